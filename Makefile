@@ -1,0 +1,35 @@
+# Every command first sees to the set-up that it needs. GNU make 3.81 and a POSIX shell suffice.
+PYTHON ?= python3
+BIN := .venv/bin
+.DEFAULT_GOAL := help
+.PHONY: help setup tour test lab nbval-twice soak clean
+
+help: ## list these commands
+	@sed -n 's/^\([a-z-]*\):.*## /make \1: /p' Makefile
+
+setup: ## install the pinned packages into .venv; PYTHON=python3.12 and TORCH_INDEX=URL choose Python and the torch build
+	@command -v "$(PYTHON)" >/dev/null || { echo "setup: no $(PYTHON) here; install Python 3.11 or newer." >&2; exit 1; }
+	@"$(PYTHON)" tools/setup.py $(if $(filter command,$(origin PYTHON)),--this-python)
+
+tour: setup ## train, compare and look at the results in one notebook
+	@$(BIN)/uavlab notebook 00_tour -f notebooks/params/00_tour.yaml --out runs/tour/00_tour.ipynb
+
+test: setup ## check style and types, then run the tests and every notebook
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest -m "not slow" --nbval tests notebooks
+
+lab: setup ## open the notebooks in JupyterLab
+	@$(BIN)/uavlab lab
+
+nbval-twice: setup ## run every notebook twice, each time against its stored outputs
+	$(BIN)/pytest --nbval notebooks
+	$(BIN)/pytest --nbval notebooks
+
+soak: setup ## run the long proofs
+	$(BIN)/pytest -m slow
+
+clean: ## remove .venv and caches; runs/ stays
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build *.egg-info
+	find uavlab tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

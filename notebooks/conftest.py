@@ -1,0 +1,33 @@
+"""`pytest --nbval notebooks` from any folder, with no flag to remember."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+CELL_TIMEOUT = 120  # s; nbval waits that long for a kernel that died, and its own default is 2000 s
+
+# Kernels inherit these; the first makes the order of sets the same in every run.
+for name, value in {
+    "PYTHONHASHSEED": "0",
+    "OMP_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "PLOTLY_RENDERER": "plotly_mimetype",
+}.items():
+    os.environ.setdefault(name, value)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Fill in the options that nbval was not given."""
+    option = config.option
+    if not (option.nbval or option.nbval_lax):
+        return
+    option.nbval_sanitize_with = option.nbval_sanitize_with or str(HERE.parent / "tests" / "nbval_sanitize.cfg")
+    option.nbval_current_env = not option.nbval_kernel_name
+    option.nbval_cell_timeout = min(option.nbval_cell_timeout, CELL_TIMEOUT)
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave out what lies in a folder below, such as outputs."""
+    return True if collection_path.suffix == ".ipynb" and collection_path.parent != HERE else None

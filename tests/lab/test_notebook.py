@@ -1,0 +1,330 @@
+import ast
+import json
+import math
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import papermill
+import psutil
+import pytest
+from conftest import Write
+from jupyter_client.kernelspec import KernelSpecManager
+
+from uavlab.core.errors import ConfigError, FileError
+from uavlab.lab.notebook import (
+    NotebookRun,
+    declared_parameters,
+    lab_command,
+    notebook_path,
+    parameters,
+    read_parameters,
+    run_notebook,
+)
+
+PARAMETERS = (
+    'seed: int = 0  # random seed\nlr: float = 0.5\nfast: bool = False\ndevice: str = "cpu"\nsizes: list = [1]',
+    "parameters",
+)
+
+
+def injected(**values: object) -> dict[str, object]:
+    """Build the namespace that a kernel holds after papermill set these values."""
+    source = "# Parameters\n" + "".join(f"{name} = {value!r}\n" for name, value in values.items())
+    return {"In": ["", source], **values}
+
+
+class TestParameters:
+    def test_gathers_values_and_makes_floats_of_ints(self) -> None:
+        p = parameters({"seed": 3, "lr": 1, "fast": True}, seed=(int, 0, 3), lr=(float, 0, 1), fast=bool)
+        assert vars(p) == {"seed": 3, "lr": 1.0, "fast": True}
+        assert type(p.lr) is float
+
+    @pytest.mark.parametrize(
+        ("spec", "value"),
+        [
+            (int, True),
+            (int, 2.0),
+            (int, "2"),
+            (bool, 1),
+            (float, math.nan),
+            (float, math.inf),
+            (float, 10**400),
+            (float, False),
+            ((int, 0, 3), -1),
+            ((int, 0, 3), 4),
+            ((float, 0, 1), math.nan),
+            (("auto", "cpu"), "tpu"),
+            ((1, 2), True),
+            (str, None),
+        ],
+    )
+    def test_refuses_what_does_not_fit(self, spec: object, value: object) -> None:
+        with pytest.raises(ConfigError, match=r"this notebook: x = .*, expected .*\. Known: x\."):
+            parameters({"x": value}, x=spec)
+
+    def test_tells_all_problems_at_once(self) -> None:
+        with pytest.raises(ConfigError) as caught:
+            parameters(injected(sede=1, followers=900), seed=int, followers=(int, 1, 16), device=("auto", "cpu"))
+        assert str(caught.value) == (
+            "Parameters of this notebook: unknown parameter 'sede' (did you mean 'seed'?); 'seed' is missing from the "
+            "parameters cell; followers = 900, expected int in [1, 16]; 'device' is missing from the parameters cell. "
+            "Known: seed, followers, device."
+        )
+
+    def test_only_the_last_injected_cell_counts(self) -> None:
+        namespace = injected(seed=1) | {"In": ["# Parameters\nsede = 1\n", "# Parameters\nseed = 1\n", "sede = 2"]}
+        assert parameters(namespace, seed=int).seed == 1
+
+    def test_a_cell_that_only_begins_alike_is_no_injected_cell(self) -> None:
+        assert parameters({"In": ["# Parameters\n%load_ext x\nother = 1"], "seed": 1}, seed=int).seed == 1
+
+
+class TestDeclared:
+    def test_reads_annotations_and_defaults(self, write: Write) -> None:
+        path = write("import os", ('seed: int = 0\nlr = 1e-3\nsizes: "list" = []', "parameters"))
+        with pytest.raises(ConfigError, match="cannot be read"):  # a quoted annotation is no plain type
+            declared_parameters(path)
+        path = write("import os", ("seed: int = 0  # seed\n\nlr = 1e-3\nsizes: list = []", "parameters"))
+        assert declared_parameters(path) == {"seed": int, "lr": float, "sizes": list}
+
+    @pytest.mark.parametrize("line", ["import os", "a = b = 1", "a = 2 ** 31", "a: Tensor = 1", "a: int", "a ="])
+    def test_refuses_anything_but_literals(self, write: Write, line: str) -> None:
+        with pytest.raises(ConfigError, match=r"tiny\.ipynb: the parameters cell cannot be read"):
+            declared_parameters(write((line, "parameters")))
+
+    @pytest.mark.parametrize("text", [None, "", "{", "[]", '{"cells": 1}', "\0"])
+    def test_refuses_what_is_no_notebook(self, tmp_path: Path, text: str | None) -> None:
+        if text is not None:
+            (tmp_path / "x.ipynb").write_text(text)
+        with pytest.raises(FileError, match="is not a readable notebook"):
+            declared_parameters(tmp_path / "x.ipynb")
+
+
+class TestReadParameters:
+    def test_yaml_is_version_1_2_and_pairs_win(self, write: Write, tmp_path: Path) -> None:
+        (tmp_path / "p.yaml").write_text("lr: 1e-3\nseed: 012\nfast: true\ndevice: yes\n")
+        got = read_parameters(write(PARAMETERS), [("seed", "7"), ("sizes", "[1, 2]")], [tmp_path / "p.yaml"])
+        assert got == {"lr": 1e-3, "seed": 7, "fast": True, "device": "yes", "sizes": [1, 2]}
+        assert type(got["lr"]) is float
+
+    def test_text_for_a_str_stays_text(self, write: Write) -> None:
+        pairs = [("device", "1e-3"), ("lr", "1e-3"), ("sizes", "[1"), ("unknown", "3")]
+        got = read_parameters(write(PARAMETERS), pairs, [])
+        assert got == {"device": "1e-3", "lr": 1e-3, "sizes": "[1", "unknown": 3}
+
+    @pytest.mark.parametrize(
+        "text", ["- 1", "a: [", "a: 1\na: 2", "!!python/object/apply:os.system ['true']", "[" * 3000]
+    )
+    def test_refuses_bad_files(self, write: Write, tmp_path: Path, text: str) -> None:
+        (tmp_path / "p.yaml").write_text(text)
+        with pytest.raises(ConfigError, match=r"p\.yaml"):
+            read_parameters(write(PARAMETERS), [], [tmp_path / "p.yaml"])
+
+    def test_names_a_missing_file(self, write: Write, tmp_path: Path) -> None:
+        with pytest.raises(FileError, match=r"missing\.yaml cannot be read"):
+            read_parameters(write(PARAMETERS), [], [tmp_path / "missing.yaml"])
+
+
+class TestRefusedBeforeAKernelStarts:
+    @pytest.fixture(autouse=True)
+    def no_kernel(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refuse(*_: object, **__: object) -> None:
+            raise AssertionError("papermill was called")
+
+        monkeypatch.setattr(papermill, "execute_notebook", refuse)
+
+    def test_names_and_types_all_at_once(self, write: Write, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError) as caught:
+            run_notebook(
+                write(PARAMETERS), {"sede": 3, "seed": True, "lr": "1e-3", "n=1;import os;lr": 5}, tmp_path / "o"
+            )
+        assert str(caught.value) == (
+            "Parameters of tiny.ipynb: unknown parameter 'sede' (did you mean 'seed'?); seed = True, expected int; "
+            "lr = '1e-3', expected float (finite); 'n=1;import os;lr' is no Python identifier. "
+            "Known: seed, lr, fast, device, sizes."
+        )
+        assert not (tmp_path / "o").exists()
+
+    @pytest.mark.parametrize("name", ["n=1;import os;lr", "", "a b", "class", "a.b", "1a", 3, "x\n"])
+    def test_names_that_are_code(self, write: Write, tmp_path: Path, name: object) -> None:
+        with pytest.raises(ConfigError, match="is no Python identifier"):
+            run_notebook(write(PARAMETERS), {name: 1}, tmp_path / "o.ipynb")  # type: ignore[dict-item]
+
+    def test_parameters_for_a_notebook_without_any(self, write: Write, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match="no cell tagged 'parameters'"):
+            run_notebook(write("1"), {"seed": 1}, tmp_path / "o.ipynb")
+
+    def test_the_input_is_never_overwritten(self, write: Write, tmp_path: Path) -> None:
+        path = write(PARAMETERS)
+        before = path.read_bytes()
+        (tmp_path / "link.ipynb").symlink_to(path)
+        for out in (path, tmp_path / "link.ipynb", tmp_path / "x" / ".." / "tiny.ipynb"):
+            with pytest.raises(ConfigError, match="never overwritten"):
+                run_notebook(path, {}, out)
+        with pytest.raises(ConfigError, match="is a folder"):
+            run_notebook(path, {}, tmp_path)
+        assert path.read_bytes() == before
+
+
+def left_behind() -> list[psutil.Process]:
+    """Wait a little for children of this process to end, and return those that did not."""
+    for _ in range(100):
+        alive = [p for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
+        if not alive:
+            return []
+        time.sleep(0.1)
+    return alive
+
+
+@pytest.fixture
+def clean(tmp_path: Path) -> Iterator[None]:
+    """Check that a run leaves neither a kernel nor a half-written file."""
+    yield
+    assert left_behind() == []
+    assert not list(tmp_path.rglob("*.part.ipynb"))
+
+
+def statuses(run: NotebookRun) -> list[str]:
+    nb = nbformat.read(run.out, as_version=4)
+    return [cell.metadata.papermill.status for cell in nb.cells if cell.cell_type == "code"]
+
+
+@pytest.mark.usefixtures("clean")
+class TestRuns:
+    def test_a_good_run(self, write: Write, tmp_path: Path) -> None:
+        show = (
+            "import json, os, sys\n"
+            "keys = ('OMP_NUM_THREADS', 'OMP_WAIT_POLICY', 'PLOTLY_RENDERER')\n"
+            "print(json.dumps([lr, device, sizes, sys.executable, os.getcwd(), [os.environ[k] for k in keys]]))"
+        )
+        path = write(PARAMETERS, show, ("1 / 0", "raises-exception"), "assert lr < 1", name="{good}.ipynb")
+        before = path.read_bytes()
+        nasty = 'a"; import os\n\\ </script> {x}'
+        values = {"lr": 1e-3, "device": nasty, "sizes": [1, "b", None]}
+        run = run_notebook(path, values, tmp_path / "new" / "{seed}.ipynb")
+        assert (run.exit_code, run.reason) == (0, "all 5 cells ran")
+        assert path.read_bytes() == before
+        nb = nbformat.read(run.out, as_version=4)
+        assert [cell.cell_type for cell in nb.cells] == ["code"] * 5  # no red marker for the error that is meant
+        printed = nb.cells[2].outputs
+        assert [o.name for o in printed] == ["stdout"]  # no warning on stderr
+        assert json.loads(printed[0].text) == [
+            1e-3, nasty, [1, "b", None], sys.executable, str(tmp_path), ["1", "PASSIVE", "plotly_mimetype"]
+        ]  # fmt: skip
+        assert nb.metadata.papermill.exception is False
+        assert str(tmp_path) not in json.dumps(nb.metadata)
+
+    def test_this_interpreter_serves_whatever_python3_is_installed(
+        self, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder = tmp_path / "data" / "kernels" / "python3"
+        folder.mkdir(parents=True)
+        spec = {"argv": ["/bin/false"], "display_name": "other", "language": "python"}
+        (folder / "kernel.json").write_text(json.dumps(spec))
+        monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "data"))
+        assert KernelSpecManager().get_kernel_spec("python3").argv == ["/bin/false"]  # the trap is set
+        assert run_notebook(write("1"), {}, tmp_path / "o.ipynb").exit_code == 0
+
+    @pytest.mark.parametrize(
+        ("bad", "code", "reason"),
+        [
+            ("raise ValueError('no <wind>')", 1, r"cell 2 of 3 failed: ValueError: no <wind>"),
+            ("import sys; sys.exit(0)", 1, r"cell 2 of 3 failed: SystemExit: 0"),
+            ("input()", 1, r"cell 2 of 3 failed: StdinNotImplementedError: .*"),
+            ("import os; os._exit(0)", 138, r"the kernel died in cell 2 of 3"),
+            ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 138, r"the kernel died in cell 2 of 3"),
+            ("import time; time.sleep(60)", 124, r"cell 2 of 3 ran longer than 2 s"),
+        ],
+    )
+    def test_faults_are_told_as_they_are(self, write: Write, tmp_path: Path, bad: str, code: int, reason: str) -> None:
+        run = run_notebook(write("print('kept')", bad, "print('never')"), {}, tmp_path / "o.ipynb", timeout_s=2)
+        assert run.exit_code == code
+        assert re.fullmatch(reason, run.reason)
+        nb = nbformat.read(run.out, as_version=4)
+        cells = [cell for cell in nb.cells if cell.cell_type == "code"]
+        assert cells[0].outputs[0].text == "kept\n"
+        assert cells[2].outputs == []
+        assert statuses(run) == [
+            "completed",
+            "failed",
+            "pending",
+        ]  # papermill itself says completed after a dead kernel
+        assert nb.metadata.papermill.exception is True
+
+    def test_quitting_is_not_completing(self, write: Write, tmp_path: Path) -> None:
+        run = run_notebook(write("exit()", "import time; time.sleep(3)", "1"), {}, tmp_path / "o.ipynb", timeout_s=20)
+        assert run.exit_code == 138
+
+    def test_a_refused_range_has_the_code_of_a_wrong_setting(self, write: Write, tmp_path: Path) -> None:
+        check = "from uavlab.lab.notebook import parameters\nP = parameters(globals(), seed=(int, 0, 9))"
+        run = run_notebook(write(("seed: int = 0", "parameters"), check), {"seed": 10}, tmp_path / "o.ipynb")
+        assert run.exit_code == 2
+        assert "ConfigError: Parameters of this notebook: seed = 10, expected int in [0, 9]." in run.reason
+
+    def test_an_interrupt_passes_on_and_keeps_what_ran(
+        self, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        execute = papermill.execute_notebook
+
+        def interrupted(*args: object, **kwargs: object) -> None:
+            execute(*args, **kwargs)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(papermill, "execute_notebook", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run_notebook(write("print(1)"), {}, tmp_path / "o.ipynb")
+        nb = nbformat.read(tmp_path / "o.ipynb", as_version=4)
+        assert nb.cells[0].outputs[0].text == "1\n"
+        assert nb.metadata.papermill.exception is True
+
+
+def test_papermill_alone_tells_untruths(write: Write, tmp_path: Path) -> None:
+    """The mutant of `run_notebook`: without it, leaving early would pass."""
+    nb = papermill.execute_notebook(
+        str(write("import sys; sys.exit(0)", "1")), str(tmp_path / "o.ipynb"), kernel_name="python3",
+        language="python", progress_bar=False,
+    )  # fmt: skip
+    assert nb.cells[1].execution_count is None  # never ran, and nothing was raised
+
+
+class TestFinding:
+    @pytest.fixture
+    def root(self, tmp_path: Path) -> Path:
+        (tmp_path / "notebooks").mkdir()
+        for name in ("00_tour", "01_profile", "11_tour_again"):
+            (tmp_path / "notebooks" / f"{name}.ipynb").write_text("{}")
+        return tmp_path
+
+    @pytest.mark.parametrize("name", ["00_tour", "tour", "00_tour.ipynb", "notebooks/00_tour.ipynb"])
+    def test_by_path_or_name(self, root: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        (root / "deep").mkdir()
+        expected = root / "notebooks" / "00_tour.ipynb"
+        monkeypatch.chdir(root)
+        assert notebook_path(name, root) == notebook_path(name) == expected
+        monkeypatch.chdir(root / "deep")
+        assert notebook_path("tour") == expected
+
+    def test_suggests_the_nearest(self, root: Path) -> None:
+        with pytest.raises(ConfigError) as caught:
+            notebook_path("01_profil", root)
+        assert str(caught.value) == (
+            "Unknown notebook '01_profil' (did you mean '01_profile'?). Known: 00_tour, 01_profile, 11_tour_again."
+        )
+
+
+def test_the_laboratory_listens_here_alone_whatever_was_asked(tmp_path: Path) -> None:
+    command = lab_command(tmp_path, "--no-browser", "--ServerApp.ip=0.0.0.0")
+    assert command[:3] == [sys.executable, "-m", "jupyterlab"]
+    assert [word for word in command if "ip=" in word][-1] == "--ServerApp.ip=127.0.0.1"  # the last one counts
+    assert not any("token" in word for word in command)
+
+
+def test_checking_parameters_does_not_import_the_runner() -> None:
+    code = "import sys, uavlab.lab.notebook; print({'papermill', 'nbformat', 'ruamel', 'torch'} & set(sys.modules))"
+    got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert ast.literal_eval(got.replace("set()", "()")) == ()

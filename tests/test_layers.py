@@ -1,0 +1,124 @@
+"""Imports point down, hot code never waits for the host, and no data file can make uavlab run code."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "uavlab"
+FLOORS = {
+    **{"core": 0, "ops": 1, "runtime": 1, "envs": 2, "nets": 2, "replay": 2, "learners": 3, "sources": 3},
+    **{"train": 4, "evaluate": 4, "app": 5, "testing": 5, "lab": 6, "cli": 7, "__main__": 8},
+}
+HOMES = {"plotly": "lab", "ipywidgets": "lab", "click": "cli"}
+HOT = {"ops", "envs", "nets", "replay", "learners"}
+SYNCS = {"item", "cpu", "numpy"}
+UNSAFE = {
+    *("pickle", "marshal", "shelve", "dill", "joblib", "eval", "exec", "__import__", "os.system", "os.popen"),
+    *("torch.load", "yaml.load", "yaml.unsafe_load", "yaml.full_load"),
+}
+
+
+def complaints(source: str, path: str) -> Iterator[str]:
+    """Say what a module at ``path`` (relative to the package) may not do."""
+    home, _, _ = path.removesuffix(".py").partition("/")
+    aliases: dict[str, str] = {}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                yield "relative import"
+            prefix = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            for name in node.names:
+                full = prefix + name.name
+                aliases[name.asname or name.name] = full
+                yield from refuse_import(full, home)
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call):
+            yield from refuse_call(node, home, aliases)
+
+
+def refuse_import(full: str, home: str) -> Iterator[str]:
+    root, _, rest = full.partition(".")
+    part = rest.partition(".")[0]
+    if root == "uavlab" and part in FLOORS and part != home and FLOORS[part] >= FLOORS.get(home, -1):
+        yield f"{home} imports {part}"
+    if root in HOMES and HOMES[root] != home:
+        yield f"{root} outside {HOMES[root]}"
+    if {root, full} & UNSAFE:
+        yield f"unsafe {full}"
+
+
+def refuse_call(node: ast.Call, home: str, aliases: dict[str, str]) -> Iterator[str]:
+    name = ast.unparse(node.func)
+    head, dot, rest = name.partition(".")
+    full = aliases.get(head, head) + dot + rest
+    if full in UNSAFE:
+        yield f"unsafe {full}"
+    for keyword in node.keywords:
+        given = ast.unparse(keyword.value)
+        if (keyword.arg in ("allow_pickle", "shell") and given != "False") or (keyword.arg, given) == (
+            "typ",
+            "'unsafe'",
+        ):
+            yield f"unsafe {keyword.arg}={given}"
+    if home in HOT and (name == "print" or (isinstance(node.func, ast.Attribute) and node.func.attr in SYNCS)):
+        yield f"{name.rpartition('.')[2]} in hot code"
+
+
+MODULES = sorted(str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_every_module_keeps_the_rules(path: str) -> None:
+    assert list(complaints((PACKAGE / path).read_text(), path)) == []
+    assert path == "__init__.py" or path.removesuffix(".py").partition("/")[0] in FLOORS, "no floor for this module"
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "complaint"),
+    [
+        ("core/rng.py", "from uavlab.ops.geometry import angle", "core imports ops"),
+        ("ops/trees.py", "import uavlab.runtime.grad", "ops imports runtime"),  # the same floor, another folder
+        ("sources.py", "from uavlab import learners", "sources imports learners"),
+        ("envs/x.py", "def f():\n    from uavlab.train import training", "envs imports train"),
+        ("__init__.py", "from uavlab.core import types", "__init__ imports core"),
+        ("envs/x.py", "from .advance import fresh", "relative import"),
+        ("app/run.py", "import plotly.graph_objects as go", "plotly outside lab"),
+        ("app/run.py", "from ipywidgets import Button", "ipywidgets outside lab"),
+        ("lab/live.py", "import click", "click outside cli"),
+        ("learners/x.py", "loss.mean().item()", "item in hot code"),
+        ("ops/x.py", "y = x.detach().cpu()", "cpu in hot code"),
+        ("nets/x.py", "x.numpy()", "numpy in hot code"),
+        ("replay/x.py", "print(x)", "print in hot code"),
+        ("app/x.py", "import pickle", "unsafe pickle"),
+        ("app/x.py", "from joblib import load", "unsafe joblib.load"),
+        ("app/x.py", "eval('1')", "unsafe eval"),
+        ("lab/x.py", "exec(code)", "unsafe exec"),
+        ("app/x.py", "import torch\ntorch.load(path, weights_only=True)", "unsafe torch.load"),
+        ("app/x.py", "import torch as t\nt.load(path)", "unsafe torch.load"),
+        ("app/x.py", "from torch import load", "unsafe torch.load"),
+        ("app/x.py", "import yaml\nyaml.load(text, Loader)", "unsafe yaml.load"),
+        ("app/x.py", "YAML(typ='unsafe')", "unsafe typ='unsafe'"),
+        ("app/x.py", "np.load(path, allow_pickle=True)", "unsafe allow_pickle=True"),
+        ("app/x.py", "subprocess.run(line, shell=True)", "unsafe shell=True"),
+    ],
+)
+def test_each_rule_is_enforced(path: str, source: str, complaint: str) -> None:
+    assert complaint in complaints(source, path)
+
+
+def test_what_is_allowed_is_not_refused() -> None:
+    source = """
+import json, subprocess, torch
+import numpy as np
+from uavlab import __version__
+from uavlab.core.rng import Streams
+from uavlab.envs.advance import fresh
+net.eval()
+np.load(path, allow_pickle=False)
+json.load(handle)
+subprocess.run(["git"], shell=False)
+"""
+    assert list(complaints(source, "envs/leader_follower.py")) == []
+    assert list(complaints("value = loss.item()\nprint(value)\nx.cpu().numpy()", "app/run.py")) == []

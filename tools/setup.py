@@ -1,0 +1,124 @@
+"""Install the pinned packages into .venv, unless they are there already; every make target runs this first.
+
+Any Python from 3.6 on can run it, because one of its duties is to say that a Python is too old.
+The environment variable TORCH_INDEX names the package index from which torch alone is taken.
+"""
+
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+STAMP = VENV / "uavlab-setup.json"
+OLDEST = (3, 11)
+GB = 1e9
+NEEDED = 3 * GB  # packages with a CPU build of torch, and pip's working space
+NEEDED_CUDA = 8 * GB
+
+
+def wanted(stamp: dict, index: str, this_python: bool) -> dict:
+    """Describe the .venv that should be there; what was not asked for may stay as ``stamp`` has it."""
+    files = b"".join((ROOT / name).read_bytes() for name in ("pyproject.toml", "constraints.txt"))
+    version = "{}.{}".format(*sys.version_info)
+    return {
+        "root": str(ROOT),  # scripts in .venv/bin hold its path: a moved checkout needs a new one
+        "files": hashlib.sha256(files).hexdigest(),
+        "index": hashlib.sha256(index.encode()).hexdigest() if index else stamp.get("index"),
+        "python": version if this_python else stamp.get("python", version),
+    }
+
+
+def read_stamp() -> dict:
+    """Return what the last complete set-up wrote, nothing if there was none."""
+    try:
+        return json.loads(STAMP.read_text()) if PYTHON.exists() else {}
+    except (OSError, ValueError):
+        return {}
+
+
+def has_pip() -> bool:
+    """Tell whether .venv can install packages, as it cannot when its making was interrupted or its Python is gone."""
+    if not PYTHON.exists():
+        return False
+    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    return subprocess.run([str(PYTHON), "-m", "pip", "--version"], **silent).returncode == 0
+
+
+def create() -> None:
+    """Make an empty .venv with this Python, or say why that cannot be."""
+    if sys.version_info < OLDEST:
+        others = [name for name in ("python3.14", "python3.13", "python3.12", "python3.11") if shutil.which(name)]
+        stop(
+            "uavlab needs Python 3.11 or newer; {} is {}.{}.".format(sys.executable, *sys.version_info),
+            f"Try: make setup PYTHON={others[0]}" if others else "Install one, then: make setup PYTHON=python3.12",
+        )
+    if not all(importlib.util.find_spec(name) for name in ("venv", "ensurepip")):
+        stop(f"{sys.executable} lacks the module venv.", "On Debian and Ubuntu: apt install python3-venv")
+    say(f"making {VENV} with {sys.executable}")
+    if subprocess.run([sys.executable, "-m", "venv", "--clear", str(VENV)]).returncode:
+        stop(f"{VENV} could not be made; the reason is above.")
+
+
+def install(index: str) -> None:
+    """Install torch from ``index`` if there is one, then everything else from where pip usually looks."""
+    pip = [str(PYTHON), "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "-c", "constraints.txt"]
+    pip += [] if sys.stdout.isatty() else ["--quiet"]
+    torch = [[*pip, "--index-url", index, "--no-deps", "--force-reinstall", "torch"]] if index else []
+    for command in [*torch, [*pip, "-e", ".[dev]"]]:
+        if subprocess.run(command, cwd=str(ROOT)).returncode:
+            stop("pip failed; its reason is above.", "The first set-up needs the network. Then run make again.")
+
+
+def check_disk(index: str) -> None:
+    """Refuse to start what cannot fit; warn where torch may bring CUDA with it."""
+    free = shutil.disk_usage(str(ROOT)).free
+    if free < NEEDED:
+        stop(f"{ROOT} has {free / GB:.1f} GB free; the packages need {NEEDED / GB:.0f} GB.", "Free some, then retry.")
+    if free < NEEDED_CUDA and sys.platform == "linux" and not index:
+        say(
+            f"{free / GB:.1f} GB are free; torch with CUDA takes up to {NEEDED_CUDA / GB:.0f} GB."
+            " Without an NVIDIA GPU, set TORCH_INDEX to the index of torch's CPU builds."
+        )
+
+
+def say(message: str) -> None:
+    """Print one line, at once."""
+    print("setup: " + message, flush=True)
+
+
+def stop(*lines: str) -> None:
+    """End with a message instead of a traceback."""
+    sys.exit("\n".join("setup: " + line for line in lines))
+
+
+def main() -> None:
+    """Bring .venv up to date."""
+    index = os.environ.get("TORCH_INDEX", "")
+    stamp = read_stamp()
+    want = wanted(stamp, index, this_python="--this-python" in sys.argv[1:])
+    if stamp == want:
+        return
+    if not stamp:
+        check_disk(index)
+    if any(stamp.get(key, want[key]) != want[key] for key in ("root", "python")) or not has_pip():
+        create()
+    say("installing the packages; the first time this takes some minutes")
+    install(index)
+    STAMP.write_text(json.dumps(want, indent=2) + "\n")
+    say("done")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        stop("interrupted; run make again to go on.")
+    except OSError as error:
+        stop(f"{error}.", "Nothing was marked as installed; run make again once that is mended.")

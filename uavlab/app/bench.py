@@ -1,0 +1,155 @@
+"""What this machine does: ratios of interleaved runs in one process, with the machine's description in the record."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from uavlab.app import build
+from uavlab.app.config import RunConfig, configure
+from uavlab.app.machine import describe
+from uavlab.core.rng import Streams
+from uavlab.core.types import Batch
+from uavlab.envs.advance import advance, fresh, make_pool
+from uavlab.envs.leader_follower import LeaderFollower
+from uavlab.runtime.runtime import Runtime
+from uavlab.sources import POOL_DEPTH, POOL_STEPS
+
+ORIGINAL_MS = {2: 16.6, 4: 36.2, 8: 89.0}
+"""Milliseconds per update of the program that the method was published with, on the CPU described in the README."""
+
+WARM_UP = 3
+STEPS = 64  # environment steps per timed round; a whole number of pool refills
+
+
+def update_suite(rounds: int, device: str) -> dict[str, Any]:
+    """Time one update of the batched learner against the loop: batch 128, hidden 256, eager, float32."""
+    rt = build.runtime(RunConfig(device=device))
+    rows = []
+    with rt.scope():
+        for agents in (2, 4, 8):
+            timed = {kind: _update(kind, agents, rt) for kind in ("loop", "batched")}
+            seconds = interleaved(timed, rounds, rt)
+            ratio = _median([a / b for a, b in zip(seconds["loop"], seconds["batched"], strict=True)])
+            for kind, call in timed.items():
+                rows.append(
+                    {
+                        "agents": agents,
+                        "setting": kind,
+                        "threads": rt.threads,
+                        "ms": round(1e3 * _median(seconds[kind]), 3),
+                        "ops": count_operators(call),
+                        "batched_over_loop": round(ratio, 3),
+                        "original_ms": ORIGINAL_MS[agents],
+                    }
+                )
+    return {"suite": "update", "rounds": rounds, "machine": describe(rt.device), "rows": rows}
+
+
+def env_suite(rounds: int, device: str) -> dict[str, Any]:
+    """Time whole steps of many worlds: transition, reward, observation, replacement and the pool's refills."""
+    rt = build.runtime(RunConfig(device=device))
+    settings = {
+        "published constants": LeaderFollower(followers=4),
+        "3 moving obstacles in sight": LeaderFollower(followers=4, obstacles=3, obstacle_speed=5.0, sight=2),
+    }
+    rows = []
+    with rt.scope():
+        for worlds in (64, 1024):
+            calls = {name: _stepping(env, worlds, rt) for name, env in settings.items()}
+            seconds = interleaved(calls, rounds, rt)
+            for name, env in settings.items():
+                rate = STEPS * worlds * env.spec.agents / _median(seconds[name])
+                rows.append(
+                    {
+                        "env": "leader_follower",
+                        "agents": env.spec.agents,
+                        "worlds": worlds,
+                        "setting": name,
+                        "threads": rt.threads,
+                        "agent_steps_per_s": round(rate),
+                    }
+                )
+    return {"suite": "env", "rounds": rounds, "machine": describe(rt.device), "rows": rows}
+
+
+SUITES = {"update": update_suite, "env": env_suite}
+
+
+def interleaved(calls: dict[str, Callable[[], Any]], rounds: int, rt: Runtime) -> dict[str, list[float]]:
+    """Time each call once per round, in turn, so that a busy machine slows all of them alike (s)."""
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for number in range(-WARM_UP, rounds):
+        for name, call in calls.items():
+            _synchronize(rt)
+            began = time.perf_counter()
+            call()
+            _synchronize(rt)
+            if number >= 0:
+                seconds[name].append(time.perf_counter() - began)
+    return seconds
+
+
+class _Operators(TorchDispatchMode):
+    """Counts the operators that reach the device; views do no work."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += not func.is_view
+        return func(*args, **(kwargs or {}))
+
+
+def count_operators(call: Callable[[], Any]) -> int:
+    """Count the operators of one call, forward and backward, views left out."""
+    with _Operators() as mode:
+        call()
+    return mode.count
+
+
+def table(record: dict[str, Any]) -> str:
+    """Lay out a record's rows as text."""
+    names = list(record["rows"][0])
+    cells = [names, *([f"{row[name]:,}" if isinstance(row[name], int) else str(row[name]) for name in names] for row in record["rows"])]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
+    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells)
+
+
+def _update(kind: str, agents: int, rt: Runtime) -> Callable[[], Any]:
+    given = {"followers": agents - 1, "share": False, "learner": kind, "batch": 128, "hidden": 256}
+    config = configure("leader_follower", given)
+    rng = Streams([0], rt.device)
+    pupil = build.learner(config, rng, rt)
+    batch: Batch = build.source(config, pupil, rng, rt).next()
+    noise = pupil.update_noise(rng, config.replay.batch)
+    return lambda: pupil.update(batch, noise)
+
+
+def _stepping(env: LeaderFollower, worlds: int, rt: Runtime) -> Callable[[], Any]:
+    rng, spec = Streams([0], rt.device), env.spec
+    stage = torch.zeros(worlds, dtype=torch.int64, device=rt.device)
+    held = fresh(env, rng.uniform("start", worlds, spec.initial_noise)[0], stage)
+    action = 2 * rng.uniform("action", worlds, spec.agents, spec.action)[0] - 1
+    noise = rng.uniform("step", worlds, spec.step_noise)[0]
+
+    def call() -> None:
+        nonlocal held
+        for step in range(STEPS):
+            if step % POOL_STEPS == 0:
+                pool = make_pool(env, rng.uniform("pool", POOL_DEPTH, worlds, spec.initial_noise)[0], stage)
+            held, _ = advance(env, held, action, noise, pool)
+
+    return call
+
+
+def _median(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2]
+
+
+def _synchronize(rt: Runtime) -> None:
+    if rt.device.type == "cuda":
+        torch.cuda.synchronize()

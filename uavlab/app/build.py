@@ -1,0 +1,43 @@
+"""From valid settings to the objects of a run; the one place where alternatives are chosen."""
+
+import torch
+
+from uavlab.app.config import Config, RunConfig
+from uavlab.core.errors import ConfigError
+from uavlab.core.rng import Streams
+from uavlab.learners.masac import MASAC
+from uavlab.learners.masac_loop import MASACLoop
+from uavlab.runtime.runtime import Runtime
+from uavlab.sources import Replayed, survey
+
+
+def runtime(run: RunConfig) -> Runtime:
+    """Choose the device.
+
+    Raises:
+        ConfigError: CUDA is asked for and not there.
+    """
+    cuda = torch.cuda.is_available()
+    if run.device == "cuda" and not cuda:
+        raise ConfigError(
+            f"device: cuda requested, but torch.cuda.is_available() is False (torch {torch.__version__}); "
+            "use device=auto or cpu, and see `uavlab doctor`."
+        )
+    device = "cuda" if cuda and run.device != "cpu" else "cpu"
+    return Runtime(device=torch.device(device), threads=run.threads)
+
+
+def streams(run: RunConfig, device: torch.device, dtype: torch.dtype = torch.float32) -> Streams:
+    """Open the random streams of every run."""
+    return Streams([run.seed + r for r in range(run.runs)], device, dtype)
+
+
+def learner(config: Config, rng: Streams, rt: Runtime) -> MASAC | MASACLoop:
+    """Build the learner with its first parameters."""
+    kind = MASACLoop if config.run.learner == "loop" else MASAC
+    return kind(config.masac, config.env.spec, survey(config.env, rng), rng, rt)
+
+
+def source(config: Config, pupil: MASAC | MASACLoop, rng: Streams, rt: Runtime) -> Replayed:
+    """Build the worlds and the replay that feed the learner."""
+    return Replayed(config.env, pupil.policy(config.env.spec), config.replay, rng, rt)

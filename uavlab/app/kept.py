@@ -1,0 +1,108 @@
+"""The policy that a run keeps: load it, score it, fly it, or copy it without the rest of the run."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from uavlab.app import build
+from uavlab.app.config import Config
+from uavlab.app.record import write_json
+from uavlab.app.run import Run, read_config, require_empty
+from uavlab.core.errors import ConfigError, FileError
+from uavlab.core.protocols import Env, Policy
+from uavlab.core.rng import Streams
+from uavlab.evaluate import episodes, summary
+from uavlab.runtime import checkpoint
+from uavlab.runtime.runtime import Runtime
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Settings and the best policy of each run, ready to fly any team of trained groups."""
+
+    config: Config
+    rt: Runtime
+    update: int
+    parameters: Float[Tensor, "R K P"]
+    score: Float[Tensor, " R"]
+
+    def policy(self, env: Env, run: int | None = None) -> Policy:
+        """Give the policies of all runs, or of one, for the teams of ``env``."""
+        chosen = self.parameters if run is None else self.parameters[run : run + 1]
+        rng = build.streams(self.config.run, self.rt.device)
+        alone = rng if run is None else Streams([0], self.rt.device)
+        return build.learner(self.config, alone, self.rt).policy(env.spec, chosen.flatten(0, 1))
+
+
+def load(folder: Path) -> Kept:
+    """Read the kept policy of a run, or of an exported copy.
+
+    Raises:
+        FileError: The folder is no run, holds no intact checkpoint, or its learner keeps no policy.
+        ConfigError: The settings do not fit this machine.
+    """
+    config = read_config(folder)
+    rt = build.runtime(config.run)
+    saved = checkpoint.load(checkpoint.newest(folder / "checkpoints"))
+    best = saved.groups["best"]
+    if "parameters" not in best:
+        raise FileError(f"{folder}: a run of learner {config.run.learner!r} keeps no policy; train with learner=batched.")
+    return Kept(config, rt, saved.step, best["parameters"].to(rt.device), best["score"])
+
+
+def of(run: Run) -> Kept:
+    """Take the policy that a run in this process keeps so far; before the first score, its first policy.
+
+    Raises:
+        ConfigError: The run's learner keeps no policy.
+    """
+    if run.best is None:
+        raise ConfigError(f"a run of learner {run.config.run.learner!r} keeps no policy; train with learner=batched.")
+    return Kept(run.config, run.rt, run.number, run.best, run.best_score)
+
+
+def export(folder: Path, out: Path) -> Path:
+    """Copy settings and kept policy of a run to ``out``, without replay and optimizers."""
+    kept = load(folder)
+    require_empty(out).mkdir(parents=True, exist_ok=True)
+    write_json(out / "config.json", {"preset": kept.config.preset, "values": kept.config.values})
+    best = {"best": {"parameters": kept.parameters, "score": kept.score}}
+    checkpoint.save(out / "checkpoints", kept.update, best, {"exported": True}, keep=1)
+    return out
+
+
+def evaluate(kept: Kept, count: int, seed: int, mean_action: bool, env: Env | None = None) -> dict[str, Any]:
+    """Score a kept policy over ``count`` episodes per run; the same call gives the same figures."""
+    task = env or kept.config.evaluation
+    seeds = [seed * 1_000_003 + own for own in build.streams(kept.config.run, kept.rt.device).seeds]
+    with kept.rt.scope():
+        figures = episodes(task, kept.policy(task), Streams(seeds, kept.rt.device), count, mean_action)
+    return summary(figures, task.metrics)
+
+
+@torch.no_grad()
+def flight(kept: Kept, seed: int, mean_action: bool = False, run: int = 0, env: Env | None = None) -> Iterator[Any]:
+    """Fly one episode and yield the state of its world before the first step and after each.
+
+    Raises:
+        ConfigError: There is no such run.
+    """
+    task = env or kept.config.evaluation
+    if not 0 <= run < len(kept.parameters):
+        raise ConfigError(f"fly: run {run} of {len(kept.parameters)}; expected 0 to {len(kept.parameters) - 1}.")
+    policy, spec = kept.policy(task, run), task.spec
+    rng = Streams([seed], kept.rt.device)
+    state = task.initial(rng.uniform("fly.start", 1, spec.initial_noise)[0], torch.zeros(1, dtype=torch.int64))
+    yield state
+    for _ in range(spec.horizon):
+        noise = None if mean_action else rng.normal("fly.act", 1, spec.agents, spec.action)
+        action = policy(task.observe(state)[None], noise)[0]
+        state = task.transition(state, action, rng.uniform("fly.step", 1, spec.step_noise)[0])
+        yield state
+        if task.terminated(state).all():
+            return

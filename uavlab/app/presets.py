@@ -1,0 +1,55 @@
+"""Named settings to start from; every environment is a preset of its own with all defaults."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from uavlab.envs import ENVS
+
+PUBLISHED_TEST = {
+    "eval_followers": 4,
+    "eval_dt": 0.1,
+    "eval_horizon": 1000,
+    "eval_lagged": True,
+    "eval_trailing": True,
+    "eval_first_follower_only": True,
+    "eval_follower_costs": False,
+}
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Settings that differ from the defaults, and one line on what they are for."""
+
+    env: str
+    about: str
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+LEARNING = {
+    "hidden": 128,
+    "batch": 128,
+    "gamma": 0.95,
+    "distance_cost": 0.02,
+    "apart_cost": 0.005,
+    "match_speed": 100.0,
+}
+"""What makes one core enough: small networks, a reward that points to the goal, and formation at any speed."""
+
+PRESETS = {
+    "leader_follower_quick": Preset(
+        "leader_follower",
+        "1 leader, 1 follower, 1 s steps: learns to reach the goal in minutes on one core.",
+        {"updates": 8000, **LEARNING},
+    ),
+    "leader_follower_published": Preset(
+        "leader_follower",
+        "Trained on 1 + 1, evaluated by the published test: 1 leader, 4 followers, 0.1 s steps, 1000 steps at most.",
+        {"updates": 40000, **LEARNING, **PUBLISHED_TEST},
+    ),
+}
+
+
+def presets() -> dict[str, Preset]:
+    """Give all presets by name, the environments' defaults among them."""
+    plain = {name: Preset(name, f"{env.__name__} with its defaults.") for name, env in ENVS.items()}
+    return {**plain, **PRESETS}

@@ -1,0 +1,91 @@
+"""The files in which a run says what happened: whole JSON files, rows of metrics, TensorBoard scalars."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from uavlab.core.errors import FileError, ResourceError
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace a JSON file whole, so that a reader never meets half of it.
+
+    Raises:
+        ResourceError: The disk refuses.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with beside.open("w", encoding="utf-8") as file:
+            json.dump(value, file, indent=1)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise ResourceError(f"{path}: cannot be written ({error.strerror}); free some space or check permissions.") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises:
+        FileError: The file is missing or no JSON object.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise FileError(f"{path}: expected a run's JSON file, got {type(error).__name__}: {error}.") from error
+    if not isinstance(value, dict):
+        raise FileError(f"{path}: expected a JSON object, got {type(value).__name__}.")
+    return value
+
+
+class Recorder:
+    """Rows of metrics, to ``metrics.jsonl`` and TensorBoard; without a folder, in memory alone."""
+
+    def __init__(self, folder: Path | None) -> None:
+        """Write below ``folder``; nothing is made before the first row or ``reserve``."""
+        self.folder = folder
+        self.rows: list[dict[str, float]] = []
+        self._board: Any = None
+
+    def reserve(self) -> None:
+        """Make the folder.
+
+        Raises:
+            ResourceError: It cannot be made.
+        """
+        if self.folder is not None:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ResourceError(f"{self.folder}: cannot be made ({error.strerror}); choose another --out.") from error
+
+    def row(self, number: int, seconds: float, values: dict[str, float]) -> None:
+        """Append one row."""
+        row = {"update": number, "seconds": round(seconds, 3), **values}
+        self.rows.append(row)
+        if self.folder is None:
+            return
+        with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+        if self._board is None:
+            from torch.utils.tensorboard import SummaryWriter  # a slow import, needed by runs with a folder alone
+
+            self._board = SummaryWriter(str(self.folder / "tensorboard"))
+        for name, value in values.items():
+            self._board.add_scalar(name, value, number)
+        self._board.flush()
+
+    def rewind(self, number: int) -> None:
+        """Read back the rows up to update ``number`` and drop later ones, which a resumed run makes again."""
+        if self.folder is None or not (self.folder / "metrics.jsonl").exists():
+            return
+        path = self.folder / "metrics.jsonl"
+        rows = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.endswith("}"))
+        self.rows = [row for row in rows if row["update"] <= number]
+        beside = path.with_name(".metrics.jsonl")
+        beside.write_text("".join(json.dumps(row) + "\n" for row in self.rows), encoding="utf-8")
+        beside.replace(path)

@@ -1,0 +1,238 @@
+"""One training run, in memory or in a folder: what the command line and the notebooks both hold the reins of.
+
+A folder holds ``config.json`` (every setting), ``run.json`` (how the run stands or ended), ``metrics.jsonl``,
+``tensorboard/`` and ``checkpoints/``.
+"""
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from uavlab.app import build
+from uavlab.app.config import Config, configure
+from uavlab.app.machine import describe
+from uavlab.app.record import Recorder, read_json, write_json
+from uavlab.core.errors import ConfigError, DivergedError, UavlabError
+from uavlab.core.types import Update
+from uavlab.evaluate import episodes
+from uavlab.runtime import checkpoint
+from uavlab.sources import replay_bytes
+from uavlab.train import training
+
+VALIDATION = "validate"  # the stream of the scores that choose a policy; `evaluate` draws from another
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands after an update; metrics and score are there when they were read anew."""
+
+    number: int
+    target: int | None
+    seconds: float
+    metrics: dict[str, float] | None = None
+    score: dict[str, float] | None = None
+
+
+class Run:
+    """Settings, source, learner and the policy kept so far."""
+
+    def __init__(self, config: Config, folder: Path | None = None) -> None:
+        """Build everything; with a folder, reserve it.
+
+        Raises:
+            ConfigError: The folder is not empty, or the settings do not fit this machine.
+        """
+        self.config, self.folder = config, folder
+        self.rt = build.runtime(config.run)
+        self.rng = build.streams(config.run, self.rt.device)
+        with self.rt.scope():
+            self.learner = build.learner(config, self.rng, self.rt)
+            self.source = build.source(config, self.learner, self.rng, self.rt)
+        self.number, self.seconds, self.stopping = 0, 0.0, False
+        self.status, self.reason = "new", ""
+        keeps = config.run.learner == "batched"
+        self.best: Float[Tensor, "R K P"] | None = self.learner.parameters() if keeps else None
+        self.best_score = torch.full((config.run.runs,), -math.inf, device=self.rt.device)
+        self.recorder = Recorder(folder)
+        if folder is not None and not (folder / "config.json").exists():
+            self.recorder.reserve()
+            write_json(folder / "config.json", {"preset": config.preset, "values": config.values})
+            self._write_status("new")
+
+    @classmethod
+    def resume(cls, folder: Path) -> "Run":
+        """Continue from the newest checkpoint in ``folder``.
+
+        Raises:
+            FileError: The folder is no run, or no checkpoint in it is intact.
+        """
+        run = cls(read_config(folder), folder)
+        saved = checkpoint.load(checkpoint.newest(folder / "checkpoints"))
+        run.learner.load_state_dict(saved.groups["learner"])
+        run.source.load_state_dict(saved.groups["source"])
+        if run.best is not None:
+            run.best = saved.groups["best"]["parameters"].to(run.rt.device)
+        run.best_score = saved.groups["best"]["score"].to(run.rt.device)
+        run.number, run.seconds = saved.step, saved.meta["seconds"]
+        run.rng.load_state_dict(saved.groups["streams"])
+        run.recorder.rewind(run.number)
+        return run
+
+    @property
+    def done(self) -> bool:
+        """Tell whether the run's own target is reached."""
+        settings = self.config.run
+        updates_made = settings.updates is not None and self.number >= settings.updates
+        return updates_made or (settings.minutes is not None and self.seconds >= 60 * settings.minutes)
+
+    @property
+    def headline(self) -> tuple[str, ...]:
+        """Name the figures by which this task is judged first."""
+        return tuple(self.config.evaluation.score)
+
+    def stop(self) -> None:
+        """Ask the run to end after the update in progress."""
+        self.stopping = True
+
+    def train(self) -> Iterator[Progress]:
+        """Train to the target, yielding after each update; however it ends, the folder tells how and can resume."""
+        began, before, self.stopping = time.monotonic(), self.seconds, False
+        last = self.config.run.updates or 10**9
+        self._write_status("running")
+        try:
+            with self.rt.scope():
+                for step in training(self.source, self.learner, self.rng, self.rt, self.number, last):
+                    self.number, self.seconds = step.number, before + time.monotonic() - began
+                    yield self._after(step.update)
+                    if self.stopping or self.done:
+                        break
+            self._end("complete" if self.done else "interrupted")
+        except (GeneratorExit, KeyboardInterrupt):
+            self._end("interrupted")
+            raise
+        except UavlabError as error:
+            self._write_status("diverged" if isinstance(error, DivergedError) else "failed", str(error))
+            raise
+        except BaseException as error:
+            self._write_status("failed", f"{type(error).__name__}: {error}")
+            raise
+
+    def save(self) -> None:
+        """Write a checkpoint; a run without a folder keeps none."""
+        if self.folder is None:
+            return
+        best = {"score": self.best_score} | ({} if self.best is None else {"parameters": self.best})
+        groups = {
+            "learner": self.learner.state_dict(),
+            "source": self.source.state_dict(),
+            "streams": self.rng.state_dict(),
+            "best": best,
+        }
+        meta = {"seconds": self.seconds, "preset": self.config.preset}
+        checkpoint.save(self.folder / "checkpoints", self.number, groups, meta, self.config.run.keep)
+
+    def _after(self, update: Update) -> Progress:
+        settings = self.config.run
+        metrics = score = None
+        if self.number % settings.log_every == 0 or self.number == 1:
+            metrics = self._metrics(update)
+        if self.number % settings.evaluate_every == 0:
+            score = self._validate()
+        if metrics or score:
+            self.recorder.row(self.number, self.seconds, {**(metrics or {}), **(score or {})})
+        if self.number % settings.checkpoint_every == 0:
+            self.save()
+        return Progress(self.number, settings.updates, self.seconds, metrics, score)
+
+    def _metrics(self, update: Update) -> dict[str, float]:
+        """Read the metrics from the device (host sync) and refuse those that are not finite."""
+        read = {name: value.double().cpu() for name, value in update.metrics.items()}
+        for name, value in read.items():
+            if not value.isfinite().all():
+                run, agent = (~value.isfinite()).nonzero()[0].tolist()
+                raise DivergedError(
+                    f"training: {name} of agent {agent} in run {run} is {value[run, agent].item()} at update "
+                    f"{self.number}; expected a finite number. Lower lr or critic_lr, or resume from a checkpoint."
+                )
+        return {name: value.mean().item() for name, value in read.items()}
+
+    def _validate(self) -> dict[str, float]:
+        """Score the policy in training on the evaluation task and keep it where it is the best so far."""
+        env = self.config.evaluation
+        figures = episodes(
+            env, self.learner.policy(env.spec), self.rng, self.config.run.evaluate_episodes, stream=VALIDATION
+        )
+        score = sum(weight * figures[name].mean(1) for name, weight in env.score.items())
+        if self.best is not None and isinstance(score, Tensor):
+            better = score > self.best_score
+            self.best_score = torch.where(better, score, self.best_score)
+            self.best = torch.where(better[:, None, None], self.learner.parameters(), self.best)
+        return {f"eval/{name}": value.mean().item() for name, value in figures.items()}
+
+    def _end(self, status: str) -> None:
+        """Finish: a last score if none was ever made, a checkpoint, the record."""
+        if self.number and torch.isinf(self.best_score).any():
+            with self.rt.scope():
+                self.recorder.row(self.number, self.seconds, self._validate())
+        if self.number:
+            self.save()
+        self._write_status(status)
+
+    def _write_status(self, status: str, reason: str = "") -> None:
+        self.status, self.reason = status, reason
+        if self.folder is None:
+            return
+        record = {
+            "status": status,
+            "reason": reason,
+            "update": self.number,
+            "target": self.config.run.updates,
+            "seconds": round(self.seconds, 3),
+            "seeds": list(self.rng.seeds),
+            "machine": describe(self.rt.device),
+        }
+        write_json(self.folder / "run.json", record)
+
+
+def read_config(folder: Path) -> Config:
+    """Read the settings of a run.
+
+    Raises:
+        FileError: The folder holds no run.
+        ConfigError: Its settings are no longer valid.
+    """
+    stored = read_json(folder / "config.json")
+    return configure(stored["preset"], stored["values"])
+
+
+def plan(config: Config) -> dict[str, Any]:
+    """Tell what a run would do and take, before anything is made."""
+    replay, run = config.replay, config.run
+    steps = None if run.updates is None else run.updates * replay.world_steps * replay.worlds + replay.learning_starts
+    return {
+        "preset": config.preset,
+        "updates": run.updates,
+        "minutes": run.minutes,
+        "runs": run.runs,
+        "world_steps_per_run": steps,
+        "agent_steps_per_run": None if steps is None else steps * config.env.spec.agents,
+        "replay_bytes": replay_bytes(config.env, replay, run.runs),
+    }
+
+
+def require_empty(folder: Path) -> Path:
+    """Return the folder if a new run may use it.
+
+    Raises:
+        ConfigError: It is a file or holds something.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"--out {folder}: not empty; choose a new folder, or `uavlab resume {folder}`.")
+    return folder

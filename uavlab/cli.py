@@ -1,0 +1,323 @@
+"""The command line: ``uavlab`` and ``python -m uavlab``. Each command is a thin layer over ``app`` and ``lab``.
+
+Exit codes: 0 ok, 1 a notebook's own failure, 2 settings, 3 files, 4 diverged, 5 input/output or memory, 124 time-out,
+130 and 143 signals, 138 dead kernel.
+"""
+
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+from tqdm import tqdm
+
+from uavlab import __version__
+from uavlab.core.errors import ConfigError, ResourceError, UavlabError
+
+Command = Callable[..., Any]
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on the last line.")
+settings_options = (
+    click.option("--seed", type=int, help="Seed of the first run."),
+    click.option("--runs", type=int, help="Independent runs in this process."),
+    click.option("--updates", type=int, help="Updates to make."),
+    click.option("--minutes", type=float, help="Minutes of training; alone, it replaces the preset's updates."),
+    click.option("--device", help="auto, cpu or cuda."),
+    click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any setting; repeatable."),
+    click.option("--config", "config_file", type=click.Path(path_type=Path), help="Settings from a YAML file."),
+)
+
+
+def main() -> None:
+    """Run a command; a refusal is one line on stderr and its exit code."""
+    try:
+        cli(standalone_mode=False)
+    except click.exceptions.Exit as end:
+        sys.exit(end.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except UavlabError as error:
+        click.echo(f"{type(error).__name__}: {error}", err=True)
+        sys.exit(error.exit_code)
+    except MemoryError as error:
+        click.echo(f"ResourceError: out of memory: {error}; lower capacity, worlds or batch.", err=True)
+        sys.exit(ResourceError.exit_code)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__)
+def cli() -> None:
+    """Train teams of UAVs fast, and measure before you believe."""
+
+
+def with_settings(command: Command) -> Command:
+    """Add the options that make up a run's settings."""
+    for option in reversed(settings_options):
+        command = option(command)
+    return command
+
+
+@cli.command()
+@as_json
+def presets(as_json: bool) -> None:
+    """List the presets."""
+    from uavlab.app.presets import presets as known
+
+    rows = {name: preset.about for name, preset in known().items()}
+    for name, about in rows.items():
+        click.echo(f"{name:28} {about}")
+    tell(as_json, rows)
+
+
+@cli.command()
+@click.argument("preset")
+@with_settings
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of the run, new or empty; runs/NAME if not given.")
+@click.option("--name", help="Name of the run; PRESET-SEED if not given.")
+@click.option("--dry-run", is_flag=True, help="Print steps, updates and bytes, and stop.")
+@as_json
+def train(preset: str, out: Path | None, name: str | None, dry_run: bool, as_json: bool, **options: Any) -> None:
+    """Train a PRESET."""
+    from uavlab.app.run import Run, plan, require_empty
+
+    config = configured(preset, **options)
+    planned = plan(config)
+    folder = out or Path("runs") / run_name(name or f"{preset}-{config.run.seed}")
+    if dry_run:
+        for key, value in planned.items():
+            click.echo(f"{key:22} {value}")
+        return tell(as_json, planned)
+    require_empty(folder)
+    click.echo(f"replay takes {planned['replay_bytes'] / 2**20:.1f} MiB; the run is kept in {folder}")
+    drive(Run(config, folder), as_json)
+
+
+@cli.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@as_json
+def resume(run: Path, as_json: bool) -> None:
+    """Continue RUN to its own target."""
+    from uavlab.app.run import Run
+
+    drive(Run.resume(run), as_json)
+
+
+@cli.command()
+@click.argument("run")
+@click.option("--episodes", type=click.IntRange(1, 100_000), default=200, show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the episodes.")
+@click.option("--mean-action", is_flag=True, help="Fly the mean action instead of sampling.")
+@as_json
+def evaluate(run: str, episodes: int, seed: int, mean_action: bool, as_json: bool) -> None:
+    """Score the policy kept by RUN on its evaluation task, with 95 % bootstrap intervals."""
+    from uavlab.app import kept
+
+    loaded = kept.load(run_folder(run))
+    result = kept.evaluate(loaded, episodes, seed, mean_action)
+    click.echo(f"{run}: policy of update <= {loaded.update}, {episodes} episodes x {len(loaded.parameters)} run(s)")
+    for metric, figure in result.items():
+        click.echo(f"{metric:18} {figure['mean']:10.3f}   [{figure['low']:.3f}, {figure['high']:.3f}]")
+    action = "mean" if mean_action else "sampled"
+    tell(as_json, {**result, "run": run, "episodes": episodes, "seed": seed, "action": action})
+
+
+@cli.command()
+@click.argument("run")
+@click.option("--out", type=click.Path(path_type=Path), help="HTML file; flight.html in the run if not given.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the flight.")
+@click.option("--mean-action", is_flag=True, help="Fly the mean action instead of sampling.")
+@as_json
+def fly(run: str, out: Path | None, seed: int, mean_action: bool, as_json: bool) -> None:
+    """Write an HTML page with one animated flight of the policy kept by RUN."""
+    from uavlab.app import kept
+    from uavlab.lab import figures
+
+    folder = run_folder(run)
+    loaded = kept.load(folder)
+    states = list(kept.flight(loaded, seed, mean_action))
+    page = out or folder / "flight.html"
+    figures.write_page(figures.flight(loaded.config.evaluation, states), page)
+    click.echo(f"{len(states) - 1} steps; open {page}")
+    tell(as_json, {"page": str(page), "steps": len(states) - 1})
+
+
+@cli.command()
+@click.argument("run")
+@click.argument("out", type=click.Path(path_type=Path))
+def export(run: str, out: Path) -> None:
+    """Copy the settings and the kept policy of RUN to the new folder OUT; it evaluates and flies like the run."""
+    from uavlab.app import kept
+
+    click.echo(kept.export(run_folder(run), out))
+
+
+@cli.command()
+@click.argument("suite", type=click.Choice(["update", "env"]))
+@click.option("--out", type=click.Path(path_type=Path), help="Also write the record to this JSON file.")
+@click.option("--rounds", type=click.IntRange(3, 1000), default=30, show_default=True, help="Interleaved repetitions.")
+@click.option("--device", default="auto", show_default=True)
+@as_json
+def bench(suite: str, out: Path | None, rounds: int, device: str, as_json: bool) -> None:
+    """Measure on this machine: `update` (batched learner over the loop) or `env` (steps per second)."""
+    from uavlab.app import bench as measure
+    from uavlab.app.record import write_json
+
+    record = measure.SUITES[suite](rounds, device)
+    click.echo(measure.table(record))
+    if out is not None:
+        write_json(out, record)
+    tell(as_json, record)
+
+
+@cli.command()
+@click.argument("name")
+@click.option("-p", "parameters", type=(str, str), multiple=True, metavar="KEY VALUE", help="One parameter; repeatable.")
+@click.option("-f", "file", type=click.Path(path_type=Path), help="Parameters from a YAML file.")
+@click.option("--out", type=click.Path(path_type=Path), help="Executed notebook; runs/NAME.ipynb if not given.")
+@click.option("--timeout", type=click.IntRange(1), default=3600, show_default=True, help="Seconds for one cell.")
+@as_json
+def notebook(
+    name: str, parameters: tuple[tuple[str, str], ...], file: Path | None, out: Path | None, timeout: int, as_json: bool
+) -> None:
+    """Run a notebook headless, its parameters checked before a kernel starts; also written as an offline page."""
+    from uavlab.lab import notebook as notebooks
+    from uavlab.lab.report import report
+
+    source = notebooks.notebook_path(name)
+    target = out or Path("runs") / source.name
+    values = notebooks.read_parameters(source, parameters, [] if file is None else [file])
+    result = notebooks.run_notebook(source, values, target, timeout, progress=not as_json)
+    page = target.with_suffix(".html")
+    report(target, page)
+    click.echo(f"{notebooks.closing_words(target)}executed notebook: {target}\noffline page: {page}")
+    if result.exit_code:
+        click.echo(result.reason, err=True)
+    tell(as_json, {"exit_code": result.exit_code, "reason": result.reason, "notebook": str(target), "html": str(page)})
+    sys.exit(result.exit_code)
+
+
+@cli.command()
+def lab() -> None:
+    """Open JupyterLab on this machine alone, at the notebooks."""
+    import os
+
+    from uavlab.lab.notebook import lab_command
+
+    command = lab_command(Path.cwd())
+    os.execv(command[0], command)
+
+
+@cli.command()
+@as_json
+def doctor(as_json: bool) -> None:
+    """Tell what this machine has, what of it is usable, and why the rest is not."""
+    from uavlab.app.doctor import examine
+
+    rows = examine()
+    for row in rows:
+        click.echo(f"{'ok' if row.usable else '--':3} {row.what:22} {row.value}{'' if row.usable else f'  ({row.advice})'}")
+    tell(as_json, {"rows": [vars(row) for row in rows]})
+
+
+def configured(
+    preset: str,
+    seed: int | None,
+    runs: int | None,
+    updates: int | None,
+    minutes: float | None,
+    device: str | None,
+    settings: tuple[str, ...],
+    config_file: Path | None,
+) -> Any:
+    """Lay a settings file, ``--set`` and the options over a preset, in that order."""
+    from uavlab.app.config import configure, parse_setting, read_yaml
+
+    layers = [{} if config_file is None else read_yaml(config_file), dict(parse_setting(s) for s in settings)]
+    given = {"seed": seed, "runs": runs, "updates": updates, "minutes": minutes, "device": device}
+    last = {key: value for key, value in given.items() if value is not None}
+    if minutes is not None and updates is None and not any("updates" in layer for layer in layers):
+        last["updates"] = None
+    return configure(preset, *layers, last)
+
+
+def drive(run: Any, as_json: bool) -> None:
+    """Train to the end with a progress bar; the first SIGINT or SIGTERM ends after the update in progress."""
+    settings = run.config.run
+    row = run.config.replay.world_steps * run.config.replay.worlds * settings.runs * run.config.env.spec.agents
+    with signals(run.stop) as received, tqdm(total=settings.updates, initial=run.number, unit="update") as bar:
+        if not run.done:
+            for progress in run.train():
+                bar.update(progress.number - bar.n)
+                if progress.metrics:
+                    rate = row * (bar.format_dict["rate"] or 0)
+                    bar.set_postfix_str(f"{rate:,.0f} agent-steps/s, critic loss {progress.metrics['critic_loss']:.3g}")
+                if progress.score:
+                    figures = {k.removeprefix("eval/"): v for k, v in progress.score.items()}
+                    tqdm.write(f"{progress.number:>8}  " + "  ".join(f"{k} {figures[k]:.3f}" for k in run.headline))
+        else:
+            run.status = "complete"
+    click.echo(f"{run.status}: {run.number} updates in {run.seconds:.0f} s; {run.folder}")
+    result = {"run": str(run.folder), "status": run.status, "updates": run.number, "seconds": run.seconds}
+    tell(as_json, {**result, "score": run.best_score.tolist()})
+    if received:
+        sys.exit(128 + received[0])
+
+
+@contextmanager
+def signals(stop: Callable[[], None]) -> Iterator[list[int]]:
+    """Turn the first SIGINT or SIGTERM into ``stop``; a second one ends the process at once."""
+    received: list[int] = []
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        if received:
+            sys.exit(128 + number)
+        received.append(number)
+        stop()
+
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def run_folder(text: str) -> Path:
+    """Take an argument that exists or holds a separator for a run.
+
+    Raises:
+        ConfigError: It is a preset or nothing known.
+    """
+    from uavlab.app.config import nearest
+    from uavlab.app.presets import presets as known
+
+    if Path(text).exists() or "/" in text or "\\" in text:
+        return Path(text)
+    if text in known():
+        raise ConfigError(f"{text!r} is a preset, expected a run; train it first: uavlab train {text}.")
+    raise ConfigError(f"{text!r} is neither a run nor a preset{nearest(text, known())}; expected the folder of a run.")
+
+
+def run_name(name: str) -> str:
+    """Refuse a name that is no plain folder name.
+
+    Raises:
+        ConfigError: Other characters than letters, digits, dot, dash and underscore, or too long.
+    """
+    plain = name.replace("-", "").replace("_", "").replace(".", "")
+    if not (plain.isascii() and plain.isalnum()) or len(name) > 80 or name[0] in "-.":
+        raise ConfigError(f"--name {name!r}: expected at most 80 letters, digits, '.', '_' and '-', not starting with '-' or '.'.")
+    return name
+
+
+def tell(as_json: bool, value: dict[str, Any]) -> None:
+    """Print the JSON line if it was asked for."""
+    if as_json:
+        click.echo(json.dumps(value))

@@ -1,0 +1,102 @@
+"""The contracts that meet in the training loop: an environment, a source of batches and a learner."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from uavlab.core.types import Batch, EnvSpec, Metric, Update
+
+S = TypeVar("S")
+
+Policy = Callable[[Tensor, Tensor | None], Tensor]
+"""Observations (R W A O) and standard normal noise (R W A D), None for the mode, to actions (R W A D)."""
+
+
+class Env(Protocol[S]):
+    """A task as five pure functions over a batch of worlds; its parameters live on ``self``, its state never does.
+
+    World b of the result depends on world b of the arguments alone. Randomness arrives as ``noise``. ``metrics`` are
+    what ``measure`` gives; ``score`` weighs them (and flight time, timeout, return) where one policy must be chosen.
+    """
+
+    metrics: ClassVar[tuple[Metric, ...]]
+    score: ClassVar[dict[str, float]]
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Shapes, limits and noise of the task."""
+        ...
+
+    def initial(self, noise: Float[Tensor, "B K"], stage: Int[Tensor, " B"]) -> S:
+        """Draw fresh worlds from ``spec.initial_noise`` uniform numbers each."""
+        ...
+
+    def transition(self, state: S, action: Float[Tensor, "B A D"], noise: Float[Tensor, "B K"]) -> S:
+        """Move every world by one step; the state counts its steps in ``step``."""
+        ...
+
+    def observe(self, state: S) -> Float[Tensor, "B A O"]:
+        """Show each agent what it may see."""
+        ...
+
+    def reward(self, state: S, action: Float[Tensor, "B A D"], after: S) -> Float[Tensor, "B A"]:
+        """Pay each agent for one step."""
+        ...
+
+    def terminated(self, state: S) -> Bool[Tensor, "B A"]:
+        """Tell which agents' task has ended; a time limit is not such an end."""
+        ...
+
+    def measure(self, state: S, action: Float[Tensor, "B A D"], after: S) -> dict[str, Float[Tensor, " B"]]:
+        """Give one number per world and step for each of ``metrics``."""
+        ...
+
+
+class Source(Protocol):
+    """Where batches come from."""
+
+    def next(self) -> Batch:
+        """Produce the next batch."""
+        ...
+
+    def feedback(self, batch: Batch, update: Update) -> None:
+        """Learn how the batch fared (priorities, say)."""
+        ...
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return everything that the next batches depend on."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Continue where ``state_dict`` was taken."""
+        ...
+
+
+class Learner(Protocol):
+    """What turns batches into a better policy."""
+
+    def policy(self, spec: EnvSpec, parameters: Tensor | None = None) -> Policy:
+        """Give the policy for a team of this kind: the one in training, or one of kept ``parameters``."""
+        ...
+
+    def parameters(self) -> Tensor:
+        """Copy what ``policy`` needs to fly again, run by run (leading axis R)."""
+        ...
+
+    def update(self, batch: Batch, noise: Any) -> Update:
+        """Take one gradient step from a batch."""
+        ...
+
+    def update_noise(self, rng: Any, rows: int) -> Any:
+        """Draw the noise that one update on ``rows`` rows per run consumes."""
+        ...
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return everything that the next updates depend on."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Continue where ``state_dict`` was taken."""
+        ...

@@ -1,0 +1,146 @@
+"""The data that flows through uavlab: frozen dataclasses of tensors with fixed leading axes.
+
+Axes: R independent runs held in one process, B worlds (R x worlds per run, flat), N rows of a batch per run, A agents,
+O observation features, D action dimensions. ``*lead`` is B in a world and R N in a batch.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar, dataclass_transform
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+
+T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True)
+def tensors(cls: type[T]) -> type[T]:
+    """Make a frozen dataclass whose fields are tensors or other ``@tensors`` objects."""
+    return dataclass(frozen=True, eq=False)(cls)
+
+
+def tree_map(fn: Callable[..., Any], tree: T, *others: T) -> T:
+    """Apply ``fn`` to each tensor of ``tree`` (and to its namesakes in ``others``), keeping the structure."""
+    if isinstance(tree, Tensor):
+        return fn(tree, *others)
+    parts = {
+        f.name: tree_map(fn, getattr(tree, f.name), *(getattr(other, f.name) for other in others))
+        for f in fields(tree)  # type: ignore[arg-type]
+    }
+    return type(tree)(**parts)
+
+
+def leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Yield every tensor of ``tree`` with its dotted name, in declaration order."""
+    if isinstance(tree, Tensor):
+        yield prefix, tree
+        return
+    for f in fields(tree):
+        yield from leaves(getattr(tree, f.name), f"{prefix}.{f.name}" if prefix else f.name)
+
+
+def load_leaves(tree: T, state: dict[str, Tensor], prefix: str) -> T:
+    """Rebuild ``tree`` from tensors named like its leaves, on the devices that it has now."""
+    names = iter([f"{prefix}.{name}" for name, _ in leaves(tree)])
+    return tree_map(lambda leaf: state[next(names)].to(leaf.device).clone(), tree)
+
+
+def select(mask: Bool[Tensor, " B"], chosen: T, other: T) -> T:
+    """Take each world of ``chosen`` where ``mask`` is true and of ``other`` elsewhere."""
+
+    def pick(a: Tensor, b: Tensor) -> Tensor:
+        return torch.where(mask.view(-1, *[1] * (a.dim() - 1)), a, b)
+
+    return tree_map(pick, chosen, other)
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """What a learner and a source must know of an environment.
+
+    Attributes:
+        agents: Agents per world (A).
+        obs: Observation features per agent (O).
+        action: Continuous action dimensions per agent (D), each in [-1, 1].
+        horizon: Steps after which an episode is truncated.
+        dt: Duration of one step (s).
+        initial_noise: Uniform numbers in [0, 1) that ``initial`` consumes per world.
+        step_noise: Uniform numbers in [0, 1) that ``transition`` consumes per world and step.
+        groups: One label per agent; agents with the same label are interchangeable and may share a network.
+    """
+
+    agents: int
+    obs: int
+    action: int
+    horizon: int
+    dt: float
+    initial_noise: int
+    step_noise: int
+    groups: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One figure by which a flight is judged.
+
+    Attributes:
+        name: Its key in results.
+        over: How an episode's steps become one number: ``last`` live step, ``mean`` or ``sum`` over live steps.
+        unit: Unit for tables and axes; empty for shares.
+        better: ``high`` or ``low``.
+    """
+
+    name: str
+    over: str
+    unit: str = ""
+    better: str = "high"
+
+
+@tensors
+class Transition:
+    """One step's lesson, and one row of replay.
+
+    Attributes:
+        obs: What each agent saw before acting.
+        action: What it did, in [-1, 1].
+        reward: What it earned.
+        next_obs: What it saw next: the true successor, recorded before any reset.
+        terminated: The agent's task ended here, so nothing is bootstrapped.
+        truncated: The time limit cut the episode; bootstrapping goes on.
+        stage: Curriculum stage of the world.
+    """
+
+    obs: Float[Tensor, "*lead A O"]
+    action: Float[Tensor, "*lead A D"]
+    reward: Float[Tensor, "*lead A"]
+    next_obs: Float[Tensor, "*lead A O"]
+    terminated: Bool[Tensor, "*lead A"]
+    truncated: Bool[Tensor, "*lead"]
+    stage: Int[Tensor, "*lead"]
+
+
+@tensors
+class Inputs:
+    """Where observations lie and how much they vary, per run, agent and feature: what a fresh network is fitted to."""
+
+    center: Float[Tensor, "R A O"]
+    scale: Float[Tensor, "R A O"]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows drawn by a source: ``data`` has leading axes R N; ``weight`` are importance weights, None for uniform."""
+
+    data: Any
+    index: Int[Tensor, "R N"]
+    weight: Float[Tensor, "R N"] | None = None
+
+
+@dataclass(frozen=True)
+class Update:
+    """What a learner returns: metrics still on the device, and new priorities for the rows if it has any."""
+
+    metrics: dict[str, Shaped[Tensor, "R ..."]]
+    priority: Float[Tensor, "R N"] | None = None

@@ -1,0 +1,19 @@
+"""The environments by name; a new one is one file and one line here, or one call of ``register`` from outside."""
+
+from typing import Any
+
+from uavlab.core.errors import ConfigError
+from uavlab.envs.leader_follower import LeaderFollower
+
+ENVS: dict[str, type[Any]] = {"leader_follower": LeaderFollower}
+
+
+def register(name: str, env: type[Any]) -> type[Any]:
+    """Make an environment class known to presets, commands and notebooks under ``name``.
+
+    Raises:
+        ConfigError: The name is taken by another class.
+    """
+    if ENVS.setdefault(name, env) is not env:
+        raise ConfigError(f"register: {name!r} is already {ENVS[name].__qualname__}; choose another name.")
+    return env

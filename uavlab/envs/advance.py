@@ -1,0 +1,82 @@
+"""One step of many worlds with replacement of those that ended, without a host sync."""
+
+from typing import Generic, TypeVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from uavlab.core.protocols import Env
+from uavlab.core.types import Transition, select, tensors, tree_map
+
+S = TypeVar("S")
+
+
+@tensors
+class Worlds(Generic[S]):
+    """Running worlds with what their agents see now, and how often each was replaced."""
+
+    state: S
+    obs: Float[Tensor, "B A O"]
+    stage: Int[Tensor, " B"]
+    replaced: Int[Tensor, " B"]
+
+
+@tensors
+class Pool(Generic[S]):
+    """Fresh worlds with their observations: ``depth`` of them in reserve for each running world."""
+
+    state: S
+    obs: Float[Tensor, "P A O"]
+
+
+def fresh(env: Env[S], noise: Float[Tensor, "B K"], stage: Int[Tensor, " B"]) -> Worlds[S]:
+    """Start worlds from uniform noise."""
+    state = env.initial(noise, stage)
+    return Worlds(state=state, obs=env.observe(state), stage=stage, replaced=torch.zeros_like(stage))
+
+
+def make_pool(env: Env[S], noise: Float[Tensor, "depth B K"], stage: Int[Tensor, " B"]) -> Pool[S]:
+    """Fill a pool; world b takes entries b, b + B, b + 2 B, ... in turn, so worlds never share one."""
+    state = env.initial(noise.flatten(0, 1), stage.repeat(noise.shape[0]))
+    return Pool(state=state, obs=env.observe(state))
+
+
+def advance(
+    env: Env[S],
+    worlds: Worlds[S],
+    action: Float[Tensor, "B A D"],
+    noise: Float[Tensor, "B K"],
+    pool: Pool[S],
+) -> tuple[Worlds[S], Transition]:
+    """Move every world by one step and replace those that ended from the pool.
+
+    The successor is observed once and recorded before any replacement. ``terminated`` stops bootstrapping;
+    ``truncated`` is the time limit alone and never set where the task itself ended.
+    """
+    after = env.transition(worlds.state, action, noise)
+    next_obs = env.observe(after)
+    terminated = env.terminated(after)
+    ended = terminated.all(-1)
+    truncated = (after.step >= env.spec.horizon) & ~ended  # type: ignore[attr-defined]
+    row = Transition(
+        obs=worlds.obs,
+        action=action,
+        reward=env.reward(worlds.state, action, after),
+        next_obs=next_obs,
+        terminated=terminated,
+        truncated=truncated,
+        stage=worlds.stage,
+    )
+    done = ended | truncated
+    count = worlds.stage.shape[0]
+    depth = pool.obs.shape[0] // count
+    entry = worlds.replaced.remainder(depth) * count + torch.arange(count, device=done.device)
+    spare = tree_map(lambda leaf: leaf[entry], pool)
+    moved = Worlds(
+        state=select(done, spare.state, after),
+        obs=select(done, spare.obs, next_obs),
+        stage=worlds.stage,
+        replaced=worlds.replaced + done,
+    )
+    return moved, row

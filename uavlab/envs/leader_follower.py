@@ -1,0 +1,271 @@
+"""Leader and followers in the plane: the leader flies to a goal past obstacles, the followers keep formation.
+
+Positions are pixels of the published 1000 x 800 screen (10 px stand for 1 km), x to the right and y downwards, so a
+positive heading turns the nose up the screen. Agent 0 is the leader.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, ClassVar
+
+import torch
+from annotated_types import Ge, Gt, Le
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from uavlab.core.types import EnvSpec, Metric, tensors
+from uavlab.ops.geometry import distance, nearest, wrap_angle
+
+AREA = (50.0, 50.0, 750.0, 650.0)  # px: left, top, right, bottom; positions are clamped here
+BORDER = 50.0  # px: closer to the edge of the area costs `border_cost`
+GOAL_RADIUS = 40.0  # px
+CRASH_RADIUS = 20.0  # px
+NEAR_RADIUS = 40.0  # px: an obstacle closer than this is seen and costs `near_cost`
+LENGTH, SPEED, DEGREES = 1000.0, 30.0, 57.3 / 360  # observation units: px, px/s, published radians-to-turns factor
+
+
+@tensors
+class State:
+    """Everything that changes in a batch of worlds; the distances are kept because several functions need them."""
+
+    pos: Float[Tensor, "B A 2"]  # px
+    speed: Float[Tensor, "B A"]  # px/s
+    heading: Float[Tensor, "B A"]  # rad in [0, 2 pi)
+    action: Float[Tensor, "B A 2"]  # the last action given
+    goal: Float[Tensor, "B 2"]  # px
+    obstacle: Float[Tensor, "B M 2"]  # px
+    drift: Float[Tensor, "B M 2"]  # obstacles' velocity, px/s
+    step: Int[Tensor, " B"]  # steps taken
+    gap: Float[Tensor, "B F"]  # px from each follower to the leader
+    to_goal: Float[Tensor, "B A"]  # px from each agent to the goal
+    clearance: Float[Tensor, "B A"]  # px from each agent to its nearest obstacle
+
+
+@dataclass(frozen=True)
+class LeaderFollower:
+    """Parameters of the task; the defaults are the corrected task, ``PUBLISHED`` the published one.
+
+    Attributes:
+        followers: Followers per world (F); agents A = F + 1.
+        obstacles: Obstacles per world (M); the first starts where the published one stands.
+        sight: Nearest obstacles whose offset every agent observes; the published agents observe none.
+        obstacle_speed: Speed of the obstacles (px/s); they bounce off the border. 0 is the published task.
+        dt: Duration of one step (s).
+        horizon: Steps after which an episode is truncated.
+        formation_radius: A follower closer than this to the leader is in formation (px).
+        goal_reward: For the leader that comes within 40 px of the goal.
+        crash_cost: For the leader that comes within 20 px of an obstacle.
+        near_cost: Per step within 40 px of an obstacle.
+        border_cost: Per step within 50 px of the area's edge.
+        distance_cost: Per step and pixel of the leader's distance to the goal.
+        match_bonus: Per step for a follower in formation with matched speed, paid to it and to the leader.
+        match_speed: Largest speed difference that counts as matched (px/s).
+        apart_cost: Per step and pixel of a follower out of formation, paid by it and by the leader.
+        time_cost: Per step, for every agent.
+        trailing: Quirk: a follower's formation counts for its own reward only while the leader is nearer to the goal.
+        first_follower_only: Quirk: all formation terms of the reward look at the first follower alone.
+        follower_costs: False is the quirk that followers never pay for obstacles and borders.
+        lagged: Quirk: reward, observation and end of an episode describe the world before the action, which is
+            the same as an action that takes effect one step late.
+    """
+
+    followers: Annotated[int, Ge(0), Le(64)] = 1
+    obstacles: Annotated[int, Ge(1), Le(64)] = 1
+    sight: Annotated[int, Ge(0), Le(64)] = 0
+    obstacle_speed: Annotated[float, Ge(0), Le(40)] = 0.0
+    dt: Annotated[float, Gt(0), Le(1)] = 1.0
+    horizon: Annotated[int, Ge(1), Le(100_000)] = 1000
+    formation_radius: Annotated[float, Gt(0)] = 50.0
+    goal_reward: Annotated[float, Ge(0)] = 1000.0
+    crash_cost: Annotated[float, Ge(0)] = 500.0
+    near_cost: Annotated[float, Ge(0)] = 2.0
+    border_cost: Annotated[float, Ge(0)] = 1.0
+    distance_cost: Annotated[float, Ge(0)] = 0.001
+    match_bonus: Annotated[float, Ge(0)] = 1.0
+    match_speed: Annotated[float, Gt(0)] = 1.0
+    apart_cost: Annotated[float, Ge(0)] = 0.001
+    time_cost: Annotated[float, Ge(0)] = 0.0
+    trailing: bool = False
+    first_follower_only: bool = False
+    follower_costs: bool = True
+    lagged: bool = False
+
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric("completion", "last"),
+        Metric("formation_strict", "mean"),
+        Metric("formation_mean", "mean"),
+        Metric("collision", "last", better="low"),
+        Metric("path", "sum", "px", better="low"),
+        Metric("energy", "sum", better="low"),
+    )
+    score: ClassVar[dict[str, float]] = {"completion": 1.0, "formation_strict": 1.0}
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Shapes, limits and noise of this task."""
+        agents = self.followers + 1
+        return EnvSpec(
+            agents=agents,
+            obs=7 + 2 * self.sight,
+            action=2,
+            horizon=self.horizon,
+            dt=self.dt,
+            initial_noise=4 * agents + 2 + 3 * self.obstacles,
+            step_noise=0,
+            groups=(0,) + (1,) * self.followers,
+        )
+
+    def initial(self, noise: Float[Tensor, "B K"], stage: Int[Tensor, " B"]) -> State:
+        """Draw fresh worlds; ``noise`` holds ``spec.initial_noise`` uniform numbers per world."""
+        worlds, agents = noise.shape[0], self.followers + 1
+        lead, follow = (300, 500, 10, 10), (400, 500, 20, 10)  # lowest x, y, speed and the speed's range
+        unit, goal, obstacle = noise.split([4 * agents, 2, 3 * self.obstacles], dim=1)
+        unit = unit.view(worlds, agents, 4)
+        low, width = _start(agents, lead, follow, noise.device, noise.dtype)
+        drawn = low + (unit[..., :3] * (width + 1)).floor()  # published starts are whole numbers, ends included
+        obstacle, drift = self._obstacles(obstacle.view(worlds, self.obstacles, 3))
+        return self._measured(
+            pos=drawn[..., :2],
+            speed=drawn[..., 2],
+            heading=unit[..., 3] * (2 * math.pi),
+            action=noise.new_zeros(worlds, agents, 2),
+            goal=_whole(goal, (300, 150), (200, 50)),
+            obstacle=obstacle,
+            drift=drift,
+            step=torch.zeros(worlds, dtype=torch.int64, device=noise.device),
+        )
+
+    def transition(self, state: State, action: Float[Tensor, "B A 2"], noise: Float[Tensor, "B 0"]) -> State:
+        """Move everybody by one step; actions (acceleration, turn rate) beyond [-1, 1] are clamped."""
+        action = action.clamp(-1, 1)
+        moved = self._moved(state, state.action if self.lagged else action)
+        if self.lagged:  # nothing was commanded yet before the first step, so nothing moves in it
+            first = state.step == 0
+            moved = {k: torch.where(first.view(-1, *[1] * (v.dim() - 1)), getattr(state, k), v) for k, v in moved.items()}
+        return self._measured(**moved, action=action, goal=state.goal, step=state.step + 1)
+
+    def observe(self, state: State) -> Float[Tensor, "B A O"]:
+        """Show each agent its own place, speed and heading; the leader its goal, a follower its leader."""
+        own = torch.cat((state.pos / LENGTH, (state.speed / SPEED)[..., None], (state.heading * DEGREES)[..., None]), -1)
+        near = (state.clearance[:, :1] < NEAR_RADIUS).to(own.dtype)
+        leader = torch.cat((state.goal / LENGTH, near), -1)[:, None]
+        follower = own[:, :1, :3].expand(-1, self.followers, -1)
+        parts = [own, torch.cat((leader, follower), 1)]
+        if self.sight:
+            parts.append(nearest(state.pos, state.obstacle, self.sight).flatten(2) / LENGTH)
+        return torch.cat(parts, -1)
+
+    def reward(self, state: State, action: Float[Tensor, "B A 2"], after: State) -> Float[Tensor, "B A"]:
+        """Pay each agent for where it is after the step; the terms are listed under the class's attributes."""
+        won, crashed = self._ended(after)
+        leader = self.goal_reward * won.to(after.gap.dtype) - self.crash_cost * crashed - self.distance_cost * after.to_goal[:, 0]
+        left, top, right, bottom = AREA
+        x, y = after.pos.unbind(-1)
+        edge = (x <= left + BORDER) | (x >= right - BORDER) | (y <= top + BORDER) | (y >= bottom - BORDER)
+        costs = self.near_cost * (after.clearance < NEAR_RADIUS) + self.border_cost * edge + self.time_cost
+        shared, own = self._formation(after)
+        if not self.follower_costs:
+            costs = torch.cat((costs[:, :1], torch.full_like(costs[:, 1:], self.time_cost)), 1)
+        return torch.cat(((leader + shared)[:, None], own), 1) - costs
+
+    def terminated(self, state: State) -> Tensor:
+        """Tell which agents' task has ended: all of a world whose leader reached the goal or an obstacle (B A)."""
+        won, crashed = self._ended(state)
+        return (won | crashed)[:, None].expand(-1, self.followers + 1)
+
+    def measure(self, state: State, action: Float[Tensor, "B A 2"], after: State) -> dict[str, Float[Tensor, " B"]]:
+        """Give every published figure for one step; ``metrics`` tells how steps become an episode's figure."""
+        won, crashed = self._ended(after)
+        inside = after.gap < self.formation_radius
+        return {
+            "completion": won.to(after.gap.dtype),
+            "collision": crashed.to(after.gap.dtype),
+            "formation_strict": inside.all(1).to(after.gap.dtype),
+            "formation_mean": inside.sum(1) / max(1, self.followers),
+            "path": after.speed[:, 0] * self.dt,
+            "energy": action[:, 0].abs().sum(-1),
+        }
+
+    def _moved(self, state: State, action: Tensor) -> dict[str, Tensor]:
+        gain, low, high = _limits(self.followers + 1, self.dt, state.pos.device, state.pos.dtype)
+        change = action * gain
+        speed = torch.clamp(state.speed + change[..., 0], low, high)
+        heading = wrap_angle(state.heading + change[..., 1])
+        reach = speed * self.dt
+        left, top, right, bottom = AREA
+        x = (state.pos[..., 0] + reach * heading.cos()).clamp(left, right)
+        y = (state.pos[..., 1] - reach * heading.sin()).clamp(top, bottom)
+        obstacle, drift = (state.obstacle, state.drift) if self.obstacle_speed == 0 else self._bounced(state)
+        return {"pos": torch.stack((x, y), -1), "speed": speed, "heading": heading, "obstacle": obstacle, "drift": drift}
+
+    def _bounced(self, state: State) -> tuple[Tensor, Tensor]:
+        low, high = state.pos.new_tensor(AREA).view(2, 2)
+        place = state.obstacle + state.drift * self.dt
+        outside = (place < low) | (place > high)
+        return place.clamp(low, high), torch.where(outside, -state.drift, state.drift)
+
+    def _obstacles(self, unit: Tensor) -> tuple[Tensor, Tensor]:
+        first = _whole(unit[:, :1, :2], (350, 400), (0, 50))
+        others = _whole(unit[:, 1:, :2], (200, 250), (400, 200))
+        angle = unit[..., 2] * (2 * math.pi)
+        return torch.cat((first, others), 1), self.obstacle_speed * torch.stack((angle.cos(), angle.sin()), -1)
+
+    def _measured(self, **parts: Tensor) -> State:
+        pos = parts["pos"]
+        return State(
+            **parts,
+            gap=distance(pos[:, 1:], pos[:, :1]),
+            to_goal=distance(pos, parts["goal"][:, None]),
+            clearance=distance(pos[:, :, None], parts["obstacle"][:, None]).amin(-1),
+        )
+
+    def _ended(self, state: State) -> tuple[Tensor, Tensor]:
+        won = state.to_goal[:, 0] < GOAL_RADIUS
+        return won, (state.clearance[:, 0] < CRASH_RADIUS) & ~won
+
+    def _formation(self, after: State) -> tuple[Tensor, Tensor]:
+        inside = after.gap < self.formation_radius
+        matched = (after.speed[:, 1:] - after.speed[:, :1]).abs() < self.match_speed
+        bonus, cost = self.match_bonus * (inside & matched), self.apart_cost * after.gap
+        shared = torch.where(inside, bonus, -cost)
+        own = shared
+        if self.trailing:
+            behind = after.to_goal[:, :1] < after.to_goal[:, 1:]
+            own = torch.where(inside & behind, bonus, -cost)
+        if self.first_follower_only:
+            return shared[:, :1].sum(1), own[:, :1].expand_as(own)
+        return shared.sum(1), own
+
+
+PUBLISHED = LeaderFollower(
+    followers=4,
+    dt=0.1,
+    lagged=True,
+    trailing=True,
+    first_follower_only=True,
+    follower_costs=False,
+)
+"""The published test: one leader, four followers, 0.1 s steps, with every quirk that changes a number."""
+
+
+def _whole(unit: Tensor, low: tuple[int, int], width: tuple[int, int]) -> Tensor:
+    """Turn uniform numbers into whole ones in [low, low + width], both ends included."""
+    return unit.new_tensor(low) + (unit * (unit.new_tensor(width) + 1)).floor()
+
+
+@lru_cache
+def _start(
+    agents: int, lead: tuple[int, ...], follow: tuple[int, ...], device: torch.device, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    rows = torch.tensor([lead] + [follow] * (agents - 1), device=device, dtype=dtype)
+    width = torch.tensor([100.0, 50.0], device=device, dtype=dtype).expand(agents, 2)
+    return rows[:, :3], torch.cat((width, rows[:, 3:]), 1)
+
+
+@lru_cache
+def _limits(agents: int, dt: float, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """Give gains of (acceleration, turn rate) per step, lowest and highest speed, the leader first."""
+    lead, follow = (0.3, 0.6, 10.0, 20.0), (0.6, 1.2, 10.0, 40.0)
+    rows = torch.tensor([lead] + [follow] * (agents - 1), device=device, dtype=dtype)
+    return rows[:, :2] * dt, rows[:, 2], rows[:, 3]

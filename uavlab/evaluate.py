@@ -1,0 +1,93 @@
+"""Scores of a policy over whole episodes, with intervals; the same seed gives the same figures.
+
+Evaluation draws from streams of its own. Whoever picks a policy by its score uses another stream than the final score.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from uavlab.core.protocols import Env, Policy
+from uavlab.core.rng import Streams
+from uavlab.core.types import Metric
+from uavlab.envs.advance import fresh
+
+COMMON = (
+    Metric("flight_time", "sum", "steps", better="low"),
+    Metric("timeout", "last", better="low"),
+    Metric("return", "sum"),
+)
+DRAWS = 2000  # bootstrap samples
+CHECK_STEPS = 32  # steps between looks at whether all episodes have ended, each a host sync
+
+
+@torch.no_grad()
+def episodes(
+    env: Env, policy: Policy, rng: Streams, count: int, mean_action: bool = False, stream: str = "evaluate"
+) -> dict[str, Float[Tensor, "R E"]]:
+    """Fly ``count`` episodes per run to their ends and measure each.
+
+    Returns:
+        Per metric of the environment, and for flight time, timeout and return (mean over agents), one figure per
+        run and episode.
+    """
+    spec, runs = env.spec, len(rng.seeds)
+    stage = torch.zeros(runs * count, dtype=torch.int64, device=rng.device)
+    worlds = fresh(env, rng.uniform(f"{stream}.start", count, spec.initial_noise).flatten(0, 1), stage)
+    state, obs, live = worlds.state, worlds.obs, torch.ones_like(stage, dtype=torch.bool)
+    sums: dict[str, Tensor] = {}
+    for step in range(spec.horizon):
+        noise = None if mean_action else rng.normal(f"{stream}.act", count, spec.agents, spec.action)
+        action = policy(obs.unflatten(0, (runs, count)), noise).flatten(0, 1)
+        after = env.transition(state, action, rng.uniform(f"{stream}.step", count, spec.step_noise).flatten(0, 1))
+        measured = dict(env.measure(state, action, after))
+        ended = env.terminated(after).all(-1)
+        measured["return"] = env.reward(state, action, after).mean(-1)
+        measured["flight_time"] = torch.ones_like(measured["return"])
+        measured["timeout"] = (after.step >= spec.horizon).to(obs.dtype) * ~ended
+        for metric in (*env.metrics, *COMMON):
+            value, before = measured[metric.name], sums.get(metric.name, torch.zeros_like(measured["return"]))
+            sums[metric.name] = torch.where(live, value if metric.over == "last" else before + value, before)
+        state, obs, live = after, env.observe(after), live & ~ended
+        if step % CHECK_STEPS == CHECK_STEPS - 1 and not live.any():  # host sync
+            break
+    for metric in env.metrics:
+        if metric.over == "mean":
+            sums[metric.name] = sums[metric.name] / sums["flight_time"]
+    return {name: value.view(runs, count) for name, value in sums.items()}
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean with its 95 % bootstrap interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def interval(values: Float[Tensor, "R E"], seed: int = 0) -> Interval:
+    """Bootstrap the mean over runs and, within each run drawn, over its episodes.
+
+    Source:
+        Davison and Hinkley 1997, "Bootstrap Methods and their Application", section 3.8 (resampling at both levels).
+    """
+    table = values.double().cpu().numpy()
+    runs, count = table.shape
+    rng = np.random.default_rng(seed)
+    means = np.empty(DRAWS)
+    for i in range(DRAWS):
+        rows = rng.integers(runs, size=runs)
+        means[i] = table[rows[:, None], rng.integers(count, size=(runs, count))].mean()
+    low, high = np.quantile(means, [0.025, 0.975])
+    return Interval(float(table.mean()), float(low), float(high))
+
+
+def summary(figures: dict[str, Tensor], metrics: Sequence[Metric]) -> dict[str, dict[str, Any]]:
+    """Give mean, low and high of each metric, in the order of ``metrics`` and then the common ones."""
+    return {m.name: vars(interval(figures[m.name])) for m in (*metrics, *COMMON)}

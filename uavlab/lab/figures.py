@@ -1,0 +1,217 @@
+"""Figures from records: an animated flight, learning curves, a table beside published numbers, offline pages.
+
+Every figure is a plain plotly figure of a few kilobytes; nothing here trains or measures.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+from plotly.offline import get_plotlyjs
+
+from uavlab.core.errors import ResourceError
+from uavlab.envs.leader_follower import AREA, CRASH_RADIUS, GOAL_RADIUS, LeaderFollower, State
+
+LEADER, FOLLOWER, GOAL, OBSTACLE, GREY = "#1b4f9c", "#e07b39", "#2e8b57", "#8b1e3f", "#777777"
+FRAMES = 60  # frames of an animation at most; longer flights skip steps
+TRAIL = 12  # frames that a trail looks back
+PLAY_MS = 80  # milliseconds between frames
+
+Figures = Mapping[str, Mapping[str, float]]
+
+
+def flight(env: LeaderFollower, states: Sequence[State]) -> go.Figure:
+    """Animate one flight: play button and slider, trails, formation ring, goal and obstacles."""
+    every = math.ceil(len(states) / FRAMES)
+    shown = list(range(0, len(states), every))
+    if shown[-1] != len(states) - 1:
+        shown.append(len(states) - 1)
+    paths = [states[i].pos[0].cpu().numpy() for i in shown]
+    still = [_circle(states[0].goal[0].tolist(), GOAL_RADIUS, "goal", GOAL, fill=True), *_paths(paths, opacity=0.2)]
+    moving = [_moving(env, states[i], paths[max(0, k - TRAIL) : k + 1]) for k, i in enumerate(shown)]
+    traces = list(range(len(still), len(still) + len(moving[0])))
+    frames = [
+        go.Frame(name=f"{i * env.dt:.1f}", data=data, traces=traces) for i, data in zip(shown, moving, strict=True)
+    ]
+    figure = go.Figure(data=[*still, *moving[0]], frames=frames)
+    figure.update_layout(
+        title=_finding(env, states),
+        template="plotly_white",
+        width=900,
+        height=720,
+        legend={"orientation": "h", "y": -0.12, "x": 0},
+        margin={"l": 70, "r": 30, "t": 70, "b": 150},
+        updatemenus=[_play_buttons()],
+        sliders=[_slider(frames)],
+    )
+    left, top, right, bottom = AREA
+    figure.update_xaxes(title="x (px)", range=[left - 20, right + 20], zeroline=False, constrain="domain")
+    figure.update_yaxes(
+        title="y (px, downwards)", range=[bottom + 20, top - 20], scaleanchor="x", zeroline=False, constrain="domain"
+    )
+    return figure
+
+
+def curves(rows: Sequence[Mapping[str, float]], title: str = "") -> go.Figure:
+    """Draw completion and strict formation of each score over the updates."""
+    figure = go.Figure(layout={"template": "plotly_white", "title": title, "height": 380, "margin": {"t": 60, "b": 60}})
+    for key, name, color, dash in curve_lines():
+        scored = [row for row in rows if key in row]
+        figure.add_scatter(
+            x=[row["update"] for row in scored],
+            y=[row[key] for row in scored],
+            name=name,
+            mode="lines+markers",
+            line={"color": color, "dash": dash, "width": 2},
+        )
+    figure.update_xaxes(title="updates", rangemode="tozero")
+    figure.update_yaxes(title="share of episodes or steps", range=[-0.02, 1.02])
+    return figure
+
+
+def curve_lines() -> tuple[tuple[str, str, str, str], ...]:
+    """Name the lines of ``curves``: key in a row of metrics, legend, colour, dash."""
+    return (
+        ("eval/completion", "completion (episodes that reach the goal)", LEADER, "solid"),
+        ("eval/formation_strict", "strict formation (steps with every follower inside)", FOLLOWER, "dash"),
+    )
+
+
+def comparison(columns: Mapping[str, Figures | Mapping[str, float]], rows: Sequence[tuple[str, str, str]]) -> go.Figure:
+    """Lay figures side by side: one column per flyer, one row per metric (key, label, format)."""
+
+    def cell(figures: Any, key: str, shape: str) -> str:
+        value = figures.get(key)
+        if value is None:
+            return "not published"
+        if isinstance(value, Mapping):
+            return f"{value['mean']:{shape}}  [{value['low']:{shape}}, {value['high']:{shape}}]"
+        return f"{value:{shape}}"
+
+    table = [[label for _, label, _ in rows]]
+    table += [[cell(figures, key, shape) for key, _, shape in rows] for figures in columns.values()]
+    figure = go.Figure(
+        go.Table(
+            header={"values": ["", *[f"<b>{name}</b>" for name in columns]], "align": "left", "fill_color": "#e8edf5"},
+            cells={"values": table, "align": "left", "height": 26, "fill_color": "white"},
+            columnwidth=[1.2] + [1.3] * len(columns),
+        )
+    )
+    figure.update_layout(template="plotly_white", height=90 + 27 * len(rows), margin={"l": 10, "r": 10, "t": 20, "b": 10})
+    return figure
+
+
+def write_page(figure: go.Figure, path: Path) -> None:
+    """Write one figure as a page that needs no network.
+
+    Raises:
+        ResourceError: The disk refuses.
+    """
+    body = figure.to_html(full_html=False, include_plotlyjs=False, auto_play=False)
+    page = (
+        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>uavlab flight</title>'
+        f"<script>{get_plotlyjs()}</script></head><body>{body}</body></html>"
+    )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise ResourceError(f"{path}: cannot be written ({error.strerror}); choose another --out.") from error
+
+
+def _moving(env: LeaderFollower, state: State, trail: Sequence[Any]) -> list[go.Scatter]:
+    now = trail[-1]
+    turn = [90 - math.degrees(h) for h in state.heading[0].tolist()]
+    obstacles = [_circle(place, CRASH_RADIUS, "obstacle", OBSTACLE, fill=True) for place in state.obstacle[0].tolist()]
+    for extra in obstacles[1:]:
+        extra.showlegend = False
+    return [
+        *obstacles,
+        _circle(now[0].tolist(), env.formation_radius, "formation radius", GREY, fill=False),
+        *_paths(trail, opacity=0.7),
+        _arrows(now[:1], turn[:1], "leader", LEADER, 18),
+        _arrows(now[1:], turn[1:], "followers", FOLLOWER, 14),
+    ]
+
+
+def _paths(places: Sequence[Any], opacity: float) -> list[go.Scatter]:
+    """Draw the leader's path, and all followers' as one line with gaps."""
+    lines = []
+    for color, agents in ((LEADER, range(1)), (FOLLOWER, range(1, len(places[0])))):
+        x: list[float | None] = []
+        y: list[float | None] = []
+        for agent in agents:
+            x += [round(float(p[agent, 0]), 1) for p in places] + [None]
+            y += [round(float(p[agent, 1]), 1) for p in places] + [None]
+        lines.append(
+            go.Scatter(x=x, y=y, mode="lines", line={"color": color, "width": 2}, opacity=opacity, showlegend=False)
+        )
+    return lines
+
+
+def _circle(center: Sequence[float], radius: float, name: str, color: str, fill: bool) -> go.Scatter:
+    angles = [2 * math.pi * k / 24 for k in range(25)]
+    return go.Scatter(
+        x=[round(center[0] + radius * math.cos(a), 1) for a in angles],
+        y=[round(center[1] + radius * math.sin(a), 1) for a in angles],
+        mode="lines",
+        name=name,
+        line={"color": color, "width": 2, "dash": "solid" if fill else "dot"},
+        fill="toself" if fill else "none",
+        opacity=0.6 if fill else 1,
+        hoverinfo="name",
+    )
+
+
+def _arrows(pos: Any, turn: list[float], name: str, color: str, size: int) -> go.Scatter:
+    return go.Scatter(
+        x=[round(float(p[0]), 1) for p in pos],
+        y=[round(float(p[1]), 1) for p in pos],
+        mode="markers",
+        name=name,
+        marker={"symbol": "arrow", "angle": [round(t, 1) for t in turn], "size": size, "color": color},
+    )
+
+
+def _finding(env: LeaderFollower, states: Sequence[State]) -> str:
+    flown, last = states[1:], states[-1]
+    inside = sum(bool((s.gap[0] < env.formation_radius).all()) for s in flown) / len(flown)
+    seconds = len(flown) * env.dt
+    if bool(last.to_goal[0, 0] < GOAL_RADIUS):
+        end = f"Goal reached after {seconds:.1f} s"
+    elif bool(env.terminated(last).any()):
+        end = f"Leader lost to an obstacle after {seconds:.1f} s"
+    else:
+        end = f"Goal not reached in {seconds:.1f} s"
+    return f"{end}; the whole team was in formation for {inside:.0%} of the flight"
+
+
+def _play_buttons() -> dict[str, Any]:
+    play = {"frame": {"duration": PLAY_MS, "redraw": False}, "transition": {"duration": 0}, "fromcurrent": True}
+    pause = {"frame": {"duration": 0, "redraw": False}, "mode": "immediate"}
+    return {
+        "type": "buttons",
+        "direction": "left",
+        "x": 0,
+        "y": -0.27,
+        "xanchor": "left",
+        "yanchor": "top",
+        "buttons": [
+            {"label": "Play", "method": "animate", "args": [None, play]},
+            {"label": "Pause", "method": "animate", "args": [[None], pause]},
+        ],
+    }
+
+
+def _slider(frames: Sequence[go.Frame]) -> dict[str, Any]:
+    jump = {"frame": {"duration": 0, "redraw": False}, "mode": "immediate", "transition": {"duration": 0}}
+    return {
+        "x": 0.2,
+        "len": 0.8,
+        "y": -0.2,
+        "pad": {"t": 20},
+        "currentvalue": {"prefix": "time ", "suffix": " s"},
+        "steps": [{"label": f.name, "method": "animate", "args": [[f.name], jump]} for f in frames],
+    }

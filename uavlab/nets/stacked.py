@@ -1,0 +1,75 @@
+"""G equal networks evaluated as one: their parameters are the rows of one matrix, each layer is one batched product.
+
+One matrix of parameters makes a gradient norm, an optimizer step, a target update and a checkpoint one operation each.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+OUTPUT_STD = 0.01  # standard deviation of the last layer's first weights: policies start near zero
+
+
+@dataclass(frozen=True)
+class StackedMLP:
+    """Two hidden layers with LayerNorm and ReLU, then a linear layer.
+
+    Attributes:
+        inputs: Input features.
+        hidden: Width of both hidden layers (H).
+        outputs: Output features.
+    """
+
+    inputs: int
+    hidden: int
+    outputs: int
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Shapes of one network's pieces, in the order in which a row holds them."""
+        i, h, o = self.inputs, self.hidden, self.outputs
+        return ((i, h), (1, h), (1, h), (1, h), (h, h), (1, h), (1, h), (1, h), (h, o), (1, o))
+
+    @property
+    def count(self) -> int:
+        """Parameters of one network (P)."""
+        return sum(math.prod(shape) for shape in self.shapes)
+
+    def initial(
+        self, noise: Float[Tensor, "*lead P"], center: Float[Tensor, "*lead I"], scale: Float[Tensor, "*lead I"]
+    ) -> Float[Tensor, "*lead P"]:
+        """Turn uniform noise in [0, 1) into first parameters.
+
+        The first layer starts as if its inputs were (x - center) / scale: LayerNorm sees only the direction of what
+        enters it, so inputs that vary little around a large mean would all look alike to a fresh network.
+
+        Source:
+            He et al. 2015, "Delving Deep into Rectifiers", eq. 10, uniform form: bound sqrt(6 / fan_in).
+        """
+        i, h, _ = self.inputs, self.hidden, self.outputs
+        bounds = (math.sqrt(6 / i), 0, 0, 0, math.sqrt(6 / h), 0, 0, 0, OUTPUT_STD * math.sqrt(3), 0)
+        means = (0, 0, 1, 0, 0, 0, 1, 0, 0, 0)  # the ones are the scales of LayerNorm
+        pieces = noise.split([math.prod(shape) for shape in self.shapes], dim=-1)
+        first, bias, *rest = [m + b * (2 * u - 1) for m, b, u in zip(means, bounds, pieces, strict=True)]
+        weight = first.unflatten(-1, (i, h)) / scale[..., None]
+        bias = bias - (center[..., None, :] @ weight).squeeze(-2)
+        return torch.cat([weight.flatten(-2), bias, *rest], -1)
+
+    def unpack(self, theta: Float[Tensor, "G P"]) -> list[Tensor]:
+        """View a matrix of parameters as its pieces, each with the leading axis G."""
+        pieces = theta.split([math.prod(shape) for shape in self.shapes], dim=1)
+        return [piece.view(-1, *shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
+
+    def __call__(self, theta: Float[Tensor, "G P"], x: Float[Tensor, "G N I"]) -> Float[Tensor, "G N out"]:
+        """Evaluate network g on rows x[g]."""
+        w1, b1, s1, t1, w2, b2, s2, t2, w3, b3 = self.unpack(theta)
+        x = self._normed(torch.baddbmm(b1, x, w1), s1, t1)
+        x = self._normed(torch.baddbmm(b2, x, w2), s2, t2)
+        return torch.baddbmm(b3, x, w3).float() if x.dtype != torch.float64 else torch.baddbmm(b3, x, w3)
+
+    def _normed(self, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        return F.relu(torch.addcmul(shift, F.layer_norm(x, (self.hidden,)), scale))
