@@ -17,23 +17,11 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LONGEST = 350  # lines
 MODULES = sorted((ROOT / "uavlab").rglob("*.py"))
-UNTESTED = {
-    "core/protocols.py": "contracts without code",
-    "__main__.py": "one call of cli.main",
-    "__init__.py": "",
-}
-FORBIDDEN = re.compile(
-    "|".join(
-        [
-            *(
-                rf"{host}\b"
-                for host in (r"py" r"pi\.org", r"python" r"hosted", r"py" r"torch\.org", r"ana" r"conda\.org")
-            ),
-            *("/work/", r"\bTO" "DO", r"\bFIX" "ME", r"\bses" r"sion\b"),
-        ]
-    )
+UNTESTED = {"core/protocols.py": "contracts without code", "__main__.py": "one call of the command line"}
+FORBIDDEN = re.compile(  # a class of one letter keeps a pattern from matching itself
+    r"pypi\.or[g]|pythonhoste[d]|pytorch\.or[g]|anaconda\.or[g]|/wor[k]/|\bTOD[O]\b|\bFIXM[E]\b|\bsessio[n]\b"
 )
-ALLOWED = re.compile(r"scope=\"session\"|profiler session")
+ALLOWED = re.compile(r"scope=\"session\"")
 
 
 def pins(text: str) -> dict[str, str]:
@@ -98,9 +86,10 @@ def test_no_file_names_what_has_no_place_here() -> None:
     assert {path: text for path, text in found.items() if text} == {}
 
 
-@pytest.mark.parametrize("text", ["# TODO: later", "open('/work/x')", "https://pypi.org/simple", "this session"])
+@pytest.mark.parametrize("text", ["# TO-DO: later", "open('/wo-rk/x')", "https://py-pi.org/simple", "this ses-sion"])
 def test_each_forbidden_word_is_caught(text: str) -> None:
-    assert forbidden(text) != []
+    assert forbidden(text.replace("-", "")) != []
+    assert forbidden(text) == []
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -110,29 +99,24 @@ def test_modules_are_short_and_documented(path: Path) -> None:
     assert list(undocumented(ast.parse(source))) == []
 
 
-def undocumented(node: ast.AST, name: str = "module") -> Iterator[str]:
-    """Name every public thing without a docstring, down to methods."""
+def undocumented(node: ast.Module | ast.ClassDef | ast.FunctionDef, name: str = "module") -> Iterator[str]:
+    """Name everything public without a docstring, down to methods."""
     if not ast.get_docstring(node):
         yield name
-    for child in node.body:
+    for child in () if isinstance(node, ast.FunctionDef) else node.body:
         if isinstance(child, ast.ClassDef | ast.FunctionDef) and not child.name.startswith("_"):
-            if isinstance(node, ast.Module | ast.ClassDef):
-                yield from undocumented(child, child.name)
+            yield from undocumented(child, child.name)
 
 
 def test_a_missing_docstring_is_caught() -> None:
     source = "class A:\n    '''Do.'''\n    def f(self):\n        def inner(): ...\n    def _g(self): ...\ndef h(): ..."
-    assert list(undocumented(ast.parse(source))) == ["module", "f", "inner", "h"][:2] + ["h"]
+    assert list(undocumented(ast.parse(source))) == ["module", "f", "h"]
 
 
 def test_every_module_has_its_test() -> None:
-    package = ROOT / "uavlab"
-    missing = set()
-    for path in MODULES:
-        inner = path.relative_to(package)
-        if not (ROOT / "tests" / inner.with_name(f"test_{inner.name}")).exists() and inner.name != "__init__.py":
-            missing.add(str(inner))
-    assert missing == {name for name in UNTESTED if name != "__init__.py"}
+    inner = [path.relative_to(ROOT / "uavlab") for path in MODULES if path.name != "__init__.py"]
+    missing = {str(path) for path in inner if not (ROOT / "tests" / path.with_name(f"test_{path.name}")).exists()}
+    assert missing == set(UNTESTED)
 
 
 def test_every_command_is_in_the_readme() -> None:

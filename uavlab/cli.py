@@ -143,7 +143,7 @@ def fly(run: str, out: Path | None, seed: int, mean_action: bool, as_json: bool)
     loaded = kept.load(folder)
     states = list(kept.flight(loaded, seed, mean_action))
     page = out or folder / "flight.html"
-    figures.write_page(figures.flight(loaded.config.evaluation, states), page)
+    figures.write_page(figures.flight(loaded.config.evaluation, states), page)  # type: ignore[arg-type]
     click.echo(f"{len(states) - 1} steps; open {page}")
     tell(as_json, {"page": str(page), "steps": len(states) - 1})
 
@@ -162,9 +162,9 @@ def export(run: str, out: Path) -> None:
 @click.argument("suite", type=click.Choice(["update", "env"]))
 @click.option("--out", type=click.Path(path_type=Path), help="Also write the record to this JSON file.")
 @click.option("--rounds", type=click.IntRange(3, 1000), default=30, show_default=True, help="Interleaved repetitions.")
-@click.option("--device", default="auto", show_default=True)
+@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
 @as_json
-def bench(suite: str, out: Path | None, rounds: int, device: str, as_json: bool) -> None:
+def bench(suite: str, out: Path | None, rounds: int, device: Any, as_json: bool) -> None:
     """Measure on this machine: `update` (batched learner over the loop) or `env` (steps per second)."""
     from uavlab.app import bench as measure
     from uavlab.app.record import write_json
@@ -178,7 +178,9 @@ def bench(suite: str, out: Path | None, rounds: int, device: str, as_json: bool)
 
 @cli.command()
 @click.argument("name")
-@click.option("-p", "parameters", type=(str, str), multiple=True, metavar="KEY VALUE", help="One parameter; repeatable.")
+@click.option(
+    "-p", "parameters", type=(str, str), multiple=True, metavar="KEY VALUE", help="One parameter; repeatable."
+)
 @click.option("-f", "file", type=click.Path(path_type=Path), help="Parameters from a YAML file.")
 @click.option("--out", type=click.Path(path_type=Path), help="Executed notebook; runs/NAME.ipynb if not given.")
 @click.option("--timeout", type=click.IntRange(1), default=3600, show_default=True, help="Seconds for one cell.")
@@ -222,7 +224,9 @@ def doctor(as_json: bool) -> None:
 
     rows = examine()
     for row in rows:
-        click.echo(f"{'ok' if row.usable else '--':3} {row.what:22} {row.value}{'' if row.usable else f'  ({row.advice})'}")
+        click.echo(
+            f"{'ok' if row.usable else '--':3} {row.what:22} {row.value}{'' if row.usable else f'  ({row.advice})'}"
+        )
     tell(as_json, {"rows": [vars(row) for row in rows]})
 
 
@@ -241,7 +245,7 @@ def configured(
 
     layers = [{} if config_file is None else read_yaml(config_file), dict(parse_setting(s) for s in settings)]
     given = {"seed": seed, "runs": runs, "updates": updates, "minutes": minutes, "device": device}
-    last = {key: value for key, value in given.items() if value is not None}
+    last: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if minutes is not None and updates is None and not any("updates" in layer for layer in layers):
         last["updates"] = None
     return configure(preset, *layers, last)
@@ -251,13 +255,13 @@ def drive(run: Any, as_json: bool) -> None:
     """Train to the end with a progress bar; the first SIGINT or SIGTERM ends after the update in progress."""
     settings = run.config.run
     row = run.config.replay.world_steps * run.config.replay.worlds * settings.runs * run.config.env.spec.agents
-    with signals(run.stop) as received, tqdm(total=settings.updates, initial=run.number, unit="update") as bar:
+    with signals(run.stop) as received, progress_bar(run) as bar:
         if not run.done:
             for progress in run.train():
                 bar.update(progress.number - bar.n)
                 if progress.metrics:
                     rate = row * (bar.format_dict["rate"] or 0)
-                    bar.set_postfix_str(f"{rate:,.0f} agent-steps/s, critic loss {progress.metrics['critic_loss']:.3g}")
+                    bar.set_postfix_str(f"{rate:,.0f} agent-steps/s", refresh=False)
                 if progress.score:
                     figures = {k.removeprefix("eval/"): v for k, v in progress.score.items()}
                     tqdm.write(f"{progress.number:>8}  " + "  ".join(f"{k} {figures[k]:.3f}" for k in run.headline))
@@ -268,6 +272,14 @@ def drive(run: Any, as_json: bool) -> None:
     tell(as_json, {**result, "score": run.best_score.tolist()})
     if received:
         sys.exit(128 + received[0])
+
+
+def progress_bar(run: Any) -> Any:
+    """Show updates, rate and remaining time; where nobody watches, one line a minute."""
+    seconds = 0.5 if sys.stderr.isatty() else 60
+    return tqdm(
+        total=run.config.run.updates, initial=run.number, unit="update", mininterval=seconds, maxinterval=seconds
+    )
 
 
 @contextmanager
@@ -312,8 +324,10 @@ def run_name(name: str) -> str:
         ConfigError: Other characters than letters, digits, dot, dash and underscore, or too long.
     """
     plain = name.replace("-", "").replace("_", "").replace(".", "")
-    if not (plain.isascii() and plain.isalnum()) or len(name) > 80 or name[0] in "-.":
-        raise ConfigError(f"--name {name!r}: expected at most 80 letters, digits, '.', '_' and '-', not starting with '-' or '.'.")
+    if not (plain.isascii() and plain.isalnum()) or len(name) > 80 or name.startswith(("-", ".")):
+        raise ConfigError(
+            f"--name {name!r}: expected at most 80 letters, digits, '.', '_' and '-', not starting with '-' or '.'."
+        )
     return name
 
 

@@ -82,8 +82,8 @@ def interval(values: Float[Tensor, "R E"], seed: int = 0) -> Interval:
     rng = np.random.default_rng(seed)
     means = np.empty(DRAWS)
     for i in range(DRAWS):
-        rows = rng.integers(runs, size=runs)
-        means[i] = table[rows[:, None], rng.integers(count, size=(runs, count))].mean()
+        rows = rng.integers(runs, size=(runs, 1))
+        means[i] = table[rows, rng.integers(count, size=(runs, count))].mean()
     low, high = np.quantile(means, [0.025, 0.975])
     return Interval(float(table.mean()), float(low), float(high))
 

@@ -131,18 +131,28 @@ def _check_metrics(env: Env) -> None:
         taken.append(metric.name)
 
 
-def _check_state(where: str, state: Any, worlds: int, dtype: torch.dtype) -> None:
+def _check_state(what: str, when: str, state: Any, worlds: int, dtype: torch.dtype) -> None:
     """Refuse a state that is not a tree of frozen dataclasses over finite tensors with the leading axis B."""
     if not _frozen(state):
-        _refuse(where, f"a state of type {type(state).__name__}", "an @tensors class", "Put @tensors on the state.")
+        _refuse(
+            f"{what}, {when}",
+            f"a state of type {type(state).__name__}",
+            "an @tensors class",
+            "Put @tensors on the state.",
+        )
     for field in fields(state):
-        value, at = getattr(state, field.name), f"{where}.{field.name}"
+        value, part = getattr(state, field.name), f"{what}.{field.name}"
         if not isinstance(value, Tensor):
-            _check_state(at, value, worlds, dtype)
+            _check_state(part, when, value, worlds, dtype)
             continue
         if value.dim() < 1 or value.shape[0] != worlds:
-            _refuse(at, f"shape {_shape(value)}", f"{worlds} worlds as the first axis", "Parameters belong on self.")
-        _check_numbers(at, value, dtype)
+            _refuse(
+                f"{part}, {when}",
+                f"shape {_shape(value)}",
+                f"{worlds} worlds as the first axis",
+                "Parameters belong on self.",
+            )
+        _check_numbers(f"{part}, {when}", value, dtype)
 
 
 def _check_numbers(where: str, value: Tensor, dtype: torch.dtype) -> None:
@@ -176,10 +186,9 @@ class _Flight:
 
     def step(self) -> dict[str, Tensor]:
         """Take and check one step; return all that it gave, by the name of what gave it."""
-        when, b = self.when(), self.number % self.worlds
+        b = self.number % self.worlds
         state, action, noise = self.state, self.action(), self.draw(self.spec.step_noise)
         after, results = self.results(state, action, noise)
-        _check_state(f"{self.name('transition')}, {when}", after, self.worlds, self.dtype)
         self.check_types(results)
         self.check_step(state, after)
         self.check_alias(state, after, results["observe"])
@@ -207,12 +216,12 @@ class _Flight:
         """Draw a fresh state for every world, of which ``count`` will be used, and check it."""
         noise, stage = self.draw(self.spec.initial_noise), torch.zeros(self.worlds, dtype=torch.int64)
         state = self.call("initial", noise, stage)
-        where, b = f"{self.name('initial')}, {self.when()}", self.number % self.worlds
-        _check_state(where, state, self.worlds, self.dtype)
+        where, b = self.name("initial"), self.number % self.worlds
+        _check_state(where, self.when(), state, self.worlds, self.dtype)
         step = getattr(state, "step", None)
         if not isinstance(step, Tensor) or step.dtype != torch.int64 or step.shape != (self.worlds,) or step.any():
             do = "Give the state a field step that starts at zero."
-            _refuse(f"{where}.step", f"{step}", "one int64 zero per world", do)
+            _refuse(f"{where}.step, {self.when()}", f"{step}", "one int64 zero per world", do)
         alone = self.call("initial", noise[b : b + 1], stage[:1])
         self.check_alone(_named("initial", state), _named("initial", alone), b)
         self.counts.update(started=count)
@@ -221,6 +230,7 @@ class _Flight:
     def results(self, state: Any, action: Tensor, noise: Tensor) -> tuple[Any, dict[str, Tensor]]:
         """Call every function of one step; return the next state, and all tensors by name."""
         after = self.call("transition", state, action, noise)
+        _check_state(self.name("transition"), self.when(), after, len(action), self.dtype)
         figures = self.call("measure", state, action, after)
         expected = {m.name for m in self.env.metrics}
         if not isinstance(figures, dict) or set(figures) != expected:
@@ -262,7 +272,10 @@ class _Flight:
         for name, value in results.items():
             if name.startswith("transition"):
                 continue
-            where, kind = f"{self.name(name)}, {self.when()}", "bool" if name == "terminated" else "floating point"
+            where, kind = (
+                f"{self.name(name)}, {self.when()}",
+                "bool" if name == "terminated" else "a floating point type",
+            )
             shape = torch.Size(shapes.get(name, (B,)))
             if not isinstance(value, Tensor) or value.shape != shape:
                 got = f"shape {_shape(value)}" if isinstance(value, Tensor) else type(value).__name__
@@ -270,18 +283,27 @@ class _Flight:
                     where, got, f"a tensor of shape {_shape(torch.empty(shape, device='meta'))}", "Compare with spec."
                 )
             if value.dtype != torch.bool if name == "terminated" else not value.is_floating_point():
-                _refuse(where, f"{value.dtype}", f"{kind} numbers", "Convert the result.")
+                _refuse(where, f"{value.dtype}", kind, "Convert the result.")
             _check_numbers(where, value, self.dtype)
 
     def check_step(self, state: Any, after: Any) -> None:
         """Check that the next state is built like this one, and counts one step more."""
-        where = f"{self.name('transition')}, {self.when()}"
+        where, when = self.name("transition"), self.when()
+        if type(after) is not type(state):
+            _refuse(
+                f"{where}, {when}", type(after).__name__, type(state).__name__, "Return the state that initial returns."
+            )
         for (name, a), (_, b) in zip(leaves(state), leaves(after), strict=True):
             if a.shape != b.shape or a.dtype != b.dtype:
                 got = f"shape {_shape(b)} of {b.dtype}"
-                _refuse(f"{where}.{name}", got, f"shape {_shape(a)} of {a.dtype} as before", "Keep shapes and types.")
+                _refuse(
+                    f"{where}.{name}, {when}",
+                    got,
+                    f"shape {_shape(a)} of {a.dtype} as before",
+                    "Keep shapes and types.",
+                )
         if not torch.equal(after.step, state.step + 1):
-            _refuse(f"{where}.step", f"{after.step.tolist()} after {state.step.tolist()}", "one more in every world",
+            _refuse(f"{where}.step, {when}", f"{after.step.tolist()} after {state.step.tolist()}", "one more in every world",
                     "Return step=state.step + 1.")  # fmt: skip
 
     def check_alias(self, state: Any, after: Any, obs: Tensor) -> None:

@@ -25,9 +25,7 @@ def one_cycle(source: Source, learner: Learner, rng: Streams) -> Update:
     return update
 
 
-def training(
-    source: Source, learner: Learner, rng: Streams, rt: Runtime, start: int, updates: int
-) -> Iterator[Step]:
+def training(source: Source, learner: Learner, rng: Streams, rt: Runtime, start: int, updates: int) -> Iterator[Step]:
     """Make updates ``start`` + 1 to ``updates``, yielding after each; stop by breaking off."""
     cycle = rt.cycle(one_cycle)
     for number in range(start + 1, updates + 1):

@@ -30,7 +30,9 @@ def tree(offset: float = 0.0) -> Outer:
     """Fill every leaf with numbers of its own: 0, 10, 20, 30 and the world's index."""
     base = torch.arange(3.0) + offset
     return Outer(
-        first=base, inner=Inner(a=base[:, None] + torch.tensor([10.0, 10.5]), b=base.to(torch.int64) + 20), last=base + 30
+        first=base,
+        inner=Inner(a=base[:, None] + torch.tensor([10.0, 10.5]), b=base.to(torch.int64) + 20),
+        last=base + 30,
     )
 
 

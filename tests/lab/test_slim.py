@@ -43,7 +43,7 @@ def test_slim_drops_what_varies_and_keeps_what_is_read(executed: Path) -> None:
     assert [cell["execution_count"] for cell in nb["cells"][1:]] == [1, 2, None]  # 3 and 9 become 1 and 2
     result, alone = nb["cells"][2]["outputs"]
     assert result["execution_count"] == 2
-    assert result["data"] == {"text/plain": "label"}
+    assert result["data"] == {"text/plain": ["label"]}
     assert alone["data"] == VIEW  # nothing else could be shown in its place
     assert set(nb["metadata"]) == {"kernelspec", "language_info"}
     assert nb["metadata"]["kernelspec"]["name"] == "python3"

@@ -32,7 +32,9 @@ def build(kind, agents, seeds=(0,), config=SMALL):
 
 
 def source_for(env, learner, rng):
-    return Replayed(env, learner.policy(env.spec), ReplayConfig(worlds=8, batch=16, capacity=512, learning_starts=64), rng, RT)
+    return Replayed(
+        env, learner.policy(env.spec), ReplayConfig(worlds=8, batch=16, capacity=512, learning_starts=64), rng, RT
+    )
 
 
 def rows_of_loop(loop: MASACLoop) -> dict[str, list[Tensor]]:
@@ -239,7 +241,7 @@ def test_shared_followers_fly_in_any_number():
 
 def test_a_team_without_networks_is_refused():
     _, learner, _ = build(MASAC, 2)
-    with pytest.raises(ConfigError, match=r"cannot fly networks \[0, 1\] .* share=True"):
+    with pytest.raises(ConfigError, match=r"cannot fly networks \[0, 1\] .*share=true"):
         learner.policy(dataclasses.replace(LeaderFollower(followers=3).spec, groups=(0, 1, 2, 3)))
 
 

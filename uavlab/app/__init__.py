@@ -1,0 +1,1 @@
+"""What assembles, drives, keeps and measures a run."""

@@ -8,7 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from uavlab.app import build
-from uavlab.app.config import RunConfig, configure
+from uavlab.app.config import Device, RunConfig, configure
 from uavlab.app.machine import describe
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch
@@ -24,7 +24,7 @@ WARM_UP = 3
 STEPS = 64  # environment steps per timed round; a whole number of pool refills
 
 
-def update_suite(rounds: int, device: str) -> dict[str, Any]:
+def update_suite(rounds: int, device: Device) -> dict[str, Any]:
     """Time one update of the batched learner against the loop: batch 128, hidden 256, eager, float32."""
     rt = build.runtime(RunConfig(device=device))
     rows = []
@@ -48,7 +48,7 @@ def update_suite(rounds: int, device: str) -> dict[str, Any]:
     return {"suite": "update", "rounds": rounds, "machine": describe(rt.device), "rows": rows}
 
 
-def env_suite(rounds: int, device: str) -> dict[str, Any]:
+def env_suite(rounds: int, device: Device) -> dict[str, Any]:
     """Time whole steps of many worlds: transition, reward, observation, replacement and the pool's refills."""
     rt = build.runtime(RunConfig(device=device))
     settings = {
@@ -114,7 +114,11 @@ def count_operators(call: Callable[[], Any]) -> int:
 def table(record: dict[str, Any]) -> str:
     """Lay out a record's rows as text."""
     names = list(record["rows"][0])
-    cells = [names, *([f"{row[name]:,}" if isinstance(row[name], int) else str(row[name]) for name in names] for row in record["rows"])]
+
+    def text(value: Any) -> str:
+        return f"{value:,}" if isinstance(value, int) else str(value)
+
+    cells = [names, *([text(row[name]) for name in names] for row in record["rows"])]
     widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
     return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells)
 

@@ -24,6 +24,7 @@ from uavlab.envs import ENVS
 from uavlab.learners.masac import MASACConfig
 from uavlab.sources import ReplayConfig
 
+Device = Literal["auto", "cpu", "cuda"]
 LARGEST_FILE = 1_000_000  # bytes of a settings file
 
 
@@ -50,7 +51,7 @@ class RunConfig:
     runs: Annotated[int, Ge(1), Le(256)] = 1
     updates: Annotated[int, Ge(1), Le(10**9)] | None = 10_000
     minutes: Annotated[float, Gt(0), Le(100_000)] | None = None
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Device = "auto"
     threads: Annotated[int, Ge(1), Le(256)] = 1
     learner: Literal["batched", "loop"] = "batched"
     log_every: Annotated[int, Ge(1)] = 100

@@ -17,6 +17,8 @@ from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.protocols import Env, Policy
 from uavlab.core.rng import Streams
 from uavlab.evaluate import episodes, summary
+from uavlab.learners.masac import assign, sample
+from uavlab.nets.stacked import StackedMLP
 from uavlab.runtime import checkpoint
 from uavlab.runtime.runtime import Runtime
 
@@ -34,16 +36,20 @@ class Kept:
     def policy(self, env: Env, run: int | None = None) -> Policy:
         """Give the policies of all runs, or of one, for the teams of ``env``."""
         chosen = self.parameters if run is None else self.parameters[run : run + 1]
-        rng = build.streams(self.config.run, self.rt.device)
-        alone = rng if run is None else Streams([0], self.rt.device)
-        return build.learner(self.config, alone, self.rt).policy(env.spec, chosen.flatten(0, 1))
+        net = StackedMLP(self.config.env.spec.obs, self.config.masac.hidden, 2 * env.spec.action)
+        networks = assign(self.config.env.spec, env.spec, self.config.masac.share)
+
+        def act(obs: Tensor, noise: Tensor | None) -> Tensor:
+            return sample(net, self.config.masac, chosen.flatten(0, 1), obs, noise, networks)[0]
+
+        return act
 
 
 def load(folder: Path) -> Kept:
     """Read the kept policy of a run, or of an exported copy.
 
     Raises:
-        FileError: The folder is no run, holds no intact checkpoint, or its learner keeps no policy.
+        FileError: The folder is no run, or holds no intact checkpoint.
         ConfigError: The settings do not fit this machine.
     """
     config = read_config(folder)
@@ -51,18 +57,14 @@ def load(folder: Path) -> Kept:
     saved = checkpoint.load(checkpoint.newest(folder / "checkpoints"))
     best = saved.groups["best"]
     if "parameters" not in best:
-        raise FileError(f"{folder}: a run of learner {config.run.learner!r} keeps no policy; train with learner=batched.")
+        raise FileError(
+            f"{folder}: a run of learner {config.run.learner!r} keeps no policy; train with learner=batched."
+        )
     return Kept(config, rt, saved.step, best["parameters"].to(rt.device), best["score"])
 
 
 def of(run: Run) -> Kept:
-    """Take the policy that a run in this process keeps so far; before the first score, its first policy.
-
-    Raises:
-        ConfigError: The run's learner keeps no policy.
-    """
-    if run.best is None:
-        raise ConfigError(f"a run of learner {run.config.run.learner!r} keeps no policy; train with learner=batched.")
+    """Take the policy that a run in this process keeps so far; before the first score, its first policy."""
     return Kept(run.config, run.rt, run.number, run.best, run.best_score)
 
 

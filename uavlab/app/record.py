@@ -24,7 +24,9 @@ def write_json(path: Path, value: Any) -> None:
         beside.replace(path)
     except OSError as error:
         beside.unlink(missing_ok=True)
-        raise ResourceError(f"{path}: cannot be written ({error.strerror}); free some space or check permissions.") from error
+        raise ResourceError(
+            f"{path}: cannot be written ({error.strerror}); free some space or check permissions."
+        ) from error
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -61,7 +63,9 @@ class Recorder:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise ResourceError(f"{self.folder}: cannot be made ({error.strerror}); choose another --out.") from error
+                raise ResourceError(
+                    f"{self.folder}: cannot be made ({error.strerror}); choose another --out."
+                ) from error
 
     def row(self, number: int, seconds: float, values: dict[str, float]) -> None:
         """Append one row."""

@@ -53,12 +53,12 @@ class Run:
         self.rt = build.runtime(config.run)
         self.rng = build.streams(config.run, self.rt.device)
         with self.rt.scope():
+            self.machine = describe(self.rt.device)
             self.learner = build.learner(config, self.rng, self.rt)
             self.source = build.source(config, self.learner, self.rng, self.rt)
         self.number, self.seconds, self.stopping = 0, 0.0, False
         self.status, self.reason = "new", ""
-        keeps = config.run.learner == "batched"
-        self.best: Float[Tensor, "R K P"] | None = self.learner.parameters() if keeps else None
+        self.best: Float[Tensor, "R K P"] = self.learner.parameters()
         self.best_score = torch.full((config.run.runs,), -math.inf, device=self.rt.device)
         self.recorder = Recorder(folder)
         if folder is not None and not (folder / "config.json").exists():
@@ -77,8 +77,7 @@ class Run:
         saved = checkpoint.load(checkpoint.newest(folder / "checkpoints"))
         run.learner.load_state_dict(saved.groups["learner"])
         run.source.load_state_dict(saved.groups["source"])
-        if run.best is not None:
-            run.best = saved.groups["best"]["parameters"].to(run.rt.device)
+        run.best = saved.groups["best"]["parameters"].to(run.rt.device)
         run.best_score = saved.groups["best"]["score"].to(run.rt.device)
         run.number, run.seconds = saved.step, saved.meta["seconds"]
         run.rng.load_state_dict(saved.groups["streams"])
@@ -128,12 +127,11 @@ class Run:
         """Write a checkpoint; a run without a folder keeps none."""
         if self.folder is None:
             return
-        best = {"score": self.best_score} | ({} if self.best is None else {"parameters": self.best})
         groups = {
             "learner": self.learner.state_dict(),
             "source": self.source.state_dict(),
             "streams": self.rng.state_dict(),
-            "best": best,
+            "best": {"parameters": self.best, "score": self.best_score},
         }
         meta = {"seconds": self.seconds, "preset": self.config.preset}
         checkpoint.save(self.folder / "checkpoints", self.number, groups, meta, self.config.run.keep)
@@ -169,11 +167,10 @@ class Run:
         figures = episodes(
             env, self.learner.policy(env.spec), self.rng, self.config.run.evaluate_episodes, stream=VALIDATION
         )
-        score = sum(weight * figures[name].mean(1) for name, weight in env.score.items())
-        if self.best is not None and isinstance(score, Tensor):
-            better = score > self.best_score
-            self.best_score = torch.where(better, score, self.best_score)
-            self.best = torch.where(better[:, None, None], self.learner.parameters(), self.best)
+        score = torch.stack([weight * figures[name].mean(1) for name, weight in env.score.items()]).sum(0)
+        better = score > self.best_score
+        self.best_score = torch.where(better, score, self.best_score)
+        self.best = torch.where(better[:, None, None], self.learner.parameters(), self.best)
         return {f"eval/{name}": value.mean().item() for name, value in figures.items()}
 
     def _end(self, status: str) -> None:
@@ -196,7 +193,7 @@ class Run:
             "target": self.config.run.updates,
             "seconds": round(self.seconds, 3),
             "seeds": list(self.rng.seeds),
-            "machine": describe(self.rt.device),
+            "machine": self.machine,
         }
         write_json(self.folder / "run.json", record)
 

@@ -1,0 +1,1 @@
+"""Types, protocols, random streams, errors: what everything else is made of."""

@@ -47,13 +47,14 @@ def load_leaves(tree: T, state: dict[str, Tensor], prefix: str) -> T:
     return tree_map(lambda leaf: state[next(names)].to(leaf.device).clone(), tree)
 
 
-def select(mask: Bool[Tensor, " B"], chosen: T, other: T) -> T:
+def where_world(mask: Bool[Tensor, " B"], chosen: Tensor, other: Tensor) -> Tensor:
     """Take each world of ``chosen`` where ``mask`` is true and of ``other`` elsewhere."""
+    return torch.where(mask.view(-1, *[1] * (chosen.dim() - 1)), chosen, other)
 
-    def pick(a: Tensor, b: Tensor) -> Tensor:
-        return torch.where(mask.view(-1, *[1] * (a.dim() - 1)), a, b)
 
-    return tree_map(pick, chosen, other)
+def select(mask: Bool[Tensor, " B"], chosen: T, other: T) -> T:
+    """Do the same leaf by leaf."""
+    return tree_map(lambda a, b: where_world(mask, a, b), chosen, other)
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ class LeaderFollower:
         Metric("path", "sum", "px", better="low"),
         Metric("energy", "sum", better="low"),
     )
-    score: ClassVar[dict[str, float]] = {"completion": 1.0, "formation_strict": 1.0}
+    score: ClassVar[dict[str, float]] = {"completion": 1.0, "formation_strict": 1.0, "flight_time": -0.0005}
 
     @property
     def spec(self) -> EnvSpec:
@@ -142,12 +142,16 @@ class LeaderFollower:
         moved = self._moved(state, state.action if self.lagged else action)
         if self.lagged:  # nothing was commanded yet before the first step, so nothing moves in it
             first = state.step == 0
-            moved = {k: torch.where(first.view(-1, *[1] * (v.dim() - 1)), getattr(state, k), v) for k, v in moved.items()}
+            moved = {
+                k: torch.where(first.view(-1, *[1] * (v.dim() - 1)), getattr(state, k), v) for k, v in moved.items()
+            }
         return self._measured(**moved, action=action, goal=state.goal, step=state.step + 1)
 
     def observe(self, state: State) -> Float[Tensor, "B A O"]:
         """Show each agent its own place, speed and heading; the leader its goal, a follower its leader."""
-        own = torch.cat((state.pos / LENGTH, (state.speed / SPEED)[..., None], (state.heading * DEGREES)[..., None]), -1)
+        own = torch.cat(
+            (state.pos / LENGTH, (state.speed / SPEED)[..., None], (state.heading * DEGREES)[..., None]), -1
+        )
         near = (state.clearance[:, :1] < NEAR_RADIUS).to(own.dtype)
         leader = torch.cat((state.goal / LENGTH, near), -1)[:, None]
         follower = own[:, :1, :3].expand(-1, self.followers, -1)
@@ -159,7 +163,11 @@ class LeaderFollower:
     def reward(self, state: State, action: Float[Tensor, "B A 2"], after: State) -> Float[Tensor, "B A"]:
         """Pay each agent for where it is after the step; the terms are listed under the class's attributes."""
         won, crashed = self._ended(after)
-        leader = self.goal_reward * won.to(after.gap.dtype) - self.crash_cost * crashed - self.distance_cost * after.to_goal[:, 0]
+        leader = (
+            self.goal_reward * won.to(after.gap.dtype)
+            - self.crash_cost * crashed
+            - self.distance_cost * after.to_goal[:, 0]
+        )
         left, top, right, bottom = AREA
         x, y = after.pos.unbind(-1)
         edge = (x <= left + BORDER) | (x >= right - BORDER) | (y <= top + BORDER) | (y >= bottom - BORDER)
@@ -197,7 +205,13 @@ class LeaderFollower:
         x = (state.pos[..., 0] + reach * heading.cos()).clamp(left, right)
         y = (state.pos[..., 1] - reach * heading.sin()).clamp(top, bottom)
         obstacle, drift = (state.obstacle, state.drift) if self.obstacle_speed == 0 else self._bounced(state)
-        return {"pos": torch.stack((x, y), -1), "speed": speed, "heading": heading, "obstacle": obstacle, "drift": drift}
+        return {
+            "pos": torch.stack((x, y), -1),
+            "speed": speed,
+            "heading": heading,
+            "obstacle": obstacle,
+            "drift": drift,
+        }
 
     def _bounced(self, state: State) -> tuple[Tensor, Tensor]:
         low, high = state.pos.new_tensor(AREA).view(2, 2)

@@ -1,0 +1,1 @@
+"""The notebooks' side: figures, panels, live runs, headless notebooks, reports."""

@@ -99,7 +99,9 @@ def comparison(columns: Mapping[str, Figures | Mapping[str, float]], rows: Seque
             columnwidth=[1.2] + [1.3] * len(columns),
         )
     )
-    figure.update_layout(template="plotly_white", height=90 + 27 * len(rows), margin={"l": 10, "r": 10, "t": 20, "b": 10})
+    figure.update_layout(
+        template="plotly_white", height=90 + 27 * len(rows), margin={"l": 10, "r": 10, "t": 20, "b": 10}
+    )
     return figure
 
 

@@ -57,7 +57,10 @@ class Choices(widgets.VBox):
     def _repr_mimebundle_(self, **options: Any) -> Any:
         shown = super()._repr_mimebundle_(**options)
         bundle, metadata = shown if isinstance(shown, tuple) else (shown, {})
-        return {**bundle, "text/plain": "followers, obstacles, seed and updates: change them, then run the next cell"}, metadata
+        return {
+            **bundle,
+            "text/plain": "followers, obstacles, seed and updates: change them, then run the next cell",
+        }, metadata
 
 
 class LiveRun(Panel):

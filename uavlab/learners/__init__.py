@@ -1,0 +1,1 @@
+"""Learners: batches into better policies."""

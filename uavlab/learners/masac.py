@@ -82,7 +82,7 @@ class MASAC:
     def __init__(self, config: MASACConfig, spec: EnvSpec, inputs: Inputs, rng: Streams, rt: Runtime) -> None:
         """Draw first parameters from each run's own stream."""
         self.config, self.spec, self.runs = config, spec, len(rng.seeds)
-        self.networks = _networks(spec, config.share)
+        self.networks = assign(spec, spec, config.share)
         self.actor_net = StackedMLP(spec.obs, config.hidden, 2 * spec.action)
         self.critic_net = StackedMLP(spec.agents * (spec.obs + spec.action), config.hidden, 1)
         actor, critic = initial_parameters(self.actor_net, self.critic_net, self.networks, inputs, rng)
@@ -91,33 +91,24 @@ class MASAC:
         start = actor.new_full((actor.shape[0] * actor.shape[1], 1), config.alpha).log()
         self.temperature = rt.grad(start, config.alpha_lr, None)
         self.target = self.critic.parameter.detach().clone()
-        self._act = rt.kernel(self.sample, "act")
+        self._act = rt.kernel(sample, "act")
         self._targets = rt.kernel(self.targets, "targets")
         self._critic_loss = rt.kernel(self.critic_loss, "critic_loss")
         self._actor_loss = rt.kernel(self.actor_loss, "actor_loss")
         self.update = rt.update(self._update, "masac")
 
-    def policy(self, spec: EnvSpec, parameters: Float[Tensor, "G P"] | None = None) -> Policy:
-        """Give the policy for a team that may differ in size from the one trained.
-
-        The result maps observations (R W A O) and standard normal noise (R W A D), or None for the mean action, to
-        actions (R W A D). Without ``parameters`` it follows training.
+    def policy(self, spec: EnvSpec, parameters: Float[Tensor, "R K P"] | None = None) -> Policy:
+        """Give the policy for a team that may differ in size from the one trained; it follows training by default.
 
         Raises:
             ConfigError: The team has agents for which no network was trained, or other observations or actions.
         """
-        networks = _networks(spec, self.config.share)
-        if (spec.obs, spec.action) != (self.spec.obs, self.spec.action) or not set(networks) <= set(self.networks):
-            raise ConfigError(
-                f"MASAC.policy: a team of groups {spec.groups} with {spec.obs} observations and {spec.action} actions "
-                f"cannot fly networks {sorted(set(self.networks))} trained on {self.spec.obs} and {self.spec.action}; "
-                "expected agents of trained groups (share=True lets one network fly any number of them)."
-            )
+        networks = assign(self.spec, spec, self.config.share)
 
         @torch.no_grad()
         def act(obs: Tensor, noise: Tensor | None) -> Tensor:
-            theta = self.actor.parameter.detach() if parameters is None else parameters
-            return self._act(theta, obs, noise, networks)[0]
+            theta = self.actor.parameter.detach() if parameters is None else parameters.flatten(0, 1)
+            return self._act(self.actor_net, self.config, theta, obs, noise, networks)[0]
 
         return act
 
@@ -146,19 +137,6 @@ class MASAC:
         entropy = -actors.pop("log_prob")
         return Update({**critics, **actors, "entropy": entropy, "alpha": alpha, **norms})
 
-    def sample(
-        self, theta: Float[Tensor, "G P"], obs: Float[Tensor, "R N A O"], noise: Tensor | None, networks: tuple[int, ...]
-    ) -> tuple[Float[Tensor, "R N A D"], Float[Tensor, "R N A"]]:
-        """Act from noise (or with the mean action), with log densities: the one definition of the policy."""
-        runs, rows, agents, features = obs.shape
-        weights = self._per_agent(theta, networks).flatten(0, 1)
-        flat = obs.transpose(1, 2).reshape(runs * agents, rows, features)
-        out = self.actor_net(weights, flat).view(runs, agents, rows, -1).transpose(1, 2)
-        mean, log_std = out.chunk(2, -1)
-        if noise is None:
-            return torch.tanh(mean), mean.new_zeros(runs, rows, agents)
-        return squashed_gaussian(mean, log_std.clamp(self.config.log_std_low, self.config.log_std_high), noise)
-
     def value(
         self, theta: Float[Tensor, "G P2"], obs: Float[Tensor, "R N A O"], action: Float[Tensor, "R #A N J"]
     ) -> Float[Tensor, "R A 2 N"]:
@@ -172,11 +150,12 @@ class MASAC:
         self, actor: Tensor, target: Tensor, log_alpha: Tensor, data: Transition, noise: UpdateNoise
     ) -> Float[Tensor, "R A N"]:
         """Compute y_i; nothing is bootstrapped where an agent's task ended."""
-        action, log_prob = self.sample(actor, data.next_obs, noise.next_action, self.networks)
+        action, log_prob = self._sample(actor, data.next_obs, noise.next_action)
         q = self.value(target, data.next_obs, action.flatten(2)[:, None]).amin(2)
         soft = q - self._alpha(log_alpha) * log_prob.transpose(1, 2)
         alive = (~data.terminated).to(q.dtype).transpose(1, 2)
-        return torch.addcmul(self.config.reward_scale * data.reward.transpose(1, 2), alive, soft, value=self.config.gamma)
+        reward = self.config.reward_scale * data.reward.transpose(1, 2)
+        return torch.addcmul(reward, alive, soft, value=self.config.gamma)
 
     def critic_loss(
         self, critic: Tensor, data: Transition, target: Float[Tensor, "R A N"], weight: Tensor | None
@@ -193,7 +172,7 @@ class MASAC:
         self, actor: Tensor, critic: Tensor, log_alpha: Tensor, data: Transition, noise: UpdateNoise
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Sum over runs and agents of the soft value that each agent's own action loses."""
-        action, log_prob = self.sample(actor, data.obs, noise.action, self.networks)
+        action, log_prob = self._sample(actor, data.obs, noise.action)
         agents = action.shape[2]
         own = torch.eye(agents, dtype=torch.bool, device=action.device)[:, None, :, None]  # A 1 A 1
         joint = torch.where(own, action[:, None], action.detach()[:, None])  # R A N A D
@@ -204,8 +183,8 @@ class MASAC:
 
     def temperature_loss(self, log_alpha: Tensor, log_prob: Float[Tensor, "R A"]) -> tuple[Tensor, dict[str, Tensor]]:
         """Steer each temperature so that its agents' entropy meets the target."""
-        per_agent = self._per_agent(log_alpha, self.networks)[..., 0]
-        return -(per_agent * (log_prob + self.config.target_entropy)).sum(), {}
+        each = per_agent(log_alpha, self.runs, self.networks)[..., 0]
+        return -(each * (log_prob + self.config.target_entropy)).sum(), {}
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return parameters, target critics and Adams."""
@@ -220,15 +199,55 @@ class MASAC:
             part.load_state_dict({k.removeprefix(f"{name}."): v for k, v in state.items() if k.startswith(f"{name}.")})
         self.target.copy_(state["target"])
 
-    def _alpha(self, log_alpha: Tensor) -> Float[Tensor, "R A 1"]:
-        return self._per_agent(log_alpha, self.networks).exp()
+    def _sample(self, theta: Tensor, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        return sample(self.actor_net, self.config, theta, obs, noise, self.networks)
 
-    def _per_agent(self, rows: Float[Tensor, "G P"], networks: tuple[int, ...]) -> Float[Tensor, "R A P"]:
-        """Hand each agent its network's row."""
-        table = rows.view(self.runs, -1, rows.shape[1])
-        if networks == tuple(range(table.shape[1])):
-            return table
-        return torch.cat([table[:, n : n + 1] for n in networks], 1)
+    def _alpha(self, log_alpha: Tensor) -> Float[Tensor, "R A 1"]:
+        return per_agent(log_alpha, self.runs, self.networks).exp()
+
+
+def sample(
+    net: StackedMLP,
+    config: MASACConfig,
+    theta: Float[Tensor, "G P"],
+    obs: Float[Tensor, "R N A O"],
+    noise: Float[Tensor, "R N A D"] | None,
+    networks: tuple[int, ...],
+) -> tuple[Float[Tensor, "R N A D"], Float[Tensor, "R N A"]]:
+    """Act from noise (or with the mean action), with log densities: the one definition of the policy."""
+    runs, rows, agents, features = obs.shape
+    weights = per_agent(theta, runs, networks).flatten(0, 1)
+    flat = obs.transpose(1, 2).reshape(runs * agents, rows, features)
+    out = net(weights, flat).view(runs, agents, rows, -1).transpose(1, 2)
+    mean, log_std = out.chunk(2, -1)
+    if noise is None:
+        return torch.tanh(mean), mean.new_zeros(runs, rows, agents)
+    return squashed_gaussian(mean, log_std.clamp(config.log_std_low, config.log_std_high), noise)
+
+
+def per_agent(rows: Float[Tensor, "G P"], runs: int, networks: tuple[int, ...]) -> Float[Tensor, "R A P"]:
+    """Hand each agent its network's row."""
+    table = rows.view(runs, -1, rows.shape[1])
+    if networks == tuple(range(table.shape[1])):
+        return table
+    return torch.cat([table[:, n : n + 1] for n in networks], 1)
+
+
+def assign(trained: EnvSpec, flown: EnvSpec, share: bool) -> tuple[int, ...]:
+    """Assign each agent of ``flown`` one of the networks trained: its group's if networks are shared, else its own.
+
+    Raises:
+        ConfigError: There is no network for some agent, or observations or actions differ.
+    """
+    known = set(trained.groups if share else range(trained.agents))
+    wanted = flown.groups if share or flown.agents != trained.agents else tuple(range(flown.agents))
+    if (flown.obs, flown.action) != (trained.obs, trained.action) or not set(wanted) <= known:
+        raise ConfigError(
+            f"policy: a team of groups {flown.groups} with {flown.obs} observations and {flown.action} actions cannot "
+            f"fly networks {sorted(known)} trained on {trained.obs} and {trained.action}; expected agents of trained "
+            "groups (with share=true one network flies any number of them)."
+        )
+    return wanted
 
 
 def initial_parameters(
@@ -244,8 +263,3 @@ def initial_parameters(
     center = torch.cat((inputs.center.flatten(1), still), 1)[:, None, None].expand(-1, agents, 2, -1)
     scale = torch.cat((inputs.scale.flatten(1), still + 1), 1)[:, None, None].expand(-1, agents, 2, -1)
     return actors, critic.initial(rng.uniform("critic", agents, 2, critic.count), center, scale)
-
-
-def _networks(spec: EnvSpec, share: bool) -> tuple[int, ...]:
-    """Assign each agent its network: its group's if networks are shared, else its own."""
-    return spec.groups if share else tuple(range(spec.agents))

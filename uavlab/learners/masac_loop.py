@@ -5,7 +5,7 @@ actors again in both phases, 2 N^2 evaluations where 2 N are needed; otherwise i
 reference would flatter every ratio.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import torch
 from jaxtyping import Float
@@ -15,10 +15,10 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Policy
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Inputs, Transition, Update
-from uavlab.learners.masac import MASACConfig, UpdateNoise, initial_parameters
+from uavlab.learners.masac import MASACConfig, UpdateNoise, assign, initial_parameters, sample
 from uavlab.nets.stacked import StackedMLP
 from uavlab.ops.densities import squashed_gaussian
-from uavlab.runtime.grad import ADAM_EPS
+from uavlab.runtime.grad import ADAM_EPS, MOMENTS
 from uavlab.runtime.runtime import Runtime
 
 
@@ -33,11 +33,11 @@ class MASACLoop:
         """
         if len(rng.seeds) != 1 or (config.share and len(set(spec.groups)) < spec.agents):
             raise ConfigError(
-                f"MASACLoop: got {len(rng.seeds)} runs and share={config.share} for groups {spec.groups}; the loop holds "
-                "one run and one network per agent. Use --runs 1 and share=false, or the batched learner."
+                f"MASACLoop: got {len(rng.seeds)} runs and share={config.share} for groups {spec.groups}; the loop "
+                "holds one run and one network per agent. Use --runs 1 and share=false, or the batched learner."
             )
         self.config, self.spec = config, spec
-        actor = StackedMLP(spec.obs, config.hidden, 2 * spec.action)
+        self.actor_net = actor = StackedMLP(spec.obs, config.hidden, 2 * spec.action)
         critic = StackedMLP(spec.agents * (spec.obs + spec.action), config.hidden, 1)
         drawn = initial_parameters(actor, critic, tuple(range(spec.agents)), inputs, rng)
         actor_rows, critic_rows = drawn[0][0], drawn[1][0]
@@ -50,21 +50,48 @@ class MASACLoop:
         self.critic_adams = [adam(net.parameters(), config.critic_lr) for net in self.critics]
         self.alpha_adams = [adam([log_alpha], config.alpha_lr) for log_alpha in self.log_alphas]
 
-    def policy(self, spec: EnvSpec, parameters: Tensor | None = None) -> Policy:
-        """Give the policy in training for the team that is trained; the loop flies no other and keeps no copies.
+    def policy(self, spec: EnvSpec, parameters: Float[Tensor, "1 A P"] | None = None) -> Policy:
+        """Give the policy in training, agent by agent; kept parameters or another team fly as stacked networks.
 
         Raises:
-            ConfigError: Another team size, or kept parameters.
+            ConfigError: The team has agents for which no network was trained, or other observations or actions.
         """
-        if parameters is not None or spec.agents != self.spec.agents:
-            raise ConfigError("MASACLoop.policy flies only the team and the networks in training; use the batched one.")
+        networks = assign(self.spec, spec, self.config.share)
+        if parameters is None and spec.agents != self.spec.agents:
+            parameters = self.parameters()
 
         @torch.no_grad()
         def act(obs: Tensor, noise: Tensor | None) -> Tensor:
+            if parameters is not None:
+                return sample(self.actor_net, self.config, parameters.flatten(0, 1), obs, noise, networks)[0]
             each = [self._sample(i, obs[0], None if noise is None else noise[0])[0] for i in range(spec.agents)]
             return torch.stack(each, 1)[None]
 
         return act
+
+    def parameters(self) -> Float[Tensor, "1 A P"]:
+        """Copy the actors in the batched learner's layout."""
+        return torch.stack([row(net) for net in self.actors])[None]
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return parameters, targets and Adams."""
+        state = {name: parameter.detach() for name, parameter in self._named()}
+        for name, adam in self._adams():
+            for i, moments in enumerate(adam.state.values()):
+                state |= {f"{name}.{i}.{key}": value for key, value in moments.items()}
+        return state
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Continue where ``state_dict`` was taken."""
+        with torch.no_grad():
+            for name, parameter in self._named():
+                parameter.copy_(state[name])
+        for name, adam in self._adams():
+            for i, parameter in enumerate(adam.param_groups[0]["params"]):
+                own = {k: state[f"{name}.{i}.{k}"].clone() for k in MOMENTS if f"{name}.{i}.{k}" in state}
+                adam.state.pop(parameter, None)
+                if own:
+                    adam.state[parameter] = own
 
     def update_noise(self, rng: Streams, rows: int) -> UpdateNoise:
         """Draw the same noise as the batched learner."""
@@ -85,6 +112,16 @@ class MASACLoop:
         metrics = {"critic_loss": torch.stack(critics)[None], "actor_loss": torch.stack(actors)[None]}
         return Update(metrics)
 
+    def _named(self) -> Iterator[tuple[str, Tensor]]:
+        for kind, nets in (("actor", self.actors), ("critic", self.critics), ("target", self.targets)):
+            for agent, net in enumerate(nets):
+                yield from ((f"{kind}{agent}.{name}", parameter) for name, parameter in net.named_parameters())
+        yield from ((f"log_alpha{agent}", value) for agent, value in enumerate(self.log_alphas))
+
+    def _adams(self) -> Iterator[tuple[str, torch.optim.Adam]]:
+        for kind, adams in (("actor", self.actor_adams), ("critic", self.critic_adams), ("alpha", self.alpha_adams)):
+            yield from ((f"{kind}_adam{agent}", adam) for agent, adam in enumerate(adams))
+
     def _sample(self, agent: int, obs: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
         mean, log_std = self.actors[agent](obs[:, agent]).chunk(2, -1)
         if noise is None:
@@ -98,7 +135,8 @@ class MASACLoop:
             q = self._value(self.targets[agent], data.next_obs[0], [action for action, _ in drawn])
             soft = q.amin(0) - self.log_alphas[agent].exp() * drawn[agent][1]
             alive = (~data.terminated[0, :, agent]).to(soft.dtype)
-            return torch.addcmul(self.config.reward_scale * data.reward[0, :, agent], alive, soft, value=self.config.gamma)
+            reward = self.config.reward_scale * data.reward[0, :, agent]
+            return torch.addcmul(reward, alive, soft, value=self.config.gamma)
 
     def _critic_step(self, agent: int, data: Transition, goal: Tensor) -> Tensor:
         q = self._value(self.critics[agent], data.obs[0], [data.action[0].flatten(1)])
@@ -131,7 +169,7 @@ def network(shape: StackedMLP, row: Float[Tensor, " P"]) -> nn.Sequential:
     w1, b1, s1, t1, w2, b2, s2, t2, w3, b3 = (piece[0] for piece in shape.unpack(row[None]))
     layers: list[nn.Module] = []
     for weight, bias in ((w1, b1), (w2, b2), (w3, b3)):
-        linear = nn.Linear(*weight.shape, dtype=row.dtype, device=row.device)
+        linear = nn.Linear(weight.shape[0], weight.shape[1], dtype=row.dtype, device=row.device)
         linear.load_state_dict({"weight": weight.T, "bias": bias[0]})
         layers.append(linear)
     for place, (scale, shift) in zip((1, 3), ((s1, t1), (s2, t2)), strict=True):
@@ -139,6 +177,11 @@ def network(shape: StackedMLP, row: Float[Tensor, " P"]) -> nn.Sequential:
         norm.load_state_dict({"weight": scale[0], "bias": shift[0]})
         layers[place:place] = [norm]
     return nn.Sequential(layers[0], layers[1], nn.ReLU(), layers[2], layers[3], nn.ReLU(), layers[4])
+
+
+def row(net: nn.Module) -> Float[Tensor, " P"]:
+    """Lay a network's parameters out as one row of stacked parameters, the inverse of ``network``."""
+    return torch.cat([p.detach().T.reshape(-1) if p.dim() == 2 else p.detach() for p in net.parameters()])
 
 
 def adam(parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.Adam:

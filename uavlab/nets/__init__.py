@@ -1,0 +1,1 @@
+"""Stacked networks: G of them evaluated as one."""

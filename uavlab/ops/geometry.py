@@ -18,9 +18,7 @@ def distance(a: Float[Tensor, "*lead 2"], b: Float[Tensor, "*lead 2"]) -> Float[
     return torch.hypot(dx, dy)
 
 
-def nearest(
-    pos: Float[Tensor, "B A 2"], points: Float[Tensor, "B M 2"], count: int
-) -> Float[Tensor, "B A count 2"]:
+def nearest(pos: Float[Tensor, "B A 2"], points: Float[Tensor, "B M 2"], count: int) -> Float[Tensor, "B A count 2"]:
     """Find the offsets from each agent to its ``count`` nearest points, nearest first.
 
     Raises:

@@ -1,0 +1,1 @@
+"""Replay: what was seen, kept where it is learned from."""

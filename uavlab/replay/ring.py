@@ -60,5 +60,3 @@ def draw(ring: Ring, noise: Int[Tensor, "R N"]) -> tuple[Transition, Int[Tensor,
     index = noise.remainder(ring.size.clamp(min=1))
     run = torch.arange(index.shape[0], device=index.device)[:, None]
     return tree_map(lambda stored: stored[run, index], ring.rows), index
-
-

@@ -1,0 +1,1 @@
+"""Everything about speed and files of state: the seams, gradient steps, checkpoints."""

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 ADAM_EPS = 1e-5
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # what Adam keeps for a parameter
 
 
 class GradientStep:
@@ -35,7 +36,7 @@ class GradientStep:
     def state_dict(self) -> dict[str, Tensor]:
         """Return the parameters and Adam's moments."""
         state = self.adam.state[self.parameter]
-        moments = {k: state[k] for k in ("step", "exp_avg", "exp_avg_sq")} if state else {}
+        moments = {k: state[k] for k in MOMENTS} if state else {}
         return {"parameter": self.parameter.detach(), **moments}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
