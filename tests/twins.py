@@ -109,7 +109,7 @@ class Twin:
             "completion": float(won),
             "collision": float(crashed),
             "formation_strict": float(all(inside)),
-            "formation_mean": sum(inside) / len(inside),
+            "formation_mean": sum(inside) / max(1, len(inside)),
             "path": self.agents[0].speed * self.p.dt,
             "energy": abs(action[0][0]) + abs(action[0][1]),
         }
@@ -167,14 +167,14 @@ class Twin:
                 total -= p.near_cost
             if me.x <= 100 or me.x >= 700 or me.y <= 100 or me.y >= 600:
                 total -= p.border_cost
-        followers = range(1, len(self.agents))
+        followers = list(range(1, len(self.agents)))
         if i == 0:
             if self.won():
                 total += p.goal_reward
             if self.crashed():
                 total -= p.crash_cost
             total -= p.distance_cost * self.to_goal(0)
-            for k in [1] if p.first_follower_only else followers:
+            for k in followers[:1] if p.first_follower_only else followers:
                 total += self.formation(k)
             return total
         k = 1 if p.first_follower_only else i

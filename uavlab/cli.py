@@ -190,7 +190,7 @@ def notebook(
 ) -> None:
     """Run a notebook headless, its parameters checked before a kernel starts; also written as an offline page."""
     from uavlab.lab import notebook as notebooks
-    from uavlab.lab.report import report
+    from uavlab.lab.report import closing_words, report
 
     source = notebooks.notebook_path(name)
     target = out or Path("runs") / source.name
@@ -198,7 +198,7 @@ def notebook(
     result = notebooks.run_notebook(source, values, target, timeout, progress=not as_json)
     page = target.with_suffix(".html")
     report(target, page)
-    click.echo(f"{notebooks.closing_words(target)}executed notebook: {target}\noffline page: {page}")
+    click.echo(f"{closing_words(target)}executed notebook: {target}\noffline page: {page}")
     if result.exit_code:
         click.echo(result.reason, err=True)
     tell(as_json, {"exit_code": result.exit_code, "reason": result.reason, "notebook": str(target), "html": str(page)})

@@ -16,6 +16,7 @@ from uavlab.core.protocols import Env
 from uavlab.core.types import EnvSpec, Metric, leaves, select, tree_map
 from uavlab.evaluate import COMMON
 
+FUNCTIONS = ("initial", "transition", "observe", "reward", "terminated", "measure")
 PILOTS = ("random", "corner", "zero")
 DOUBLE_STEPS = 20  # float64 is checked for types alone
 ALONE = 1e-4  # relative and absolute: a world alone takes other rounding paths than a world in a batch
@@ -93,10 +94,12 @@ def _refuse(where: str, got: str, expected: str, do: str) -> NoReturn:
 
 def _check_parameters(env: Env) -> None:
     name = type(env).__name__
+    for member in ("spec", "metrics", "score", *FUNCTIONS):
+        if not hasattr(env, member):
+            _refuse(name, f"no {member}", f"{', '.join(FUNCTIONS)}, spec, metrics and score", "Add it.")
     if not _frozen(env):
-        _refuse(
-            name, "a class that can change", "a frozen dataclass of parameters", "Put @dataclass(frozen=True) on it."
-        )
+        do = "Put @dataclass(frozen=True) on it."
+        _refuse(name, "a class that can change", "a frozen dataclass of parameters", do)
     try:
         hash(env)
     except TypeError as error:
@@ -117,60 +120,22 @@ def _check_parameters(env: Env) -> None:
 
 
 def _check_metrics(env: Env) -> None:
-    where = f"{type(env).__name__}.metrics"
-    taken = [m.name for m in COMMON]
+    where, common = f"{type(env).__name__}.metrics", [m.name for m in COMMON]
+    taken = list(common)
     for metric in env.metrics:
         if not isinstance(metric, Metric):
             _refuse(where, repr(metric), "Metric objects", "Use uavlab.core.types.Metric(name, over).")
         if metric.name in taken:
-            do = f"Choose another name; {', '.join(m.name for m in COMMON)} are measured for every environment."
+            do = f"Choose another name; {', '.join(common)} are measured for every environment."
             _refuse(where, f"{metric.name!r} twice", "every name once", do)
         if metric.over not in ("last", "mean", "sum") or metric.better not in ("high", "low"):
             expected = "over 'last', 'mean' or 'sum' and better 'high' or 'low'"
             _refuse(where, repr(metric), expected, "Correct the metric.")
         taken.append(metric.name)
-
-
-def _check_state(what: str, when: str, state: Any, worlds: int, dtype: torch.dtype) -> None:
-    """Refuse a state that is not a tree of frozen dataclasses over finite tensors with the leading axis B."""
-    if not _frozen(state):
-        _refuse(
-            f"{what}, {when}",
-            f"a state of type {type(state).__name__}",
-            "an @tensors class",
-            "Put @tensors on the state.",
-        )
-    for field in fields(state):
-        value, part = getattr(state, field.name), f"{what}.{field.name}"
-        if not isinstance(value, Tensor):
-            _check_state(part, when, value, worlds, dtype)
-            continue
-        if value.dim() < 1 or value.shape[0] != worlds:
-            _refuse(
-                f"{part}, {when}",
-                f"shape {_shape(value)}",
-                f"{worlds} worlds as the first axis",
-                "Parameters belong on self.",
-            )
-        _check_numbers(f"{part}, {when}", value, dtype)
-
-
-def _check_numbers(where: str, value: Tensor, dtype: torch.dtype) -> None:
-    """Refuse floating point numbers of another type than the noise, and any that are not finite."""
-    if value.is_floating_point() and value.dtype != dtype:
-        do = "Make tensors like those passed in (new_tensor, to(x.dtype)), never of a fixed or default type."
-        _refuse(where, f"{value.dtype}", f"{dtype} as of the noise", do)
-    if not value.isfinite().all():
-        world = int((~value.isfinite()).flatten(1).any(1).nonzero()[0])
-        _refuse(where, f"a number that is not finite in world {world}", "finite numbers", "Guard divisions and roots.")
-
-
-def _frozen(thing: Any) -> bool:
-    return getattr(getattr(thing, "__dataclass_params__", None), "frozen", False)
-
-
-def _shape(value: Tensor) -> str:
-    return f"({', '.join(map(str, value.shape))})"
+    for name, weight in env.score.items():
+        if name not in taken or not (isinstance(weight, (int, float)) and math.isfinite(weight)):
+            expected = f"finite weights of {', '.join(taken)}"
+            _refuse(f"{type(env).__name__}.score", f"{name!r}: {weight!r}", expected, "Weigh what is measured.")
 
 
 class _Flight:
@@ -186,15 +151,13 @@ class _Flight:
 
     def step(self) -> dict[str, Tensor]:
         """Take and check one step; return all that it gave, by the name of what gave it."""
-        b = self.number % self.worlds
         state, action, noise = self.state, self.action(), self.draw(self.spec.step_noise)
         after, results = self.results(state, action, noise)
         self.check_types(results)
-        self.check_step(state, after)
+        self.check_successor(state, after)
         self.check_alias(state, after, results["observe"])
-        world = slice(b, b + 1)
-        alone = self.results(tree_map(lambda leaf: leaf[world], state), action[world], noise[world])[1]
-        self.check_alone(results, alone, b)
+        world = self.alone()
+        self.check_alone(results, self.results(tree_map(lambda t: t[world], state), action[world], noise[world])[1])
         ended = results["terminated"].all(-1)
         truncated = (after.step >= self.spec.horizon) & ~ended
         self.counts.update(terminated=int(ended.sum()), truncated=int(truncated.sum()), tensors=len(results))
@@ -204,39 +167,35 @@ class _Flight:
 
     def repeat(self, first: dict[str, Tensor]) -> None:
         """Take one step, which must give what the same step of another flight gave."""
-        when = self.when()
         for name, value in self.step().items():
             if not torch.equal(value, first[name]):
+                self.number -= 1  # the step to be named is the one just taken
                 do = "Draw all randomness from the noise that is passed in, and keep nothing between calls."
-                _refuse(
-                    f"{self.name(name)}, {when}", "other numbers on a second flight", "the same from equal noise", do
-                )
+                self.refuse(name, "other numbers on a second flight", "the same from equal noise", do)
 
     def fresh(self, count: int) -> Any:
         """Draw a fresh state for every world, of which ``count`` will be used, and check it."""
         noise, stage = self.draw(self.spec.initial_noise), torch.zeros(self.worlds, dtype=torch.int64)
         state = self.call("initial", noise, stage)
-        where, b = self.name("initial"), self.number % self.worlds
-        _check_state(where, self.when(), state, self.worlds, self.dtype)
+        self.check_state("initial", state, self.worlds)
         step = getattr(state, "step", None)
         if not isinstance(step, Tensor) or step.dtype != torch.int64 or step.shape != (self.worlds,) or step.any():
             do = "Give the state a field step that starts at zero."
-            _refuse(f"{where}.step, {self.when()}", f"{step}", "one int64 zero per world", do)
-        alone = self.call("initial", noise[b : b + 1], stage[:1])
-        self.check_alone(_named("initial", state), _named("initial", alone), b)
+            self.refuse("initial.step", f"{step}", "one int64 zero per world", do)
+        world = self.alone()
+        self.check_alone(_named("initial", state), _named("initial", self.call("initial", noise[world], stage[world])))
         self.counts.update(started=count)
         return state
 
     def results(self, state: Any, action: Tensor, noise: Tensor) -> tuple[Any, dict[str, Tensor]]:
         """Call every function of one step; return the next state, and all tensors by name."""
         after = self.call("transition", state, action, noise)
-        _check_state(self.name("transition"), self.when(), after, len(action), self.dtype)
-        figures = self.call("measure", state, action, after)
-        expected = {m.name for m in self.env.metrics}
+        self.check_state("transition", after, len(action))
+        figures, expected = self.call("measure", state, action, after), {m.name for m in self.env.metrics}
         if not isinstance(figures, dict) or set(figures) != expected:
             got = f"keys {sorted(figures)}" if isinstance(figures, dict) else type(figures).__name__
-            _refuse(f"{self.name('measure')}, {self.when()}", got, f"keys {sorted(expected)} as in metrics",
-                    "Keep measure and metrics in step.")  # fmt: skip
+            do = "Keep measure and metrics in step."
+            self.refuse("measure", got, f"keys {sorted(expected)} as in metrics", do)
         return after, {
             **_named("transition", after),
             "observe": self.call("observe", after),
@@ -247,110 +206,119 @@ class _Flight:
 
     def call(self, function: str, *args: Any) -> Any:
         """Call one function of the environment, which may neither fail, change its arguments nor draw by itself."""
-        where, before = f"{self.name(function)}, {self.when()}", [tree_map(torch.clone, a) for a in args]
-        generator = torch.get_rng_state()
+        before, generator = [tree_map(torch.clone, a) for a in args], torch.get_rng_state()
         try:
             result = getattr(self.env, function)(*args)
         except Exception as error:
-            got = f"{type(error).__name__} ({error})"
             do = "Check shapes against spec, and how many numbers of noise it declares."
-            raise ConfigError(f"{where}: got {got}; expected a result. {do}") from error
+            self.refuse(function, f"{type(error).__name__} ({error})", "a result", do)
         if not torch.equal(generator, torch.get_rng_state()):
             do = "Use the noise that is passed in; spec declares how much."
-            _refuse(where, "a draw from torch's global generator", "no randomness of its own", do)
+            self.refuse(function, "a draw from torch's global generator", "no randomness of its own", do)
         for was, now in zip(before, args, strict=True):
             for (name, a), (_, b) in zip(leaves(was), leaves(now), strict=True):
                 if not torch.equal(a, b):
-                    what = f"its argument's {name}" if name else "an argument"
-                    _refuse(where, f"{what} changed in place", "arguments left alone", "Build new tensors instead.")
+                    got = f"its argument's {name} changed in place" if name else "an argument changed in place"
+                    self.refuse(function, got, "arguments left alone", "Build new tensors instead.")
         return result
 
     def check_types(self, results: dict[str, Tensor]) -> None:
-        """Check shape, type and finiteness of everything that is not part of a state."""
+        """Check shape and type of everything that is not part of a state."""
         spec, B = self.spec, self.worlds
         shapes = {"observe": (B, spec.agents, spec.obs), "reward": (B, spec.agents), "terminated": (B, spec.agents)}
         for name, value in results.items():
             if name.startswith("transition"):
                 continue
-            where, kind = (
-                f"{self.name(name)}, {self.when()}",
-                "bool" if name == "terminated" else "a floating point type",
-            )
-            shape = torch.Size(shapes.get(name, (B,)))
+            shape = shapes.get(name, (B,))
             if not isinstance(value, Tensor) or value.shape != shape:
-                got = f"shape {_shape(value)}" if isinstance(value, Tensor) else type(value).__name__
-                _refuse(
-                    where, got, f"a tensor of shape {_shape(torch.empty(shape, device='meta'))}", "Compare with spec."
-                )
-            if value.dtype != torch.bool if name == "terminated" else not value.is_floating_point():
-                _refuse(where, f"{value.dtype}", kind, "Convert the result.")
-            _check_numbers(where, value, self.dtype)
+                got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+                self.refuse(name, got, f"a tensor of shape {shape}", "Compare with spec.")
+            if name == "terminated" and value.dtype != torch.bool:
+                self.refuse(name, f"{value.dtype}", "torch.bool", "Return the comparison itself.")
+            if name != "terminated" and not value.is_floating_point():
+                self.refuse(name, f"{value.dtype}", f"{self.dtype}", "Convert it to the type of the noise.")
+            self.check_numbers(name, value)
 
-    def check_step(self, state: Any, after: Any) -> None:
+    def check_state(self, name: str, state: Any, worlds: int) -> None:
+        """Check that a state is a tree of frozen dataclasses over finite tensors with the leading axis B."""
+        if not _frozen(state):
+            self.refuse(name, f"a state of type {type(state).__name__}", "@tensors classes", "Put @tensors on it.")
+        for field in fields(state):
+            value, part = getattr(state, field.name), f"{name}.{field.name}"
+            if not isinstance(value, Tensor):
+                self.check_state(part, value, worlds)
+            elif value.dim() < 1 or value.shape[0] != worlds:
+                got, expected = f"shape {tuple(value.shape)}", f"{worlds} worlds as the first axis"
+                self.refuse(part, got, expected, "Parameters belong on self.")
+            else:
+                self.check_numbers(part, value)
+
+    def check_numbers(self, name: str, value: Tensor) -> None:
+        """Refuse floating point numbers of another type than the noise, and any that are not finite."""
+        if value.is_floating_point() and value.dtype != self.dtype:
+            do = "Make tensors like those passed in (new_tensor, to(x.dtype)), never of a fixed or default type."
+            self.refuse(name, f"{value.dtype}", f"{self.dtype} as of the noise", do)
+        finite = value.isfinite().reshape(len(value), -1).all(1)
+        if not finite.all():
+            got = f"a number that is not finite in world {int(finite.int().argmin())}"
+            self.refuse(name, got, "finite numbers", "Guard divisions and roots.")
+
+    def check_successor(self, state: Any, after: Any) -> None:
         """Check that the next state is built like this one, and counts one step more."""
-        where, when = self.name("transition"), self.when()
         if type(after) is not type(state):
-            _refuse(
-                f"{where}, {when}", type(after).__name__, type(state).__name__, "Return the state that initial returns."
-            )
+            do = "Return the state that initial returns."
+            self.refuse("transition", type(after).__name__, type(state).__name__, do)
         for (name, a), (_, b) in zip(leaves(state), leaves(after), strict=True):
             if a.shape != b.shape or a.dtype != b.dtype:
-                got = f"shape {_shape(b)} of {b.dtype}"
-                _refuse(
-                    f"{where}.{name}, {when}",
-                    got,
-                    f"shape {_shape(a)} of {a.dtype} as before",
-                    "Keep shapes and types.",
-                )
+                got, expected = (f"shape {tuple(t.shape)} of {t.dtype}" for t in (b, a))
+                self.refuse(f"transition.{name}", got, f"{expected} as before", "Keep shapes and types.")
         if not torch.equal(after.step, state.step + 1):
-            _refuse(f"{where}.step, {when}", f"{after.step.tolist()} after {state.step.tolist()}", "one more in every world",
-                    "Return step=state.step + 1.")  # fmt: skip
+            got, do = f"{after.step.tolist()} after {state.step.tolist()}", "Return step=state.step + 1."
+            self.refuse("transition.step", got, "one more in every world", do)
 
     def check_alias(self, state: Any, after: Any, obs: Tensor) -> None:
         """Check that writing into an observation would not move a world."""
         for name, leaf in (*leaves(state), *leaves(after)):
             if obs.untyped_storage().data_ptr() == leaf.untyped_storage().data_ptr():
-                where = f"{self.name('observe')}, {self.when()}"
-                _refuse(
-                    where, f"a view of the state's {name}", "an observation of its own", "Clone it, or compute with it."
-                )
+                do = "Clone it, or compute with it."
+                self.refuse("observe", f"a view of the state's {name}", "an observation of its own", do)
 
-    def check_alone(self, results: dict[str, Tensor], alone: dict[str, Tensor], b: int) -> None:
-        """Check that world b gives the same without its neighbours."""
+    def check_alone(self, results: dict[str, Tensor], alone: dict[str, Tensor]) -> None:
+        """Check that a world gives the same without its neighbours."""
         for name, value in results.items():
-            got = alone[name]
-            if got.shape != value[b : b + 1].shape or not torch.allclose(
-                got.double(), value[b : b + 1].double(), ALONE, ALONE
-            ):
+            got, expected = alone[name], value[self.alone()]
+            if got.shape != expected.shape or not torch.allclose(got.double(), expected.double(), ALONE, ALONE):
                 do = "Compute along the other axes only; no means, sorts or indices over worlds."
-                where = f"{self.name(name)}, {self.when()}, world {b}"
-                _refuse(where, "other numbers without its neighbours", "worlds that are independent", do)
+                self.refuse(name, "other numbers without a world's neighbours", "worlds that are independent", do)
 
     def check_clock(self) -> None:
         """Check that nothing terminates just because the horizon is reached."""
         late = replace(self.state, step=torch.full_like(self.state.step, self.spec.horizon))
         if self.call("terminated", late).all() and not self.call("terminated", self.state).all():
             do = "Leave the time limit to spec.horizon, so that learners go on bootstrapping there."
-            _refuse(
-                self.name("terminated"), "True wherever step has reached the horizon", "the task's own ends alone", do
-            )
+            self.refuse("terminated", "True wherever step has reached the horizon", "the task's own ends alone", do)
 
     def action(self) -> Tensor:
         """Draw this pilot's actions."""
         action = 2 * self.draw(self.spec.agents * self.spec.action).view(self.worlds, self.spec.agents, -1) - 1
         return {"random": action, "corner": action.sign(), "zero": torch.zeros_like(action)}[self.pilot]
 
+    def alone(self) -> slice:
+        """Choose the world that is also flown alone in this step: each in turn."""
+        return slice(self.number % self.worlds, self.number % self.worlds + 1)
+
     def draw(self, count: int) -> Tensor:
         """Draw uniform numbers for each world."""
         return torch.rand(self.worlds, count, generator=self.noise, dtype=self.dtype)
 
-    def name(self, function: str) -> str:
-        """Say where."""
-        return f"{type(self.env).__name__}.{function}"
+    def refuse(self, what: str, got: str, expected: str, do: str) -> NoReturn:
+        """Refuse one of the environment's results."""
+        where = f"{type(self.env).__name__}.{what}, step {self.number} of the {self.pilot} flight"
+        _refuse(where, got, expected, do)
 
-    def when(self) -> str:
-        """Say when."""
-        return f"step {self.number} of the {self.pilot} flight"
+
+def _frozen(thing: Any) -> bool:
+    return getattr(getattr(thing, "__dataclass_params__", None), "frozen", False)
 
 
 def _named(prefix: str, state: Any) -> dict[str, Tensor]:

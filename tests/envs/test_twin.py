@@ -17,6 +17,7 @@ WORLDS, STEPS, DEPTH = 8, 300, 12
 VARIANTS = {
     "default": LeaderFollower(),
     "published": PUBLISHED,
+    "alone": LeaderFollower(followers=0, obstacles=2, sight=2, first_follower_only=True, horizon=50),
     "many": LeaderFollower(followers=9, obstacles=5, obstacle_speed=15.0, sight=3, dt=0.5, horizon=70),
     "moving": LeaderFollower(followers=2, obstacles=3, obstacle_speed=40.0, sight=1, lagged=True, horizon=50),
     "trailing": LeaderFollower(followers=3, trailing=True, formation_radius=90.0, horizon=45),

@@ -111,6 +111,7 @@ class Watched:
 def browsing() -> Iterator[Watched]:
     """Open a page in Chromium; skip the test, with the reason, where there is none."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    playwright.expect.set_options(timeout=60_000)
     with playwright.sync_playwright() as started:
         try:
             browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
@@ -137,7 +138,7 @@ class OpenNotebook:
         page.goto(f"{url}/lab/tree/{path}?reset&token={TOKEN}")
         page.wait_for_selector("#jupyterlab-splash", state="detached")
         page.wait_for_function("path => window.jupyterapp?.shell?.currentWidget?.context?.path === path", arg=path)
-        page.evaluate(
+        page.evaluate(  # waits for ever for a notebook that names no kernel: the page asks a question
             f"async () => {{ const w = {CURRENT}; await w.context.ready; await w.revealed;"
             " await w.sessionContext.ready; await w.sessionContext.session.kernel.info; }"
         )

@@ -29,7 +29,7 @@ RESULT = "print('improved:', 3 > 2)"
 
 @pytest.fixture
 def project(tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Lay out a project with this one's configuration, one good notebook and bad ones where none should be looked at."""
+    """Lay out a project with this one's configuration, one good notebook, and bad ones where nobody should look."""
     for name in CONFIGURATION:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)

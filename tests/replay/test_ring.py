@@ -11,7 +11,7 @@ from uavlab.core.types import Transition, leaves
 from uavlab.replay import ring as module
 from uavlab.replay.ring import Ring, add, allocate, draw, row_bytes
 
-RUNS, A, O, D = 2, 2, 3, 1
+RUNS, A, FEATURES, D = 2, 2, 3, 1
 
 
 def rows(names: Tensor) -> Transition:
@@ -21,10 +21,10 @@ def rows(names: Tensor) -> Transition:
         return (names.float() + offset).view(*names.shape, *[1] * len(shape)).expand(*names.shape, *shape).clone()
 
     return Transition(
-        obs=spell(A, O, offset=0.0),
+        obs=spell(A, FEATURES, offset=0.0),
         action=spell(A, D, offset=0.25),
         reward=spell(A, offset=0.5),
-        next_obs=spell(A, O, offset=0.75),
+        next_obs=spell(A, FEATURES, offset=0.75),
         terminated=(names % 2 == 0)[..., None].expand(*names.shape, A).clone(),
         truncated=names % 3 == 0,
         stage=names.clone(),
@@ -166,6 +166,10 @@ def write_without_wrap(ring: Ring, new: Transition) -> None:
 @pytest.mark.parametrize("mutant", [write_forward, write_without_wrap])
 def test_random_operations_catch_mutants(mutant: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "add", mutant)
-    with pytest.raises((AssertionError, RuntimeError)):
+
+    def games() -> None:
         for seed in range(8):
             random_operations(seed, 400)
+
+    with pytest.raises((AssertionError, RuntimeError)):
+        games()

@@ -6,7 +6,7 @@ positive heading turns the nose up the screen. Agent 0 is the leader.
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Annotated, ClassVar
 
 import torch
@@ -14,7 +14,7 @@ from annotated_types import Ge, Gt, Le
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from uavlab.core.types import EnvSpec, Metric, tensors
+from uavlab.core.types import EnvSpec, Metric, tensors, where_world
 from uavlab.ops.geometry import distance, nearest, wrap_angle
 
 AREA = (50.0, 50.0, 750.0, 650.0)  # px: left, top, right, bottom; positions are clamped here
@@ -22,7 +22,7 @@ BORDER = 50.0  # px: closer to the edge of the area costs `border_cost`
 GOAL_RADIUS = 40.0  # px
 CRASH_RADIUS = 20.0  # px
 NEAR_RADIUS = 40.0  # px: an obstacle closer than this is seen and costs `near_cost`
-LENGTH, SPEED, DEGREES = 1000.0, 30.0, 57.3 / 360  # observation units: px, px/s, published radians-to-turns factor
+LENGTH, SPEED, TURN = 1000.0, 30.0, 360 / 57.3  # units of observations: px, px/s, and the published turn in radians
 
 
 @tensors
@@ -48,7 +48,8 @@ class LeaderFollower:
 
     Attributes:
         followers: Followers per world (F); agents A = F + 1.
-        obstacles: Obstacles per world (M); the first starts where the published one stands.
+        obstacles: Obstacles per world (M); the first starts where the published one stands, the others anywhere in
+            200 to 600 px across and 250 to 450 px down, clear of every start and goal.
         sight: Nearest obstacles whose offset every agent observes; the published agents observe none.
         obstacle_speed: Speed of the obstacles (px/s); they bounce off the border. 0 is the published task.
         dt: Duration of one step (s).
@@ -101,7 +102,7 @@ class LeaderFollower:
     )
     score: ClassVar[dict[str, float]] = {"completion": 1.0, "formation_strict": 1.0, "flight_time": -0.0005}
 
-    @property
+    @cached_property
     def spec(self) -> EnvSpec:
         """Shapes, limits and noise of this task."""
         agents = self.followers + 1
@@ -141,37 +142,32 @@ class LeaderFollower:
         action = action.clamp(-1, 1)
         moved = self._moved(state, state.action if self.lagged else action)
         if self.lagged:  # nothing was commanded yet before the first step, so nothing moves in it
-            first = state.step == 0
-            moved = {
-                k: torch.where(first.view(-1, *[1] * (v.dim() - 1)), getattr(state, k), v) for k, v in moved.items()
-            }
+            still = state.step == 0
+            moved = {k: where_world(still, getattr(state, k), v) for k, v in moved.items()}
         return self._measured(**moved, action=action, goal=state.goal, step=state.step + 1)
 
     def observe(self, state: State) -> Float[Tensor, "B A O"]:
         """Show each agent its own place, speed and heading; the leader its goal, a follower its leader."""
-        own = torch.cat(
-            (state.pos / LENGTH, (state.speed / SPEED)[..., None], (state.heading * DEGREES)[..., None]), -1
-        )
-        near = (state.clearance[:, :1] < NEAR_RADIUS).to(own.dtype)
-        leader = torch.cat((state.goal / LENGTH, near), -1)[:, None]
-        follower = own[:, :1, :3].expand(-1, self.followers, -1)
-        parts = [own, torch.cat((leader, follower), 1)]
-        if self.sight:
-            parts.append(nearest(state.pos, state.obstacle, self.sight).flatten(2) / LENGTH)
-        return torch.cat(parts, -1)
+        near = (state.clearance[:, :1] < NEAR_RADIUS).to(state.pos.dtype)
+        leader = torch.cat((state.goal, near), -1)[:, None]
+        follower = torch.cat((state.pos[:, 0], state.speed[:, :1]), -1)[:, None].expand(-1, self.followers, -1)
+        known = torch.cat((leader, follower), 1)
+        seen = torch.cat((state.pos, state.speed[..., None], state.heading[..., None], known), -1)
+        seen = seen / _units(self.followers + 1, seen.device, seen.dtype)
+        if not self.sight:
+            return seen
+        return torch.cat((seen, nearest(state.pos, state.obstacle, self.sight).flatten(2) / LENGTH), -1)
 
     def reward(self, state: State, action: Float[Tensor, "B A 2"], after: State) -> Float[Tensor, "B A"]:
         """Pay each agent for where it is after the step; the terms are listed under the class's attributes."""
-        won, crashed = self._ended(after)
-        leader = (
-            self.goal_reward * won.to(after.gap.dtype)
-            - self.crash_cost * crashed
-            - self.distance_cost * after.to_goal[:, 0]
-        )
+        dtype = after.gap.dtype  # a number times a bool would be float32 even in a float64 world
+        won, crashed = (flag.to(dtype) for flag in self._ended(after))
+        leader = self.goal_reward * won - self.crash_cost * crashed - self.distance_cost * after.to_goal[:, 0]
         left, top, right, bottom = AREA
         x, y = after.pos.unbind(-1)
         edge = (x <= left + BORDER) | (x >= right - BORDER) | (y <= top + BORDER) | (y >= bottom - BORDER)
-        costs = self.near_cost * (after.clearance < NEAR_RADIUS) + self.border_cost * edge + self.time_cost
+        near = after.clearance < NEAR_RADIUS
+        costs = self.near_cost * near.to(dtype) + self.border_cost * edge.to(dtype) + self.time_cost
         shared, own = self._formation(after)
         if not self.follower_costs:
             costs = torch.cat((costs[:, :1], torch.full_like(costs[:, 1:], self.time_cost)), 1)
@@ -190,9 +186,9 @@ class LeaderFollower:
             "completion": won.to(after.gap.dtype),
             "collision": crashed.to(after.gap.dtype),
             "formation_strict": inside.all(1).to(after.gap.dtype),
-            "formation_mean": inside.sum(1) / max(1, self.followers),
+            "formation_mean": 1 - (~inside).to(after.gap.dtype).sum(1) / max(1, self.followers),
             "path": after.speed[:, 0] * self.dt,
-            "energy": action[:, 0].abs().sum(-1),
+            "energy": after.action[:, 0].abs().sum(-1),
         }
 
     def _moved(self, state: State, action: Tensor) -> dict[str, Tensor]:
@@ -241,7 +237,8 @@ class LeaderFollower:
     def _formation(self, after: State) -> tuple[Tensor, Tensor]:
         inside = after.gap < self.formation_radius
         matched = (after.speed[:, 1:] - after.speed[:, :1]).abs() < self.match_speed
-        bonus, cost = self.match_bonus * (inside & matched), self.apart_cost * after.gap
+        bonus = self.match_bonus * (inside & matched).to(after.gap.dtype)
+        cost = self.apart_cost * after.gap
         shared = torch.where(inside, bonus, -cost)
         own = shared
         if self.trailing:
@@ -275,6 +272,13 @@ def _start(
     rows = torch.tensor([lead] + [follow] * (agents - 1), device=device, dtype=dtype)
     width = torch.tensor([100.0, 50.0], device=device, dtype=dtype).expand(agents, 2)
     return rows[:, :3], torch.cat((width, rows[:, 3:]), 1)
+
+
+@lru_cache
+def _units(agents: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Give the units of the seven published features of each agent, the leader first; the leader's last is a flag."""
+    own = [LENGTH, LENGTH, SPEED, TURN, LENGTH, LENGTH]
+    return torch.tensor([[*own, 1.0]] + [[*own, SPEED]] * (agents - 1), device=device, dtype=dtype)
 
 
 @lru_cache

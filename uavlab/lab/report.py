@@ -44,6 +44,13 @@ def report(source: Path, target: Path, code: bool = False) -> int:
     return len(page.encode())
 
 
+def closing_words(source: Path) -> str:
+    """Give what the last code cell of an executed notebook printed."""
+    cells = [cell for cell in read_notebook(source).cells if cell.cell_type == "code"]
+    outputs = cells[-1].outputs if cells else []
+    return "".join(output.text for output in outputs if output.get("name") == "stdout")
+
+
 class _Figures(Preprocessor):
     """Replaces plotly's JSON by HTML, and drops live widgets, which cannot work without a kernel."""
 
@@ -56,7 +63,12 @@ class _Figures(Preprocessor):
             if figure := bundle.pop(PLOTLY, None):
                 figure.pop("config", None)
                 bundle["text/html"] = plotly.io.to_html(
-                    figure, full_html=False, include_plotlyjs=False, div_id=f"figure-{number}", validate=False
+                    figure,
+                    full_html=False,
+                    include_plotlyjs=False,
+                    auto_play=False,
+                    div_id=f"figure-{number}",
+                    validate=False,
                 )
         return nb, resources
 

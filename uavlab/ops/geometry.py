@@ -12,7 +12,7 @@ def wrap_angle(angle: Float[Tensor, "*lead"]) -> Float[Tensor, "*lead"]:
     return torch.remainder(angle, 2 * math.pi)
 
 
-def distance(a: Float[Tensor, "*lead 2"], b: Float[Tensor, "*lead 2"]) -> Float[Tensor, "*lead"]:
+def distance(a: Float[Tensor, "*#lead 2"], b: Float[Tensor, "*#lead 2"]) -> Float[Tensor, "*#lead"]:
     """Measure the Euclidean distance between points; the leading axes broadcast."""
     dx, dy = (a - b).unbind(-1)
     return torch.hypot(dx, dy)

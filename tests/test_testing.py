@@ -1,0 +1,335 @@
+"""The contract check on a toy that keeps it, and on toys each broken in one place, with the message that says so."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from uavlab.core.errors import ConfigError
+from uavlab.core.types import EnvSpec, Metric, tensors
+from uavlab.testing import check_env
+
+
+@tensors
+class Spots:
+    """Two spots on a line; they start within [0, 1) and end beyond 2."""
+
+    place: Tensor
+    step: Tensor
+
+
+@dataclass(frozen=True)
+class Toy:
+    """The smallest environment with every part: two agents, a windy line, an end and a time limit."""
+
+    horizon: int = 12
+
+    metrics = (Metric("speed", "mean", "m/s"), Metric("arrived", "last"))
+    score: ClassVar[dict[str, float]] = {"arrived": 1.0}
+
+    @property
+    def spec(self) -> EnvSpec:
+        return EnvSpec(
+            agents=2, obs=2, action=1, horizon=self.horizon, dt=1.0, initial_noise=2, step_noise=2, groups=(0, 0)
+        )
+
+    def initial(self, noise: Tensor, stage: Tensor) -> Spots:
+        return Spots(place=noise.clone(), step=torch.zeros_like(stage))
+
+    def transition(self, state: Spots, action: Tensor, noise: Tensor) -> Spots:
+        return Spots(place=state.place + 0.3 * action[..., 0] + 0.1 * noise, step=state.step + 1)
+
+    def observe(self, state: Spots) -> Tensor:
+        return torch.stack((state.place, state.place.flip(-1)), -1)
+
+    def reward(self, state: Spots, action: Tensor, after: Spots) -> Tensor:
+        return after.place - state.place
+
+    def terminated(self, state: Spots) -> Tensor:
+        return (state.place.sum(-1, keepdim=True) > 2).expand(-1, 2)
+
+    def measure(self, state: Spots, action: Tensor, after: Spots) -> dict[str, Tensor]:
+        arrived = self.terminated(after)[:, 0].to(after.place.dtype)
+        return {"speed": (after.place - state.place).abs().mean(-1), "arrived": arrived}
+
+
+BROKEN: dict[str, tuple[type, str]] = {}
+
+
+def broken(message: str) -> Callable[[type], type]:
+    """File an environment with the message that refuses it."""
+
+    def note(cls: type) -> type:
+        BROKEN[cls.__name__] = (cls, message)
+        return cls
+
+    return note
+
+
+@broken(
+    "GlobalNoise.transition, step 0 of the random flight: got a draw from torch's global generator; expected no "
+    "randomness of its own. Use the noise that is passed in; spec declares how much."
+)
+class GlobalNoise(Toy):
+    def transition(self, state: Spots, action: Tensor, noise: Tensor) -> Spots:
+        return super().transition(state, action, torch.rand_like(noise))
+
+
+@broken(
+    "HiddenNoise.transition.place, step 0 of the random flight: got other numbers on a second flight; expected the "
+    "same from equal noise. Draw all randomness from the noise that is passed in, and keep nothing between calls."
+)
+class HiddenNoise(Toy):
+    dice = np.random.default_rng(0)
+
+    def transition(self, state: Spots, action: Tensor, noise: Tensor) -> Spots:
+        after = super().transition(state, action, noise)
+        return replace(after, place=after.place + 1e-6 * self.dice.random())
+
+
+@broken(
+    "Neighbours.observe, step 0 of the random flight: got other numbers without a world's neighbours; expected "
+    "worlds that are independent. Compute along the other axes only; no means, sorts or indices over worlds."
+)
+class Neighbours(Toy):
+    def observe(self, state: Spots) -> Tensor:
+        obs = super().observe(state)
+        return obs - obs.mean(0)
+
+
+@broken(
+    "InPlace.transition, step 0 of the random flight: got its argument's place changed in place; expected arguments "
+    "left alone. Build new tensors instead."
+)
+class InPlace(Toy):
+    def transition(self, state: Spots, action: Tensor, noise: Tensor) -> Spots:
+        return Spots(place=state.place.add_(0.3 * action[..., 0]), step=state.step + 1)
+
+
+@broken(
+    "TimeLimit.terminated, step 0 of the random flight: got True wherever step has reached the horizon; expected "
+    "the task's own ends alone. Leave the time limit to spec.horizon, so that learners go on bootstrapping there."
+)
+class TimeLimit(Toy):
+    def terminated(self, state: Spots) -> Tensor:
+        return super().terminated(state) | (state.step >= self.horizon)[:, None]
+
+
+@broken(
+    "StoppedClock.transition.step, step 0 of the random flight: got [0, 0, 0] after [0, 0, 0]; expected one more in "
+    "every world. Return step=state.step + 1."
+)
+class StoppedClock(Toy):
+    def transition(self, state: Spots, action: Tensor, noise: Tensor) -> Spots:
+        return replace(super().transition(state, action, noise), step=state.step)
+
+
+@broken(
+    "NoClock.initial.step, step 0 of the random flight: got tensor([1, 1, 1]); expected one int64 zero per world. "
+    "Give the state a field step that starts at zero."
+)
+class NoClock(Toy):
+    def initial(self, noise: Tensor, stage: Tensor) -> Spots:
+        return Spots(place=noise.clone(), step=torch.ones_like(stage))
+
+
+@broken(
+    "WrongShape.observe, step 0 of the random flight: got shape (3, 2, 1); expected a tensor of shape (3, 2, 2). "
+    "Compare with spec."
+)
+class WrongShape(Toy):
+    def observe(self, state: Spots) -> Tensor:
+        return state.place[..., None] + 0
+
+
+@broken(
+    "Alias.observe, step 0 of the random flight: got a view of the state's place; expected an observation of its own. "
+    "Clone it, or compute with it."
+)
+class Alias(Toy):
+    def observe(self, state: Spots) -> Tensor:
+        return state.place[..., None].expand(-1, -1, 2)
+
+
+@broken(
+    "FixedType.reward, step 0 of the random flight: got torch.float32; expected torch.float64 as of the noise. Make "
+    "tensors like those passed in (new_tensor, to(x.dtype)), never of a fixed or default type."
+)
+class FixedType(Toy):
+    def reward(self, state: Spots, action: Tensor, after: Spots) -> Tensor:
+        return (after.place > 1) * 0.5  # a bool times a Python number takes torch's default type
+
+
+@broken(
+    "TooMuchNoise.initial, step 0 of the random flight: got ValueError (not enough values to unpack (expected 3, got "
+    "2)); expected a result. Check shapes against spec, and how many numbers of noise it declares."
+)
+class TooMuchNoise(Toy):
+    def initial(self, noise: Tensor, stage: Tensor) -> Spots:
+        x, y, _ = noise.unbind(1)
+        return Spots(place=torch.stack((x, y), 1), step=torch.zeros_like(stage))
+
+
+@broken(
+    "NotFinite.reward, step 0 of the zero flight: got a number that is not finite in world 0; expected finite numbers. "
+    "Guard divisions and roots."
+)
+class NotFinite(Toy):
+    def reward(self, state: Spots, action: Tensor, after: Spots) -> Tensor:
+        return state.place / action[..., 0]
+
+
+@broken(
+    "FloatFlags.terminated, step 0 of the random flight: got torch.float32; expected torch.bool. Return the "
+    "comparison itself."
+)
+class FloatFlags(Toy):
+    def terminated(self, state: Spots) -> Tensor:
+        return super().terminated(state).float()
+
+
+@broken(
+    "LostFigure.measure, step 0 of the random flight: got keys ['speed']; expected keys ['arrived', 'speed'] as in "
+    "metrics. Keep measure and metrics in step."
+)
+class LostFigure(Toy):
+    def measure(self, state: Spots, action: Tensor, after: Spots) -> dict[str, Tensor]:
+        return {"speed": action[:, 0, 0].abs()}
+
+
+@broken(
+    "TakenName.metrics: got 'return' twice; expected every name once. Choose another name; flight_time, timeout, "
+    "return are measured for every environment."
+)
+class TakenName(Toy):
+    metrics = (Metric("return", "sum"),)
+
+
+@broken(
+    "StrangeScore.score: got 'luck': 1.0; expected finite weights of flight_time, timeout, return, speed, arrived. "
+    "Weigh what is measured."
+)
+class StrangeScore(Toy):
+    score: ClassVar[dict[str, float]] = {"arrived": 1.0, "luck": 1.0}
+
+
+@broken(
+    "WrongGroups.spec.groups: got (0,); expected a tuple of 2 labels, one per agent. Agents with equal labels are "
+    "interchangeable."
+)
+class WrongGroups(Toy):
+    @property
+    def spec(self) -> EnvSpec:
+        return replace(super().spec, groups=(0,))
+
+
+@broken("NoHorizon.spec.horizon: got 0; expected a whole number from 1 up. Correct the spec.")
+class NoHorizon(Toy):
+    @property
+    def spec(self) -> EnvSpec:
+        return replace(super().spec, horizon=0)
+
+
+@broken(
+    "NotFiniteFigure.measure['speed'], step 0 of the random flight: got a number that is not finite in world 2; "
+    "expected finite numbers. Guard divisions and roots."
+)
+class NotFiniteFigure(Toy):
+    def measure(self, state: Spots, action: Tensor, after: Spots) -> dict[str, Tensor]:
+        figures = super().measure(state, action, after)
+        last = torch.arange(len(action)) == 2
+        return {**figures, "speed": torch.where(last, torch.nan, figures["speed"])}
+
+
+@broken(
+    "NoReward: got no reward; expected initial, transition, observe, reward, terminated, measure, spec, metrics and "
+    "score. Add it."
+)
+@dataclass(frozen=True)
+class NoReward:
+    horizon: int = 12
+
+    metrics, score, spec = Toy.metrics, Toy.score, Toy.spec
+    initial, transition, observe = Toy.initial, Toy.transition, Toy.observe
+    terminated, measure = Toy.terminated, Toy.measure
+
+
+@broken(
+    "Thawed: got a class that can change; expected a frozen dataclass of parameters. Put @dataclass(frozen=True) on it."
+)
+class Thawed:
+    horizon = 12
+    metrics, score, spec = Toy.metrics, Toy.score, Toy.spec
+    initial, transition, observe = Toy.initial, Toy.transition, Toy.observe
+    reward, terminated, measure = Toy.reward, Toy.terminated, Toy.measure
+
+
+@broken(
+    "Unhashable: got unhashable type: 'list'; expected hashable parameters. Use tuples instead of lists, dicts and "
+    "arrays."
+)
+@dataclass(frozen=True)
+class Unhashable(Toy):
+    sizes: Any = None
+
+    def __hash__(self) -> int:
+        return hash((self.horizon, [self.sizes]))
+
+
+@broken(
+    "PlainState.initial, step 0 of the random flight: got a state of type dict; expected @tensors classes. Put "
+    "@tensors on it."
+)
+class PlainState(Toy):
+    def initial(self, noise: Tensor, stage: Tensor) -> Any:
+        return vars(super().initial(noise, stage))
+
+
+@broken(
+    "SharedLeaf.initial.place, step 0 of the random flight: got shape (2,); expected 3 worlds as the first axis. "
+    "Parameters belong on self."
+)
+class SharedLeaf(Toy):
+    def initial(self, noise: Tensor, stage: Tensor) -> Spots:
+        return Spots(place=noise.new_zeros(2), step=torch.zeros_like(stage))
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_environments_are_refused(name: str) -> None:
+    env, message = BROKEN[name]
+    with pytest.raises(ConfigError) as error:
+        check_env(env(), worlds=3, steps=15)
+    assert str(error.value) == message
+
+
+def test_toy_passes_and_the_report_counts() -> None:
+    report = check_env(Toy(), worlds=3, steps=30)
+    assert (report.worlds, report.steps) == (3, 30)
+    assert report.started == 9 + report.terminated + report.truncated  # 3 worlds x 3 flights, one more per end
+    assert report.terminated > 0
+    assert report.truncated > 0
+    assert report.tensors == 3 * 30 * 7  # place, step, observe, reward, terminated and two figures per step
+    assert str(report) == (
+        "Toy(horizon=12) keeps the contract of an environment.\n"
+        "  flown     270 steps: 3 worlds x 30 steps, random, corner, zero actions\n"
+        f"  episodes  {report.started} begun, {report.terminated} ended by the task, "
+        f"{report.truncated} by the horizon\n"
+        "  checked   630 tensors; every flight repeated, every world also flown alone\n"
+        "  metrics   speed, arrived"
+    )
+
+
+def test_report_is_the_same_twice() -> None:
+    assert check_env(Toy(), worlds=3, steps=30) == check_env(Toy(), worlds=3, steps=30)
+
+
+@pytest.mark.parametrize(("worlds", "steps"), [(1, 300), (7, 0)])
+def test_too_little_to_check(worlds: int, steps: int) -> None:
+    with pytest.raises(ConfigError) as error:
+        check_env(Toy(), worlds=worlds, steps=steps)
+    expected = f"check_env: got worlds={worlds}, steps={steps}; expected worlds >= 2 and steps >= 1. Leave out both."
+    assert str(error.value) == expected

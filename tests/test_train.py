@@ -1,0 +1,92 @@
+"""The loop: what happens in which order, from where to where, and that breaking off is all it takes to stop."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from uavlab.core.rng import Streams
+from uavlab.core.types import Batch, Update
+from uavlab.runtime.runtime import Runtime
+from uavlab.train import Step, training
+
+ROWS = 7
+
+
+class Diary:
+    """A source and a learner in one that write down each call; batches are numbered."""
+
+    def __init__(self) -> None:
+        self.pages: list[Any] = []
+        self.made = 0
+
+    def next(self) -> Batch:
+        self.made += 1
+        self.pages.append(("next", self.made))
+        return Batch(data=self.made, index=torch.zeros(2, ROWS, dtype=torch.int64))
+
+    def update_noise(self, rng: Streams, rows: int) -> float:
+        self.pages.append(("noise", rows))
+        return rng.uniform("noise").item()
+
+    def update(self, batch: Batch, noise: float) -> Update:
+        self.pages.append(("update", batch.data, noise))
+        return Update({"batch": torch.tensor(batch.data)})
+
+    def feedback(self, batch: Batch, update: Update) -> None:
+        self.pages.append(("feedback", batch.data, update.metrics["batch"].item()))
+
+
+def loop(diary: Diary, start: int, updates: int, rt: Runtime | None = None) -> Iterator[Step]:
+    return training(diary, diary, Streams([0]), rt or Runtime(), start, updates)
+
+
+def test_order_within_a_cycle() -> None:
+    diary, rng = Diary(), Streams([0])
+    steps = list(loop(diary, 0, 2))
+    noises = [rng.uniform("noise").item() for _ in range(2)]
+    assert diary.pages == [
+        page
+        for k in (1, 2)
+        for page in (("next", k), ("noise", ROWS), ("update", k, noises[k - 1]), ("feedback", k, k))
+    ]
+    assert [step.update.metrics["batch"].item() for step in steps] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("start", "updates", "numbers"), [(0, 3, [1, 2, 3]), (5, 8, [6, 7, 8]), (3, 3, []), (4, 3, [])]
+)
+def test_numbers_run_from_start_to_updates(start: int, updates: int, numbers: list[int]) -> None:
+    diary = Diary()
+    assert [step.number for step in loop(diary, start, updates)] == numbers
+    assert diary.made == len(numbers)
+
+
+def test_nothing_runs_ahead_of_the_caller() -> None:
+    diary = Diary()
+    steps = loop(diary, 0, 10)
+    assert diary.pages == []
+    for done, step in enumerate(steps, 1):
+        assert step.number == diary.made == done
+        if done == 4:
+            break
+    assert diary.made == 4  # stop is break
+    assert [step.number for step in loop(diary, 4, 6)] == [5, 6]
+
+
+def test_the_cycle_is_wrapped_once() -> None:
+    wrapped, cycles = [], []
+
+    class Counting(Runtime):
+        def cycle(self, fn: Callable) -> Callable:  # type: ignore[override]
+            wrapped.append(fn)
+
+            def cycle(*args: Any) -> Any:
+                cycles.append(1)
+                return fn(*args)
+
+            return cycle
+
+    list(loop(Diary(), 0, 5, Counting()))
+    assert (len(wrapped), len(cycles)) == (1, 5)
