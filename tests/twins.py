@@ -109,7 +109,7 @@ class Twin:
             "completion": float(won),
             "collision": float(crashed),
             "formation_strict": float(all(inside)),
-            "formation_mean": sum(inside) / max(1, len(inside)),
+            "formation_mean": 1 - (len(inside) - sum(inside)) / max(1, len(inside)),
             "path": self.agents[0].speed * self.p.dt,
             "energy": abs(action[0][0]) + abs(action[0][1]),
         }

@@ -110,22 +110,32 @@ def resume(run: Path, as_json: bool) -> None:
 
 
 @cli.command()
-@click.argument("run")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.option("--episodes", type=click.IntRange(1, 100_000), default=200, show_default=True)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the episodes.")
 @click.option("--mean-action", is_flag=True, help="Fly the mean action instead of sampling.")
+@click.option("--out", type=click.Path(path_type=Path), help="Also write the record to this JSON file.")
 @as_json
-def evaluate(run: str, episodes: int, seed: int, mean_action: bool, as_json: bool) -> None:
-    """Score the policy kept by RUN on its evaluation task, with 95 % bootstrap intervals."""
+def evaluate(
+    runs: tuple[str, ...], episodes: int, seed: int, mean_action: bool, out: Path | None, as_json: bool
+) -> None:
+    """Score the policy kept by each RUN on its evaluation task, with 95 % bootstrap intervals."""
     from uavlab.app import kept
+    from uavlab.app.record import invocation, read_json, write_json
 
-    loaded = kept.load(run_folder(run))
-    result = kept.evaluate(loaded, episodes, seed, mean_action)
-    click.echo(f"{run}: policy of update <= {loaded.update}, {episodes} episodes x {len(loaded.parameters)} run(s)")
-    for metric, figure in result.items():
-        click.echo(f"{metric:18} {figure['mean']:10.3f}   [{figure['low']:.3f}, {figure['high']:.3f}]")
-    action = "mean" if mean_action else "sampled"
-    tell(as_json, {**result, "run": run, "episodes": episodes, "seed": seed, "action": action})
+    rows = []
+    for run in runs:
+        loaded = kept.load(run_folder(run))
+        result = kept.evaluate(loaded, episodes, seed, mean_action)
+        click.echo(f"{run}: policy of update <= {loaded.update}, {episodes} episodes x {len(loaded.parameters)} run(s)")
+        for metric, figure in result.items():
+            click.echo(f"{metric:18} {figure['mean']:10.3f}   [{figure['low']:.3f}, {figure['high']:.3f}]")
+        action = "mean" if mean_action else "sampled"
+        rows.append({**result, "run": run, "episodes": episodes, "seed": seed, "action": action})
+    if out is not None:
+        trained = [read_json(run_folder(run) / "run.json") for run in runs]
+        write_json(out, {"command": invocation(), "rows": rows, "trained": trained})
+    tell(as_json, rows[0] if len(rows) == 1 else {"rows": rows})
 
 
 @cli.command()
@@ -167,9 +177,9 @@ def export(run: str, out: Path) -> None:
 def bench(suite: str, out: Path | None, rounds: int, device: Any, as_json: bool) -> None:
     """Measure on this machine: `update` (batched learner over the loop) or `env` (steps per second)."""
     from uavlab.app import bench as measure
-    from uavlab.app.record import write_json
+    from uavlab.app.record import invocation, write_json
 
-    record = measure.SUITES[suite](rounds, device)
+    record = {"command": invocation(), **measure.SUITES[suite](rounds, device)}
     click.echo(measure.table(record))
     if out is not None:
         write_json(out, record)

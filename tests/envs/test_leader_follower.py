@@ -268,7 +268,8 @@ def test_ends_are_strict_and_shared_by_all_agents() -> None:
 def test_figures_by_hand() -> None:
     env = LeaderFollower(followers=2, dt=0.5)
     action = torch.tensor([[[-0.5, 0.25], [1, 1], [1, 1]]], dtype=torch.float64)
-    figures = env.measure(TRIO, action, world((400, 160), (424, 192), (500, 160), speed=(12, 20, 20)))
+    after = world((400, 160), (424, 192), (500, 160), speed=(12, 20, 20))
+    figures = env.measure(TRIO, action, dataclasses.replace(after, action=action))
     assert {k: v.item() for k, v in figures.items()} == {
         "completion": 1.0,
         "collision": 0.0,

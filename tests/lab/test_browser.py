@@ -2,8 +2,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import Write
 from lab_browser import TOKEN, OpenNotebook, answer, browsing, serving
+from tiny_notebook import Write
 
 from uavlab.lab.notebook import run_notebook
 from uavlab.lab.report import report

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Write
 from nbval.plugin import get_sanitize_patterns
+from tiny_notebook import write_notebook
 
 from uavlab.lab.notebook import run_notebook
 from uavlab.lab.slim import faults, slim
@@ -27,23 +27,23 @@ Panel([figure, Checkbox()], figure, "A line that rises.")"""
 RESULT = "print('improved:', 3 > 2)"
 
 
-@pytest.fixture
-def project(tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Lay out a project with this one's configuration, one good notebook, and bad ones where nobody should look."""
+    root = tmp_path_factory.mktemp("project")
     for name in CONFIGURATION:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        shutil.copy(ROOT / name, tmp_path / name)
-    monkeypatch.setenv("PYTHONHASHSEED", "0")
-    source = write(PARAMETERS, VARIES, SHOWS, RESULT)
-    out = tmp_path / "notebooks" / "good.ipynb"
-    assert run_notebook(source, {}, out).exit_code == 0
+        (root / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, root / name)
+    out = root / "notebooks" / "good.ipynb"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONHASHSEED", "0")
+        assert run_notebook(write_notebook(root, PARAMETERS, VARIES, SHOWS, RESULT), {}, out).exit_code == 0
     slim(out)
     assert faults(out) == []
     for folder in ("notebooks/out", "runs"):
-        (tmp_path / folder).mkdir()
-        shutil.copy(write("1 / 0"), tmp_path / folder / "bad.ipynb")
-    source.unlink()
-    return tmp_path
+        (root / folder).mkdir()
+        write_notebook(root / folder, "1 / 0")
+    return root
 
 
 def nbval(where: Path, *arguments: str) -> tuple[int, str]:
@@ -61,10 +61,11 @@ def test_no_flag_to_remember_from_any_folder(project: Path, where: str, argument
     assert "4 passed" in said
 
 
-def test_a_changed_result_fails(project: Path) -> None:
-    path = project / "notebooks" / "good.ipynb"
+def test_a_changed_result_fails(project: Path, tmp_path: Path) -> None:
+    shutil.copytree(project, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "notebooks" / "good.ipynb"
     path.write_text(path.read_text().replace("improved: True", "improved: False"))
-    code, said = nbval(project, "notebooks")
+    code, said = nbval(tmp_path, "notebooks")
     assert code == 1
     assert "1 failed, 3 passed" in said
 

@@ -12,8 +12,8 @@ import nbformat
 import papermill
 import psutil
 import pytest
-from conftest import Write
 from jupyter_client.kernelspec import KernelSpecManager
+from tiny_notebook import Write
 
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.lab.notebook import (

@@ -5,9 +5,9 @@ from pathlib import Path
 import nbformat
 import plotly.graph_objects as go
 import pytest
-from conftest import Write
 from nbformat.v4 import new_output
 from plotly.offline import get_plotlyjs
+from tiny_notebook import Write
 
 from uavlab.core.errors import FileError
 from uavlab.lab.panels import PLOTLY

@@ -5,8 +5,8 @@ from typing import Any
 
 import nbformat
 import pytest
-from conftest import Write
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from tiny_notebook import Write
 
 from uavlab.core.errors import FileError
 from uavlab.lab.slim import MAX_BYTES, WIDGET, faults, main, slim

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from uavlab.app import build
 from uavlab.app.config import Config
-from uavlab.app.record import write_json
+from uavlab.app.record import read_json, write_json
 from uavlab.app.run import Run, read_config, require_empty
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.protocols import Env, Policy
@@ -72,7 +72,8 @@ def export(folder: Path, out: Path) -> Path:
     """Copy settings and kept policy of a run to ``out``, without replay and optimizers."""
     kept = load(folder)
     require_empty(out).mkdir(parents=True, exist_ok=True)
-    write_json(out / "config.json", {"preset": kept.config.preset, "values": kept.config.values})
+    for name in ("config.json", "run.json"):
+        write_json(out / name, read_json(folder / name))
     best = {"best": {"parameters": kept.parameters, "score": kept.score}}
     checkpoint.save(out / "checkpoints", kept.update, best, {"exported": True}, keep=1)
     return out

@@ -2,10 +2,18 @@
 
 import json
 import os
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
 from uavlab.core.errors import FileError, ResourceError
+
+
+def invocation() -> str:
+    """Give the command that this process serves, empty in a notebook."""
+    called = Path(sys.argv[0])
+    return shlex.join(["uavlab", *sys.argv[1:]]) if called.stem in ("uavlab", "__main__") else ""
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor
 from uavlab.app import build
 from uavlab.app.config import Config, configure
 from uavlab.app.machine import describe
-from uavlab.app.record import Recorder, read_json, write_json
+from uavlab.app.record import Recorder, invocation, read_json, write_json
 from uavlab.core.errors import ConfigError, DivergedError, UavlabError
 from uavlab.core.types import Update
 from uavlab.evaluate import episodes
@@ -49,7 +49,7 @@ class Run:
         Raises:
             ConfigError: The folder is not empty, or the settings do not fit this machine.
         """
-        self.config, self.folder = config, folder
+        self.config, self.folder, self.command = config, folder, invocation()
         self.rt = build.runtime(config.run)
         self.rng = build.streams(config.run, self.rt.device)
         with self.rt.scope():
@@ -189,6 +189,7 @@ class Run:
         record = {
             "status": status,
             "reason": reason,
+            "command": self.command,
             "update": self.number,
             "target": self.config.run.updates,
             "seconds": round(self.seconds, 3),

@@ -44,7 +44,8 @@ def parameters(namespace: Mapping[str, Any], /, **declared: Any) -> SimpleNamesp
     Raises:
         ConfigError: A name is unknown or missing, or a value does not fit; all problems are told at once.
     """
-    problems = [_unknown(name, declared) for name in _injected(namespace) if name not in declared]
+    unknown = [name for name in _injected(namespace) if name not in declared]
+    problems = [f"unknown parameter '{name}'{_nearest(name, declared)}" for name in unknown]
     values = {}
     for name, spec in declared.items():
         if name not in namespace:
@@ -71,8 +72,8 @@ def declared_parameters(path: Path) -> dict[str, type]:
     kinds: dict[str, type] = {}
     try:
         for name, annotation, value in _assignments(cells[0].source) if cells else ():
-            default_kind = type(ast.literal_eval(value)).__name__
-            kinds[name] = KINDS[ast.unparse(annotation) if annotation else default_kind]
+            kind = type(ast.literal_eval(value)).__name__
+            kinds[name] = KINDS[ast.unparse(annotation) if annotation else kind]
     except (SyntaxError, ValueError, KeyError) as e:
         raise ConfigError(
             f"{path.name}: the parameters cell cannot be read ({type(e).__name__}: {e}); it may hold only lines like "
@@ -270,7 +271,7 @@ def _check_values(path: Path, values: Mapping[str, Any]) -> None:
         if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
             problems.append(f"{reprlib.repr(name)} is no Python identifier")  # papermill would execute it
         elif name not in kinds:
-            problems.append(_unknown(name, kinds))
+            problems.append(f"unknown parameter '{name}'{_nearest(name, kinds)}")
         elif not _meets(value, kinds[name]):
             problems.append(f"{name} = {reprlib.repr(value)}, expected {_wanted(kinds[name])}")
     if values and not kinds:
@@ -281,10 +282,6 @@ def _check_values(path: Path, values: Mapping[str, Any]) -> None:
 def _refuse(where: str, problems: list[str], known: Iterable[str]) -> None:
     if problems:
         raise ConfigError(f"Parameters of {where}: {'; '.join(problems)}. Known: {', '.join(known) or 'none'}.")
-
-
-def _unknown(name: str, known: Iterable[str]) -> str:
-    return f"unknown parameter '{name}'{_nearest(name, known)}"
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

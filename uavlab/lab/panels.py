@@ -19,6 +19,7 @@ import plotly.graph_objects as go
 T = TypeVar("T")
 PLOTLY = "application/vnd.plotly.v1+json"
 ALERT = "<b role='alert'>"
+BREATHS = 10  # turns of the event loop that one widget message needs; with a single turn a click waits for over 1 s
 
 
 class Panel(widgets.VBox):
@@ -107,7 +108,8 @@ async def stoppable(steps: Iterable[T], stop: Stop, every: float = 0.2) -> Async
             made += 1
             yield item
             if time.monotonic() >= due:
-                await asyncio.sleep(0)
+                for _ in range(BREATHS):
+                    await asyncio.sleep(0)
                 due = time.monotonic() + every
             if stop.requested:
                 break
