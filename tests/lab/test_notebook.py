@@ -163,7 +163,8 @@ class TestRefusedBeforeAKernelStarts:
         path = write(PARAMETERS)
         before = path.read_bytes()
         (tmp_path / "link.ipynb").symlink_to(path)
-        for out in (path, tmp_path / "link.ipynb", tmp_path / "x" / ".." / "tiny.ipynb"):
+        (tmp_path / "hard.ipynb").hardlink_to(path)
+        for out in (path, tmp_path / "link.ipynb", tmp_path / "hard.ipynb", tmp_path / "x" / ".." / "tiny.ipynb"):
             with pytest.raises(ConfigError, match="never overwritten"):
                 run_notebook(path, {}, out)
         with pytest.raises(ConfigError, match="is a folder"):
@@ -255,6 +256,13 @@ class TestRuns:
             "pending",
         ]  # papermill itself says completed after a dead kernel
         assert nb.metadata.papermill.exception is True
+
+    @pytest.mark.parametrize("after", [[], ["1"]])
+    def test_a_failure_that_hides_its_error_is_a_failure(self, write: Write, tmp_path: Path, after: list[str]) -> None:
+        hide = "get_ipython().showtraceback = lambda *args, **kwargs: None"
+        run = run_notebook(write(hide, "1 / 0", *after), {}, tmp_path / "o.ipynb")
+        assert (run.exit_code, run.reason) == (1, f"cell 2 of {2 + len(after)} failed without showing an error")
+        assert statuses(run) == ["completed", "failed", *("pending" for _ in after)]
 
     def test_quitting_is_not_completing(self, write: Write, tmp_path: Path) -> None:
         run = run_notebook(write("exit()", "import time; time.sleep(3)", "1"), {}, tmp_path / "o.ipynb", timeout_s=20)

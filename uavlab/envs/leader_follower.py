@@ -100,7 +100,7 @@ class LeaderFollower:
         Metric("path", "sum", "px", better="low"),
         Metric("energy", "sum", better="low"),
     )
-    score: ClassVar[dict[str, float]] = {"completion": 1.0, "formation_strict": 1.0, "flight_time": -0.0005}
+    score: ClassVar[dict[str, float]] = {"completion": 3.0, "formation_strict": 1.0, "flight_time": -0.0005}
 
     @cached_property
     def spec(self) -> EnvSpec:

@@ -244,8 +244,8 @@ def _conclude(part: Path, path: Path, out: Path, code: int, timeout_s: int | Non
     elif error:
         code = getattr(getattr(errors, error.ename, None), "exit_code", 1)
         reason = f"{where} failed: {error.ename}: {error.evalue}"
-    elif len(started) < len(cells):
-        code, reason = 1, f"the run ended early, in {where}"
+    elif any(cell.metadata.papermill.status != "completed" for cell in cells):
+        code, reason = 1, f"{where} failed without showing an error"
     else:
         code, reason = 0, f"all {len(cells)} cells ran"  # an error in a cell tagged raises-exception is meant
         nb.cells = [cell for cell in nb.cells if "papermill-error-cell-tag" not in cell.metadata.get("tags", [])]

@@ -1,0 +1,36 @@
+"""The README's numbers are those of the records, and its environment in one file works as printed."""
+
+import re
+import subprocess
+import sys
+
+from tools import tables
+
+from uavlab.testing import check_env
+
+README = (tables.ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_tables_are_the_records():
+    assert tables.block() in README
+
+
+def test_a_changed_number_would_be_seen():
+    assert tables.block().replace("[0.", "[1.", 1) not in README
+
+
+def test_environment_in_one_file(tmp_path):
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    file = tmp_path / "chase.py"
+    file.write_text(code, encoding="utf-8")
+    run = tmp_path / "run"
+    small = ["--set", "hidden=8", "--set", "worlds=4", "--set", "learning_starts=32", "--set", "evaluate_episodes=4"]
+    for command in (["train", "chase", "--updates", "20", "--out", str(run), *small], ["evaluate", str(run), "--episodes", "4"]):
+        done = subprocess.run([sys.executable, str(file), *command], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        assert "it keeps the contract" in done.stdout or "Chase" in done.stdout
+    assert "caught" in done.stdout
+
+
+def test_check_env_is_what_the_readme_says():
+    assert callable(check_env)

@@ -1,0 +1,113 @@
+"""Print the README's tables from the records under figures/records; ``--write`` puts them into the README.
+
+A record names its own command, machine, commit and seeds, so every number here can be made again.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+RECORDS = ROOT / "figures" / "records"
+BEGIN, END = "<!-- tables: made by tools/tables.py -->", "<!-- end of tables -->"
+PUBLISHED = ("published MASAC, sampled actions", "0.85 *", "0.32", "265", "454", "294")
+
+
+def read(name: str) -> dict[str, Any]:
+    """Read one record."""
+    return json.loads((RECORDS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def grid(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """Lay rows out as a Markdown table."""
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def figure(row: dict[str, Any], key: str, shape: str) -> str:
+    """Write a mean with its interval."""
+    value = row[key]
+    return f"{value['mean']:{shape}} [{value['low']:{shape}}, {value['high']:{shape}}]"
+
+
+def published() -> str:
+    """Tell how our teams do in the published test."""
+    rows = [PUBLISHED]
+    for name, label in (("published_sampled", "sampled actions"), ("published_mean", "mean action")):
+        record = read(name)
+        for row, trained in zip(record["rows"], record["trained"], strict=True):
+            title = f"ours, seed {trained['seeds'][0]}, {label}, {trained['seconds'] / 60:.0f} min of training"
+            columns = (("completion", ".3f"), ("formation_strict", ".2f"), ("flight_time", ".0f"), ("path", ".0f"))
+            rows.append((title, *(figure(row, *c) for c in columns), figure(row, "energy", ".0f")))
+    head = ("the published test: 1 + 4, 0.1 s steps", "completion", "strict formation", "steps", "path (px)", "energy")
+    return grid(head, rows)
+
+
+def quick() -> str:
+    """Tell what the quick preset reaches, and what twelve minutes add."""
+    rows = []
+    for name, label in (("quick", "8 000 updates"), ("quick_12_minutes", "12 minutes")):
+        record = read(name)
+        for row, trained in zip(record["rows"], record["trained"], strict=True):
+            title = f"`leader_follower_quick`, {label}, seed {trained['seeds'][0]}"
+            seconds = f"{trained['seconds']:.0f}"
+            rows.append((title, seconds, figure(row, "completion", ".3f"), figure(row, "formation_strict", ".2f")))
+    return grid(("1 + 1, 1 s steps", "training (s)", "completion", "strict formation"), rows)
+
+
+def update() -> str:
+    """Tell what batching an update buys over the loop."""
+    rows = read("bench_update")["rows"]
+    table = []
+    for loop, batched in zip(rows[::2], rows[1::2], strict=True):
+        ratio = f"**{batched['batched_over_loop']:.2f}x**"
+        operators = f"{loop['ops']:,} / {batched['ops']:,}"
+        times = (f"{loop['original_ms']:.1f}", f"{loop['ms']:.1f}", f"{batched['ms']:.1f}")
+        table.append((str(loop["agents"]), *times, ratio, operators))
+    head = ("agents", "original program † (ms)", "loop (ms)", "batched (ms)", "batched over loop", "operators")
+    return grid(head, table)
+
+
+def env() -> str:
+    """Tell how many agents step in a second."""
+    rows = [
+        (row["setting"], str(row["agents"]), str(row["worlds"]), f"{row['agent_steps_per_s'] / 1e6:.1f} million")
+        for row in read("bench_env")["rows"]
+    ]
+    return grid(("`advance`, whole", "agents", "worlds", "agent-steps per second"), rows)
+
+
+def tables() -> str:
+    """Join all tables with the sentences between them."""
+    machine = read("bench_update")["machine"]
+    return "\n\n".join(
+        (
+            published(),
+            "\\* with the weights that were shipped; the paper's figures give no completion. "
+            "Record: `figures/records/published_*.json`.",
+            quick(),
+            "Records: `figures/records/quick*.json`.",
+            update(),
+            "† measured once, on another day, on a CPU of the same kind: read it as a scale, not as a ratio. "
+            "Batch 128, hidden 256, float32, eager; medians of interleaved rounds: `uavlab bench update`.",
+            env(),
+            f"`uavlab bench env`. Measured on {machine['cpu']}, torch {machine['torch']}, one thread. "
+            "How to re-make every record is in [CONTRIBUTING.md](CONTRIBUTING.md).",
+        )
+    )
+
+
+def block() -> str:
+    """Give what stands in the README between its two marks."""
+    return f"{BEGIN}\n\n{tables()}\n\n{END}"
+
+
+if __name__ == "__main__":
+    if "--write" in sys.argv:
+        readme = ROOT / "README.md"
+        text = readme.read_text(encoding="utf-8")
+        before, after = text.split(BEGIN)[0], text.split(END)[1]
+        readme.write_text(before + block() + after, encoding="utf-8")
+    else:
+        print(tables())
