@@ -25,7 +25,10 @@ def test_environment_in_one_file(tmp_path):
     file.write_text(code, encoding="utf-8")
     run = tmp_path / "run"
     small = ["--set", "hidden=8", "--set", "worlds=4", "--set", "learning_starts=32", "--set", "evaluate_episodes=4"]
-    for command in (["train", "chase", "--updates", "20", "--out", str(run), *small], ["evaluate", str(run), "--episodes", "4"]):
+    for command in (
+        ["train", "chase", "--updates", "20", "--out", str(run), *small],
+        ["evaluate", str(run), "--episodes", "4"],
+    ):
         done = subprocess.run([sys.executable, str(file), *command], capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
         assert "it keeps the contract" in done.stdout or "Chase" in done.stdout

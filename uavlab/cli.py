@@ -5,6 +5,7 @@ Exit codes: 0 ok, 1 a notebook's own failure, 2 settings, 3 files, 4 diverged, 5
 """
 
 import json
+import math
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -49,6 +50,9 @@ def main() -> None:
     except MemoryError as error:
         click.echo(f"ResourceError: out of memory: {error}; lower capacity, worlds or batch.", err=True)
         sys.exit(ResourceError.exit_code)
+    except OSError as error:
+        click.echo(f"ResourceError: {error}; free some space or check paths and permissions.", err=True)
+        sys.exit(ResourceError.exit_code)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -89,7 +93,8 @@ def train(preset: str, out: Path | None, name: str | None, dry_run: bool, as_jso
 
     config = configured(preset, **options)
     planned = plan(config)
-    folder = out or Path("runs") / run_name(name or f"{preset}-{config.run.seed}")
+    name = run_name(f"{preset}-{config.run.seed}" if name is None else name)
+    folder = out or Path("runs") / name
     if dry_run:
         for key, value in planned.items():
             click.echo(f"{key:22} {value}")
@@ -100,13 +105,13 @@ def train(preset: str, out: Path | None, name: str | None, dry_run: bool, as_jso
 
 
 @cli.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run")
 @as_json
-def resume(run: Path, as_json: bool) -> None:
+def resume(run: str, as_json: bool) -> None:
     """Continue RUN to its own target."""
     from uavlab.app.run import Run
 
-    drive(Run.resume(run), as_json)
+    drive(Run.resume(run_folder(run)), as_json)
 
 
 @cli.command()
@@ -161,11 +166,13 @@ def fly(run: str, out: Path | None, seed: int, mean_action: bool, as_json: bool)
 @cli.command()
 @click.argument("run")
 @click.argument("out", type=click.Path(path_type=Path))
-def export(run: str, out: Path) -> None:
+@as_json
+def export(run: str, out: Path, as_json: bool) -> None:
     """Copy the settings and the kept policy of RUN to the new folder OUT; it evaluates and flies like the run."""
     from uavlab.app import kept
 
     click.echo(kept.export(run_folder(run), out))
+    tell(as_json, {"run": run, "out": str(out)})
 
 
 @cli.command()
@@ -279,7 +286,8 @@ def drive(run: Any, as_json: bool) -> None:
             run.status = "complete"
     click.echo(f"{run.status}: {run.number} updates in {run.seconds:.0f} s; {run.folder}")
     result = {"run": str(run.folder), "status": run.status, "updates": run.number, "seconds": run.seconds}
-    tell(as_json, {**result, "score": run.best_score.tolist()})
+    scores = [score if math.isfinite(score) else None for score in run.best_score.tolist()]
+    tell(as_json, {**result, "score": scores})
     if received:
         sys.exit(128 + received[0])
 

@@ -35,8 +35,8 @@ class ReplayConfig:
     worlds: Annotated[int, Ge(1), Le(1_000_000)] = 64
     world_steps: Annotated[int, Ge(1), Le(10_000)] = 1
     batch: Annotated[int, Ge(1), Le(1_000_000)] = 256
-    capacity: Annotated[int, Ge(1)] = 100_000
-    learning_starts: Annotated[int, Ge(1)] = 2_048
+    capacity: Annotated[int, Ge(1), Le(10**9)] = 100_000
+    learning_starts: Annotated[int, Ge(1), Le(10**9)] = 2_048
 
 
 class Replayed:

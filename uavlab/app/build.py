@@ -1,14 +1,15 @@
 """From valid settings to the objects of a run; the one place where alternatives are chosen."""
 
+import psutil
 import torch
 
 from uavlab.app.config import Config, RunConfig
-from uavlab.core.errors import ConfigError
+from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.core.rng import Streams
 from uavlab.learners.masac import MASAC
 from uavlab.learners.masac_loop import MASACLoop
 from uavlab.runtime.runtime import Runtime
-from uavlab.sources import Replayed, survey
+from uavlab.sources import Replayed, replay_bytes, survey
 
 
 def runtime(run: RunConfig) -> Runtime:
@@ -39,5 +40,14 @@ def learner(config: Config, rng: Streams, rt: Runtime) -> MASAC | MASACLoop:
 
 
 def source(config: Config, pupil: MASAC | MASACLoop, rng: Streams, rt: Runtime) -> Replayed:
-    """Build the worlds and the replay that feed the learner."""
+    """Build the worlds and the replay that feed the learner.
+
+    Raises:
+        ResourceError: The replay does not fit into free memory.
+    """
+    needed = replay_bytes(config.env, config.replay, config.run.runs)
+    on_cuda = rt.device.type == "cuda"
+    free = torch.cuda.mem_get_info(rt.device)[0] if on_cuda else psutil.virtual_memory().available
+    if needed > free:
+        raise ResourceError(f"replay: {needed:,} bytes, {free:,} are free on {rt.device}; lower capacity or runs.")
     return Replayed(config.env, pupil.policy(config.env.spec), config.replay, rng, rt)

@@ -6,6 +6,7 @@ evaluation alone. Nothing is created before everything is valid, and all problem
 
 import dataclasses
 import difflib
+import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,17 +16,16 @@ from typing import Annotated, Any, Literal, get_type_hints
 from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
 from uavlab.app.presets import presets
 from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Env
 from uavlab.envs import ENVS
-from uavlab.learners.masac import MASACConfig
+from uavlab.learners.masac import MASACConfig, assign
 from uavlab.sources import ReplayConfig
 
 Device = Literal["auto", "cpu", "cuda"]
-LARGEST_FILE = 1_000_000  # bytes of a settings file
+LARGEST_FILE = 50_000  # bytes of a settings file
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,11 @@ RULES: tuple[Rule, ...] = (
     ),
     (("sight", "obstacles"), lambda s, m: s <= m, "sight {0} > obstacles {1}: an agent cannot see more than there are"),
     (
+        ("sight", "eval_obstacles"),
+        lambda s, m: m is None or s <= m,
+        "sight {0} > eval_obstacles {1}: the policy would look for more than there are",
+    ),
+    (
         ("log_std_low", "log_std_high"),
         lambda low, high: low < high,
         "log_std_low {0} >= log_std_high {1}: the policy would have no width",
@@ -114,13 +119,15 @@ def configure(preset: str, *layers: Mapping[str, Any]) -> Config:
     for layer in layers:
         values |= layer
     model = _model(chosen.env)
-    problems = [f"unknown setting {k!r}{nearest(k, model.model_fields)}" for k in values if k not in model.model_fields]
+    problems = [
+        f"unknown setting {_shown(k)}{nearest(k, model.model_fields)}" for k in values if k not in model.model_fields
+    ]
     try:
         model.model_validate({k: v for k, v in values.items() if k in model.model_fields})
         wrong = set()
     except ValidationError as error:
         wrong = {str(e["loc"][0]) for e in error.errors()}
-        problems += [_said(e) for e in error.errors() if e["loc"][-1] != "none"]
+        problems += [_said(e) for e in error.errors()]
     problems += _contradictions({**_defaults(model), **values}, wrong)
     if problems:
         raise ConfigError(f"{preset}: " + "; ".join(problems) + ".")
@@ -136,9 +143,10 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > LARGEST_FILE:
             raise ConfigError(f"{path}: larger than {LARGEST_FILE} bytes; expected a short list of settings.")
-        values = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, YAMLError, RecursionError, ValueError) as error:
-        raise ConfigError(f"{path}: not readable as YAML settings: {' '.join(str(error).split())}") from error
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not readable as text: {error}") from error
+    values = _yaml(text, str(path))
     if not isinstance(values, dict) or not all(isinstance(k, str) for k in values):
         raise ConfigError(f"{path}: expected lines `name: value`, got {type(values).__name__}.")
     return values
@@ -148,15 +156,12 @@ def parse_setting(text: str) -> tuple[str, Any]:
     """Split ``key=value``, reading the value as YAML 1.2 does.
 
     Raises:
-        ConfigError: No ``=`` in it, or a value that is no YAML scalar.
+        ConfigError: No ``=`` in it, or a value that is not YAML.
     """
     key, sign, value = text.partition("=")
     if not sign or not key.strip():
         raise ConfigError(f"--set {text!r}: expected key=value.")
-    try:
-        return key.strip(), YAML(typ="safe", pure=True).load(value)
-    except YAMLError as error:
-        raise ConfigError(f"--set {text!r}: the value is not readable: {' '.join(str(error).split())}") from error
+    return key.strip(), _yaml(value, f"--set {_shown(text)}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -165,16 +170,31 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
+def _yaml(text: str, where: str) -> Any:
+    try:
+        return YAML(typ="safe", pure=True).load(text)
+    except Exception as error:  # malformed tags make ruamel stumble in any way, and deep nesting ends its recursion
+        why = " ".join(str(error).split())
+        raise ConfigError(f"{where}: not readable as YAML: {type(error).__name__}: {why}") from error
+
+
 @lru_cache
 def _model(env: str) -> type[BaseModel]:
-    """Gather every settable field of a run on ``env`` in one strict model."""
+    """Gather every settable field of a run on ``env`` in one strict model.
+
+    Raises:
+        ConfigError: A field of the environment bears the name of another setting.
+    """
     fields: dict[str, Any] = {}
     for part in (RunConfig, ReplayConfig, MASACConfig, ENVS[env]):
         hints = get_type_hints(part, include_extras=True)
         for f in dataclasses.fields(part):
-            fields[f.name] = (hints[f.name], f.default)
+            own = {f.name: (hints[f.name], f.default)}
             if part is ENVS[env]:
-                fields[f"eval_{f.name}"] = (hints[f.name] | None, None)
+                own[f"eval_{f.name}"] = (hints[f.name] | None, None)
+            if taken := fields.keys() & own:
+                raise ConfigError(f"{part.__name__}.{f.name}: {min(taken)!r} is another setting; rename the field.")
+            fields |= own
     strict = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
     return create_model("Settings", __config__=strict, **fields)
 
@@ -184,7 +204,15 @@ def _defaults(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _said(error: Any) -> str:
-    return f"{error['loc'][0]}: {error['msg'][0].lower()}{error['msg'][1:]}, got {error['input']!r}"
+    return f"{error['loc'][0]}: {error['msg'][0].lower()}{error['msg'][1:]}, got {_shown(error['input'])}"
+
+
+def _shown(value: Any) -> str:
+    """Quote a value in a message, briefly whatever a file held."""
+    try:
+        return reprlib.repr(value)[:80]
+    except ValueError:  # Python prints no integer of more than 4300 digits
+        return f"an enormous {type(value).__name__}"
 
 
 def _contradictions(values: Mapping[str, Any], wrong: set[str]) -> list[str]:
@@ -206,4 +234,6 @@ def _built(preset: str, env_name: str, values: dict[str, Any]) -> Config:
     env = part(env_class)
     changed = {f.name: values[f"eval_{f.name}"] for f in dataclasses.fields(env_class)}
     evaluation = dataclasses.replace(env, **{k: v for k, v in changed.items() if v is not None})
-    return Config(preset, values, part(RunConfig), part(ReplayConfig), part(MASACConfig), env, evaluation)
+    masac = part(MASACConfig)
+    assign(env.spec, evaluation.spec, masac.share)  # the team of the evaluation must be able to fly what is trained
+    return Config(preset, values, part(RunConfig), part(ReplayConfig), masac, env, evaluation)

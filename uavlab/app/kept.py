@@ -100,7 +100,9 @@ def flight(kept: Kept, seed: int, mean_action: bool = False, run: int = 0, env: 
         raise ConfigError(f"fly: run {run} of {len(kept.parameters)}; expected 0 to {len(kept.parameters) - 1}.")
     policy, spec = kept.policy(task, run), task.spec
     rng = Streams([seed], kept.rt.device)
-    state = task.initial(rng.uniform("fly.start", 1, spec.initial_noise)[0], torch.zeros(1, dtype=torch.int64))
+    state = task.initial(
+        rng.uniform("fly.start", 1, spec.initial_noise)[0], torch.zeros(1, dtype=torch.int64, device=rng.device)
+    )
     yield state
     for _ in range(spec.horizon):
         noise = None if mean_action else rng.normal("fly.act", 1, spec.agents, spec.action)

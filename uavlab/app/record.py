@@ -45,7 +45,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise FileError(f"{path}: expected a run's JSON file, got {type(error).__name__}: {error}.") from error
     if not isinstance(value, dict):
         raise FileError(f"{path}: expected a JSON object, got {type(value).__name__}.")

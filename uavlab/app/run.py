@@ -19,7 +19,7 @@ from uavlab.app import build
 from uavlab.app.config import Config, configure
 from uavlab.app.machine import describe
 from uavlab.app.record import Recorder, invocation, read_json, write_json
-from uavlab.core.errors import ConfigError, DivergedError, UavlabError
+from uavlab.core.errors import ConfigError, DivergedError, FileError, UavlabError
 from uavlab.core.types import Update
 from uavlab.evaluate import episodes
 from uavlab.runtime import checkpoint
@@ -49,6 +49,8 @@ class Run:
         Raises:
             ConfigError: The folder is not empty, or the settings do not fit this machine.
         """
+        if folder is not None:
+            require_empty(folder)
         self.config, self.folder, self.command = config, folder, invocation()
         self.rt = build.runtime(config.run)
         self.rng = build.streams(config.run, self.rt.device)
@@ -61,7 +63,7 @@ class Run:
         self.best: Float[Tensor, "R K P"] = self.learner.parameters()
         self.best_score = torch.full((config.run.runs,), -math.inf, device=self.rt.device)
         self.recorder = Recorder(folder)
-        if folder is not None and not (folder / "config.json").exists():
+        if folder is not None:
             self.recorder.reserve()
             write_json(folder / "config.json", {"preset": config.preset, "values": config.values})
             self._write_status("new")
@@ -71,10 +73,15 @@ class Run:
         """Continue from the newest checkpoint in ``folder``.
 
         Raises:
-            FileError: The folder is no run, or no checkpoint in it is intact.
+            FileError: The folder is no run, no checkpoint in it is intact, or it is an exported copy.
         """
-        run = cls(read_config(folder), folder)
-        saved = checkpoint.load(checkpoint.newest(folder / "checkpoints"))
+        config, saved = read_config(folder), checkpoint.load(checkpoint.newest(folder / "checkpoints"))
+        if "learner" not in saved.groups:
+            raise FileError(
+                f"{folder}: an exported copy holds the policy alone; resume the run that it was taken from."
+            )
+        run = cls(config)
+        run.folder, run.recorder = folder, Recorder(folder)
         run.learner.load_state_dict(saved.groups["learner"])
         run.source.load_state_dict(saved.groups["source"])
         run.best = saved.groups["best"]["parameters"].to(run.rt.device)
@@ -112,9 +119,9 @@ class Run:
                     yield self._after(step.update)
                     if self.stopping or self.done:
                         break
-            self._end("complete" if self.done else "interrupted")
+            self._end()
         except (GeneratorExit, KeyboardInterrupt):
-            self._end("interrupted")
+            self._end()
             raise
         except UavlabError as error:
             self._write_status("diverged" if isinstance(error, DivergedError) else "failed", str(error))
@@ -173,14 +180,17 @@ class Run:
         self.best = torch.where(better[:, None, None], self.learner.parameters(), self.best)
         return {f"eval/{name}": value.mean().item() for name, value in figures.items()}
 
-    def _end(self, status: str) -> None:
+    def _end(self) -> None:
         """Finish: a last score if none was ever made, a checkpoint, the record."""
         if self.number and torch.isinf(self.best_score).any():
-            with self.rt.scope():
-                self.recorder.row(self.number, self.seconds, self._validate())
+            if self.done:
+                with self.rt.scope():
+                    self.recorder.row(self.number, self.seconds, self._validate())
+            else:  # a score now would make the resumed run meet other episodes than a run without a break
+                self.best = self.learner.parameters()
         if self.number:
             self.save()
-        self._write_status(status)
+        self._write_status("complete" if self.done else "interrupted")
 
     def _write_status(self, status: str, reason: str = "") -> None:
         self.status, self.reason = status, reason
@@ -207,6 +217,8 @@ def read_config(folder: Path) -> Config:
         ConfigError: Its settings are no longer valid.
     """
     stored = read_json(folder / "config.json")
+    if not isinstance(stored.get("preset"), str) or not isinstance(stored.get("values"), dict):
+        raise FileError(f"{folder / 'config.json'}: expected the preset and the values of a run.")
     return configure(stored["preset"], stored["values"])
 
 

@@ -24,7 +24,7 @@ Figures = Mapping[str, Mapping[str, float]]
 
 def flight(env: LeaderFollower, states: Sequence[State]) -> go.Figure:
     """Animate one flight: play button and slider, trails, formation ring, goal and obstacles."""
-    every = math.ceil(len(states) / FRAMES)
+    every = math.ceil((len(states) - 1) / (FRAMES - 1))
     shown = list(range(0, len(states), every))
     if shown[-1] != len(states) - 1:
         shown.append(len(states) - 1)
@@ -39,7 +39,6 @@ def flight(env: LeaderFollower, states: Sequence[State]) -> go.Figure:
     figure.update_layout(
         title=_finding(env, states),
         template="plotly_white",
-        width=900,
         height=720,
         legend={"orientation": "h", "y": -0.12, "x": 0},
         margin={"l": 70, "r": 30, "t": 70, "b": 150},

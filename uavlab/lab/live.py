@@ -1,7 +1,6 @@
 """A run inside a notebook: the row of choices that drives it, and the panel in which it is watched and stopped."""
 
 import time
-from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,9 @@ from uavlab.app.config import configure
 from uavlab.app.run import Progress, Run
 from uavlab.lab.figures import curve_lines, curves
 from uavlab.lab.panels import Panel, Stop, guard
+from uavlab.train import training
 
-TRIAL_UPDATES = 20  # updates that are timed to tell how long a run will take
+WARM_UP, TRIAL_UPDATES = 10, 40  # updates before and while a few are timed to tell how long a run will take
 
 
 class Choices(widgets.VBox):
@@ -52,7 +52,7 @@ class Choices(widgets.VBox):
     def _estimate(self, _: Any = None) -> None:
         minutes = self.updates.value * seconds_per_update(self.obstacles.value) / 60
         team = f"1 leader, {self.followers.value} follower(s), {self.obstacles.value} obstacle(s)"
-        self.status.value = f"<span role='status'>{team}: about {minutes:.1f} min of training on this machine</span>"
+        self.status.value = f"<span role='status'>{team}: about {minutes:.1f} min of training here, scores apart</span>"
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         shown = super()._repr_mimebundle_(**options)
@@ -80,25 +80,26 @@ class LiveRun(Panel):
             rest = (progress.target - progress.number) / rate if progress.target else 0
             self.stop.say(f"update {progress.number} of {progress.target}, {rate:.0f} per second, {rest:.0f} s to go")
         if progress.score:
-            rows = [row for row in self.run.recorder.rows if "eval/completion" in row]
-            with self.figure.batch_update():
-                for trace, (key, *_) in zip(self.figure.data, curve_lines(), strict=True):
-                    trace.x = [row["update"] for row in rows]
-                    trace.y = [row[key] for row in rows]
+            self.draw()
+
+    def draw(self) -> None:
+        """Redraw the curve from all scores so far; call it last too, for the score with which a stopped run ends."""
+        rows = [row for row in self.run.recorder.rows if "eval/completion" in row]
+        with self.figure.batch_update():
+            for trace, (key, *_) in zip(self.figure.data, curve_lines(), strict=True):
+                trace.x = [row["update"] for row in rows]
+                trace.y = [row[key] for row in rows]
 
 
 @lru_cache
 def seconds_per_update(obstacles: int = 1) -> float:
     """Time a few updates of the preset on this machine (s)."""
-    settings: Mapping[str, Any] = {"obstacles": obstacles, "sight": 2 if obstacles > 1 else 0}
-    run = Run(configure("leader_follower_published", settings))
-    began = 0.0
-    for progress in run.train():
-        if progress.number == TRIAL_UPDATES // 2:
-            began = time.perf_counter()
-        if progress.number == TRIAL_UPDATES // 2 + TRIAL_UPDATES:
-            break
-    return (time.perf_counter() - began) / TRIAL_UPDATES
+    run = Run(configure("leader_follower_published", {"obstacles": obstacles, "sight": 2 if obstacles > 1 else 0}))
+    with run.rt.scope():
+        for step in training(run.source, run.learner, run.rng, run.rt, 0, WARM_UP + TRIAL_UPDATES):
+            if step.number == WARM_UP:
+                began = time.perf_counter()
+        return (time.perf_counter() - began) / TRIAL_UPDATES
 
 
 def free_folder(base: str) -> Path | None:
