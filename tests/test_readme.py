@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 from tools import tables
-
 from uavlab.testing import check_env
 
 README = (tables.ROOT / "README.md").read_text(encoding="utf-8")

@@ -203,15 +203,16 @@ class TestRuns:
             "keys = ('OMP_NUM_THREADS', 'OMP_WAIT_POLICY', 'PLOTLY_RENDERER')\n"
             "print(json.dumps([lr, device, sizes, sys.executable, os.getcwd(), [os.environ[k] for k in keys]]))"
         )
-        path = write(PARAMETERS, show, ("1 / 0", "raises-exception"), "assert lr < 1", name="{good}.ipynb")
+        meant = ("1 / 0", "raises-exception")
+        path = write(PARAMETERS, show, meant, "assert lr < 1", meant, name="{good}.ipynb")
         before = path.read_bytes()
         nasty = 'a"; import os\n\\ </script> {x}'
         values = {"lr": 1e-3, "device": nasty, "sizes": [1, "b", None]}
         run = run_notebook(path, values, tmp_path / "new" / "{seed}.ipynb")
-        assert (run.exit_code, run.reason) == (0, "all 5 cells ran")
+        assert (run.exit_code, run.reason) == (0, "all 6 cells ran")
         assert path.read_bytes() == before
         nb = nbformat.read(run.out, as_version=4)
-        assert [cell.cell_type for cell in nb.cells] == ["code"] * 5  # no red marker for the error that is meant
+        assert [cell.cell_type for cell in nb.cells] == ["code"] * 6  # no red marker for an error that is meant
         printed = nb.cells[2].outputs
         assert [o.name for o in printed] == ["stdout"]  # no warning on stderr
         assert json.loads(printed[0].text) == [

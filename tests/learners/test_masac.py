@@ -195,7 +195,7 @@ def test_actor_loss_is_soft_value_lost():
 
 
 def test_temperature_rises_when_entropy_is_below_its_target():
-    """-log alpha (log pi + H): with log pi = 1, H = -0.5 and log alpha = 0 its slope is -0.5, so descent raises alpha."""
+    """-log alpha (log pi + H): with log pi = 1 and H = -0.5 its slope is -0.5, so descent raises alpha."""
     learner = tiny(alpha=1.0, target_entropy=-0.5)
     before = learner.temperature.parameter.detach().clone()
     learner.temperature(learner.temperature_loss, torch.ones(1, 2, dtype=torch.float64))
@@ -269,7 +269,7 @@ def test_state_round_trip_continues_bit_for_bit():
 
 
 def test_identity_task_is_learned():
-    """One agent earns -(action - observation)^2: after a few hundred updates the mean action follows the observation."""
+    """One agent earns -(action - observation)^2: after some updates the mean action follows the observation."""
     spec = dataclasses.replace(SPEC, agents=1, groups=(0,))
     inputs = Inputs(center=torch.zeros(1, 1, 1), scale=torch.full((1, 1, 1), 0.5))
     rng = Streams([0])

@@ -210,7 +210,7 @@ class LeaderFollower:
         }
 
     def _bounced(self, state: State) -> tuple[Tensor, Tensor]:
-        low, high = state.pos.new_tensor(AREA).view(2, 2)
+        low, high = _area(state.pos.device, state.pos.dtype)
         place = state.obstacle + state.drift * self.dt
         outside = (place < low) | (place > high)
         return place.clamp(low, high), torch.where(outside, -state.drift, state.drift)
@@ -272,6 +272,12 @@ def _start(
     rows = torch.tensor([lead] + [follow] * (agents - 1), device=device, dtype=dtype)
     width = torch.tensor([100.0, 50.0], device=device, dtype=dtype).expand(agents, 2)
     return rows[:, :3], torch.cat((width, rows[:, 3:]), 1)
+
+
+@lru_cache
+def _area(device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Give the area's corners, low and high."""
+    return torch.tensor(AREA, device=device, dtype=dtype).view(2, 2)
 
 
 @lru_cache

@@ -1,0 +1,53 @@
+"""The same worlds and learners on a GPU; equal noise is drawn on the CPU and copied."""
+
+import pytest
+import torch
+
+from uavlab.app.config import configure
+from uavlab.app.run import Run
+from uavlab.core.types import leaves
+from uavlab.envs.leader_follower import PUBLISHED, LeaderFollower
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+SMALL = {"hidden": 16, "worlds": 8, "batch": 32, "capacity": 4096, "learning_starts": 64, "evaluate_episodes": 8}
+
+
+@pytest.mark.parametrize("env", [LeaderFollower(followers=4, obstacles=3, obstacle_speed=9.0, sight=2), PUBLISHED])
+def test_flights_agree_with_the_cpu(env):
+    generator = torch.Generator().manual_seed(0)
+    start = torch.rand(64, env.spec.initial_noise, generator=generator)
+    states = {d: env.initial(start.to(d), torch.zeros(64, dtype=torch.int64, device=d)) for d in ("cpu", "cuda")}
+    for _ in range(100):
+        action = 2 * torch.rand(64, env.spec.agents, 2, generator=generator) - 1
+        none = torch.zeros(64, 0)
+        states = {d: env.transition(state, action.to(d), none.to(d)) for d, state in states.items()}
+    for (name, here), (_, there) in zip(leaves(states["cpu"]), leaves(states["cuda"]), strict=True):
+        assert torch.allclose(here.double(), there.cpu().double(), rtol=1e-4, atol=1e-2), name
+
+
+def test_a_run_trains_saves_and_goes_on(tmp_path):
+    config = configure("leader_follower_quick", SMALL, {"device": "cuda", "updates": 20, "evaluate_every": 10})
+    run = Run(config, tmp_path / "run")
+    for progress in run.train():
+        if progress.number == 10:
+            break
+    again = Run.resume(tmp_path / "run")
+    assert again.number == 10
+    assert again.learner.actor.parameter.is_cuda
+    for _ in again.train():
+        pass
+    assert again.status == "complete"
+
+
+def test_no_hidden_synchronization_in_an_update():
+    run = Run(configure("leader_follower_quick", SMALL, {"device": "cuda"}))
+    run.source.next()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        batch = run.source.next()
+        run.learner.update(batch, run.learner.update_noise(run.rng, 32))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
