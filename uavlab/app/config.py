@@ -174,7 +174,7 @@ def _yaml(text: str, where: str) -> Any:
     try:
         return YAML(typ="safe", pure=True).load(text)
     except Exception as error:  # malformed tags make ruamel stumble in any way, and deep nesting ends its recursion
-        why = " ".join(str(error).split())
+        why = " ".join(str(error).split())[:300]
         raise ConfigError(f"{where}: not readable as YAML: {type(error).__name__}: {why}") from error
 
 

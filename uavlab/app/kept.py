@@ -13,7 +13,7 @@ from uavlab.app import build
 from uavlab.app.config import Config
 from uavlab.app.record import read_json, write_json
 from uavlab.app.run import Run, read_config, require_empty
-from uavlab.core.errors import ConfigError, FileError
+from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Env, Policy
 from uavlab.core.rng import Streams
 from uavlab.evaluate import episodes, summary
@@ -56,15 +56,11 @@ def load(folder: Path) -> Kept:
     rt = build.runtime(config.run)
     saved = checkpoint.load(checkpoint.newest(folder / "checkpoints"))
     best = saved.groups["best"]
-    if "parameters" not in best:
-        raise FileError(
-            f"{folder}: a run of learner {config.run.learner!r} keeps no policy; train with learner=batched."
-        )
     return Kept(config, rt, saved.step, best["parameters"].to(rt.device), best["score"])
 
 
 def of(run: Run) -> Kept:
-    """Take the policy that a run in this process keeps so far; before the first score, its first policy."""
+    """Take the policy that a run in this process keeps; one that ended before its first score keeps the newest."""
     return Kept(run.config, run.rt, run.number, run.best, run.best_score)
 
 

@@ -29,6 +29,7 @@ LEARNING = {
     "hidden": 128,
     "batch": 128,
     "gamma": 0.95,
+    "crash_cost": 1000.0,
     "distance_cost": 0.005,
     "apart_cost": 0.005,
     "match_speed": 100.0,
@@ -44,7 +45,7 @@ PRESETS = {
     "leader_follower_published": Preset(
         "leader_follower",
         "Trained on 1 + 1, evaluated by the published test: 1 leader, 4 followers, 0.1 s steps, 1000 steps at most.",
-        {"updates": 40000, "evaluate_episodes": 200, **LEARNING, **PUBLISHED_TEST},
+        {"updates": 30000, "evaluate_episodes": 200, **LEARNING, **PUBLISHED_TEST},
     ),
 }
 

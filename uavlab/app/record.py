@@ -13,7 +13,8 @@ from uavlab.core.errors import FileError, ResourceError
 def invocation() -> str:
     """Give the command that this process serves, empty in a notebook."""
     called = Path(sys.argv[0])
-    return shlex.join(["uavlab", *sys.argv[1:]]) if called.stem in ("uavlab", "__main__") else ""
+    ours = called.stem == "uavlab" or called.parts[-2:] == ("uavlab", "__main__.py")
+    return shlex.join(["uavlab", *sys.argv[1:]]) if ours else ""
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -236,23 +235,6 @@ def plan(config: Config) -> dict[str, Any]:
         "agent_steps_per_run": None if steps is None else steps * config.env.spec.agents,
         "replay_bytes": replay_bytes(config.env, replay, run.runs),
     }
-
-
-def require_memory(config: Config) -> None:
-    """Refuse a replay that this machine cannot hold.
-
-    Raises:
-        ResourceError: Replay takes more than the memory that is free.
-    """
-    rt = build.runtime(config.run)
-    needed = replay_bytes(config.env, config.replay, config.run.runs)
-    cuda = rt.device.type == "cuda"
-    free = torch.cuda.mem_get_info(rt.device)[0] if cuda else psutil.virtual_memory().available
-    if needed > free:
-        raise ResourceError(
-            f"capacity {config.replay.capacity:,}: replay of {config.run.runs} run(s) takes {needed / 2**30:.1f} GiB, "
-            f"{free / 2**30:.1f} GiB are free on {rt.device}; lower capacity or runs."
-        )
 
 
 def require_empty(folder: Path) -> Path:

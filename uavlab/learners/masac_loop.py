@@ -166,17 +166,13 @@ class MASACLoop:
 
 def network(shape: StackedMLP, row: Float[Tensor, " P"]) -> nn.Sequential:
     """Build one network of ordinary layers from one row of stacked parameters."""
-    w1, b1, s1, t1, w2, b2, s2, t2, w3, b3 = (piece[0] for piece in shape.unpack(row[None]))
+    w1, b1, w2, b2, w3, b3 = (piece[0] for piece in shape.unpack(row[None]))
     layers: list[nn.Module] = []
     for weight, bias in ((w1, b1), (w2, b2), (w3, b3)):
         linear = nn.Linear(weight.shape[0], weight.shape[1], dtype=row.dtype, device=row.device)
         linear.load_state_dict({"weight": weight.T, "bias": bias[0]})
-        layers.append(linear)
-    for place, (scale, shift) in zip((1, 3), ((s1, t1), (s2, t2)), strict=True):
-        norm = nn.LayerNorm(shape.hidden, dtype=row.dtype, device=row.device)
-        norm.load_state_dict({"weight": scale[0], "bias": shift[0]})
-        layers[place:place] = [norm]
-    return nn.Sequential(layers[0], layers[1], nn.ReLU(), layers[2], layers[3], nn.ReLU(), layers[4])
+        layers += [linear, nn.LayerNorm(shape.hidden, elementwise_affine=False), nn.ReLU()]
+    return nn.Sequential(*layers[:-2])
 
 
 def row(net: nn.Module) -> Float[Tensor, " P"]:

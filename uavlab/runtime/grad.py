@@ -28,7 +28,7 @@ class GradientStep:
         (gradient,) = torch.autograd.grad(loss, self.parameter)
         norm = torch.linalg.vector_norm(gradient, dim=1)
         if self.clip is not None:
-            gradient = gradient * (self.clip / (norm + 1e-6)).clamp(max=1)[:, None]
+            gradient.mul_((self.clip / (norm + 1e-6)).clamp(max=1)[:, None])
         self.parameter.grad = gradient
         self.adam.step()
         return metrics, norm

@@ -1,0 +1,81 @@
+"""Calls take turns, operators are counted as one would by hand, and records hold what later work reads."""
+
+import pytest
+import torch
+
+from uavlab.app import bench
+from uavlab.app.bench import count_operators, interleaved, table
+from uavlab.runtime.runtime import Runtime
+
+
+def test_calls_alternate_and_the_first_rounds_are_not_timed() -> None:
+    made: list[str] = []
+    seconds = interleaved({"a": lambda: made.append("a"), "b": lambda: made.append("b")}, 4, Runtime())
+    assert made == ["a", "b"] * (bench.WARM_UP + 4)
+    assert {name: len(each) for name, each in seconds.items()} == {"a": 4, "b": 4}
+
+
+class TestCount:
+    def test_forward(self) -> None:
+        x = torch.ones(2, 3)
+        assert count_operators(lambda: (x + 1) * 2) == 2  # add, mul
+        assert count_operators(lambda: x.t()[None].expand(4, 3, 2).unbind()) == 0  # views alone
+        assert count_operators(lambda: x.t().contiguous()) == 1  # clone
+        assert count_operators(lambda: None) == 0
+
+    def test_backward(self) -> None:
+        x = torch.ones(3, requires_grad=True)
+        forward = count_operators(lambda: (x * x).sum())
+        both = count_operators(lambda: torch.autograd.grad((x * x).sum(), x))
+        assert forward == 2  # mul, sum
+        assert both == 2 + 4  # ones_like of the sum; mul twice, once for each factor, and their add; expand is a view
+
+    def test_no_other_calls_are_counted(self) -> None:
+        before = count_operators(lambda: torch.ones(1))
+        torch.ones(1) + 1
+        assert count_operators(lambda: torch.ones(1)) == before
+
+
+def test_table() -> None:
+    rows = [{"agents": 2, "worlds": 1024, "setting": "a"}, {"agents": 4, "worlds": 64, "setting": "long"}]
+    assert table({"rows": rows}).splitlines() == [
+        "agents  worlds  setting",
+        "     2   1,024        a",
+        "     4      64     long",
+    ]
+
+
+def test_update_suite_counts_operators() -> None:
+    threads = torch.get_num_threads()
+    record = bench.update_suite(3, "cpu")
+    assert torch.get_num_threads() == threads
+    assert (record["suite"], record["rounds"]) == ("update", 3)
+    assert record["machine"]["device"]
+    required = {"agents", "setting", "threads", "ms", "ops", "batched_over_loop"}
+    assert all(required <= set(row) for row in record["rows"])
+    ops = {(row["setting"], row["agents"]): row["ops"] for row in record["rows"]}
+    assert set(ops) == {(kind, agents) for kind in ("loop", "batched") for agents in (2, 4, 8)}
+    assert ops["batched", 2] == ops["batched", 4] == ops["batched", 8] > 0
+    for agents, most in ((2, 1300), (4, 3000), (8, 7500)):
+        assert ops["batched", agents] < ops["loop", agents] <= most
+
+
+def test_env_suite_steps_every_world(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter(range(10_000))
+    monkeypatch.setattr(bench.time, "perf_counter", lambda: float(next(ticks)))  # every timed call takes one second
+    record = bench.env_suite(3, "cpu")
+    required = {"env", "agents", "worlds", "setting", "agent_steps_per_s"}
+    assert all(required <= set(row) for row in record["rows"])
+    assert {(row["worlds"], row["agent_steps_per_s"]) for row in record["rows"]} == {
+        (64, 64 * 64 * 5),  # steps x worlds x agents
+        (1024, 64 * 1024 * 5),
+    }
+    assert len({(row["setting"], row["worlds"]) for row in record["rows"]}) == len(record["rows"]) == 4
+
+
+def test_a_round_holds_whole_refills_of_the_pool() -> None:
+    assert bench.STEPS % bench.POOL_STEPS == 0
+
+
+def test_median() -> None:
+    assert bench._median([9.0, 1.0, 5.0]) == 5.0

@@ -1,0 +1,277 @@
+"""Any settings at all end in a valid Config or in one ConfigError that tells every problem."""
+
+import dataclasses
+import json
+import math
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from annotated_types import Ge
+
+from uavlab.app import config as module
+from uavlab.app.config import LARGEST_FILE, Config, RunConfig, configure, parse_setting, read_yaml
+from uavlab.core.errors import ConfigError
+from uavlab.envs import ENVS
+from uavlab.envs.leader_follower import LeaderFollower
+from uavlab.learners.masac import MASACConfig
+from uavlab.sources import ReplayConfig
+
+PRESET = "leader_follower"
+PARTS = (RunConfig, ReplayConfig, MASACConfig, LeaderFollower)
+
+
+def refused(*layers: dict[str, Any], preset: str = PRESET) -> str:
+    with pytest.raises(ConfigError) as refusal:
+        configure(preset, *layers)
+    return str(refusal.value)
+
+
+def read(folder: Path, content: str | bytes) -> dict[str, Any]:
+    path = folder / "settings.yaml"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return read_yaml(path)
+
+
+class TestNames:
+    def test_every_field_is_reached_flat(self) -> None:
+        names = [field.name for part in PARTS for field in dataclasses.fields(part)]
+        assert len(set(names)) == len(names)
+        evaluation = [f"eval_{field.name}" for field in dataclasses.fields(LeaderFollower)]
+        assert set(configure(PRESET).values) == {*names, *evaluation}
+
+    @pytest.mark.parametrize("part", ["run", "replay", "masac", "env"])
+    def test_a_setting_arrives_where_it_belongs(self, part: str) -> None:
+        plain = configure(PRESET)
+        for field in dataclasses.fields(getattr(plain, part)):
+            value = plain.values[field.name]
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            other = value / 2 if isinstance(value, float) else value + 1
+            config = configure(PRESET, {"obstacles": 2, "share": False, field.name: other})
+            assert getattr(getattr(config, part), field.name) == other == config.values[field.name]
+
+    @pytest.mark.parametrize("name", ["seed", "batch", "gamma", "eval_dt"])
+    def test_a_name_taken_twice_is_caught(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        fields = [("dt", float, 1.0), (name, float, 1.0)]
+        clashing = dataclasses.make_dataclass("Clashing", fields, frozen=True)
+        monkeypatch.setitem(ENVS, f"clashing {name}", clashing)
+        assert f"Clashing.{name}: '{name}' is another setting; rename the field." in refused(preset=f"clashing {name}")
+
+    def test_a_field_of_an_own_environment_is_a_setting(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        @dataclasses.dataclass(frozen=True)
+        class Windy(LeaderFollower):
+            wind: Annotated[float, Ge(0)] = 0.0
+
+        monkeypatch.setitem(ENVS, "windy", Windy)
+        config = configure("windy", {"wind": 1.5, "eval_wind": 2})
+        assert (config.env, config.evaluation) == (Windy(wind=1.5), Windy(wind=2))
+        assert "wind: input should be greater than or equal to 0, got -1" in refused({"wind": -1}, preset="windy")
+
+    def test_evaluation_differs_where_it_is_told_to(self) -> None:
+        config = configure(PRESET, {"dt": 0.5, "eval_followers": 4, "eval_lagged": False})
+        assert config.env == LeaderFollower(dt=0.5)
+        assert config.evaluation == LeaderFollower(dt=0.5, followers=4)
+
+    def test_layers_win_in_order_over_the_preset(self) -> None:
+        quick = "leader_follower_quick"
+        assert configure(quick).replay.batch == 128
+        config = configure(quick, {"batch": 1, "lr": 0.1, "tau": 0.1}, {"batch": 2, "lr": 0.2}, {"batch": 3})
+        assert (config.replay.batch, config.masac.lr, config.masac.tau, config.masac.hidden) == (3, 0.2, 0.1, 128)
+
+    def test_layers_and_presets_stay_as_they_are(self) -> None:
+        layer = {"batch": 4}
+        configure("leader_follower_quick", layer).values["gamma"] = 7
+        assert layer == {"batch": 4}
+        assert configure("leader_follower_quick").masac.gamma == 0.95
+
+
+class TestRefusals:
+    def test_all_problems_are_told_at_once(self) -> None:
+        layer = {"hiden": 3, "seed": -1, "updates": None, "batch": 10**6, "device": "tpu", "gamma": math.nan}
+        layer |= {"lr": math.inf, "share": "on", "keep": True, "worlds": 4.0, "tau": "0.1", "eval_dt": "a", "zzz": 1}
+        assert refused(layer, {"sight": 3}) == (
+            "leader_follower: unknown setting 'hiden' (did you mean 'hidden'?); unknown setting 'zzz'; "
+            "seed: input should be greater than or equal to 0, got -1; "
+            "device: input should be 'auto', 'cpu' or 'cuda', got 'tpu'; "
+            "keep: input should be a valid integer, got True; "
+            "worlds: input should be a valid integer, got 4.0; "
+            "gamma: input should be a finite number, got nan; "
+            "tau: input should be a valid number, got '0.1'; "
+            "lr: input should be a finite number, got inf; "
+            "share: input should be a valid boolean, got 'on'; "
+            "eval_dt: input should be a valid number, got 'a'; "
+            "batch 1000000 > capacity 100000: lower batch or raise capacity; "
+            "neither updates nor minutes is set: the run would never end; "
+            "sight 3 > obstacles 1: an agent cannot see more than there are."
+        )
+
+    def test_an_unknown_preset(self) -> None:
+        assert refused(preset="leader_folower_quick") == (
+            "unknown preset 'leader_folower_quick' (did you mean 'leader_follower_quick'?). "
+            "Known presets: leader_follower, leader_follower_quick, leader_follower_published."
+        )
+
+    @pytest.mark.parametrize(
+        ("layer", "told"),
+        [
+            ({"worlds": 9, "capacity": 8, "batch": 8, "learning_starts": 8}, "worlds 9 > capacity 8"),
+            ({"learning_starts": 300, "capacity": 256}, "learning_starts 300 > capacity 256"),
+            ({"learner": "loop", "runs": 2}, "learner loop holds one run, got runs 2"),
+            ({"learner": "loop", "followers": 3}, "set share=false for 3 followers"),
+            ({"log_std_low": 0, "log_std_high": 0}, "log_std_low 0 >= log_std_high 0"),
+            ({"sight": 2, "obstacles": 2, "eval_obstacles": 1}, "sight 2 > eval_obstacles 1"),
+            ({"eval_sight": 1}, "a team of groups (0, 1) with 9 observations"),
+            ({"followers": 0, "eval_followers": 2}, "a team of groups (0, 1, 1)"),
+        ],
+    )
+    def test_contradictions(self, layer: dict[str, Any], told: str) -> None:
+        assert told in refused(layer)
+
+    @pytest.mark.parametrize(
+        "layer",
+        [
+            {"worlds": 8, "capacity": 8, "batch": 8, "learning_starts": 8},
+            {"updates": None, "minutes": 1},
+            {"learner": "loop", "followers": 3, "share": False},
+            {"learner": "loop", "followers": 1},
+            {"sight": 2, "obstacles": 2, "eval_obstacles": 3},
+            {"followers": 0, "eval_followers": None},
+        ],
+    )
+    def test_their_borders_are_allowed(self, layer: dict[str, Any]) -> None:
+        assert layer.items() <= configure(PRESET, layer).values.items()
+
+    def test_a_wrong_value_is_not_called_contradictory_as_well(self) -> None:
+        assert refused({"batch": "many"}) == "leader_follower: batch: input should be a valid integer, got 'many'."
+
+    def test_values_are_shown_briefly(self) -> None:
+        hollow: list[Any] = []
+        hollow.append(hollow)
+        bomb: list[Any] = [1] * 9
+        for _ in range(40):
+            bomb = [bomb] * 9
+        for value in ("x" * 10**6, bomb, hollow, 10**6000, [10**6000], b"\0" * 10**6):
+            assert len(refused({"seed": value})) < 200
+        assert len(refused({"x" * 10**6: 1})) < 200
+
+
+class TestYaml:
+    @pytest.mark.parametrize(
+        ("text", "value"),
+        [
+            ("lr: 1e-3", 1e-3),
+            ("lr: .nan", math.nan),
+            ("lr: -.inf", -math.inf),
+            ("share: on", "on"),
+            ("share: no", "no"),
+            ("share: true", True),
+            ("seed: 0123", 123),
+            ("seed: 0o17", 15),
+            ("seed: 1:30", "1:30"),
+            ("updates: 1e3", 1000.0),
+            ("updates: ~", None),
+            ('device: "cpu"', "cpu"),
+        ],
+    )
+    def test_scalars_are_those_of_yaml_1_2(self, tmp_path: Path, text: str, value: Any) -> None:
+        [got] = read(tmp_path, text).values()
+        assert type(got) is type(value)
+        assert got == value or math.isnan(got)
+        assert repr(parse_setting(text.replace(": ", "="))[1]) == repr(value)
+
+    def test_a_file_of_settings(self, tmp_path: Path) -> None:
+        values = read(tmp_path, "# a run\nlr: 1e-2\nbatch: 64   # rows\nshare: false\n")
+        assert values == {"lr": 0.01, "batch": 64, "share": False}
+        assert configure(PRESET, values).masac.lr == 0.01
+
+    @pytest.mark.parametrize(
+        ("content", "told"),
+        [
+            ("", "expected lines `name: value`, got NoneType"),
+            ("- lr\n- 1", "got list"),
+            ("lr", "got str"),
+            ("1: 2", "got dict"),
+            ("lr: 1\nlr: 2", "DuplicateKeyError"),
+            ("lr: [1", "not readable as YAML"),
+            ("lr: *x", "undefined alias"),
+            ("a: 1\n---\nb: 2", "not readable as YAML"),
+            ("lr: !!bool maybe", "not readable as YAML: KeyError"),
+            ("lr: !!float x", "not readable as YAML: ValueError"),
+            ("seed: " + "9" * 5000, "not readable as YAML: ValueError"),
+            ("lr: " + "[" * 3000 + "]" * 3000, "not readable as YAML: RecursionError"),
+            (b"\xff\xfe\x00\x00", "not readable as text"),
+            (b"a: \x00", "not readable as YAML"),
+            (b"#" * (LARGEST_FILE + 1), "larger than 50000 bytes"),
+        ],
+    )
+    def test_traps_are_refused(self, tmp_path: Path, content: str | bytes, told: str) -> None:
+        with pytest.raises(ConfigError) as refusal:
+            read(tmp_path, content)
+        assert str(refusal.value).startswith(f"{tmp_path / 'settings.yaml'}: ")
+        assert told in str(refusal.value)
+
+    def test_a_missing_file_and_a_folder_are_refused(self, tmp_path: Path) -> None:
+        for path in (tmp_path / "none.yaml", tmp_path):
+            with pytest.raises(ConfigError, match="not readable"):
+                read_yaml(path)
+
+    @pytest.mark.parametrize("kind", ["apply:os.system", "new:os.system", "name:os.system", "module:os", "object:os.x"])
+    def test_tags_build_no_objects(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+        monkeypatch.chdir(tmp_path)
+        for text in (f"lr: !!python/object/{kind} ['touch made']", f"lr: !!python/{kind} ['touch made']"):
+            with pytest.raises(ConfigError, match="constructor"):
+                read(tmp_path, text)
+            with pytest.raises(ConfigError, match="constructor"):
+                parse_setting(text.replace(": ", "=", 1))
+        assert [path.name for path in tmp_path.iterdir()] == ["settings.yaml"]
+
+
+class TestSet:
+    def test_splits_at_the_first_sign(self) -> None:
+        assert parse_setting("lr=1e-3") == ("lr", 0.001)
+        assert parse_setting(" device = cpu ") == ("device", "cpu")
+        assert parse_setting("device=a=b") == ("device", "a=b")
+        assert parse_setting("updates=") == ("updates", None)
+
+    @pytest.mark.parametrize(
+        "text", ["lr", "", "=1", " =1", "lr=[1", "lr=" + "[" * 3000, "seed=" + "9" * 5000, "a=!!bool maybe", "a=*x"]
+    )
+    def test_what_cannot_be_read_is_refused(self, text: str) -> None:
+        with pytest.raises(ConfigError, match="--set"):
+            parse_setting(text)
+
+
+def mutants(rng: random.Random, count: int) -> Iterator[str]:
+    """Damage a good settings file in a way that a person or a broken program might."""
+    good = list(configure(PRESET, {"minutes": 5.0}).values.items())
+    values = ["1", "-1", "0", "1e-3", "1e400", ".nan", "on", "true", "~", "x", "''", "[1]", "{a: 1}", "0x" + "f" * 5000]
+    values += ["!!python/object:os.x {}", "!!bool z", "&a [*a]", "2020-01-01", "!!binary x", "1:30", "cuda", "loop"]
+    glyphs = "\t\n :-[]{}#&*!|>'\"%@`,?\0\ufeff\x85é0a"
+    for _ in range(count):
+        lines = [f"{name}: {json.dumps(value)}" for name, value in rng.sample(good, rng.randint(1, 6))]
+        if rng.random() < 0.5:
+            lines.append(f"{rng.choice(good)[0]}: {rng.choice(values)}")
+        text = "\n".join(lines)
+        for _ in range(rng.choice((0, 0, 1, 3))):
+            at = rng.randint(0, len(text))
+            text = text[:at] + rng.choice(glyphs) + text[at + rng.randint(0, 2) :]
+        yield text
+
+
+def test_mutated_settings_end_in_a_config_or_a_refusal(tmp_path: Path) -> None:
+    valid = 0
+    for text in mutants(random.Random(0), 500):
+        try:
+            assert isinstance(configure(PRESET, read(tmp_path, text)), Config), text
+            valid += 1
+        except ConfigError as error:
+            assert len(str(error)) < 1000, text  # noqa: PT017
+    assert 100 < valid < 400  # both ends are met
+
+
+def test_suggestions() -> None:
+    assert module.nearest("lerning_starts", ["learning_starts", "seed"]) == " (did you mean 'learning_starts'?)"
+    assert module.nearest("zzz", ["seed"]) == ""

@@ -1,0 +1,34 @@
+"""Every preset is valid, says what it is for, and changes something."""
+
+import dataclasses
+
+import pytest
+
+from uavlab.app.config import configure
+from uavlab.app.presets import PRESETS, presets
+from uavlab.envs import ENVS
+from uavlab.envs.leader_follower import PUBLISHED, LeaderFollower
+
+
+def test_every_environment_is_a_preset_of_its_own() -> None:
+    known = presets()
+    assert set(known) == set(ENVS) | set(PRESETS)
+    assert set(ENVS).isdisjoint(PRESETS)
+    assert configure("leader_follower").env == configure("leader_follower").evaluation == LeaderFollower()
+
+
+@pytest.mark.parametrize("name", presets())
+def test_each_is_valid_and_told_in_a_sentence(name: str) -> None:
+    preset = presets()[name]
+    assert preset.about.endswith(".")
+    plain = configure(preset.env).values
+    assert [key for key, value in preset.values.items() if plain[key] == value] == []  # nothing repeats a default
+    assert configure(name).preset == name
+
+
+def test_the_published_preset_is_tested_by_the_published_test() -> None:
+    config = configure("leader_follower_published")
+    rewards = ("goal_reward", "distance_cost", "apart_cost", "match_bonus", "match_speed")  # no figure depends on them
+    own = {name: getattr(PUBLISHED, name) for name in rewards}
+    assert dataclasses.replace(config.evaluation, **own) == PUBLISHED
+    assert (config.env.followers, config.env.dt) == (1, 1.0)

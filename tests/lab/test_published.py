@@ -1,0 +1,32 @@
+"""The published figures are those of the paper, in the units of our own."""
+
+import pytest
+
+from uavlab.envs.leader_follower import PUBLISHED, LeaderFollower
+from uavlab.evaluate import COMMON
+from uavlab.lab.published import COLUMNS, MADDPG, MASAC, ROWS
+
+
+def test_paths_are_pixels() -> None:
+    """The published path sums speed / 30 over steps of 0.1 s: 1 is 30 px/s for 0.1 s, so 3 px."""
+    assert (MASAC["path"], MADDPG["path"]) == pytest.approx((151.2 * 3, 186.3 * 3))
+    slowest, fastest = 10 * PUBLISHED.dt, 20 * PUBLISHED.dt  # px per step of the leader
+    for column in COLUMNS.values():
+        assert slowest * column["flight_time"] < column["path"] < fastest * column["flight_time"]
+
+
+def test_every_row_is_a_figure_of_ours() -> None:
+    ours = {metric.name for metric in (*LeaderFollower.metrics, *COMMON)}
+    keys = [key for key, _, _ in ROWS]
+    assert set(keys) == ours - {"return"}
+    assert set().union(*COLUMNS.values()) <= set(keys)
+    assert len(set(keys)) == len(keys)
+    assert all(label.endswith(")") and f"{0.5:{shape}}" for _, label, shape in ROWS)  # every row names its unit
+
+
+def test_shares_are_shares() -> None:
+    shares = {key for key, label, _ in ROWS if "share" in label}
+    for column in COLUMNS.values():
+        assert all(0 <= value <= 1 for key, value in column.items() if key in shares)
+        assert all(value > 1 for key, value in column.items() if key not in shares)
+    assert abs(MASAC["completion"] + MASAC["collision"] + MASAC["timeout"] - 1) < 1e-9  # a flight ends in one way

@@ -1,0 +1,34 @@
+"""Runs so small that a test can afford several: 8 updates of networks of width 8 take a fraction of a second."""
+
+from pathlib import Path
+from typing import Any
+
+from uavlab.app.config import Config, configure
+from uavlab.app.run import Run
+
+TINY: dict[str, Any] = {
+    "hidden": 8,
+    "batch": 8,
+    "worlds": 4,
+    "learning_starts": 16,
+    "capacity": 32,  # 16 rows to start with and 4 per update: full after 4 updates
+    "horizon": 6,
+    "formation_radius": 130.0,  # so that young policies differ in their scores
+    "updates": 8,
+    "log_every": 2,
+    "evaluate_every": 2,
+    "evaluate_episodes": 3,
+    "checkpoint_every": 4,
+    "device": "cpu",
+}
+
+
+def tiny(**changes: Any) -> Config:
+    return configure("leader_follower", TINY, changes)
+
+
+def trained(folder: Path | None = None, **changes: Any) -> Run:
+    run = Run(tiny(**changes), folder)
+    for _ in run.train():
+        pass
+    return run
