@@ -146,10 +146,11 @@ def evaluate(
 @cli.command()
 @click.argument("run")
 @click.option("--out", type=click.Path(path_type=Path), help="HTML file; flight.html in the run if not given.")
+@click.option("--picture", type=click.Path(path_type=Path), help="Also draw one moment of it, as PNG, SVG or PDF.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the flight.")
 @click.option("--mean-action", is_flag=True, help="Fly the mean action instead of sampling.")
 @as_json
-def fly(run: str, out: Path | None, seed: int, mean_action: bool, as_json: bool) -> None:
+def fly(run: str, out: Path | None, picture: Path | None, seed: int, mean_action: bool, as_json: bool) -> None:
     """Write an HTML page with one animated flight of the policy kept by RUN."""
     from uavlab.app import kept
     from uavlab.lab import figures
@@ -158,7 +159,10 @@ def fly(run: str, out: Path | None, seed: int, mean_action: bool, as_json: bool)
     loaded = kept.load(folder)
     states = list(kept.flight(loaded, seed, mean_action))
     page = out or folder / "flight.html"
-    figures.write_page(figures.flight(loaded.config.evaluation, states), page)  # type: ignore[arg-type]
+    animation = figures.flight(loaded.config.evaluation, states)  # type: ignore[arg-type]
+    figures.write_page(animation, page)
+    if picture is not None:
+        figures.write_picture(figures.picture(animation), picture)
     click.echo(f"{len(states) - 1} steps; open {page}")
     tell(as_json, {"page": str(page), "steps": len(states) - 1})
 
@@ -247,23 +251,13 @@ def doctor(as_json: bool) -> None:
     tell(as_json, {"rows": [vars(row) for row in rows]})
 
 
-def configured(
-    preset: str,
-    seed: int | None,
-    runs: int | None,
-    updates: int | None,
-    minutes: float | None,
-    device: str | None,
-    settings: tuple[str, ...],
-    config_file: Path | None,
-) -> Any:
+def configured(preset: str, settings: tuple[str, ...], config_file: Path | None, **options: Any) -> Any:
     """Lay a settings file, ``--set`` and the options over a preset, in that order."""
     from uavlab.app.config import configure, parse_setting, read_yaml
 
     layers = [{} if config_file is None else read_yaml(config_file), dict(parse_setting(s) for s in settings)]
-    given = {"seed": seed, "runs": runs, "updates": updates, "minutes": minutes, "device": device}
-    last: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    if minutes is not None and updates is None and not any("updates" in layer for layer in layers):
+    last = {key: value for key, value in options.items() if value is not None}
+    if "minutes" in last and not any("updates" in layer for layer in (*layers, last)):
         last["updates"] = None
     return configure(preset, *layers, last)
 

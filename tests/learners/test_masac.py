@@ -1,4 +1,4 @@
-"""The batched learner against the plain loop, runs against processes, and each loss on numbers made by hand."""
+"""Runs in one process against processes, and each loss on numbers made by hand."""
 
 import dataclasses
 import math
@@ -8,14 +8,12 @@ import sys
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Inputs, Transition
 from uavlab.envs.leader_follower import LeaderFollower
 from uavlab.learners.masac import MASAC, MASACConfig, UpdateNoise
-from uavlab.learners.masac_loop import MASACLoop
 from uavlab.runtime.runtime import Runtime
 from uavlab.sources import ReplayConfig, Replayed, survey
 from uavlab.train import training
@@ -35,62 +33,6 @@ def source_for(env, learner, rng):
     return Replayed(
         env, learner.policy(env.spec), ReplayConfig(worlds=8, batch=16, capacity=512, learning_starts=64), rng, RT
     )
-
-
-def rows_of_loop(loop: MASACLoop) -> dict[str, list[Tensor]]:
-    """Bring the loop's parameters into the layout of the batched rows."""
-
-    def flat(net):
-        order = [p.T if p.dim() == 2 else p for p in net.parameters()]
-        return torch.cat([p.reshape(-1) for p in order])
-
-    return {
-        "actor": [flat(net) for net in loop.actors],
-        "critic": [torch.cat([flat(head) for head in pair]) for pair in loop.critics],
-        "target": [torch.cat([flat(head) for head in pair]) for pair in loop.targets],
-        "temperature": list(loop.log_alphas),
-    }
-
-
-def difference(batched: MASAC, loop: MASACLoop) -> float:
-    """Largest relative difference of any agent's parameters, relative to the largest of them."""
-    rows = rows_of_loop(loop)
-    mine = {
-        "actor": batched.actor.parameter,
-        "critic": batched.critic.parameter,
-        "target": batched.target,
-        "temperature": batched.temperature.parameter,
-    }
-    worst = 0.0
-    for name, table in mine.items():
-        for agent, row in enumerate(rows[name]):
-            worst = max(worst, ((table[agent] - row).abs().max() / row.abs().max()).item())
-    return worst
-
-
-def trained_side_by_side(agents: int, updates: int, spoil=lambda batch: batch) -> float:
-    env, batched, rng = build(MASAC, agents)
-    _, loop, _ = build(MASACLoop, agents)
-    source = source_for(env, batched, rng)
-    for _ in range(updates):
-        batch, noise = source.next(), batched.update_noise(rng, 16)
-        batched.update(spoil(batch), noise)
-        loop.update(batch, noise)
-    return difference(batched, loop)
-
-
-@pytest.mark.parametrize("agents", [1, 2, 4, 8])
-def test_batched_equals_loop(agents):
-    assert trained_side_by_side(agents, UPDATES) <= 1e-9
-
-
-def test_a_critic_fed_its_neighbours_reward_is_caught():
-    def spoil(batch: Batch) -> Batch:
-        reward = batch.data.reward.clone()
-        reward[..., 1] = reward[..., 0]
-        return dataclasses.replace(batch, data=dataclasses.replace(batch.data, reward=reward))
-
-    assert trained_side_by_side(2, 20, spoil) > 1e-6
 
 
 ONE_RUN = """
@@ -243,13 +185,6 @@ def test_a_team_without_networks_is_refused():
     _, learner, _ = build(MASAC, 2)
     with pytest.raises(ConfigError, match=r"cannot fly networks \[0, 1\] .*share=true"):
         learner.policy(dataclasses.replace(LeaderFollower(followers=3).spec, groups=(0, 1, 2, 3)))
-
-
-def test_loop_refuses_what_it_cannot_hold():
-    env = LeaderFollower(followers=3)
-    rng = Streams([0])
-    with pytest.raises(ConfigError, match="one run and one network per agent"):
-        MASACLoop(MASACConfig(), env.spec, survey(env, rng), rng, RT)
 
 
 def test_state_round_trip_continues_bit_for_bit():

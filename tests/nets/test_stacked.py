@@ -17,9 +17,9 @@ def plain(net: StackedMLP, row: Tensor) -> nn.Sequential:
     """Build one network the usual way and give it the numbers of a row."""
     i, h, o = net.inputs, net.hidden, net.outputs
     norm = partial(nn.LayerNorm, elementwise_affine=False)
-    model = nn.Sequential(
-        nn.Linear(i, h), norm(h), nn.ReLU(), nn.Linear(h, h), norm(h), nn.ReLU(), nn.Linear(h, o)
-    ).to(row.dtype)
+    model = nn.Sequential(nn.Linear(i, h), norm(h), nn.ReLU(), nn.Linear(h, h), norm(h), nn.ReLU(), nn.Linear(h, o)).to(
+        row.dtype
+    )
     used = 0
     with torch.no_grad():
         for parameter in model.parameters():

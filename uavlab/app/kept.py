@@ -13,7 +13,7 @@ from uavlab.app import build
 from uavlab.app.config import Config
 from uavlab.app.record import read_json, write_json
 from uavlab.app.run import Run, read_config, require_empty
-from uavlab.core.errors import ConfigError
+from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.protocols import Env, Policy
 from uavlab.core.rng import Streams
 from uavlab.evaluate import episodes, summary
@@ -36,7 +36,7 @@ class Kept:
     def policy(self, env: Env, run: int | None = None) -> Policy:
         """Give the policies of all runs, or of one, for the teams of ``env``."""
         chosen = self.parameters if run is None else self.parameters[run : run + 1]
-        net = StackedMLP(self.config.env.spec.obs, self.config.masac.hidden, 2 * env.spec.action)
+        net = _network(self.config, env)
         networks = assign(self.config.env.spec, env.spec, self.config.masac.share)
 
         def act(obs: Tensor, noise: Tensor | None) -> Tensor:
@@ -49,13 +49,19 @@ def load(folder: Path) -> Kept:
     """Read the kept policy of a run, or of an exported copy.
 
     Raises:
-        FileError: The folder is no run, or holds no intact checkpoint.
+        FileError: The folder is no run, holds no intact checkpoint, or one of other networks.
         ConfigError: The settings do not fit this machine.
     """
     config = read_config(folder)
     rt = build.runtime(config.run)
     saved = checkpoint.load(checkpoint.newest(folder / "checkpoints"))
     best = saved.groups["best"]
+    stored, wanted = best["parameters"].shape, _network(config, config.env).count
+    if len(stored) != 3 or stored[0] != config.run.runs or stored[2] != wanted:
+        raise FileError(
+            f"{folder}: keeps policies of shape {tuple(stored)}, its settings describe {config.run.runs} run(s) of "
+            f"networks with {wanted} parameters; was it written by another version, or its config.json edited?"
+        )
     return Kept(config, rt, saved.step, best["parameters"].to(rt.device), best["score"])
 
 
@@ -107,3 +113,7 @@ def flight(kept: Kept, seed: int, mean_action: bool = False, run: int = 0, env: 
         yield state
         if task.terminated(state).all():
             return
+
+
+def _network(config: Config, env: Env) -> StackedMLP:
+    return StackedMLP(env.spec.obs, config.masac.hidden, 2 * env.spec.action)

@@ -82,12 +82,14 @@ class Run:
             )
         run = cls(config)
         run.folder, run.recorder = folder, Recorder(folder)
-        run.learner.load_state_dict(saved.groups["learner"])
-        run.source.load_state_dict(saved.groups["source"])
-        run.best = saved.groups["best"]["parameters"].to(run.rt.device)
-        run.best_score = saved.groups["best"]["score"].to(run.rt.device)
-        run.number, run.seconds = saved.step, saved.meta["seconds"]
-        run.rng.load_state_dict(saved.groups["streams"])
+        run.command = read_json(folder / "run.json").get("command", "")
+        try:
+            run._load(saved)
+        except (KeyError, RuntimeError) as error:
+            raise FileError(
+                f"{folder}: its checkpoint does not fit its settings ({error}); was it written by another version, or "
+                "its config.json edited?"
+            ) from error
         run.recorder.rewind(run.number)
         return run
 
@@ -143,16 +145,25 @@ class Run:
         meta = {"seconds": self.seconds, "preset": self.config.preset}
         checkpoint.save(self.folder / "checkpoints", self.number, groups, meta, self.config.run.keep)
 
+    def _load(self, saved: checkpoint.Checkpoint) -> None:
+        self.learner.load_state_dict(saved.groups["learner"])
+        self.source.load_state_dict(saved.groups["source"])
+        self.best = saved.groups["best"]["parameters"].to(self.rt.device)
+        self.best_score = saved.groups["best"]["score"].to(self.rt.device)
+        self.number, self.seconds = saved.step, saved.meta["seconds"]
+        self.rng.load_state_dict(saved.groups["streams"])  # last: building drew from the streams
+
     def _after(self, update: Update) -> Progress:
         settings = self.config.run
         metrics = score = None
-        if self.number % settings.log_every == 0 or self.number == 1:
+        saving = self.number % settings.checkpoint_every == 0
+        if self.number % settings.log_every == 0 or self.number == 1 or saving or self.done:
             metrics = self._metrics(update)
         if self.number % settings.evaluate_every == 0:
             score = self._validate()
         if metrics or score:
             self.recorder.row(self.number, self.seconds, {**(metrics or {}), **(score or {})})
-        if self.number % settings.checkpoint_every == 0:
+        if saving:
             self.save()
         return Progress(self.number, settings.updates, self.seconds, metrics, score)
 

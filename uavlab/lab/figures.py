@@ -53,6 +53,31 @@ def flight(env: LeaderFollower, states: Sequence[State]) -> go.Figure:
     return figure
 
 
+def picture(figure: go.Figure, share: float = 0.55) -> go.Figure:
+    """Freeze an animated flight after ``share`` of its time, without the controls."""
+    frame = figure.frames[int(share * (len(figure.frames) - 1))]
+    controls = ("updatemenus", "sliders")
+    layout = {key: value for key, value in figure.layout.to_plotly_json().items() if key not in controls}
+    still = go.Figure(data=figure.data, layout=layout)
+    for index, trace in zip(frame.traces, frame.data, strict=True):
+        still.data[index].update(trace)
+    still.update_layout(margin={"l": 70, "r": 30, "t": 60, "b": 90})
+    return still
+
+
+def write_picture(figure: go.Figure, path: Path) -> None:
+    """Write a figure as an image of the kind that the path's suffix names.
+
+    Raises:
+        ResourceError: No browser to draw it with, or the disk refuses.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.write_image(path, width=900, height=640, scale=1.5)
+    except (RuntimeError, OSError, ValueError) as error:
+        raise ResourceError(f"{path}: not drawn ({error}); images need Chromium or Chrome, pages do not.") from error
+
+
 def curves(rows: Sequence[Mapping[str, float]], title: str = "") -> go.Figure:
     """Draw completion and strict formation of each score over the updates."""
     figure = go.Figure(layout={"template": "plotly_white", "title": title, "height": 380, "margin": {"t": 60, "b": 60}})

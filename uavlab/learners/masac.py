@@ -138,7 +138,7 @@ class MASAC:
         return Update({**critics, **actors, "entropy": entropy, "alpha": alpha, **norms})
 
     def value(
-        self, theta: Float[Tensor, "G P2"], obs: Float[Tensor, "R N A O"], action: Float[Tensor, "R #A N J"]
+        self, theta: Float[Tensor, "G P2"], obs: Float[Tensor, "R N A O"], action: Float[Tensor, "R _ N J"]
     ) -> Float[Tensor, "R A 2 N"]:
         """Evaluate both critics of every agent on joint actions (one per agent, or one for all)."""
         runs, rows, agents, _ = obs.shape
