@@ -6,6 +6,7 @@ from typing import Any
 from uavlab.envs import ENVS
 
 PUBLISHED_TEST = {
+    "eval_crash_radius": 20.0,
     "eval_followers": 4,
     "eval_dt": 0.1,
     "eval_horizon": 1000,
@@ -45,7 +46,7 @@ PRESETS = {
     "leader_follower_published": Preset(
         "leader_follower",
         "Trained on 1 + 1, evaluated by the published test: 1 leader, 4 followers, 0.1 s steps, 1000 steps at most.",
-        {"updates": 30000, "evaluate_episodes": 200, **LEARNING, **PUBLISHED_TEST},
+        {"updates": 30000, "evaluate_episodes": 300, "crash_radius": 30.0, **LEARNING, **PUBLISHED_TEST},
     ),
 }
 

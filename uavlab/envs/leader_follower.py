@@ -20,7 +20,6 @@ from uavlab.ops.geometry import distance, nearest, wrap_angle
 AREA = (50.0, 50.0, 750.0, 650.0)  # px: left, top, right, bottom; positions are clamped here
 BORDER = 50.0  # px: closer to the edge of the area costs `border_cost`
 GOAL_RADIUS = 40.0  # px
-CRASH_RADIUS = 20.0  # px
 NEAR_RADIUS = 40.0  # px: an obstacle closer than this is seen and costs `near_cost`
 LENGTH, SPEED, TURN = 1000.0, 30.0, 360 / 57.3  # units of observations: px, px/s, and the published turn in radians
 
@@ -55,8 +54,10 @@ class LeaderFollower:
         dt: Duration of one step (s).
         horizon: Steps after which an episode is truncated.
         formation_radius: A follower closer than this to the leader is in formation (px).
+        crash_radius: A leader closer than this to an obstacle is lost (px); more than the published 20 px while training
+            teaches a margin.
         goal_reward: For the leader that comes within 40 px of the goal.
-        crash_cost: For the leader that comes within 20 px of an obstacle.
+        crash_cost: For the leader that is lost.
         near_cost: Per step within 40 px of an obstacle.
         border_cost: Per step within 50 px of the area's edge.
         distance_cost: Per step and pixel of the leader's distance to the goal.
@@ -78,6 +79,7 @@ class LeaderFollower:
     dt: Annotated[float, Gt(0), Le(1)] = 1.0
     horizon: Annotated[int, Ge(1), Le(100_000)] = 1000
     formation_radius: Annotated[float, Gt(0)] = 50.0
+    crash_radius: Annotated[float, Gt(0), Le(40)] = 20.0
     goal_reward: Annotated[float, Ge(0)] = 1000.0
     crash_cost: Annotated[float, Ge(0)] = 500.0
     near_cost: Annotated[float, Ge(0)] = 2.0
@@ -232,7 +234,7 @@ class LeaderFollower:
 
     def _ended(self, state: State) -> tuple[Tensor, Tensor]:
         won = state.to_goal[:, 0] < GOAL_RADIUS
-        return won, (state.clearance[:, 0] < CRASH_RADIUS) & ~won
+        return won, (state.clearance[:, 0] < self.crash_radius) & ~won
 
     def _formation(self, after: State) -> tuple[Tensor, Tensor]:
         inside = after.gap < self.formation_radius

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
 from uavlab.core.errors import ResourceError
-from uavlab.envs.leader_follower import AREA, CRASH_RADIUS, GOAL_RADIUS, LeaderFollower, State
+from uavlab.envs.leader_follower import AREA, GOAL_RADIUS, LeaderFollower, State
 
 LEADER, FOLLOWER, GOAL, OBSTACLE, GREY = "#1b4f9c", "#e07b39", "#2e8b57", "#8b1e3f", "#777777"
 FRAMES = 60  # frames of an animation at most; longer flights skip steps
@@ -150,7 +150,9 @@ def write_page(figure: go.Figure, path: Path) -> None:
 def _moving(env: LeaderFollower, state: State, trail: Sequence[Any]) -> list[go.Scatter]:
     now = trail[-1]
     turn = [90 - math.degrees(h) for h in state.heading[0].tolist()]
-    obstacles = [_circle(place, CRASH_RADIUS, "obstacle", OBSTACLE, fill=True) for place in state.obstacle[0].tolist()]
+    obstacles = [
+        _circle(place, env.crash_radius, "obstacle", OBSTACLE, fill=True) for place in state.obstacle[0].tolist()
+    ]
     for extra in obstacles[1:]:
         extra.showlegend = False
     return [
