@@ -85,7 +85,7 @@ class TestFlight:
         assert leader.marker.angle[0] == pytest.approx(90 - degrees, abs=0.1)  # plotly's 0 is up, clockwise
 
     def test_trails_look_back_a_little(self, long: go.Figure) -> None:
-        trails = [len([x for x in frame.data[3].x if x is not None]) for frame in long.frames]
+        trails = [len([x for x in frame.data[3].x if not math.isnan(x)]) for frame in long.frames]
         assert trails[:3] == [1, 2, 3]
         assert max(trails) == figures.TRAIL + 1
 

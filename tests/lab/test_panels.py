@@ -7,8 +7,8 @@ import plotly.graph_objects as go
 import pytest
 from jupyter_client.manager import start_new_kernel
 
-from uavlab.lab.panels import PLOTLY, Panel, Stop, guard, stoppable
-from uavlab.lab.slim import WIDGET
+from uavlab.lab.panels import Panel, Stop, guard, stoppable
+from uavlab.lab.slim import FIGURE, WIDGET
 
 
 class TestPanel:
@@ -16,16 +16,16 @@ class TestPanel:
         figure = go.Figure(go.Scatter(y=[1, 2]), {"title": "Curve"})
         panel = Panel([widgets.Checkbox()], figure, "Return rises from 1 to 2.", png=b"\x89PNG")
         bundle, _ = panel._repr_mimebundle_()
-        assert set(bundle) == {WIDGET, PLOTLY, "text/plain", "image/png"}
+        assert set(bundle) == {WIDGET, FIGURE, "text/plain", "image/png"}
         assert bundle["text/plain"] == "Return rises from 1 to 2."
-        assert bundle[PLOTLY]["layout"]["title"]["text"] == "Curve"
+        assert bundle[FIGURE]["layout"]["title"]["text"] == "Curve"
         assert base64.b64decode(bundle["image/png"]) == b"\x89PNG"
 
     def test_the_copy_is_taken_when_it_is_shown(self) -> None:
         panel = Panel([], go.Figure(), "label")
         panel.figure.add_scatter(y=[3])
         bundle, _ = panel._repr_mimebundle_()
-        assert len(bundle[PLOTLY]["data"]) == 1
+        assert len(bundle[FIGURE]["data"]) == 1
         assert "image/png" not in bundle
 
     def test_two_panels_save_the_same(self) -> None:

@@ -10,9 +10,8 @@ from plotly.offline import get_plotlyjs
 from tiny_notebook import Write
 
 from uavlab.core.errors import FileError
-from uavlab.lab.panels import PLOTLY
 from uavlab.lab.report import report
-from uavlab.lab.slim import WIDGET
+from uavlab.lab.slim import FIGURE, WIDGET
 
 
 class Addresses(HTMLParser):
@@ -42,7 +41,7 @@ def executed(write: Write) -> Path:
         figure = go.Figure(go.Scatter(y=[1, 2]), {"title": f"Curve {number} </script><script>alert(1)</script>"})
         bundle = {
             WIDGET: {"model_id": "m"},
-            PLOTLY: {**figure.to_plotly_json(), "config": {"plotlyServerURL": "https://plot.ly"}},
+            FIGURE: {**figure.to_plotly_json(), "config": {"plotlyServerURL": "https://plot.ly"}},
             "text/plain": "label",
         }
         cell.outputs = [new_output("display_data", bundle)]

@@ -54,8 +54,8 @@ class LeaderFollower:
         dt: Duration of one step (s).
         horizon: Steps after which an episode is truncated.
         formation_radius: A follower closer than this to the leader is in formation (px).
-        crash_radius: A leader closer than this to an obstacle is lost (px); more than the published 20 px while training
-            teaches a margin.
+        crash_radius: A leader closer than this to an obstacle is lost (px); more than the published 20 in training
+            teaches it a margin.
         goal_reward: For the leader that comes within 40 px of the goal.
         crash_cost: For the leader that is lost.
         near_cost: Per step within 40 px of an obstacle.

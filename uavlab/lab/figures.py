@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
@@ -15,9 +16,9 @@ from uavlab.core.errors import ResourceError
 from uavlab.envs.leader_follower import AREA, GOAL_RADIUS, LeaderFollower, State
 
 LEADER, FOLLOWER, GOAL, OBSTACLE, GREY = "#1b4f9c", "#e07b39", "#2e8b57", "#8b1e3f", "#777777"
-FRAMES = 60  # frames of an animation at most; longer flights skip steps
-TRAIL = 12  # frames that a trail looks back
-PLAY_MS = 80  # milliseconds between frames
+FRAMES = 48  # frames of an animation at most; longer flights skip steps
+TRAIL = 9  # frames that a trail looks back
+PLAY_MS = 100  # milliseconds between frames
 
 Figures = Mapping[str, Mapping[str, float]]
 
@@ -29,11 +30,15 @@ def flight(env: LeaderFollower, states: Sequence[State]) -> go.Figure:
     if shown[-1] != len(states) - 1:
         shown.append(len(states) - 1)
     paths = [states[i].pos[0].cpu().numpy() for i in shown]
-    still = [_circle(states[0].goal[0].tolist(), GOAL_RADIUS, "goal", GOAL, fill=True), *_paths(paths, opacity=0.2)]
+    still = [
+        _circle(states[0].goal[0].tolist(), GOAL_RADIUS, "goal", GOAL, fill=True),
+        *_paths(paths, opacity=0.2),
+    ]
     moving = [_moving(env, states[i], paths[max(0, k - TRAIL) : k + 1]) for k, i in enumerate(shown)]
     traces = list(range(len(still), len(still) + len(moving[0])))
     frames = [
-        go.Frame(name=f"{i * env.dt:.1f}", data=data, traces=traces) for i, data in zip(shown, moving, strict=True)
+        go.Frame(name=f"{i * env.dt:.1f}", data=[_changes(trace) for trace in data], traces=traces)
+        for i, data in zip(shown, moving, strict=True)
     ]
     figure = go.Figure(data=[*still, *moving[0]], frames=frames)
     figure.update_layout(
@@ -167,23 +172,30 @@ def _moving(env: LeaderFollower, state: State, trail: Sequence[Any]) -> list[go.
 def _paths(places: Sequence[Any], opacity: float) -> list[go.Scatter]:
     """Draw the leader's path, and all followers' as one line with gaps."""
     lines = []
-    for color, agents in ((LEADER, range(1)), (FOLLOWER, range(1, len(places[0])))):
-        x: list[float | None] = []
-        y: list[float | None] = []
-        for agent in agents:
-            x += [round(float(p[agent, 0]), 1) for p in places] + [None]
-            y += [round(float(p[agent, 1]), 1) for p in places] + [None]
-        lines.append(
-            go.Scatter(x=x, y=y, mode="lines", line={"color": color, "width": 2}, opacity=opacity, showlegend=False)
-        )
+    for color, agents in ((LEADER, slice(0, 1)), (FOLLOWER, slice(1, None))):
+        gap = np.full((1, len(places[0][agents]), 2), np.nan)
+        x, y = np.concatenate((np.stack(places)[:, agents], gap)).transpose(2, 1, 0).reshape(2, -1)
+        line = {"color": color, "width": 2}
+        lines.append(go.Scatter(x=_short(x), y=_short(y), mode="lines", line=line, opacity=opacity, showlegend=False))
     return lines
 
 
+def _changes(trace: go.Scatter) -> go.Scatter:
+    """Keep of a trace what a frame changes."""
+    turned = {} if trace.marker.angle is None else {"marker": {"angle": trace.marker.angle}}
+    return go.Scatter(x=trace.x, y=trace.y, **turned)
+
+
+def _short(numbers: Any) -> np.ndarray:
+    """Store coordinates in four bytes each: a page holds thousands of them."""
+    return np.asarray(numbers, dtype=np.float32)
+
+
 def _circle(center: Sequence[float], radius: float, name: str, color: str, fill: bool) -> go.Scatter:
-    angles = [2 * math.pi * k / 24 for k in range(25)]
+    angle = np.linspace(0, 2 * math.pi, 19)
     return go.Scatter(
-        x=[round(center[0] + radius * math.cos(a), 1) for a in angles],
-        y=[round(center[1] + radius * math.sin(a), 1) for a in angles],
+        x=_short(center[0] + radius * np.cos(angle)),
+        y=_short(center[1] + radius * np.sin(angle)),
         mode="lines",
         name=name,
         line={"color": color, "width": 2, "dash": "solid" if fill else "dot"},
@@ -195,11 +207,11 @@ def _circle(center: Sequence[float], radius: float, name: str, color: str, fill:
 
 def _arrows(pos: Any, turn: list[float], name: str, color: str, size: int) -> go.Scatter:
     return go.Scatter(
-        x=[round(float(p[0]), 1) for p in pos],
-        y=[round(float(p[1]), 1) for p in pos],
+        x=_short(pos[:, 0]),
+        y=_short(pos[:, 1]),
         mode="markers",
         name=name,
-        marker={"symbol": "arrow", "angle": [round(t, 1) for t in turn], "size": size, "color": color},
+        marker={"symbol": "arrow", "angle": _short(turn), "size": size, "color": color},
     )
 
 

@@ -15,9 +15,11 @@ from typing import Any, TypeVar
 
 import ipywidgets as widgets
 import plotly.graph_objects as go
+import plotly.io as pio
+
+from uavlab.lab.slim import FIGURE
 
 T = TypeVar("T")
-PLOTLY = "application/vnd.plotly.v1+json"
 ALERT = "<b role='alert'>"
 BREATHS = 10  # turns of the event loop that one widget message needs; with a single turn a click waits for over 1 s
 
@@ -43,9 +45,12 @@ class Panel(widgets.VBox):
         copy = json.loads(go.Figure(self.figure).to_json())
         for trace in copy["data"]:
             trace.pop("uid", None)  # random, so every run would save another copy
-        bundle = {**bundle, "text/plain": self.label, PLOTLY: copy}
-        if self.png:
-            bundle["image/png"] = base64.b64encode(self.png).decode()
+        bundle = {**bundle, "text/plain": self.label, FIGURE: copy}
+        png = self.png
+        if png is None and "png" in pio.renderers.default:  # PLOTLY_RENDERER=plotly_mimetype+png: what plain figures do
+            png = go.Figure(self.figure).to_image("png")
+        if png:
+            bundle["image/png"] = base64.b64encode(png).decode()
         return bundle, metadata
 
 

@@ -12,8 +12,7 @@ from nbconvert import HTMLExporter
 from nbconvert.preprocessors import Preprocessor
 from plotly.offline import get_plotlyjs
 
-from uavlab.lab.panels import PLOTLY
-from uavlab.lab.slim import WIDGET, read_notebook
+from uavlab.lab.slim import FIGURE, WIDGET, read_notebook
 
 NO_DOWNLOADS = dict.fromkeys(("mathjax_url", "require_js_url", "jquery_url", "mermaid_js_url"), "")
 
@@ -60,7 +59,7 @@ class _Figures(Preprocessor):
         for number, bundle in enumerate(data):
             if len(bundle) > 1:
                 bundle.pop(WIDGET, None)
-            if figure := bundle.pop(PLOTLY, None):
+            if figure := bundle.pop(FIGURE, None):
                 figure.pop("config", None)
                 bundle["text/html"] = plotly.io.to_html(
                     figure,

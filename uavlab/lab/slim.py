@@ -5,6 +5,7 @@
 Slimming keeps sources, outputs, tags and cell ids; it drops what a reader cannot use and what differs from run to run.
 """
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from uavlab.core.errors import FileError
 
 MAX_BYTES = 400_000
 MAX_LINES = 25  # of code in one cell
+FIGURE = "application/vnd.plotly.v1+json"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 PAPERMILL_TAGS = {"injected-parameters", "papermill-error-cell-tag"}
 HOME = re.compile(r"(?<![\w+/.])(/home/\w|/Users/\w|/root/|[A-Z]:\\+Users\\)")  # base64 text does not match
@@ -62,7 +64,7 @@ def slim(path: Path) -> tuple[int, int]:
                 output.execution_count = cell.execution_count
             if len(output.get("data", {})) > 1:
                 output.data.pop(WIDGET, None)
-    nbformat.write(nb, path)
+    path.write_text(_dumped(nb), encoding="utf-8")
     return before, path.stat().st_size
 
 
@@ -93,6 +95,19 @@ def faults(path: Path) -> list[str]:
         if "raises-exception" not in _tags(cell) and any(o.output_type == "error" for o in cell.outputs):
             found.append(f"code cell {number} shows an error")
     return found
+
+
+def _dumped(nb: Any) -> str:
+    """Write a notebook with each figure on one line: indented, their lists take half as much again."""
+    figures = []
+    for data in (output.get("data", {}) for cell in nb.cells for output in cell.get("outputs", [])):
+        if FIGURE in data:
+            figures.append(json.dumps(data[FIGURE], separators=(",", ":"), ensure_ascii=False))
+            data[FIGURE] = f"figure {len(figures) - 1} of this notebook"
+    text = nbformat.writes(nb)
+    for number, figure in enumerate(figures):
+        text = text.replace(f'"figure {number} of this notebook"', figure)
+    return text + "\n"
 
 
 def _tags(cell: Any) -> set[str]:
