@@ -191,6 +191,14 @@ def test_summary_keeps_the_order_and_every_figure() -> None:
     figures = episodes(env, push, streams(), COUNT)
     table = summary(figures, env.metrics)
     assert list(table) == [m.name for m in (*env.metrics, *COMMON)]
-    assert table["final"] == vars(interval(figures["final"]))
-    assert all(math.isfinite(v) and row["low"] <= row["mean"] <= row["high"] for row in table.values() for v in
-               row.values())  # fmt: skip
+    assert table["final"] == vars(interval(figures["final"])) | {"each": figures["final"].mean(1).tolist()}
+    assert "each" not in summary({k: v[:1] for k, v in figures.items()}, env.metrics)["final"]
+    assert all(math.isfinite(row["low"]) and row["low"] <= row["mean"] <= row["high"] for row in table.values())
+
+
+def test_equal_outcomes_do_not_claim_certainty() -> None:
+    """Of 200 flights none failed: the rule of three allows up to 3 / 200 = 0.015."""
+    always, never = torch.ones(1, 200), torch.zeros(2, 100)
+    assert vars(interval(always)) == pytest.approx({"mean": 1.0, "low": 0.985, "high": 1.0})
+    assert vars(interval(never)) == pytest.approx({"mean": 0.0, "low": 0.0, "high": 0.015})
+    assert interval(torch.full((1, 9), 7.0)).low == 7.0  # no outcome of 0 or 1: nothing to say

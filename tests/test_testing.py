@@ -184,6 +184,15 @@ class NotFinite(Toy):
 
 
 @broken(
+    "NotFiniteAfterwards.reward, step 6 of the random flight on past the end: got a number that is not finite in "
+    "world 0; expected finite numbers. Guard divisions and roots."
+)
+class NotFiniteAfterwards(Toy):
+    def reward(self, state: Spots, action: Tensor, after: Spots) -> Tensor:
+        return super().reward(state, action, after) / (~self.terminated(state)).to(state.place.dtype)
+
+
+@broken(
     "FloatFlags.terminated, step 0 of the random flight: got torch.float32; expected torch.bool. Return the "
     "comparison itself."
 )
@@ -318,7 +327,7 @@ def test_toy_passes_and_the_report_counts() -> None:
         "  flown     270 steps: 3 worlds x 30 steps, random, corner, zero actions\n"
         f"  episodes  {report.started} begun, {report.terminated} ended by the task, "
         f"{report.truncated} by the horizon\n"
-        "  checked   630 tensors; every flight repeated, every world also flown alone\n"
+        "  checked   630 tensors; every flight repeated and flown on past its end, every world also flown alone\n"
         "  metrics   speed, arrived"
     )
 

@@ -146,7 +146,7 @@ class Twin:
         return self.to_goal(0) < 40
 
     def crashed(self) -> bool:
-        return self.clearance(0) < 20 and not self.won()
+        return self.clearance(0) < self.p.crash_radius and not self.won()
 
     def observation(self, i: int) -> list[float]:
         me, leader = self.agents[i], self.agents[0]

@@ -12,16 +12,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from tqdm import tqdm
 
 from uavlab import __version__
-from uavlab.core.errors import ConfigError, ResourceError, UavlabError
+from uavlab.core.errors import ConfigError, UavlabError
 
 Command = Callable[..., Any]
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on the last line.")
+on_device = click.option(
+    "--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Instead of the run's own device."
+)
 settings_options = (
     click.option("--seed", type=int, help="Seed of the first run."),
     click.option("--runs", type=int, help="Independent runs in this process."),
@@ -34,25 +37,26 @@ settings_options = (
 
 
 def main() -> None:
-    """Run a command; a refusal is one line on stderr and its exit code."""
+    """Run a command; a refusal is one line on stderr and its exit code, and with ``--json`` an object on stdout."""
     try:
         cli(standalone_mode=False)
     except click.exceptions.Exit as end:
         sys.exit(end.exit_code)
     except click.ClickException as error:
-        error.show()
-        sys.exit(2)
+        refuse("ConfigError", error.format_message(), ConfigError.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except UavlabError as error:
-        click.echo(f"{type(error).__name__}: {error}", err=True)
-        sys.exit(error.exit_code)
-    except MemoryError as error:
-        click.echo(f"ResourceError: out of memory: {error}; lower capacity, worlds or batch.", err=True)
-        sys.exit(ResourceError.exit_code)
-    except OSError as error:
-        click.echo(f"ResourceError: {error}; free some space or check paths and permissions.", err=True)
-        sys.exit(ResourceError.exit_code)
+        refuse(type(error).__name__, str(error), error.exit_code)
+    except (MemoryError, OSError) as error:
+        refuse("ResourceError", f"{type(error).__name__}: {error}; free some memory or space, or check paths.", 5)
+
+
+def refuse(kind: str, message: str, code: int) -> NoReturn:
+    """End with one line that says why."""
+    click.echo(f"{kind}: {message}", err=True)
+    tell("--json" in sys.argv, {"error": kind, "message": message, "exit_code": code})
+    sys.exit(code)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -89,7 +93,7 @@ def presets(as_json: bool) -> None:
 @as_json
 def train(preset: str, out: Path | None, name: str | None, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Train a PRESET."""
-    from uavlab.app.run import Run, plan, require_empty
+    from uavlab.app.run import Run, plan, require_empty, run_name
 
     config = configured(preset, **options)
     planned = plan(config)
@@ -109,7 +113,7 @@ def train(preset: str, out: Path | None, name: str | None, dry_run: bool, as_jso
 @as_json
 def resume(run: str, as_json: bool) -> None:
     """Continue RUN to its own target."""
-    from uavlab.app.run import Run
+    from uavlab.app.run import Run, run_folder
 
     drive(Run.resume(run_folder(run)), as_json)
 
@@ -119,18 +123,22 @@ def resume(run: str, as_json: bool) -> None:
 @click.option("--episodes", type=click.IntRange(1, 100_000), default=200, show_default=True)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the episodes.")
 @click.option("--mean-action", is_flag=True, help="Fly the mean action instead of sampling.")
+@on_device
 @click.option("--out", type=click.Path(path_type=Path), help="Also write the record to this JSON file.")
 @as_json
 def evaluate(
-    runs: tuple[str, ...], episodes: int, seed: int, mean_action: bool, out: Path | None, as_json: bool
+    runs: tuple[str, ...], episodes: int, seed: int, mean_action: bool, device: Any, out: Path | None, as_json: bool
 ) -> None:
     """Score the policy kept by each RUN on its evaluation task, with 95 % bootstrap intervals."""
     from uavlab.app import kept
+    from uavlab.app.machine import describe
     from uavlab.app.record import invocation, read_json, write_json
+    from uavlab.app.run import run_folder
 
+    flown = [kept.load(run_folder(run), device) for run in runs]
+    trained = [read_json(run_folder(run) / "run.json") for run in runs]
     rows = []
-    for run in runs:
-        loaded = kept.load(run_folder(run))
+    for run, loaded in zip(runs, flown, strict=True):
         result = kept.evaluate(loaded, episodes, seed, mean_action)
         click.echo(f"{run}: policy of update <= {loaded.update}, {episodes} episodes x {len(loaded.parameters)} run(s)")
         for metric, figure in result.items():
@@ -138,8 +146,8 @@ def evaluate(
         action = "mean" if mean_action else "sampled"
         rows.append({**result, "run": run, "episodes": episodes, "seed": seed, "action": action})
     if out is not None:
-        trained = [read_json(run_folder(run) / "run.json") for run in runs]
-        write_json(out, {"command": invocation(), "rows": rows, "trained": trained})
+        machine = describe(flown[0].rt.device)
+        write_json(out, {"command": invocation(), "machine": machine, "rows": rows, "trained": trained})
     tell(as_json, rows[0] if len(rows) == 1 else {"rows": rows})
 
 
@@ -149,17 +157,21 @@ def evaluate(
 @click.option("--picture", type=click.Path(path_type=Path), help="Also draw one moment of it, as PNG, SVG or PDF.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the flight.")
 @click.option("--mean-action", is_flag=True, help="Fly the mean action instead of sampling.")
+@on_device
 @as_json
-def fly(run: str, out: Path | None, picture: Path | None, seed: int, mean_action: bool, as_json: bool) -> None:
+def fly(
+    run: str, out: Path | None, picture: Path | None, seed: int, mean_action: bool, device: Any, as_json: bool
+) -> None:
     """Write an HTML page with one animated flight of the policy kept by RUN."""
     from uavlab.app import kept
+    from uavlab.app.run import run_folder
     from uavlab.lab import figures
 
     folder = run_folder(run)
-    loaded = kept.load(folder)
+    loaded = kept.load(folder, device)
     states = list(kept.flight(loaded, seed, mean_action))
     page = out or folder / "flight.html"
-    animation = figures.flight(loaded.config.evaluation, states)  # type: ignore[arg-type]
+    animation = figures.flight(loaded.config.evaluation, states)
     figures.write_page(animation, page)
     if picture is not None:
         figures.write_picture(figures.picture(animation), picture)
@@ -174,6 +186,7 @@ def fly(run: str, out: Path | None, picture: Path | None, seed: int, mean_action
 def export(run: str, out: Path, as_json: bool) -> None:
     """Copy the settings and the kept policy of RUN to the new folder OUT; it evaluates and flies like the run."""
     from uavlab.app import kept
+    from uavlab.app.run import run_folder
 
     click.echo(kept.export(run_folder(run), out))
     tell(as_json, {"run": run, "out": str(out)})
@@ -257,8 +270,6 @@ def configured(preset: str, settings: tuple[str, ...], config_file: Path | None,
 
     layers = [{} if config_file is None else read_yaml(config_file), dict(parse_setting(s) for s in settings)]
     last = {key: value for key, value in options.items() if value is not None}
-    if "minutes" in last and not any("updates" in layer for layer in (*layers, last)):
-        last["updates"] = None
     return configure(preset, *layers, last)
 
 
@@ -272,7 +283,8 @@ def drive(run: Any, as_json: bool) -> None:
                 bar.update(progress.number - bar.n)
                 if progress.metrics:
                     rate = row * (bar.format_dict["rate"] or 0)
-                    bar.set_postfix_str(f"{rate:,.0f} agent-steps/s", refresh=False)
+                    clock = f", {run.seconds / 60:.1f} of {settings.minutes:g} min" if settings.minutes else ""
+                    bar.set_postfix_str(f"{rate:,.0f} agent-steps/s{clock}", refresh=False)
                 if progress.score:
                     figures = {k.removeprefix("eval/"): v for k, v in progress.score.items()}
                     tqdm.write(f"{progress.number:>8}  " + "  ".join(f"{k} {figures[k]:.3f}" for k in run.headline))
@@ -311,36 +323,6 @@ def signals(stop: Callable[[], None]) -> Iterator[list[int]]:
     finally:
         for number, old in before.items():
             signal.signal(number, old)
-
-
-def run_folder(text: str) -> Path:
-    """Take an argument that exists or holds a separator for a run.
-
-    Raises:
-        ConfigError: It is a preset or nothing known.
-    """
-    from uavlab.app.config import nearest
-    from uavlab.app.presets import presets as known
-
-    if Path(text).exists() or "/" in text or "\\" in text:
-        return Path(text)
-    if text in known():
-        raise ConfigError(f"{text!r} is a preset, expected a run; train it first: uavlab train {text}.")
-    raise ConfigError(f"{text!r} is neither a run nor a preset{nearest(text, known())}; expected the folder of a run.")
-
-
-def run_name(name: str) -> str:
-    """Refuse a name that is no plain folder name.
-
-    Raises:
-        ConfigError: Other characters than letters, digits, dot, dash and underscore, or too long.
-    """
-    plain = name.replace("-", "").replace("_", "").replace(".", "")
-    if not (plain.isascii() and plain.isalnum()) or len(name) > 80 or name.startswith(("-", ".")):
-        raise ConfigError(
-            f"--name {name!r}: expected at most 80 letters, digits, '.', '_' and '-', not starting with '-' or '.'."
-        )
-    return name
 
 
 def tell(as_json: bool, value: dict[str, Any]) -> None:

@@ -74,8 +74,11 @@ class Interval:
 def interval(values: Float[Tensor, "R E"], seed: int = 0) -> Interval:
     """Bootstrap the mean over runs and, within each run drawn, over its episodes.
 
+    Where every episode had the same outcome, 0 or 1, the rule of three gives the open end.
+
     Source:
-        Davison and Hinkley 1997, "Bootstrap Methods and their Application", section 3.8 (resampling at both levels).
+        Davison and Hinkley 1997, "Bootstrap Methods and their Application", section 3.8 (resampling at both levels);
+        Hanley and Lippman-Hand 1983, "If Nothing Goes Wrong, Is Everything All Right?" (3 / n).
     """
     table = values.double().cpu().numpy()
     runs, count = table.shape
@@ -85,9 +88,15 @@ def interval(values: Float[Tensor, "R E"], seed: int = 0) -> Interval:
         rows = rng.integers(runs, size=(runs, 1))
         means[i] = table[rows, rng.integers(count, size=(runs, count))].mean()
     low, high = np.quantile(means, [0.025, 0.975])
+    if table.min() == table.max() and table.min() in (0, 1):  # resampling equal outcomes would claim certainty
+        low, high = (0.0, min(1.0, 3 / table.size)) if table.min() == 0 else (max(0.0, 1 - 3 / table.size), 1.0)
     return Interval(float(table.mean()), float(low), float(high))
 
 
 def summary(figures: dict[str, Tensor], metrics: Sequence[Metric]) -> dict[str, dict[str, Any]]:
-    """Give mean, low and high of each metric, in the order of ``metrics`` and then the common ones."""
-    return {m.name: vars(interval(figures[m.name])) for m in (*metrics, *COMMON)}
+    """Give mean, low and high of each metric, the task's first; of several runs also ``each`` run's mean."""
+    result = {m.name: vars(interval(figures[m.name])) for m in (*metrics, *COMMON)}
+    for name, figure in result.items():
+        if len(figures[name]) > 1:
+            figure["each"] = figures[name].mean(1).tolist()
+    return result

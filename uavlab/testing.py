@@ -53,7 +53,8 @@ class EnvReport:
             f"{self.env} keeps the contract of an environment.",
             f"  flown     {total} steps: {self.worlds} worlds x {self.steps} steps, {', '.join(PILOTS)} actions",
             f"  episodes  {self.started} begun, {self.terminated} ended by the task, {self.truncated} by the horizon",
-            f"  checked   {self.tensors} tensors; every flight repeated, every world also flown alone",
+            f"  checked   {self.tensors} tensors; every flight repeated and flown on past its end,"
+            " every world also flown alone",
             f"  metrics   {', '.join(self.metrics)}",
         )
         return "\n".join(lines)
@@ -81,6 +82,9 @@ def check_env(env: Env, worlds: int = 7, steps: int = 300) -> EnvReport:
         first = [flight.step() for _ in range(steps)]
         for one in first:
             again.repeat(one)
+        beyond = _Flight(env, worlds, pilot, torch.float32, past_end=True)
+        for _ in range(steps):
+            beyond.step()
         counts.update(flight.counts)
     double = _Flight(env, worlds, "random", torch.float64)
     for _ in range(min(steps, DOUBLE_STEPS)):
@@ -141,8 +145,9 @@ def _check_metrics(env: Env) -> None:
 class _Flight:
     """Worlds flown step by step, every result checked; flights of one pilot meet the same noise and actions."""
 
-    def __init__(self, env: Env, worlds: int, pilot: str, dtype: torch.dtype) -> None:
+    def __init__(self, env: Env, worlds: int, pilot: str, dtype: torch.dtype, past_end: bool = False) -> None:
         self.env, self.spec, self.worlds, self.pilot, self.dtype = env, env.spec, worlds, pilot, dtype
+        self.past_end = past_end  # no world starts afresh, as in evaluate.episodes and sources.survey
         self.noise = torch.Generator().manual_seed(PILOTS.index(pilot))
         self.counts: Counter[str] = Counter()
         self.number = 0  # of the step that comes next
@@ -162,7 +167,8 @@ class _Flight:
         truncated = (after.step >= self.spec.horizon) & ~ended
         self.counts.update(terminated=int(ended.sum()), truncated=int(truncated.sum()), tensors=len(results))
         self.number += 1
-        self.state = select(ended | truncated, self.fresh(int((ended | truncated).sum())), after)
+        fresh = self.fresh(int((ended | truncated).sum()))  # drawn in any case: all flights meet the same noise
+        self.state = after if self.past_end else select(ended | truncated, fresh, after)
         return results
 
     def repeat(self, first: dict[str, Tensor]) -> None:
@@ -313,7 +319,8 @@ class _Flight:
 
     def refuse(self, what: str, got: str, expected: str, do: str) -> NoReturn:
         """Refuse one of the environment's results."""
-        where = f"{type(self.env).__name__}.{what}, step {self.number} of the {self.pilot} flight"
+        flight = f"{self.pilot} flight" + " on past the end" * self.past_end
+        where = f"{type(self.env).__name__}.{what}, step {self.number} of the {flight}"
         _refuse(where, got, expected, do)
 
 

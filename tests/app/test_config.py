@@ -6,14 +6,14 @@ import math
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import pytest
 from annotated_types import Ge
 
-from uavlab.app import config as module
 from uavlab.app.config import LARGEST_FILE, Config, RunConfig, configure, parse_setting, read_yaml
 from uavlab.core.errors import ConfigError
+from uavlab.core.types import EnvSpec, Rule
 from uavlab.envs import ENVS
 from uavlab.envs.leader_follower import LeaderFollower
 from uavlab.learners.masac import MASACConfig
@@ -70,6 +70,49 @@ class TestNames:
         assert (config.env, config.evaluation) == (Windy(wind=1.5), Windy(wind=2))
         assert "wind: input should be greater than or equal to 0, got -1" in refused({"wind": -1}, preset="windy")
 
+    def test_an_own_environment_brings_its_own_rules(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        @dataclasses.dataclass(frozen=True)
+        class Squall(LeaderFollower):
+            wind: float = 0.0
+            gust: float = 0.0
+            rules: ClassVar[tuple[Rule, ...]] = ((("wind", "gust"), lambda w, g: w <= g, "wind {0} > gust {1}"),)
+
+        monkeypatch.setitem(ENVS, "squall", Squall)
+        assert refused({"wind": 2, "gust": 1, "batch": 0, "sight": 2}, preset="squall") == (
+            "squall: batch: input should be greater than or equal to 1, got 0; wind 2 > gust 1."
+        )
+        assert configure("squall", {"wind": 1, "gust": 1}).env == Squall(wind=1, gust=1)
+
+    @pytest.mark.parametrize("share", [True, False])
+    def test_the_loop_asks_the_team_for_its_groups(self, monkeypatch: pytest.MonkeyPatch, share: bool) -> None:
+        @dataclasses.dataclass(frozen=True)
+        class Swarm(LeaderFollower):
+            @property
+            def spec(self) -> EnvSpec:  # type: ignore[override]
+                return dataclasses.replace(super().spec, groups=(0, 0))
+
+        monkeypatch.setitem(ENVS, "swarm", Swarm)
+        if share:
+            assert "share=false for 2 agents in 1 groups" in refused({"learner": "loop"}, preset="swarm")
+        else:
+            assert not configure("swarm", {"learner": "loop", "share": False}).masac.share
+
+    @pytest.mark.parametrize(
+        ("layers", "expected"),
+        [
+            ([{}], (8000, None)),
+            ([{"minutes": 3}], (None, 3)),
+            ([{"minutes": 3}, {"seed": 1}], (None, 3)),
+            ([{"minutes": 3, "updates": 9}], (9, 3)),
+            ([{"updates": 9}, {"minutes": 3}], (9, 3)),
+            ([{"minutes": 3}, {"updates": 9}], (9, 3)),
+            ([{"minutes": 3}, {"minutes": None}], (8000, None)),
+        ],
+    )
+    def test_minutes_alone_lift_the_presets_updates(self, layers: list[dict[str, Any]], expected: tuple[Any]) -> None:
+        run = configure("leader_follower_quick", *layers).run
+        assert (run.updates, run.minutes) == expected
+
     def test_evaluation_differs_where_it_is_told_to(self) -> None:
         config = configure(PRESET, {"dt": 0.5, "eval_followers": 4, "eval_lagged": False})
         assert config.env == LeaderFollower(dt=0.5)
@@ -120,7 +163,7 @@ class TestRefusals:
             ({"worlds": 9, "capacity": 8, "batch": 8, "learning_starts": 8}, "worlds 9 > capacity 8"),
             ({"learning_starts": 300, "capacity": 256}, "learning_starts 300 > capacity 256"),
             ({"learner": "loop", "runs": 2}, "learner loop holds one run, got runs 2"),
-            ({"learner": "loop", "followers": 3}, "set share=false for 3 followers"),
+            ({"learner": "loop", "followers": 3}, "set share=false for 4 agents in 2 groups"),
             ({"log_std_low": 0, "log_std_high": 0}, "log_std_low 0 >= log_std_high 0"),
             ({"sight": 2, "obstacles": 2, "eval_obstacles": 1}, "sight 2 > eval_obstacles 1"),
             ({"eval_sight": 1}, "a team of groups (0, 1) with 9 observations"),
@@ -270,8 +313,3 @@ def test_mutated_settings_end_in_a_config_or_a_refusal(tmp_path: Path) -> None:
         except ConfigError as error:
             assert len(str(error)) < 1000, text  # noqa: PT017
     assert 100 < valid < 400  # both ends are met
-
-
-def test_suggestions() -> None:
-    assert module.nearest("lerning_starts", ["learning_starts", "seed"]) == " (did you mean 'learning_starts'?)"
-    assert module.nearest("zzz", ["seed"]) == ""

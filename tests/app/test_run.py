@@ -163,6 +163,10 @@ class TestEnds:
                 list(run.train())
         told = status(folder)
         assert (told["status"], told["update"], told["reason"]) == ("interrupted", 3, "")
+        if how == "interrupt":  # it came inside an update: half of one is nothing to go on from
+            assert not (folder / "checkpoints").exists()
+            assert torch.equal(kept.of(run).parameters, run.learner.parameters())
+            return
         assert steps(folder) == [3]
         assert torch.equal(kept.load(folder).parameters, run.learner.parameters())  # no score yet: the newest policy
 
@@ -194,8 +198,8 @@ class TestEnds:
         with pytest.raises(DivergedError) as refusal:
             next(training)
         assert str(refusal.value) == (
-            "training: critic_loss of agent 1 in run 1 is nan at update 4; expected a finite number. "
-            "Lower lr or critic_lr, or resume from a checkpoint."
+            "training: critic_loss of run 1, agent 1 is nan at update 4; expected a finite number. "
+            "Start a new run with a lower lr or critic_lr; resuming would meet the same end."
         )
         told = status(tmp_path / "run")
         assert (told["status"], told["update"], told["reason"]) == ("diverged", 4, str(refusal.value))

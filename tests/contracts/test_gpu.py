@@ -28,15 +28,17 @@ def test_flights_agree_with_the_cpu(env):
         assert torch.allclose(here.double(), there.cpu().double(), rtol=1e-4, atol=1e-2), name
 
 
-def test_a_run_trains_saves_and_goes_on(tmp_path):
-    config = configure("leader_follower_quick", SMALL, {"device": "cuda", "updates": 20, "evaluate_every": 10})
+@pytest.mark.parametrize("learner", ["batched", "loop"])
+def test_a_run_trains_saves_and_goes_on(tmp_path, learner):
+    ends = {"device": "cuda", "updates": 20, "evaluate_every": 10, "learner": learner}
+    config = configure("leader_follower_quick", SMALL, ends)
     run = Run(config, tmp_path / "run")
     for progress in run.train():
         if progress.number == 10:
             break
     again = Run.resume(tmp_path / "run")
     assert again.number == 10
-    assert again.learner.actor.parameter.is_cuda
+    assert again.learner.parameters().is_cuda
     for _ in again.train():
         pass
     assert again.status == "complete"
@@ -45,9 +47,11 @@ def test_a_run_trains_saves_and_goes_on(tmp_path):
 def test_no_hidden_synchronization_in_an_update():
     run = Run(configure("leader_follower_quick", SMALL, {"device": "cuda"}))
     run.source.next()
+    run.learner.update(run.source.next(), run.learner.update_noise(run.rng, 32))
     torch.cuda.set_sync_debug_mode("error")
     try:
-        batch = run.source.next()
-        run.learner.update(batch, run.learner.update_noise(run.rng, 32))
+        for _ in range(40):  # long enough to refill the pool of fresh worlds
+            batch = run.source.next()
+            run.learner.update(batch, run.learner.update_noise(run.rng, 32))
     finally:
         torch.cuda.set_sync_debug_mode("default")

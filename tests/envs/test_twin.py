@@ -27,7 +27,7 @@ VARIANTS = {
     "lagged": LeaderFollower(followers=2, lagged=True, horizon=40),
     "every_price": LeaderFollower(
         followers=2, obstacles=2, goal_reward=7.0, crash_cost=3.0, near_cost=0.5, border_cost=0.25, distance_cost=0.02,
-        match_bonus=1.5, match_speed=6.0, apart_cost=0.005, time_cost=1.0, formation_radius=120.0,
+        match_bonus=1.5, match_speed=6.0, apart_cost=0.005, time_cost=1.0, formation_radius=120.0, crash_radius=30.0,
     ),
 }  # fmt: skip
 

@@ -113,12 +113,12 @@ class TestReadParameters:
         assert type(got["lr"]) is float
 
     def test_text_for_a_str_stays_text(self, write: Write) -> None:
-        pairs = [("device", "1e-3"), ("lr", "1e-3"), ("sizes", "[1"), ("unknown", "3")]
+        pairs = [("device", "1e-3"), ("lr", "1e-3"), ("sizes", "[1"), ("seed", "!!bool x"), ("unknown", "3")]
         got = read_parameters(write(PARAMETERS), pairs, [])
-        assert got == {"device": "1e-3", "lr": 1e-3, "sizes": "[1", "unknown": 3}
+        assert got == {"device": "1e-3", "lr": 1e-3, "sizes": "[1", "seed": "!!bool x", "unknown": 3}
 
     @pytest.mark.parametrize(
-        "text", ["- 1", "a: [", "a: 1\na: 2", "!!python/object/apply:os.system ['true']", "[" * 3000]
+        "text", ["- 1", "a: [", "a: 1\na: 2", "!!python/object/apply:os.system ['true']", "[" * 3000, "a: !!bool x", ""]
     )
     def test_refuses_bad_files(self, write: Write, tmp_path: Path, text: str) -> None:
         (tmp_path / "p.yaml").write_text(text)
@@ -126,7 +126,7 @@ class TestReadParameters:
             read_parameters(write(PARAMETERS), [], [tmp_path / "p.yaml"])
 
     def test_names_a_missing_file(self, write: Write, tmp_path: Path) -> None:
-        with pytest.raises(FileError, match=r"missing\.yaml cannot be read"):
+        with pytest.raises(ConfigError, match=r"missing\.yaml: not readable"):
             read_parameters(write(PARAMETERS), [], [tmp_path / "missing.yaml"])
 
 

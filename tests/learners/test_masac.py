@@ -13,7 +13,7 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Inputs, Transition
 from uavlab.envs.leader_follower import LeaderFollower
-from uavlab.learners.masac import MASAC, MASACConfig, UpdateNoise
+from uavlab.learners.masac import MASAC, MASACConfig, UpdateNoise, assign
 from uavlab.runtime.runtime import Runtime
 from uavlab.sources import ReplayConfig, Replayed, survey
 from uavlab.train import training
@@ -181,9 +181,18 @@ def test_shared_followers_fly_in_any_number():
     assert not torch.equal(action[:, :, 0], action[:, :, 1])
 
 
+def test_labels_of_groups_are_only_labels():
+    spec = dataclasses.replace(LeaderFollower(followers=2).spec, groups=(7, 3, 3))
+    assert assign(spec, spec, share=True) == (1, 0, 0)  # rows in the order of the labels
+    more = dataclasses.replace(spec, agents=4, groups=(7, 3, 3, 3))
+    assert assign(spec, more, share=True) == (1, 0, 0, 0)
+    assert assign(spec, spec, share=False) == (0, 1, 2)
+    assert assign(spec, more, share=False) == (0, 1, 1, 1)  # the first agent of each group lends its network
+
+
 def test_a_team_without_networks_is_refused():
     _, learner, _ = build(MASAC, 2)
-    with pytest.raises(ConfigError, match=r"cannot fly networks \[0, 1\] .*share=true"):
+    with pytest.raises(ConfigError, match=r"cannot fly networks of groups \(0, 1\)"):
         learner.policy(dataclasses.replace(LeaderFollower(followers=3).spec, groups=(0, 1, 2, 3)))
 
 

@@ -11,7 +11,7 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch
 from uavlab.envs.leader_follower import LeaderFollower
-from uavlab.learners.masac import MASAC, MASACConfig
+from uavlab.learners.masac import MASAC, MASACConfig, kept_policy
 from uavlab.learners.masac_loop import MASACLoop
 from uavlab.sources import survey
 
@@ -99,6 +99,6 @@ def test_the_loop_flies_like_its_rows():
     env, loop, rng = build(MASACLoop, 2)
     obs = rng.uniform("obs", 5, 2, 7)
     noise = rng.normal("noise", 5, 2, 2)
-    kept = loop.policy(env.spec, loop.parameters())
+    kept = kept_policy(loop.config, env.spec, env.spec, loop.parameters())
     torch.testing.assert_close(loop.policy(env.spec)(obs, noise), kept(obs, noise), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(loop.policy(env.spec)(obs, None), kept(obs, None), rtol=1e-12, atol=1e-12)

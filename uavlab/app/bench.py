@@ -45,7 +45,7 @@ def update_suite(rounds: int, device: Device) -> dict[str, Any]:
                         "original_ms": ORIGINAL_MS[agents],
                     }
                 )
-    return {"suite": "update", "rounds": rounds, "machine": describe(rt.device), "rows": rows}
+        return {"suite": "update", "rounds": rounds, "machine": describe(rt.device), "rows": rows}
 
 
 def env_suite(rounds: int, device: Device) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def env_suite(rounds: int, device: Device) -> dict[str, Any]:
                         "agent_steps_per_s": round(rate),
                     }
                 )
-    return {"suite": "env", "rounds": rounds, "machine": describe(rt.device), "rows": rows}
+        return {"suite": "env", "rounds": rounds, "machine": describe(rt.device), "rows": rows}
 
 
 SUITES = {"update": update_suite, "env": env_suite}

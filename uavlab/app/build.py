@@ -1,5 +1,8 @@
 """From valid settings to the objects of a run; the one place where alternatives are chosen."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import psutil
 import torch
 
@@ -51,3 +54,19 @@ def source(config: Config, pupil: MASAC | MASACLoop, rng: Streams, rt: Runtime) 
     if needed > free:
         raise ResourceError(f"replay: {needed:,} bytes, {free:,} are free on {rt.device}; lower capacity or runs.")
     return Replayed(config.env, pupil.policy(config.env.spec), config.replay, rng, rt)
+
+
+@contextmanager
+def enough_memory() -> Iterator[None]:
+    """Say in one sentence that memory ran out, however torch said it.
+
+    Raises:
+        ResourceError: An allocation on the CPU or on a GPU was refused.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "allocate memory" not in str(error):
+            raise
+        what = str(error).splitlines()[0] if str(error) else "allocation refused"
+        raise ResourceError(f"out of memory: {what}; lower capacity, worlds, batch or hidden.") from error

@@ -5,9 +5,8 @@ evaluation alone. Nothing is created before everything is valid, and all problem
 """
 
 import dataclasses
-import difflib
 import reprlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -15,11 +14,12 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
-from ruamel.yaml import YAML
 
 from uavlab.app.presets import presets
 from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Env
+from uavlab.core.text import nearest, yaml_value
+from uavlab.core.types import Rule
 from uavlab.envs import ENVS
 from uavlab.learners.masac import MASACConfig, assign
 from uavlab.sources import ReplayConfig
@@ -74,7 +74,6 @@ class Config:
     evaluation: Env
 
 
-Rule = tuple[tuple[str, ...], Callable[..., bool], str]
 RULES: tuple[Rule, ...] = (
     (("batch", "capacity"), lambda b, c: b <= c, "batch {0} > capacity {1}: lower batch or raise capacity"),
     (("worlds", "capacity"), lambda w, c: w <= c, "worlds {0} > capacity {1}: one step would overwrite itself"),
@@ -86,27 +85,18 @@ RULES: tuple[Rule, ...] = (
     (("updates", "minutes"), lambda u, m: u or m, "neither updates nor minutes is set: the run would never end"),
     (("learner", "runs"), lambda k, r: k != "loop" or r == 1, "learner {0} holds one run, got runs {1}"),
     (
-        ("learner", "share", "followers"),
-        lambda k, s, f: k != "loop" or not s or f == 1,
-        "learner {0} has one network per agent: set share=false for {2} followers",
-    ),
-    (("sight", "obstacles"), lambda s, m: s <= m, "sight {0} > obstacles {1}: an agent cannot see more than there are"),
-    (
-        ("sight", "eval_obstacles"),
-        lambda s, m: m is None or s <= m,
-        "sight {0} > eval_obstacles {1}: the policy would look for more than there are",
-    ),
-    (
         ("log_std_low", "log_std_high"),
         lambda low, high: low < high,
         "log_std_low {0} >= log_std_high {1}: the policy would have no width",
     ),
 )
-"""Contradictions between settings: the fields, what must hold, and what to say; rules of other environments rest."""
+"""Contradictions between settings of every run; an environment brings those of its own fields as ``rules``."""
 
 
 def configure(preset: str, *layers: Mapping[str, Any]) -> Config:
     """Build valid settings from a preset and layers over it, later ones winning.
+
+    Layers that set ``minutes`` and no ``updates`` lift the preset's updates: the run lasts as long as it was told to.
 
     Raises:
         ConfigError: An unknown preset or key, a wrong type, a value out of range or a contradiction; all at once.
@@ -115,9 +105,12 @@ def configure(preset: str, *layers: Mapping[str, Any]) -> Config:
     if preset not in known:
         raise ConfigError(f"unknown preset {preset!r}{nearest(preset, known)}. Known presets: {', '.join(known)}.")
     chosen = known[preset]
-    values = dict(chosen.values)
+    given: dict[str, Any] = {}
     for layer in layers:
-        values |= layer
+        given |= layer
+    if given.get("minutes") is not None:
+        given.setdefault("updates", None)
+    values = {**chosen.values, **given}
     model = _model(chosen.env)
     problems = [
         f"unknown setting {_shown(k)}{nearest(k, model.model_fields)}" for k in values if k not in model.model_fields
@@ -128,7 +121,8 @@ def configure(preset: str, *layers: Mapping[str, Any]) -> Config:
     except ValidationError as error:
         wrong = {str(e["loc"][0]) for e in error.errors()}
         problems += [_said(e) for e in error.errors()]
-    problems += _contradictions({**_defaults(model), **values}, wrong)
+    rules = (*RULES, *getattr(ENVS[chosen.env], "rules", ()))
+    problems += _contradictions(rules, {**_defaults(model), **values}, wrong)
     if problems:
         raise ConfigError(f"{preset}: " + "; ".join(problems) + ".")
     return _built(preset, chosen.env, {**_defaults(model), **values})
@@ -146,7 +140,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not readable as text: {error}") from error
-    values = _yaml(text, str(path))
+    values = yaml_value(text, str(path))
     if not isinstance(values, dict) or not all(isinstance(k, str) for k in values):
         raise ConfigError(f"{path}: expected lines `name: value`, got {type(values).__name__}.")
     return values
@@ -161,21 +155,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
     key, sign, value = text.partition("=")
     if not sign or not key.strip():
         raise ConfigError(f"--set {text!r}: expected key=value.")
-    return key.strip(), _yaml(value, f"--set {_shown(text)}")
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Suggest the known name that looks most like ``name``, as the tail of a message."""
-    close = difflib.get_close_matches(name, list(known), 1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
-
-
-def _yaml(text: str, where: str) -> Any:
-    try:
-        return YAML(typ="safe", pure=True).load(text)
-    except Exception as error:  # malformed tags make ruamel stumble in any way, and deep nesting ends its recursion
-        why = " ".join(str(error).split())[:300]
-        raise ConfigError(f"{where}: not readable as YAML: {type(error).__name__}: {why}") from error
+    return key.strip(), yaml_value(value, f"--set {_shown(text)}")
 
 
 @lru_cache
@@ -215,9 +195,9 @@ def _shown(value: Any) -> str:
         return f"an enormous {type(value).__name__}"
 
 
-def _contradictions(values: Mapping[str, Any], wrong: set[str]) -> list[str]:
+def _contradictions(rules: Iterable[Rule], values: Mapping[str, Any], wrong: set[str]) -> list[str]:
     said = []
-    for fields, holds, message in RULES:
+    for fields, holds, message in rules:
         if all(f in values and f not in wrong for f in fields):
             given = [values[f] for f in fields]
             if not holds(*given):
@@ -231,9 +211,12 @@ def _built(preset: str, env_name: str, values: dict[str, Any]) -> Config:
     def part(cls: type[Any]) -> Any:
         return cls(**{f.name: values[f.name] for f in dataclasses.fields(cls)})
 
-    env = part(env_class)
+    env, run, masac = part(env_class), part(RunConfig), part(MASACConfig)
     changed = {f.name: values[f"eval_{f.name}"] for f in dataclasses.fields(env_class)}
     evaluation = dataclasses.replace(env, **{k: v for k, v in changed.items() if v is not None})
-    masac = part(MASACConfig)
+    agents, groups = env.spec.agents, len(set(env.spec.groups))
+    if run.learner == "loop" and masac.share and groups < agents:
+        told = f"learner loop has one network per agent: set share=false for {agents} agents in {groups} groups"
+        raise ConfigError(f"{preset}: {told}.")
     assign(env.spec, evaluation.spec, masac.share)  # the team of the evaluation must be able to fly what is trained
-    return Config(preset, values, part(RunConfig), part(ReplayConfig), masac, env, evaluation)
+    return Config(preset, values, run, part(ReplayConfig), masac, env, evaluation)

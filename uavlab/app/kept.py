@@ -1,7 +1,7 @@
 """The policy that a run keeps: load it, score it, fly it, or copy it without the rest of the run."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +10,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.app import build
-from uavlab.app.config import Config
+from uavlab.app.config import Config, Device
 from uavlab.app.record import read_json, write_json
 from uavlab.app.run import Run, read_config, require_empty
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.protocols import Env, Policy
 from uavlab.core.rng import Streams
 from uavlab.evaluate import episodes, summary
-from uavlab.learners.masac import assign, sample
+from uavlab.learners.masac import kept_policy
 from uavlab.nets.stacked import StackedMLP
 from uavlab.runtime import checkpoint
 from uavlab.runtime.runtime import Runtime
@@ -36,27 +36,22 @@ class Kept:
     def policy(self, env: Env, run: int | None = None) -> Policy:
         """Give the policies of all runs, or of one, for the teams of ``env``."""
         chosen = self.parameters if run is None else self.parameters[run : run + 1]
-        net = _network(self.config, env)
-        networks = assign(self.config.env.spec, env.spec, self.config.masac.share)
-
-        def act(obs: Tensor, noise: Tensor | None) -> Tensor:
-            return sample(net, self.config.masac, chosen.flatten(0, 1), obs, noise, networks)[0]
-
-        return act
+        return kept_policy(self.config.masac, self.config.env.spec, env.spec, chosen)
 
 
-def load(folder: Path) -> Kept:
-    """Read the kept policy of a run, or of an exported copy.
+def load(folder: Path, device: Device | None = None) -> Kept:
+    """Read the kept policy of a run, or of an exported copy; ``device`` replaces the one it was trained on.
 
     Raises:
         FileError: The folder is no run, holds no intact checkpoint, or one of other networks.
         ConfigError: The settings do not fit this machine.
     """
     config = read_config(folder)
-    rt = build.runtime(config.run)
+    rt = build.runtime(config.run if device is None else replace(config.run, device=device))
     saved = checkpoint.load(checkpoint.newest(folder / "checkpoints"))
     best = saved.groups["best"]
-    stored, wanted = best["parameters"].shape, _network(config, config.env).count
+    spec, stored = config.env.spec, best["parameters"].shape
+    wanted = StackedMLP(spec.obs, config.masac.hidden, 2 * spec.action).count
     if len(stored) != 3 or stored[0] != config.run.runs or stored[2] != wanted:
         raise FileError(
             f"{folder}: keeps policies of shape {tuple(stored)}, its settings describe {config.run.runs} run(s) of "
@@ -113,7 +108,3 @@ def flight(kept: Kept, seed: int, mean_action: bool = False, run: int = 0, env: 
         yield state
         if task.terminated(state).all():
             return
-
-
-def _network(config: Config, env: Env) -> StackedMLP:
-    return StackedMLP(env.spec.obs, config.masac.hidden, 2 * env.spec.action)

@@ -1,20 +1,13 @@
 """Named settings to start from; every environment is a preset of its own with all defaults."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from uavlab.envs import ENVS
+from uavlab.envs.leader_follower import PUBLISHED
 
-PUBLISHED_TEST = {
-    "eval_crash_radius": 20.0,
-    "eval_followers": 4,
-    "eval_dt": 0.1,
-    "eval_horizon": 1000,
-    "eval_lagged": True,
-    "eval_trailing": True,
-    "eval_first_follower_only": True,
-    "eval_follower_costs": False,
-}
+TEAM = ("obstacles", "sight", "obstacle_speed")  # what the tour's widgets change in training and test alike
+PUBLISHED_TEST = {f"eval_{f.name}": getattr(PUBLISHED, f.name) for f in fields(PUBLISHED) if f.name not in TEAM}
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ class Recorder:
         if self._board is None:
             from torch.utils.tensorboard import SummaryWriter  # a slow import, needed by runs with a folder alone
 
-            self._board = SummaryWriter(str(self.folder / "tensorboard"))
+            self._board = SummaryWriter(str(self.folder / "tensorboard"), purge_step=number)
         for name, value in values.items():
             self._board.add_scalar(name, value, number)
         self._board.flush()

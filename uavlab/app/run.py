@@ -16,8 +16,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.app import build
-from uavlab.app.config import Config, configure
+from uavlab.app.config import Config, configure, nearest
 from uavlab.app.machine import describe
+from uavlab.app.presets import presets
 from uavlab.app.record import Recorder, invocation, read_json, write_json
 from uavlab.core.errors import ConfigError, DivergedError, FileError, UavlabError
 from uavlab.core.types import Update
@@ -54,12 +55,13 @@ class Run:
         self.config, self.folder, self.command = config, folder, invocation()
         self.rt = build.runtime(config.run)
         self.rng = build.streams(config.run, self.rt.device)
-        with self.rt.scope():
+        with self.rt.scope(), build.enough_memory():
             self.machine = describe(self.rt.device)
             self.learner = build.learner(config, self.rng, self.rt)
             self.source = build.source(config, self.learner, self.rng, self.rt)
         self.number, self.seconds, self.stopping = 0, 0.0, False
         self.status, self.reason = "new", ""
+        self._update: Update | None = None  # the newest one, whose metrics may not have been read yet
         self.best: Float[Tensor, "R K P"] = self.learner.parameters()
         self.best_score = torch.full((config.run.runs,), -math.inf, device=self.rt.device)
         self.recorder = Recorder(folder)
@@ -81,6 +83,11 @@ class Run:
                 f"{folder}: an exported copy holds the policy alone; resume the run that it was taken from."
             )
         run = cls(config)
+        if saved.meta.get("device", run.rt.device.type) != run.rt.device.type:
+            raise ConfigError(
+                f"{folder}: trained on {saved.meta['device']}, this process runs on {run.rt.device.type}; random "
+                "streams do not carry over. Resume it on a machine with the device that it began on."
+            )
         run.folder, run.recorder = folder, Recorder(folder)
         run.command = read_json(folder / "run.json").get("command", "")
         try:
@@ -110,27 +117,46 @@ class Run:
         self.stopping = True
 
     def train(self) -> Iterator[Progress]:
-        """Train to the target, yielding after each update; however it ends, the folder tells how and can resume."""
+        """Train to the target, yielding after each update; however it ends, the folder tells how and can resume.
+
+        Breaking off between updates saves. An interrupt inside an update does not: half an update is no state to go
+        on from, so the last checkpoint stands.
+
+        Raises:
+            DivergedError: A metric is not finite.
+            ResourceError: Memory or disk does not suffice.
+        """
+        self._write_status("running")
+        try:
+            with build.enough_memory():
+                yield from self._updates()
+        except GeneratorExit:
+            raise
+        except (KeyboardInterrupt, SystemExit):
+            if torch.isinf(self.best_score).all():  # never scored: the newest policy is the one to look at
+                self.best = self.learner.parameters()
+            self._write_status("interrupted")
+            raise
+        except BaseException as error:
+            reason = str(error) if isinstance(error, UavlabError) else f"{type(error).__name__}: {error}"
+            self._write_status("diverged" if isinstance(error, DivergedError) else "failed", reason)
+            raise
+
+    def _updates(self) -> Iterator[Progress]:
         began, before, self.stopping = time.monotonic(), self.seconds, False
         last = self.config.run.updates or 10**9
-        self._write_status("running")
         try:
             with self.rt.scope():
                 for step in training(self.source, self.learner, self.rng, self.rt, self.number, last):
                     self.number, self.seconds = step.number, before + time.monotonic() - began
+                    self._update = step.update
                     yield self._after(step.update)
                     if self.stopping or self.done:
                         break
+        except GeneratorExit:
             self._end()
-        except (GeneratorExit, KeyboardInterrupt):
-            self._end()
             raise
-        except UavlabError as error:
-            self._write_status("diverged" if isinstance(error, DivergedError) else "failed", str(error))
-            raise
-        except BaseException as error:
-            self._write_status("failed", f"{type(error).__name__}: {error}")
-            raise
+        self._end()
 
     def save(self) -> None:
         """Write a checkpoint; a run without a folder keeps none."""
@@ -142,7 +168,7 @@ class Run:
             "streams": self.rng.state_dict(),
             "best": {"parameters": self.best, "score": self.best_score},
         }
-        meta = {"seconds": self.seconds, "preset": self.config.preset}
+        meta = {"seconds": self.seconds, "preset": self.config.preset, "device": self.rt.device.type}
         checkpoint.save(self.folder / "checkpoints", self.number, groups, meta, self.config.run.keep)
 
     def _load(self, saved: checkpoint.Checkpoint) -> None:
@@ -157,7 +183,7 @@ class Run:
         settings = self.config.run
         metrics = score = None
         saving = self.number % settings.checkpoint_every == 0
-        if self.number % settings.log_every == 0 or self.number == 1 or saving or self.done:
+        if self.number % settings.log_every == 0 or self.number == 1 or saving:
             metrics = self._metrics(update)
         if self.number % settings.evaluate_every == 0:
             score = self._validate()
@@ -172,10 +198,11 @@ class Run:
         read = {name: value.double().cpu() for name, value in update.metrics.items()}
         for name, value in read.items():
             if not value.isfinite().all():
-                run, agent = (~value.isfinite()).nonzero()[0].tolist()
+                run, *agent = (~value.isfinite()).nonzero()[0].tolist()
+                whose = f"run {run}" + (f", agent {agent[0]}" if agent else "")
                 raise DivergedError(
-                    f"training: {name} of agent {agent} in run {run} is {value[run, agent].item()} at update "
-                    f"{self.number}; expected a finite number. Lower lr or critic_lr, or resume from a checkpoint."
+                    f"training: {name} of {whose} is {value[run, *agent].item()} at update {self.number}; expected a "
+                    "finite number. Start a new run with a lower lr or critic_lr; resuming would meet the same end."
                 )
         return {name: value.mean().item() for name, value in read.items()}
 
@@ -192,7 +219,9 @@ class Run:
         return {f"eval/{name}": value.mean().item() for name, value in figures.items()}
 
     def _end(self) -> None:
-        """Finish: a last score if none was ever made, a checkpoint, the record."""
+        """Finish: refuse what is not finite, a last score if none was ever made, a checkpoint, the record."""
+        if self._update is not None:
+            self._metrics(self._update)
         if self.number and torch.isinf(self.best_score).any():
             if self.done:
                 with self.rt.scope():
@@ -257,3 +286,32 @@ def require_empty(folder: Path) -> Path:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"--out {folder}: not empty; choose a new folder, or `uavlab resume {folder}`.")
     return folder
+
+
+def run_folder(text: str) -> Path:
+    """Take an argument that exists or holds a separator for a run.
+
+    Raises:
+        ConfigError: It is a preset or nothing known.
+    """
+    if Path(text).exists() or "/" in text or "\\" in text:
+        return Path(text)
+    if text in presets():
+        raise ConfigError(f"{text!r} is a preset, expected a run; train it first: uavlab train {text}.")
+    raise ConfigError(
+        f"{text!r} is neither a run nor a preset{nearest(text, presets())}; expected the folder of a run."
+    )
+
+
+def run_name(name: str) -> str:
+    """Refuse a name that is no plain folder name.
+
+    Raises:
+        ConfigError: Other characters than letters, digits, dot, dash and underscore, or too long.
+    """
+    plain = name.replace("-", "").replace("_", "").replace(".", "")
+    if not (plain.isascii() and plain.isalnum()) or len(name) > 80 or name.startswith(("-", ".")):
+        raise ConfigError(
+            f"--name {name!r}: expected 1 to 80 letters, digits, '.', '_', '-', starting with none of '.-'."
+        )
+    return name

@@ -17,8 +17,10 @@ Policy = Callable[[Tensor, Tensor | None], Tensor]
 class Env(Protocol[S]):
     """A task as five pure functions over a batch of worlds; its parameters live on ``self``, its state never does.
 
-    World b of the result depends on world b of the arguments alone. Randomness arrives as ``noise``. ``metrics`` are
-    what ``measure`` gives; ``score`` weighs them (and flight time, timeout, return) where one policy must be chosen.
+    World b of the result depends on world b of the arguments alone. Randomness arrives as ``noise``. Worlds are also
+    flown on past their end, where all their numbers must stay finite. ``metrics`` are what ``measure`` gives; ``score``
+    weighs them (and flight time, timeout, return) where one policy must be chosen. A class attribute ``rules``, a tuple
+    of ``uavlab.core.types.Rule``, is optional: what must hold between its fields, and ``eval_`` fields too.
     """
 
     metrics: ClassVar[tuple[Metric, ...]]
@@ -77,8 +79,8 @@ class Source(Protocol):
 class Learner(Protocol):
     """What turns batches into a better policy."""
 
-    def policy(self, spec: EnvSpec, parameters: Tensor | None = None) -> Policy:
-        """Give the policy for a team of this kind: the one in training, or one of kept ``parameters``."""
+    def policy(self, spec: EnvSpec) -> Policy:
+        """Give the policy in training, for a team of this kind."""
         ...
 
     def parameters(self) -> Tensor:

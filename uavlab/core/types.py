@@ -14,6 +14,9 @@ from torch import Tensor
 
 T = TypeVar("T")
 
+Rule = tuple[tuple[str, ...], Callable[..., bool], str]
+"""Settings that belong together: their names, what must hold of their values, and what to say, ``{0}`` the first."""
+
 
 @dataclass_transform(frozen_default=True)
 def tensors(cls: type[T]) -> type[T]:

@@ -14,7 +14,7 @@ from annotated_types import Ge, Gt, Le
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from uavlab.core.types import EnvSpec, Metric, tensors, where_world
+from uavlab.core.types import EnvSpec, Metric, Rule, tensors, where_world
 from uavlab.ops.geometry import distance, nearest, wrap_angle
 
 AREA = (50.0, 50.0, 750.0, 650.0)  # px: left, top, right, bottom; positions are clamped here
@@ -103,6 +103,18 @@ class LeaderFollower:
         Metric("energy", "sum", better="low"),
     )
     score: ClassVar[dict[str, float]] = {"completion": 3.0, "formation_strict": 1.0, "flight_time": -0.0005}
+    rules: ClassVar[tuple[Rule, ...]] = (
+        (
+            ("sight", "obstacles"),
+            lambda s, m: s <= m,
+            "sight {0} > obstacles {1}: an agent cannot see more than there are",
+        ),
+        (
+            ("sight", "eval_obstacles"),
+            lambda s, m: m is None or s <= m,
+            "sight {0} > eval_obstacles {1}: the policy would look for more than there are",
+        ),
+    )
 
     @cached_property
     def spec(self) -> EnvSpec:
@@ -264,7 +276,16 @@ PUBLISHED = LeaderFollower(
 
 def _whole(unit: Tensor, low: tuple[int, int], width: tuple[int, int]) -> Tensor:
     """Turn uniform numbers into whole ones in [low, low + width], both ends included."""
-    return unit.new_tensor(low) + (unit * (unit.new_tensor(width) + 1)).floor()
+    first, count = _whole_numbers(low, width, unit.device, unit.dtype)
+    return first + (unit * count).floor()
+
+
+@lru_cache
+def _whole_numbers(
+    low: tuple[int, int], width: tuple[int, int], device: torch.device, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Give the first whole numbers and how many there are, kept on the device: a copy per draw would wait for it."""
+    return torch.tensor(low, device=device, dtype=dtype), torch.tensor(width, device=device, dtype=dtype) + 1
 
 
 @lru_cache

@@ -12,7 +12,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from uavlab.core.errors import ResourceError
+from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.envs.leader_follower import AREA, GOAL_RADIUS, LeaderFollower, State
 
 LEADER, FOLLOWER, GOAL, OBSTACLE, GREY = "#1b4f9c", "#e07b39", "#2e8b57", "#8b1e3f", "#777777"
@@ -23,8 +23,14 @@ PLAY_MS = 100  # milliseconds between frames
 Figures = Mapping[str, Mapping[str, float]]
 
 
-def flight(env: LeaderFollower, states: Sequence[State]) -> go.Figure:
-    """Animate one flight: play button and slider, trails, formation ring, goal and obstacles."""
+def flight(env: Any, states: Sequence[State]) -> go.Figure:
+    """Animate one flight: play button and slider, trails, formation ring, goal and obstacles.
+
+    Raises:
+        ConfigError: The environment is not ``LeaderFollower``, the only one with a picture.
+    """
+    if not isinstance(env, LeaderFollower):
+        raise ConfigError(f"flight: {type(env).__name__} has no picture; figures.flight draws LeaderFollower alone.")
     every = math.ceil((len(states) - 1) / (FRAMES - 1))
     shown = list(range(0, len(states), every))
     if shown[-1] != len(states) - 1:

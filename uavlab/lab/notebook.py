@@ -4,7 +4,6 @@ A relative path inside a notebook counts from the notebook's own folder, whoever
 """
 
 import ast
-import difflib
 import keyword
 import os
 import reprlib
@@ -21,9 +20,10 @@ from jupyter_client.manager import AsyncKernelManager
 from traitlets import default
 
 from uavlab.core import errors
-from uavlab.core.errors import ConfigError, FileError
+from uavlab.core.errors import ConfigError
+from uavlab.core.text import nearest, yaml_value
 
-# nbformat, papermill and ruamel.yaml are imported late: they would cost every notebook that calls `parameters` 2 s.
+# nbformat, papermill and app.config are imported late: they would cost every notebook that calls `parameters` 2 s.
 
 KINDS = {kind.__name__: kind for kind in (int, float, bool, str, list)}
 KERNEL_ENV = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PLOTLY_RENDERER": "plotly_mimetype"}
@@ -45,7 +45,7 @@ def parameters(namespace: Mapping[str, Any], /, **declared: Any) -> SimpleNamesp
         ConfigError: A name is unknown or missing, or a value does not fit; all problems are told at once.
     """
     unknown = [name for name in _injected(namespace) if name not in declared]
-    problems = [f"unknown parameter '{name}'{_nearest(name, declared)}" for name in unknown]
+    problems = [f"unknown parameter '{name}'{nearest(name, declared)}" for name in unknown]
     values = {}
     for name, spec in declared.items():
         if name not in namespace:
@@ -88,24 +88,18 @@ def read_parameters(path: Path, pairs: Iterable[tuple[str, str]], files: Iterabl
     Text stays text where the notebook declares a str; elsewhere it is read as YAML, so ``1e-3`` is a float.
 
     Raises:
-        FileError: A parameter file cannot be read.
-        ConfigError: A parameter file is not a mapping from names to values.
+        ConfigError: A parameter file is missing, too large, or not a mapping from names to values.
     """
-    kinds, values = declared_parameters(path), {}
+    kinds = declared_parameters(path)
+    values: dict[str, Any] = {}
     for file in files:
-        try:
-            loaded = _yaml(Path(file).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as e:
-            raise FileError(f"Parameter file {file} cannot be read: {e}.") from e
-        except ValueError as e:
-            raise ConfigError(f"Parameter file {file} is not valid YAML 1.2: {e}") from e
-        if not isinstance(loaded, dict | None):
-            raise ConfigError(f"Parameter file {file}: got a {type(loaded).__name__}, expected lines 'name: value'.")
-        values.update(loaded or {})
+        from uavlab.app.config import read_yaml
+
+        values |= read_yaml(Path(file))
     for name, text in pairs:
         try:
-            values[name] = text if kinds.get(name) is str else _yaml(text)
-        except ValueError:
+            values[name] = text if kinds.get(name) is str else yaml_value(text, name)
+        except ConfigError:
             values[name] = text  # a wrong type, which run_notebook reports together with the other problems
     return values
 
@@ -213,7 +207,7 @@ def notebook_path(name: str | Path, root: Path | None = None) -> Path:
     if len(matches) == 1:
         return matches[0].resolve()
     stems = [p.stem for p in known]
-    raise ConfigError(f"Unknown notebook '{name}'{_nearest(stem, stems)}. Known: {', '.join(stems) or 'none'}.")
+    raise ConfigError(f"Unknown notebook '{name}'{nearest(stem, stems)}. Known: {', '.join(stems) or 'none'}.")
 
 
 def lab_command(root: Path, *extra: str) -> list[str]:
@@ -271,7 +265,7 @@ def _check_values(path: Path, values: Mapping[str, Any]) -> None:
         if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
             problems.append(f"{reprlib.repr(name)} is no Python identifier")  # papermill would execute it
         elif name not in kinds:
-            problems.append(f"unknown parameter '{name}'{_nearest(name, kinds)}")
+            problems.append(f"unknown parameter '{name}'{nearest(name, kinds)}")
         elif not _meets(value, kinds[name]):
             problems.append(f"{name} = {reprlib.repr(value)}, expected {_wanted(kinds[name])}")
     if values and not kinds:
@@ -282,11 +276,6 @@ def _check_values(path: Path, values: Mapping[str, Any]) -> None:
 def _refuse(where: str, problems: list[str], known: Iterable[str]) -> None:
     if problems:
         raise ConfigError(f"Parameters of {where}: {'; '.join(problems)}. Known: {', '.join(known) or 'none'}.")
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), 1, cutoff=0.4)
-    return f" (did you mean '{close[0]}'?)" if close else ""
 
 
 def _meets(value: Any, spec: Any) -> bool:
@@ -332,17 +321,6 @@ def _assignments(source: str) -> Iterator[tuple[str, ast.expr | None, ast.expr]]
             yield node.targets[0].id, None, node.value
         else:
             raise ValueError(f"line {node.lineno} is no assignment of one literal to one name")
-
-
-def _yaml(text: str) -> Any:
-    """Parse YAML 1.2 without building objects; ValueError if it is malformed."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        return YAML(typ="safe", pure=True).load(text)
-    except (YAMLError, RecursionError) as e:
-        raise ValueError(str(e) or "nested too deeply") from e
 
 
 def _unformatted(path: Path) -> str:

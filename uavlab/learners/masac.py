@@ -97,8 +97,8 @@ class MASAC:
         self._actor_loss = rt.kernel(self.actor_loss, "actor_loss")
         self.update = rt.update(self._update, "masac")
 
-    def policy(self, spec: EnvSpec, parameters: Float[Tensor, "R K P"] | None = None) -> Policy:
-        """Give the policy for a team that may differ in size from the one trained; it follows training by default.
+    def policy(self, spec: EnvSpec) -> Policy:
+        """Give the policy in training, for a team that may differ in size from the one trained.
 
         Raises:
             ConfigError: The team has agents for which no network was trained, or other observations or actions.
@@ -107,8 +107,7 @@ class MASAC:
 
         @torch.no_grad()
         def act(obs: Tensor, noise: Tensor | None) -> Tensor:
-            theta = self.actor.parameter.detach() if parameters is None else parameters.flatten(0, 1)
-            return self._act(self.actor_net, self.config, theta, obs, noise, networks)[0]
+            return self._act(self.actor_net, self.config, self.actor.parameter, obs, noise, networks)[0]
 
         return act
 
@@ -225,6 +224,22 @@ def sample(
     return squashed_gaussian(mean, log_std.clamp(config.log_std_low, config.log_std_high), noise)
 
 
+def kept_policy(config: MASACConfig, trained: EnvSpec, flown: EnvSpec, parameters: Float[Tensor, "R K P"]) -> Policy:
+    """Fly kept actors, for a team that may differ in size from the one trained.
+
+    Raises:
+        ConfigError: The team has agents for which no network was trained, or other observations or actions.
+    """
+    networks = assign(trained, flown, config.share)
+    net = StackedMLP(trained.obs, config.hidden, 2 * trained.action)
+
+    @torch.no_grad()
+    def act(obs: Tensor, noise: Tensor | None) -> Tensor:
+        return sample(net, config, parameters.flatten(0, 1), obs, noise, networks)[0]
+
+    return act
+
+
 def per_agent(rows: Float[Tensor, "G P"], runs: int, networks: tuple[int, ...]) -> Float[Tensor, "R A P"]:
     """Hand each agent its network's row."""
     table = rows.view(runs, -1, rows.shape[1])
@@ -234,20 +249,23 @@ def per_agent(rows: Float[Tensor, "G P"], runs: int, networks: tuple[int, ...]) 
 
 
 def assign(trained: EnvSpec, flown: EnvSpec, share: bool) -> tuple[int, ...]:
-    """Assign each agent of ``flown`` one of the networks trained: its group's if networks are shared, else its own.
+    """Assign each agent of ``flown`` the row of a network: its group's if networks are shared, else its own.
+
+    A team of another size whose agents each had their own network flies the network of its groups' first agents.
 
     Raises:
         ConfigError: There is no network for some agent, or observations or actions differ.
     """
-    known = set(trained.groups if share else range(trained.agents))
-    wanted = flown.groups if share or flown.agents != trained.agents else tuple(range(flown.agents))
-    if (flown.obs, flown.action) != (trained.obs, trained.action) or not set(wanted) <= known:
+    if (flown.obs, flown.action) != (trained.obs, trained.action) or not set(flown.groups) <= set(trained.groups):
         raise ConfigError(
             f"policy: a team of groups {flown.groups} with {flown.obs} observations and {flown.action} actions cannot "
-            f"fly networks {sorted(known)} trained on {trained.obs} and {trained.action}; expected agents of trained "
-            "groups (with share=true one network flies any number of them)."
+            f"fly networks of groups {trained.groups} with {trained.obs} and {trained.action}; expected agents of "
+            "trained groups that see and do the same."
         )
-    return wanted
+    if not share and flown.agents == trained.agents:
+        return tuple(range(flown.agents))
+    rows = sorted(set(trained.groups)) if share else list(trained.groups)
+    return tuple(rows.index(group) for group in flown.groups)
 
 
 def initial_parameters(

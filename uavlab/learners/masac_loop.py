@@ -15,7 +15,7 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Policy
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Inputs, Transition, Update
-from uavlab.learners.masac import MASACConfig, UpdateNoise, assign, initial_parameters, sample
+from uavlab.learners.masac import MASACConfig, UpdateNoise, assign, initial_parameters, kept_policy
 from uavlab.nets.stacked import StackedMLP
 from uavlab.ops.densities import squashed_gaussian
 from uavlab.runtime.grad import ADAM_EPS, MOMENTS
@@ -37,7 +37,7 @@ class MASACLoop:
                 "holds one run and one network per agent. Use --runs 1 and share=false, or the batched learner."
             )
         self.config, self.spec = config, spec
-        self.actor_net = actor = StackedMLP(spec.obs, config.hidden, 2 * spec.action)
+        actor = StackedMLP(spec.obs, config.hidden, 2 * spec.action)
         critic = StackedMLP(spec.agents * (spec.obs + spec.action), config.hidden, 1)
         drawn = initial_parameters(actor, critic, tuple(range(spec.agents)), inputs, rng)
         actor_rows, critic_rows = drawn[0][0], drawn[1][0]
@@ -50,20 +50,18 @@ class MASACLoop:
         self.critic_adams = [adam(net.parameters(), config.critic_lr) for net in self.critics]
         self.alpha_adams = [adam([log_alpha], config.alpha_lr) for log_alpha in self.log_alphas]
 
-    def policy(self, spec: EnvSpec, parameters: Float[Tensor, "1 A P"] | None = None) -> Policy:
-        """Give the policy in training, agent by agent; kept parameters or another team fly as stacked networks.
+    def policy(self, spec: EnvSpec) -> Policy:
+        """Give the policy in training, agent by agent; a team of another size flies it as it is now.
 
         Raises:
             ConfigError: The team has agents for which no network was trained, or other observations or actions.
         """
-        networks = assign(self.spec, spec, self.config.share)
-        if parameters is None and spec.agents != self.spec.agents:
-            parameters = self.parameters()
+        if spec.agents != self.spec.agents:
+            return kept_policy(self.config, self.spec, spec, self.parameters())
+        assign(self.spec, spec, self.config.share)
 
         @torch.no_grad()
         def act(obs: Tensor, noise: Tensor | None) -> Tensor:
-            if parameters is not None:
-                return sample(self.actor_net, self.config, parameters.flatten(0, 1), obs, noise, networks)[0]
             each = [self._sample(i, obs[0], None if noise is None else noise[0])[0] for i in range(spec.agents)]
             return torch.stack(each, 1)[None]
 
@@ -88,7 +86,11 @@ class MASACLoop:
                 parameter.copy_(state[name])
         for name, adam in self._adams():
             for i, parameter in enumerate(adam.param_groups[0]["params"]):
-                own = {k: state[f"{name}.{i}.{k}"].clone() for k in MOMENTS if f"{name}.{i}.{k}" in state}
+                own = {
+                    k: state[f"{name}.{i}.{k}"].to(parameter.device).clone()
+                    for k in MOMENTS
+                    if f"{name}.{i}.{k}" in state
+                }
                 adam.state.pop(parameter, None)
                 if own:
                     adam.state[parameter] = own
