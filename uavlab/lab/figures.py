@@ -16,9 +16,9 @@ from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.envs.leader_follower import AREA, GOAL_RADIUS, LeaderFollower, State
 
 LEADER, FOLLOWER, GOAL, OBSTACLE, GREY = "#1b4f9c", "#e07b39", "#2e8b57", "#8b1e3f", "#777777"
-FRAMES = 48  # frames of an animation at most; longer flights skip steps
+FRAMES = 40  # frames of an animation at most; longer flights skip steps
 TRAIL = 9  # frames that a trail looks back
-PLAY_MS = 100  # milliseconds between frames
+PLAY_MS = 120  # milliseconds between frames
 
 Figures = Mapping[str, Mapping[str, float]]
 
