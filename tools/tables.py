@@ -90,7 +90,7 @@ def tables() -> str:
             quick(),
             "Records: `figures/records/quick*.json`.",
             update(),
-            "† measured once, on another day, on a CPU of the same kind: read it as a scale, not as a ratio. "
+            "† as it was measured once, on another machine: read it as a scale, not as a ratio. "
             "Batch 128, hidden 256, float32, eager; medians of interleaved rounds: `uavlab bench update`.",
             env(),
             f"`uavlab bench env`. Measured on {machine['cpu']}, torch {machine['torch']}, one thread. "
