@@ -240,13 +240,14 @@ def notebook(
 
 
 @cli.command()
-def lab() -> None:
-    """Open JupyterLab on this machine alone, at the notebooks."""
+@click.argument("extra", nargs=-1, type=click.UNPROCESSED)
+def lab(extra: tuple[str, ...]) -> None:
+    """Open JupyterLab on this machine alone; what follows ``--`` is passed on, ``-- --no-browser`` say."""
     import os
 
     from uavlab.lab.notebook import lab_command
 
-    command = lab_command(Path.cwd())
+    command = lab_command(Path.cwd(), *extra)
     os.execv(command[0], command)
 
 
