@@ -79,19 +79,20 @@ def test_loop_refuses_what_it_cannot_hold():
         MASACLoop(MASACConfig(), env.spec, survey(env, rng), rng, RT)
 
 
-def test_state_round_trip_continues_bit_for_bit():
-    env, loop, rng = build(MASACLoop, 2)
-    source = source_for(env, loop, rng)
-    batches = [(source.next(), loop.update_noise(rng, 16)) for _ in range(4)]
+@pytest.mark.parametrize("kind", [MASAC, MASACLoop])
+def test_state_round_trip_continues_bit_for_bit(kind):
+    env, learner, rng = build(kind, 2)
+    source = source_for(env, learner, rng)
+    batches = [(source.next(), learner.update_noise(rng, 16)) for _ in range(4)]
     for batch, noise in batches[:2]:
-        loop.update(batch, noise)
-    saved = {k: v.clone() for k, v in loop.state_dict().items()}
-    _, other, _ = build(MASACLoop, 2, seeds=(9,))
+        learner.update(batch, noise)
+    saved = {k: v.clone() for k, v in learner.state_dict().items()}
+    _, other, _ = build(kind, 2, seeds=(9,))
     other.load_state_dict(saved)
-    for each in (loop, other):
+    for each in (learner, other):
         for batch, noise in batches[2:]:
             each.update(batch, noise)
-    for name, value in loop.state_dict().items():
+    for name, value in learner.state_dict().items():
         assert torch.equal(value, other.state_dict()[name]), name
 
 

@@ -91,7 +91,11 @@ def write_picture(figure: go.Figure, path: Path) -> None:
 
 def curves(rows: Sequence[Mapping[str, float]], title: str = "") -> go.Figure:
     """Draw completion and strict formation of each score over the updates."""
-    figure = go.Figure(layout={"template": "plotly_white", "title": title, "height": 380, "margin": {"t": 60, "b": 60}})
+    legend = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"}
+    margin = {"t": 90, "b": 60}
+    figure = go.Figure(
+        layout={"template": "plotly_white", "title": title, "height": 400, "margin": margin, "legend": legend}
+    )
     for key, name, color, dash in curve_lines():
         scored = [row for row in rows if key in row]
         figure.add_scatter(
@@ -109,8 +113,8 @@ def curves(rows: Sequence[Mapping[str, float]], title: str = "") -> go.Figure:
 def curve_lines() -> tuple[tuple[str, str, str, str], ...]:
     """Name the lines of ``curves``: key in a row of metrics, legend, colour, dash."""
     return (
-        ("eval/completion", "completion (episodes that reach the goal)", LEADER, "solid"),
-        ("eval/formation_strict", "strict formation (steps with every follower inside)", FOLLOWER, "dash"),
+        ("eval/completion", "completion (of episodes)", LEADER, "solid"),
+        ("eval/formation_strict", "strict formation (of steps)", FOLLOWER, "dash"),
     )
 
 
@@ -131,11 +135,11 @@ def comparison(columns: Mapping[str, Figures | Mapping[str, float]], rows: Seque
         go.Table(
             header={"values": ["", *[f"<b>{name}</b>" for name in columns]], "align": "left", "fill_color": "#e8edf5"},
             cells={"values": table, "align": "left", "height": 26, "fill_color": "white"},
-            columnwidth=[1.2] + [1.3] * len(columns),
+            columnwidth=[1.5] + [1.2] * len(columns),
         )
     )
     figure.update_layout(
-        template="plotly_white", height=90 + 27 * len(rows), margin={"l": 10, "r": 10, "t": 20, "b": 10}
+        template="plotly_white", height=100 + 27 * len(rows), margin={"l": 10, "r": 10, "t": 20, "b": 10}
     )
     return figure
 

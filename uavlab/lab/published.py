@@ -28,12 +28,12 @@ MADDPG = {"formation_strict": 0.0068, "flight_time": 309.2, "path": 186.3 * PX_P
 COLUMNS = {"published MASAC": MASAC, "published MADDPG": MADDPG}
 
 ROWS = (
-    ("completion", "completion (share of episodes)", ".2f"),
-    ("formation_strict", "strict formation (share of steps)", ".2f"),
-    ("formation_mean", "mean formation (share of followers)", ".2f"),
-    ("flight_time", "flight time (steps of 0.1 s)", ".0f"),
+    ("completion", "completion", ".2f"),
+    ("formation_strict", "strict formation", ".2f"),
+    ("formation_mean", "mean formation", ".2f"),
+    ("flight_time", "time (0.1 s steps)", ".0f"),
     ("path", "path (px)", ".0f"),
-    ("energy", "energy (sum of |actions|)", ".0f"),
-    ("collision", "collisions (share of episodes)", ".2f"),
-    ("timeout", "time-outs (share of episodes)", ".2f"),
+    ("energy", "energy (Σ |action|)", ".0f"),
+    ("collision", "collisions", ".2f"),
+    ("timeout", "time-outs", ".2f"),
 )
