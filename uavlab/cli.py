@@ -42,6 +42,9 @@ def main() -> None:
         cli(standalone_mode=False)
     except click.exceptions.Exit as end:
         sys.exit(end.exit_code)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        sys.exit(2)
     except click.ClickException as error:
         refuse("ConfigError", error.format_message(), ConfigError.exit_code)
     except (click.Abort, KeyboardInterrupt):
@@ -82,6 +85,19 @@ def presets(as_json: bool) -> None:
     for name, about in rows.items():
         click.echo(f"{name:28} {about}")
     tell(as_json, rows)
+
+
+@cli.command()
+@click.argument("preset")
+@with_settings
+@as_json
+def check(preset: str, as_json: bool, **options: Any) -> None:
+    """Check that the environment of PRESET, as it is set, keeps its contract."""
+    from uavlab.testing import check_env
+
+    report = check_env(configured(preset, **options).env)
+    click.echo(report)
+    tell(as_json, vars(report))
 
 
 @cli.command()
@@ -134,6 +150,7 @@ def evaluate(
     from uavlab.app.machine import describe
     from uavlab.app.record import invocation, read_json, write_json
     from uavlab.app.run import run_folder
+    from uavlab.evaluate import COMMON
 
     flown = [kept.load(run_folder(run), device) for run in runs]
     trained = [read_json(run_folder(run) / "run.json") for run in runs]
@@ -141,8 +158,10 @@ def evaluate(
     for run, loaded in zip(runs, flown, strict=True):
         result = kept.evaluate(loaded, episodes, seed, mean_action)
         click.echo(f"{run}: policy of update <= {loaded.update}, {episodes} episodes x {len(loaded.parameters)} run(s)")
+        units = {metric.name: metric.unit for metric in (*loaded.config.evaluation.metrics, *COMMON)}
         for metric, figure in result.items():
-            click.echo(f"{metric:18} {figure['mean']:10.3f}   [{figure['low']:.3f}, {figure['high']:.3f}]")
+            interval = f"[{figure['low']:.3f}, {figure['high']:.3f}]"
+            click.echo(f"{metric:18} {figure['mean']:10.3f}   {interval} {units[metric]}".rstrip())
         action = "mean" if mean_action else "sampled"
         rows.append({**result, "run": run, "episodes": episodes, "seed": seed, "action": action})
     if out is not None:
@@ -278,12 +297,14 @@ def drive(run: Any, as_json: bool) -> None:
     """Train to the end with a progress bar; the first SIGINT or SIGTERM ends after the update in progress."""
     settings = run.config.run
     row = run.config.replay.world_steps * run.config.replay.worlds * settings.runs * run.config.env.spec.agents
-    with signals(run.stop) as received, progress_bar(run) as bar:
+    seconds = 0.5 if sys.stderr.isatty() else 60  # where nobody watches, one line a minute
+    bar = tqdm(total=settings.updates, initial=run.number, unit="update", mininterval=seconds, maxinterval=seconds)
+    with signals(run.stop) as received, bar:
         if not run.done:
             for progress in run.train():
                 bar.update(progress.number - bar.n)
                 if progress.metrics:
-                    rate = row * (bar.format_dict["rate"] or 0)
+                    rate = row * run.number / run.seconds
                     clock = f", {run.seconds / 60:.1f} of {settings.minutes:g} min" if settings.minutes else ""
                     bar.set_postfix_str(f"{rate:,.0f} agent-steps/s{clock}", refresh=False)
                 if progress.score:
@@ -291,20 +312,13 @@ def drive(run: Any, as_json: bool) -> None:
                     tqdm.write(f"{progress.number:>8}  " + "  ".join(f"{k} {figures[k]:.3f}" for k in run.headline))
         else:
             run.status = "complete"
-    click.echo(f"{run.status}: {run.number} updates in {run.seconds:.0f} s; {run.folder}")
+            click.echo("nothing to do: the run's own target was reached before; a longer run is a new one.")
+    click.echo(f"{run.status}: {run.number} updates in {run.seconds:.0f} s; next: uavlab evaluate {run.folder}")
     result = {"run": str(run.folder), "status": run.status, "updates": run.number, "seconds": run.seconds}
     scores = [score if math.isfinite(score) else None for score in run.best_score.tolist()]
     tell(as_json, {**result, "score": scores})
     if received:
         sys.exit(128 + received[0])
-
-
-def progress_bar(run: Any) -> Any:
-    """Show updates, rate and remaining time; where nobody watches, one line a minute."""
-    seconds = 0.5 if sys.stderr.isatty() else 60
-    return tqdm(
-        total=run.config.run.updates, initial=run.number, unit="update", mininterval=seconds, maxinterval=seconds
-    )
 
 
 @contextmanager

@@ -71,10 +71,10 @@ class Interval:
     high: float
 
 
-def interval(values: Float[Tensor, "R E"], seed: int = 0) -> Interval:
+def interval(values: Float[Tensor, "R E"], outcomes: bool = False, seed: int = 0) -> Interval:
     """Bootstrap the mean over runs and, within each run drawn, over its episodes.
 
-    Where every episode had the same outcome, 0 or 1, the rule of three gives the open end.
+    Where ``values`` are outcomes, 0 or 1, and all the same, the rule of three gives the open end.
 
     Source:
         Davison and Hinkley 1997, "Bootstrap Methods and their Application", section 3.8 (resampling at both levels);
@@ -88,14 +88,16 @@ def interval(values: Float[Tensor, "R E"], seed: int = 0) -> Interval:
         rows = rng.integers(runs, size=(runs, 1))
         means[i] = table[rows, rng.integers(count, size=(runs, count))].mean()
     low, high = np.quantile(means, [0.025, 0.975])
-    if table.min() == table.max() and table.min() in (0, 1):  # resampling equal outcomes would claim certainty
+    if (
+        outcomes and table.min() == table.max() and table.min() in (0, 1)
+    ):  # resampling equal outcomes would claim certainty
         low, high = (0.0, min(1.0, 3 / table.size)) if table.min() == 0 else (max(0.0, 1 - 3 / table.size), 1.0)
     return Interval(float(table.mean()), float(low), float(high))
 
 
 def summary(figures: dict[str, Tensor], metrics: Sequence[Metric]) -> dict[str, dict[str, Any]]:
     """Give mean, low and high of each metric, the task's first; of several runs also ``each`` run's mean."""
-    result = {m.name: vars(interval(figures[m.name])) for m in (*metrics, *COMMON)}
+    result = {m.name: vars(interval(figures[m.name], outcomes=m.over == "last")) for m in (*metrics, *COMMON)}
     for name, figure in result.items():
         if len(figures[name]) > 1:
             figure["each"] = figures[name].mean(1).tolist()

@@ -256,9 +256,17 @@ def read_config(folder: Path) -> Config:
         FileError: The folder holds no run.
         ConfigError: Its settings are no longer valid.
     """
-    stored = read_json(folder / "config.json")
+    path = folder / "config.json"
+    if not path.exists():
+        raise FileError(f"{path}: missing, so {folder} is no run; expected a folder that `uavlab train` made.")
+    stored = read_json(path)
     if not isinstance(stored.get("preset"), str) or not isinstance(stored.get("values"), dict):
         raise FileError(f"{folder / 'config.json'}: expected the preset and the values of a run.")
+    if stored["preset"] not in presets():
+        raise ConfigError(
+            f"{folder}: trained on {stored['preset']!r}, which is not registered here; run this command with the file "
+            "that registers it: python FILE.py evaluate ..."
+        )
     return configure(stored["preset"], stored["values"])
 
 
