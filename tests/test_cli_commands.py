@@ -123,17 +123,6 @@ class TestCommands:
 
 
 class TestSignals:
-    def test_the_first_stops_and_the_second_ends(self) -> None:
-        stops: list[int] = []
-        before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-        with cli.signals(lambda: stops.append(1)) as received:
-            os.kill(os.getpid(), signal.SIGTERM)
-            assert (received, stops) == ([signal.SIGTERM], [1])
-            with pytest.raises(SystemExit) as end:
-                os.kill(os.getpid(), signal.SIGINT)
-            assert (end.value.code, stops) == (130, [1])
-        assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
-
     @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
     def test_a_signal_leaves_a_run_that_goes_on(self, tmp_path: Path, number: signal.Signals, code: int) -> None:
         command = [sys.executable, "-m", "uavlab", "train", "leader_follower", *SETTINGS, "--set", "updates=1000000"]
@@ -156,12 +145,8 @@ class TestSignals:
         assert process.returncode == code
         assert (ended.told["status"], ended.told["score"]) == ("interrupted", [None])
         reached = ended.told["updates"]
-        assert checkpoint.load(checkpoint.newest(tmp_path / "run" / "checkpoints")).step == reached
+        assert checkpoint.newest(tmp_path / "run" / "checkpoints").step == reached
         assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "interrupted"
         assert uavlab("evaluate", "run", "--episodes", "2").code == 0
-
-        stored = json.loads((tmp_path / "run" / "config.json").read_text())
-        stored["values"]["updates"] = reached + 3  # a nearer target, or this test would take an hour
-        (tmp_path / "run" / "config.json").write_text(json.dumps(stored))
-        resumed = uavlab("resume", "run", "--json")
+        resumed = uavlab("resume", "run", "--updates", str(reached + 3), "--json")
         assert (resumed.code, resumed.told["status"], resumed.told["updates"]) == (0, "complete", reached + 3)

@@ -4,9 +4,12 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import nbformat
 import pytest
+from IPython.core.inputtransformer2 import TransformerManager
 
-PACKAGE = Path(__file__).parents[1] / "uavlab"
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "uavlab"
 FLOORS = {
     **{"core": 0, "ops": 1, "runtime": 1, "envs": 2, "nets": 2, "replay": 2, "learners": 3, "sources": 3},
     **{"train": 4, "evaluate": 4, "app": 5, "testing": 5, "lab": 6, "cli": 7, "__main__": 8},
@@ -17,6 +20,7 @@ SYNCS = {"item", "cpu", "numpy"}
 UNSAFE = {
     *("pickle", "marshal", "shelve", "dill", "joblib", "eval", "exec", "__import__", "os.system", "os.popen"),
     *("torch.load", "yaml.load", "yaml.unsafe_load", "yaml.full_load"),
+    *("get_ipython.run_line_magic", "get_ipython.run_cell_magic", "get_ipython.system", "get_ipython.getoutput"),
 }
 
 
@@ -36,6 +40,8 @@ def complaints(source: str, path: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call):
             yield from refuse_call(node, home, aliases)
+        if isinstance(node, ast.Assert) and home in FLOORS:
+            yield "assert"  # gone under python -O, so no guard
 
 
 def refuse_import(full: str, home: str) -> Iterator[str]:
@@ -49,9 +55,23 @@ def refuse_import(full: str, home: str) -> Iterator[str]:
         yield f"unsafe {full}"
 
 
+def unsafe(source: str) -> list[str]:
+    """Say what code outside the package may not do: only what would let a file run code."""
+    return [told for told in complaints(source, "outside.py") if told.startswith("unsafe")]
+
+
+def outside() -> dict[str, str]:
+    """Read tools, and the code cells of notebooks as IPython understands them."""
+    found = {str(path.relative_to(ROOT)): path.read_text() for path in ROOT.glob("tools/*.py")}
+    for path in ROOT.glob("notebooks/*.ipynb"):
+        cells = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+        found[str(path.relative_to(ROOT))] = "\n".join(map(TransformerManager().transform_cell, cells))
+    return found
+
+
 def refuse_call(node: ast.Call, home: str, aliases: dict[str, str]) -> Iterator[str]:
     name = ast.unparse(node.func)
-    head, dot, rest = name.partition(".")
+    head, dot, rest = name.replace("()", "").partition(".")
     full = aliases.get(head, head) + dot + rest
     if full in UNSAFE:
         yield f"unsafe {full}"
@@ -102,10 +122,23 @@ def test_every_module_keeps_the_rules(path: str) -> None:
         ("app/x.py", "YAML(typ='unsafe')", "unsafe typ='unsafe'"),
         ("app/x.py", "np.load(path, allow_pickle=True)", "unsafe allow_pickle=True"),
         ("app/x.py", "subprocess.run(line, shell=True)", "unsafe shell=True"),
+        ("app/x.py", "assert seed >= 0, seed", "assert"),
     ],
 )
 def test_each_rule_is_enforced(path: str, source: str, complaint: str) -> None:
     assert complaint in complaints(source, path)
+
+
+@pytest.mark.parametrize("path", outside())
+def test_tools_and_notebooks_run_nothing_from_files(path: str) -> None:
+    assert unsafe(outside()[path]) == []
+
+
+def test_magic_in_a_notebook_is_caught() -> None:
+    read = TransformerManager().transform_cell
+    for cell in ("!rm -r x", "%run x.py", "%%bash\nls", "names = !ls", "import pickle", "eval('1')"):
+        assert unsafe(read(cell)) != [], cell
+    assert unsafe(read("import torch\nprint(await display(1))\nfrom plotly import io")) == []
 
 
 def test_what_is_allowed_is_not_refused() -> None:

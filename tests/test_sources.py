@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from uavlab.core.errors import FileError
 from uavlab.core.rng import Streams
 from uavlab.core.types import Transition, Update, leaves, tree_map
 from uavlab.envs.advance import Worlds, advance
@@ -139,33 +140,71 @@ def test_runs_that_mix_would_be_noticed() -> None:
         equal([(name, leaf[:1]) for name, leaf in together], batches(make((3,), act=mixing), 5))
 
 
+def saved(source: Replayed) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]], dict[str, Tensor]]:
+    """Copy a source's state, its rows and its streams."""
+    rows = {name: dict(cut) for name, cut in source.segments(()).items() if cut is not None}
+    return {k: v.clone() for k, v in source.state_dict().items()}, rows, source.rng.state_dict()
+
+
 def test_going_on_from_a_state_is_bit_exact() -> None:
     first = make()
     batches(first, 8)
-    kept = {k: v.clone() for k, v in first.state_dict().items()}
-    streams = first.rng.state_dict()
+    kept, rows, streams = saved(first)
     expected = batches(first, CALLS)
     second = make()
     batches(second, 3)  # whatever it did before is forgotten
     second.load_state_dict(kept)
+    second.load_segments(rows)
     second.rng.load_state_dict(streams)
     equal(batches(second, CALLS), expected)
     assert second.steps == first.steps > 2 * POOL_STEPS
 
 
-@pytest.mark.parametrize("lost", ["worlds.state.speed", "pool.obs", "rows.reward", "cursor", "steps"])
+def test_only_rows_that_are_new_are_cut() -> None:
+    source = make()
+    batches(source, 8)
+    first = source.segments(())
+    assert [rows is None for rows in first.values()] == [False]
+    batches(source, 1)
+    second = source.segments(first)
+    assert list(second)[:1] == list(first)
+    assert [rows is None for rows in second.values()] == [True, False]
+    assert [len(rows["reward"][0]) for rows in second.values() if rows] == [CONFIG.world_steps * CONFIG.worlds]
+
+
+def test_without_its_rows_replay_fills_anew_before_the_next_batch() -> None:
+    first = make()
+    batches(first, 8)
+    state, _, streams = saved(first)
+    second = make()
+    second.load_state_dict(state)
+    with pytest.raises(FileError, match=r"rows \[0, 78\) are in no segment"):
+        second.load_segments({})
+    second.load_segments(None)
+    assert (int(second.ring.size), second.steps) == (0, 0)
+    second.rng.load_state_dict(streams)
+    second.next()
+    assert int(second.ring.size) == CONFIG.learning_starts + CONFIG.world_steps * CONFIG.worlds
+
+
+@pytest.mark.parametrize("lost", ["worlds.state.speed", "pool.obs", "reward", "steps"])
 def test_a_state_with_a_part_changed_goes_on_differently(lost: str) -> None:
     first = make()
     batches(first, 8)
-    kept = {k: v.clone() for k, v in first.state_dict().items()}
-    streams = first.rng.state_dict()
+    kept, rows, streams = saved(first)
     expected = batches(first, CALLS)
-    kept[lost] = kept[lost] + 7
     second = make()
-    second.load_state_dict(kept)
-    second.rng.load_state_dict(streams)
-    with pytest.raises(AssertionError):
+    changed = next(iter(rows.values())) if lost == "reward" else kept
+    changed[lost] = changed[lost] + 7
+
+    def go_on() -> None:
+        second.load_state_dict(kept)
+        second.load_segments(rows)
+        second.rng.load_state_dict(streams)
         equal(batches(second, CALLS), expected)
+
+    with pytest.raises((AssertionError, FileError)):
+        go_on()
 
 
 def test_first_rows_come_from_random_actions() -> None:

@@ -1,15 +1,18 @@
 """The loop: what happens in which order, from where to where, and that breaking off is all it takes to stop."""
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 
+from uavlab.core.errors import DivergedError
+from uavlab.core.protocols import Numbers
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Update
 from uavlab.runtime.runtime import Runtime
-from uavlab.train import Step, training
+from uavlab.train import Step, check_state, training
 
 ROWS = 7
 
@@ -20,6 +23,8 @@ class Diary:
     def __init__(self) -> None:
         self.pages: list[Any] = []
         self.made = 0
+        self.state = torch.zeros(2)
+        self.value = 0.0  # what updates return
 
     def next(self) -> Batch:
         self.made += 1
@@ -32,7 +37,10 @@ class Diary:
 
     def update(self, batch: Batch, noise: float) -> Update:
         self.pages.append(("update", batch.data, noise))
-        return Update({"batch": torch.tensor(batch.data)})
+        return Update({"batch": torch.tensor(batch.data), "loss": torch.tensor([0, self.value])})
+
+    def numbers(self, update: Update | None = None) -> Numbers:
+        return {"state": (self.state, "R")} if update is None else {"loss": (update.metrics["loss"], "R")}
 
     def feedback(self, batch: Batch, update: Update) -> None:
         self.pages.append(("feedback", batch.data, update.metrics["batch"].item()))
@@ -73,6 +81,36 @@ def test_nothing_runs_ahead_of_the_caller() -> None:
             break
     assert diary.made == 4  # stop is break
     assert [step.number for step in loop(diary, 4, 6)] == [5, 6]
+
+
+def test_a_bad_state_is_refused_before_anything_is_done_with_it() -> None:
+    diary = Diary()
+    steps = loop(diary, 5, 10)
+    next(steps)
+    diary.state[1] = math.nan
+    with pytest.raises(DivergedError, match="training: state of run 1 is nan at update 6; expected "):
+        next(steps)  # the state is that after update 6
+    assert diary.made == 1
+
+
+def test_a_bad_update_is_refused_before_the_source_hears_of_it() -> None:
+    diary = Diary()
+    steps = loop(diary, 5, 10)
+    next(steps)
+    diary.value = math.inf
+    with pytest.raises(DivergedError, match="training: loss of run 1 is inf at update 7; expected "):
+        next(steps)
+    assert [page[0] for page in diary.pages] == ["next", "noise", "update", "feedback", "next", "noise", "update"]
+
+
+def test_a_bad_state_is_not_to_be_kept() -> None:
+    learner, source = Diary(), Diary()
+    check_state(source, learner, Runtime(), 3)
+    for diary in (source, learner):
+        learner.state, source.state = torch.zeros(2), torch.zeros(2)
+        diary.state[0] = -math.inf
+        with pytest.raises(DivergedError, match="training: state of run 0 is -inf at update 3; expected "):
+            check_state(source, learner, Runtime(), 3)
 
 
 def test_the_cycle_is_wrapped_once() -> None:

@@ -1,17 +1,16 @@
 """The command line: ``uavlab`` and ``python -m uavlab``. Each command is a thin layer over ``app`` and ``lab``.
 
-Exit codes: 0 ok, 1 a notebook's own failure, 2 settings, 3 files, 4 diverged, 5 input/output or memory, 124 time-out,
-130 and 143 signals, 138 dead kernel.
+Exit codes: 0 ok, 1 a notebook's own failure or nobody reads the output, 2 settings, 3 files, 4 diverged, 5 input/output
+or memory, 124 time-out, 130 and 143 signals, 138 dead kernel.
 """
 
+import io
 import json
 import math
-import signal
+import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn
 
 import click
@@ -19,6 +18,7 @@ from tqdm import tqdm
 
 from uavlab import __version__
 from uavlab.core.errors import ConfigError, UavlabError
+from uavlab.core.text import check_threads, one_line
 
 Command = Callable[..., Any]
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on the last line.")
@@ -39,9 +39,10 @@ settings_options = (
 def main() -> None:
     """Run a command; a refusal is one line on stderr and its exit code, and with ``--json`` an object on stdout."""
     try:
+        check_threads(os.environ)
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # what the terminal's encoding lacks
         cli(standalone_mode=False)
-    except click.exceptions.Exit as end:
-        sys.exit(end.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         sys.exit(2)
@@ -57,6 +58,7 @@ def main() -> None:
 
 def refuse(kind: str, message: str, code: int) -> NoReturn:
     """End with one line that says why."""
+    message = one_line(message)
     click.echo(f"{kind}: {message}", err=True)
     tell("--json" in sys.argv, {"error": kind, "message": message, "exit_code": code})
     sys.exit(code)
@@ -89,13 +91,26 @@ def presets(as_json: bool) -> None:
 
 @cli.command()
 @click.argument("preset")
+@as_json
+def settings(preset: str, as_json: bool) -> None:
+    """List every setting of PRESET: its value there, what it may be and what it means."""
+    from uavlab.app.settings import described, table
+
+    rows = described(preset)
+    click.echo(table(rows))
+    tell(as_json, {"rows": rows})
+
+
+@cli.command()
+@click.argument("preset")
 @with_settings
 @as_json
 def check(preset: str, as_json: bool, **options: Any) -> None:
     """Check that the environment of PRESET, as it is set, keeps its contract."""
+    from uavlab.app.config import configure
     from uavlab.testing import check_env
 
-    report = check_env(configured(preset, **options).env)
+    report = check_env(configure(preset, *layers(**options)).env)
     click.echo(report)
     tell(as_json, vars(report))
 
@@ -109,12 +124,16 @@ def check(preset: str, as_json: bool, **options: Any) -> None:
 @as_json
 def train(preset: str, out: Path | None, name: str | None, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Train a PRESET."""
-    from uavlab.app.run import Run, plan, require_empty, run_name
+    from uavlab.app.config import configure
+    from uavlab.app.folder import require_empty, run_name
+    from uavlab.app.run import Run, plan
 
-    config = configured(preset, **options)
+    config = configure(preset, *layers(**options))
     planned = plan(config)
-    name = run_name(f"{preset}-{config.run.seed}" if name is None else name)
-    folder = out or Path("runs") / name
+    folder = Path("runs") / run_name(f"{preset}-{config.run.seed}" if name is None else name)
+    if name and out:
+        raise ConfigError("--name and --out both say where the run is kept; give one of them.")
+    folder = out or folder
     if dry_run:
         for key, value in planned.items():
             click.echo(f"{key:22} {value}")
@@ -126,12 +145,18 @@ def train(preset: str, out: Path | None, name: str | None, dry_run: bool, as_jso
 
 @cli.command()
 @click.argument("run")
+@with_settings
+@click.option("--fresh-replay", is_flag=True, help="Fill replay anew: for a run whose replay is damaged.")
 @as_json
-def resume(run: str, as_json: bool) -> None:
-    """Continue RUN to its own target."""
-    from uavlab.app.run import Run, run_folder
+def resume(run: str, fresh_replay: bool, as_json: bool, **options: Any) -> None:
+    """Continue RUN from its newest intact checkpoint to its own target, or to one set here.
 
-    drive(Run.resume(run_folder(run)), as_json)
+    A run resumed unchanged, on the machine that it began on, ends in the same bits as one never stopped.
+    """
+    from uavlab.app.folder import run_folder
+    from uavlab.app.run import Run
+
+    drive(Run.resume(run_folder(run), *layers(**options), fresh_replay=fresh_replay), as_json)
 
 
 @cli.command()
@@ -146,27 +171,13 @@ def evaluate(
     runs: tuple[str, ...], episodes: int, seed: int, mean_action: bool, device: Any, out: Path | None, as_json: bool
 ) -> None:
     """Score the policy kept by each RUN on its evaluation task, with 95 % bootstrap intervals."""
-    from uavlab.app import kept
-    from uavlab.app.machine import describe
-    from uavlab.app.record import invocation, read_json, write_json
-    from uavlab.app.run import run_folder
-    from uavlab.evaluate import COMMON
+    from uavlab.app.record import write_json
+    from uavlab.app.scores import score
 
-    flown = [kept.load(run_folder(run), device) for run in runs]
-    trained = [read_json(run_folder(run) / "run.json") for run in runs]
-    rows = []
-    for run, loaded in zip(runs, flown, strict=True):
-        result = kept.evaluate(loaded, episodes, seed, mean_action)
-        click.echo(f"{run}: policy of update <= {loaded.update}, {episodes} episodes x {len(loaded.parameters)} run(s)")
-        units = {metric.name: metric.unit for metric in (*loaded.config.evaluation.metrics, *COMMON)}
-        for metric, figure in result.items():
-            interval = f"[{figure['low']:.3f}, {figure['high']:.3f}]"
-            click.echo(f"{metric:18} {figure['mean']:10.3f}   {interval} {units[metric]}".rstrip())
-        action = "mean" if mean_action else "sampled"
-        rows.append({**result, "run": run, "episodes": episodes, "seed": seed, "action": action})
+    record = score(runs, episodes, seed, mean_action, device, click.echo)
     if out is not None:
-        machine = describe(flown[0].rt.device)
-        write_json(out, {"command": invocation(), "machine": machine, "rows": rows, "trained": trained})
+        write_json(out, record)
+    rows = record["rows"]
     tell(as_json, rows[0] if len(rows) == 1 else {"rows": rows})
 
 
@@ -183,7 +194,7 @@ def fly(
 ) -> None:
     """Write an HTML page with one animated flight of the policy kept by RUN."""
     from uavlab.app import kept
-    from uavlab.app.run import run_folder
+    from uavlab.app.folder import run_folder
     from uavlab.lab import figures
 
     folder = run_folder(run)
@@ -205,7 +216,7 @@ def fly(
 def export(run: str, out: Path, as_json: bool) -> None:
     """Copy the settings and the kept policy of RUN to the new folder OUT; it evaluates and flies like the run."""
     from uavlab.app import kept
-    from uavlab.app.run import run_folder
+    from uavlab.app.folder import run_folder
 
     click.echo(kept.export(run_folder(run), out))
     tell(as_json, {"run": run, "out": str(out)})
@@ -253,7 +264,7 @@ def notebook(
     report(target, page)
     click.echo(f"{closing_words(target)}executed notebook: {target}\noffline page: {page}")
     if result.exit_code:
-        click.echo(result.reason, err=True)
+        click.echo(f"{result.tail}{result.reason}", err=True)
     tell(as_json, {"exit_code": result.exit_code, "reason": result.reason, "notebook": str(target), "html": str(page)})
     sys.exit(result.exit_code)
 
@@ -262,8 +273,6 @@ def notebook(
 @click.argument("extra", nargs=-1, type=click.UNPROCESSED)
 def lab(extra: tuple[str, ...]) -> None:
     """Open JupyterLab on this machine alone; what follows ``--`` is passed on, ``-- --no-browser`` say."""
-    import os
-
     from uavlab.lab.notebook import lab_command
 
     command = lab_command(Path.cwd(), *extra)
@@ -278,28 +287,28 @@ def doctor(as_json: bool) -> None:
 
     rows = examine()
     for row in rows:
-        click.echo(
-            f"{'ok' if row.usable else '--':3} {row.what:22} {row.value}{'' if row.usable else f'  ({row.advice})'}"
-        )
+        click.echo(row)
     tell(as_json, {"rows": [vars(row) for row in rows]})
 
 
-def configured(preset: str, settings: tuple[str, ...], config_file: Path | None, **options: Any) -> Any:
-    """Lay a settings file, ``--set`` and the options over a preset, in that order."""
-    from uavlab.app.config import configure, parse_setting, read_yaml
+def layers(settings: tuple[str, ...], config_file: Path | None, **options: Any) -> Any:
+    """Gather a settings file, ``--set`` and the options, in the order in which they are laid over a preset."""
+    from uavlab.app.config import gather
 
-    layers = [{} if config_file is None else read_yaml(config_file), dict(parse_setting(s) for s in settings)]
-    last = {key: value for key, value in options.items() if value is not None}
-    return configure(preset, *layers, last)
+    return gather(config_file, settings, options)
 
 
 def drive(run: Any, as_json: bool) -> None:
     """Train to the end with a progress bar; the first SIGINT or SIGTERM ends after the update in progress."""
+    from uavlab.app.signals import first_asks
+
+    for reason in run.lifted:
+        click.echo(f"not bit for bit repeatable: {reason}")
     settings = run.config.run
     row = run.config.replay.world_steps * run.config.replay.worlds * settings.runs * run.config.env.spec.agents
     seconds = 0.5 if sys.stderr.isatty() else 60  # where nobody watches, one line a minute
     bar = tqdm(total=settings.updates, initial=run.number, unit="update", mininterval=seconds, maxinterval=seconds)
-    with signals(run.stop) as received, bar:
+    with first_asks(run.stop) as received, bar:
         if not run.done:
             for progress in run.train():
                 bar.update(progress.number - bar.n)
@@ -314,30 +323,17 @@ def drive(run: Any, as_json: bool) -> None:
             run.status = "complete"
             click.echo("nothing to do: the run's own target was reached before; a longer run is a new one.")
     click.echo(f"{run.status}: {run.number} updates in {run.seconds:.0f} s; next: uavlab evaluate {run.folder}")
+    saves = run.saves()
+    if saves["count"]:
+        click.echo(
+            f"saved {saves['count']} times: training paused {saves['mean_s']:.3f} s on average, at most "
+            f"{saves['longest_s']:.3f} s; the last save wrote {saves['last_bytes'] / 2**20:.1f} MiB"
+        )
     result = {"run": str(run.folder), "status": run.status, "updates": run.number, "seconds": run.seconds}
     scores = [score if math.isfinite(score) else None for score in run.best_score.tolist()]
     tell(as_json, {**result, "score": scores})
     if received:
         sys.exit(128 + received[0])
-
-
-@contextmanager
-def signals(stop: Callable[[], None]) -> Iterator[list[int]]:
-    """Turn the first SIGINT or SIGTERM into ``stop``; a second one ends the process at once."""
-    received: list[int] = []
-
-    def handler(number: int, frame: FrameType | None) -> None:
-        if received:
-            sys.exit(128 + number)
-        received.append(number)
-        stop()
-
-    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield received
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
 
 
 def tell(as_json: bool, value: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """Where batches come from: worlds stepped by the current policy into replay, rows drawn out of it."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -7,11 +8,13 @@ import torch
 from annotated_types import Ge, Le
 from torch import Tensor
 
-from uavlab.core.protocols import Env, Policy
+from uavlab.core.protocols import Env, Numbers, Policy
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Inputs, Transition, Update, leaves, load_leaves, tree_map
 from uavlab.envs.advance import Pool, Worlds, advance, fresh, make_pool
 from uavlab.replay.ring import Ring, add, allocate, draw, row_bytes
+from uavlab.replay.segments import cut, paste, plan
+from uavlab.runtime.guard import require_finite
 from uavlab.runtime.runtime import Runtime
 
 POOL_DEPTH = 8  # fresh worlds in reserve for each running one
@@ -51,7 +54,7 @@ class Replayed:
         self.pool: Pool = self._refill()
         self.steps = 0
         self.ring: Ring = allocate(self._split(blank_row(env, self.worlds)), config.capacity)
-        self._advance = rt.kernel(advance, "advance")
+        self._advance, self._check = rt.kernel(advance, "advance"), rt.check
 
     def next(self) -> Batch:
         """Step the worlds, store what happened, draw a batch; the first call gathers ``learning_starts`` rows."""
@@ -65,33 +68,59 @@ class Replayed:
     def feedback(self, batch: Batch, update: Update) -> None:
         """Uniform replay learns nothing from an update."""
 
+    def numbers(self) -> Numbers:
+        """Name what a checkpoint would keep beside replay, whose rows were checked before they were written."""
+        lead = (self.runs, self.config.worlds)
+        worlds = {f"worlds.{k}": (v.unflatten(0, lead), "R W") for k, v in leaves(self.worlds)}
+        pool = {f"pool.{k}": (v.unflatten(0, (-1, *lead)), "depth R W") for k, v in leaves(self.pool)}
+        return {name: given for name, given in {**worlds, **pool}.items() if given[0].is_floating_point()}
+
     def state_dict(self) -> dict[str, Tensor]:
-        """Return worlds, pool, replay and the count of steps."""
+        """Return worlds, pool and the count of steps; replay's rows are ``segments``."""
         state = {f"worlds.{k}": v for k, v in leaves(self.worlds)} | {f"pool.{k}": v for k, v in leaves(self.pool)}
-        rows = {f"rows.{k}": v for k, v in leaves(self.ring.rows)}
-        counters = {"cursor": self.ring.cursor, "size": self.ring.size, "steps": torch.tensor(self.steps)}
-        return {**state, **rows, **counters}
+        return {**state, "steps": torch.tensor(self.steps)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue where ``state_dict`` was taken."""
+        """Continue where ``state_dict`` was taken, once ``load_segments`` has brought the rows."""
         self.worlds = load_leaves(self.worlds, state, "worlds")
         self.pool = load_leaves(self.pool, state, "pool")
-        for name, leaf in leaves(self.ring.rows):
-            leaf.copy_(state[f"rows.{name}"])
-        self.ring.cursor.copy_(state["cursor"])
-        self.ring.size.copy_(state["size"])
         self.steps = int(state["steps"])
+
+    def segments(self, saved: Iterable[str]) -> dict[str, dict[str, Tensor] | None]:
+        """Cut replay's rows into segments that never change; None stands for those that were ``saved`` before."""
+        before = set(saved)
+        names = plan(before, self.steps * self.config.worlds, self.config.capacity)
+        return {name: None if name in before else cut(self.ring, name) for name in names}
+
+    def load_segments(self, segments: Mapping[str, Mapping[str, Tensor]] | None) -> None:
+        """Bring back the rows; None leaves replay empty and gathers ``learning_starts`` rows before the next update.
+
+        Raises:
+            FileError: They are not exactly the rows that replay held.
+        """
+        if segments is None:
+            self.steps = 0
+        paste(self.ring, segments or {}, self.steps * self.config.worlds)
+
+    def rows(self) -> dict[str, Tensor]:
+        """Give replay as it lies in memory: its rows by slot, cursor and size."""
+        return {**dict(leaves(self.ring.rows)), "cursor": self.ring.cursor, "size": self.ring.size}
 
     def _step(self, explore: bool) -> None:
         spec, count = self.env.spec, self.config.worlds
+        obs = self.worlds.obs.unflatten(0, (self.runs, count))
         if explore:
             action = 2 * self.rng.uniform("explore", count, spec.agents, spec.action) - 1
         else:
             noise = self.rng.normal("act", count, spec.agents, spec.action)
-            action = self.policy(self.worlds.obs.unflatten(0, (self.runs, count)), noise)
+            action = self.policy(obs, noise)
+        self._check({"obs": (obs, "R W A O"), "action": (action, "R W A D")})
         noise = self.rng.uniform("step", count, spec.step_noise).flatten(0, 1)
-        self.worlds, row = self._advance(self.env, self.worlds, action.flatten(0, 1), noise, self.pool)
-        add(self.ring, self._split(row))
+        worlds, row = self._advance(self.env, self.worlds, action.flatten(0, 1), noise, self.pool)
+        rows = self._split(row)
+        self._check({"next_obs": (rows.next_obs, "R W A O"), "reward": (rows.reward, "R W A")})
+        self.worlds = worlds
+        add(self.ring, rows)
         self.steps += 1
         if self.steps % POOL_STEPS == 0:
             self.pool = self._refill()
@@ -108,7 +137,11 @@ class Replayed:
 
 
 def survey(env: Env, rng: Streams) -> Inputs:
-    """Fly at random for a while and measure what the agents see; a feature that never varies has scale 1."""
+    """Fly at random for a while and measure what the agents see; a feature that never varies has scale 1.
+
+    Raises:
+        DivergedError: The environment shows something that is not finite.
+    """
     spec, runs = env.spec, len(rng.seeds)
     stage = torch.zeros(runs * SURVEY_WORLDS, dtype=torch.int64, device=rng.device)
     state = env.initial(rng.uniform("survey", SURVEY_WORLDS, spec.initial_noise).flatten(0, 1), stage)
@@ -119,6 +152,7 @@ def survey(env: Env, rng: Streams) -> Inputs:
         state = env.transition(state, action.flatten(0, 1), noise.flatten(0, 1))
         seen.append(env.observe(state).unflatten(0, (runs, SURVEY_WORLDS)))
     obs = torch.cat(seen, 1)
+    require_finite({"obs": (obs, "R N A O")})  # first layers are fitted to them
     scale = obs.std(1)
     return Inputs(center=obs.mean(1), scale=torch.where(scale > 1e-3, scale, 1.0))
 

@@ -1,8 +1,10 @@
 """The training loop, whole: a generator, so that its caller logs, evaluates, saves and stops between updates."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+from uavlab.core.errors import DivergedError
 from uavlab.core.protocols import Learner, Source
 from uavlab.core.rng import Streams
 from uavlab.core.types import Update
@@ -17,16 +19,50 @@ class Step:
     update: Update
 
 
-def one_cycle(source: Source, learner: Learner, rng: Streams) -> Update:
-    """Produce a batch, learn from it, tell the source."""
+def one_cycle(source: Source, learner: Learner, rng: Streams, rt: Runtime) -> Update:
+    """Produce a batch, learn from it, tell the source.
+
+    Raises:
+        DivergedError: An observation, action or reward, or what the learner returned, is not finite.
+    """
     batch = source.next()
     update = learner.update(batch, learner.update_noise(rng, batch.index.shape[1]))
+    rt.check(learner.numbers(update))
     source.feedback(batch, update)
     return update
 
 
 def training(source: Source, learner: Learner, rng: Streams, rt: Runtime, start: int, updates: int) -> Iterator[Step]:
-    """Make updates ``start`` + 1 to ``updates``, yielding after each; stop by breaking off."""
+    """Make updates ``start`` + 1 to ``updates``, yielding after each; stop by breaking off.
+
+    Raises:
+        DivergedError: A number is not finite, so that this update or the one before is the last.
+    """
     cycle = rt.cycle(one_cycle)
     for number in range(start + 1, updates + 1):
-        yield Step(number, cycle(source, learner, rng))
+        with at_update(number - 1):
+            rt.check(learner.numbers())
+        with at_update(number):
+            update = cycle(source, learner, rng, rt)
+        yield Step(number, update)
+
+
+def check_state(source: Source, learner: Learner, rt: Runtime, number: int) -> None:
+    """Check everything that a checkpoint after update ``number`` would keep; call it before each.
+
+    Raises:
+        DivergedError: A number in it is not finite.
+    """
+    with at_update(number):
+        rt.check(learner.numbers())
+        rt.check(source.numbers())
+
+
+@contextmanager
+def at_update(number: int) -> Iterator[None]:
+    """Add to a finding which update it belongs to."""
+    try:
+        yield
+    except DivergedError as error:
+        error.record["update"] = number
+        raise

@@ -1,12 +1,14 @@
 """Settings choose the device, the seeds and the kind of learner."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from tests.tiny import tiny
 from uavlab.app import build
 from uavlab.app.config import RunConfig
-from uavlab.core.errors import ConfigError
+from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.core.rng import Streams
 from uavlab.learners.masac import MASAC
 from uavlab.learners.masac_loop import MASACLoop
@@ -22,14 +24,46 @@ def test_the_device(monkeypatch: pytest.MonkeyPatch, asked: str, there: bool, go
     assert (rt.device.type, rt.threads) == (got, 3)
 
 
-def test_cuda_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("visible", "why"),
+    [(None, ""), ("", ", CUDA_VISIBLE_DEVICES=''"), ("7", ", CUDA_VISIBLE_DEVICES='7'")],
+)
+def test_cuda_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch, visible: str | None, why: str) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError) as refusal:
         build.runtime(RunConfig(device="cuda"))
     assert str(refusal.value) == (
-        f"device: cuda requested, but torch.cuda.is_available() is False (torch {torch.__version__}); "
+        f"device: cuda requested, but torch.cuda.is_available() is False (torch {torch.__version__}{why}); "
         "use device=auto or cpu, and see `uavlab doctor`."
     )
+
+
+def test_the_bytes_of_a_learner() -> None:
+    # 2 actors of 7 x 8 + 8 + 8 x 8 + 8 + 8 x 4 + 4 = 172 parameters, with gradient and two moments each; 2 x 2 critics
+    # of 18 x 8 + 8 + 8 x 8 + 8 + 8 + 1 = 233 with targets besides; 2 x 2 critics keep 2 layers of 8 rows of 8
+    assert build.learner_bytes(tiny()) == 4 * (4 * 2 * 172 + 5 * 4 * 233 + 4 * 2 * 8 * 8)
+    assert build.learner_bytes(tiny(runs=3)) == 3 * build.learner_bytes(tiny())
+    assert build.learner_bytes(tiny(learner="loop")) == build.learner_bytes(tiny()) - 4 * 2 * 2 * 8 * 8
+
+
+@pytest.mark.parametrize(("short", "what"), [("learner", "learner: 26,192 bytes"), ("source", "replay: 4,704 bytes")])
+def test_what_does_not_fit_is_refused_with_both_figures(monkeypatch: pytest.MonkeyPatch, short: str, what: str) -> None:
+    config = tiny()
+    rt, rng = build.runtime(config.run), Streams([0])
+    pupil = build.learner(config, rng, rt)
+    free = {"learner": 26_191, "source": 4_703}[short]
+    build_it = {
+        "learner": lambda: build.learner(config, rng, rt),
+        "source": lambda: build.source(config, pupil, rng, rt),
+    }
+    monkeypatch.setattr(build.psutil, "virtual_memory", lambda: SimpleNamespace(available=free))
+    with pytest.raises(ResourceError, match=f"^{what}, {free:,} are free on cpu; lower .*\\.$"):
+        build_it[short]()
+    monkeypatch.setattr(build.psutil, "virtual_memory", lambda: SimpleNamespace(available=free + 1))
+    build_it[short]()
 
 
 def test_run_r_has_the_seed_plus_r() -> None:

@@ -58,14 +58,28 @@ def test_chosen_programs_come_first(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("built", "why"), [(None, "This build of torch has no CUDA"), ("12.9", "built for CUDA 12.9 but finds no NVIDIA")]
+    ("built", "visible", "why"),
+    [
+        (None, None, "This build of torch has no CUDA"),
+        (None, "7", "This build of torch has no CUDA"),
+        ("12.9", None, "built for CUDA 12.9 but finds no NVIDIA"),
+        ("12.9", "-1", "CUDA_VISIBLE_DEVICES='-1' shows none to torch; unset it"),
+    ],
 )
-def test_no_gpu_says_why(monkeypatch: pytest.MonkeyPatch, built: str | None, why: str) -> None:
+def test_no_gpu_says_why(monkeypatch: pytest.MonkeyPatch, built: str | None, visible: str | None, why: str) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.version, "cuda", built)
     [row] = doctor._gpus()
     assert not row.usable
     assert why in row.advice
+
+
+def test_a_row_is_one_line() -> None:
+    assert str(Row("GPU", "none", False, "Look.")) == "--  GPU                    none  (Look.)"
+    assert str(Row("torch", "2.13")) == "ok  torch                  2.13"
 
 
 def test_each_gpu_has_a_row(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,11 +44,11 @@ class TestJson:
     def test_what_is_no_object_is_refused(self, tmp_path: Path, content: bytes) -> None:
         path = tmp_path / "a.json"
         path.write_bytes(content)
-        with pytest.raises(FileError, match=r"a\.json: expected a"):
+        with pytest.raises(FileError, match=r"a\.json: (damaged, it cannot be read as JSON|expected a JSON object)"):
             read_json(path)
 
     def test_a_missing_file_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(FileError, match="FileNotFoundError"):
+        with pytest.raises(FileError, match=r"a\.json: cannot be read \(No such file or directory\)\.$"):
             read_json(tmp_path / "a.json")
 
 
@@ -114,3 +114,13 @@ def test_the_command_is_recorded_as_it_would_be_typed(
 ) -> None:
     monkeypatch.setattr(record.sys, "argv", arguments)
     assert invocation() == told
+
+
+@pytest.mark.parametrize("line", ["half a row", "[1]", '{"q": 1}', "[" * 5000])
+def test_a_damaged_row_is_refused_by_its_number(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(f'{{"update": 1, "seconds": 0.5}}\n{line}\n{{"update": 3')
+    before = path.read_bytes()
+    with pytest.raises(FileError, match=r"metrics\.jsonl:2: expected a row of metrics, got .*; remove that line"):
+        Recorder(tmp_path).rewind(9)
+    assert path.read_bytes() == before

@@ -16,7 +16,8 @@ from tests.tiny import TINY, tiny, trained
 from uavlab import evaluate
 from uavlab.app import kept
 from uavlab.app import run as module
-from uavlab.app.run import Run, plan, read_config, require_empty
+from uavlab.app.folder import read_config, require_empty
+from uavlab.app.run import Run, plan
 from uavlab.core.errors import ConfigError, DivergedError, FileError
 from uavlab.core.rng import Streams
 from uavlab.core.types import leaves
@@ -63,6 +64,7 @@ def until(run: Run, number: int) -> None:
 class TestFolder:
     def test_what_lies_in_it(self, finished: Path) -> None:
         assert sorted(os.listdir(finished)) == [
+            ".lock",
             "checkpoints",
             "config.json",
             "metrics.jsonl",
@@ -85,9 +87,21 @@ class TestFolder:
 
     def test_the_record_of_how_it_ended(self, finished: Path) -> None:
         found = status(finished)
-        machine, seconds = found.pop("machine"), found.pop("seconds")
-        assert found == {"status": "complete", "reason": "", "command": "", "update": 8, "target": 8, "seeds": [0]}
+        machine, seconds, saves = found.pop("machine"), found.pop("seconds"), found.pop("saves")
+        assert len(found.pop("digest")) == 64
+        assert found == {
+            "status": "complete",
+            "reason": "",
+            "command": "",
+            "update": 8,
+            "target": 8,
+            "seeds": [0],
+            "not_exact": [],
+        }
         assert (machine["threads"], seconds > 0) == (1, True)
+        assert saves["count"] == 3  # of updates 4 and 8, and the last one
+        assert 0 < saves["mean_s"] <= saves["longest_s"] < seconds
+        assert saves["last_bytes"] > 1000
 
     def test_only_the_last_checkpoints_are_kept(self, tmp_path: Path) -> None:
         trained(tmp_path / "run", checkpoint_every=1, keep=3)
@@ -161,6 +175,8 @@ class TestEnds:
             monkeypatch.setattr(run.learner, "update", update)
             with pytest.raises(KeyboardInterrupt):
                 list(run.train())
+            with pytest.raises(ConfigError, match="update 4 was cut in half, so there is no state to go on from"):
+                next(run.train())
         told = status(folder)
         assert (told["status"], told["update"], told["reason"]) == ("interrupted", 3, "")
         if how == "interrupt":  # it came inside an update: half of one is nothing to go on from
@@ -190,20 +206,44 @@ class TestEnds:
         assert (run.status, run.number, run.seconds) == ("complete", 5, 125.0)
 
     def test_numbers_that_are_not_finite(self, tmp_path: Path) -> None:
-        run = Run(tiny(runs=2), tmp_path / "run")
+        folder = tmp_path / "run"
+        run = Run(tiny(runs=2, checkpoint_every=2), folder)
         training = run.train()
         for _ in range(3):
             next(training)
-        run.learner.critic.parameter.data[-1] = torch.nan  # type: ignore[union-attr]  # run 1, agent 1, its second critic
+        run.learner.critic.parameter.data[-1, 5] = torch.nan  # type: ignore[union-attr]  # run 1, agent 1
         with pytest.raises(DivergedError) as refusal:
             next(training)
         assert str(refusal.value) == (
-            "training: critic_loss of run 1, agent 1 is nan at update 4; expected a finite number. "
-            "Start a new run with a lower lr or critic_lr; resuming would meet the same end."
+            "training: critic.parameter of run 1, agent 1 is nan at update 3; expected a finite number of at most 1e+18 "
+            f"in size. ckpt-000000000002 is the last good state: `uavlab resume {folder} --set lr=0.0005 --set "
+            "critic_lr=0.0015` goes on from it."
         )
-        told = status(tmp_path / "run")
-        assert (told["status"], told["update"], told["reason"]) == ("diverged", 4, str(refusal.value))
-        assert not (tmp_path / "run" / "checkpoints").exists()  # what diverged is never saved
+        told = status(folder)
+        assert (told["status"], told["update"], told["reason"]) == ("diverged", 3, str(refusal.value))
+        assert steps(folder) == [2]  # what diverged is never saved
+        assert json.loads((folder / "divergence.json").read_text()) == {
+            **{"tensor": "critic.parameter", "value": "nan", "kind": "learner", "run": 1, "agent": 1, "update": 3},
+            **{"expected": "a finite number of at most 1e+18 in size", "last_good_checkpoint": "ckpt-000000000002"},
+        }
+        resumed = Run.resume(folder, {"lr": 0.0005, "critic_lr": 0.0015})
+        list(resumed.train())
+        assert status(folder)["status"] == "complete"
+        assert resumed.lifted == ["update 2: lr 0.001 -> 0.0005", "update 2: critic_lr 0.003 -> 0.0015"]
+        assert not (folder / "divergence.json").exists()
+
+    def test_numbers_that_the_last_update_spoiled_are_not_saved(self, tmp_path: Path) -> None:
+        run = Run(tiny(), tmp_path / "run")
+        training = run.train()
+        for _ in range(3):
+            next(training)
+        run.learner.target[0, 0] = torch.inf  # type: ignore[union-attr]
+        with pytest.raises(
+            DivergedError, match=r"target.parameter of run 0, agent 0 is inf at update 3.*Nothing was saved before"
+        ):
+            training.close()
+        assert status(tmp_path / "run")["status"] == "diverged"
+        assert not (tmp_path / "run" / "checkpoints").exists()
 
     def test_any_other_failure_is_told(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         run = Run(tiny(), tmp_path / "run")
@@ -258,7 +298,9 @@ class TestResume:
         run = Run.resume(tmp_path / "run")
         assert run.done
         assert list(run.train()) == []
-        assert status(tmp_path / "run") == status(finished)
+        told, before = status(tmp_path / "run"), status(finished)
+        assert told.pop("saves")["count"] == 1
+        assert told == {key: value for key, value in before.items() if key != "saves"}
         assert steps(tmp_path / "run") == [4, 8]
 
     def test_an_exported_copy_cannot_go_on(self, finished: Path, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from uavlab.nets.stacked import StackedMLP
 from uavlab.ops.densities import squashed_gaussian
 from uavlab.ops.geometry import distance, nearest
 from uavlab.replay.ring import add, allocate, draw
+from uavlab.replay.segments import cut, paste, plan
 rng = Streams([0, 1])
 """
 FLIGHTS = """
@@ -43,6 +44,8 @@ for env in (LeaderFollower(), PUBLISHED, LeaderFollower(followers=3, obstacles=2
         ring = ring or allocate(rows, 50)
         add(ring, rows)
         draw(ring, rng.integers("replay", 5))
+    (name,) = plan([], total=int(ring.size), capacity=50)
+    paste(ring, {name: cut(ring, name)}, int(ring.size))
 """
 MUTANTS = {
     "geometry": "distance(torch.zeros(4, 3), torch.zeros(4, 3))",

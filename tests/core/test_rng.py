@@ -70,7 +70,7 @@ def test_state_round_trip_continues() -> None:
     rng = Streams([3, 4])
     draws(rng)
     state = rng.state_dict()
-    assert set(state) == {"act.0", "act.1"}
+    assert set(state) == {"act.0", "act.1", "salt"}
     expected = draws(rng) + draws(rng, "new")
     other = Streams([3, 4])
     draws(other, "late")  # streams opened after the state was taken start afresh on loading
@@ -92,5 +92,19 @@ def test_names_with_dots_survive_the_round_trip() -> None:
 def test_state_of_a_run_that_is_not_here_is_refused(key: str) -> None:
     rng = Streams([3, 4])
     with pytest.raises(FileError) as error:
-        rng.load_state_dict({key: torch.Generator().get_state()})
+        rng.load_state_dict({key: torch.Generator().get_state(), "salt": torch.tensor(0)})
     assert str(error.value) == f"Streams: state has stream {key!r}, but this process holds 2 runs."
+
+
+def test_reopened_streams_are_others_and_keep_apart() -> None:
+    rng = Streams([3, 4])
+    first = draws(rng)
+    rng.reopen(7)
+    second = draws(rng)
+    assert not equal(first, second)
+    assert not torch.equal(second[0][0], second[0][1])
+    again = Streams([3, 4])
+    again.load_state_dict(rng.state_dict())
+    assert equal(draws(again) + draws(again, "new"), draws(rng) + draws(rng, "new"))  # the salt is part of the state
+    rng.reopen(0)
+    assert equal(draws(rng), first)

@@ -1,7 +1,7 @@
 import ast
 import json
-import math
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -12,122 +12,18 @@ import nbformat
 import papermill
 import psutil
 import pytest
+from filelock import FileLock
 from jupyter_client.kernelspec import KernelSpecManager
-from tiny_notebook import Write
+from tiny_notebook import PARAMETERS, Write
 
-from uavlab.core.errors import ConfigError, FileError
+from uavlab.core.errors import ConfigError, ResourceError
+from uavlab.lab import notebook
 from uavlab.lab.notebook import (
     NotebookRun,
-    declared_parameters,
     lab_command,
     notebook_path,
-    parameters,
-    read_parameters,
     run_notebook,
 )
-
-PARAMETERS = (
-    'seed: int = 0  # random seed\nlr: float = 0.5\nfast: bool = False\ndevice: str = "cpu"\nsizes: list = [1]',
-    "parameters",
-)
-
-
-def injected(**values: object) -> dict[str, object]:
-    """Build the namespace that a kernel holds after papermill set these values."""
-    source = "# Parameters\n" + "".join(f"{name} = {value!r}\n" for name, value in values.items())
-    return {"In": ["", source], **values}
-
-
-class TestParameters:
-    def test_gathers_values_and_makes_floats_of_ints(self) -> None:
-        p = parameters({"seed": 3, "lr": 1, "fast": True}, seed=(int, 0, 3), lr=(float, 0, 1), fast=bool)
-        assert vars(p) == {"seed": 3, "lr": 1.0, "fast": True}
-        assert type(p.lr) is float
-
-    @pytest.mark.parametrize(
-        ("spec", "value"),
-        [
-            (int, True),
-            (int, 2.0),
-            (int, "2"),
-            (bool, 1),
-            (float, math.nan),
-            (float, math.inf),
-            (float, 10**400),
-            (float, False),
-            ((int, 0, 3), -1),
-            ((int, 0, 3), 4),
-            ((float, 0, 1), math.nan),
-            (("auto", "cpu"), "tpu"),
-            ((1, 2), True),
-            (str, None),
-        ],
-    )
-    def test_refuses_what_does_not_fit(self, spec: object, value: object) -> None:
-        with pytest.raises(ConfigError, match=r"this notebook: x = .*, expected .*\. Known: x\."):
-            parameters({"x": value}, x=spec)
-
-    def test_tells_all_problems_at_once(self) -> None:
-        with pytest.raises(ConfigError) as caught:
-            parameters(injected(sede=1, followers=900), seed=int, followers=(int, 1, 16), device=("auto", "cpu"))
-        assert str(caught.value) == (
-            "Parameters of this notebook: unknown parameter 'sede' (did you mean 'seed'?); 'seed' is missing from the "
-            "parameters cell; followers = 900, expected int in [1, 16]; 'device' is missing from the parameters cell. "
-            "Known: seed, followers, device."
-        )
-
-    def test_only_the_last_injected_cell_counts(self) -> None:
-        namespace = injected(seed=1) | {"In": ["# Parameters\nsede = 1\n", "# Parameters\nseed = 1\n", "sede = 2"]}
-        assert parameters(namespace, seed=int).seed == 1
-
-    def test_a_cell_that_only_begins_alike_is_no_injected_cell(self) -> None:
-        assert parameters({"In": ["# Parameters\n%load_ext x\nother = 1"], "seed": 1}, seed=int).seed == 1
-
-
-class TestDeclared:
-    def test_reads_annotations_and_defaults(self, write: Write) -> None:
-        path = write("import os", ('seed: int = 0\nlr = 1e-3\nsizes: "list" = []', "parameters"))
-        with pytest.raises(ConfigError, match="cannot be read"):  # a quoted annotation is no plain type
-            declared_parameters(path)
-        path = write("import os", ("seed: int = 0  # seed\n\nlr = 1e-3\nsizes: list = []", "parameters"))
-        assert declared_parameters(path) == {"seed": int, "lr": float, "sizes": list}
-
-    @pytest.mark.parametrize("line", ["import os", "a = b = 1", "a = 2 ** 31", "a: Tensor = 1", "a: int", "a ="])
-    def test_refuses_anything_but_literals(self, write: Write, line: str) -> None:
-        with pytest.raises(ConfigError, match=r"tiny\.ipynb: the parameters cell cannot be read"):
-            declared_parameters(write((line, "parameters")))
-
-    @pytest.mark.parametrize("text", [None, "", "{", "[]", '{"cells": 1}', "\0"])
-    def test_refuses_what_is_no_notebook(self, tmp_path: Path, text: str | None) -> None:
-        if text is not None:
-            (tmp_path / "x.ipynb").write_text(text)
-        with pytest.raises(FileError, match="is not a readable notebook"):
-            declared_parameters(tmp_path / "x.ipynb")
-
-
-class TestReadParameters:
-    def test_yaml_is_version_1_2_and_pairs_win(self, write: Write, tmp_path: Path) -> None:
-        (tmp_path / "p.yaml").write_text("lr: 1e-3\nseed: 012\nfast: true\ndevice: yes\n")
-        got = read_parameters(write(PARAMETERS), [("seed", "7"), ("sizes", "[1, 2]")], [tmp_path / "p.yaml"])
-        assert got == {"lr": 1e-3, "seed": 7, "fast": True, "device": "yes", "sizes": [1, 2]}
-        assert type(got["lr"]) is float
-
-    def test_text_for_a_str_stays_text(self, write: Write) -> None:
-        pairs = [("device", "1e-3"), ("lr", "1e-3"), ("sizes", "[1"), ("seed", "!!bool x"), ("unknown", "3")]
-        got = read_parameters(write(PARAMETERS), pairs, [])
-        assert got == {"device": "1e-3", "lr": 1e-3, "sizes": "[1", "seed": "!!bool x", "unknown": 3}
-
-    @pytest.mark.parametrize(
-        "text", ["- 1", "a: [", "a: 1\na: 2", "!!python/object/apply:os.system ['true']", "[" * 3000, "a: !!bool x", ""]
-    )
-    def test_refuses_bad_files(self, write: Write, tmp_path: Path, text: str) -> None:
-        (tmp_path / "p.yaml").write_text(text)
-        with pytest.raises(ConfigError, match=r"p\.yaml"):
-            read_parameters(write(PARAMETERS), [], [tmp_path / "p.yaml"])
-
-    def test_names_a_missing_file(self, write: Write, tmp_path: Path) -> None:
-        with pytest.raises(ConfigError, match=r"missing\.yaml: not readable"):
-            read_parameters(write(PARAMETERS), [], [tmp_path / "missing.yaml"])
 
 
 class TestRefusedBeforeAKernelStarts:
@@ -170,6 +66,26 @@ class TestRefusedBeforeAKernelStarts:
         with pytest.raises(ConfigError, match="is a folder"):
             run_notebook(path, {}, tmp_path)
         assert path.read_bytes() == before
+
+    def test_an_output_is_named_like_a_notebook(self, write: Write, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError) as caught:  # the offline page beside it would take its place
+            run_notebook(write("1"), {}, tmp_path / "o.html")
+        assert str(caught.value) == f"Output {tmp_path}/o.html is not named like a notebook; let it end in .ipynb."
+
+    def test_an_output_that_another_run_writes(self, write: Write, tmp_path: Path) -> None:
+        with FileLock(tmp_path / ".o.ipynb.lock"), pytest.raises(ConfigError) as caught:
+            run_notebook(write("1"), {}, tmp_path / "o.ipynb")
+        assert str(caught.value) == (
+            f"Output {tmp_path}/o.ipynb is being written by another run; wait for its end or name another file."
+        )
+
+    @pytest.mark.parametrize("folder", ["file", "file/deeper"])
+    def test_a_folder_that_cannot_be(self, write: Write, tmp_path: Path, folder: str) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(ResourceError) as caught:
+            run_notebook(write("1"), {}, tmp_path / folder / "o.ipynb")
+        told = rf"Folder {tmp_path}/{folder} cannot be made or written \([A-Z][a-z ]+\); name another\."
+        assert re.fullmatch(told, str(caught.value))
 
 
 def left_behind() -> list[psutil.Process]:
@@ -275,21 +191,76 @@ class TestRuns:
         assert run.exit_code == 2
         assert "ConfigError: Parameters of this notebook: seed = 10, expected int in [0, 9]." in run.reason
 
-    def test_an_interrupt_passes_on_and_keeps_what_ran(
+    @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+    def test_a_signal_ends_the_cell_and_keeps_what_ran(
+        self, write: Write, tmp_path: Path, name: str, code: int
+    ) -> None:
+        path = write(
+            "print('kept')", f"import os, signal, time; os.kill(os.getppid(), signal.{name}); time.sleep(60)", "1"
+        )
+        before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+        run = run_notebook(path, {}, tmp_path / "o.ipynb")
+        assert (run.exit_code, run.reason) == (code, "interrupted in cell 2 of 3")
+        assert statuses(run) == ["completed", "failed", "pending"]
+        assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+    def test_a_signal_after_the_last_cell_is_heard_behind_the_run(
         self, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        execute = papermill.execute_notebook
+        conclude = notebook._conclude
 
-        def interrupted(*args: object, **kwargs: object) -> None:
-            execute(*args, **kwargs)
-            raise KeyboardInterrupt
+        def late(*args: object) -> NotebookRun:
+            signal.raise_signal(signal.SIGINT)
+            return conclude(*args)
 
-        monkeypatch.setattr(papermill, "execute_notebook", interrupted)
+        monkeypatch.setattr(notebook, "_conclude", late)
         with pytest.raises(KeyboardInterrupt):
-            run_notebook(write("print(1)"), {}, tmp_path / "o.ipynb")
-        nb = nbformat.read(tmp_path / "o.ipynb", as_version=4)
-        assert nb.cells[0].outputs[0].text == "1\n"
-        assert nb.metadata.papermill.exception is True
+            run_notebook(write("1"), {}, tmp_path / "o.ipynb")
+        assert nbformat.read(tmp_path / "o.ipynb", as_version=4).metadata.papermill.exception is False
+
+    def test_the_last_lines_of_a_cell_cut_short_are_told(self, write: Write, tmp_path: Path) -> None:
+        show = "import time\nfor k in range(28): print(k)\nprint('28\\x1b[0m\\n29', flush=True)\ntime.sleep(60)"
+        run = run_notebook(write("print('kept')", show), {}, tmp_path / "o.ipynb", timeout_s=1)
+        assert run.tail == "".join(f"{k}\n" for k in range(10, 28)) + "28\\x1b[0m\n29\n"
+        assert run_notebook(write("print('kept')"), {}, tmp_path / "o.ipynb").tail == ""
+
+    def test_a_tail_and_a_reason_are_short(self, write: Write, tmp_path: Path) -> None:
+        run = run_notebook(write("print('x' * 9000); raise ValueError('a\\nb' * 1000)"), {}, tmp_path / "o.ipynb")
+        assert run.tail == "x" * 2000 + "\n"
+        assert run.reason == ("cell 1 of 1 failed: ValueError: " + r"a\nb" * 1000)[:500]
+
+    def test_a_kernel_that_does_not_start(self, write: Write, tmp_path: Path) -> None:
+        (tmp_path / "ipykernel_launcher.py").write_text("raise SystemExit(3)")
+        run = run_notebook(write("1"), {}, tmp_path / "o.ipynb")
+        assert (run.exit_code, run.reason) == (138, "the kernel died before cell 1 of 1")
+        assert statuses(run) == ["pending"]
+
+    def test_a_cell_that_is_not_to_run_is_not_called_complete(self, write: Write, tmp_path: Path) -> None:
+        run = run_notebook(write("1", ("1 / 0", "skip-execution")), {}, tmp_path / "o.ipynb")
+        assert (run.exit_code, run.reason) == (0, "all 1 cells ran")
+        assert statuses(run) == ["completed", "pending"]
+
+    def test_what_a_killed_run_left_is_cleared_away(self, write: Write, tmp_path: Path) -> None:
+        (tmp_path / ".o.ipynb.part.ipynb").write_text('{"half":')
+        assert run_notebook(write("1"), {}, tmp_path / "o.ipynb").exit_code == 0
+
+    def test_a_disk_that_fills_up_leaves_what_was_there(
+        self, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "o.ipynb").write_text("before")
+        path = write("1")
+
+        def full(*_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(nbformat, "write", full)
+        with pytest.raises(ResourceError) as caught:
+            run_notebook(path, {}, tmp_path / "o.ipynb")
+        assert str(caught.value) == (
+            f"tiny.ipynb cannot be run to {tmp_path}/o.ipynb ([Errno 28] No space left on device); free some space or "
+            "memory."
+        )
+        assert (tmp_path / "o.ipynb").read_text() == "before"
 
 
 def test_papermill_alone_tells_untruths(write: Write, tmp_path: Path) -> None:

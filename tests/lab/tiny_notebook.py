@@ -7,6 +7,10 @@ import nbformat
 from nbformat.v4 import new_code_cell, new_notebook
 
 Write = Callable[..., Path]
+PARAMETERS = (
+    'seed: int = 0  # random seed\nlr: float = 0.5\nfast: bool = False\ndevice: str = "cpu"\nsizes: list = [1]',
+    "parameters",
+)
 
 
 def write_notebook(folder: Path, *cells: str | tuple[str, str], name: str = "tiny.ipynb") -> Path:

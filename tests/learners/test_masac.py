@@ -169,6 +169,29 @@ def test_each_row_is_clipped_by_its_own_norm():
     assert used[1].item() == pytest.approx(min(norm[1].item(), SMALL.clip), rel=1e-5)
 
 
+def test_numbers_come_in_the_order_of_cause_with_what_their_rows_are():
+    for agents, share, row in ((3, True, "R K"), (3, False, "R A"), (2, True, "R A")):
+        env, learner, rng = build(MASAC, agents, (0, 4), dataclasses.replace(SMALL, share=share))
+        update = learner.update(source_for(env, learner, rng).next(), learner.update_noise(rng, 16))
+        returned = learner.numbers(update)
+        assert list(returned) == [
+            *("target", "q", "critic_loss", "critic_norm", "entropy", "actor_loss", "actor_norm", "alpha")
+        ]
+        state = learner.numbers()
+        assert len(state) == 10  # a parameter and two moments of three kinds, and the targets
+        networks = {"actor_norm", "alpha", *(name for name in state if name.startswith(("actor", "temperature")))}
+        for name, (tensor, axes) in (returned | state).items():
+            assert axes == (row if name in networks else "R A"), name
+            assert tensor.shape[:2] == (2, 2 if axes == "R K" else agents), name
+
+
+def test_the_mean_target_is_told():
+    learner = tiny(gamma=0.5, alpha=2.0)
+    data = row([3.0, 7.0], [True, True])  # nothing is bootstrapped, so y = r
+    update = learner.update(Batch(data, torch.zeros(1, 1, dtype=torch.int64)), NO_NOISE)
+    assert update.metrics["target"].tolist() == [[3.0, 7.0]]
+
+
 def test_shared_followers_fly_in_any_number():
     env = LeaderFollower(followers=2)
     rng = Streams([0])

@@ -63,6 +63,34 @@ def test_batched_equals_loop(agents):
     assert trained_side_by_side(agents, UPDATES) <= 1e-9
 
 
+def test_metrics_are_the_loops_too():
+    env, batched, rng = build(MASAC, 3)
+    _, loop, _ = build(MASACLoop, 3)
+    source = source_for(env, batched, rng)
+    for _ in range(5):
+        batch, noise = source.next(), batched.update_noise(rng, 16)
+        mine, other = batched.update(batch, noise).metrics, loop.update(batch, noise).metrics
+        assert set(mine) - set(other) == {"q", "alpha"}
+        for name, value in other.items():
+            torch.testing.assert_close(mine[name], value, rtol=1e-9, atol=1e-12)
+
+
+def test_the_loop_names_the_numbers_of_the_batched_rows():
+    env, batched, rng = build(MASAC, 2)
+    _, loop, _ = build(MASACLoop, 2)
+    first, second = batched.numbers(), loop.numbers()
+    assert set(first) == set(second) == {f"{kind}.parameter" for kind in ("actor", "critic", "target", "temperature")}
+    batch, noise = source_for(env, batched, rng).next(), batched.update_noise(rng, 16)
+    for learner in (batched, loop):
+        learner.update(batch, noise)
+    first, second = batched.numbers(), loop.numbers()
+    assert set(first) == set(second)
+    assert len(first) == 10
+    for name, (table, axes) in first.items():
+        assert axes == second[name][1] == "R A"
+        torch.testing.assert_close(table.norm(dim=2), second[name][0].norm(dim=2), rtol=1e-9, atol=1e-12)
+
+
 def test_a_critic_fed_its_neighbours_reward_is_caught():
     def spoil(batch: Batch) -> Batch:
         reward = batch.data.reward.clone()

@@ -2,44 +2,17 @@
 
 import random
 from collections import deque
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
-from uavlab.core.types import Transition, leaves
+from tests.replay.named_rows import RUNS, check, named, rows
+from uavlab.core.errors import ConfigError
+from uavlab.core.types import Transition, leaves, tree_map
 from uavlab.replay import ring as module
 from uavlab.replay.ring import Ring, add, allocate, draw, row_bytes
-
-RUNS, A, FEATURES, D = 2, 2, 3, 1
-
-
-def rows(names: Tensor) -> Transition:
-    """Make rows (R N) whose leaves all spell the row's name; names are whole numbers below 2^24."""
-
-    def spell(*shape: int, offset: float) -> Tensor:
-        return (names.float() + offset).view(*names.shape, *[1] * len(shape)).expand(*names.shape, *shape).clone()
-
-    return Transition(
-        obs=spell(A, FEATURES, offset=0.0),
-        action=spell(A, D, offset=0.25),
-        reward=spell(A, offset=0.5),
-        next_obs=spell(A, FEATURES, offset=0.75),
-        terminated=(names % 2 == 0)[..., None].expand(*names.shape, A).clone(),
-        truncated=names % 3 == 0,
-        stage=names.clone(),
-    )
-
-
-def named(count: int, start: int = 0) -> Tensor:
-    """Name W rows of each run: run r calls its rows 100 000 r + start, ..."""
-    return torch.arange(start, start + count) + 100_000 * torch.arange(RUNS)[:, None]
-
-
-def check(got: Transition, names: Tensor) -> None:
-    """Compare every leaf with what rows of these names must hold."""
-    for (leaf, a), (_, b) in zip(leaves(got), leaves(rows(names)), strict=True):
-        assert torch.equal(a, b), leaf
 
 
 def contents(ring: Ring) -> list[int]:
@@ -173,3 +146,62 @@ def test_random_operations_catch_mutants(mutant: object, monkeypatch: pytest.Mon
 
     with pytest.raises((AssertionError, RuntimeError)):
         games()
+
+
+FITS = "Add rows like those that it was allocated for; `uavlab check` finds an environment that breaks its word."
+NEW = rows(named(3))  # of 2 runs, 2 agents
+MISFITS = [
+    ({"reward": NEW.reward.double()}, "reward is float64 2x3x2 on cpu, expected float32 2x3x2 on cpu"),
+    ({"stage": NEW.stage.int()}, "stage is int32 2x3 on cpu, expected int64 2x3 on cpu"),
+    ({"truncated": NEW.truncated.float()}, "truncated is float32 2x3 on cpu, expected bool 2x3 on cpu"),
+    ({"obs": NEW.obs[:1]}, "obs is float32 1x3x2x3 on cpu, expected float32 2x3x2x3 on cpu"),
+    ({"obs": NEW.obs[..., :2]}, "obs is float32 2x3x2x2 on cpu, expected float32 2x3x2x3 on cpu"),
+    ({"action": NEW.action[:, :2]}, "action is float32 2x2x2x1 on cpu, expected float32 2x3x2x1 on cpu"),
+    ({"terminated": NEW.terminated[..., 0]}, "terminated is bool 2x3 on cpu, expected bool 2x3x2 on cpu"),
+    ({"stage": NEW.stage[..., None]}, "stage is int64 2x3x1 on cpu, expected int64 2x3 on cpu"),
+    ({"stage": NEW.stage[0, 0]}, "stage is int64 scalar on cpu, expected int64 2x3 on cpu"),
+    ({"next_obs": NEW.next_obs.to("meta")}, "next_obs is float32 2x3x2x3 on meta, expected float32 2x3x2x3 on cpu"),
+    ({"stage": NEW.stage.int(), "obs": NEW.obs.half()},
+     "obs is float16 2x3x2x3 on cpu, expected float32 2x3x2x3 on cpu; "
+     "stage is int32 2x3 on cpu, expected int64 2x3 on cpu"),
+]  # fmt: skip
+
+
+def misfit(changed: dict[str, Tensor]) -> str:
+    """Add rows that do not fit to a ring in use and say how that ended; an error's message if nothing was written."""
+    ring = allocate(rows(named(1)), 5)
+    add(ring, rows(named(7)))
+    before = tree_map(Tensor.clone, ring)
+    try:
+        add(ring, replace(NEW, **changed))
+    except (ConfigError, LookupError, RuntimeError) as error:
+        untouched = all(torch.equal(a, b) for (_, a), (_, b) in zip(leaves(before), leaves(ring), strict=True))
+        return str(error) if untouched else "half written"
+    return "accepted"
+
+
+@pytest.mark.parametrize(("changed", "wrong"), MISFITS)
+def test_rows_that_do_not_fit_are_refused_and_the_ring_untouched(changed: dict[str, Tensor], wrong: str) -> None:
+    assert misfit(changed) == f"Replay: rows do not fit the ring: {wrong}. {FITS}"
+
+
+@pytest.mark.parametrize("rewards", [NEW.reward[0, :, 0], NEW.reward[0, 0, 0]])
+def test_rewards_without_rows_are_refused(rewards: Tensor) -> None:
+    message = f"Replay: rows do not fit the ring: .*reward is float32 {'3' if rewards.dim() else 'scalar'} on cpu"
+    with pytest.raises(ConfigError, match=message):
+        add(allocate(NEW, 5), replace(NEW, reward=rewards))
+
+
+def test_a_ring_that_leaves_the_check_to_torch_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "like", lambda *_: True)
+    assert "half written" in [misfit(changed) for changed, _ in MISFITS]
+
+
+def test_nothing_is_read_from_the_device() -> None:
+    """Tensors without values cannot be read at all, so that any wait for a value raises."""
+    ring = allocate(tree_map(lambda leaf: leaf.to("meta"), NEW), 5)
+    add(ring, tree_map(lambda leaf: leaf.to("meta"), NEW))
+    got, _ = draw(ring, torch.zeros(RUNS, 4, dtype=torch.int64, device="meta"))
+    assert got.obs.shape == (RUNS, 4, 2, 3)
+    with pytest.raises(RuntimeError, match="meta"):
+        int(ring.size)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from uavlab.core.errors import DivergedError
 from uavlab.runtime.grad import GradientStep
 from uavlab.runtime.runtime import Runtime
 
@@ -21,6 +22,13 @@ def test_grad_builds_the_plain_gradient_step() -> None:
     assert type(step) is GradientStep
     assert (step.clip, step.adam.param_groups[0]["lr"]) == (7.0, 0.25)
     assert torch.equal(step.parameter, torch.ones(2, 3))
+
+
+def test_check_refuses_at_once() -> None:
+    rt = Runtime()
+    rt.check({"x": (torch.zeros(2), "R")})
+    with pytest.raises(DivergedError, match="training: x of run 1 is inf; expected "):
+        rt.check({"x": (torch.tensor([0, torch.inf]), "R")})
 
 
 def test_scope_sets_threads_and_restores_them_however_it_ends() -> None:

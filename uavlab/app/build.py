@@ -1,5 +1,6 @@
 """From valid settings to the objects of a run; the one place where alternatives are chosen."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,8 +10,9 @@ import torch
 from uavlab.app.config import Config, RunConfig
 from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.core.rng import Streams
-from uavlab.learners.masac import MASAC
+from uavlab.learners.masac import MASAC, assign
 from uavlab.learners.masac_loop import MASACLoop
+from uavlab.nets.stacked import StackedMLP
 from uavlab.runtime.runtime import Runtime
 from uavlab.sources import Replayed, replay_bytes, survey
 
@@ -23,9 +25,11 @@ def runtime(run: RunConfig) -> Runtime:
     """
     cuda = torch.cuda.is_available()
     if run.device == "cuda" and not cuda:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        why = f"torch {torch.__version__}" + ("" if visible is None else f", CUDA_VISIBLE_DEVICES={visible!r}")
         raise ConfigError(
-            f"device: cuda requested, but torch.cuda.is_available() is False (torch {torch.__version__}); "
-            "use device=auto or cpu, and see `uavlab doctor`."
+            f"device: cuda requested, but torch.cuda.is_available() is False ({why}); use device=auto or cpu, and see "
+            "`uavlab doctor`."
         )
     device = "cuda" if cuda and run.device != "cpu" else "cpu"
     return Runtime(device=torch.device(device), threads=run.threads)
@@ -37,7 +41,12 @@ def streams(run: RunConfig, device: torch.device, dtype: torch.dtype = torch.flo
 
 
 def learner(config: Config, rng: Streams, rt: Runtime) -> MASAC | MASACLoop:
-    """Build the learner with its first parameters."""
+    """Build the learner with its first parameters.
+
+    Raises:
+        ResourceError: It does not fit into free memory.
+    """
+    _require(learner_bytes(config), "learner", "hidden, batch or runs", rt)
     kind = MASACLoop if config.run.learner == "loop" else MASAC
     return kind(config.masac, config.env.spec, survey(config.env, rng), rng, rt)
 
@@ -48,12 +57,29 @@ def source(config: Config, pupil: MASAC | MASACLoop, rng: Streams, rt: Runtime) 
     Raises:
         ResourceError: The replay does not fit into free memory.
     """
-    needed = replay_bytes(config.env, config.replay, config.run.runs)
+    _require(replay_bytes(config.env, config.replay, config.run.runs), "replay", "capacity or runs", rt)
+    return Replayed(config.env, pupil.policy(config.env.spec), config.replay, rng, rt)
+
+
+def learner_bytes(config: Config) -> int:
+    """Count the bytes that a learner will take at least: networks, and what the critics keep for their gradients.
+
+    Every parameter has a gradient and two moments; critics have targets, too.
+    """
+    spec, masac, batch = config.env.spec, config.masac, config.replay.batch
+    networks = len(set(assign(spec, spec, masac.share)))
+    actors = networks * StackedMLP(spec.obs, masac.hidden, 2 * spec.action).count
+    critics = 2 * spec.agents * StackedMLP(spec.agents * (spec.obs + spec.action), masac.hidden, 1).count
+    at_once = 1 if config.run.learner == "loop" else spec.agents
+    kept = 2 * 2 * at_once * batch * masac.hidden  # two critics of two layers
+    return 4 * config.run.runs * (4 * actors + 5 * critics + kept)
+
+
+def _require(needed: int, what: str, remedy: str, rt: Runtime) -> None:
     on_cuda = rt.device.type == "cuda"
     free = torch.cuda.mem_get_info(rt.device)[0] if on_cuda else psutil.virtual_memory().available
     if needed > free:
-        raise ResourceError(f"replay: {needed:,} bytes, {free:,} are free on {rt.device}; lower capacity or runs.")
-    return Replayed(config.env, pupil.policy(config.env.spec), config.replay, rng, rt)
+        raise ResourceError(f"{what}: {needed:,} bytes, {free:,} are free on {rt.device}; lower {remedy}.")
 
 
 @contextmanager

@@ -5,7 +5,6 @@ evaluation alone. Nothing is created before everything is valid, and all problem
 """
 
 import dataclasses
-import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from uavlab.app.presets import presets
 from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Env
-from uavlab.core.text import nearest, yaml_value
+from uavlab.core.text import nearest, read_text, shown, yaml_lines, yaml_value
 from uavlab.core.types import Rule
 from uavlab.envs import ENVS
 from uavlab.learners.masac import MASACConfig, assign
@@ -26,6 +25,13 @@ from uavlab.sources import ReplayConfig
 
 Device = Literal["auto", "cpu", "cuda"]
 LARGEST_FILE = 50_000  # bytes of a settings file
+TOLD = 20  # unknown settings named in one message
+ELSEWHERE = {
+    **{"learning_rate": "lr", "actor_lr": "lr", "lr_actor": "lr", "lr_critic": "critic_lr", "discount": "gamma"},
+    **{"batch_size": "batch", "buffer_size": "capacity", "hidden_size": "hidden", "total_steps": "updates"},
+    **{"n_envs": "worlds", "n_agents": "followers", "polyak": "tau"},
+}
+"""Names by which other programs know these settings."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +99,14 @@ RULES: tuple[Rule, ...] = (
 """Contradictions between settings of every run; an environment brings those of its own fields as ``rules``."""
 
 
+class Layer(dict[str, Any]):
+    """Settings that know where each of them came from, ``mine.yaml:7`` or ``--seed``, for messages."""
+
+    def __init__(self, values: Mapping[str, Any], origins: Mapping[str, str]) -> None:
+        super().__init__(values)
+        self.origins = origins
+
+
 def configure(preset: str, *layers: Mapping[str, Any]) -> Config:
     """Build valid settings from a preset and layers over it, later ones winning.
 
@@ -103,47 +117,68 @@ def configure(preset: str, *layers: Mapping[str, Any]) -> Config:
     """
     known = presets()
     if preset not in known:
-        raise ConfigError(f"unknown preset {preset!r}{nearest(preset, known)}. Known presets: {', '.join(known)}.")
+        raise ConfigError(f"unknown preset {shown(preset)}{nearest(preset, known)}. Known presets: {', '.join(known)}.")
     chosen = known[preset]
     given: dict[str, Any] = {}
+    came: dict[str, str] = {}
     for layer in layers:
         given |= layer
+        origins = getattr(layer, "origins", {})
+        came |= {name: f" from {origins[name]}" if name in origins else "" for name in layer}
     if given.get("minutes") is not None:
         given.setdefault("updates", None)
     values = {**chosen.values, **given}
     model = _model(chosen.env)
+    unknown = [name for name in values if name not in model.model_fields]
+    elsewhere = {other: own for other, own in ELSEWHERE.items() if own in model.model_fields}
     problems = [
-        f"unknown setting {_shown(k)}{nearest(k, model.model_fields)}" for k in values if k not in model.model_fields
+        f"unknown setting {shown(name)}{came[name]}{nearest(name, model.model_fields, elsewhere)}"
+        for name in unknown[:TOLD]
     ]
+    problems += [f"{len(unknown) - TOLD} more unknown settings"] if len(unknown) > TOLD else []
     try:
         model.model_validate({k: v for k, v in values.items() if k in model.model_fields})
         wrong = set()
     except ValidationError as error:
         wrong = {str(e["loc"][0]) for e in error.errors()}
-        problems += [_said(e) for e in error.errors()]
+        problems += [_said(e, came) for e in error.errors()]
     rules = (*RULES, *getattr(ENVS[chosen.env], "rules", ()))
-    problems += _contradictions(rules, {**_defaults(model), **values}, wrong)
+    problems += _contradictions(rules, {**_defaults(model), **values}, wrong, came)
     if problems:
-        raise ConfigError(f"{preset}: " + "; ".join(problems) + ".")
+        more = f" All settings: uavlab settings {preset}." if unknown else ""
+        raise ConfigError(f"{preset}: " + "; ".join(problems) + "." + more)
     return _built(preset, chosen.env, {**_defaults(model), **values})
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
+def gather(file: Path | None, texts: Iterable[str], options: Mapping[str, Any]) -> list[Layer]:
+    """Read what a command line says: a settings file, ``key=value`` texts, and the options that are not None.
+
+    Raises:
+        ConfigError: The file or a text cannot be read.
+    """
+    told = dict(map(parse_setting, texts))
+    chosen = {name: value for name, value in options.items() if value is not None}
+    return [
+        *([] if file is None else [read_yaml(file)]),
+        Layer(told, dict.fromkeys(told, "--set")),
+        Layer(chosen, {name: f"--{name}" for name in chosen}),
+    ]
+
+
+def read_yaml(path: Path) -> Layer:
     """Read settings from a YAML 1.2 file.
 
     Raises:
         ConfigError: The file is missing, too large, not YAML, or not a mapping of names to values.
     """
-    try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise ConfigError(f"{path}: larger than {LARGEST_FILE} bytes; expected a short list of settings.")
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not readable as text: {error}") from error
-    values = yaml_value(text, str(path))
-    if not isinstance(values, dict) or not all(isinstance(k, str) for k in values):
-        raise ConfigError(f"{path}: expected lines `name: value`, got {type(values).__name__}.")
-    return values
+    text = read_text(path, LARGEST_FILE, ConfigError)
+    values = yaml_value(text, str(path), lines=True)
+    if not isinstance(values, dict):
+        got = "nothing" if values is None else f"a {type(values).__name__}"
+        raise ConfigError(f"{path}: expected lines `name: value`, got {got}.")
+    if odd := [name for name in values if not isinstance(name, str)]:
+        raise ConfigError(f"{path}: expected lines `name: value`, got the name {shown(odd[0])}.")
+    return Layer(values, {name: f"{path}:{line}" for name, line in yaml_lines(text).items()})
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
@@ -155,7 +190,12 @@ def parse_setting(text: str) -> tuple[str, Any]:
     key, sign, value = text.partition("=")
     if not sign or not key.strip():
         raise ConfigError(f"--set {text!r}: expected key=value.")
-    return key.strip(), yaml_value(value, f"--set {_shown(text)}")
+    return key.strip(), yaml_value(value, f"--set {shown(text)}")
+
+
+def parts(env: str) -> tuple[type[Any], ...]:
+    """Give the classes whose fields are the settings of a run on ``env``."""
+    return RunConfig, ReplayConfig, MASACConfig, ENVS[env]
 
 
 @lru_cache
@@ -166,7 +206,7 @@ def _model(env: str) -> type[BaseModel]:
         ConfigError: A field of the environment bears the name of another setting.
     """
     fields: dict[str, Any] = {}
-    for part in (RunConfig, ReplayConfig, MASACConfig, ENVS[env]):
+    for part in parts(env):
         hints = get_type_hints(part, include_extras=True)
         for f in dataclasses.fields(part):
             own = {f.name: (hints[f.name], f.default)}
@@ -183,25 +223,21 @@ def _defaults(model: type[BaseModel]) -> dict[str, Any]:
     return {name: field.default for name, field in model.model_fields.items()}
 
 
-def _said(error: Any) -> str:
-    return f"{error['loc'][0]}: {error['msg'][0].lower()}{error['msg'][1:]}, got {_shown(error['input'])}"
+def _said(error: Any, came: Mapping[str, str]) -> str:
+    name, message = error["loc"][0], error["msg"]
+    return f"{name}: {message[0].lower()}{message[1:]}, got {shown(error['input'])}{came.get(str(name), '')}"
 
 
-def _shown(value: Any) -> str:
-    """Quote a value in a message, briefly whatever a file held."""
-    try:
-        return reprlib.repr(value)[:80]
-    except ValueError:  # Python prints no integer of more than 4300 digits
-        return f"an enormous {type(value).__name__}"
-
-
-def _contradictions(rules: Iterable[Rule], values: Mapping[str, Any], wrong: set[str]) -> list[str]:
+def _contradictions(
+    rules: Iterable[Rule], values: Mapping[str, Any], wrong: set[str], came: Mapping[str, str]
+) -> list[str]:
     said = []
     for fields, holds, message in rules:
         if all(f in values and f not in wrong for f in fields):
             given = [values[f] for f in fields]
             if not holds(*given):
-                said.append(message.format(*given))
+                whence = ", ".join(f + came[f] for f in fields if came.get(f))
+                said.append(message.format(*given) + (f" ({whence})" if whence else ""))
     return said
 
 

@@ -39,6 +39,11 @@ class Row:
     usable: bool = True
     advice: str = ""
 
+    def __str__(self) -> str:
+        """Say it in one line."""
+        why = f"  ({self.advice})" if self.advice else ""
+        return f"{'ok' if self.usable else '--':3} {self.what:22} {self.value}{why}"
+
 
 def examine(folder: Path = Path(), device: torch.device | str | None = None) -> list[Row]:
     """Look at everything that uavlab can use, in about two seconds.
@@ -121,6 +126,8 @@ def _gpus() -> list[Row]:
         return [Row(f"GPU {i}", f"{gpu.name}, {gpu.total_memory / GB:.0f} GB") for i, gpu in enumerate(found)]
     if torch.version.cuda is None:
         why = "This build of torch has no CUDA; with an NVIDIA GPU, install a CUDA build (make setup TORCH_INDEX=URL)."
+    elif (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        why = f"CUDA_VISIBLE_DEVICES={visible!r} shows none to torch; unset it or name one that nvidia-smi lists."
     else:
         why = f"torch was built for CUDA {torch.version.cuda} but finds no NVIDIA GPU or driver; see nvidia-smi."
     return [Row("GPU", "none", False, f"{why} Everything runs on the CPU.")]

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from uavlab.app import build
 from uavlab.app.config import Config, Device
+from uavlab.app.folder import read_config, require_empty
 from uavlab.app.record import read_json, write_json
-from uavlab.app.run import Run, read_config, require_empty
+from uavlab.app.run import Run
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.protocols import Env, Policy
 from uavlab.core.rng import Streams
@@ -48,7 +49,7 @@ def load(folder: Path, device: Device | None = None) -> Kept:
     """
     config = read_config(folder)
     rt = build.runtime(config.run if device is None else replace(config.run, device=device))
-    saved = checkpoint.load(checkpoint.newest(folder / "checkpoints"))
+    saved = checkpoint.newest(folder / "checkpoints", only="best")
     best = saved.groups["best"]
     spec, stored = config.env.spec, best["parameters"].shape
     wanted = StackedMLP(spec.obs, config.masac.hidden, 2 * spec.action).count

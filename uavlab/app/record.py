@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from uavlab.core.errors import FileError, ResourceError
+from uavlab.runtime.files import read_regular
+
+LARGEST, LARGEST_LOG = 10_000_000, 1_000_000_000  # bytes of a JSON file, and of a run's rows
 
 
 def invocation() -> str:
@@ -18,7 +21,16 @@ def invocation() -> str:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace a JSON file whole, so that a reader never meets half of it.
+    """Replace a JSON file whole.
+
+    Raises:
+        ResourceError: The disk refuses.
+    """
+    write_whole(path, json.dumps(value, indent=1) + "\n")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace a file whole, so that a reader never meets half of it.
 
     Raises:
         ResourceError: The disk refuses.
@@ -26,8 +38,7 @@ def write_json(path: Path, value: Any) -> None:
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with beside.open("w", encoding="utf-8") as file:
-            json.dump(value, file, indent=1)
-            file.write("\n")
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
@@ -45,11 +56,13 @@ def read_json(path: Path) -> dict[str, Any]:
         FileError: The file is missing or no JSON object.
     """
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise FileError(f"{path}: expected a run's JSON file, got {type(error).__name__}: {error}.") from error
+        value = json.loads(read_regular(path, LARGEST))
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror}).") from error
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{path}: damaged, it cannot be read as JSON; expected a file that uavlab wrote.") from error
     if not isinstance(value, dict):
-        raise FileError(f"{path}: expected a JSON object, got {type(value).__name__}.")
+        raise FileError(f"{path}: expected a JSON object, got something else; was it written by uavlab?")
     return value
 
 
@@ -92,13 +105,36 @@ class Recorder:
             self._board.add_scalar(name, value, number)
         self._board.flush()
 
+    def sync(self) -> None:
+        """See to it that the rows so far outlive a power cut: a checkpoint that follows them is worth no more."""
+        if self.folder is not None and (self.folder / "metrics.jsonl").exists():
+            with (self.folder / "metrics.jsonl").open("ab") as file:
+                os.fsync(file.fileno())
+
     def rewind(self, number: int) -> None:
-        """Read back the rows up to update ``number`` and drop later ones, which a resumed run makes again."""
+        """Read back the rows up to update ``number`` and drop later ones, which a resumed run makes again.
+
+        Raises:
+            FileError: A row is damaged; a last one that was not finished is merely dropped.
+        """
         if self.folder is None or not (self.folder / "metrics.jsonl").exists():
             return
         path = self.folder / "metrics.jsonl"
-        rows = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.endswith("}"))
-        self.rows = [row for row in rows if row["update"] <= number]
+        try:
+            lines = read_regular(path, LARGEST_LOG).decode(errors="replace").split("\n")[:-1]
+        except OSError as error:
+            raise FileError(f"{path}: cannot be read ({error.strerror}).") from error
+        self.rows = [row for at, line in enumerate(lines, 1) if (row := _row(line, f"{path}:{at}"))["update"] <= number]
         beside = path.with_name(".metrics.jsonl")
         beside.write_text("".join(json.dumps(row) + "\n" for row in self.rows), encoding="utf-8")
         beside.replace(path)
+
+
+def _row(line: str, where: str) -> dict[str, float]:
+    try:
+        row = json.loads(line)
+        if isinstance(row, dict) and isinstance(row.get("update"), int):
+            return row
+    except (ValueError, RecursionError):
+        pass
+    raise FileError(f"{where}: expected a row of metrics, got {line[:60]!r}; remove that line to go on without it.")

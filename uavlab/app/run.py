@@ -1,33 +1,36 @@
 """One training run, in memory or in a folder: what the command line and the notebooks both hold the reins of.
 
 A folder holds ``config.json`` (every setting), ``run.json`` (how the run stands or ended), ``metrics.jsonl``,
-``tensorboard/`` and ``checkpoints/``.
+``tensorboard/``, ``checkpoints/``, and ``divergence.json`` if a number was not finite.
 """
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab.app import build
-from uavlab.app.config import Config, configure, nearest
+from uavlab.app import build, state
+from uavlab.app.config import Config
+from uavlab.app.folder import claim, read_config, require_empty, require_resumable, write_config
 from uavlab.app.machine import describe
-from uavlab.app.presets import presets
 from uavlab.app.record import Recorder, invocation, read_json, write_json
+from uavlab.app.signals import uncut
 from uavlab.core.errors import ConfigError, DivergedError, FileError, UavlabError
 from uavlab.core.types import Update
 from uavlab.evaluate import episodes
 from uavlab.runtime import checkpoint
 from uavlab.sources import replay_bytes
-from uavlab.train import training
+from uavlab.train import check_state, training
 
 VALIDATION = "validate"  # the stream of the scores that choose a policy; `evaluate` draws from another
+TIMED = "minutes: how many updates fit into them depends on the machine"
 
 
 @dataclass(frozen=True)
@@ -48,11 +51,12 @@ class Run:
         """Build everything; with a folder, reserve it.
 
         Raises:
-            ConfigError: The folder is not empty, or the settings do not fit this machine.
+            ConfigError: The folder is not empty or in use, or the settings do not fit this machine.
         """
         if folder is not None:
             require_empty(folder)
-        self.config, self.folder, self.command = config, folder, invocation()
+        self.config, self.command = config, invocation()
+        self.folder: Path | None = None
         self.rt = build.runtime(config.run)
         self.rng = build.streams(config.run, self.rt.device)
         with self.rt.scope(), build.enough_memory():
@@ -60,45 +64,82 @@ class Run:
             self.learner = build.learner(config, self.rng, self.rt)
             self.source = build.source(config, self.learner, self.rng, self.rt)
         self.number, self.seconds, self.stopping = 0, 0.0, False
-        self.status, self.reason = "new", ""
-        self._update: Update | None = None  # the newest one, whose metrics may not have been read yet
+        self.status, self.reason, self.digest = "new", "", ""
+        self.lifted: list[str] = [TIMED] if config.run.minutes else []  # why the run is not exactly repeatable
+        self.pauses: list[float] = []  # seconds that each save took
+        self.written = 0  # bytes of the last one
+        self._cut = False  # an update is in progress, or was broken off
+        self._lock: FileLock | None = None
+        self._told: dict[str, Any] = {}  # what run.json says, if this object wrote it last
+        self._saved: Path | None = None  # the checkpoint that later ones may take rows of replay over from
         self.best: Float[Tensor, "R K P"] = self.learner.parameters()
         self.best_score = torch.full((config.run.runs,), -math.inf, device=self.rt.device)
-        self.recorder = Recorder(folder)
+        self.recorder = Recorder(None)
         if folder is not None:
-            self.recorder.reserve()
-            write_json(folder / "config.json", {"preset": config.preset, "values": config.values})
+            self._settle(folder, claim(folder, new=True))
+            write_config(folder, config)
             self._write_status("new")
 
     @classmethod
-    def resume(cls, folder: Path) -> "Run":
-        """Continue from the newest checkpoint in ``folder``.
+    def resume(cls, folder: Path, *changes: Mapping[str, Any], fresh_replay: bool = False) -> "Run":
+        """Continue from the newest intact checkpoint in ``folder``, or from the start if none was ever begun.
+
+        Args:
+            folder: The run's.
+            changes: Layers of settings to go on with, among ``folder.RESUMABLE``.
+            fresh_replay: Leave replay empty, and fill it by random actions before the next update.
 
         Raises:
             FileError: The folder is no run, no checkpoint in it is intact, or it is an exported copy.
+            ConfigError: Another process holds it, or a change does not fit its state.
         """
-        config, saved = read_config(folder), checkpoint.load(checkpoint.newest(folder / "checkpoints"))
+        config = read_config(folder, *changes)
+        lock = claim(folder)
+        try:
+            run = cls(config)
+            run._settle(folder, lock)
+            if list((folder / "checkpoints").glob("ckpt-*")):
+                run._restore(
+                    checkpoint.newest(folder / "checkpoints", state.WITHOUT_REPLAY if fresh_replay else ".*"),
+                    fresh_replay,
+                    new_streams=any("device" in layer for layer in changes),
+                )
+            if (folder / "run.json").exists():
+                run.command = read_json(folder / "run.json").get("command", "")
+            run.recorder.rewind(run.number)
+        except BaseException:
+            lock.release()
+            raise
+        if any(changes):
+            write_config(folder, config)
+        return run
+
+    def _settle(self, folder: Path, lock: FileLock) -> None:
+        self.folder, self._lock, self.recorder = folder, lock, Recorder(folder)
+
+    def _restore(self, saved: checkpoint.Checkpoint, fresh_replay: bool, new_streams: bool) -> None:
         if "learner" not in saved.groups:
             raise FileError(
-                f"{folder}: an exported copy holds the policy alone; resume the run that it was taken from."
+                f"{self.folder}: an exported copy holds the policy alone; resume the run that it was taken from."
             )
-        run = cls(config)
-        if saved.meta.get("device", run.rt.device.type) != run.rt.device.type:
+        before, here = saved.meta["machine"], self.rt.device.type
+        same_kind = saved.meta["device"] == here
+        if not same_kind and not new_streams:
             raise ConfigError(
-                f"{folder}: trained on {saved.meta['device']}, this process runs on {run.rt.device.type}; random "
-                "streams do not carry over. Resume it on a machine with the device that it began on."
+                f"{self.folder}: trained on {saved.meta['device']}, this process runs on {here}; random streams do not "
+                f"carry over. Resume it on {saved.meta['device']}, or go on with new streams: --device {here}."
             )
-        run.folder, run.recorder = folder, Recorder(folder)
-        run.command = read_json(folder / "run.json").get("command", "")
-        try:
-            run._load(saved)
-        except (KeyError, RuntimeError) as error:
-            raise FileError(
-                f"{folder}: its checkpoint does not fit its settings ({error}); was it written by another version, or "
-                "its config.json edited?"
-            ) from error
-        run.recorder.rewind(run.number)
-        return run
+        changed = require_resumable(saved.path, saved.meta["values"], self.config.values)
+        state.restore(self, saved, fresh_replay, streams=same_kind)
+        if not same_kind:
+            self.rng.reopen(saved.step)
+        reasons = [*changed, *state.lifted(before, self.machine)]
+        reasons += [f"{saved.meta['device']} -> {here}, new random streams"] * (not same_kind)
+        reasons += ["replay started anew"] * fresh_replay
+        self.lifted = list(
+            dict.fromkeys([*saved.meta["lifted"], *self.lifted, *(f"update {saved.step}: {why}" for why in reasons)])
+        )
+        self._saved = None if fresh_replay else saved.path
 
     @property
     def done(self) -> bool:
@@ -119,72 +160,123 @@ class Run:
     def train(self) -> Iterator[Progress]:
         """Train to the target, yielding after each update; however it ends, the folder tells how and can resume.
 
-        Breaking off between updates saves. An interrupt inside an update does not: half an update is no state to go
-        on from, so the last checkpoint stands.
+        Stopping, breaking off and Ctrl-C (a notebook's Interrupt) end it after the update in progress and save; the
+        next ``train()`` goes on. An exit that cuts an update in half leaves the last checkpoint to go on from.
 
         Raises:
-            DivergedError: A metric is not finite.
+            ConfigError: An update was cut in half before, or another process went on with the folder.
+            DivergedError: A number is not finite.
             ResourceError: Memory or disk does not suffice.
         """
-        self._write_status("running")
+        self._begin()
         try:
             with build.enough_memory():
                 yield from self._updates()
         except GeneratorExit:
             raise
         except (KeyboardInterrupt, SystemExit):
-            if torch.isinf(self.best_score).all():  # never scored: the newest policy is the one to look at
-                self.best = self.learner.parameters()
-            self._write_status("interrupted")
+            if self._cut:
+                if torch.isinf(self.best_score).all():  # never scored: the newest policy is the one to look at
+                    self.best = self.learner.parameters()
+                self._write_status("interrupted")
             raise
         except BaseException as error:
-            reason = str(error) if isinstance(error, UavlabError) else f"{type(error).__name__}: {error}"
-            self._write_status("diverged" if isinstance(error, DivergedError) else "failed", reason)
+            self._fail(error)
             raise
+        finally:
+            self.stopping = False
+            if self._lock:
+                self._lock.release()
+
+    def _fail(self, error: BaseException) -> None:
+        if isinstance(error, DivergedError):
+            error.advice = self._advice(error)
+            if self.folder:
+                saved = self._saved.name if self._saved else None
+                write_json(self.folder / "divergence.json", {**error.record, "last_good_checkpoint": saved})
+            self._write_status("diverged", str(error))
+        else:
+            self._write_status(
+                "failed", str(error) if isinstance(error, UavlabError) else f"{type(error).__name__}: {error}"
+            )
+
+    def _advice(self, error: DivergedError) -> str:
+        if error.record["kind"] == "environment":
+            return f"The environment made it: see `uavlab check {self.config.preset}`."
+        rates = " ".join(f"--set {name}={getattr(self.config.masac, name) / 2:g}" for name in ("lr", "critic_lr"))
+        if self._saved is None:
+            return f"Nothing was saved before; start a new run with lower rates: {rates}."
+        return f"{self._saved.name} is the last good state: `uavlab resume {self.folder} {rates}` goes on from it."
+
+    def _begin(self) -> None:
+        if self._cut:
+            raise ConfigError(
+                f"training: update {self.number + 1} was cut in half, so there is no state to go on from in memory; "
+                "go on from the last checkpoint with Run.resume(folder)."
+            )
+        if self.folder and self._lock and not self._lock.is_locked:
+            self._lock = claim(self.folder)
+            if read_json(self.folder / "run.json") != self._told:
+                self._lock.release()
+                raise ConfigError(f"{self.folder}: another process went on with this run; continue with Run.resume.")
+        if self.folder:
+            (self.folder / "divergence.json").unlink(missing_ok=True)
+        self._write_status("running")
 
     def _updates(self) -> Iterator[Progress]:
-        began, before, self.stopping = time.monotonic(), self.seconds, False
+        began, before = time.monotonic(), self.seconds
         last = self.config.run.updates or 10**9
         try:
             with self.rt.scope():
-                for step in training(self.source, self.learner, self.rng, self.rt, self.number, last):
-                    self.number, self.seconds = step.number, before + time.monotonic() - began
-                    self._update = step.update
-                    yield self._after(step.update)
-                    if self.stopping or self.done:
-                        break
-        except GeneratorExit:
-            self._end()
+                steps = training(self.source, self.learner, self.rng, self.rt, self.number, last)
+                while not (self.stopping or self.done):
+                    with uncut():
+                        self._cut = True
+                        step = next(steps)
+                        self.number, self.seconds = step.number, before + time.monotonic() - began
+                        progress = self._after(step.update)
+                        self._cut = False
+                    yield progress
+        except (GeneratorExit, KeyboardInterrupt):
+            if not self._cut:
+                self._end()
             raise
         self._end()
 
     def save(self) -> None:
-        """Write a checkpoint; a run without a folder keeps none."""
+        """Write a checkpoint; a run without a folder keeps none.
+
+        Raises:
+            DivergedError: A number in the state is not finite; nothing is written.
+            ResourceError: The disk refuses.
+        """
         if self.folder is None:
             return
-        groups = {
-            "learner": self.learner.state_dict(),
-            "source": self.source.state_dict(),
-            "streams": self.rng.state_dict(),
-            "best": {"parameters": self.best, "score": self.best_score},
+        began = time.monotonic()
+        check_state(self.source, self.learner, self.rt, self.number)
+        meta = {
+            "preset": self.config.preset,
+            "values": self.config.values,
+            "device": self.rt.device.type,
+            "machine": self.machine,
+            "lifted": self.lifted,
         }
-        meta = {"seconds": self.seconds, "preset": self.config.preset, "device": self.rt.device.type}
-        checkpoint.save(self.folder / "checkpoints", self.number, groups, meta, self.config.run.keep)
+        self.recorder.sync()
+        self._saved, self.written = state.save(self, self.folder / "checkpoints", meta, self._saved)
+        self.pauses.append(time.monotonic() - began)
 
-    def _load(self, saved: checkpoint.Checkpoint) -> None:
-        self.learner.load_state_dict(saved.groups["learner"])
-        self.source.load_state_dict(saved.groups["source"])
-        self.best = saved.groups["best"]["parameters"].to(self.rt.device)
-        self.best_score = saved.groups["best"]["score"].to(self.rt.device)
-        self.number, self.seconds = saved.step, saved.meta["seconds"]
-        self.rng.load_state_dict(saved.groups["streams"])  # last: building drew from the streams
+    def saves(self) -> dict[str, float]:
+        """Tell how often training paused to save, how long (s), and how much the last save wrote."""
+        count = len(self.pauses)
+        mean, longest = (sum(self.pauses) / count, max(self.pauses)) if count else (0.0, 0.0)
+        return {"count": count, "mean_s": round(mean, 4), "longest_s": round(longest, 4), "last_bytes": self.written}
 
     def _after(self, update: Update) -> Progress:
         settings = self.config.run
         metrics = score = None
         saving = self.number % settings.checkpoint_every == 0
         if self.number % settings.log_every == 0 or self.number == 1 or saving:
-            metrics = self._metrics(update)
+            metrics = {name: value.double().mean().item() for name, value in update.metrics.items()}
         if self.number % settings.evaluate_every == 0:
             score = self._validate()
         if metrics or score:
@@ -193,21 +285,9 @@ class Run:
             self.save()
         return Progress(self.number, settings.updates, self.seconds, metrics, score)
 
-    def _metrics(self, update: Update) -> dict[str, float]:
-        """Read the metrics from the device (host sync) and refuse those that are not finite."""
-        read = {name: value.double().cpu() for name, value in update.metrics.items()}
-        for name, value in read.items():
-            if not value.isfinite().all():
-                run, *agent = (~value.isfinite()).nonzero()[0].tolist()
-                whose = f"run {run}" + (f", agent {agent[0]}" if agent else "")
-                raise DivergedError(
-                    f"training: {name} of {whose} is {value[run, *agent].item()} at update {self.number}; expected a "
-                    "finite number. Start a new run with a lower lr or critic_lr; resuming would meet the same end."
-                )
-        return {name: value.mean().item() for name, value in read.items()}
-
     def _validate(self) -> dict[str, float]:
         """Score the policy in training on the evaluation task and keep it where it is the best so far."""
+        check_state(self.source, self.learner, self.rt, self.number)
         env = self.config.evaluation
         figures = episodes(
             env, self.learner.policy(env.spec), self.rng, self.config.run.evaluate_episodes, stream=VALIDATION
@@ -219,17 +299,15 @@ class Run:
         return {f"eval/{name}": value.mean().item() for name, value in figures.items()}
 
     def _end(self) -> None:
-        """Finish: refuse what is not finite, a last score if none was ever made, a checkpoint, the record."""
-        if self._update is not None:
-            self._metrics(self._update)
+        """Finish: a last score if none was ever made, a checkpoint, the record."""
         if self.number and torch.isinf(self.best_score).any():
             if self.done:
                 with self.rt.scope():
                     self.recorder.row(self.number, self.seconds, self._validate())
             else:  # a score now would make the resumed run meet other episodes than a run without a break
                 self.best = self.learner.parameters()
-        if self.number:
-            self.save()
+        self.save()
+        self.digest = state.digest(self)
         self._write_status("complete" if self.done else "interrupted")
 
     def _write_status(self, status: str, reason: str = "") -> None:
@@ -244,30 +322,13 @@ class Run:
             "target": self.config.run.updates,
             "seconds": round(self.seconds, 3),
             "seeds": list(self.rng.seeds),
+            "digest": self.digest,
+            "not_exact": self.lifted,
+            "saves": self.saves(),
             "machine": self.machine,
         }
         write_json(self.folder / "run.json", record)
-
-
-def read_config(folder: Path) -> Config:
-    """Read the settings of a run.
-
-    Raises:
-        FileError: The folder holds no run.
-        ConfigError: Its settings are no longer valid.
-    """
-    path = folder / "config.json"
-    if not path.exists():
-        raise FileError(f"{path}: missing, so {folder} is no run; expected a folder that `uavlab train` made.")
-    stored = read_json(path)
-    if not isinstance(stored.get("preset"), str) or not isinstance(stored.get("values"), dict):
-        raise FileError(f"{folder / 'config.json'}: expected the preset and the values of a run.")
-    if stored["preset"] not in presets():
-        raise ConfigError(
-            f"{folder}: trained on {stored['preset']!r}, which is not registered here; run this command with the file "
-            "that registers it: python FILE.py evaluate ..."
-        )
-    return configure(stored["preset"], stored["values"])
+        self._told = record
 
 
 def plan(config: Config) -> dict[str, Any]:
@@ -283,43 +344,3 @@ def plan(config: Config) -> dict[str, Any]:
         "agent_steps_per_run": None if steps is None else steps * config.env.spec.agents,
         "replay_bytes": replay_bytes(config.env, replay, run.runs),
     }
-
-
-def require_empty(folder: Path) -> Path:
-    """Return the folder if a new run may use it.
-
-    Raises:
-        ConfigError: It is a file or holds something.
-    """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"--out {folder}: not empty; choose a new folder, or `uavlab resume {folder}`.")
-    return folder
-
-
-def run_folder(text: str) -> Path:
-    """Take an argument that exists or holds a separator for a run.
-
-    Raises:
-        ConfigError: It is a preset or nothing known.
-    """
-    if Path(text).exists() or "/" in text or "\\" in text:
-        return Path(text)
-    if text in presets():
-        raise ConfigError(f"{text!r} is a preset, expected a run; train it first: uavlab train {text}.")
-    raise ConfigError(
-        f"{text!r} is neither a run nor a preset{nearest(text, presets())}; expected the folder of a run."
-    )
-
-
-def run_name(name: str) -> str:
-    """Refuse a name that is no plain folder name.
-
-    Raises:
-        ConfigError: Other characters than letters, digits, dot, dash and underscore, or too long.
-    """
-    plain = name.replace("-", "").replace("_", "").replace(".", "")
-    if not (plain.isascii() and plain.isalnum()) or len(name) > 80 or name.startswith(("-", ".")):
-        raise ConfigError(
-            f"--name {name!r}: expected 1 to 80 letters, digits, '.', '_', '-', starting with none of '.-'."
-        )
-    return name

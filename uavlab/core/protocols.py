@@ -10,6 +10,12 @@ from uavlab.core.types import Batch, EnvSpec, Metric, Update
 
 S = TypeVar("S")
 
+Numbers = dict[str, tuple[Tensor, str]]
+"""Tensors that must stay finite, by name and in the order of cause, with their leading axes: ``(reward, "R W A")``.
+
+The letters are those of ``uavlab.core.errors.PLACES``; an axis with another letter is not named in messages.
+"""
+
 Policy = Callable[[Tensor, Tensor | None], Tensor]
 """Observations (R W A O) and standard normal noise (R W A D), None for the mode, to actions (R W A D)."""
 
@@ -67,6 +73,10 @@ class Source(Protocol):
         """Learn how the batch fared (priorities, say)."""
         ...
 
+    def numbers(self) -> Numbers:
+        """Name what a checkpoint would keep of it, as far as it was not checked before."""
+        ...
+
     def state_dict(self) -> dict[str, Tensor]:
         """Return everything that the next batches depend on."""
         ...
@@ -93,6 +103,10 @@ class Learner(Protocol):
 
     def update_noise(self, rng: Any, rows: int) -> Any:
         """Draw the noise that one update on ``rows`` rows per run consumes."""
+        ...
+
+    def numbers(self, update: Update | None = None) -> Numbers:
+        """Name everything that the next updates depend on, or all that ``update`` returned."""
         ...
 
     def state_dict(self) -> dict[str, Tensor]:

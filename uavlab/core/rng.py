@@ -26,7 +26,13 @@ class Streams:
         self.seeds = tuple(seeds)
         self.device = torch.device(device)
         self.dtype = dtype
+        self.salt = 0
         self._generators: dict[tuple[int, str], torch.Generator] = {}
+
+    def reopen(self, salt: int) -> None:
+        """Close every stream and open others, seeded from ``salt`` too: where states of old ones cannot be loaded."""
+        self._generators.clear()
+        self.salt = salt
 
     def uniform(self, name: str, *shape: int) -> Float[Tensor, "R ..."]:
         """Draw uniform numbers in [0, 1), ``shape`` of them for each run."""
@@ -41,8 +47,9 @@ class Streams:
         return self._draw(lambda g: torch.randint(INTEGER_NOISE, shape, generator=g, device=self.device), name)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the state of every stream opened so far."""
-        return {f"{name}.{run}": g.get_state() for (run, name), g in self._generators.items()}
+        """Return the state of every stream opened so far, and the salt of those to come."""
+        states = {f"{name}.{run}": g.get_state() for (run, name), g in self._generators.items()}
+        return {**states, "salt": torch.tensor(self.salt)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Continue every stream where ``state_dict`` was taken.
@@ -50,8 +57,10 @@ class Streams:
         Raises:
             FileError: The state holds a stream of a run that is not here.
         """
-        self._generators.clear()
+        self.reopen(int(state["salt"]))
         for key, value in state.items():
+            if key == "salt":
+                continue
             name, _, run = key.rpartition(".")
             if not run.isdigit() or int(run) >= len(self.seeds):
                 raise FileError(f"Streams: state has stream {key!r}, but this process holds {len(self.seeds)} runs.")
@@ -63,6 +72,7 @@ class Streams:
     def _generator(self, run: int, name: str) -> torch.Generator:
         key = (run, name)
         if key not in self._generators:
-            mixed = np.random.SeedSequence([self.seeds[run], crc32(name.encode())]).generate_state(1, np.uint64)[0]
+            entropy = [self.seeds[run], crc32(name.encode()), *([self.salt] if self.salt else [])]
+            mixed = np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0]
             self._generators[key] = torch.Generator(self.device).manual_seed(int(mixed) & (2**63 - 1))
         return self._generators[key]

@@ -12,6 +12,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
+from uavlab.app.record import write_whole
 from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.envs.leader_follower import AREA, GOAL_RADIUS, LeaderFollower, State
 
@@ -157,9 +158,9 @@ def write_page(figure: go.Figure, path: Path) -> None:
     )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(page, encoding="utf-8")
     except OSError as error:
         raise ResourceError(f"{path}: cannot be written ({error.strerror}); choose another --out.") from error
+    write_whole(path, page)
 
 
 def _moving(env: LeaderFollower, state: State, trail: Sequence[Any]) -> list[go.Scatter]:

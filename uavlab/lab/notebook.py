@@ -3,105 +3,24 @@
 A relative path inside a notebook counts from the notebook's own folder, whoever runs it.
 """
 
-import ast
-import keyword
-import os
-import reprlib
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-from ipykernel.kernelspec import RESOURCES, get_kernel_dict
-from jupyter_client.kernelspec import KernelSpec
-from jupyter_client.manager import AsyncKernelManager
-from traitlets import default
-
 from uavlab.core import errors
-from uavlab.core.errors import ConfigError
-from uavlab.core.text import nearest, yaml_value
+from uavlab.core.errors import ConfigError, ResourceError
+from uavlab.core.text import nearest, one_line
+from uavlab.lab.parameters import check_values, parameters, read_parameters
+from uavlab.lab.watch import TIMED_OUT, Watch
 
-# nbformat, papermill and app.config are imported late: they would cost every notebook that calls `parameters` 2 s.
+# filelock, nbformat and papermill are imported late: they would cost every notebook that calls `parameters` 2 s.
 
-KINDS = {kind.__name__: kind for kind in (int, float, bool, str, list)}
-KERNEL_ENV = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PLOTLY_RENDERER": "plotly_mimetype"}
-TIMED_OUT, INTERRUPTED, DEAD_KERNEL = 124, 130, 138
-
-
-def parameters(namespace: Mapping[str, Any], /, **declared: Any) -> SimpleNamespace:
-    """Check a notebook's parameters and gather them in one object.
-
-    In the second cell: ``P = parameters(globals(), seed=(int, 0, 99), device=("auto", "cpu"), out_dir=str)``. A bool is
-    no int, an int serves as a float, and a float is finite. The names of papermill's injected cell are checked too; a
-    notebook edited by hand has none.
-
-    Args:
-        namespace: The notebook's ``globals()``.
-        declared: Per name a type, ``(type, low, high)`` with both ends allowed, or a tuple of choices.
-
-    Raises:
-        ConfigError: A name is unknown or missing, or a value does not fit; all problems are told at once.
-    """
-    unknown = [name for name in _injected(namespace) if name not in declared]
-    problems = [f"unknown parameter '{name}'{nearest(name, declared)}" for name in unknown]
-    values = {}
-    for name, spec in declared.items():
-        if name not in namespace:
-            problems.append(f"'{name}' is missing from the parameters cell")
-        elif not _meets(namespace[name], spec):
-            problems.append(f"{name} = {reprlib.repr(namespace[name])}, expected {_wanted(spec)}")
-        else:
-            kind = spec[0] if isinstance(spec, tuple) else spec
-            values[name] = float(namespace[name]) if kind is float else namespace[name]
-    _refuse("this notebook", problems, declared)
-    return SimpleNamespace(**values)
-
-
-def declared_parameters(path: Path) -> dict[str, type]:
-    """Read names and types from the cell tagged ``parameters``: ``name: type = value``; empty without such a cell.
-
-    Raises:
-        FileError: The file is not a notebook.
-        ConfigError: The cell holds something else than literals of type int, float, bool, str or list.
-    """
-    from uavlab.lab.slim import read_notebook
-
-    cells = [cell for cell in read_notebook(path).cells if "parameters" in cell.metadata.get("tags", [])]
-    kinds: dict[str, type] = {}
-    try:
-        for name, annotation, value in _assignments(cells[0].source) if cells else ():
-            kind = type(ast.literal_eval(value)).__name__
-            kinds[name] = KINDS[ast.unparse(annotation) if annotation else kind]
-    except (SyntaxError, ValueError, KeyError) as e:
-        raise ConfigError(
-            f"{path.name}: the parameters cell cannot be read ({type(e).__name__}: {e}); it may hold only lines like "
-            f"'name: type = literal' with a type of {', '.join(KINDS)}."
-        ) from e
-    return kinds
-
-
-def read_parameters(path: Path, pairs: Iterable[tuple[str, str]], files: Iterable[Path]) -> dict[str, Any]:
-    """Gather what the command line sets for a notebook: YAML 1.2 files in order, then ``-p name text`` pairs.
-
-    Text stays text where the notebook declares a str; elsewhere it is read as YAML, so ``1e-3`` is a float.
-
-    Raises:
-        ConfigError: A parameter file is missing, too large, or not a mapping from names to values.
-    """
-    kinds = declared_parameters(path)
-    values: dict[str, Any] = {}
-    for file in files:
-        from uavlab.app.config import read_yaml
-
-        values |= read_yaml(Path(file))
-    for name, text in pairs:
-        try:
-            values[name] = text if kinds.get(name) is str else yaml_value(text, name)
-        except ConfigError:
-            values[name] = text  # a wrong type, which run_notebook reports together with the other problems
-    return values
+__all__ = ["NotebookRun", "lab_command", "notebook_path", "parameters", "read_parameters", "run_notebook"]
+DEAD_KERNEL = 138
+LONGEST, TAIL_LINES, TAIL_CHARACTERS = 500, 20, 2000
 
 
 @dataclass(frozen=True)
@@ -110,20 +29,25 @@ class NotebookRun:
 
     Attributes:
         exit_code: 0 if and only if every cell ran; the class's code for a uavlab error, 1 for any other failing cell,
-            124 for a time-out, 138 for a dead kernel.
+            124 for a time-out, 130 or 143 for SIGINT or SIGTERM, 138 for a dead kernel.
         reason: One line for people.
         out: The executed notebook, written in every case.
+        tail: The last lines that the cell printed which was cut short; empty or ending in a line end.
     """
 
     exit_code: int
     reason: str
     out: Path
+    tail: str = ""
 
 
 def run_notebook(
     path: Path, parameters: Mapping[str, Any], out: Path, timeout_s: int | None = None, progress: bool = False
 ) -> NotebookRun:
     """Run a notebook with papermill, in this interpreter's environment and the notebook's folder, and tell the truth.
+
+    The first SIGINT or SIGTERM ends the run like a time-out does: the kernel is shut down and what ran is kept. A
+    second one ends this process at once, and the kernel with it.
 
     Args:
         path: The notebook; it is never changed.
@@ -133,57 +57,27 @@ def run_notebook(
         progress: Show a bar on stderr.
 
     Raises:
-        ConfigError: A parameter is unknown or mistyped, or ``out`` would overwrite the notebook.
+        ConfigError: A parameter is unknown or mistyped, or ``out`` would overwrite the notebook, or is no notebook's
+            name, or another run is writing it.
         FileError: The notebook is missing or not a notebook.
+        ResourceError: The folder of ``out`` cannot be made or written, or the disk is full.
     """
-    import papermill
-    from nbclient.exceptions import CellTimeoutError, DeadKernelError
-
     path, out = Path(path).resolve(), Path(out).resolve()
-    _check_values(path, parameters)
+    check_values(path, parameters)
     if out.is_dir() or (out.exists() and out.samefile(path)):
         what = "is a folder" if out.is_dir() else "is the notebook itself, which is never overwritten"
         raise ConfigError(f"Output {out} {what}; name another file.")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    part = out.with_name(f".{out.stem}.{os.getpid()}.part.ipynb")
-    code = INTERRUPTED
-    try:
-        papermill.execute_notebook(
-            _unformatted(path),
-            _unformatted(part),
-            dict(parameters),
-            kernel_name="python3",
-            language="python",
-            progress_bar=progress,
-            cwd=path.parent,
-            execution_timeout=timeout_s,
-            kernel_manager_class=ThisPython,
-        )
-        code = 0
-    except papermill.PapermillExecutionError:
-        code = 1
-    except DeadKernelError:
-        code = DEAD_KERNEL
-    except CellTimeoutError:
-        code = TIMED_OUT
-    finally:  # an interrupt or a bug passes on, but what was executed is kept
-        if part.exists():
-            run = _conclude(part, path, out, code, timeout_s)
-    return run
-
-
-class ThisPython(AsyncKernelManager):
-    """Starts the kernel with this interpreter, whatever kernels are installed, quietly and on one thread."""
-
-    @property
-    def kernel_spec(self) -> KernelSpec:
-        """Describe this interpreter's kernel; variables that are set already win."""
-        env = {name: os.environ.get(name, value) for name, value in KERNEL_ENV.items()}
-        return KernelSpec(resource_dir=RESOURCES, **get_kernel_dict() | {"env": env})
-
-    @default("transport_encryption")
-    def _encrypt_if_possible(self) -> str:
-        return "auto"  # the kernel prints a warning into every run otherwise
+    if out.suffix != ".ipynb":  # beside it goes a page that ends in .html
+        raise ConfigError(f"Output {out} is not named like a notebook; let it end in .ipynb.")
+    watch = Watch(timeout_s)
+    part = out.with_name(f".{out.name}.part.ipynb")
+    with watch.signals(), _alone(out):
+        try:
+            code = _execute(path, part, parameters, watch, progress)
+            return _conclude(part, path, out, code, timeout_s)
+        except OSError as e:
+            part.unlink(missing_ok=True)
+            raise ResourceError(f"{path.name} cannot be run to {out} ({e}); free some space or memory.") from e
 
 
 def notebook_path(name: str | Path, root: Path | None = None) -> Path:
@@ -216,6 +110,53 @@ def lab_command(root: Path, *extra: str) -> list[str]:
     return [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={Path(root).resolve()}", *extra, *fixed]
 
 
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Make the folder of ``out`` and be the only run that writes there; the system ends that with the process."""
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(out.with_name(f".{out.name}.lock"), blocking=False)  # stays, for removing it would let two runs in
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout as e:
+        raise ConfigError(
+            f"Output {out} is being written by another run; wait for its end or name another file."
+        ) from e
+    except OSError as e:
+        raise ResourceError(f"Folder {out.parent} cannot be made or written ({e.strerror}); name another.") from e
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _execute(path: Path, part: Path, parameters: Mapping[str, Any], watch: Watch, progress: bool) -> int:
+    """Let papermill run the notebook; return 0 if it went to its end or an error, else the exit code."""
+    import papermill
+    from nbclient.exceptions import CellTimeoutError
+
+    from uavlab.lab.kernel import ENGINE
+
+    try:
+        papermill.execute_notebook(
+            _unformatted(path),
+            _unformatted(part),
+            dict(parameters),
+            engine_name=ENGINE,
+            kernel_name="python3",
+            language="python",
+            progress_bar=progress,
+            cwd=path.parent,
+            watch=watch,
+        )
+    except papermill.PapermillExecutionError:
+        pass  # some cell shows an error, which may be meant
+    except (RuntimeError, CellTimeoutError):  # no answer from the kernel, or none waited for
+        return watch.code or DEAD_KERNEL
+    return 0
+
+
 def _conclude(part: Path, path: Path, out: Path, code: int, timeout_s: int | None) -> NotebookRun:
     """Correct what papermill recorded, publish the notebook and say how the run ended."""
     import nbformat
@@ -223,32 +164,42 @@ def _conclude(part: Path, path: Path, out: Path, code: int, timeout_s: int | Non
     from uavlab.lab.slim import read_notebook
 
     nb = read_notebook(part)
-    cells = [cell for cell in nb.cells if cell.cell_type == "code" and cell.source.strip()]
+    skipped = [cell for cell in nb.cells if "skip-execution" in cell.metadata.get("tags", [])]
+    cells = [cell for cell in nb.cells if cell.cell_type == "code" and cell.source.strip() and cell not in skipped]
     started = [cell for cell in cells if cell.metadata.papermill.start_time is not None]
-    for cell in cells[len(started) :]:
-        cell.metadata.papermill.status = "pending"  # papermill calls them completed when the kernel is gone
-    where = f"cell {len(started)} of {len(cells)}"
+    for cell in nb.cells:
+        if "papermill" in cell.metadata and (cell.metadata.papermill.start_time is None or cell in skipped):
+            cell.metadata.papermill.status = "pending"  # papermill calls them completed, also when the kernel is gone
+    last = f"cell {max(1, len(started))} of {len(cells)}"
+    where = f"in {last}" if started else f"before {last}"
     error = _error(started[-1]) if started else None
-    if code == INTERRUPTED:
-        reason = f"interrupted in {where}"
+    if code == TIMED_OUT:
+        reason = f"{last} ran longer than {timeout_s} s"
     elif code == DEAD_KERNEL:
-        reason = f"the kernel died in {where}"
-    elif code == TIMED_OUT:
-        reason = f"{where} ran longer than {timeout_s} s"
+        reason = f"the kernel died {where}"
+    elif code:
+        reason = f"interrupted {where}"
     elif error:
         code = getattr(getattr(errors, error.ename, None), "exit_code", 1)
-        reason = f"{where} failed: {error.ename}: {error.evalue}"
+        reason = f"{last} failed: {error.ename}: {error.evalue}"
     elif any(cell.metadata.papermill.status != "completed" for cell in cells):
-        code, reason = 1, f"{where} failed without showing an error"
+        code, reason = 1, f"{last} failed without showing an error"
     else:
-        code, reason = 0, f"all {len(cells)} cells ran"  # an error in a cell tagged raises-exception is meant
+        reason = f"all {len(cells)} cells ran"  # an error in a cell tagged raises-exception is meant
         nb.cells = [cell for cell in nb.cells if "papermill-error-cell-tag" not in cell.metadata.get("tags", [])]
     nb.metadata.papermill.update(input_path=path.name, output_path=out.name, exception=code != 0)
     if code and started:
         started[-1].metadata.papermill.update(status="failed", exception=True)
     nbformat.write(nb, part)
     part.replace(out)
-    return NotebookRun(code, reason, out)
+    return NotebookRun(code, one_line(reason)[:LONGEST], out, _tail(started[-1]) if code and started else "")
+
+
+def _tail(cell: Any) -> str:
+    """Give the last lines that a cell printed or showed."""
+    texts = [output.get("text") or output.get("data", {}).get("text/plain", "") for output in cell.outputs]
+    lines = "\n".join(text.rstrip("\n") for text in texts if text)[-TAIL_CHARACTERS:].splitlines()
+    return "".join(f"{one_line(line)}\n" for line in lines[-TAIL_LINES:])
 
 
 def _error(cell: Any) -> Any:
@@ -256,71 +207,6 @@ def _error(cell: Any) -> Any:
     if "raises-exception" in cell.metadata.get("tags", []):
         return None
     return next((output for output in cell.outputs if output.output_type == "error"), None)
-
-
-def _check_values(path: Path, values: Mapping[str, Any]) -> None:
-    kinds = declared_parameters(path)
-    problems = []
-    for name, value in values.items():
-        if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
-            problems.append(f"{reprlib.repr(name)} is no Python identifier")  # papermill would execute it
-        elif name not in kinds:
-            problems.append(f"unknown parameter '{name}'{nearest(name, kinds)}")
-        elif not _meets(value, kinds[name]):
-            problems.append(f"{name} = {reprlib.repr(value)}, expected {_wanted(kinds[name])}")
-    if values and not kinds:
-        problems.append("the notebook has no cell tagged 'parameters'")
-    _refuse(path.name, problems, kinds)
-
-
-def _refuse(where: str, problems: list[str], known: Iterable[str]) -> None:
-    if problems:
-        raise ConfigError(f"Parameters of {where}: {'; '.join(problems)}. Known: {', '.join(known) or 'none'}.")
-
-
-def _meets(value: Any, spec: Any) -> bool:
-    if not isinstance(spec, tuple):
-        return _is_a(value, spec)
-    if isinstance(spec[0], type):
-        kind, low, high = spec
-        return _is_a(value, kind) and low <= value <= high
-    return any(_is_a(value, type(choice)) and value == choice for choice in spec)
-
-
-def _is_a(value: Any, kind: type) -> bool:
-    if isinstance(value, bool) or kind is bool:
-        return isinstance(value, bool) and kind is bool
-    if kind is float:  # compared rather than converted: a huge int does not overflow here, and nan fails
-        return isinstance(value, int | float) and abs(value) <= sys.float_info.max
-    return isinstance(value, kind)
-
-
-def _wanted(spec: Any) -> str:
-    if not isinstance(spec, tuple):
-        return f"{spec.__name__}{' (finite)' if spec is float else ''}"
-    if isinstance(spec[0], type):
-        return f"{spec[0].__name__} in [{spec[1]}, {spec[2]}]"
-    return f"one of {', '.join(map(repr, spec))}"
-
-
-def _injected(namespace: Mapping[str, Any]) -> list[str]:
-    """List the names of papermill's injected cell, which IPython keeps in ``In`` like every cell."""
-    sources = [source for source in namespace.get("In", []) if source.startswith("# Parameters\n")]
-    try:
-        return [name for name, _, _ in _assignments(sources[-1])] if sources else []
-    except (SyntaxError, ValueError):  # somebody's own cell, which only begins alike
-        return []
-
-
-def _assignments(source: str) -> Iterator[tuple[str, ast.expr | None, ast.expr]]:
-    """Yield name, annotation and value of each assignment in a cell."""
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
-            yield node.target.id, node.annotation, node.value
-        elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            yield node.targets[0].id, None, node.value
-        else:
-            raise ValueError(f"line {node.lineno} is no assignment of one literal to one name")
 
 
 def _unformatted(path: Path) -> str:

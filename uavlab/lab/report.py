@@ -12,6 +12,7 @@ from nbconvert import HTMLExporter
 from nbconvert.preprocessors import Preprocessor
 from plotly.offline import get_plotlyjs
 
+from uavlab.app.record import write_whole
 from uavlab.lab.slim import FIGURE, WIDGET, read_notebook
 
 NO_DOWNLOADS = dict.fromkeys(("mathjax_url", "require_js_url", "jquery_url", "mermaid_js_url"), "")
@@ -39,7 +40,7 @@ def report(source: Path, target: Path, code: bool = False) -> int:
     exporter.register_preprocessor(_Figures, enabled=True)
     body, _ = exporter.from_notebook_node(read_notebook(source))
     page = body.replace("</head>", f"<script>{get_plotlyjs()}</script></head>", 1)
-    target.write_text(page, encoding="utf-8")
+    write_whole(target, page)
     return len(page.encode())
 
 

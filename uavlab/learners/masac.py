@@ -25,7 +25,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.protocols import Policy
+from uavlab.core.protocols import Numbers, Policy
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Inputs, Transition, Update
 from uavlab.nets.stacked import StackedMLP
@@ -76,6 +76,9 @@ class UpdateNoise:
     action: Float[Tensor, "R N A D"]
 
 
+BY_NETWORK = ("actor", "temperature", "actor_norm", "alpha")  # rows of networks that agents may share
+
+
 class MASAC:
     """Batched learner over R runs; its state is four matrices and three Adams."""
 
@@ -95,6 +98,7 @@ class MASAC:
         self._targets = rt.kernel(self.targets, "targets")
         self._critic_loss = rt.kernel(self.critic_loss, "critic_loss")
         self._actor_loss = rt.kernel(self.actor_loss, "actor_loss")
+        self._axes = {} if self.networks == tuple(range(spec.agents)) else dict.fromkeys(BY_NETWORK, "R K")
         self.update = rt.update(self._update, "masac")
 
     def policy(self, spec: EnvSpec) -> Policy:
@@ -131,10 +135,26 @@ class MASAC:
         self.temperature(self.temperature_loss, actors["log_prob"])
         with torch.no_grad():
             self.target.lerp_(self.critic.parameter, self.config.tau)
-        norms = {"critic_norm": critic_norm.view(self.runs, -1), "actor_norm": actor_norm.view(self.runs, -1)}
-        alpha = self.temperature.parameter.detach().exp().view(self.runs, -1)
-        entropy = -actors.pop("log_prob")
-        return Update({**critics, **actors, "entropy": entropy, "alpha": alpha, **norms})
+        metrics = {  # in the order of cause: the first that is not finite is to blame
+            "target": target.mean(2),
+            **critics,
+            "critic_norm": critic_norm.view(self.runs, -1),
+            "entropy": -actors.pop("log_prob"),
+            **actors,
+            "actor_norm": actor_norm.view(self.runs, -1),
+            "alpha": self.temperature.parameter.detach().exp().view(self.runs, -1),
+        }
+        return Update(metrics)
+
+    def numbers(self, update: Update | None = None) -> Numbers:
+        """Name all parameters and moments, or all that ``update`` returned."""
+        if update is None:
+            state = self.state_dict()
+            state["target.parameter"] = state.pop("target")  # not to be taken for the targets of an update
+            given = {k: v.view(self.runs, -1, v.shape[1]) for k, v in state.items() if v.dim() == 2}
+        else:
+            given = update.metrics
+        return {k: (v, self._axes.get(k.partition(".")[0], "R A")) for k, v in given.items()}
 
     def value(
         self, theta: Float[Tensor, "G P2"], obs: Float[Tensor, "R N A O"], action: Float[Tensor, "R _ N J"]
@@ -165,7 +185,7 @@ class MASAC:
         if weight is not None:
             error = error * weight[:, None, None]
         each = error.mean(3)
-        return each.sum(), {"critic_loss": each.detach().sum(2), "q": q.detach().mean((2, 3))}
+        return each.sum(), {"q": q.detach().mean((2, 3)), "critic_loss": each.detach().sum(2)}
 
     def actor_loss(
         self, actor: Tensor, critic: Tensor, log_alpha: Tensor, data: Transition, noise: UpdateNoise

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.protocols import Policy
+from uavlab.core.protocols import Numbers, Policy
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Inputs, Transition, Update
 from uavlab.learners.masac import MASACConfig, UpdateNoise, assign, initial_parameters, kept_policy
@@ -104,15 +104,28 @@ class MASACLoop:
         """Update every critic, then every actor and temperature, then every target."""
         data: Transition = batch.data
         goals = [self._target(i, data, noise.next_action[0]) for i in range(self.spec.agents)]
-        critics = [self._critic_step(i, data, goal) for i, goal in enumerate(goals)]
+        critics = [(goal.mean(), *self._critic_step(i, data, goal)) for i, goal in enumerate(goals)]
         losses = [self._actor_loss(i, data, noise.action[0]) for i in range(self.spec.agents)]
         actors = [self._actor_step(i, loss, log_prob) for i, (loss, log_prob) in enumerate(losses)]
         with torch.no_grad():
             for target, critic in zip(self.targets, self.critics, strict=True):
                 for old, new in zip(target.parameters(), critic.parameters(), strict=True):
                     old.lerp_(new, self.config.tau)
-        metrics = {"critic_loss": torch.stack(critics)[None], "actor_loss": torch.stack(actors)[None]}
-        return Update(metrics)
+        names = ("target", "critic_loss", "critic_norm", "entropy", "actor_loss", "actor_norm")
+        columns = [*zip(*critics, strict=True), *zip(*actors, strict=True)]
+        return Update({name: torch.stack(each)[None] for name, each in zip(names, columns, strict=True)})
+
+    def numbers(self, update: Update | None = None) -> Numbers:
+        """Name all parameters and moments, agent by agent, or all that ``update`` returned."""
+        if update is not None:
+            return {name: (value, "R A") for name, value in update.metrics.items()}
+        tables = {"target.parameter": [flat(pair.parameters()) for pair in self.targets]}
+        kinds = {"actor": self.actor_adams, "critic": self.critic_adams, "temperature": self.alpha_adams}
+        for kind, adams in kinds.items():
+            tables[f"{kind}.parameter"] = [flat(adam.param_groups[0]["params"]) for adam in adams]
+            for key in MOMENTS[1:] if adams[0].state else ():
+                tables[f"{kind}.{key}"] = [flat(moments[key] for moments in adam.state.values()) for adam in adams]
+        return {name: (torch.stack(rows)[None], "R A") for name, rows in tables.items()}
 
     def _named(self) -> Iterator[tuple[str, Tensor]]:
         for kind, nets in (("actor", self.actors), ("critic", self.critics), ("target", self.targets)):
@@ -140,11 +153,11 @@ class MASACLoop:
             reward = self.config.reward_scale * data.reward[0, :, agent]
             return torch.addcmul(reward, alive, soft, value=self.config.gamma)
 
-    def _critic_step(self, agent: int, data: Transition, goal: Tensor) -> Tensor:
+    def _critic_step(self, agent: int, data: Transition, goal: Tensor) -> tuple[Tensor, Tensor]:
         q = self._value(self.critics[agent], data.obs[0], [data.action[0].flatten(1)])
         loss = (q - goal).square().mean(1).sum()
-        descend(loss, self.critics[agent].parameters(), self.critic_adams[agent], self.config.clip)
-        return loss.detach()
+        norm = descend(loss, self.critics[agent].parameters(), self.critic_adams[agent], self.config.clip)
+        return loss.detach(), norm
 
     def _actor_loss(self, agent: int, data: Transition, noise: Tensor) -> tuple[Tensor, Tensor]:
         drawn = [self._sample(j, data.obs[0], noise) for j in range(self.spec.agents)]
@@ -155,11 +168,12 @@ class MASACLoop:
         log_prob = drawn[agent][1]
         return (self.log_alphas[agent].detach().exp() * log_prob - q).mean(), log_prob.detach().mean()
 
-    def _actor_step(self, agent: int, loss: Tensor, log_prob: Tensor) -> Tensor:
-        descend(loss, self.actors[agent].parameters(), self.actor_adams[agent], self.config.clip)
+    def _actor_step(self, agent: int, loss: Tensor, log_prob: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        norm = descend(loss, self.actors[agent].parameters(), self.actor_adams[agent], self.config.clip)
         alpha_loss = -(self.log_alphas[agent] * (log_prob + self.config.target_entropy)).sum()
-        descend(alpha_loss, [self.log_alphas[agent]], self.alpha_adams[agent], None)
-        return loss.detach()
+        (self.log_alphas[agent].grad,) = torch.autograd.grad(alpha_loss, [self.log_alphas[agent]])
+        self.alpha_adams[agent].step()
+        return -log_prob, loss.detach(), norm
 
     def _value(self, critic: nn.Module, obs: Tensor, actions: list[Tensor]) -> Float[Tensor, "2 N"]:
         joint = torch.cat([obs.flatten(1), *actions], -1)
@@ -187,12 +201,17 @@ def adam(parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.Adam:
     return torch.optim.Adam(parameters, lr=lr, eps=ADAM_EPS, fused=True)
 
 
-def descend(loss: Tensor, parameters: Iterable[nn.Parameter], adam: torch.optim.Adam, clip: float | None) -> None:
-    """Take one clipped gradient step."""
+def flat(tensors: Iterable[Tensor]) -> Float[Tensor, " P"]:
+    """Lay tensors out one after the other."""
+    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+
+
+def descend(loss: Tensor, parameters: Iterable[nn.Parameter], adam: torch.optim.Adam, clip: float) -> Tensor:
+    """Take one clipped gradient step; return the gradient's norm before clipping."""
     owned = list(parameters)
     gradients = torch.autograd.grad(loss, owned)
     for parameter, gradient in zip(owned, gradients, strict=True):
         parameter.grad = gradient
-    if clip is not None:
-        nn.utils.clip_grad_norm_(owned, clip)
+    norm = nn.utils.clip_grad_norm_(owned, clip)
     adam.step()
+    return norm

@@ -5,9 +5,12 @@
         manifest.json       step, meta, versions, and the size and SHA-256 of every file; written last
 
 A crash, a power cut or a full disk at any instant leaves the newest complete checkpoint loadable, and whatever changed
-in a file since it was written is found before a value is used. One process at a time writes into a folder.
+in a file since it was written is found before a value is used. A group that did not change since the checkpoint before
+is taken over by a hard link, so each folder is whole and pruning one harms no other. Reading changes nothing. One
+process at a time writes into a folder.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -16,9 +19,10 @@ import re
 import shutil
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -28,6 +32,7 @@ from torch import Tensor
 
 from uavlab import __version__
 from uavlab.core.errors import ConfigError, FileError, ResourceError
+from uavlab.runtime.files import open_regular, read_regular
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -35,19 +40,28 @@ UNFINISHED = ".tmp-"  # prefix of a checkpoint that is being written or removed
 NAME = re.compile(r"ckpt-(\d{12,})(\.old)?")  # .old: about to be replaced by one of the same step
 GROUP = re.compile(r"[A-Za-z0-9_-]+")
 MARGIN = 1.2  # free space asked for, over the size of the tensors
+LARGEST_MANIFEST = 10_000_000  # bytes
+LINKLESS = {errno.EPERM, errno.EXDEV, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS}  # a file system without hard links
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     """What ``load`` returns: the arguments of ``save``, its tensors on the CPU."""
 
+    path: Path
     step: int
     groups: dict[str, dict[str, Tensor]]
     meta: dict[str, Any]
+    versions: dict[str, str]
 
 
 def save(
-    folder: Path, step: int, groups: Mapping[str, Mapping[str, Tensor]], meta: Mapping[str, Any], keep: int = 3
+    folder: Path,
+    step: int,
+    groups: Mapping[str, Mapping[str, Tensor]],
+    meta: Mapping[str, Any],
+    keep: int = 3,
+    unchanged: tuple[Path, Collection[str]] | None = None,
 ) -> Path:
     """Write ``folder/ckpt-<step>`` and then remove surplus older ones.
 
@@ -61,6 +75,7 @@ def save(
             bytes.
         meta: What else belongs to the state, as JSON values.
         keep: Checkpoints up to ``step`` to keep, counting this one; this one always stays.
+        unchanged: An earlier checkpoint and the groups to be taken over from it as they are.
 
     Raises:
         ConfigError: A group's name cannot be a file's name, or ``meta`` is not JSON.
@@ -80,6 +95,8 @@ def save(
             raise OSError("the disk is too full")
         partial.mkdir()
         members = {group: _write_group(partial / f"{group}.npz", tensors) for group, tensors in groups.items()}
+        if unchanged is not None:
+            members |= _take_over(*unchanged, partial)
         _write_manifest(partial / MANIFEST, {**body, "members": members})
         _sync_folder(partial)
         _publish(partial, final)
@@ -98,19 +115,26 @@ def save(
     return final
 
 
-def load(path: Path) -> Checkpoint:
+def load(path: Path, only: str = ".*") -> Checkpoint:
     """Read a checkpoint, each file only after its size and digest were found to be those of the manifest.
+
+    Args:
+        path: Its folder.
+        only: A regular expression; groups whose whole name it does not match are left unread.
 
     Raises:
         FileError: Something is missing, damaged or unknown; the message names the file.
     """
     body = _read_manifest(path)
-    groups = {group: _read_group(path / f"{group}.npz", entry) for group, entry in body["members"].items()}
-    return Checkpoint(body["step"], groups, body["meta"])
+    wanted = {group: entry for group, entry in body["members"].items() if re.fullmatch(only, group)}
+    groups = {group: _read_group(path / f"{group}.npz", entry) for group, entry in wanted.items()}
+    return Checkpoint(path, body["step"], groups, body["meta"], body["versions"])
 
 
-def newest(folder: Path) -> Path:
-    """Find the intact checkpoint with the highest step, warning of each broken one on the way to it.
+def newest(folder: Path, only: str = ".*") -> Checkpoint:
+    """Load the intact checkpoint with the highest step, warning of each broken one on the way to it.
+
+    What ``only`` leaves unread may be broken.
 
     Raises:
         FileError: There is none; the message says what is wrong with each candidate.
@@ -118,18 +142,26 @@ def newest(folder: Path) -> Path:
     problems = []
     for path in sorted(_checkpoints(folder), key=lambda path: (_step(path), path.suffix == ""), reverse=True):
         try:
-            for group, entry in _read_manifest(path)["members"].items():
-                with _verified(path / f"{group}.npz", entry):
-                    pass
+            found = load(path, only)
+            if found.step != _step(path):
+                raise FileError(f"{path} was renamed: it holds step {found.step}.")
         except FileError as error:
             problems.append(str(error))
             continue
         for problem in problems:
             warnings.warn(f"{problem} Falling back to {path.name}.", stacklevel=2)
-        return path
+        return found
     unfinished = len(list(folder.glob(UNFINISHED + "*")))
-    found = " ".join(problems) or f"Unfinished ones: {unfinished}."
-    raise FileError(f"{folder} holds no intact checkpoint. {found}")
+    told = " ".join(problems) or f"Unfinished ones: {unfinished}."
+    raise FileError(f"{folder} holds no intact checkpoint. {told}")
+
+
+def members(path: Path) -> list[str]:
+    """List the groups of a checkpoint; none if its manifest is gone or broken."""
+    try:
+        return list(_read_manifest(path)["members"])
+    except FileError:
+        return []
 
 
 def _checkpoints(folder: Path) -> list[Path]:
@@ -202,10 +234,26 @@ def _write_group(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         return {"bytes": size, "sha256": hashlib.file_digest(handle, "sha256").hexdigest()}
 
 
+def _take_over(path: Path, groups: Collection[str], partial: Path) -> dict[str, Any]:
+    """Give groups of an earlier checkpoint a second name, or a copy where there are no second names."""
+    entries = _read_manifest(path)["members"]
+    for group in groups:
+        old, new = path / f"{group}.npz", partial / f"{group}.npz"
+        try:
+            os.link(old, new)
+        except OSError as error:
+            if error.errno not in LINKLESS:
+                raise
+            shutil.copyfile(old, new)
+            with new.open("rb+") as handle:
+                _sync(handle)
+    return {group: entries[group] for group in groups}
+
+
 def _read_manifest(path: Path) -> dict[str, Any]:
     file = path / MANIFEST
     try:
-        raw = file.read_bytes()
+        raw = read_regular(file, LARGEST_MANIFEST)
     except OSError as error:
         raise FileError(f"{path} is no complete checkpoint: {MANIFEST} cannot be read ({error.strerror}).") from error
     try:
@@ -213,24 +261,35 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         del body["sha256"]
         intact = _render(body) == raw
         known = body["format"] == FORMAT
-        entries = body["members"].items() if known else ()
-        shaped = all(GROUP.fullmatch(group) and set(entry) == {"bytes", "sha256"} for group, entry in entries)
+        shaped = known and _shaped(body)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise FileError(f"{file} is damaged: it cannot be read as a manifest ({error!r}).") from error
+        raise FileError(f"{file} is damaged: it cannot be read as a manifest.") from error
     if not intact:
         raise FileError(f"{file} is damaged or was edited: it does not match its own digest.")
     if not known:
         raise FileError(f"{file} has format {body['format']!r}; this uavlab {__version__} reads format {FORMAT}.")
-    if not shaped or not {"step", "meta"} <= set(body):
+    if not shaped:
         raise FileError(f"{file} was not written by uavlab: it lacks an entry or names a file outside its folder.")
     return body
 
 
+def _shaped(body: dict[str, Any]) -> bool:
+    """Tell whether a manifest holds what it must, and names no file outside its folder."""
+    kinds = {"step": int, "meta": dict, "versions": dict, "members": dict}
+    return all(isinstance(body.get(key), kind) for key, kind in kinds.items()) and all(
+        GROUP.fullmatch(group)
+        and isinstance(entry, dict)
+        and isinstance(entry.get("bytes"), int)
+        and isinstance(entry.get("sha256"), str)
+        for group, entry in body["members"].items()
+    )
+
+
 @contextmanager
-def _verified(path: Path, entry: dict[str, Any]) -> Iterator[BinaryIO]:
+def _verified(path: Path, entry: dict[str, Any]) -> Iterator[BufferedReader]:
     """Open a file whose size and digest are those of its manifest."""
     try:
-        handle = path.open("rb")
+        handle = open_regular(path)
     except OSError as error:
         raise FileError(f"{path} cannot be read ({error.strerror}).") from error
     with handle:

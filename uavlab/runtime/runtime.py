@@ -1,4 +1,4 @@
-"""The five seams at which optimizations act on functions from outside; here each of them is the identity."""
+"""The six seams at which optimizations act on functions from outside; here each of them does the plain thing."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,7 +8,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from uavlab.core.protocols import Numbers
 from uavlab.runtime.grad import GradientStep
+from uavlab.runtime.guard import require_finite
 
 F = TypeVar("F", bound=Callable)
 
@@ -50,3 +52,11 @@ class Runtime:
     def cycle(self, fn: F) -> F:
         """Wrap one whole cycle of the loop: step, act, store, draw, update, feedback."""
         return fn
+
+    def check(self, numbers: Numbers) -> None:
+        """Refuse numbers that nothing may be built on; here the device is asked at once (host sync).
+
+        Raises:
+            DivergedError: One of them is not finite.
+        """
+        require_finite(numbers)

@@ -1,0 +1,138 @@
+"""The folder of a run: its name, its settings, and the lock by which one process at a time writes into it."""
+
+import os
+import platform
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from uavlab.app.config import Config, configure, nearest
+from uavlab.app.presets import presets
+from uavlab.app.record import read_json, write_json
+from uavlab.core.errors import ConfigError, FileError, ResourceError
+
+LOCK = ".lock"
+UNHARMED = {"updates", "minutes", "log_every", "checkpoint_every", "keep"}
+RESUMABLE = UNHARMED | {
+    *("device", "threads", "evaluate_every", "evaluate_episodes"),
+    *("lr", "critic_lr", "alpha_lr", "clip", "gamma", "tau", "target_entropy", "reward_scale"),
+}
+"""Settings that a resumed run may change; those beyond ``UNHARMED`` change its numbers."""
+
+
+def claim(folder: Path, new: bool = False) -> FileLock:
+    """Become the one process that writes into a run's folder; the system ends the claim with the process.
+
+    Raises:
+        ConfigError: Another process has it, or a ``new`` run finds it not empty.
+        ResourceError: The folder cannot be made or written.
+    """
+    path = folder / LOCK
+    lock = FileLock(path, blocking=False, thread_local=False)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+        now = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
+        if new:
+            require_empty(folder)
+        for rest in folder.glob(".*.json.*"):  # of a process that was killed while it wrote
+            rest.unlink()
+        path.write_text(f"process {os.getpid()} on {platform.node()} since {now}\n", encoding="utf-8")
+    except Timeout as error:
+        raise ConfigError(
+            f"{folder}: in use by {path.read_text(encoding='utf-8').strip() or 'another process'}; wait until that run "
+            "has ended or stop it, or choose another --out."
+        ) from error
+    except ConfigError:
+        lock.release()
+        raise
+    except OSError as error:
+        raise ResourceError(f"{folder}: cannot be written ({error.strerror}); choose another --out.") from error
+    return lock
+
+
+def require_empty(folder: Path) -> Path:
+    """Return the folder if a new run may use it.
+
+    Raises:
+        ConfigError: It is a file or holds something.
+    """
+    if folder.exists() and (not folder.is_dir() or any(path.name != LOCK for path in folder.iterdir())):
+        raise ConfigError(f"--out {folder}: not empty; choose a new folder, or `uavlab resume {folder}`.")
+    return folder
+
+
+def run_folder(text: str) -> Path:
+    """Take an argument that exists or holds a separator for a run.
+
+    Raises:
+        ConfigError: It is a preset or nothing known.
+    """
+    if Path(text).exists() or "/" in text or "\\" in text:
+        return Path(text)
+    if text in presets():
+        raise ConfigError(f"{text!r} is a preset, expected a run; train it first: uavlab train {text}.")
+    raise ConfigError(
+        f"{text!r} is neither a run nor a preset{nearest(text, presets())}; expected the folder of a run."
+    )
+
+
+def run_name(name: str) -> str:
+    """Refuse a name that is no plain folder name.
+
+    Raises:
+        ConfigError: Other characters than letters, digits, dot, dash and underscore, or too long.
+    """
+    plain = name.replace("-", "").replace("_", "").replace(".", "")
+    if not (plain.isascii() and plain.isalnum()) or len(name) > 80 or name.startswith(("-", ".")):
+        raise ConfigError(
+            f"--name {name!r}: expected 1 to 80 letters, digits, '.', '_', '-', starting with none of '.-'."
+        )
+    return name
+
+
+def write_config(folder: Path, config: Config) -> None:
+    """Store every setting of a run."""
+    write_json(folder / "config.json", {"preset": config.preset, "values": config.values})
+
+
+def read_config(folder: Path, *changes: Mapping[str, Any]) -> Config:
+    """Read the settings of a run, with changes laid over them.
+
+    Raises:
+        FileError: The folder holds no run.
+        ConfigError: Its settings are no longer valid, or a change would not fit its state.
+    """
+    path = folder / "config.json"
+    if not path.exists():
+        raise FileError(f"{path}: missing, so {folder} is no run; expected a folder that `uavlab train` made.")
+    stored = read_json(path)
+    if not isinstance(stored.get("preset"), str) or not isinstance(stored.get("values"), dict):
+        raise FileError(f"{path}: expected the preset and the values of a run.")
+    if stored["preset"] not in presets():
+        raise ConfigError(
+            f"{folder}: trained on {stored['preset']!r}, which is not registered here; run this command with the file "
+            "that registers it: python FILE.py evaluate ..."
+        )
+    config = configure(stored["preset"], stored["values"], *changes)
+    require_resumable(folder, stored["values"], config.values)
+    return config
+
+
+def require_resumable(folder: Path, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Tell which settings differ, ``lr 0.001 -> 0.0005``, leaving out those that change no number of a run.
+
+    Raises:
+        ConfigError: A setting differs that the state of a run does not survive.
+    """
+    changed = {key: f"{key} {before.get(key)} -> {after[key]}" for key in after if before.get(key) != after[key]}
+    refused = [text for key, text in changed.items() if key not in RESUMABLE]
+    if refused:
+        raise ConfigError(
+            f"{folder}: cannot go on with {', '.join(refused)}; start a new run for that. A resumed run may change "
+            f"{', '.join(sorted(RESUMABLE))}."
+        )
+    return [text for key, text in changed.items() if key not in UNHARMED]

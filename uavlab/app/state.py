@@ -1,0 +1,111 @@
+"""All that the rest of a run depends on: one list, by which it is saved, restored, digested and tested for gaps."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from uavlab.core.errors import FileError
+from uavlab.runtime import checkpoint
+
+if TYPE_CHECKING:
+    from uavlab.app.run import Run
+
+SEGMENT = "replay-"  # replay is saved in segments, groups of their own, because most of them did not change
+WITHOUT_REPLAY = f"(?!{SEGMENT}).*"
+DECISIVE = ("device", "cpu", "threads", "torch", "uavlab", "commit")  # what of a machine may change the last bit
+
+
+@dataclass(frozen=True)
+class Item:
+    """One part of a run's state, a group of its checkpoint."""
+
+    name: str
+    read: Callable[[], dict[str, Tensor]]
+    write: Callable[[dict[str, Tensor]], None]
+
+
+def items(run: "Run") -> tuple[Item, ...]:
+    """List the parts of a run's state, replay's rows apart, in the order in which they are restored."""
+
+    def read_best() -> dict[str, Tensor]:
+        return {"parameters": run.best, "score": run.best_score}
+
+    def write_best(state: dict[str, Tensor]) -> None:
+        run.best, run.best_score = (state[key].to(run.rt.device) for key in ("parameters", "score"))
+
+    def read_counters() -> dict[str, Tensor]:
+        return {"number": torch.tensor(run.number), "seconds": torch.tensor(run.seconds, dtype=torch.float64)}
+
+    def write_counters(state: dict[str, Tensor]) -> None:
+        run.number, run.seconds = int(state["number"]), float(state["seconds"])
+
+    return (
+        Item("learner", run.learner.state_dict, run.learner.load_state_dict),
+        Item("source", run.source.state_dict, run.source.load_state_dict),
+        Item("best", read_best, write_best),
+        Item("counters", read_counters, write_counters),
+        Item("streams", run.rng.state_dict, run.rng.load_state_dict),  # last: building drew from them
+    )
+
+
+def save(run: "Run", folder: Path, meta: Mapping[str, Any], previous: Path | None) -> tuple[Path, int]:
+    """Write a checkpoint of ``run`` into ``folder``, taking over the rows of replay that ``previous`` holds already.
+
+    Returns:
+        The checkpoint and the bytes written for it.
+    """
+    saved = [] if previous is None else [name for name in checkpoint.members(previous) if name.startswith(SEGMENT)]
+    segments = run.source.segments(saved)
+    groups = {item.name: item.read() for item in items(run)}
+    groups |= {name: rows for name, rows in segments.items() if rows is not None}
+    unchanged = [name for name, rows in segments.items() if rows is None]
+    taken = (previous, unchanged) if previous is not None and unchanged else None
+    path = checkpoint.save(folder, run.number, groups, meta, run.config.run.keep, taken)
+    return path, sum(tensor.nbytes for tensors in groups.values() for tensor in tensors.values())
+
+
+def restore(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool = False, streams: bool = True) -> None:
+    """Bring a run that was just built to where it was saved; random streams of another kind of device stay behind.
+
+    Raises:
+        FileError: The checkpoint lacks something, or holds tensors of other shapes.
+    """
+    try:
+        for item in items(run):
+            if item.name != "streams" or streams:
+                item.write(saved.groups[item.name])
+    except (KeyError, RuntimeError) as error:
+        raise FileError(
+            f"{saved.path}: does not fit the settings of its run ({error}); was it written by another version, or its "
+            "config.json edited?"
+        ) from error
+    segments = {name: rows for name, rows in saved.groups.items() if name.startswith(SEGMENT)}
+    run.source.load_segments(None if fresh_replay else segments)
+
+
+def digest(run: "Run") -> str:
+    """Condense a run's state, replay and rows of metrics into one SHA-256: equal states, equal digests.
+
+    The clock is left out: two runs never take the same time.
+    """
+    parts = {f"{item.name}/{key}": tensor for item in items(run) for key, tensor in item.read().items()}
+    parts |= {f"replay/{key}": tensor for key, tensor in run.source.rows().items()}
+    sums = {key: _tensor_digest(tensor) for key, tensor in parts.items() if key != "counters/seconds"}
+    rows = [{key: value for key, value in row.items() if key != "seconds"} for row in run.recorder.rows]
+    return hashlib.sha256(json.dumps([sums, rows], sort_keys=True).encode()).hexdigest()
+
+
+def _tensor_digest(tensor: Tensor) -> str:
+    array = tensor.detach().cpu().contiguous().numpy()
+    return hashlib.sha256(f"{array.dtype}{array.shape}".encode() + array.tobytes()).hexdigest()
+
+
+def lifted(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Tell what differs between two machines (``machine.describe``) that may change the last bit of a result."""
+    return [f"{key} {before.get(key)} -> {after[key]}" for key in DECISIVE if before.get(key) != after[key]]
