@@ -177,11 +177,11 @@ CONFIGURATION = (
     ),
     file("cfg-29", "lr: " + "[" * 3000 + "]" * 3000, "mine.yaml:1: nested deeper than 32; expected plain values."),
     file("cfg-30", BOMB, "mine.yaml:2: alias *a; write its value out."),
-    file("cfg-31 large", b"#" * 50_001, "mine.yaml: larger than 50,000 bytes; is it the file that you meant?"),
+    file("cfg-31 large", b"#" * 50_001, "mine.yaml: not readable: larger than 50,000 bytes."),
     file(
         "cfg-31 huge",
         lambda path: (path.touch(), os.truncate(path, 200_000_000)),
-        "mine.yaml: larger than 50,000 bytes; is it the file that you meant?",
+        "mine.yaml: not readable: larger than 50,000 bytes.",
     ),
     file("cfg-31 binary", b"\x7fELF\x02\x80", "mine.yaml: not readable as UTF-8: invalid start byte at byte 5."),
     file(
@@ -200,8 +200,8 @@ CONFIGURATION = (
         NOT_YAML.format(2, r"while scanning for the next token found character '\t' that cannot start any token"),
     ),
     file("cfg-31 missing", lambda path: path, "mine.yaml: not readable: No such file or directory."),
-    file("cfg-31 folder", Path.mkdir, "mine.yaml: not readable: a folder, pipe or device; expected a file."),
-    file("cfg-31 pipe", os.mkfifo, "mine.yaml: not readable: a folder, pipe or device; expected a file."),
+    file("cfg-31 folder", Path.mkdir, "mine.yaml: not readable: not a regular file."),
+    file("cfg-31 pipe", os.mkfifo, "mine.yaml: not readable: not a regular file."),
     file("cfg-32 empty", "", "mine.yaml: expected lines `name: value`, got nothing."),
     file("cfg-32 null", "null", "mine.yaml: expected lines `name: value`, got nothing."),
     file("cfg-32 list", "- lr\n- 1\n", "mine.yaml: expected lines `name: value`, got a list."),
@@ -261,6 +261,11 @@ COMMAND_LINE = (
     Row("cli-5 long", ["train", "x" * 10**6], "unknown preset 'xxxxxxxxxxxx...xxxxxxxxxxxxx'. Known presets: …."),
     Row(
         "cli-5 set", ["train", P, "--set", f"seed={'x' * 10**6}"], "--set 'seed=xxxxxxx...xxxxxxxxxxxxx': a value of …."
+    ),
+    Row(
+        "cli-5 out",
+        ["train", P, "--out", "a\udcff"],
+        r"--out 'a\udcff': expected a name of characters that can be written.",
     ),
     Row("cli-5 bytes", ["train", "\udcff\x1b[2J"], r"unknown preset '\udcff\x1b[2J'. Known presets: …."),
     Row("env-6", "train leader_folower", f"unknown preset 'leader_folower' (did you mean '{P}'?). Known presets: …."),

@@ -3,12 +3,14 @@
 import json
 import os
 import shlex
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+BEGAN = time.time()
 FIGURES = pytest.StashKey[dict[str, dict[str, str]]]()
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -46,5 +48,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if path := config.getoption("--figures"):
         from uavlab.app.machine import describe
 
-        record = {"command": f"pytest {shlex.join(config.invocation_params.args)}", "machine": describe("cpu")}
+        record = {
+            "seconds": round(time.time() - BEGAN),
+            "command": f"pytest {shlex.join(config.invocation_params.args)}",
+            "machine": describe("cpu"),
+        }
         path.write_text(json.dumps({**record, "figures": figures}, indent=1, sort_keys=True) + "\n")

@@ -146,7 +146,7 @@ def races(count: int, seed: int, base: Path) -> dict[str, Any]:
     for number in range(count):
         folder = base / f"run{number}"
         both = [fork(lambda folder=folder: list(Run(config, folder).train())) for _ in range(2)]  # type: ignore[misc]
-        for _ in range(500):
+        for _ in range(200):
             if (folder / "checkpoints").exists():
                 break
             time.sleep(0.01)

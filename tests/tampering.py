@@ -85,7 +85,8 @@ OTHER = f"{SAVED}: does not fit the settings of its run ({{}}){LEFT_OUT}"
 NO_POLICY = f"{SAVED}: keeps no policy of finite numbers; evaluate another run, or train a new one."
 CHANGED = f"{SAVED}: cannot go on with {{}}; start a new run for that. A resumed run may change …."
 FORMAT = "has format {}; this uavlab … reads format 1."
-NO_OBJECT = "{}: expected a JSON object, got {}."
+NO_JSON = "{}: damaged, it cannot be read as JSON; expected a file that uavlab wrote."
+NO_OBJECT = "{}: expected a JSON object, got something else; was it written by uavlab?"
 LOST = "run/metrics.jsonl:{}: expected a row of metrics, got {}; remove that line to go on without it."
 
 ROWS = (
@@ -119,7 +120,7 @@ ROWS = (
         "ckp-5 cut",
         "resume run",
         member("manifest.json", lambda raw: raw[:100]),
-        MANIFEST.format("is damaged: it cannot be read as a manifest (…)."),
+        MANIFEST.format("is damaged: it cannot be read as a manifest."),
     ),
     *(
         tampered(
@@ -183,9 +184,9 @@ ROWS = (
         lambda run: [path.unlink() for path in saved_in(run).glob("replay*")],
         BROKEN.format(f"{SAVED}/replay-000000000000-000000000032.npz cannot be read (No such file or directory)."),
     ),
-    tampered("run-1 text", "resume run", write("config.json", "{"), "run/config.json: expected a run's JSON file…"),
-    tampered("run-1 list", "resume run", write("config.json", "[]"), NO_OBJECT.format("run/config.json", "list")),
-    tampered("run-1 null", "resume run", write("config.json", "null"), NO_OBJECT.format("run/config.json", "nothing")),
+    tampered("run-1 text", "resume run", write("config.json", "{"), NO_JSON.format("run/config.json")),
+    tampered("run-1 list", "resume run", write("config.json", "[]"), NO_OBJECT.format("run/config.json")),
+    tampered("run-1 null", "resume run", write("config.json", "null"), NO_OBJECT.format("run/config.json")),
     tampered(
         "run-1 preset",
         "resume run",
@@ -208,9 +209,8 @@ ROWS = (
         f"number, got 'x' from run/config.json.{MORE}",
         2,
     ),
-    tampered("run-2", "evaluate run --episodes 2", write("run.json", "["), "run/run.json: expected a run's JSON file…"),
-    tampered("run-2 null", "resume run", write("run.json", "null"), NO_OBJECT.format("run/run.json", "nothing")),
+    tampered("run-2", "evaluate run --episodes 2", write("run.json", "["), NO_JSON.format("run/run.json")),
+    tampered("run-2 null", "resume run", write("run.json", "null"), NO_OBJECT.format("run/run.json")),
     tampered("run-3", "resume run", write("metrics.jsonl", '{"update": 1}\n{"upd\n'), LOST.format(2, """'{"upd'""")),
     tampered("run-3 row", "resume run", write("metrics.jsonl", "[]\n"), LOST.format(1, "'[]'")),
 )
-PENDING = {"ckp-5 list", "ckp-13 extra", "ckp-13 best", "ckp-14", "ckp-15", "run-1 null", "run-1 values", "run-2 null"}

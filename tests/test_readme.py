@@ -4,13 +4,22 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from tools import tables
 
 README = (tables.ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_tables_are_the_records():
-    assert tables.block() in README
+@pytest.mark.parametrize("name", tables.MARKS)
+def test_tables_are_the_records(name):
+    assert tables.block(name) in (tables.ROOT / name).read_text(encoding="utf-8")
+
+
+def test_every_proof_is_a_test():
+    for found in tables.read("proofs")["figures"].values():
+        file, _, rest = found["test"].partition("::")
+        assert f"def {rest.rpartition('::')[2].partition('[')[0]}(" in (tables.ROOT / file).read_text(encoding="utf-8")
 
 
 def test_a_changed_number_would_be_seen():

@@ -1,4 +1,4 @@
-"""Print the README's tables from the records under figures/records; ``--write`` puts them into the README.
+"""Print the tables of README and RELIABILITY from figures/records; ``--write`` puts them into their files.
 
 A record names its own command, machine, commit and seeds, so every number here can be made again.
 """
@@ -10,7 +10,10 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "figures" / "records"
-BEGIN, END = "<!-- tables: made by tools/tables.py -->", "<!-- end of tables -->"
+MARKS = {
+    "README.md": ("<!-- tables: made by tools/tables.py -->", "<!-- end of tables -->"),
+    "RELIABILITY.md": ("<!-- proofs: made by tools/tables.py -->", "<!-- end of proofs -->"),
+}
 PUBLISHED = ("published MASAC, sampled actions", "0.85 *", "0.32", "265", "454", "294")
 
 
@@ -101,16 +104,37 @@ def tables() -> str:
     )
 
 
-def block() -> str:
-    """Give what stands in the README between its two marks."""
-    return f"{BEGIN}\n\n{tables()}\n\n{END}"
+def proofs() -> str:
+    """Tell what each proof found, and how to run it again."""
+    record = read("proofs")
+    machine = record["machine"]
+    rows = [(name, found["figure"], f"`pytest {found['test']}`") for name, found in sorted(record["figures"].items())]
+    return "\n\n".join(
+        (
+            grid(("what", "figure", "command"), rows),
+            f"All at once, {record['seconds'] / 60:.0f} minutes: `{record['command']}`, on {machine['cpu']}, "
+            f"{machine['cores']} cores, torch {machine['torch']}, Python {machine['python']}, commit "
+            f"{machine['commit'][:7]}. A figure of 0 among n means a true rate below 3/n, with 95 % confidence.",
+        )
+    )
+
+
+def block(name: str = "README.md") -> str:
+    """Give what stands in a file between its two marks."""
+    begin, end = MARKS[name]
+    return f"{begin}\n\n{tables() if name == 'README.md' else proofs()}\n\n{end}"
+
+
+def write(name: str) -> None:
+    """Put a file's tables into it."""
+    begin, end = MARKS[name]
+    text = (ROOT / name).read_text(encoding="utf-8")
+    (ROOT / name).write_text(text.split(begin)[0] + block(name) + text.split(end)[1], encoding="utf-8")
 
 
 if __name__ == "__main__":
-    if "--write" in sys.argv:
-        readme = ROOT / "README.md"
-        text = readme.read_text(encoding="utf-8")
-        before, after = text.split(BEGIN)[0], text.split(END)[1]
-        readme.write_text(before + block() + after, encoding="utf-8")
-    else:
-        print(tables())
+    for file in MARKS:
+        if "--write" in sys.argv:
+            write(file)
+        else:
+            print(block(file))

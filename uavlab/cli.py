@@ -9,6 +9,7 @@ import json
 import math
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -38,6 +39,7 @@ settings_options = (
 
 def main() -> None:
     """Run a command; a refusal is one line on stderr and its exit code, and with ``--json`` an object on stdout."""
+    warnings.formatwarning = lambda message, *where: f"warning: {message}\n"
     try:
         check_threads(os.environ)
         if isinstance(sys.stdout, io.TextIOWrapper):
@@ -156,7 +158,9 @@ def resume(run: str, fresh_replay: bool, as_json: bool, **options: Any) -> None:
     from uavlab.app.folder import run_folder
     from uavlab.app.run import Run
 
-    drive(Run.resume(run_folder(run), *layers(**options), fresh_replay=fresh_replay), as_json)
+    resumed = Run.resume(run_folder(run), *layers(**options), fresh_replay=fresh_replay)
+    click.echo(f"{run}: goes on from update {resumed.number}")
+    drive(resumed, as_json)
 
 
 @cli.command()

@@ -239,7 +239,6 @@ class TestYaml:
             ("share: true", True),
             ("seed: 0o17", 15),
             ("seed: 1:30", "1:30"),
-            ("updates: ~", None),
         ],
     )
     def test_scalars_are_those_of_yaml_1_2(self, tmp_path: Path, text: str, value: Any) -> None:
@@ -256,13 +255,10 @@ class TestYaml:
     @pytest.mark.parametrize(
         ("content", "told"),
         [
-            ("", ": expected lines `name: value`, got nothing."),
-            ("- lr\n- 1", ": expected lines `name: value`, got a list."),
-            ("lr", ": expected lines `name: value`, got a str."),
             ("lr: 1\n2: 2", ": expected lines `name: value`, got the name 2."),
-            ("lr: 1\nseed: 07", ":2: '07' may be decimal or octal; leave out the leading 0, or write 0o."),
             (b"\xff\xfe\x00\x00", ": not readable as UTF-8: invalid start byte at byte 0."),
-            (b"#" * (LARGEST_FILE + 1), ": larger than 50,000 bytes; is it the file that you meant?"),
+            (b"a\xe9", ": not readable as UTF-8: unexpected end of data at byte 1."),
+            (b"#" * (LARGEST_FILE + 1), ": not readable: larger than 50,000 bytes."),
         ],
     )
     def test_traps_are_refused(self, tmp_path: Path, content: str | bytes, told: str) -> None:
@@ -271,8 +267,8 @@ class TestYaml:
         assert str(refusal.value) == f"{tmp_path / 'settings.yaml'}{told}"
 
     def test_a_missing_file_and_a_folder_are_refused(self, tmp_path: Path) -> None:
-        for path in (tmp_path / "none.yaml", tmp_path):
-            with pytest.raises(ConfigError, match="not readable"):
+        for path in (tmp_path / "none.yaml", tmp_path, tmp_path / "a\0b"):
+            with pytest.raises(ConfigError, match=": not readable: "):
                 read_yaml(path)
 
     @pytest.mark.parametrize("kind", ["apply:os.system", "new:os.system", "name:os.system", "module:os", "object:os.x"])
@@ -332,13 +328,18 @@ def test_mutated_settings_end_in_a_config_or_a_refusal(tmp_path: Path, proof: Ca
     valid, count = 0, 5000
     for text in mutants(random.Random(0), count):
         try:
-            assert isinstance(configure(PRESET, read(tmp_path, text)), Config), text
+            config = configure(PRESET, read(tmp_path, text))
+            assert isinstance(config, Config)
+            assert configure(PRESET, json.loads(json.dumps(config.values))) == config, text
             valid += 1
         except ConfigError as error:
             assert len(str(error)) < 1000, text  # noqa: PT017
         assert [path.name for path in tmp_path.iterdir()] == ["settings.yaml"]
     assert count / 5 < valid < 4 * count / 5  # both ends are met
-    proof("mutated settings", f"{count} of {count} end in a config or a refusal, {valid} of them valid")
+    proof(
+        "mutated settings",
+        f"{count} of {count} end in a config or a refusal, {valid} are valid and describe themselves",
+    )
 
 
 @pytest.mark.parametrize("preset", presets())

@@ -1,15 +1,12 @@
 """Names that are nearly right are recognised; text is a plain value or a refusal that says where and why."""
 
-import errno
 import math
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from uavlab.core.errors import ConfigError, FileError
-from uavlab.core.text import check_threads, nearest, one_line, read_text, shown, yaml_lines, yaml_value
+from uavlab.core.errors import ConfigError
+from uavlab.core.text import check_threads, nearest, one_line, shown, yaml_lines, yaml_value
 
 
 def test_suggestions() -> None:
@@ -50,42 +47,6 @@ def test_threads_that_openmp_would_pass_over(given: str) -> None:
     assert str(refusal.value) == (
         f"OMP_NUM_THREADS={given!r}: expected a whole number from 1 to 9999; set or unset it."
     )
-
-
-class TestFiles:
-    def test_a_byte_order_mark_is_no_text(self, tmp_path: Path) -> None:
-        (tmp_path / "a").write_bytes(b"\xef\xbb\xbfl\xc3\xa9\r\n")
-        assert read_text(tmp_path / "a", 8) == "lé\r\n"
-
-    @pytest.mark.parametrize(
-        ("content", "why"),
-        [
-            (b"123456789", "larger than 8 bytes; is it the file that you meant?"),
-            (b"\xff\xfea\0", "not readable as UTF-8: invalid start byte at byte 0."),
-            (b"a\xe9", "not readable as UTF-8: unexpected end of data at byte 1."),
-            (None, "not readable: No such file or directory."),
-            (Path.mkdir, "not readable: a folder, pipe or device; expected a file."),
-            (os.mkfifo, "not readable: a folder, pipe or device; expected a file."),
-            (lambda path: path.symlink_to("/dev/zero"), "not readable: a folder, pipe or device; expected a file."),
-            (lambda path: path.symlink_to(path), f"not readable: {os.strerror(errno.ELOOP)}."),
-        ],
-    )
-    @pytest.mark.parametrize("refusal", [FileError, ConfigError])
-    def test_what_is_no_short_text_is_refused(
-        self, tmp_path: Path, content: Any, why: str, refusal: type[Exception]
-    ) -> None:
-        path = tmp_path / "a"
-        if callable(content):
-            content(path)
-        elif content is not None:
-            path.write_bytes(content)
-        with pytest.raises(refusal) as error:
-            read_text(path, 8, refusal)  # type: ignore[arg-type]
-        assert str(error.value) == f"{path}: {why}"
-
-    def test_a_name_that_no_file_can_have(self) -> None:
-        with pytest.raises(FileError, match="not readable: embedded null byte"):
-            read_text(Path("a\0b"), 8)
 
 
 @pytest.mark.parametrize(

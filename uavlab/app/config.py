@@ -17,10 +17,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from uavlab.app.presets import presets
 from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Env
-from uavlab.core.text import nearest, read_text, shown, yaml_lines, yaml_value
+from uavlab.core.text import nearest, shown, yaml_lines, yaml_value
 from uavlab.core.types import Rule
 from uavlab.envs import ENVS
 from uavlab.learners.masac import MASACConfig, assign
+from uavlab.runtime.files import read_regular
 from uavlab.sources import ReplayConfig
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -171,7 +172,12 @@ def read_yaml(path: Path) -> Layer:
     Raises:
         ConfigError: The file is missing, too large, not YAML, or not a mapping of names to values.
     """
-    text = read_text(path, LARGEST_FILE, ConfigError)
+    try:
+        text = read_regular(path, LARGEST_FILE).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not readable as UTF-8: {error.reason} at byte {error.start}.") from error
+    except (OSError, ValueError) as error:  # no path holds a null character
+        raise ConfigError(f"{path}: not readable: {getattr(error, 'strerror', error)}.") from error
     values = yaml_value(text, str(path), lines=True)
     if not isinstance(values, dict):
         got = "nothing" if values is None else f"a {type(values).__name__}"

@@ -9,10 +9,11 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from uavlab.app.config import Config, configure, nearest
+from uavlab.app.config import Config, Layer, configure
 from uavlab.app.presets import presets
 from uavlab.app.record import read_json, write_json
 from uavlab.core.errors import ConfigError, FileError, ResourceError
+from uavlab.core.text import nearest, shown
 
 LOCK = ".lock"
 UNHARMED = {"updates", "minutes", "log_every", "checkpoint_every", "keep"}
@@ -60,6 +61,8 @@ def require_empty(folder: Path) -> Path:
     Raises:
         ConfigError: It is a file or holds something.
     """
+    if not str(folder).isprintable():
+        raise ConfigError(f"--out {shown(str(folder))}: expected a name of characters that can be written.")
     if folder.exists() and (not folder.is_dir() or any(path.name != LOCK for path in folder.iterdir())):
         raise ConfigError(f"--out {folder}: not empty; choose a new folder, or `uavlab resume {folder}`.")
     return folder
@@ -89,7 +92,7 @@ def run_name(name: str) -> str:
     plain = name.replace("-", "").replace("_", "").replace(".", "")
     if not (plain.isascii() and plain.isalnum()) or len(name) > 80 or name.startswith(("-", ".")):
         raise ConfigError(
-            f"--name {name!r}: expected 1 to 80 letters, digits, '.', '_', '-', starting with none of '.-'."
+            f"--name {shown(name)}: expected 1 to 80 letters, digits, '.', '_', '-', starting with none of '.-'."
         )
     return name
 
@@ -117,7 +120,8 @@ def read_config(folder: Path, *changes: Mapping[str, Any]) -> Config:
             f"{folder}: trained on {stored['preset']!r}, which is not registered here; run this command with the file "
             "that registers it: python FILE.py evaluate ..."
         )
-    config = configure(stored["preset"], stored["values"], *changes)
+    values = Layer(stored["values"], dict.fromkeys(stored["values"], str(path)))
+    config = configure(stored["preset"], values, *changes)
     require_resumable(folder, stored["values"], config.values)
     return config
 

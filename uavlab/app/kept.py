@@ -50,7 +50,9 @@ def load(folder: Path, device: Device | None = None) -> Kept:
     config = read_config(folder)
     rt = build.runtime(config.run if device is None else replace(config.run, device=device))
     saved = checkpoint.newest(folder / "checkpoints", only="best")
-    best = saved.groups["best"]
+    best = saved.groups.get("best", {})
+    if not {"parameters", "score"} <= set(best) or not best["parameters"].isfinite().all():
+        raise FileError(f"{saved.path}: keeps no policy of finite numbers; evaluate another run, or train a new one.")
     spec, stored = config.env.spec, best["parameters"].shape
     wanted = StackedMLP(spec.obs, config.masac.hidden, 2 * spec.action).count
     if len(stored) != 3 or stored[0] != config.run.runs or stored[2] != wanted:

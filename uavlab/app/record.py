@@ -11,6 +11,7 @@ from uavlab.core.errors import FileError, ResourceError
 from uavlab.runtime.files import read_regular
 
 LARGEST, LARGEST_LOG = 10_000_000, 1_000_000_000  # bytes of a JSON file, and of a run's rows
+LONGEST_ROW = 100_000  # characters
 
 
 def invocation() -> str:
@@ -132,7 +133,7 @@ class Recorder:
 
 def _row(line: str, where: str) -> dict[str, float]:
     try:
-        row = json.loads(line)
+        row = json.loads(line) if len(line) <= LONGEST_ROW else None
         if isinstance(row, dict) and isinstance(row.get("update"), int):
             return row
     except (ValueError, RecursionError):

@@ -30,6 +30,7 @@ from uavlab.sources import replay_bytes
 from uavlab.train import check_state, training
 
 VALIDATION = "validate"  # the stream of the scores that choose a policy; `evaluate` draws from another
+META = {"machine": dict, "device": str, "values": dict, "lifted": list}  # what a checkpoint says beside its tensors
 TIMED = "minutes: how many updates fit into them depends on the machine"
 
 
@@ -122,6 +123,8 @@ class Run:
             raise FileError(
                 f"{self.folder}: an exported copy holds the policy alone; resume the run that it was taken from."
             )
+        if any(not isinstance(saved.meta.get(name), kind) for name, kind in META.items()):
+            raise FileError(f"{saved.path}: was not written by a run; it lacks one of {', '.join(META)}.")
         before, here = saved.meta["machine"], self.rt.device.type
         same_kind = saved.meta["device"] == here
         if not same_kind and not new_streams:

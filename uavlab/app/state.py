@@ -79,7 +79,9 @@ def restore(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool = False
     try:
         for item in items(run):
             if item.name != "streams" or streams:
-                item.write(saved.groups[item.name])
+                item.write(stored := saved.groups[item.name])
+                if item.name != "streams" and (wrong := _kinds(item.read()) ^ _kinds(stored)):
+                    raise RuntimeError("{}: {} of {}".format(*min(wrong)))
     except (KeyError, RuntimeError) as error:
         raise FileError(
             f"{saved.path}: does not fit the settings of its run ({error}); was it written by another version, or its "
@@ -87,6 +89,11 @@ def restore(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool = False
         ) from error
     segments = {name: rows for name, rows in saved.groups.items() if name.startswith(SEGMENT)}
     run.source.load_segments(None if fresh_replay else segments)
+
+
+def _kinds(tensors: Mapping[str, Tensor]) -> set[tuple[str, str, str]]:
+    """Name every tensor with its shape and type, which no run may adapt in silence."""
+    return {(name, str(tuple(tensor.shape)), str(tensor.dtype)) for name, tensor in tensors.items()}
 
 
 def digest(run: "Run") -> str:

@@ -1,13 +1,12 @@
-"""What people type and what files hold: names nearly right, values written as YAML 1.2, small files of text."""
+"""What people type: names that are nearly right, values written as YAML 1.2, and how to quote them in a message."""
 
 import difflib
 import re
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-from uavlab.core.errors import ConfigError, FileError, UavlabError
+from uavlab.core.errors import ConfigError
 
 DEEPEST, LONGEST = 32, 1000  # lists within lists, characters of a plain value
 OCTAL = re.compile(r"[-+]?0[0-9_]+")
@@ -49,27 +48,6 @@ def check_threads(variables: Mapping[str, str]) -> None:
     given = variables.get("OMP_NUM_THREADS", "1").strip()
     if not THREADS.fullmatch(given):
         raise ConfigError(f"OMP_NUM_THREADS={shown(given)}: expected a whole number from 1 to 9999; set or unset it.")
-
-
-def read_text(path: Path, largest: int, refusal: type[UavlabError] = FileError) -> str:
-    """Read a UTF-8 file of at most ``largest`` bytes; a pipe or a device is refused rather than waited for.
-
-    Raises:
-        FileError: The file is missing, too large or no text; or another class, if ``refusal`` says so.
-    """
-    try:
-        if path.exists() and not path.is_file():
-            raise refusal(f"{path}: not readable: a folder, pipe or device; expected a file.")
-        with path.open("rb") as file:
-            raw = file.read(largest + 1)
-    except (OSError, ValueError) as error:
-        raise refusal(f"{path}: not readable: {getattr(error, 'strerror', error)}.") from error
-    if len(raw) > largest:
-        raise refusal(f"{path}: larger than {largest:,} bytes; is it the file that you meant?")
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise refusal(f"{path}: not readable as UTF-8: {error.reason} at byte {error.start}.") from error
 
 
 def yaml_value(text: str, where: str, lines: bool = False) -> Any:

@@ -161,9 +161,9 @@ def _conclude(part: Path, path: Path, out: Path, code: int, timeout_s: int | Non
     """Correct what papermill recorded, publish the notebook and say how the run ended."""
     import nbformat
 
-    from uavlab.lab.slim import read_notebook
+    from uavlab.lab.slim import EXECUTED, read_notebook
 
-    nb = read_notebook(part)
+    nb = read_notebook(part, EXECUTED)
     skipped = [cell for cell in nb.cells if "skip-execution" in cell.metadata.get("tags", [])]
     cells = [cell for cell in nb.cells if cell.cell_type == "code" and cell.source.strip() and cell not in skipped]
     started = [cell for cell in cells if cell.metadata.papermill.start_time is not None]

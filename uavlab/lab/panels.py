@@ -95,7 +95,9 @@ class Stop(widgets.HBox):
 
 
 async def stoppable(steps: Iterable[T], stop: Stop, every: float = 0.2) -> AsyncIterator[T]:
-    """Yield ``steps`` until they end, Stop is pressed or the cell is interrupted; the next cells run in any case.
+    """Yield ``steps`` until they end, Stop is pressed or the cell is interrupted; the next cells run all the same.
+
+    Only where the loop's own body awaits may an interrupt end the cell with ``CancelledError``.
 
     ``async for step in stoppable(training(...), stop): ...`` in a cell lets widgets work while it runs. However the
     loop ends, a generator is closed, so that its ``finally`` runs.

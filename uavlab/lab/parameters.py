@@ -58,9 +58,9 @@ def declared_parameters(path: Path) -> dict[str, type]:
         for name, annotation, value in _assignments(cells[0].source) if cells else ():
             kind = type(ast.literal_eval(value)).__name__
             kinds[name] = KINDS[ast.unparse(annotation) if annotation else kind]
-    except (SyntaxError, ValueError, KeyError) as e:
+    except (SyntaxError, ValueError, KeyError, RecursionError, MemoryError) as e:  # the last two: nested too deep
         raise ConfigError(
-            f"{path.name}: the parameters cell cannot be read ({type(e).__name__}: {e}); it may hold only lines like "
+            f"{path.name}: the parameters cell cannot be read ({str(e)[:100]}); it may hold only lines like "
             f"'name: type = literal' with a type of {', '.join(KINDS)}."
         ) from e
     return kinds

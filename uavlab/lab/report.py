@@ -13,7 +13,7 @@ from nbconvert.preprocessors import Preprocessor
 from plotly.offline import get_plotlyjs
 
 from uavlab.app.record import write_whole
-from uavlab.lab.slim import FIGURE, WIDGET, read_notebook
+from uavlab.lab.slim import EXECUTED, FIGURE, WIDGET, read_notebook
 
 NO_DOWNLOADS = dict.fromkeys(("mathjax_url", "require_js_url", "jquery_url", "mermaid_js_url"), "")
 
@@ -38,7 +38,7 @@ def report(source: Path, target: Path, code: bool = False) -> int:
         **NO_DOWNLOADS,
     )
     exporter.register_preprocessor(_Figures, enabled=True)
-    body, _ = exporter.from_notebook_node(read_notebook(source))
+    body, _ = exporter.from_notebook_node(read_notebook(source, EXECUTED))
     page = body.replace("</head>", f"<script>{get_plotlyjs()}</script></head>", 1)
     write_whole(target, page)
     return len(page.encode())
@@ -46,7 +46,7 @@ def report(source: Path, target: Path, code: bool = False) -> int:
 
 def closing_words(source: Path) -> str:
     """Give what the last code cell of an executed notebook printed."""
-    cells = [cell for cell in read_notebook(source).cells if cell.cell_type == "code"]
+    cells = [cell for cell in read_notebook(source, EXECUTED).cells if cell.cell_type == "code"]
     outputs = cells[-1].outputs if cells else []
     return "".join(output.text for output in outputs if output.get("name") == "stdout")
 

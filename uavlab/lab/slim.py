@@ -14,7 +14,10 @@ from typing import Any
 import nbformat
 
 from uavlab.core.errors import FileError
+from uavlab.runtime.files import read_regular
 
+LARGEST = 30_000_000  # bytes of a notebook that is read at all
+EXECUTED = 2_000_000_000  # bytes of one that this process has just run
 MAX_BYTES = 400_000
 MAX_LINES = 25  # of code in one cell
 FIGURE = "application/vnd.plotly.v1+json"
@@ -23,14 +26,14 @@ PAPERMILL_TAGS = {"injected-parameters", "papermill-error-cell-tag"}
 HOME = re.compile(r"(?<![\w+/.])(/home/\w|/Users/\w|/root/|[A-Z]:\\+Users\\)")  # base64 text does not match
 
 
-def read_notebook(path: Path) -> Any:
-    """Read a notebook of any version as version 4.
+def read_notebook(path: Path, most: int = LARGEST) -> Any:
+    """Read a notebook of any version, of at most ``most`` bytes, as version 4.
 
     Raises:
         FileError: The file is missing or not a notebook.
     """
     try:
-        return nbformat.read(path, as_version=4)
+        return nbformat.reads(read_regular(path, most).decode(), as_version=4)
     except Exception as e:  # nbformat raises whatever a malformed file makes it stumble over
         raise FileError(f"{path} is not a readable notebook: {type(e).__name__}: {str(e)[:200]}") from e
 

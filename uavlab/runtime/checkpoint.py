@@ -38,7 +38,7 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 UNFINISHED = ".tmp-"  # prefix of a checkpoint that is being written or removed
 NAME = re.compile(r"ckpt-(\d{12,})(\.old)?")  # .old: about to be replaced by one of the same step
-GROUP = re.compile(r"[A-Za-z0-9_-]+")
+GROUP, MEMBER = re.compile(r"[A-Za-z0-9_-]+"), re.compile(r"[\w.-]+\.npy")
 MARGIN = 1.2  # free space asked for, over the size of the tensors
 LARGEST_MANIFEST = 10_000_000  # bytes
 LINKLESS = {errno.EPERM, errno.EXDEV, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS}  # a file system without hard links
@@ -309,6 +309,8 @@ def _read_group(path: Path, entry: dict[str, Any]) -> dict[str, Tensor]:
                 infos = archive.infolist()
                 if sum(info.file_size for info in infos) > entry["bytes"]:
                     raise ValueError("it would unpack to more than its size")
+                if odd := [info.filename for info in infos if not MEMBER.fullmatch(info.filename)]:
+                    raise ValueError(f"it holds {odd[0][:60]!r}")
                 return {info.filename.removesuffix(".npy"): _read_tensor(archive, info) for info in infos}
         except Exception as error:  # the digest holds, so no damage: a forgery, which may fail in any way
             raise FileError(f"{path} was not written by uavlab: {error}.") from error
