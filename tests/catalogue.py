@@ -293,7 +293,7 @@ COMMAND_LINE = (
     Row(
         "cli-7 used",
         f"train {P} --out mine",
-        "--out mine: not empty; choose a new folder, or `uavlab resume mine`.",
+        "--out mine: not empty; choose a new folder.",
         files={"mine": Path.mkdir, "mine/thesis.tex": "all of it"},
     ),
     Row(

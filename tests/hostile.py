@@ -23,7 +23,7 @@ import torch
 
 from tests.tampering import saved_in, sealed
 from tests.tiny import trained
-from uavlab.app import kept
+from uavlab.app import kept, scores
 from uavlab.app.config import configure, parse_setting, read_yaml
 from uavlab.app.folder import run_name
 from uavlab.app.run import Run
@@ -90,6 +90,10 @@ def settings(content: Content) -> Reader:
 def in_run(name: str, content: Content, reader: Callable[[Path], object] = kept.load) -> Reader:
     put(Path("run") / name, content)
     return lambda: reader(Path("run"))
+
+
+def scored(folder: Path) -> object:
+    return scores.score([str(folder)], 2, 0, False, None, lambda line: None)
 
 
 def manifest(change: Callable[[dict[str, Any]], object]) -> Reader:
@@ -205,8 +209,8 @@ RUN_FILES: dict[str, Entry] = {
         ConfigError,
         lambda: in_run("config.json", json.dumps({"preset": "\x1b[2J<script>", "values": {}})),
     ),
-    "run: pipe": (FileError, lambda: in_run("run.json", os.mkfifo, Run.resume)),
-    "run: large": (FileError, lambda: in_run("run.json", LARGE, Run.resume)),
+    "run: pipe": (FileError, lambda: in_run("run.json", os.mkfifo, scored)),
+    "run: large": (FileError, lambda: in_run("run.json", LARGE, scored)),
     "metrics: pickle": (FileError, lambda: in_run("metrics.jsonl", PICKLE + b"\n", Run.resume)),
     "metrics: pipe": (FileError, lambda: in_run("metrics.jsonl", os.mkfifo, Run.resume)),
     "metrics: device": (FileError, lambda: in_run("metrics.jsonl", zeros, Run.resume)),

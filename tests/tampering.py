@@ -182,7 +182,8 @@ ROWS = (
         "ckp-24",
         "resume run",
         lambda run: [path.unlink() for path in saved_in(run).glob("replay*")],
-        BROKEN.format(f"{SAVED}/replay-000000000000-000000000032.npz cannot be read (No such file or directory)."),
+        BROKEN.format(f"{SAVED}/replay-000000000000-000000000032.npz cannot be read (No such file or directory).")
+        + " At update 8 replay alone is broken: --fresh-replay goes on from it.",
     ),
     tampered("run-1 text", "resume run", write("config.json", "{"), NO_JSON.format("run/config.json")),
     tampered("run-1 list", "resume run", write("config.json", "[]"), NO_OBJECT.format("run/config.json")),
@@ -210,7 +211,7 @@ ROWS = (
         2,
     ),
     tampered("run-2", "evaluate run --episodes 2", write("run.json", "["), NO_JSON.format("run/run.json")),
-    tampered("run-2 null", "resume run", write("run.json", "null"), NO_OBJECT.format("run/run.json")),
+    tampered("run-2 null", "evaluate run", write("run.json", "null"), NO_OBJECT.format("run/run.json")),
     tampered("run-3", "resume run", write("metrics.jsonl", '{"update": 1}\n{"upd\n'), LOST.format(2, """'{"upd'""")),
     tampered("run-3 row", "resume run", write("metrics.jsonl", "[]\n"), LOST.format(1, "'[]'")),
 )

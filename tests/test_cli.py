@@ -12,9 +12,10 @@ import torch
 from tests.tiny import trained
 from tests.typed import SETTINGS, uavlab
 from uavlab.app import kept
+from uavlab.app.build import plan
 from uavlab.app.config import configure
 from uavlab.app.folder import read_config
-from uavlab.app.run import Run, plan
+from uavlab.app.run import Run
 
 METRICS = {"completion", "formation_strict", "formation_mean", "collision", "path", "energy", "flight_time", "timeout"}
 
@@ -105,9 +106,11 @@ class TestTrain:
 
 class TestResume:
     def test_a_complete_run_ends_at_once(self, finished: Path) -> None:
-        before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file() and path.name != ".lock"}
+        own = (".lock", "run.json")
+        before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file() and path.name not in own}
         ended = uavlab("resume", finished, "--json")
         assert (ended.code, ended.told["status"], ended.told["updates"]) == (0, "complete", 8)
+        assert "nothing to do: the target was reached before; --updates sets a farther one." in ended.out
         assert {path: path.read_bytes() for path in before} == before
 
     def test_goes_to_the_runs_own_target(self, finished: Path, tmp_path: Path) -> None:

@@ -126,9 +126,10 @@ def check(preset: str, as_json: bool, **options: Any) -> None:
 @as_json
 def train(preset: str, out: Path | None, name: str | None, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Train a PRESET."""
+    from uavlab.app.build import plan
     from uavlab.app.config import configure
     from uavlab.app.folder import require_empty, run_name
-    from uavlab.app.run import Run, plan
+    from uavlab.app.run import Run
 
     config = configure(preset, *layers(**options))
     planned = plan(config)
@@ -312,20 +313,18 @@ def drive(run: Any, as_json: bool) -> None:
     row = run.config.replay.world_steps * run.config.replay.worlds * settings.runs * run.config.env.spec.agents
     seconds = 0.5 if sys.stderr.isatty() else 60  # where nobody watches, one line a minute
     bar = tqdm(total=settings.updates, initial=run.number, unit="update", mininterval=seconds, maxinterval=seconds)
+    if run.done:
+        click.echo("nothing to do: the target was reached before; --updates sets a farther one.")
     with first_asks(run.stop) as received, bar:
-        if not run.done:
-            for progress in run.train():
-                bar.update(progress.number - bar.n)
-                if progress.metrics:
-                    rate = row * run.number / run.seconds
-                    clock = f", {run.seconds / 60:.1f} of {settings.minutes:g} min" if settings.minutes else ""
-                    bar.set_postfix_str(f"{rate:,.0f} agent-steps/s{clock}", refresh=False)
-                if progress.score:
-                    figures = {k.removeprefix("eval/"): v for k, v in progress.score.items()}
-                    tqdm.write(f"{progress.number:>8}  " + "  ".join(f"{k} {figures[k]:.3f}" for k in run.headline))
-        else:
-            run.status = "complete"
-            click.echo("nothing to do: the run's own target was reached before; a longer run is a new one.")
+        for progress in run.train():
+            bar.update(progress.number - bar.n)
+            if progress.metrics:
+                rate = row * run.number / run.seconds
+                clock = f", {run.seconds / 60:.1f} of {settings.minutes:g} min" if settings.minutes else ""
+                bar.set_postfix_str(f"{rate:,.0f} agent-steps/s{clock}", refresh=False)
+            if progress.score:
+                figures = {k.removeprefix("eval/"): v for k, v in progress.score.items()}
+                tqdm.write(f"{progress.number:>8}  " + "  ".join(f"{k} {figures[k]:.3f}" for k in run.headline))
     click.echo(f"{run.status}: {run.number} updates in {run.seconds:.0f} s; next: uavlab evaluate {run.folder}")
     saves = run.saves()
     if saves["count"]:

@@ -1,5 +1,6 @@
 """A run's folder belongs to one process, and a run goes on only with settings that its state survives."""
 
+import errno
 import json
 import os
 import re
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.tiny import tiny, trained
-from uavlab.app.folder import RESUMABLE, UNHARMED, claim, read_config, require_resumable, run_folder, run_name
+from uavlab.app.folder import RESUMABLE, UNHARMED, claimed, read_config, require_resumable, run_folder, run_name
 from uavlab.app.run import Run
 from uavlab.core.errors import ConfigError, FileError, ResourceError
 from uavlab.runtime import checkpoint
@@ -25,49 +26,66 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 class TestClaim:
     def test_the_second_is_told_who_has_it(self, tmp_path: Path) -> None:
-        lock = claim(tmp_path / "run")
-        with pytest.raises(ConfigError) as refusal:
-            claim(tmp_path / "run")
+        folder = tmp_path / "run"
+        with claimed(folder), pytest.raises(ConfigError) as refusal, claimed(folder):
+            pass
         since = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\+00:00"
         assert re.fullmatch(
-            rf"{re.escape(str(tmp_path / 'run'))}: in use by process {os.getpid()} on \S+ since {since}; wait until "
-            r"that run has ended or stop it, or choose another --out\.",
+            rf"{re.escape(str(folder))}: in use by process {os.getpid()} on \S+ since {since}; wait until that run has "
+            r"ended or stop it, or choose another --out\.",
             str(refusal.value),
         )
-        lock.release()
-        claim(tmp_path / "run").release()
+        assert free(folder)
 
-    def test_a_refused_claim_holds_nothing(self, tmp_path: Path) -> None:
-        (tmp_path / "thesis.tex").touch()
-        with pytest.raises(ConfigError, match="not empty") as refusal:
-            claim(tmp_path, new=True)
-        claim(tmp_path).release()
-        assert refusal.value.__traceback__  # which would keep a lock alive
+    @pytest.mark.parametrize("name", ["thesis.tex", "config.json"])
+    def test_a_refused_claim_holds_nothing(self, tmp_path: Path, name: str) -> None:
+        (tmp_path / name).touch()
+        with pytest.raises(ConfigError) as refusal, claimed(tmp_path, new=True):
+            pass
+        hint = f", or `uavlab resume {tmp_path}`" if name == "config.json" else ""
+        assert str(refusal.value) == f"--out {tmp_path}: not empty; choose a new folder{hint}."
+        assert free(tmp_path)
+
+    def test_a_claim_that_cannot_be_told_holds_nothing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def full(*given: Any, **named: Any) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "write_text", full)
+            with pytest.raises(ResourceError, match="No space left"), claimed(tmp_path):
+                pass
+        assert free(tmp_path)
 
     def test_rests_of_a_killed_writer_are_cleared_away(self, tmp_path: Path) -> None:
-        for name in (".run.json.123", ".config.json.7", "keep.json.old"):
+        for name in (".run.json.123", ".config.json.7"):
             (tmp_path / name).touch()
-        claim(tmp_path).release()
-        assert sorted(os.listdir(tmp_path)) == [".lock", "keep.json.old"]
+        with claimed(tmp_path, new=True):
+            assert os.listdir(tmp_path) == [".lock"]
 
     def test_where_nothing_can_be_written(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
-        with pytest.raises(ResourceError) as refusal:
-            claim(tmp_path / "file" / "run")
+        with pytest.raises(ResourceError) as refusal, claimed(tmp_path / "file" / "run"):
+            pass
         assert str(refusal.value) == f"{tmp_path}/file/run: cannot be written (Not a directory); choose another --out."
 
-    def test_a_run_holds_it_until_training_ended(self, tmp_path: Path) -> None:
-        run = Run(tiny(), tmp_path / "run")
-        with pytest.raises(ConfigError, match="in use by process"):
-            Run.resume(tmp_path / "run")
+    def test_a_run_holds_it_while_it_trains(self, tmp_path: Path) -> None:
+        run, folder = Run(tiny(), tmp_path / "run"), tmp_path / "run"
+        assert free(folder)
         for progress in run.train():
+            assert not free(folder)
             if progress.number == 3:
                 run.stop()
-        other = Run.resume(tmp_path / "run")
+        other = Run.resume(folder)
         list(other.train())
         with pytest.raises(ConfigError, match=r"another process went on with this run; continue with Run\.resume"):
             next(run.train())
-        assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "complete"
+        assert json.loads((folder / "run.json").read_text())["status"] == "complete"
+
+    def test_settings_that_another_changed_are_noticed(self, tmp_path: Path) -> None:
+        run = Run(tiny(), tmp_path / "run")
+        Run.resume(tmp_path / "run", {"lr": 0.5})
+        with pytest.raises(ConfigError, match="another process went on with this run"):
+            next(run.train())
 
     def test_a_run_goes_on_where_nobody_came_between(self, tmp_path: Path) -> None:
         run, whole = Run(tiny(), tmp_path / "run"), trained()
@@ -76,6 +94,24 @@ class TestClaim:
                 if progress.number == stop:
                     break
         assert (run.status, run.digest) == ("complete", whole.digest)
+
+    def test_training_anew_ends_what_was_left_suspended(self, tmp_path: Path) -> None:
+        run, whole = Run(tiny(), tmp_path / "run"), trained()
+        left = run.train()
+        next(left)
+        for _ in run.train():
+            assert not free(tmp_path / "run")
+        assert list(left) == []
+        assert (run.status, run.digest) == ("complete", whole.digest)
+
+
+def free(folder: Path) -> bool:
+    """Tell whether a folder can be claimed."""
+    try:
+        with claimed(folder):
+            return True
+    except ConfigError:
+        return False
 
 
 class TestSettings:
@@ -124,12 +160,25 @@ class TestSettings:
         assert (run.status, run.number, run.lifted) == ("complete", 10, [])
         assert run.digest == trained(updates=10).digest  # as if it had been the target from the start
 
+    def test_a_target_beyond_an_end_that_was_scored_for_itself_is_not_exact(self, tmp_path: Path) -> None:
+        trained(tmp_path / "run", evaluate_every=100)
+        assert Run.resume(tmp_path / "run").lifted == []
+        run = Run.resume(tmp_path / "run", {"updates": 10})
+        assert run.lifted == ["update 8: its former end had a score of its own"]
+
+    def test_minutes_alone_take_the_place_of_updates(self, tmp_path: Path) -> None:
+        trained(tmp_path / "run")
+        run = Run.resume(tmp_path / "run", {"minutes": 5.0})
+        assert (run.config.run.updates, run.config.run.minutes, run.done) == (None, 5.0, False)
+        both = read_config(tmp_path / "run", {"minutes": 4.0, "updates": 9})
+        assert (both.run.updates, both.run.minutes) == (9, 4.0)
+
 
 class TestElsewhere:
     @pytest.fixture
     def from_a_gpu(self, tmp_path: Path) -> Path:
         """A run whose last checkpoint says that it was written on a GPU."""
-        trained(tmp_path / "run", updates=4)
+        trained(tmp_path / "run", updates=4, device="auto")
         path = tmp_path / "run" / "checkpoints"
         saved = checkpoint.newest(path)
         checkpoint.save(path, saved.step, saved.groups, {**saved.meta, "device": "cuda"})
@@ -150,14 +199,15 @@ class TestElsewhere:
         list(run.train())
         assert (run.status, run.rng.salt) == ("complete", 4)
         assert run.digest != trained(updates=6).digest
-        again = Run.resume(from_a_gpu)
+        again = Run.resume(from_a_gpu)  # the device that was asked for is stored
         assert (again.lifted, again.rng.salt) == (run.lifted, 4)  # once lifted, for good
 
     def test_replay_can_start_anew(self, tmp_path: Path) -> None:
         trained(tmp_path / "run", updates=6)
         for path in (tmp_path / "run" / "checkpoints").glob("*/replay-*"):
             path.write_bytes(b"?")
-        with pytest.raises(FileError, match=r"no intact checkpoint.*replay-000000000000-\d+\.npz has 1 bytes"):
+        hint = r"At update 6 replay alone is broken: --fresh-replay goes on from it\.$"
+        with pytest.raises(FileError, match=r"no intact checkpoint.*replay-000000000000-\d+\.npz has 1 bytes.*" + hint):
             Run.resume(tmp_path / "run")
         run = Run.resume(tmp_path / "run", {"updates": 8}, fresh_replay=True)
         assert (run.number, int(run.source.ring.size)) == (6, 0)

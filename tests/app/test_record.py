@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,7 @@ class TestRecorder:
         recorder = Recorder(None)
         recorder.reserve()
         recorder.row(3, 1.23456, {"q": 2.0})
-        recorder.rewind(0)
+        recorder.rewind()
         assert recorder.rows == [{"update": 3, "seconds": 1.235, "q": 2.0}]
         assert os.listdir(tmp_path) == []
 
@@ -92,7 +93,8 @@ class TestRecorder:
         with path.open("a") as file:
             file.write('{"update": 8, "sec')  # the machine lost power here
         again = Recorder(tmp_path)
-        again.rewind(4)
+        again.count = 3
+        assert again.rewind() == 0
         assert again.rows == first.rows[:3]
         assert numbers(path) == [1, 2, 4]
         again.row(6, 0.0, {"q": 6.5})
@@ -121,6 +123,35 @@ def test_a_damaged_row_is_refused_by_its_number(tmp_path: Path, line: str) -> No
     path = tmp_path / "metrics.jsonl"
     path.write_text(f'{{"update": 1, "seconds": 0.5}}\n{line}\n{{"update": 3')
     before = path.read_bytes()
+    recorder = Recorder(tmp_path)
+    recorder.count = 2
     with pytest.raises(FileError, match=r"metrics\.jsonl:2: expected a row of metrics, got .*; remove that line"):
-        Recorder(tmp_path).rewind(9)
+        recorder.rewind()
     assert path.read_bytes() == before
+    recorder.count = 1  # what lies behind the rows of a checkpoint is dropped, whatever it is
+    assert recorder.rewind() == 0
+    assert path.read_text() == '{"update": 1, "seconds": 0.5}\n'
+
+
+def test_rows_that_are_gone_are_counted(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path)
+    recorder.count = 3
+    assert recorder.rewind() == 3
+    recorder.row(1, 0.5, {"q": 2.0})
+    assert recorder.rewind() == 2
+
+
+def test_a_disk_that_refuses_rows_is_told_and_one_that_refuses_curves_is_let_go(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path)
+    recorder.row(1, 0.5, {"q": 2.0})
+    recorder.close()
+    shutil.rmtree(tmp_path / "tensorboard")
+    (tmp_path / "tensorboard").write_text("")
+    with pytest.warns(UserWarning, match=r"tensorboard: .*; no more curves there\."):
+        recorder.row(2, 0.6, {"q": 2.0})
+    recorder.row(3, 0.7, {"q": 2.0})
+    assert numbers(tmp_path / "metrics.jsonl") == [1, 2, 3]
+    (tmp_path / "metrics.jsonl").unlink()
+    (tmp_path / "metrics.jsonl").mkdir()
+    with pytest.raises(ResourceError, match=r"metrics\.jsonl: cannot be written \(Is a directory\); free some space\."):
+        recorder.row(4, 0.8, {"q": 2.0})

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import psutil
 import torch
@@ -96,3 +97,18 @@ def enough_memory() -> Iterator[None]:
             raise
         what = str(error).splitlines()[0] if str(error) else "allocation refused"
         raise ResourceError(f"out of memory: {what}; lower capacity, worlds, batch or hidden.") from error
+
+
+def plan(config: Config) -> dict[str, Any]:
+    """Tell what a run would do and take, before anything is made."""
+    replay, run = config.replay, config.run
+    steps = None if run.updates is None else run.updates * replay.world_steps * replay.worlds + replay.learning_starts
+    return {
+        "preset": config.preset,
+        "updates": run.updates,
+        "minutes": run.minutes,
+        "runs": run.runs,
+        "world_steps_per_run": steps,
+        "agent_steps_per_run": None if steps is None else steps * config.env.spec.agents,
+        "replay_bytes": replay_bytes(config.env, replay, run.runs),
+    }

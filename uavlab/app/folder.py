@@ -2,7 +2,8 @@
 
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,48 +12,77 @@ from filelock import FileLock, Timeout
 
 from uavlab.app.config import Config, Layer, configure
 from uavlab.app.presets import presets
-from uavlab.app.record import read_json, write_json
+from uavlab.app.record import LARGEST, read_json, write_json
 from uavlab.core.errors import ConfigError, FileError, ResourceError
 from uavlab.core.text import nearest, shown
+from uavlab.runtime.files import read_regular
 
 LOCK = ".lock"
-UNHARMED = {"updates", "minutes", "log_every", "checkpoint_every", "keep"}
+RESTS = ".*.json.*"  # of a process that was killed while it wrote
+UNHARMED = {"updates", "minutes", "keep", "device", "threads"}  # the last two: as far as the machine then is the same
 RESUMABLE = UNHARMED | {
-    *("device", "threads", "evaluate_every", "evaluate_episodes"),
+    *("log_every", "checkpoint_every", "evaluate_every", "evaluate_episodes"),
     *("lr", "critic_lr", "alpha_lr", "clip", "gamma", "tau", "target_entropy", "reward_scale"),
 }
 """Settings that a resumed run may change; those beyond ``UNHARMED`` change its numbers."""
 
 
-def claim(folder: Path, new: bool = False) -> FileLock:
-    """Become the one process that writes into a run's folder; the system ends the claim with the process.
+@contextmanager
+def claimed(folder: Path | None, new: bool = False) -> Iterator[None]:
+    """Be the one process that writes into a run's folder; the system ends that with the process at the latest.
+
+    A run in memory, without a folder, has nothing to claim.
 
     Raises:
         ConfigError: Another process has it, or a ``new`` run finds it not empty.
         ResourceError: The folder cannot be made or written.
     """
+    if folder is None:
+        yield
+        return
     path = folder / LOCK
     lock = FileLock(path, blocking=False, thread_local=False)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire()
-        now = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
         if new:
             require_empty(folder)
-        for rest in folder.glob(".*.json.*"):  # of a process that was killed while it wrote
+        for rest in folder.glob(RESTS):
             rest.unlink()
+        now = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
         path.write_text(f"process {os.getpid()} on {platform.node()} since {now}\n", encoding="utf-8")
     except Timeout as error:
         raise ConfigError(
             f"{folder}: in use by {path.read_text(encoding='utf-8').strip() or 'another process'}; wait until that run "
             "has ended or stop it, or choose another --out."
         ) from error
+    except OSError as error:
+        lock.release()
+        raise ResourceError(f"{folder}: cannot be written ({error.strerror}); choose another --out.") from error
     except ConfigError:
         lock.release()
         raise
-    except OSError as error:
-        raise ResourceError(f"{folder}: cannot be written ({error.strerror}); choose another --out.") from error
-    return lock
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def said(folder: Path) -> bytes:
+    """Read what a run's folder says of it, to tell whether somebody else wrote there since."""
+    found = b""
+    for name in ("config.json", "run.json"):
+        with suppress(OSError):
+            found += read_regular(folder / name, LARGEST)
+    return found
+
+
+def read_command(folder: Path) -> str:
+    """Read by which command a run was begun; nothing hangs on it."""
+    try:
+        return str(read_json(folder / "run.json").get("command", ""))
+    except FileError:
+        return ""
 
 
 def require_empty(folder: Path) -> Path:
@@ -63,8 +93,10 @@ def require_empty(folder: Path) -> Path:
     """
     if not str(folder).isprintable():
         raise ConfigError(f"--out {shown(str(folder))}: expected a name of characters that can be written.")
-    if folder.exists() and (not folder.is_dir() or any(path.name != LOCK for path in folder.iterdir())):
-        raise ConfigError(f"--out {folder}: not empty; choose a new folder, or `uavlab resume {folder}`.")
+    mine = {folder / LOCK, *(folder.glob(RESTS) if folder.is_dir() else ())}
+    if folder.exists() and (not folder.is_dir() or set(folder.iterdir()) - mine):
+        hint = f", or `uavlab resume {folder}`" if (folder / "config.json").exists() else ""
+        raise ConfigError(f"--out {folder}: not empty; choose a new folder{hint}.")
     return folder
 
 
@@ -121,6 +153,8 @@ def read_config(folder: Path, *changes: Mapping[str, Any]) -> Config:
             "that registers it: python FILE.py evaluate ..."
         )
     values = Layer(stored["values"], dict.fromkeys(stored["values"], str(path)))
+    if any("minutes" in layer for layer in changes):
+        values["updates"] = None  # as in a new run: minutes alone take the place of a number of updates
     config = configure(stored["preset"], values, *changes)
     require_resumable(folder, stored["values"], config.values)
     return config

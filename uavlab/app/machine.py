@@ -1,8 +1,10 @@
 """What a record says of the machine and the code that made it, so that figures are compared like with like."""
 
+import hashlib
 import os
 import platform
 import subprocess
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,8 @@ def describe(device: torch.device | str) -> dict[str, Any]:
 
     Returns:
         JSON values: ``cpu``, ``cores`` (those this process may use), ``memory_bytes``, ``system``, ``python``,
-        ``torch``, ``uavlab``, ``device``, ``threads``, ``commit`` and ``dirty`` (both None outside a checkout).
+        ``torch``, ``uavlab``, ``device``, ``threads``, ``code`` (a digest of the package's modules), ``commit`` and
+        ``dirty`` (both None outside a checkout).
     """
     commit = _git("rev-parse", "HEAD") if _git("rev-parse", "--show-toplevel") == str(ROOT.resolve()) else None
     return {
@@ -33,9 +36,17 @@ def describe(device: torch.device | str) -> dict[str, Any]:
         "uavlab": uavlab.__version__,
         "device": device_name(torch.device(device)),
         "threads": torch.get_num_threads(),
+        "code": code_digest(),
         "commit": commit,
         "dirty": None if commit is None else _git("status", "--porcelain") != "",
     }
+
+
+@lru_cache
+def code_digest() -> str:
+    """Condense the modules of this package into twelve hexadecimal digits: the same code, the same digits."""
+    modules = sorted(Path(uavlab.__file__).parent.rglob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in modules)).hexdigest()[:12]
 
 
 def device_name(device: torch.device) -> str:

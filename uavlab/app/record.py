@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,8 @@ class Recorder:
         """Write below ``folder``; nothing is made before the first row or ``reserve``."""
         self.folder = folder
         self.rows: list[dict[str, float]] = []
+        self.count = 0  # rows to go on from
+        self._without_board = False
         self._board: Any = None
 
     def reserve(self) -> None:
@@ -91,20 +94,43 @@ class Recorder:
                 ) from error
 
     def row(self, number: int, seconds: float, values: dict[str, float]) -> None:
-        """Append one row."""
+        """Append one row.
+
+        Raises:
+            ResourceError: The disk refuses.
+        """
         row = {"update": number, "seconds": round(seconds, 3), **values}
         self.rows.append(row)
         if self.folder is None:
             return
-        with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        path = self.folder / "metrics.jsonl"
+        try:
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+        except OSError as error:
+            raise ResourceError(f"{path}: cannot be written ({error.strerror}); free some space.") from error
+        try:
+            self._show(number, values)
+        except OSError as error:  # a view of the rows, no part of the run
+            self._without_board = True
+            warnings.warn(f"{self.folder / 'tensorboard'}: {error.strerror}; no more curves there.", stacklevel=2)
+
+    def _show(self, number: int, values: dict[str, float]) -> None:
+        if self._without_board:
+            return
         if self._board is None:
             from torch.utils.tensorboard import SummaryWriter  # a slow import, needed by runs with a folder alone
 
-            self._board = SummaryWriter(str(self.folder / "tensorboard"), purge_step=number)
+            self._board = SummaryWriter(str(self.folder / "tensorboard"), purge_step=number)  # type: ignore[operator]
         for name, value in values.items():
             self._board.add_scalar(name, value, number)
         self._board.flush()
+
+    def close(self) -> None:
+        """End the thread that writes curves; the next row begins another."""
+        if self._board is not None and not self._without_board:
+            self._board.close()
+        self._board = None
 
     def sync(self) -> None:
         """See to it that the rows so far outlive a power cut: a checkpoint that follows them is worth no more."""
@@ -112,23 +138,28 @@ class Recorder:
             with (self.folder / "metrics.jsonl").open("ab") as file:
                 os.fsync(file.fileno())
 
-    def rewind(self, number: int) -> None:
-        """Read back the rows up to update ``number`` and drop later ones, which a resumed run makes again.
+    def rewind(self) -> int:
+        """Read back the first ``count`` rows and drop later ones, which a resumed run makes again.
+
+        Returns:
+            How many of the rows are missing.
 
         Raises:
-            FileError: A row is damaged; a last one that was not finished is merely dropped.
+            FileError: One of them is damaged.
         """
-        if self.folder is None or not (self.folder / "metrics.jsonl").exists():
-            return
-        path = self.folder / "metrics.jsonl"
-        try:
-            lines = read_regular(path, LARGEST_LOG).decode(errors="replace").split("\n")[:-1]
-        except OSError as error:
-            raise FileError(f"{path}: cannot be read ({error.strerror}).") from error
-        self.rows = [row for at, line in enumerate(lines, 1) if (row := _row(line, f"{path}:{at}"))["update"] <= number]
-        beside = path.with_name(".metrics.jsonl")
-        beside.write_text("".join(json.dumps(row) + "\n" for row in self.rows), encoding="utf-8")
-        beside.replace(path)
+        if self.folder is None:
+            return self.count
+        path, lines = self.folder / "metrics.jsonl", [""]
+        if path.exists():
+            try:
+                lines = read_regular(path, LARGEST_LOG).decode(errors="replace").split("\n")
+            except OSError as error:
+                raise FileError(f"{path}: cannot be read ({error.strerror}).") from error
+        wanted = lines[:-1][: self.count]  # a last line without its end was never finished
+        self.rows = [_row(line, f"{path}:{at}") for at, line in enumerate(wanted, 1)]
+        if lines != [*wanted, ""]:
+            write_whole(path, "".join(f"{line}\n" for line in wanted))
+        return self.count - len(wanted)
 
 
 def _row(line: str, where: str) -> dict[str, float]:

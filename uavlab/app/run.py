@@ -6,31 +6,30 @@ A folder holds ``config.json`` (every setting), ``run.json`` (how the run stands
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import torch
-from filelock import FileLock
 from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.app import build, state
 from uavlab.app.config import Config
-from uavlab.app.folder import claim, read_config, require_empty, require_resumable, write_config
+from uavlab.app.folder import claimed, read_command, read_config, require_empty, said, write_config
 from uavlab.app.machine import describe
-from uavlab.app.record import Recorder, invocation, read_json, write_json
+from uavlab.app.record import Recorder, invocation, write_json
 from uavlab.app.signals import uncut
-from uavlab.core.errors import ConfigError, DivergedError, FileError, UavlabError
+from uavlab.core.errors import ConfigError, DivergedError, ResourceError, UavlabError
 from uavlab.core.types import Update
 from uavlab.evaluate import episodes
 from uavlab.runtime import checkpoint
-from uavlab.sources import replay_bytes
 from uavlab.train import check_state, training
 
 VALIDATION = "validate"  # the stream of the scores that choose a policy; `evaluate` draws from another
-META = {"machine": dict, "device": str, "values": dict, "lifted": list}  # what a checkpoint says beside its tensors
 TIMED = "minutes: how many updates fit into them depends on the machine"
 
 
@@ -57,7 +56,6 @@ class Run:
         if folder is not None:
             require_empty(folder)
         self.config, self.command = config, invocation()
-        self.folder: Path | None = None
         self.rt = build.runtime(config.run)
         self.rng = build.streams(config.run, self.rt.device)
         with self.rt.scope(), build.enough_memory():
@@ -67,19 +65,23 @@ class Run:
         self.number, self.seconds, self.stopping = 0, 0.0, False
         self.status, self.reason, self.digest = "new", "", ""
         self.lifted: list[str] = [TIMED] if config.run.minutes else []  # why the run is not exactly repeatable
+        self.forced = False  # it was scored because it ended, not because a score was due
         self.pauses: list[float] = []  # seconds that each save took
         self.written = 0  # bytes of the last one
-        self._cut = False  # an update is in progress, or was broken off
-        self._lock: FileLock | None = None
-        self._told: dict[str, Any] = {}  # what run.json says, if this object wrote it last
-        self._saved: Path | None = None  # the checkpoint that later ones may take rows of replay over from
-        self.best: Float[Tensor, "R K P"] = self.learner.parameters()
+        self.last: Path | None = None  # the last good checkpoint
+        self.linkable = False  # replay in memory goes on from that one's
+        self._cut = False  # an update or a score is in progress, or was broken off
+        self._steps: Callable[[], Generator[Progress, None, None] | None] = lambda: None
+        self._seen = b""  # what the folder said when this object last wrote it
+        self.kept: Float[Tensor, "R K P"] = self.learner.parameters()
         self.best_score = torch.full((config.run.runs,), -math.inf, device=self.rt.device)
+        self.folder: Path | None = None
         self.recorder = Recorder(None)
         if folder is not None:
-            self._settle(folder, claim(folder, new=True))
-            write_config(folder, config)
-            self._write_status("new")
+            with claimed(folder, new=True):
+                self.folder, self.recorder = folder, Recorder(folder)
+                write_config(folder, config)
+                self._write_status("new")
 
     @classmethod
     def resume(cls, folder: Path, *changes: Mapping[str, Any], fresh_replay: bool = False) -> "Run":
@@ -95,54 +97,23 @@ class Run:
             ConfigError: Another process holds it, or a change does not fit its state.
         """
         config = read_config(folder, *changes)
-        lock = claim(folder)
-        try:
+        with claimed(folder):
             run = cls(config)
-            run._settle(folder, lock)
+            run.folder, run.recorder = folder, Recorder(folder)
             if list((folder / "checkpoints").glob("ckpt-*")):
-                run._restore(
-                    checkpoint.newest(folder / "checkpoints", state.WITHOUT_REPLAY if fresh_replay else ".*"),
-                    fresh_replay,
-                    new_streams=any("device" in layer for layer in changes),
-                )
-            if (folder / "run.json").exists():
-                run.command = read_json(folder / "run.json").get("command", "")
-            run.recorder.rewind(run.number)
-        except BaseException:
-            lock.release()
-            raise
-        if any(changes):
-            write_config(folder, config)
+                state.take_up(run, folder / "checkpoints", fresh_replay)
+            if run.recorder.rewind():
+                run.lifted.append(f"update {run.number}: rows of metrics were lost")
+            run.command = read_command(folder)
+            if any(changes):
+                write_config(folder, config)
+            run._seen = said(folder)
         return run
 
-    def _settle(self, folder: Path, lock: FileLock) -> None:
-        self.folder, self._lock, self.recorder = folder, lock, Recorder(folder)
-
-    def _restore(self, saved: checkpoint.Checkpoint, fresh_replay: bool, new_streams: bool) -> None:
-        if "learner" not in saved.groups:
-            raise FileError(
-                f"{self.folder}: an exported copy holds the policy alone; resume the run that it was taken from."
-            )
-        if any(not isinstance(saved.meta.get(name), kind) for name, kind in META.items()):
-            raise FileError(f"{saved.path}: was not written by a run; it lacks one of {', '.join(META)}.")
-        before, here = saved.meta["machine"], self.rt.device.type
-        same_kind = saved.meta["device"] == here
-        if not same_kind and not new_streams:
-            raise ConfigError(
-                f"{self.folder}: trained on {saved.meta['device']}, this process runs on {here}; random streams do not "
-                f"carry over. Resume it on {saved.meta['device']}, or go on with new streams: --device {here}."
-            )
-        changed = require_resumable(saved.path, saved.meta["values"], self.config.values)
-        state.restore(self, saved, fresh_replay, streams=same_kind)
-        if not same_kind:
-            self.rng.reopen(saved.step)
-        reasons = [*changed, *state.lifted(before, self.machine)]
-        reasons += [f"{saved.meta['device']} -> {here}, new random streams"] * (not same_kind)
-        reasons += ["replay started anew"] * fresh_replay
-        self.lifted = list(
-            dict.fromkeys([*saved.meta["lifted"], *self.lifted, *(f"update {saved.step}: {why}" for why in reasons)])
-        )
-        self._saved = None if fresh_replay else saved.path
+    @property
+    def best(self) -> Float[Tensor, "R K P"]:
+        """Give the policy of each run's best score; of a run never scored, the newest."""
+        return torch.where(torch.isinf(self.best_score)[:, None, None], self.learner.parameters(), self.kept)
 
     @property
     def done(self) -> bool:
@@ -160,73 +131,57 @@ class Run:
         """Ask the run to end after the update in progress."""
         self.stopping = True
 
-    def train(self) -> Iterator[Progress]:
+    def train(self) -> Generator["Progress", None, None]:
         """Train to the target, yielding after each update; however it ends, the folder tells how and can resume.
 
         Stopping, breaking off and Ctrl-C (a notebook's Interrupt) end it after the update in progress and save; the
-        next ``train()`` goes on. An exit that cuts an update in half leaves the last checkpoint to go on from.
+        next ``train()`` goes on, and ends one that was left suspended. An exit that cuts an update in half leaves the
+        last checkpoint to go on from.
 
         Raises:
-            ConfigError: An update was cut in half before, or another process went on with the folder.
+            ConfigError: An update was cut in half before, or another process holds the folder or went on with it.
             DivergedError: A number is not finite.
             ResourceError: Memory or disk does not suffice.
         """
-        self._begin()
-        try:
-            with build.enough_memory():
-                yield from self._updates()
-        except GeneratorExit:
-            raise
-        except (KeyboardInterrupt, SystemExit):
-            if self._cut:
-                if torch.isinf(self.best_score).all():  # never scored: the newest policy is the one to look at
-                    self.best = self.learner.parameters()
-                self._write_status("interrupted")
-            raise
-        except BaseException as error:
-            self._fail(error)
-            raise
-        finally:
-            self.stopping = False
-            if self._lock:
-                self._lock.release()
+        if left := self._steps():
+            left.close()
+        steps = self._train()
+        self._steps = ref(steps)  # weak: a loop that is broken off must let its generator go
+        return steps
 
-    def _fail(self, error: BaseException) -> None:
-        if isinstance(error, DivergedError):
-            error.advice = self._advice(error)
-            if self.folder:
-                saved = self._saved.name if self._saved else None
-                write_json(self.folder / "divergence.json", {**error.record, "last_good_checkpoint": saved})
-            self._write_status("diverged", str(error))
-        else:
-            self._write_status(
-                "failed", str(error) if isinstance(error, UavlabError) else f"{type(error).__name__}: {error}"
-            )
-
-    def _advice(self, error: DivergedError) -> str:
-        if error.record["kind"] == "environment":
-            return f"The environment made it: see `uavlab check {self.config.preset}`."
-        rates = " ".join(f"--set {name}={getattr(self.config.masac, name) / 2:g}" for name in ("lr", "critic_lr"))
-        if self._saved is None:
-            return f"Nothing was saved before; start a new run with lower rates: {rates}."
-        return f"{self._saved.name} is the last good state: `uavlab resume {self.folder} {rates}` goes on from it."
+    def _train(self) -> Generator["Progress", None, None]:
+        with claimed(self.folder):
+            self._begin()
+            try:
+                with build.enough_memory():
+                    yield from self._updates()
+            except GeneratorExit:
+                raise
+            except (KeyboardInterrupt, SystemExit):
+                if self.status == "running":
+                    self._write_status("interrupted")
+                raise
+            except BaseException as error:
+                self._fail(error)
+                raise
+            finally:
+                self.stopping = False
+                self.recorder.close()
 
     def _begin(self) -> None:
         if self._cut:
             raise ConfigError(
-                f"training: update {self.number + 1} was cut in half, so there is no state to go on from in memory; "
-                "go on from the last checkpoint with Run.resume(folder)."
+                "training: an update was cut in half, so there is no state to go on from in memory; go on from the "
+                "last checkpoint with Run.resume(folder)."
             )
-        if self.folder and self._lock and not self._lock.is_locked:
-            self._lock = claim(self.folder)
-            if read_json(self.folder / "run.json") != self._told:
-                self._lock.release()
-                raise ConfigError(f"{self.folder}: another process went on with this run; continue with Run.resume.")
         if self.folder:
+            if said(self.folder) != self._seen:
+                raise ConfigError(f"{self.folder}: another process went on with this run; continue with Run.resume.")
             (self.folder / "divergence.json").unlink(missing_ok=True)
+        self.digest = ""
         self._write_status("running")
 
-    def _updates(self) -> Iterator[Progress]:
+    def _updates(self) -> Generator["Progress", None, None]:
         began, before = time.monotonic(), self.seconds
         last = self.config.run.updates or 10**9
         try:
@@ -238,7 +193,6 @@ class Run:
                         step = next(steps)
                         self.number, self.seconds = step.number, before + time.monotonic() - began
                         progress = self._after(step.update)
-                        self._cut = False
                     yield progress
         except (GeneratorExit, KeyboardInterrupt):
             if not self._cut:
@@ -246,26 +200,46 @@ class Run:
             raise
         self._end()
 
+    def _end(self) -> None:
+        with uncut():
+            self.save()
+            self.digest = state.digest(self)
+            self._write_status("complete" if self.done else "interrupted")
+
+    def _fail(self, error: BaseException) -> None:
+        """Tell the folder what happened; a disk that refuses even that must not hide it."""
+        if isinstance(error, DivergedError):
+            error.advice = self._advice(error)
+            record = {**error.record, "last_good_checkpoint": self.last.name if self.last else None}
+            with suppress(ResourceError):
+                if self.folder:
+                    write_json(self.folder / "divergence.json", record)
+        reason = str(error) if isinstance(error, UavlabError) else f"{type(error).__name__}: {error}"
+        with suppress(ResourceError):
+            self._write_status("diverged" if isinstance(error, DivergedError) else "failed", reason)
+
+    def _advice(self, error: DivergedError) -> str:
+        if error.record["kind"] == "environment":
+            return f"The environment made it: see `uavlab check {self.config.preset}`."
+        rates = " ".join(f"--set {name}={getattr(self.config.masac, name) / 2:g}" for name in ("lr", "critic_lr"))
+        if self.last is None:
+            return f"Nothing was saved before; start a new run with lower rates: {rates}."
+        return f"{self.last.name} is the last good state: `uavlab resume {self.folder} {rates}` goes on from it."
+
     def save(self) -> None:
-        """Write a checkpoint; a run without a folder keeps none.
+        """Write a checkpoint; a run without a folder keeps none, and one of this update is not written twice.
 
         Raises:
             DivergedError: A number in the state is not finite; nothing is written.
             ResourceError: The disk refuses.
         """
-        if self.folder is None:
+        if self.folder is None or (self.last and self.linkable and self.last.name == checkpoint.name(self.number)):
             return
         began = time.monotonic()
         check_state(self.source, self.learner, self.rt, self.number)
-        meta = {
-            "preset": self.config.preset,
-            "values": self.config.values,
-            "device": self.rt.device.type,
-            "machine": self.machine,
-            "lifted": self.lifted,
-        }
         self.recorder.sync()
-        self._saved, self.written = state.save(self, self.folder / "checkpoints", meta, self._saved)
+        self.last, self.written = state.save(self, self.folder / "checkpoints")
+        self.linkable = True
         self.pauses.append(time.monotonic() - began)
 
     def saves(self) -> dict[str, float]:
@@ -282,9 +256,12 @@ class Run:
             metrics = {name: value.double().mean().item() for name, value in update.metrics.items()}
         if self.number % settings.evaluate_every == 0:
             score = self._validate()
+        elif self.done and torch.isinf(self.best_score).any():
+            score, self.forced = self._validate(), True
+        self._cut = False
         if metrics or score:
             self.recorder.row(self.number, self.seconds, {**(metrics or {}), **(score or {})})
-        if saving:
+        if saving or self.done:
             self.save()
         return Progress(self.number, settings.updates, self.seconds, metrics, score)
 
@@ -298,20 +275,8 @@ class Run:
         score = torch.stack([weight * figures[name].mean(1) for name, weight in env.score.items()]).sum(0)
         better = score > self.best_score
         self.best_score = torch.where(better, score, self.best_score)
-        self.best = torch.where(better[:, None, None], self.learner.parameters(), self.best)
+        self.kept = torch.where(better[:, None, None], self.learner.parameters(), self.kept)
         return {f"eval/{name}": value.mean().item() for name, value in figures.items()}
-
-    def _end(self) -> None:
-        """Finish: a last score if none was ever made, a checkpoint, the record."""
-        if self.number and torch.isinf(self.best_score).any():
-            if self.done:
-                with self.rt.scope():
-                    self.recorder.row(self.number, self.seconds, self._validate())
-            else:  # a score now would make the resumed run meet other episodes than a run without a break
-                self.best = self.learner.parameters()
-        self.save()
-        self.digest = state.digest(self)
-        self._write_status("complete" if self.done else "interrupted")
 
     def _write_status(self, status: str, reason: str = "") -> None:
         self.status, self.reason = status, reason
@@ -331,19 +296,4 @@ class Run:
             "machine": self.machine,
         }
         write_json(self.folder / "run.json", record)
-        self._told = record
-
-
-def plan(config: Config) -> dict[str, Any]:
-    """Tell what a run would do and take, before anything is made."""
-    replay, run = config.replay, config.run
-    steps = None if run.updates is None else run.updates * replay.world_steps * replay.worlds + replay.learning_starts
-    return {
-        "preset": config.preset,
-        "updates": run.updates,
-        "minutes": run.minutes,
-        "runs": run.runs,
-        "world_steps_per_run": steps,
-        "agent_steps_per_run": None if steps is None else steps * config.env.spec.agents,
-        "replay_bytes": replay_bytes(config.env, replay, run.runs),
-    }
+        self._seen = said(self.folder)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from uavlab.core.errors import FileError
+from uavlab.app.folder import require_resumable
+from uavlab.core.errors import ConfigError, FileError
 from uavlab.runtime import checkpoint
 
 if TYPE_CHECKING:
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
 
 SEGMENT = "replay-"  # replay is saved in segments, groups of their own, because most of them did not change
 WITHOUT_REPLAY = f"(?!{SEGMENT}).*"
-DECISIVE = ("device", "cpu", "threads", "torch", "uavlab", "commit")  # what of a machine may change the last bit
+META = {"machine": dict, "device": str, "values": dict, "lifted": list, "forced": bool}  # beside the tensors
+DECISIVE = ("device", "cpu", "threads", "torch", "uavlab", "code")  # what of a machine may change the last bit
 
 
 @dataclass(frozen=True)
@@ -37,13 +40,15 @@ def items(run: "Run") -> tuple[Item, ...]:
         return {"parameters": run.best, "score": run.best_score}
 
     def write_best(state: dict[str, Tensor]) -> None:
-        run.best, run.best_score = (state[key].to(run.rt.device) for key in ("parameters", "score"))
+        run.kept, run.best_score = (state[key].to(run.rt.device) for key in ("parameters", "score"))
 
     def read_counters() -> dict[str, Tensor]:
-        return {"number": torch.tensor(run.number), "seconds": torch.tensor(run.seconds, dtype=torch.float64)}
+        rows, seconds = len(run.recorder.rows), torch.tensor(run.seconds, dtype=torch.float64)
+        return {"number": torch.tensor(run.number), "rows": torch.tensor(rows), "seconds": seconds}
 
     def write_counters(state: dict[str, Tensor]) -> None:
-        run.number, run.seconds = int(state["number"]), float(state["seconds"])
+        run.number, run.recorder.count = int(state["number"]), int(state["rows"])
+        run.seconds = float(state["seconds"])
 
     return (
         Item("learner", run.learner.state_dict, run.learner.load_state_dict),
@@ -54,20 +59,73 @@ def items(run: "Run") -> tuple[Item, ...]:
     )
 
 
-def save(run: "Run", folder: Path, meta: Mapping[str, Any], previous: Path | None) -> tuple[Path, int]:
-    """Write a checkpoint of ``run`` into ``folder``, taking over the rows of replay that ``previous`` holds already.
+def save(run: "Run", folder: Path) -> tuple[Path, int]:
+    """Write a checkpoint of ``run`` into ``folder``, taking over the rows of replay that the last one holds already.
 
     Returns:
         The checkpoint and the bytes written for it.
     """
-    saved = [] if previous is None else [name for name in checkpoint.members(previous) if name.startswith(SEGMENT)]
-    segments = run.source.segments(saved)
+    previous = run.last if run.linkable else None
+    there = [] if previous is None else checkpoint.members(previous)
+    segments = run.source.segments([name for name in there if name.startswith(SEGMENT)])
     groups = {item.name: item.read() for item in items(run)}
     groups |= {name: rows for name, rows in segments.items() if rows is not None}
     unchanged = [name for name, rows in segments.items() if rows is None]
+    meta = {
+        "preset": run.config.preset,
+        "values": run.config.values,
+        "device": run.rt.device.type,
+        "machine": run.machine,
+        "lifted": run.lifted,
+        "forced": run.forced,
+    }
     taken = (previous, unchanged) if previous is not None and unchanged else None
     path = checkpoint.save(folder, run.number, groups, meta, run.config.run.keep, taken)
     return path, sum(tensor.nbytes for tensors in groups.values() for tensor in tensors.values())
+
+
+def take_up(run: "Run", folder: Path, fresh_replay: bool) -> None:
+    """Bring a run that was just built to the newest intact checkpoint, and note what is not exact from there on.
+
+    Raises:
+        FileError: No checkpoint is intact, or the newest is an exported copy or does not fit the settings.
+        ConfigError: A setting changed that the state does not survive, or the kind of device.
+    """
+    saved = _newest(folder, fresh_replay)
+    if "learner" not in saved.groups:
+        raise FileError(f"{folder.parent}: an exported copy holds the policy alone; resume the run that it is from.")
+    if any(not isinstance(saved.meta.get(name), kind) for name, kind in META.items()):
+        raise FileError(f"{saved.path}: was not written by a run; it lacks one of {', '.join(META)}.")
+    before, here = saved.meta["device"], run.rt.device.type
+    if before != here and run.config.run.device != here:
+        raise ConfigError(
+            f"{folder.parent}: trained on {before}, this process runs on {here}; random streams do not carry over. "
+            f"Resume it on {before}, or go on with new streams: --device {here}."
+        )
+    reasons = require_resumable(saved.path, saved.meta["values"], run.config.values)
+    restore(run, saved, fresh_replay, streams=before == here)
+    if before != here:
+        run.rng.reopen(saved.step)
+        reasons.append(f"{before} -> {here}, new random streams")
+    reasons += lifted(saved.meta["machine"], run.machine)
+    reasons += ["replay started anew"] * fresh_replay
+    run.forced = saved.meta["forced"]
+    reasons += ["its former end had a score of its own"] * (run.forced and not run.done)
+    since = [f"update {saved.step}: {why}" for why in reasons]
+    run.lifted = list(dict.fromkeys([*saved.meta["lifted"], *run.lifted, *since]))
+    run.last, run.linkable = saved.path, not fresh_replay
+
+
+def _newest(folder: Path, fresh_replay: bool) -> checkpoint.Checkpoint:
+    """Find where to go on from; where replay alone is in the way, say so."""
+    if fresh_replay:
+        return checkpoint.newest(folder, WITHOUT_REPLAY)
+    try:
+        return checkpoint.newest(folder)
+    except FileError as error:
+        with warnings.catch_warnings(action="ignore"):
+            step = checkpoint.newest(folder, WITHOUT_REPLAY).step  # raises the same where more is broken
+        raise FileError(f"{error} At update {step} replay alone is broken: --fresh-replay goes on from it.") from error
 
 
 def restore(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool = False, streams: bool = True) -> None:

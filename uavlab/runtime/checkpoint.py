@@ -63,10 +63,10 @@ def save(
     keep: int = 3,
     unchanged: tuple[Path, Collection[str]] | None = None,
 ) -> Path:
-    """Write ``folder/ckpt-<step>`` and then remove surplus older ones.
+    """Write ``folder/ckpt-<step>`` and then remove surplus ones.
 
-    A checkpoint of the same step is replaced. Those of later steps, left by a run that was taken back to an earlier
-    one, stay.
+    A checkpoint of the same step is replaced. Those of later steps go: a run writes in order, so they are broken, or of
+    a future that was given up when the run was taken back.
 
     Args:
         folder: Where the checkpoints of one run lie; made if need be.
@@ -81,7 +81,7 @@ def save(
         ConfigError: A group's name cannot be a file's name, or ``meta`` is not JSON.
         ResourceError: The disk is too full or refuses; what was there before still loads.
     """
-    final = folder / f"ckpt-{step:012d}"
+    final = folder / name(step)
     partial = folder / (UNFINISHED + final.name)
     needed = int(MARGIN * sum(tensor.nbytes for tensors in groups.values() for tensor in tensors.values()))
     body = {"format": FORMAT, "step": step, "meta": dict(meta), "versions": _versions()}
@@ -139,8 +139,8 @@ def newest(folder: Path, only: str = ".*") -> Checkpoint:
     Raises:
         FileError: There is none; the message says what is wrong with each candidate.
     """
-    problems = []
-    for path in sorted(_checkpoints(folder), key=lambda path: (_step(path), path.suffix == ""), reverse=True):
+    listed, problems = _checkpoints(folder), []
+    for path in sorted(listed, key=lambda path: (_step(path), path.suffix == ""), reverse=True):
         try:
             found = load(path, only)
             if found.step != _step(path):
@@ -151,17 +151,24 @@ def newest(folder: Path, only: str = ".*") -> Checkpoint:
         for problem in problems:
             warnings.warn(f"{problem} Falling back to {path.name}.", stacklevel=2)
         return found
+    if set(_checkpoints(folder)) != set(listed):  # a run saved and pruned meanwhile
+        return newest(folder, only)
     unfinished = len(list(folder.glob(UNFINISHED + "*")))
     told = " ".join(problems) or f"Unfinished ones: {unfinished}."
     raise FileError(f"{folder} holds no intact checkpoint. {told}")
 
 
 def members(path: Path) -> list[str]:
-    """List the groups of a checkpoint; none if its manifest is gone or broken."""
+    """List the groups of a checkpoint that are there; none if its manifest is gone or broken."""
     try:
-        return list(_read_manifest(path)["members"])
+        return [group for group in _read_manifest(path)["members"] if (path / f"{group}.npz").is_file()]
     except FileError:
         return []
+
+
+def name(step: int) -> str:
+    """Name the checkpoint of a step."""
+    return f"ckpt-{step:012d}"
 
 
 def _checkpoints(folder: Path) -> list[Path]:
@@ -173,7 +180,7 @@ def _step(path: Path) -> int:
 
 
 def _surplus(folder: Path, final: Path, keep: int) -> list[Path]:
-    replaced = [path for path in _checkpoints(folder) if _step(path) == _step(final) and path != final]
+    replaced = [path for path in _checkpoints(folder) if _step(path) >= _step(final) and path != final]
     earlier = sorted((path for path in _checkpoints(folder) if _step(path) < _step(final)), key=_step)
     return replaced + earlier[: max(0, len(earlier) + 1 - keep)]
 
