@@ -19,7 +19,7 @@ from uavlab.app import run as module
 from uavlab.app.build import plan
 from uavlab.app.folder import read_config, require_empty
 from uavlab.app.run import Run
-from uavlab.core.errors import ConfigError, DivergedError, FileError
+from uavlab.core.errors import ConfigError, DivergedError, FileError, ResourceError
 from uavlab.core.rng import Streams
 from uavlab.core.types import leaves
 
@@ -243,6 +243,58 @@ class TestEnds:
             training.close()
         assert status(tmp_path / "run")["status"] == "diverged"
         assert not (tmp_path / "run" / "checkpoints").exists()
+
+    @pytest.mark.parametrize("kind", [DivergedError, ZeroDivisionError])
+    def test_a_disk_that_refuses_the_record_does_not_hide_the_cause(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
+    ) -> None:
+        run = Run(tiny(), tmp_path / "run")
+        steps = run.train()
+        next(steps)
+
+        def full(*given: Any) -> None:
+            raise ResourceError("no space")
+
+        def update(*given: Any) -> None:
+            raise ZeroDivisionError
+
+        if kind is DivergedError:
+            run.learner.target[0, 0] = torch.nan  # type: ignore[union-attr]
+        monkeypatch.setattr(module, "write_json", full)
+        monkeypatch.setattr(run.learner, "update", update)
+        with pytest.raises(kind):
+            next(steps)
+        assert run.status == ("diverged" if kind is DivergedError else "failed")
+
+    def test_a_save_that_fails_leaves_a_state_to_go_on_from(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run = Run(tiny(), tmp_path / "run")
+        with monkeypatch.context() as patch:
+            patch.setattr(module.state, "save", lambda *given: (_ for _ in ()).throw(ResourceError("no space")))
+            with pytest.raises(ResourceError, match="no space"):
+                list(run.train())
+        assert (run.number, status(tmp_path / "run")["status"]) == (4, "failed")
+        list(run.train())  # after room was made
+        assert (run.status, run.digest) == ("complete", trained().digest)
+
+    def test_a_checkpoint_before_the_first_score_keeps_the_newest_policy(self, tmp_path: Path) -> None:
+        run = Run(tiny(evaluate_every=100, checkpoint_every=2), tmp_path / "run")
+        steps = run.train()
+        for _ in range(4):
+            next(steps)
+        found = kept.load(tmp_path / "run")  # as if the process had been killed now
+        assert (found.update, found.score.tolist()) == (4, [-torch.inf])
+        assert torch.equal(found.parameters, run.learner.parameters())
+        assert not torch.equal(found.parameters, run.kept)
+        steps.close()
+
+    def test_of_several_runs_each_unscored_one_keeps_its_own_newest(self) -> None:
+        run = Run(tiny(runs=2))
+        run.best_score[1] = 0.5
+        next(run.train())
+        newest = run.learner.parameters()
+        assert torch.equal(run.best, torch.stack((newest[0], run.kept[1])))
 
     def test_any_other_failure_is_told(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         run = Run(tiny(), tmp_path / "run")
