@@ -228,13 +228,13 @@ def export(run: str, out: Path, as_json: bool) -> None:
 
 
 @cli.command()
-@click.argument("suite", type=click.Choice(["update", "env"]))
+@click.argument("suite", type=click.Choice(["update", "env", "guard"]))
 @click.option("--out", type=click.Path(path_type=Path), help="Also write the record to this JSON file.")
 @click.option("--rounds", type=click.IntRange(3, 1000), default=30, show_default=True, help="Interleaved repetitions.")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
 @as_json
 def bench(suite: str, out: Path | None, rounds: int, device: Any, as_json: bool) -> None:
-    """Measure on this machine: `update` (batched learner over the loop) or `env` (steps per second)."""
+    """Measure here: `update` (batched learner over the loop), `env` (steps per second), `guard` (what it costs)."""
     from uavlab.app import bench as measure
     from uavlab.app.record import invocation, write_json
 

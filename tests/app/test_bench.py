@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tests.tiny import tiny
 from uavlab.app import bench
 from uavlab.app.bench import count_operators, interleaved, table
 from uavlab.runtime.runtime import Runtime
@@ -79,3 +80,16 @@ def test_a_round_holds_whole_refills_of_the_pool() -> None:
 
 def test_median() -> None:
     assert bench._median([9.0, 1.0, 5.0]) == 5.0
+
+
+def test_guard_suite_times_the_same_run_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "configure", lambda preset, given: tiny(share=True, **given))
+    checks: list[object] = []
+    monkeypatch.setattr(Runtime, "check", lambda self, numbers: checks.append(numbers))
+    record = bench.guard_suite(3, "cpu")
+    assert (record["suite"], record["rounds"]) == ("guard", 3)
+    assert [row["agents"] for row in record["rows"]] == [2, 8]
+    assert all(row["guarded_over_plain"] > 0 and row["guarded_ms"] > 0 < row["plain_ms"] for row in record["rows"])
+    guarded = 2 * (bench.WARM_UP + 3) * bench.CYCLES
+    first = 4  # steps of exploration: 16 rows from 4 worlds
+    assert len(checks) == guarded * (2 + 2) + 2 * 2 * first  # two of the state and the update, two of each step

@@ -165,6 +165,8 @@ class TestSettings:
         assert Run.resume(tmp_path / "run").lifted == []
         run = Run.resume(tmp_path / "run", {"updates": 10})
         assert run.lifted == ["update 8: its former end had a score of its own"]
+        next(run.train())
+        assert Run.resume(tmp_path / "run").lifted == run.lifted  # told once
 
     def test_minutes_alone_take_the_place_of_updates(self, tmp_path: Path) -> None:
         trained(tmp_path / "run")

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from uavlab.app import build
 from uavlab.app.config import Device, RunConfig, configure
 from uavlab.app.machine import describe
+from uavlab.app.run import Run
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch
 from uavlab.envs.advance import advance, fresh, make_pool
@@ -21,6 +23,7 @@ ORIGINAL_MS = {2: 16.6, 4: 36.2, 8: 89.0}
 """Milliseconds per update of the program that the method was published with, on the CPU described in the README."""
 
 WARM_UP = 3
+CYCLES = 5  # updates per timed round of a run
 STEPS = 64  # environment steps per timed round; a whole number of pool refills
 
 
@@ -75,7 +78,25 @@ def env_suite(rounds: int, device: Device) -> dict[str, Any]:
         return {"suite": "env", "rounds": rounds, "machine": describe(rt.device), "rows": rows}
 
 
-SUITES = {"update": update_suite, "env": env_suite}
+def guard_suite(rounds: int, device: Device) -> dict[str, Any]:
+    """Time whole updates of one run, with and without the guard against numbers that are not finite."""
+    rows = []
+    for agents in (2, 8):
+        run = Run(configure("leader_follower_quick", {"followers": agents - 1, "device": device}))
+        with run.rt.scope():
+            calls: dict[str, Callable[[], Any]] = {
+                n: partial(_cycles, run, n == "guarded") for n in ("guarded", "plain")
+            }
+            seconds = interleaved(calls, rounds, run.rt)
+            ratio = _median([a / b for a, b in zip(seconds["guarded"], seconds["plain"], strict=True)])
+            times = {f"{name}_ms": round(1e3 * _median(each) / CYCLES, 3) for name, each in seconds.items()}
+            row = {"agents": agents, "setting": "leader_follower_quick", "threads": run.rt.threads, **times}
+            rows.append({**row, "guarded_over_plain": round(ratio, 4)})
+            machine = describe(run.rt.device)
+    return {"suite": "guard", "rounds": rounds, "machine": machine, "rows": rows}
+
+
+SUITES = {"update": update_suite, "env": env_suite, "guard": guard_suite}
 
 
 def interleaved(calls: dict[str, Callable[[], Any]], rounds: int, rt: Runtime) -> dict[str, list[float]]:
@@ -131,6 +152,18 @@ def _update(kind: str, agents: int, rt: Runtime) -> Callable[[], Any]:
     batch: Batch = build.source(config, pupil, rng, rt).next()
     noise = pupil.update_noise(rng, config.replay.batch)
     return lambda: pupil.update(batch, noise)
+
+
+def _cycles(run: Run, guarded: bool) -> None:
+    check = run.rt.check if guarded else lambda numbers: None
+    run.source._check = check
+    for _ in range(CYCLES):
+        if guarded:
+            check(run.learner.numbers())
+        batch = run.source.next()
+        update = run.learner.update(batch, run.learner.update_noise(run.rng, batch.index.shape[1]))
+        if guarded:
+            check(run.learner.numbers(update))
 
 
 def _stepping(env: LeaderFollower, worlds: int, rt: Runtime) -> Callable[[], Any]:

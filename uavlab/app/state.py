@@ -109,8 +109,8 @@ def take_up(run: "Run", folder: Path, fresh_replay: bool) -> None:
         reasons.append(f"{before} -> {here}, new random streams")
     reasons += lifted(saved.meta["machine"], run.machine)
     reasons += ["replay started anew"] * fresh_replay
-    run.forced = saved.meta["forced"]
-    reasons += ["its former end had a score of its own"] * (run.forced and not run.done)
+    run.forced = saved.meta["forced"] and run.done
+    reasons += ["its former end had a score of its own"] * (saved.meta["forced"] and not run.done)
     since = [f"update {saved.step}: {why}" for why in reasons]
     run.lifted = list(dict.fromkeys([*saved.meta["lifted"], *run.lifted, *since]))
     run.last, run.linkable = saved.path, not fresh_replay
