@@ -229,7 +229,11 @@ COMMAND_LINE = (
     ),
     Row("cli-1 argument", f"train {P} two", "Got unexpected extra argument (two)"),
     Row("cli-1 none", "train", "Missing argument 'PRESET'."),
-    Row("cli-1 choice", "bench foo", "Invalid value for '{update|env}': 'foo' is not one of 'update', 'env'."),
+    Row(
+        "cli-1 choice",
+        "bench foo",
+        "Invalid value for '{update|env|guard}': 'foo' is not one of 'update', 'env', 'guard'.",
+    ),
     Row("cli-1 seed", f"train {P} --seed x", "Invalid value for '--seed': 'x' is not a valid integer."),
     Row(
         "cli-1 episodes",

@@ -108,10 +108,15 @@ def proofs() -> str:
     """Tell what each proof found, and how to run it again."""
     record = read("proofs")
     machine = record["machine"]
+    costs = " and ".join(
+        f"{100 * (row['guarded_over_plain'] - 1):.1f} % with {row['agents']} agents"
+        for row in read("bench_guard")["rows"]
+    )
     rows = [(name, found["figure"], f"`pytest {found['test']}`") for name, found in sorted(record["figures"].items())]
     return "\n\n".join(
         (
             grid(("what", "figure", "command"), rows),
+            f"The guard costs {costs}, of an update of `leader_follower_quick` on one thread: `uavlab bench guard`.",
             f"All at once, {record['seconds'] / 60:.0f} minutes: `{record['command']}`, on {machine['cpu']}, "
             f"{machine['cores']} cores, torch {machine['torch']}, Python {machine['python']}, commit "
             f"{machine['commit'][:7]}. A figure of 0 among n means a true rate below 3/n, with 95 % confidence.",

@@ -91,8 +91,6 @@ class TestLiveRun:
         shown = LiveRun(run)
         for progress in run.train():
             shown.show(progress)
-        assert not shown.figure.data[0].x
-        shown.draw()
         assert list(shown.figure.data[0].x) == [2]
 
 

@@ -35,7 +35,7 @@ def flip(dice: random.Random, raw: bytes) -> bytes:
 
 
 def swap_bytes(dice: random.Random, raw: bytes) -> bytes:
-    at = dice.choice([i for i in range(len(raw) - 1) if raw[i] != raw[i + 1]])
+    at = dice.choice([i for i in range(len(raw) - 1) if raw[i] != raw[i + 1]] or [0])
     return raw[:at] + raw[at + 1 : at + 2] + raw[at : at + 1] + raw[at + 2 :]
 
 

@@ -83,7 +83,7 @@ class LiveRun(Panel):
             self.draw()
 
     def draw(self) -> None:
-        """Redraw the curve from all scores so far; call it last too, for the score with which a short run ends."""
+        """Redraw the curve from all scores so far."""
         rows = [row for row in self.run.recorder.rows if "eval/completion" in row]
         with self.figure.batch_update():
             for trace, (key, *_) in zip(self.figure.data, curve_lines(), strict=True):
