@@ -2,15 +2,12 @@
 
 import json
 import os
-import shlex
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
-BEGAN = time.time()
 FIGURES = pytest.StashKey[dict[str, dict[str, str]]]()
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -26,7 +23,7 @@ class OnlyCommittedNotebooks:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--figures", type=Path, help="Write the figures that proofs report to this JSON file.")
+    parser.addoption("--figures", type=Path, help="Add the figures that proofs report to this JSON file.")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -37,8 +34,10 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture
 def proof(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     """Report a proof's figure, ``proof("kill -9", "300 of 300 resumed")``; call it after the assertions."""
-    known = request.config.stash[FIGURES]
-    return lambda promise, figure: known.update({promise: {"figure": figure, "test": request.node.nodeid}})
+    known, test = request.config.stash[FIGURES], request.node.nodeid
+    if " " in test:  # a figure of all cases of a test together
+        test = test.partition("[")[0]
+    return lambda promise, figure: known.update({promise: {"figure": figure, "test": test}})
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -48,9 +47,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if path := config.getoption("--figures"):
         from uavlab.app.machine import describe
 
-        record = {
-            "seconds": round(time.time() - BEGAN),
-            "command": f"pytest {shlex.join(config.invocation_params.args)}",
-            "machine": describe("cpu"),
-        }
-        path.write_text(json.dumps({**record, "figures": figures}, indent=1, sort_keys=True) + "\n")
+        machine = describe("cpu")
+        known = json.loads(path.read_text())["figures"] if path.exists() else {}
+        new = {promise: {**found, "commit": machine["commit"]} for promise, found in figures.items()}
+        record = {"machine": machine, "figures": known | new}
+        path.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
