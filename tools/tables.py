@@ -119,7 +119,8 @@ def proofs() -> str:
             f"The guard costs {costs}, of an update of `leader_follower_quick` on one thread: `uavlab bench guard`.",
             f"On {machine['cpu']}, {machine['cores']} cores, torch {machine['torch']}, Python {machine['python']}; the "
             "commit of each figure stands in `figures/records/proofs.json`. How to run them all at once is in "
-            "[CONTRIBUTING.md](CONTRIBUTING.md). A figure of 0 among n means a true rate below 3/n, with 95 % confidence.",
+            "[CONTRIBUTING.md](CONTRIBUTING.md). A figure of 0 among n means a true rate below 3/n, with 95 % "
+            "confidence.",
         )
     )
 
