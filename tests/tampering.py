@@ -199,7 +199,7 @@ ROWS = (
         "evaluate run",
         write("config.json", '{"preset": "\\u001b[2J<b>", "values": {}}'),
         r"run: trained on '\x1b[2J<b>', which is not registered here; run this command with the file that registers "
-        "it: python FILE.py evaluate ...",
+        "it: python FILE.py COMMAND ...",
         2,
     ),
     tampered(

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import click
-from tqdm import tqdm
 
 from uavlab import __version__
+from uavlab.app.signals import at_once, first_asks
 from uavlab.core.errors import ConfigError, UavlabError
 from uavlab.core.text import check_threads, one_line
 
@@ -44,7 +44,8 @@ def main() -> None:
         check_threads(os.environ)
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")  # what the terminal's encoding lacks
-        cli(standalone_mode=False)
+        with at_once():
+            cli(standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         sys.exit(2)
@@ -154,7 +155,7 @@ def train(preset: str, out: Path | None, name: str | None, dry_run: bool, as_jso
 def resume(run: str, fresh_replay: bool, as_json: bool, **options: Any) -> None:
     """Continue RUN from its newest intact checkpoint to its own target, or to one set here.
 
-    A run resumed unchanged, on the machine that it began on, ends in the same bits as one never stopped.
+    Unchanged, on its own machine, it ends in the same bits as one never stopped. Targets count from its beginning.
     """
     from uavlab.app.folder import run_folder
     from uavlab.app.run import Run
@@ -305,7 +306,9 @@ def layers(settings: tuple[str, ...], config_file: Path | None, **options: Any) 
 
 def drive(run: Any, as_json: bool) -> None:
     """Train to the end with a progress bar; the first SIGINT or SIGTERM ends after the update in progress."""
-    from uavlab.app.signals import first_asks
+    from tqdm import tqdm
+
+    from uavlab.app.record import program
 
     for reason in run.lifted:
         click.echo(f"not bit for bit repeatable: {reason}")
@@ -325,7 +328,8 @@ def drive(run: Any, as_json: bool) -> None:
             if progress.score:
                 figures = {k.removeprefix("eval/"): v for k, v in progress.score.items()}
                 tqdm.write(f"{progress.number:>8}  " + "  ".join(f"{k} {figures[k]:.3f}" for k in run.headline))
-    click.echo(f"{run.status}: {run.number} updates in {run.seconds:.0f} s; next: uavlab evaluate {run.folder}")
+    command = "evaluate" if run.done else "resume"
+    click.echo(f"{run.status}: {run.number} updates in {run.seconds:.0f} s; next: {program()} {command} {run.folder}")
     saves = run.saves()
     if saves["count"]:
         click.echo(

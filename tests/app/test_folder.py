@@ -32,7 +32,7 @@ class TestClaim:
         since = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\+00:00"
         assert re.fullmatch(
             rf"{re.escape(str(folder))}: in use by process {os.getpid()} on \S+ since {since}; wait until that run has "
-            r"ended or stop it, or choose another --out\.",
+            r"ended, or stop it\.",
             str(refusal.value),
         )
         assert free(folder)
@@ -160,11 +160,30 @@ class TestSettings:
         assert (run.status, run.number, run.lifted) == ("complete", 10, [])
         assert run.digest == trained(updates=10).digest  # as if it had been the target from the start
 
+    @pytest.mark.parametrize("change", [{"lr": 0.5}, {"updates": 4}, {"updates": 8}, {"minutes": 1e-9}])
+    def test_changes_that_nothing_would_be_trained_with_are_refused(
+        self, finished: Path, change: dict[str, Any]
+    ) -> None:
+        before = {path: path.read_bytes() for path in finished.glob("*.json*")}
+        with pytest.raises(ConfigError) as refusal:
+            Run.resume(finished, change)
+        assert str(refusal.value) == (
+            f"{finished}: update 8 is at its target, so nothing would be trained with {change}; set a farther one: "
+            "--updates or --minutes, counted from the run's beginning."
+        )
+        assert {path: path.read_bytes() for path in before} == before
+
+    def test_a_changed_row_is_told(self, tmp_path: Path) -> None:
+        trained(tmp_path / "run")
+        path = tmp_path / "run" / "metrics.jsonl"
+        path.write_text(path.read_text().replace("0.", "9.", 1))
+        assert Run.resume(tmp_path / "run").lifted == ["update 8: rows of metrics were lost or changed"]
+
     def test_a_target_beyond_an_end_that_was_scored_for_itself_is_not_exact(self, tmp_path: Path) -> None:
         trained(tmp_path / "run", evaluate_every=100)
         assert Run.resume(tmp_path / "run").lifted == []
         run = Run.resume(tmp_path / "run", {"updates": 10})
-        assert run.lifted == ["update 8: its former end had a score of its own"]
+        assert run.lifted == ["update 8: it was scored once more, at its former target"]
         next(run.train())
         assert Run.resume(tmp_path / "run").lifted == run.lifted  # told once
 

@@ -54,7 +54,7 @@ def claimed(folder: Path | None, new: bool = False) -> Iterator[None]:
     except Timeout as error:
         raise ConfigError(
             f"{folder}: in use by {path.read_text(encoding='utf-8').strip() or 'another process'}; wait until that run "
-            "has ended or stop it, or choose another --out."
+            "has ended, or stop it."
         ) from error
     except OSError as error:
         lock.release()
@@ -150,11 +150,12 @@ def read_config(folder: Path, *changes: Mapping[str, Any]) -> Config:
     if stored["preset"] not in presets():
         raise ConfigError(
             f"{folder}: trained on {stored['preset']!r}, which is not registered here; run this command with the file "
-            "that registers it: python FILE.py evaluate ..."
+            "that registers it: python FILE.py COMMAND ..."
         )
     values = Layer(stored["values"], dict.fromkeys(stored["values"], str(path)))
-    if any("minutes" in layer for layer in changes):
-        values["updates"] = None  # as in a new run: minutes alone take the place of a number of updates
+    for one, other in (("minutes", "updates"), ("updates", "minutes")):
+        if any(one in layer for layer in changes):
+            values[other] = None  # a new target takes the place of the old one
     config = configure(stored["preset"], values, *changes)
     require_resumable(folder, stored["values"], config.values)
     return config

@@ -1,5 +1,6 @@
 """The files in which a run says what happened: whole JSON files, rows of metrics, TensorBoard scalars."""
 
+import hashlib
 import json
 import os
 import shlex
@@ -20,6 +21,13 @@ def invocation() -> str:
     called = Path(sys.argv[0])
     ours = called.stem == "uavlab" or called.parts[-2:] == ("uavlab", "__main__.py")
     return shlex.join(["uavlab", *sys.argv[1:]]) if ours else ""
+
+
+def program() -> str:
+    """Say how a person would begin a command of this process: a file that registers an environment is a program too."""
+    called = Path(sys.argv[0])
+    own = called.suffix == ".py" and called.name not in ("__main__.py", "ipykernel_launcher.py")
+    return f"python {shlex.quote(str(called))}" if own else "uavlab"
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -75,7 +83,7 @@ class Recorder:
         """Write below ``folder``; nothing is made before the first row or ``reserve``."""
         self.folder = folder
         self.rows: list[dict[str, float]] = []
-        self.count = 0  # rows to go on from
+        self.count, self.sum = 0, _sum([])  # rows to go on from, and their digest
         self._without_board = False
         self._board: Any = None
 
@@ -138,17 +146,21 @@ class Recorder:
             with (self.folder / "metrics.jsonl").open("ab") as file:
                 os.fsync(file.fileno())
 
-    def rewind(self) -> int:
+    def digest(self) -> str:
+        """Condense the rows so far into one SHA-256."""
+        return _sum([json.dumps(row) for row in self.rows])
+
+    def rewind(self) -> bool:
         """Read back the first ``count`` rows and drop later ones, which a resumed run makes again.
 
         Returns:
-            How many of the rows are missing.
+            Whether they are all there, as they were written.
 
         Raises:
             FileError: One of them is damaged.
         """
         if self.folder is None:
-            return self.count
+            return self.count == 0
         path, lines = self.folder / "metrics.jsonl", [""]
         if path.exists():
             try:
@@ -159,7 +171,11 @@ class Recorder:
         self.rows = [_row(line, f"{path}:{at}") for at, line in enumerate(wanted, 1)]
         if lines != [*wanted, ""]:
             write_whole(path, "".join(f"{line}\n" for line in wanted))
-        return self.count - len(wanted)
+        return _sum(wanted) == self.sum
+
+
+def _sum(lines: list[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def _row(line: str, where: str) -> dict[str, float]:

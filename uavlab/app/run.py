@@ -21,7 +21,7 @@ from uavlab.app import build, state
 from uavlab.app.config import Config
 from uavlab.app.folder import claimed, read_command, read_config, require_empty, said, write_config
 from uavlab.app.machine import describe
-from uavlab.app.record import Recorder, invocation, write_json
+from uavlab.app.record import Recorder, invocation, program, write_json
 from uavlab.app.signals import uncut
 from uavlab.core.errors import ConfigError, DivergedError, ResourceError, UavlabError
 from uavlab.core.types import Update
@@ -102,8 +102,14 @@ class Run:
             run.folder, run.recorder = folder, Recorder(folder)
             if list((folder / "checkpoints").glob("ckpt-*")):
                 state.take_up(run, folder / "checkpoints", fresh_replay)
-            if run.recorder.rewind():
-                run.lifted.append(f"update {run.number}: rows of metrics were lost")
+            if run.done and any(changes):
+                asked = {key: value for layer in changes for key, value in layer.items()}
+                raise ConfigError(
+                    f"{folder}: update {run.number} is at its target, so nothing would be trained with {asked}; set a "
+                    "farther one: --updates or --minutes, counted from the run's beginning."
+                )
+            if not run.recorder.rewind():
+                run.lifted.append(f"update {run.number}: rows of metrics were lost or changed")
             run.command = read_command(folder)
             if any(changes):
                 write_config(folder, config)
@@ -219,12 +225,13 @@ class Run:
             self._write_status("diverged" if isinstance(error, DivergedError) else "failed", reason)
 
     def _advice(self, error: DivergedError) -> str:
+        good = f"; {self.last.name} is the last good state" if self.last else ""
         if error.record["kind"] == "environment":
-            return f"The environment made it: see `uavlab check {self.config.preset}`."
+            return f"The environment made it: see `{program()} check {self.config.preset}`{good}."
         rates = " ".join(f"--set {name}={getattr(self.config.masac, name) / 2:g}" for name in ("lr", "critic_lr"))
         if self.last is None:
             return f"Nothing was saved before; start a new run with lower rates: {rates}."
-        return f"{self.last.name} is the last good state: `uavlab resume {self.folder} {rates}` goes on from it."
+        return f"{self.last.name} is the last good state: `{program()} resume {self.folder} {rates}` goes on from it."
 
     def save(self) -> None:
         """Write a checkpoint; a run without a folder keeps none, and one of this update is not written twice.
@@ -263,6 +270,7 @@ class Run:
             self.recorder.row(self.number, self.seconds, {**(metrics or {}), **(score or {})})
         if saving or self.done:
             self.save()
+            self._write_status("running")  # for whoever looks at a run at work, or at one that was killed
         return Progress(self.number, settings.updates, self.seconds, metrics, score)
 
     def _validate(self) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """Signals: the first asks a run to end, the second ends the process, and none cuts an update in half."""
 
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -8,6 +9,28 @@ from threading import current_thread, main_thread
 from types import FrameType
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def at_once() -> Iterator[None]:
+    """Let a signal end the process at once, where there is nothing to finish.
+
+    Python's own KeyboardInterrupt, raised at any point of an import, may be swallowed there or end in a C++ error.
+    """
+    if current_thread() is not main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, _leave) for number in ENDING}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    os.write(2, f"\nended by {signal.Signals(number).name}\n".encode())
+    os._exit(128 + number)
 
 
 @contextmanager
@@ -22,6 +45,7 @@ def first_asks(stop: Callable[[], None]) -> Iterator[list[int]]:
     def handler(number: int, frame: FrameType | None) -> None:
         received.append(number)
         if len(received) > 1:
+            os.write(2, b"\nended at once; the last checkpoint stands\n")
             sys.exit(128 + number)
         stop()
 

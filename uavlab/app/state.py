@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SEGMENT = "replay-"  # replay is saved in segments, groups of their own, because most of them did not change
 WITHOUT_REPLAY = f"(?!{SEGMENT}).*"
-META = {"machine": dict, "device": str, "values": dict, "lifted": list, "forced": bool}  # beside the tensors
+META = {"machine": dict, "device": str, "values": dict, "lifted": list, "forced": bool, "rows": str}  # beside tensors
 DECISIVE = ("device", "cpu", "threads", "torch", "uavlab", "code")  # what of a machine may change the last bit
 
 
@@ -78,6 +78,7 @@ def save(run: "Run", folder: Path) -> tuple[Path, int]:
         "machine": run.machine,
         "lifted": run.lifted,
         "forced": run.forced,
+        "rows": run.recorder.digest(),
     }
     taken = (previous, unchanged) if previous is not None and unchanged else None
     path = checkpoint.save(folder, run.number, groups, meta, run.config.run.keep, taken)
@@ -110,7 +111,8 @@ def take_up(run: "Run", folder: Path, fresh_replay: bool) -> None:
     reasons += lifted(saved.meta["machine"], run.machine)
     reasons += ["replay started anew"] * fresh_replay
     run.forced = saved.meta["forced"] and run.done
-    reasons += ["its former end had a score of its own"] * (saved.meta["forced"] and not run.done)
+    reasons += ["it was scored once more, at its former target"] * (saved.meta["forced"] and not run.done)
+    run.recorder.sum = saved.meta["rows"]
     since = [f"update {saved.step}: {why}" for why in reasons]
     run.lifted = list(dict.fromkeys([*saved.meta["lifted"], *run.lifted, *since]))
     run.last, run.linkable = saved.path, not fresh_replay
