@@ -57,21 +57,10 @@ class TestRecorder:
     def test_without_a_folder_rows_stay_in_memory(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         recorder = Recorder(None)
-        recorder.reserve()
         recorder.row(3, 1.23456, {"q": 2.0})
         recorder.rewind()
         assert recorder.rows == [{"update": 3, "seconds": 1.235, "q": 2.0}]
         assert os.listdir(tmp_path) == []
-
-    def test_a_folder_is_made_by_reserve_alone(self, tmp_path: Path) -> None:
-        folder = tmp_path / "a" / "b"
-        recorder = Recorder(folder)
-        assert not folder.exists()
-        recorder.reserve()
-        assert os.listdir(folder) == []
-        (tmp_path / "file").write_text("")
-        with pytest.raises(ResourceError, match="cannot be made"):
-            Recorder(tmp_path / "file" / "b").reserve()
 
     def test_rows_go_to_both_files(self, tmp_path: Path) -> None:
         recorder = Recorder(tmp_path)

@@ -80,26 +80,12 @@ class Recorder:
     """Rows of metrics, to ``metrics.jsonl`` and TensorBoard; without a folder, in memory alone."""
 
     def __init__(self, folder: Path | None) -> None:
-        """Write below ``folder``; nothing is made before the first row or ``reserve``."""
+        """Write below ``folder``; nothing is made before the first row."""
         self.folder = folder
         self.rows: list[dict[str, float]] = []
         self.count, self.sum = 0, _sum([])  # rows to go on from, and their digest
         self._without_board = False
         self._board: Any = None
-
-    def reserve(self) -> None:
-        """Make the folder.
-
-        Raises:
-            ResourceError: It cannot be made.
-        """
-        if self.folder is not None:
-            try:
-                self.folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise ResourceError(
-                    f"{self.folder}: cannot be made ({error.strerror}); choose another --out."
-                ) from error
 
     def row(self, number: int, seconds: float, values: dict[str, float]) -> None:
         """Append one row.
