@@ -10,10 +10,11 @@ from torch import Tensor
 
 from uavlab.core.errors import DivergedError
 from uavlab.core.rng import Streams
-from uavlab.core.types import Inputs, Transition, leaves
+from uavlab.core.types import Inputs, leaves
 from uavlab.envs.leader_follower import LeaderFollower
 from uavlab.learners.masac import MASAC, MASACConfig
 from uavlab.learners.masac_loop import MASACLoop
+from uavlab.learners.networks import tensors
 from uavlab.runtime.runtime import Runtime
 from uavlab.sources import ReplayConfig, Replayed
 from uavlab.train import Step, check_state, training
@@ -29,7 +30,7 @@ class Seams(Runtime):
 
     faults: dict[str, Callable] = field(default_factory=dict)
 
-    def kernel(self, fn: Callable, name: str) -> Any:
+    def kernel(self, fn: Callable, name: str, part: bool = False) -> Any:
         def call(*args: Any) -> Any:
             return self.faults.get(name, lambda fn, *args: fn(*args))(fn, *args)
 
@@ -57,9 +58,16 @@ class Trainer:
         """View the row of the run's agent in a matrix of networks."""
         return table.view(self.runs, AGENTS, -1)[self.run, self.agent]
 
+    def last(self, held: list[Tensor]) -> Tensor:
+        """View the last number of the run's agent, in a matrix of networks or in tensors of their own."""
+        if len(held) == 1:
+            return self.row(held[0])[-1:]
+        each = len(held) // (self.runs * AGENTS)
+        return held[(self.run * AGENTS + self.agent + 1) * each - 1].view(-1)[-1:]
+
 
 def build(kind: Any = MASAC, seams: type[Seams] = Seams, source_kind: type[Replayed] = Replayed, share: bool = False):
-    runs, rt = (3 if kind is MASAC else 1), seams()
+    runs, rt = 3, seams()
     rng = Streams(range(runs))
     flat = torch.zeros(runs, AGENTS, ENV.spec.obs)
     learner = kind(MASACConfig(hidden=4, share=share), ENV.spec, Inputs(center=flat, scale=flat + 1), rng, rt)
@@ -78,19 +86,8 @@ def state(part: str, key: str) -> Site:
     """Write into a parameter or moment between two updates: tensors of a state are the living ones."""
 
     def write(t: Trainer, value: float) -> None:
-        t.row(getattr(t.learner, part).state_dict()[key])[-1] = value
-
-    return write
-
-
-def loop_state(nets: str, adams: str, key: str) -> Site:
-    """Do so in the learner with one network per agent."""
-
-    def write(t: Trainer, value: float) -> None:
-        net = getattr(t.learner, nets)[t.agent]
-        last = net if isinstance(net, Tensor) else list(net.parameters())[-1]
-        moments = getattr(t.learner, adams)[t.agent].state[last] if adams else {}
-        moments.get(key, last.data).view(-1)[-1] = value
+        held = getattr(t.learner, part).state_dict().items()
+        t.last([tensor for name, tensor in held if name.split(".")[-1] == key]).fill_(value)
 
     return write
 
@@ -128,45 +125,31 @@ class Steeper(torch.autograd.Function):
 
 def gradient(name: str) -> Site:
     def plug(t: Trainer, value: float) -> None:
-        def fault(fn: Callable, theta: Tensor, *args: Any) -> Any:
-            extra = torch.zeros_like(theta)
-            t.row(extra)[3] = value
-            return fn(Steeper.apply(theta, extra), *args)
+        def fault(fn: Callable, theta: Any, *args: Any) -> Any:
+            single = isinstance(theta, Tensor)
+            own = theta if single else theta[t.run * AGENTS + t.agent][0]
+            extra = torch.zeros_like(own)
+            (t.row(extra) if single else extra.view(-1))[3] = value
+            steeper = Steeper.apply(own, extra)
+            if not single:
+                steeper = [[steeper if tensor is own else tensor for tensor in net] for net in theta]
+            return fn(steeper, *args)
 
         t.rt.faults[name] = fault
 
     return plug
 
 
-def loop_target(t: Trainer, value: float) -> None:
-    def spoilt(agent: int, data: Transition, noise: Tensor) -> Tensor:
-        goal = MASACLoop._target(t.learner, agent, data, noise)
-        return torch.where(torch.arange(len(goal)) == 5, value, goal) if agent == t.agent else goal
-
-    t.learner._target = spoilt
-
-
-def loop_action(t: Trainer, value: float) -> None:
-    policy = t.source.policy
-
-    def spoilt(obs: Tensor, noise: Tensor | None) -> Tensor:
-        action = policy(obs, noise)
-        t.at(action)[0] = value
-        return action
-
-    t.source.policy = spoilt
-
-
 WORLD = {  # what environment and policy give: world known, nothing written
     "obs": lambda t, value: t.at(t.source.worlds.obs)[2:3].fill_(value),
-    "next_obs": kernel("advance", lambda t, value, out: t.at(out[1].next_obs)[2:3].fill_(value)),
-    "reward": kernel("advance", lambda t, value, out: t.at(out[1].reward).fill_(value)),
+    "next_obs": kernel("environment", lambda t, value, out: t.at(out[1].next_obs)[2:3].fill_(value)),
+    "reward": kernel("environment", lambda t, value, out: t.at(out[1].reward).fill_(value)),
     "action": kernel("act", lambda t, value, out: t.at(out[0])[1:2].fill_(value)),
 }
 MOMENTS = [f"{part}.{key}" for part in ("actor", "critic", "temperature") for key in ("exp_avg", "exp_avg_sq")]
 STATE: dict[str, Site] = {name: state(*name.split(".")) for name in MOMENTS} | {
     **{f"{part}.parameter": state(part, "parameter") for part in ("actor", "critic", "temperature")},
-    "target.parameter": lambda t, value: t.row(t.learner.target)[-1:].fill_(value),
+    "target.parameter": lambda t, value: t.last(tensors(t.learner.target)).fill_(value),
 }
 UPDATE: dict[str, Site] = {  # what the update computes
     "target": kernel("targets", lambda t, value, out: out[t.run, t.agent, 5:6].fill_(value)),
@@ -177,24 +160,7 @@ UPDATE: dict[str, Site] = {  # what the update computes
     "actor_loss": metric("actor_loss", "actor_loss"),
     "actor_norm": gradient("actor_loss"),
 }
-SITES: dict[Any, dict[str, Site]] = {
-    MASAC: {**WORLD, **STATE, **UPDATE},
-    MASACLoop: {
-        **{name: WORLD[name] for name in ("obs", "next_obs", "reward")},
-        "action": loop_action,
-        "target": loop_target,
-        "target.parameter": loop_state("targets", "", ""),
-        **{
-            f"{part}.{key}": loop_state(nets, f"{adams}_adams", key)
-            for part, nets, adams in (
-                ("actor", "actors", "actor"),
-                ("critic", "critics", "critic"),
-                ("temperature", "log_alphas", "alpha"),
-            )
-            for key in ("parameter", "exp_avg", "exp_avg_sq")
-        },
-    },
-}
+SITES: dict[Any, dict[str, Site]] = {kind: {**WORLD, **STATE, **UPDATE} for kind in (MASAC, MASACLoop)}
 LARGEST = 1e18
 
 

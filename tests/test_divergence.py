@@ -145,7 +145,7 @@ def test_an_environment_that_shows_nan_from_the_start_is_named() -> None:
 def test_healthy_runs_raise_no_alarm(monkeypatch: pytest.MonkeyPatch, proof: Callable) -> None:
     checks, check = [], Runtime.check
     monkeypatch.setattr(Runtime, "check", lambda rt, numbers: checks.append(check(rt, numbers)))
-    kinds: list[dict[str, Any]] = [{}, {"runs": 2}, {"followers": 3}, {"learner": "loop", "share": False}]
+    kinds: list[dict[str, Any]] = [{}, {"runs": 2}, {"followers": 3}, {"update": "loop"}]
     runs = [trained(seed=seed, updates=25, evaluate_every=25, **kinds[seed % 4]) for seed in range(20)]
     assert [run.number for run in runs] == [25] * 20
     proof("divergence: false alarms", f"0 in 20 healthy runs, {20 * 25} updates, {len(checks)} checks")

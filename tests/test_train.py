@@ -26,6 +26,12 @@ class Diary:
         self.state = torch.zeros(2)
         self.value = 0.0  # what updates return
 
+    def begin(self) -> None:
+        self.pages.append(("begin",))
+
+    def end(self) -> None:
+        self.pages.append(("end",))
+
     def next(self) -> Batch:
         self.made += 1
         self.pages.append(("next", self.made))
@@ -57,7 +63,10 @@ def test_order_within_a_cycle() -> None:
     assert diary.pages == [
         page
         for k in (1, 2)
-        for page in (("next", k), ("noise", ROWS), ("update", k, noises[k - 1]), ("feedback", k, k))
+        for page in (
+            *(("begin",), ("next", k), ("noise", ROWS)),
+            *(("update", k, noises[k - 1]), ("feedback", k, k), ("end",)),
+        )
     ]
     assert [step.update.metrics["batch"].item() for step in steps] == [1, 2]
 
@@ -100,7 +109,8 @@ def test_a_bad_update_is_refused_before_the_source_hears_of_it() -> None:
     diary.value = math.inf
     with pytest.raises(DivergedError, match="training: loss of run 1 is inf at update 7; expected "):
         next(steps)
-    assert [page[0] for page in diary.pages] == ["next", "noise", "update", "feedback", "next", "noise", "update"]
+    whole = ["begin", "next", "noise", "update", "feedback", "end"]
+    assert [page[0] for page in diary.pages] == [*whole, *whole[:4]]
 
 
 def test_a_bad_state_is_not_to_be_kept() -> None:
@@ -117,7 +127,7 @@ def test_the_cycle_is_wrapped_once() -> None:
     wrapped, cycles = [], []
 
     class Counting(Runtime):
-        def cycle(self, fn: Callable) -> Callable:  # type: ignore[override]
+        def cycle(self, fn: Callable, generators: Callable) -> Callable:  # type: ignore[override]
             wrapped.append(fn)
 
             def cycle(*args: Any) -> Any:

@@ -1,8 +1,9 @@
 """The training loop, whole: a generator, so that its caller logs, evaluates, saves and stops between updates."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from uavlab.core.errors import DivergedError
 from uavlab.core.protocols import Learner, Source
@@ -25,11 +26,27 @@ def one_cycle(source: Source, learner: Learner, rng: Streams, rt: Runtime) -> Up
     Raises:
         DivergedError: An observation, action or reward, or what the learner returned, is not finite.
     """
+    with at_update(-1):  # as the update before left it
+        rt.check(learner.numbers())
+    rt.next_update()
     batch = source.next()
     update = learner.update(batch, learner.update_noise(rng, batch.index.shape[1]))
     rt.check(learner.numbers(update))
     source.feedback(batch, update)
     return update
+
+
+def cycling(source: Source, learner: Learner, rng: Streams, rt: Runtime) -> Callable[[], Update]:
+    """Make cycles of these, one per call; what a captured one leaves to be done is done around it."""
+    cycle = rt.cycle(partial(one_cycle, source, learner, rng, rt), rng.generators)
+
+    def call() -> Update:
+        source.begin()
+        update = cycle()
+        source.end()
+        return update
+
+    return call
 
 
 def training(source: Source, learner: Learner, rng: Streams, rt: Runtime, start: int, updates: int) -> Iterator[Step]:
@@ -38,12 +55,10 @@ def training(source: Source, learner: Learner, rng: Streams, rt: Runtime, start:
     Raises:
         DivergedError: A number is not finite, so that this update or the one before is the last.
     """
-    cycle = rt.cycle(one_cycle)
+    cycle = cycling(source, learner, rng, rt)
     for number in range(start + 1, updates + 1):
-        with at_update(number - 1):
-            rt.check(learner.numbers())
         with at_update(number):
-            update = cycle(source, learner, rng, rt)
+            update = cycle()
         yield Step(number, update)
 
 
@@ -56,6 +71,7 @@ def check_state(source: Source, learner: Learner, rt: Runtime, number: int) -> N
     with at_update(number):
         rt.check(learner.numbers())
         rt.check(source.numbers())
+    rt.read(number)
 
 
 @contextmanager
@@ -64,5 +80,5 @@ def at_update(number: int) -> Iterator[None]:
     try:
         yield
     except DivergedError as error:
-        error.record["update"] = number
+        error.record["update"] = number + error.record.get("update", 0)
         raise

@@ -11,7 +11,9 @@ from uavlab.app.config import RunConfig
 from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.core.rng import Streams
 from uavlab.learners.masac import MASAC
-from uavlab.learners.masac_loop import MASACLoop
+from uavlab.learners.masac_loop import RUNGS, MASACLoop
+from uavlab.learners.masac_vmap import MASACVmap
+from uavlab.runtime.toggles import Toggles
 
 
 @pytest.mark.parametrize(
@@ -20,8 +22,8 @@ from uavlab.learners.masac_loop import MASACLoop
 )
 def test_the_device(monkeypatch: pytest.MonkeyPatch, asked: str, there: bool, got: str) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
-    rt = build.runtime(RunConfig(device=asked, threads=3))  # type: ignore[arg-type]
-    assert (rt.device.type, rt.threads) == (got, 3)
+    rt = build.runtime(RunConfig(device=asked), Toggles(threads=3))  # type: ignore[arg-type]
+    assert (rt.device.type, rt.toggles.threads) == (got, 3)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +48,7 @@ def test_the_bytes_of_a_learner() -> None:
     # of 18 x 8 + 8 + 8 x 8 + 8 + 8 + 1 = 233 with targets besides; 2 x 2 critics keep 2 layers of 8 rows of 8
     assert build.learner_bytes(tiny()) == 4 * (4 * 2 * 172 + 5 * 4 * 233 + 4 * 2 * 8 * 8)
     assert build.learner_bytes(tiny(runs=3)) == 3 * build.learner_bytes(tiny())
-    assert build.learner_bytes(tiny(learner="loop")) == build.learner_bytes(tiny()) - 4 * 2 * 2 * 8 * 8
+    assert build.learner_bytes(tiny(update="loop")) == build.learner_bytes(tiny())
 
 
 @pytest.mark.parametrize(("short", "what"), [("learner", "learner: 26,192 bytes"), ("source", "replay: 4,704 bytes")])
@@ -72,11 +74,17 @@ def test_run_r_has_the_seed_plus_r() -> None:
     assert rng.uniform("x", 1).dtype == torch.float32
 
 
-@pytest.mark.parametrize(("name", "kind"), [("batched", MASAC), ("loop", MASACLoop)])
-def test_the_learner(name: str, kind: type) -> None:
-    config = tiny(learner=name)
-    rt, rng = build.runtime(config.run), Streams([0])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [*((name, MASACLoop) for name in RUNGS), ("vmap", MASACVmap), ("batched", MASAC)],
+)
+@pytest.mark.parametrize("acting", ["loop", "batched"])
+def test_the_learner(name: str, kind: type, acting: str) -> None:
+    config = tiny(update=name, acting=acting)
+    rt, rng = build.runtime(config.run, config.toggles), Streams([0])
     pupil = build.learner(config, rng, rt)
     assert type(pupil) is kind
+    assert pupil.acting == acting
+    assert not isinstance(pupil, MASACLoop) or pupil.rung is RUNGS[name]
     batch = build.source(config, pupil, rng, rt).next()
     assert batch.data.reward.shape == (1, 8, 2)

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import random
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -24,14 +25,15 @@ from uavlab.app.config import (
 )
 from uavlab.app.presets import presets
 from uavlab.core.errors import ConfigError
-from uavlab.core.types import EnvSpec, Rule
+from uavlab.core.types import Rule
 from uavlab.envs import ENVS
 from uavlab.envs.leader_follower import LeaderFollower
 from uavlab.learners.masac import MASACConfig
+from uavlab.runtime.toggles import Toggles
 from uavlab.sources import ReplayConfig
 
 PRESET = "leader_follower"
-PARTS = (RunConfig, ReplayConfig, MASACConfig, LeaderFollower)
+PARTS = (RunConfig, ReplayConfig, MASACConfig, Toggles, LeaderFollower)
 
 
 def refused(*layers: dict[str, Any], preset: str = PRESET) -> str:
@@ -93,20 +95,6 @@ class TestNames:
             "squall: batch: input should be greater than or equal to 1, got 0; wind 2 > gust 1."
         )
         assert configure("squall", {"wind": 1, "gust": 1}).env == Squall(wind=1, gust=1)
-
-    @pytest.mark.parametrize("share", [True, False])
-    def test_the_loop_asks_the_team_for_its_groups(self, monkeypatch: pytest.MonkeyPatch, share: bool) -> None:
-        @dataclasses.dataclass(frozen=True)
-        class Swarm(LeaderFollower):
-            @property
-            def spec(self) -> EnvSpec:  # type: ignore[override]
-                return dataclasses.replace(super().spec, groups=(0, 0))
-
-        monkeypatch.setitem(ENVS, "swarm", Swarm)
-        if share:
-            assert "share=false for 2 agents in 1 groups" in refused({"learner": "loop"}, preset="swarm")
-        else:
-            assert not configure("swarm", {"learner": "loop", "share": False}).masac.share
 
     @pytest.mark.parametrize(
         ("layers", "expected"),
@@ -187,7 +175,8 @@ class TestRefusals:
     def test_an_unknown_preset(self) -> None:
         assert refused(preset="leader_folower_quick") == (
             "unknown preset 'leader_folower_quick' (did you mean 'leader_follower_quick'?). "
-            "Known presets: leader_follower, leader_follower_quick, leader_follower_published."
+            "Known presets: leader_follower, slow_leader_follower, leader_follower_quick, leader_follower_published, "
+            "slow_leader_follower_quick."
         )
 
     @pytest.mark.parametrize(
@@ -195,8 +184,6 @@ class TestRefusals:
         [
             ({"worlds": 9, "capacity": 8, "batch": 8, "learning_starts": 8}, "worlds 9 > capacity 8"),
             ({"learning_starts": 300, "capacity": 256}, "learning_starts 300 > capacity 256"),
-            ({"learner": "loop", "runs": 2}, "learner loop holds one run, got runs 2"),
-            ({"learner": "loop", "followers": 3}, "set share=false for 4 agents in 2 groups"),
             ({"log_std_low": 0, "log_std_high": 0}, "log_std_low 0 >= log_std_high 0"),
             ({"sight": 2, "obstacles": 2, "eval_obstacles": 1}, "sight 2 > eval_obstacles 1"),
             ({"eval_sight": 1}, "a team of groups (0, 1) with 9 observations"),
@@ -211,8 +198,7 @@ class TestRefusals:
         [
             {"worlds": 8, "capacity": 8, "batch": 8, "learning_starts": 8},
             {"updates": None, "minutes": 1},
-            {"learner": "loop", "followers": 3, "share": False},
-            {"learner": "loop", "followers": 1},
+            {"update": "loop", "followers": 3, "runs": 2},
             {"sight": 2, "obstacles": 2, "eval_obstacles": 3},
             {"followers": 0, "eval_followers": None},
         ],
@@ -285,11 +271,37 @@ class TestYaml:
 class TestCommandLine:
     def test_what_was_read_is_laid_in_order_and_knows_its_origin(self, tmp_path: Path) -> None:
         (tmp_path / "a.yaml").write_text("lr: 0.1\n\nbatch: 9\n")
-        file, told, chosen = gather(tmp_path / "a.yaml", ["lr=0.2", "tau=0.3"], {"seed": 4, "runs": None})
+        file, told, _, chosen = gather(tmp_path / "a.yaml", ["lr=0.2", "tau=0.3"], {"seed": 4, "runs": None})
         assert (file, told, chosen) == ({"lr": 0.1, "batch": 9}, {"lr": 0.2, "tau": 0.3}, {"seed": 4})
         assert file.origins == {"lr": f"{tmp_path / 'a.yaml'}:1", "batch": f"{tmp_path / 'a.yaml'}:3"}
         assert (told.origins, chosen.origins) == ({"lr": "--set", "tau": "--set"}, {"seed": "--seed"})
-        assert gather(None, [], {}) == [{}, {}]
+        assert gather(None, [], {}) == [{}, {}, {}]
+
+    def test_toggles_lie_under_a_file_and_over_settings(self, tmp_path: Path) -> None:
+        (tmp_path / "a.yaml").write_text("compile: default\n")
+        named, file, _, turned, _ = gather(
+            tmp_path / "a.yaml", ["adam=foreach"], {"device": "cpu"}, "plain", ["adam=single"]
+        )
+        assert (named["update"], named["adam"], named["threads"]) == ("loop", "single", 1)
+        assert (file, turned) == ({"compile": "default"}, {"adam": "single"})
+        assert (named.origins["update"], turned.origins) == ("--toggles plain", {"adam": "--toggle"})
+
+    @pytest.mark.parametrize(
+        ("named", "texts", "told"),
+        [
+            (
+                "plian",
+                [],
+                "unknown toggles 'plian' (did you mean 'plain'?). Known sets: plain, eager, laptop, gpu, max.",
+            ),
+            (None, ["adm=fused"], "unknown toggle 'adm' from --toggle (did you mean 'adam'?)"),
+            (None, ["lr=1"], "unknown toggle 'lr' from --toggle"),
+            (None, ["adam"], "--toggle 'adam': expected key=value."),
+        ],
+    )
+    def test_toggles_that_are_none(self, named: str | None, texts: list[str], told: str) -> None:
+        with pytest.raises(ConfigError, match=re.escape(told)):
+            gather(None, [], {}, named, texts)
 
 
 class TestSet:

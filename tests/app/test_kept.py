@@ -122,7 +122,7 @@ class TestExport:
 
 
 def test_the_loops_policy_is_kept_like_any_other(tmp_path: Path) -> None:
-    run = trained(tmp_path / "loop", learner="loop")
+    run = trained(tmp_path / "loop", update="loop")
     figures = kept.evaluate(kept.load(tmp_path / "loop"), EPISODES, 0, mean_action=False)
     assert figures == kept.evaluate(kept.of(run), EPISODES, 0, mean_action=False)
 

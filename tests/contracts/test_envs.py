@@ -6,10 +6,12 @@ from uavlab.envs import ENVS
 from uavlab.envs.leader_follower import PUBLISHED, LeaderFollower
 from uavlab.testing import check_env
 
+STEPS = {"slow_leader_follower": 40}  # of worlds that take their time
+
 
 @pytest.mark.parametrize("name", ENVS)
 def test_registered_environments(name: str) -> None:
-    report = check_env(ENVS[name]())
+    report = check_env(ENVS[name](), steps=STEPS.get(name, 300))
     assert report.started >= 21
 
 

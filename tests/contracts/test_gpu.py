@@ -1,12 +1,17 @@
 """The same worlds and learners on a GPU; equal noise is drawn on the CPU and copied."""
 
+from typing import Any
+
 import pytest
 import torch
 
 from uavlab.app.config import configure
 from uavlab.app.run import Run
+from uavlab.core.errors import FellBack
 from uavlab.core.types import leaves
 from uavlab.envs.leader_follower import PUBLISHED, LeaderFollower
+from uavlab.learners.masac import MASAC
+from uavlab.train import training
 
 pytestmark = [
     pytest.mark.gpu,
@@ -28,9 +33,9 @@ def test_flights_agree_with_the_cpu(env):
         assert torch.allclose(here.double(), there.cpu().double(), rtol=1e-4, atol=1e-2), name
 
 
-@pytest.mark.parametrize("learner", ["batched", "loop"])
-def test_a_run_trains_saves_and_goes_on(tmp_path, learner):
-    ends = {"device": "cuda", "updates": 20, "evaluate_every": 10, "learner": learner}
+@pytest.mark.parametrize("update", ["batched", "loop"])
+def test_a_run_trains_saves_and_goes_on(tmp_path, update):
+    ends = {"device": "cuda", "updates": 20, "evaluate_every": 10, "update": update}
     config = configure("leader_follower_quick", SMALL, ends)
     run = Run(config, tmp_path / "run")
     for progress in run.train():
@@ -56,3 +61,58 @@ def test_no_hidden_synchronization_in_an_update():
             run.learner.update(batch, run.learner.update_noise(run.rng, 32))
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+def graphed(graph: str, **changes: Any) -> Run:
+    """Train 100 updates on a GPU."""
+    ends = {"device": "cuda", "updates": 100, "evaluate_every": 50, "log_every": 10, "graph": graph}
+    run = Run(configure("leader_follower_quick", SMALL, ends, changes))
+    for _ in run.train():
+        pass
+    return run
+
+
+@pytest.mark.parametrize("changes", [{}, {"runs": 3, "world_steps": 2}, {"priorities": "mean"}], ids=str)
+@pytest.mark.parametrize("graph", ["update", "cycle"])
+def test_a_graph_computes_what_single_launches_do(graph, changes):
+    plain, fast = graphed("off", **changes), graphed(graph, **changes)
+    assert fast.rt.fell_back == {}
+    assert fast.rng.state_dict().keys() == plain.rng.state_dict().keys()
+    for name, state in plain.rng.state_dict().items():
+        assert torch.equal(state, fast.rng.state_dict()[name]), name  # the same numbers were drawn
+    for name, value in plain.learner.state_dict().items():
+        off = (fast.learner.state_dict()[name] - value).norm() / (value.norm() + 1e-6)
+        assert off < 1e-3, name
+
+
+@pytest.mark.parametrize("graph", ["update", "cycle"])
+def test_no_hidden_synchronization_in_a_loop_of_graphs(graph):
+    run = Run(configure("leader_follower_quick", SMALL, {"device": "cuda", "graph": graph}))
+    with run.rt.scope():
+        steps = training(run.source, run.learner, run.rng, run.rt, 0, 60)
+        for _ in range(10):  # the first rows, warm-up and recording
+            next(steps)
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for _ in range(40):  # long enough to refill the pool of fresh worlds
+                next(steps)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    assert run.rt.fell_back == {}
+
+
+@pytest.mark.parametrize("graph", ["update", "cycle"])
+def test_what_cannot_be_recorded_falls_back_with_the_same_digest(graph, monkeypatch):
+    plain = graphed("off")
+    update = MASAC._update
+
+    def asks(self, batch, noise):
+        made = update(self, batch, noise)
+        assert made.metrics["target"].isfinite().all()  # waits for the value
+        return made
+
+    monkeypatch.setattr(MASAC, "_update", asks)
+    with pytest.warns(FellBack, match=f"graph={graph} fell back"):
+        fast = graphed(graph)
+    assert "graph" in fast.rt.fell_back
+    assert fast.digest == plain.digest

@@ -13,7 +13,7 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Inputs, Transition
 from uavlab.envs.leader_follower import LeaderFollower
-from uavlab.learners.masac import MASAC, MASACConfig, UpdateNoise, assign
+from uavlab.learners.masac import MASAC, MASACConfig, UpdateNoise
 from uavlab.runtime.runtime import Runtime
 from uavlab.sources import ReplayConfig, Replayed, survey
 from uavlab.train import training
@@ -98,7 +98,7 @@ def row(reward, terminated) -> Transition:
     )
 
 
-NO_NOISE = UpdateNoise(*(torch.zeros(1, 1, 2, 1, dtype=torch.float64),) * 2)
+NO_NOISE = torch.zeros(1, 1, 2, 1, dtype=torch.float64)
 LOG_PROB = -0.5 * math.log(2 * math.pi)  # mean 0, log std 0, noise 0: density of N(0, 1) at 0; tanh'(0) = 1
 
 
@@ -123,6 +123,22 @@ def test_critic_loss_sums_agents_and_heads():
     assert learner.critic_loss(learner.critic.parameter, data, target, half)[0].item() == pytest.approx(13)
 
 
+def test_errors_of_rows_are_the_mean_size_over_heads():
+    """Heads say 1 and -3; they miss 2 by 1 and 5, and -1 by 2 and 2: 3 and 2, however rows are weighted."""
+    learner = tiny()
+    with torch.no_grad():
+        heads = learner.critic.parameter.view(2, 2, -1)
+        heads[:, 0, -1], heads[:, 1, -1] = 1.0, -3.0
+    target = torch.tensor([[[2.0], [-1.0]]], dtype=torch.float64)
+    _, metrics = learner.critic_loss(learner.critic.parameter, row([0.0, 0.0], [False, False]), target, None)
+    assert metrics["td_error"].axis == 1
+    assert metrics["td_error"].value.tolist() == [[[3.0, 2.0]]]
+    assert not metrics["td_error"].value.requires_grad
+    half = torch.tensor([[0.5]], dtype=torch.float64)
+    _, halved = learner.critic_loss(learner.critic.parameter, row([0.0, 0.0], [False, False]), target, half)
+    assert torch.equal(halved["td_error"].value, metrics["td_error"].value)
+
+
 def test_actor_loss_is_soft_value_lost():
     """alpha log pi - min(q) per agent: 2 log pi - 3, twice."""
     learner = tiny(alpha=2.0)
@@ -140,7 +156,7 @@ def test_temperature_rises_when_entropy_is_below_its_target():
     """-log alpha (log pi + H): with log pi = 1 and H = -0.5 its slope is -0.5, so descent raises alpha."""
     learner = tiny(alpha=1.0, target_entropy=-0.5)
     before = learner.temperature.parameter.detach().clone()
-    learner.temperature(learner.temperature_loss, torch.ones(1, 2, dtype=torch.float64))
+    learner.temperature(learner.temperature_loss, learner.temperature.parameter, torch.ones(1, 2, dtype=torch.float64))
     assert (learner.temperature.parameter > before).all()
 
 
@@ -151,7 +167,7 @@ def test_an_actor_answers_for_its_own_action_alone():
     critic = learner.critic.parameter.detach().clone()
     critic[1].zero_()  # agent 1's own critic is flat
     alpha = torch.full_like(learner.temperature.parameter, -30.0)  # and its entropy is worth nothing
-    loss, _ = learner.actor_loss(learner.actor.parameter, critic, alpha, batch.data, noise)
+    loss, _ = learner.actor_loss(learner.actor.parameter, critic, alpha, batch.data, noise.action)
     (slope,) = torch.autograd.grad(loss, learner.actor.parameter)
     assert slope[1].abs().max() < 1e-9
     assert slope[0].abs().max() > 1e-9
@@ -188,7 +204,7 @@ def test_numbers_come_in_the_order_of_cause_with_what_their_rows_are():
 def test_the_mean_target_is_told():
     learner = tiny(gamma=0.5, alpha=2.0)
     data = row([3.0, 7.0], [True, True])  # nothing is bootstrapped, so y = r
-    update = learner.update(Batch(data, torch.zeros(1, 1, dtype=torch.int64)), NO_NOISE)
+    update = learner.update(Batch(data, torch.zeros(1, 1, dtype=torch.int64)), UpdateNoise(NO_NOISE, NO_NOISE))
     assert update.metrics["target"].tolist() == [[3.0, 7.0]]
 
 
@@ -202,15 +218,6 @@ def test_shared_followers_fly_in_any_number():
     action = learner.policy(team.spec)(obs, None)
     assert torch.equal(action[:, :, 1], action[:, :, 5])
     assert not torch.equal(action[:, :, 0], action[:, :, 1])
-
-
-def test_labels_of_groups_are_only_labels():
-    spec = dataclasses.replace(LeaderFollower(followers=2).spec, groups=(7, 3, 3))
-    assert assign(spec, spec, share=True) == (1, 0, 0)  # rows in the order of the labels
-    more = dataclasses.replace(spec, agents=4, groups=(7, 3, 3, 3))
-    assert assign(spec, more, share=True) == (1, 0, 0, 0)
-    assert assign(spec, spec, share=False) == (0, 1, 2)
-    assert assign(spec, more, share=False) == (0, 1, 1, 1)  # the first agent of each group lends its network
 
 
 def test_a_team_without_networks_is_refused():

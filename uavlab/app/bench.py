@@ -1,28 +1,27 @@
 """What this machine does: ratios of interleaved runs in one process, with the machine's description in the record."""
 
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from uavlab.app import build
 from uavlab.app.config import Device, RunConfig, configure
 from uavlab.app.machine import describe
 from uavlab.app.run import Run
+from uavlab.app.timing import interleaved, median
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch
 from uavlab.envs.advance import advance, fresh, make_pool
 from uavlab.envs.leader_follower import LeaderFollower
+from uavlab.runtime.monitor import count_operators
 from uavlab.runtime.runtime import Runtime
 from uavlab.sources import POOL_DEPTH, POOL_STEPS
 
 ORIGINAL_MS = {2: 16.6, 4: 36.2, 8: 89.0}
 """Milliseconds per update of the program that the method was published with, on the CPU described in the README."""
 
-WARM_UP = 3
 CYCLES = 5  # updates per timed round of a run
 STEPS = 64  # environment steps per timed round; a whole number of pool refills
 
@@ -34,15 +33,15 @@ def update_suite(rounds: int, device: Device) -> dict[str, Any]:
     with rt.scope():
         for agents in (2, 4, 8):
             timed = {kind: _update(kind, agents, rt) for kind in ("loop", "batched")}
-            seconds = interleaved(timed, rounds, rt)
-            ratio = _median([a / b for a, b in zip(seconds["loop"], seconds["batched"], strict=True)])
+            seconds = interleaved(timed, rounds, rt.device)
+            ratio = median([a / b for a, b in zip(seconds["loop"], seconds["batched"], strict=True)])
             for kind, call in timed.items():
                 rows.append(
                     {
                         "agents": agents,
                         "setting": kind,
-                        "threads": rt.threads,
-                        "ms": round(1e3 * _median(seconds[kind]), 3),
+                        "threads": rt.toggles.threads,
+                        "ms": round(1e3 * median(seconds[kind]), 3),
                         "ops": count_operators(call),
                         "batched_over_loop": round(ratio, 3),
                         "original_ms": ORIGINAL_MS[agents],
@@ -62,16 +61,16 @@ def env_suite(rounds: int, device: Device) -> dict[str, Any]:
     with rt.scope():
         for worlds in (64, 1024):
             calls = {name: _stepping(env, worlds, rt) for name, env in settings.items()}
-            seconds = interleaved(calls, rounds, rt)
+            seconds = interleaved(calls, rounds, rt.device)
             for name, env in settings.items():
-                rate = STEPS * worlds * env.spec.agents / _median(seconds[name])
+                rate = STEPS * worlds * env.spec.agents / median(seconds[name])
                 rows.append(
                     {
                         "env": "leader_follower",
                         "agents": env.spec.agents,
                         "worlds": worlds,
                         "setting": name,
-                        "threads": rt.threads,
+                        "threads": rt.toggles.threads,
                         "agent_steps_per_s": round(rate),
                     }
                 )
@@ -87,49 +86,16 @@ def guard_suite(rounds: int, device: Device) -> dict[str, Any]:
             calls: dict[str, Callable[[], Any]] = {
                 n: partial(_cycles, run, n == "guarded") for n in ("guarded", "plain")
             }
-            seconds = interleaved(calls, rounds, run.rt)
-            ratio = _median([a / b for a, b in zip(seconds["guarded"], seconds["plain"], strict=True)])
-            times = {f"{name}_ms": round(1e3 * _median(each) / CYCLES, 3) for name, each in seconds.items()}
-            row = {"agents": agents, "setting": "leader_follower_quick", "threads": run.rt.threads, **times}
+            seconds = interleaved(calls, rounds, run.rt.device)
+            ratio = median([a / b for a, b in zip(seconds["guarded"], seconds["plain"], strict=True)])
+            times = {f"{name}_ms": round(1e3 * median(each) / CYCLES, 3) for name, each in seconds.items()}
+            row = {"agents": agents, "setting": "leader_follower_quick", "threads": run.rt.toggles.threads, **times}
             rows.append({**row, "guarded_over_plain": round(ratio, 4)})
             machine = describe(run.rt.device)
     return {"suite": "guard", "rounds": rounds, "machine": machine, "rows": rows}
 
 
 SUITES = {"update": update_suite, "env": env_suite, "guard": guard_suite}
-
-
-def interleaved(calls: dict[str, Callable[[], Any]], rounds: int, rt: Runtime) -> dict[str, list[float]]:
-    """Time each call once per round, in turn, so that a busy machine slows all of them alike (s)."""
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for number in range(-WARM_UP, rounds):
-        for name, call in calls.items():
-            _synchronize(rt)
-            began = time.perf_counter()
-            call()
-            _synchronize(rt)
-            if number >= 0:
-                seconds[name].append(time.perf_counter() - began)
-    return seconds
-
-
-class _Operators(TorchDispatchMode):
-    """Counts the operators that reach the device; views do no work."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += not func.is_view
-        return func(*args, **(kwargs or {}))
-
-
-def count_operators(call: Callable[[], Any]) -> int:
-    """Count the operators of one call, forward and backward, views left out."""
-    with _Operators() as mode:
-        call()
-    return mode.count
 
 
 def table(record: dict[str, Any]) -> str:
@@ -145,8 +111,9 @@ def table(record: dict[str, Any]) -> str:
 
 
 def _update(kind: str, agents: int, rt: Runtime) -> Callable[[], Any]:
-    given = {"followers": agents - 1, "share": False, "learner": kind, "batch": 128, "hidden": 256}
+    given = {"followers": agents - 1, "share": False, "update": kind, "batch": 128, "hidden": 256}
     config = configure("leader_follower", given)
+    rt = build.runtime(config.run, config.toggles)
     rng = Streams([0], rt.device)
     pupil = build.learner(config, rng, rt)
     batch: Batch = build.source(config, pupil, rng, rt).next()
@@ -181,12 +148,3 @@ def _stepping(env: LeaderFollower, worlds: int, rt: Runtime) -> Callable[[], Any
             held, _ = advance(env, held, action, noise, pool)
 
     return call
-
-
-def _median(values: list[float]) -> float:
-    return sorted(values)[len(values) // 2]
-
-
-def _synchronize(rt: Runtime) -> None:
-    if rt.device.type == "cuda":
-        torch.cuda.synchronize()

@@ -6,11 +6,12 @@ evaluation alone. Nothing is created before everything is valid, and all problem
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
+import torch
 from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
@@ -22,7 +23,8 @@ from uavlab.core.types import Rule
 from uavlab.envs import ENVS
 from uavlab.learners.masac import MASACConfig, assign
 from uavlab.runtime.files import read_regular
-from uavlab.sources import ReplayConfig
+from uavlab.runtime.toggles import EAGER, Toggles, toggle_presets
+from uavlab.sources import POOL_STEPS, ReplayConfig
 
 Device = Literal["auto", "cpu", "cuda"]
 LARGEST_FILE = 50_000  # bytes of a settings file
@@ -30,7 +32,7 @@ TOLD = 20  # unknown settings named in one message
 ELSEWHERE = {
     **{"learning_rate": "lr", "actor_lr": "lr", "lr_actor": "lr", "lr_critic": "critic_lr", "discount": "gamma"},
     **{"batch_size": "batch", "buffer_size": "capacity", "hidden_size": "hidden", "total_steps": "updates"},
-    **{"n_envs": "worlds", "n_agents": "followers", "polyak": "tau"},
+    **{"n_envs": "worlds", "n_agents": "followers", "polyak": "tau", "learner": "update"},
 }
 """Names by which other programs know these settings."""
 
@@ -45,8 +47,6 @@ class RunConfig:
         updates: Updates to make; None trains until ``minutes`` are over.
         minutes: Wall-clock minutes of training after which the run ends; None for no limit.
         device: ``auto`` takes CUDA if it is there.
-        threads: CPU threads per operation.
-        learner: ``batched``, or ``loop``: the plain reference with one network per agent.
         log_every: Updates between metrics read from the device.
         evaluate_every: Updates between scores that decide which policy is kept.
         evaluate_episodes: Episodes per run of such a score.
@@ -59,8 +59,6 @@ class RunConfig:
     updates: Annotated[int, Ge(1), Le(10**9)] | None = 10_000
     minutes: Annotated[float, Gt(0), Le(100_000)] | None = None
     device: Device = "auto"
-    threads: Annotated[int, Ge(1), Le(256)] = 1
-    learner: Literal["batched", "loop"] = "batched"
     log_every: Annotated[int, Ge(1)] = 100
     evaluate_every: Annotated[int, Ge(1)] = 500
     evaluate_episodes: Annotated[int, Ge(1), Le(100_000)] = 100
@@ -77,6 +75,7 @@ class Config:
     run: RunConfig
     replay: ReplayConfig
     masac: MASACConfig
+    toggles: Toggles
     env: Env
     evaluation: Env
 
@@ -89,8 +88,12 @@ RULES: tuple[Rule, ...] = (
         lambda s, c: s <= c,
         "learning_starts {0} > capacity {1}: those rows would be overwritten before the first update",
     ),
+    (
+        ("graph", "world_steps"),
+        lambda g, w: g != "cycle" or POOL_STEPS % w == 0,
+        f"graph {{0}} refills worlds between cycles: world_steps {{1}} does not divide {POOL_STEPS}",
+    ),
     (("updates", "minutes"), lambda u, m: u or m, "neither updates nor minutes is set: the run would never end"),
-    (("learner", "runs"), lambda k, r: k != "loop" or r == 1, "learner {0} holds one run, got runs {1}"),
     (
         ("log_std_low", "log_std_high"),
         lambda low, high: low < high,
@@ -128,7 +131,7 @@ def configure(preset: str, *layers: Mapping[str, Any]) -> Config:
         came |= {name: f" from {origins[name]}" if name in origins else "" for name in layer}
     if given.get("minutes") is not None:
         given.setdefault("updates", None)
-    values = {**chosen.values, **given}
+    values = {**EAGER, **chosen.values, **given}
     model = _model(chosen.env)
     unknown = [name for name in values if name not in model.model_fields]
     elsewhere = {other: own for other, own in ELSEWHERE.items() if own in model.model_fields}
@@ -151,19 +154,58 @@ def configure(preset: str, *layers: Mapping[str, Any]) -> Config:
     return _built(preset, chosen.env, {**_defaults(model), **values})
 
 
-def gather(file: Path | None, texts: Iterable[str], options: Mapping[str, Any]) -> list[Layer]:
-    """Read what a command line says: a settings file, ``key=value`` texts, and the options that are not None.
+def gather(
+    file: Path | None,
+    texts: Iterable[str],
+    options: Mapping[str, Any],
+    toggles: str | None = None,
+    toggle_texts: Iterable[str] = (),
+) -> list[Layer]:
+    """Read what a command line says, each of these winning over those before it.
+
+    A named set of toggles, a settings file, ``key=value`` texts of settings, of toggles, and the options that are not
+    None.
 
     Raises:
-        ConfigError: The file or a text cannot be read.
+        ConfigError: The file or a text cannot be read, or there is no such set or toggle.
     """
-    told = dict(map(parse_setting, texts))
+    told, turned = dict(map(parse_setting, texts)), dict(map(parse_toggle, toggle_texts))
     chosen = {name: value for name, value in options.items() if value is not None}
     return [
+        *([] if toggles is None else [toggle_layer(toggles, options.get("device"))]),
         *([] if file is None else [read_yaml(file)]),
         Layer(told, dict.fromkeys(told, "--set")),
+        Layer(turned, dict.fromkeys(turned, "--toggle")),
         Layer(chosen, {name: f"--{name}" for name in chosen}),
     ]
+
+
+def toggle_layer(name: str, device: str | None = None) -> Layer:
+    """Give a named set of toggles for a device, by default the one that runs choose by themselves.
+
+    Raises:
+        ConfigError: There is no set of that name.
+    """
+    on_cuda = torch.cuda.is_available() and device != "cpu"
+    known = toggle_presets(torch.device("cuda" if on_cuda else "cpu"))
+    if name not in known:
+        raise ConfigError(f"unknown toggles {shown(name)}{nearest(name, known)}. Known sets: {', '.join(known)}.")
+    values = {**asdict(Toggles()), **known[name]}
+    return Layer(values, dict.fromkeys(values, f"--toggles {name}"))
+
+
+def parse_toggle(text: str) -> tuple[str, Any]:
+    """Split ``name=value`` of a toggle.
+
+    Raises:
+        ConfigError: No ``=`` in it, a value that is not YAML, or no toggle of that name.
+    """
+    name, value = parse_setting(text, "--toggle")
+    known = [f.name for f in dataclasses.fields(Toggles)]
+    if name not in known:
+        told = f"unknown toggle {shown(name)} from --toggle{nearest(name, known)}"
+        raise ConfigError(f"{told}. All toggles: uavlab toggles.")
+    return name, value
 
 
 def read_yaml(path: Path) -> Layer:
@@ -187,7 +229,7 @@ def read_yaml(path: Path) -> Layer:
     return Layer(values, {name: f"{path}:{line}" for name, line in yaml_lines(text).items()})
 
 
-def parse_setting(text: str) -> tuple[str, Any]:
+def parse_setting(text: str, option: str = "--set") -> tuple[str, Any]:
     """Split ``key=value``, reading the value as YAML 1.2 does.
 
     Raises:
@@ -195,13 +237,13 @@ def parse_setting(text: str) -> tuple[str, Any]:
     """
     key, sign, value = text.partition("=")
     if not sign or not key.strip():
-        raise ConfigError(f"--set {text!r}: expected key=value.")
-    return key.strip(), yaml_value(value, f"--set {shown(text)}")
+        raise ConfigError(f"{option} {text!r}: expected key=value.")
+    return key.strip(), yaml_value(value, f"{option} {shown(text)}")
 
 
 def parts(env: str) -> tuple[type[Any], ...]:
     """Give the classes whose fields are the settings of a run on ``env``."""
-    return RunConfig, ReplayConfig, MASACConfig, ENVS[env]
+    return RunConfig, ReplayConfig, MASACConfig, Toggles, ENVS[env]
 
 
 @lru_cache
@@ -256,9 +298,5 @@ def _built(preset: str, env_name: str, values: dict[str, Any]) -> Config:
     env, run, masac = part(env_class), part(RunConfig), part(MASACConfig)
     changed = {f.name: values[f"eval_{f.name}"] for f in dataclasses.fields(env_class)}
     evaluation = dataclasses.replace(env, **{k: v for k, v in changed.items() if v is not None})
-    agents, groups = env.spec.agents, len(set(env.spec.groups))
-    if run.learner == "loop" and masac.share and groups < agents:
-        told = f"learner loop has one network per agent: set share=false for {agents} agents in {groups} groups"
-        raise ConfigError(f"{preset}: {told}.")
     assign(env.spec, evaluation.spec, masac.share)  # the team of the evaluation must be able to fly what is trained
-    return Config(preset, values, run, part(ReplayConfig), masac, env, evaluation)
+    return Config(preset, values, run, part(ReplayConfig), masac, part(Toggles), env, evaluation)

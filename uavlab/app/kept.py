@@ -48,7 +48,8 @@ def load(folder: Path, device: Device | None = None) -> Kept:
         ConfigError: The settings do not fit this machine.
     """
     config = read_config(folder)
-    rt = build.runtime(config.run if device is None else replace(config.run, device=device))
+    run = config.run if device is None else replace(config.run, device=device)
+    rt = build.runtime(run, replace(build.PLAIN, threads=config.toggles.threads))
     saved = checkpoint.newest(folder / "checkpoints", only="best")
     best = saved.groups.get("best", {})
     if not {"parameters", "score"} <= set(best) or not best["parameters"].isfinite().all():

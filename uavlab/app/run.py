@@ -27,6 +27,7 @@ from uavlab.core.errors import ConfigError, DivergedError, ResourceError, Uavlab
 from uavlab.core.types import Update
 from uavlab.evaluate import episodes
 from uavlab.runtime import checkpoint
+from uavlab.runtime.toggles import changed
 from uavlab.train import check_state, training
 
 VALIDATION = "validate"  # the stream of the scores that choose a policy; `evaluate` draws from another
@@ -35,13 +36,17 @@ TIMED = "minutes: how many updates fit into them depends on the machine"
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands after an update; metrics and score are there when they were read anew."""
+    """Where a run stands after an update; the rest is there when it was read anew.
+
+    ``score`` is the mean over runs, ``each`` what each of them reached.
+    """
 
     number: int
     target: int | None
     seconds: float
     metrics: dict[str, float] | None = None
     score: dict[str, float] | None = None
+    each: dict[str, list[float]] | None = None
 
 
 class Run:
@@ -56,7 +61,7 @@ class Run:
         if folder is not None:
             require_empty(folder)
         self.config, self.command = config, invocation()
-        self.rt = build.runtime(config.run)
+        self.rt = build.runtime(config.run, config.toggles)
         self.rng = build.streams(config.run, self.rt.device)
         with self.rt.scope(), build.enough_memory():
             self.machine = describe(self.rt.device)
@@ -68,6 +73,7 @@ class Run:
         self.forced = False  # it was scored because it ended, not because a score was due
         self.pauses: list[float] = []  # seconds that each save took
         self.written = 0  # bytes of the last one
+        self.scored = 0.0  # seconds that the last score took
         self.last: Path | None = None  # the last good checkpoint
         self.linkable = False  # replay in memory goes on from that one's
         self._cut = False  # an update or a score is in progress, or was broken off
@@ -257,24 +263,28 @@ class Run:
 
     def _after(self, update: Update) -> Progress:
         settings = self.config.run
-        metrics = score = None
+        metrics = score = each = None
         saving = self.number % settings.checkpoint_every == 0
         if self.number % settings.log_every == 0 or self.number == 1 or saving:
+            self.rt.read(self.number)
             metrics = {name: value.double().mean().item() for name, value in update.metrics.items()}
         if self.number % settings.evaluate_every == 0:
-            score = self._validate()
+            each = self._validate()
         elif self.done and torch.isinf(self.best_score).any():
-            score, self.forced = self._validate(), True
+            each, self.forced = self._validate(), True
+        if each:
+            score = {f"eval/{name}": sum(values) / len(values) for name, values in each.items()}
         self._cut = False
         if metrics or score:
             self.recorder.row(self.number, self.seconds, {**(metrics or {}), **(score or {})})
         if saving or self.done:
             self.save()
             self._write_status("running")  # for whoever looks at a run at work, or at one that was killed
-        return Progress(self.number, settings.updates, self.seconds, metrics, score)
+        return Progress(self.number, settings.updates, self.seconds, metrics, score, each)
 
-    def _validate(self) -> dict[str, float]:
-        """Score the policy in training on the evaluation task and keep it where it is the best so far."""
+    def _validate(self) -> dict[str, list[float]]:
+        """Score the policy in training on the evaluation task, run by run, and keep it where it is the best so far."""
+        began = time.monotonic()
         check_state(self.source, self.learner, self.rt, self.number)
         env = self.config.evaluation
         figures = episodes(
@@ -284,7 +294,8 @@ class Run:
         better = score > self.best_score
         self.best_score = torch.where(better, score, self.best_score)
         self.kept = torch.where(better[:, None, None], self.learner.parameters(), self.kept)
-        return {f"eval/{name}": value.mean().item() for name, value in figures.items()}
+        self.scored = time.monotonic() - began
+        return {name: value.mean(1).tolist() for name, value in figures.items()}
 
     def _write_status(self, status: str, reason: str = "") -> None:
         self.status, self.reason = status, reason
@@ -300,6 +311,8 @@ class Run:
             "seeds": list(self.rng.seeds),
             "digest": self.digest,
             "not_exact": self.lifted,
+            "toggles": {**changed(self.rt.asked), "fell_back": self.rt.fell_back},
+            "retries": self.rt.retries,
             "saves": self.saves(),
             "machine": self.machine,
         }

@@ -50,9 +50,11 @@ def items(run: "Run") -> tuple[Item, ...]:
         run.number, run.recorder.count = int(state["number"]), int(state["rows"])
         run.seconds = float(state["seconds"])
 
+    scaler = run.rt.scaler
     return (
         Item("learner", run.learner.state_dict, run.learner.load_state_dict),
         Item("source", run.source.state_dict, run.source.load_state_dict),
+        *([] if scaler is None else [Item("scaler", scaler.state_dict, scaler.load_state_dict)]),
         Item("best", read_best, write_best),
         Item("counters", read_counters, write_counters),
         Item("streams", run.rng.state_dict, run.rng.load_state_dict),  # last: building drew from them

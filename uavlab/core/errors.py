@@ -63,3 +63,11 @@ class ResourceError(UavlabError):
     """Memory, disk or a device does not suffice."""
 
     exit_code = 5
+
+
+class FellBack(UserWarning):
+    """An optimization could not be used; the run goes on with the plain reference, and its record says why."""
+
+
+class Retried(UserWarning):
+    """Memory was refused; the same work is done in smaller pieces, and the run's record says so."""

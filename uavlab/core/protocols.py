@@ -69,6 +69,14 @@ class Source(Protocol):
         """Produce the next batch."""
         ...
 
+    def begin(self) -> None:
+        """Do what must not be part of a captured cycle, before each."""
+        ...
+
+    def end(self) -> None:
+        """Do so after each."""
+        ...
+
     def feedback(self, batch: Batch, update: Update) -> None:
         """Learn how the batch fared (priorities, say)."""
         ...

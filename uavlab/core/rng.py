@@ -46,6 +46,10 @@ class Streams:
         """Draw int64 noise in [0, 2^62), to be reduced modulo a size that may live on the device."""
         return self._draw(lambda g: torch.randint(INTEGER_NOISE, shape, generator=g, device=self.device), name)
 
+    def generators(self) -> list[torch.Generator]:
+        """Return those of all streams opened so far."""
+        return list(self._generators.values())
+
     def state_dict(self) -> dict[str, Tensor]:
         """Return the state of every stream opened so far, and the salt of those to come."""
         states = {f"{name}.{run}": g.get_state() for (run, name), g in self._generators.items()}

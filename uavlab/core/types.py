@@ -144,7 +144,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Update:
-    """What a learner returns: metrics still on the device, and new priorities for the rows if it has any."""
+    """What a learner returns: metrics still on the device, and how far each agent's value of each row was off."""
 
     metrics: dict[str, Shaped[Tensor, "R ..."]]
-    priority: Float[Tensor, "R N"] | None = None
+    td_error: Float[Tensor, "R N A"] | None = None

@@ -16,21 +16,24 @@ Source:
     "Multi-Agent Actor-Critic for Mixed Cooperative-Competitive Environments".
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import torch
 from annotated_types import Ge, Gt, Le
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Numbers, Policy
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Inputs, Transition, Update
+from uavlab.learners.networks import Theta, assign, each, initial_parameters, per_agent, tensors
 from uavlab.nets.stacked import StackedMLP
 from uavlab.ops.densities import squashed_gaussian
+from uavlab.runtime.grad import MOMENTS, GradientStep, Rows
 from uavlab.runtime.runtime import Runtime
+from uavlab.runtime.traced import TracedStep
 
 
 @dataclass(frozen=True)
@@ -76,28 +79,49 @@ class UpdateNoise:
     action: Float[Tensor, "R N A D"]
 
 
+Step = GradientStep | TracedStep
+
+Evaluate = Callable[[Theta, Float[Tensor, "G N I"]], Float[Tensor, "G N out"]]
+"""Network g of some on rows x[g]."""
+
+Unpack = Callable[[Float[Tensor, "G P"]], list[Tensor]]
+"""Rows of parameters to the tensors of their layers, each with the leading axis G."""
+
 BY_NETWORK = ("actor", "temperature", "actor_norm", "alpha")  # rows of networks that agents may share
 
 
 class MASAC:
-    """Batched learner over R runs; its state is four matrices and three Adams."""
+    """Learner over R runs whose state is four matrices and three Adams.
 
-    def __init__(self, config: MASACConfig, spec: EnvSpec, inputs: Inputs, rng: Streams, rt: Runtime) -> None:
-        """Draw first parameters from each run's own stream."""
-        self.config, self.spec, self.runs = config, spec, len(rng.seeds)
+    Subclasses make the same update with networks that are held, and evaluated, in another form.
+    """
+
+    def __init__(
+        self,
+        config: MASACConfig,
+        spec: EnvSpec,
+        inputs: Inputs,
+        rng: Streams,
+        rt: Runtime,
+        acting: Literal["loop", "batched"] = "batched",
+    ) -> None:
+        """Draw first parameters from each run's own stream; ``acting`` is how the policy in training flies."""
+        self.config, self.spec, self.runs, self.acting = config, spec, len(rng.seeds), acting
         self.networks = assign(spec, spec, config.share)
-        self.actor_net = StackedMLP(spec.obs, config.hidden, 2 * spec.action)
-        self.critic_net = StackedMLP(spec.agents * (spec.obs + spec.action), config.hidden, 1)
-        actor, critic = initial_parameters(self.actor_net, self.critic_net, self.networks, inputs, rng)
-        self.actor = rt.grad(actor.flatten(0, 1), config.lr, config.clip)
-        self.critic = rt.grad(critic.flatten(2).flatten(0, 1), config.critic_lr, config.clip)
-        start = actor.new_full((actor.shape[0] * actor.shape[1], 1), config.alpha).log()
-        self.temperature = rt.grad(start, config.alpha_lr, None)
-        self.target = self.critic.parameter.detach().clone()
+        self.count = len(set(self.networks))
+        actor_net = StackedMLP(spec.obs, config.hidden, 2 * spec.action)
+        critic_net = StackedMLP(spec.agents * (spec.obs + spec.action), config.hidden, 1)
+        actor, critic = initial_parameters(actor_net, critic_net, self.networks, inputs, rng)
+        alpha = actor.new_full((*actor.shape[:2], 1), config.alpha)
+        self.actor_net, self.critic_net = self._evaluator(actor_net), self._evaluator(critic_net)
+        self.actor, self.flown = self._hold(rt, actor, actor_net.unpack, config.lr, config.clip)
+        self.critic, _ = self._hold(rt, critic, critic_net.unpack, config.critic_lr, config.clip)
+        self.temperature, _ = self._hold(rt, alpha.log(), lambda rows: [rows], config.alpha_lr, None)
+        self.target = each(lambda tensor: tensor.detach().clone(), self._theta(self.critic))
         self._act = rt.kernel(sample, "act")
-        self._targets = rt.kernel(self.targets, "targets")
-        self._critic_loss = rt.kernel(self.critic_loss, "critic_loss")
-        self._actor_loss = rt.kernel(self.actor_loss, "actor_loss")
+        self._targets = rt.kernel(self.targets, "targets", part=True)
+        self._critic_loss = rt.kernel(self.critic_loss, "critic_loss", part=True)
+        self._actor_loss = rt.kernel(self.actor_loss, "actor_loss", part=True)
         self._axes = {} if self.networks == tuple(range(spec.agents)) else dict.fromkeys(BY_NETWORK, "R K")
         self.update = rt.update(self._update, "masac")
 
@@ -109,15 +133,24 @@ class MASAC:
         """
         networks = assign(self.spec, spec, self.config.share)
 
-        @torch.no_grad()
-        def act(obs: Tensor, noise: Tensor | None) -> Tensor:
-            return self._act(self.actor_net, self.config, self.actor.parameter, obs, noise, networks)[0]
+        def act(obs: Tensor, noise: Tensor | None, networks: tuple[int, ...]) -> Tensor:
+            return self._act(self.actor_net, self.config, self.flown, obs, noise, networks)[0]
 
-        return act
+        @torch.no_grad()
+        def at_once(obs: Tensor, noise: Tensor | None) -> Tensor:
+            return act(obs, noise, networks)
+
+        @torch.no_grad()
+        def one_by_one(obs: Tensor, noise: Tensor | None) -> Tensor:
+            drawn = [None] * spec.agents if noise is None else noise.split(1, 2)
+            alone = zip(obs.split(1, 2), drawn, networks, strict=True)
+            return torch.cat([act(seen, own, (network,)) for seen, own, network in alone], 2)
+
+        return at_once if self.acting == "batched" else one_by_one
 
     def parameters(self) -> Float[Tensor, "R K P"]:
         """Copy the actors, run by run: what ``policy`` needs to fly again."""
-        return self.actor.parameter.detach().clone().view(self.runs, -1, self.actor_net.count)
+        return self._table(tensors(self._theta(self.actor)), self.count).detach().clone()
 
     def update_noise(self, rng: Streams, rows: int) -> UpdateNoise:
         """Draw the noise of one update on ``rows`` rows per run."""
@@ -126,15 +159,21 @@ class MASAC:
 
     def _update(self, batch: Batch, noise: UpdateNoise) -> Update:
         data: Transition = batch.data
+        theta, rows = self._theta, Rows(data, 1)
         with torch.no_grad():
-            target = self._targets(self.actor.parameter, self.target, self.temperature.parameter, data, noise)
-        critics, critic_norm = self.critic(self._critic_loss, data, target, batch.weight)
-        actors, actor_norm = self.actor(
-            self._actor_loss, self.critic.parameter.detach(), self.temperature.parameter.detach(), data, noise
+            target = self._targets(theta(self.actor), self.target, theta(self.temperature), data, noise.next_action)
+        critics, critic_norm = self.critic(
+            self._critic_loss, theta(self.critic), rows, Rows(target, 2), Rows(batch.weight, 1)
         )
-        self.temperature(self.temperature_loss, actors["log_prob"])
+        critic, log_alpha = each(torch.detach, theta(self.critic)), each(torch.detach, theta(self.temperature))
+        actors, actor_norm = self.actor(
+            self._actor_loss, theta(self.actor), critic, log_alpha, rows, Rows(noise.action, 1)
+        )
+        self.temperature(self.temperature_loss, theta(self.temperature), actors["log_prob"])
         with torch.no_grad():
-            self.target.lerp_(self.critic.parameter, self.config.tau)
+            for old, new in zip(tensors(self.target), tensors(theta(self.critic)), strict=True):
+                old.lerp_(new, self.config.tau)
+        td_error = critics.pop("td_error")
         metrics = {  # in the order of cause: the first that is not finite is to blame
             "target": target.mean(2),
             **critics,
@@ -142,105 +181,145 @@ class MASAC:
             "entropy": -actors.pop("log_prob"),
             **actors,
             "actor_norm": actor_norm.view(self.runs, -1),
-            "alpha": self.temperature.parameter.detach().exp().view(self.runs, -1),
+            "alpha": self._table(tensors(theta(self.temperature)), self.count)[..., 0].detach().exp(),
         }
-        return Update(metrics)
+        return Update(metrics, td_error)
 
     def numbers(self, update: Update | None = None) -> Numbers:
-        """Name all parameters and moments, or all that ``update`` returned."""
+        """Name all parameters and moments, a row of each network, or all that ``update`` returned."""
         if update is None:
-            state = self.state_dict()
-            state["target.parameter"] = state.pop("target")  # not to be taken for the targets of an update
-            given = {k: v.view(self.runs, -1, v.shape[1]) for k, v in state.items() if v.dim() == 2}
+            given = {}
+            for name, part in self._parts().items():
+                state, count = part.state_dict(), self.spec.agents if name == "critic" else self.count
+                for key in ("parameter", *MOMENTS[1:]):
+                    held = [tensor for own, tensor in state.items() if own.split(".")[-1] == key]
+                    given[f"{name}.{key}"] = self._table(held, count)
+            given["target.parameter"] = self._table(tensors(self.target), self.spec.agents)
         else:
             given = update.metrics
         return {k: (v, self._axes.get(k.partition(".")[0], "R A")) for k, v in given.items()}
 
     def value(
-        self, theta: Float[Tensor, "G P2"], obs: Float[Tensor, "R N A O"], action: Float[Tensor, "R _ N J"]
+        self, theta: Theta, obs: Float[Tensor, "R N A O"], action: Float[Tensor, "R _ N J"]
     ) -> Float[Tensor, "R A 2 N"]:
         """Evaluate both critics of every agent on joint actions (one per agent, or one for all)."""
         runs, rows, agents, _ = obs.shape
         joint = torch.cat((obs.flatten(2)[:, None].expand(-1, action.shape[1], -1, -1), action), -1)
         x = joint[:, :, None].expand(runs, agents, 2, rows, -1).reshape(runs * agents * 2, rows, -1)
-        return self.critic_net(theta.view(runs * agents * 2, -1), x).view(runs, agents, 2, rows)
+        return self.critic_net(self._heads(theta), x).view(runs, agents, 2, rows)
 
     def targets(
-        self, actor: Tensor, target: Tensor, log_alpha: Tensor, data: Transition, noise: UpdateNoise
+        self, actor: Theta, target: Theta, log_alpha: Theta, data: Transition, noise: Float[Tensor, "R N A D"]
     ) -> Float[Tensor, "R A N"]:
         """Compute y_i; nothing is bootstrapped where an agent's task ended."""
-        action, log_prob = self._sample(actor, data.next_obs, noise.next_action)
+        action, log_prob = self._sample(actor, data.next_obs, noise)
         q = self.value(target, data.next_obs, action.flatten(2)[:, None]).amin(2)
-        soft = q - self._alpha(log_alpha) * log_prob.transpose(1, 2)
+        soft = q - self._log_alpha(log_alpha).exp() * log_prob.transpose(1, 2)
         alive = (~data.terminated).to(q.dtype).transpose(1, 2)
         reward = self.config.reward_scale * data.reward.transpose(1, 2)
         return torch.addcmul(reward, alive, soft, value=self.config.gamma)
 
     def critic_loss(
-        self, critic: Tensor, data: Transition, target: Float[Tensor, "R A N"], weight: Tensor | None
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+        self, critic: Theta, data: Transition, target: Float[Tensor, "R A N"], weight: Float[Tensor, "R N"] | None
+    ) -> tuple[Tensor, dict[str, Any]]:
         """Sum over runs, agents and critics the mean squared error over rows, weighted if weights are given."""
         q = self.value(critic, data.obs, data.action.flatten(2)[:, None])
-        error = (q - target[:, :, None]).square()
-        if weight is not None:
-            error = error * weight[:, None, None]
-        each = error.mean(3)
-        return each.sum(), {"q": q.detach().mean((2, 3)), "critic_loss": each.detach().sum(2)}
+        error = q - target[:, :, None]
+        square = error.square() if weight is None else error.square() * weight[:, None, None]
+        mean = square.mean(3)
+        td_error = error.detach().abs().mean(2).transpose(1, 2)  # R N A
+        metrics = {"q": q.detach().mean((2, 3)), "critic_loss": mean.detach().sum(2), "td_error": Rows(td_error, 1)}
+        return mean.sum(), metrics
 
     def actor_loss(
-        self, actor: Tensor, critic: Tensor, log_alpha: Tensor, data: Transition, noise: UpdateNoise
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+        self, actor: Theta, critic: Theta, log_alpha: Theta, data: Transition, noise: Float[Tensor, "R N A D"]
+    ) -> tuple[Tensor, dict[str, Any]]:
         """Sum over runs and agents of the soft value that each agent's own action loses."""
-        action, log_prob = self._sample(actor, data.obs, noise.action)
+        action, log_prob = self._sample(actor, data.obs, noise)
         agents = action.shape[2]
         own = torch.eye(agents, dtype=torch.bool, device=action.device)[:, None, :, None]  # A 1 A 1
         joint = torch.where(own, action[:, None], action.detach()[:, None])  # R A N A D
         q = self.value(critic, data.obs, joint.flatten(3)).amin(2)
         log_prob = log_prob.transpose(1, 2)
-        each = (self._alpha(log_alpha) * log_prob - q).mean(2)
-        return each.sum(), {"actor_loss": each.detach(), "log_prob": log_prob.detach().mean(2)}
+        mean = (self._log_alpha(log_alpha).exp() * log_prob - q).mean(2)
+        return mean.sum(), {"actor_loss": mean.detach(), "log_prob": log_prob.detach().mean(2)}
 
-    def temperature_loss(self, log_alpha: Tensor, log_prob: Float[Tensor, "R A"]) -> tuple[Tensor, dict[str, Tensor]]:
+    def temperature_loss(self, log_alpha: Theta, log_prob: Float[Tensor, "R A"]) -> tuple[Tensor, dict[str, Any]]:
         """Steer each temperature so that its agents' entropy meets the target."""
-        each = per_agent(log_alpha, self.runs, self.networks)[..., 0]
-        return -(each * (log_prob + self.config.target_entropy)).sum(), {}
+        own = self._log_alpha(log_alpha)[..., 0]
+        return -(own * (log_prob + self.config.target_entropy)).sum(), {}
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return parameters, target critics and Adams."""
-        parts = {"actor": self.actor, "critic": self.critic, "temperature": self.temperature}
-        state = {f"{name}.{key}": value for name, part in parts.items() for key, value in part.state_dict().items()}
-        return {**state, "target": self.target}
+        parts = self._parts().items()
+        state = {f"{name}.{key}": value for name, part in parts for key, value in part.state_dict().items()}
+        return state | self._target_state()
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Continue where ``state_dict`` was taken."""
-        parts = {"actor": self.actor, "critic": self.critic, "temperature": self.temperature}
-        for name, part in parts.items():
+        for name, part in self._parts().items():
             part.load_state_dict({k.removeprefix(f"{name}."): v for k, v in state.items() if k.startswith(f"{name}.")})
-        self.target.copy_(state["target"])
+        for name, tensor in self._target_state().items():
+            tensor.copy_(state[name])
 
-    def _sample(self, theta: Tensor, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    def _parts(self) -> dict[str, Step]:
+        return {"actor": self.actor, "critic": self.critic, "temperature": self.temperature}
+
+    def _target_state(self) -> dict[str, Tensor]:
+        held = tensors(self.target)
+        return {"target": held[0]} if len(held) == 1 else {f"target.{n}": tensor for n, tensor in enumerate(held)}
+
+    def _evaluator(self, net: StackedMLP) -> Evaluate:
+        """Give what evaluates all networks of a kind."""
+        return net
+
+    def _hold(self, rt: Runtime, rows: Tensor, unpack: Unpack, lr: float, clip: float | None) -> tuple[Step, Theta]:
+        """Hold networks, or pairs of them, that start as ``rows`` (R K ... P): for updates, and for ``sample``."""
+        step = rt.grad(rows.flatten(2).flatten(0, 1), lr, clip)
+        return step, step.parameter
+
+    def _theta(self, step: Any) -> Theta:
+        """Give the networks of ``step`` in the form that losses take."""
+        return step.parameter
+
+    def _heads(self, theta: Theta) -> Theta:
+        """Give both critics of a pair as networks of their own."""
+        return theta.view(2 * len(theta), -1)
+
+    def _table(self, held: Sequence[Tensor], count: int) -> Float[Tensor, "R count P"]:
+        """Lay out tensors of all networks of a kind, ``count`` to a run, as a row for each."""
+        return held[0].view(self.runs, count, -1)
+
+    def _sample(self, theta: Theta, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         return sample(self.actor_net, self.config, theta, obs, noise, self.networks)
 
-    def _alpha(self, log_alpha: Tensor) -> Float[Tensor, "R A 1"]:
-        return per_agent(log_alpha, self.runs, self.networks).exp()
+    def _log_alpha(self, log_alpha: Theta) -> Float[Tensor, "R A 1"]:
+        (rows,) = tensors(log_alpha)
+        return per_agent(rows, self.runs, self.networks)
 
 
 def sample(
-    net: StackedMLP,
+    net: Evaluate,
     config: MASACConfig,
-    theta: Float[Tensor, "G P"],
+    theta: Theta,
     obs: Float[Tensor, "R N A O"],
     noise: Float[Tensor, "R N A D"] | None,
     networks: tuple[int, ...],
 ) -> tuple[Float[Tensor, "R N A D"], Float[Tensor, "R N A"]]:
-    """Act from noise (or with the mean action), with log densities: the one definition of the policy."""
+    """Act from noise (or with the mean action), with log densities."""
     runs, rows, agents, features = obs.shape
-    weights = per_agent(theta, runs, networks).flatten(0, 1)
+    weights = each(lambda held: per_agent(held, runs, networks).flatten(0, 1), theta)
     flat = obs.transpose(1, 2).reshape(runs * agents, rows, features)
-    out = net(weights, flat).view(runs, agents, rows, -1).transpose(1, 2)
+    return squash(config, net(weights, flat).view(runs, agents, rows, -1).transpose(1, 2), noise)
+
+
+def squash(
+    config: MASACConfig, out: Float[Tensor, "*lead E"], noise: Float[Tensor, "*lead D"] | None
+) -> tuple[Float[Tensor, "*lead D"], Float[Tensor, "*lead"]]:
+    """Turn what an actor gives, E = 2 D, into actions and log densities: the one definition of the policy."""
     mean, log_std = out.chunk(2, -1)
     if noise is None:
-        return torch.tanh(mean), mean.new_zeros(runs, rows, agents)
+        return torch.tanh(mean), mean.new_zeros(mean.shape[:-1])
     return squashed_gaussian(mean, log_std.clamp(config.log_std_low, config.log_std_high), noise)
 
 
@@ -258,46 +337,3 @@ def kept_policy(config: MASACConfig, trained: EnvSpec, flown: EnvSpec, parameter
         return sample(net, config, parameters.flatten(0, 1), obs, noise, networks)[0]
 
     return act
-
-
-def per_agent(rows: Float[Tensor, "G P"], runs: int, networks: tuple[int, ...]) -> Float[Tensor, "R A P"]:
-    """Hand each agent its network's row."""
-    table = rows.view(runs, -1, rows.shape[1])
-    if networks == tuple(range(table.shape[1])):
-        return table
-    return torch.cat([table[:, n : n + 1] for n in networks], 1)
-
-
-def assign(trained: EnvSpec, flown: EnvSpec, share: bool) -> tuple[int, ...]:
-    """Assign each agent of ``flown`` the row of a network: its group's if networks are shared, else its own.
-
-    A team of another size whose agents each had their own network flies the network of its groups' first agents.
-
-    Raises:
-        ConfigError: There is no network for some agent, or observations or actions differ.
-    """
-    if (flown.obs, flown.action) != (trained.obs, trained.action) or not set(flown.groups) <= set(trained.groups):
-        raise ConfigError(
-            f"policy: a team of groups {flown.groups} with {flown.obs} observations and {flown.action} actions cannot "
-            f"fly networks of groups {trained.groups} with {trained.obs} and {trained.action}; expected agents of "
-            "trained groups that see and do the same."
-        )
-    if not share and flown.agents == trained.agents:
-        return tuple(range(flown.agents))
-    rows = sorted(set(trained.groups)) if share else list(trained.groups)
-    return tuple(rows.index(group) for group in flown.groups)
-
-
-def initial_parameters(
-    actor: StackedMLP, critic: StackedMLP, networks: tuple[int, ...], inputs: Inputs, rng: Streams
-) -> tuple[Float[Tensor, "R K P"], Float[Tensor, "R A 2 Q"]]:
-    """Draw the first actors (one per network) and pairs of critics (one per agent) of every run."""
-    runs, agents, _ = inputs.center.shape
-    first = [networks.index(network) for network in sorted(set(networks))]  # an agent that stands for its network
-    actors = actor.initial(
-        rng.uniform("actor", len(first), actor.count), inputs.center[:, first], inputs.scale[:, first]
-    )
-    still = inputs.center.new_zeros(runs, critic.inputs - inputs.center[0].numel())  # actions: centred, of unit scale
-    center = torch.cat((inputs.center.flatten(1), still), 1)[:, None, None].expand(-1, agents, 2, -1)
-    scale = torch.cat((inputs.scale.flatten(1), still + 1), 1)[:, None, None].expand(-1, agents, 2, -1)
-    return actors, critic.initial(rng.uniform("critic", agents, 2, critic.count), center, scale)

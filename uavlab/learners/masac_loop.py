@@ -1,217 +1,214 @@
-"""The plain reference of ``masac``: one network, one optimizer and one loss per agent, one agent after the other.
+"""The plain reference of ``masac``, and the rungs above it: networks of their own, one agent after the other.
 
-It computes the same numbers with the same equations. As in the method's usual description every agent evaluates all
-actors again in both phases, 2 N^2 evaluations where 2 N are needed; otherwise it wastes nothing, because a slow
-reference would flatter every ratio.
+It computes the same numbers with the same equations. Runs and agents are Python loops; each network is a list of six
+tensors with a gradient norm of its own. As in the method's usual description every agent evaluates all actors again in
+both phases, 2 N^2 evaluations where 2 N are needed, and descends its losses in backward passes of its own; otherwise
+the reference wastes nothing, because a slow one would flatter every ratio.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial, reduce
+from itertools import chain, repeat
+from typing import Any, Literal, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from uavlab.core.errors import ConfigError
-from uavlab.core.protocols import Numbers, Policy
 from uavlab.core.rng import Streams
-from uavlab.core.types import Batch, EnvSpec, Inputs, Transition, Update
-from uavlab.learners.masac import MASACConfig, UpdateNoise, assign, initial_parameters, kept_policy
-from uavlab.nets.stacked import StackedMLP
-from uavlab.ops.densities import squashed_gaussian
-from uavlab.runtime.grad import ADAM_EPS, MOMENTS
+from uavlab.core.types import EnvSpec, Inputs, Transition
+from uavlab.learners.masac import MASAC, MASACConfig, Step, Unpack, squash
+from uavlab.learners.networks import Theta
+from uavlab.runtime.grad import GradientStep, Rows
 from uavlab.runtime.runtime import Runtime
 
+Network = Sequence[Tensor]
+"""Weights and biases of three layers; a pair of critics is two of them, one after the other."""
 
-class MASACLoop:
-    """One run, one network per agent."""
-
-    def __init__(self, config: MASACConfig, spec: EnvSpec, inputs: Inputs, rng: Streams, rt: Runtime) -> None:
-        """Draw the same first parameters as the batched learner does from the same seed.
-
-        Raises:
-            ConfigError: More than one run, or agents that share a network.
-        """
-        if len(rng.seeds) != 1 or (config.share and len(set(spec.groups)) < spec.agents):
-            raise ConfigError(
-                f"MASACLoop: got {len(rng.seeds)} runs and share={config.share} for groups {spec.groups}; the loop "
-                "holds one run and one network per agent. Use --runs 1 and share=false, or the batched learner."
-            )
-        self.config, self.spec = config, spec
-        actor = StackedMLP(spec.obs, config.hidden, 2 * spec.action)
-        critic = StackedMLP(spec.agents * (spec.obs + spec.action), config.hidden, 1)
-        drawn = initial_parameters(actor, critic, tuple(range(spec.agents)), inputs, rng)
-        actor_rows, critic_rows = drawn[0][0], drawn[1][0]
-        self.actors = [network(actor, row) for row in actor_rows]
-        self.critics = [nn.ModuleList(network(critic, row) for row in pair) for pair in critic_rows]
-        self.targets = [nn.ModuleList(network(critic, row) for row in pair) for pair in critic_rows]
-        start = actor_rows.new_full((1,), config.alpha).log()
-        self.log_alphas = [nn.Parameter(start.clone()) for _ in range(spec.agents)]
-        self.actor_adams = [adam(net.parameters(), config.lr) for net in self.actors]
-        self.critic_adams = [adam(net.parameters(), config.critic_lr) for net in self.critics]
-        self.alpha_adams = [adam([log_alpha], config.alpha_lr) for log_alpha in self.log_alphas]
-
-    def policy(self, spec: EnvSpec) -> Policy:
-        """Give the policy in training, agent by agent; a team of another size flies it as it is now.
-
-        Raises:
-            ConfigError: The team has agents for which no network was trained, or other observations or actions.
-        """
-        if spec.agents != self.spec.agents:
-            return kept_policy(self.config, self.spec, spec, self.parameters())
-        assign(self.spec, spec, self.config.share)
-
-        @torch.no_grad()
-        def act(obs: Tensor, noise: Tensor | None) -> Tensor:
-            each = [self._sample(i, obs[0], None if noise is None else noise[0])[0] for i in range(spec.agents)]
-            return torch.stack(each, 1)[None]
-
-        return act
-
-    def parameters(self) -> Float[Tensor, "1 A P"]:
-        """Copy the actors in the batched learner's layout."""
-        return torch.stack([row(net) for net in self.actors])[None]
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return parameters, targets and Adams."""
-        state = {name: parameter.detach() for name, parameter in self._named()}
-        for name, adam in self._adams():
-            for i, moments in enumerate(adam.state.values()):
-                state |= {f"{name}.{i}.{key}": value for key, value in moments.items()}
-        return state
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue where ``state_dict`` was taken."""
-        with torch.no_grad():
-            for name, parameter in self._named():
-                parameter.copy_(state[name])
-        for name, adam in self._adams():
-            for i, parameter in enumerate(adam.param_groups[0]["params"]):
-                own = {
-                    k: state[f"{name}.{i}.{k}"].to(parameter.device).clone()
-                    for k in MOMENTS
-                    if f"{name}.{i}.{k}" in state
-                }
-                adam.state.pop(parameter, None)
-                if own:
-                    adam.state[parameter] = own
-
-    def update_noise(self, rng: Streams, rows: int) -> UpdateNoise:
-        """Draw the same noise as the batched learner."""
-        shape = (rows, self.spec.agents, self.spec.action)
-        return UpdateNoise(next_action=rng.normal("next_action", *shape), action=rng.normal("action", *shape))
-
-    def update(self, batch: Batch, noise: UpdateNoise) -> Update:
-        """Update every critic, then every actor and temperature, then every target."""
-        data: Transition = batch.data
-        goals = [self._target(i, data, noise.next_action[0]) for i in range(self.spec.agents)]
-        critics = [(goal.mean(), *self._critic_step(i, data, goal)) for i, goal in enumerate(goals)]
-        losses = [self._actor_loss(i, data, noise.action[0]) for i in range(self.spec.agents)]
-        actors = [self._actor_step(i, loss, log_prob) for i, (loss, log_prob) in enumerate(losses)]
-        with torch.no_grad():
-            for target, critic in zip(self.targets, self.critics, strict=True):
-                for old, new in zip(target.parameters(), critic.parameters(), strict=True):
-                    old.lerp_(new, self.config.tau)
-        names = ("target", "critic_loss", "critic_norm", "entropy", "actor_loss", "actor_norm")
-        columns = [*zip(*critics, strict=True), *zip(*actors, strict=True)]
-        return Update({name: torch.stack(each)[None] for name, each in zip(names, columns, strict=True)})
-
-    def numbers(self, update: Update | None = None) -> Numbers:
-        """Name all parameters and moments, agent by agent, or all that ``update`` returned."""
-        if update is not None:
-            return {name: (value, "R A") for name, value in update.metrics.items()}
-        tables = {"target.parameter": [flat(pair.parameters()) for pair in self.targets]}
-        kinds = {"actor": self.actor_adams, "critic": self.critic_adams, "temperature": self.alpha_adams}
-        for kind, adams in kinds.items():
-            tables[f"{kind}.parameter"] = [flat(adam.param_groups[0]["params"]) for adam in adams]
-            for key in MOMENTS[1:] if adams[0].state else ():
-                tables[f"{kind}.{key}"] = [flat(moments[key] for moments in adam.state.values()) for adam in adams]
-        return {name: (torch.stack(rows)[None], "R A") for name, rows in tables.items()}
-
-    def _named(self) -> Iterator[tuple[str, Tensor]]:
-        for kind, nets in (("actor", self.actors), ("critic", self.critics), ("target", self.targets)):
-            for agent, net in enumerate(nets):
-                yield from ((f"{kind}{agent}.{name}", parameter) for name, parameter in net.named_parameters())
-        yield from ((f"log_alpha{agent}", value) for agent, value in enumerate(self.log_alphas))
-
-    def _adams(self) -> Iterator[tuple[str, torch.optim.Adam]]:
-        for kind, adams in (("actor", self.actor_adams), ("critic", self.critic_adams), ("alpha", self.alpha_adams)):
-            yield from ((f"{kind}_adam{agent}", adam) for agent, adam in enumerate(adams))
-
-    def _sample(self, agent: int, obs: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
-        mean, log_std = self.actors[agent](obs[:, agent]).chunk(2, -1)
-        if noise is None:
-            return torch.tanh(mean), mean[:, 0]
-        log_std = log_std.clamp(self.config.log_std_low, self.config.log_std_high)
-        return squashed_gaussian(mean, log_std, noise[:, agent])
-
-    def _target(self, agent: int, data: Transition, noise: Tensor) -> Float[Tensor, " N"]:
-        with torch.no_grad():
-            drawn = [self._sample(j, data.next_obs[0], noise) for j in range(self.spec.agents)]
-            q = self._value(self.targets[agent], data.next_obs[0], [action for action, _ in drawn])
-            soft = q.amin(0) - self.log_alphas[agent].exp() * drawn[agent][1]
-            alive = (~data.terminated[0, :, agent]).to(soft.dtype)
-            reward = self.config.reward_scale * data.reward[0, :, agent]
-            return torch.addcmul(reward, alive, soft, value=self.config.gamma)
-
-    def _critic_step(self, agent: int, data: Transition, goal: Tensor) -> tuple[Tensor, Tensor]:
-        q = self._value(self.critics[agent], data.obs[0], [data.action[0].flatten(1)])
-        loss = (q - goal).square().mean(1).sum()
-        norm = descend(loss, self.critics[agent].parameters(), self.critic_adams[agent], self.config.clip)
-        return loss.detach(), norm
-
-    def _actor_loss(self, agent: int, data: Transition, noise: Tensor) -> tuple[Tensor, Tensor]:
-        drawn = [self._sample(j, data.obs[0], noise) for j in range(self.spec.agents)]
-        joint = [action if j == agent else action.detach() for j, (action, _) in enumerate(drawn)]
-        self.critics[agent].requires_grad_(False)
-        q = self._value(self.critics[agent], data.obs[0], joint).amin(0)
-        self.critics[agent].requires_grad_(True)
-        log_prob = drawn[agent][1]
-        return (self.log_alphas[agent].detach().exp() * log_prob - q).mean(), log_prob.detach().mean()
-
-    def _actor_step(self, agent: int, loss: Tensor, log_prob: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        norm = descend(loss, self.actors[agent].parameters(), self.actor_adams[agent], self.config.clip)
-        alpha_loss = -(self.log_alphas[agent] * (log_prob + self.config.target_entropy)).sum()
-        (self.log_alphas[agent].grad,) = torch.autograd.grad(alpha_loss, [self.log_alphas[agent]])
-        self.alpha_adams[agent].step()
-        return -log_prob, loss.detach(), norm
-
-    def _value(self, critic: nn.Module, obs: Tensor, actions: list[Tensor]) -> Float[Tensor, "2 N"]:
-        joint = torch.cat([obs.flatten(1), *actions], -1)
-        return torch.stack([head(joint).squeeze(-1) for head in critic.children()])
+Drawn = Sequence[tuple[Float[Tensor, "N D"], Float[Tensor, " N"]]]
+"""Action and log density of each agent."""
 
 
-def network(shape: StackedMLP, row: Float[Tensor, " P"]) -> nn.Sequential:
-    """Build one network of ordinary layers from one row of stacked parameters."""
-    w1, b1, w2, b2, w3, b3 = (piece[0] for piece in shape.unpack(row[None]))
-    layers: list[nn.Module] = []
-    for weight, bias in ((w1, b1), (w2, b2), (w3, b3)):
-        linear = nn.Linear(weight.shape[0], weight.shape[1], dtype=row.dtype, device=row.device)
-        linear.load_state_dict({"weight": weight.T, "bias": bias[0]})
-        layers += [linear, nn.LayerNorm(shape.hidden, elementwise_affine=False), nn.ReLU()]
-    return nn.Sequential(*layers[:-2])
+def again(draw: Callable[[int], Any], agents: int) -> Iterator[Drawn]:
+    """Evaluate all agents' actors for each agent anew."""
+    return ([draw(j) for j in range(agents)] for _ in range(agents))
 
 
-def row(net: nn.Module) -> Float[Tensor, " P"]:
-    """Lay a network's parameters out as one row of stacked parameters, the inverse of ``network``."""
-    return torch.cat([p.detach().T.reshape(-1) if p.dim() == 2 else p.detach() for p in net.parameters()])
+def once(draw: Callable[[int], Any], agents: int) -> Iterator[Drawn]:
+    """Evaluate all agents' actors and hand every agent the same."""
+    return repeat([draw(j) for j in range(agents)], agents)
 
 
-def adam(parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.Adam:
-    """Build one agent's optimizer, of the same kind as the batched learner's."""
-    return torch.optim.Adam(parameters, lr=lr, eps=ADAM_EPS, fused=True)
+class _OneByOne(torch.autograd.Function):
+    """The sum of each owner's loss, whose backward pass is one backward pass per owner."""
+
+    @staticmethod
+    def forward(ctx: Any, losses: Sequence[Tensor], owners: Sequence[Network], *parameters: Tensor) -> Tensor:
+        ctx.losses, ctx.owners = losses, owners
+        return torch.stack([loss.detach() for loss in losses]).sum()
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> Any:
+        each = zip(ctx.losses, ctx.owners, strict=True)
+        return None, None, *chain.from_iterable(torch.autograd.grad(loss, owner, slope) for loss, owner in each)
 
 
-def flat(tensors: Iterable[Tensor]) -> Float[Tensor, " P"]:
-    """Lay tensors out one after the other."""
-    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+def apart(losses: Sequence[Tensor], owners: Sequence[Network]) -> Tensor:
+    """Add up losses that share no parameters; the backward pass takes one after the other."""
+    return _OneByOne.apply(losses, owners, *chain.from_iterable(owners))
 
 
-def descend(loss: Tensor, parameters: Iterable[nn.Parameter], adam: torch.optim.Adam, clip: float) -> Tensor:
-    """Take one clipped gradient step; return the gradient's norm before clipping."""
-    owned = list(parameters)
-    gradients = torch.autograd.grad(loss, owned)
-    for parameter, gradient in zip(owned, gradients, strict=True):
-        parameter.grad = gradient
-    norm = nn.utils.clip_grad_norm_(owned, clip)
-    adam.step()
-    return norm
+def together(losses: Sequence[Tensor], owners: Sequence[Network]) -> Tensor:
+    """Add up losses; one backward pass takes them all."""
+    return torch.stack(list(losses)).sum()
+
+
+class Rung(NamedTuple):
+    """How often actors are evaluated in a phase, and how losses of several owners become one."""
+
+    draws: Callable[[Callable[[int], Any], int], Iterator[Drawn]]
+    total: Callable[[Sequence[Tensor], Sequence[Network]], Tensor]
+
+
+RUNGS = {"loop": Rung(again, apart), "cached": Rung(once, apart), "merged": Rung(once, together)}
+
+
+class MASACLoop(MASAC):
+    """R runs of A agents, each with networks of their own."""
+
+    def __init__(
+        self,
+        config: MASACConfig,
+        spec: EnvSpec,
+        inputs: Inputs,
+        rng: Streams,
+        rt: Runtime,
+        acting: Literal["loop", "batched"] = "batched",
+        rung: str = "loop",
+    ) -> None:
+        """Draw the same first parameters as the batched learner does from the same seeds; ``rung`` is of ``RUNGS``."""
+        self.rung = RUNGS[rung]
+        super().__init__(config, spec, inputs, rng, rt, acting)
+        self.owner = [run * self.count + network for run in range(self.runs) for network in self.networks]
+
+    def targets(
+        self,
+        actor: list[Network],
+        target: list[Network],
+        log_alpha: list[Network],
+        data: Transition,
+        noise: Float[Tensor, "R N A D"],
+    ) -> Float[Tensor, "R A N"]:
+        """Compute y_i, agent by agent."""
+        goals = []
+        drawn_by = self._drawn(actor, data.next_obs, noise)
+        for pair, owner, (run, agent, drawn) in zip(target, self.owner, drawn_by, strict=True):
+            q = values(pair, data.next_obs[run], [action for action, _ in drawn]).amin(0)
+            soft = q - log_alpha[owner][0].exp() * drawn[agent][1]
+            alive = (~data.terminated[run, :, agent]).to(q.dtype)
+            reward = self.config.reward_scale * data.reward[run, :, agent]
+            goals.append(torch.addcmul(reward, alive, soft, value=self.config.gamma))
+        return self._by_agent(goals)
+
+    def critic_loss(
+        self,
+        critic: list[Network],
+        data: Transition,
+        target: Float[Tensor, "R A N"],
+        weight: Float[Tensor, "R N"] | None,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """Add up the mean squared errors of each pair of critics, weighted if weights are given."""
+        losses, q_means, td_errors = [], [], []
+        for unit, pair in enumerate(critic):
+            run, agent = divmod(unit, self.spec.agents)
+            q = values(pair, data.obs[run], [data.action[run].flatten(1)])
+            error = q - target[run, agent]
+            square = error.square() if weight is None else error.square() * weight[run]
+            losses.append(square.mean(1).sum())
+            q_means.append(q.detach().mean())
+            td_errors.append(error.detach().abs().mean(0))
+        td_error = Rows(self._by_agent(td_errors).transpose(1, 2), 1)
+        metrics = {"q": self._by_agent(q_means), "critic_loss": self._by_agent(losses).detach(), "td_error": td_error}
+        return self.rung.total(losses, critic), metrics
+
+    def actor_loss(
+        self,
+        actor: list[Network],
+        critic: list[Network],
+        log_alpha: list[Network],
+        data: Transition,
+        noise: Float[Tensor, "R N A D"],
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """Add up the soft value that each agent's own action loses."""
+        losses, log_probs = [], []
+        drawn_by = self._drawn(actor, data.obs, noise)
+        for pair, owner, (run, agent, drawn) in zip(critic, self.owner, drawn_by, strict=True):
+            joint = [action if j == agent else action.detach() for j, (action, _) in enumerate(drawn)]
+            q = values(pair, data.obs[run], joint).amin(0)
+            log_prob = drawn[agent][1]
+            losses.append((log_alpha[owner][0].exp() * log_prob - q).mean())
+            log_probs.append(log_prob.detach().mean())
+        metrics = {"actor_loss": self._by_agent(losses).detach(), "log_prob": self._by_agent(log_probs)}
+        return self.rung.total(self._by_owner(losses), actor), metrics
+
+    def temperature_loss(
+        self, log_alpha: list[Network], log_prob: Float[Tensor, "R A"]
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """Steer each temperature so that its agents' entropy meets the target."""
+        excess = (log_prob + self.config.target_entropy).view(-1)
+        losses = [-(log_alpha[owner][0] * excess[unit]).sum() for unit, owner in enumerate(self.owner)]
+        return self.rung.total(self._by_owner(losses), log_alpha), {}
+
+    def _drawn(
+        self, actor: list[Network], obs: Float[Tensor, "R N A O"], noise: Float[Tensor, "R N A D"]
+    ) -> Iterator[tuple[int, int, Drawn]]:
+        """Go through runs and agents, each with all agents' actions."""
+
+        def draw(run: int, agent: int) -> tuple[Tensor, Tensor]:
+            net = actor[self.owner[run * self.spec.agents + agent]]
+            return squash(self.config, evaluate(net, obs[run, :, agent]), noise[run, :, agent])
+
+        for run in range(self.runs):
+            for agent, drawn in enumerate(self.rung.draws(partial(draw, run), self.spec.agents)):
+                yield run, agent, drawn
+
+    def _by_agent(self, each: list[Tensor]) -> Float[Tensor, "R A ..."]:
+        return torch.stack(each).unflatten(0, (self.runs, -1))
+
+    def _by_owner(self, losses: list[Tensor]) -> list[Tensor]:
+        """Add up the losses of agents that share a network."""
+        shares: list[list[Tensor]] = [[] for _ in range(self.runs * self.count)]
+        for owner, loss in zip(self.owner, losses, strict=True):
+            shares[owner].append(loss)
+        return [reduce(torch.add, share) for share in shares]
+
+    def _hold(self, rt: Runtime, rows: Tensor, unpack: Unpack, lr: float, clip: float | None) -> tuple[Step, Theta]:
+        """Make each network's tensors views of its row, so that all actors can also act as the rows of one matrix."""
+        held = rows.detach().flatten(0, 1).clone()
+        layers = [unpack(row.view(-1, row.shape[-1])) for row in held]
+        owners = [[piece[k].requires_grad_() for k in range(len(own[0])) for piece in own] for own in layers]
+        return rt.grad(owners, lr, clip), held
+
+    def _theta(self, step: GradientStep) -> list[list[Tensor]]:
+        return step.owners
+
+    def _table(self, held: Sequence[Tensor], count: int) -> Float[Tensor, "R count P"]:
+        return torch.cat([tensor.detach().flatten() for tensor in held]).view(self.runs, count, -1)
+
+
+def values(pair: Network, obs: Float[Tensor, "N A O"], actions: Sequence[Tensor]) -> Float[Tensor, "2 N"]:
+    """Evaluate both critics of one agent."""
+    joint, layers = torch.cat([obs.flatten(1), *actions], -1), len(pair) // 2
+    return torch.stack([evaluate(head, joint)[:, 0] for head in (pair[:layers], pair[layers:])])
+
+
+def evaluate(net: Network, x: Float[Tensor, "N I"]) -> Float[Tensor, "N out"]:
+    """Evaluate one network; its last layer is exact in every precision, as that of ``StackedMLP``."""
+    w1, b1, w2, b2, w3, b3 = net
+    x = F.layer_norm(torch.addmm(b1, x, w1), b1.shape[1:]).relu_()
+    x = F.layer_norm(torch.addmm(b2, x, w2), b2.shape[1:]).relu_()
+    if not torch.is_autocast_enabled(x.device.type):
+        return torch.addmm(b3, x, w3)
+    with torch.autocast(x.device.type, enabled=False):
+        return torch.addmm(b3.float(), x.float(), w3.float())

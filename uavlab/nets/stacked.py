@@ -66,12 +66,19 @@ class StackedMLP:
         return [piece.view(-1, *shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
 
     def __call__(self, theta: Float[Tensor, "G P"], x: Float[Tensor, "G N I"]) -> Float[Tensor, "G N out"]:
-        """Evaluate network g on rows x[g]."""
+        """Evaluate network g on rows x[g].
+
+        Only the product between the hidden layers, nearly all of the work, may be in lower precision. The first layer
+        subtracts means that may be large against what is left; the last makes values that may be large, and bfloat16
+        knows one of 800 to within 4.
+        """
         w1, b1, w2, b2, w3, b3 = self.unpack(theta)
-        x = self._normed(torch.baddbmm(b1, x, w1))
+        wide = torch.promote_types(theta.dtype, torch.float32)
+        with torch.autocast(x.device.type, enabled=False):
+            x = self._normed(torch.baddbmm(b1, x, w1))
         x = self._normed(torch.baddbmm(b2, x, w2))
-        out = torch.baddbmm(b3, x, w3)
-        return out if out.dtype == torch.float64 else out.float()
+        with torch.autocast(x.device.type, enabled=False):
+            return torch.baddbmm(b3.to(wide), x.to(wide), w3.to(wide))
 
     def _normed(self, x: Tensor) -> Tensor:
         return F.layer_norm(x, (self.hidden,)).relu_()

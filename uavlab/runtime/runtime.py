@@ -1,62 +1,168 @@
-"""The six seams at which optimizations act on functions from outside; here each of them does the plain thing."""
+"""The six seams at which optimizations act on functions from outside; with nothing switched on each is the identity."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TypeVar
+from functools import cached_property, partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from uavlab.core.protocols import Numbers
+from uavlab.runtime import kernels
 from uavlab.runtime.grad import GradientStep
+from uavlab.runtime.graphs import Captured, DeferredCheck
 from uavlab.runtime.guard import require_finite
+from uavlab.runtime.monitor import Monitor
+from uavlab.runtime.process import switched
+from uavlab.runtime.scaling import Scaler, scaled
+from uavlab.runtime.toggles import Toggles, resolve
+from uavlab.runtime.traced import TracedStep
 
 F = TypeVar("F", bound=Callable)
+STAGE = {"act": "acting", "environment": "environment", "targets": "target"}
+"""The stages that kernels are, by their names; losses are part of a gradient step's ``forward``."""
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """Where and how functions run; with nothing switched on it is the plain reference.
+    """Where and how functions run.
 
     Attributes:
         device: Where every tensor of the run lives.
-        threads: CPU threads per operation; more than one loses on small networks unless the cores are idle.
+        asked: The toggles as they were set; those that cannot be used fall back to the plain reference.
+        fell_back: Why, by the name of the toggle; for the run's record.
+        monitor: Times the stages of the loop, if there is one.
+        retries: What was tried again in smaller pieces because memory was refused; for the run's record.
     """
 
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    threads: int = 1
+    asked: Toggles = field(default_factory=Toggles)
+    fell_back: dict[str, str] = field(default_factory=dict)
+    monitor: Monitor | None = None
+    retries: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Tell which toggles cannot be used here."""
+        for name, reason in resolve(self.asked, self.device)[1].items():
+            self.fall_back(name, reason)
+
+    @property
+    def toggles(self) -> Toggles:
+        """The toggles that can be used on this device."""
+        return resolve(self.asked, self.device)[0]
+
+    def fall_back(self, name: str, reason: str) -> None:
+        """Record, and say once, that a toggle is not in effect."""
+        if name not in self.fell_back:
+            self.fell_back[name] = reason
+            kernels.tell(name, getattr(self.asked, name), reason)
 
     @contextmanager
     def scope(self) -> Iterator[None]:
         """Apply what holds for the whole process, and restore it on leaving."""
-        before = torch.get_num_threads()
-        torch.set_num_threads(self.threads)
-        try:
+        with switched(self.toggles, self.device):
             yield
-        finally:
-            torch.set_num_threads(before)
 
-    def kernel(self, fn: F, name: str) -> F:
-        """Wrap a pure function of tensors; ``name`` is how reports call it."""
-        return fn
+    def kernel(self, fn: F, name: str, part: bool = False) -> F:
+        """Wrap a pure function of tensors.
 
-    def grad(self, parameter: Tensor, lr: float, clip: float | None) -> GradientStep:
-        """Build the gradient step of one optimizer."""
-        return GradientStep(parameter, lr, clip)
+        Args:
+            fn: Tensors (or dataclasses of them) to tensors.
+            name: How reports call it.
+            part: It is called in updates alone, which are compiled as a whole.
+        """
+        toggles, made = self.toggles, fn
+        if toggles.recompute == "on" and name.endswith("loss"):
+            made = kernels.recomputed(made)  # type: ignore[assignment]
+        if toggles.precision in kernels.DTYPES:
+            made = kernels.in_precision(made, self.device, toggles.precision)  # type: ignore[assignment]
+        if toggles.compile != "off" and not part:
+            made = self._compiled(made, name)
+        return self.timed(made, STAGE[name]) if name in STAGE else made
+
+    def timed(self, fn: F, name: str) -> F:
+        """Count what a function takes as stage ``name``; nothing else is done to it."""
+        if self.monitor is None:
+            return fn
+        monitor = self.monitor
+
+        def watched(*args: Any) -> Any:
+            with monitor.scope(name):
+                return fn(*args)
+
+        return watched  # type: ignore[return-value]
+
+    def grad(
+        self, parameters: Tensor | Sequence[Sequence[Tensor]], lr: float, clip: float | None, stacked: bool = False
+    ) -> GradientStep | TracedStep:
+        """Build the gradient step of one kind of network.
+
+        Args:
+            parameters: A matrix whose rows are independent networks, which is copied; or each owner's own tensors.
+            lr: Adam's learning rate.
+            clip: Largest gradient norm of a row, or of an owner; None for no clipping.
+            stacked: The owners' tensors lead with an axis of independent networks.
+        """
+        scope = nullcontext if self.monitor is None else self.monitor.scope
+        if isinstance(parameters, Tensor):
+            copy = parameters.detach().clone().requires_grad_()
+            plain = GradientStep([[copy]], lr, clip, True, self.toggles, self.scaler, self.retries, scope)
+            return plain if self.toggles.compile == "off" else TracedStep(plain)
+        return GradientStep(parameters, lr, clip, stacked, self.toggles, self.scaler, self.retries, scope)
 
     def update(self, fn: F, name: str) -> F:
         """Wrap a learner's whole mutation of its state."""
+        made = self._compiled(fn, name) if self.toggles.compile != "off" else fn
+        if self.scaler is not None:
+            made = scaled(made, self.scaler)  # type: ignore[assignment]
+        if self.toggles.graph == "update":
+            made = Captured(made, partial(self.fall_back, "graph"))  # type: ignore[assignment]
+        return self.timed(made, "update")
+
+    def cycle(self, fn: F, generators: Callable[[], Iterable[torch.Generator]]) -> F:
+        """Wrap one whole cycle of the loop: step, act, store, draw, update, feedback; it draws from ``generators``."""
+        if self.toggles.graph == "cycle":
+            return Captured(fn, partial(self.fall_back, "graph"), generators)  # type: ignore[return-value]
         return fn
 
-    def cycle(self, fn: F) -> F:
-        """Wrap one whole cycle of the loop: step, act, store, draw, update, feedback."""
-        return fn
+    @cached_property
+    def scaler(self) -> Scaler | None:
+        """The loss scale of all gradient steps, where numbers are small enough to need one."""
+        return Scaler(self.toggles.scaler, self.device) if self.toggles.precision == "fp16" else None
+
+    @cached_property
+    def deferred(self) -> DeferredCheck | None:
+        """What keeps findings on the device where nothing may wait for them."""
+        return None if self.toggles.graph == "off" else DeferredCheck(self.device)
+
+    def next_update(self) -> None:
+        """Tell a check that is read later where an update begins."""
+        if self.deferred is not None:
+            self.deferred.next_update()
 
     def check(self, numbers: Numbers) -> None:
-        """Refuse numbers that nothing may be built on; here the device is asked at once (host sync).
+        """Refuse numbers that nothing may be built on: at once (host sync), or with a graph when ``read`` is called.
 
         Raises:
             DivergedError: One of them is not finite.
         """
-        require_finite(numbers)
+        if self.deferred is None:
+            require_finite(numbers)
+        else:
+            self.deferred.record(numbers)
+
+    def read(self, number: int) -> None:
+        """Refuse what was found since the last time, up to update ``number`` (host sync, if anything was left to find).
+
+        Raises:
+            DivergedError: A number was not finite.
+        """
+        if self.deferred is not None:
+            self.deferred.read(number)
+        if self.scaler is not None:
+            self.scaler.check()
+
+    def _compiled(self, fn: F, name: str) -> F:
+        return kernels.compiled(fn, name, self.toggles.compile, partial(self.fall_back, "compile"))

@@ -1,0 +1,59 @@
+"""The ladder's rows: what each rung is compared with, which is best, and when a warm-up is earned."""
+
+from typing import Any
+
+import pytest
+
+from uavlab.app import bench_ladder
+from uavlab.app.bench_ladder import RUNGS, ladder_suite
+
+EAGER = {name: rung for name, rung in RUNGS.items() if "compile" not in rung}
+COLUMNS = {"agents", "setting", "threads", "ms", "over_loop", "over_below", "ops", "first_call_s", "best"}
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_ladder, "SIZES", {"batch": 16, "hidden": 16, "share": False})
+    monkeypatch.setattr(bench_ladder, "RUNGS", EAGER)
+
+
+@pytest.mark.usefixtures("small")
+def test_every_rung_at_every_size() -> None:
+    record = ladder_suite(3, "cpu", threads=[1], say=(said := []).append)
+    rows = record["rows"]
+    assert [(row["agents"], row["setting"]) for row in rows] == [(n, name) for n in (2, 4, 8) for name in EAGER]
+    assert all(set(row) >= COLUMNS and row["threads"] == 1 for row in rows)
+    assert [sum(row["best"] for row in rows if row["agents"] == n) for n in (2, 4, 8)] == [1, 1, 1]
+    by_name = {(row["agents"], row["setting"]): row for row in rows}
+    loops = [by_name[n, "loop"]["ops"] for n in (2, 4, 8)]
+    assert loops[0] < loops[1] / 1.5 < loops[2] / 3  # operators of the loop grow with the team
+    assert len({by_name[n, "batched, fused Adam"]["ops"] for n in (2, 4, 8)}) == 1  # those of the batch do not
+    assert len(said) == 3
+
+
+def test_a_warm_up_is_earned_by_what_it_saves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first call of 11 s, of which 1 s is the call itself, saves 3 s each time: earned after 4."""
+    times = {name: [4.0, 4.0, 4.0] for name in EAGER} | {"batched, bf16": [1.0, 1.0, 1.0]}
+    monkeypatch.setattr(bench_ladder, "SIZES", {"batch": 16, "hidden": 16, "share": False})
+    monkeypatch.setattr(bench_ladder, "RUNGS", EAGER)
+    monkeypatch.setattr(bench_ladder, "interleaved", lambda calls, rounds, device: times)
+    prepared = bench_ladder.prepared
+
+    def slow_start(makers: Any) -> Any:
+        made, first = prepared(makers)
+        return made, {**dict.fromkeys(first, 4.0), "batched, bf16": 11.0}
+
+    monkeypatch.setattr(bench_ladder, "prepared", slow_start)
+    last = [row for row in ladder_suite(3, "cpu", [1], say=lambda line: None)["rows"] if row["agents"] == 2][-1]
+    assert (last["setting"], last["over_loop"], last["over_below"]) == ("batched, bf16", 4, 4)
+    assert (last["paid_back"], last["best"]) == (4, True)
+
+
+@pytest.mark.usefixtures("small")
+def test_each_thread_count_has_its_own_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def in_a_process(rounds: int, device: str, threads: int, full: bool) -> dict[str, Any]:
+        return {"suite": "ladder", "rows": [{"threads": threads, "rounds": rounds, "full": full}]}
+
+    monkeypatch.setattr(bench_ladder, "_in_a_process", in_a_process)
+    record = ladder_suite(7, "cpu", threads=[1, 2], full=True)
+    assert record["rows"] == [{"threads": n, "rounds": 7, "full": True} for n in (1, 2)]

@@ -1,0 +1,29 @@
+"""Looking things up: presets and the doctor."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.typed import uavlab
+from uavlab.app import doctor
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Work in a folder of the test's own."""
+    monkeypatch.chdir(tmp_path)
+
+
+def test_presets() -> None:
+    ended = uavlab("presets", "--json")
+    assert ended.code == 0
+    assert {"leader_follower", "slow_leader_follower", "leader_follower_quick", "leader_follower_published"} == set(ended.told)
+    assert ended.out.count("\n") == 5
+
+
+def test_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "SIDE", dict.fromkeys(doctor.SIDE, 8))
+    ended = uavlab("doctor", "--json")
+    assert ended.code == 0
+    assert all({"what", "value", "usable", "advice"} == set(row) for row in ended.told["rows"])
+    assert len(ended.out.splitlines()) == len(ended.told["rows"]) + 1

@@ -1,0 +1,131 @@
+"""Every toggle usable on a CPU, on every environment, equals the plain reference within its class; what fails, shows.
+
+Learners run in float64, so that equal up to rounding means equal to nine digits after several updates.
+"""
+
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._dynamo.exc import TorchDynamoException
+
+from tests.tiny import TINY
+from uavlab.app import build, state
+from uavlab.app.config import Config, configure
+from uavlab.app.run import Run
+from uavlab.core.errors import FellBack
+from uavlab.envs import ENVS
+from uavlab.runtime.toggles import EAGER, TOGGLES, Toggles, resolve
+from uavlab.train import training
+
+CPU = torch.device("cpu")
+UPDATES = 5
+CLOSE = {"rounding": 1e-9, "precision": 0.1}  # of each matrix's largest number
+NUMBERS = {"interval": 2, "ratio": 2, "micro_batches": 3, "memory_fraction": 0.5, "threads": 2}
+COMPILED = {"compile": ("default",)}  # other modes are the same code, tuned for minutes
+
+
+def cases(usable: bool) -> list[Any]:
+    found = []
+    for toggle in TOGGLES:
+        values = COMPILED.get(toggle.name, toggle.choices) or (NUMBERS[toggle.name],)
+        for value in values:
+            base = EAGER if toggle.name in ("compile", "graph") else {}
+            asked = {**base, toggle.name: value}
+            if value != getattr(Toggles(), toggle.name) and usable is not bool(resolve(Toggles(**asked), CPU)[1]):
+                found.append(pytest.param(toggle, asked, id=f"{toggle.name}={value}"))
+    return found
+
+
+def config(env: str, toggles: dict[str, Any]) -> Config:
+    sizes = {key: value for key, value in TINY.items() if key in configure(env).values}
+    still = {"step_ms": 0.0} if "step_ms" in configure(env).values else {}
+    return configure(env, sizes, still, asdict(Toggles()), {"followers": 2, "alpha": 0.5}, toggles)
+
+
+def trained(env: str, toggles: dict[str, Any]) -> dict[str, Tensor]:
+    """Make some updates in float64, and give what the policy and the critics became."""
+    made = config(env, toggles)
+    rt = build.runtime(made.run, made.toggles)
+    rng = build.streams(made.run, rt.device, torch.float64)
+    with rt.scope():
+        learner = build.learner(made, rng, rt)
+        source = build.source(made, learner, rng, rt)
+        for _ in training(source, learner, rng, rt, 0, UPDATES):
+            pass
+    assert rt.fell_back == {}
+    tables = {name: table for name, (table, _) in learner.numbers().items() if name.endswith("parameter")}
+    return {**tables, "steps": torch.tensor(source.steps)}
+
+
+@pytest.fixture(scope="module")
+def plain() -> dict[str, dict[str, Tensor]]:
+    return {env: trained(env, {}) for env in ENVS}
+
+
+@pytest.mark.parametrize("env", ENVS)
+@pytest.mark.parametrize(("toggle", "asked"), cases(usable=True))
+def test_equal_to_plain(env: str, toggle: Any, asked: dict[str, Any], plain: dict[str, dict[str, Tensor]]) -> None:
+    got, expected = trained(env, asked), plain[env]
+    assert set(got) == set(expected)
+    if toggle.equality == "algorithm":
+        assert all(table.isfinite().all() for table in got.values())
+        return
+    for name, table in expected.items():
+        apart = (got[name] - table).abs().max() / table.abs().max()
+        assert apart <= CLOSE.get(toggle.equality, 0), (name, apart)
+    assert not torch.equal(expected["actor.parameter"], trained(env, {"seed": 1})["actor.parameter"])
+
+
+@pytest.mark.parametrize(("toggle", "asked"), cases(usable=False))
+def test_an_unusable_toggle_is_told_and_changes_nothing(toggle: Any, asked: dict[str, Any]) -> None:
+    base = {name: value for name, value in asked.items() if name != toggle.name}
+    with pytest.warns(
+        FellBack, match=f"^{toggle.name}={asked[toggle.name]} fell back to the plain reference: "
+    ) as told:
+        got = ended(asked)
+    assert len(told) == 1
+    assert got == ended(base)
+
+
+def ended(toggles: dict[str, Any]) -> str:
+    """Train a run and give the digest of its state."""
+    return state.digest(ran(toggles))
+
+
+def ran(toggles: dict[str, Any]) -> Run:
+    run = Run(config("leader_follower", {**toggles, "updates": 4}))
+    for _ in run.train():
+        pass
+    return run
+
+
+def refused(*given: Any, **named: Any) -> Any:
+    def call(*inputs: Any) -> Any:
+        raise TorchDynamoException("no C++ compiler found")
+
+    return call
+
+
+def absent(*given: Any, **named: Any) -> Any:
+    raise ImportError("no module named triton")
+
+
+@pytest.mark.parametrize("compiler", [refused, absent])
+def test_a_compiler_that_fails_is_told_and_changes_nothing(monkeypatch: pytest.MonkeyPatch, compiler: Any) -> None:
+    monkeypatch.setattr(torch, "compile", compiler)
+    with pytest.warns(FellBack, match="^compile=default fell back") as told:
+        run = ran({**EAGER, "compile": "default"})
+    assert len(told) == 1
+    assert list(run.rt.fell_back) == ["compile"]
+    assert state.digest(run) == ended(EAGER)
+
+
+def test_a_toggle_that_does_something_else_would_be_seen(plain: dict[str, dict[str, Tensor]]) -> None:
+    """The mutant: a discount changed in the eighth digit is farther from plain than any exact or rounding toggle."""
+    got = trained("leader_follower", {"gamma": 0.95 * (1 + 1e-6)})
+    name = "critic.parameter"
+    expected = trained("leader_follower", {"gamma": 0.95})[name]
+    assert (got[name] - expected).abs().max() / expected.abs().max() > CLOSE["rounding"]

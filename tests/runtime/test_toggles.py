@@ -1,0 +1,76 @@
+"""The records name every toggle, the defaults are the plain reference, and what cannot be used falls back told."""
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+import torch
+
+from uavlab.core.errors import FellBack
+from uavlab.runtime import toggles as records
+from uavlab.runtime.runtime import Runtime
+from uavlab.runtime.toggles import TOGGLES, Toggles, changed, resolve, toggle_presets, turned
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+def test_every_toggle_has_its_record() -> None:
+    assert [toggle.name for toggle in TOGGLES] == [f.name for f in fields(Toggles)]
+    assert {toggle.equality for toggle in TOGGLES} == {"exact", "rounding", "precision", "algorithm"}
+    assert all(toggle.claim and toggle.cost and toggle.seam for toggle in TOGGLES)
+    by_name = {toggle.name: toggle for toggle in TOGGLES}
+    assert (by_name["adam"].values, by_name["threads"].values) == ("single, foreach, fused", "a number")
+
+
+def test_what_is_changed_is_told() -> None:
+    assert changed(Toggles()) == {}
+    assert changed(turned(Toggles(), {"update": "vmap", "threads": 2})) == {"update": "vmap", "threads": 2}
+
+
+@pytest.mark.parametrize(
+    ("asked", "here", "name", "reason"),
+    [
+        ({"precision": "tf32"}, CPU, "precision", "tf32 needs a CUDA device, this run is on cpu"),
+        ({"graph": "update"}, CPU, "graph", "a CUDA graph needs a CUDA device, this run is on cpu"),
+        ({"graph": "update", "update": "loop"}, CUDA, "graph", "update=loop cannot be captured; use update=batched"),
+        ({"graph": "cycle", "placement": "host"}, CUDA, "graph", "use placement=device and prefetch=off"),
+        ({"compile": "default", "update": "cached"}, CPU, "compile", "use update=batched"),
+        ({"placement": "pinned"}, CPU, "placement", "this run is on cpu"),
+        ({"memory_fraction": 0.5}, CPU, "memory_fraction", "needs a CUDA device"),
+    ],
+)
+def test_what_cannot_be_used_falls_back_and_says_why(
+    asked: dict[str, Any], here: torch.device, name: str, reason: str
+) -> None:
+    given = turned(Toggles(update="batched"), asked)
+    effective, reasons = resolve(given, here)
+    assert list(reasons) == [name]
+    assert reason in reasons[name]
+    assert getattr(effective, name) == getattr(Toggles(), name)
+    assert changed(effective) == {k: v for k, v in changed(given).items() if k != name}
+
+
+def test_the_runtime_tells_once_and_records_it() -> None:
+    with pytest.warns(FellBack, match="graph=update fell back") as told:
+        rt = Runtime(asked=Toggles(update="batched", graph="update"))
+    assert len(told) == 1
+    assert (rt.toggles.graph, list(rt.fell_back)) == ("off", ["graph"])
+    rt.fall_back("graph", "again")  # known already: no second line
+    assert rt.fell_back["graph"] != "again"
+
+
+@pytest.mark.parametrize("device", [CPU, CUDA])
+def test_named_sets_can_be_used_where_they_are_offered(device: torch.device) -> None:
+    sets = toggle_presets(device)
+    assert list(sets) == ["plain", "eager", "laptop", "gpu", "max"]
+    assert sets["plain"] == {}
+    for name in sets if device == CUDA else ("plain", "eager", "laptop", "max"):
+        assert resolve(Toggles(**sets[name]), device)[1] == {}, name
+
+
+@pytest.mark.parametrize(("units", "precision"), [(True, "bf16"), (False, "fp32")])
+def test_the_laptop_has_bf16_where_the_processor_has_units_for_it(
+    monkeypatch: pytest.MonkeyPatch, units: bool, precision: str
+) -> None:
+    monkeypatch.setattr(records, "fast_bf16", lambda: units)
+    assert Toggles(**toggle_presets(CPU)["laptop"]).precision == precision

@@ -1,0 +1,143 @@
+"""Where a run's time goes, what binds it, and which toggles would help: predicted from parts, then measured whole."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from uavlab.app import build
+from uavlab.app.compare import Settings, compare, update_call
+from uavlab.app.config import Config, configure
+from uavlab.app.machine import describe, usable_cores
+from uavlab.app.timing import timed
+from uavlab.runtime.advise import predicted, verdict
+from uavlab.runtime.ceilings import ceilings
+from uavlab.runtime.monitor import Monitor, count_work, memory
+from uavlab.runtime.profile import profile
+from uavlab.runtime.toggles import TOGGLES, resolve, turned
+from uavlab.train import cycling
+
+PARTS = ("update", "acting", "environment")  # what toggles make faster or slower
+WARM, WATCHED = 10, 60  # cycles before and while the monitor watches
+UPDATES = 10  # of which the quickest counts, as for ceilings
+WORTH = 3  # toggles worth trying
+TRIED = {"compile": ("default",), "scaler": ()}  # other modes warm up for minutes; a scaler is nothing by itself
+
+
+def profiled(
+    preset: str, *layers: Mapping[str, Any], rounds: int = 20, trace: Path | None = None, every: bool = False
+) -> dict[str, Any]:
+    """Watch some cycles of a run, weigh an update against this machine's ceilings, and try what may help.
+
+    A toggle's speed-up is predicted by Amdahl's law from the parts of a cycle, each timed by itself with and without
+    it; then whole cycles are timed. Toggles that change the algorithm are left out: they do not make the same work
+    faster.
+
+    Args:
+        preset: What to profile.
+        layers: Settings over it.
+        rounds: Interleaved repetitions.
+        trace: Where to write a trace of some cycles.
+        every: Measure all usable toggles, not only the most promising.
+
+    Returns:
+        ``stages`` (rows of ``Monitor.read``), ``update`` (its work and ceilings), ``memory``, ``operators`` (the table
+        of the profiler), ``verdict`` (a sentence), ``kind``, and ``candidates``: ``toggle``, ``predicted``,
+        ``measured`` (whole cycles, as a speed-up) with ``low`` and ``high``, ``first_call_s``; largest measured first.
+
+    Raises:
+        ConfigError: The settings are not valid, or do not fit this machine.
+    """
+    config = configure(preset, *layers)
+    record = _watched(config, trace)
+    changes: Settings = {"": {}, **candidates(config)}
+    whole = compare(preset, {"": {}}, *layers, call="cycle", rounds=rounds)[0]["ms"]
+    parts = [{row["setting"]: row for row in compare(preset, changes, *layers, call=p, rounds=rounds)} for p in PARTS]
+    forecast = {
+        name: predicted(whole, [(part[""]["ms"], part[name]["ms"]) for part in parts])
+        for name in changes
+        if name and not any(part[name]["fell_back"] for part in parts)
+    }
+    best = sorted(forecast, key=lambda name: -forecast[name])[: None if every else WORTH]
+    _, *rows = compare(preset, {"": {}, **{name: changes[name] for name in best}}, *layers, call="cycle", rounds=rounds)
+    found = [
+        {
+            "toggle": row["setting"],
+            "predicted": round(forecast[row["setting"]], 3),
+            "measured": row["over_first"],
+            "low": row["low"],
+            "high": row["high"],
+            "first_call_s": row["first_call_s"],
+        }
+        for row in rows
+    ]
+    return {**record, "candidates": sorted(found, key=lambda row: -row["measured"])}
+
+
+def candidates(config: Config) -> dict[str, dict[str, Any]]:
+    """List every usable change of one toggle that leaves the algorithm as it is, by ``name=value``."""
+    device, now = build.runtime(config.run).device, config.toggles
+    found = {}
+    for toggle in TOGGLES:
+        values = TRIED.get(toggle.name, toggle.choices) if toggle.equality != "algorithm" else ()
+        for value in (usable_cores(),) if toggle.name == "threads" else values:
+            change = {toggle.name: value}
+            if value != getattr(now, toggle.name) and not resolve(turned(now, change), device)[1]:
+                found[f"{toggle.name}={value}"] = change
+    return found
+
+
+def told(record: Mapping[str, Any]) -> str:
+    """Lay a record out for reading."""
+    lines = [f"{'stage':14} {'ms':>9} {'p95 ms':>9} {'share':>7}"]
+    lines += [
+        f"{row['name']:14} {row['mean_ms']:9.3f} {row['p95_ms']:9.3f} {row['share']:7.1%}" for row in record["stages"]
+    ]
+    lines += ["", record["verdict"], "", f"{'toggle':24} {'predicted':>9} {'measured':>9}  95 % interval   first call"]
+    for row in record["candidates"]:
+        spread = f"{row['low']:.2f} to {row['high']:.2f}"
+        times = f"{row['predicted']:8.2f}x {row['measured']:8.2f}x"
+        lines.append(f"{row['toggle']:24} {times}  {spread:14}  {row['first_call_s']:8.1f} s")
+    return "\n".join(lines)
+
+
+def _watched(config: Config, trace: Path | None) -> dict[str, Any]:
+    """Run some cycles under a monitor, and weigh an update."""
+    monitor = Monitor(build.runtime(config.run).device)
+    rt, rng, learner, source = build.assembled(config, monitor)
+    cycle = cycling(source, learner, rng, rt)
+    with rt.scope(), build.enough_memory():
+        for number in range(WARM + WATCHED):
+            if number == WARM:
+                monitor.reset()
+            cycle()
+        stages = monitor.read()
+        table = profile(cycle, rt.device, trace, monitor=monitor)
+    one, plain = update_call(config), update_call(replace(config, toggles=replace(config.toggles, compile="off")))
+    with rt.scope():
+        seconds = min(timed(one.call, rt.device) for _ in range(UPDATES))
+        work = count_work(plain.call)  # compiled code hides what it does
+        limits = ceilings(rt.device, config.toggles.precision, work)
+    shares = {row["name"]: row["share"] for row in stages}
+    kind, sentence = verdict(shares, seconds, work.operators, work.flops, work.bytes, limits)
+    return {
+        "preset": config.preset,
+        "machine": describe(rt.device),
+        "kind": kind,
+        "verdict": sentence,
+        "stages": stages,
+        "memory": memory(rt.device),
+        "update": {
+            "ms": round(1e3 * seconds, 3),
+            "operators": work.operators,
+            "flops": work.flops,
+            "bytes": work.bytes,
+            "flop_per_s": round(work.flops / seconds),
+            "bytes_per_s": round(work.bytes / seconds),
+            "flop_per_s_ceiling": round(limits.rate),
+            "bytes_per_s_ceiling": round(limits.bandwidth),
+            "launch_us": round(1e6 * limits.launch, 2),
+        },
+        "operators": table.rows,
+        "trace": str(trace) if trace else None,
+    }

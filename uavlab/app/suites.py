@@ -1,0 +1,19 @@
+"""Every suite of ``uavlab bench`` by name: rounds and device to a record of rows."""
+
+from collections.abc import Callable
+from typing import Any
+
+from uavlab.app.bench import env_suite, guard_suite, update_suite
+from uavlab.app.bench_ladder import ladder_suite
+from uavlab.app.bench_replay import replay_suite
+from uavlab.app.bench_runs import learning_suite, runs_suite
+
+SUITES: dict[str, Callable[..., dict[str, Any]]] = {
+    "update": update_suite,
+    "env": env_suite,
+    "guard": guard_suite,
+    "replay": replay_suite,
+    "ladder": ladder_suite,
+    "runs": runs_suite,
+    "learning": learning_suite,
+}

@@ -1,0 +1,52 @@
+"""Timing calls against one another: in turn, in one process, so that a busy machine slows all of them alike."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+WARM_UP = 3  # rounds that are not counted
+DRAWS = 2000  # bootstrap samples of an interval
+
+
+def interleaved(
+    calls: Mapping[str, Callable[[], Any]], rounds: int, device: torch.device, warm_up: int = WARM_UP
+) -> dict[str, list[float]]:
+    """Time each call once per round, in turn (s)."""
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for number in range(-warm_up, rounds):
+        for name, call in calls.items():
+            once = timed(call, device)
+            if number >= 0:
+                seconds[name].append(once)
+    return seconds
+
+
+def timed(call: Callable[[], Any], device: torch.device) -> float:
+    """Time one call, to the end of what it asked a GPU to do (s)."""
+    synchronize(device)
+    began = time.perf_counter()
+    call()
+    synchronize(device)
+    return time.perf_counter() - began
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait for a GPU."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def median(values: Sequence[float]) -> float:
+    """Give the upper median."""
+    return sorted(values)[len(values) // 2]
+
+
+def ratio(slow: Sequence[float], fast: Sequence[float]) -> dict[str, float]:
+    """Give the median over rounds of slow / fast, with a 95 % bootstrap interval of that median."""
+    each = np.array(slow) / np.array(fast)
+    drawn = np.random.default_rng(0).choice(each, (DRAWS, len(each)))
+    low, high = np.quantile(np.median(drawn, axis=1), (0.025, 0.975))
+    return {"median": round(float(np.median(each)), 4), "low": round(float(low), 4), "high": round(float(high), 4)}

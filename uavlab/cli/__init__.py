@@ -1,0 +1,10 @@
+"""The command line: ``uavlab`` and ``python -m uavlab``. Each command is a thin layer over ``app`` and ``lab``.
+
+Exit codes: 0 ok, 1 a notebook's own failure or nobody reads the output, 2 settings, 3 files, 4 diverged, 5 input/output
+or memory, 124 time-out, 130 and 143 signals, 138 dead kernel.
+"""
+
+from uavlab.cli import claims, look, measure, notebooks, runs
+from uavlab.cli.base import cli, main
+
+__all__ = ["claims", "cli", "look", "main", "measure", "notebooks", "runs"]

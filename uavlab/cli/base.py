@@ -1,0 +1,96 @@
+"""What the commands share: the group, how a refusal ends, and the options that make up a run's settings."""
+
+import io
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from uavlab import __version__
+from uavlab.app.signals import at_once
+from uavlab.core.errors import ConfigError, UavlabError
+from uavlab.core.text import check_threads, one_line
+
+Command = Callable[..., Any]
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on the last line.")
+on_device = click.option(
+    "--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Instead of the run's own device."
+)
+settings_options = (
+    click.option("--seed", type=int, help="Seed of the first run."),
+    click.option("--runs", type=int, help="Independent runs in this process."),
+    click.option("--updates", type=int, help="Updates to make."),
+    click.option("--minutes", type=float, help="Minutes of training; alone, it replaces the preset's updates."),
+    click.option("--device", help="auto, cpu or cuda."),
+    click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any setting; repeatable."),
+    click.option("--toggle", "toggle_texts", multiple=True, metavar="NAME=VALUE", help="One optimization; repeatable."),
+    click.option("--toggles", metavar="SET", help="plain, eager, laptop, gpu or max; see `uavlab toggles`."),
+    click.option("--config", "config_file", type=click.Path(path_type=Path), help="Settings from a YAML file."),
+)
+
+
+def main() -> None:
+    """Run a command; a refusal is one line on stderr and its exit code, and with ``--json`` an object on stdout."""
+    warnings.formatwarning = lambda message, *where: f"warning: {message}\n"
+    try:
+        check_threads(os.environ)
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # what the terminal's encoding lacks
+        with at_once():
+            cli(standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        sys.exit(2)
+    except click.ClickException as error:
+        refuse("ConfigError", error.format_message(), ConfigError.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except UavlabError as error:
+        refuse(type(error).__name__, str(error), error.exit_code)
+    except (MemoryError, OSError) as error:
+        refuse("ResourceError", f"{type(error).__name__}: {error}; free some memory or space, or check paths.", 5)
+
+
+def refuse(kind: str, message: str, code: int) -> NoReturn:
+    """End with one line that says why."""
+    message = one_line(message)
+    click.echo(f"{kind}: {message}", err=True)
+    tell("--json" in sys.argv, {"error": kind, "message": message, "exit_code": code})
+    sys.exit(code)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__)
+def cli() -> None:
+    """Train teams of UAVs fast, and measure before you believe."""
+
+
+def with_settings(command: Command) -> Command:
+    """Add the options that make up a run's settings."""
+    for option in reversed(settings_options):
+        command = option(command)
+    return command
+
+
+def layers(
+    settings: tuple[str, ...],
+    config_file: Path | None,
+    toggles: str | None,
+    toggle_texts: tuple[str, ...],
+    **options: Any,
+) -> Any:
+    """Gather what a command line says of settings, in the order in which it is laid over a preset."""
+    from uavlab.app.config import gather
+
+    return gather(config_file, settings, options, toggles, toggle_texts)
+
+
+def tell(as_json: bool, value: dict[str, Any]) -> None:
+    """Print the JSON line if it was asked for."""
+    if as_json:
+        click.echo(json.dumps(value))

@@ -1,0 +1,161 @@
+"""Commands on runs: train, resume, evaluate, fly, export."""
+
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from uavlab.app.signals import first_asks
+from uavlab.cli.base import as_json, cli, layers, on_device, tell, with_settings
+from uavlab.core.errors import ConfigError
+
+
+@cli.command()
+@click.argument("preset")
+@with_settings
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of the run, new or empty; runs/NAME if not given.")
+@click.option("--name", help="Name of the run; PRESET-SEED if not given.")
+@click.option("--dry-run", is_flag=True, help="Print steps, updates and bytes, and stop.")
+@as_json
+def train(preset: str, out: Path | None, name: str | None, dry_run: bool, as_json: bool, **options: Any) -> None:
+    """Train a PRESET."""
+    from uavlab.app.build import plan
+    from uavlab.app.config import configure
+    from uavlab.app.folder import require_empty, run_name
+    from uavlab.app.run import Run
+
+    config = configure(preset, *layers(**options))
+    planned = plan(config)
+    folder = Path("runs") / run_name(f"{preset}-{config.run.seed}" if name is None else name)
+    if name and out:
+        raise ConfigError("--name and --out both say where the run is kept; give one of them.")
+    folder = out or folder
+    if dry_run:
+        for key, value in planned.items():
+            click.echo(f"{key:22} {value}")
+        return tell(as_json, planned)
+    require_empty(folder)
+    click.echo(f"replay takes {planned['replay_bytes'] / 2**20:.1f} MiB; the run is kept in {folder}")
+    drive(Run(config, folder), as_json)
+
+
+@cli.command()
+@click.argument("run")
+@with_settings
+@click.option("--fresh-replay", is_flag=True, help="Fill replay anew: for a run whose replay is damaged.")
+@as_json
+def resume(run: str, fresh_replay: bool, as_json: bool, **options: Any) -> None:
+    """Continue RUN from its newest intact checkpoint to its own target, or to one set here.
+
+    Unchanged, on its own machine, it ends in the same bits as one never stopped. Targets count from its beginning.
+    """
+    from uavlab.app.folder import run_folder
+    from uavlab.app.run import Run
+
+    resumed = Run.resume(run_folder(run), *layers(**options), fresh_replay=fresh_replay)
+    click.echo(f"{run}: goes on from update {resumed.number}")
+    drive(resumed, as_json)
+
+
+@cli.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.option("--episodes", type=click.IntRange(1, 100_000), default=200, show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the episodes.")
+@click.option("--mean-action", is_flag=True, help="Fly the mean action instead of sampling.")
+@on_device
+@click.option("--out", type=click.Path(path_type=Path), help="Also write the record to this JSON file.")
+@as_json
+def evaluate(
+    runs: tuple[str, ...], episodes: int, seed: int, mean_action: bool, device: Any, out: Path | None, as_json: bool
+) -> None:
+    """Score the policy kept by each RUN on its evaluation task, with 95 % bootstrap intervals."""
+    from uavlab.app.record import write_json
+    from uavlab.app.scores import score
+
+    record = score(runs, episodes, seed, mean_action, device, click.echo)
+    if out is not None:
+        write_json(out, record)
+    rows = record["rows"]
+    tell(as_json, rows[0] if len(rows) == 1 else {"rows": rows})
+
+
+@cli.command()
+@click.argument("run")
+@click.option("--out", type=click.Path(path_type=Path), help="HTML file; flight.html in the run if not given.")
+@click.option("--picture", type=click.Path(path_type=Path), help="Also draw one moment of it, as PNG, SVG or PDF.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the flight.")
+@click.option("--mean-action", is_flag=True, help="Fly the mean action instead of sampling.")
+@on_device
+@as_json
+def fly(
+    run: str, out: Path | None, picture: Path | None, seed: int, mean_action: bool, device: Any, as_json: bool
+) -> None:
+    """Write an HTML page with one animated flight of the policy kept by RUN."""
+    from uavlab.app import kept
+    from uavlab.app.folder import run_folder
+    from uavlab.lab import figures
+
+    folder = run_folder(run)
+    loaded = kept.load(folder, device)
+    states = list(kept.flight(loaded, seed, mean_action))
+    page = out or folder / "flight.html"
+    animation = figures.flight(loaded.config.evaluation, states)
+    figures.write_page(animation, page)
+    if picture is not None:
+        figures.write_picture(figures.picture(animation), picture)
+    click.echo(f"{len(states) - 1} steps; open {page}")
+    tell(as_json, {"page": str(page), "steps": len(states) - 1})
+
+
+@cli.command()
+@click.argument("run")
+@click.argument("out", type=click.Path(path_type=Path))
+@as_json
+def export(run: str, out: Path, as_json: bool) -> None:
+    """Copy the settings and the kept policy of RUN to the new folder OUT; it evaluates and flies like the run."""
+    from uavlab.app import kept
+    from uavlab.app.folder import run_folder
+
+    click.echo(kept.export(run_folder(run), out))
+    tell(as_json, {"run": run, "out": str(out)})
+
+
+def drive(run: Any, as_json: bool) -> None:
+    """Train to the end with a progress bar; the first SIGINT or SIGTERM ends after the update in progress."""
+    from tqdm import tqdm
+
+    from uavlab.app.record import program
+
+    for reason in run.lifted:
+        click.echo(f"not bit for bit repeatable: {reason}")
+    settings = run.config.run
+    row = run.config.replay.world_steps * run.config.replay.worlds * settings.runs * run.config.env.spec.agents
+    seconds = 0.5 if sys.stderr.isatty() else 60  # where nobody watches, one line a minute
+    bar = tqdm(total=settings.updates, initial=run.number, unit="update", mininterval=seconds, maxinterval=seconds)
+    if run.done:
+        click.echo("nothing to do: the target was reached before; --updates sets a farther one.")
+    with first_asks(run.stop) as received, bar:
+        for progress in run.train():
+            bar.update(progress.number - bar.n)
+            if progress.metrics:
+                rate = row * run.number / run.seconds
+                clock = f", {run.seconds / 60:.1f} of {settings.minutes:g} min" if settings.minutes else ""
+                bar.set_postfix_str(f"{rate:,.0f} agent-steps/s{clock}", refresh=False)
+            if progress.score:
+                figures = {k.removeprefix("eval/"): v for k, v in progress.score.items()}
+                tqdm.write(f"{progress.number:>8}  " + "  ".join(f"{k} {figures[k]:.3f}" for k in run.headline))
+    command = "evaluate" if run.done else "resume"
+    click.echo(f"{run.status}: {run.number} updates in {run.seconds:.0f} s; next: {program()} {command} {run.folder}")
+    saves = run.saves()
+    if saves["count"]:
+        click.echo(
+            f"saved {saves['count']} times: training paused {saves['mean_s']:.3f} s on average, at most "
+            f"{saves['longest_s']:.3f} s; the last save wrote {saves['last_bytes'] / 2**20:.1f} MiB"
+        )
+    result = {"run": str(run.folder), "status": run.status, "updates": run.number, "seconds": run.seconds}
+    scores = [score if math.isfinite(score) else None for score in run.best_score.tolist()]
+    tell(as_json, {**result, "score": scores})
+    if received:
+        sys.exit(128 + received[0])

@@ -1,0 +1,171 @@
+"""A wide sum tree on tensors: slots drawn in proportion to their mass, in whole numbers from end to end.
+
+Masses are int64 fixed point, so sums are exact whatever their order, every slot with mass can be drawn, and CPU and GPU
+agree bit for bit. A float32 prefix sum over ten million slots leaves about every tenth of them without any width.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from uavlab.core.errors import ConfigError
+
+UNIT = 2**20  # mass of priority 1
+MOST = 2**36  # largest mass of a slot
+CAPACITY = 2**26  # slots whose masses, all at their largest, sum up to what int64 noise in [0, 2^62) can reach
+
+FAN = 64  # children of a node
+TOP = 2**14  # nodes at the top at most; every draw adds them up, as much work as 256 rows make in one level of blocks
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Masses of the slots of R runs and their sums, updated in place.
+
+    Attributes:
+        levels: The top, R nodes, then blocks of siblings, one block for each node above, all runs' one after another;
+            the last level holds the slots themselves.
+        capacity: Slots per run.
+    """
+
+    levels: tuple[Int[Tensor, "_ _"], ...]
+    capacity: int
+
+    @property
+    def width(self) -> int:
+        """Slots per run with those that fill up the last blocks, whose mass is always 0."""
+        return self.levels[-1].numel() // self.levels[0].shape[0]
+
+
+def build(runs: int, capacity: int, device: torch.device, fan: int = FAN, top: int = TOP) -> Tree:
+    """Plant a tree without mass, except for one unit in slot 0 of each run: something can always be drawn.
+
+    Raises:
+        ConfigError: There are more slots than whole numbers can serve.
+    """
+    if not 1 <= capacity <= CAPACITY:
+        raise ConfigError(
+            f"Prioritized replay: capacity {capacity:,}, expected 1 to {CAPACITY:,}, because sums of priorities are "
+            "64-bit whole numbers; lower capacity or draw uniformly."
+        )
+    depth, nodes = 0, capacity
+    while nodes > top:
+        depth, nodes = depth + 1, -(-nodes // fan)
+    shapes = [(runs, nodes), *((runs * nodes * fan**level, fan) for level in range(depth))]
+    tree = Tree(tuple(torch.zeros(shape, dtype=torch.int64, device=device) for shape in shapes), capacity)
+    fill(tree, tree.levels[0].new_zeros(runs, 0))
+    return tree
+
+
+def fill(tree: Tree, mass: Int[Tensor, "R n"]) -> None:
+    """Give the first n slots these masses and the others none; without any slot, as ``build`` does."""
+    slots = tree.levels[-1].view(-1, tree.width)
+    slots.zero_()
+    slots[:, 0] = 1
+    slots[:, : mass.shape[1]] = mass
+    for above, below in reversed([*pairwise(tree.levels)]):
+        above.copy_(below.sum(1).view_as(above))
+
+
+def masses(tree: Tree) -> Int[Tensor, "R capacity"]:
+    """Give the mass of every slot, a view into the tree."""
+    return tree.levels[-1].view(-1, tree.width)[:, : tree.capacity]
+
+
+def fixed_point(priority: Float[Tensor, "*lead"]) -> Int[Tensor, "*lead"]:
+    """Turn priorities into masses in [1, 2^36], 2^20 for each 1; what is not a number comes out undefined."""
+    return (priority * UNIT).clamp_(1, MOST).long()
+
+
+def strata(total: Int[Tensor, "R 1"], noise: Int[Tensor, "R N"]) -> Int[Tensor, "R N"]:
+    """Draw a point of [0, total) from each of N equal parts: floor((k total + noise mod total) / N) for part k.
+
+    Over all parts each point has the same chance, to one part in 2^62 / total. The product would overflow, so total is
+    split into its quotient and remainder by N.
+    """
+    count = noise.shape[1]
+    part = torch.arange(count, device=noise.device)
+    within = torch.addcmul(noise.remainder(total), part, total.remainder(count))
+    return torch.addcmul(within // count, part, total // count)
+
+
+def draw(tree: Tree, noise: Int[Tensor, "R N"]) -> tuple[Int[Tensor, "R N"], Int[Tensor, "R N"]]:
+    """Draw N slots of each run, one from each of N equal parts of its mass, from int64 noise in [0, 2^62).
+
+    Returns:
+        The slots, and their masses.
+    """
+    ends = tree.levels[0].cumsum(1)
+    return descend(tree, ends, strata(ends[:, -1:], noise))
+
+
+def descend(
+    tree: Tree, ends: Int[Tensor, "R top"], point: Int[Tensor, "R N"]
+) -> tuple[Int[Tensor, "R N"], Int[Tensor, "R N"]]:
+    """Find the slots that points of mass in [0, total) belong to: the first whose end lies beyond the point.
+
+    Args:
+        tree: Where to search.
+        ends: Where the nodes of the top end, the running sum of their masses.
+        point: The mass that lies before each of N points.
+
+    Returns:
+        The slots, and their masses.
+    """
+    child = torch.searchsorted(ends, point, right=True)
+    flat = across(child, ends.shape[1]).view(-1)
+    for blocks in tree.levels[1:]:
+        to_end = (ends.gather(1, child) - point).view(-1, 1)  # the last child of a node ends where the node does
+        ends = blocks.index_select(0, flat).cumsum(1)
+        point = ends[:, -1:] - to_end
+        child = torch.searchsorted(ends, point, right=True)
+        flat = torch.add(child.view(-1), flat, alpha=blocks.shape[1])
+    mass = tree.levels[-1].view(-1).index_select(0, flat)
+    runs = tree.levels[0].shape[0]
+    return across(flat.view(runs, -1), -tree.width), mass.view(runs, -1)
+
+
+def assign(
+    tree: Tree, slot: Int[Tensor, "R N"], mass: Int[Tensor, "R N"], skip: Bool[Tensor, "R N"] | None = None
+) -> Int[Tensor, "R N"]:
+    """Give slots their masses; of several masses for one slot the last one stays, on every device.
+
+    Each mass carries its place in the batch in its upper bits; the largest of a slot is then the last, and beats what
+    lay there before, which has no such bits. Whoever finds his own again adds the difference to the nodes above. While
+    this goes on, nothing may be drawn.
+
+    Args:
+        tree: The tree to change.
+        slot: In [0, capacity).
+        mass: In [1, 2^36].
+        skip: Rows that change nothing, whatever their slot and mass.
+
+    Returns:
+        The masses that the slots have now; those of slot 0 where skipped.
+    """
+    place = 2 * MOST
+    stamped = mass + torch.arange(place, (slot.shape[1] + 1) * place, place, device=slot.device)
+    if skip is not None:
+        slot, stamped = slot.masked_fill(skip, 0), stamped.masked_fill_(skip, 0)
+    flat, stamped = across(slot, tree.width).view(-1), stamped.view(-1)
+    slots = tree.levels[-1].view(-1)
+    before = slots.index_select(0, flat)
+    slots.scatter_reduce_(0, flat, stamped, "amax")
+    found = slots.index_select(0, flat)
+    after = found & (place - 1)
+    slots.index_copy_(0, flat, after)
+    change = (after - before).mul_(found == stamped)
+    for blocks in reversed(tree.levels[:-1]):
+        flat = flat // (slots.numel() // blocks.numel())
+        slots = blocks.view(-1)
+        slots.index_add_(0, flat, change)
+    return after.view_as(slot)
+
+
+def across(slot: Int[Tensor, "R N"], width: int) -> Int[Tensor, "R N"]:
+    """Number slots across runs of ``width`` slots each; back again with ``-width``."""
+    runs = slot.shape[0]
+    return slot if runs == 1 else slot + torch.arange(0, runs * width, width, device=slot.device)[:, None]

@@ -1,0 +1,89 @@
+"""Replay in host memory while training runs on a GPU: new rows are copied down, batches are copied up.
+
+The CPU gathers a batch into a buffer, which is copied as a whole. Only such buffers are ever pinned: no copy engine
+gathers scattered rows, so pinning the ring would take memory and buy nothing. The device makes the copies of a stream
+in order and needs no waiting. The host does: it must not read a buffer before a copy down has arrived, nor write into
+one before a copy up has left.
+"""
+
+from functools import partial
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from uavlab.core.types import Transition, tree_map
+from uavlab.ops.trees import across
+from uavlab.replay.ring import Ring
+from uavlab.replay.stores import Place
+from uavlab.runtime.runtime import Runtime
+
+
+def on_host(example: Transition, batch: int, rt: Runtime, pinned: bool) -> Place:
+    """Keep rows in host memory; on the CPU nothing changes but that rows are copied.
+
+    Memory that cannot be pinned is ordinary memory then, and the run says so.
+
+    Args:
+        example: New rows (leading axes R W).
+        batch: Rows per run that are taken.
+        rt: Where training runs.
+        pinned: Copy through pinned buffers, without waiting for a batch to arrive.
+    """
+    try:
+        ferry = Ferry(example, batch, rt, pinned)
+    except RuntimeError as error:
+        if not pinned:
+            raise
+        rt.fall_back("placement", f"no memory could be pinned ({str(error).splitlines()[0]}); ordinary memory is used")
+        ferry = Ferry(example, batch, rt, pinned=False)
+    return Place(ferry.put, ferry.take)
+
+
+class Ferry:
+    """Two buffers in host memory, one for each way."""
+
+    def __init__(self, example: Transition, batch: int, rt: Runtime, pinned: bool) -> None:
+        """Reserve them."""
+        self.device, self.pinned = rt.device, pinned
+        self.down, self.up = (buffer(example, rows, pinned) for rows in (example.reward.shape[1], batch))
+        self._left: torch.cuda.Event | None = None  # when the last batch had left its buffer
+        self._copy_down, self._copy_up = rt.timed(self._downward, "copy"), rt.timed(self._upward, "copy")
+
+    def put(self, rows: Transition) -> Transition:
+        """Copy new rows down (host sync)."""
+        self._copy_down(rows)
+        return self.down
+
+    def take(self, ring: Ring, index: Int[Tensor, "R N"]) -> Transition:
+        """Gather the rows of slots and copy them up."""
+        if self._left is not None:
+            self._left.synchronize()
+        flat = across(index, ring.capacity).view(-1)
+        tree_map(partial(gather, flat), self.up, ring.rows)
+        return self._copy_up()
+
+    def _downward(self, rows: Transition) -> None:
+        tree_map(lambda buffer, leaf: buffer.copy_(leaf, non_blocking=self.pinned), self.down, rows)
+        if self.pinned:
+            torch.cuda.current_stream(self.device).synchronize()
+
+    def _upward(self) -> Transition:
+        rows = tree_map(lambda buffer: buffer.to(self.device, non_blocking=self.pinned, copy=True), self.up)
+        if self.pinned:
+            self._left = torch.cuda.current_stream(self.device).record_event()
+        return rows
+
+
+def buffer(example: Transition, count: int, pinned: bool) -> Transition:
+    """Reserve host memory for ``count`` rows per run like ``example`` (leading axes R N)."""
+
+    def reserve(leaf: Tensor) -> Tensor:
+        return torch.empty((leaf.shape[0], count, *leaf.shape[2:]), dtype=leaf.dtype, pin_memory=pinned)
+
+    return tree_map(reserve, example)
+
+
+def gather(flat: Int[Tensor, " RN"], buffer: Tensor, stored: Tensor) -> Tensor:
+    """Copy rows of all runs, counted through, into a buffer."""
+    return torch.index_select(stored.flatten(0, 1), 0, flat, out=buffer.flatten(0, 1))

@@ -1,0 +1,40 @@
+"""Switches of the whole process: threads, TF32, deterministic operators, the share of a GPU's memory."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import torch
+
+from uavlab.runtime.toggles import Toggles
+
+
+@contextmanager
+def switched(toggles: Toggles, device: torch.device) -> Iterator[None]:
+    """Apply what ``toggles`` ask of the process, and restore what was there however it ends."""
+    with ExitStack() as undo:
+
+        def change(read: Callable[[], object], write: Callable, value: object) -> None:
+            before = read()
+            if before != value:
+                write(value)
+                undo.callback(write, before)
+
+        change(torch.get_num_threads, torch.set_num_threads, toggles.threads)
+        if toggles.deterministic == "on":
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS refuses without; read at its start
+            change(torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, True)
+        if toggles.precision == "tf32":
+            change(_fp32_precision, _set_fp32_precision, "tf32")
+        if toggles.memory_fraction < 1:
+            torch.cuda.set_per_process_memory_fraction(toggles.memory_fraction, device)
+            undo.callback(torch.cuda.set_per_process_memory_fraction, 1.0, device)
+        yield
+
+
+def _fp32_precision() -> str:
+    return torch.backends.cuda.matmul.fp32_precision
+
+
+def _set_fp32_precision(value: str) -> None:
+    torch.backends.cuda.matmul.fp32_precision = value
