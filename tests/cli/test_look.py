@@ -1,11 +1,13 @@
 """Looking things up: presets and the doctor."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from tests.typed import uavlab
 from uavlab.app import doctor
+from uavlab.app.presets import presets as known
 
 
 @pytest.fixture(autouse=True)
@@ -17,8 +19,9 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_presets() -> None:
     ended = uavlab("presets", "--json")
     assert ended.code == 0
-    assert {"leader_follower", "slow_leader_follower", "leader_follower_quick", "leader_follower_published"} == set(ended.told)
-    assert ended.out.count("\n") == 5
+    assert set(ended.told) == set(known())
+    assert {"leader_follower", "leader_follower_quick", "leader_follower_published"} <= set(ended.told)
+    assert ended.out.count("\n") == len(ended.told) + 1
 
 
 def test_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,3 +30,13 @@ def test_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended.code == 0
     assert all({"what", "value", "usable", "advice"} == set(row) for row in ended.told["rows"])
     assert len(ended.out.splitlines()) == len(ended.told["rows"]) + 1
+
+
+def test_doctor_of_a_process() -> None:
+    ended = uavlab("doctor", "--pid", str(os.getpid()), "--json")
+    assert ended.code == 0
+    lines = [command["line"] for command in ended.told["commands"]]
+    assert f"py-spy dump --pid {os.getpid()}" in lines
+    assert all(line in ended.out for line in lines)
+    assert "residency, not throughput" in ended.out
+    assert uavlab("doctor", "--pid", str(2**22 + 1)).code == 2  # more than Linux gives

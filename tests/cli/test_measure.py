@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.typed import uavlab
-from uavlab.app import suites
+from uavlab.app import profiling, suites
 
 
 @pytest.fixture(autouse=True)
@@ -28,3 +28,32 @@ def test_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended.told["rows"] == [{"agents": 5, "device": "auto"}]
     for wrong in (["all"], ["env", "--rounds", "2"], ["env", "--device", "tpu"]):
         assert uavlab("bench", *wrong).code == 2
+
+
+def test_options_of_the_ladder_belong_to_it() -> None:
+    for wrong in (["env", "--full"], ["guard", "--threads", "2"]):
+        ended = uavlab("bench", *wrong)
+        assert ended.code == 2
+        assert "--threads and --full belong to `bench ladder`" in ended.err
+
+
+def test_toggles() -> None:
+    ended = uavlab("toggles", "--device", "cpu", "--json")
+    assert ended.code == 0
+    assert {"name", "values", "seam", "equality", "claim"} <= set(ended.told["rows"][0])
+    assert ended.out.startswith("toggle ")
+
+
+def test_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def profiled(preset: str, *layers: Any, **options: Any) -> dict[str, Any]:
+        asked.append((preset, options))
+        return {"verdict": "launch-bound: so it is", "stages": [], "candidates": []}
+
+    monkeypatch.setattr(profiling, "profiled", profiled)
+    ended = uavlab("profile", "leader_follower_quick", "--rounds", "5", "--all", "--out", "p.json", "--json")
+    assert ended.code == 0
+    assert asked == [("leader_follower_quick", {"rounds": 5, "trace": None, "every": True})]
+    assert "launch-bound: so it is" in ended.out
+    assert json.loads((tmp_path / "p.json").read_text()) == ended.told

@@ -93,7 +93,7 @@ class TestCompiled:
 
 
 def test_falling_back_is_one_visible_line() -> None:
-    with pytest.warns(FellBack, match=r"^compile=default fell back to the plain reference: no compiler$"):
+    with pytest.warns(FellBack, match=r"^compile=default fell back: no compiler$"):
         kernels.tell("compile", "default", "no compiler")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -46,11 +46,19 @@ def check(preset: str, as_json: bool, **options: Any) -> None:
 
 
 @cli.command()
+@click.option("--pid", type=click.IntRange(1), help="Instead: the commands with which to watch this process.")
 @as_json
-def doctor(as_json: bool) -> None:
+def doctor(pid: int | None, as_json: bool) -> None:
     """Tell what this machine has, what of it is usable, and why the rest is not."""
+    from uavlab.app import attach
     from uavlab.app.doctor import examine
 
+    if pid is not None:
+        commands = attach.commands(pid)
+        for command in commands:
+            click.echo(command)
+        click.echo(attach.CAUTION)
+        return tell(as_json, {"commands": [vars(command) for command in commands]})
     rows = examine()
     for row in rows:
         click.echo(row)

@@ -80,4 +80,4 @@ def _said(error: Exception) -> str:
 
 def tell(name: str, value: Any, reason: str) -> None:
     """Say in one visible line that a toggle is not in effect."""
-    warnings.warn(f"{name}={value} fell back to the plain reference: {reason}", FellBack, stacklevel=3)
+    warnings.warn(f"{name}={value} fell back: {reason}", FellBack, stacklevel=3)

@@ -27,8 +27,8 @@ class Toggles:
         scaler: How the loss is scaled where precision is fp16.
         compile: torch.compile of every kernel, and its mode.
         graph: CUDA graph of each update, or of the whole cycle around it.
-        placement: Where replay lives: on the training device, in pinned or in ordinary host memory.
-        prefetch: Draw the next batch while the present one is learned; ``overlap`` also steps the worlds meanwhile.
+        placement: Where replay lives: on the training device, or in host memory, with pinned buffers on the way or not.
+        prefetch: Draw the next batch while the present one is learned; ``overlap`` steps the worlds meanwhile instead.
         priorities: Draw rows by their agents' mean or largest error instead of uniformly.
         interval: Cycles of steps gathered in a row, followed by as many rounds of updates.
         ratio: Updates per cycle of steps.

@@ -1,0 +1,73 @@
+"""Whole runs with graphs, on an emulator: the same digests, also after a resume and where recording fails."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.emulator import Emulator
+from tests.tiny import tiny, trained
+from uavlab.app.run import Run
+from uavlab.core.errors import DivergedError, FellBack
+from uavlab.learners.masac import MASAC
+from uavlab.runtime import graphs, toggles
+from uavlab.runtime.graphs import WARM_UP
+
+GRAPHS = pytest.mark.parametrize("graph", ["update", "cycle"])
+
+
+@pytest.fixture(autouse=True)
+def emulators(monkeypatch: pytest.MonkeyPatch) -> list[Emulator]:
+    made: list[Emulator] = []
+    monkeypatch.setattr(graphs, "Cuda", lambda: made.append(Emulator()) or made[-1])
+    monkeypatch.setattr(toggles, "_cuda", lambda what, device: None)
+    return made
+
+
+@GRAPHS
+@pytest.mark.parametrize(
+    "changes", [{}, {"runs": 3, "world_steps": 2, "evaluate_every": 7}, {"priorities": "mean"}], ids=str
+)
+def test_a_run_with_graphs_is_the_same_run(
+    graph: str, changes: dict[str, Any], tmp_path: Path, emulators: list[Emulator], proof: Callable
+) -> None:
+    plain = trained(tmp_path / "plain", updates=14, **changes)
+    fast = trained(tmp_path / "fast", updates=14, graph=graph, **changes)
+    assert fast.rt.fell_back == {}
+    assert sum(tape.replays for emulator in emulators for tape in emulator.tapes) == 14 - WARM_UP
+    assert fast.digest == plain.digest
+    ends = []
+    for folder in ("plain", "fast"):
+        run = Run.resume(tmp_path / folder, {"updates": 18})
+        for _ in run.train():
+            pass
+        ends.append(run.digest)
+    assert ends[0] == ends[1]
+    proof("runs with graphs (emulated)", "3 kinds of run x 2 graphs, 14 updates, resumed for 4 more, equal digests")
+
+
+@GRAPHS
+def test_what_cannot_be_recorded_falls_back_with_the_same_digest(graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, update = trained(updates=10), MASAC._update
+
+    def asks(self: MASAC, batch: Any, noise: Any) -> Any:
+        made = update(self, batch, noise)
+        assert made.metrics["target"].isfinite().all()  # waits for the value
+        return made
+
+    monkeypatch.setattr(MASAC, "_update", asks)
+    with pytest.warns(FellBack, match=f"graph={graph} fell back"):
+        fast = trained(updates=10, graph=graph)
+    assert "waits for the device" in fast.rt.fell_back["graph"]
+    assert fast.digest == plain.digest
+
+
+@GRAPHS
+def test_a_run_that_diverges_in_a_graph_says_when(graph: str) -> None:
+    run = Run(tiny(updates=60, graph=graph, log_every=20, evaluate_every=60, checkpoint_every=60))
+    with pytest.raises(DivergedError) as raised:  # noqa: PT012
+        for progress in run.train():
+            if progress.number == 23:
+                run.learner.critic.parameter.data[0, 3] = float("nan")
+    assert raised.value.record.items() >= {"tensor": "critic.parameter", "update": 23, "checked": 40}.items()
