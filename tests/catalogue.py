@@ -136,13 +136,19 @@ CONFIGURATION = (
     setting("cfg-15 log", "log_every=0", least("log_every", "1", "0")),
     setting(
         "cfg-22",
-        "learner=loop | runs=2",
-        "learner loop holds one run, got runs 2 (learner from --set, runs from --set)",
+        "graph=cycle | world_steps=5",
+        "graph cycle refills worlds between cycles: world_steps 5 does not divide 32 (graph from --set, world_steps "
+        "from --set)",
     ),
     Row(
-        "cfg-22 team",
-        f"train {P} --set learner=loop --set followers=3",
-        f"{P}: learner loop has one network per agent: set share=false for 4 agents in 2 groups.",
+        "cfg-22 toggle",
+        f"train {P} --toggle updat=loop",
+        "unknown toggle 'updat' from --toggle (did you mean 'update'?). All toggles: uavlab toggles.",
+    ),
+    Row(
+        "cfg-22 toggles",
+        f"train {P} --toggles fast",
+        "unknown toggles 'fast'. Known sets: plain, eager, laptop, gpu, max.",
     ),
     setting(
         "cfg-22 end", "updates=", "neither updates nor minutes is set: the run would never end (updates from --set)"

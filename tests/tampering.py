@@ -174,7 +174,7 @@ ROWS = (
         lambda run: saved_in(run).rename(run / "checkpoints" / ".tmp-ckpt-000000000008"),
         BROKEN.format("Unfinished ones: 1."),
     ),
-    tampered("ckp-22", "resume run", settled(learner="loop"), CHANGED.format("learner batched -> loop"), 2),
+    tampered("ckp-22", "resume run", settled(update="loop"), CHANGED.format("update batched -> loop"), 2),
     tampered(
         "ckp-23", "fly run", member("best.npz", lambda raw: b""), BEST.format("has 0 bytes, its manifest says ….")
     ),

@@ -22,7 +22,7 @@ def test_memory_saved(bench: Bench) -> None:
 def test_what_is_claimed_of_another_device(bench: Bench) -> None:
     bench.name = "NVIDIA GeForce RTX 3090"
     assert only_on(bench, "RTX 3090", lambda bench: Measured(2.0)) == Measured(2.0)
-    with pytest.raises(NotTestable, match="needs an RTX 3060; here it is 2, so and so"):
+    with pytest.raises(NotTestable, match="needs another device, RTX 3060; here it is 2, so and so"):
         only_on(bench, "RTX 3060", lambda bench: Measured(2.0, note="so and so"))
 
 

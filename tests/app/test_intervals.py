@@ -28,7 +28,7 @@ class TestPaced:
     @pytest.fixture
     def bench(self, monkeypatch: pytest.MonkeyPatch) -> Bench:
         monkeypatch.setattr(intervals, "beside", simulated)
-        return Bench(20, **TINY)
+        return Bench(6, **TINY)
 
     @pytest.mark.parametrize("interval", INTERVALS)
     def test_the_learner_is_as_busy_at_every_interval(self, bench: Bench, interval: int) -> None:
@@ -65,6 +65,18 @@ class TestBeside:
         block = beside(Bench(3, **TINY), {"interval": 10, "prefetch": "overlap"})(0.0)
         assert (block.learner, block.environment) == (0.0, 0.0)
         assert block.seconds > 0
+
+    @pytest.mark.parametrize(("prefetch", "before"), [("off", 0), ("overlap", 10)])
+    def test_steps_made_between_blocks_count_for_none(
+        self, monkeypatch: pytest.MonkeyPatch, prefetch: str, before: int
+    ) -> None:
+        made: list[str] = []
+        monkeypatch.setattr(intervals, "cycling", lambda *loop: lambda: made.append("cycle"))
+        monkeypatch.setattr(intervals, "timed", lambda call, device: (made.append("timed"), call())[:0] or 1.0)
+        block = beside(Bench(3, **TINY), {"interval": 10, "prefetch": prefetch})
+        made.clear()
+        block(0.0)
+        assert made == ["cycle"] * before + ["timed"] + ["cycle"] * BLOCK
 
 
 def test_the_game_as_claimed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,6 +98,8 @@ class TestFolder:
             "target": 8,
             "seeds": [0],
             "not_exact": [],
+            "toggles": {"update": "batched", "optimizers": "one", "adam": "fused", "acting": "batched", "fell_back": {}},
+            "retries": [],
         }
         assert (machine["threads"], seconds > 0) == (1, True)
         assert saves["count"] == 2  # of updates 4 and 8

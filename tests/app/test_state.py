@@ -32,7 +32,7 @@ STOP = """
 import sys
 from pathlib import Path
 from tests.app.test_state import go_on
-go_on(Path(sys.argv[1]), int(sys.argv[2]), runs=int(sys.argv[3]), learner=sys.argv[4])
+go_on(Path(sys.argv[1]), int(sys.argv[2]), runs=int(sys.argv[3]), update=sys.argv[4])
 """
 CONSTANT = {  # nothing to lose: a run just built from the same settings and seeds has them as they are
     *("source/worlds.stage", "replay/stage"),  # there is one stage
@@ -52,20 +52,20 @@ def go_on(folder: Path, until: int, **changes: Any) -> Run:
     return run
 
 
-@pytest.mark.parametrize(("runs", "learner"), [(2, "batched"), pytest.param(1, "loop", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("runs", "update"), [(2, "batched"), pytest.param(1, "loop", marks=pytest.mark.slow)])
 def test_a_run_stopped_twelve_times_ends_in_the_same_bits(
-    tmp_path: Path, runs: int, learner: str, proof: Callable[[str, str], None]
+    tmp_path: Path, runs: int, update: str, proof: Callable[[str, str], None]
 ) -> None:
-    whole = go_on(tmp_path / "whole", -1, runs=runs, learner=learner)
+    whole = go_on(tmp_path / "whole", -1, runs=runs, update=update)
     for point in (*POINTS, -1):  # each in a new interpreter
-        command = [sys.executable, "-c", STOP, str(tmp_path / "broken"), str(point), str(runs), learner]
+        command = [sys.executable, "-c", STOP, str(tmp_path / "broken"), str(point), str(runs), update]
         subprocess.run(command, check=True, cwd=Path(__file__).parents[2])
         record = json.loads((tmp_path / "broken" / "run.json").read_text())
         assert record["update"] == (point if point > 0 else LONG["updates"])
     assert record["digest"] == whole.digest
     assert timeless(tmp_path / "broken") == timeless(tmp_path / "whole")
     assert record["not_exact"] == []
-    proof(f"exact resume, {learner} learner", f"{len(POINTS)} resume points in new processes, equal digests")
+    proof(f"exact resume, {update} learner", f"{len(POINTS)} resume points in new processes, equal digests")
 
 
 def leaves(run: Run) -> dict[str, Tensor]:

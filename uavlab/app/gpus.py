@@ -36,7 +36,7 @@ def only_on(bench: Bench, gpu: str, of: Measure) -> Measured:
     """
     found = of(bench)
     if gpu not in bench.name:
-        raise NotTestable(f"needs an {gpu}; here it is {found.value:.3g}, {found.note}")
+        raise NotTestable(f"needs another device, {gpu}; here it is {found.value:.3g}, {found.note}")
     return found
 
 

@@ -20,7 +20,7 @@ GAME_MS = 80.0
 PACE = GAME_MS / 22.5  # a step of the game over an update, of which the claims have it take 20 to 25 ms
 INTERVALS = (1, 5, 10, 20)
 BLOCK = 20  # updates: whole rounds of every interval
-OUTSIDE = ("environment", "acting", "act", "store", "draw", "copy")  # stages that are not the learner's
+OUTSIDE = ("environment", "acting", "store", "draw", "copy")  # stages that are not the learner's
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,8 @@ class Block:
 def beside(bench: Bench, setting: Setting) -> Callable[[float], Block]:
     """Build a loop beside a world whose step takes the host as long as it is told (ms); each call makes a block."""
     config = bench.config({**SIZES, **setting}, env="slow_leader_follower")
-    monitor = None if config.toggles.prefetch == "overlap" else Monitor(bench.device)  # which knows one thread
+    at_once = config.toggles.prefetch == "overlap"
+    monitor = None if at_once else Monitor(bench.device)  # which knows one thread
     rt, rng, learner, source = build.assembled(config, monitor)
     cycle, world = cycling(source, learner, rng, rt), cast(SlowLeaderFollower, config.env)
 
@@ -44,6 +45,8 @@ def beside(bench: Bench, setting: Setting) -> Callable[[float], Block]:
         if monitor:
             monitor.reset()
         with rt.scope():
+            for _ in range(config.toggles.interval * at_once):  # steps begun in the last block have long been made
+                cycle()
             seconds = timed(lambda: [cycle() for _ in range(BLOCK)], rt.device)
         shares = read_shares(monitor) if monitor else {}
         learned = sum(part for stage, part in shares.items() if stage not in OUTSIDE)
@@ -62,7 +65,7 @@ def paced(bench: Bench) -> dict[str, list[Block]]:
         trial = blocks["1"](PACE * update_ms)
         update_ms = 1e3 * trial.learner * trial.seconds / BLOCK
     rounds = [
-        {name: block(PACE * update_ms) for name, block in blocks.items()} for _ in range(max(1, bench.rounds // 10))
+        {name: block(PACE * update_ms) for name, block in blocks.items()} for _ in range(max(1, bench.rounds // 3))
     ]
     return {name: [made[name] for made in rounds] for name in blocks}
 

@@ -4,13 +4,10 @@ A technique is compared, in turn and in one process, with what it is said to be 
 claims: batch 128, networks of width 256, an actor for each agent, one world, one step and one update per cycle.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
-
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from uavlab.app import build
 from uavlab.app.compare import compare, update_call
@@ -141,27 +138,12 @@ def _shares(bench: Bench) -> dict[str, float]:
     monitor = Monitor(bench.device)
     rt, rng, learner, source = build.assembled(bench.config({"priorities": "mean", **host}), monitor)
     cycle = cycling(source, learner, rng, rt)
-    with rt.scope(), optimizers_in(monitor):
+    with rt.scope():
         for number in range(WARM + 10 * bench.rounds):
             if number == WARM:
                 monitor.reset()
             cycle()
         return read_shares(monitor)
-
-
-@contextmanager
-def optimizers_in(monitor: Monitor) -> Iterator[None]:
-    """Let a monitor time optimizers; what then is left of an update is little but its backward passes."""
-    under_way = ExitStack()
-    hooks = (
-        register_optimizer_step_pre_hook(lambda *step: under_way.enter_context(monitor.scope("optimizer"))),
-        register_optimizer_step_post_hook(lambda *step: under_way.close()),
-    )
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def read_shares(monitor: Monitor) -> dict[str, float]:
@@ -190,7 +172,7 @@ def precision(bench: Bench) -> Measured:
     if bench.low == "fp16":
         return found
     half = told(bench, partial(gain, call="update", slow=STAGE_1, fast=STAGE_1 | {"precision": "fp16"}))
-    return replace(found, note=f"bf16 in place of fp16: {found.note}; fp16 itself: {half}")
+    return replace(found, note=f"in bf16: {found.note}; in fp16 itself: {half}")
 
 
 def told(bench: Bench, of: Measure) -> str:
@@ -254,8 +236,8 @@ MEASURES: dict[str, Measure] = {
     "environment_share": partial(share, stages=("environment",)),
     "draw_share": partial(share, stages=("draw",)),
     "copy_share": partial(share, stages=("copy",)),
-    "forward_share": partial(share, stages=("forward", "targets", "critic_loss", "actor_loss")),
-    "backward_share": partial(share, stages=("backward", "update")),
+    "forward_share": partial(share, stages=("forward", "target")),
+    "backward_share": partial(share, stages=("backward",)),
     "optimizer_share": partial(share, stages=("optimizer",)),
     "cached": partial(gain, call="update", slow=LOOP, fast=CACHED),
     "merged": partial(gain, call="update", slow=CACHED, fast=MERGED),

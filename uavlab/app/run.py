@@ -248,7 +248,7 @@ class Run:
         """
         if self.folder is None or (self.last and self.linkable and self.last.name == checkpoint.name(self.number)):
             return
-        began = time.monotonic()
+        began = time.perf_counter()
         check_state(self.source, self.learner, self.rt, self.number)
         self.recorder.sync()
         self.last, self.written = state.save(self, self.folder / "checkpoints")
@@ -284,7 +284,7 @@ class Run:
 
     def _validate(self) -> dict[str, list[float]]:
         """Score the policy in training on the evaluation task, run by run, and keep it where it is the best so far."""
-        began = time.monotonic()
+        began = time.perf_counter()
         check_state(self.source, self.learner, self.rt, self.number)
         env = self.config.evaluation
         figures = episodes(
@@ -294,7 +294,7 @@ class Run:
         better = score > self.best_score
         self.best_score = torch.where(better, score, self.best_score)
         self.kept = torch.where(better[:, None, None], self.learner.parameters(), self.kept)
-        self.scored = time.monotonic() - began
+        self.scored = time.perf_counter() - began
         return {name: value.mean(1).tolist() for name, value in figures.items()}
 
     def _write_status(self, status: str, reason: str = "") -> None:

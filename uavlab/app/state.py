@@ -140,6 +140,8 @@ def restore(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool = False
     """
     try:
         for item in items(run):
+            if item.name == "scaler" and item.name not in saved.groups:
+                continue  # the precision was changed
             if item.name != "streams" or streams:
                 item.write(stored := saved.groups[item.name])
                 if item.name != "streams" and (wrong := _kinds(item.read()) ^ _kinds(stored)):

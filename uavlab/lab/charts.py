@@ -76,7 +76,7 @@ def bars(
             x=[row[value] for row in some],
             y=[str(row[label]) for row in some],
             orientation="h",
-            name=f"{by} {group}" if by else "",
+            name=str(group) if isinstance(group, str) else f"{by} {group}",
             showlegend=by is not None,
             marker_color=meant or color(number),
             error_x=spread,
@@ -137,6 +137,8 @@ def lines(
     places = sorted({row[x] for row in rows})
     figure.update_xaxes(type="log" if log_x else "linear", tickvals=places if len(places) <= 12 else None)
     figure.update_yaxes(type="log" if log_y else "linear", rangemode="normal" if log_y else "tozero")
+    if log_y:
+        figure.update_yaxes(dtick="D2")  # label 1, 2 and 5
     return figure
 
 
@@ -231,6 +233,7 @@ def learning_curves(
         figure.add_scatter(
             x=[*at, *at[::-1]],
             y=short([*high, *low[::-1]]),
+            mode="lines",
             fill="toself",
             fillcolor=pale(number),
             line={"width": 0},

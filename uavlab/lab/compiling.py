@@ -4,6 +4,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from uavlab.nets.stacked import StackedMLP
 from uavlab.runtime.profile import profile
 
 SETTLING = 3  # calls until TorchScript has looked at what it is given and made its choices
+REPEATS = 10  # calls that are timed at once: one takes less than a scheduler's turn
 LAUNCH = "aten::"  # how the profiler calls what torch starts by itself
 
 TRACED = "torch.jit.trace`"  # of which a warning speaks
@@ -59,12 +61,14 @@ def variants(
                 calls[name], first[name] = _settled(WAYS[name], *given, device=rt.device)
             except (AttributeError, RuntimeError) as error:
                 said[name] = f"left out: {str(error).splitlines()[0]}"
-        said |= {"TorchScript": text for text in map(_text, heard) if TRACED in text}
-        seconds = interleaved(calls, rounds, rt.device)
+        for text in (str(each.message) for each in heard):
+            if TRACED in text:
+                said["TorchScript"] = text
+        seconds = interleaved({name: partial(_repeated, call) for name, call in calls.items()}, rounds, rt.device)
         rows = [
             {
                 "setting": name,
-                "ms": round(1e3 * median(seconds[name]), 4),
+                "ms": round(1e3 * median(seconds[name]) / REPEATS, 4),
                 **_over(ratio(seconds[ways[0]], seconds[name])),
                 "first_call_s": round(first[name], 3),
                 "launches": launches(call, rt.device),
@@ -134,8 +138,9 @@ def _settled(
     return gradient, time.perf_counter() - began
 
 
-def _text(warning: warnings.WarningMessage) -> str:
-    return str(warning.message)
+def _repeated(call: Callable[[], Any]) -> None:
+    for _ in range(REPEATS):
+        call()
 
 
 def _over(found: Mapping[str, float]) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """What fewer digits do to training: to a tensor, to small steps, to the scale of a loss."""
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from uavlab.core.types import Transition, tree_map
 from uavlab.learners.masac import MASAC, UpdateNoise
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.scaling import Scaler
-from uavlab.runtime.toggles import Toggles
+from uavlab.runtime.toggles import Toggles, turned
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 ESTIMATES = ("critic gradient", "actor gradient")  # tensors that every batch gives anew
@@ -107,7 +107,8 @@ def errors(at: Moment) -> list[dict[str, Any]]:
     """
     truth, found = _truth(at, at.data), {"another batch": _truth(at, at.other)}
     for name in DTYPES:
-        found[name] = evaluated(at.learner, Runtime(at.rt.device, Toggles(precision=name)), at.data, at.noise)
+        low = Runtime(at.rt.device, turned(Toggles(), {"precision": name}))
+        found[name] = evaluated(at.learner, low, at.data, at.noise)
     rows = []
     for name in (*DTYPES, "another batch"):
         for tensor in ESTIMATES if name not in DTYPES else truth:
@@ -153,7 +154,9 @@ def evaluated(
     }
 
 
-def scales(preset: str, iterations: int, changes: int = 1, largest: float = 4.0, at: Collection[int] = ()) -> dict[str, Any]:
+def scales(
+    preset: str, iterations: int, changes: int = 1, largest: float = 4.0, at: Collection[int] = ()
+) -> dict[str, Any]:
     """Follow the loss scale of a preset beside gradients of a given size.
 
     Args:

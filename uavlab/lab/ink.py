@@ -6,7 +6,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-COLORS = ("#1b4f9c", "#e07b39", "#2e8b57", "#8b1e3f", "#7a5ea8", "#b8860b", "#4a9fb5", "#777777")
+COLORS = ("#1b4f9c", "#e07b39", "#2e8b57", "#8b1e3f", "#7a5ea8", "#b8860b", "#4a9fb5", "#777777", "#d98cb3", "#5b6b2f")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star", "cross", "triangle-down")
 DARK, REST = "#444444", "#d5d5d5"  # whiskers and guides; what is left over

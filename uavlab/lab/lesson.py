@@ -19,7 +19,7 @@ METRICS = {"edge": "return", "goal": "completion"}
 """By what each is judged."""
 
 
-def course(lesson: Lesson, updates: int, scores: int = 4, **settings: Any) -> dict[str, Any]:
+def course(lesson: Lesson, updates: int, scores: int = 3, **settings: Any) -> dict[str, Any]:
     """Give the settings of a lesson over ``leader_follower_quick``: so many updates, with so many scores on the way."""
     paced = {"updates": updates, "evaluate_every": max(1, updates // scores), "log_every": updates}
     return {**LESSONS[lesson], **paced, **settings}

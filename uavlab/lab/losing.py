@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,51 +58,62 @@ def behind_a_loader(
         start: Rows written before the workers start.
         new: Rows written in each round.
         batch: Rows of a batch.
-        workers: Processes that draw.
+        workers: Processes that draw; 0 draws here.
         seed: Of the generator that each of them gets a copy of.
 
     Returns:
         ``rows``: for each round and each of ``source`` ``replay itself`` and ``DataLoader`` the ``newest`` row of all
-        batches so far, its ``age_s`` (how long ago it was written), and what was ``written`` last; ``repeated``, the
+        batches so far, its ``age_s`` (since it was written), and the last row ``written``; ``repeated``, the
         share of the loader's batches that another worker had drawn before; ``start_s`` until its first batch came, and
         ``ms`` by source, a batch after that.
 
     Raises:
         ResourceError: The workers give no answer.
     """
-    replay = Rows(start + steps * new, batch, seed)
-    born = np.empty(start + steps * new)  # when each row was written (s)
+    replay, born = Rows(start + steps * new, batch, seed), np.empty(start + steps * new)
     replay.write(start)
-    began = born[:start] = time.perf_counter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that two processes are many for this machine, that forks and threads mix
-        try:
-            drawn = iter(DataLoader(replay, batch_size=None, num_workers=workers, timeout=PATIENCE))
-            given = [next(drawn)[0].numpy()]
-            start_s = time.perf_counter() - began
-            rows, seconds, best = [], {"replay itself": [], "DataLoader": []}, {"replay itself": 0, "DataLoader": 0}
-            for step in range(steps):
-                written = int(replay.size[0])
-                replay.write(new)
-                born[written : written + new] = time.perf_counter()
-                for source in seconds:
-                    asked = time.perf_counter()
-                    number = np.asarray(next(drawn)[0] if source == "DataLoader" else replay.draw()[0])
-                    seconds[source].append(time.perf_counter() - asked)
-                    best[source] = max(best[source], int(number.max()))
-                    age = time.perf_counter() - born[best[source]]
-                    rows.append({"source": source, "step": step + 1, "newest": best[source], "age_s": round(age, 4)})
-                    rows[-1]["written"] = written + new - 1
-                    given += [number] if source == "DataLoader" else []
-        except RuntimeError as error:
-            raise ResourceError(f"DataLoader: {error}; close other programs or take fewer workers.") from error
-    distinct = len({number.tobytes() for number in given})
+    began = born[:start] = time.perf_counter()  # when each row was written
+    rows, given = [], []
+    try:
+        batches = _batches(replay, workers)
+        given.append(next(batches))
+        start_s = time.perf_counter() - began
+        draws: dict[str, Callable[[], np.ndarray]] = {
+            "replay itself": lambda: replay.draw()[0],
+            "DataLoader": lambda: next(batches),
+        }
+        seconds: dict[str, list[float]] = {source: [] for source in draws}
+        newest = dict.fromkeys(draws, 0)
+        for step in range(steps):
+            written = int(replay.size[0])
+            replay.write(new)
+            born[written : written + new] = time.perf_counter()
+            for source, draw in draws.items():
+                asked = time.perf_counter()
+                number = draw()
+                now = time.perf_counter()
+                seconds[source].append(now - asked)
+                newest[source] = max(newest[source], int(number.max()))
+                found = {"newest": newest[source], "age_s": round(now - float(born[newest[source]]), 4)}
+                rows.append({"source": source, "step": step + 1, "written": written + new - 1, **found})
+            given.append(number)  # the loader's, which came last
+    except RuntimeError as error:
+        raise ResourceError(f"DataLoader: {error}; close other programs or take fewer workers.") from error
     return {
         "rows": rows,
-        "repeated": 1 - distinct / len(given),
+        "repeated": 1 - len({number.tobytes() for number in given}) / len(given),
         "start_s": round(start_s, 3),
         "ms": {source: round(1e3 * median(each), 3) for source, each in seconds.items()},
     }
+
+
+def _batches(replay: Rows, workers: int) -> Iterator[np.ndarray]:
+    """Yield the numbers of rows that a loader draws."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the workers are many for this machine, that forks and threads mix
+        drawn = iter(DataLoader(replay, batch_size=None, num_workers=workers, timeout=PATIENCE if workers else 0))
+    for number, _ in drawn:
+        yield number.numpy()
 
 
 def unreachable(capacities: Sequence[int], seed: int = 0) -> list[dict[str, Any]]:

@@ -69,4 +69,5 @@ def spans(config: Config, cycles: int = 3, warm: int = 5) -> list[dict[str, Any]
                 watch.reset()
             cycle()
         found = list(watch.seen)  # a flight under way may add more
-    return sorted((span for span in found if span["start"] >= 0), key=lambda span: (span["lane"] != MAIN, span["start"]))
+    whole = [span for span in found if span["start"] >= 0]  # begun while it was watched
+    return sorted(whole, key=lambda span: (span["lane"] != MAIN, span["start"]))
