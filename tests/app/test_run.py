@@ -98,7 +98,7 @@ class TestFolder:
             "target": 8,
             "seeds": [0],
             "not_exact": [],
-            "toggles": {"update": "batched", "optimizers": "one", "adam": "fused", "acting": "batched", "fell_back": {}},
+            "toggles": {**EAGER, "fell_back": {}},
             "retries": [],
         }
         assert (machine["threads"], seconds > 0) == (1, True)

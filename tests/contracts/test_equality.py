@@ -82,9 +82,7 @@ def test_equal_to_plain(env: str, toggle: Any, asked: dict[str, Any], plain: dic
 @pytest.mark.parametrize(("toggle", "asked"), cases(usable=False))
 def test_an_unusable_toggle_is_told_and_changes_nothing(toggle: Any, asked: dict[str, Any]) -> None:
     base = {name: value for name, value in asked.items() if name != toggle.name}
-    with pytest.warns(
-        FellBack, match=f"^{toggle.name}={asked[toggle.name]} fell back: "
-    ) as told:
+    with pytest.warns(FellBack, match=f"^{toggle.name}={asked[toggle.name]} fell back: ") as told:
         got = ended(asked)
     assert len(told) == 1
     assert got == ended(base)
