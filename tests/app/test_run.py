@@ -22,6 +22,7 @@ from uavlab.app.run import Run
 from uavlab.core.errors import ConfigError, DivergedError, FileError, ResourceError
 from uavlab.core.rng import Streams
 from uavlab.core.types import leaves
+from uavlab.runtime.toggles import EAGER
 
 
 @pytest.fixture(scope="module")

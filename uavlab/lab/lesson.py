@@ -1,21 +1,29 @@
-"""Lessons to compare learning by: one that five runs learn in seconds, and the task itself, which takes minutes.
+"""Lessons to compare learning by, parts of the task that five runs learn in seconds or in a minute.
 
-The short one is a part of the task: every step within 50 px of the area's edge costs 1, and nothing else counts. It
-tells whether a change harms learning at all, not how well a team flies in the end.
+``edge``: every step within 50 px of the area's edge costs 1, and nothing else counts. ``formation``: a follower within
+50 px of its leader earns 1 per step for both, one farther away costs both. They tell whether a change harms learning,
+not how well a team flies in the end.
 """
 
 from typing import Any, Literal
 
-Lesson = Literal["edge", "goal"]
+Lesson = Literal["edge", "formation"]
 
-EDGE = {
-    **{"hidden": 32, "batch": 64, "worlds": 16, "learning_starts": 512, "capacity": 20_000, "horizon": 60},
-    **{"border_cost": 1.0, "goal_reward": 0.0, "crash_cost": 0.0, "near_cost": 0.0, "distance_cost": 0.0},
-    **{"match_bonus": 0.0, "apart_cost": 0.0, "gamma": 0.9, "lr": 3e-3, "alpha": 0.005, "evaluate_episodes": 20},
+NOTHING = dict.fromkeys(
+    ("border_cost", "goal_reward", "crash_cost", "near_cost", "distance_cost", "match_bonus", "apart_cost"), 0.0
+)
+LESSONS: dict[str, dict[str, Any]] = {
+    "edge": {
+        **{**NOTHING, "border_cost": 1.0, "horizon": 60, "gamma": 0.9, "lr": 3e-3, "alpha": 0.005},
+        **{"hidden": 32, "batch": 64, "worlds": 16, "learning_starts": 512, "capacity": 20_000},
+        "evaluate_episodes": 20,
+    },
+    "formation": {
+        **{**NOTHING, "match_bonus": 1.0, "apart_cost": 0.005, "horizon": 60, "gamma": 0.9, "alpha": 0.02},
+        **{"hidden": 64, "learning_starts": 1024, "evaluate_episodes": 30},
+    },
 }
-GOAL = {"hidden": 64, "eval_horizon": 100, "evaluate_episodes": 40}
-LESSONS: dict[str, dict[str, Any]] = {"edge": EDGE, "goal": GOAL}
-METRICS = {"edge": "return", "goal": "completion"}
+METRICS = {"edge": "return", "formation": "formation_mean"}
 """By what each is judged."""
 
 
