@@ -81,7 +81,7 @@ def bars(
             marker_color=meant or color(number),
             error_x=spread,
             text=[f" {row[value]:{shape}}" for row in some],
-            textposition="inside",
+            textposition="inside" if spread else "auto",
             insidetextanchor="start",
             textangle=0,
         )
