@@ -25,7 +25,7 @@ LESSONS: dict[str, dict[str, Any]] = {
 }
 ABOUT = {
     "edge": "Lesson: every step within 50 px of the area's edge costs 1; at random an agent loses about 27 of 60.",
-    "formation": "Lesson: a follower within 50 px of its leader earns both 1 per step; at random it is there 5 % of them.",
+    "formation": "Lesson: a follower within 50 px of its leader earns both 1 per step; at random that is 5 % of steps.",
 }
 METRICS = {"edge": "return", "formation": "formation_mean"}
 """By what each is judged."""
