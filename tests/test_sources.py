@@ -265,7 +265,7 @@ def test_survey_gives_constant_features_scale_one() -> None:
 
 def test_replay_bytes_are_those_allocated() -> None:
     source = Replayed(ENV, policy, CONFIG, Streams((3, 8)), Runtime())
-    allocated = sum(leaf.numel() * leaf.element_size() for _, leaf in leaves(source.ring.rows))
+    allocated = source.ring.words.nbytes
     assert replay_bytes(ENV, CONFIG, runs=2) == allocated
-    # Per row: float32 obs 18, action 4, reward 2, next_obs 18; bool terminated 2, truncated 1; int64 stage.
-    assert allocated == 2 * 400 * (42 * 4 + 3 + 8)
+    # Per row: float32 obs 18, action 4, reward 2, next_obs 18; terminated, truncated and stage, a word of 8 bytes each.
+    assert allocated == 2 * 400 * (42 * 4 + 3 * 8)

@@ -51,7 +51,7 @@ def test_replay_suite(monkeypatch: pytest.MonkeyPatch) -> None:
         ]
         assert (row["capacity"], row["batch"]) == (300, 256)
         # float32: obs 35, action 10, reward 5, next_obs 35 = 85 x 4 bytes; terminated 5 + truncated 1; stage 8
-        assert row["row_bytes"] == 85 * 4 + 6 + 8
+        assert row["row_bytes"] == 2 * 144 + 40 + 24 + 3 * 8  # whole words
         assert min(row["draw_ms"], row["gather_ms"]) > 0 <= row["reweight_ms"]
 
 

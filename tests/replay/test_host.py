@@ -12,8 +12,8 @@ from uavlab.app import build
 from uavlab.core.errors import FellBack
 from uavlab.core.rng import Streams
 from uavlab.core.types import Transition, Update, leaves, tree_map
-from uavlab.replay import host
-from uavlab.replay.host import Ferry, buffer, on_host
+from uavlab.replay import ring
+from uavlab.replay.host import Ferry, on_host
 from uavlab.replay.prioritized import PriorityConfig
 from uavlab.replay.stores import ByPriority, Place, Store, Uniform
 from uavlab.runtime.runtime import Runtime
@@ -73,12 +73,14 @@ def test_a_batch_stays_as_it_is_when_the_next_is_drawn() -> None:
 
 
 def test_memory_that_cannot_be_pinned_is_said_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unpinned(example: Transition, count: int, pinned: bool) -> Transition:
-        if pinned:
-            raise RuntimeError("CUDA error: out of memory\nand more")
-        return buffer(example, count, pinned)
+    blank = ring.blank
 
-    monkeypatch.setattr(host, "buffer", unpinned)
+    def unpinned(*args: Any, pin_memory: bool = False, **options: Any) -> Any:
+        if pin_memory:
+            raise RuntimeError("CUDA error: out of memory\nand more")
+        return blank(*args, **options)
+
+    monkeypatch.setattr(ring, "blank", unpinned)
     rt = Runtime()
     with pytest.warns(
         FellBack, match=r"no memory could be pinned \(CUDA error: out of memory\); ordinary memory is used$"
@@ -90,10 +92,10 @@ def test_memory_that_cannot_be_pinned_is_said_and_changes_nothing(monkeypatch: p
 
 
 def test_other_errors_are_not_taken_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*args: Any) -> Transition:
+    def broken(*args: Any, **options: Any) -> Transition:
         raise RuntimeError("allocate")
 
-    monkeypatch.setattr(host, "buffer", broken)
+    monkeypatch.setattr(ring, "blank", broken)
     with pytest.raises(RuntimeError, match="allocate"):
         on_host(EXAMPLE, BATCH, Runtime(), pinned=False)
 
@@ -116,22 +118,22 @@ class Stream:
 @pytest.fixture
 def lazy(monkeypatch: pytest.MonkeyPatch) -> tuple[Ferry, Stream]:
     """A ferry with pinned buffers to a device that copies late: what a copy reads is read when it is made."""
-    stream = Stream()
-    monkeypatch.setattr(host, "buffer", lambda example, count, pinned: buffer(example, count, False))
+    stream, blank = Stream(), ring.blank
+    monkeypatch.setattr(ring, "blank", lambda *args, pin_memory=False, **options: blank(*args, **options))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
     ferry = Ferry(EXAMPLE, 2, Runtime(), pinned=True)
-    copy, to = Tensor.copy_, Tensor.to
+    copy_ = Tensor.copy_
 
     def late_copy(self: Tensor, other: Tensor, non_blocking: bool = False) -> Tensor:
         if non_blocking:
-            stream.pending.append(lambda: copy(self, other))
+            stream.pending.append(lambda: copy_(self, other))
             return self
-        return copy(self, other)
+        return copy_(self, other)
 
     def late_to(self: Tensor, device: Any, non_blocking: bool = False, copy: bool = False) -> Tensor:
         assert copy
         out = torch.full_like(self, 1)
-        stream.pending.append(lambda: Tensor.set_(out, to(self, device, copy=True)))
+        stream.pending.append(lambda: copy_(out, self))
         return out
 
     monkeypatch.setattr(Tensor, "copy_", late_copy)

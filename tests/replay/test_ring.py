@@ -12,7 +12,7 @@ from tests.replay.named_rows import RUNS, check, named, rows
 from uavlab.core.errors import ConfigError
 from uavlab.core.types import Transition, leaves, tree_map
 from uavlab.replay import ring as module
-from uavlab.replay.ring import Ring, add, allocate, draw, row_bytes
+from uavlab.replay.ring import Ring, add, allocate, blank, draw, row_bytes, take
 
 
 def contents(ring: Ring) -> list[int]:
@@ -82,8 +82,34 @@ def test_draws_are_copies() -> None:
 
 
 def test_row_bytes_by_hand() -> None:
-    # float32: obs 6, action 2, reward 2, next_obs 6 = 16 x 4 bytes; terminated 2 + truncated 1; stage 8.
-    assert row_bytes(rows(named(1))) == 16 * 4 + 3 + 8
+    # float32: obs 6, action 2, reward 2, next_obs 6 = 16 x 4 bytes; terminated and truncated a word each; stage 8.
+    assert row_bytes(rows(named(1))) == 16 * 4 + 2 * 8 + 8
+
+
+@pytest.mark.parametrize("agents", [1, 2, 3])
+def test_fields_of_any_size_begin_at_whole_words_and_lie_apart(agents: int) -> None:
+    example = rows(named(1))
+    example = replace(
+        example,
+        reward=torch.ones(RUNS, 1, agents),
+        terminated=torch.ones(RUNS, 1, agents, dtype=torch.bool),
+        obs=torch.ones(RUNS, 1, agents, 3),
+    )
+    words, fields = blank(example, 4)
+    for number, (name, field) in enumerate(leaves(fields), 1):
+        assert field.data_ptr() % 8 == 0, name
+        assert field.untyped_storage().data_ptr() == words.data_ptr(), name
+        field.fill_(number % 2 if field.dtype == torch.bool else number)
+    for number, (name, field) in enumerate(leaves(fields), 1):
+        assert bool((field == (number % 2 if field.dtype == torch.bool else number)).all()), name
+
+
+def test_a_batch_is_one_copy_of_whole_rows() -> None:
+    ring = allocate(rows(named(1)), 4)
+    add(ring, rows(named(3)))
+    got = take(ring, torch.tensor([[2, 0, 2], [1, 1, 0]]))
+    check(got, torch.tensor([[2, 0, 2], [100_001, 100_001, 100_000]]))
+    assert len({leaf.untyped_storage().data_ptr() for _, leaf in leaves(got)}) == 1
 
 
 def random_operations(seed: int, operations: int) -> None:

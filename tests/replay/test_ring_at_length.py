@@ -98,7 +98,7 @@ def test_draws_favour_no_row(added: int, proof: Callable[[str, str], None]) -> N
 
 def without_newest(ring: Ring, noise: Tensor) -> tuple[Transition, Tensor]:
     """Draw from all rows but the last slot's."""
-    return draw(Ring(ring.rows, ring.cursor, ring.size - 1), noise)
+    return draw(Ring(ring.words, ring.rows, ring.cursor, ring.size - 1), noise)
 
 
 def from_little_noise(ring: Ring, noise: Tensor) -> tuple[Transition, Tensor]:

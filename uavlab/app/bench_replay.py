@@ -16,8 +16,7 @@ from uavlab.core.types import tree_map
 from uavlab.envs.advance import fresh
 from uavlab.envs.leader_follower import LeaderFollower
 from uavlab.ops import trees
-from uavlab.replay import prioritized
-from uavlab.replay.ring import row_bytes
+from uavlab.replay import prioritized, ring
 from uavlab.sources import blank_row
 
 CAPACITY, BATCH = 1_000_000, 256
@@ -53,7 +52,7 @@ def replay_suite(rounds: int, device: Device) -> dict[str, Any]:
     replay = prioritized.allocate(row, CAPACITY, SETTINGS)
     trees.fill(replay.tree, trees.fixed_point(torch.rand(1, CAPACITY, device=rt.device)))
     replay.ring.size.fill_(CAPACITY)
-    tree_map(lambda leaf: leaf.fill_(1), replay.ring.rows)  # memory that nobody wrote to is read at no cost
+    replay.ring.words.fill_(1)  # memory that nobody wrote to is read at no cost
     mass = trees.masses(replay.tree)[0].clone()
     structures = {"wide": wide(replay), "binary": binary(mass), "cumsum": cumsum(mass), "uniform": uniform(replay)}
     seconds: dict[str, list[tuple[float, float, float]]] = {name: [] for name in structures}
@@ -70,7 +69,7 @@ def replay_suite(rounds: int, device: Device) -> dict[str, Any]:
                 "structure": name,
                 "capacity": CAPACITY,
                 "batch": BATCH,
-                "row_bytes": row_bytes(row),
+                "row_bytes": ring.row_bytes(row),
                 "threads": rt.toggles.threads,
                 "draw_ms": draw,
                 "gather_ms": gather,
@@ -87,7 +86,7 @@ def timed_batch(structure: Structure, replay: prioritized.Prioritized) -> tuple[
     noise, priority = torch.randint(2**62, (1, BATCH), device=device), torch.rand(1, BATCH, device=device)
     return (
         timed(lambda: drawn.append(structure.draw(noise)), device),
-        timed(lambda: prioritized.take(replay.ring, drawn[0]), device),
+        timed(lambda: ring.take(replay.ring, drawn[0]), device),
         timed(lambda: structure.reweight(drawn[0], priority), device),
     )
 

@@ -6,14 +6,13 @@ in order and needs no waiting. The host does: it must not read a buffer before a
 one before a copy up has left.
 """
 
-from functools import partial
-
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from uavlab.core.types import Transition, tree_map
 from uavlab.ops.trees import across
+from uavlab.replay import ring
 from uavlab.replay.ring import Ring
 from uavlab.replay.stores import Place
 from uavlab.runtime.runtime import Runtime
@@ -46,44 +45,33 @@ class Ferry:
     def __init__(self, example: Transition, batch: int, rt: Runtime, pinned: bool) -> None:
         """Reserve them."""
         self.device, self.pinned = rt.device, pinned
-        self.down, self.up = (buffer(example, rows, pinned) for rows in (example.reward.shape[1], batch))
+        self.down, self.new = ring.blank(example, example.reward.shape[1], pin_memory=pinned)
+        self.up, _ = ring.blank(example, batch, pin_memory=pinned)
+        self.packed, self.packing = ring.blank(example, example.reward.shape[1], device=rt.device)
         self._left: torch.cuda.Event | None = None  # when the last batch had left its buffer
         self._copy_down, self._copy_up = rt.timed(self._downward, "copy"), rt.timed(self._upward, "copy")
 
     def put(self, rows: Transition) -> Transition:
         """Copy new rows down (host sync)."""
         self._copy_down(rows)
-        return self.down
+        return self.new
 
-    def take(self, ring: Ring, index: Int[Tensor, "R N"]) -> Transition:
+    def take(self, full: Ring, index: Int[Tensor, "R N"]) -> Transition:
         """Gather the rows of slots and copy them up."""
         if self._left is not None:
             self._left.synchronize()
-        flat = across(index, ring.capacity).view(-1)
-        tree_map(partial(gather, flat), self.up, ring.rows)
-        return self._copy_up()
+        flat = across(index, full.capacity).view(-1)
+        torch.index_select(full.words.flatten(0, 1), 0, flat, out=self.up.flatten(0, 1))
+        return ring.fields(self._copy_up(), full.rows)
 
     def _downward(self, rows: Transition) -> None:
-        tree_map(lambda buffer, leaf: buffer.copy_(leaf, non_blocking=self.pinned), self.down, rows)
+        tree_map(lambda field, leaf: field.copy_(leaf), self.packing, rows)
+        self.down.copy_(self.packed, non_blocking=self.pinned)
         if self.pinned:
             torch.cuda.current_stream(self.device).synchronize()
 
-    def _upward(self) -> Transition:
-        rows = tree_map(lambda buffer: buffer.to(self.device, non_blocking=self.pinned, copy=True), self.up)
+    def _upward(self) -> Int[Tensor, "R N words"]:
+        words = self.up.to(self.device, non_blocking=self.pinned, copy=True)
         if self.pinned:
             self._left = torch.cuda.current_stream(self.device).record_event()
-        return rows
-
-
-def buffer(example: Transition, count: int, pinned: bool) -> Transition:
-    """Reserve host memory for ``count`` rows per run like ``example`` (leading axes R N)."""
-
-    def reserve(leaf: Tensor) -> Tensor:
-        return torch.empty((leaf.shape[0], count, *leaf.shape[2:]), dtype=leaf.dtype, pin_memory=pinned)
-
-    return tree_map(reserve, example)
-
-
-def gather(flat: Int[Tensor, " RN"], buffer: Tensor, stored: Tensor) -> Tensor:
-    """Copy rows of all runs, counted through, into a buffer."""
-    return torch.index_select(stored.flatten(0, 1), 0, flat, out=buffer.flatten(0, 1))
+        return words

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError, FileError
-from uavlab.core.types import Batch, Transition, tree_map
+from uavlab.core.types import Batch, Transition
 from uavlab.ops import trees
 from uavlab.replay import ring as rings
 from uavlab.replay.ring import Ring, spell
@@ -97,7 +97,7 @@ def add(replay: Prioritized, rows: Transition) -> None:
 def draw(replay: Prioritized, noise: Int[Tensor, "R N"]) -> Batch:
     """Draw rows by priority from int64 noise; an empty ring is the caller's mistake and yields slot 0."""
     index, weight = choose(replay, noise)
-    return Batch(data=take(replay.ring, index), index=index, weight=weight)
+    return Batch(data=rings.take(replay.ring, index), index=index, weight=weight)
 
 
 def choose(replay: Prioritized, noise: Int[Tensor, "R N"]) -> tuple[Int[Tensor, "R N"], Float[Tensor, "R N"]]:
@@ -106,12 +106,6 @@ def choose(replay: Prioritized, noise: Int[Tensor, "R N"]) -> tuple[Int[Tensor, 
     weight = importance(mass, annealed(replay, replay.config.priority_beta, 1.0))
     replay.draws.add_(1)
     return index, weight
-
-
-def take(ring: Ring, index: Int[Tensor, "R N"]) -> Transition:
-    """Copy rows out of the ring."""
-    flat = trees.across(index, ring.capacity).view(-1)
-    return tree_map(lambda leaf: leaf.flatten(0, 1).index_select(0, flat).unflatten(0, index.shape), ring.rows)
 
 
 def importance(mass: Int[Tensor, "R N"], beta: Tensor | float) -> Float[Tensor, "R N"]:

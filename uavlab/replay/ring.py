@@ -1,6 +1,11 @@
-"""Uniform replay on the training device: a ring of rows per run, written in place, drawn without a host sync."""
+"""Uniform replay on the training device: a ring of rows per run, written in place, drawn without a host sync.
+
+The fields of a row lie side by side in one buffer, so that a batch is gathered, or copied to another device, by one
+operator; what a learner sees are views.
+"""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -8,6 +13,9 @@ from torch import Tensor
 
 from uavlab.core.errors import ConfigError
 from uavlab.core.types import Transition, leaves, tree_map
+from uavlab.ops.trees import across
+
+WORD = 8  # bytes; each field begins at a whole word, as views by type demand
 
 
 @dataclass(frozen=True)
@@ -15,11 +23,13 @@ class Ring:
     """The last ``capacity`` rows of each run; all runs write in step, so one cursor serves them.
 
     Attributes:
-        rows: Stored rows, leading axes R and capacity.
+        words: The memory of all rows, each padded to whole words.
+        rows: Its fields, leading axes R and capacity: views of ``words``.
         cursor: Next slot to be written.
         size: Slots written so far, at most the capacity.
     """
 
+    words: Int[Tensor, "R capacity words"]
     rows: Transition
     cursor: Int[Tensor, ""]
     size: Int[Tensor, ""]
@@ -32,17 +42,42 @@ class Ring:
 
 def row_bytes(example: Transition) -> int:
     """Count the bytes of one stored row; ``example`` has leading axes R N."""
-    return sum(leaf[0, 0].numel() * leaf.element_size() for _, leaf in leaves(example))
+    return WORD * sum(_sizes(example))
 
 
 def allocate(example: Transition, capacity: int) -> Ring:
     """Reserve ``capacity`` rows per run, shaped like ``example`` (leading axes R N)."""
+    words, rows = blank(example, capacity, device=example.reward.device)
+    zero = torch.zeros((), dtype=torch.int64, device=words.device)
+    return Ring(words, rows, cursor=zero.clone(), size=zero.clone())
 
-    def blank(leaf: Tensor) -> Tensor:
-        return leaf.new_zeros((leaf.shape[0], capacity, *leaf.shape[2:]))
 
-    zero = torch.zeros((), dtype=torch.int64, device=example.reward.device)
-    return Ring(rows=tree_map(blank, example), cursor=zero.clone(), size=zero.clone())
+def blank(example: Transition, count: int, **options: Any) -> tuple[Int[Tensor, "R count words"], Transition]:
+    """Reserve zeroed words for ``count`` rows per run like ``example`` (leading axes R N), and view their fields.
+
+    ``options`` are those of ``torch.zeros``: device, pinning.
+    """
+    sizes = _sizes(example)
+    words = torch.zeros((example.reward.shape[0], count, sum(sizes)), dtype=torch.int64, **options)
+    parts = iter(words.split(sizes, -1))
+
+    def field(leaf: Tensor) -> Tensor:
+        return next(parts).view(leaf.dtype)[..., : leaf[0, 0].numel()].unflatten(-1, leaf.shape[2:] or (1,))
+
+    rows = tree_map(field, example)
+    return words, tree_map(lambda row, leaf: row if leaf.dim() > 2 else row[..., 0], rows, example)
+
+
+def fields(words: Int[Tensor, "R N words"], like: Transition) -> Transition:
+    """View rows of words as the fields that ``like`` is of its own words."""
+    runs, count, width = words.shape
+
+    def field(leaf: Tensor) -> Tensor:
+        row = width * WORD // leaf.element_size()
+        shape, stride = (runs, count, *leaf.shape[2:]), (count * row, row, *leaf.stride()[2:])
+        return words.view(leaf.dtype).as_strided(shape, stride, leaf.storage_offset())
+
+    return tree_map(field, like)
 
 
 def add(ring: Ring, rows: Transition) -> None:
@@ -66,8 +101,14 @@ def add(ring: Ring, rows: Transition) -> None:
 def draw(ring: Ring, noise: Int[Tensor, "R N"]) -> tuple[Transition, Int[Tensor, "R N"]]:
     """Draw rows uniformly from int64 noise; an empty ring is the caller's mistake and yields slot 0."""
     index = noise.remainder(ring.size.clamp(min=1))
-    run = torch.arange(index.shape[0], device=index.device)[:, None]
-    return tree_map(lambda stored: stored[run, index], ring.rows), index
+    return take(ring, index), index
+
+
+def take(ring: Ring, index: Int[Tensor, "R N"]) -> Transition:
+    """Copy rows out of the ring."""
+    flat = across(index, ring.capacity).view(-1)
+    words = ring.words.flatten(0, 1).index_select(0, flat)
+    return fields(words.view(*index.shape, -1), ring.rows)
 
 
 def like(stored: Tensor, new: Tensor, count: int) -> bool:
@@ -80,6 +121,10 @@ def spell(leaf: Tensor, count: int | None = None) -> str:
     """Write type and shape for a message, as those of ``count`` rows if given: ``float32 2x64x3``."""
     shape = leaf.shape if count is None else (leaf.shape[0], count, *leaf.shape[2:])
     return f"{leaf.dtype} {'x'.join(map(str, shape)) or 'scalar'}".removeprefix("torch.")
+
+
+def _sizes(example: Transition) -> list[int]:
+    return [-(-leaf[0, 0].nbytes // WORD) for _, leaf in leaves(example)]
 
 
 def _misfit(pairs: list[tuple[str, Tensor, Tensor]], count: int) -> ConfigError:

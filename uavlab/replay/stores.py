@@ -27,7 +27,7 @@ class Place:
     """
 
     put: Callable[[Transition], Transition] = lambda rows: rows
-    take: Callable[[Ring, Tensor], Transition] = prioritized.take
+    take: Callable[[Ring, Tensor], Transition] = ring.take
 
 
 HERE = Place()
