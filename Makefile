@@ -18,7 +18,7 @@ test: setup ## check style and types, then run the tests and every notebook
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -m "not slow" --nbval tests notebooks
+	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile --nbval tests notebooks
 
 lab: setup ## open the notebooks in JupyterLab
 	@$(BIN)/uavlab lab

@@ -2,13 +2,12 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
-FIGURES = pytest.StashKey[dict[str, dict[str, str]]]()
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -28,20 +27,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(OnlyCommittedNotebooks(), "only-committed-notebooks")
-    config.stash[FIGURES] = {}
 
 
 @pytest.fixture
-def proof(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+def proof(record_property: Callable[[str, object], None]) -> Callable[[str, str], None]:
     """Report a proof's figure, ``proof("kill -9", "300 of 300 resumed")``; call it after the assertions."""
-    known, test = request.config.stash[FIGURES], request.node.nodeid
-    if " " in test:  # a figure of all cases of a test together
-        test = test.partition("[")[0]
-    return lambda promise, figure: known.update({promise: {"figure": figure, "test": test}})
+    return lambda promise, figure: record_property("proof", [promise, figure])
+
+
+def proofs(reports: Iterable[pytest.TestReport]) -> dict[str, dict[str, str]]:
+    """Gather what tests reported, in whatever process they ran, with the test that did."""
+    found = {}
+    for report in reports:
+        # names of cases that a shell would split mean a figure of all cases together
+        test = report.nodeid.partition("[")[0] if " " in report.nodeid else report.nodeid
+        told = [value for name, value in report.user_properties if name == "proof"]
+        found |= {promise: {"figure": figure, "test": test} for promise, figure in told}
+    return found
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    figures = config.stash[FIGURES]
+    figures = proofs(terminalreporter.getreports("passed"))
     for promise, found in sorted(figures.items()):
         terminalreporter.write_line(f"proof: {promise}: {found['figure']}")
     if path := config.getoption("--figures"):
