@@ -5,8 +5,12 @@ A record names its own command, machine, commit and seeds, so every number here 
 
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
+
+from uavlab.app import claims
+from uavlab.app.ledger import ledger
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "figures" / "records"
@@ -14,6 +18,10 @@ MARKS = {
     "README.md": ("<!-- tables: made by tools/tables.py -->", "<!-- end of tables -->"),
     "RELIABILITY.md": ("<!-- proofs: made by tools/tables.py -->", "<!-- end of proofs -->"),
 }
+CLAIMS = (  # of those about speed, the ones that stand for the others
+    *("cached-forwards", "merged-backward", "stage-1", "amp-speed", "prefetch", "batched-acting", "compile", "total"),
+    *("more-agents-gain-more", "interval-10", "slow-env"),
+)
 PUBLISHED = ("published MASAC, sampled actions", "0.85 *", "0.32", "265", "454", "294")
 
 
@@ -72,6 +80,34 @@ def update() -> str:
     return grid(head, table)
 
 
+def ladder() -> str:
+    """Tell what the best setting here brings over the plain loop, and which part of this machine it uses."""
+    rows = []
+    for threads in (1, 2):
+        found = read(f"bench_ladder_{threads}")["rows"]
+        for loop, eager, best in zip(
+            (row for row in found if row["setting"] == "loop"),
+            (row for row in found if row["setting"] == "batched, fused Adam"),
+            (row for row in found if row["best"]),
+            strict=True,
+        ):
+            times = (f"{row['ms']:.1f}" for row in (loop, eager, best))
+            repaid = "at once" if best["paid_back"] is None else f"{best['paid_back']:,} updates"
+            won = f"**{best['over_loop']:.2f}x**"
+            rows.append((f"{loop['agents']}, {threads}", *times, best["setting"], won, f"{eager['share']:.0%}", repaid))
+    head = ("agents, threads", "loop (ms)", "batched, fp32 (ms)", "best (ms)", "which is", "over loop")
+    return grid((*head, "fp32: share of ceiling", "warm-up paid back after"), rows)
+
+
+def told_claims() -> str:
+    """Tell of the claims about speed what was measured here, and how all of them fared."""
+    record = claims.newest(claims.own_path("cpu"))[0]
+    rows = claims.rows(ledger(), record)
+    verdicts = Counter(row["verdict"] for row in rows)
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
+    return f"{claims.table(row for row in rows if row['claim'] in CLAIMS)}\n\nOf {len(rows)} claims: {counts}."
+
+
 def env() -> str:
     """Tell how many agents step in a second."""
     rows = [
@@ -97,6 +133,12 @@ def tables() -> str:
             update(),
             "† as it was measured once, on another machine: read it as a scale, not as a ratio. "
             "Batch 128, hidden 256, float32, eager; medians of interleaved rounds: `uavlab bench update`.",
+            ladder(),
+            "`uavlab bench ladder`, a process for each number of threads. The ceiling is the time of an update's "
+            "matrix products alone, at the rate measured for their own shapes; compiling takes its time once.",
+            told_claims(),
+            "`uavlab claims` shows all of them, each with the command that measures it again, and "
+            "[notebooks/08_claims.ipynb](notebooks/08_claims.ipynb) draws them.",
             env(),
             f"`uavlab bench env`. Measured on {machine['cpu']}, torch {machine['torch']}, one thread. "
             "How to re-make every record is in [CONTRIBUTING.md](CONTRIBUTING.md).",

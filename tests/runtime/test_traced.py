@@ -71,9 +71,23 @@ def test_either_goes_on_from_the_others_state() -> None:
     torch.testing.assert_close(traced.parameter.detach(), plain.parameter.detach(), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("stale", [False, True])
+def test_corrections_follow_steps_made_elsewhere(stale: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, traced = pair(1.0)
+    traced(toward_goal, traced.parameter, GOAL)  # not compiled: the plain one works
+    for _ in range(4):
+        plain(toward_goal, plain.parameter, GOAL)
+    if stale:
+        monkeypatch.setattr(traced, "_factors", traced.factors.clone)
+    traced.load_state_dict(plain.state_dict())
+    traced.traced(toward_goal, traced.parameter, GOAL)
+    plain(toward_goal, plain.parameter, GOAL)
+    assert torch.allclose(traced.parameter, plain.parameter, rtol=1e-12, atol=1e-12) is not stale
+
+
 def test_a_forgotten_bias_correction_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     plain, traced = pair(None)
-    monkeypatch.setattr(traced, "step", torch.full((), 1e6, dtype=torch.float64))  # both corrections are then 1
+    monkeypatch.setattr(traced, "factors", torch.tensor([traced.lr, 1.0], dtype=torch.float64))  # both are 1
     plain(toward_goal, plain.parameter, GOAL)
     traced.traced(toward_goal, traced.parameter, GOAL)
     assert (traced.parameter - plain.parameter).abs().max() > 0.05

@@ -119,7 +119,7 @@ class MASAC:
         self.temperature, _ = self._hold(rt, alpha.log(), lambda rows: [rows], config.alpha_lr, None)
         self.target = each(lambda tensor: tensor.detach().clone(), self._theta(self.critic))
         self._act = rt.kernel(sample, "act")
-        self._targets = rt.kernel(self.targets, "targets", part=True)
+        self._targets = rt.in_pieces(rt.kernel(self.targets, "targets", part=True), "targets", 2)
         self._critic_loss = rt.kernel(self.critic_loss, "critic_loss", part=True)
         self._actor_loss = rt.kernel(self.actor_loss, "actor_loss", part=True)
         self._axes = {} if self.networks == tuple(range(spec.agents)) else dict.fromkeys(BY_NETWORK, "R K")
@@ -161,7 +161,9 @@ class MASAC:
         data: Transition = batch.data
         theta, rows = self._theta, Rows(data, 1)
         with torch.no_grad():
-            target = self._targets(theta(self.actor), self.target, theta(self.temperature), data, noise.next_action)
+            target = self._targets(
+                theta(self.actor), self.target, theta(self.temperature), rows, Rows(noise.next_action, 1)
+            )
         critics, critic_norm = self.critic(
             self._critic_loss, theta(self.critic), rows, Rows(target, 2), Rows(batch.weight, 1)
         )

@@ -46,7 +46,7 @@ class Ferry:
         """Reserve them."""
         self.device, self.pinned = rt.device, pinned
         self.down, self.new = ring.blank(example, example.reward.shape[1], pin_memory=pinned)
-        self.up, _ = ring.blank(example, batch, pin_memory=pinned)
+        self.up = ring.blank(example, batch, pin_memory=pinned)[0].flatten(0, 1)
         self.packed, self.packing = ring.blank(example, example.reward.shape[1], device=rt.device)
         self._left: torch.cuda.Event | None = None  # when the last batch had left its buffer
         self._copy_down, self._copy_up = rt.timed(self._downward, "copy"), rt.timed(self._upward, "copy")
@@ -57,12 +57,12 @@ class Ferry:
         return self.new
 
     def take(self, full: Ring, index: Int[Tensor, "R N"]) -> Transition:
-        """Gather the rows of slots and copy them up."""
+        """Gather the rows of slots, at most a batch, and copy them up."""
         if self._left is not None:
             self._left.synchronize()
         flat = across(index, full.capacity).view(-1)
-        torch.index_select(full.words.flatten(0, 1), 0, flat, out=self.up.flatten(0, 1))
-        return ring.fields(self._copy_up(), full.rows)
+        words = torch.index_select(full.words.flatten(0, 1), 0, flat, out=self.up[: len(flat)])
+        return ring.fields(self._copy_up(words).view(*index.shape, -1), full.rows)
 
     def _downward(self, rows: Transition) -> None:
         tree_map(lambda field, leaf: field.copy_(leaf), self.packing, rows)
@@ -70,8 +70,8 @@ class Ferry:
         if self.pinned:
             torch.cuda.current_stream(self.device).synchronize()
 
-    def _upward(self) -> Int[Tensor, "R N words"]:
-        words = self.up.to(self.device, non_blocking=self.pinned, copy=True)
+    def _upward(self, gathered: Int[Tensor, "RN words"]) -> Int[Tensor, "RN words"]:
+        words = gathered.to(self.device, non_blocking=self.pinned, copy=True)
         if self.pinned:
             self._left = torch.cuda.current_stream(self.device).record_event()
         return words

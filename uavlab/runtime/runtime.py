@@ -14,6 +14,7 @@ from uavlab.runtime import kernels
 from uavlab.runtime.grad import GradientStep
 from uavlab.runtime.graphs import Captured, DeferredCheck
 from uavlab.runtime.guard import require_finite
+from uavlab.runtime.memory import Ladder, Rows, retrying
 from uavlab.runtime.monitor import Monitor
 from uavlab.runtime.process import switched
 from uavlab.runtime.scaling import Scaler, scaled
@@ -111,6 +112,21 @@ class Runtime:
             plain = GradientStep([[copy]], lr, clip, True, self.toggles, self.scaler, self.retries, scope)
             return plain if self.toggles.compile == "off" else TracedStep(plain)
         return GradientStep(parameters, lr, clip, stacked, self.toggles, self.scaler, self.retries, scope)
+
+    def in_pieces(self, fn: Callable[..., Any], what: str, axis: int) -> Callable[..., Any]:
+        """Let a pure function take its batch in ``micro_batches`` pieces, and in more where memory is refused.
+
+        Compiled updates allocate as a whole and are left as they are.
+
+        Args:
+            fn: Called with ``Rows`` for what is to be cut; gives tensors, or a tree of them.
+            what: How messages call it.
+            axis: Which axis of what it gives counts the rows.
+        """
+        if self.toggles.compile != "off":
+            return lambda *given: fn(*(each.value if isinstance(each, Rows) else each for each in given))
+        ladder = Ladder(self.toggles.micro_batches, self.retries)
+        return retrying(lambda *given: Rows(fn(*given), axis), what, ladder)
 
     def update(self, fn: F, name: str) -> F:
         """Wrap a learner's whole mutation of its state."""

@@ -25,7 +25,14 @@ class TracedStep:
         (adam,) = plain.adams
         self.lr, self.clip = adam.param_groups[0]["lr"], plain.clip
         self.step, self.exp_avg, self.exp_avg_sq = adam.state[self.parameter].values()
-        self.state_dict, self.load_state_dict = plain.state_dict, plain.load_state_dict
+        self.state_dict = plain.state_dict
+        # Given, not worked out in the loop over all parameters, where compilers work it out again and again.
+        self.factors = self._factors()
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Continue where ``state_dict`` was taken."""
+        self.plain.load_state_dict(state)
+        self.factors.copy_(self._factors())
 
     @property
     def parameters(self) -> list[Tensor]:
@@ -43,7 +50,9 @@ class TracedStep:
         """Descend ``loss_fn(parameter, ...)``; return metrics and norms before clipping."""
         if torch.compiler.is_compiling():
             return self.traced(loss_fn, *inputs)
-        return self.plain(loss_fn, *inputs)
+        made = self.plain(loss_fn, *inputs)
+        self.factors.copy_(self._factors())
+        return made
 
     @torch.no_grad()
     def traced(
@@ -64,11 +73,15 @@ class TracedStep:
         norm = torch.linalg.vector_norm(gradient, dim=1)
         if self.clip is not None:
             gradient = gradient * (self.clip / (norm + 1e-6)).clamp(max=1)[:, None]
+        size, shrink = self.factors.to(gradient.dtype).unbind()
         self.step.add_(1)
         self.exp_avg.lerp_(gradient, 1 - BETA1)
         self.exp_avg_sq.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
-        step = self.step.double()  # 1 - 0.999 has lost four digits in float32
-        first, second = 1 - BETA1**step, 1 - BETA2**step
-        denominator = self.exp_avg_sq.sqrt() / second.sqrt() + ADAM_EPS
-        self.parameter.sub_(self.lr / first * self.exp_avg / denominator)
+        self.parameter.sub_(size * self.exp_avg / (self.exp_avg_sq.sqrt() * shrink + ADAM_EPS))
+        self.factors.copy_(self._factors())
         return metrics, norm
+
+    def _factors(self) -> Float[Tensor, "2"]:
+        """Give the next step's size and what its second moments' roots are multiplied by: the corrections of Adam."""
+        step = self.step.double() + 1  # 1 - 0.999 has lost four digits in float32
+        return torch.stack((self.lr / (1 - BETA1**step), (1 - BETA2**step).rsqrt()))
