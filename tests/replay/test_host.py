@@ -60,7 +60,7 @@ def test_a_batch_stays_as_it_is_when_the_next_is_drawn() -> None:
     def kept(copy: bool) -> bool:
         ferry = Ferry(EXAMPLE, 2, Runtime(), pinned=False)
         if not copy:
-            ferry._copy_up = lambda: ferry.up  # type: ignore[method-assign]
+            ferry._copy_up = lambda words: words  # type: ignore[method-assign]
         store = Uniform(EXAMPLE, CAPACITY, Place(ferry.put, ferry.take))
         store.add(rows(named(W)))
         batch = store.take(torch.tensor([[0, 1], [0, 1]]))

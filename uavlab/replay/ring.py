@@ -62,10 +62,10 @@ def blank(example: Transition, count: int, **options: Any) -> tuple[Int[Tensor, 
     parts = iter(words.split(sizes, -1))
 
     def field(leaf: Tensor) -> Tensor:
-        return next(parts).view(leaf.dtype)[..., : leaf[0, 0].numel()].unflatten(-1, leaf.shape[2:] or (1,))
+        own = next(parts).view(leaf.dtype)[..., : leaf[0, 0].numel()]
+        return own.view(len(words), count, *leaf.shape[2:])
 
-    rows = tree_map(field, example)
-    return words, tree_map(lambda row, leaf: row if leaf.dim() > 2 else row[..., 0], rows, example)
+    return words, tree_map(field, example)
 
 
 def fields(words: Int[Tensor, "R N words"], like: Transition) -> Transition:
