@@ -9,6 +9,8 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from torch._inductor import config as inductor
+
 from uavlab.app import build
 from uavlab.app.compare import Call, prepared, update_call
 from uavlab.app.config import Config, Device, RunConfig, configure
@@ -84,7 +86,8 @@ def _in_this_process(rounds: int, device: Device, threads: int, full: bool, say:
     for agents in (2, 4, 8, 16) if full else (2, 4, 8):
         layer = {**asdict(Toggles()), **SIZES, "followers": agents - 1, "device": device, "threads": threads}
         configs = {name: configure("leader_follower", layer, rung) for name, rung in rungs.items()}
-        made, first = prepared({name: partial(update_call, config) for name, config in configs.items()})
+        with inductor.patch(force_disable_caches=True):  # what a first call takes is what it takes the first time
+            made, first = prepared({name: partial(update_call, config) for name, config in configs.items()})
         say(f"{agents} agents, {threads} threads: first calls took {sum(first.values()):.0f} s")
         seconds = interleaved({name: one.call for name, one in made.items()}, rounds, target)
         rows += _rows(agents, threads, configs, made, first, seconds)

@@ -1,4 +1,4 @@
-"""The six seams at which optimizations act on functions from outside; with nothing switched on each is the identity."""
+"""The seams at which optimizations act on functions from outside; with nothing switched on each is the identity."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
