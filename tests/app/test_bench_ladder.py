@@ -52,8 +52,10 @@ def test_a_warm_up_is_earned_by_what_it_saves(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.usefixtures("small")
 def test_each_thread_count_has_its_own_process(monkeypatch: pytest.MonkeyPatch) -> None:
     def in_a_process(rounds: int, device: str, threads: int, full: bool) -> dict[str, Any]:
-        return {"suite": "ladder", "rows": [{"threads": threads, "rounds": rounds, "full": full}]}
+        row = {"threads": threads, "rounds": rounds, "full": full}
+        return {"command": "its own", "suite": "ladder", "rounds": rounds, "machine": {}, "rows": [row]}
 
     monkeypatch.setattr(bench_ladder, "_in_a_process", in_a_process)
     record = ladder_suite(7, "cpu", threads=[1, 2], full=True)
     assert record["rows"] == [{"threads": n, "rounds": 7, "full": True} for n in (1, 2)]
+    assert "command" not in record

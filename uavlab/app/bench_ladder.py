@@ -65,7 +65,8 @@ def ladder_suite(
     if len(counts) == 1:
         return _in_this_process(rounds, device, counts[0], full, say)
     records = [_in_a_process(rounds, device, count, full) for count in counts]
-    return {**records[0], "rows": [row for record in records for row in record["rows"]]}
+    same = {name: records[0][name] for name in ("suite", "rounds", "machine")}
+    return {**same, "rows": [row for record in records for row in record["rows"]]}
 
 
 def _in_a_process(rounds: int, device: Device, threads: int, full: bool) -> dict[str, Any]:
