@@ -51,12 +51,12 @@ def test_the_bytes_of_a_learner() -> None:
     assert build.learner_bytes(tiny(update="loop")) == build.learner_bytes(tiny())
 
 
-@pytest.mark.parametrize(("short", "what"), [("learner", "learner: 26,192 bytes"), ("source", "replay: 4,704 bytes")])
+@pytest.mark.parametrize(("short", "what"), [("learner", "learner: 26,192 bytes"), ("source", "replay: 5,120 bytes")])
 def test_what_does_not_fit_is_refused_with_both_figures(monkeypatch: pytest.MonkeyPatch, short: str, what: str) -> None:
     config = tiny()
     rt, rng = build.runtime(config.run), Streams([0])
     pupil = build.learner(config, rng, rt)
-    free = {"learner": 26_191, "source": 4_703}[short]
+    free = {"learner": 26_191, "source": 5_119}[short]
     build_it = {
         "learner": lambda: build.learner(config, rng, rt),
         "source": lambda: build.source(config, pupil, rng, rt),

@@ -21,7 +21,6 @@ from uavlab.app.folder import read_config, require_empty
 from uavlab.app.run import Run
 from uavlab.core.errors import ConfigError, DivergedError, FileError, ResourceError
 from uavlab.core.rng import Streams
-from uavlab.core.types import leaves
 from uavlab.runtime.toggles import EAGER
 
 
@@ -429,7 +428,7 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> tuple[set[bytes], set[bytes]]:
 def test_a_plan_is_arithmetic() -> None:
     planned = plan(tiny(runs=2, followers=3, world_steps=5, worlds=4, updates=10, learning_starts=20))
     floats = 4 * (7 + 2 + 1 + 7)  # of 4 agents: observation, action, reward and next observation
-    row = 4 * floats + 4 + 1 + 8  # terminated of each agent, truncated, stage
+    row = 4 * floats + 3 * 8  # terminated of each agent, truncated, stage: a word each
     assert planned == {
         "preset": "leader_follower",
         "updates": 10,
@@ -446,4 +445,4 @@ def test_a_plan_is_arithmetic() -> None:
 def test_the_bytes_planned_are_the_bytes_taken() -> None:
     config = tiny(runs=2, followers=3)
     ring = Run(config).source.ring
-    assert plan(config)["replay_bytes"] == sum(leaf.nbytes for _, leaf in leaves(ring.rows))
+    assert plan(config)["replay_bytes"] == ring.words.nbytes
