@@ -148,7 +148,7 @@ def races(count: int, seed: int, base: Path) -> dict[str, Any]:
     for number in range(count):
         folder = base / f"run{number}"
         both = [fork(lambda folder=folder: list(Run(config, folder).train())) for _ in range(2)]  # type: ignore[misc]
-        for _ in range(6000):  # a busy machine takes seconds to begin
+        for _ in range(1000):  # a busy machine takes seconds to begin
             if (folder / "checkpoints").exists():
                 break
             time.sleep(0.01)
