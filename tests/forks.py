@@ -70,6 +70,11 @@ def ended(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+def alive(child: int) -> bool:
+    """Say whether a child still runs, and leave its exit code to be asked for."""
+    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
+
 def go_on(folder: Path, config: Config) -> Run:
     """Start a run, or resume it if the folder holds one."""
     return Run.resume(folder) if (folder / "config.json").exists() else Run(config, folder)
@@ -148,9 +153,7 @@ def races(count: int, seed: int, base: Path) -> dict[str, Any]:
     for number in range(count):
         folder = base / f"run{number}"
         both = [fork(lambda folder=folder: list(Run(config, folder).train())) for _ in range(2)]  # type: ignore[misc]
-        for _ in range(1000):  # a busy machine takes seconds to begin
-            if (folder / "checkpoints").exists():
-                break
+        while not (folder / "checkpoints").exists() and any(map(alive, both)):  # a busy machine takes seconds to begin
             time.sleep(0.01)
         third = fork(lambda folder=folder: list(Run.resume(folder).train()))  # type: ignore[misc]
         endings.append([*sorted(ended(child) for child in both), ended(third)])
