@@ -1,6 +1,6 @@
 """Print the tables of README and RELIABILITY from figures/records; ``--write`` puts them into their files.
 
-A record names its own command, machine, commit and seeds, so every number here can be made again.
+A record names its machine, its commit and the command that makes it; that of the claims, one for each of its rows.
 """
 
 import json
@@ -88,7 +88,8 @@ def ladder() -> str:
         (best,) = (row for row in same if row["best"])
         exact = min((row for row in same if "bf16" not in row["setting"]), key=lambda row: row["ms"])
         times = (f"{row['ms']:.1f}" for row in (loop, exact, best))
-        repaid = "at once" if best["paid_back"] is None else f"{best['paid_back']:,} updates"
+        paid = best["paid_back"]
+        repaid = "at once" if not paid else f"{paid:,} updates"
         who = (str(loop["agents"]), str(loop["threads"]))
         rows.append((*who, *times, f"**{best['over_loop']:.2f}x**", best["setting"], f"{exact['share']:.0%}", repaid))
     head = ("agents", "threads", "loop (ms)", "best in fp32 (ms)", "best (ms)", "best over loop", "which is")
@@ -97,11 +98,12 @@ def ladder() -> str:
 
 def told_claims() -> str:
     """Tell of the claims about speed what was measured here, and how all of them fared."""
-    record = claims.newest(claims.own_path("cpu"))[0]
+    record = read("claims_intel-xeon-processor-2-cores")
     rows = claims.rows(ledger(), record)
     verdicts = Counter(row["verdict"] for row in rows)
     counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
-    return f"{claims.table(row for row in rows if row['claim'] in CLAIMS)}\n\nOf {len(rows)} claims: {counts}."
+    table = claims.table(row for row in rows if row["claim"] in CLAIMS)
+    return f"{table}\n\nOf {len(rows)} claims: {counts}. A verdict may rest on arithmetic; then its note says so."
 
 
 def env() -> str:

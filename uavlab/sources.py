@@ -21,7 +21,6 @@ from uavlab.replay.ring import Ring, row_bytes
 from uavlab.replay.segments import cut, paste, plan
 from uavlab.replay.stores import Store, Uniform
 from uavlab.runtime.guard import require_finite
-from uavlab.runtime.memory import Ladder, Rows, retrying
 from uavlab.runtime.runtime import Runtime
 
 T = TypeVar("T")
@@ -106,7 +105,7 @@ class Replayed:
                 raise ConfigError("prefetch=overlap: this learner gives no copy of its policy; use prefetch=off or on.")
             self.pilot = ThreadPoolExecutor(1, "fly")
             self._advance = advance  # compiled code must not run in one thread while another one compiles
-        self._take = retrying(lambda index: Rows(self.store.take(index), 1), "draw", Ladder(1, rt.retries))
+        self._take = rt.draw(lambda index: self.store.take(index))
         self._act, self._add = rt.timed(self._acted, "acting"), rt.timed(self.store.add, "store")
         self._draw, self._await = rt.timed(self._drawn, "draw"), rt.timed(self._awaited, "draw")
 
@@ -277,14 +276,14 @@ class Replayed:
 
     def _drawn(self, noise: Tensor) -> Batch:
         index, weight = self.store.choose(noise)
-        return Batch(self._take(Rows(index, 1)), index, weight)
+        return Batch(self._take(index), index, weight)
 
     def _awaited(self) -> Batch | None:
         """Take the batch drawn ahead, if there is one; of a checkpoint's, the rows lie where they lay."""
         batch = None if self.ahead is None else self.ahead.take()
         if batch is None or batch.data is not None:
             return batch
-        return replace(batch, data=self._take(Rows(batch.index, 1)))
+        return replace(batch, data=self._take(batch.index))
 
     def _settled(self, old: T, new: T) -> T:
         """Give the new, in the memory of the old where a graph will look for it."""

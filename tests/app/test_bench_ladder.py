@@ -3,11 +3,13 @@
 from typing import Any
 
 import pytest
+import torch
 
 from uavlab.app import bench_ladder
 from uavlab.app.bench_ladder import RUNGS, ladder_suite
 
 EAGER = {name: rung for name, rung in RUNGS.items() if "compile" not in rung}
+COMPILED = "batched, compiled, bf16"
 COLUMNS = {"agents", "setting", "threads", "ms", "over_loop", "over_below", "ops", "first_call_s", "best"}
 
 
@@ -32,21 +34,25 @@ def test_every_rung_at_every_size() -> None:
 
 
 def test_a_warm_up_is_earned_by_what_it_saves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A first call of 11 s, of which 1 s is the call itself, saves 3 s each time: earned after 4."""
-    times = {name: [4.0, 4.0, 4.0] for name in EAGER} | {"batched, bf16": [1.0, 1.0, 1.0]}
+    """A first call that takes 7 s more than that of the fastest uncompiled rung saves 2 s each time: earned after 4."""
+    times = {name: [6.0, 6.0, 6.0] for name in EAGER} | {"batched, bf16": [3.0, 3.0, 3.0], COMPILED: [1.0, 1.0, 1.0]}
     monkeypatch.setattr(bench_ladder, "SIZES", {"batch": 16, "hidden": 16, "share": False})
-    monkeypatch.setattr(bench_ladder, "RUNGS", EAGER)
+    monkeypatch.setattr(bench_ladder, "RUNGS", {**EAGER, COMPILED: RUNGS[COMPILED]})
+    monkeypatch.setattr(torch, "compile", lambda fn, **options: fn)
     monkeypatch.setattr(bench_ladder, "interleaved", lambda calls, rounds, device: times)
     prepared = bench_ladder.prepared
 
     def slow_start(makers: Any) -> Any:
         made, first = prepared(makers)
-        return made, {**dict.fromkeys(first, 4.0), "batched, bf16": 11.0}
+        return made, {**dict.fromkeys(first, 4.0), COMPILED: 11.0}
 
     monkeypatch.setattr(bench_ladder, "prepared", slow_start)
-    last = [row for row in ladder_suite(3, "cpu", [1], say=lambda line: None)["rows"] if row["agents"] == 2][-1]
-    assert (last["setting"], last["over_loop"], last["over_below"]) == ("batched, bf16", 4, 4)
+    found = [row for row in ladder_suite(3, "cpu", [1], say=lambda line: None)["rows"] if row["agents"] == 2]
+    *_, slow, at_once, last = found
+    assert (last["setting"], last["over_loop"], last["over_below"]) == (COMPILED, 6, 3)
     assert (last["paid_back"], last["best"]) == (4, True)
+    assert (at_once["paid_back"], at_once["best"]) == (0, False)
+    assert slow["paid_back"] == 0  # no first call is shorter
 
 
 @pytest.mark.usefixtures("small")

@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from uavlab.app import timing
-from uavlab.app.timing import interleaved, median, ratio, timed
+from uavlab.app.timing import interleaved, median, paid_back, ratio, timed
 
 CPU = torch.device("cpu")
+SLOW = {"ms": 3.0, "first_call_s": 0.5}
 
 
 def test_calls_take_turns_and_warm_up_is_not_counted() -> None:
@@ -36,6 +37,19 @@ def test_the_interval_holds_the_median_and_shows_the_spread() -> None:
     found = ratio([1.0, 2.0, 3.0, 4.0, 5.0], [1.0] * 5)
     assert found["low"] < found["median"] == 3 < found["high"]
     assert ratio([1.0, 2.0, 3.0, 4.0, 5.0], [1.0] * 5) == found  # drawn from a fixed seed
+
+
+class TestPaidBack:
+    def test_after_as_many_calls_as_earn_the_warm_up(self) -> None:
+        # 20 s more, 1 ms earned per call; and rounded up
+        assert paid_back(SLOW, {"ms": 2.0, "first_call_s": 20.5}) == 20_000
+        assert paid_back(SLOW, {"ms": 0.0, "first_call_s": 0.504}) == 2
+
+    def test_never_if_nothing_is_earned(self) -> None:
+        assert paid_back(SLOW, {"ms": 3.0, "first_call_s": 20.5}) is None
+
+    def test_at_once_if_nothing_is_owed(self) -> None:
+        assert paid_back(SLOW, {"ms": 9.0, "first_call_s": 0.5}) == 0
 
 
 def test_medians_of_times_instead_of_ratios_would_be_seen() -> None:

@@ -3,7 +3,7 @@
 Learners run in float64, so that equal up to rounding means equal to nine digits after several updates.
 """
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -36,6 +36,9 @@ def cases(usable: bool) -> list[Any]:
             asked = {**base, toggle.name: value}
             if value != getattr(Toggles(), toggle.name) and usable is not bool(resolve(Toggles(**asked), CPU)[1]):
                 found.append(pytest.param(toggle, asked, id=f"{toggle.name}={value}"))
+            if usable and toggle.name == "compile" and value != "off":  # together they are a set that is shipped
+                both = replace(toggle, equality="precision")
+                found.append(pytest.param(both, {**asked, "precision": "bf16"}, id=f"compile={value}, precision=bf16"))
     return found
 
 

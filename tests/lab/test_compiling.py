@@ -1,5 +1,6 @@
 """Several ways to run one network give one gradient; what is missing is said; a warm-up is earned or it is not."""
 
+import warnings
 from typing import Any
 
 import pytest
@@ -12,7 +13,6 @@ from uavlab.lab import compiling
 CPU = torch.device("cpu")
 PRESET = "leader_follower"
 SCRIPTED = ("plain torch", "TorchScript")
-SLOW = {"ms": 3.0, "first_call_s": 0.5}
 
 
 class TestVariants:
@@ -42,6 +42,15 @@ class TestVariants:
         assert [row["setting"] for row in rows] == ["plain torch"]
         assert said == {"TorchScript": f"left out: {str(error).splitlines()[0]}"}
 
+    def test_other_warnings_are_passed_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def warns(loss: compiling.Loss, *given: Any) -> compiling.Loss:
+            warnings.warn("recompiled too often", RuntimeWarning, stacklevel=1)
+            return loss
+
+        monkeypatch.setitem(compiling.WAYS, "TorchScript", warns)
+        with pytest.warns(RuntimeWarning, match="recompiled too often"):
+            compiling.variants(PRESET, TINY, rounds=2, ways=SCRIPTED)
+
     def test_a_wrong_gradient_would_be_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(compiling.WAYS, "TorchScript", lambda loss, *given: lambda *x: 1.01 * loss(*x))
         rows, _ = compiling.variants(PRESET, TINY, rounds=2, ways=SCRIPTED)
@@ -60,19 +69,6 @@ def test_critics_are_two_for_each_agent() -> None:
 def test_launches_are_counted_per_call() -> None:
     x = torch.ones(3)
     assert compiling.launches(lambda: (x + x) * x, CPU) == 2
-
-
-class TestPaidBack:
-    def test_after_as_many_calls_as_earn_the_warm_up(self) -> None:
-        # 20 s more, 1 ms earned per call; and rounded up
-        assert compiling.paid_back(SLOW, {"ms": 2.0, "first_call_s": 20.5}) == 20_000
-        assert compiling.paid_back(SLOW, {"ms": 0.0, "first_call_s": 0.504}) == 2
-
-    def test_never_if_nothing_is_earned(self) -> None:
-        assert compiling.paid_back(SLOW, {"ms": 3.0, "first_call_s": 20.5}) is None
-
-    def test_at_once_if_nothing_is_owed(self) -> None:
-        assert compiling.paid_back(SLOW, {"ms": 9.0, "first_call_s": 0.5}) == 0
 
 
 def test_elapsed_begins_with_the_warm_up() -> None:

@@ -43,11 +43,19 @@ def test_forward_passes_promise_more(config: Config, monkeypatch: pytest.MonkeyP
 def test_a_refused_update_ends_in_the_bits_of_one_cut_from_the_start(config: Config) -> None:
     found = refused(config)
     assert found["limit_bytes"] == found["peak_bytes"] // 2
-    assert {retry["what"] for retry in found["retries"]} <= {"critic_loss", "actor_loss"}
-    assert [retry["to"] // retry["from"] for retry in found["retries"]] == [2] * len(found["retries"])
-    assert found["retries"]
+    assert [(each["what"], each["from"], each["to"]) for each in found["retries"]] == [
+        ("critic_loss", 1, 2),
+        ("actor_loss", 1, 2),
+        ("actor_loss", 2, 4),
+    ]
     assert found["same_bits"]
     assert 0 < found["off"] < 1e-4
+
+
+def test_targets_are_cut_alike() -> None:
+    found = refused(configure("leader_follower_quick", SMALL, {"batch": 1024, "capacity": 1024}), share=0.2)
+    assert "targets" in {each["what"] for each in found["retries"]}
+    assert found["same_bits"]
 
 
 def test_enough_memory_is_not_refused(config: Config) -> None:

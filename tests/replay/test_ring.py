@@ -12,7 +12,7 @@ from tests.replay.named_rows import RUNS, check, named, rows
 from uavlab.core.errors import ConfigError
 from uavlab.core.types import Transition, leaves, tree_map
 from uavlab.replay import ring as module
-from uavlab.replay.ring import Ring, add, allocate, blank, draw, row_bytes, take
+from uavlab.replay.ring import Ring, add, allocate, blank, draw, fields, row_bytes, take
 
 
 def contents(ring: Ring) -> list[int]:
@@ -48,6 +48,16 @@ def test_of_more_rows_than_fit_the_last_stay(count: int) -> None:
     assert sorted(contents(ring)) == list(range(last - 5, last))
     assert [n % 5 for n in contents(ring)] == [0, 1, 2, 3, 4]
     assert int(ring.cursor) == last % 5
+
+
+@pytest.mark.parametrize(
+    "part", [(slice(None), slice(None)), (slice(None), slice(1, 4, 2)), (slice(1, 2), slice(2, 3))]
+)
+def test_fields_of_a_part_of_the_words_are_that_part(part: tuple[slice, slice]) -> None:
+    ring = allocate(rows(named(1)), 5)
+    add(ring, rows(named(5)))
+    for (name, seen), (_, stored) in zip(leaves(fields(ring.words[part], ring.rows)), leaves(ring.rows), strict=True):
+        assert torch.equal(seen, stored[part]), name
 
 
 def test_one_slot() -> None:

@@ -132,6 +132,22 @@ def test_an_error_of_the_function_itself_is_raised_as_it_is() -> None:
     assert told == ["KeyError: 'missing'"]
 
 
+def test_all_plain_calls_and_the_recorded_one_see_one_layout() -> None:
+    """Compiled code is made for one layout, and cannot be made anew while a graph is recorded."""
+    seen = []
+
+    def looks(x: Tensor) -> Tensor:
+        seen.append(x.stride())
+        return x + 1
+
+    fast, _, told = captured(looks)
+    for start in range(WARM_UP + 2):
+        wide = torch.arange(start, start + 12.0).view(2, 6)
+        assert fast(wide[:, ::2]).tolist() == (wide[:, ::2] + 1).tolist()
+    assert seen == [(3, 1)] * (WARM_UP + 1)
+    assert told == []
+
+
 def test_trees_keep_their_structure_and_nothing_but_tensors_is_taken() -> None:
     x = torch.arange(6.0).view(2, 3)
     batch = Batch(data={"a": (x, [x[:, :1].expand(2, 3)])}, index=x.long())

@@ -1,7 +1,6 @@
 """The ladder: one update under one setting after the other, each over the one below and over the plain loop."""
 
 import json
-import math
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
@@ -15,7 +14,7 @@ from uavlab.app import build
 from uavlab.app.compare import Call, prepared, update_call
 from uavlab.app.config import Config, Device, RunConfig, configure
 from uavlab.app.machine import describe, usable_cores
-from uavlab.app.timing import interleaved, median, ratio
+from uavlab.app.timing import interleaved, median, paid_back, ratio
 from uavlab.core.errors import ResourceError
 from uavlab.runtime.ceilings import ceilings
 from uavlab.runtime.monitor import Work, count_work
@@ -56,7 +55,8 @@ def ladder_suite(
         Rows with ``agents, setting, threads, ms, over_loop`` (the loop's time with as many threads over this one's),
         ``over_below, ops, first_call_s, best`` (on the fastest row for these agents and threads), ``share`` (of the
         matrix rate measured at the update's own shapes and precision) and ``paid_back`` (updates after which the first
-        call's extra seconds are earned, None where it has none or earns none).
+        call's extra seconds over those of the fastest row that is not compiled are earned; 0 where there are none,
+        None where nothing is earned).
 
     Raises:
         ResourceError: A process failed.
@@ -86,6 +86,7 @@ def _in_this_process(rounds: int, device: Device, threads: int, full: bool, say:
     rungs = {**RUNGS, **ON_CUDA} if target.type == "cuda" else RUNGS
     for agents in (2, 4, 8, 16) if full else (2, 4, 8):
         layer = {**asdict(Toggles()), **SIZES, "followers": agents - 1, "device": device, "threads": threads}
+        layer["heap"] = "kept"  # a switch of the process: no rung is to pay for pages that another one gave back
         configs = {name: configure("leader_follower", layer, rung) for name, rung in rungs.items()}
         with inductor.patch(force_disable_caches=True):  # what a first call takes is what it takes the first time
             made, first = prepared({name: partial(update_call, config) for name, config in configs.items()})
@@ -103,14 +104,12 @@ def _rows(
     first: dict[str, float],
     seconds: dict[str, list[float]],
 ) -> list[dict[str, Any]]:
-    names = [name for name in made if not made[name].rt.fell_back]
-    best = min(names, key=lambda name: median(seconds[name]))
+    names = [name for name, one in made.items() if not one.rt.fell_back.keys() - {"heap"}]
     work = count_work(made["batched, fused Adam"].call)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, below in zip(names, [names[0], *names], strict=False):
         precision = configs[name].toggles.precision
         own = work if configs[name].toggles.update == "batched" else count_work(made[name].call)
-        warm, saved = first[name] - median(seconds[name]), median(seconds[below]) - median(seconds[name])
         rows.append(
             {
                 "agents": agents,
@@ -121,12 +120,13 @@ def _rows(
                 "over_below": ratio(seconds[below], seconds[name])["median"],
                 "ops": own.operators,
                 "first_call_s": round(first[name], 2),
-                "best": name == best,
                 "share": round(_floor(made[name], work, precision) / median(seconds[name]), 3),
-                "paid_back": math.ceil(warm / saved) if warm > 1 and saved > 0 else None,
             }
         )
-    return rows
+    best = max(rows, key=lambda row: row["over_loop"])
+    eager = [row for row in rows if configs[row["setting"]].toggles.compile == "off"]
+    at_once = max(eager, key=lambda row: row["over_loop"])
+    return [{**row, "best": row is best, "paid_back": paid_back(at_once, row)} for row in rows]
 
 
 def _floor(one: Call, work: Work, precision: str) -> float:

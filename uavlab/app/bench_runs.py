@@ -8,8 +8,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from uavlab.app import build
 from uavlab.app.compare import cycle_call, learning, prepared
-from uavlab.app.config import Device, configure, toggle_layer
+from uavlab.app.config import Device, RunConfig, configure, toggle_layer
 from uavlab.app.machine import describe
 from uavlab.app.timing import interleaved, median, ratio
 
@@ -90,5 +91,5 @@ def learning_suite(rounds: int, device: Device, say: Callable[[str], Any] = prin
                     "curve": [[at["update"], at["seconds"], at["each"]["completion"][0]] for at in row["curve"]],
                 }
             )
-    machine = describe("cpu" if device == "auto" else device)
-    return {"suite": "learning", "rounds": rounds, "goal": GOAL, "machine": machine, "rows": rows}
+    machine = describe(build.runtime(RunConfig(device=device)).device)
+    return {"suite": "learning", "goal": GOAL, "machine": machine, "rows": rows}

@@ -19,10 +19,10 @@ from uavlab.runtime.files import read_regular
 
 LOCK = ".lock"
 RESTS = ".*.json.*"  # of a process that was killed while it wrote
-UNHARMED = {"updates", "minutes", "keep", "device", "threads"}  # the last two: as far as the machine then is the same
+UNHARMED = {"updates", "minutes", "keep", "heap", "device", "threads"}  # the last two: if the machine then is the same
 RESUMABLE = UNHARMED | {
     *("log_every", "checkpoint_every", "evaluate_every", "evaluate_episodes"),
-    *("precision", "compile", "graph", "adam", "acting", "recompute", "micro_batches", "deterministic"),
+    *("precision", "scaler", "compile", "graph", "adam", "acting", "recompute", "micro_batches", "deterministic"),
     *("lr", "critic_lr", "alpha_lr", "clip", "gamma", "tau", "target_entropy", "reward_scale"),
 }
 """Settings that a resumed run may change; those beyond ``UNHARMED`` change its numbers."""

@@ -253,7 +253,7 @@ class Run:
         self.recorder.sync()
         self.last, self.written = state.save(self, self.folder / "checkpoints")
         self.linkable = True
-        self.pauses.append(time.monotonic() - began)
+        self.pauses.append(time.perf_counter() - began)
 
     def saves(self) -> dict[str, float]:
         """Tell how often training paused to save, how long (s), and how much the last save wrote."""

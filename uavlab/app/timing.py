@@ -1,5 +1,6 @@
 """Timing calls against one another: in turn, in one process, so that a busy machine slows all of them alike."""
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -50,3 +51,16 @@ def ratio(slow: Sequence[float], fast: Sequence[float]) -> dict[str, float]:
     drawn = np.random.default_rng(0).choice(each, (DRAWS, len(each)))
     low, high = np.quantile(np.median(drawn, axis=1), (0.025, 0.975))
     return {"median": round(float(np.median(each)), 4), "low": round(float(low), 4), "high": round(float(high), 4)}
+
+
+def paid_back(slow: Mapping[str, Any], fast: Mapping[str, Any]) -> int | None:
+    """Give the calls after which a longer warm-up is earned; 0 where it is not longer, None where nothing is earned.
+
+    Args:
+        slow: ``ms`` and ``first_call_s`` of what is compared with.
+        fast: The same of what warms up.
+    """
+    warm, saved = 1e3 * (fast["first_call_s"] - slow["first_call_s"]), slow["ms"] - fast["ms"]
+    if warm <= 0:
+        return 0
+    return math.ceil(warm / saved) if saved > 0 else None

@@ -61,9 +61,6 @@ def variants(
                 calls[name], first[name] = _settled(WAYS[name], *given, device=rt.device)
             except (AttributeError, RuntimeError) as error:
                 said[name] = f"left out: {str(error).splitlines()[0]}"
-        for text in (str(each.message) for each in heard):
-            if TRACED in text:
-                said["TorchScript"] = text
         seconds = interleaved({name: partial(_repeated, call) for name, call in calls.items()}, rounds, rt.device)
         rows = [
             {
@@ -76,6 +73,11 @@ def variants(
             }
             for name, call in calls.items()
         ]
+    for each in heard:
+        if TRACED in str(each.message):
+            said["TorchScript"] = str(each.message)
+        elif not issubclass(each.category, DeprecationWarning):  # torch's own, of what it imports
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
     return rows, said
 
 
@@ -97,19 +99,6 @@ def launches(call: Callable[[], Any], device: torch.device) -> float:
     """Count what torch starts one by one in a call; what compiled code does inside of itself is not seen."""
     rows = profile(call, device, top=10_000).rows
     return round(sum(row["calls"] for row in rows if row["operator"].startswith(LAUNCH)), 1)
-
-
-def paid_back(slow: Mapping[str, Any], fast: Mapping[str, Any]) -> int | None:
-    """Give the calls after which a longer warm-up is earned; 0 where it is not longer, None where nothing is earned.
-
-    Args:
-        slow: ``ms`` and ``first_call_s`` of what is compared with.
-        fast: The same of what warms up.
-    """
-    warm, saved = 1e3 * (fast["first_call_s"] - slow["first_call_s"]), slow["ms"] - fast["ms"]
-    if warm <= 0:
-        return 0
-    return math.ceil(warm / saved) if saved > 0 else None
 
 
 def elapsed(rows: Sequence[Mapping[str, Any]], most: int, points: int = 25) -> list[dict[str, Any]]:

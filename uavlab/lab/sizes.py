@@ -13,6 +13,7 @@ from uavlab.core.types import Batch, Inputs, tree_map
 from uavlab.envs.advance import fresh
 from uavlab.learners.masac import MASAC, UpdateNoise
 from uavlab.runtime.fit import Budget, StepOf
+from uavlab.runtime.runtime import Runtime
 from uavlab.sources import blank_row
 
 
@@ -71,27 +72,26 @@ def refused(config: Config, share: float = 0.5) -> dict[str, Any]:
     peak = peak_bytes(made["counted"][1])
     limit = int(share * peak)
     made["whole"][1]()
-    learner, update = made["refused"]
     with warnings.catch_warnings(), Budget(limit):
         warnings.simplefilter("ignore", Retried)
-        update()
-    parts = ("critic", "actor", "temperature")
-    for part in parts:
-        getattr(made["cut"][0], part).ladder.pieces = getattr(learner, part).ladder.pieces
+        made["refused"][1]()
+    rt = made["refused"][2]
+    for ladder, reached in zip(made["cut"][2].ladders, rt.ladders, strict=True):
+        ladder.pieces = reached.pieces
     made["cut"][1]()
     whole, found, cut = (made[name][0].state_dict() for name in ("whole", "refused", "cut"))
     off = [torch.linalg.vector_norm(found[key] - whole[key]) / torch.linalg.vector_norm(whole[key]) for key in whole]
     return {
         "peak_bytes": peak,
         "limit_bytes": limit,
-        "retries": [retry for part in parts for retry in getattr(learner, part).ladder.retries],
+        "retries": rt.retries,
         "same_bits": all(torch.equal(found[key], cut[key]) for key in found),
         "off": max(error.item() for error in off),
     }
 
 
-def _prepared(config: Config) -> tuple[Any, Callable[[], Any]]:
-    """Build a learner, and one update of it; all that are built alike would do the same."""
+def _prepared(config: Config) -> tuple[Any, Callable[[], Any], Runtime]:
+    """Build a learner, one update of it, and its runtime; all that are built alike would do the same."""
     rt, rng, learner, source = build.assembled(config)
     batch, noise = source.next(), learner.update_noise(rng, config.replay.batch)
 
@@ -99,7 +99,7 @@ def _prepared(config: Config) -> tuple[Any, Callable[[], Any]]:
         with rt.scope():
             learner.update(batch, noise)
 
-    return learner, update
+    return learner, update, rt
 
 
 def rates(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -32,7 +32,7 @@ def on_host(example: Transition, batch: int, rt: Runtime, pinned: bool) -> Place
     try:
         ferry = Ferry(example, batch, rt, pinned)
     except RuntimeError as error:
-        if not pinned:
+        if not pinned or isinstance(error, torch.OutOfMemoryError):  # which is what the device says
             raise
         rt.fall_back("placement", f"no memory could be pinned ({str(error).splitlines()[0]}); ordinary memory is used")
         ferry = Ferry(example, batch, rt, pinned=False)
@@ -40,7 +40,7 @@ def on_host(example: Transition, batch: int, rt: Runtime, pinned: bool) -> Place
 
 
 class Ferry:
-    """Two buffers in host memory, one for each way."""
+    """Two buffers in host memory, one for each way, and one on the device in which new rows are put side by side."""
 
     def __init__(self, example: Transition, batch: int, rt: Runtime, pinned: bool) -> None:
         """Reserve them."""

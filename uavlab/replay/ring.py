@@ -69,13 +69,14 @@ def blank(example: Transition, count: int, **options: Any) -> tuple[Int[Tensor, 
 
 
 def fields(words: Int[Tensor, "R N words"], like: Transition) -> Transition:
-    """View rows of words as the fields that ``like`` is of its own words."""
-    runs, count, width = words.shape
+    """View rows of words, each row whole, as the fields that ``like`` is of its own words, from their first on."""
+    runs, count, _ = words.shape
 
     def field(leaf: Tensor) -> Tensor:
-        row = width * WORD // leaf.element_size()
-        shape, stride = (runs, count, *leaf.shape[2:]), (count * row, row, *leaf.stride()[2:])
-        return words.view(leaf.dtype).as_strided(shape, stride, leaf.storage_offset())
+        size = WORD // leaf.element_size()
+        stride = (*(size * step for step in words.stride()[:2]), *leaf.stride()[2:])
+        begin = size * words.storage_offset() + leaf.storage_offset()
+        return words.view(leaf.dtype).as_strided((runs, count, *leaf.shape[2:]), stride, begin)
 
     return tree_map(field, like)
 

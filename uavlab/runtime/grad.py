@@ -46,7 +46,7 @@ class GradientStep:
         stacked: bool,
         toggles: Toggles,
         scaler: Scaler | None = None,
-        retries: list[dict[str, Any]] | None = None,
+        ladder: Ladder | None = None,
         scope: Callable[[str], AbstractContextManager] = nullcontext,
     ) -> None:
         """Descend the given tensors in place.
@@ -56,14 +56,14 @@ class GradientStep:
             lr: Adam's learning rate.
             clip: Largest norm, None for no clipping.
             stacked: Parameters lead with an axis of networks.
-            toggles: Which Adam, how many, and how many pieces of a batch to begin with.
+            toggles: Which Adam, how many, and without ``ladder`` how many pieces of a batch to begin with.
             scaler: The loss scale that all gradient steps of an iteration share.
-            retries: Where retries are recorded.
+            ladder: How finely batches are cut.
             scope: Times the stages ``forward``, ``backward`` and ``optimizer``.
         """
         self.scope = scope
         self.owners, self.clip, self.stacked = [list(owner) for owner in owners], clip, stacked
-        self.scaler, self.ladder = scaler, Ladder(toggles.micro_batches, [] if retries is None else retries)
+        self.scaler, self.ladder = scaler, ladder or Ladder(toggles.micro_batches)
         groups = [self.parameters] if toggles.optimizers == "one" else self.owners
         self.device = self.parameters[0].device
         # on the CPU, counts of steps would make a graph's capture fail, and a skipped step wait

@@ -151,7 +151,11 @@ class Captured:
     def _warm_up(self, args: tuple[Any, ...]) -> Any:
         self._warm += 1
         states = [(generator, generator.get_state()) for generator in self._generators()]
-        result = self._backend.aside(lambda: self._fn(*args))
+        try:
+            inputs = copied(args)  # as they will be recorded: compiled code is made for one layout of its arguments
+        except TypeError:  # as recording will say
+            inputs = args
+        result = self._backend.aside(lambda: self._fn(*inputs))
         self._drawn = [generator for generator, state in states if not torch.equal(state, generator.get_state())]
         return result
 

@@ -36,6 +36,7 @@ class Runtime:
         fell_back: Why, by the name of the toggle; for the run's record.
         monitor: Times the stages of the loop, if there is one.
         retries: What was tried again in smaller pieces because memory was refused; for the run's record.
+        ladders: How finely each function's batches are cut, in the order in which functions were wrapped.
     """
 
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -43,6 +44,7 @@ class Runtime:
     fell_back: dict[str, str] = field(default_factory=dict)
     monitor: Monitor | None = None
     retries: list[dict[str, Any]] = field(default_factory=list)
+    ladders: list[Ladder] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Tell which toggles cannot be used here."""
@@ -109,24 +111,34 @@ class Runtime:
         scope = nullcontext if self.monitor is None else self.monitor.scope
         if isinstance(parameters, Tensor):
             copy = parameters.detach().clone().requires_grad_()
-            plain = GradientStep([[copy]], lr, clip, True, self.toggles, self.scaler, self.retries, scope)
+            plain = GradientStep([[copy]], lr, clip, True, self.toggles, self.scaler, self._ladder(), scope)
             return plain if self.toggles.compile == "off" else TracedStep(plain)
-        return GradientStep(parameters, lr, clip, stacked, self.toggles, self.scaler, self.retries, scope)
+        return GradientStep(parameters, lr, clip, stacked, self.toggles, self.scaler, self._ladder(), scope)
 
     def in_pieces(self, fn: Callable[..., Any], what: str, axis: int) -> Callable[..., Any]:
         """Let a pure function take its batch in ``micro_batches`` pieces, and in more where memory is refused.
 
-        Compiled updates allocate as a whole and are left as they are.
+        Compiled code allocates as a whole, and takes the batch whole.
 
         Args:
             fn: Called with ``Rows`` for what is to be cut; gives tensors, or a tree of them.
             what: How messages call it.
             axis: Which axis of what it gives counts the rows.
         """
-        if self.toggles.compile != "off":
-            return lambda *given: fn(*(each.value if isinstance(each, Rows) else each for each in given))
-        ladder = Ladder(self.toggles.micro_batches, self.retries)
-        return retrying(lambda *given: Rows(fn(*given), axis), what, ladder)
+        in_turn = retrying(lambda *given: Rows(fn(*given), axis), what, self._ladder())
+
+        def call(*given: Any) -> Any:
+            if torch.compiler.is_compiling():
+                return fn(*(each.value if isinstance(each, Rows) else each for each in given))
+            return in_turn(*given)
+
+        return call
+
+    def draw(self, take: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+        """Let rows be taken out of replay by their index, a part after the other where memory is refused."""
+        ladder = self._ladder(1, "gather")
+        in_turn = retrying(lambda index: Rows(take(index), 1), "draw", ladder)
+        return lambda index: in_turn(Rows(index, 1))
 
     def update(self, fn: F, name: str) -> F:
         """Wrap a learner's whole mutation of its state."""
@@ -179,6 +191,10 @@ class Runtime:
             self.deferred.read(number)
         if self.scaler is not None:
             self.scaler.check()
+
+    def _ladder(self, pieces: int | None = None, phase: str = "forward") -> Ladder:
+        self.ladders.append(Ladder(pieces or self.toggles.micro_batches, self.retries, phase))
+        return self.ladders[-1]
 
     def _compiled(self, fn: F, name: str) -> F:
         return kernels.compiled(fn, name, self.toggles.compile, partial(self.fall_back, "compile"))

@@ -84,4 +84,5 @@ class TracedStep:
     def _factors(self) -> Float[Tensor, "2"]:
         """Give the next step's size and what its second moments' roots are multiplied by: the corrections of Adam."""
         step = self.step.double() + 1  # 1 - 0.999 has lost four digits in float32
-        return torch.stack((self.lr / (1 - BETA1**step), (1 - BETA2**step).rsqrt()))
+        factors = torch.stack((self.lr / (1 - BETA1**step), (1 - BETA2**step).rsqrt()))
+        return factors.to(self.parameter.device)  # where Adam's steps may be counted on the CPU all the same
