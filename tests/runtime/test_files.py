@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from uavlab.runtime.files import open_regular, read_regular
+from uavlab.core.errors import ResourceError
+from uavlab.runtime import files
+from uavlab.runtime.files import open_regular, read_regular, replacing
 
 
 def test_a_file_is_read(tmp_path: Path) -> None:
@@ -31,3 +33,25 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
             read_regular(path, 9)
     with pytest.raises(FileNotFoundError):
         open_regular(tmp_path / "none")
+
+
+def test_a_file_is_replaced_whole_or_stays_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(b"old")
+    with replacing(path) as beside:
+        beside.write_bytes(b"new")
+        assert path.read_bytes() == b"old"
+        assert beside.suffix == ".gz"
+    assert path.read_bytes() == b"new"
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    with (
+        pytest.raises(ResourceError, match=r"gz: cannot be written \(No space left on device\)"),
+        replacing(path) as beside,
+    ):
+        beside.write_bytes(b"newer")
+    assert path.read_bytes() == b"new"
+    assert os.listdir(tmp_path) == ["trace.json.gz"]

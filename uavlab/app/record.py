@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from uavlab.core.errors import FileError, ResourceError
-from uavlab.runtime.files import read_regular
+from uavlab.runtime.files import read_regular, replacing
 
 LARGEST, LARGEST_LOG = 10_000_000, 1_000_000_000  # bytes of a JSON file, and of a run's rows
 LONGEST_ROW = 100_000  # characters
@@ -45,18 +45,8 @@ def write_whole(path: Path, text: str) -> None:
     Raises:
         ResourceError: The disk refuses.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with beside.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise ResourceError(
-            f"{path}: cannot be written ({error.strerror}); free some space or check permissions."
-        ) from error
+    with replacing(path) as beside:
+        beside.write_text(text, encoding="utf-8")
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, schedule
 
-from uavlab.core.errors import ResourceError
+from uavlab.runtime.files import replacing
 from uavlab.runtime.monitor import PREFIX, Monitor, count_operators
 
 WAIT, WARM_UP, ACTIVE, REPEAT = 1, 1, 3, 2  # steps, and cycles of them
@@ -81,7 +81,8 @@ def profile(
             if monitor:
                 monitor.tracing = before
     if trace is not None:
-        _write(seen, trace)
+        with replacing(trace) as beside:
+            seen.export_chrome_trace(str(beside))
     return Profile(_rows(seen.key_averages(), cuda)[:top], count_operators(step), trace)
 
 
@@ -107,18 +108,3 @@ def _rows(averages: Any, cuda: bool) -> list[dict[str, Any]]:
     by = columns[-1]
     whole = sum(row[by] for row in rows.values()) or 1.0
     return [row | {"share": row[by] / whole} for row in sorted(rows.values(), key=lambda row: -row[by])]
-
-
-def _write(seen: torch.profiler.profile, path: Path) -> None:
-    """Write beside and rename, so that a reader never meets half of a trace."""
-    beside = path.with_name(f".{os.getpid()}.{path.name}")
-    try:
-        seen.export_chrome_trace(str(beside))
-        with beside.open("rb") as file:
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise ResourceError(
-            f"{path}: cannot be written ({error.strerror}); free some space or check permissions."
-        ) from error
