@@ -86,7 +86,6 @@ def _in_this_process(rounds: int, device: Device, threads: int, full: bool, say:
     rungs = {**RUNGS, **ON_CUDA} if target.type == "cuda" else RUNGS
     for agents in (2, 4, 8, 16) if full else (2, 4, 8):
         layer = {**asdict(Toggles()), **SIZES, "followers": agents - 1, "device": device, "threads": threads}
-        layer["heap"] = "kept"  # a switch of the process: no rung is to pay for pages that another one gave back
         configs = {name: configure("leader_follower", layer, rung) for name, rung in rungs.items()}
         with inductor.patch(force_disable_caches=True):  # what a first call takes is what it takes the first time
             made, first = prepared({name: partial(update_call, config) for name, config in configs.items()})
@@ -104,7 +103,7 @@ def _rows(
     first: dict[str, float],
     seconds: dict[str, list[float]],
 ) -> list[dict[str, Any]]:
-    names = [name for name, one in made.items() if not one.rt.fell_back.keys() - {"heap"}]
+    names = [name for name, one in made.items() if not one.rt.fell_back]
     work = count_work(made["batched, fused Adam"].call)
     rows: list[dict[str, Any]] = []
     for name, below in zip(names, [names[0], *names], strict=False):

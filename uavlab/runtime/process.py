@@ -1,20 +1,12 @@
-"""Switches of the whole process: threads, freed memory, TF32, deterministic operators, the share of a GPU's memory."""
+"""Switches of the whole process: threads, TF32, deterministic operators, the share of a GPU's memory."""
 
-import ctypes
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache
 
 import torch
 
 from uavlab.runtime.toggles import Toggles
-
-TRIM_THRESHOLD, MMAP_MAX = -1, -4  # as malloc.h numbers them
-HEAPS = {
-    "trimmed": {TRIM_THRESHOLD: 64 * 2**20, MMAP_MAX: 65536},  # glibc finds its threshold itself, up to this one
-    "kept": {TRIM_THRESHOLD: 2**31 - 1, MMAP_MAX: 0},
-}
 
 
 @contextmanager
@@ -29,7 +21,6 @@ def switched(toggles: Toggles, device: torch.device) -> Iterator[None]:
                 undo.callback(write, before)
 
         change(torch.get_num_threads, torch.set_num_threads, toggles.threads)
-        change(lambda: _heap[-1], _set_heap, toggles.heap)
         if toggles.deterministic == "on":
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS refuses without; read at its start
             change(torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, True)
@@ -39,21 +30,6 @@ def switched(toggles: Toggles, device: torch.device) -> Iterator[None]:
             torch.cuda.set_per_process_memory_fraction(toggles.memory_fraction, device)
             undo.callback(torch.cuda.set_per_process_memory_fraction, 1.0, device)
         yield
-
-
-_heap = ["trimmed"]  # what was set last, for malloc does not tell
-
-
-def _set_heap(value: str) -> None:
-    """Say what becomes of freed memory; large blocks then come from the heap too, not from a mapping of their own."""
-    for option, number in HEAPS[value].items():
-        _libc().mallopt(option, number)
-    _heap[:] = [value]
-
-
-@cache
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL("libc.so.6")
 
 
 def _fp32_precision() -> str:

@@ -4,7 +4,6 @@ With each toggle at its default a run is the plain reference. An unusable value 
 what comes nearest, with one visible line and an entry in the run's record.
 """
 
-import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -37,7 +36,6 @@ class Toggles:
         recompute: Compute activations a second time in the backward pass instead of keeping them.
         memory_fraction: Largest share of the device's memory that this process may take.
         threads: CPU threads per operation; more than one loses on small networks unless the cores are idle.
-        heap: Whether freed memory may go back to the system, which gives it out again page by page, or stays.
         deterministic: Refuse operators whose result may differ from one call to the next.
     """
 
@@ -58,7 +56,6 @@ class Toggles:
     recompute: Literal["off", "on"] = "off"
     memory_fraction: Annotated[float, Gt(0), Le(1)] = 1.0
     threads: Annotated[int, Ge(1), Le(256)] = 1
-    heap: Literal["trimmed", "kept"] = "trimmed"
     deterministic: Literal["off", "on"] = "off"
 
 
@@ -135,11 +132,6 @@ def _placement(toggles: Toggles, device: torch.device) -> str | None:
     return None
 
 
-def _heap(toggles: Toggles, device: torch.device) -> str | None:
-    name = platform.libc_ver()[0]
-    return None if name == "glibc" else f"it sets glibc's malloc, this process has {name or 'another'}"
-
-
 TOGGLES = (
     Toggle("update", "build", "rounding", "+50-80 % for caching and merging", "none: the same numbers from less work"),
     Toggle("optimizers", "grad", "exact", "fewer optimizer calls", "none"),
@@ -158,7 +150,6 @@ TOGGLES = (
     Toggle("recompute", "kernel", "rounding", "saves memory", "one more forward pass"),
     Toggle("memory_fraction", "scope", "exact", "none stated", "none", lambda toggles, device: _cuda("it", device)),
     Toggle("threads", "scope", "rounding", "none stated", "16 times slower beside other work, measured once"),
-    Toggle("heap", "scope", "exact", "none stated", "memory once used stays with the process", _heap),
     Toggle("deterministic", "scope", "exact", "none stated", "slower operators on a GPU"),
 )
 
