@@ -156,8 +156,8 @@ def races(count: int, seed: int, base: Path) -> dict[str, Any]:
         while not (folder / "checkpoints").exists() and any(map(alive, both)):  # a busy machine takes seconds to begin
             time.sleep(0.01)
         third = fork(lambda folder=folder: list(Run.resume(folder).train()))  # type: ignore[misc]
-        endings.append([*sorted(ended(child) for child in both), ended(third)])
-    return {"races": count, "other": [codes for codes in endings if codes != [0, 2, 2]]}
+        endings.append([ended(child) for child in (*both, third)])
+    return {"races": count, "other": [codes for codes in endings if sorted(codes) != [0, 2, 2]]}
 
 
 def misbehaved(folder: Path, numbers: list[signal.Signals], code: int, status: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.tiny import tiny, trained
+from uavlab.app import folder as module
 from uavlab.app.folder import RESUMABLE, UNHARMED, claimed, read_config, require_resumable, run_folder, run_name
 from uavlab.app.run import Run
 from uavlab.core.errors import ConfigError, FileError, ResourceError
@@ -25,6 +26,18 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class TestClaim:
+    def test_an_interrupt_gives_it_back_though_somebody_keeps_the_frame(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def interrupted(folder: Path) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(module, "require_empty", interrupted)
+        with pytest.raises(KeyboardInterrupt) as kept, claimed(tmp_path / "run", new=True):
+            pass
+        with claimed(tmp_path / "run"):
+            assert kept.tb is not None
+
     def test_the_second_is_told_who_has_it(self, tmp_path: Path) -> None:
         folder = tmp_path / "run"
         with claimed(folder), pytest.raises(ConfigError) as refusal, claimed(folder):

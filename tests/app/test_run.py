@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,22 @@ class TestEnds:
         next(training)
         assert status(tmp_path / "run")["status"] == run.status == "running"
         training.close()
+
+    def test_interrupted_between_a_file_and_the_memory_of_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run, write = Run(tiny(), tmp_path / "run"), module.write_json
+
+        def then_interrupt(path: Path, value: Any) -> None:
+            write(path, value)
+            monkeypatch.setattr(module, "write_json", write)
+            signal.raise_signal(signal.SIGINT)
+
+        monkeypatch.setattr(module, "write_json", then_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            next(run.train())
+        assert len(list(run.train())) > 0
+        assert run.status == "complete"
 
     @pytest.mark.parametrize("how", ["break", "stop", "interrupt"])
     def test_interrupted(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:

@@ -60,7 +60,7 @@ def claimed(folder: Path | None, new: bool = False) -> Iterator[None]:
     except OSError as error:
         lock.release()
         raise ResourceError(f"{folder}: cannot be written ({error.strerror}); choose another --out.") from error
-    except ConfigError:
+    except BaseException:  # an interrupt too: a notebook keeps the frame, and the lock in it
         lock.release()
         raise
     try:

@@ -316,5 +316,6 @@ class Run:
             "saves": self.saves(),
             "machine": self.machine,
         }
-        write_json(self.folder / "run.json", record)
-        self._seen = said(self.folder)
+        with uncut():  # who was interrupted between the two would take the file for somebody else's
+            write_json(self.folder / "run.json", record)
+            self._seen = said(self.folder)
