@@ -89,7 +89,7 @@ def ladder() -> str:
         exact = min((row for row in same if "bf16" not in row["setting"]), key=lambda row: row["ms"])
         times = (f"{row['ms']:.1f}" for row in (loop, exact, best))
         paid = best["paid_back"]
-        repaid = "at once" if not paid else f"{paid:,} updates"
+        repaid = "never" if paid is None else f"{paid:,} updates" if paid else "at once"
         who = (str(loop["agents"]), str(loop["threads"]))
         rows.append((*who, *times, f"**{best['over_loop']:.2f}x**", best["setting"], f"{exact['share']:.0%}", repaid))
     head = ("agents", "threads", "loop (ms)", "best in fp32 (ms)", "best (ms)", "best over loop", "which is")

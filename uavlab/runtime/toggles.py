@@ -1,7 +1,7 @@
 """Every optimization as a record: what it may be set to, where it acts, what it needs, and how equal its results are.
 
-With each toggle at its default a run is the plain reference. An unusable value falls back to that default, or to
-what comes nearest, with one visible line and an entry in the run's record.
+With each toggle at its default a run is the plain reference. An unusable value falls back to that default (memory
+that cannot be pinned: to ordinary memory of the host), with one visible line and an entry in the run's record.
 """
 
 from collections.abc import Callable, Mapping
