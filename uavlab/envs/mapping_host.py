@@ -1,0 +1,137 @@
+"""Informative mapping in numpy and OpenCV, mission by mission on whole maps: how programs of this kind usually do it.
+
+The slow twin of ``uavlab.envs.mapping``: same parameters, states, observations and noise.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+import torch
+from torch import Tensor
+
+from uavlab.envs.mapping import Mapping, Obs, State
+from uavlab.ops.grids import CHUNK, SURE, UNKNOWN
+
+Array = np.ndarray[Any, Any]
+SUREST = np.log((1 - SURE) / SURE)  # limit of log odds
+
+
+@dataclass(frozen=True)
+class HostMapping(Mapping):
+    """The same task, computed on the host."""
+
+    def observe(self, state: State) -> Obs:
+        """Show what ``Mapping.observe`` shows."""
+        place, link, odds = (np.asarray(part) for part in (state.place, state.link, state.odds))
+        shown = [self._shown(*mission) for mission in zip(place, link, odds, np.asarray(state.step), strict=True)]
+        maps, team = (torch.from_numpy(np.stack(part)).to(state.odds) for part in zip(*shown, strict=True))
+        return Obs(maps=maps, team=team, place=state.place, legal=self.places.legal(state.place))
+
+    def _measured(self, state: State, place: Tensor, odds: Tensor, noise: Tensor, step: Tensor) -> State:
+        given = (np.asarray(part) for part in (state.truth, place, odds, noise, state.doubt))
+        made = [self._mission(*mission) for mission in zip(*given, strict=True)]
+        link, maps, doubt, gain = (torch.from_numpy(np.stack(part)) for part in zip(*made, strict=True))
+        return State(
+            place=place,
+            truth=state.truth,
+            odds=maps.to(odds),
+            link=link,
+            doubt=doubt.to(odds),
+            gain=gain.to(odds),
+            step=step,
+        )
+
+    def _mission(self, truth: Array, place: Array, odds: Array, noise: Array, doubt: float) -> tuple[Any, ...]:
+        """Measure, exchange and update the maps of one mission."""
+        rows, chunks = self.places.window
+        uavs, columns = self.uavs, chunks * CHUNK
+        flips, drops = noise[: -(uavs**2)].reshape(uavs, rows, columns), noise[-(uavs**2) :].reshape(uavs, uavs)
+        apart = np.linalg.norm((place[:, None] - place[None]) * self.spacing, axis=-1)
+        link = ((apart <= self.reach) & (drops >= self.dropout)) | np.eye(uavs, dtype=bool)
+        told = [self._log_odds(truth, place[uav], flips[uav]) for uav in range(uavs)]
+        maps = np.log(odds.astype(np.float64))
+        before = 1 / (1 + np.exp(-maps[-1][:, : self.cells]))
+        for listener in range(uavs + 1):
+            for uav in range(uavs):
+                if listener == uavs or link[listener, uav]:
+                    maps[listener] = np.clip(maps[listener] + told[uav], -SUREST, SUREST)
+        after = 1 / (1 + np.exp(-maps[-1][:, : self.cells]))
+        weight = interest(after)
+        lost, had = (weight * (entropy(before) - entropy(after))).sum(), (weight * entropy(before)).sum()
+        return link, np.exp(maps), np.float64(had - lost), np.float64(lost / had)
+
+    def _log_odds(self, truth: Array, place: Array, flips: Array) -> Array:
+        """Draw one UAV's measurement on a map of its own; 0 where it saw nothing."""
+        rows, chunks = self.places.window
+        (top, left), (bottom, right) = self._rectangle(place)
+        first = min(top, self.cells - rows)
+        start = min(left // CHUNK, self.places.width // CHUNK - chunks) * CHUNK
+        flip = self.flip[place[2]]
+        part = (slice(top, bottom), slice(left, right))
+        wrong = flips[top - first : bottom - first, left - start : right - start] < np.float32(flip)
+        told = np.zeros(truth.shape)
+        told[part] = np.where(truth[part] ^ wrong, 1.0, -1.0) * np.log((1 - flip) / flip)
+        return told
+
+    def _rectangle(self, place: Array) -> Array:
+        half, centre = self.places.half(int(place[2])), (place[1::-1] * (self.spacing / self.cell) + 0.5).astype(int)
+        return np.stack((np.maximum(centre - half, 0), np.minimum(centre + half, self.cells - 1)))
+
+    def _shown(self, place: Array, link: Array, odds: Array, step: int) -> tuple[Array, Array]:
+        """Draw all channels of one mission, those of a UAV and those of the team."""
+        size, uavs, maps = self.lattice, self.uavs, (odds / (odds + 1))[..., : self.cells]
+        parts = [self._rectangle(each) for each in place]
+        own = []
+        for uav in range(uavs):
+            (top, left), (bottom, right) = parts[uav]
+            seen = np.full((self.cells, self.cells), 0.5)
+            for other in (*np.flatnonzero(link[uav] & (np.arange(uavs) != uav)), uav):
+                (first, start), (last, end) = parts[other]
+                seen[first:last, start:end] = float(other == uav)
+            small, near = self._small(maps[uav]), self._small(maps[uav][top:bottom, left:right])
+            own.append(
+                (
+                    np.full((size, size), 1 - step / max(1, self.measurements - 1)),
+                    np.full((size, size), (uav + 1) / uavs),
+                    self._drawn_around(place, uav, link[uav]),
+                    interest(small) * entropy(small),
+                    interest(near) * entropy(near),
+                    small,
+                    cv2.resize(seen, (size, size), interpolation=cv2.INTER_AREA),
+                )
+            )
+        everywhere, anyone = np.zeros((size, size)), np.zeros((self.cells, self.cells))
+        for each, ((top, left), (bottom, right)) in zip(place, parts, strict=True):
+            spot = (each[1], each[0])
+            everywhere[spot] = max(everywhere[spot], (each[2] + 1) / len(self.flip))
+            anyone[top:bottom, left:right] = 1
+        small = self._small(maps[-1])
+        last = cv2.resize(anyone, (size, size), interpolation=cv2.INTER_AREA)
+        return np.array(own), np.array((everywhere, interest(small) * entropy(small), small, last))
+
+    def _small(self, image: Array) -> Array:
+        size = (self.lattice, self.lattice)
+        return np.clip(cv2.resize(image.astype(np.float64), size, interpolation=cv2.INTER_AREA), SURE, 1 - SURE)
+
+    def _drawn_around(self, place: Array, uav: int, link: Array) -> Array:
+        size, centre = self.lattice, self.lattice // 2
+        drawn = np.zeros((size, size))
+        for row in range(size):
+            for column in range(size):
+                y, x = place[uav, 1] + row - centre, place[uav, 0] + column - centre
+                here = [z for (ox, oy, z), heard in zip(place, link, strict=True) if heard and (ox, oy) == (x, y)]
+                inside = 0 <= y < size and 0 <= x < size
+                drawn[row, column] = (max(here) + 1) / (len(self.flip) + 1) if here else float(inside)
+        return drawn
+
+
+def entropy(belief: Array) -> Array:
+    """Measure what is unknown about each cell (bits)."""
+    return -(belief * np.log2(belief) + (1 - belief) * np.log2(1 - belief))
+
+
+def interest(belief: Array) -> Array:
+    """Weigh cells by what they seem to be: 1 for targets, 0 for free ones, themselves where nothing is known."""
+    return np.where(belief > 0.5 + UNKNOWN, 1.0, np.where(belief < 0.5 - UNKNOWN, 0.0, belief))

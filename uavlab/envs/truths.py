@@ -1,0 +1,51 @@
+"""Where targets are: maps to be found out, drawn from uniform noise."""
+
+import math
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+LEAST, SPAN = 30, 31  # targets cover 30 to 60 % of a map, in whole percent
+
+WAVES = 8  # shortest wave of a random field, per side of the map
+FALL = 5.0  # how fast power falls with the wave number
+FIELD_NOISE = 2 * (2 * WAVES + 1) * (WAVES + 1)
+
+
+def halves(unit: Float[Tensor, "B 2"], cells: int, width: int) -> Bool[Tensor, "B cells width"]:
+    """Split maps along one of their sides, which are ``cells`` long; columns from there to ``width`` hold nothing."""
+    side, cell = (4 * unit[:, 0]).long(), torch.arange(width, device=unit.device)
+    edge = (_share(unit[:, 1]) * cells).round()[:, None]
+    low, high = cell < edge, (cell >= cells - edge) & (cell < cells)
+    line = torch.where((side % 2 == 0)[:, None], low, high)
+    along, down = line[:, None].expand(-1, cells, -1), line[:, :cells, None].expand(-1, -1, width)
+    return torch.where((side < 2)[:, None, None], along, down) & (cell < cells)
+
+
+def fields(unit: Float[Tensor, "B K"], cells: int, width: int) -> Bool[Tensor, "B cells width"]:
+    """Take the highest part of a random field whose power falls with the wave number to the power of 5.
+
+    The field is a sum of waves with up to ``WAVES`` periods per side, with random amplitudes and phases; ``unit`` holds
+    a number for the share of targets, then ``FIELD_NOISE``.
+    """
+    share, noise = unit.split([1, FIELD_NOISE], dim=1)
+    across = torch.arange(-WAVES, WAVES + 1, device=unit.device)
+    down = torch.arange(WAVES + 1, device=unit.device)
+    number = torch.hypot(down[:, None].to(unit.dtype), across.to(unit.dtype))
+    power = torch.where(number > 0, number.clamp_min(1) ** -FALL, 0.0)
+    radius, turn = noise.view(len(unit), 2, WAVES + 1, 2 * WAVES + 1).unbind(1)
+    size = (power * -2 * (1 - radius).log()).sqrt()  # Rayleigh: waves are then normally distributed
+    wave = torch.polar(size, 2 * math.pi * turn)
+    place = 2 * math.pi * torch.arange(cells, device=unit.device, dtype=unit.dtype) / cells
+    ones = torch.ones((), dtype=unit.dtype, device=unit.device)
+    rows, columns = torch.polar(ones, place[:, None] * down), torch.polar(ones, place[:, None] * across)
+    height = (rows @ wave @ columns.mT).real.flatten(1)
+    free = ((1 - _share(share)) * cells**2).long().clamp(0, cells**2 - 1)
+    edge = height.sort(1).values.gather(1, free)
+    found = (height >= edge).view(-1, cells, cells)
+    return torch.nn.functional.pad(found, (0, width - cells))
+
+
+def _share(unit: Tensor) -> Tensor:
+    return (LEAST + (SPAN * unit).floor()) / 100
