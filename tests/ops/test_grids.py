@@ -50,7 +50,7 @@ def test_area_resize_takes_rows_and_columns_apart() -> None:
 
 def test_updated_by_hand() -> None:
     """0.99 sure: odds 1, 99, 9801, and then more than the limit of 9999."""
-    ratio = grids.odds_ratio(torch.tensor([True, False]), torch.tensor(0.99, dtype=torch.float64))
+    ratio = grids.odds_ratio(torch.tensor([1.0, 0.0], dtype=torch.float64), torch.tensor(0.99, dtype=torch.float64))
     once = grids.updated(torch.ones(2).double(), ratio)
     assert grids.belief(once).tolist() == pytest.approx([0.99, 0.01])
     assert grids.belief(grids.updated(once, ratio)).tolist() == pytest.approx([9801 / 9802, 1 / 9802])
@@ -83,8 +83,13 @@ def test_entropy_and_interest_by_hand() -> None:
 
 def test_within_by_hand() -> None:
     low, high = torch.tensor([[1, 0]]), torch.tensor([[3, 2]])
-    got = grids.within(low, high, torch.arange(4)[None], torch.arange(3)[None])
-    assert got.int().tolist() == [[[0, 0, 0], [1, 1, 0], [1, 1, 0], [0, 0, 0]]]
+    rows, columns = grids.within(low, high, torch.arange(4)[None], torch.arange(3)[None])
+    assert (rows.tolist(), columns.tolist()) == ([[0, 1, 1, 0]], [[1, 1, 0]])
+
+
+def test_above_by_hand() -> None:
+    assert grids.above(torch.tensor([0.1, 0.5, 0.7]), 0.5).tolist() == [0, 0, 1]
+    assert grids.above(torch.tensor([0.1, 0.5]), torch.tensor([0.0, 0.6])).tolist() == [1, 0]
 
 
 def test_chunks_are_windows_of_the_right_map() -> None:

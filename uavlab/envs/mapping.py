@@ -33,7 +33,7 @@ class State:
     """Everything that changes in a batch of missions."""
 
     place: Int[Tensor, "B A 3"]  # lattice: x, y, altitude
-    truth: Bool[Tensor, "B H W"]  # where targets are
+    truth: Float[Tensor, "B H W"]  # 1 where targets are, else 0
     odds: Float[Tensor, "B A+1 H W"]  # each UAV's own map, then the team's: belief / (1 - belief)
     link: Bool[Tensor, "B A A"]  # who heard whom after the last measurement, oneself included
     doubt: Float[Tensor, " B"]  # weighted entropy of the team's map, summed over cells (bits)
@@ -117,7 +117,7 @@ class Mapping:
         nothing = torch.ones((missions, self.uavs + 1, self.cells, self.places.width), dtype=noise.dtype, device=device)
         blank = State(
             place=self._starts(start.view(missions, self.uavs, 2)),
-            truth=draw_truth(split, self.cells, self.places.width),
+            truth=draw_truth(split, self.cells, self.places.width).to(noise.dtype),
             odds=nothing,
             link=torch.ones(missions, self.uavs, self.uavs, dtype=torch.bool, device=device),
             doubt=noise.new_full((missions,), 0.5 * self.cells**2),  # 1 bit for each cell, at a weight of 0.5
@@ -170,8 +170,8 @@ class Mapping:
         """Judge the team's map: mean entropy (bits) over cells with targets, and F1 of targets at a belief of 0.5."""
         belief, truth = grids.belief(after.odds[:, -1, :, : self.cells]), after.truth[..., : self.cells]
         targets = truth.sum((1, 2))
-        claimed = belief > 0.5 + 1e-6  # measurements that cancel leave 0.5, give or take a rounding
-        right = (claimed & truth).sum((1, 2))
+        claimed = grids.above(belief, 0.5 + 1e-6)  # measurements that cancel leave 0.5, give or take a rounding
+        right = (claimed * truth).sum((1, 2))
         doubt = (grids.entropy(belief) * truth).sum((1, 2))
         return {
             "entropy": doubt / targets.clamp_min(1),
@@ -190,24 +190,25 @@ class Mapping:
         index = grids.chunk_index(top, left, rows, chunks, across)
         row = top[..., None] + torch.arange(rows, device=top.device)
         column = (left * grids.CHUNK)[..., None] + torch.arange(chunks * grids.CHUNK, device=top.device)
-        seen = grids.within(low, high, row, column)
-        flip = constant(self.flip, place.device, odds.dtype)[place[..., 2]][..., None, None]
         of_map = torch.arange(missions, device=top.device)[:, None, None, None] * (self.cells * across)
-        found = grids.read_chunks(state.truth, index + of_map) ^ (flips.view(missions, uavs, rows, -1) < flip)
-        ratio = torch.where(seen, grids.odds_ratio(found, 1 - flip), 1.0)
         of_uav = torch.arange(uavs + 1, device=top.device)[:, None, None] * (self.cells * across)
-        before = grids.read_chunks(odds, index + (uavs + 1) * of_map + of_uav[-1])
-        heard = torch.cat((link, link.new_ones(missions, 1, uavs)), 1)  # the team's map hears everybody
+        mine = (uavs + 1) * of_map + of_uav[-1] + index
+        before = grids.read_chunks(odds, mine)
+        told = self._told(place, grids.read_chunks(state.truth, index + of_map), flips)
+        down, along = grids.within(low, high, row, column)
+        told.mul_(down[..., None]).mul_(along[..., None, :])
+        heard = torch.cat((link, link.new_ones(missions, 1, uavs)), 1).to(odds.dtype)  # the team's map hears everybody
+        window = odds.new_empty(missions, uavs + 1, *told.shape[2:])
+        ratio = torch.empty_like(window)  # both written again and again: fresh memory costs more than the sums
         for uav in range(uavs):
             where = index[:, uav : uav + 1] + (uavs + 1) * of_map + of_uav
-            told = torch.where(heard[:, :, uav, None, None], ratio[:, uav : uav + 1], 1.0)
-            grids.write_chunks(odds, where, grids.updated(grids.read_chunks(odds, where), told))
-        after = grids.read_chunks(odds, index + (uavs + 1) * of_map + of_uav[-1])
-        seen = seen & ~_seen_by_earlier(low, high, row, column)
-        before, after = grids.belief(before), grids.belief(after)
-        weight, was = grids.interest(after), grids.entropy(before)
-        lost = (weight * (was - grids.entropy(after)) * seen).sum((1, 2, 3))
-        doubt = state.doubt + ((weight - grids.interest(before)) * was * seen).sum((1, 2, 3))
+            torch.mul(heard[:, :, uav, None, None], told[:, uav : uav + 1], out=ratio).add_(1)
+            grids.write_chunks(odds, where, grids.update(grids.read_chunks(odds, where, window), ratio))
+        seen = _first_seen(low, high, row, column)
+        before, after = grids.belief(before), grids.belief(grids.read_chunks(odds, mine))
+        weight, was = grids.interest(after).mul_(seen), grids.entropy(before)
+        lost = (weight * (was - grids.entropy(after))).sum((1, 2, 3))
+        doubt = state.doubt + ((weight - grids.interest(before).mul_(seen)) * was).sum((1, 2, 3))
         return State(
             place=place,
             truth=state.truth,
@@ -217,6 +218,13 @@ class Mapping:
             gain=lost / doubt,
             step=step,
         )
+
+    def _told(self, place: Tensor, truth: Tensor, noise: Tensor) -> Tensor:
+        """Measure windows of the truth: by how much each cell multiplies the odds, less 1."""
+        flip = constant(self.flip, place.device, truth.dtype)[place[..., 2]][..., None, None]
+        wrong = grids.above(flip.expand_as(truth), noise.view_as(truth))
+        found = torch.addcmul(wrong, truth, 1 - 2 * wrong)
+        return grids.odds_ratio(found, 1 - flip).sub_(1)
 
     def _resized(self, state: State) -> tuple[Tensor, Tensor]:
         """Average all maps down to the lattice, and each UAV's around where it measured, in one pass over them."""
@@ -249,12 +257,15 @@ def _belief(leaning: Tensor) -> Tensor:
     return (leaning / 2 + 0.5).clamp(grids.SURE, 1 - grids.SURE)
 
 
-def _seen_by_earlier(low: Tensor, high: Tensor, row: Tensor, column: Tensor) -> Tensor:
-    """Tell which cells of each window a UAV before saw as well, so that sums count them once."""
-    uavs = low.shape[1]
-    inside = grids.within(low[:, None], high[:, None], row[:, :, None], column[:, :, None])  # B A(window) A(whose)
-    earlier = torch.ones(uavs, uavs, dtype=torch.bool, device=row.device).tril(-1)
-    return (inside & earlier[:, :, None, None]).any(2)
+def _first_seen(low: Tensor, high: Tensor, row: Tensor, column: Tensor) -> Tensor:
+    """Mark what each window sees and no UAV before did, so that sums count a cell once."""
+    down, along = grids.within(low[:, None], high[:, None], row[:, :, None], column[:, :, None])  # of window i: whose j
+    seen = []
+    for uav in range(low.shape[1]):
+        seen.append(down[:, uav, uav, :, None] * along[:, uav, uav, None, :])
+        for earlier in range(uav):
+            seen[uav] *= 1 - down[:, uav, earlier, :, None] * along[:, uav, earlier, None, :]
+    return torch.stack(seen, 1)
 
 
 def _around(lattice: Lattice, place: Int[Tensor, "B A 3"], link: Bool[Tensor, "B A A"]) -> Float[Tensor, "B A L L"]:

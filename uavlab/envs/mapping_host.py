@@ -72,7 +72,7 @@ class HostMapping(Mapping):
         part = (slice(top, bottom), slice(left, right))
         wrong = flips[top - first : bottom - first, left - start : right - start] < np.float32(flip)
         told = np.zeros(truth.shape)
-        told[part] = np.where(truth[part] ^ wrong, 1.0, -1.0) * np.log((1 - flip) / flip)
+        told[part] = np.where((truth[part] > 0) ^ wrong, 1.0, -1.0) * np.log((1 - flip) / flip)
         return told
 
     def _rectangle(self, place: Array) -> Array:

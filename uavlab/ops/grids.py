@@ -5,7 +5,7 @@ float32 knows a belief near 1 too badly to learn from what speaks against it. Ma
 """
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 SURE = 1e-4  # beliefs stay in [SURE, 1 - SURE], so that a later measurement can still turn them
@@ -47,15 +47,25 @@ def area_resize(
     return rows @ image @ columns.mT
 
 
-def odds_ratio(found: Bool[Tensor, "*lead"], accuracy: Float[Tensor, "*#lead"]) -> Float[Tensor, "*lead"]:
-    """Weigh a measurement: how many times likelier it is over a target than elsewhere."""
-    ratio = accuracy / (1 - accuracy)
-    return torch.where(found, ratio, 1 / ratio)
+def above(value: Float[Tensor, "*lead"], edge: Float[Tensor, "*#lead"] | float) -> Float[Tensor, "*lead"]:
+    """Tell where values exceed an edge, as 1 and 0: on a CPU products are far cheaper than choices by truth values."""
+    return torch.gt(value, edge, out=torch.empty_like(value))
+
+
+def odds_ratio(found: Float[Tensor, "*lead"], accuracy: Float[Tensor, "*#lead"]) -> Float[Tensor, "*lead"]:
+    """Weigh measurements, 1 or 0: how many times likelier each is over a target than elsewhere."""
+    miss, hit = (1 - accuracy) / accuracy, accuracy / (1 - accuracy)
+    return found * (hit - miss) + miss
 
 
 def updated(odds: Float[Tensor, "*lead"], ratio: Float[Tensor, "*#lead"]) -> Float[Tensor, "*lead"]:
     """Learn from a measurement by Bayes' rule: log odds plus log ``ratio``, without logarithms; 1 changes nothing."""
-    return (odds * ratio).clamp_(SURE / (1 - SURE), (1 - SURE) / SURE)
+    return update(odds.clone(), ratio)
+
+
+def update(odds: Float[Tensor, "*lead"], ratio: Float[Tensor, "*#lead"]) -> Float[Tensor, "*lead"]:
+    """Do so in place."""
+    return odds.mul_(ratio).clamp_(SURE / (1 - SURE), (1 - SURE) / SURE)
 
 
 def belief(odds: Float[Tensor, "*lead"]) -> Float[Tensor, "*lead"]:
@@ -75,9 +85,9 @@ def entropy(chance: Float[Tensor, "*lead"]) -> Float[Tensor, "*lead"]:
 
 
 def interest(chance: Float[Tensor, "*lead"]) -> Float[Tensor, "*lead"]:
-    """Weigh cells by what they seem to be: 1 for targets, 0 for free ones, 0.5 where nothing is known."""
-    known = torch.where(chance > 0.5 + UNKNOWN, torch.ones_like(chance), torch.zeros_like(chance))
-    return torch.where((chance - 0.5).abs() <= UNKNOWN, chance, known)
+    """Weigh cells by what they seem to be: 1 for targets, 0 for free ones, themselves where nothing is known."""
+    target, maybe = above(chance, 0.5 + UNKNOWN), above(chance, 0.5 - UNKNOWN)
+    return torch.addcmul(target, chance, maybe - target)
 
 
 def weighted_entropy(chance: Float[Tensor, "*lead"]) -> Float[Tensor, "*lead"]:
@@ -86,15 +96,15 @@ def weighted_entropy(chance: Float[Tensor, "*lead"]) -> Float[Tensor, "*lead"]:
 
 
 def within(
-    low: Int[Tensor, "*lead 2"],
-    high: Int[Tensor, "*lead 2"],
-    row: Int[Tensor, "*#lead h"],
-    column: Int[Tensor, "*#lead w"],
-) -> Bool[Tensor, "*lead h w"]:
-    """Tell which cells lie in a rectangle [low, high) of (row, column)."""
+    low: Int[Tensor, "*#lead 2"],
+    high: Int[Tensor, "*#lead 2"],
+    row: Int[Tensor, "*lead h"],
+    column: Int[Tensor, "*lead w"],
+) -> tuple[Float[Tensor, "*lead h"], Float[Tensor, "*lead w"]]:
+    """Tell which rows and which columns a rectangle [low, high) holds, as 1 and 0; their product is its mask."""
     rows = (row >= low[..., :1]) & (row < high[..., :1])
     columns = (column >= low[..., 1:]) & (column < high[..., 1:])
-    return rows[..., :, None] & columns[..., None, :]
+    return rows.float(), columns.float()
 
 
 def chunk_index(
@@ -113,9 +123,11 @@ def chunk_index(
     return (row * width + left[..., None])[..., None] + torch.arange(chunks, device=top.device)
 
 
-def read_chunks(maps: Tensor, index: Int[Tensor, "*lead rows chunks"]) -> Tensor:
+def read_chunks(maps: Tensor, index: Int[Tensor, "*lead rows chunks"], out: Tensor | None = None) -> Tensor:
     """Copy windows out of maps (any leading axes, numbered through), in the shape ``*lead rows columns``."""
-    return maps.view(-1, CHUNK).index_select(0, index.flatten()).view(*index.shape[:-1], -1)
+    window = maps.new_empty(*index.shape[:-1], index.shape[-1] * CHUNK) if out is None else out
+    torch.index_select(maps.view(-1, CHUNK), 0, index.flatten(), out=window.view(-1, CHUNK))
+    return window
 
 
 def write_chunks(maps: Tensor, index: Int[Tensor, "*lead rows chunks"], window: Tensor) -> None:
