@@ -2,7 +2,7 @@
 
 import torch
 
-from uavlab.envs.lattice import bands
+from uavlab.envs.lattice import bands, covers
 from uavlab.envs.mapping import Mapping
 
 PLACES = Mapping().places
@@ -37,12 +37,15 @@ def test_who_would_leave_the_lattice_stays() -> None:
 
 def test_bands_average_masks_as_cells_do() -> None:
     average, covered = bands(PLACES, torch.device("cpu"), torch.float32)
-    low, high = PLACES.edges()
-    cell = torch.arange(493)
-    masks = ((cell >= low[..., None]) & (cell < high[..., None])).float()
-    per_cell = masks @ _shares().T
+    per_cell = covers(PLACES, torch.device("cpu"), torch.float32)[..., :493] @ _shares().T
     torch.testing.assert_close(covered @ average.T, per_cell, atol=1e-6, rtol=0)
     assert covered.shape[-1] < 80
+
+
+def test_covers_are_the_footprints_of_an_axis() -> None:
+    got = covers(PLACES, torch.device("cpu"), torch.float32)
+    assert got[0, 2].nonzero().flatten().tolist() == list(range(99 - 28, 99 + 28))
+    assert got[2, 10].nonzero().flatten().tolist() == list(range(494 - 85, 492))
 
 
 def _shares() -> torch.Tensor:

@@ -30,6 +30,8 @@ def test_equals_its_twin_on_the_host(env: Mapping) -> None:
         action, after = moved(env, here, generator.manual_seed(int(here.step[0])))
         _, then = moved(host, there, generator.manual_seed(int(there.step[0])))
         assert (env.reward(here, action, after) - host.reward(there, action, then)).abs().max() <= 1e-5
+        for name, figure in env.measure(here, action, after).items():
+            assert (figure - host.measure(there, action, then)[name]).abs().max() <= 1e-5
         here, there = after, then
 
 

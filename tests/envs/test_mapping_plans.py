@@ -42,7 +42,7 @@ def test_promised_is_the_sum_over_each_footprint() -> None:
 
 
 def test_information_gain_moves_to_what_is_unknown() -> None:
-    """West of x = 2 everything is known and free; one UAV above the border looks east."""
+    """Everything is known and free up to cell 104, just beyond the UAV at x = 5 (cell 96)."""
     env = Mapping(uavs=1, cells=193, cell=50 / 193)
     state, _ = drawn(env, 1)
     odds = torch.full_like(state.odds, 1e-4)

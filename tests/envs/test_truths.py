@@ -1,5 +1,7 @@
 """Maps to be found out: what they cover, and how they hang together."""
 
+import math
+
 import pytest
 import torch
 
@@ -35,13 +37,19 @@ def test_fields_hang_together_and_differ() -> None:
     assert (truth.any(1) & ~truth.all(1)).double().mean() > 0.5
 
 
-def test_power_falls_with_the_wave_number() -> None:
-    """One wave at a time: amplitude is the wave number to the power of -2.5."""
-    assert truths.FALL / 2 == 2.5
-    unit = torch.zeros(2, 1 + truths.FIELD_NOISE, dtype=torch.float64)
-    first, second = (unit[i, 1:].view(2, truths.WAVES + 1, 2 * truths.WAVES + 1) for i in range(2))
-    first[0, 0, truths.WAVES + 1] = 0.9  # one period across
-    second[0, 0, truths.WAVES + 2] = 0.9  # two
-    for row, waves in ((unit[:1], 1), (unit[1:], 2)):
-        truth = truths.fields(row, 64, 64)[0, 0]
-        assert int((truth[1:] != truth[:-1]).sum() + (truth[0] != truth[-1])) == 2 * waves
+def test_waves_are_cosines_whose_amplitudes_fall_with_the_wave_number() -> None:
+    """One wave at a time, its amplitude drawn from 0.9: sqrt(-2 ln 0.1) / k^2.5, at its highest in the corner."""
+    first = 2.145966026289347
+    for down, across in ((0, 1), (0, 2), (3, 4), (5, -6)):
+        noise = torch.zeros(1, 2, truths.WAVES + 1, 2 * truths.WAVES + 1, dtype=torch.float64)
+        noise[0, 0, down, truths.WAVES + across] = 0.9
+        got = truths.heights(noise.flatten(1), 40)[0]
+        y, x = torch.meshgrid(torch.arange(40), torch.arange(40), indexing="ij")
+        wave = torch.cos(2 * math.pi * (down * y + across * x).double() / 40)
+        torch.testing.assert_close(got, first * math.hypot(down, across) ** -2.5 * wave)
+
+
+def test_no_wave_counts_twice_and_the_mean_is_none() -> None:
+    noise = torch.zeros(1, 2, truths.WAVES + 1, 2 * truths.WAVES + 1, dtype=torch.float64)
+    noise[0, 0, 0, : truths.WAVES + 1] = 0.9  # nothing down, backwards or not at all across
+    assert not truths.heights(noise.flatten(1), 16).any()

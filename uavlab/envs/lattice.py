@@ -102,6 +102,14 @@ def averages(
 
 
 @lru_cache
+def covers(lattice: Lattice, device: torch.device, dtype: torch.dtype) -> Float[Tensor, "Z L W"]:
+    """Give the cells of an axis that each footprint covers, as 1 and 0."""
+    low, high = lattice.edges()
+    cell = torch.arange(lattice.width)
+    return ((cell >= low[..., None]) & (cell < high[..., None])).to(device, dtype)
+
+
+@lru_cache
 def bands(
     lattice: Lattice, device: torch.device, dtype: torch.dtype
 ) -> tuple[Float[Tensor, "L bands"], Float[Tensor, "Z L bands"]]:

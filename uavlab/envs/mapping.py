@@ -21,9 +21,6 @@ from uavlab.envs import truths
 from uavlab.envs.lattice import Lattice, averages, bands, constant
 from uavlab.ops import grids
 
-MOVES = ((0, 0, 1), (-1, 0, 0), (0, -1, 0), (0, 1, 0), (1, 0, 0), (0, 0, -1))
-"""Up, west, south, north, east and down, as steps in (x, y, altitude)."""
-
 TRUTHS = {"halves": (2, truths.halves), "fields": (1 + truths.FIELD_NOISE, truths.fields)}
 """How many uniform numbers each kind of truth takes, and how it is drawn."""
 
@@ -61,14 +58,14 @@ class Mapping:
         cell: Side of a cell (m).
         spacing: Distance between neighbours on the lattice (m), in each direction.
         lattice: Places along each side of the lattice (L).
-        altitudes: Levels of the lattice, the lowest ``spacing`` above the ground.
-        flip: Chance that a cell is measured wrongly, from the lowest altitude up.
+        flip: Chance that a cell is measured wrongly, by altitude; the lowest is ``spacing`` above the ground.
         view_deg: Field of view, across and along.
         reach: Distance within which UAVs hear each other (m).
         dropout: Chance that what one says does not reach another, per step.
         measurements: Measurements of each UAV, the one at its start included.
         truth: Where targets are: on one side of a straight line, as published, or high up in a random field.
-        starts: Where UAVs begin: the ``corners`` of the published task, or ``random`` places, at the top altitude.
+        starts: Where UAVs begin, at the top altitude: the four ``corners`` of the published task, which more than four
+            share, or ``random`` places.
         reward_scale: Reward for taking away all of the weighted entropy at once.
         reward_offset: Added to each reward.
         lagged: Quirk: the reward of a step is that of the measurement before it.
@@ -195,20 +192,18 @@ class Mapping:
         mine = (uavs + 1) * of_map + of_uav[-1] + index
         before = grids.read_chunks(odds, mine)
         told = self._told(place, grids.read_chunks(state.truth, index + of_map), flips)
-        down, along = grids.within(low, high, row, column)
-        told.mul_(down[..., None]).mul_(along[..., None, :])
+        down, along = grids.within(low[:, None], high[:, None], row[:, :, None], column[:, :, None])  # window, whose
+        own = torch.arange(uavs, device=top.device)
+        told.mul_(down[:, own, own, :, None]).mul_(along[:, own, own, None, :])
         heard = torch.cat((link, link.new_ones(missions, 1, uavs)), 1).to(odds.dtype)  # the team's map hears everybody
         window = odds.new_empty(missions, uavs + 1, *told.shape[2:])
         ratio = torch.empty_like(window)  # both written again and again: fresh memory costs more than the sums
         for uav in range(uavs):
             where = index[:, uav : uav + 1] + (uavs + 1) * of_map + of_uav
             torch.mul(heard[:, :, uav, None, None], told[:, uav : uav + 1], out=ratio).add_(1)
-            grids.write_chunks(odds, where, grids.update(grids.read_chunks(odds, where, window), ratio))
-        seen = _first_seen(low, high, row, column)
-        before, after = grids.belief(before), grids.belief(grids.read_chunks(odds, mine))
-        weight, was = grids.interest(after).mul_(seen), grids.entropy(before)
-        lost = (weight * (was - grids.entropy(after))).sum((1, 2, 3))
-        doubt = state.doubt + ((weight - grids.interest(before).mul_(seen)) * was).sum((1, 2, 3))
+            grids.write_chunks(odds, where, grids.update_(grids.read_chunks(odds, where, window), ratio))
+        had, lost = _lost(before, grids.read_chunks(odds, mine), _first_seen(down, along))
+        doubt = state.doubt + had
         return State(
             place=place,
             truth=state.truth,
@@ -235,7 +230,7 @@ class Mapping:
         leaning = grids.leaning(state.odds)
         short = rows @ leaning[:, :-1]
         own, near = short[:, :, :size] @ whole.T, short[:, :, size:] @ part[z, x].mT
-        team = whole[:, : self.cells] @ leaning[:, -1] @ whole.T
+        team = grids.area_resize(leaning[:, -1], whole[:, : self.cells], whole)
         return _belief(torch.cat((own, team[:, None]), 1)), _belief(near)
 
     def _link(self, place: Tensor, drop: Tensor) -> Tensor:
@@ -257,11 +252,23 @@ def _belief(leaning: Tensor) -> Tensor:
     return (leaning / 2 + 0.5).clamp(grids.SURE, 1 - grids.SURE)
 
 
-def _first_seen(low: Tensor, high: Tensor, row: Tensor, column: Tensor) -> Tensor:
-    """Mark what each window sees and no UAV before did, so that sums count a cell once."""
-    down, along = grids.within(low[:, None], high[:, None], row[:, :, None], column[:, :, None])  # of window i: whose j
+def _lost(before: Tensor, after: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum up windows of odds: what new weights add to the weighted entropy before, and what of it was then lost."""
+    before, after = grids.belief(before), grids.belief(after)
+    weight, was = grids.interest(after).mul_(seen), grids.entropy(before)
+    had = (weight - grids.interest(before).mul_(seen)) * was
+    return had.sum((1, 2, 3)), (weight * (was - grids.entropy(after))).sum((1, 2, 3))
+
+
+def _first_seen(down: Tensor, along: Tensor) -> Tensor:
+    """Mark what each window sees and no UAV before did, so that sums count a cell once.
+
+    Args:
+        down: Rows of window i that UAV j sees, B i j rows.
+        along: Columns of window i that it sees, B i j columns.
+    """
     seen = []
-    for uav in range(low.shape[1]):
+    for uav in range(down.shape[1]):
         seen.append(down[:, uav, uav, :, None] * along[:, uav, uav, None, :])
         for earlier in range(uav):
             seen[uav] *= 1 - down[:, uav, earlier, :, None] * along[:, uav, earlier, None, :]
@@ -298,4 +305,4 @@ def _last_seen(
     others = link & ~torch.eye(link.shape[1], dtype=torch.bool, device=link.device)
     heard = torch.einsum("bij,bjp,bjq->bipq", others.to(seen.dtype), rows, columns) > 0
     whose = torch.where(seen > 0, 1.0, torch.where(heard, 0.0, 0.5))
-    return average @ whose @ average.T, average @ seen.amax(1) @ average.T
+    return grids.area_resize(whose, average, average), grids.area_resize(seen.amax(1), average, average)

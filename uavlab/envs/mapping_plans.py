@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from uavlab.envs.lattice import MOVES, constant
+from uavlab.envs.lattice import MOVES, constant, covers
 from uavlab.envs.mapping import Mapping, State
 from uavlab.ops import grids
 
@@ -50,14 +50,11 @@ def promised(env: Mapping, odds: Float[Tensor, "B A H W"]) -> Float[Tensor, "B A
 
     A footprint is rows times columns, so sums over all footprints of an altitude are two matrix products.
     """
-    low, high = env.places.edges()
-    cell = torch.arange(env.places.width)
-    inside = ((cell >= low[..., None]) & (cell < high[..., None])).to(odds.device, odds.dtype)  # Z L W
+    inside = covers(env.places, odds.device, odds.dtype)
     belief, found = grids.belief(odds), []
     was = grids.entropy(belief)
     for altitude, flip in enumerate(env.flip):
-        ratio = odds.new_tensor((1 - flip) / flip)
-        hit, miss = (grids.belief(grids.updated(odds, each)) for each in (ratio, 1 / ratio))
+        hit, miss = (grids.belief(grids.updated(odds, each)) for each in ((1 - flip) / flip, flip / (1 - flip)))
         lost = belief * (was - grids.entropy(hit)) * grids.interest(hit)
         lost = lost + (1 - belief) * (was - grids.entropy(miss)) * grids.interest(miss)
         found.append(inside[altitude][:, : env.cells] @ lost @ inside[altitude].T)

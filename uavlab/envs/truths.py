@@ -30,21 +30,27 @@ def fields(unit: Float[Tensor, "B K"], cells: int, width: int) -> Bool[Tensor, "
     a number for the share of targets, then ``FIELD_NOISE``.
     """
     share, noise = unit.split([1, FIELD_NOISE], dim=1)
-    across = torch.arange(-WAVES, WAVES + 1, device=unit.device)
-    down = torch.arange(WAVES + 1, device=unit.device)
-    number = torch.hypot(down[:, None].to(unit.dtype), across.to(unit.dtype))
-    power = torch.where(number > 0, number.clamp_min(1) ** -FALL, 0.0)
-    radius, turn = noise.view(len(unit), 2, WAVES + 1, 2 * WAVES + 1).unbind(1)
-    size = (power * -2 * (1 - radius).log()).sqrt()  # Rayleigh: waves are then normally distributed
-    wave = torch.polar(size, 2 * math.pi * turn)
-    place = 2 * math.pi * torch.arange(cells, device=unit.device, dtype=unit.dtype) / cells
-    ones = torch.ones((), dtype=unit.dtype, device=unit.device)
-    rows, columns = torch.polar(ones, place[:, None] * down), torch.polar(ones, place[:, None] * across)
-    height = (rows @ wave @ columns.mT).real.flatten(1)
+    height = heights(noise, cells).flatten(1)
     free = ((1 - _share(share)) * cells**2).long().clamp(0, cells**2 - 1)
     edge = height.sort(1).values.gather(1, free)
     found = (height >= edge).view(-1, cells, cells)
     return torch.nn.functional.pad(found, (0, width - cells))
+
+
+def heights(noise: Float[Tensor, "B K"], cells: int) -> Float[Tensor, "B cells cells"]:
+    """Add up waves whose amplitudes fall with the wave number to the power of 2.5; ``FIELD_NOISE`` numbers each."""
+    across = torch.arange(-WAVES, WAVES + 1, device=noise.device)
+    down = torch.arange(WAVES + 1, device=noise.device)
+    number = torch.hypot(down[:, None].to(noise.dtype), across.to(noise.dtype))
+    once = (down[:, None] > 0) | (across > 0)  # a wave and its opposite are one; the mean is none
+    power = torch.where(once, number.clamp_min(1) ** -FALL, 0.0)
+    radius, turn = noise.view(len(noise), 2, WAVES + 1, 2 * WAVES + 1).unbind(1)
+    size = (power * -2 * (1 - radius).log()).sqrt()  # Rayleigh: heights are then normally distributed
+    wave = torch.polar(size, 2 * math.pi * turn)
+    place = 2 * math.pi * torch.arange(cells, device=noise.device, dtype=noise.dtype) / cells
+    ones = torch.ones((), dtype=noise.dtype, device=noise.device)
+    rows, columns = torch.polar(ones, place[:, None] * down), torch.polar(ones, place[:, None] * across)
+    return (rows @ wave @ columns.mT).real
 
 
 def _share(unit: Tensor) -> Tensor:

@@ -58,12 +58,12 @@ def odds_ratio(found: Float[Tensor, "*lead"], accuracy: Float[Tensor, "*#lead"])
     return found * (hit - miss) + miss
 
 
-def updated(odds: Float[Tensor, "*lead"], ratio: Float[Tensor, "*#lead"]) -> Float[Tensor, "*lead"]:
+def updated(odds: Float[Tensor, "*lead"], ratio: Float[Tensor, "*#lead"] | float) -> Float[Tensor, "*lead"]:
     """Learn from a measurement by Bayes' rule: log odds plus log ``ratio``, without logarithms; 1 changes nothing."""
-    return update(odds.clone(), ratio)
+    return update_(odds.clone(), ratio)
 
 
-def update(odds: Float[Tensor, "*lead"], ratio: Float[Tensor, "*#lead"]) -> Float[Tensor, "*lead"]:
+def update_(odds: Float[Tensor, "*lead"], ratio: Float[Tensor, "*#lead"] | float) -> Float[Tensor, "*lead"]:
     """Do so in place."""
     return odds.mul_(ratio).clamp_(SURE / (1 - SURE), (1 - SURE) / SURE)
 
