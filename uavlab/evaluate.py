@@ -13,8 +13,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.core.protocols import Env, Policy
-from uavlab.core.rng import Streams
-from uavlab.core.types import Metric
+from uavlab.core.rng import Streams, acting_noise
+from uavlab.core.types import Metric, tree_map
 from uavlab.envs.advance import fresh
 
 COMMON = (
@@ -42,14 +42,14 @@ def episodes(
     state, obs, live = worlds.state, worlds.obs, torch.ones_like(stage, dtype=torch.bool)
     sums: dict[str, Tensor] = {}
     for step in range(spec.horizon):
-        noise = None if mean_action else rng.normal(f"{stream}.act", count, spec.agents, spec.action)
-        action = policy(obs.unflatten(0, (runs, count)), noise).flatten(0, 1)
+        noise = None if mean_action else acting_noise(rng, f"{stream}.act", count, spec)
+        action = policy(tree_map(lambda leaf: leaf.unflatten(0, (runs, count)), obs), noise).flatten(0, 1)
         after = env.transition(state, action, rng.uniform(f"{stream}.step", count, spec.step_noise).flatten(0, 1))
         measured = dict(env.measure(state, action, after))
         ended = env.terminated(after).all(-1)
         measured["return"] = env.reward(state, action, after).mean(-1)
         measured["flight_time"] = torch.ones_like(measured["return"])
-        measured["timeout"] = (after.step >= spec.horizon).to(obs.dtype) * ~ended
+        measured["timeout"] = (after.step >= spec.horizon).to(measured["return"].dtype) * ~ended
         for metric in (*env.metrics, *COMMON):
             value, before = measured[metric.name], sums.get(metric.name, torch.zeros_like(measured["return"]))
             sums[metric.name] = torch.where(live, value if metric.over == "last" else before + value, before)

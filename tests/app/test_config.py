@@ -119,15 +119,15 @@ class TestNames:
 
     def test_layers_win_in_order_over_the_preset(self) -> None:
         quick = "leader_follower_quick"
-        assert configure(quick).replay.batch == 128
+        assert configure(quick).source.batch == 128
         config = configure(quick, {"batch": 1, "lr": 0.1, "tau": 0.1}, {"batch": 2, "lr": 0.2}, {"batch": 3})
-        assert (config.replay.batch, config.masac.lr, config.masac.tau, config.masac.hidden) == (3, 0.2, 0.1, 128)
+        assert (config.source.batch, config.learner.lr, config.learner.tau, config.learner.hidden) == (3, 0.2, 0.1, 128)
 
     def test_layers_and_presets_stay_as_they_are(self) -> None:
         layer = {"batch": 4}
         configure("leader_follower_quick", layer).values["gamma"] = 7
         assert layer == {"batch": 4}
-        assert configure("leader_follower_quick").masac.gamma == 0.95
+        assert configure("leader_follower_quick").learner.gamma == 0.95
 
 
 class TestRefusals:
@@ -236,7 +236,7 @@ class TestYaml:
     def test_a_file_of_settings(self, tmp_path: Path) -> None:
         values = read(tmp_path, "# a run\nlr: 1e-2\nbatch: 64   # rows\nshare: false\n")
         assert values == {"lr": 0.01, "batch": 64, "share": False}
-        assert configure(PRESET, values).masac.lr == 0.01
+        assert configure(PRESET, values).learner.lr == 0.01
 
     @pytest.mark.parametrize(
         ("content", "told"),

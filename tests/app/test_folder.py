@@ -130,7 +130,7 @@ def free(folder: Path) -> bool:
 class TestSettings:
     def test_changes_that_a_state_survives(self, finished: Path) -> None:
         config = read_config(finished, {"updates": 20}, {"lr": 0.5, "updates": 30})
-        assert (config.run.updates, config.masac.lr, config.masac.hidden) == (30, 0.5, 8)
+        assert (config.run.updates, config.learner.lr, config.learner.hidden) == (30, 0.5, 8)
         assert UNHARMED < RESUMABLE <= set(config.values)
 
     @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ class TestTrain:
         assert uavlab("train", "leader_follower", *SETTINGS, "--config", "mine.yaml", *given).code == 0
         config = read_config(Path("runs/n.1_a-b"))
         run = config.run
-        assert (run.updates, run.seed, run.runs, config.replay.batch, config.masac.lr) == (8, 5, 2, 7, 0.01)
+        assert (run.updates, run.seed, run.runs, config.source.batch, config.learner.lr) == (8, 5, 2, 7, 0.01)
 
     def test_a_dry_run_tells_and_makes_nothing(self, tmp_path: Path) -> None:
         ended = uavlab("train", "leader_follower_quick", "--dry-run", "--json", "--runs", "2")

@@ -64,4 +64,4 @@ def test_on_a_gpu_streams_and_threads_change_nothing(flow: dict[str, Any]) -> No
 @pytest.mark.parametrize("flow", [{}, {"interval": 2, "ratio": 2}, {"interval": 3, "prefetch": "overlap"}], ids=str)
 def test_a_plan_counts_the_steps_that_are_made(flow: dict[str, Any]) -> None:
     run = trained(updates=7, world_steps=2, **flow)
-    assert run.source.steps * run.config.replay.worlds == plan(run.config)["world_steps_per_run"]
+    assert run.source.steps * run.config.source.worlds == plan(run.config)["world_steps_per_run"]

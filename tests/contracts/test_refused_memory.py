@@ -78,7 +78,7 @@ def test_refused_targets_and_losses(kind: str, phase: str, monkeypatch: pytest.M
     learner, toggles = KINDS[kind]
     cut, retries = ended({**toggles, "micro_batches": 4})
     assert retries == []
-    batch = config("leader_follower", {}).replay.batch
+    batch = config("leader_follower", {}).source.batch
     refuse(monkeypatch, learner, "targets", lambda *given: rows(*given[1:]), batch // 4)
     refuse_losses(monkeypatch, learner, phase, batch // 4)
     with pytest.warns(Retried):
@@ -95,7 +95,7 @@ def test_refused_targets_and_losses(kind: str, phase: str, monkeypatch: pytest.M
 def test_a_refused_draw_changes_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     toggles = {**KINDS[kind][1], "priorities": "mean"}
     plain = ended(toggles)
-    batch = config("leader_follower", {}).replay.batch
+    batch = config("leader_follower", {}).source.batch
     refuse(monkeypatch, ring, "fields", lambda words, like: words.shape[1], batch // 2)
     with pytest.warns(Retried):
         got, retries = ended(toggles)

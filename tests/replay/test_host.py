@@ -178,7 +178,7 @@ def test_what_is_kept_on_the_host_is_asked_of_its_memory(monkeypatch: pytest.Mon
     asked = []
     monkeypatch.setattr(build, "_require", lambda needed, what, remedy, device: asked.append((needed, str(device))))
     build.store(config, Streams([0]), build.runtime(config.run, config.toggles))
-    assert asked == [(build.replay_bytes(config.env, config.replay, 1) + 8 * 32, "cpu")]
+    assert asked == [(build.replay_bytes(config.env, config.source, 1) + 8 * 32, "cpu")]
 
 
 @pytest.mark.gpu

@@ -117,7 +117,7 @@ def _update(kind: str, agents: int, rt: Runtime) -> Callable[[], Any]:
     rng = Streams([0], rt.device)
     pupil = build.learner(config, rng, rt)
     batch: Batch = build.source(config, pupil, rng, rt).next()
-    noise = pupil.update_noise(rng, config.replay.batch)
+    noise = pupil.update_noise(rng, config.source.batch)
     return lambda: pupil.update(batch, noise)
 
 

@@ -3,32 +3,45 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
 import psutil
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from uavlab.app.config import Config, RunConfig
 from uavlab.core.errors import ConfigError, ResourceError
-from uavlab.core.protocols import Policy
+from uavlab.core.protocols import Env, Policy
 from uavlab.core.rng import Streams
-from uavlab.core.types import tree_map
+from uavlab.core.types import EnvSpec, leaves, tree_map
 from uavlab.envs.advance import fresh
-from uavlab.learners.masac import MASAC, assign, kept_policy
+from uavlab.envs.mapping import Mapping as MappingEnv
+from uavlab.envs.mapping_host import HostMapping
+from uavlab.learners import coma, masac
+from uavlab.learners.coma import COMA, COMAConfig
+from uavlab.learners.masac import MASAC, assign
 from uavlab.learners.masac_loop import RUNGS, MASACLoop
 from uavlab.learners.masac_vmap import MASACVmap
 from uavlab.nets.stacked import StackedMLP
 from uavlab.replay.host import on_host
 from uavlab.replay.stores import HERE, ByPriority, Store, Uniform
+from uavlab.rollouts import RolloutConfig, Rollouts
 from uavlab.runtime.memory import out_of_memory
 from uavlab.runtime.monitor import Monitor
 from uavlab.runtime.runtime import Runtime
-from uavlab.runtime.toggles import Toggles
+from uavlab.runtime.toggles import EAGER, Toggles
 from uavlab.sources import Replayed, blank_row, replay_bytes, survey
 
 PLAIN = Toggles()
+NO_REPLAY = "this learner flies whole episodes anew for each update and keeps no replay"
+UNSERVED = {
+    "update": "this learner updates all agents at once; use update=batched",
+    **dict.fromkeys(("placement", "prefetch", "priorities", "interval", "ratio"), NO_REPLAY),
+}
+"""Toggles that do nothing for learners from whole episodes."""
 
 
 def runtime(run: RunConfig, toggles: Toggles = PLAIN) -> Runtime:
@@ -54,31 +67,69 @@ def streams(run: RunConfig, device: torch.device, dtype: torch.dtype = torch.flo
     return Streams([run.seed + r for r in range(run.runs)], device, dtype)
 
 
-def learner(config: Config, rng: Streams, rt: Runtime) -> MASAC:
+def learner(config: Config, rng: Streams, rt: Runtime) -> MASAC | COMA:
     """Build the learner with its first parameters.
 
     Raises:
         ResourceError: It does not fit into free memory.
     """
+    spec, acting = config.env.spec, rt.toggles.acting
+    if isinstance(config.learner, COMAConfig):
+        _require(coma_bytes(config), "learner", "width, hidden, worlds or runs", rt.device)
+        for name, reason in UNSERVED.items():
+            if getattr(rt.toggles, name) not in (getattr(PLAIN, name), EAGER.get(name)):
+                rt.fall_back(name, reason)
+        return COMA(config.learner, spec, rng, rt, acting)
     _require(learner_bytes(config), "learner", "hidden, batch or runs", rt.device)
     rungs = {name: partial(MASACLoop, rung=name) for name in RUNGS}
     kinds: dict[str, Callable[..., MASAC]] = {**rungs, "vmap": MASACVmap, "batched": MASAC}
     made, inputs = kinds[rt.toggles.update], survey(config.env, rng)
-    return made(config.masac, config.env.spec, inputs, rng, rt, acting=rt.toggles.acting)
+    return made(config.learner, spec, inputs, rng, rt, acting=acting)
 
 
-def source(config: Config, pupil: MASAC, rng: Streams, rt: Runtime) -> Replayed:
-    """Build the worlds and the replay that feed the learner.
+def source(config: Config, pupil: Any, rng: Streams, rt: Runtime) -> Replayed | Rollouts:
+    """Build the worlds, and for learners that need it the replay, that feed the learner.
 
     Raises:
         ResourceError: The replay does not fit into free memory.
     """
+    spec = config.env.spec
+    policy = pupil.policy(spec, explore=True)
+    if isinstance(config.source, RolloutConfig):
+        return Rollouts(world(config.env, rt), policy, config.source, rng, rt)
 
     def snapshot() -> Policy:
-        return kept_policy(config.masac, spec, spec, pupil.parameters())
+        return kept_policy(config, spec, pupil.parameters())
 
+    return Replayed(config.env, policy, config.source, rng, rt, store(config, rng, rt), snapshot)
+
+
+def world(env: Env, rt: Runtime) -> Env:
+    """Choose how the maps of an environment that has any are computed."""
+    if rt.toggles.maps == "device" or type(env) is not MappingEnv:
+        return env
+    if rt.device.type != "cpu":
+        rt.fall_back("maps", f"numpy and OpenCV work on the CPU, this run is on {rt.device.type}")
+        return env
+    return HostMapping(**{f.name: getattr(env, f.name) for f in fields(env)})
+
+
+def kept_policy(config: Config, flown: EnvSpec, parameters: Float[Tensor, "R K P"]) -> Policy:
+    """Fly kept actors of a run, for a team that may differ in size from the one trained.
+
+    Raises:
+        ConfigError: The team cannot fly them.
+    """
+    kept = coma.kept_policy if isinstance(config.learner, COMAConfig) else masac.kept_policy
+    return kept(config.learner, config.env.spec, flown, parameters)
+
+
+def actor_size(config: Config) -> int:
+    """Count the parameters of one actor."""
     spec = config.env.spec
-    return Replayed(config.env, pupil.policy(spec), config.replay, rng, rt, store(config, rng, rt), snapshot)
+    if isinstance(config.learner, COMAConfig):
+        return coma.networks(config.learner, spec)[0].count
+    return StackedMLP(spec.obs, config.learner.hidden, 2 * spec.action).count
 
 
 def store(config: Config, rng: Streams, rt: Runtime) -> Store:
@@ -88,7 +139,7 @@ def store(config: Config, rng: Streams, rt: Runtime) -> Store:
         ResourceError: They do not fit into the memory that is free there.
         ConfigError: There are more rows than priorities can serve.
     """
-    toggles, replay, env, runs = rt.toggles, config.replay, config.env, len(rng.seeds)
+    toggles, replay, env, runs = rt.toggles, config.source, config.env, len(rng.seeds)
     here = toggles.placement == "device"
     device = rt.device if here else torch.device("cpu")
     masses = 0 if toggles.priorities == "off" else 8 * replay.capacity * runs
@@ -121,11 +172,11 @@ def learner_bytes(config: Config) -> int:
 
     Every parameter has a gradient and two moments; critics have targets, too.
     """
-    spec, masac, batch = config.env.spec, config.masac, config.replay.batch
-    networks = len(set(assign(spec, spec, masac.share)))
-    actors = networks * StackedMLP(spec.obs, masac.hidden, 2 * spec.action).count
-    critics = 2 * spec.agents * StackedMLP(spec.agents * (spec.obs + spec.action), masac.hidden, 1).count
-    kept = 2 * 2 * spec.agents * batch * masac.hidden  # two critics of two layers
+    spec, given, batch = config.env.spec, config.learner, config.source.batch
+    networks = len(set(assign(spec, spec, given.share)))
+    actors = networks * StackedMLP(spec.obs, given.hidden, 2 * spec.action).count
+    critics = 2 * spec.agents * StackedMLP(spec.agents * (spec.obs + spec.action), given.hidden, 1).count
+    kept = 2 * 2 * spec.agents * batch * given.hidden  # two critics of two layers
     return 4 * config.run.runs * (4 * actors + 5 * critics + kept)
 
 
@@ -152,18 +203,53 @@ def enough_memory() -> Iterator[None]:
         raise ResourceError(f"out of memory: {what}; lower capacity, worlds, batch or hidden.") from error
 
 
+def coma_bytes(config: Config) -> int:
+    """Count the bytes that a learner from episodes will take at least: networks, and activations of a pass's piece."""
+    spec, given = config.env.spec, config.learner
+    actor, critic = coma.networks(given, spec)
+    rows = -(-spec.horizon * config.source.worlds // given.minibatches) * spec.agents
+    kept = rows * given.width * spec.side**2 * len(given.kernels)
+    return 4 * config.run.runs * (4 * actor.count + 5 * critic.count + kept)
+
+
+def world_bytes(env: Env) -> int:
+    """Count the bytes of one world's state."""
+    state = env.initial(torch.zeros(1, env.spec.initial_noise), torch.zeros(1, dtype=torch.int64))
+    return sum(leaf.nbytes for _, leaf in leaves(state))
+
+
+def steps_per_update(config: Config) -> int:
+    """Count the steps that the worlds of one run make together for an update, where nothing changes their ratio."""
+    if isinstance(config.source, RolloutConfig):
+        return config.env.spec.horizon * config.source.worlds
+    return config.source.world_steps * config.source.worlds
+
+
 def plan(config: Config) -> dict[str, Any]:
     """Tell what a run would do and take, before anything is made."""
-    replay, run = config.replay, config.run
-    interval, ratio = config.toggles.interval, config.toggles.ratio
-    cycles = -(-(run.updates or 0) // (interval * ratio)) * interval  # whole rounds
-    steps = None if run.updates is None else cycles * replay.world_steps * replay.worlds + replay.learning_starts
+    run, agents = config.run, config.env.spec.agents
+    told = {"preset": config.preset, "updates": run.updates, "minutes": run.minutes, "runs": run.runs}
+    if isinstance(config.source, RolloutConfig):
+        worlds = config.source.worlds
+        steps = None if run.updates is None else run.updates * steps_per_update(config)
+        missions = None if run.updates is None else run.updates * worlds
+        gradient_steps = (
+            None if run.updates is None else run.updates * config.learner.passes * config.learner.minibatches
+        )
+        return {
+            **told,
+            "missions_per_run": missions,
+            "world_steps_per_run": steps,
+            "agent_steps_per_run": None if steps is None else steps * agents,
+            "gradient_steps_per_run": gradient_steps,
+            "world_bytes": world_bytes(config.env) * worlds * run.runs,
+        }
+    replay, toggles = config.source, config.toggles
+    cycles = -(-(run.updates or 0) // (toggles.interval * toggles.ratio)) * toggles.interval  # whole rounds
+    steps = None if run.updates is None else cycles * steps_per_update(config) + replay.learning_starts
     return {
-        "preset": config.preset,
-        "updates": run.updates,
-        "minutes": run.minutes,
-        "runs": run.runs,
+        **told,
         "world_steps_per_run": steps,
-        "agent_steps_per_run": None if steps is None else steps * config.env.spec.agents,
+        "agent_steps_per_run": None if steps is None else steps * agents,
         "replay_bytes": replay_bytes(config.env, replay, run.runs),
     }

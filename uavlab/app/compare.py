@@ -30,7 +30,7 @@ def update_call(config: Config) -> Call:
     """Learn from one batch, always the same."""
     rt, rng, learner, source = build.assembled(config)
     batch = source.next()
-    noise = learner.update_noise(rng, config.replay.batch)
+    noise = learner.update_noise(rng, batch.index.shape[1])
     return Call(lambda: learner.update(batch, noise), rt)
 
 
@@ -45,14 +45,14 @@ def acting_call(config: Config) -> Call:
     rt, rng, learner, source = build.assembled(config)
     spec = config.env.spec
     policy, obs = learner.policy(spec), source.worlds.obs.unflatten(0, (config.run.runs, -1))
-    noise = rng.normal("act", config.replay.worlds, spec.agents, spec.action)
+    noise = rng.normal("act", config.source.worlds, spec.agents, spec.action)
     return Call(lambda: policy(obs, noise), rt)
 
 
 def environment_call(config: Config) -> Call:
     """Step all worlds once: transition, reward, observation, replacement."""
     rt, rng, _, source = build.assembled(config)
-    spec, count = config.env.spec, config.replay.worlds
+    spec, count = config.env.spec, config.source.worlds
     action = 2 * rng.uniform("explore", count, spec.agents, spec.action).flatten(0, 1) - 1
     noise = rng.uniform("step", count, spec.step_noise).flatten(0, 1)
     step = rt.kernel(advance, "environment")

@@ -1,6 +1,6 @@
 """One flat, strict namespace of settings: a preset's, a YAML file's and the command line's, checked together.
 
-Field names are unique over run, replay, learner and environment; ``eval_`` before an environment's field changes it for
+Field names are unique over run, source, learner and environment; ``eval_`` before an environment's field changes it for
 evaluation alone. Nothing is created before everything is valid, and all problems are told at once.
 """
 
@@ -19,9 +19,11 @@ from uavlab.app.presets import presets
 from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Env
 from uavlab.core.text import nearest, shown, yaml_lines, yaml_value
-from uavlab.core.types import Rule
+from uavlab.core.types import EnvSpec, Rule
 from uavlab.envs import ENVS
+from uavlab.learners.coma import COMAConfig, require_same
 from uavlab.learners.masac import MASACConfig, assign
+from uavlab.rollouts import RolloutConfig
 from uavlab.runtime.files import read_regular
 from uavlab.runtime.toggles import EAGER, Toggles, toggle_presets
 from uavlab.sources import POOL_STEPS, ReplayConfig
@@ -73,8 +75,8 @@ class Config:
     preset: str
     values: dict[str, Any]
     run: RunConfig
-    replay: ReplayConfig
-    masac: MASACConfig
+    source: ReplayConfig | RolloutConfig
+    learner: MASACConfig | COMAConfig
     toggles: Toggles
     env: Env
     evaluation: Env
@@ -141,6 +143,7 @@ def configure(preset: str, *layers: Mapping[str, Any]) -> Config:
     ]
     problems += [f"{len(unknown) - TOLD} more unknown settings"] if len(unknown) > TOLD else []
     try:
+        values = _with_tuples(model, values)
         model.model_validate({k: v for k, v in values.items() if k in model.model_fields})
         wrong = set()
     except ValidationError as error:
@@ -243,7 +246,9 @@ def parse_setting(text: str, option: str = "--set") -> tuple[str, Any]:
 
 def parts(env: str) -> tuple[type[Any], ...]:
     """Give the classes whose fields are the settings of a run on ``env``."""
-    return RunConfig, ReplayConfig, MASACConfig, Toggles, ENVS[env]
+    chooses = ENVS[env]().spec.choices > 0
+    learning = (RolloutConfig, COMAConfig) if chooses else (ReplayConfig, MASACConfig)
+    return RunConfig, *learning, Toggles, ENVS[env]
 
 
 @lru_cache
@@ -265,6 +270,12 @@ def _model(env: str) -> type[BaseModel]:
             fields |= own
     strict = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
     return create_model("Settings", __config__=strict, **fields)
+
+
+def _with_tuples(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Read lists, which is all that YAML and JSON know, as tuples where those are expected."""
+    several = {name for name, field in model.model_fields.items() if "tuple[" in str(field.annotation)}
+    return {k: tuple(v) if k in several and isinstance(v, list) else v for k, v in values.items()}
 
 
 def _defaults(model: type[BaseModel]) -> dict[str, Any]:
@@ -295,8 +306,20 @@ def _built(preset: str, env_name: str, values: dict[str, Any]) -> Config:
     def part(cls: type[Any]) -> Any:
         return cls(**{f.name: values[f.name] for f in dataclasses.fields(cls)})
 
-    env, run, masac = part(env_class), part(RunConfig), part(MASACConfig)
+    run, source, learner, toggles, env = (part(cls) for cls in parts(env_name))
     changed = {f.name: values[f"eval_{f.name}"] for f in dataclasses.fields(env_class)}
     evaluation = dataclasses.replace(env, **{k: v for k, v in changed.items() if v is not None})
-    assign(env.spec, evaluation.spec, masac.share)  # the team of the evaluation must be able to fly what is trained
-    return Config(preset, values, run, part(ReplayConfig), masac, part(Toggles), env, evaluation)
+    able(learner, env.spec, evaluation.spec)
+    return Config(preset, values, run, source, learner, toggles, env, evaluation)
+
+
+def able(learner: MASACConfig | COMAConfig, trained: EnvSpec, flown: EnvSpec) -> None:
+    """Refuse an evaluation by a team that cannot fly what is trained.
+
+    Raises:
+        ConfigError: It sees or does something else.
+    """
+    if isinstance(learner, COMAConfig):
+        require_same(trained, flown)
+    else:
+        assign(trained, flown, learner.share)

@@ -16,10 +16,9 @@ from uavlab.app.record import read_json, write_json
 from uavlab.app.run import Run
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.protocols import Env, Policy
-from uavlab.core.rng import Streams
+from uavlab.core.rng import Streams, acting_noise
+from uavlab.core.types import tree_map
 from uavlab.evaluate import episodes, summary
-from uavlab.learners.masac import kept_policy
-from uavlab.nets.stacked import StackedMLP
 from uavlab.runtime import checkpoint
 from uavlab.runtime.runtime import Runtime
 
@@ -37,7 +36,7 @@ class Kept:
     def policy(self, env: Env, run: int | None = None) -> Policy:
         """Give the policies of all runs, or of one, for the teams of ``env``."""
         chosen = self.parameters if run is None else self.parameters[run : run + 1]
-        return kept_policy(self.config.masac, self.config.env.spec, env.spec, chosen)
+        return build.kept_policy(self.config, env.spec, chosen)
 
 
 def load(folder: Path, device: Device | None = None) -> Kept:
@@ -54,8 +53,7 @@ def load(folder: Path, device: Device | None = None) -> Kept:
     best = saved.groups.get("best", {})
     if not {"parameters", "score"} <= set(best) or not best["parameters"].isfinite().all():
         raise FileError(f"{saved.path}: keeps no policy of finite numbers; evaluate another run, or train a new one.")
-    spec, stored = config.env.spec, best["parameters"].shape
-    wanted = StackedMLP(spec.obs, config.masac.hidden, 2 * spec.action).count
+    stored, wanted = best["parameters"].shape, build.actor_size(config)
     if len(stored) != 3 or stored[0] != config.run.runs or stored[2] != wanted:
         raise FileError(
             f"{folder}: keeps policies of shape {tuple(stored)}, its settings describe {config.run.runs} run(s) of "
@@ -106,8 +104,8 @@ def flight(kept: Kept, seed: int, mean_action: bool = False, run: int = 0, env: 
     )
     yield state
     for _ in range(spec.horizon):
-        noise = None if mean_action else rng.normal("fly.act", 1, spec.agents, spec.action)
-        action = policy(task.observe(state)[None], noise)[0]
+        noise = None if mean_action else acting_noise(rng, "fly.act", 1, spec)
+        action = policy(tree_map(lambda leaf: leaf[None], task.observe(state)), noise)[0]
         state = task.transition(state, action, rng.uniform("fly.step", 1, spec.step_noise)[0])
         yield state
         if task.terminated(state).all():

@@ -163,7 +163,7 @@ def _evaluations(bench: Bench, setting: Setting, agents: int) -> int:
     one = update_call(config)
     with one.rt.scope():
         products = dict(count_work(one.call).products)
-    return products[1, config.replay.batch, config.env.spec.obs, config.masac.hidden]
+    return products[1, config.source.batch, config.env.spec.obs, config.learner.hidden]
 
 
 def precision(bench: Bench) -> Measured:
@@ -185,7 +185,7 @@ def told(bench: Bench, of: Measure) -> str:
 
 def sweep(bench: Bench) -> Measured:
     """Give the most rows learned per second at two and four times the batch, over those at the batch."""
-    size = bench.config({}).replay.batch
+    size = bench.config({}).source.batch
     settings = {str(k * size): {**bench.layer(STAGE_1), "batch": k * size} for k in (1, 2, 4)}
     _, *rows = bench.once("sweep", partial(compare, "leader_follower", settings, rounds=bench.rounds))
     note = "; ".join(f"{row['setting']} rows: {row['over_first']:.2f} times the updates per second" for row in rows)

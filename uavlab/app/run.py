@@ -234,7 +234,7 @@ class Run:
         good = f"; {self.last.name} is the last good state" if self.last else ""
         if error.record["kind"] == "environment":
             return f"The environment made it: see `{program()} check {self.config.preset}`{good}."
-        rates = " ".join(f"--set {name}={getattr(self.config.masac, name) / 2:g}" for name in ("lr", "critic_lr"))
+        rates = " ".join(f"--set {name}={getattr(self.config.learner, name) / 2:g}" for name in ("lr", "critic_lr"))
         if self.last is None:
             return f"Nothing was saved before; start a new run with lower rates: {rates}."
         return f"{self.last.name} is the last good state: `{program()} resume {self.folder} {rates}` goes on from it."

@@ -37,7 +37,9 @@ def train(preset: str, out: Path | None, name: str | None, dry_run: bool, as_jso
             click.echo(f"{key:22} {value}")
         return tell(as_json, planned)
     require_empty(folder)
-    click.echo(f"replay takes {planned['replay_bytes'] / 2**20:.1f} MiB; the run is kept in {folder}")
+    what = "replay takes" if "replay_bytes" in planned else "worlds take"
+    taken = planned.get("replay_bytes") or planned["world_bytes"]
+    click.echo(f"{what} {taken / 2**20:.1f} MiB; the run is kept in {folder}")
     drive(Run(config, folder), as_json)
 
 
@@ -126,12 +128,13 @@ def drive(run: Any, as_json: bool) -> None:
     """Train to the end with a progress bar; the first SIGINT or SIGTERM ends after the update in progress."""
     from tqdm import tqdm
 
+    from uavlab.app.build import steps_per_update
     from uavlab.app.record import program
 
     for reason in run.lifted:
         click.echo(f"not bit for bit repeatable: {reason}")
     settings = run.config.run
-    row = run.config.replay.world_steps * run.config.replay.worlds * settings.runs * run.config.env.spec.agents
+    row = steps_per_update(run.config) * settings.runs * run.config.env.spec.agents
     seconds = 0.5 if sys.stderr.isatty() else 60  # where nobody watches, one line a minute
     bar = tqdm(total=settings.updates, initial=run.number, unit="update", mininterval=seconds, maxinterval=seconds)
     if run.done:

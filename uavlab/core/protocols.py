@@ -16,8 +16,11 @@ Numbers = dict[str, tuple[Tensor, str]]
 The letters are those of ``uavlab.core.errors.PLACES``; an axis with another letter is not named in messages.
 """
 
-Policy = Callable[[Tensor, Tensor | None], Tensor]
-"""Observations (R W A O) and standard normal noise (R W A D), None for the mode, to actions (R W A D)."""
+Policy = Callable[[Any, Tensor | None], Tensor]
+"""Observations (R W A O, or a tree of tensors) and noise of ``rng.acting_noise``, None for the mode, to actions.
+
+Actions are R W A D in [-1, 1], or R W A numbers of choices.
+"""
 
 
 class Env(Protocol[S]):
@@ -45,8 +48,8 @@ class Env(Protocol[S]):
         """Move every world by one step; the state counts its steps in ``step``."""
         ...
 
-    def observe(self, state: S) -> Float[Tensor, "B A O"]:
-        """Show each agent what it may see."""
+    def observe(self, state: S) -> Any:
+        """Show each agent what it may see: B A O, or where it chooses among moves a ``MapObs``."""
         ...
 
     def reward(self, state: S, action: Float[Tensor, "B A D"], after: S) -> Float[Tensor, "B A"]:
@@ -97,8 +100,8 @@ class Source(Protocol):
 class Learner(Protocol):
     """What turns batches into a better policy."""
 
-    def policy(self, spec: EnvSpec) -> Policy:
-        """Give the policy in training, for a team of this kind."""
+    def policy(self, spec: EnvSpec, explore: bool = False) -> Policy:
+        """Give the policy in training, for a team of this kind; as it gathers rows, if that differs."""
         ...
 
     def parameters(self) -> Tensor:

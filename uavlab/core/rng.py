@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from uavlab.core.errors import FileError
+from uavlab.core.types import EnvSpec
 
 INTEGER_NOISE = 2**62  # integer noise lies in [0, 2^62); `noise % n` is uniform to one part in 2^62 / n
 
@@ -80,3 +81,10 @@ class Streams:
             mixed = np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0]
             self._generators[key] = torch.Generator(self.device).manual_seed(int(mixed) & (2**63 - 1))
         return self._generators[key]
+
+
+def acting_noise(rng: Streams, name: str, count: int, spec: EnvSpec) -> Float[Tensor, "R count A ..."]:
+    """Draw what a policy consumes in ``count`` worlds per run: standard normal, or to choose by, uniform in [0, 1)."""
+    if spec.choices:
+        return rng.uniform(name, count, spec.agents)
+    return rng.normal(name, count, spec.agents, spec.action)

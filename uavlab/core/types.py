@@ -66,13 +66,16 @@ class EnvSpec:
 
     Attributes:
         agents: Agents per world (A).
-        obs: Observation features per agent (O).
-        action: Continuous action dimensions per agent (D), each in [-1, 1].
+        obs: Observation features per agent (O); of maps, an agent's channels (C).
+        action: Continuous action dimensions per agent (D), each in [-1, 1]; 1 where agents choose.
         horizon: Steps after which an episode is truncated.
         dt: Duration of one step (s).
         initial_noise: Uniform numbers in [0, 1) that ``initial`` consumes per world.
         step_noise: Uniform numbers in [0, 1) that ``transition`` consumes per world and step.
         groups: One label per agent; agents with the same label are interchangeable and may share a network.
+        choices: Moves that agents choose among (E); 0 where actions are continuous.
+        team: Of maps, the channels that a critic may see beyond the agents' own (K).
+        side: Of maps, rows and columns (L); 0 where observations are vectors.
     """
 
     agents: int
@@ -83,6 +86,9 @@ class EnvSpec:
     initial_noise: int
     step_noise: int
     groups: tuple[int, ...]
+    choices: int = 0
+    team: int = 0
+    side: int = 0
 
 
 @dataclass(frozen=True)
@@ -123,6 +129,44 @@ class Transition:
     terminated: Bool[Tensor, "*lead A"]
     truncated: Bool[Tensor, "*lead"]
     stage: Int[Tensor, "*lead"]
+
+
+@tensors
+class MapObs:
+    """What a team sees that chooses moves on a grid, one agent after the other.
+
+    Attributes:
+        maps: What each agent sees.
+        team: What a critic may see beyond that, the same for all.
+        place: Cell of the maps in which each agent is, row * L + column.
+        legal: Moves that each agent may choose, at least one.
+        claims: What each move would take, as a number: of what one agent took, the next may not take it again.
+    """
+
+    maps: Float[Tensor, "*lead A C L L"]
+    team: Float[Tensor, "*lead K L L"]
+    place: Int[Tensor, "*lead A"]
+    legal: Bool[Tensor, "*lead A E"]
+    claims: Int[Tensor, "*lead A E"]
+
+
+@tensors
+class Rollout:
+    """Whole episodes of W worlds, T steps each, and what was seen and chosen after the last of them.
+
+    Attributes:
+        obs: What each agent saw.
+        action: What it chose.
+        reward: What it earned.
+        live: Its task had not ended before the step.
+        terminated: Its task ended with the step, so nothing is bootstrapped.
+    """
+
+    obs: MapObs  # R T+1 W ...
+    action: Int[Tensor, "R T+1 W A"]
+    reward: Float[Tensor, "R T W A"]
+    live: Bool[Tensor, "R T W A"]
+    terminated: Bool[Tensor, "R T W A"]
 
 
 @tensors

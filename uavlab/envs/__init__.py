@@ -4,9 +4,14 @@ from typing import Any
 
 from uavlab.core.errors import ConfigError
 from uavlab.envs.leader_follower import LeaderFollower
+from uavlab.envs.mapping import Mapping
 from uavlab.envs.slow import SlowLeaderFollower
 
-ENVS: dict[str, type[Any]] = {"leader_follower": LeaderFollower, "slow_leader_follower": SlowLeaderFollower}
+ENVS: dict[str, type[Any]] = {
+    "leader_follower": LeaderFollower,
+    "slow_leader_follower": SlowLeaderFollower,
+    "mapping": Mapping,
+}
 
 
 def register(name: str, env: type[Any]) -> type[Any]:

@@ -10,15 +10,16 @@ Source:
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
+from annotated_types import Ge, Gt, Le, Len, Lt
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from uavlab.core.types import Metric, tensors
+from uavlab.core.types import EnvSpec, MapObs, Metric, Rule, tensors
 from uavlab.envs import truths
-from uavlab.envs.lattice import Lattice, averages, bands, constant
+from uavlab.envs.lattice import MOVES, Lattice, averages, bands, constant
 from uavlab.ops import grids
 
 TRUTHS = {"halves": (2, truths.halves), "fields": (1 + truths.FIELD_NOISE, truths.fields)}
@@ -38,14 +39,34 @@ class State:
     step: Int[Tensor, " B"]  # steps taken
 
 
-@tensors
-class Obs:
-    """What a team sees: maps of the lattice's size."""
+def _overlook(spacing: float, cell: float, view_deg: float) -> bool:
+    """Tell whether anything is seen from the lowest altitude."""
+    return spacing * math.tan(math.radians(view_deg / 2)) >= cell
 
-    maps: Float[Tensor, "B A C L L"]  # see ``Mapping.observe``
-    team: Float[Tensor, "B K L L"]  # what a critic may see beyond that
-    place: Int[Tensor, "B A 3"]
-    legal: Bool[Tensor, "B A 6"]  # moves within the lattice
+
+RULES: tuple[Rule, ...] = (
+    (
+        ("uavs", "lattice"),
+        lambda n, size: n <= size**2,
+        "uavs {0} > lattice {1} x {1}: they would not fit side by side",
+    ),
+    (("cells", "lattice"), lambda n, size: n >= size, "cells {0} < lattice {1}: places would lie closer than cells"),
+    (
+        ("starts", "lattice"),
+        lambda starts, size: starts == "random" or size >= 5,
+        "starts {0}: a lattice of {1} has no corners two places from its border; use starts=random",
+    ),
+    (
+        ("cells", "cell", "lattice", "spacing"),
+        lambda n, cell, size, spacing: (n + 1) * cell >= (size - 1) * spacing,
+        "cells {0} x cell {1} m < (lattice {2} - 1) x spacing {3} m: UAVs would leave the map",
+    ),
+    (
+        ("spacing", "cell", "view_deg"),
+        _overlook,
+        "spacing {0} m, cell {1} m, view_deg {2}: from the lowest altitude no whole cell is seen",
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -71,16 +92,16 @@ class Mapping:
         lagged: Quirk: the reward of a step is that of the measurement before it.
     """
 
-    uavs: int = 4
-    cells: int = 493
-    cell: float = 2 * 5 * math.tan(math.radians(30)) / 57
-    spacing: float = 5.0
-    lattice: int = 11
-    flip: tuple[float, ...] = (0.01, 0.265, 0.375)
-    view_deg: float = 60.0
-    reach: float = 25.0
-    dropout: float = 0.0
-    measurements: int = 15
+    uavs: Annotated[int, Ge(1), Le(64)] = 4
+    cells: Annotated[int, Ge(16), Le(4096)] = 493
+    cell: Annotated[float, Gt(0), Le(100)] = 2 * 5 * math.tan(math.radians(30)) / 57
+    spacing: Annotated[float, Gt(0), Le(1000)] = 5.0
+    lattice: Annotated[int, Ge(2), Le(256)] = 11
+    flip: Annotated[tuple[Annotated[float, Gt(0), Lt(0.5)], ...], Len(1, 16)] = (0.01, 0.265, 0.375)
+    view_deg: Annotated[float, Gt(0), Lt(180)] = 60.0
+    reach: Annotated[float, Ge(0)] = 25.0
+    dropout: Annotated[float, Ge(0), Le(1)] = 0.0
+    measurements: Annotated[int, Ge(2), Le(10_000)] = 15
     truth: Literal["halves", "fields"] = "halves"
     starts: Literal["corners", "random"] = "corners"
     reward_scale: float = 22.0
@@ -89,6 +110,24 @@ class Mapping:
 
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("entropy", "last", "bit", better="low"), Metric("f1", "last"))
     score: ClassVar[dict[str, float]] = {"entropy": -1.0}
+    rules: ClassVar[tuple[Rule, ...]] = RULES
+
+    @cached_property
+    def spec(self) -> EnvSpec:
+        """Give what a learner must know."""
+        return EnvSpec(
+            agents=self.uavs,
+            obs=7,
+            action=1,
+            horizon=self.measurements - 1,
+            dt=1.0,  # nothing in the task depends on it
+            initial_noise=self.initial_noise,
+            step_noise=self.step_noise,
+            groups=(0,) * self.uavs,
+            choices=len(MOVES),
+            team=4,
+            side=self.lattice,
+        )
 
     @cached_property
     def places(self) -> Lattice:
@@ -127,7 +166,7 @@ class Mapping:
         """Move everybody, then measure and exchange; who would leave the lattice stays."""
         return self._measured(state, self.places.moved(state.place, action), state.odds.clone(), noise, state.step + 1)
 
-    def observe(self, state: State) -> Obs:
+    def observe(self, state: State) -> MapObs:
         """Show each UAV seven maps of the lattice's size, and a critic four more of the whole team.
 
         A UAV's own: share of the budget left; its number; itself and those it heard, seen from its own place, by
@@ -152,7 +191,18 @@ class Mapping:
             heard,
         )
         team = (_everywhere(self.places, place), grids.weighted_entropy(own[:, -1]), own[:, -1], anyone)
-        return Obs(maps=torch.stack(maps, 2), team=torch.stack(team, 1), place=place, legal=self.places.legal(place))
+        return self.shown(place, torch.stack(maps, 2), torch.stack(team, 1))
+
+    def shown(self, place: Tensor, maps: Tensor, team: Tensor) -> MapObs:
+        """Add to maps who is where, and where everybody may go: two UAVs never choose the same place on the ground."""
+        there = place[..., None, :2] + constant(MOVES, place.device)[:, :2]
+        return MapObs(
+            maps=maps,
+            team=team,
+            place=place[..., 1] * self.lattice + place[..., 0],
+            legal=self.places.legal(place),
+            claims=there[..., 1] * self.lattice + there[..., 0],
+        )
 
     def reward(self, state: State, action: Int[Tensor, "B A"], after: State) -> Float[Tensor, "B A"]:
         """Pay the team for the share of weighted entropy that its measurement took away, the same for everybody."""

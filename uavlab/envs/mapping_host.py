@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uavlab.envs.mapping import Mapping, Obs, State
+from uavlab.core.types import MapObs
+from uavlab.envs.mapping import Mapping, State
 from uavlab.ops.grids import CHUNK, SURE, UNKNOWN
 
 Array = np.ndarray[Any, Any]
@@ -22,12 +23,12 @@ SUREST = np.log((1 - SURE) / SURE)  # limit of log odds
 class HostMapping(Mapping):
     """The same task, computed on the host."""
 
-    def observe(self, state: State) -> Obs:
+    def observe(self, state: State) -> MapObs:
         """Show what ``Mapping.observe`` shows."""
         place, link, odds = (np.asarray(part) for part in (state.place, state.link, state.odds))
         shown = [self._shown(*mission) for mission in zip(place, link, odds, np.asarray(state.step), strict=True)]
         maps, team = (torch.from_numpy(np.stack(part)).to(state.odds) for part in zip(*shown, strict=True))
-        return Obs(maps=maps, team=team, place=state.place, legal=self.places.legal(state.place))
+        return self.shown(state.place, maps, team)
 
     def _measured(self, state: State, place: Tensor, odds: Tensor, noise: Tensor, step: Tensor) -> State:
         given = (np.asarray(part) for part in (state.truth, place, odds, noise, state.doubt))

@@ -84,10 +84,10 @@ def variants(
 def critics(config: Config, device: torch.device) -> tuple[Loss, Tensor, Tensor]:
     """Build the critics of a team, two for each agent: a loss, their parameters, and rows to evaluate."""
     spec = config.env.spec
-    net = StackedMLP(spec.agents * (spec.obs + spec.action), config.masac.hidden, 1)
+    net = StackedMLP(spec.agents * (spec.obs + spec.action), config.learner.hidden, 1)
     dice = torch.Generator().manual_seed(config.run.seed)
-    theta = torch.randn(2 * spec.agents, net.count, generator=dice) / math.sqrt(config.masac.hidden)
-    x = torch.randn(2 * spec.agents, config.replay.batch, net.inputs, generator=dice)
+    theta = torch.randn(2 * spec.agents, net.count, generator=dice) / math.sqrt(config.learner.hidden)
+    x = torch.randn(2 * spec.agents, config.source.batch, net.inputs, generator=dice)
 
     def loss(theta: Tensor, x: Tensor) -> Tensor:
         return net(theta, x).square().mean()

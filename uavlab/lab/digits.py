@@ -90,9 +90,9 @@ def moment(config: Config, updates: int = 30) -> Moment:
     rt, rng, learner, source = build.assembled(config)
     with rt.scope():
         for _ in range(updates):
-            learner.update(source.next(), learner.update_noise(rng, config.replay.batch))
+            learner.update(source.next(), learner.update_noise(rng, config.source.batch))
         data, other = source.next().data, source.next().data
-        noise = learner.update_noise(rng, config.replay.batch)
+        noise = learner.update_noise(rng, config.source.batch)
         exact = build.learner(config, build.streams(config.run, rt.device, torch.float64), rt)
     exact.load_state_dict(learner.state_dict())
     return Moment(rt, learner, exact, data, other, noise)

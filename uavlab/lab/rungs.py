@@ -35,7 +35,7 @@ def differences(preset: str, settings: Settings, *layers: Mapping[str, Any], upd
     first = next(iter(configs))
     source = build.source(configs[first], learners[first], rng, runtimes[first])
     for _ in range(updates):
-        batch, noise = source.next(), learners[first].update_noise(rng, configs[first].replay.batch)
+        batch, noise = source.next(), learners[first].update_noise(rng, configs[first].source.batch)
         for name, learner in learners.items():
             with runtimes[name].scope():
                 learner.update(batch, noise)
@@ -76,7 +76,7 @@ def evaluations(preset: str, settings: Settings, *layers: Mapping[str, Any]) -> 
 
 def _made(config: Config, products: dict[tuple[int, int, int, int], int]) -> int:
     """Count evaluations: G networks stacked in one product are G of them."""
-    shape = config.replay.batch, config.env.spec.obs, config.masac.hidden
+    shape = config.source.batch, config.env.spec.obs, config.learner.hidden
     return sum(group * count for (group, *sizes), count in products.items() if tuple(sizes) == shape)
 
 

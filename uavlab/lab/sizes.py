@@ -53,7 +53,7 @@ def _blank(config: Config, rows: int) -> tuple[MASAC, Batch, UpdateNoise]:
     worlds = fresh(env, start, torch.zeros(len(start), dtype=torch.int64, device=rt.device))
     data = tree_map(lambda leaf: leaf.unflatten(0, (runs, rows)), blank_row(env, worlds))
     flat = data.obs.new_zeros(runs, env.spec.agents, env.spec.obs)
-    learner = MASAC(config.masac, env.spec, Inputs(center=flat, scale=flat + 1), rng, rt)
+    learner = MASAC(config.learner, env.spec, Inputs(center=flat, scale=flat + 1), rng, rt)
     return learner, Batch(data, torch.zeros(runs, rows, dtype=torch.int64)), learner.update_noise(rng, rows)
 
 
@@ -93,7 +93,7 @@ def refused(config: Config, share: float = 0.5) -> dict[str, Any]:
 def _prepared(config: Config) -> tuple[Any, Callable[[], Any], Runtime]:
     """Build a learner, one update of it, and its runtime; all that are built alike would do the same."""
     rt, rng, learner, source = build.assembled(config)
-    batch, noise = source.next(), learner.update_noise(rng, config.replay.batch)
+    batch, noise = source.next(), learner.update_noise(rng, config.source.batch)
 
     def update() -> None:
         with rt.scope():

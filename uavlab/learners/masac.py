@@ -125,8 +125,8 @@ class MASAC:
         self._axes = {} if self.networks == tuple(range(spec.agents)) else dict.fromkeys(BY_NETWORK, "R K")
         self.update = rt.update(self._update, "masac")
 
-    def policy(self, spec: EnvSpec) -> Policy:
-        """Give the policy in training, for a team that may differ in size from the one trained.
+    def policy(self, spec: EnvSpec, explore: bool = False) -> Policy:
+        """Give the policy in training, for a team that may differ in size from the one trained; it always explores.
 
         Raises:
             ConfigError: The team has agents for which no network was trained, or other observations or actions.

@@ -23,6 +23,7 @@ class Toggles:
         optimizers: One Adam per agent and network, or one over all of a kind.
         adam: Adam's implementation: tensor by tensor, in horizontal batches, or as one fused operator.
         acting: Actions agent by agent, or of all agents at once.
+        maps: Belief maps world by world in numpy and OpenCV, or of all worlds at once where training runs.
         precision: Numbers in matrix products of networks; all else stays in float32.
         scaler: How the loss is scaled where precision is fp16.
         compile: torch.compile of every kernel, and its mode.
@@ -43,6 +44,7 @@ class Toggles:
     optimizers: Literal["many", "one"] = "many"
     adam: Literal["single", "foreach", "fused"] = "single"
     acting: Literal["loop", "batched"] = "loop"
+    maps: Literal["host", "device"] = "host"
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
     scaler: Literal["conservative", "aggressive"] = "conservative"
     compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = "off"
@@ -137,6 +139,7 @@ TOGGLES = (
     Toggle("optimizers", "grad", "exact", "fewer optimizer calls", "none"),
     Toggle("adam", "grad", "rounding", "none stated", "none"),
     Toggle("acting", "build", "rounding", "+5-15 %", "none"),
+    Toggle("maps", "build", "rounding", "image operations on the GPU, by bilinear resizing", "none"),
     Toggle("precision", "kernel", "precision", "+40-100 %, half the memory", "digits; fp16 also range", _precision),
     Toggle("scaler", "grad", "precision", "none stated", "skipped steps where the scale was too large"),
     Toggle("compile", "kernel", "rounding", "+5-15 %", "seconds to minutes of warm-up", _compile),
@@ -153,7 +156,7 @@ TOGGLES = (
     Toggle("deterministic", "scope", "exact", "none stated", "slower operators on a GPU"),
 )
 
-EAGER = {"update": "batched", "optimizers": "one", "adam": "fused", "acting": "batched"}
+EAGER = {"update": "batched", "optimizers": "one", "adam": "fused", "acting": "batched", "maps": "device"}
 
 
 def toggle_presets(device: torch.device) -> dict[str, dict[str, Any]]:

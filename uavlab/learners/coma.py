@@ -1,0 +1,300 @@
+"""Counterfactual multi-agent policy gradients for teams that see maps and choose moves in turn.
+
+Equations, in order of use (agent i, discount gamma, its move a_i among E, what all others chose a_-i):
+
+* returns     G_t = r_t + gamma ((1 - lambda) Q'(s_t+1, a_t+1) + lambda G_t+1)  ``COMA.targets``
+* critic      minimize the mean of (Q(s, a_-i)[a_i] - G)^2  ``COMA.critic_loss``
+* actor       minimize the mean of -A_i log pi_i(a_i), A_i = Q[a_i] - sum over e of pi_i(e) Q[e]  ``COMA.actor_loss``
+* target      Q' <- Q after every ``target_every`` updates  ``COMA.update``
+
+All agents share one actor and one critic, and are told apart by what they see. A policy mixes a softmax over the moves
+that are open when an agent's turn comes with an even share of them, which falls as training goes on.
+
+Source:
+    Foerster et al. 2018, "Counterfactual Multi-Agent Policy Gradients"; maps and exploration as in Westheider, Rückin,
+    Popović 2023, "Multi-UAV Adaptive Path Planning Using Deep Reinforcement Learning".
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Annotated, Any, Literal
+
+import torch
+from annotated_types import Ge, Gt, Le
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from uavlab.core.errors import ConfigError
+from uavlab.core.protocols import Numbers, Policy
+from uavlab.core.rng import Streams
+from uavlab.core.types import Batch, EnvSpec, MapObs, Rollout, Update, tensors, tree_map
+from uavlab.nets.maps import StackedMaps
+from uavlab.ops.choices import chances, open_in_turn, sample_in_turn
+from uavlab.ops.returns import counterfactual, lambda_returns
+from uavlab.runtime.grad import MOMENTS, Rows
+from uavlab.runtime.runtime import Runtime
+
+
+@dataclass(frozen=True)
+class COMAConfig:
+    """Hyper-parameters.
+
+    Attributes:
+        width: Channels of each convolution.
+        kernels: Side of each convolution's kernel.
+        hidden: Width of the layer after them.
+        gamma: Discount per step.
+        lam: Weight of what was earned against what the critic held it to be worth.
+        lr: Adam's learning rate of the actor.
+        critic_lr: Adam's learning rate of the critic.
+        clip: Largest gradient norm of either.
+        passes: How often an update goes over its episodes.
+        minibatches: Pieces of each pass, a step of both networks each.
+        target_every: Updates between copies of the critic to its target.
+        explore_from: Share of even chances in the first policy.
+        explore_to: Share of them in the end.
+        explore_updates: Updates over which it falls.
+    """
+
+    width: Annotated[int, Ge(1), Le(4096)] = 32
+    kernels: tuple[Annotated[int, Ge(1), Le(64)], ...] = (5, 4, 4)
+    hidden: Annotated[int, Ge(1), Le(4096)] = 64
+    gamma: Annotated[float, Ge(0), Le(1)] = 0.99
+    lam: Annotated[float, Ge(0), Le(1)] = 0.8
+    lr: Annotated[float, Gt(0), Le(1)] = 3e-4
+    critic_lr: Annotated[float, Gt(0), Le(1)] = 1e-3
+    clip: Annotated[float, Gt(0)] = 10.0
+    passes: Annotated[int, Ge(1), Le(1000)] = 3
+    minibatches: Annotated[int, Ge(1), Le(1000)] = 4
+    target_every: Annotated[int, Ge(1), Le(10**6)] = 10
+    explore_from: Annotated[float, Ge(0), Le(1)] = 0.5
+    explore_to: Annotated[float, Ge(0), Le(1)] = 0.02
+    explore_updates: Annotated[int, Ge(1), Le(10**9)] = 200
+
+
+@tensors
+class Samples:
+    """Rows of a batch, a step of one team each; ``weight`` is 0 where an agent's task was over, and 1 on average."""
+
+    maps: Float[Tensor, "R N A C L L"]
+    seen: Float[Tensor, "R N A C+K+1 L L"]  # by the critic
+    action: Int[Tensor, "R N A"]
+    open: Bool[Tensor, "R N A E"]
+    target: Float[Tensor, "R N A"]
+    weight: Float[Tensor, "R N A"]
+
+
+class COMA:
+    """Learner over R runs whose state is three matrices with a row for each run, two Adams and a count."""
+
+    def __init__(
+        self, config: COMAConfig, spec: EnvSpec, rng: Streams, rt: Runtime, acting: Literal["loop", "batched"]
+    ) -> None:
+        """Draw first parameters from each run's own stream; ``acting`` is how the policy in training flies."""
+        self.config, self.spec, self.runs, self.acting = config, spec, len(rng.seeds), acting
+        self.actor_net, self.critic_net = networks(config, spec)
+        actor = self.actor_net.initial(rng.uniform("actor", self.actor_net.count))
+        critic = self.critic_net.initial(rng.uniform("critic", self.critic_net.count))
+        self.actor, self.critic = rt.grad(actor, config.lr, config.clip), rt.grad(critic, config.critic_lr, config.clip)
+        self.target = critic.clone()
+        self.count = torch.zeros((), dtype=torch.int64, device=rng.device)  # updates made
+        self._act = rt.kernel(choose, "act")
+        self._targets = rt.kernel(self.targets, "targets")
+        self._critic_loss = rt.kernel(self.critic_loss, "critic_loss", part=True)
+        self._actor_loss = rt.kernel(self.actor_loss, "actor_loss", part=True)
+        self._descend = rt.update(self._descended, "coma")
+
+    @property
+    def explore(self) -> Float[Tensor, ""]:
+        """Share of even chances in the policy as it is."""
+        first, last = self.config.explore_from, self.config.explore_to
+        return first + (last - first) * (self.count / self.config.explore_updates).clamp_max(1)
+
+    def policy(self, spec: EnvSpec, explore: bool = False) -> Policy:
+        """Give the policy in training for a team of any size, exploring or not.
+
+        Raises:
+            ConfigError: The team sees other maps or chooses among other moves.
+        """
+        require_same(self.spec, spec)
+
+        @torch.no_grad()
+        def act(obs: MapObs, noise: Tensor | None) -> Tensor:
+            share = self.explore if explore else 0.0
+            return self._act(self.actor_net, self.actor.parameter, obs, noise, share, self.acting == "loop")
+
+        return act
+
+    def parameters(self) -> Float[Tensor, "R 1 P"]:
+        """Copy the actors, run by run: what ``policy`` needs to fly again."""
+        return self.actor.parameter.detach().clone()[:, None]
+
+    def update_noise(self, rng: Streams, rows: int) -> Int[Tensor, "R passes rows"]:
+        """Shuffle the rows of each pass."""
+        return rng.uniform("shuffle", self.config.passes, rows).argsort(-1)
+
+    def update(self, batch: Batch, noise: Int[Tensor, "R passes rows"]) -> Update:
+        """Go over whole episodes ``passes`` times."""
+        with torch.no_grad():
+            samples = self._targets(self.target, batch.data)
+            explore = self.explore
+        steps = [self._descend(part, explore) for part in self._minibatches(samples, noise)]
+        self.count.add_(1)
+        if self.config.target_every == 1:
+            self.target.copy_(self.critic.parameter.detach())
+        else:
+            due = (self.count % self.config.target_every == 0).to(self.target.dtype)
+            self.target.lerp_(self.critic.parameter.detach(), due)  # without a look at the count
+        metrics = {"return": samples.target.mean((1, 2))}
+        metrics |= {name: torch.stack([step[name] for step in steps]).mean(0) for name in steps[0]}
+        return Update({**metrics, "explore": explore.expand(self.runs)})
+
+    def numbers(self, update: Update | None = None) -> Numbers:
+        """Name all parameters and moments, a row of each run, or all that ``update`` returned."""
+        if update is not None:
+            return {name: (value, "R") for name, value in update.metrics.items()}
+        given = {}
+        for name, part in (("actor", self.actor), ("critic", self.critic)):
+            state = part.state_dict()
+            given |= {f"{name}.{key}": (state[key], "R") for key in ("parameter", *MOMENTS[1:])}
+        return {**given, "target.parameter": (self.target, "R")}
+
+    def targets(self, target: Float[Tensor, "R Q"], data: Rollout) -> Samples:
+        """Work out what every row is to learn: what its critic sees, its return, and what was open."""
+        config, obs = self.config, data.obs
+        seen = critic_maps(obs, data.action)
+        value = self.critic_net(target, seen.flatten(1, 3)).view(*data.action.shape, -1)
+        value = value.gather(-1, data.action[..., None])[:, 1:, ..., 0]  # of successors
+        in_time = (each.transpose(0, 1) for each in (data.reward, value, data.terminated))
+        returns = lambda_returns(*in_time, config.gamma, config.lam).transpose(0, 1)
+        live = data.live.to(returns.dtype)
+        open_ = open_in_turn(obs.legal, obs.claims, data.action)
+        return tree_map(
+            lambda leaf: leaf[:, : returns.shape[1]].flatten(1, 2),
+            Samples(
+                maps=obs.maps,
+                seen=seen,
+                action=data.action,
+                open=open_,
+                target=returns,
+                weight=live / live.mean((1, 2, 3), keepdim=True),
+            ),
+        )
+
+    def critic_loss(self, critic: Float[Tensor, "R Q"], rows: Samples) -> tuple[Tensor, dict[str, Any]]:
+        """Sum over runs of the mean squared error; the values of all moves go along."""
+        value = self.critic_net(critic, rows.seen.flatten(1, 2)).view(*rows.action.shape, -1)
+        chosen = value.gather(-1, rows.action[..., None])[..., 0]
+        mean = (rows.weight * (chosen - rows.target).square()).mean((1, 2))
+        told = {"q": chosen.detach().mean((1, 2)), "critic_loss": mean.detach()}
+        return mean.sum(), {**told, "value": Rows(value.detach(), 1)}
+
+    def actor_loss(
+        self,
+        actor: Float[Tensor, "R P"],
+        rows: Samples,
+        value: Float[Tensor, "R N A E"],
+        explore: Float[Tensor, ""],
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """Sum over runs of the mean of what chosen moves lose against the policy's own mixture."""
+        logits = self.actor_net(actor, rows.maps.flatten(1, 2)).view(*rows.action.shape, -1)
+        chance = chances(logits, rows.open, explore)
+        index = rows.action[..., None]
+        advantage = counterfactual(value, chance.detach(), value.gather(-1, index)[..., 0])
+        log_prob = chance.clamp_min(1e-12).log()
+        mean = -(rows.weight * advantage * log_prob.gather(-1, index)[..., 0]).mean((1, 2))
+        told = {"advantage": advantage.abs().mean((1, 2)), "actor_loss": mean.detach()}
+        return mean.sum(), {**told, "entropy": -(chance * log_prob).detach().sum(-1).mean((1, 2))}
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return parameters, target critic, Adams and the count of updates."""
+        parts = (("actor", self.actor), ("critic", self.critic))
+        state = {f"{name}.{key}": value for name, part in parts for key, value in part.state_dict().items()}
+        return {**state, "target": self.target, "count": self.count}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Continue where ``state_dict`` was taken."""
+        for name, part in (("actor", self.actor), ("critic", self.critic)):
+            part.load_state_dict({k.removeprefix(f"{name}."): v for k, v in state.items() if k.startswith(f"{name}.")})
+        self.target.copy_(state["target"])
+        self.count.copy_(state["count"])
+
+    def _descended(self, rows: Samples, explore: Tensor) -> dict[str, Float[Tensor, " R"]]:
+        """Take one step of the critic, and one of the actor by the critic as it was."""
+        critics, critic_norm = self.critic(self._critic_loss, self.critic.parameter, Rows(rows, 1))
+        value = critics.pop("value")
+        value = value.value if isinstance(value, Rows) else value
+        actors, actor_norm = self.actor(self._actor_loss, self.actor.parameter, Rows(rows, 1), Rows(value, 1), explore)
+        return {**critics, "critic_norm": critic_norm, **actors, "actor_norm": actor_norm}
+
+    def _minibatches(self, samples: Samples, noise: Int[Tensor, "R passes rows"]) -> Iterator[Samples]:
+        rows, pieces = noise.shape[-1], min(self.config.minibatches, noise.shape[-1])
+        first = torch.arange(self.runs, device=noise.device)[:, None] * rows
+        flat = tree_map(lambda leaf: leaf.flatten(0, 1), samples)
+        for order in noise.unbind(1):
+            for start, end in pairwise(rows * k // pieces for k in range(pieces + 1)):
+                index = (order[:, start:end] + first).flatten()
+                yield tree_map(lambda leaf, i=index: leaf.index_select(0, i).unflatten(0, (self.runs, -1)), flat)
+
+
+def networks(config: COMAConfig, spec: EnvSpec) -> tuple[StackedMaps, StackedMaps]:
+    """Describe actor and critic: the critic also sees the team's maps, and what the others choose."""
+    shape = (spec.side, config.width, config.kernels, config.hidden, spec.choices)
+    return StackedMaps(spec.obs, *shape), StackedMaps(spec.obs + spec.team + 1, *shape)
+
+
+def require_same(trained: EnvSpec, flown: EnvSpec) -> None:
+    """Refuse a team that does not see and choose what the one trained did; its size may differ.
+
+    Raises:
+        ConfigError: It does not.
+    """
+    sees = [(spec.obs, spec.side, spec.choices) for spec in (trained, flown)]
+    if sees[0] != sees[1]:
+        told = ["{} channels of side {} and {} moves".format(*each) for each in sees]
+        raise ConfigError(f"policy: trained on {told[0]}, to be flown with {told[1]}; expected the same of both.")
+
+
+def critic_maps(obs: MapObs, action: Int[Tensor, "*lead A"]) -> Float[Tensor, "*lead A C+K+1 L L"]:
+    """Stack what a critic sees of each agent: its maps, the team's, and what the others choose, where they are."""
+    side, agents, choices = obs.maps.shape[-1], action.shape[-1], obs.legal.shape[-1]
+    shade = (action + 1).to(obs.maps.dtype) / choices
+    spots = torch.zeros(*action.shape, side * side, dtype=shade.dtype, device=shade.device)
+    spots = spots.scatter(-1, obs.place[..., None], shade[..., None]).unflatten(-1, (side, side))
+    others = spots.sum(-3, keepdim=True) - spots
+    team = obs.team[..., None, :, :, :].expand(*action.shape[:-1], agents, *obs.team.shape[-3:])
+    return torch.cat((obs.maps, team, others[..., None, :, :]), -3)
+
+
+def choose(
+    net: StackedMaps,
+    theta: Float[Tensor, "R P"],
+    obs: MapObs,
+    noise: Float[Tensor, "R W A"] | None,
+    explore: Tensor | float,
+    one_by_one: bool = False,
+) -> Int[Tensor, "R W A"]:
+    """Choose everybody's moves in turn, from noise or the likeliest."""
+    runs, worlds, agents = obs.place.shape
+    if one_by_one:
+        logits = torch.stack([net(theta, maps) for maps in obs.maps.unbind(2)], 2)
+    else:
+        logits = net(theta, obs.maps.flatten(1, 2)).view(runs, worlds, agents, -1)
+    return sample_in_turn(logits, obs.legal, obs.claims, noise, explore)
+
+
+def kept_policy(config: COMAConfig, trained: EnvSpec, flown: EnvSpec, parameters: Float[Tensor, "R 1 P"]) -> Policy:
+    """Fly kept actors, for a team that may differ in size from the one trained.
+
+    Raises:
+        ConfigError: The team sees other maps or chooses among other moves.
+    """
+    require_same(trained, flown)
+    net = networks(config, trained)[0]
+
+    @torch.no_grad()
+    def act(obs: MapObs, noise: Tensor | None) -> Tensor:
+        return choose(net, parameters[:, 0], obs, noise, 0.0)
+
+    return act
