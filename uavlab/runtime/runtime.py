@@ -79,7 +79,7 @@ class Runtime:
         toggles, made = self.toggles, fn
         if toggles.recompute == "on" and name.endswith("loss"):
             made = kernels.recomputed(made)  # type: ignore[assignment]
-        if toggles.precision in kernels.DTYPES:
+        if toggles.precision in kernels.DTYPES and name != "environment":  # only networks bear fewer digits
             made = kernels.in_precision(made, self.device, toggles.precision)  # type: ignore[assignment]
         if toggles.compile != "off" and not part:
             made = self._compiled(made, name)
