@@ -3,13 +3,13 @@
 Evaluation draws from streams of its own. Whoever picks a policy by its score uses another stream than the final score.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from uavlab.core.protocols import Env, Policy
@@ -26,9 +26,48 @@ DRAWS = 2000  # bootstrap samples
 CHECK_STEPS = 32  # steps between looks at whether all episodes have ended, each a host sync
 
 
+@dataclass(frozen=True)
+class Planned:
+    """A policy that nothing was learned for: it sees whole states.
+
+    Attributes:
+        plan: The environment, the state (B worlds) and uniform noise (B A) to actions (B A).
+    """
+
+    plan: Callable[[Any, Any, Tensor], Tensor]
+
+
 @torch.no_grad()
+def flown(
+    env: Env, policy: Policy | Planned, rng: Streams, count: int, mean_action: bool = False, stream: str = "evaluate"
+) -> Iterator[tuple[dict[str, Float[Tensor, " B"]], Bool[Tensor, " B"]]]:
+    """Fly ``count`` fresh worlds per run to the horizon.
+
+    Yields:
+        Step by step what was measured, return, flight time and timeout too, and which worlds had not ended before.
+    """
+    spec, runs = env.spec, len(rng.seeds)
+    stage = torch.zeros(runs * count, dtype=torch.int64, device=rng.device)
+    worlds = fresh(env, rng.uniform(f"{stream}.start", count, spec.initial_noise).flatten(0, 1), stage)
+    state, obs, live = worlds.state, worlds.obs, torch.ones_like(stage, dtype=torch.bool)
+    for _ in range(spec.horizon):
+        if isinstance(policy, Planned):
+            action = policy.plan(env, state, rng.uniform(f"{stream}.act", count, spec.agents).flatten(0, 1))
+        else:
+            noise = None if mean_action else acting_noise(rng, f"{stream}.act", count, spec)
+            action = policy(tree_map(lambda leaf: leaf.unflatten(0, (runs, count)), obs), noise).flatten(0, 1)
+        after = env.transition(state, action, rng.uniform(f"{stream}.step", count, spec.step_noise).flatten(0, 1))
+        measured = dict(env.measure(state, action, after))
+        ended = env.terminated(after).all(-1)
+        measured["return"] = env.reward(state, action, after).mean(-1)
+        measured["flight_time"] = torch.ones_like(measured["return"])
+        measured["timeout"] = (after.step >= spec.horizon).to(measured["return"].dtype) * ~ended
+        yield measured, live
+        state, obs, live = after, env.observe(after), live & ~ended
+
+
 def episodes(
-    env: Env, policy: Policy, rng: Streams, count: int, mean_action: bool = False, stream: str = "evaluate"
+    env: Env, policy: Policy | Planned, rng: Streams, count: int, mean_action: bool = False, stream: str = "evaluate"
 ) -> dict[str, Float[Tensor, "R E"]]:
     """Fly ``count`` episodes per run to their ends and measure each.
 
@@ -36,30 +75,28 @@ def episodes(
         Per metric of the environment, and for flight time, timeout and return (mean over agents), one figure per
         run and episode.
     """
-    spec, runs = env.spec, len(rng.seeds)
-    stage = torch.zeros(runs * count, dtype=torch.int64, device=rng.device)
-    worlds = fresh(env, rng.uniform(f"{stream}.start", count, spec.initial_noise).flatten(0, 1), stage)
-    state, obs, live = worlds.state, worlds.obs, torch.ones_like(stage, dtype=torch.bool)
     sums: dict[str, Tensor] = {}
-    for step in range(spec.horizon):
-        noise = None if mean_action else acting_noise(rng, f"{stream}.act", count, spec)
-        action = policy(tree_map(lambda leaf: leaf.unflatten(0, (runs, count)), obs), noise).flatten(0, 1)
-        after = env.transition(state, action, rng.uniform(f"{stream}.step", count, spec.step_noise).flatten(0, 1))
-        measured = dict(env.measure(state, action, after))
-        ended = env.terminated(after).all(-1)
-        measured["return"] = env.reward(state, action, after).mean(-1)
-        measured["flight_time"] = torch.ones_like(measured["return"])
-        measured["timeout"] = (after.step >= spec.horizon).to(measured["return"].dtype) * ~ended
+    for step, (measured, live) in enumerate(flown(env, policy, rng, count, mean_action, stream)):
+        if step and step % CHECK_STEPS == 0 and not live.any():  # host sync
+            break
         for metric in (*env.metrics, *COMMON):
             value, before = measured[metric.name], sums.get(metric.name, torch.zeros_like(measured["return"]))
             sums[metric.name] = torch.where(live, value if metric.over == "last" else before + value, before)
-        state, obs, live = after, env.observe(after), live & ~ended
-        if step % CHECK_STEPS == CHECK_STEPS - 1 and not live.any():  # host sync
-            break
     for metric in env.metrics:
         if metric.over == "mean":
             sums[metric.name] = sums[metric.name] / sums["flight_time"]
-    return {name: value.view(runs, count) for name, value in sums.items()}
+    return {name: value.view(len(rng.seeds), count) for name, value in sums.items()}
+
+
+def curves(
+    env: Env, policy: Policy | Planned, rng: Streams, count: int, mean_action: bool = False, stream: str = "evaluate"
+) -> dict[str, Float[Tensor, "R E T"]]:
+    """Fly the episodes of ``episodes`` and give the environment's metrics after every step; an end stays as it was."""
+    found: dict[str, list[Tensor]] = {metric.name: [] for metric in env.metrics}
+    for measured, live in flown(env, policy, rng, count, mean_action, stream):
+        for name, values in found.items():
+            values.append(torch.where(live, measured[name], values[-1]) if values else measured[name])
+    return {name: torch.stack(values, -1).unflatten(0, (len(rng.seeds), count)) for name, values in found.items()}
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,18 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from uavlab.app import kept
-from uavlab.app.config import Device
+from uavlab.app import build, kept
+from uavlab.app.config import Device, configure
 from uavlab.app.folder import run_folder
 from uavlab.app.machine import describe
+from uavlab.app.presets import presets
 from uavlab.app.record import invocation, read_json
-from uavlab.evaluate import COMMON
+from uavlab.core.errors import ConfigError
+from uavlab.core.protocols import Env
+from uavlab.core.rng import Streams
+from uavlab.core.text import nearest, shown
+from uavlab.envs import PLANS
+from uavlab.evaluate import COMMON, Planned, episodes, summary
 
 
 def score(
@@ -43,11 +49,41 @@ def score(
     for run, loaded in zip(runs, flown, strict=True):
         result = kept.evaluate(loaded, episodes, seed, mean_action)
         say(f"{run}: policy of update <= {loaded.update}, {episodes} episodes x {len(loaded.parameters)} run(s)")
-        units = {metric.name: metric.unit for metric in (*loaded.config.evaluation.metrics, *COMMON)}
-        for metric, figure in result.items():
-            interval = f"[{figure['low']:.3f}, {figure['high']:.3f}]"
-            say(f"{metric:18} {figure['mean']:10.3f}   {interval} {units[metric]}".rstrip())
+        _say(result, loaded.config.evaluation, say)
         action = "mean" if mean_action else "sampled"
         rows.append({**result, "run": run, "episodes": episodes, "seed": seed, "action": action})
     machine = describe(flown[0].rt.device)
     return {"command": invocation(), "machine": machine, "rows": rows, "trained": trained}
+
+
+def score_plan(
+    names: Sequence[str], plan: str, count: int, seed: int, device: Device | None, say: Callable[[str], Any]
+) -> dict[str, Any]:
+    """Score a policy that nothing was learned for on the evaluation task of each preset, in the episodes of ``score``.
+
+    Raises:
+        ConfigError: A preset is not known, or its environment has no such plan.
+    """
+    layer = {} if device is None else {"device": device}
+    rows = []
+    for name in names:
+        config = configure(name, layer)
+        known = PLANS.get(presets()[name].env, {})
+        if plan not in known:
+            there = f"Known: {', '.join(known)}." if known else f"{name} has none."
+            raise ConfigError(f"--policy {shown(plan)} for {name}: unknown{nearest(plan, known)}. {there}")
+        rt, env = build.runtime(config.run, config.toggles), config.evaluation
+        with rt.scope():
+            rng = Streams([seed * 1_000_003 + config.run.seed], rt.device)
+            result = summary(episodes(env, Planned(known[plan]), rng, count), env.metrics)
+        say(f"{name}: {plan}, {count} episodes")
+        _say(result, env, say)
+        rows.append({**result, "preset": name, "policy": plan, "episodes": count, "seed": seed})
+    return {"command": invocation(), "machine": describe(rt.device), "rows": rows}
+
+
+def _say(result: dict[str, Any], env: Env, say: Callable[[str], Any]) -> None:
+    units = {metric.name: metric.unit for metric in (*env.metrics, *COMMON)}
+    for metric, figure in result.items():
+        interval = f"[{figure['low']:.3f}, {figure['high']:.3f}]"
+        say(f"{metric:18} {figure['mean']:10.3f}   {interval} {units[metric]}".rstrip())

@@ -14,6 +14,7 @@ SUITES = {
     "guard": "what checking numbers costs",
     "replay": "prioritized replay and its rivals",
     "ladder": "every rung of the update",
+    "maps": "belief maps on the host and batched",
     "runs": "five runs in one process, and in five",
     "learning": "plain against `laptop`, by the clock",
 }

@@ -65,18 +65,29 @@ def resume(run: str, fresh_replay: bool, as_json: bool, **options: Any) -> None:
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.option("--episodes", type=click.IntRange(1, 100_000), default=200, show_default=True)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the episodes.")
-@click.option("--mean-action", is_flag=True, help="Fly the mean action instead of sampling.")
+@click.option("--mean-action", is_flag=True, help="Fly the mean action, or the likeliest move, instead of sampling.")
+@click.option("--policy", "plan", help="Score this plan, which nothing was learned for, on each PRESET given as RUN.")
 @on_device
 @click.option("--out", type=click.Path(path_type=Path), help="Also write the record to this JSON file.")
 @as_json
 def evaluate(
-    runs: tuple[str, ...], episodes: int, seed: int, mean_action: bool, device: Any, out: Path | None, as_json: bool
+    runs: tuple[str, ...],
+    episodes: int,
+    seed: int,
+    mean_action: bool,
+    plan: str | None,
+    device: Any,
+    out: Path | None,
+    as_json: bool,
 ) -> None:
     """Score the policy kept by each RUN on its evaluation task, with 95 % bootstrap intervals."""
     from uavlab.app.record import write_json
-    from uavlab.app.scores import score
+    from uavlab.app.scores import score, score_plan
 
-    record = score(runs, episodes, seed, mean_action, device, click.echo)
+    if plan is None:
+        record = score(runs, episodes, seed, mean_action, device, click.echo)
+    else:
+        record = score_plan(runs, plan, episodes, seed, device, click.echo)
     if out is not None:
         write_json(out, record)
     rows = record["rows"]

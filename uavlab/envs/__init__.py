@@ -3,6 +3,7 @@
 from typing import Any
 
 from uavlab.core.errors import ConfigError
+from uavlab.envs import mapping_plans
 from uavlab.envs.leader_follower import LeaderFollower
 from uavlab.envs.mapping import Mapping
 from uavlab.envs.slow import SlowLeaderFollower
@@ -12,6 +13,15 @@ ENVS: dict[str, type[Any]] = {
     "slow_leader_follower": SlowLeaderFollower,
     "mapping": Mapping,
 }
+
+PLANS: dict[str, dict[str, Any]] = {
+    "mapping": {
+        "random": mapping_plans.random,
+        "information_gain": mapping_plans.information_gain,
+        "sweep": mapping_plans.sweep,
+    }
+}
+"""Policies that nothing was learned for, by environment and name: what learned ones are compared with."""
 
 
 def register(name: str, env: type[Any]) -> type[Any]:

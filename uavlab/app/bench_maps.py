@@ -1,0 +1,109 @@
+"""What a team step of the published mapping task costs: on the host as usual, by a pool of processes, and batched."""
+
+from collections.abc import Callable
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from multiprocessing import get_context
+from typing import Any
+
+import torch
+
+from uavlab.app import build
+from uavlab.app.config import Device, RunConfig
+from uavlab.app.machine import describe
+from uavlab.app.timing import interleaved, median, ratio
+from uavlab.core.types import tree_map
+from uavlab.envs.mapping import Mapping, State
+from uavlab.envs.mapping_host import HostMapping
+from uavlab.rollouts import moved
+from uavlab.runtime.runtime import Runtime
+from uavlab.runtime.toggles import Toggles, turned
+
+MISSIONS = (1, 8, 64)
+ON_HOST = 2  # missions of the slow paths: they work them off one by one, so that more would only take longer
+WORKERS = 2
+ORIGINAL_MS = 47.0
+"""Milliseconds of a team step without the policy in the published program, on one core of another machine."""
+
+
+def maps_suite(rounds: int, device: Device) -> dict[str, Any]:
+    """Time one team step of 4 UAVs on 493 x 493 maps: measurements, beliefs, all channels, reward; without the policy.
+
+    Figures are per mission. The pool sends each mission's maps to one of its processes and back.
+    """
+    rt = build.runtime(RunConfig(device=device), turned(Toggles(), {"threads": 1}))
+    fast = build.runtime(RunConfig(device=device), turned(Toggles(), {"update": "batched", "compile": "default"}))
+    with rt.scope(), ExitStack() as stack:
+        pool = stack.enter_context(ProcessPoolExecutor(WORKERS, get_context("spawn"), initializer=_one_thread))
+        calls: dict[tuple[str, str, int], Callable[[], Any]] = {
+            ("host", "one process", ON_HOST): _stepping(HostMapping(), ON_HOST, Runtime()),
+            ("host", f"{WORKERS} processes", ON_HOST): _pooled(pool, ON_HOST),
+        }
+        for missions in MISSIONS:
+            calls["device", "eager", missions] = _stepping(Mapping(), missions, rt)
+        calls["device", "compiled", MISSIONS[-1]] = _stepping(Mapping(), MISSIONS[-1], fast)
+        named = {str(key): call for key, call in calls.items()}
+        seconds = interleaved(named, rounds, rt.device, warm_up=1)
+    each = {key: [taken / key[2] for taken in seconds[str(key)]] for key in calls}
+    plain = each["host", "one process", ON_HOST]
+    rows = [
+        {
+            "path": path,
+            "setting": setting,
+            "missions": missions,
+            "threads": rt.toggles.threads,
+            "team_step_ms": round(1e3 * median(taken), 3),
+            "over_host": ratio(plain, taken)["median"],
+            "over_original": round(ORIGINAL_MS / 1e3 / median(taken), 2),
+            "bytes_per_mission": build.world_bytes(Mapping()),
+        }
+        for (path, setting, missions), taken in each.items()
+    ]
+    return {"suite": "maps", "rounds": rounds, "machine": describe(rt.device), "rows": rows}
+
+
+def _start(env: Mapping, missions: int, device: torch.device) -> tuple[State, Callable[[int], torch.Tensor]]:
+    dice = torch.Generator(device).manual_seed(0)
+
+    def uniform(count: int) -> torch.Tensor:
+        return torch.rand(missions, count, generator=dice, device=device)
+
+    stage = torch.zeros(missions, dtype=torch.int64, device=device)
+    return env.initial(uniform(env.spec.initial_noise), stage), uniform
+
+
+def _stepping(env: Mapping, missions: int, rt: Runtime) -> Callable[[], Any]:
+    """Fly on and on at random, noise included."""
+    state, uniform = _start(env, missions, rt.device)
+    step = rt.kernel(moved, "environment")
+
+    def call() -> None:
+        nonlocal state
+        action = (uniform(env.uavs) * env.spec.choices).long()
+        state, *_ = step(env, state, action, uniform(env.spec.step_noise))
+
+    return call
+
+
+def _pooled(pool: Executor, missions: int) -> Callable[[], Any]:
+    env = HostMapping()
+    state, uniform = _start(env, missions, torch.device("cpu"))
+
+    def call() -> None:
+        nonlocal state
+        action = (uniform(env.uavs) * env.spec.choices).long()
+        noise = uniform(env.spec.step_noise)
+        parts = [tree_map(lambda leaf, i=i: leaf[i : i + 1].clone(), state) for i in range(missions)]
+        made = list(pool.map(partial(_moved, env), parts, action.split(1), noise.split(1)))
+        state = tree_map(lambda *leaf: torch.cat(leaf), *made)
+
+    return call
+
+
+def _moved(env: Mapping, state: State, action: torch.Tensor, noise: torch.Tensor) -> State:
+    return moved(env, state, action, noise)[0]
+
+
+def _one_thread() -> None:
+    torch.set_num_threads(1)
