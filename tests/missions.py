@@ -7,6 +7,7 @@ from uavlab.envs.mapping import Mapping, State
 from uavlab.ops import grids
 
 SMALL = Mapping(cells=193, cell=50 / 193, uavs=3)
+TINY_MISSION = Mapping(cells=41, cell=0.5, lattice=5, uavs=3, measurements=5, reach=12.0)
 
 
 def drawn(env: Mapping, missions: int, seed: int = 0) -> tuple[State, torch.Generator]:

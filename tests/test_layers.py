@@ -11,7 +11,17 @@ from IPython.core.inputtransformer2 import TransformerManager
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "uavlab"
 FLOORS = {
-    **{"core": 0, "ops": 1, "runtime": 1, "envs": 2, "nets": 2, "replay": 2, "learners": 3, "sources": 3, "rollouts": 3},
+    **{
+        "core": 0,
+        "ops": 1,
+        "runtime": 1,
+        "envs": 2,
+        "nets": 2,
+        "replay": 2,
+        "learners": 3,
+        "sources": 3,
+        "rollouts": 3,
+    },
     **{"train": 4, "evaluate": 4, "app": 5, "testing": 5, "lab": 6, "cli": 7, "__main__": 8},
 }
 HOMES = {"plotly": "lab", "ipywidgets": "lab", "click": "cli"}

@@ -19,6 +19,7 @@ from uavlab.evaluate import COMMON
 FUNCTIONS = ("initial", "transition", "observe", "reward", "terminated", "measure")
 PILOTS = ("random", "corner", "zero")
 DOUBLE_STEPS = 20  # float64 is checked for types alone
+SEEN = {"observe.legal": torch.bool, "observe.place": torch.int64, "observe.claims": torch.int64}
 ALONE = 1e-4  # relative and absolute: a world alone takes other rounding paths than a world in a batch
 
 
@@ -66,8 +67,8 @@ def check_env(env: Env, worlds: int = 7, steps: int = 300) -> EnvReport:
     Args:
         env: The environment, built with the parameters to be checked.
         worlds: Worlds side by side, at least 2, so that neighbours can be told apart.
-        steps: Steps of each world under random, corner (every action -1 or 1) and zero actions, at least 1. Time
-            limits beyond them are not met.
+        steps: Steps of each world under random, corner (every action -1 or 1; the last choice) and zero actions (the
+            first choice), at least 1. Time limits beyond them are not met.
 
     Raises:
         ConfigError: The environment breaks the contract, or ``worlds`` or ``steps`` is too small.
@@ -112,6 +113,7 @@ def _check_parameters(env: Env) -> None:
     if not isinstance(spec, EnvSpec):
         _refuse(f"{name}.spec", type(spec).__name__, "an EnvSpec", "Return uavlab.core.types.EnvSpec(...).")
     least = {"agents": 1, "obs": 1, "action": 1, "horizon": 1, "initial_noise": 0, "step_noise": 0}
+    least |= {"choices": 0, "team": 0, "side": 0}
     for field, low in least.items():
         value = getattr(spec, field)
         if type(value) is not int or value < low:
@@ -149,8 +151,7 @@ class _Flight:
         self.env, self.spec, self.worlds, self.pilot, self.dtype = env, env.spec, worlds, pilot, dtype
         self.past_end = past_end  # no world starts afresh, as in evaluate.episodes and sources.survey
         self.noise = torch.Generator().manual_seed(PILOTS.index(pilot))
-        self.counts: Counter[str] = Counter()
-        self.number = 0  # of the step that comes next
+        self.counts, self.number = Counter[str](), 0  # the number is that of the step that comes next
         self.state = self.fresh(worlds)
         self.check_clock()
 
@@ -160,7 +161,7 @@ class _Flight:
         after, results = self.results(state, action, noise)
         self.check_types(results)
         self.check_successor(state, after)
-        self.check_alias(state, after, results["observe"])
+        self.check_alias(state, after, results)
         world = self.alone()
         self.check_alone(results, self.results(tree_map(lambda t: t[world], state), action[world], noise[world])[1])
         ended = results["terminated"].all(-1)
@@ -204,7 +205,7 @@ class _Flight:
             self.refuse("measure", got, f"keys {sorted(expected)} as in metrics", do)
         return after, {
             **_named("transition", after),
-            "observe": self.call("observe", after),
+            **_named("observe", self.call("observe", after)),
             "reward": self.call("reward", state, action, after),
             "terminated": self.call("terminated", after),
             **{f"measure[{name!r}]": figure for name, figure in figures.items()},
@@ -231,7 +232,9 @@ class _Flight:
     def check_types(self, results: dict[str, Tensor]) -> None:
         """Check shape and type of everything that is not part of a state."""
         spec, B = self.spec, self.worlds
-        shapes = {"observe": (B, spec.agents, spec.obs), "reward": (B, spec.agents), "terminated": (B, spec.agents)}
+        shapes = {**self.shown(), "reward": (B, spec.agents), "terminated": (B, spec.agents)}
+        if missing := shapes.keys() - results.keys():
+            self.refuse("observe", f"no {min(missing)}", "what spec describes", "Compare with spec.")
         for name, value in results.items():
             if name.startswith("transition"):
                 continue
@@ -239,11 +242,22 @@ class _Flight:
             if not isinstance(value, Tensor) or value.shape != shape:
                 got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
                 self.refuse(name, got, f"a tensor of shape {shape}", "Compare with spec.")
-            if name == "terminated" and value.dtype != torch.bool:
-                self.refuse(name, f"{value.dtype}", "torch.bool", "Return the comparison itself.")
-            if name != "terminated" and not value.is_floating_point():
-                self.refuse(name, f"{value.dtype}", f"{self.dtype}", "Convert it to the type of the noise.")
+            kind = {"terminated": torch.bool, **SEEN}.get(name, self.dtype)
+            if value.dtype != kind and (name in SEEN or name == "terminated" or not value.is_floating_point()):
+                do = "Return the comparison itself." if kind == torch.bool else "Convert it to the type of the noise."
+                self.refuse(name, f"{value.dtype}", f"{kind}", do)
             self.check_numbers(name, value)
+        if not results.get("observe.legal", torch.ones(1, 1)).any(-1).all():
+            self.refuse("observe.legal", "an agent without a move", "at least one", "Let it stay where it is.")
+
+    def shown(self) -> dict[str, tuple[int, ...]]:
+        """Give the shapes of what agents see."""
+        spec, lead = self.spec, (self.worlds, self.spec.agents)
+        if not spec.choices:
+            return {"observe": (*lead, spec.obs)}
+        moves, square = (*lead, spec.choices), (spec.side, spec.side)
+        shapes = {"maps": (*lead, spec.obs, *square), "team": (self.worlds, spec.team, *square), "place": lead}
+        return {f"observe.{name}": shape for name, shape in (shapes | {"legal": moves, "claims": moves}).items()}
 
     def check_state(self, name: str, state: Any, worlds: int) -> None:
         """Check that a state is a tree of frozen dataclasses over finite tensors with the leading axis B."""
@@ -282,10 +296,11 @@ class _Flight:
             got, do = f"{after.step.tolist()} after {state.step.tolist()}", "Return step=state.step + 1."
             self.refuse("transition.step", got, "one more in every world", do)
 
-    def check_alias(self, state: Any, after: Any, obs: Tensor) -> None:
+    def check_alias(self, state: Any, after: Any, results: dict[str, Tensor]) -> None:
         """Check that writing into an observation would not move a world."""
+        seen = [value for name, value in results.items() if name.startswith("observe")]
         for name, leaf in (*leaves(state), *leaves(after)):
-            if obs.untyped_storage().data_ptr() == leaf.untyped_storage().data_ptr():
+            if any(obs.untyped_storage().data_ptr() == leaf.untyped_storage().data_ptr() for obs in seen):
                 do = "Clone it, or compute with it."
                 self.refuse("observe", f"a view of the state's {name}", "an observation of its own", do)
 
@@ -306,6 +321,9 @@ class _Flight:
 
     def action(self) -> Tensor:
         """Draw this pilot's actions."""
+        if choices := self.spec.choices:
+            move = (self.draw(self.spec.agents) * choices).long()
+            return {"random": move, "corner": torch.full_like(move, choices - 1), "zero": move * 0}[self.pilot]
         action = 2 * self.draw(self.spec.agents * self.spec.action).view(self.worlds, self.spec.agents, -1) - 1
         return {"random": action, "corner": action.sign(), "zero": torch.zeros_like(action)}[self.pilot]
 
@@ -329,4 +347,4 @@ def _frozen(thing: Any) -> bool:
 
 
 def _named(prefix: str, state: Any) -> dict[str, Tensor]:
-    return {f"{prefix}.{name}": leaf for name, leaf in leaves(state)}
+    return {f"{prefix}.{name}" if name else prefix: leaf for name, leaf in leaves(state)}

@@ -76,6 +76,7 @@ class EnvSpec:
         choices: Moves that agents choose among (E); 0 where actions are continuous.
         team: Of maps, the channels that a critic may see beyond the agents' own (K).
         side: Of maps, rows and columns (L); 0 where observations are vectors.
+        centred: Maps are drawn around each agent, and a critic's shall be, too.
     """
 
     agents: int
@@ -89,6 +90,7 @@ class EnvSpec:
     choices: int = 0
     team: int = 0
     side: int = 0
+    centred: bool = False
 
 
 @dataclass(frozen=True)

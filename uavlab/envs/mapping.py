@@ -21,6 +21,7 @@ from uavlab.core.types import EnvSpec, MapObs, Metric, Rule, tensors
 from uavlab.envs import truths
 from uavlab.envs.lattice import MOVES, Lattice, averages, bands, constant
 from uavlab.ops import grids
+from uavlab.ops.crops import centred
 
 TRUTHS = {"halves": (2, truths.halves), "fields": (1 + truths.FIELD_NOISE, truths.fields)}
 """How many uniform numbers each kind of truth takes, and how it is drawn."""
@@ -89,6 +90,7 @@ class Mapping:
             share, or ``random`` places.
         reward_scale: Reward for taking away all of the weighted entropy at once.
         reward_offset: Added to each reward.
+        centred: Maps are drawn around each UAV, as far as they reach then; as published, all but who is where are not.
         lagged: Quirk: the reward of a step is that of the measurement before it.
     """
 
@@ -106,6 +108,7 @@ class Mapping:
     starts: Literal["corners", "random"] = "corners"
     reward_scale: float = 22.0
     reward_offset: float = -0.5
+    centred: bool = False
     lagged: bool = False
 
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("entropy", "last", "bit", better="low"), Metric("f1", "last"))
@@ -127,6 +130,7 @@ class Mapping:
             choices=len(MOVES),
             team=4,
             side=self.lattice,
+            centred=self.centred,
         )
 
     @cached_property
@@ -195,11 +199,14 @@ class Mapping:
 
     def shown(self, place: Tensor, maps: Tensor, team: Tensor) -> MapObs:
         """Add to maps who is where, and where everybody may go: two UAVs never choose the same place on the ground."""
+        spot = place[..., 1] * self.lattice + place[..., 0]
+        if self.centred:
+            maps = torch.cat((maps[:, :, :3], centred(maps[:, :, 3:], spot)), 2)
         there = place[..., None, :2] + constant(MOVES, place.device)[:, :2]
         return MapObs(
             maps=maps,
             team=team,
-            place=place[..., 1] * self.lattice + place[..., 0],
+            place=spot,
             legal=self.places.legal(place),
             claims=there[..., 1] * self.lattice + there[..., 0],
         )

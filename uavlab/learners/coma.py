@@ -4,7 +4,8 @@ Equations, in order of use (agent i, discount gamma, its move a_i among E, what 
 
 * returns     G_t = r_t + gamma ((1 - lambda) Q'(s_t+1, a_t+1) + lambda G_t+1)  ``COMA.targets``
 * critic      minimize the mean of (Q(s, a_-i)[a_i] - G)^2  ``COMA.critic_loss``
-* actor       minimize the mean of -A_i log pi_i(a_i), A_i = Q[a_i] - sum over e of pi_i(e) Q[e]  ``COMA.actor_loss``
+* actor       minimize the mean of -A_i log pi_i(a_i) - beta H(pi_i),  ``COMA.actor_loss``
+              A_i = Q[a_i] - sum over e of pi_i(e) Q[e]
 * target      Q' <- Q after every ``target_every`` updates  ``COMA.update``
 
 All agents share one actor and one critic, and are told apart by what they see. A policy mixes a softmax over the moves
@@ -31,6 +32,7 @@ from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, MapObs, Rollout, Update, tensors, tree_map
 from uavlab.nets.maps import StackedMaps
 from uavlab.ops.choices import chances, open_in_turn, sample_in_turn
+from uavlab.ops.crops import centred
 from uavlab.ops.returns import counterfactual, lambda_returns
 from uavlab.runtime.grad import MOMENTS, Rows
 from uavlab.runtime.runtime import Runtime
@@ -52,6 +54,7 @@ class COMAConfig:
         passes: How often an update goes over its episodes.
         minibatches: Pieces of each pass, a step of both networks each.
         target_every: Updates between copies of the critic to its target.
+        entropy: Weight of the policy's entropy in the actor's loss; published without.
         explore_from: Share of even chances in the first policy.
         explore_to: Share of them in the end.
         explore_updates: Updates over which it falls.
@@ -68,6 +71,7 @@ class COMAConfig:
     passes: Annotated[int, Ge(1), Le(1000)] = 3
     minibatches: Annotated[int, Ge(1), Le(1000)] = 4
     target_every: Annotated[int, Ge(1), Le(10**6)] = 10
+    entropy: Annotated[float, Ge(0), Le(10)] = 0.0
     explore_from: Annotated[float, Ge(0), Le(1)] = 0.5
     explore_to: Annotated[float, Ge(0), Le(1)] = 0.02
     explore_updates: Annotated[int, Ge(1), Le(10**9)] = 200
@@ -163,7 +167,7 @@ class COMA:
     def targets(self, target: Float[Tensor, "R Q"], data: Rollout) -> Samples:
         """Work out what every row is to learn: what its critic sees, its return, and what was open."""
         config, obs = self.config, data.obs
-        seen = critic_maps(obs, data.action)
+        seen = critic_maps(obs, data.action, self.spec.centred)
         value = self.critic_net(target, seen.flatten(1, 3)).view(*data.action.shape, -1)
         value = value.gather(-1, data.action[..., None])[:, 1:, ..., 0]  # of successors
         in_time = (each.transpose(0, 1) for each in (data.reward, value, data.terminated))
@@ -203,9 +207,11 @@ class COMA:
         index = rows.action[..., None]
         advantage = counterfactual(value, chance.detach(), value.gather(-1, index)[..., 0])
         log_prob = chance.clamp_min(1e-12).log()
-        mean = -(rows.weight * advantage * log_prob.gather(-1, index)[..., 0]).mean((1, 2))
+        entropy = -(chance * log_prob).sum(-1)
+        gained = advantage * log_prob.gather(-1, index)[..., 0] + self.config.entropy * entropy
+        mean = -(rows.weight * gained).mean((1, 2))
         told = {"advantage": advantage.abs().mean((1, 2)), "actor_loss": mean.detach()}
-        return mean.sum(), {**told, "entropy": -(chance * log_prob).detach().sum(-1).mean((1, 2))}
+        return mean.sum(), {**told, "entropy": entropy.detach().mean((1, 2))}
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return parameters, target critic, Adams and the count of updates."""
@@ -256,15 +262,21 @@ def require_same(trained: EnvSpec, flown: EnvSpec) -> None:
         raise ConfigError(f"policy: trained on {told[0]}, to be flown with {told[1]}; expected the same of both.")
 
 
-def critic_maps(obs: MapObs, action: Int[Tensor, "*lead A"]) -> Float[Tensor, "*lead A C+K+1 L L"]:
-    """Stack what a critic sees of each agent: its maps, the team's, and what the others choose, where they are."""
+def critic_maps(
+    obs: MapObs, action: Int[Tensor, "*lead A"], around: bool = False
+) -> Float[Tensor, "*lead A C+K+1 L L"]:
+    """Stack what a critic sees of each agent: its maps, the team's, and what the others choose, where they are.
+
+    ``around``: the agent's own maps are drawn around it, and the others shall be.
+    """
     side, agents, choices = obs.maps.shape[-1], action.shape[-1], obs.legal.shape[-1]
     shade = (action + 1).to(obs.maps.dtype) / choices
     spots = torch.zeros(*action.shape, side * side, dtype=shade.dtype, device=shade.device)
     spots = spots.scatter(-1, obs.place[..., None], shade[..., None]).unflatten(-1, (side, side))
     others = spots.sum(-3, keepdim=True) - spots
     team = obs.team[..., None, :, :, :].expand(*action.shape[:-1], agents, *obs.team.shape[-3:])
-    return torch.cat((obs.maps, team, others[..., None, :, :]), -3)
+    more = torch.cat((team, others[..., None, :, :]), -3)
+    return torch.cat((obs.maps, centred(more, obs.place) if around else more), -3)
 
 
 def choose(
