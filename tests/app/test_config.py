@@ -55,7 +55,7 @@ class TestNames:
         evaluation = [f"eval_{field.name}" for field in dataclasses.fields(LeaderFollower)]
         assert set(configure(PRESET).values) == {*names, *evaluation}
 
-    @pytest.mark.parametrize("part", ["run", "replay", "masac", "env"])
+    @pytest.mark.parametrize("part", ["run", "source", "learner", "env"])
     def test_a_setting_arrives_where_it_belongs(self, part: str) -> None:
         plain = configure(PRESET)
         for field in dataclasses.fields(getattr(plain, part)):
