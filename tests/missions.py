@@ -4,7 +4,6 @@ import torch
 
 from uavlab.core.types import leaves
 from uavlab.envs.mapping import Mapping, State
-from uavlab.ops import grids
 
 SMALL = Mapping(cells=193, cell=50 / 193, uavs=3)
 TINY_MISSION = Mapping(cells=41, cell=0.5, lattice=5, uavs=3, measurements=5, reach=12.0)
@@ -23,7 +22,5 @@ def moved(env: Mapping, state: State, generator: torch.Generator) -> tuple[torch
 
 def differ(one: object, other: object, most: float = 1e-5) -> None:
     for (name, a), (_, b) in zip(leaves(one), leaves(other), strict=True):
-        if name == "odds":
-            a, b = (grids.belief(odds.double()) for odds in (a, b))
         far = (a.double() - b.double()).abs().max() / (b.abs().max().clamp_min(1) if name == "doubt" else 1)
         assert far <= most, f"{name}: {float(far)}"

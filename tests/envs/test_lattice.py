@@ -13,11 +13,7 @@ def test_footprints() -> None:
     low, high = PLACES.footprint(torch.tensor([[0, 10, 2], [2, 5, 0]]))
     assert low.tolist() == [[494 - 85, 0], [247 - 28, 99 - 28]]  # rows first: y = 50 m is cell 493.6, rounded
     assert high.tolist() == [[492, 85], [247 + 28, 99 + 28]]
-
-
-def test_windows_hold_the_widest_footprint_wherever_it_begins() -> None:
-    assert PLACES.width == 496  # 31 cache lines of 16 cells
-    assert PLACES.window == (170, 12)  # 170 columns that begin at the last cell of a line end in the twelfth
+    assert PLACES.widest == 170**2
 
 
 def test_legal_moves_stay_within_the_lattice() -> None:
@@ -37,7 +33,7 @@ def test_who_would_leave_the_lattice_stays() -> None:
 
 def test_bands_average_masks_as_cells_do() -> None:
     average, covered = bands(PLACES, torch.device("cpu"), torch.float32)
-    per_cell = covers(PLACES, torch.device("cpu"), torch.float32)[..., :493] @ _shares().T
+    per_cell = covers(PLACES, torch.device("cpu"), torch.float32) @ _shares().T
     torch.testing.assert_close(covered @ average.T, per_cell, atol=1e-6, rtol=0)
     assert covered.shape[-1] < 80
 

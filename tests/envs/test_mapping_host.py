@@ -38,9 +38,9 @@ def test_equals_its_twin_on_the_host(env: Mapping) -> None:
 def test_the_twin_catches_a_wrong_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     host = HostMapping(cells=SMALL.cells, cell=SMALL.cell, uavs=SMALL.uavs)
     there, _ = drawn(host, 2)
-    monkeypatch.setattr(grids, "odds_ratio", lambda found, accuracy: 1.5 * found + 0.5)
+    monkeypatch.setattr(grids, "steps", lambda flip: 900)
     here, _ = drawn(SMALL, 2)
-    with pytest.raises(AssertionError, match="odds"):
+    with pytest.raises(AssertionError, match="logits"):
         differ(here, there)
 
 

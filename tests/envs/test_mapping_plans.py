@@ -27,11 +27,11 @@ def test_promised_is_the_sum_over_each_footprint() -> None:
     state, generator = drawn(SMALL, 1)
     for _ in range(4):
         _, state = moved(SMALL, state, generator)
-    got = plans.promised(SMALL, state.odds[:, :-1].double())
+    got = plans.promised(SMALL, state.logits[:, :-1], torch.float64)
     for uav, place in ((0, (0, 0, 0)), (1, (3, 10, 2)), (2, (7, 4, 1))):
         low, high = SMALL.places.footprint(torch.tensor(place))
-        belief = grids.belief(state.odds[0, uav, low[0] : high[0], low[1] : high[1]].double()).flatten()
-        accuracy, total = 1 - SMALL.flip[place[2]], 0.0
+        belief = grids.belief(state.logits[0, uav, low[0] : high[0], low[1] : high[1]], torch.float64).flatten()
+        accuracy, total = float(grids.belief(torch.tensor(grids.steps(SMALL.flip[place[2]])), torch.float64)), 0.0
         for p in belief.tolist():
             hit = accuracy * p / (accuracy * p + (1 - accuracy) * (1 - p))
             miss = (1 - accuracy) * p / ((1 - accuracy) * p + accuracy * (1 - p))
@@ -45,9 +45,9 @@ def test_information_gain_moves_to_what_is_unknown() -> None:
     """Everything is known and free up to cell 104, just beyond the UAV at x = 5 (cell 96)."""
     env = Mapping(uavs=1, cells=193, cell=50 / 193)
     state, _ = drawn(env, 1)
-    odds = torch.full_like(state.odds, 1e-4)
-    odds[..., 104:] = 1
-    state = replace(state, place=torch.tensor([[[5, 5, 0]]]), odds=odds)
+    logits = torch.full_like(state.logits, -grids.LIMIT)
+    logits[..., 104:] = 0
+    state = replace(state, place=torch.tensor([[[5, 5, 0]]]), logits=logits)
     assert plans.information_gain(env, state, torch.zeros(1, 1)).tolist() == [[EAST]]
 
 
@@ -59,13 +59,13 @@ def test_information_gain_shares_places_out() -> None:
     for mission in range(6):
         start = torch.randint(4, 7, (1, 3, 3), generator=generator)
         start[..., 2] = torch.randint(3, (1, 3), generator=generator)
-        one = replace(state, place=start, odds=state.odds[mission : mission + 1])
+        one = replace(state, place=start, logits=state.logits[mission : mission + 1])
         got = plans.information_gain(SMALL, one, torch.zeros(1, 3))[0].tolist()
         assert got == chosen_in_loops(one)
 
 
 def chosen_in_loops(state: State) -> list[int]:
-    gain = plans.promised(SMALL, state.odds[:, :-1])[0].tolist()
+    gain = plans.promised(SMALL, state.logits[:, :-1], torch.float32)[0].tolist()
     legal = (SMALL.places.legal(state.place) & ~plans.taken(state.place))[0].tolist()
     shares: list[dict[int, float]] = []
     there: list[dict[int, tuple[int, ...]]] = []

@@ -48,30 +48,31 @@ def test_area_resize_takes_rows_and_columns_apart() -> None:
     assert got.tolist() == [[3.0, 5.0]]
 
 
-def test_updated_by_hand() -> None:
-    """0.99 sure: odds 1, 99, 9801, and then more than the limit of 9999."""
-    ratio = grids.odds_ratio(torch.tensor([1.0, 0.0], dtype=torch.float64), torch.tensor(0.99, dtype=torch.float64))
-    once = grids.updated(torch.ones(2).double(), ratio)
-    assert grids.belief(once).tolist() == pytest.approx([0.99, 0.01])
-    assert grids.belief(grids.updated(once, ratio)).tolist() == pytest.approx([9801 / 9802, 1 / 9802])
-    assert grids.belief(grids.updated(grids.updated(once, ratio), ratio)).tolist() == pytest.approx([0.9999, 0.0001])
-    assert grids.belief(grids.updated(once, torch.tensor(1.0))).tolist() == pytest.approx([0.99, 0.01])
+def test_steps_are_those_of_the_sensor_to_a_ten_thousandth() -> None:
+    for flip in (0.01, 0.265, 0.375, 0.5, 0.9):
+        told = grids.belief(torch.tensor(-grids.steps(flip)), torch.float64)
+        assert float(told) == pytest.approx(flip, abs=1e-4)
+    assert grids.steps(0.5) == 0
+    assert [grids.steps(flip) for flip in (1e-4, 1e-9)] == [grids.LIMIT] * 2
+    assert torch.iinfo(torch.int16).max >= 2 * grids.LIMIT
 
 
-def test_updated_adds_log_odds() -> None:
-    belief, ratio = torch.rand(1000, dtype=torch.float64), torch.tensor([0.6, 1 / 99, 2.8, 99.0]).double().repeat(250)
-    expected = torch.sigmoid(torch.logit(belief) + ratio.log()).clamp(1e-4, 1 - 1e-4)
-    torch.testing.assert_close(grids.belief(grids.updated(belief / (1 - belief), ratio)), expected)
+def test_beliefs_by_hand() -> None:
+    """Limits, nothing known, and one measurement at 0.99; leanings are twice what is above 0.5."""
+    logits = torch.tensor([-grids.LIMIT, 0, grids.steps(0.01), grids.LIMIT], dtype=torch.int16)
+    for dtype in (torch.float32, torch.float64):
+        belief, leaning = grids.belief(logits, dtype), grids.leaning(logits, dtype)
+        assert belief.dtype == dtype
+        assert belief.tolist() == pytest.approx([1e-4, 0.5, 0.99, 0.9999], abs=2e-6)
+        torch.testing.assert_close(leaning, 2 * belief - 1, atol=1e-6, rtol=0)
 
 
-def test_what_was_sure_can_be_turned_in_float32() -> None:
-    """Sure by three measurements, then three against it: kept as a belief, 5e-4 would be lost."""
-    for first in (99.0, 1 / 99):
-        odds = {kind: torch.ones(1, dtype=kind) for kind in (torch.float32, torch.float64)}
-        for ratio in (first,) * 3 + (1 / first,) * 3:
-            odds = {kind: grids.updated(each, torch.tensor(ratio, dtype=kind)) for kind, each in odds.items()}
-        near, exact = (grids.belief(odds[kind]).double() for kind in (torch.float32, torch.float64))
-        assert (near - exact).abs().max() < 1e-6
+def test_the_table_holds_every_belief() -> None:
+    logits = torch.arange(-grids.LIMIT, grids.LIMIT + 1)
+    chance = grids.belief(logits, torch.float64)
+    found = grids.table(torch.device("cpu"), torch.float64)[logits]
+    assert torch.equal(found.real, grids.interest(chance))
+    assert torch.equal(found.imag, grids.entropy(chance))
 
 
 def test_entropy_and_interest_by_hand() -> None:
@@ -81,25 +82,6 @@ def test_entropy_and_interest_by_hand() -> None:
     assert grids.weighted_entropy(belief)[[0, 3, 6]].tolist() == pytest.approx([0, 0.5, 0.811278], abs=1e-6)
 
 
-def test_within_by_hand() -> None:
-    low, high = torch.tensor([[1, 0]]), torch.tensor([[3, 2]])
-    rows, columns = grids.within(low, high, torch.arange(4)[None], torch.arange(3)[None])
-    assert (rows.tolist(), columns.tolist()) == ([[0, 1, 1, 0]], [[1, 1, 0]])
-
-
 def test_above_by_hand() -> None:
     assert grids.above(torch.tensor([0.1, 0.5, 0.7]), 0.5).tolist() == [0, 0, 1]
     assert grids.above(torch.tensor([0.1, 0.5]), torch.tensor([0.0, 0.6])).tolist() == [1, 0]
-
-
-def test_chunks_are_windows_of_the_right_map() -> None:
-    maps = torch.arange(2 * 20 * 64).view(2, 20, 64)
-    index = grids.chunk_index(torch.tensor([3, 10]), torch.tensor([1, 0]), 5, 2, 4)
-    index += torch.tensor([0, 20 * 4])[:, None, None]
-    got = grids.read_chunks(maps, index)
-    assert torch.equal(got, torch.stack((maps[0, 3:8, 16:48], maps[1, 10:15, :32])))
-    before = maps.clone()
-    grids.write_chunks(maps, index, -got)
-    before[0, 3:8, 16:48] *= -1
-    before[1, 10:15, :32] *= -1
-    assert torch.equal(maps, before)

@@ -1,6 +1,6 @@
 """Where UAVs that map can be, and which cells of the map below they see from there.
 
-Places are (x, y, altitude), whole numbers; maps are rows (y) by columns (x), padded on the right to whole cache lines.
+Places are (x, y, altitude), whole numbers; maps are rows (y) by columns (x).
 """
 
 import math
@@ -38,29 +38,31 @@ class Lattice:
     view_deg: float
 
     @cached_property
-    def width(self) -> int:
-        """Columns of a map, padding included (W)."""
-        return -(-self.cells // grids.CHUNK) * grids.CHUNK
-
-    @cached_property
-    def window(self) -> tuple[int, int]:
-        """Rows and chunks of the window that holds any footprint."""
-        rows = min(2 * self.half(self.altitudes - 1), self.cells)
-        return rows, min(-(-(rows + grids.CHUNK - 1) // grids.CHUNK), self.width // grids.CHUNK)
+    def widest(self) -> int:
+        """Cells of the largest footprint."""
+        return min(2 * self.half(self.altitudes - 1), self.cells - 1) ** 2
 
     def half(self, altitude: int) -> int:
         """Give half the side of a footprint at that altitude (cells)."""
         reach = (altitude + 1) * self.spacing * math.tan(math.radians(self.view_deg / 2))
         return int(reach / self.cell + 1e-6)
 
-    def footprint(self, place: Int[Tensor, "*lead 3"]) -> tuple[Int[Tensor, "*lead 2"], Int[Tensor, "*lead 2"]]:
-        """Give the cells that are seen from a place: first and end of rows and of columns.
+    @cached_property
+    def edges(self) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
+        """Give where footprints begin and end on an axis, by altitude and place.
 
         As published, the last row and column of the map are never seen.
         """
-        half = constant(tuple(self.half(z) for z in range(self.altitudes)), place.device)[place[..., 2]][..., None]
-        centre = (place[..., :2].flip(-1) * (self.spacing / self.cell) + 0.5).long()
-        return (centre - half).clamp_min(0), (centre + half).clamp_max(self.cells - 1)
+        centres = [int(place * self.spacing / self.cell + 0.5) for place in range(self.size)]
+        halves = [self.half(altitude) for altitude in range(self.altitudes)]
+        low = tuple(tuple(max(centre - half, 0) for centre in centres) for half in halves)
+        return low, tuple(tuple(min(centre + half, self.cells - 1) for centre in centres) for half in halves)
+
+    def footprint(self, place: Int[Tensor, "*lead 3"]) -> tuple[Int[Tensor, "*lead 2"], Int[Tensor, "*lead 2"]]:
+        """Give the cells that are seen from a place: first and end of rows and of columns."""
+        low, high = (constant(edge, place.device) for edge in self.edges)
+        axes, altitude = place[..., :2].flip(-1), place[..., 2:]
+        return low[altitude, axes], high[altitude, axes]
 
     def legal(self, place: Int[Tensor, "*lead 3"]) -> Bool[Tensor, "*lead 6"]:
         """Tell which moves stay within the lattice."""
@@ -75,13 +77,6 @@ class Lattice:
     def _shape(self, device: torch.device) -> Tensor:
         return constant((self.size, self.size, self.altitudes), device)
 
-    def edges(self) -> tuple[Int[Tensor, "Z L"], Int[Tensor, "Z L"]]:
-        """Give where footprints begin and end on an axis, by altitude and place."""
-        line = torch.arange(self.size)
-        places = [torch.stack((line, line, torch.full_like(line, z)), -1) for z in range(self.altitudes)]
-        low, high = self.footprint(torch.stack(places))
-        return low[..., 0], high[..., 0]
-
 
 @lru_cache
 def constant(values: tuple, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
@@ -92,20 +87,19 @@ def constant(values: tuple, device: torch.device, dtype: torch.dtype | None = No
 @lru_cache
 def averages(
     lattice: Lattice, device: torch.device, dtype: torch.dtype
-) -> tuple[Float[Tensor, "L W"], Float[Tensor, "Z L L W"]]:
+) -> tuple[Float[Tensor, "L H"], Float[Tensor, "Z L L H"]]:
     """Give the matrices that average an axis down to the lattice's size: the whole axis, and each footprint."""
-    low, high = lattice.edges()
-    pad = (0, lattice.width - lattice.cells)
-    whole = torch.nn.functional.pad(grids.area_matrix(lattice.cells, lattice.size), pad)
-    part = torch.nn.functional.pad(grids.area_matrix(lattice.cells, lattice.size, low, high), pad)
+    low, high = map(torch.tensor, lattice.edges)
+    whole = grids.area_matrix(lattice.cells, lattice.size)
+    part = grids.area_matrix(lattice.cells, lattice.size, low, high)
     return whole.to(device, dtype), part.to(device, dtype)
 
 
 @lru_cache
-def covers(lattice: Lattice, device: torch.device, dtype: torch.dtype) -> Float[Tensor, "Z L W"]:
+def covers(lattice: Lattice, device: torch.device, dtype: torch.dtype) -> Float[Tensor, "Z L H"]:
     """Give the cells of an axis that each footprint covers, as 1 and 0."""
-    low, high = lattice.edges()
-    cell = torch.arange(lattice.width)
+    low, high = map(torch.tensor, lattice.edges)
+    cell = torch.arange(lattice.cells)
     return ((cell >= low[..., None]) & (cell < high[..., None])).to(device, dtype)
 
 
@@ -117,8 +111,8 @@ def bands(
 
     Footprints are constant within bands, so masks of them need no more cells than there are bands.
     """
-    low, high = lattice.edges()
-    cuts = torch.cat((low.flatten(), high.flatten(), torch.tensor([0, lattice.cells]))).unique()
+    low, high = map(torch.tensor, lattice.edges)
+    cuts = torch.tensor(sorted({0, lattice.cells}.union(*lattice.edges[0], *lattice.edges[1])))
     start, end = cuts[:-1], cuts[1:]
     cell = torch.arange(lattice.cells)
     member = ((cell >= start[:, None]) & (cell < end[:, None])).float()

@@ -1,14 +1,14 @@
 """Informative mapping: a team of UAVs measures where targets are, low and sure or high and wide, within a budget.
 
 UAVs move on a lattice, u = (x, y, altitude) as whole numbers, and measure the cells below them. Maps are rows (y) by
-columns (x); belief maps are padded on the right to whole cache lines, and nothing is ever measured there.
+columns (x).
 
 Source:
     Westheider, Rückin, Popović 2023, "Multi-UAV Adaptive Path Planning Using Deep Reinforcement Learning".
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, ClassVar, Literal
 
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from uavlab.core.types import EnvSpec, MapObs, Metric, Rule, tensors
 from uavlab.envs import truths
+from uavlab.envs.fusion import fuse
 from uavlab.envs.lattice import MOVES, Lattice, averages, bands, constant
 from uavlab.ops import grids
 from uavlab.ops.crops import centred
@@ -32,11 +33,14 @@ class State:
     """Everything that changes in a batch of missions."""
 
     place: Int[Tensor, "B A 3"]  # lattice: x, y, altitude
-    truth: Float[Tensor, "B H W"]  # 1 where targets are, else 0
-    odds: Float[Tensor, "B A+1 H W"]  # each UAV's own map, then the team's: belief / (1 - belief)
+    truth: Int[Tensor, "B H H"]  # 1 where targets are, else 0
+    logits: Int[Tensor, "B A+1 H H"]  # each UAV's own map, then the team's: steps of log odds, see ``ops.grids``
+    mean: Float[Tensor, "B A+1 L L"]  # their leanings (twice the belief, less 1), averaged down to the lattice
+    near: Float[Tensor, "B A L L"]  # the same of the part of its own map that each UAV last measured
     link: Bool[Tensor, "B A A"]  # who heard whom after the last measurement, oneself included
     doubt: Float[Tensor, " B"]  # weighted entropy of the team's map, summed over cells (bits)
     gain: Float[Tensor, " B"]  # share of it that the last measurement took away
+    left: Int[Tensor, " B"]  # measurements that each UAV may still make
     step: Int[Tensor, " B"]  # steps taken
 
 
@@ -140,9 +144,8 @@ class Mapping:
 
     @cached_property
     def step_noise(self) -> int:
-        """Uniform numbers per mission and step: one for each cell of each window, and one for each pair of UAVs."""
-        rows, chunks = self.places.window
-        return self.uavs * rows * chunks * grids.CHUNK + self.uavs**2
+        """Uniform numbers per mission and step: one for two cells that a UAV sees, and one for each pair of UAVs."""
+        return self.uavs * -(-self.places.widest // 2) + self.uavs**2
 
     @cached_property
     def initial_noise(self) -> int:
@@ -154,21 +157,25 @@ class Mapping:
         numbers, draw_truth = TRUTHS[self.truth]
         split, start, rest = noise.split([numbers, 2 * self.uavs, self.step_noise], dim=1)
         missions, device = len(noise), noise.device
-        nothing = torch.ones((missions, self.uavs + 1, self.cells, self.places.width), dtype=noise.dtype, device=device)
+        maps, size = self.uavs + 1, self.lattice
         blank = State(
             place=self._starts(start.view(missions, self.uavs, 2)),
-            truth=draw_truth(split, self.cells, self.places.width).to(noise.dtype),
-            odds=nothing,
+            truth=draw_truth(split, self.cells).to(torch.int8),
+            logits=torch.zeros(missions, maps, self.cells, self.cells, dtype=torch.int16, device=device),
+            mean=noise.new_zeros(missions, maps, size, size),
+            near=noise.new_zeros(missions, self.uavs, size, size),
             link=torch.ones(missions, self.uavs, self.uavs, dtype=torch.bool, device=device),
             doubt=noise.new_full((missions,), 0.5 * self.cells**2),  # 1 bit for each cell, at a weight of 0.5
             gain=noise.new_zeros(missions),
+            left=torch.full((missions,), self.measurements - 1, device=device),
             step=torch.zeros(missions, dtype=torch.int64, device=device),
         )
-        return self._measured(blank, blank.place, nothing, rest, blank.step)
+        return self._measured(blank, blank.place, rest)
 
     def transition(self, state: State, action: Int[Tensor, "B A"], noise: Float[Tensor, "B K"]) -> State:
         """Move everybody, then measure and exchange; who would leave the lattice stays."""
-        return self._measured(state, self.places.moved(state.place, action), state.odds.clone(), noise, state.step + 1)
+        counted = replace(state, left=(state.left - 1).clamp_min(0), step=state.step + 1)
+        return self._measured(counted, self.places.moved(state.place, action), noise)
 
     def observe(self, state: State) -> MapObs:
         """Show each UAV seven maps of the lattice's size, and a critic four more of the whole team.
@@ -179,9 +186,9 @@ class Mapping:
         belief of the team's map; what was last measured. Maps are averaged down to the lattice first.
         """
         place, uavs, size = state.place, self.uavs, self.lattice
-        own, near = self._resized(state)
+        own, near = _belief(state.mean), _belief(state.near)
         missions = len(place)
-        left = 1 - state.step.to(own.dtype) / max(1, self.measurements - 1)
+        left = state.left.to(own.dtype) / (self.measurements - 1)
         number = (torch.arange(uavs, device=place.device) + 1) / uavs
         one = own.new_ones(missions, uavs, size, size)
         heard, anyone = _last_seen(self.places, place, state.link)
@@ -218,13 +225,13 @@ class Mapping:
 
     def terminated(self, state: State) -> Bool[Tensor, "B A"]:
         """End a mission when its budget is spent."""
-        return (state.step >= self.measurements - 1)[:, None].expand(-1, self.uavs)
+        return (state.left == 0)[:, None].expand(-1, self.uavs)
 
     def measure(self, state: State, action: Int[Tensor, "B A"], after: State) -> dict[str, Float[Tensor, " B"]]:
         """Judge the team's map: mean entropy (bits) over cells with targets, and F1 of targets at a belief of 0.5."""
-        belief, truth = grids.belief(after.odds[:, -1, :, : self.cells]), after.truth[..., : self.cells]
+        belief, truth = grids.belief(after.logits[:, -1], after.mean.dtype), after.truth.to(after.mean.dtype)
         targets = truth.sum((1, 2))
-        claimed = grids.above(belief, 0.5 + 1e-6)  # measurements that cancel leave 0.5, give or take a rounding
+        claimed = grids.above(belief, 0.5)
         right = (claimed * truth).sum((1, 2))
         doubt = (grids.entropy(belief) * truth).sum((1, 2))
         return {
@@ -232,63 +239,35 @@ class Mapping:
             "f1": 2 * right / (targets + claimed.sum((1, 2))).clamp_min(1),
         }
 
-    def _measured(self, state: State, place: Tensor, odds: Tensor, noise: Tensor, step: Tensor) -> State:
-        """Measure from ``place``, tell each other, and write what was learned into ``odds``."""
-        rows, chunks = self.places.window
-        across, uavs, missions = self.places.width // grids.CHUNK, self.uavs, len(place)
+    def _measured(self, state: State, place: Tensor, noise: Tensor) -> State:
+        """Measure from ``place`` and tell each other."""
+        uavs, missions = self.uavs, len(place)
         flips, drops = noise.split([noise.shape[1] - uavs**2, uavs**2], dim=1)
         link = self._link(place, drops.view(missions, uavs, uavs))
-        low, high = self.places.footprint(place)
-        top = low[..., 0].clamp_max(self.cells - rows)
-        left = (low[..., 1] // grids.CHUNK).clamp_max(across - chunks)
-        index = grids.chunk_index(top, left, rows, chunks, across)
-        row = top[..., None] + torch.arange(rows, device=top.device)
-        column = (left * grids.CHUNK)[..., None] + torch.arange(chunks * grids.CHUNK, device=top.device)
-        of_map = torch.arange(missions, device=top.device)[:, None, None, None] * (self.cells * across)
-        of_uav = torch.arange(uavs + 1, device=top.device)[:, None, None] * (self.cells * across)
-        mine = (uavs + 1) * of_map + of_uav[-1] + index
-        before = grids.read_chunks(odds, mine)
-        told = self._told(place, grids.read_chunks(state.truth, index + of_map), flips)
-        down, along = grids.within(low[:, None], high[:, None], row[:, :, None], column[:, :, None])  # window, whose
-        own = torch.arange(uavs, device=top.device)
-        told.mul_(down[:, own, own, :, None]).mul_(along[:, own, own, None, :])
-        heard = torch.cat((link, link.new_ones(missions, 1, uavs)), 1).to(odds.dtype)  # the team's map hears everybody
-        window = odds.new_empty(missions, uavs + 1, *told.shape[2:])
-        ratio = torch.empty_like(window)  # both written again and again: fresh memory costs more than the sums
-        for uav in range(uavs):
-            where = index[:, uav : uav + 1] + (uavs + 1) * of_map + of_uav
-            torch.mul(heard[:, :, uav, None, None], told[:, uav : uav + 1], out=ratio).add_(1)
-            grids.write_chunks(odds, where, grids.update_(grids.read_chunks(odds, where, window), ratio))
-        had, lost = _lost(before, grids.read_chunks(odds, mine), _first_seen(down, along))
-        doubt = state.doubt + had
+        logits, mean, near, added, lost = fuse(
+            state.logits,
+            state.mean,
+            state.truth,
+            place,
+            torch.cat(self.places.footprint(place), -1),
+            torch.cat((link, link.new_ones(missions, 1, uavs)), 1),  # the team's map hears everybody
+            flips.unflatten(1, (uavs, -1)),
+            self.flip,
+            *averages(self.places, noise.device, noise.dtype),
+        )
+        doubt = state.doubt + added
         return State(
             place=place,
             truth=state.truth,
-            odds=odds,
+            logits=logits,
+            mean=mean,
+            near=near,
             link=link,
             doubt=doubt - lost,
             gain=lost / doubt,
-            step=step,
+            left=state.left,
+            step=state.step,
         )
-
-    def _told(self, place: Tensor, truth: Tensor, noise: Tensor) -> Tensor:
-        """Measure windows of the truth: by how much each cell multiplies the odds, less 1."""
-        flip = constant(self.flip, place.device, truth.dtype)[place[..., 2]][..., None, None]
-        wrong = grids.above(flip.expand_as(truth), noise.view_as(truth))
-        found = torch.addcmul(wrong, truth, 1 - 2 * wrong)
-        return grids.odds_ratio(found, 1 - flip).sub_(1)
-
-    def _resized(self, state: State) -> tuple[Tensor, Tensor]:
-        """Average all maps down to the lattice, and each UAV's around where it measured, in one pass over them."""
-        missions, uavs, size = len(state.place), self.uavs, self.lattice
-        whole, part = averages(self.places, state.odds.device, state.odds.dtype)
-        x, y, z = state.place.unbind(-1)
-        rows = torch.cat((whole.expand(missions, uavs, -1, -1), part[z, y]), 2)[..., : self.cells]
-        leaning = grids.leaning(state.odds)
-        short = rows @ leaning[:, :-1]
-        own, near = short[:, :, :size] @ whole.T, short[:, :, size:] @ part[z, x].mT
-        team = grids.area_resize(leaning[:, -1], whole[:, : self.cells], whole)
-        return _belief(torch.cat((own, team[:, None]), 1)), _belief(near)
 
     def _link(self, place: Tensor, drop: Tensor) -> Tensor:
         apart = (place[:, :, None] - place[:, None]).to(drop.dtype).square().sum(-1).sqrt() * self.spacing
@@ -307,29 +286,6 @@ class Mapping:
 
 def _belief(leaning: Tensor) -> Tensor:
     return (leaning / 2 + 0.5).clamp(grids.SURE, 1 - grids.SURE)
-
-
-def _lost(before: Tensor, after: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum up windows of odds: what new weights add to the weighted entropy before, and what of it was then lost."""
-    before, after = grids.belief(before), grids.belief(after)
-    weight, was = grids.interest(after).mul_(seen), grids.entropy(before)
-    had = (weight - grids.interest(before).mul_(seen)) * was
-    return had.sum((1, 2, 3)), (weight * (was - grids.entropy(after))).sum((1, 2, 3))
-
-
-def _first_seen(down: Tensor, along: Tensor) -> Tensor:
-    """Mark what each window sees and no UAV before did, so that sums count a cell once.
-
-    Args:
-        down: Rows of window i that UAV j sees, B i j rows.
-        along: Columns of window i that it sees, B i j columns.
-    """
-    seen = []
-    for uav in range(down.shape[1]):
-        seen.append(down[:, uav, uav, :, None] * along[:, uav, uav, None, :])
-        for earlier in range(uav):
-            seen[uav] *= 1 - down[:, uav, earlier, :, None] * along[:, uav, earlier, None, :]
-    return torch.stack(seen, 1)
 
 
 def _around(lattice: Lattice, place: Int[Tensor, "B A 3"], link: Bool[Tensor, "B A A"]) -> Float[Tensor, "B A L L"]:
@@ -360,6 +316,6 @@ def _last_seen(
     rows, columns = covered[z, y], covered[z, x]  # B A bands
     seen = rows[..., :, None] * columns[..., None, :]
     others = link & ~torch.eye(link.shape[1], dtype=torch.bool, device=link.device)
-    heard = torch.einsum("bij,bjp,bjq->bipq", others.to(seen.dtype), rows, columns) > 0
-    whose = torch.where(seen > 0, 1.0, torch.where(heard, 0.0, 0.5))
+    heard = torch.einsum("bij,bjp,bjq->bipq", others.to(seen.dtype), rows, columns)
+    whose = torch.maximum(seen, 0.5 - heard.clamp_max(0.5))  # products and maxima: choices by truth values are dear
     return grids.area_resize(whose, average, average), grids.area_resize(seen.amax(1), average, average)

@@ -13,10 +13,9 @@ from torch import Tensor
 
 from uavlab.core.types import MapObs
 from uavlab.envs.mapping import Mapping, State
-from uavlab.ops.grids import CHUNK, SURE, UNKNOWN
+from uavlab.ops.grids import LIMIT, STEP, SURE, UNKNOWN
 
-Array = np.ndarray[Any, Any]
-SUREST = np.log((1 - SURE) / SURE)  # limit of log odds
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)
@@ -25,64 +24,73 @@ class HostMapping(Mapping):
 
     def observe(self, state: State) -> MapObs:
         """Show what ``Mapping.observe`` shows."""
-        place, link, odds = (np.asarray(part) for part in (state.place, state.link, state.odds))
-        shown = [self._shown(*mission) for mission in zip(place, link, odds, np.asarray(state.step), strict=True)]
-        maps, team = (torch.from_numpy(np.stack(part)).to(state.odds) for part in zip(*shown, strict=True))
+        given = (np.asarray(part) for part in (state.place, state.link, state.logits, state.left))
+        shown = [self._shown(*mission) for mission in zip(*given, strict=True)]
+        maps, team = (torch.from_numpy(np.stack(part)).to(state.mean) for part in zip(*shown, strict=True))
         return self.shown(state.place, maps, team)
 
-    def _measured(self, state: State, place: Tensor, odds: Tensor, noise: Tensor, step: Tensor) -> State:
-        given = (np.asarray(part) for part in (state.truth, place, odds, noise, state.doubt))
+    def _measured(self, state: State, place: Tensor, noise: Tensor) -> State:
+        given = (np.asarray(part) for part in (state.truth, place, state.logits, noise))
         made = [self._mission(*mission) for mission in zip(*given, strict=True)]
-        link, maps, doubt, gain = (torch.from_numpy(np.stack(part)) for part in zip(*made, strict=True))
+        link, maps, mean, near, doubt, gain = (torch.from_numpy(np.stack(part)) for part in zip(*made, strict=True))
         return State(
             place=place,
             truth=state.truth,
-            odds=maps.to(odds),
+            logits=maps,
+            mean=mean.to(noise),
+            near=near.to(noise),
             link=link,
-            doubt=doubt.to(odds),
-            gain=gain.to(odds),
-            step=step,
+            doubt=doubt.to(noise),
+            gain=gain.to(noise),
+            left=state.left,
+            step=state.step,
         )
 
-    def _mission(self, truth: Array, place: Array, odds: Array, noise: Array, doubt: float) -> tuple[Any, ...]:
+    def _mission(self, truth: Array, place: Array, logits: Array, noise: Array) -> tuple[Any, ...]:
         """Measure, exchange and update the maps of one mission."""
-        rows, chunks = self.places.window
-        uavs, columns = self.uavs, chunks * CHUNK
-        flips, drops = noise[: -(uavs**2)].reshape(uavs, rows, columns), noise[-(uavs**2) :].reshape(uavs, uavs)
+        uavs, maps = self.uavs, logits.copy()
+        flips, drops = noise[: -(uavs**2)].reshape(uavs, -1), noise[-(uavs**2) :].reshape(uavs, uavs)
         apart = np.linalg.norm((place[:, None] - place[None]) * self.spacing, axis=-1)
         link = ((apart <= self.reach) & (drops >= self.dropout)) | np.eye(uavs, dtype=bool)
-        told = [self._log_odds(truth, place[uav], flips[uav]) for uav in range(uavs)]
-        maps = np.log(odds.astype(np.float64))
-        before = 1 / (1 + np.exp(-maps[-1][:, : self.cells]))
+        told = [self._told(truth, place[uav], flips[uav]) for uav in range(uavs)]
         for listener in range(uavs + 1):
             for uav in range(uavs):
                 if listener == uavs or link[listener, uav]:
-                    maps[listener] = np.clip(maps[listener] + told[uav], -SUREST, SUREST)
-        after = 1 / (1 + np.exp(-maps[-1][:, : self.cells]))
+                    maps[listener] = np.clip(maps[listener] + told[uav], -LIMIT, LIMIT)
+        before, after, beliefs = belief(logits[-1]), belief(maps[-1]), belief(maps)
         weight = interest(after)
         lost, had = (weight * (entropy(before) - entropy(after))).sum(), (weight * entropy(before)).sum()
-        return link, np.exp(maps), np.float64(had - lost), np.float64(lost / had)
+        mean = [self._small(each) for each in beliefs]
+        near = [self._small(beliefs[uav][self._part(place[uav])]) for uav in range(uavs)]
+        return (
+            link,
+            maps,
+            2 * np.array(mean) - 1,
+            2 * np.array(near) - 1,
+            np.float64(had - lost),
+            np.float64(lost / had),
+        )
 
-    def _log_odds(self, truth: Array, place: Array, flips: Array) -> Array:
+    def _told(self, truth: Array, place: Array, noise: Array) -> Array:
         """Draw one UAV's measurement on a map of its own; 0 where it saw nothing."""
-        rows, chunks = self.places.window
-        (top, left), (bottom, right) = self._rectangle(place)
-        first = min(top, self.cells - rows)
-        start = min(left // CHUNK, self.places.width // CHUNK - chunks) * CHUNK
-        flip = self.flip[place[2]]
-        part = (slice(top, bottom), slice(left, right))
-        wrong = flips[top - first : bottom - first, left - start : right - start] < np.float32(flip)
-        told = np.zeros(truth.shape)
-        told[part] = np.where((truth[part] > 0) ^ wrong, 1.0, -1.0) * np.log((1 - flip) / flip)
+        part, flip = self._part(place), self.flip[place[2]]
+        sure, seen = round(np.log((1 - flip) / flip) / STEP), truth[part] > 0
+        chance = np.concatenate((noise, (noise * 4096) % 1))[: seen.size].reshape(seen.shape)
+        told = np.zeros(truth.shape, np.int16)
+        told[part] = np.where(seen ^ (chance < noise.dtype.type(flip)), sure, -sure)
         return told
+
+    def _part(self, place: Array) -> tuple[slice, slice]:
+        (top, left), (bottom, right) = self._rectangle(place)
+        return slice(top, bottom), slice(left, right)
 
     def _rectangle(self, place: Array) -> Array:
         half, centre = self.places.half(int(place[2])), (place[1::-1] * (self.spacing / self.cell) + 0.5).astype(int)
         return np.stack((np.maximum(centre - half, 0), np.minimum(centre + half, self.cells - 1)))
 
-    def _shown(self, place: Array, link: Array, odds: Array, step: int) -> tuple[Array, Array]:
+    def _shown(self, place: Array, link: Array, logits: Array, left: np.integer[Any]) -> tuple[Array, Array]:
         """Draw all channels of one mission, those of a UAV and those of the team."""
-        size, uavs, maps = self.lattice, self.uavs, (odds / (odds + 1))[..., : self.cells]
+        size, uavs, maps = self.lattice, self.uavs, belief(logits)
         parts = [self._rectangle(each) for each in place]
         own = []
         for uav in range(uavs):
@@ -94,7 +102,7 @@ class HostMapping(Mapping):
             small, near = self._small(maps[uav]), self._small(maps[uav][top:bottom, left:right])
             own.append(
                 (
-                    np.full((size, size), 1 - step / max(1, self.measurements - 1)),
+                    np.full((size, size), left / (self.measurements - 1)),
                     np.full((size, size), (uav + 1) / uavs),
                     self._drawn_around(place, uav, link[uav]),
                     interest(small) * entropy(small),
@@ -126,6 +134,11 @@ class HostMapping(Mapping):
                 inside = 0 <= y < size and 0 <= x < size
                 drawn[row, column] = (max(here) + 1) / (len(self.flip) + 1) if here else float(inside)
         return drawn
+
+
+def belief(logits: Array) -> Array:
+    """Turn steps of log odds into beliefs."""
+    return 1 / (1 + np.exp(-STEP * logits.astype(np.float64)))
 
 
 def entropy(belief: Array) -> Array:

@@ -33,7 +33,7 @@ def information_gain(env: Mapping, state: State, noise: Float[Tensor, "B A"]) ->
     missions = torch.arange(len(after), device=after.device)[:, None, None]
     uavs = torch.arange(env.uavs, device=after.device)[:, None]
     x, y, z = after.unbind(-1)
-    gain = promised(env, state.odds[:, :-1])[missions, uavs, z, y, x] * legal
+    gain = promised(env, state.logits[:, :-1], state.mean.dtype)[missions, uavs, z, y, x] * legal
     share = gain / gain.sum(-1, keepdim=True).clamp_min(1e-12)
     same = (after[:, :, None, :, None] == after[:, None, :, None, :]).all(-1)  # B A A 6 6
     same = same & legal[:, :, None, :, None] & legal[:, None, :, None, :]
@@ -45,19 +45,20 @@ def information_gain(env: Mapping, state: State, noise: Float[Tensor, "B A"]) ->
     return share.masked_fill(~legal, -1).argmax(-1)
 
 
-def promised(env: Mapping, odds: Float[Tensor, "B A H W"]) -> Float[Tensor, "B A Z L L"]:
+def promised(env: Mapping, logits: Int[Tensor, "B A H H"], dtype: torch.dtype) -> Float[Tensor, "B A Z L L"]:
     """Expect what a measurement from each place takes away of weighted entropy, in 1000 bits.
 
     A footprint is rows times columns, so sums over all footprints of an altitude are two matrix products.
     """
-    inside = covers(env.places, odds.device, odds.dtype)
-    belief, found = grids.belief(odds), []
+    inside = covers(env.places, logits.device, dtype)
+    belief, found = grids.belief(logits, dtype), []
     was = grids.entropy(belief)
     for altitude, flip in enumerate(env.flip):
-        hit, miss = (grids.belief(grids.updated(odds, each)) for each in ((1 - flip) / flip, flip / (1 - flip)))
+        told = grids.steps(flip)
+        hit, miss = (grids.belief((logits + by).clamp(-grids.LIMIT, grids.LIMIT), dtype) for by in (told, -told))
         lost = belief * (was - grids.entropy(hit)) * grids.interest(hit)
         lost = lost + (1 - belief) * (was - grids.entropy(miss)) * grids.interest(miss)
-        found.append(inside[altitude][:, : env.cells] @ lost @ inside[altitude].T)
+        found.append(inside[altitude] @ lost @ inside[altitude].T)
     return torch.stack(found, 2) / 1000
 
 

@@ -13,17 +13,16 @@ FALL = 5.0  # how fast power falls with the wave number
 FIELD_NOISE = 2 * (2 * WAVES + 1) * (WAVES + 1)
 
 
-def halves(unit: Float[Tensor, "B 2"], cells: int, width: int) -> Bool[Tensor, "B cells width"]:
-    """Split maps along one of their sides, which are ``cells`` long; columns from there to ``width`` hold nothing."""
-    side, cell = (4 * unit[:, 0]).long(), torch.arange(width, device=unit.device)
+def halves(unit: Float[Tensor, "B 2"], cells: int) -> Bool[Tensor, "B cells cells"]:
+    """Split maps along one of their sides, which are ``cells`` long."""
+    side, cell = (4 * unit[:, 0]).long(), torch.arange(cells, device=unit.device)
     edge = (_share(unit[:, 1]) * cells).round()[:, None]
-    low, high = cell < edge, (cell >= cells - edge) & (cell < cells)
-    line = torch.where((side % 2 == 0)[:, None], low, high)
-    along, down = line[:, None].expand(-1, cells, -1), line[:, :cells, None].expand(-1, -1, width)
-    return torch.where((side < 2)[:, None, None], along, down) & (cell < cells)
+    line = torch.where((side % 2 == 0)[:, None], cell < edge, cell >= cells - edge)
+    along, down = line[:, None].expand(-1, cells, -1), line[:, :, None].expand(-1, -1, cells)
+    return torch.where((side < 2)[:, None, None], along, down)
 
 
-def fields(unit: Float[Tensor, "B K"], cells: int, width: int) -> Bool[Tensor, "B cells width"]:
+def fields(unit: Float[Tensor, "B K"], cells: int) -> Bool[Tensor, "B cells cells"]:
     """Take the highest part of a random field whose power falls with the wave number to the power of 5.
 
     The field is a sum of waves with up to ``WAVES`` periods per side, with random amplitudes and phases; ``unit`` holds
@@ -33,8 +32,7 @@ def fields(unit: Float[Tensor, "B K"], cells: int, width: int) -> Bool[Tensor, "
     height = heights(noise, cells).flatten(1)
     free = ((1 - _share(share)) * cells**2).long().clamp(0, cells**2 - 1)
     edge = height.sort(1).values.gather(1, free)
-    found = (height >= edge).view(-1, cells, cells)
-    return torch.nn.functional.pad(found, (0, width - cells))
+    return (height >= edge).view(-1, cells, cells)
 
 
 def heights(noise: Float[Tensor, "B K"], cells: int) -> Float[Tensor, "B cells cells"]:

@@ -1,24 +1,29 @@
-"""Belief maps: footprints, sensor updates, weighted entropy, and resizing by area.
+"""Belief maps: what is known about each cell, what is not, and resizing by area.
 
-A belief is the chance that a cell is a target, 0.5 where nothing is known. It is kept as odds, belief / (1 - belief):
-float32 knows a belief near 1 too badly to learn from what speaks against it. Maps are H rows (y) by W columns (x).
+A belief is the chance that a cell is a target, 0.5 where nothing is known. It is kept as log odds in whole ``STEP``:
+sums of measurements are exact then, in whatever order, and no cell takes more than two bytes. Maps are H rows (y) by W
+columns (x).
 """
 
+import math
+from functools import lru_cache
+
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Complex, Float, Real
 from torch import Tensor
 
 SURE = 1e-4  # beliefs stay in [SURE, 1 - SURE], so that a later measurement can still turn them
 UNKNOWN = 1e-3  # a belief this close to 0.5 says nothing
 
-CHUNK = 16  # cells in a row that windows are read and written by: one cache line, and one copy instead of 16
+LIMIT = 2**14 - 1  # most steps; int16 holds the sum of two such
+STEP = math.log((1 - SURE) / SURE) / LIMIT  # what is measured wrongly by chance 0.375 counts as 0.37502
 
 
 def area_matrix(
     cells: int,
     parts: int,
-    low: Float[Tensor, "*lead"] | float = 0.0,
-    high: Float[Tensor, "*lead"] | float | None = None,
+    low: Real[Tensor, "*lead"] | float = 0.0,
+    high: Real[Tensor, "*lead"] | float | None = None,
 ) -> Float[Tensor, "*lead parts cells"]:
     """Make the matrix that averages cells over equal parts of [low, high), cell i being [i, i + 1).
 
@@ -52,30 +57,19 @@ def above(value: Float[Tensor, "*lead"], edge: Float[Tensor, "*#lead"] | float) 
     return torch.gt(value, edge, out=torch.empty_like(value))
 
 
-def odds_ratio(found: Float[Tensor, "*lead"], accuracy: Float[Tensor, "*#lead"]) -> Float[Tensor, "*lead"]:
-    """Weigh measurements, 1 or 0: how many times likelier each is over a target than elsewhere."""
-    miss, hit = (1 - accuracy) / accuracy, accuracy / (1 - accuracy)
-    return found * (hit - miss) + miss
+def steps(flip: float) -> int:
+    """Weigh a measurement that is wrong by that chance: how far it moves log odds, in whole steps."""
+    return max(-LIMIT, min(LIMIT, round(math.log((1 - flip) / flip) / STEP)))
 
 
-def updated(odds: Float[Tensor, "*lead"], ratio: Float[Tensor, "*#lead"] | float) -> Float[Tensor, "*lead"]:
-    """Learn from a measurement by Bayes' rule: log odds plus log ``ratio``, without logarithms; 1 changes nothing."""
-    return update_(odds.clone(), ratio)
+def leaning(logits: Real[Tensor, "*lead"], dtype: torch.dtype) -> Float[Tensor, "*lead"]:
+    """Turn steps of log odds into twice what beliefs are above 0.5: where nothing is known, averages are 0 exactly."""
+    return logits.to(dtype, copy=True).mul_(STEP / 2).tanh_()
 
 
-def update_(odds: Float[Tensor, "*lead"], ratio: Float[Tensor, "*#lead"] | float) -> Float[Tensor, "*lead"]:
-    """Do so in place."""
-    return odds.mul_(ratio).clamp_(SURE / (1 - SURE), (1 - SURE) / SURE)
-
-
-def belief(odds: Float[Tensor, "*lead"]) -> Float[Tensor, "*lead"]:
-    """Turn odds into beliefs."""
-    return odds / (odds + 1)
-
-
-def leaning(odds: Float[Tensor, "*lead"]) -> Float[Tensor, "*lead"]:
-    """Turn odds into twice what beliefs are above 0.5: nothing known is 0, and averages of it are exact."""
-    return (odds - 1).div_(odds + 1)
+def belief(logits: Real[Tensor, "*lead"], dtype: torch.dtype) -> Float[Tensor, "*lead"]:
+    """Turn steps of log odds into beliefs."""
+    return leaning(logits, dtype).add_(1).mul_(0.5)
 
 
 def entropy(chance: Float[Tensor, "*lead"]) -> Float[Tensor, "*lead"]:
@@ -95,41 +89,11 @@ def weighted_entropy(chance: Float[Tensor, "*lead"]) -> Float[Tensor, "*lead"]:
     return interest(chance) * entropy(chance)
 
 
-def within(
-    low: Int[Tensor, "*#lead 2"],
-    high: Int[Tensor, "*#lead 2"],
-    row: Int[Tensor, "*lead h"],
-    column: Int[Tensor, "*lead w"],
-) -> tuple[Float[Tensor, "*lead h"], Float[Tensor, "*lead w"]]:
-    """Tell which rows and which columns a rectangle [low, high) holds, as 1 and 0; their product is its mask."""
-    rows = (row >= low[..., :1]) & (row < high[..., :1])
-    columns = (column >= low[..., 1:]) & (column < high[..., 1:])
-    return rows.float(), columns.float()
+@lru_cache
+def table(device: torch.device, dtype: torch.dtype) -> Complex[Tensor, " K"]:
+    """Give interest + i entropy of all beliefs by steps of log odds: one look-up instead of a dozen sums.
 
-
-def chunk_index(
-    top: Int[Tensor, "*lead"], left: Int[Tensor, "*lead"], rows: int, chunks: int, width: int
-) -> Int[Tensor, "*lead rows chunks"]:
-    """Number the chunks of windows ``rows`` high and ``chunks`` wide within a map of ``width`` chunks per row.
-
-    Args:
-        top: First row of each window.
-        left: First chunk of each.
-        rows: Rows of a window.
-        chunks: Chunks in a row of a window.
-        width: Chunks in a row of the map.
+    Steps below 0 count from the end.
     """
-    row = top[..., None] + torch.arange(rows, device=top.device)
-    return (row * width + left[..., None])[..., None] + torch.arange(chunks, device=top.device)
-
-
-def read_chunks(maps: Tensor, index: Int[Tensor, "*lead rows chunks"], out: Tensor | None = None) -> Tensor:
-    """Copy windows out of maps (any leading axes, numbered through), in the shape ``*lead rows columns``."""
-    window = maps.new_empty(*index.shape[:-1], index.shape[-1] * CHUNK) if out is None else out
-    torch.index_select(maps.view(-1, CHUNK), 0, index.flatten(), out=window.view(-1, CHUNK))
-    return window
-
-
-def write_chunks(maps: Tensor, index: Int[Tensor, "*lead rows chunks"], window: Tensor) -> None:
-    """Copy windows that do not overlap back into maps, in place."""
-    maps.view(-1, CHUNK).index_copy_(0, index.flatten(), window.reshape(-1, CHUNK))
+    chance = belief(torch.cat((torch.arange(LIMIT + 1), torch.arange(-LIMIT, 0))), torch.float64)
+    return torch.complex(interest(chance).to(dtype), entropy(chance).to(dtype)).to(device)
