@@ -30,7 +30,42 @@ LEARNING = {
 }
 """What makes one core enough: small networks, a reward that points to the goal, and formation at any speed."""
 
+MAPPING_PUBLISHED = {
+    **{"width": 256, "hidden": 256, "lr": 1e-5, "critic_lr": 1e-4, "clip": 1e6, "passes": 5, "minibatches": 5},
+    **{"explore_updates": 200, "evaluate_every": 50, "evaluate_episodes": 50, "log_every": 10, "checkpoint_every": 50},
+}
+"""The published network and its training; gradients were not clipped."""
+
 PRESETS = {
+    "mapping_quick": Preset(
+        "mapping",
+        "The published mapping task with small networks and maps around each UAV: learns within the hour on two cores.",
+        {
+            **{"centred": True, "gamma": 0.7, "lr": 2e-5, "entropy": 0.003, "minibatches": 2},
+            **{"explore_from": 0.3, "explore_updates": 600, "updates": 2000},
+            **{"evaluate_every": 100, "evaluate_episodes": 20, "log_every": 10, "checkpoint_every": 100},
+        },
+    ),
+    "mapping_published": Preset(
+        "mapping",
+        "The published mapping task, network and training: 4.2 million moves of UAVs.",
+        {**MAPPING_PUBLISHED, "worlds": 50, "updates": 1500},
+    ),
+    "mapping_full": Preset(
+        "mapping",
+        "The published program's own settings in the hands of its users, told in missions: 15 measurements.",
+        {**MAPPING_PUBLISHED, "worlds": 3, "updates": 1500, "passes": 3, "minibatches": 3},
+    ),
+    "mapping_balanced": Preset(
+        "mapping",
+        "The same with 13 measurements and two thirds of the updates.",
+        {**MAPPING_PUBLISHED, "worlds": 3, "updates": 1000, "passes": 3, "minibatches": 3, "measurements": 13},
+    ),
+    "mapping_fast": Preset(
+        "mapping",
+        "The same with 9 measurements, a third of the updates and two thirds of the missions in each.",
+        {**MAPPING_PUBLISHED, "worlds": 2, "updates": 500, "passes": 2, "minibatches": 2, "measurements": 9},
+    ),
     "leader_follower_quick": Preset(
         "leader_follower",
         "1 leader, 1 follower, 1 s steps: learns to reach the goal in minutes on one core.",

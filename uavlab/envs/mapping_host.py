@@ -88,7 +88,7 @@ class HostMapping(Mapping):
         half, centre = self.places.half(int(place[2])), (place[1::-1] * (self.spacing / self.cell) + 0.5).astype(int)
         return np.stack((np.maximum(centre - half, 0), np.minimum(centre + half, self.cells - 1)))
 
-    def _shown(self, place: Array, link: Array, logits: Array, left: np.integer[Any]) -> tuple[Array, Array]:
+    def _shown(self, place: Array, link: Array, logits: Array, budget: np.integer[Any]) -> tuple[Array, Array]:
         """Draw all channels of one mission, those of a UAV and those of the team."""
         size, uavs, maps = self.lattice, self.uavs, belief(logits)
         parts = [self._rectangle(each) for each in place]
@@ -102,7 +102,7 @@ class HostMapping(Mapping):
             small, near = self._small(maps[uav]), self._small(maps[uav][top:bottom, left:right])
             own.append(
                 (
-                    np.full((size, size), left / (self.measurements - 1)),
+                    np.full((size, size), budget / (self.measurements - 1)),
                     np.full((size, size), (uav + 1) / uavs),
                     self._drawn_around(place, uav, link[uav]),
                     interest(small) * entropy(small),
