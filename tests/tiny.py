@@ -22,6 +22,18 @@ TINY: dict[str, Any] = {
     "device": "cpu",
 }
 
+SMALL_MISSION: dict[str, Any] = {
+    **{"cells": 41, "cell": 0.5, "lattice": 5, "uavs": 3, "measurements": 5, "reach": 12.0},
+    **{"width": 4, "kernels": (3, 2), "passes": 2, "minibatches": 2, "worlds": 3, "target_every": 2},
+}
+
+
+def sizes(env: str) -> dict[str, Any]:
+    """Give settings that make runs on an environment small."""
+    known = configure(env).values
+    small = {key: value for key, value in TINY.items() if key in known}
+    return small | ({key: value for key, value in SMALL_MISSION.items() if "cells" in known})
+
 
 def tiny(**changes: Any) -> Config:
     return configure("leader_follower", TINY, changes)

@@ -3,6 +3,7 @@
 Learners run in float64, so that equal up to rounding means equal to nine digits after several updates.
 """
 
+import warnings
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -11,18 +12,19 @@ import torch
 from torch import Tensor
 from torch._dynamo.exc import TorchDynamoException
 
-from tests.tiny import TINY
+from tests.tiny import sizes
 from uavlab.app import build, state
 from uavlab.app.config import Config, configure
 from uavlab.app.run import Run
 from uavlab.core.errors import FellBack
 from uavlab.envs import ENVS
+from uavlab.learners.coma import COMAConfig
 from uavlab.runtime.toggles import EAGER, TOGGLES, Toggles, resolve
 from uavlab.train import training
 
 CPU = torch.device("cpu")
 UPDATES = 5
-CLOSE = {"rounding": 1e-9, "precision": 0.1}  # of each matrix's largest number
+CLOSE = {"rounding": 1e-9, "single": 1e-3, "precision": 0.1}  # of each matrix's largest number
 NUMBERS = {"interval": 2, "ratio": 2, "micro_batches": 3, "memory_fraction": 0.5, "threads": 2}
 COMPILED = {"compile": ("default",)}  # other modes are the same code, tuned for minutes
 
@@ -43,9 +45,9 @@ def cases(usable: bool) -> list[Any]:
 
 
 def config(env: str, toggles: dict[str, Any]) -> Config:
-    sizes = {key: value for key, value in TINY.items() if key in configure(env).values}
-    still = {"step_ms": 0.0} if "step_ms" in configure(env).values else {}
-    return configure(env, sizes, still, asdict(Toggles()), {"followers": 2, "alpha": 0.5}, toggles)
+    more = {"step_ms": 0.0, "followers": 2, "alpha": 0.5}
+    own = {key: value for key, value in more.items() if key in configure(env).values}
+    return configure(env, sizes(env), asdict(Toggles()), own, toggles)
 
 
 def trained(env: str, toggles: dict[str, Any]) -> dict[str, Tensor]:
@@ -53,12 +55,14 @@ def trained(env: str, toggles: dict[str, Any]) -> dict[str, Tensor]:
     made = config(env, toggles)
     rt = build.runtime(made.run, made.toggles)
     rng = build.streams(made.run, rt.device, torch.float64)
-    with rt.scope():
+    with rt.scope(), warnings.catch_warnings():
+        if isinstance(made.learner, COMAConfig):
+            warnings.simplefilter("ignore", FellBack)  # told below
         learner = build.learner(made, rng, rt)
         source = build.source(made, learner, rng, rt)
         for _ in training(source, learner, rng, rt, 0, UPDATES):
             pass
-    assert rt.fell_back == {}
+    assert set(rt.fell_back) <= (set(build.UNSERVED) if isinstance(made.learner, COMAConfig) else set())
     tables = {name: table for name, (table, _) in learner.numbers().items() if name.endswith("parameter")}
     return {**tables, "steps": torch.tensor(source.steps)}
 

@@ -1,6 +1,7 @@
 """COMA against the same update written out sample by sample, runs together and apart, and each figure by hand."""
 
 from dataclasses import replace
+from itertools import islice
 
 import pytest
 import torch
@@ -26,9 +27,9 @@ def made(seeds=(0,), config=CONFIG, env=TINY_MISSION, acting="batched") -> tuple
     return learner, rng, batch
 
 
-def made_double() -> tuple[COMA, Streams, Batch]:
+def made_double(config=CONFIG) -> tuple[COMA, Streams, Batch]:
     """Hold the same numbers with more digits, so that comparisons can be sharp."""
-    learner, rng, batch = made()
+    learner, rng, batch = made(config=config)
     data = tree_map(lambda leaf: leaf.double() if leaf.is_floating_point() else leaf, batch.data)
     for part, lr in ((learner.actor, learner.config.lr), (learner.critic, learner.config.critic_lr)):
         name = "actor" if part is learner.actor else "critic"
@@ -80,7 +81,8 @@ def slow_update(learner: COMA, data: Rollout, noise: Tensor) -> dict[str, Tensor
         torch.optim.Adam([parameter], lr, eps=ADAM_EPS)
         for parameter, lr in ((critic, config.critic_lr), (actor, config.lr))
     ]
-    for order in noise[0]:
+    for number, order in enumerate(noise[0]):
+        learning = 2 if number >= config.passes - config.actor_passes else 1  # the critic, or both
         for part in (order[: len(order) // 2], order[len(order) // 2 :]):
             critic_loss, actor_loss = 0.0, 0.0
             for row in part.tolist():
@@ -94,7 +96,8 @@ def slow_update(learner: COMA, data: Rollout, noise: Tensor) -> dict[str, Tensor
                     chance = (1 - explore) * logits[free].softmax(0) + explore / len(free)
                     advantage = q[move] - (chance * q[free]).sum()
                     actor_loss = actor_loss - advantage.detach() * chance[free.index(move)].log()
-            for optimizer, parameter, loss in zip(optimizers, (critic, actor), (critic_loss, actor_loss), strict=True):
+            both = zip(optimizers, (critic, actor), (critic_loss, actor_loss), strict=True)
+            for optimizer, parameter, loss in islice(both, learning):
                 (parameter.grad,) = torch.autograd.grad(loss / (len(part) * agents), parameter)
                 norm = parameter.grad.norm()
                 parameter.grad *= min(1.0, config.clip / (float(norm) + 1e-6))
@@ -102,8 +105,9 @@ def slow_update(learner: COMA, data: Rollout, noise: Tensor) -> dict[str, Tensor
     return {"actor": actor.detach(), "critic": critic.detach()}
 
 
-def test_an_update_equals_the_one_written_out() -> None:
-    learner, rng, batch = made_double()
+@pytest.mark.parametrize("actor_passes", [1, 2])
+def test_an_update_equals_the_one_written_out(actor_passes: int) -> None:
+    learner, rng, batch = made_double(replace(CONFIG, actor_passes=actor_passes))
     before = learner.actor.parameter.detach().clone()
     noise = learner.update_noise(rng, batch.index.shape[1])
     expected = slow_update(learner, batch.data, noise)
@@ -114,7 +118,7 @@ def test_an_update_equals_the_one_written_out() -> None:
     assert torch.equal(learner.target, learner.critic.parameter)  # target_every=1
 
 
-@pytest.mark.parametrize("broken", ["lam", "gamma", "explore_from"])
+@pytest.mark.parametrize("broken", ["lam", "gamma", "explore_from", "entropy"])
 def test_a_broken_variant_is_caught(broken: str) -> None:
     learner, rng, batch = made_double()
     noise = learner.update_noise(rng, batch.index.shape[1])

@@ -5,7 +5,7 @@ Places are (x, y, altitude), whole numbers; maps are rows (y) by columns (x).
 
 import math
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -37,7 +37,7 @@ class Lattice:
     altitudes: int
     view_deg: float
 
-    @cached_property
+    @property
     def widest(self) -> int:
         """Cells of the largest footprint."""
         return min(2 * self.half(self.altitudes - 1), self.cells - 1) ** 2
@@ -47,7 +47,7 @@ class Lattice:
         reach = (altitude + 1) * self.spacing * math.tan(math.radians(self.view_deg / 2))
         return int(reach / self.cell + 1e-6)
 
-    @cached_property
+    @property
     def edges(self) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
         """Give where footprints begin and end on an axis, by altitude and place.
 

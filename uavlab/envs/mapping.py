@@ -9,7 +9,6 @@ Source:
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -119,7 +118,7 @@ class Mapping:
     score: ClassVar[dict[str, float]] = {"entropy": -1.0}
     rules: ClassVar[tuple[Rule, ...]] = RULES
 
-    @cached_property
+    @property
     def spec(self) -> EnvSpec:
         """Give what a learner must know."""
         return EnvSpec(
@@ -137,17 +136,17 @@ class Mapping:
             centred=self.centred,
         )
 
-    @cached_property
+    @property
     def places(self) -> Lattice:
         """Where UAVs can be, and what they see from there."""
         return Lattice(self.cells, self.cell, self.spacing, self.lattice, len(self.flip), self.view_deg)
 
-    @cached_property
+    @property
     def step_noise(self) -> int:
         """Uniform numbers per mission and step: one for two cells that a UAV sees, and one for each pair of UAVs."""
         return self.uavs * -(-self.places.widest // 2) + self.uavs**2
 
-    @cached_property
+    @property
     def initial_noise(self) -> int:
         """Uniform numbers per mission: the truth's, the starts' and those of the first measurement."""
         return TRUTHS[self.truth][0] + 2 * self.uavs + self.step_noise

@@ -52,7 +52,8 @@ class COMAConfig:
         critic_lr: Adam's learning rate of the critic.
         clip: Largest gradient norm of either.
         passes: How often an update goes over its episodes.
-        minibatches: Pieces of each pass, a step of both networks each.
+        actor_passes: In how many of them, the last ones, the actor learns as well; published in all.
+        minibatches: Pieces of each pass, a step of each network that learns.
         target_every: Updates between copies of the critic to its target.
         entropy: Weight of the policy's entropy in the actor's loss; published without.
         explore_from: Share of even chances in the first policy.
@@ -69,6 +70,7 @@ class COMAConfig:
     critic_lr: Annotated[float, Gt(0), Le(1)] = 1e-3
     clip: Annotated[float, Gt(0)] = 10.0
     passes: Annotated[int, Ge(1), Le(1000)] = 3
+    actor_passes: Annotated[int, Ge(1), Le(1000)] = 1
     minibatches: Annotated[int, Ge(1), Le(1000)] = 4
     target_every: Annotated[int, Ge(1), Le(10**6)] = 10
     entropy: Annotated[float, Ge(0), Le(10)] = 0.0
@@ -107,7 +109,8 @@ class COMA:
         self._targets = rt.kernel(self.targets, "targets")
         self._critic_loss = rt.kernel(self.critic_loss, "critic_loss", part=True)
         self._actor_loss = rt.kernel(self.actor_loss, "actor_loss", part=True)
-        self._descend = rt.update(self._descended, "coma")
+        self._prepare = rt.update(self._critic_step, "coma_critic")
+        self._descend = rt.update(self._both_steps, "coma")
 
     @property
     def explore(self) -> Float[Tensor, ""]:
@@ -143,7 +146,10 @@ class COMA:
         with torch.no_grad():
             samples = self._targets(self.target, batch.data)
             explore = self.explore
-        steps = [self._descend(part, explore) for part in self._minibatches(samples, noise)]
+        alone = noise.shape[1] - min(self.config.actor_passes, noise.shape[1])
+        for part in self._minibatches(samples, noise[:, :alone]):
+            self._prepare(part)
+        steps = [self._descend(part, explore) for part in self._minibatches(samples, noise[:, alone:])]
         self.count.add_(1)
         if self.config.target_every == 1:
             self.target.copy_(self.critic.parameter.detach())
@@ -226,13 +232,17 @@ class COMA:
         self.target.copy_(state["target"])
         self.count.copy_(state["count"])
 
-    def _descended(self, rows: Samples, explore: Tensor) -> dict[str, Float[Tensor, " R"]]:
-        """Take one step of the critic, and one of the actor by the critic as it was."""
-        critics, critic_norm = self.critic(self._critic_loss, self.critic.parameter, Rows(rows, 1))
+    def _critic_step(self, rows: Samples) -> tuple[dict[str, Float[Tensor, " R"]], Float[Tensor, "R N A E"]]:
+        """Take one step of the critic; give the values that it saw before."""
+        critics, norm = self.critic(self._critic_loss, self.critic.parameter, Rows(rows, 1))
         value = critics.pop("value")
-        value = value.value if isinstance(value, Rows) else value
+        return {**critics, "critic_norm": norm}, value.value if isinstance(value, Rows) else value
+
+    def _both_steps(self, rows: Samples, explore: Tensor) -> dict[str, Float[Tensor, " R"]]:
+        """Take one step of the critic, and one of the actor by the critic as it was."""
+        critics, value = self._critic_step(rows)
         actors, actor_norm = self.actor(self._actor_loss, self.actor.parameter, Rows(rows, 1), Rows(value, 1), explore)
-        return {**critics, "critic_norm": critic_norm, **actors, "actor_norm": actor_norm}
+        return {**critics, **actors, "actor_norm": actor_norm}
 
     def _minibatches(self, samples: Samples, noise: Int[Tensor, "R passes rows"]) -> Iterator[Samples]:
         rows, pieces = noise.shape[-1], min(self.config.minibatches, noise.shape[-1])

@@ -71,8 +71,9 @@ class Toggle:
     Attributes:
         name: Its field in ``Toggles`` and its setting.
         seam: Where it acts: a seam of ``Runtime``, or ``build`` where another object is chosen.
-        equality: ``exact`` (the same bits), ``rounding`` (the same numbers up to their last digits), ``precision`` (up
-            to the digits that the precision has) or ``algorithm`` (another algorithm, to be judged by learning).
+        equality: ``exact`` (the same bits), ``rounding`` (the same numbers up to their last digits), ``single`` (up to
+            those of float32), ``precision`` (up to the digits that the precision has) or ``algorithm`` (another
+            algorithm, to be judged by learning).
         claim: What it is usually said to bring.
         cost: What it takes.
         needs: Why a value cannot be used here; None if it can.
@@ -139,7 +140,7 @@ TOGGLES = (
     Toggle("optimizers", "grad", "exact", "fewer optimizer calls", "none"),
     Toggle("adam", "grad", "rounding", "none stated", "none"),
     Toggle("acting", "build", "rounding", "+5-15 %", "none"),
-    Toggle("maps", "build", "rounding", "image operations on the GPU, by bilinear resizing", "none"),
+    Toggle("maps", "build", "single", "image operations on the GPU, by bilinear resizing", "none"),
     Toggle("precision", "kernel", "precision", "+40-100 %, half the memory", "digits; fp16 also range", _precision),
     Toggle("scaler", "grad", "precision", "none stated", "skipped steps where the scale was too large"),
     Toggle("compile", "kernel", "rounding", "+5-15 %", "seconds to minutes of warm-up", _compile),
