@@ -1,17 +1,23 @@
 """Every registered environment, and every quirk of LeaderFollower, keeps the contract of an environment."""
 
+from dataclasses import fields, replace
+
 import pytest
 
+from tests.missions import SMALL, TINY_MISSION
 from uavlab.envs import ENVS
 from uavlab.envs.leader_follower import PUBLISHED, LeaderFollower
+from uavlab.envs.mapping import Mapping
+from uavlab.envs.mapping_host import HostMapping
 from uavlab.testing import check_env
 
-STEPS = {"slow_leader_follower": 40}  # of worlds that take their time
+STEPS = {"slow_leader_follower": 40, "mapping": 40}  # of worlds that take their time
+SMALLER = {"mapping": TINY_MISSION}
 
 
 @pytest.mark.parametrize("name", ENVS)
 def test_registered_environments(name: str) -> None:
-    report = check_env(ENVS[name](), steps=STEPS.get(name, 300))
+    report = check_env(SMALLER.get(name, ENVS[name]()), steps=STEPS.get(name, 300))
     assert report.started >= 21
 
 
@@ -28,3 +34,18 @@ def test_registered_environments(name: str) -> None:
 def test_variants_of_leader_follower(env: LeaderFollower) -> None:
     report = check_env(env, worlds=4, steps=80)
     assert report.truncated > 0 or env.horizon > 80
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        replace(TINY_MISSION, uavs=6, reach=0.0, centred=True),
+        replace(TINY_MISSION, lattice=3, starts="random", truth="fields", lagged=True, dropout=0.5),
+        replace(TINY_MISSION, uavs=1, flip=(0.1,), measurements=2),
+        HostMapping(**{field.name: getattr(SMALL, field.name) for field in fields(SMALL)}),
+    ],
+    ids=["crowded", "fields", "alone", "host"],
+)
+def test_variants_of_mapping(env: Mapping) -> None:
+    report = check_env(env, worlds=3, steps=6)
+    assert report.terminated > 0 or env.measurements > 7
