@@ -95,7 +95,9 @@ def slow_update(learner: COMA, data: Rollout, noise: Tensor) -> dict[str, Tensor
                     logits = learner.actor_net(actor, obs.maps[0, t, w, i][None, None])[0, 0]
                     chance = (1 - explore) * logits[free].softmax(0) + explore / len(free)
                     advantage = q[move] - (chance * q[free]).sum()
-                    actor_loss = actor_loss - advantage.detach() * chance[free.index(move)].log()
+                    entropy = -(chance * chance.log()).sum()
+                    gained = advantage.detach() * chance[free.index(move)].log() + config.entropy * entropy
+                    actor_loss = actor_loss - gained
             both = zip(optimizers, (critic, actor), (critic_loss, actor_loss), strict=True)
             for optimizer, parameter, loss in islice(both, learning):
                 (parameter.grad,) = torch.autograd.grad(loss / (len(part) * agents), parameter)
@@ -174,7 +176,7 @@ def test_agents_one_by_one_choose_what_they_choose_at_once() -> None:
 
 
 def test_exploration_falls_to_its_end() -> None:
-    learner, _, _ = made(config=COMAConfig(**{**vars(CONFIG), "explore_updates": 4}))
+    learner, _, _ = made(config=COMAConfig(**{**vars(CONFIG), "explore_from": 0.5, "explore_updates": 4}))
     shares = []
     for _ in range(6):
         shares.append(learner.explore.item())

@@ -31,9 +31,9 @@ LEARNING = {
 """What makes one core enough: small networks, a reward that points to the goal, and formation at any speed."""
 
 MAPPING_PUBLISHED = {
-    **{"width": 256, "hidden": 256, "lr": 1e-5, "critic_lr": 1e-4, "clip": 1e6, "passes": 5},
-    **{"actor_passes": 5, "minibatches": 5},
-    **{"explore_updates": 200, "evaluate_every": 50, "evaluate_episodes": 50, "log_every": 10, "checkpoint_every": 50},
+    **{"width": 256, "hidden": 256, "lr": 1e-5, "critic_lr": 1e-4, "clip": 1e6, "entropy": 0.0},
+    **{"passes": 5, "actor_passes": 5, "minibatches": 5, "explore_from": 0.5, "explore_updates": 200},
+    **{"evaluate_every": 50, "evaluate_episodes": 50, "log_every": 10, "checkpoint_every": 50},
 }
 """The published network and its training; gradients were not clipped."""
 
@@ -44,8 +44,7 @@ PRESETS = {
         "mapping",
         "The published mapping task with small networks and maps around each UAV: learns within the hour on two cores.",
         {
-            **{"centred": True, "gamma": 0.5, "lr": 2e-4, "entropy": 0.01, "passes": 6, "minibatches": 8},
-            **{"explore_from": 0.3, "explore_updates": 400, "updates": 600},
+            **{"centred": True, "gamma": 0.5, "updates": 600},
             **{"evaluate_every": 100, "evaluate_episodes": 20, "log_every": 10, "checkpoint_every": 100},
         },
     ),

@@ -66,17 +66,17 @@ class COMAConfig:
     hidden: Annotated[int, Ge(1), Le(4096)] = 64
     gamma: Annotated[float, Ge(0), Le(1)] = 0.99
     lam: Annotated[float, Ge(0), Le(1)] = 0.8
-    lr: Annotated[float, Gt(0), Le(1)] = 3e-4
+    lr: Annotated[float, Gt(0), Le(1)] = 2e-4
     critic_lr: Annotated[float, Gt(0), Le(1)] = 1e-3
     clip: Annotated[float, Gt(0)] = 10.0
-    passes: Annotated[int, Ge(1), Le(1000)] = 3
+    passes: Annotated[int, Ge(1), Le(1000)] = 6
     actor_passes: Annotated[int, Ge(1), Le(1000)] = 1
-    minibatches: Annotated[int, Ge(1), Le(1000)] = 4
+    minibatches: Annotated[int, Ge(1), Le(1000)] = 8
     target_every: Annotated[int, Ge(1), Le(10**6)] = 10
-    entropy: Annotated[float, Ge(0), Le(10)] = 0.0
-    explore_from: Annotated[float, Ge(0), Le(1)] = 0.5
+    entropy: Annotated[float, Ge(0), Le(10)] = 0.01
+    explore_from: Annotated[float, Ge(0), Le(1)] = 0.3
     explore_to: Annotated[float, Ge(0), Le(1)] = 0.02
-    explore_updates: Annotated[int, Ge(1), Le(10**9)] = 200
+    explore_updates: Annotated[int, Ge(1), Le(10**9)] = 400
 
 
 @tensors
