@@ -76,6 +76,8 @@ def plain() -> dict[str, dict[str, Tensor]]:
 @pytest.mark.parametrize(("toggle", "asked"), cases(usable=True))
 def test_equal_to_plain(env: str, toggle: Any, asked: dict[str, Any], plain: dict[str, dict[str, Tensor]]) -> None:
     got, expected = trained(env, asked), plain[env]
+    if env == "mapping" and toggle.name != "maps" and "maps" in asked:  # compared by themselves, with other digits
+        expected = trained(env, {"maps": asked["maps"]})
     assert set(got) == set(expected)
     if toggle.equality == "algorithm":
         assert all(table.isfinite().all() for table in got.values())

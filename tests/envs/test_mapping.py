@@ -1,14 +1,20 @@
 """Informative mapping: hand-made cases."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 import torch
 
-from tests.missions import SMALL, differ, drawn, moved
+from tests.missions import SMALL, TINY_MISSION, differ, drawn, moved
+from uavlab.app.config import configure
+from uavlab.core.errors import ConfigError, DivergedError
+from uavlab.core.rng import Streams
 from uavlab.core.types import tree_map
-from uavlab.envs.mapping import Mapping
+from uavlab.envs import mapping_plans
+from uavlab.envs.mapping import Mapping, State
 from uavlab.ops import grids
+from uavlab.rollouts import RolloutConfig, Rollouts
+from uavlab.runtime.runtime import Runtime
 
 
 def test_published_starts() -> None:
@@ -65,3 +71,83 @@ def test_missions_do_not_meet() -> None:
     alone = SMALL.transition(tree_map(lambda leaf: leaf[2:3].clone(), state), action[2:3], noise[2:3])
     differ(alone, together, 0.0)
     assert (together.logits != state.logits[2:3]).any()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"uavs": 26, "lattice": 5}, "uavs 26 > lattice 5 x 5"),
+        ({"measurements": 0}, "measurements: input should be greater than or equal to 2, got 0"),
+        ({"measurements": 1}, "measurements: input should be greater than or equal to 2, got 1"),
+        ({"flip": []}, "flip: tuple should have at least 1 item"),
+        ({"flip": [0.01, 0.5]}, "less than 0.5"),
+        ({"reach": -1.0}, "reach: input should be greater than or equal to 0, got -1.0"),
+        ({"dropout": 1.5}, "dropout: input should be less than or equal to 1"),
+        ({"lattice": 3}, "starts corners: a lattice of 3 has no corners"),
+        ({"cells": 100}, "UAVs would leave the map"),
+        ({"cell": 10.0}, "no whole cell is seen"),
+        ({"cells": 16, "lattice": 17, "cell": 10.0, "starts": "random"}, "cells 16 < lattice 17"),
+    ],
+    ids=str,
+)
+def test_settings_that_make_no_sense_are_told(given: dict, said: str) -> None:
+    with pytest.raises(ConfigError, match="mapping: ") as refused:
+        configure("mapping", given)
+    assert said in str(refused.value)
+
+
+def test_an_altitude_outside_the_sensors_table_is_told() -> None:
+    state, _ = drawn(SMALL, 1)
+    with pytest.raises(ConfigError, match=r"altitude 3: expected 0 to 2"):
+        SMALL.places.half(3)
+    with pytest.raises(ConfigError, match=r"altitude 7: expected 0 to 2"):
+        mapping_plans.sweep(SMALL, state, torch.zeros(1, 3), altitude=7)
+
+
+@pytest.mark.parametrize("name", ["logits", "truth", "place", "mean"])
+def test_states_of_another_shape_are_told(name: str) -> None:
+    state, _ = drawn(SMALL, 2)
+    wrong = replace(state, **{name: getattr(state, name)[:, :-1]})
+    for call in (SMALL.observe, lambda given: SMALL.transition(given, torch.zeros(2, 3).long(), torch.zeros(2, 1))):
+        with pytest.raises(ConfigError, match=rf"state\.{name} has shape \(2, .*expected \(missions, "):
+            call(wrong)
+
+
+def test_beliefs_that_are_not_numbers_are_told() -> None:
+    class Torn(Mapping):
+        def initial(self, noise: torch.Tensor, stage: torch.Tensor) -> State:
+            state = super().initial(noise, stage)
+            return replace(state, mean=state.mean * torch.nan)
+
+    env = Torn(**{field.name: getattr(TINY_MISSION, field.name) for field in fields(TINY_MISSION)})
+    rollouts = Rollouts(env, lambda obs, noise: torch.zeros(1, 2, 3).long(), RolloutConfig(2), Streams([0]), Runtime())
+    with pytest.raises(DivergedError, match=r"obs\.maps of run 0, world 0 is nan"):
+        rollouts.next()
+
+
+def test_no_two_uavs_claim_the_same_place_twice() -> None:
+    state, _ = drawn(SMALL, 1)
+    obs = SMALL.observe(state)
+    x, y = state.place[0, 0, :2].tolist()
+    size = SMALL.lattice
+    assert obs.place[0, 0] == y * size + x
+    assert obs.claims[0, 0].tolist() == [
+        y * size + x,
+        y * size + x - 1,
+        (y - 1) * size + x,
+        (y + 1) * size + x,
+        y * size + x + 1,
+        y * size + x,
+    ]
+    assert torch.equal(obs.legal, SMALL.places.legal(state.place))
+
+
+def test_centred_maps_are_the_same_maps_moved() -> None:
+    state, _ = drawn(SMALL, 2)
+    plain, moved_ = SMALL.observe(state).maps, replace(SMALL, centred=True).observe(state).maps
+    assert torch.equal(plain[:, :, :3], moved_[:, :, :3])  # constants, and where everybody is
+    spot = SMALL.observe(state).place
+    for mission in range(2):
+        for uav in range(3):
+            y, x = divmod(int(spot[mission, uav]), SMALL.lattice)
+            assert torch.equal(moved_[mission, uav, 3:, 5, 5], plain[mission, uav, 3:, y, x])

@@ -168,7 +168,9 @@ def require_resumable(folder: Path, before: Mapping[str, Any], after: Mapping[st
     Raises:
         ConfigError: A setting differs that the state of a run does not survive.
     """
-    changed = {key: f"{key} {before.get(key)} -> {after[key]}" for key in after if before.get(key) != after[key]}
+    now = {key: list(value) if isinstance(value, tuple) else value for key, value in after.items()}  # as JSON has it
+    known = [key for key in now if key in before]  # a setting that came later was not there to be chosen
+    changed = {key: f"{key} {before[key]} -> {now[key]}" for key in known if before[key] != now[key]}
     refused = [text for key, text in changed.items() if key not in RESUMABLE]
     if refused:
         raise ConfigError(

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from uavlab.core.errors import ConfigError
 from uavlab.ops import grids
 
 MOVES = ((0, 0, 1), (-1, 0, 0), (0, -1, 0), (0, 1, 0), (1, 0, 0), (0, 0, -1))
@@ -43,7 +44,15 @@ class Lattice:
         return min(2 * self.half(self.altitudes - 1), self.cells - 1) ** 2
 
     def half(self, altitude: int) -> int:
-        """Give half the side of a footprint at that altitude (cells)."""
+        """Give half the side of a footprint at that altitude (cells).
+
+        Raises:
+            ConfigError: There is no such altitude.
+        """
+        if not 0 <= altitude < self.altitudes:
+            raise ConfigError(
+                f"altitude {altitude}: expected 0 to {self.altitudes - 1}, for which the sensor is known."
+            )
         reach = (altitude + 1) * self.spacing * math.tan(math.radians(self.view_deg / 2))
         return int(reach / self.cell + 1e-6)
 

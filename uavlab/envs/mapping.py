@@ -16,6 +16,7 @@ from annotated_types import Ge, Gt, Le, Len, Lt
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from uavlab.core.errors import ConfigError
 from uavlab.core.types import EnvSpec, MapObs, Metric, Rule, tensors
 from uavlab.envs import truths
 from uavlab.envs.fusion import fuse
@@ -173,6 +174,7 @@ class Mapping:
 
     def transition(self, state: State, action: Int[Tensor, "B A"], noise: Float[Tensor, "B K"]) -> State:
         """Move everybody, then measure and exchange; who would leave the lattice stays."""
+        self._require_shapes(state)
         counted = replace(state, left=(state.left - 1).clamp_min(0), step=state.step + 1)
         return self._measured(counted, self.places.moved(state.place, action), noise)
 
@@ -184,6 +186,7 @@ class Mapping:
         what, 1 itself, 0 others that it heard, 0.5 nobody. The team's: all places by altitude; weighted entropy and
         belief of the team's map; what was last measured. Maps are averaged down to the lattice first.
         """
+        self._require_shapes(state)
         place, uavs, size = state.place, self.uavs, self.lattice
         own, near = _belief(state.mean), _belief(state.near)
         missions = len(place)
@@ -237,6 +240,18 @@ class Mapping:
             "entropy": doubt / targets.clamp_min(1),
             "f1": 2 * right / (targets + claimed.sum((1, 2))).clamp_min(1),
         }
+
+    def _require_shapes(self, state: State) -> None:
+        maps = self.uavs + 1, self.cells, self.cells
+        wanted = {"place": (self.uavs, 3), "truth": maps[1:], "logits": maps, "mean": (maps[0], *2 * (self.lattice,))}
+        for name, shape in wanted.items():
+            got = tuple(getattr(state, name).shape)
+            if got[1:] != shape:
+                expected = ", ".join(map(str, shape))
+                raise ConfigError(
+                    f"Mapping: state.{name} has shape {got}; expected (missions, {expected}) of {self.uavs} UAVs, "
+                    f"{self.cells} cells and a lattice of {self.lattice}. Use states that this object's initial drew."
+                )
 
     def _measured(self, state: State, place: Tensor, noise: Tensor) -> State:
         """Measure from ``place`` and tell each other."""

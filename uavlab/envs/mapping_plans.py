@@ -71,14 +71,14 @@ def taken(place: Int[Tensor, "B A 3"]) -> Tensor:
     return (at & smaller[:, None]).any(-1)
 
 
-def sweep(env: Mapping, state: State, noise: Float[Tensor, "B A"], altitude: int = 1) -> Int[Tensor, "B A"]:
-    """Fly lanes to and fro at one altitude, each UAV in the part of the lattice where it began.
+def sweep(env: Mapping, state: State, noise: Float[Tensor, "B A"], altitude: int | None = None) -> Int[Tensor, "B A"]:
+    """Fly lanes to and fro at one altitude, by default the second, each UAV in the part of the lattice where it began.
 
     The lattice is cut into as many parts along each side as make one for every UAV. Lanes lie as far apart as
     footprints are wide; where the last one ends, it is flown again.
     """
     up, west, _, north, east, down = range(len(MOVES))
-    altitude = min(altitude, len(env.flip) - 1)
+    altitude = min(1, len(env.flip) - 1) if altitude is None else altitude
     lane = max(1, int(2 * env.places.half(altitude) * env.cell / env.spacing))
     sides = math.ceil(math.sqrt(env.uavs))
     x, y, z = state.place.unbind(-1)

@@ -266,9 +266,9 @@ def require_same(trained: EnvSpec, flown: EnvSpec) -> None:
     Raises:
         ConfigError: It does not.
     """
-    sees = [(spec.obs, spec.side, spec.choices) for spec in (trained, flown)]
+    sees = [(spec.obs, spec.side, spec.choices, spec.centred) for spec in (trained, flown)]
     if sees[0] != sees[1]:
-        told = ["{} channels of side {} and {} moves".format(*each) for each in sees]
+        told = ["{} channels of side {} and {} moves (centred: {})".format(*each) for each in sees]
         raise ConfigError(f"policy: trained on {told[0]}, to be flown with {told[1]}; expected the same of both.")
 
 

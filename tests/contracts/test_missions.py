@@ -1,0 +1,140 @@
+"""A run of a team that chooses, from its settings to its scores: stopped, killed, resumed, exported, evaluated."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.tiny import sizes
+from uavlab.app import build, kept, state
+from uavlab.app.config import configure
+from uavlab.app.run import Run
+from uavlab.core.errors import ConfigError
+from uavlab.runtime.memory import SIGNS
+
+UPDATES, POINTS = 8, (1, 3, 4, 7)
+
+
+def mission(**changes: Any) -> Run:
+    return configure("mapping", sizes("mapping"), changes)
+
+
+def finished(folder: Path | None = None, **changes: Any) -> Run:
+    run = Run(mission(**changes), folder)
+    for _ in run.train():
+        pass
+    return run
+
+
+@pytest.mark.parametrize("more", [{}, {"runs": 2, "maps": "host"}], ids=["plain", "two runs on host maps"])
+def test_a_run_stopped_again_and_again_ends_in_the_same_bits(tmp_path: Path, more: dict[str, Any]) -> None:
+    whole, folder = finished(updates=UPDATES, **more), tmp_path / "run"
+    Run(mission(updates=UPDATES, **more), folder)
+    for done in (*POINTS, UPDATES):
+        run = Run.resume(folder)
+        for progress in run.train():
+            if progress.number == done:
+                run.stop()
+    assert (run.digest, run.lifted) == (whole.digest, [])
+    assert whole.digest != finished(updates=UPDATES, **{**more, "seed": 1}).digest
+
+
+def test_what_is_not_restored_is_noticed(tmp_path: Path) -> None:
+    """The mutant: exploration that starts anew, because the count of updates was lost."""
+    whole, folder = finished(updates=UPDATES), tmp_path / "run"
+    begun = Run(mission(updates=4), folder)
+    for _ in begun.train():
+        pass
+    run = Run.resume(folder, {"updates": UPDATES})
+    run.learner.count.zero_()
+    for _ in run.train():
+        pass
+    assert run.digest != whole.digest
+
+
+def test_a_run_killed_at_any_time_ends_in_the_same_bits(tmp_path: Path) -> None:
+    whole, folder = finished(updates=30), tmp_path / "run"
+    settings = [f"--set={key}={value}" for key, value in sizes("mapping").items() if not isinstance(value, tuple)]
+    settings += ["--set=kernels=[3, 2]", "--set=updates=30"]
+    command = [sys.executable, "-m", "uavlab", "train", "mapping", *settings, "--out", str(folder)]
+    for number in range(3):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and len(list(folder.glob("checkpoints/ckpt-*"))) == 0:
+            time.sleep(0.01)
+        time.sleep(0.02 * number)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        command = [sys.executable, "-m", "uavlab", "resume", str(folder)]
+    run = Run.resume(folder)
+    for _ in run.train():
+        pass
+    assert run.digest == whole.digest
+    assert json.loads((folder / "run.json").read_text())["status"] == "complete"
+
+
+def test_the_kept_policy_is_the_best_and_flies_other_teams(tmp_path: Path) -> None:
+    run = finished(tmp_path / "run", updates=6)
+    loaded = kept.load(tmp_path / "run")
+    assert torch.equal(loaded.parameters, run.best)
+    first = kept.evaluate(loaded, 4, 0, mean_action=False)
+    assert first == kept.evaluate(loaded, 4, 0, mean_action=False)
+    assert set(first) >= {"entropy", "f1", "return"}
+    assert first != kept.evaluate(loaded, 4, 1, mean_action=False)
+    bigger = configure("mapping", sizes("mapping"), {"uavs": 5}).env
+    assert 0 <= kept.evaluate(loaded, 2, 0, mean_action=True, env=bigger)["f1"]["mean"] <= 1
+    exported = kept.load(kept.export(tmp_path / "run", tmp_path / "copy"))
+    assert torch.equal(exported.parameters, loaded.parameters)
+    states = list(kept.flight(loaded, 0))
+    assert len(states) == run.config.env.spec.horizon + 1
+
+
+def test_an_evaluation_on_other_maps_is_refused() -> None:
+    with pytest.raises(ConfigError, match="7 channels of side 5 and 6 moves"):
+        mission(eval_lattice=6)
+    with pytest.raises(ConfigError, match="centred"):
+        mission(eval_centred=True)
+
+
+def test_a_plan_counts_in_honest_units() -> None:
+    told = build.plan(mission(updates=10))
+    assert (told["missions_per_run"], told["world_steps_per_run"], told["agent_steps_per_run"]) == (30, 120, 360)
+    assert told["gradient_steps_per_run"] == 10 * 2 * 2
+    run = finished(updates=10)
+    assert run.source.steps * 3 == told["world_steps_per_run"]
+    assert told["world_bytes"] == 3 * build.world_bytes(run.config.env)
+
+
+def test_memory_that_is_refused_is_told_and_the_batch_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(mission(updates=2))
+    plain = run.learner.critic.ladder
+    assert plain.pieces == 1
+    real, calls = run.learner.critic_net.__class__.__call__, []
+
+    def once(self: Any, theta: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        if torch.is_grad_enabled() and theta.requires_grad and not calls:
+            calls.append(1)
+            raise RuntimeError(f"CUDA {SIGNS[0]}")
+        return real(self, theta, x)
+
+    monkeypatch.setattr(run.learner.critic_net.__class__, "__call__", once)
+    with pytest.warns(match="forward"):
+        for _ in run.train():
+            pass
+    assert run.rt.retries
+    assert state.digest(run) != ""
+
+
+def test_signals_end_after_the_update(tmp_path: Path) -> None:
+    run = Run(mission(updates=UPDATES), tmp_path / "run")
+    for progress in run.train():
+        if progress.number == 2:
+            run.stop()
+    assert os.listdir(tmp_path / "run" / "checkpoints") != []
+    assert run.status == "interrupted"
