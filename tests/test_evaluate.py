@@ -9,7 +9,7 @@ from torch import Tensor
 
 from uavlab.core.rng import Streams
 from uavlab.core.types import EnvSpec, Metric, tensors
-from uavlab.evaluate import CHECK_STEPS, COMMON, DRAWS, episodes, interval, summary
+from uavlab.evaluate import CHECK_STEPS, COMMON, DRAWS, Planned, curves, episodes, interval, summary
 
 SEEDS, COUNT = (3, 8), 40
 
@@ -202,3 +202,28 @@ def test_equal_outcomes_do_not_claim_certainty() -> None:
     assert vars(interval(always, outcomes=True)) == pytest.approx({"mean": 1.0, "low": 0.985, "high": 1.0})
     assert vars(interval(never, outcomes=True)) == pytest.approx({"mean": 0.0, "low": 0.0, "high": 0.015})
     assert interval(never).high == 0.0  # a share that is always 0 is no outcome: nothing to say
+
+
+def test_curves_end_where_episodes_do() -> None:
+    """A metric of the last step is the curve's last value, and an end stays as it was."""
+    found, whole = curves(Lives(), push, streams(), COUNT), episodes(Lives(), push, streams(), COUNT)
+    assert set(found) == {"final", "mean_step", "total", "push"}
+    assert found["final"].shape == (len(SEEDS), COUNT, 4)
+    assert torch.equal(found["final"][..., -1], whole["final"])
+    steps = torch.arange(1, 5, dtype=torch.float64)
+    assert torch.equal(found["final"], steps.minimum(ends()[..., None].double()))
+
+
+def test_a_plan_sees_the_state_and_its_own_noise() -> None:
+    seen = []
+
+    def plan(env: Lives, state: Life, noise: Tensor) -> Tensor:
+        seen.append((state.step, noise))
+        return noise[..., None]
+
+    figures = episodes(Lives(), Planned(plan), streams(), COUNT)
+    assert [step.unique().tolist() for step, _ in seen] == [[0], [1], [2], [3]]
+    rng, total = streams(), torch.zeros(len(SEEDS), COUNT, dtype=torch.float64)
+    for step in range(4):
+        total += rng.uniform("evaluate.act", COUNT, 2)[..., 0] * (step < ends())
+    torch.testing.assert_close(figures["push"], total)

@@ -40,11 +40,12 @@ class Planned:
 @torch.no_grad()
 def flown(
     env: Env, policy: Policy | Planned, rng: Streams, count: int, mean_action: bool = False, stream: str = "evaluate"
-) -> Iterator[tuple[dict[str, Float[Tensor, " B"]], Bool[Tensor, " B"]]]:
+) -> Iterator[tuple[dict[str, Float[Tensor, " B"]], Bool[Tensor, " B"], Bool[Tensor, " B"]]]:
     """Fly ``count`` fresh worlds per run to the horizon.
 
     Yields:
-        Step by step what was measured, return, flight time and timeout too, and which worlds had not ended before.
+        Step by step what was measured, return, flight time and timeout too, and which worlds had not ended before it,
+        and after it.
     """
     spec, runs = env.spec, len(rng.seeds)
     stage = torch.zeros(runs * count, dtype=torch.int64, device=rng.device)
@@ -62,7 +63,7 @@ def flown(
         measured["return"] = env.reward(state, action, after).mean(-1)
         measured["flight_time"] = torch.ones_like(measured["return"])
         measured["timeout"] = (after.step >= spec.horizon).to(measured["return"].dtype) * ~ended
-        yield measured, live
+        yield measured, live, live & ~ended
         state, obs, live = after, env.observe(after), live & ~ended
 
 
@@ -76,12 +77,12 @@ def episodes(
         run and episode.
     """
     sums: dict[str, Tensor] = {}
-    for step, (measured, live) in enumerate(flown(env, policy, rng, count, mean_action, stream)):
-        if step and step % CHECK_STEPS == 0 and not live.any():  # host sync
-            break
+    for step, (measured, live, still) in enumerate(flown(env, policy, rng, count, mean_action, stream)):
         for metric in (*env.metrics, *COMMON):
             value, before = measured[metric.name], sums.get(metric.name, torch.zeros_like(measured["return"]))
             sums[metric.name] = torch.where(live, value if metric.over == "last" else before + value, before)
+        if step % CHECK_STEPS == CHECK_STEPS - 1 and not still.any():  # host sync
+            break
     for metric in env.metrics:
         if metric.over == "mean":
             sums[metric.name] = sums[metric.name] / sums["flight_time"]
@@ -93,7 +94,7 @@ def curves(
 ) -> dict[str, Float[Tensor, "R E T"]]:
     """Fly the episodes of ``episodes`` and give the environment's metrics after every step; an end stays as it was."""
     found: dict[str, list[Tensor]] = {metric.name: [] for metric in env.metrics}
-    for measured, live in flown(env, policy, rng, count, mean_action, stream):
+    for measured, live, _ in flown(env, policy, rng, count, mean_action, stream):
         for name, values in found.items():
             values.append(torch.where(live, measured[name], values[-1]) if values else measured[name])
     return {name: torch.stack(values, -1).unflatten(0, (len(rng.seeds), count)) for name, values in found.items()}

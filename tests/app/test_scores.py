@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiny import trained
+from tests.tiny import SMALL_MISSION, trained
 from uavlab.app import kept
-from uavlab.app.scores import score
+from uavlab.app.presets import PRESETS, Preset
+from uavlab.app.scores import score, score_plan
 from uavlab.core.errors import ConfigError, FileError
 
 
@@ -37,3 +38,29 @@ def test_nothing_flies_before_all_are_read(finished: Path, tmp_path: Path) -> No
         with pytest.raises(error):
             score([str(finished), second], 3, 0, False, None, lines.append)
     assert lines == []
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setitem(PRESETS, "small_mapping", Preset("mapping", "Small.", SMALL_MISSION))
+    return "small_mapping"
+
+
+@pytest.mark.parametrize("plan", ["random", "information_gain", "sweep"])
+def test_plans_are_scored_like_policies(small: str, plan: str) -> None:
+    lines: list[str] = []
+    record = score_plan([small], plan, 6, 2, "cpu", lines.append)
+    (row,) = record["rows"]
+    assert (row["preset"], row["policy"], row["episodes"], row["seed"]) == (small, plan, 6, 2)
+    assert row["entropy"]["low"] <= row["entropy"]["mean"] <= row["entropy"]["high"] <= 1
+    assert lines[0] == f"{small}: {plan}, 6 episodes"
+    again = score_plan([small], plan, 6, 2, "cpu", lines.append)
+    assert again["rows"] == record["rows"]
+    assert score_plan([small], plan, 6, 3, "cpu", lines.append)["rows"] != record["rows"]
+
+
+def test_plans_that_are_not_there_are_told(small: str) -> None:
+    with pytest.raises(ConfigError, match=r"did you mean 'sweep'.*Known: random, information_gain, sweep"):
+        score_plan([small], "sweeep", 2, 0, None, print)
+    with pytest.raises(ConfigError, match="leader_follower has none"):
+        score_plan(["leader_follower"], "sweep", 2, 0, None, print)

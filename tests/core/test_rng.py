@@ -1,11 +1,14 @@
 """Streams: run r of R equals that run alone, names are independent, states continue."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 
 from uavlab.core.errors import FileError
-from uavlab.core.rng import INTEGER_NOISE, Streams
+from uavlab.core.rng import INTEGER_NOISE, Streams, acting_noise
+from uavlab.core.types import EnvSpec
 
 DRAWS = ("uniform", "normal", "integers")
 
@@ -108,3 +111,12 @@ def test_reopened_streams_are_others_and_keep_apart() -> None:
     assert equal(draws(again) + draws(again, "new"), draws(rng) + draws(rng, "new"))  # the salt is part of the state
     rng.reopen(0)
     assert equal(draws(rng), first)
+
+
+def test_noise_to_act_on_is_what_the_team_needs() -> None:
+    moves = EnvSpec(3, 7, 1, 9, 1.0, 0, 0, (0, 0, 0), choices=6, team=4, side=5)
+    chosen, steered = (acting_noise(Streams([0, 1]), "act", 4, spec) for spec in (moves, replace(moves, choices=0)))
+    assert chosen.shape == (2, 4, 3)
+    assert 0 <= chosen.min() <= chosen.max() < 1
+    assert steered.shape == (2, 4, 3, 1)
+    assert steered.min() < 0
