@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tests.tiny import SMALL_MISSION
 from uavlab.app import bench_maps
 from uavlab.core.types import leaves
 from uavlab.envs.mapping import Mapping
@@ -50,3 +51,13 @@ def test_the_pool_flies_what_one_process_flies(small: None) -> None:
     states = [call.__closure__[[*call.__code__.co_freevars].index("state")].cell_contents for call in (alone, sent)]
     for (name, one), (_, other) in zip(*map(leaves, states), strict=True):
         assert torch.equal(one, other), name
+
+
+def test_training_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_maps, "TRAINING", {**SMALL_MISSION, "updates": 1})
+    record = bench_maps.missions_suite(3, "cpu")
+    assert [row["setting"] for row in record["rows"]] == ["plain", "eager", "eager, bf16"]
+    for row in record["rows"]:
+        assert (row["moves"], row["passes"]) == (3 * 4 * 3, 2)
+        assert row["s_per_300"] == pytest.approx(row["s"] * 300 / 36, rel=0.02, abs=0.01)
+        assert row["over_original"] == pytest.approx(13.0 / row["s_per_300"], rel=0.1)

@@ -1,8 +1,12 @@
-"""What a team step of the published mapping task costs: on the host as usual, by a pool of processes, and batched."""
+"""What the published mapping task costs: a team step on the host, by a pool of processes, and batched; a training step.
+
+``maps`` leaves the policy out, ``missions`` is all of it: episodes flown, returns, and every pass of learning.
+"""
 
 from collections.abc import Callable
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import ExitStack
+from dataclasses import asdict
 from functools import partial
 from multiprocessing import get_context
 from typing import Any
@@ -10,7 +14,8 @@ from typing import Any
 import torch
 
 from uavlab.app import build
-from uavlab.app.config import Device, RunConfig
+from uavlab.app.compare import compare
+from uavlab.app.config import Device, RunConfig, configure
 from uavlab.app.machine import describe
 from uavlab.app.timing import interleaved, median, ratio
 from uavlab.core.types import tree_map
@@ -18,7 +23,7 @@ from uavlab.envs.mapping import Mapping, State
 from uavlab.envs.mapping_host import HostMapping
 from uavlab.rollouts import moved
 from uavlab.runtime.runtime import Runtime
-from uavlab.runtime.toggles import Toggles, turned
+from uavlab.runtime.toggles import EAGER, Toggles, turned
 
 MISSIONS = (1, 8, 64)
 ON_HOST = 2  # missions of the slow paths: they work them off one by one, so that more would only take longer
@@ -63,6 +68,37 @@ def maps_suite(rounds: int, device: Device) -> dict[str, Any]:
         for (path, setting, missions), taken in each.items()
     ]
     return {"suite": "maps", "rounds": rounds, "machine": describe(rt.device), "rows": rows}
+
+
+TRAINING = {"worlds": 6, "updates": 1}
+"""Missions of a training step: 336 moves of UAVs, of which the published program took 300."""
+
+ORIGINAL_STEP_S = 13.0
+"""Seconds of the published program for 300 moves and 5 passes over them, on one core of another machine."""
+
+
+def missions_suite(rounds: int, device: Device) -> dict[str, Any]:
+    """Time whole training steps of the published network: fly missions, work out returns, go over them 5 times."""
+    low = {**EAGER, "precision": "bf16"}
+    settings = {"plain": {**asdict(Toggles())}, "eager": dict(EAGER), "eager, bf16": low}
+    made = compare("mapping_published", settings, TRAINING, {"device": device}, call="cycle", rounds=rounds)
+    config = configure("mapping_published", TRAINING)
+    moves = build.steps_per_update(config) * config.env.spec.agents
+    rows = [
+        {
+            "setting": row["setting"],
+            "moves": moves,
+            "passes": config.learner.passes,
+            "s": round(row["ms"] / 1e3, 3),
+            "s_per_300": round(0.3 * row["ms"] / moves, 3),
+            "over_plain": row["over_first"],
+            "over_original": round(ORIGINAL_STEP_S / (0.3 * row["ms"] / moves), 2),
+            "moves_per_s": round(1e3 * moves / row["ms"]),
+        }
+        for row in made
+    ]
+    machine = describe(build.runtime(RunConfig(device=device)).device)
+    return {"suite": "missions", "rounds": rounds, "machine": machine, "rows": rows}
 
 
 def _start(env: Mapping, missions: int, device: torch.device) -> tuple[State, Callable[[int], torch.Tensor]]:

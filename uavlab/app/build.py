@@ -67,8 +67,8 @@ def streams(run: RunConfig, device: torch.device, dtype: torch.dtype = torch.flo
     return Streams([run.seed + r for r in range(run.runs)], device, dtype)
 
 
-def learner(config: Config, rng: Streams, rt: Runtime) -> MASAC | COMA:
-    """Build the learner with its first parameters.
+def learner(config: Config, rng: Streams, rt: Runtime) -> Any:
+    """Build the learner with its first parameters: ``MASAC`` or, for teams that choose among moves, ``COMA``.
 
     Raises:
         ResourceError: It does not fit into free memory.
@@ -87,7 +87,7 @@ def learner(config: Config, rng: Streams, rt: Runtime) -> MASAC | COMA:
     return made(config.learner, spec, inputs, rng, rt, acting=acting)
 
 
-def source(config: Config, pupil: Any, rng: Streams, rt: Runtime) -> Replayed | Rollouts:
+def source(config: Config, pupil: Any, rng: Streams, rt: Runtime) -> Any:
     """Build the worlds, and for learners that need it the replay, that feed the learner.
 
     Raises:
@@ -153,7 +153,7 @@ def store(config: Config, rng: Streams, rt: Runtime) -> Store:
     return ByPriority(example, replay.capacity, replay, toggles.priorities, place)
 
 
-def assembled(config: Config, monitor: Monitor | None = None) -> tuple[Runtime, Streams, MASAC, Replayed]:
+def assembled(config: Config, monitor: Monitor | None = None) -> tuple[Runtime, Streams, Any, Any]:
     """Build all that a training loop needs; ``monitor`` times its stages.
 
     Raises:

@@ -70,13 +70,17 @@ class RunConfig:
 
 @dataclass(frozen=True)
 class Config:
-    """Valid settings: ``values`` is the flat namespace, the other fields are what it describes."""
+    """Valid settings: ``values`` is the flat namespace, the other fields are what it describes.
+
+    ``source`` and ``learner`` are a ``ReplayConfig`` and a ``MASACConfig``, or for teams that choose among moves a
+    ``RolloutConfig`` and a ``COMAConfig``.
+    """
 
     preset: str
     values: dict[str, Any]
     run: RunConfig
-    source: ReplayConfig | RolloutConfig
-    learner: MASACConfig | COMAConfig
+    source: Any
+    learner: Any
     toggles: Toggles
     env: Env
     evaluation: Env

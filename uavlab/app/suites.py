@@ -5,7 +5,7 @@ from typing import Any
 
 from uavlab.app.bench import env_suite, guard_suite, update_suite
 from uavlab.app.bench_ladder import ladder_suite
-from uavlab.app.bench_maps import maps_suite
+from uavlab.app.bench_maps import maps_suite, missions_suite
 from uavlab.app.bench_replay import replay_suite
 from uavlab.app.bench_runs import learning_suite, runs_suite
 
@@ -16,6 +16,7 @@ SUITES: dict[str, Callable[..., dict[str, Any]]] = {
     "replay": replay_suite,
     "ladder": ladder_suite,
     "maps": maps_suite,
+    "missions": missions_suite,
     "runs": runs_suite,
     "learning": learning_suite,
 }

@@ -15,6 +15,7 @@ SUITES = {
     "replay": "prioritized replay and its rivals",
     "ladder": "every rung of the update",
     "maps": "belief maps on the host and batched",
+    "missions": "training steps of the published mapping network",
     "runs": "five runs in one process, and in five",
     "learning": "plain against `laptop`, by the clock",
 }

@@ -164,7 +164,7 @@ class COMA:
         """Name all parameters and moments, a row of each run, or all that ``update`` returned."""
         if update is not None:
             return {name: (value, "R") for name, value in update.metrics.items()}
-        given = {}
+        given: Numbers = {}
         for name, part in (("actor", self.actor), ("critic", self.critic)):
             state = part.state_dict()
             given |= {f"{name}.{key}": (state[key], "R") for key in ("parameter", *MOMENTS[1:])}
@@ -176,8 +176,8 @@ class COMA:
         seen = critic_maps(obs, data.action, self.spec.centred)
         value = self.critic_net(target, seen.flatten(1, 3)).view(*data.action.shape, -1)
         value = value.gather(-1, data.action[..., None])[:, 1:, ..., 0]  # of successors
-        in_time = (each.transpose(0, 1) for each in (data.reward, value, data.terminated))
-        returns = lambda_returns(*in_time, config.gamma, config.lam).transpose(0, 1)
+        reward, value, terminated = (each.transpose(0, 1) for each in (data.reward, value, data.terminated))
+        returns = lambda_returns(reward, value, terminated, config.gamma, config.lam).transpose(0, 1)
         live = data.live.to(returns.dtype)
         open_ = open_in_turn(obs.legal, obs.claims, data.action)
         return tree_map(

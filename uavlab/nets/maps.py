@@ -55,7 +55,7 @@ class StackedMaps:
         filters = self.kernel_shapes
         side = self.side - sum(shape[0] - 1 for shape in filters)
         features = side**2 * (self.width if filters else self.channels)
-        layers = [(shape, (1, self.width)) for shape in filters]
+        layers: list[tuple[tuple[int, ...], tuple[int, ...]]] = [(shape, (1, self.width)) for shape in filters]
         layers += [((features, self.hidden), (1, self.hidden)), ((self.hidden, self.outputs), (1, self.outputs))]
         return tuple(shape for layer in layers for shape in layer)
 
