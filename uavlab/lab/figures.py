@@ -24,7 +24,7 @@ TRAIL = 9  # frames that a trail looks back
 Figures = Mapping[str, Mapping[str, float]]
 
 
-def flight(env: Any, states: Sequence[State]) -> go.Figure:
+def flight(env: Any, states: Sequence[Any]) -> go.Figure:
     """Animate one flight: play button and slider, trails, formation ring, goal and obstacles; or a mapping mission.
 
     Raises:
