@@ -127,15 +127,24 @@ class TestCurves:
         assert list(line.x) == list(range(2, 16))
         assert list(line.y) == pytest.approx(torch.linspace(1, 0.5, 14).tolist(), abs=1e-5)
         assert list(band.y) == pytest.approx([*line.y, *line.y[::-1]], abs=1e-5)  # equal missions have no spread
-        last = interval(FOUND["b"][..., -1])
-        assert (wide.y[13], wide.y[14]) == pytest.approx((last.high, last.low), abs=1e-5)
-        assert last.low < last.high
+        low, _, high = pictures.bands(FOUND["b"])
+        assert (wide.y[13], wide.y[14]) == pytest.approx((high[-1], low[-1]), abs=1e-5)
         assert [trace.name for trace in figure.data if trace.showlegend is not False] == ["a", "b"]
         assert len({trace.line.dash for trace in (line, figure.data[3])}) == 2  # told apart without colour
 
     @pytest.mark.parametrize(("metric", "said"), [("entropy", "lower is better"), ("f1", "higher"), ("x", "x")])
     def test_the_axis_says_what_is_drawn(self, metric: str, said: str) -> None:
         assert said in pictures.curves(FOUND, metric).layout.yaxis.title.text
+
+    @pytest.mark.parametrize("shape", [(1, 30, 1), (4, 8, 1)])
+    def test_intervals_are_those_of_evaluations(self, shape: tuple[int, int, int]) -> None:
+        scores = torch.randn(shape, generator=torch.manual_seed(1)) + torch.arange(shape[0])[:, None, None]
+        known, (low, mean, high) = interval(scores[..., 0]), pictures.bands(scores)[:, 0]
+        assert mean == pytest.approx(known.mean)
+        width = known.high - known.low
+        assert (low, high) == pytest.approx((known.low, known.high), abs=0.06 * width)
+        flat = pictures.bands(scores.reshape(1, -1, 1))[:, 0]
+        assert shape[0] == 1 or flat[2] - flat[0] < 0.8 * width  # forgetting that runs differ would be seen
 
     def test_scores_in_words(self) -> None:
         assert pictures.told({"a": FOUND["a"]}) == "a 0.50 (0.50 to 0.50)"

@@ -14,13 +14,13 @@ from torch import Tensor
 
 from uavlab.envs.mapping import Mapping as MappingEnv
 from uavlab.envs.mapping import State
-from uavlab.evaluate import interval
 from uavlab.lab import playing
 from uavlab.lab.ink import blank, color, pale, pen, short
 from uavlab.ops import grids
 
 SIDE = 60  # cells along a drawn map at most: one byte each, so that a mission takes 100 kB
 FRAMES = 16  # of a mission: the 15 published measurements, and no more than that of longer ones
+DRAWS = 2000  # bootstrap samples of an interval
 PLAY_MS = 450  # milliseconds between frames
 BELIEFS = ((0.0, "#9fc5e8"), (0.5, "#f2f2f2"), (1.0, "#f6c344"))
 """Colours of beliefs: free, nothing known, target; pale, so that paths can be seen on them."""
@@ -73,9 +73,8 @@ def curves(found: Mapping[str, Float[Tensor, "R E T"]], metric: str = "entropy",
     """
     figure = blank(title, "measurements of each UAV", AXES.get(metric, metric))
     for number, (name, scores) in enumerate(found.items()):
-        each = [interval(scores[..., step]) for step in range(scores.shape[-1])]
-        at = list(range(2, len(each) + 2))  # the first measurement is made before the first move
-        low, mean, high = ([getattr(score, part) for score in each] for part in ("low", "mean", "high"))
+        low, mean, high = bands(scores)
+        at = list(range(2, len(mean) + 2))  # the first measurement is made before the first move
         figure.add_scatter(
             x=[*at, *at[::-1]],
             y=short([*high, *low[::-1]]),
@@ -93,8 +92,27 @@ def curves(found: Mapping[str, Float[Tensor, "R E T"]], metric: str = "entropy",
 
 def told(found: Mapping[str, Float[Tensor, "R E T"]], step: int = -1) -> str:
     """Say the scores of some policies with their intervals: ``random 0.73 (0.71 to 0.75), sweep ...``."""
-    scores = {name: interval(each[..., step]) for name, each in found.items()}
-    return ", ".join(f"{name} {s.mean:.2f} ({s.low:.2f} to {s.high:.2f})" for name, s in scores.items())
+    scores = {name: bands(each[..., step, None])[:, 0] for name, each in found.items()}
+    return ", ".join(f"{name} {mean:.2f} ({low:.2f} to {high:.2f})" for name, (low, mean, high) in scores.items())
+
+
+def bands(scores: Float[Tensor, "R E T"], seed: int = 0) -> np.ndarray:
+    """Bootstrap means over runs and, within each run drawn, over its missions, at all steps with the same draws.
+
+    ``evaluate.interval`` does the same for one figure; here whole curves are drawn anew at every click. A run that is
+    drawn m times has m E missions drawn: how often each of them is, is one multinomial number.
+
+    Returns:
+        Low end, mean and high end of 95 % intervals, by step (3 T).
+    """
+    table = scores.double().cpu().numpy()
+    runs, count, _ = table.shape
+    dice = np.random.default_rng(seed)
+    drawn = dice.multinomial(runs, np.full(runs, 1 / runs), DRAWS)
+    weights = dice.multinomial(count * drawn, np.full(count, 1 / count)) / (runs * count)
+    means = weights.reshape(DRAWS, -1) @ table.reshape(runs * count, -1)
+    low, high = np.quantile(means, (0.025, 0.975), axis=0)
+    return np.stack((low, table.mean((0, 1)), high))
 
 
 def small(image: Float[Tensor, "H W"]) -> UInt8[Tensor, "h w"]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from uavlab.app import build, kept
 from uavlab.app.config import configure
-from uavlab.app.kept import Kept
+from uavlab.app.kept import Kept, flight
 from uavlab.app.measures_maps import PROGRAM
 from uavlab.app.run import Run
 from uavlab.core.rng import Streams
@@ -21,6 +21,7 @@ from uavlab.envs import PLANS
 from uavlab.envs.mapping import Mapping, State
 from uavlab.evaluate import Planned, curves
 
+__all__ = ["budgets", "compared", "flight", "flown", "learned"]
 COARSE = 99  # cells a side of the maps that seconds of training use; policies see averages over the lattice alone
 STEPS_SAID = {"mapping_full": 4800, "mapping_balanced": 3333, "mapping_fast": 2083}
 """How many steps runs with the published program's settings are said to make."""
