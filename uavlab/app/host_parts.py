@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from uavlab.app.bench_maps import stepping
-from uavlab.app.timing import interleaved, median
+from uavlab.app.timing import interleaved, median, ratio
 from uavlab.envs.mapping_host import HostMapping
 from uavlab.runtime.runtime import Runtime
 
@@ -33,19 +33,18 @@ def host_parts(env: HostMapping, steps: int, top: int = 8) -> dict[str, Any]:
         ``step_ms`` (median without the profiler), ``profiled_over_plain``, ``parts`` (rows ``name, share, mean_ms``,
         the last for all else) and ``own`` (rows ``function, calls, own_ms`` per step, most time of their own first).
     """
-    call = stepping(env, 1, Runtime())
-    plain = interleaved({"step": call}, steps, torch.device("cpu"), warm_up=1)["step"]
-    profile = cProfile.Profile()
-    for _ in range(steps):
-        profile.runcall(call)
+    call, profile = stepping(env, 1, Runtime()), cProfile.Profile()
+    call()
+    calls = {"plain": call, "profiled": lambda: profile.runcall(call)}
+    seconds = interleaved(calls, steps, torch.device("cpu"), warm_up=0)
     stats = pstats.Stats(profile)
     total = stats.total_tt  # type: ignore[attr-defined]
     rows = [_row(stats.stats, name, functions, steps, total) for name, functions in PARTS.items()]  # type: ignore[attr-defined]
     rest = 1 - sum(row["share"] for row in rows)
     rows.append({"name": "all else", "share": rest, "mean_ms": 1e3 * rest * total / steps})
     return {
-        "step_ms": 1e3 * median(plain),
-        "profiled_over_plain": total / steps / median(plain),
+        "step_ms": 1e3 * median(seconds["plain"]),
+        "profiled_over_plain": ratio(seconds["profiled"], seconds["plain"])["median"],
         "parts": sorted(rows[:-1], key=lambda row: -row["share"]) + rows[-1:],
         "own": own(stats.stats, steps)[:top],  # type: ignore[attr-defined]
     }

@@ -86,7 +86,6 @@ def curves(found: Mapping[str, Float[Tensor, "R E T"]], metric: str = "entropy",
             hoverinfo="skip",
         )
         figure.add_scatter(x=at, y=short(mean), name=name, mode="lines+markers", **pen(number))
-    figure.update_yaxes(rangemode="tozero")
     return figure
 
 
@@ -165,7 +164,7 @@ def _belief(env: MappingEnv, state: State) -> go.Heatmap:
         z=image,
         **{"x0": step / 2, "dx": step, "y0": step / 2, "dy": step, "zmin": 0, "zmax": 100},
         colorscale=[[share, tint] for share, tint in BELIEFS],
-        colorbar={"title": {"text": "belief in a<br>target (%)<br> "}, "thickness": 14, "len": 0.6},
+        colorbar={"title": {"text": "belief in a target (%)", "side": "right"}, "thickness": 14, "len": 0.6},
         hovertemplate="belief %{z} %<extra></extra>",
         name="belief",
     )
