@@ -35,6 +35,10 @@ def test_a_run_is_named_by_its_updates_and_scored_beside_the_plans(tmp_path: Pat
     for each in scores.values():
         assert {metric: value.shape for metric, value in each.items()} == {"entropy": (1, 3, 4), "f1": (1, 3, 4)}
     assert not torch.equal(scores["random"]["entropy"], scores["sweep"]["entropy"])
+    assert missions.as_seen(TINY_MISSION, found).centred is found.config.env.spec.centred is True
+    assert TINY_MISSION.centred is False
+    start = missions.flight(TINY_MISSION, found, 3)[0]
+    assert torch.equal(start.logits, missions.flown(TINY_MISSION, "random", 3, CPU)[0].logits)  # the same mission
     again = missions.compared(TINY_MISSION, {}, 0, 3, CPU)
     assert torch.equal(scores["sweep"]["entropy"], again["sweep"]["entropy"])
 

@@ -4,6 +4,7 @@ What is learned comes from a run's folder, or from a training of seconds that sa
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from uavlab.app import build, kept
 from uavlab.app.config import configure
-from uavlab.app.kept import Kept, flight
+from uavlab.app.kept import Kept
 from uavlab.app.measures_maps import PROGRAM
 from uavlab.app.run import Run
 from uavlab.core.rng import Streams
@@ -21,7 +22,6 @@ from uavlab.envs import PLANS
 from uavlab.envs.mapping import Mapping, State
 from uavlab.evaluate import Planned, curves
 
-__all__ = ["budgets", "compared", "flight", "flown", "learned"]
 COARSE = 99  # cells a side of the maps that seconds of training use; policies see averages over the lattice alone
 STEPS_SAID = {"mapping_full": 4800, "mapping_balanced": 3333, "mapping_fast": 2083}
 """How many steps runs with the published program's settings are said to make."""
@@ -59,8 +59,21 @@ def compared(
         device: Where they are computed.
     """
     plans = {name.replace("_", " "): Planned(plan) for name, plan in PLANS["mapping"].items()}
-    flyers: dict[str, Any] = {**plans, **{name: each.policy(env, 0) for name, each in others.items()}}
-    return {name: curves(env, flyer, Streams([seed], device), count) for name, flyer in flyers.items()}
+    scores = {name: curves(env, plan, Streams([seed], device), count) for name, plan in plans.items()}
+    for name, each in others.items():
+        own = as_seen(env, each)
+        scores[name] = curves(own, each.policy(own, 0), Streams([seed], device), count)
+    return scores
+
+
+def as_seen(env: Mapping, by: Kept) -> Mapping:
+    """Show a task as a policy saw the one that it was trained on: maps around each UAV, or not."""
+    return replace(env, centred=by.config.env.spec.centred)
+
+
+def flight(env: Mapping, by: Kept, seed: int) -> list[State]:
+    """Fly one mission by a kept policy; its state after each measurement."""
+    return list(kept.flight(by, seed, env=as_seen(env, by)))
 
 
 @torch.no_grad()
