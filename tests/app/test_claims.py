@@ -89,7 +89,7 @@ class TestMeasure:
         assert path.read_text() == '{"rows": []}'
 
     def test_what_is_not_built_is_not_measured(self, bench: Bench, tmp_path: Path) -> None:
-        measure(select(["map-step"]), tmp_path / "claims.json", bench, lambda line: None)
+        measure(select(["zero-shot"]), tmp_path / "claims.json", bench, lambda line: None)
         assert list(tmp_path.iterdir()) == []
 
 
@@ -139,7 +139,7 @@ class TestMachines:
 class TestRows:
     def test_columns(self) -> None:
         made = rows(select(), None)
-        assert len(made) == 77
+        assert len(made) == 88
         assert all(list(row) == COLUMNS for row in made)
         assert {row["verdict"] for row in made} == {"not measured", "not built yet"}
 
@@ -159,18 +159,18 @@ class TestRows:
             assert (row["verdict"] == "not built yet") == (row["command"] == "")
 
     def test_tables(self) -> None:
-        made = rows(select(["total", "map-step"]), record(total=entry(4.2, 4.0, 4.4)))
+        made = rows(select(["total", "zero-shot"]), record(total=entry(4.2, 4.0, 4.4)))
         assert table(made).splitlines() == [
             "| claim | claimed | measured here | verdict |",
             "| --- | --- | --- | --- |",
             "| total | 2.30x to 4.00x | 4.20x | holds |",
-            "| map-step | 76 s | - | not built yet |",
+            "| zero-shot | at least 0.50x | - | not built yet |",
         ]
         lines = told(made).splitlines()
         assert [line.split() for line in (lines[0], lines[1], lines[3])] == [
             ["claim", "claimed", "measured", "verdict"],
             ["total", "2.30x", "to", "4.00x", "4.20x", "holds"],
-            ["map-step", "76", "s", "-", "not", "built", "yet"],
+            ["zero-shot", "at", "least", "0.50x", "-", "not", "built", "yet"],
         ]
         assert lines[2].startswith("    The stages claimed multiply")
 

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import pytest
 import torch
 
+from tests.missions import TINY_MISSION
 from tests.tiny import trained
 from tests.typed import SETTINGS, uavlab
 from uavlab.app import kept
@@ -148,6 +149,17 @@ class TestReaders:
         assert (tmp_path / "deep" / "page.html").read_text().startswith("<!DOCTYPE html>")
         (tmp_path / "file").write_text("")
         assert uavlab("fly", finished, "--out", "file/page.html").code == 5
+
+    def test_a_mapping_run_is_trained_scored_and_flown(self, tmp_path: Path) -> None:
+        names = ("cells", "cell", "lattice", "uavs", "measurements")
+        task = {name: getattr(TINY_MISSION, name) for name in names}
+        small = {**task, "worlds": 2, "width": 8, "hidden": 8, "evaluate_episodes": 2}
+        settings = [part for name, value in small.items() for part in ("--set", f"{name}={value}")]
+        assert uavlab("train", "mapping_quick", "--updates", "1", "--out", "run", *settings).code == 0
+        assert uavlab("evaluate", "run", "--episodes", "2").code == 0
+        ended = uavlab("fly", "run", "--json")
+        assert (ended.code, ended.told) == (0, {"page": "run/flight.html", "steps": TINY_MISSION.measurements - 1})
+        assert "edge of the targets" in (tmp_path / "run" / "flight.html").read_text()
 
     def test_export(self, finished: Path) -> None:
         ended = uavlab("export", finished, "copy", "--json")

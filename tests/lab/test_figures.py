@@ -10,9 +10,10 @@ import plotly.graph_objects as go
 import pytest
 import torch
 
-from uavlab.core.errors import ResourceError
+from tests.missions import TINY_MISSION, drawn
+from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.envs.leader_follower import PUBLISHED, LeaderFollower, State
-from uavlab.lab import figures
+from uavlab.lab import figures, mapping_figures, playing
 
 FOUR = dataclasses.replace(PUBLISHED, lagged=False, obstacles=2)
 
@@ -40,7 +41,7 @@ def long() -> go.Figure:
 
 class TestFlight:
     def test_can_be_played(self, long: go.Figure) -> None:
-        assert 30 <= len(long.frames) <= figures.FRAMES
+        assert 30 <= len(long.frames) <= playing.FRAMES
         [menu] = long.layout.updatemenus
         assert [(button.label, button.method) for button in menu.buttons] == [("Play", "animate"), ("Pause", "animate")]
         [slider] = long.layout.sliders
@@ -54,7 +55,7 @@ class TestFlight:
     def test_shows_first_and_last_in_few_frames(self, steps: int) -> None:
         env = LeaderFollower(horizon=1000)
         figure = figures.flight(env, flown(env, steps))
-        assert len(figure.frames) <= figures.FRAMES
+        assert len(figure.frames) <= playing.FRAMES
         assert [figure.frames[0].name, figure.frames[-1].name] == ["0.0", f"{steps:.1f}"]
 
     def test_is_small(self, long: go.Figure) -> None:
@@ -115,6 +116,19 @@ class TestFlight:
         states = [placed(state, gap=10.0, to_goal=90.0, clearance=90.0) for state in flown(FOUR, 2)]
         states[1].gap[0, 3] = 50.0
         assert "for 50% of the flight" in figures.flight(FOUR, states).layout.title.text
+
+
+class TestOtherTasks:
+    def test_a_mapping_mission_is_drawn_as_one(self) -> None:
+        start, _ = drawn(TINY_MISSION, 1)
+        figure = figures.flight(TINY_MISSION, [start, start])
+        assert figure.data[0].type == "heatmap"
+        assert figure.to_json() == mapping_figures.mission(TINY_MISSION, [start, start]).to_json()
+        assert figures.picture(figure).layout.updatemenus == ()
+
+    def test_others_have_no_picture(self) -> None:
+        with pytest.raises(ConfigError, match=r"object has no picture; .* LeaderFollower and Mapping alone"):
+            figures.flight(object(), [])
 
 
 class TestCurves:

@@ -3,7 +3,7 @@
 ``maps`` leaves the policy out, ``missions`` is all of it: episodes flown, returns, and every pass of learning.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -26,46 +26,64 @@ from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import EAGER, Toggles, turned
 
 MISSIONS = (1, 8, 64)
-ON_HOST = 2  # missions of the slow paths: they work them off one by one, so that more would only take longer
-WORKERS = 2
-COMPILED = True  # also the compiled step, whose warm-up takes most of the time
+WORKERS = 2  # and missions of the slow paths: they work them off one by one, so that more would only take longer
 ORIGINAL_MS = 47.0
 """Milliseconds of a team step without the policy in the published program, on one core of another machine."""
 
 
-def maps_suite(rounds: int, device: Device) -> dict[str, Any]:
+def maps_suite(
+    rounds: int,
+    device: Device,
+    missions: Sequence[int] = MISSIONS,
+    workers: int = WORKERS,
+    compiled: bool = True,
+    cells: int = Mapping.cells,
+) -> dict[str, Any]:
     """Time one team step of 4 UAVs on 493 x 493 maps: measurements, beliefs, all channels, reward; without the policy.
 
     Figures are per mission. The pool sends each mission's maps to one of its processes and back.
+
+    Args:
+        rounds: Interleaved repetitions.
+        device: Where batches are computed.
+        missions: How many are flown at once.
+        workers: Processes of the pool.
+        compiled: Also compile the step of the last number of missions.
+        cells: Cells along each side of the map, of the published size.
     """
+    side = Mapping.cell * Mapping.cells / cells
+    env, host = Mapping(cells=cells, cell=side), HostMapping(cells=cells, cell=side)
     rt = build.runtime(RunConfig(device=device), turned(Toggles(), {"threads": 1}))
     fast = build.runtime(RunConfig(device=device), turned(Toggles(), {"update": "batched", "compile": "default"}))
     with rt.scope(), ExitStack() as stack:
-        pool = stack.enter_context(ProcessPoolExecutor(WORKERS, get_context("spawn"), initializer=_one_thread))
+        pool = stack.enter_context(ProcessPoolExecutor(workers, get_context("spawn"), initializer=one_thread))
         calls: dict[tuple[str, str, int], Callable[[], Any]] = {
-            ("host", "one process", ON_HOST): _stepping(HostMapping(), ON_HOST, Runtime()),
-            ("host", f"{WORKERS} processes", ON_HOST): _pooled(pool, ON_HOST),
+            ("host", "one process", workers): stepping(host, workers, Runtime()),
+            ("host", f"{workers} processes", workers): pooled(host, pool, workers),
         }
-        for missions in MISSIONS:
-            calls["device", "eager", missions] = _stepping(Mapping(), missions, rt)
-        if COMPILED:
-            calls["device", "compiled", MISSIONS[-1]] = _stepping(Mapping(), MISSIONS[-1], fast)
+        for count in missions:
+            calls["device", "eager", count] = stepping(env, count, rt)
+        if compiled:
+            calls["device", "compiled", missions[-1]] = stepping(env, missions[-1], fast)
         named = {str(key): call for key, call in calls.items()}
         seconds = interleaved(named, rounds, rt.device, warm_up=1)
     each = {key: [taken / key[2] for taken in seconds[str(key)]] for key in calls}
-    plain = each["host", "one process", ON_HOST]
+    plain = each["host", "one process", workers]
     rows = [
         {
             "path": path,
             "setting": setting,
-            "missions": missions,
+            "missions": count,
             "threads": rt.toggles.threads,
             "team_step_ms": round(1e3 * median(taken), 3),
-            "over_host": ratio(plain, taken)["median"],
+            "over_host": over["median"],
+            "low": over["low"],
+            "high": over["high"],
             "over_original": round(ORIGINAL_MS / 1e3 / median(taken), 2),
-            "bytes_per_mission": build.world_bytes(Mapping()),
+            "bytes_per_mission": build.world_bytes(env),
         }
-        for (path, setting, missions), taken in each.items()
+        for (path, setting, count), taken in each.items()
+        for over in (ratio(plain, taken),)
     ]
     return {"suite": "maps", "rounds": rounds, "machine": describe(rt.device), "rows": rows}
 
@@ -111,7 +129,7 @@ def _start(env: Mapping, missions: int, device: torch.device) -> tuple[State, Ca
     return env.initial(uniform(env.spec.initial_noise), stage), uniform
 
 
-def _stepping(env: Mapping, missions: int, rt: Runtime) -> Callable[[], Any]:
+def stepping(env: Mapping, missions: int, rt: Runtime) -> Callable[[], Any]:
     """Fly on and on at random, noise included."""
     state, uniform = _start(env, missions, rt.device)
     step = rt.kernel(moved, "environment")
@@ -124,8 +142,8 @@ def _stepping(env: Mapping, missions: int, rt: Runtime) -> Callable[[], Any]:
     return call
 
 
-def _pooled(pool: Executor, missions: int) -> Callable[[], Any]:
-    env = HostMapping()
+def pooled(env: HostMapping, pool: Executor, missions: int) -> Callable[[], Any]:
+    """Fly on and on at random, each mission in some process of a pool."""
     state, uniform = _start(env, missions, torch.device("cpu"))
 
     def call() -> None:
@@ -143,5 +161,6 @@ def _moved(env: Mapping, state: State, action: torch.Tensor, noise: torch.Tensor
     return moved(env, state, action, noise)[0]
 
 
-def _one_thread() -> None:
+def one_thread() -> None:
+    """Let a process of a pool use one core."""
     torch.set_num_threads(1)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from uavlab.app import gpus, intervals, measures
+from uavlab.app import gpus, intervals, measures, measures_maps
 from uavlab.app.ledger import Claim, claimed, quantity, verdict
 from uavlab.app.machine import ROOT, describe
 from uavlab.app.measures import Bench, Measure, NotTestable
@@ -22,7 +22,7 @@ from uavlab.core.text import one_line
 
 FOLDER = ROOT / "figures" / "records"
 
-MEASURES: dict[str, Measure] = {**measures.MEASURES, **gpus.MEASURES, **intervals.MEASURES}
+MEASURES: dict[str, Measure] = {**measures.MEASURES, **gpus.MEASURES, **intervals.MEASURES, **measures_maps.MEASURES}
 
 
 def measure(claims: Sequence[Claim], path: Path, bench: Bench, say: Callable[[str], Any] = print) -> dict[str, Any]:

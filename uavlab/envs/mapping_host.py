@@ -48,15 +48,12 @@ class HostMapping(Mapping):
 
     def _mission(self, truth: Array, place: Array, logits: Array, noise: Array) -> tuple[Any, ...]:
         """Measure, exchange and update the maps of one mission."""
-        uavs, maps = self.uavs, logits.copy()
+        uavs = self.uavs
         flips, drops = noise[: -(uavs**2)].reshape(uavs, -1), noise[-(uavs**2) :].reshape(uavs, uavs)
         apart = np.linalg.norm((place[:, None] - place[None]) * self.spacing, axis=-1)
         link = ((apart <= self.reach) & (drops >= self.dropout)) | np.eye(uavs, dtype=bool)
         told = [self._told(truth, place[uav], flips[uav]) for uav in range(uavs)]
-        for listener in range(uavs + 1):
-            for uav in range(uavs):
-                if listener == uavs or link[listener, uav]:
-                    maps[listener] = np.clip(maps[listener] + told[uav], -LIMIT, LIMIT)
+        maps = self._fused(logits, told, link)
         before, after, beliefs = belief(logits[-1]), belief(maps[-1]), belief(maps)
         weight = interest(after)
         lost, had = (weight * (entropy(before) - entropy(after))).sum(), (weight * entropy(before)).sum()
@@ -70,6 +67,15 @@ class HostMapping(Mapping):
             np.float64(had - lost),
             np.float64(lost / had),
         )
+
+    def _fused(self, logits: Array, told: list[Array], link: Array) -> Array:
+        """Add measurements to the maps of all that hear of them, the team's map last."""
+        maps = logits.copy()
+        for listener in range(self.uavs + 1):
+            for uav in range(self.uavs):
+                if listener == self.uavs or link[listener, uav]:
+                    maps[listener] = np.clip(maps[listener] + told[uav], -LIMIT, LIMIT)
+        return maps
 
     def _told(self, truth: Array, place: Array, noise: Array) -> Array:
         """Draw one UAV's measurement on a map of its own; 0 where it saw nothing."""
@@ -102,8 +108,8 @@ class HostMapping(Mapping):
             small, near = self._small(maps[uav]), self._small(maps[uav][top:bottom, left:right])
             own.append(
                 (
-                    np.full((size, size), budget / (self.measurements - 1)),
-                    np.full((size, size), (uav + 1) / uavs),
+                    self._even(budget / (self.measurements - 1)),
+                    self._even((uav + 1) / uavs),
                     self._drawn_around(place, uav, link[uav]),
                     interest(small) * entropy(small),
                     interest(near) * entropy(near),
@@ -119,6 +125,9 @@ class HostMapping(Mapping):
         small = self._small(maps[-1])
         last = cv2.resize(anyone, (size, size), interpolation=cv2.INTER_AREA)
         return np.array(own), np.array((everywhere, interest(small) * entropy(small), small, last))
+
+    def _even(self, value: float) -> Array:
+        return np.full((self.lattice, self.lattice), value)
 
     def _small(self, image: Array) -> Array:
         size = (self.lattice, self.lattice)

@@ -4,6 +4,7 @@ Each is a function of the environment, the state and uniform noise; planners see
 """
 
 import math
+from functools import lru_cache
 
 import torch
 from jaxtyping import Float, Int
@@ -48,18 +49,30 @@ def information_gain(env: Mapping, state: State, noise: Float[Tensor, "B A"]) ->
 def promised(env: Mapping, logits: Int[Tensor, "B A H H"], dtype: torch.dtype) -> Float[Tensor, "B A Z L L"]:
     """Expect what a measurement from each place takes away of weighted entropy, in 1000 bits.
 
-    A footprint is rows times columns, so sums over all footprints of an altitude are two matrix products.
+    A footprint is rows times columns, so sums over all footprints of an altitude are two matrix products. What a cell
+    promises depends on its log odds alone, which are whole steps: it is looked up.
     """
-    inside = covers(env.places, logits.device, dtype)
-    belief, found = grids.belief(logits, dtype), []
-    was = grids.entropy(belief)
-    for altitude, flip in enumerate(env.flip):
-        told = grids.steps(flip)
-        hit, miss = (grids.belief((logits + by).clamp(-grids.LIMIT, grids.LIMIT), dtype) for by in (told, -told))
-        lost = belief * (was - grids.entropy(hit)) * grids.interest(hit)
-        lost = lost + (1 - belief) * (was - grids.entropy(miss)) * grids.interest(miss)
-        found.append(inside[altitude] @ lost @ inside[altitude].T)
+    inside, index = covers(env.places, logits.device, dtype), logits.int()
+    found = [
+        inside[altitude] @ cell_promise(flip, logits.device, dtype)[index] @ inside[altitude].T
+        for altitude, flip in enumerate(env.flip)
+    ]
     return torch.stack(found, 2) / 1000
+
+
+@lru_cache
+def cell_promise(flip: float, device: torch.device, dtype: torch.dtype) -> Float[Tensor, " K"]:
+    """Expect what a measurement takes away of a cell's weighted entropy (bits), by steps of log odds.
+
+    Steps below 0 count from the end, as in ``grids.table``.
+    """
+    steps = torch.cat((torch.arange(grids.LIMIT + 1), torch.arange(-grids.LIMIT, 0)))
+    belief, told = grids.belief(steps, torch.float64), grids.steps(flip)
+    was = grids.entropy(belief)
+    hit, miss = (grids.belief((steps + by).clamp(-grids.LIMIT, grids.LIMIT), torch.float64) for by in (told, -told))
+    lost = belief * (was - grids.entropy(hit)) * grids.interest(hit)
+    lost = lost + (1 - belief) * (was - grids.entropy(miss)) * grids.interest(miss)
+    return lost.to(device, dtype)
 
 
 def taken(place: Int[Tensor, "B A 3"]) -> Tensor:

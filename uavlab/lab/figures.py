@@ -15,27 +15,27 @@ from plotly.offline import get_plotlyjs
 from uavlab.app.record import write_whole
 from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.envs.leader_follower import AREA, GOAL_RADIUS, LeaderFollower, State
+from uavlab.envs.mapping import Mapping as MappingEnv
+from uavlab.lab import mapping_figures, playing
 
 LEADER, FOLLOWER, GOAL, OBSTACLE, GREY = "#1b4f9c", "#e07b39", "#2e8b57", "#8b1e3f", "#777777"
-FRAMES = 40  # frames of an animation at most; longer flights skip steps
 TRAIL = 9  # frames that a trail looks back
-PLAY_MS = 120  # milliseconds between frames
 
 Figures = Mapping[str, Mapping[str, float]]
 
 
-def flight(env: Any, states: Sequence[State]) -> go.Figure:
-    """Animate one flight: play button and slider, trails, formation ring, goal and obstacles.
+def flight(env: Any, states: Sequence[Any]) -> go.Figure:
+    """Animate one flight: play button and slider, trails, formation ring, goal and obstacles; or a mapping mission.
 
     Raises:
-        ConfigError: The environment is not ``LeaderFollower``, the only one with a picture.
+        ConfigError: The environment is neither ``LeaderFollower`` nor ``Mapping``, the only ones with a picture.
     """
+    if isinstance(env, MappingEnv):
+        return mapping_figures.mission(env, states)
     if not isinstance(env, LeaderFollower):
-        raise ConfigError(f"flight: {type(env).__name__} has no picture; figures.flight draws LeaderFollower alone.")
-    every = math.ceil((len(states) - 1) / (FRAMES - 1))
-    shown = list(range(0, len(states), every))
-    if shown[-1] != len(states) - 1:
-        shown.append(len(states) - 1)
+        known = "LeaderFollower and Mapping alone"
+        raise ConfigError(f"flight: {type(env).__name__} has no picture; figures.flight draws {known}.")
+    shown = playing.chosen(len(states))
     paths = [states[i].pos[0].cpu().numpy() for i in shown]
     still = [
         _circle(states[0].goal[0].tolist(), GOAL_RADIUS, "goal", GOAL, fill=True),
@@ -54,8 +54,8 @@ def flight(env: Any, states: Sequence[State]) -> go.Figure:
         height=720,
         legend={"orientation": "h", "y": -0.12, "x": 0},
         margin={"l": 70, "r": 30, "t": 70, "b": 150},
-        updatemenus=[_play_buttons()],
-        sliders=[_slider(frames)],
+        updatemenus=[playing.buttons()],
+        sliders=[playing.slider(frames)],
     )
     left, top, right, bottom = AREA
     figure.update_xaxes(title="x (px)", range=[left - 20, right + 20], zeroline=False, constrain="domain")
@@ -73,7 +73,7 @@ def picture(figure: go.Figure, share: float = 0.55) -> go.Figure:
     still = go.Figure(data=figure.data, layout=layout)
     for index, trace in zip(frame.traces, frame.data, strict=True):
         still.data[index].update(trace)
-    still.update_layout(margin={"l": 70, "r": 30, "t": 60, "b": 90})
+    still.update_layout(margin={"l": 70, "r": 30, "t": figure.layout.margin.t - 10, "b": 90})
     return still
 
 
@@ -237,32 +237,3 @@ def _finding(env: LeaderFollower, states: Sequence[State]) -> str:
     else:
         end = f"Goal not reached in {seconds:.1f} s"
     return f"{end}; the whole team was in formation for {inside:.0%} of the flight"
-
-
-def _play_buttons() -> dict[str, Any]:
-    play = {"frame": {"duration": PLAY_MS, "redraw": False}, "transition": {"duration": 0}, "fromcurrent": True}
-    pause = {"frame": {"duration": 0, "redraw": False}, "mode": "immediate"}
-    return {
-        "type": "buttons",
-        "direction": "left",
-        "x": 0,
-        "y": -0.27,
-        "xanchor": "left",
-        "yanchor": "top",
-        "buttons": [
-            {"label": "Play", "method": "animate", "args": [None, play]},
-            {"label": "Pause", "method": "animate", "args": [[None], pause]},
-        ],
-    }
-
-
-def _slider(frames: Sequence[go.Frame]) -> dict[str, Any]:
-    jump = {"frame": {"duration": 0, "redraw": False}, "mode": "immediate", "transition": {"duration": 0}}
-    return {
-        "x": 0.2,
-        "len": 0.8,
-        "y": -0.2,
-        "pad": {"t": 20},
-        "currentvalue": {"prefix": "time ", "suffix": " s"},
-        "steps": [{"label": f.name, "method": "animate", "args": [[f.name], jump]} for f in frames],
-    }

@@ -1,0 +1,62 @@
+"""Missions of the notebook: the same start for every policy, honest names, and counts that multiply."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.missions import TINY_MISSION
+from uavlab.app import kept
+from uavlab.app.config import configure
+from uavlab.app.run import Run
+from uavlab.lab import missions
+
+CPU = torch.device("cpu")
+SMALL = {"device": "cpu", "threads": 1, "worlds": 2, "width": 8, "hidden": 8}
+
+
+def test_a_short_training_is_called_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(missions, "COARSE", 48)
+    found, name = missions.learned("", 2, **SMALL)
+    assert name == "trained for 2 updates only"
+    assert (found.config.env.cells, found.config.run.updates) == (48, 2)
+
+
+def test_a_run_is_named_by_its_updates_and_scored_beside_the_plans(tmp_path: Path) -> None:
+    small = {name: getattr(TINY_MISSION, name) for name in ("cells", "cell", "lattice", "uavs", "measurements")}
+    run = Run(configure("mapping_quick", SMALL, small, {"updates": 1, "evaluate_episodes": 2}), tmp_path / "run")
+    for _ in run.train():
+        pass
+    found, name = missions.learned(str(tmp_path / "run"), 7, device="cpu")
+    assert name == "learned, 1 updates"
+    assert torch.equal(found.parameters, kept.load(tmp_path / "run").parameters)
+    scores = missions.compared(TINY_MISSION, {name: found}, 0, 3, CPU)
+    assert list(scores) == ["random", "information gain", "sweep", name]
+    for each in scores.values():
+        assert {metric: value.shape for metric, value in each.items()} == {"entropy": (1, 3, 4), "f1": (1, 3, 4)}
+    assert not torch.equal(scores["random"]["entropy"], scores["sweep"]["entropy"])
+    assert missions.as_seen(TINY_MISSION, found).centred is found.config.env.spec.centred is True
+    assert TINY_MISSION.centred is False
+    start = missions.flight(TINY_MISSION, found, 3)[0]
+    assert torch.equal(start.logits, missions.flown(TINY_MISSION, "random", 3, CPU)[0].logits)  # the same mission
+    again = missions.compared(TINY_MISSION, {}, 0, 3, CPU)
+    assert torch.equal(scores["sweep"]["entropy"], again["sweep"]["entropy"])
+
+
+def test_a_flight_has_a_state_for_every_measurement() -> None:
+    states = missions.flown(TINY_MISSION, "sweep", 3, CPU)
+    assert [int(state.left[0]) for state in states] == [4, 3, 2, 1, 0]
+    other = missions.flown(TINY_MISSION, "random", 3, CPU)
+    assert torch.equal(states[0].logits, other[0].logits)  # the same mission
+    assert not torch.equal(states[-1].place, other[-1].place)
+
+
+def test_budgets_multiply() -> None:
+    rows = missions.budgets()
+    assert [row["preset"] for row in rows] == ["mapping_full", "mapping_balanced", "mapping_fast"]
+    for row in rows:
+        assert row["team_steps"] == row["missions"] * (row["measurements"] - 1)
+        assert row["moves"] == 4 * row["team_steps"]
+    full, _, fast = rows
+    assert (full["missions"], full["team_steps"], full["formula"], full["said"]) == (4500, 63_000, 4800, 4800)
+    assert (fast["missions"], fast["team_steps"], fast["formula"], fast["said"]) == (1000, 8_000, 889, 2083)
