@@ -1,5 +1,6 @@
 """Rows of the suite hold what they promise, and all paths fly the same missions."""
 
+import pytest
 import torch
 
 from tests.tiny import SMALL_MISSION

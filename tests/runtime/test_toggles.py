@@ -16,7 +16,7 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 def test_every_toggle_has_its_record() -> None:
     assert [toggle.name for toggle in TOGGLES] == [f.name for f in fields(Toggles)]
-    assert {toggle.equality for toggle in TOGGLES} == {"exact", "rounding", "precision", "algorithm"}
+    assert {toggle.equality for toggle in TOGGLES} == {"exact", "rounding", "single", "precision", "algorithm"}
     assert all(toggle.claim and toggle.cost and toggle.seam for toggle in TOGGLES)
     by_name = {toggle.name: toggle for toggle in TOGGLES}
     assert (by_name["adam"].values, by_name["threads"].values) == ("single, foreach, fused", "a number")
