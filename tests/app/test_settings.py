@@ -47,6 +47,7 @@ def test_an_unknown_preset_is_refused() -> None:
         (Annotated[float, "a note"], "float"),
         (Literal["auto", "cpu"], "auto, cpu"),
         (int | str, "int or str"),
+        (tuple[Annotated[int, Ge(1)], ...], "list of (int >= 1)"),
     ],
 )
 def test_kinds(hint: Any, said: str) -> None:

@@ -6,12 +6,14 @@ import pytest
 import torch
 
 from tests.missions import SMALL, TINY_MISSION, differ, drawn, moved
+from tests.tiny import sizes
 from uavlab.app.config import configure
+from uavlab.app.run import Run
 from uavlab.core.errors import ConfigError, DivergedError
 from uavlab.core.rng import Streams
 from uavlab.core.types import tree_map
 from uavlab.envs import mapping_plans
-from uavlab.envs.mapping import Mapping, State
+from uavlab.envs.mapping import CHANNELS, Mapping, State
 from uavlab.ops import grids
 from uavlab.rollouts import RolloutConfig, Rollouts
 from uavlab.runtime.runtime import Runtime
@@ -85,6 +87,9 @@ def test_missions_do_not_meet() -> None:
         ({"dropout": 1.5}, "dropout: input should be less than or equal to 1"),
         ({"lattice": 3}, "starts corners: a lattice of 3 has no corners"),
         ({"cells": 100}, "UAVs would leave the map"),
+        ({"channels": ["belief", "belief"]}, "expected each at most once"),
+        ({"channels": ["beleif"]}, "input should be 'budget', 'number', 'places'"),
+        ({"channels": []}, "channels: tuple should have at least 1 item"),
         ({"cell": 10.0}, "no whole cell is seen"),
         ({"cells": 16, "lattice": 17, "cell": 10.0, "starts": "random"}, "cells 16 < lattice 17"),
     ],
@@ -151,3 +156,17 @@ def test_centred_maps_are_the_same_maps_moved() -> None:
         for uav in range(3):
             y, x = divmod(int(spot[mission, uav]), SMALL.lattice)
             assert torch.equal(moved_[mission, uav, 3:, 5, 5], plain[mission, uav, 3:, y, x])
+
+
+def test_fewer_channels_are_the_same_channels_and_networks_follow() -> None:
+    state, _ = drawn(SMALL, 2)
+    whole = replace(SMALL, centred=True)
+    few = replace(whole, channels=("belief", "places"))
+    chosen = [CHANNELS.index(name) for name in few.channels]
+    assert torch.equal(few.observe(state).maps, whole.observe(state).maps[:, :, chosen])
+    other = {"channels": ["belief", "places"], "lattice": 7, "spacing": 3.0, "updates": 1}
+    run = Run(configure("mapping", sizes("mapping"), other))
+    for _ in run.train():
+        pass
+    assert run.learner.actor_net.shapes[0][2] == 2
+    assert run.learner.actor_net.side == 7

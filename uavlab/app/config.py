@@ -250,7 +250,8 @@ def parse_setting(text: str, option: str = "--set") -> tuple[str, Any]:
 
 def parts(env: str) -> tuple[type[Any], ...]:
     """Give the classes whose fields are the settings of a run on ``env``."""
-    chooses = ENVS[env]().spec.choices > 0
+    spec = getattr(ENVS[env](), "spec", None)  # what else is wrong with it, ``check_env`` tells
+    chooses = spec is not None and spec.choices > 0
     learning = (RolloutConfig, COMAConfig) if chooses else (ReplayConfig, MASACConfig)
     return RunConfig, *learning, Toggles, ENVS[env]
 

@@ -40,6 +40,21 @@ MAPPING_PUBLISHED = {
 THREE, TWO = ({"passes": n, "actor_passes": n, "minibatches": n} for n in (3, 2))
 
 PRESETS = {
+    "leader_follower_quick": Preset(
+        "leader_follower",
+        "1 leader, 1 follower, 1 s steps: learns to reach the goal in minutes on one core.",
+        {"updates": 8000, **LEARNING},
+    ),
+    "leader_follower_published": Preset(
+        "leader_follower",
+        "Trained on 1 + 1, evaluated by the published test: 1 leader, 4 followers, 0.1 s steps, 1000 steps at most.",
+        {"updates": 30000, "evaluate_episodes": 300, "crash_radius": 30.0, **LEARNING, **PUBLISHED_TEST},
+    ),
+    "slow_leader_follower_quick": Preset(
+        "slow_leader_follower",
+        "The quick task in a simulator that takes 5 ms per step: what helps where worlds, not updates, take the time.",
+        {"updates": 8000, **LEARNING, "step_ms": 5.0, "eval_step_ms": 0.0},
+    ),
     "mapping_quick": Preset(
         "mapping",
         "The published mapping task with small networks and maps around each UAV: learns within the hour on two cores.",
@@ -67,21 +82,6 @@ PRESETS = {
         "mapping",
         "The same with 9 measurements, a third of the updates and two thirds of the missions in each.",
         {**MAPPING_PUBLISHED, "worlds": 2, "updates": 500, "measurements": 9, **TWO},
-    ),
-    "leader_follower_quick": Preset(
-        "leader_follower",
-        "1 leader, 1 follower, 1 s steps: learns to reach the goal in minutes on one core.",
-        {"updates": 8000, **LEARNING},
-    ),
-    "leader_follower_published": Preset(
-        "leader_follower",
-        "Trained on 1 + 1, evaluated by the published test: 1 leader, 4 followers, 0.1 s steps, 1000 steps at most.",
-        {"updates": 30000, "evaluate_episodes": 300, "crash_radius": 30.0, **LEARNING, **PUBLISHED_TEST},
-    ),
-    "slow_leader_follower_quick": Preset(
-        "slow_leader_follower",
-        "The quick task in a simulator that takes 5 ms per step: what helps where worlds, not updates, take the time.",
-        {"updates": 8000, **LEARNING, "step_ms": 5.0, "eval_step_ms": 0.0},
     ),
 }
 

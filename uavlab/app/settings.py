@@ -54,6 +54,8 @@ def kind(hint: Any) -> str:
         return ", ".join(map(str, (first, *limits)))
     if hint is NoneType:
         return "null"
+    if get_origin(hint) is tuple:
+        return f"list of ({kind(first)})"
     if hasattr(hint, "__metadata__"):
         pairs = [(sign, getattr(limit, name, None)) for limit in limits for name, sign in SIGNS.items()]
         bounds = ", ".join(f"{sign} {bound:,}" for sign, bound in pairs if bound is not None)

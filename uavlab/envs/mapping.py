@@ -9,7 +9,7 @@ Source:
 
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
 import torch
 from annotated_types import Ge, Gt, Le, Len, Lt
@@ -26,6 +26,10 @@ from uavlab.ops.crops import centred
 
 TRUTHS = {"halves": (2, truths.halves), "fields": (1 + truths.FIELD_NOISE, truths.fields)}
 """How many uniform numbers each kind of truth takes, and how it is drawn."""
+
+Channel = Literal["budget", "number", "places", "entropy", "near", "belief", "seen"]
+CHANNELS: tuple[Channel, ...] = get_args(Channel)
+STILL = 3  # channels that are never moved: two constants, and one that is drawn around each UAV anyway
 
 
 @tensors
@@ -66,6 +70,7 @@ RULES: tuple[Rule, ...] = (
         lambda n, cell, size, spacing: (n + 1) * cell >= (size - 1) * spacing,
         "cells {0} x cell {1} m < (lattice {2} - 1) x spacing {3} m: UAVs would leave the map",
     ),
+    (("channels",), lambda names: len(set(names)) == len(names), "channels {0}: expected each at most once"),
     (
         ("spacing", "cell", "view_deg"),
         _overlook,
@@ -95,6 +100,7 @@ class Mapping:
         reward_scale: Reward for taking away all of the weighted entropy at once.
         reward_offset: Added to each reward.
         centred: Maps are drawn around each UAV, as far as they reach then; as published, all but who is where are not.
+        channels: What each UAV sees, of ``CHANNELS``, see ``observe``; all of it, as published.
         lagged: Quirk: the reward of a step is that of the measurement before it.
     """
 
@@ -113,6 +119,7 @@ class Mapping:
     reward_scale: float = 22.0
     reward_offset: float = -0.5
     centred: bool = False
+    channels: Annotated[tuple[Channel, ...], Len(1, len(CHANNELS))] = CHANNELS
     lagged: bool = False
 
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("entropy", "last", "bit", better="low"), Metric("f1", "last"))
@@ -124,7 +131,7 @@ class Mapping:
         """Give what a learner must know."""
         return EnvSpec(
             agents=self.uavs,
-            obs=7,
+            obs=len(self.channels),
             action=1,
             horizon=self.measurements - 1,
             dt=1.0,  # nothing in the task depends on it
@@ -210,7 +217,9 @@ class Mapping:
         """Add to maps who is where, and where everybody may go: two UAVs never choose the same place on the ground."""
         spot = place[..., 1] * self.lattice + place[..., 0]
         if self.centred:
-            maps = torch.cat((maps[:, :, :3], centred(maps[:, :, 3:], spot)), 2)
+            maps = torch.cat((maps[:, :, :STILL], centred(maps[:, :, STILL:], spot)), 2)
+        if self.channels != CHANNELS:
+            maps = maps.index_select(2, constant(tuple(map(CHANNELS.index, self.channels)), maps.device))
         there = place[..., None, :2] + constant(MOVES, place.device)[:, :2]
         return MapObs(
             maps=maps,
