@@ -39,13 +39,17 @@ class Rollouts:
         self._start, self._move = rt.kernel(begun, "environment"), rt.kernel(moved, "environment")
         self._act, self._check = rt.timed(lambda obs, noise: policy(obs, noise), "acting"), rt.check
 
+    def start(self) -> tuple[Any, Any]:
+        """Draw fresh worlds, and look at them."""
+        stage = torch.zeros(self.runs * self.config.worlds, dtype=torch.int64, device=self.rng.device)
+        noise = self.rng.uniform("start", self.config.worlds, self.env.spec.initial_noise).flatten(0, 1)
+        return self._start(self.env, noise, stage)
+
     @torch.no_grad()
     def next(self) -> Batch:
         """Fly one episode in every world."""
         env, spec, lead = self.env, self.env.spec, (self.runs, self.config.worlds)
-        stage = torch.zeros(self.runs * self.config.worlds, dtype=torch.int64, device=self.rng.device)
-        noise = self.rng.uniform("start", self.config.worlds, spec.initial_noise).flatten(0, 1)
-        state, obs = self._start(env, noise, stage)
+        state, obs = self.start()
         live = torch.ones(*lead, spec.agents, dtype=torch.bool, device=self.rng.device)
         seen, actions, steps = [], [], []
         for step in range(spec.horizon + 1):
@@ -69,7 +73,9 @@ class Rollouts:
             live=lives,
             terminated=ends,
         )
-        return Batch(data, torch.arange(spec.horizon * self.config.worlds, device=noise.device).expand(self.runs, -1))
+        return Batch(
+            data, torch.arange(spec.horizon * self.config.worlds, device=self.rng.device).expand(self.runs, -1)
+        )
 
     def begin(self) -> None:
         """Nothing is left outside a captured cycle."""

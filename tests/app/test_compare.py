@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.tiny import TINY
+from tests.tiny import TINY, sizes
 from uavlab.app import compare as module
 from uavlab.app.compare import CALLS, compare, learning
 from uavlab.app.config import configure, toggle_layer
@@ -14,13 +14,14 @@ SETTINGS: dict[str, Any] = {"plain": toggle_layer("plain"), "eager": {}}
 COLUMNS = {"setting", "ms", "over_first", "low", "high", "over_below", "ops", "first_call_s", "fell_back"}
 
 
+@pytest.mark.parametrize("env", ["leader_follower", "mapping"])
 @pytest.mark.parametrize("call", CALLS)
-def test_rows_are_in_order_and_complete(call: str) -> None:
-    rows = compare("leader_follower", SETTINGS, TINY, call=call, rounds=3)
+def test_rows_are_in_order_and_complete(call: str, env: str) -> None:
+    rows = compare(env, SETTINGS, sizes(env), call=call, rounds=3)
     assert [row["setting"] for row in rows] == ["plain", "eager"]
     assert all(set(row) == COLUMNS and row["ms"] > 0 and row["ops"] > 0 for row in rows)
     assert rows[0]["over_first"] == rows[0]["over_below"] == rows[0]["low"] == 1
-    if call == "update":
+    if call == "update" and env == "leader_follower":
         assert rows[0]["ops"] > rows[1]["ops"]  # agent after agent, against all at once
 
 

@@ -5,11 +5,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import torch
+
 from uavlab.app import build
 from uavlab.app.config import Config, configure
 from uavlab.app.run import Run
 from uavlab.app.timing import interleaved, median, ratio, timed
+from uavlab.core.rng import acting_noise
+from uavlab.core.types import tree_map
 from uavlab.envs.advance import advance
+from uavlab.rollouts import Rollouts, moved
 from uavlab.runtime.monitor import count_operators
 from uavlab.runtime.runtime import Runtime
 from uavlab.train import cycling
@@ -44,15 +49,21 @@ def acting_call(config: Config) -> Call:
     """Choose the actions of all worlds once."""
     rt, rng, learner, source = build.assembled(config)
     spec = config.env.spec
-    policy, obs = learner.policy(spec), source.worlds.obs.unflatten(0, (config.run.runs, -1))
-    noise = rng.normal("act", config.source.worlds, spec.agents, spec.action)
+    seen = source.start()[1] if isinstance(source, Rollouts) else source.worlds.obs
+    policy, obs = learner.policy(spec), tree_map(lambda leaf: leaf.unflatten(0, (config.run.runs, -1)), seen)
+    noise = acting_noise(rng, "act", config.source.worlds, spec)
     return Call(lambda: policy(obs, noise), rt)
 
 
 def environment_call(config: Config) -> Call:
-    """Step all worlds once: transition, reward, observation, replacement."""
+    """Step all worlds once: transition, reward, observation, replacement where worlds are replaced."""
     rt, rng, _, source = build.assembled(config)
     spec, count = config.env.spec, config.source.worlds
+    if isinstance(source, Rollouts):
+        move, (state, obs) = rt.kernel(moved, "environment"), source.start()
+        noise = rng.uniform("step", count, spec.step_noise).flatten(0, 1)
+        chosen = obs.legal.to(torch.uint8).argmax(-1)
+        return Call(lambda: move(source.env, state, chosen, noise), rt)
     action = 2 * rng.uniform("explore", count, spec.agents, spec.action).flatten(0, 1) - 1
     noise = rng.uniform("step", count, spec.step_noise).flatten(0, 1)
     step = rt.kernel(advance, "environment")
