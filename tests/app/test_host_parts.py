@@ -24,7 +24,7 @@ def test_parts_make_up_a_step() -> None:
 def test_every_named_function_is_called_as_often_as_the_task_says() -> None:
     calls = {row["function"]: row["calls"] for row in host_parts(SMALL, 3, top=1000)["own"]}
     uavs = SMALL.uavs
-    assert calls["resize"] == 2 * uavs + 1 + 3 * uavs + 2  # maps and footprints; then those of channels, and the team's
+    assert calls["resize"] == 2 * uavs + 1 + uavs + 1  # maps and footprints, each once; then who saw what
     assert (calls["_told"], calls["_even"], calls["_fused"]) == (uavs, 2 * uavs, 1)
 
 

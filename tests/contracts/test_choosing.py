@@ -16,7 +16,7 @@ from tests.tiny import sizes
 from uavlab.app import build, kept, state
 from uavlab.app.config import configure
 from uavlab.app.run import Run
-from uavlab.core.errors import ConfigError
+from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.runtime.memory import SIGNS
 
 UPDATES, POINTS = 8, (1, 3, 4, 7)
@@ -138,3 +138,8 @@ def test_signals_end_after_the_update(tmp_path: Path) -> None:
             run.stop()
     assert os.listdir(tmp_path / "run" / "checkpoints") != []
     assert run.status == "interrupted"
+
+
+def test_worlds_that_do_not_fit_are_told_before_they_are_made() -> None:
+    with pytest.raises(ResourceError, match=r"worlds: .* bytes, .* are free on cpu; lower worlds or runs"):
+        Run(configure("mapping", {"worlds": 1_000_000, "minibatches": 1000, "device": "cpu", "width": 1}))

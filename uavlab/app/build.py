@@ -91,11 +91,13 @@ def source(config: Config, pupil: Any, rng: Streams, rt: Runtime) -> Any:
     """Build the worlds, and for learners that need it the replay, that feed the learner.
 
     Raises:
-        ResourceError: The replay does not fit into free memory.
+        ResourceError: Worlds or replay do not fit into free memory.
     """
     spec = config.env.spec
     policy = pupil.policy(spec, explore=True)
     if isinstance(config.source, RolloutConfig):
+        states = 2 * world_bytes(config.env) * config.source.worlds * config.run.runs  # of two steps at a time
+        _require(states, "worlds", "worlds or runs", rt.device)
         return Rollouts(world(config.env, rt), policy, config.source, rng, rt)
 
     def snapshot() -> Policy:

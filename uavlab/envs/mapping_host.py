@@ -24,7 +24,8 @@ class HostMapping(Mapping):
 
     def observe(self, state: State) -> MapObs:
         """Show what ``Mapping.observe`` shows."""
-        given = (np.asarray(part) for part in (state.place, state.link, state.logits, state.left))
+        beliefs = ((part + 1) / 2 for part in (state.mean, state.near))
+        given = (np.asarray(part) for part in (state.place, state.link, *beliefs, state.left))
         shown = [self._shown(*mission) for mission in zip(*given, strict=True)]
         maps, team = (torch.from_numpy(np.stack(part)).to(state.mean) for part in zip(*shown, strict=True))
         return self.shown(state.place, maps, team)
@@ -94,18 +95,20 @@ class HostMapping(Mapping):
         half, centre = self.places.half(int(place[2])), (place[1::-1] * (self.spacing / self.cell) + 0.5).astype(int)
         return np.stack((np.maximum(centre - half, 0), np.minimum(centre + half, self.cells - 1)))
 
-    def _shown(self, place: Array, link: Array, logits: Array, budget: np.integer[Any]) -> tuple[Array, Array]:
-        """Draw all channels of one mission, those of a UAV and those of the team."""
-        size, uavs, maps = self.lattice, self.uavs, belief(logits)
+    def _shown(
+        self, place: Array, link: Array, mean: Array, around: Array, budget: np.integer[Any]
+    ) -> tuple[Array, Array]:
+        """Draw all channels of one mission, those of a UAV and those of the team, from maps that were made small."""
+        size, uavs = self.lattice, self.uavs
+        mean, around = (np.clip(each, SURE, 1 - SURE) for each in (mean, around))
         parts = [self._rectangle(each) for each in place]
         own = []
         for uav in range(uavs):
-            (top, left), (bottom, right) = parts[uav]
             seen = np.full((self.cells, self.cells), 0.5)
             for other in (*np.flatnonzero(link[uav] & (np.arange(uavs) != uav)), uav):
                 (first, start), (last, end) = parts[other]
                 seen[first:last, start:end] = float(other == uav)
-            small, near = self._small(maps[uav]), self._small(maps[uav][top:bottom, left:right])
+            small, near = mean[uav], around[uav]
             own.append(
                 (
                     self._even(budget / (self.measurements - 1)),
@@ -122,7 +125,7 @@ class HostMapping(Mapping):
             spot = (each[1], each[0])
             everywhere[spot] = max(everywhere[spot], (each[2] + 1) / len(self.flip))
             anyone[top:bottom, left:right] = 1
-        small = self._small(maps[-1])
+        small = mean[-1]
         last = cv2.resize(anyone, (size, size), interpolation=cv2.INTER_AREA)
         return np.array(own), np.array((everywhere, interest(small) * entropy(small), small, last))
 

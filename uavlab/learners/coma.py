@@ -151,11 +151,8 @@ class COMA:
             self._prepare(part)
         steps = [self._descend(part, explore) for part in self._minibatches(samples, noise[:, alone:])]
         self.count.add_(1)
-        if self.config.target_every == 1:
-            self.target.copy_(self.critic.parameter.detach())
-        else:
-            due = (self.count % self.config.target_every == 0).to(self.target.dtype)
-            self.target.lerp_(self.critic.parameter.detach(), due)  # without a look at the count
+        due = (self.count % self.config.target_every == 0).to(self.target.dtype)
+        self.target.lerp_(self.critic.parameter.detach(), due)  # all the way or not at all, without a look at the count
         metrics = {"return": samples.target.mean((1, 2))}
         metrics |= {name: torch.stack([step[name] for step in steps]).mean(0) for name in steps[0]}
         return Update({**metrics, "explore": explore.expand(self.runs)})
