@@ -181,3 +181,23 @@ def _start(aim: Reference, heading: Tensor, once: Tensor, vehicle: Quadrotor) ->
         motor=torch.full_like(aim.pos[:, 0, :1], hover).expand(-1, 4),
         charge=0.4 + 0.6 * once[:, 9],
     )
+
+
+def columns(flights: Recording) -> list[dict[str, Tensor]]:
+    """Give each flight as a log would: columns by name, and the truth beside them."""
+    told = {
+        **{f"ref_{axis}": flights.reference.pos[..., n] for n, axis in enumerate("xyz")},
+        **{f"ref_v{axis}": flights.reference.vel[..., n] for n, axis in enumerate("xyz")},
+        **{axis: flights.pos[..., n] for n, axis in enumerate("xyz")},
+        **{f"v{axis}": flights.vel[..., n] for n, axis in enumerate("xyz")},
+        **{f"a{axis}": flights.force[..., n] for n, axis in enumerate("xyz")},
+        **{name: flights.gyro[..., n] for n, name in enumerate("pqr")},
+        **{f"q{name}": flights.attitude[..., n] for n, name in enumerate("wxyz")},
+        **{f"motor_{n + 1}": flights.throttle[..., n] for n in range(4)},
+        **{"voltage": flights.voltage, "current": flights.current},
+        **{f"wind_{name}": flights.truth.wind[..., n] for n, name in enumerate(("north", "east"))},
+        **{"payload": flights.truth.payload, "drag": flights.truth.drag, "motor_lag": flights.truth.lag},
+        "battery_sag": flights.sag,
+        **{f"true_{axis}": flights.true_pos[..., n] for n, axis in enumerate("xyz")},
+    }
+    return [{name: values[n, :rows] for name, values in told.items()} for n, rows in enumerate(flights.rows.tolist())]

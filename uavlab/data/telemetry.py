@@ -1,0 +1,161 @@
+"""Flights end to end in one tensor per quantity, and windows of them: gathered by index, never kept.
+
+A window never crosses from one flight into the next, and what is told of it comes from rows that it cannot see: the
+hidden quantities of its last row, and how far the vehicle is from its reference in the rows after.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from uavlab.core.errors import FileError
+from uavlab.core.types import tensors, tree_map
+from uavlab.ops.rotations import rotated
+
+AXES = ("north", "east", "down")
+FEATURES = (
+    *(f"astray_{axis}" for axis in AXES),
+    *(f"velocity_{axis}" for axis in AXES),
+    *(f"wanted_velocity_{axis}" for axis in AXES),
+    *(f"force_{axis}" for axis in AXES),
+    "thrust",
+    *(f"rate_{axis}" for axis in ("roll", "pitch", "yaw")),
+    *(f"lean_{axis}" for axis in AXES),
+    *(f"motor_{number}" for number in (1, 2, 3, 4)),
+    "voltage",
+    "current",
+)
+"""What a network sees of a row: positions and velocities by themselves say little, their differences do."""
+
+HIDDEN = ("wind_north", "wind_east", "payload", "drag", "motor_lag", "battery_sag")
+
+
+@tensors
+class Series:
+    """Flights end to end.
+
+    Attributes:
+        inputs: ``FEATURES`` of each row.
+        truth: ``HIDDEN`` of each row.
+        astray: How far the vehicle truly is from its reference (m; north, east, down).
+        bounds: First row of each flight, and the end of the last.
+    """
+
+    inputs: Float[Tensor, "rows F"]
+    truth: Float[Tensor, "rows K"]
+    astray: Float[Tensor, "rows 3"]
+    bounds: Int[Tensor, " E+1"]
+
+
+@tensors
+class Windows:
+    """Windows of T rows with what is to be told of them; ``astray`` is that of the H rows after."""
+
+    inputs: Float[Tensor, "*lead T F"]
+    truth: Float[Tensor, "*lead K"]
+    astray: Float[Tensor, "*lead H 3"]
+
+
+@tensors
+class Scale:
+    """Where numbers lie and how much they vary."""
+
+    center: Float[Tensor, " F"]
+    spread: Float[Tensor, " F"]
+
+
+def features(columns: Mapping[str, Float[Tensor, " rows"]]) -> Float[Tensor, "rows F"]:
+    """Turn a log's columns, by their names in ``uavlab.data.columns``, into ``FEATURES``."""
+
+    def several(*names: str) -> Tensor:
+        return torch.stack([columns[name] for name in names], -1)
+
+    attitude, force = several("qw", "qx", "qy", "qz"), several("ax", "ay", "az")
+    down = torch.zeros_like(force)
+    down[:, 2] = 1
+    made = [
+        several("x", "y", "z") - several("ref_x", "ref_y", "ref_z"),
+        several("vx", "vy", "vz"),
+        several("ref_vx", "ref_vy", "ref_vz"),
+        rotated(attitude, force),
+        force[:, 2:],
+        several("p", "q", "r"),
+        rotated(attitude, down),
+        several("motor_1", "motor_2", "motor_3", "motor_4", "voltage", "current"),
+    ]
+    return torch.cat(made, -1)
+
+
+def series(flights: Sequence[Mapping[str, Float[Tensor, " rows"]]]) -> Series:
+    """Put flights end to end; where the truth is not known it is NaN."""
+    parts = []
+    for columns in flights:
+        unknown = torch.full_like(columns["x"], torch.nan)
+        truth = torch.stack([columns.get(name, unknown) for name in HIDDEN], -1)
+        place = [columns.get(f"true_{axis}", columns[axis]) - columns[f"ref_{axis}"] for axis in "xyz"]
+        parts.append((features(columns), truth, torch.stack(place, -1)))
+    inputs, truth, astray = (torch.cat(each) for each in zip(*parts, strict=True))
+    bounds = torch.tensor([0, *(len(part[0]) for part in parts)]).cumsum(0)
+    return Series(inputs, truth, astray, bounds)
+
+
+def split(count: int, shares: tuple[float, float], seed: int) -> tuple[list[int], list[int], list[int]]:
+    """Share flights out, by chance, for training, for choosing between models, and for the last word.
+
+    Raises:
+        FileError: There are fewer than three.
+    """
+    if count < 3:
+        raise FileError(f"flights: {count} cannot be split into training, validation and test; expected 3 or more.")
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
+    first = min(max(1, round(shares[0] * count)), count - 2)
+    second = min(max(1, round(shares[1] * count)), count - first - 1)
+    return order[:first], order[first : first + second], order[first + second :]
+
+
+def starts(bounds: Int[Tensor, " E+1"], rows: int, stride: int) -> tuple[Int[Tensor, " M"], Int[Tensor, " M"]]:
+    """List the first rows of all stretches of ``rows`` rows within a flight, ``stride`` apart, and their flights."""
+    found = [torch.arange(a, b - rows + 1, stride) for a, b in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)]
+    flight = torch.arange(len(found)).repeat_interleave(torch.tensor([len(each) for each in found]))
+    return torch.cat(found), flight
+
+
+def gathered(flights: Series, start: Int[Tensor, " N"], window: int, horizon: int) -> Windows:
+    """Take windows out of flights by their first rows.
+
+    Windows overlap in memory: each is a row of a view whose rows are one feature vector apart.
+    """
+    inputs, rows = flights.inputs, len(flights.inputs)
+    width = inputs.shape[1]
+    overlapping = inputs.as_strided((rows - window + 1, window * width), (width, 1))
+    after = flights.astray.as_strided((rows - horizon + 1, horizon * 3), (3, 1))
+    return Windows(
+        inputs=overlapping.index_select(0, start).unflatten(1, (window, width)),
+        truth=flights.truth.index_select(0, start + (window - 1)),
+        astray=after.index_select(0, start + window).unflatten(1, (horizon, 3)),
+    )
+
+
+def fitted(values: Float[Tensor, "rows F"], names: Sequence[str]) -> Scale:
+    """Measure where each feature lies, and how much it varies.
+
+    Raises:
+        FileError: One never varies.
+    """
+    spread, center = torch.std_mean(values.double(), 0, correction=0)
+    if (still := (spread < 1e-9).nonzero().flatten().tolist()):
+        raise FileError(f"flights: feature {still[0]} ({names[still[0]]}) has zero variance; leave such logs out.")
+    return Scale(center.to(values.dtype), spread.to(values.dtype))
+
+
+def normalised(flights: Series, scale: Scale) -> Series:
+    """Normalise the inputs of whole flights, once and in place."""
+    flights.inputs.sub_(scale.center).div_(scale.spread)
+    return flights
+
+
+def moved_to(flights: Series, device: torch.device) -> Series:
+    """Keep flights where they are used."""
+    return tree_map(lambda leaf: leaf.to(device), flights)
