@@ -1,7 +1,7 @@
 """Where batches come from that are learned from logs: windows of flights, drawn by index."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated, ClassVar
 
@@ -14,7 +14,7 @@ from uavlab.core.protocols import Numbers
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Rule, Update, tree_map
 from uavlab.data import telemetry
-from uavlab.data.telemetry import FEATURES, Scale, Series
+from uavlab.data.telemetry import ASTRAY, FEATURES, HIDDEN, Scale, Series
 from uavlab.envs.flights import Fleet, columns
 from uavlab.envs.quadrotor import Quadrotor
 from uavlab.runtime.runtime import Runtime
@@ -35,7 +35,7 @@ class Telemetry:
         payload: Heaviest payload (kg).
         training: Share of the flights that are learned from.
         validation: Share of those by which a model is chosen; the rest is for the last word.
-        kept: Share of the training flights that are used: what can be learned from less.
+        used: Share of the training flights that are used: what can be learned from less.
         split: Seed by which flights are shared out.
         window: Rows that a model sees (T).
         horizon: Rows ahead for which it tells how far the vehicle goes astray (H).
@@ -50,33 +50,48 @@ class Telemetry:
     payload: Annotated[float, Ge(0), Le(1)] = 0.5
     training: Annotated[float, Ge(0.01), Le(0.98)] = 0.7
     validation: Annotated[float, Ge(0.01), Le(0.98)] = 0.15
-    kept: Annotated[float, Ge(0.001), Le(1)] = 1.0
+    used: Annotated[float, Ge(0.001), Le(1)] = 1.0
     split: Annotated[int, Ge(0), Le(2**31)] = 0
     window: Annotated[int, Ge(2), Le(10_000)] = 200
     horizon: Annotated[int, Ge(1), Le(1000)] = 50
     stride: Annotated[int, Ge(1), Le(1000)] = 5
 
     score: ClassVar[dict[str, float]] = {"mean_r2": 1.0}
+
     rules: ClassVar[tuple[Rule, ...]] = (
         (("least", "most"), lambda a, b: a <= b, "least {0} > most {1}: no flight is as long as that"),
         (("window", "horizon", "least"), lambda w, h, n: w + h <= n, "window {0} + horizon {1} > least {2}: flights are too short"),
         (("training", "validation"), lambda a, b: a + b < 1, "training {0} + validation {1} leave no flight for the test"),
     )
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows that are seen, and rows ahead."""
+        return self.window, self.horizon
+
 
 @dataclass(frozen=True)
 class Sets:
-    """Flights shared out; ``scale`` was measured on the training flights alone, whose inputs it has normalised."""
+    """Flights shared out; both scales were measured on the training flights alone, whose inputs are normalised.
+
+    ``hidden`` is that of the truth and of how far vehicles go astray.
+    """
 
     training: Series
     validation: Series
     test: Series
-    scale: Scale
+    inputs: Scale
+    hidden: Scale
+
+
+def loaded(task: Telemetry, device: torch.device) -> Sets:
+    """Fly a task's flights, share them out, and normalise those to be learned from, once."""
+    plain = Telemetry()
+    return _loaded(replace(task, window=plain.window, horizon=plain.horizon, stride=plain.stride), device)
 
 
 @lru_cache(maxsize=2)
-def loaded(task: Telemetry, device: torch.device) -> Sets:
-    """Fly a task's flights, share them out, and normalise those to be learned from, once."""
+def _loaded(task: Telemetry, device: torch.device) -> Sets:
     fleet = Fleet(task.least, task.most, task.wind, task.payload)
     flights: list[dict[str, Tensor]] = []
     with torch.no_grad():
@@ -84,12 +99,13 @@ def loaded(task: Telemetry, device: torch.device) -> Sets:
             seeds = range(task.first + start, task.first + min(start + TOGETHER, task.flights))
             flights += columns(fleet.recorded(Streams(seeds), Quadrotor()))
     groups = telemetry.split(len(flights), (task.training, task.validation), task.split)
-    used = (groups[0][: max(1, round(task.kept * len(groups[0])))], *groups[1:])
+    used = (groups[0][: max(1, round(task.used * len(groups[0])))], *groups[1:])
     training, validation, test = (telemetry.series([flights[n] for n in group]) for group in used)
     scale = telemetry.fitted(training.inputs, FEATURES)
+    hidden = telemetry.fitted(torch.cat([training.truth, training.astray], 1), (*HIDDEN, *ASTRAY))
     telemetry.normalised(training, scale)
-    parts = (telemetry.moved_to(part, device) for part in (training, validation, test))
-    return Sets(*parts, Scale(scale.center.to(device), scale.spread.to(device)))
+    parts = (training, validation, test, scale, hidden)
+    return Sets(*(tree_map(lambda leaf: leaf.to(device), part) for part in parts))
 
 
 @dataclass(frozen=True)
@@ -118,16 +134,11 @@ class Windowed:
         self._gather = rt.timed(telemetry.gathered, "load")
         self.drawn = 0  # batches
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows that are seen, and rows ahead."""
-        return self.task.window, self.task.horizon
-
     @torch.no_grad()
     def next(self) -> Batch:
         """Draw a batch for each run."""
         index = self.rng.integers("windows", self.config.batch) % len(self.starts)
-        rows = self._gather(self.flights, self.starts[index.flatten()], *self.shape)
+        rows = self._gather(self.flights, self.starts[index.flatten()], *self.task.shape)
         self.drawn += 1
         return Batch(_unflattened(rows, len(self.rng.seeds)), index)
 
@@ -180,3 +191,7 @@ def _unflattened(rows: telemetry.Windows, runs: int) -> telemetry.Windows:
     return tree_map(lambda leaf: leaf.unflatten(0, (runs, -1)), rows)
 
 
+
+
+DATA: dict[str, type[Telemetry]] = {"telemetry": Telemetry}
+"""Tasks of learning from data, by name."""

@@ -12,6 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from uavlab import forecasts
+from uavlab.app import supervised
 from uavlab.app.config import Config, RunConfig
 from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.core.protocols import Env, Policy
@@ -21,7 +23,9 @@ from uavlab.envs.advance import fresh
 from uavlab.envs.mapping import Mapping as MappingEnv
 from uavlab.envs.mapping_host import HostMapping
 from uavlab.learners import coma, masac
+from uavlab.evaluate import episodes, summary
 from uavlab.learners.coma import COMA, COMAConfig
+from uavlab.learners.forecaster import ForecasterConfig
 from uavlab.learners.masac import MASAC, assign
 from uavlab.learners.masac_loop import RUNGS, MASACLoop
 from uavlab.learners.masac_vmap import MASACVmap
@@ -36,12 +40,18 @@ from uavlab.runtime.toggles import EAGER, Toggles
 from uavlab.sources import Replayed, blank_row, replay_bytes, survey
 
 PLAIN = Toggles()
+EVALUATION, VALIDATION = "evaluate", "validate"  # streams of the last word, and of what chooses a policy
+OF_REPLAY = ("placement", "prefetch", "priorities", "interval", "ratio")
 NO_REPLAY = "this learner flies whole episodes anew for each update and keeps no replay"
-UNSERVED = {
-    "update": "this learner updates all agents at once; use update=batched",
-    **dict.fromkeys(("placement", "prefetch", "priorities", "interval", "ratio"), NO_REPLAY),
+NO_TEAM = "this learner learns from logs, no team flies"
+UNSERVED: dict[type, dict[str, str]] = {
+    COMAConfig: {
+        "update": "this learner updates all agents at once; use update=batched",
+        **dict.fromkeys(OF_REPLAY, NO_REPLAY),
+    },
+    ForecasterConfig: dict.fromkeys(("update", "acting", "maps", *OF_REPLAY), NO_TEAM),
 }
-"""Toggles that do nothing for learners from whole episodes."""
+"""Toggles that do nothing for some learners, by their settings, and why."""
 
 
 def runtime(run: RunConfig, toggles: Toggles = PLAIN) -> Runtime:
@@ -68,17 +78,20 @@ def streams(run: RunConfig, device: torch.device, dtype: torch.dtype = torch.flo
 
 
 def learner(config: Config, rng: Streams, rt: Runtime) -> Any:
-    """Build the learner with its first parameters: ``MASAC`` or, for teams that choose among moves, ``COMA``.
+    """Build the learner with its first parameters: ``MASAC``, for teams that choose among moves ``COMA``, for logs
+    ``Forecaster``.
 
     Raises:
         ResourceError: It does not fit into free memory.
     """
+    for name, reason in UNSERVED.get(type(config.learner), {}).items():
+        if getattr(rt.toggles, name) not in (getattr(PLAIN, name), EAGER.get(name)):
+            rt.fall_back(name, reason)
+    if isinstance(config.learner, ForecasterConfig):
+        return supervised.learner(config, rng, rt)
     spec, acting = config.env.spec, rt.toggles.acting
     if isinstance(config.learner, COMAConfig):
         _require(coma_bytes(config), "learner", "width, hidden, worlds or runs", rt.device)
-        for name, reason in UNSERVED.items():
-            if getattr(rt.toggles, name) not in (getattr(PLAIN, name), EAGER.get(name)):
-                rt.fall_back(name, reason)
         return COMA(config.learner, spec, rng, rt, acting)
     _require(learner_bytes(config), "learner", "hidden, batch or runs", rt.device)
     rungs = {name: partial(MASACLoop, rung=name) for name in RUNGS}
@@ -93,6 +106,8 @@ def source(config: Config, pupil: Any, rng: Streams, rt: Runtime) -> Any:
     Raises:
         ResourceError: Worlds or replay do not fit into free memory.
     """
+    if isinstance(config.learner, ForecasterConfig):
+        return supervised.source(config, rng, rt)
     spec = config.env.spec
     policy = pupil.policy(spec, explore=True)
     if isinstance(config.source, RolloutConfig):
@@ -101,7 +116,7 @@ def source(config: Config, pupil: Any, rng: Streams, rt: Runtime) -> Any:
         return Rollouts(world(config.env, rt), policy, config.source, rng, rt)
 
     def snapshot() -> Policy:
-        return kept_policy(config, spec, pupil.parameters())
+        return kept_policy(config, config.env, pupil.parameters())
 
     return Replayed(config.env, policy, config.source, rng, rt, store(config, rng, rt), snapshot)
 
@@ -116,18 +131,39 @@ def world(env: Env, rt: Runtime) -> Env:
     return HostMapping(**{f.name: getattr(env, f.name) for f in fields(env)})
 
 
-def kept_policy(config: Config, flown: EnvSpec, parameters: Float[Tensor, "R K P"]) -> Policy:
-    """Fly kept actors of a run, for a team that may differ in size from the one trained.
+def kept_policy(config: Config, task: Any, parameters: Float[Tensor, "R K P"]) -> Any:
+    """Fly kept actors of a run, for a team that may differ in size from the one trained; or tell of logs.
 
     Raises:
         ConfigError: The team cannot fly them.
     """
+    if isinstance(config.learner, ForecasterConfig):
+        return supervised.kept_policy(config, parameters)
+    flown = task.spec
     kept = coma.kept_policy if isinstance(config.learner, COMAConfig) else masac.kept_policy
     return kept(config.learner, config.env.spec, flown, parameters)
 
 
+def figures(
+    config: Config, task: Any, policy: Any, rng: Streams, count: int, mean_action: bool = False, stream: str = EVALUATION
+) -> dict[str, Float[Tensor, "R E"]]:
+    """Score a policy on a task: over ``count`` episodes, or flights of a log."""
+    if isinstance(config.learner, ForecasterConfig):
+        return supervised.figures(task, policy, rng.device, count, stream == VALIDATION)
+    return episodes(task, policy, rng, count, mean_action, stream)
+
+
+def summed_up(config: Config, task: Any, found: dict[str, Tensor]) -> dict[str, Any]:
+    """Give mean and interval of each figure."""
+    if isinstance(config.learner, ForecasterConfig):
+        return forecasts.summary(found)
+    return summary(found, task.metrics)
+
+
 def actor_size(config: Config) -> int:
     """Count the parameters of one actor."""
+    if isinstance(config.learner, ForecasterConfig):
+        return supervised.size(config)
     spec = config.env.spec
     if isinstance(config.learner, COMAConfig):
         return coma.networks(config.learner, spec)[0].count
@@ -220,6 +256,13 @@ def world_bytes(env: Env) -> int:
     return sum(leaf.nbytes for _, leaf in leaves(state))
 
 
+def pace(config: Config) -> tuple[int, str]:
+    """Tell how much an update is of, and what: moves of agents, or windows."""
+    if isinstance(config.learner, ForecasterConfig):
+        return config.source.batch * config.run.runs, "windows"
+    return steps_per_update(config) * config.run.runs * config.env.spec.agents, "agent-steps"
+
+
 def steps_per_update(config: Config) -> int:
     """Count the steps that the worlds of one run make together for an update, where nothing changes their ratio."""
     if isinstance(config.source, RolloutConfig):
@@ -229,8 +272,11 @@ def steps_per_update(config: Config) -> int:
 
 def plan(config: Config) -> dict[str, Any]:
     """Tell what a run would do and take, before anything is made."""
-    run, agents = config.run, config.env.spec.agents
+    run = config.run
     told = {"preset": config.preset, "updates": run.updates, "minutes": run.minutes, "runs": run.runs}
+    if isinstance(config.learner, ForecasterConfig):
+        return {**told, **supervised.plan(config)}
+    agents = config.env.spec.agents
     if isinstance(config.source, RolloutConfig):
         worlds = config.source.worlds
         steps = None if run.updates is None else run.updates * steps_per_update(config)

@@ -17,16 +17,17 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from uavlab.app.presets import presets
 from uavlab.core.errors import ConfigError
-from uavlab.core.protocols import Env
 from uavlab.core.text import nearest, shown, yaml_lines, yaml_value
-from uavlab.core.types import EnvSpec, Rule
+from uavlab.core.types import Rule
 from uavlab.envs import ENVS
 from uavlab.learners.coma import COMAConfig, require_same
+from uavlab.learners.forecaster import ForecasterConfig
 from uavlab.learners.masac import MASACConfig, assign
 from uavlab.rollouts import RolloutConfig
 from uavlab.runtime.files import read_regular
 from uavlab.runtime.toggles import EAGER, Toggles, toggle_presets
 from uavlab.sources import POOL_STEPS, ReplayConfig
+from uavlab.windows import DATA, WindowsConfig
 
 Device = Literal["auto", "cpu", "cuda"]
 LARGEST_FILE = 50_000  # bytes of a settings file
@@ -73,7 +74,8 @@ class Config:
     """Valid settings: ``values`` is the flat namespace, the other fields are what it describes.
 
     ``source`` and ``learner`` are a ``ReplayConfig`` and a ``MASACConfig``, or for teams that choose among moves a
-    ``RolloutConfig`` and a ``COMAConfig``.
+    ``RolloutConfig`` and a ``COMAConfig``; where logs are learned from a ``WindowsConfig`` and a ``ForecasterConfig``,
+    and ``env`` and ``evaluation`` are tasks of ``uavlab.windows``.
     """
 
     preset: str
@@ -82,8 +84,8 @@ class Config:
     source: Any
     learner: Any
     toggles: Toggles
-    env: Env
-    evaluation: Env
+    env: Any
+    evaluation: Any
 
 
 RULES: tuple[Rule, ...] = (
@@ -153,7 +155,7 @@ def configure(preset: str, *layers: Mapping[str, Any]) -> Config:
     except ValidationError as error:
         wrong = {str(e["loc"][0]) for e in error.errors()}
         problems += [_said(e, came) for e in error.errors()]
-    rules = (*RULES, *getattr(ENVS[chosen.env], "rules", ()))
+    rules = (*RULES, *getattr(task(chosen.env), "rules", ()))
     problems += _contradictions(rules, {**_defaults(model), **values}, wrong, came)
     if problems:
         more = f" All settings: uavlab settings {preset}." if unknown else ""
@@ -248,8 +250,15 @@ def parse_setting(text: str, option: str = "--set") -> tuple[str, Any]:
     return key.strip(), yaml_value(value, f"{option} {shown(text)}")
 
 
+def task(name: str) -> type[Any]:
+    """Give the class of an environment, or of a task of learning from data."""
+    return DATA.get(name) or ENVS[name]
+
+
 def parts(env: str) -> tuple[type[Any], ...]:
     """Give the classes whose fields are the settings of a run on ``env``."""
+    if env in DATA:
+        return RunConfig, WindowsConfig, ForecasterConfig, Toggles, DATA[env]
     spec = getattr(ENVS[env](), "spec", None)  # what else is wrong with it, ``check_env`` tells
     chooses = spec is not None and spec.choices > 0
     learning = (RolloutConfig, COMAConfig) if chooses else (ReplayConfig, MASACConfig)
@@ -268,7 +277,7 @@ def _model(env: str) -> type[BaseModel]:
         hints = get_type_hints(part, include_extras=True)
         for f in dataclasses.fields(part):
             own = {f.name: (hints[f.name], f.default)}
-            if part is ENVS[env]:
+            if part is task(env):
                 own[f"eval_{f.name}"] = (hints[f.name] | None, None)
             if taken := fields.keys() & own:
                 raise ConfigError(f"{part.__name__}.{f.name}: {min(taken)!r} is another setting; rename the field.")
@@ -306,7 +315,7 @@ def _contradictions(
 
 
 def _built(preset: str, env_name: str, values: dict[str, Any]) -> Config:
-    env_class = ENVS[env_name]
+    env_class = task(env_name)
 
     def part(cls: type[Any]) -> Any:
         return cls(**{f.name: values[f.name] for f in dataclasses.fields(cls)})
@@ -314,17 +323,23 @@ def _built(preset: str, env_name: str, values: dict[str, Any]) -> Config:
     run, source, learner, toggles, env = (part(cls) for cls in parts(env_name))
     changed = {f.name: values[f"eval_{f.name}"] for f in dataclasses.fields(env_class)}
     evaluation = dataclasses.replace(env, **{k: v for k, v in changed.items() if v is not None})
-    able(learner, env.spec, evaluation.spec)
+    able(learner, env, evaluation)
     return Config(preset, values, run, source, learner, toggles, env, evaluation)
 
 
-def able(learner: MASACConfig | COMAConfig, trained: EnvSpec, flown: EnvSpec) -> None:
-    """Refuse an evaluation by a team that cannot fly what is trained.
+def able(learner: Any, trained: Any, judged: Any) -> None:
+    """Refuse an evaluation on which what is trained cannot be judged.
 
     Raises:
-        ConfigError: It sees or does something else.
+        ConfigError: A team sees or does something else, or windows are of other sizes.
     """
-    if isinstance(learner, COMAConfig):
-        require_same(trained, flown)
+    if isinstance(learner, ForecasterConfig):
+        if trained.shape != judged.shape:
+            raise ConfigError(
+                f"eval_window, eval_horizon: {judged.shape} differ from window, horizon {trained.shape}; a network "
+                "tells of windows as large as those it was trained on."
+            )
+    elif isinstance(learner, COMAConfig):
+        require_same(trained.spec, judged.spec)
     else:
-        assign(trained, flown, learner.share)
+        assign(trained.spec, judged.spec, learner.share)

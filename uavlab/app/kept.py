@@ -18,7 +18,6 @@ from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.protocols import Env, Policy
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import tree_map
-from uavlab.evaluate import episodes, summary
 from uavlab.runtime import checkpoint
 from uavlab.runtime.runtime import Runtime
 
@@ -36,7 +35,7 @@ class Kept:
     def policy(self, env: Env, run: int | None = None) -> Policy:
         """Give the policies of all runs, or of one, for the teams of ``env``."""
         chosen = self.parameters if run is None else self.parameters[run : run + 1]
-        return build.kept_policy(self.config, env.spec, chosen)
+        return build.kept_policy(self.config, env, chosen)
 
 
 def load(folder: Path, device: Device | None = None) -> Kept:
@@ -83,8 +82,9 @@ def evaluate(kept: Kept, count: int, seed: int, mean_action: bool, env: Env | No
     task = env or kept.config.evaluation
     seeds = [seed * 1_000_003 + own for own in build.streams(kept.config.run, kept.rt.device).seeds]
     with kept.rt.scope():
-        figures = episodes(task, kept.policy(task), Streams(seeds, kept.rt.device), count, mean_action)
-    return summary(figures, task.metrics)
+        rng = Streams(seeds, kept.rt.device)
+        found = build.figures(kept.config, task, kept.policy(task), rng, count, mean_action)
+    return build.summed_up(kept.config, task, found)
 
 
 @torch.no_grad()
@@ -97,6 +97,8 @@ def flight(kept: Kept, seed: int, mean_action: bool = False, run: int = 0, env: 
     task = env or kept.config.evaluation
     if not 0 <= run < len(kept.parameters):
         raise ConfigError(f"fly: run {run} of {len(kept.parameters)}; expected 0 to {len(kept.parameters) - 1}.")
+    if not hasattr(task, "spec"):
+        raise ConfigError(f"fly: {kept.config.preset} learns from logs, no team flies; see `uavlab evaluate`.")
     policy, spec = kept.policy(task, run), task.spec
     rng = Streams([seed], kept.rt.device)
     state = task.initial(

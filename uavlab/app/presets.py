@@ -5,6 +5,7 @@ from typing import Any
 
 from uavlab.envs import ENVS
 from uavlab.envs.leader_follower import PUBLISHED
+from uavlab.windows import DATA
 
 TEAM = ("obstacles", "sight", "obstacle_speed")  # what the tour's widgets change in training and test alike
 PUBLISHED_TEST = {f"eval_{f.name}": getattr(PUBLISHED, f.name) for f in fields(PUBLISHED) if f.name not in TEAM}
@@ -38,6 +39,10 @@ MAPPING_PUBLISHED = {
 """The published network and its training; gradients were not clipped."""
 
 THREE, TWO = ({"passes": n, "actor_passes": n, "minibatches": n} for n in (3, 2))
+
+TELEMETRY = {
+    **{"eval_stride": 25, "evaluate_every": 500, "evaluate_episodes": 100, "checkpoint_every": 500, "log_every": 50},
+}
 
 PRESETS = {
     "leader_follower_quick": Preset(
@@ -83,10 +88,20 @@ PRESETS = {
         "The same with 9 measurements, a third of the updates and two thirds of the missions in each.",
         {**MAPPING_PUBLISHED, "worlds": 2, "updates": 500, "measurements": 9, **TWO},
     ),
+    "telemetry_quick": Preset(
+        "telemetry",
+        "60 flights of 20 to 50 s: wind, payload, drag, motors and battery told from two seconds of a log, in minutes.",
+        {**TELEMETRY, "updates": 3000},
+    ),
+    "telemetry_full": Preset(
+        "telemetry",
+        "600 flights: what can be told of flights never seen, in 20 minutes on two cores.",
+        {**TELEMETRY, "flights": 600, "updates": None, "minutes": 20.0},
+    ),
 }
 
 
 def presets() -> dict[str, Preset]:
     """Give all presets by name, the environments' defaults among them."""
-    plain = {name: Preset(name, f"{env.__name__} with its defaults.") for name, env in ENVS.items()}
+    plain = {name: Preset(name, f"{env.__name__} with its defaults.") for name, env in {**ENVS, **DATA}.items()}
     return {**plain, **PRESETS}

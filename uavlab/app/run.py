@@ -25,12 +25,10 @@ from uavlab.app.record import Recorder, invocation, program, write_json
 from uavlab.app.signals import uncut
 from uavlab.core.errors import ConfigError, DivergedError, ResourceError, UavlabError
 from uavlab.core.types import Update
-from uavlab.evaluate import episodes
 from uavlab.runtime import checkpoint
 from uavlab.runtime.toggles import changed
 from uavlab.train import check_state, training
 
-VALIDATION = "validate"  # the stream of the scores that choose a policy; `evaluate` draws from another
 TIMED = "minutes: how many updates fit into them depends on the machine"
 
 
@@ -234,7 +232,8 @@ class Run:
         good = f"; {self.last.name} is the last good state" if self.last else ""
         if error.record["kind"] == "environment":
             return f"The environment made it: see `{program()} check {self.config.preset}`{good}."
-        rates = " ".join(f"--set {name}={getattr(self.config.learner, name) / 2:g}" for name in ("lr", "critic_lr"))
+        known = {name: getattr(self.config.learner, name, None) for name in ("lr", "critic_lr")}
+        rates = " ".join(f"--set {name}={rate / 2:g}" for name, rate in known.items() if rate)
         if self.last is None:
             return f"Nothing was saved before; start a new run with lower rates: {rates}."
         return f"{self.last.name} is the last good state: `{program()} resume {self.folder} {rates}` goes on from it."
@@ -287,8 +286,9 @@ class Run:
         began = time.perf_counter()
         check_state(self.source, self.learner, self.rt, self.number)
         env = self.config.evaluation
-        figures = episodes(
-            env, self.learner.policy(env.spec), self.rng, self.config.run.evaluate_episodes, stream=VALIDATION
+        policy = self.learner.policy(getattr(env, "spec", None))
+        figures = build.figures(
+            self.config, env, policy, self.rng, self.config.run.evaluate_episodes, stream=build.VALIDATION
         )
         score = torch.stack([weight * figures[name].mean(1) for name, weight in env.score.items()]).sum(0)
         better = score > self.best_score

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from uavlab import forecasts
 from uavlab.app import build, kept
 from uavlab.app.config import Device, configure
 from uavlab.app.folder import run_folder
@@ -83,7 +84,9 @@ def score_plan(
 
 
 def _say(result: dict[str, Any], env: Env, say: Callable[[str], Any]) -> None:
-    units = {metric.name: metric.unit for metric in (*env.metrics, *COMMON)}
-    for metric, figure in result.items():
+    units = {metric.name: metric.unit for metric in (*getattr(env, "metrics", forecasts.METRICS), *COMMON)}
+    flat = {name: row for name, row in result.items() if "mean" in row}
+    flat |= {f"{kind}/{name}": row for kind, rows in result.items() if kind not in flat for name, row in rows.items()}
+    for metric, figure in flat.items():
         interval = f"[{figure['low']:.3f}, {figure['high']:.3f}]"
-        say(f"{metric:18} {figure['mean']:10.3f}   {interval} {units[metric]}".rstrip())
+        say(f"{metric:22} {figure['mean']:10.3f}   {interval} {units[metric]}".rstrip())

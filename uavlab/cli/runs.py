@@ -37,8 +37,8 @@ def train(preset: str, out: Path | None, name: str | None, dry_run: bool, as_jso
             click.echo(f"{key:22} {value}")
         return tell(as_json, planned)
     require_empty(folder)
-    what = "replay takes" if "replay_bytes" in planned else "worlds take"
-    taken = planned.get("replay_bytes") or planned["world_bytes"]
+    what, taken = next((key, value) for key, value in planned.items() if key.endswith("_bytes"))
+    what = {"replay_bytes": "replay takes", "world_bytes": "worlds take"}.get(what, "flights take")
     click.echo(f"{what} {taken / 2**20:.1f} MiB; the run is kept in {folder}")
     drive(Run(config, folder), as_json)
 
@@ -139,13 +139,13 @@ def drive(run: Any, as_json: bool) -> None:
     """Train to the end with a progress bar; the first SIGINT or SIGTERM ends after the update in progress."""
     from tqdm import tqdm
 
-    from uavlab.app.build import steps_per_update
+    from uavlab.app.build import pace
     from uavlab.app.record import program
 
     for reason in run.lifted:
         click.echo(f"not bit for bit repeatable: {reason}")
     settings = run.config.run
-    row = steps_per_update(run.config) * settings.runs * run.config.env.spec.agents
+    row, what = pace(run.config)
     seconds = 0.5 if sys.stderr.isatty() else 60  # where nobody watches, one line a minute
     bar = tqdm(total=settings.updates, initial=run.number, unit="update", mininterval=seconds, maxinterval=seconds)
     if run.done:
@@ -156,7 +156,7 @@ def drive(run: Any, as_json: bool) -> None:
             if progress.metrics:
                 rate = row * run.number / run.seconds
                 clock = f", {run.seconds / 60:.1f} of {settings.minutes:g} min" if settings.minutes else ""
-                bar.set_postfix_str(f"{rate:,.0f} agent-steps/s{clock}", refresh=False)
+                bar.set_postfix_str(f"{rate:,.0f} {what}/s{clock}", refresh=False)
             if progress.score:
                 figures = {k.removeprefix("eval/"): v for k, v in progress.score.items()}
                 tqdm.write(f"{progress.number:>8}  " + "  ".join(f"{k} {figures[k]:.3f}" for k in run.headline))

@@ -11,12 +11,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from uavlab.core.errors import FileError
-from uavlab.core.types import tensors, tree_map
+from uavlab.core.types import tensors
 from uavlab.ops.rotations import rotated
 
 AXES = ("north", "east", "down")
+ASTRAY = tuple(f"astray_{axis}" for axis in AXES)
 FEATURES = (
-    *(f"astray_{axis}" for axis in AXES),
+    *ASTRAY,
     *(f"velocity_{axis}" for axis in AXES),
     *(f"wanted_velocity_{axis}" for axis in AXES),
     *(f"force_{axis}" for axis in AXES),
@@ -154,8 +155,3 @@ def normalised(flights: Series, scale: Scale) -> Series:
     """Normalise the inputs of whole flights, once and in place."""
     flights.inputs.sub_(scale.center).div_(scale.spread)
     return flights
-
-
-def moved_to(flights: Series, device: torch.device) -> Series:
-    """Keep flights where they are used."""
-    return tree_map(lambda leaf: leaf.to(device), flights)

@@ -1,6 +1,5 @@
 """A temporal convolutional network that tells hidden quantities of a flight, and where it will go, from its log."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -76,7 +75,7 @@ class Forecaster:
         self._loss = rt.kernel(self.loss, "forecast_loss", part=True)
         self._descend = rt.update(self._one_step, "forecaster")
 
-    def policy(self, spec: Any = None, explore: bool = False) -> Callable[[Tensor], Tensor]:
+    def policy(self, spec: Any = None, explore: bool = False) -> "Forecast":
         """Give the averaged network: windows in their own units to ``outputs`` in theirs."""
         return predictor(self.net, self.parameters())
 
@@ -162,14 +161,41 @@ def size(config: ForecasterConfig, shape: tuple[int, int]) -> int:
     return net.count + len(TASKS) + 2 * (net.inputs + net.outputs)
 
 
-def predictor(net: StackedTCN, parameters: Float[Tensor, "R 1 P"]) -> Callable[[Tensor], Tensor]:
-    """Make of kept numbers a function from windows (R N T F) to outputs (R N out), both in their own units."""
-    sizes = [net.count, len(TASKS), net.inputs, net.inputs, net.outputs, net.outputs]
-    theta, _, *scales = parameters[:, 0].split(sizes, 1)
-    center, spread, out_center, out_spread = (each[:, None] for each in scales)
+@dataclass(frozen=True)
+class Forecast:
+    """A function from windows to outputs, both in their own units.
+
+    Attributes:
+        net: The network.
+        theta: Its parameters.
+        doubt: Logarithm of the squared error that is to be expected, by task, in units of ``spread``.
+        scales: Of inputs and outputs, centers and spreads.
+    """
+
+    net: StackedTCN
+    theta: Float[Tensor, "R P"]
+    doubt: Float[Tensor, "R tasks"]
+    scales: tuple[Tensor, ...]
+
+    @property
+    def runs(self) -> int:
+        """How many networks tell at once."""
+        return len(self.theta)
+
+    @property
+    def spread(self) -> Float[Tensor, "R tasks"]:
+        """How much the truth varies."""
+        return self.scales[3][:, : len(TASKS)]  # errors ahead all have the same
 
     @torch.no_grad()
-    def forecast(windows: Float[Tensor, "R N T F"], noise: None = None) -> Float[Tensor, "R N out"]:
-        return net(theta, (windows - center[:, :, None]) / spread[:, :, None]) * out_spread + out_center
+    def __call__(self, windows: Float[Tensor, "R N T F"], noise: None = None) -> Float[Tensor, "R N out"]:
+        """Tell."""
+        center, spread, out_center, out_spread = (each[:, None] for each in self.scales)
+        return self.net(self.theta, (windows - center[:, :, None]) / spread[:, :, None]) * out_spread + out_center
 
-    return forecast
+
+def predictor(net: StackedTCN, parameters: Float[Tensor, "R 1 P"]) -> Forecast:
+    """Unpack what ``Forecaster.parameters`` packed."""
+    sizes = [net.count, len(TASKS), net.inputs, net.inputs, net.outputs, net.outputs]
+    theta, doubt, *scales = parameters[:, 0].split(sizes, 1)
+    return Forecast(net, theta, doubt, tuple(scales))

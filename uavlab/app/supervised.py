@@ -1,0 +1,67 @@
+"""From valid settings to the objects of a run that learns from data."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from uavlab import forecasts
+from uavlab.app.config import Config
+from uavlab.core.rng import Streams
+from uavlab.data.telemetry import HIDDEN, Scale, Series
+from uavlab.learners import forecaster
+from uavlab.learners.forecaster import Forecast, Forecaster
+from uavlab.runtime.runtime import Runtime
+from uavlab.windows import Telemetry, Windowed, loaded
+
+def learner(config: Config, rng: Streams, rt: Runtime) -> Forecaster:
+    """Build the learner with its first parameters."""
+    sets, task = loaded(config.env, rt.device), config.env
+    return Forecaster(config.learner, task.shape, sets.inputs, targets(sets.hidden, task.horizon), rng, rt)
+
+
+def source(config: Config, rng: Streams, rt: Runtime) -> Windowed:
+    """Build what draws windows."""
+    return Windowed(config.env, config.source, rng, rt)
+
+
+def targets(hidden: Scale, horizon: int) -> Scale:
+    """Scale a network's outputs: errors ahead like those of any row, around none."""
+    count = len(HIDDEN)
+    center = torch.cat([hidden.center[:count], torch.zeros_like(hidden.center[count:]).repeat(horizon)])
+    spread = hidden.spread[count:].square().mean().sqrt().expand(3 * horizon)  # of all axes alike
+    return Scale(center, torch.cat([hidden.spread[:count], spread]))
+
+
+def kept_policy(config: Config, parameters: Float[Tensor, "R 1 P"]) -> Forecast:
+    """Make kept numbers tell again."""
+    return forecaster.predictor(forecaster.network(config.learner, config.env.shape), parameters)
+
+
+def size(config: Config) -> int:
+    """Count the numbers kept of a run."""
+    return forecaster.size(config.learner, config.env.shape)
+
+
+def figures(task: Telemetry, forecast: Forecast, device: torch.device, count: int, choose: bool) -> dict[str, Tensor]:
+    """Score what is told of flights that were not learned from; those of validation choose, the others judge."""
+    sets = loaded(task, device)
+    flights: Series = sets.validation if choose else sets.test
+    return forecasts.figures(forecast, flights, task.shape, task.stride, count)
+
+
+def plan(config: Config) -> dict[str, Any]:
+    """Tell what a run would do and take, before any flight is made."""
+    task, run = config.env, config.run
+    rows = round(task.flights * task.training * task.used * (task.least + task.most) / 2)
+    windows = None if run.updates is None else run.updates * config.source.batch
+    return {
+        "windows_per_run": windows,
+        "passes_per_run": None if windows is None else round(windows * task.stride / rows, 2),
+        "flights": task.flights,
+        "flight_bytes": round(4 * task.flights * (task.least + task.most) / 2 * 34),
+        "parameters": size(config),
+    }
+
+

@@ -1,0 +1,93 @@
+"""Scores of what a network tells of flights that it has not seen, flight by flight, with intervals over flights."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from uavlab.core.types import Metric
+from uavlab.data import telemetry
+from uavlab.data.telemetry import HIDDEN, Series
+from uavlab.evaluate import interval
+from uavlab.learners.forecaster import TASKS, Forecast, outputs
+
+TOGETHER = 512  # windows at a time
+WITHIN = 1.645  # standard deviations that hold 90 % of normally distributed errors
+KINDS = ("r2", "rmse", "inside", "variance")
+UNITS = dict(zip(TASKS, ("m/s", "m/s", "kg", "kg/s", "s", "V", "m"), strict=True))
+METRICS = (
+    Metric("mean_r2", "mean"),
+    *(Metric(f"{kind}/{name}", "mean", UNITS[name] if kind == "rmse" else "") for kind in KINDS for name in TASKS),
+)
+"""``r2``: 1 minus the mean squared error over the variance of the truth. ``inside``: share of errors that the network's
+own standard deviation says to be among the smallest 90 %. ``variance``: of what is told, over that of the truth; near 0
+the network has collapsed to a constant."""
+
+
+@torch.no_grad()
+def told(
+    forecast: Forecast, flights: Series, shape: tuple[int, int], stride: int, count: int
+) -> Iterator[tuple[Tensor, Float[Tensor, "R N out"], Float[Tensor, "N out"]]]:
+    """Tell of windows ``stride`` rows apart in the first ``count`` flights.
+
+    Yields:
+        Which flight each of some windows is of, what is told of them, and the truth.
+    """
+    bounds = flights.bounds.cpu()[: count + 1]
+    start, flight = telemetry.starts(bounds, sum(shape), stride)
+    for some, whose in zip(start.split(TOGETHER), flight.split(TOGETHER), strict=True):
+        rows = telemetry.gathered(flights, some.to(flights.inputs.device), *shape)
+        yield whose, forecast(rows.inputs.expand(forecast.runs, *rows.inputs.shape)), outputs(rows)
+
+
+def figures(
+    forecast: Forecast, flights: Series, shape: tuple[int, int], stride: int, count: int
+) -> dict[str, Float[Tensor, "R E"]]:
+    """Score what is told of each flight, such that means over flights are the scores of all windows.
+
+    Returns:
+        One number per run and flight for each of ``METRICS``; ``rmse`` is squared until ``summary``.
+    """
+    parts = list(told(forecast, flights, shape, stride, count))
+    flight, said, truth = torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts], 1), torch.cat([p[2] for p in parts])
+    said, truth = (by_task(each.double().cpu()) for each in (said, truth[None]))
+    center = truth.mean(1, keepdim=True)
+    variance = (truth - center).square().mean((1, 3))  # 1 tasks
+    sigma = (0.5 * forecast.doubt).exp().double().cpu() * forecast.spread.double().cpu()
+    off = (said - truth).square()
+    inside = (off <= (WITHIN * sigma[:, None, :, None]).square()).double()
+
+    def averaged(values: Tensor) -> Tensor:
+        """Sum over a flight's windows, in units in which a mean over flights is one over windows: R E tasks."""
+        each = values.mean(-1)
+        total = each.new_zeros(len(each), int(flight.max()) + 1, each.shape[-1]).index_add_(1, flight, each)
+        return total * (total.shape[1] / len(flight))
+
+    mse, moved = averaged(off), averaged((said - center).square())
+    kinds = {"r2": 1 - mse / variance[:, None], "rmse": mse, "inside": averaged(inside), "variance": moved / variance[:, None]}
+    found = {f"{kind}/{name}": values[..., n] for kind, values in kinds.items() for n, name in enumerate(TASKS)}
+    return {"mean_r2": kinds["r2"].mean(-1), **found}
+
+
+def by_task(values: Float[Tensor, "R N out"]) -> Float[Tensor, "R N tasks 3"]:
+    """Lay what is told out by task: the last row ahead is that of ``error``, along three axes; others are one number."""
+    hidden = values[..., : len(HIDDEN), None].expand(*values.shape[:2], len(HIDDEN), 3)
+    return torch.cat([hidden, values[..., None, -3:]], 2)
+
+
+def summary(found: dict[str, Float[Tensor, "R E"]]) -> dict[str, Any]:
+    """Give mean, low and high of each score, by kind and target; of several runs also ``each`` run's mean."""
+    result: dict[str, Any] = {}
+    for name, values in found.items():
+        power = 0.5 if name.startswith("rmse/") else 1.0
+        row: dict[str, Any] = {key: max(value, 0.0) ** power if power < 1 else value for key, value in vars(interval(values)).items()}
+        if len(values) > 1:
+            row["each"] = values.mean(1).pow(power).tolist()
+        kind, _, target = name.partition("/")
+        if target:
+            result.setdefault(kind, {})[target] = row
+        else:
+            result[kind] = row
+    return result
