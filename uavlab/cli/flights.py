@@ -32,8 +32,8 @@ def lines(found: dict[str, Any]) -> list[str]:
     """Write a description for people."""
     duration = "unknown" if found["duration_s"] is None else f"{found['duration_s']:.1f} s"
     told = [f"{found['file']}: {found['format']}, {duration}"]
-    told += [f"{name}: {value}" for name, value in found["facts"].items()]
-    told += [f"{'column':12} {'field':36} {'unit':6} {'rows':>8} {'Hz':>7} {'min':>11} {'max':>11} {'none':>6}"]
+    told += [f"{name}: {_fact(value)}" for name, value in found["facts"].items()]
+    told += [f"{'column':12} {'field':38} {'unit':6} {'rows':>8} {'Hz':>7} {'min':>11} {'max':>11} {'none':>6}"]
     told += [_row(row) for row in (*found["columns"], *found["winds"])]
     used = {row["field"].partition(".")[0] for row in found["columns"]}
     rest = [f"{name} {rate:g}" for name, rate in found["rates_hz"].items() if name not in used and name != "table"]
@@ -43,8 +43,12 @@ def lines(found: dict[str, Any]) -> list[str]:
     return told + [f"note: {note}" for note in found["notes"]]
 
 
+def _fact(value: Any) -> str:
+    return ", ".join(f"{name} {part}" for name, part in value.items()) if isinstance(value, dict) else str(value)
+
+
 def _row(row: dict[str, Any]) -> str:
     low, high = ("" if row[end] is None else f"{row[end]:.5g}" for end in ("min", "max"))
     rate = "" if row.get("rate_hz") is None else f"{row['rate_hz']:.1f}"
     name, unit = row.get("name") or "-", row["unit"] or "?"
-    return f"{name:12} {row['field']:36} {unit:6} {row['rows']:8,} {rate:>7} {low:>11} {high:>11} {row['nan']:6.1%}"
+    return f"{name:12} {row['field']:38} {unit:6} {row['rows']:8,} {rate:>7} {low:>11} {high:>11} {row['nan']:6.1%}"

@@ -15,9 +15,8 @@ import numpy as np
 from jaxtyping import Shaped
 
 from uavlab.core.errors import FileError
-from uavlab.core.text import shown
 from uavlab.data.opened import opened, require_size
-from uavlab.data.recordings import Group, Recording
+from uavlab.data.recordings import Group, Recording, quoted
 
 MOST_ARRAYS = 2000
 WIDEST = 64  # columns that one array may be
@@ -40,15 +39,15 @@ def read(path: Path, needed: Collection[str], others: bool = True) -> Recording:
         try:
             archive = zipfile.ZipFile(handle)
             arrays = dict(_arrays(path, archive, needed, others))
+            unfit = [name for name in _names(archive) if name not in arrays]
         except BROKEN as error:
             raise FileError(f"{path}: damaged, or no NPZ file: {error}; copy or save it again.") from error
     fields: dict[str, Shaped[np.ndarray, " T"]] = {}
-    unfit: list[str] = []
     for name, array in arrays.items():
         parts = dict(_columns(name, array))
         if not parts and name in needed:
             expected = "expected numbers in one row for each time"
-            raise FileError(f"{path} column {shown(name)}: {array.dtype} of shape {array.shape}; {expected}.")
+            raise FileError(f"{path} column {quoted(name)}: {array.dtype} of shape {array.shape}; {expected}.")
         unfit += [] if parts else [name]
         fields |= parts
     lengths = {name: len(values) for name, values in fields.items()}
@@ -58,7 +57,7 @@ def read(path: Path, needed: Collection[str], others: bool = True) -> Recording:
     )
     for name in must:
         if lengths[name] != usual:
-            told = f"{usual:,} values in {shown(must[0])}, {lengths[name]:,} in {shown(name)}"
+            told = f"{usual:,} values in {quoted(must[0])}, {lengths[name]:,} in {quoted(name)}"
             raise FileError(f"{path}: {told}; expected one for each time in both.")
     if usual < 2:
         raise FileError(f"{path}: {usual} row{'' if usual else 's'}; at least 2 rows are needed.")
@@ -80,11 +79,15 @@ def _arrays(
     for info in members:
         name = info.filename.removesuffix(".npy")
         if name in seen:
-            raise FileError(f"{path}: two arrays {shown(name)}; each name may stand there once.")
+            raise FileError(f"{path}: two arrays {quoted(name)}; each name may stand there once.")
         seen.add(name)
         wanted = name in needed or any(one.startswith(f"{name}[") for one in needed)
         if others or wanted:
-            yield name, _array(f"{path} array {shown(name)}", archive.read(info))
+            yield name, _array(f"{path} array {quoted(name)}", archive.read(info))
+
+
+def _names(archive: zipfile.ZipFile) -> list[str]:
+    return [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
 
 
 def _array(where: str, raw: bytes) -> Shaped[np.ndarray, "..."]:

@@ -17,7 +17,7 @@ from uavlab.core.text import nearest, shown
 from uavlab.data import archives, parquet, tables, ulog
 from uavlab.data.columns import COLUMNS, FORCE, INPUTS, QUATERNION, TIME, Column
 from uavlab.data.mappings import PLAIN, PX4, Entry, Mapping, read_mapping
-from uavlab.data.recordings import Group, Recording, listed
+from uavlab.data.recordings import Group, Recording, listed, quoted
 from uavlab.data.units import UNITS, converted, suspected
 
 READERS = {
@@ -168,14 +168,14 @@ def _found(recording: Recording, entries: tuple[Entry, ...]) -> tuple[Entry, Gro
 
 def _require(recording: Recording, mapping: Mapping, strict: bool) -> None:
     """Refuse a file that lacks its time, anything that the user's mapping names, or everything that we know."""
-    names = recording.names()
+    names = [*recording.names(), *recording.others]
     first = {name: entries[0].field for name, entries in mapping.columns.items() if name != TIME.name}
     absent = [field for name, field in first.items() if _found(recording, mapping.columns[name]) is None]
     clock = [_time_entry(mapping).field] if "" in recording.groups else []
     lacking = [field for field in clock if field not in names]
     lacking += absent if strict or len(absent) == len(first) else []
     if lacking:
-        told = f"{recording.source}: no column {shown(lacking[0])}{nearest(lacking[0], names)}"
+        told = f"{recording.source}: no column {quoted(lacking[0])}{nearest(lacking[0], names)}"
         advice = f"correct {mapping.source}" if strict else "rename columns, or say by a mapping which they are"
         raise FileError(f"{told}; expected {listed([*clock, *first.values()])}; found {listed(names)}; {advice}.")
 
@@ -190,7 +190,8 @@ def _values(group: Group, key: str, entry: Entry, column: Column) -> Float64[np.
     Raises:
         FileError: One of them is not plausible.
     """
-    raw = group.fields[key].astype(np.float64)
+    with np.errstate(invalid="ignore"):  # a NaN of the signalling kind
+        raw = group.fields[key].astype(np.float64)
     if entry.unknown is not None:
         raw = np.where(np.isclose(raw, entry.unknown, rtol=1e-6, atol=0), np.nan, raw)
     if entry.blank is not None:
@@ -203,7 +204,7 @@ def _values(group: Group, key: str, entry: Entry, column: Column) -> Float64[np.
         other = suspected(float(finite.min()), float(finite.max()), column) if len(finite) else ""
         hint = f" (is it in {other}? A mapping names units)" if other and other != unit else ""
         limits = f"{column.low:g} to {column.high:g} {column.unit}"
-        told = f"{group.place(row)} column {shown(key)}: {raw[row]:.9g} {unit}; expected {limits}"
+        told = f"{group.place(row)} column {quoted(key)}: {raw[row]:.9g} {unit}; expected {limits}"
         raise FileError(f"{told} for {column.name!r}{hint}.")
     return values
 
@@ -226,13 +227,13 @@ def _increasing(group: Group, time: Shaped[np.ndarray, " T"] | None, key: str) -
     unknown = np.flatnonzero(~np.isfinite(time))
     if len(unknown):
         raise FileError(
-            f"{group.place(int(unknown[0]))} column {shown(key)}: no finite time; fill it in, or cut the row."
+            f"{group.place(int(unknown[0]))} column {quoted(key)}: no finite time; fill it in, or cut the row."
         )
     back = np.flatnonzero(np.diff(time) <= 0)
     if len(back):
         row = int(back[0]) + 1
         order = "the same time as" if time[row] == time[row - 1] else f"comes after {time[row - 1]:.9g} in"
-        told = f"{group.place(row)} column {shown(key)}: {time[row]:.9g} {order} the row before"
+        told = f"{group.place(row)} column {quoted(key)}: {time[row]:.9g} {order} the row before"
         raise FileError(f"{told}; expected increasing times. Sort the rows, or cut these out.")
     return time
 
@@ -243,7 +244,7 @@ def _check_seconds(group: Group, key: str, time: Float64[np.ndarray, " T"]) -> N
         return
     units = UNITS[TIME.unit].items()
     likely = next((name for name, unit in units if unit.factor < 1 and step * unit.factor < SLOWEST), "ns")
-    told = f"{group.where} column {shown(key)}: {step:.9g} from row to row; expected seconds, less than {SLOWEST:g}"
+    told = f"{group.where} column {quoted(key)}: {step:.9g} from row to row; expected seconds, less than {SLOWEST:g}"
     raise FileError(f"{told} (is it in {likely}? A mapping names units).")
 
 

@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from uavlab.core.errors import FileError
-from uavlab.core.text import shown
 from uavlab.data.opened import opened, require_size
-from uavlab.data.recordings import Group, Recording
+from uavlab.data.recordings import Group, Recording, quoted
 
 MOST_COLUMNS = 2000
 
@@ -36,14 +35,16 @@ def read(path: Path, needed: Collection[str], others: bool = True) -> Recording:
             for name in kept:
                 if not _numeric(kinds[name]):
                     expected = f"expected numbers{' (seconds)' if pa.types.is_temporal(kinds[name]) else ''}"
-                    raise FileError(f"{path} column {shown(name)}: {kinds[name]}; {expected}.")
+                    raise FileError(f"{path} column {quoted(name)}: {kinds[name]}; {expected}.")
             require_size(path, rows * 8 * len(kept), " when unpacked")
             table = file.read(columns=kept, use_threads=False)
             fields = {name: _floats(table.column(name)) for name in kept}
+            if table.num_rows != rows:
+                raise ValueError(f"{table.num_rows:,} rows, and its own count is {rows:,}")
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
             told = str(error).partition("\n")[0][:200].rstrip(".")
             raise FileError(f"{path}: damaged, or no Parquet file: {told}; copy or save it again.") from error
-    unfit = tuple(name for name in names if not _numeric(kinds[name]))
+    unfit = tuple(name for name in names if name not in fields)
     return Recording(str(path), "parquet", {"": Group("", str(path), fields)}, unfit)
 
 
@@ -51,7 +52,7 @@ def _require_shape(path: Path, names: list[str], rows: int) -> None:
     if len(names) > MOST_COLUMNS:
         raise FileError(f"{path}: {len(names):,} columns; at most {MOST_COLUMNS:,} are read.")
     if twice := [name for at, name in enumerate(names) if name in names[:at]]:
-        raise FileError(f"{path}: two columns {shown(twice[0])}; each name may stand there once.")
+        raise FileError(f"{path}: two columns {quoted(twice[0])}; each name may stand there once.")
     if rows < 2:
         raise FileError(f"{path}: {rows} row{'' if rows else 's'}; at least 2 rows are needed.")
 

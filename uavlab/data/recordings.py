@@ -52,7 +52,7 @@ class Recording:
         source: The file.
         format: ``csv``, ``npz``, ``parquet`` or ``ulog``.
         groups: By name; a table is one group without a name.
-        others: Fields that hold no numbers.
+        others: Fields that hold no numbers, or that nobody asked for.
         facts: What the format tells besides: versions, dropouts.
         notes: What a reader should know, in sentences.
     """
@@ -73,8 +73,13 @@ class Recording:
         return (group, key) if group is not None and key in group.fields else None
 
     def names(self) -> list[str]:
-        """List every field by its full name."""
+        """List every field that was read by its full name."""
         return [group.full(name) for group in self.groups.values() for name in group.fields]
+
+
+def quoted(name: str) -> str:
+    """Quote a name in a message, whatever a file held."""
+    return repr(name[:80])
 
 
 def listed(names: list[str]) -> str:

@@ -9,10 +9,10 @@ from jaxtyping import Bool, Float32, Float64
 
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.text import nearest, shown
-from uavlab.data.columns import COLUMNS, QUATERNION, TIME
+from uavlab.data.columns import COLUMNS, INPUTS, QUATERNION, TRUTH
 from uavlab.data.logs import Log, Series
 from uavlab.data.mappings import check_rate
-from uavlab.data.recordings import listed
+from uavlab.data.recordings import listed, quoted
 
 GAP = 1.0  # s
 SAME = 1e-6  # s: ULog's own step of time; less apart is at once
@@ -100,8 +100,8 @@ def resampled(
 def _chosen(log: Log, columns: Sequence[str] | None) -> tuple[str, ...]:
     names = tuple(log.columns) if columns is None else tuple(columns)
     for name in names:
-        if name not in COLUMNS or name == TIME.name:
-            raise ConfigError(f"{log.source}: unknown column {shown(name)}{nearest(name, COLUMNS)}.")
+        if name not in INPUTS | TRUTH:
+            raise ConfigError(f"{log.source}: unknown column {shown(name)}{nearest(name, INPUTS | TRUTH)}.")
     absent = [name for name in names if name not in log.columns]
     if absent or not names:
         told = f"{log.source}: no column {', '.join(map(repr, absent)) or 'at all'}"
@@ -148,7 +148,7 @@ def _check_gaps(
     at = int(np.flatnonzero(long)[0])
     before, after = int(rows[at]), int(rows[at + 1])
     what = f"{after - before - 1} rows without a value" if after - before > 1 else "nothing"
-    told = f"{series.group.place(before)} column {shown(series.field)} ({name}): {what} from {time[at]:.3f} to"
+    told = f"{series.group.place(before)} column {quoted(series.field)} ({name}): {what} from {time[at]:.3f} to"
     until = f"{time[at + 1]:.3f} s after the start ({series.group.place(after)})"
     advice = "choose a span without it, or a longer gap"
     raise FileError(f"{told} {until}; expected gaps of at most {gap:g} s: {advice}.")

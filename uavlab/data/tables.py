@@ -15,7 +15,7 @@ import numpy as np
 from uavlab.core.errors import FileError
 from uavlab.core.text import shown
 from uavlab.data.opened import opened
-from uavlab.data.recordings import Group, Recording
+from uavlab.data.recordings import Group, Recording, quoted
 
 SEPARATORS = ",;\t"
 MOST_COLUMNS = 2000
@@ -78,7 +78,7 @@ def _line(raw: bytes, at: int) -> int:
 def _read(path: Path, rows: Iterator[list[str]], needed: Collection[str], others: bool, plain: bool) -> Recording:
     names = _header(path, rows)
     kept = {at: array("d") for at, name in enumerate(names) if others or name in needed}
-    texts: list[str] = []
+    left = [name for at, name in enumerate(names) if at not in kept]
     lines = array("q")
     for chunk, at_lines in _chunks(path, rows, len(names)):
         columns = list(zip(*chunk, strict=True))
@@ -92,18 +92,18 @@ def _read(path: Path, rows: Iterator[list[str]], needed: Collection[str], others
                 if wrong is None:
                     kept[at].extend(values)
                 elif names[at] in needed:
-                    told = f"{path}:{at_lines[wrong]} column {shown(names[at])}: {shown(cells[wrong])}"
+                    told = f"{path}:{at_lines[wrong]} column {quoted(names[at])}: {shown(cells[wrong])}"
                     raise FileError(f"{told} is not a number{_hint(cells[wrong])}.") from None
                 else:
                     del kept[at]
-                    texts.append(names[at])
+                    left.append(names[at])
         lines.extend(at_lines)
     if len(lines) < 2:
         got = "a header without rows" if not lines else "1 row"
         raise FileError(f"{path}: {got}; at least 2 rows are needed.")
     fields = {names[at]: np.array(values, dtype=np.float64) for at, values in kept.items()}
     group = Group("", str(path), fields, lines=np.array(lines))
-    return Recording(str(path), "csv", {"": group}, tuple(texts))
+    return Recording(str(path), "csv", {"": group}, tuple(left))
 
 
 def _header(path: Path, rows: Iterator[list[str]]) -> list[str]:
@@ -115,7 +115,7 @@ def _header(path: Path, rows: Iterator[list[str]]) -> list[str]:
     first: dict[str, int] = {}
     for at, name in enumerate(names):
         if name in first:
-            told = f"{shown(name)} is column {first[name] + 1} and column {at + 1}"
+            told = f"{quoted(name)} is column {first[name] + 1} and column {at + 1}"
             raise FileError(f"{path}: {told}; each name may stand there once.")
         first[name] = at
     return names
@@ -131,7 +131,9 @@ def _chunks(path: Path, rows: Iterator[list[str]], width: int) -> Iterator[tuple
         line = getattr(rows, "line_num", 0)
         if len(row) != width:
             hint = " (decimal commas?)" if len(row) > width else ""
-            raise FileError(f"{path}:{line}: {len(row)} cells; expected {width}, as in the header{hint}.")
+            raise FileError(
+                f"{path}:{line}: {len(row)} cell{'s' * (len(row) != 1)}; expected {width}, as in the header{hint}."
+            )
         chunk.append(row)
         lines.append(line)
         if len(chunk) == CHUNK:

@@ -65,8 +65,8 @@ def _decoded(path: Path, raw: bytes) -> tuple[Any, str]:
         with contextlib.redirect_stdout(said):
             log = ULog(io.BytesIO(raw))
         for topic in log.data_list:
-            if "timestamp" not in topic.data:
-                raise ValueError(f"topic {topic.name!r} has no timestamp")
+            if "timestamp" not in topic.data or topic.data["timestamp"].dtype != np.uint64:
+                raise ValueError(f"topic {topic.name!r} has no timestamp of type uint64_t")
     except MemoryError:
         raise
     except Exception as error:  # whatever a parser of unknown bytes stumbles over
@@ -98,7 +98,7 @@ def _groups(path: Path, log: Any) -> tuple[Mapping[str, Group], list[str]]:
             notes.append(f"{name} is there twice; its first part is used")
             continue
         fields = {field: values for field, values in topic.data.items() if field != "timestamp"}
-        since = (topic.data["timestamp"].astype(np.int64) - np.int64(log.start_timestamp)) / 1e6
+        since = (topic.data["timestamp"] - np.uint64(log.start_timestamp)).astype(np.int64) / 1e6
         groups[name] = Group(name, f"{path} {name}", {**fields, "timestamp": topic.data["timestamp"]}, since)
     return groups, notes
 
