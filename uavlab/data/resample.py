@@ -171,7 +171,7 @@ def _at(
     return np.interp(time, since, values)
 
 
-def _signs(log: Log, known: Bool[np.ndarray, " T"]) -> Float64[np.ndarray, " T"]:
+def _signs(log: Log, known: Bool[np.ndarray, " T"]) -> Float64[np.ndarray, " K"]:
     """Give the signs by which an attitude never jumps between its two quaternions, and begins with qw >= 0."""
     parts = np.stack([log.columns[name].values[known] for name in QUATERNION])
     turned = np.where((parts[:, 1:] * parts[:, :-1]).sum(0) < 0, -1.0, 1.0)

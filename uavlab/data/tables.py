@@ -102,7 +102,7 @@ def _read(path: Path, rows: Iterator[list[str]], needed: Collection[str], others
         got = "a header without rows" if not lines else "1 row"
         raise FileError(f"{path}: {got}; at least 2 rows are needed.")
     fields = {names[at]: np.array(values, dtype=np.float64) for at, values in kept.items()}
-    group = Group("", str(path), fields, lines=np.array(lines))
+    group = Group("", str(path), fields, lines=np.array(lines, dtype=np.int64))
     return Recording(str(path), "csv", {"": group}, tuple(left))
 
 
