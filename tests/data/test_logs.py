@@ -162,7 +162,8 @@ FORCE = "time,ax,ay,az\n0,0,0.1,{0}\n0.1,0,0.1,{0}\n0.2,0,0,{0}\n"
 
 
 def test_attitudes_and_forces_that_can_be(tmp_path: Path) -> None:
-    for content in (ROTATION, FORCE.format(-9.8), FORCE.format(-3.1)):
+    never_at_once = "time,ax,ay,az\n0,,1,1\n0.1,1,,1\n0.2,1,1,\n"
+    for content in (ROTATION, FORCE.format(-9.8), FORCE.format(-3.1), never_at_once):
         (tmp_path / "a.csv").write_text(content)
         read_log(tmp_path / "a.csv")
 

@@ -84,6 +84,12 @@ REFUSED = [
     (ulogs.header()[:12], "{}: cut off within its header; copy the log again: no data before that."),
     (ulogs.header() + b"\x09", "{}: cut off in the middle of a message; copy the log again: no data before that."),
     (
+        ulogs.old() + bytes(512),  # as a card leaves it when power is lost
+        f"{{}}: damaged at byte {len(ulogs.old()):,}; copy the log again, or use what is left: the first 1.0 s "
+        f"({len(ulogs.old()):,} of {len(ulogs.old()) + 512:,} bytes) are intact: head -c {len(ulogs.old())} {{}} > "
+        "part.ulg",
+    ),
+    (
         ulogs.ulog(ulogs.position(), after=ulogs.row(9, ulogs.POSITION, [0] * 7)),
         "{}: 11 of 12 messages of data could be read; " + AGAIN,
     ),
@@ -115,7 +121,7 @@ REFUSED = [
 def test_a_bad_log_is_refused(tmp_path: Path, raw: bytes, message: str) -> None:
     with pytest.raises(FileError) as refusal:
         read(tmp_path, raw)
-    assert str(refusal.value) == message.format(tmp_path / "a.ulg")
+    assert str(refusal.value) == message.format(*[tmp_path / "a.ulg"] * 2)
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), RecursionError("deep"), struct.error("short"), TypeError("\x1b[2J")])

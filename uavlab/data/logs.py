@@ -272,7 +272,8 @@ def _check_force(columns: Named[str, Series]) -> None:
     parts = [columns[name] for name in FORCE if name in columns]
     if len(parts) < len(FORCE) or len({len(part.values) for part in parts}) > 1:
         return
-    usual = float(np.nanmedian(np.sqrt(sum(part.values**2 for part in parts))))
+    force = np.sqrt(sum(part.values**2 for part in parts))
+    usual = float(np.median(known)) if len(known := force[np.isfinite(force)]) else np.inf
     if usual < LEAST_FORCE:
         names = ", ".join(part.field for part in parts)
         told = f"{parts[0].group.where} columns {names}: a specific force of {usual:.3g} m/s^2 in the middle"
