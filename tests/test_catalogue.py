@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests import catalogue, tampering
+from tests import catalogue, datasets, tampering
 from tests.catalogue import Row
 from tests.tiny import trained
 from tests.typed import SETTINGS, Ended, uavlab
 
-ROWS = (*catalogue.ROWS, *tampering.ROWS)
+ROWS = (*catalogue.ROWS, *tampering.ROWS, *datasets.ROWS)
 SOUND: set[str] = set()  # rows that ended as they say
 KINDS = {0: "", 2: "ConfigError: ", 3: "FileError: ", 5: "ResourceError: "}
 NEVER = ("Traceback", "KeyError", "NoneType", "\x1b")

@@ -18,13 +18,14 @@ FLOORS = {
         "envs": 2,
         "nets": 2,
         "replay": 2,
+        "data": 2,
         "learners": 3,
         "sources": 3,
         "rollouts": 3,
     },
     **{"train": 4, "evaluate": 4, "app": 5, "testing": 5, "lab": 6, "cli": 7, "__main__": 8},
 }
-HOMES = {"plotly": "lab", "ipywidgets": "lab", "click": "cli"}
+HOMES = {"plotly": "lab", "ipywidgets": "lab", "click": "cli", "pyulog": "data", "pyarrow": "data"}
 HOT = {"ops", "envs", "nets", "replay", "learners"}
 SYNCS = {"item", "cpu", "numpy"}
 UNSAFE = {
@@ -117,6 +118,8 @@ def test_every_module_keeps_the_rules(path: str) -> None:
         ("app/run.py", "import plotly.graph_objects as go", "plotly outside lab"),
         ("app/run.py", "from ipywidgets import Button", "ipywidgets outside lab"),
         ("lab/live.py", "import click", "click outside cli"),
+        ("app/run.py", "def f():\n    from pyarrow import parquet", "pyarrow outside data"),
+        ("data/logs.py", "from uavlab.envs import ENVS", "data imports envs"),
         ("learners/x.py", "loss.mean().item()", "item in hot code"),
         ("ops/x.py", "y = x.detach().cpu()", "cpu in hot code"),
         ("nets/x.py", "x.numpy()", "numpy in hot code"),

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
+import click
 import pytest
 
 from tests.typed import SETTINGS, Ended, uavlab
@@ -36,7 +37,9 @@ def test_help_and_version() -> None:
 
 
 def test_every_command_can_answer_in_json() -> None:
-    for name, command in cli.cli.commands.items():
+    single = {name: command for name, command in cli.cli.commands.items() if not isinstance(command, click.Group)}
+    groups = [group for group in cli.cli.commands.values() if isinstance(group, click.Group)]
+    for name, command in {**single, **{n: c for group in groups for n, c in group.commands.items()}}.items():
         options = {option for parameter in command.params for option in parameter.opts}
         assert ("--json" in options) is (name != "lab"), name  # `lab` becomes another program
 

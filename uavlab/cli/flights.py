@@ -1,0 +1,54 @@
+"""Commands about flights: what is in a log."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from uavlab.cli.base import as_json, cli, tell
+from uavlab.core.text import one_line
+
+
+@cli.group()
+def flights() -> None:
+    """Look into logs of flights."""
+
+
+@flights.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--mapping", type=click.Path(path_type=Path), help="YAML file: which fields are which columns.")
+@as_json
+def describe(file: Path, mapping: Path | None, as_json: bool) -> None:
+    """Tell what is in a log: CSV, NPZ, Parquet or PX4's ULog."""
+    from uavlab.data.describe import described
+
+    found = described(file, mapping)
+    for line in lines(found):
+        click.echo(one_line(line))
+    tell(as_json, found)
+
+
+def lines(found: dict[str, Any]) -> list[str]:
+    """Write a description for people."""
+    duration = "unknown" if found["duration_s"] is None else f"{found['duration_s']:.1f} s"
+    told = [f"{found['file']}: {found['format']}, {duration}"]
+    told += [f"{name}: {_fact(value)}" for name, value in found["facts"].items()]
+    told += [f"{'column':12} {'field':38} {'unit':6} {'rows':>8} {'Hz':>7} {'min':>11} {'max':>11} {'none':>6}"]
+    told += [_row(row) for row in (*found["columns"], *found["winds"])]
+    used = {row["field"].partition(".")[0] for row in found["columns"]}
+    rest = [f"{name} {rate:g}" for name, rate in found["rates_hz"].items() if name not in used and name != "table"]
+    told += [f"other topics, Hz: {', '.join(rest)}"] if rest else []
+    told += [f"no numbers: {', '.join(found['others'])}"] if found["others"] else []
+    told += [f"missing: {', '.join(found['missing'])}"] if found["missing"] else []
+    return told + [f"note: {note}" for note in found["notes"]]
+
+
+def _fact(value: Any) -> str:
+    return ", ".join(f"{name} {part}" for name, part in value.items()) if isinstance(value, dict) else str(value)
+
+
+def _row(row: dict[str, Any]) -> str:
+    low, high = ("" if row[end] is None else f"{row[end]:.5g}" for end in ("min", "max"))
+    rate = "" if row.get("rate_hz") is None else f"{row['rate_hz']:.1f}"
+    name, unit = row.get("name") or "-", row["unit"] or "?"
+    return f"{name:12} {row['field']:38} {unit:6} {row['rows']:8,} {rate:>7} {low:>11} {high:>11} {row['nan']:6.1%}"

@@ -1,0 +1,1 @@
+"""Logs of flights, read from files that anybody may have written."""
