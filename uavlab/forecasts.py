@@ -9,6 +9,7 @@ from torch import Tensor
 
 from uavlab.core.types import Metric
 from uavlab.data import telemetry
+from uavlab.data.spool import Spool
 from uavlab.data.telemetry import HIDDEN, Series
 from uavlab.evaluate import interval
 from uavlab.learners.forecaster import TASKS, Forecast, outputs
@@ -28,7 +29,7 @@ the network has collapsed to a constant."""
 
 @torch.no_grad()
 def told(
-    forecast: Forecast, flights: Series, shape: tuple[int, int], stride: int, count: int
+    forecast: Forecast, flights: Series | Spool, shape: tuple[int, int], stride: int, count: int
 ) -> Iterator[tuple[Tensor, Float[Tensor, "R N out"], Float[Tensor, "N out"]]]:
     """Tell of windows ``stride`` rows apart in the first ``count`` flights.
 
@@ -38,12 +39,12 @@ def told(
     bounds = flights.bounds.cpu()[: count + 1]
     start, flight = telemetry.starts(bounds, sum(shape), stride)
     for some, whose in zip(start.split(TOGETHER), flight.split(TOGETHER), strict=True):
-        rows = telemetry.gathered(flights, some.to(flights.inputs.device), *shape)
-        yield whose, forecast(rows.inputs.expand(forecast.runs, *rows.inputs.shape)), outputs(rows)
+        rows = flights.gathered(some.to(forecast.theta.device), *shape)
+        yield whose, forecast(rows.inputs.to(forecast.theta.device).expand(forecast.runs, *rows.inputs.shape)), outputs(rows)
 
 
 def figures(
-    forecast: Forecast, flights: Series, shape: tuple[int, int], stride: int, count: int
+    forecast: Forecast, flights: Series | Spool, shape: tuple[int, int], stride: int, count: int
 ) -> dict[str, Float[Tensor, "R E"]]:
     """Score what is told of each flight, such that means over flights are the scores of all windows.
 

@@ -1,12 +1,15 @@
 """Where batches come from that are learned from logs: windows of flights, drawn by index."""
 
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Annotated, ClassVar
+from itertools import chain
+from typing import Annotated, ClassVar, Literal, TypeVar, cast
 
 import torch
 from annotated_types import Ge, Le
+from jaxtyping import Int
 from torch import Tensor
 
 from uavlab.core.errors import FileError
@@ -14,12 +17,16 @@ from uavlab.core.protocols import Numbers
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Rule, Update, tree_map
 from uavlab.data import telemetry
+from uavlab.data.items import Items, brought
+from uavlab.data.spool import Spool
 from uavlab.data.telemetry import ASTRAY, FEATURES, HIDDEN, Scale, Series
 from uavlab.envs.flights import Fleet, columns
 from uavlab.envs.quadrotor import Quadrotor
 from uavlab.runtime.runtime import Runtime
 
-TOGETHER = 600  # flights that are flown at a time
+T = TypeVar("T")
+Loader = Literal["per_item", "stream", "device"]
+TOGETHER = 300  # flights that are flown at a time
 
 
 @dataclass(frozen=True)
@@ -72,40 +79,66 @@ class Telemetry:
 
 @dataclass(frozen=True)
 class Sets:
-    """Flights shared out; both scales were measured on the training flights alone, whose inputs are normalised.
+    """Flights shared out; both scales were measured on the training flights alone.
 
-    ``hidden`` is that of the truth and of how far vehicles go astray.
+    ``hidden`` is that of the truth and of how far vehicles go astray. The training flights' inputs are normalised,
+    unless that is left to whoever reads them.
     """
 
-    training: Series
-    validation: Series
-    test: Series
+    training: Series | Spool
+    validation: Series | Spool
+    test: Series | Spool
     inputs: Scale
     hidden: Scale
 
 
-def loaded(task: Telemetry, device: torch.device) -> Sets:
-    """Fly a task's flights, share them out, and normalise those to be learned from, once."""
+def loaded(task: Telemetry, device: torch.device, loader: Loader = "device") -> Sets:
+    """Fly a task's flights and share them out; where that was just done, give the same.
+
+    Raises:
+        FileError: There are too few, or something in them never varies.
+        ResourceError: The disk does not suffice.
+    """
     plain = Telemetry()
-    return _loaded(replace(task, window=plain.window, horizon=plain.horizon, stride=plain.stride), device)
+    return _loaded(replace(task, window=plain.window, horizon=plain.horizon, stride=plain.stride), device, loader)
 
 
 @lru_cache(maxsize=2)
-def _loaded(task: Telemetry, device: torch.device) -> Sets:
-    fleet = Fleet(task.least, task.most, task.wind, task.payload)
-    flights: list[dict[str, Tensor]] = []
-    with torch.no_grad():
-        for start in range(0, task.flights, TOGETHER):
-            seeds = range(task.first + start, task.first + min(start + TOGETHER, task.flights))
-            flights += columns(fleet.recorded(Streams(seeds), Quadrotor()))
-    groups = telemetry.split(len(flights), (task.training, task.validation), task.split)
+def _loaded(task: Telemetry, device: torch.device, loader: Loader) -> Sets:
+    groups = telemetry.split(task.flights, (task.training, task.validation), task.split)
     used = (groups[0][: max(1, round(task.used * len(groups[0])))], *groups[1:])
-    training, validation, test = (telemetry.series([flights[n] for n in group]) for group in used)
-    scale = telemetry.fitted(training.inputs, FEATURES)
-    hidden = telemetry.fitted(torch.cat([training.truth, training.astray], 1), (*HIDDEN, *ASTRAY))
-    telemetry.normalised(training, scale)
-    parts = (training, validation, test, scale, hidden)
-    return Sets(*(tree_map(lambda leaf: leaf.to(device), part) for part in parts))
+    if loader == "stream":
+        spools = [Spool(), Spool(), Spool()]
+        for numbers, flights in _flown(task):
+            for spool, group in zip(spools, used, strict=True):
+                if some := [flights[n] for n in numbers if n in group]:
+                    spool.append(telemetry.series(some))
+        training, validation, test = spools
+        scale = telemetry.named(*training.statistics(["inputs"]), FEATURES)
+        hidden = telemetry.named(*training.statistics(["truth", "astray"]), (*HIDDEN, *ASTRAY))
+        training.normalise(scale)
+        return Sets(training, validation, test, _on(scale, device), _on(hidden, device))
+    all_flights = {n: flights[n] for numbers, flights in _flown(task) for n in numbers}
+    parts = [telemetry.series([all_flights[n] for n in sorted(group)]) for group in used]
+    scale = telemetry.fitted(parts[0].inputs, FEATURES)
+    hidden = telemetry.fitted(torch.cat([parts[0].truth, parts[0].astray], 1), (*HIDDEN, *ASTRAY))
+    if loader == "device":
+        telemetry.normalised(parts[0], scale)
+    return Sets(*(_on(part, device) for part in (*parts, scale, hidden)))
+
+
+def _flown(task: Telemetry) -> Iterator[tuple[range, dict[int, dict[str, Tensor]]]]:
+    """Fly some flights after the other, by number."""
+    fleet = Fleet(task.least, task.most, task.wind, task.payload)
+    for start in range(0, task.flights, TOGETHER):
+        numbers = range(start, min(start + TOGETHER, task.flights))
+        with torch.no_grad():
+            recording = fleet.recorded(Streams([task.first + n for n in numbers]), Quadrotor())
+        yield numbers, dict(zip(numbers, columns(recording), strict=True))
+
+
+def _on(tree: T, device: torch.device) -> T:
+    return tree_map(lambda leaf: leaf.to(device), tree)
 
 
 @dataclass(frozen=True)
@@ -114,33 +147,49 @@ class WindowsConfig:
 
     Attributes:
         batch: Windows per run and update (N).
+        workers: Processes that read windows one by one (``loader=per_item``); 0 reads them in this one.
     """
 
     batch: Annotated[int, Ge(1), Le(1_000_000)] = 256
+    workers: Annotated[int, Ge(0), Le(256)] = 0
 
 
 class Windowed:
     """Draws windows of the training flights, each as likely as any other at any time: nothing of a pass is to be kept.
 
-    The flights stay on the device as they are, and a batch is gathered from them.
+    However they are read, ``device``, ``stream`` or ``per_item``, they are the same.
     """
 
     def __init__(self, task: Telemetry, config: WindowsConfig, rng: Streams, rt: Runtime) -> None:
         """Find out where windows begin."""
-        self.task, self.config, self.rng = task, config, rng
-        self.flights = loaded(task, rt.device).training
-        found, _ = telemetry.starts(self.flights.bounds.cpu(), task.window + task.horizon, task.stride)
-        self.starts = found.to(rt.device)
-        self._gather = rt.timed(telemetry.gathered, "load")
-        self.drawn = 0  # batches
+        self.task, self.config, self.rng, self.loader = task, config, rng, rt.toggles.loader
+        self.sets = loaded(task, rt.device, self.loader)
+        bounds = self.sets.training.bounds.cpu()
+        self.starts = telemetry.starts(bounds, sum(task.shape), task.stride)[0].to(rt.device)
+        self.drawn: deque[Tensor] = deque()  # and not yet brought
+        self._bring = rt.timed(self._items() if self.loader == "per_item" else self._at_once, "load")
 
     @torch.no_grad()
     def next(self) -> Batch:
         """Draw a batch for each run."""
-        index = self.rng.integers("windows", self.config.batch) % len(self.starts)
-        rows = self._gather(self.flights, self.starts[index.flatten()], *self.task.shape)
-        self.drawn += 1
-        return Batch(_unflattened(rows, len(self.rng.seeds)), index)
+        rows = self._bring()
+        index = self.drawn.popleft()
+        return Batch(tree_map(lambda leaf: leaf.to(index.device).unflatten(0, index.shape), rows), index)
+
+    def draw(self) -> Int[Tensor, " N"]:
+        """Choose windows for a batch of all runs, and give their first rows."""
+        self.drawn.append(self.rng.integers("windows", self.config.batch) % len(self.starts))
+        return self.starts[self.drawn[-1].flatten()]
+
+    def _at_once(self) -> telemetry.Windows:
+        return self.sets.training.gathered(self.draw(), *self.task.shape)
+
+    def _items(self) -> Callable[[], telemetry.Windows]:
+        again = list(self.drawn)
+        first = (self.starts[index.flatten()] for index in again)
+        asked = (start.tolist() for start in chain(first, iter(self.draw, None)))
+        flights, pin = cast(Series, self.sets.training), self.starts.is_cuda
+        return brought(Items(flights, self.sets.inputs, *self.task.shape), asked, self.config.workers, pin).__next__
 
     def begin(self) -> None:
         """Nothing is left outside a captured cycle."""
@@ -156,8 +205,9 @@ class Windowed:
         return {}
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return a sign of the flights; all else is in the streams."""
-        return {"flights": fingerprint(self.flights)}
+        """Return a sign of the flights, and what was drawn ahead; all else is in the streams."""
+        empty = self.starts.new_zeros(0, len(self.rng.seeds), self.config.batch)
+        return {"flights": self._sign(), "drawn": torch.stack(list(self.drawn)) if self.drawn else empty}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Continue where ``state_dict`` was taken.
@@ -165,8 +215,15 @@ class Windowed:
         Raises:
             FileError: The flights are others.
         """
-        if not torch.equal(state["flights"].cpu(), fingerprint(self.flights)):
+        if not torch.equal(state["flights"].to(self.starts.device), self._sign()):
             raise FileError("flights: others than those this run was trained on; bring those back, or train anew.")
+        self.drawn = deque(state["drawn"].to(self.starts.device))
+        if self.loader == "per_item":
+            self._bring = self._items()
+
+    def _sign(self) -> Tensor:
+        scales = (self.sets.inputs, self.sets.hidden)
+        return torch.cat([part for scale in scales for part in (scale.center, scale.spread)])
 
     def segments(self, saved: Iterable[str]) -> dict[str, dict[str, Tensor] | None]:
         """Cut up nothing: there is no replay."""
@@ -178,19 +235,6 @@ class Windowed:
     def rows(self) -> dict[str, Tensor]:
         """Give nothing."""
         return {}
-
-
-def fingerprint(flights: Series) -> Tensor:
-    """Sum up flights such that others give other numbers (host sync)."""
-    weight = torch.arange(1, len(flights.inputs) + 1, dtype=torch.float64, device=flights.inputs.device)
-    parts = [(leaf.double().nan_to_num().sum(1) * weight).sum() for leaf in (flights.inputs, flights.truth)]
-    return torch.stack(parts).cpu()
-
-
-def _unflattened(rows: telemetry.Windows, runs: int) -> telemetry.Windows:
-    return tree_map(lambda leaf: leaf.unflatten(0, (runs, -1)), rows)
-
-
 
 
 DATA: dict[str, type[Telemetry]] = {"telemetry": Telemetry}

@@ -26,7 +26,7 @@ from uavlab.learners import coma, masac
 from uavlab.evaluate import episodes, summary
 from uavlab.learners.coma import COMA, COMAConfig
 from uavlab.learners.forecaster import ForecasterConfig
-from uavlab.learners.masac import MASAC, assign
+from uavlab.learners.masac import MASAC, MASACConfig, assign
 from uavlab.learners.masac_loop import RUNGS, MASACLoop
 from uavlab.learners.masac_vmap import MASACVmap
 from uavlab.nets.stacked import StackedMLP
@@ -43,12 +43,15 @@ PLAIN = Toggles()
 EVALUATION, VALIDATION = "evaluate", "validate"  # streams of the last word, and of what chooses a policy
 OF_REPLAY = ("placement", "prefetch", "priorities", "interval", "ratio")
 NO_REPLAY = "this learner flies whole episodes anew for each update and keeps no replay"
+NO_LOGS = "this learner reads no logs"
 NO_TEAM = "this learner learns from logs, no team flies"
 UNSERVED: dict[type, dict[str, str]] = {
     COMAConfig: {
         "update": "this learner updates all agents at once; use update=batched",
         **dict.fromkeys(OF_REPLAY, NO_REPLAY),
+        "loader": NO_LOGS,
     },
+    MASACConfig: {"loader": NO_LOGS},
     ForecasterConfig: dict.fromkeys(("update", "acting", "maps", *OF_REPLAY), NO_TEAM),
 }
 """Toggles that do nothing for some learners, by their settings, and why."""
@@ -149,7 +152,7 @@ def figures(
 ) -> dict[str, Float[Tensor, "R E"]]:
     """Score a policy on a task: over ``count`` episodes, or flights of a log."""
     if isinstance(config.learner, ForecasterConfig):
-        return supervised.figures(task, policy, rng.device, count, stream == VALIDATION)
+        return supervised.figures(task, policy, rng.device, config.toggles.loader, count, stream == VALIDATION)
     return episodes(task, policy, rng, count, mean_action, stream)
 
 

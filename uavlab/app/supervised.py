@@ -9,15 +9,15 @@ from torch import Tensor
 from uavlab import forecasts
 from uavlab.app.config import Config
 from uavlab.core.rng import Streams
-from uavlab.data.telemetry import HIDDEN, Scale, Series
+from uavlab.data.telemetry import HIDDEN, Scale
 from uavlab.learners import forecaster
 from uavlab.learners.forecaster import Forecast, Forecaster
 from uavlab.runtime.runtime import Runtime
-from uavlab.windows import Telemetry, Windowed, loaded
+from uavlab.windows import Loader, Telemetry, Windowed, loaded
 
 def learner(config: Config, rng: Streams, rt: Runtime) -> Forecaster:
     """Build the learner with its first parameters."""
-    sets, task = loaded(config.env, rt.device), config.env
+    sets, task = loaded(config.env, rt.device, rt.toggles.loader), config.env
     return Forecaster(config.learner, task.shape, sets.inputs, targets(sets.hidden, task.horizon), rng, rt)
 
 
@@ -44,10 +44,12 @@ def size(config: Config) -> int:
     return forecaster.size(config.learner, config.env.shape)
 
 
-def figures(task: Telemetry, forecast: Forecast, device: torch.device, count: int, choose: bool) -> dict[str, Tensor]:
+def figures(
+    task: Telemetry, forecast: Forecast, device: torch.device, loader: Loader, count: int, choose: bool
+) -> dict[str, Tensor]:
     """Score what is told of flights that were not learned from; those of validation choose, the others judge."""
-    sets = loaded(task, device)
-    flights: Series = sets.validation if choose else sets.test
+    sets = loaded(task, device, loader)
+    flights = sets.validation if choose else sets.test
     return forecasts.figures(forecast, flights, task.shape, task.stride, count)
 
 

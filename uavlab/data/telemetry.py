@@ -14,7 +14,9 @@ from uavlab.core.errors import FileError
 from uavlab.core.types import tensors
 from uavlab.ops.rotations import rotated
 
-AXES = ("north", "east", "down")
+AXES, TURNS = ("north", "east", "down"), ("roll", "pitch", "yaw")
+AHEAD, RIGHT, CLOCKWISE = (1, -1, 1, -1), (1, -1, -1, 1), (1, 1, -1, -1)  # motors, as PX4 numbers those of "quad x"
+RECENT = 100  # rows of a recent mean
 ASTRAY = tuple(f"astray_{axis}" for axis in AXES)
 FEATURES = (
     *ASTRAY,
@@ -22,14 +24,23 @@ FEATURES = (
     *(f"wanted_velocity_{axis}" for axis in AXES),
     *(f"force_{axis}" for axis in AXES),
     "thrust",
-    *(f"rate_{axis}" for axis in ("roll", "pitch", "yaw")),
+    *(f"rate_{axis}" for axis in TURNS),
     *(f"lean_{axis}" for axis in AXES),
     *(f"motor_{number}" for number in (1, 2, 3, 4)),
     "voltage",
     "current",
+    *(f"spin_{axis}" for axis in TURNS),
+    *(f"command_{axis}" for axis in TURNS),
+    "voltage_swing",
+    "current_swing",
 )
-"""What a network sees of a row: positions and velocities by themselves say little, their differences do."""
+"""What a network sees of a row: positions and velocities by themselves say little, their differences do.
 
+``spin`` is how rates change, ``command`` what the motors are told to do about it; ``swing`` is by how much a number
+differs from its recent mean.
+"""
+
+MOTORS = tuple(zip(AHEAD, RIGHT, CLOCKWISE, strict=True))
 HIDDEN = ("wind_north", "wind_east", "payload", "drag", "motor_lag", "battery_sag")
 
 
@@ -49,6 +60,21 @@ class Series:
     astray: Float[Tensor, "rows 3"]
     bounds: Int[Tensor, " E+1"]
 
+    def gathered(self, start: Int[Tensor, " N"], window: int, horizon: int) -> "Windows":
+        """Take windows out by their first rows.
+
+        Windows overlap in memory: each is a row of a view whose rows are one feature vector apart.
+        """
+        inputs, rows = self.inputs, len(self.inputs)
+        width = inputs.shape[1]
+        overlapping = inputs.as_strided((rows - window + 1, window * width), (width, 1))
+        after = self.astray.as_strided((rows - horizon + 1, horizon * 3), (3, 1))
+        return Windows(
+            inputs=overlapping.index_select(0, start).unflatten(1, (window, width)),
+            truth=self.truth.index_select(0, start + (window - 1)),
+            astray=after.index_select(0, start + window).unflatten(1, (horizon, 3)),
+        )
+
 
 @tensors
 class Windows:
@@ -67,8 +93,11 @@ class Scale:
     spread: Float[Tensor, " F"]
 
 
-def features(columns: Mapping[str, Float[Tensor, " rows"]]) -> Float[Tensor, "rows F"]:
-    """Turn a log's columns, by their names in ``uavlab.data.columns``, into ``FEATURES``."""
+def features(columns: Mapping[str, Float[Tensor, " rows"]], rate: float = 100) -> Float[Tensor, "rows F"]:
+    """Turn a log's columns, by their names in ``uavlab.data.columns`` and ``rate`` rows a second, into ``FEATURES``.
+
+    A row's features come from it and from those before.
+    """
 
     def several(*names: str) -> Tensor:
         return torch.stack([columns[name] for name in names], -1)
@@ -76,17 +105,31 @@ def features(columns: Mapping[str, Float[Tensor, " rows"]]) -> Float[Tensor, "ro
     attitude, force = several("qw", "qx", "qy", "qz"), several("ax", "ay", "az")
     down = torch.zeros_like(force)
     down[:, 2] = 1
+    turning, lift = several("p", "q", "r"), several("motor_1", "motor_2", "motor_3", "motor_4").square()
+    power = several("voltage", "current")
     made = [
         several("x", "y", "z") - several("ref_x", "ref_y", "ref_z"),
         several("vx", "vy", "vz"),
         several("ref_vx", "ref_vy", "ref_vz"),
         rotated(attitude, force),
         force[:, 2:],
-        several("p", "q", "r"),
+        turning,
         rotated(attitude, down),
-        several("motor_1", "motor_2", "motor_3", "motor_4", "voltage", "current"),
+        several("motor_1", "motor_2", "motor_3", "motor_4"),
+        power,
+        torch.diff(turning, dim=0, prepend=turning[:1]) * rate,
+        lift @ lift.new_tensor([[-right, ahead, turn] for ahead, right, turn in MOTORS]),
+        power - recent(power),
     ]
     return torch.cat(made, -1)
+
+
+def recent(values: Float[Tensor, "rows F"]) -> Float[Tensor, "rows F"]:
+    """Average each row with those of the last ``RECENT`` rows that there are."""
+    total = torch.cat([torch.zeros_like(values[:1]), values.double().cumsum(0)])
+    row = torch.arange(1, len(values) + 1, device=values.device)
+    first = (row - RECENT).clamp_min(0)
+    return ((total[row] - total[first]) / (row - first)[:, None]).to(values.dtype)
 
 
 def series(flights: Sequence[Mapping[str, Float[Tensor, " rows"]]]) -> Series:
@@ -123,22 +166,6 @@ def starts(bounds: Int[Tensor, " E+1"], rows: int, stride: int) -> tuple[Int[Ten
     return torch.cat(found), flight
 
 
-def gathered(flights: Series, start: Int[Tensor, " N"], window: int, horizon: int) -> Windows:
-    """Take windows out of flights by their first rows.
-
-    Windows overlap in memory: each is a row of a view whose rows are one feature vector apart.
-    """
-    inputs, rows = flights.inputs, len(flights.inputs)
-    width = inputs.shape[1]
-    overlapping = inputs.as_strided((rows - window + 1, window * width), (width, 1))
-    after = flights.astray.as_strided((rows - horizon + 1, horizon * 3), (3, 1))
-    return Windows(
-        inputs=overlapping.index_select(0, start).unflatten(1, (window, width)),
-        truth=flights.truth.index_select(0, start + (window - 1)),
-        astray=after.index_select(0, start + window).unflatten(1, (horizon, 3)),
-    )
-
-
 def fitted(values: Float[Tensor, "rows F"], names: Sequence[str]) -> Scale:
     """Measure where each feature lies, and how much it varies.
 
@@ -146,9 +173,20 @@ def fitted(values: Float[Tensor, "rows F"], names: Sequence[str]) -> Scale:
         FileError: One never varies.
     """
     spread, center = torch.std_mean(values.double(), 0, correction=0)
-    if (still := (spread < 1e-9).nonzero().flatten().tolist()):
-        raise FileError(f"flights: feature {still[0]} ({names[still[0]]}) has zero variance; leave such logs out.")
-    return Scale(center.to(values.dtype), spread.to(values.dtype))
+    return named(center, spread, names)
+
+
+def named(center: Tensor, spread: Tensor, names: Sequence[str]) -> Scale:
+    """Make a scale of what was measured.
+
+    Raises:
+        FileError: A feature never varies, or was not known of some row.
+    """
+    for n, value in enumerate(spread.tolist()):
+        if not value > 1e-9:
+            what = "has zero variance" if value == value else "is not known of every row"
+            raise FileError(f"flights: feature {n} ({names[n]}) {what}; nothing can be learned of it. Leave such logs out.")
+    return Scale(center.float(), spread.float())
 
 
 def normalised(flights: Series, scale: Scale) -> Series:

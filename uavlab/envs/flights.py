@@ -19,7 +19,7 @@ ONCE = 16  # uniform numbers that a flight takes once
 CHANGES = 3  # steps of each hidden quantity that makes any
 
 ACCELEROMETER, GYROSCOPE, VELOCITY, VOLTAGE = 0.15, 0.005, 0.1, 0.05
-POSITION, ATTITUDE, CURRENT = 0.05, 0.01, 0.5
+POSITION, ATTITUDE, CURRENT = 0.05, 0.01, 0.2
 """Standard deviations of what is logged: m/s^2, rad/s, m/s, V; m, rad, A."""
 
 
@@ -126,17 +126,23 @@ def drifting(noise: Float[Tensor, "B T ..."], seconds: float, spread: float) -> 
 def flown(
     rng: Streams, vehicle: Quadrotor, rows: Int[Tensor, " B"], aim: Reference, truth: Hidden, once: Float[Tensor, "B K"]
 ) -> Recording:
-    """Fly along references and log every row, noise of the sensors and all."""
+    """Fly along references and log every row, noise of the sensors and all.
+
+    The autopilot flies by what its sensors say: their jumps, ten times a second, are what shows how motors respond.
+    """
     count, dt = aim.pos.shape[1], 1 / RATE
     pilot, heading = Autopilot(vehicle), 2 * torch.pi * once[:, 5]
     ahead = torch.stack([heading.cos(), heading.sin(), torch.zeros_like(heading)], -1)
     gyro_noise = GYROSCOPE * rng.normal("flights.gyro", count, 3)
-    wrong_vel = drifting(rng.normal("flights.belief", count, 3), 2.0, 0.05)
+    held = torch.arange(count, device=rng.device) // HELD * HELD
+    off_pos = POSITION * rng.normal("flights.pos", count, 3)[:, held]
+    off_vel = VELOCITY * rng.normal("flights.vel", count, 3)[:, held]
     wrong_att = turn(drifting(rng.normal("flights.attitude", count, 3), 5.0, ATTITUDE))
     body, astray, logged = _start(aim, heading, once, vehicle), torch.zeros_like(aim.pos[:, 0]), []
     for t in range(count):
         now = tree_map(lambda leaf, t=t: leaf[:, t], truth)
-        believed = Body(body.pos, body.vel + wrong_vel[:, t], body.attitude, body.rate, body.motor, body.charge)
+        pos, vel = body.pos + off_pos[:, t], body.vel + off_vel[:, t]
+        believed = Body(pos, vel, body.attitude, body.rate, body.motor, body.charge)
         gyro = body.rate + gyro_noise[:, t]
         throttle, astray = pilot.throttle(
             believed, astray, tree_map(lambda leaf, t=t: leaf[:, t], aim), ahead, gyro, dt
@@ -151,13 +157,12 @@ def flown(
     def noisy(values: Tensor, name: str, spread: float) -> Tensor:
         return values + spread * rng.normal(f"flights.{name}", *values.shape[1:])
 
-    held = torch.arange(count, device=rng.device) // HELD * HELD
     bias = 0.05 * (2 * once[:, 6:9] - 1)[:, None]
     return Recording(
         rows=rows,
         reference=aim,
-        pos=noisy(pos, "pos", POSITION)[:, held],
-        vel=noisy(vel, "vel", VELOCITY)[:, held],
+        pos=pos[:, held] + off_pos,
+        vel=vel[:, held] + off_vel,
         force=noisy(force, "force", ACCELEROMETER) + bias,
         gyro=gyro,
         attitude=product(wrong_att, attitude),

@@ -11,6 +11,7 @@ from torch import Tensor
 from uavlab.core.protocols import Numbers
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Update
+from uavlab.data.symmetry import turned
 from uavlab.data.telemetry import FEATURES, HIDDEN, Scale, Windows
 from uavlab.learners.physics import residuals
 from uavlab.nets.tcn import StackedTCN
@@ -33,6 +34,7 @@ class ForecasterConfig:
         average: Share of itself that the averaged network keeps in an update.
         weights: Of the targets' errors in the loss: all the same, or learned with it.
         physics: Weight of the equations of flight in the loss.
+        turned: Every window is turned about the vertical by an angle of its own.
     """
 
     width: Annotated[int, Ge(1), Le(4096)] = 64
@@ -42,6 +44,7 @@ class ForecasterConfig:
     average: Annotated[float, Ge(0), Le(1)] = 0.998
     weights: Literal["fixed", "learned"] = "fixed"
     physics: Annotated[float, Ge(0), Le(1000)] = 0.0
+    turned: Literal["off", "on"] = "on"
 
 
 class Forecaster:
@@ -84,12 +87,13 @@ class Forecaster:
         scales = torch.cat([self.inputs.center, self.inputs.spread, self.targets.center, self.targets.spread])
         return torch.cat([self.average, scales.expand(self.runs, -1)], 1)[:, None]
 
-    def update_noise(self, rng: Streams, rows: int) -> None:
-        """Draw nothing."""
+    def update_noise(self, rng: Streams, rows: int) -> Float[Tensor, "R rows"]:
+        """Draw how far each window is turned."""
+        return rng.uniform("turn", rows)
 
-    def update(self, batch: Batch, noise: None) -> Update:
+    def update(self, batch: Batch, noise: Float[Tensor, "R rows"]) -> Update:
         """Take one gradient step."""
-        return Update(self._descend(batch.data))
+        return Update(self._descend(batch.data, noise))
 
     def numbers(self, update: Update | None = None) -> Numbers:
         """Name all parameters and moments, or all that ``update`` returned."""
@@ -139,7 +143,9 @@ class Forecaster:
         self.step.load_state_dict({k.removeprefix("network."): v for k, v in state.items() if k.startswith("network.")})
         self.average.copy_(state["average"])
 
-    def _one_step(self, rows: Windows) -> dict[str, Float[Tensor, " R"]]:
+    def _one_step(self, rows: Windows, turn: Tensor) -> dict[str, Float[Tensor, " R"]]:
+        if self.config.turned == "on":
+            rows = turned(rows, turn, self.inputs)
         told, norm = self.step(self._loss, self.step.parameter, Rows(rows, 1))
         self.average.lerp_(self.step.parameter.detach(), 1 - self.config.average)
         return {**told, "norm": norm}

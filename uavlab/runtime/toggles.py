@@ -24,6 +24,8 @@ class Toggles:
         adam: Adam's implementation: tensor by tensor, in horizontal batches, or as one fused operator.
         acting: Actions agent by agent, or of all agents at once.
         maps: Belief maps world by world in numpy and OpenCV, or of all worlds at once where training runs.
+        loader: Windows of logs normalised and collated one by one, read from files each time, or gathered from memory
+            where training runs.
         precision: Numbers in matrix products of networks; all else stays in float32.
         scaler: How the loss is scaled where precision is fp16.
         compile: torch.compile of every kernel, and its mode.
@@ -45,6 +47,7 @@ class Toggles:
     adam: Literal["single", "foreach", "fused"] = "single"
     acting: Literal["loop", "batched"] = "loop"
     maps: Literal["host", "device"] = "host"
+    loader: Literal["per_item", "stream", "device"] = "per_item"
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
     scaler: Literal["conservative", "aggressive"] = "conservative"
     compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = "off"
@@ -141,6 +144,7 @@ TOGGLES = (
     Toggle("adam", "grad", "rounding", "none stated", "none"),
     Toggle("acting", "build", "rounding", "+5-15 %", "none"),
     Toggle("maps", "build", "single", "image operations on the GPU, by bilinear resizing", "none"),
+    Toggle("loader", "build", "single", "x 4 to 8 for normalised and cached windows", "the flights' size in memory"),
     Toggle("precision", "kernel", "precision", "+40-100 %, half the memory", "digits; fp16 also range", _precision),
     Toggle("scaler", "grad", "precision", "none stated", "skipped steps where the scale was too large"),
     Toggle("compile", "kernel", "rounding", "+5-15 %", "seconds to minutes of warm-up", _compile),
@@ -157,7 +161,7 @@ TOGGLES = (
     Toggle("deterministic", "scope", "exact", "none stated", "slower operators on a GPU"),
 )
 
-EAGER = {"update": "batched", "optimizers": "one", "adam": "fused", "acting": "batched", "maps": "device"}
+EAGER = {"update": "batched", "optimizers": "one", "adam": "fused", "acting": "batched", "maps": "device", "loader": "device"}
 
 
 def toggle_presets(device: torch.device) -> dict[str, dict[str, Any]]:

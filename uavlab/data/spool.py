@@ -1,0 +1,131 @@
+"""Flights that are larger than memory: kept in files, of which windows are read where they lie."""
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from weakref import finalize
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from uavlab.core.errors import ResourceError
+from uavlab.data.telemetry import Scale, Series, Windows
+
+FIELDS = ("inputs", "truth", "astray")
+BLOCK = 100_000  # rows held in memory at a time
+
+
+class Spool:
+    """Flights in a folder of its own, which goes with the object; read as ``Series`` are, into memory of the host.
+
+    Attributes:
+        bounds: First row of each flight, and the end of the last.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """Make the folder, within ``folder`` or where the system keeps such.
+
+        Raises:
+            ResourceError: It cannot be made.
+        """
+        try:
+            self.folder = Path(tempfile.mkdtemp(prefix="uavlab-", dir=folder))
+        except OSError as error:
+            raise ResourceError(f"flights: no folder to keep them in ({error.strerror}); set TMPDIR.") from error
+        flags = os.O_RDWR | os.O_CREAT
+        self.files = {name: os.open(self.folder / f"{name}.f32", flags, 0o600) for name in FIELDS}
+        self.widths: dict[str, int] = {}
+        self.bounds = torch.zeros(1, dtype=torch.int64)
+        finalize(self, _discard, self.folder, dict(self.files))
+
+    @property
+    def rows(self) -> int:
+        """Rows of all flights."""
+        return int(self.bounds[-1])
+
+    def append(self, flights: Series) -> None:
+        """Add flights.
+
+        Raises:
+            ResourceError: The disk refuses; what was added before is whole.
+        """
+        for name in FIELDS:
+            values = getattr(flights, name).cpu().float().contiguous().numpy()
+            self.widths[name] = values.shape[1]
+            self._write(name, self.rows, values)
+        self.bounds = torch.cat([self.bounds, self.bounds[-1] + flights.bounds[1:].cpu()])
+
+    def statistics(self, fields: Sequence[str]) -> tuple[Float[Tensor, " F"], Float[Tensor, " F"]]:
+        """Measure mean and standard deviation of the columns of ``fields``, a block of rows after the other.
+
+        Source:
+            Chan, Golub and LeVeque 1983, "Algorithms for Computing the Sample Variance", eq. 2.1.
+        """
+        count, mean, total = 0, torch.zeros(()), torch.zeros(())
+        for begin in range(0, self.rows, BLOCK):
+            values = torch.cat([self._read(name, begin, min(BLOCK, self.rows - begin)) for name in fields], 1).double()
+            own, off = values.mean(0), len(values) / (count + len(values))
+            total = total + (values - own).square().sum(0) + (own - mean).square() * count * off
+            mean, count = mean + (own - mean) * off, count + len(values)
+        return mean, (total / count).sqrt()
+
+    def normalise(self, scale: Scale) -> None:
+        """Normalise the inputs, once and in their place, a block of rows after the other."""
+        for begin in range(0, self.rows, BLOCK):
+            values = self._read("inputs", begin, min(BLOCK, self.rows - begin))
+            self._write("inputs", begin, values.sub_(scale.center).div_(scale.spread).numpy())
+
+    def gathered(self, start: Int[Tensor, " N"], window: int, horizon: int) -> Windows:
+        """Read windows by their first rows."""
+        first = start.tolist()
+
+        def several(name: str, ahead: int, rows: int) -> Tensor:
+            out = torch.empty(len(first), rows, self.widths[name])
+            for into, begin in zip(out, first, strict=True):
+                self._into(name, begin + ahead, into)
+            return out
+
+        return Windows(
+            inputs=several("inputs", 0, window),
+            truth=several("truth", window - 1, 1)[:, 0],
+            astray=several("astray", window, horizon),
+        )
+
+    def _read(self, name: str, begin: int, rows: int) -> Tensor:
+        out = torch.empty(rows, self.widths[name])
+        self._into(name, begin, out)
+        return out
+
+    def _into(self, name: str, begin: int, out: Tensor) -> None:
+        view = memoryview(out.numpy()).cast("B")
+        place, done = 4 * self.widths[name] * begin, 0
+        while done < len(view):
+            got = os.preadv(self.files[name], [view[done:]], place + done)
+            if not got:
+                raise ResourceError(f"{self.folder}: {name} ended early; somebody else changed it. Start again.")
+            done += got
+
+    def _write(self, name: str, begin: int, values: np.ndarray) -> None:
+        view = memoryview(values).cast("B")
+        place, done = 4 * self.widths[name] * begin, 0
+        try:
+            while done < len(view):
+                done += os.pwrite(self.files[name], view[done:], place + done)
+        except OSError as error:
+            raise ResourceError(
+                f"{self.folder}: cannot be written ({error.strerror}); free space there, or set TMPDIR."
+            ) from error
+
+
+def _discard(folder: Path, files: Mapping[str, int]) -> None:
+    for name, number in files.items():
+        with suppress(OSError):
+            os.close(number)
+        with suppress(OSError):
+            (folder / f"{name}.f32").unlink()
+    with suppress(OSError):
+        folder.rmdir()
