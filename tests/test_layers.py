@@ -22,6 +22,7 @@ FLOORS = {
         "learners": 3,
         "sources": 3,
         "rollouts": 3,
+        "windows": 3,
     },
     **{"train": 4, "evaluate": 4, "app": 5, "testing": 5, "lab": 6, "cli": 7, "__main__": 8},
 }

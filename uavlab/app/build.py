@@ -12,18 +12,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab import forecasts
-from uavlab.app import supervised
+from uavlab.app import forecasts, supervised
 from uavlab.app.config import Config, RunConfig
 from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.core.protocols import Env, Policy
 from uavlab.core.rng import Streams
-from uavlab.core.types import EnvSpec, leaves, tree_map
+from uavlab.core.types import leaves, tree_map
 from uavlab.envs.advance import fresh
 from uavlab.envs.mapping import Mapping as MappingEnv
 from uavlab.envs.mapping_host import HostMapping
-from uavlab.learners import coma, masac
 from uavlab.evaluate import episodes, summary
+from uavlab.learners import coma, masac
 from uavlab.learners.coma import COMA, COMAConfig
 from uavlab.learners.forecaster import ForecasterConfig
 from uavlab.learners.masac import MASAC, MASACConfig, assign
@@ -81,8 +80,7 @@ def streams(run: RunConfig, device: torch.device, dtype: torch.dtype = torch.flo
 
 
 def learner(config: Config, rng: Streams, rt: Runtime) -> Any:
-    """Build the learner with its first parameters: ``MASAC``, for teams that choose among moves ``COMA``, for logs
-    ``Forecaster``.
+    """Build the learner with its first parameters: ``MASAC``, for teams that choose ``COMA``, for logs ``Forecaster``.
 
     Raises:
         ResourceError: It does not fit into free memory.
@@ -148,7 +146,13 @@ def kept_policy(config: Config, task: Any, parameters: Float[Tensor, "R K P"]) -
 
 
 def figures(
-    config: Config, task: Any, policy: Any, rng: Streams, count: int, mean_action: bool = False, stream: str = EVALUATION
+    config: Config,
+    task: Any,
+    policy: Any,
+    rng: Streams,
+    count: int,
+    mean_action: bool = False,
+    stream: str = EVALUATION,
 ) -> dict[str, Float[Tensor, "R E"]]:
     """Score a policy on a task: over ``count`` episodes, or flights of a log."""
     if isinstance(config.learner, ForecasterConfig):

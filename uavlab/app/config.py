@@ -27,7 +27,8 @@ from uavlab.rollouts import RolloutConfig
 from uavlab.runtime.files import read_regular
 from uavlab.runtime.toggles import EAGER, Toggles, toggle_presets
 from uavlab.sources import POOL_STEPS, ReplayConfig
-from uavlab.windows import DATA, WindowsConfig
+from uavlab.windows.source import WindowsConfig
+from uavlab.windows.task import DATA
 
 Device = Literal["auto", "cpu", "cuda"]
 LARGEST_FILE = 50_000  # bytes of a settings file

@@ -5,7 +5,7 @@ from typing import Any
 
 from uavlab.envs import ENVS
 from uavlab.envs.leader_follower import PUBLISHED
-from uavlab.windows import DATA
+from uavlab.windows.task import DATA
 
 TEAM = ("obstacles", "sight", "obstacle_speed")  # what the tour's widgets change in training and test alike
 PUBLISHED_TEST = {f"eval_{f.name}": getattr(PUBLISHED, f.name) for f in fields(PUBLISHED) if f.name not in TEAM}

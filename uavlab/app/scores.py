@@ -3,8 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from uavlab import forecasts
-from uavlab.app import build, kept
+from uavlab.app import build, forecasts, kept
 from uavlab.app.config import Device, configure
 from uavlab.app.folder import run_folder
 from uavlab.app.machine import describe

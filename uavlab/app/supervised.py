@@ -6,14 +6,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab import forecasts
+from uavlab.app import forecasts
 from uavlab.app.config import Config
 from uavlab.core.rng import Streams
 from uavlab.data.telemetry import HIDDEN, Scale
 from uavlab.learners import forecaster
 from uavlab.learners.forecaster import Forecast, Forecaster
 from uavlab.runtime.runtime import Runtime
-from uavlab.windows import Loader, Telemetry, Windowed, loaded
+from uavlab.windows.source import Loader, Windowed, loaded
+from uavlab.windows.task import Telemetry
+
 
 def learner(config: Config, rng: Streams, rt: Runtime) -> Forecaster:
     """Build the learner with its first parameters."""
@@ -65,5 +67,3 @@ def plan(config: Config) -> dict[str, Any]:
         "flight_bytes": round(4 * task.flights * (task.least + task.most) / 2 * 34),
         "parameters": size(config),
     }
-
-

@@ -1,4 +1,4 @@
-"""Commands about flights: what is in a log."""
+"""Commands about flights: simulated ones as files, and what is in a log."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,24 @@ from uavlab.core.text import one_line
 
 @cli.group()
 def flights() -> None:
-    """Look into logs of flights."""
+    """Make flights, and look into logs of flights."""
+
+
+@flights.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--flights", "count", type=click.IntRange(1, 100_000), default=60, show_default=True)
+@click.option("--seed", type=click.IntRange(0, 2**31), default=0, show_default=True, help="Of the first flight.")
+@as_json
+def make(folder: Path, count: int, seed: int, as_json: bool) -> None:
+    """Simulate quadrotors in wind, and write each flight, with the truth that no log shows, to FOLDER as NPZ."""
+    from uavlab.app.flights import made
+
+    rows = 0
+    for number, (path, length) in enumerate(made(folder, count, seed), 1):
+        rows += length
+        if number in (1, count) or number % 100 == 0:
+            click.echo(f"{number:>6} of {count}: {path}, {length / 100:.1f} s")
+    tell(as_json, {"folder": str(folder), "flights": count, "seed": seed, "rows": rows})
 
 
 @flights.command()

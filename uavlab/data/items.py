@@ -29,7 +29,11 @@ class Items(Dataset):
     def __getitem__(self, begin: int) -> tuple[Tensor, Tensor, Tensor]:
         """Give the window that begins with a row."""
         end = begin + self.window
-        parts = self.scaler.transform(self.inputs[begin:end]), self.truth[end - 1], self.astray[end : end + self.horizon]
+        parts = (
+            self.scaler.transform(self.inputs[begin:end]),
+            self.truth[end - 1],
+            self.astray[end : end + self.horizon],
+        )
         inputs, truth, astray = (torch.from_numpy(part.astype(np.float32)) for part in parts)
         return inputs, truth, astray
 

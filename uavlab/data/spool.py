@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, cast
 from weakref import finalize
 
 import numpy as np
@@ -101,7 +102,7 @@ class Spool:
         return out
 
     def _into(self, name: str, begin: int, out: Tensor) -> None:
-        view = memoryview(out.numpy()).cast("B")
+        view = memoryview(cast(Any, out.numpy())).cast("B")
         place, done = 4 * self.widths[name] * begin, 0
         while done < len(view):
             got = os.preadv(self.files[name], [view[done:]], place + done)
@@ -110,7 +111,7 @@ class Spool:
             done += got
 
     def _write(self, name: str, begin: int, values: np.ndarray) -> None:
-        view = memoryview(values).cast("B")
+        view = memoryview(cast(Any, values)).cast("B")
         place, done = 4 * self.widths[name] * begin, 0
         try:
             while done < len(view):

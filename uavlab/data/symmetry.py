@@ -1,4 +1,4 @@
-"""The same flight under another heading: what is north for one pilot is south-west for another, and physics is the same."""
+"""The same flight under another heading: what is north for one is south-west for another, and physics is the same."""
 
 import math
 
@@ -35,7 +35,10 @@ def turned(rows: Windows, share: Float[Tensor, "*lead"], scale: Scale) -> Window
 
 def turning(cos: Float[Tensor, "*lead 1"], sin: Float[Tensor, "*lead 1"]) -> Float[Tensor, "*lead F F"]:
     """Make the matrices by which features are turned, from the right."""
-    same, other = torch.eye(len(FEATURES), device=cos.device, dtype=cos.dtype), cos.new_zeros(len(FEATURES), len(FEATURES))
+    same, other = (
+        torch.eye(len(FEATURES), device=cos.device, dtype=cos.dtype),
+        cos.new_zeros(len(FEATURES), len(FEATURES)),
+    )
     same[NORTH, NORTH] = same[EAST, EAST] = 0
     flat = other.clone()
     flat[NORTH, NORTH] = flat[EAST, EAST] = 1

@@ -161,7 +161,9 @@ def split(count: int, shares: tuple[float, float], seed: int) -> tuple[list[int]
 
 def starts(bounds: Int[Tensor, " E+1"], rows: int, stride: int) -> tuple[Int[Tensor, " M"], Int[Tensor, " M"]]:
     """List the first rows of all stretches of ``rows`` rows within a flight, ``stride`` apart, and their flights."""
-    found = [torch.arange(a, b - rows + 1, stride) for a, b in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)]
+    found = [
+        torch.arange(a, b - rows + 1, stride) for a, b in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+    ]
     flight = torch.arange(len(found)).repeat_interleave(torch.tensor([len(each) for each in found]))
     return torch.cat(found), flight
 
@@ -185,7 +187,9 @@ def named(center: Tensor, spread: Tensor, names: Sequence[str]) -> Scale:
     for n, value in enumerate(spread.tolist()):
         if not value > 1e-9:
             what = "has zero variance" if value == value else "is not known of every row"
-            raise FileError(f"flights: feature {n} ({names[n]}) {what}; nothing can be learned of it. Leave such logs out.")
+            raise FileError(
+                f"flights: feature {n} ({names[n]}) {what}; nothing can be learned of it. Leave such logs out."
+            )
     return Scale(center.float(), spread.float())
 
 

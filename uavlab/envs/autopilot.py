@@ -13,8 +13,9 @@ from uavlab.envs.quadrotor import GRAVITY, Body, Quadrotor
 from uavlab.ops.rotations import rotated, unrotated
 
 LEGS = 64  # way-points of a flight at most
+MOST = 10 / 3**0.5  # largest acceleration of least jerk, in lengths per square of the time
 LEG_NOISE, WAVE_NOISE = 4 * LEGS, 3 * 3 * 2
-WAVES = ((0.05, 0.15), (0.15, 0.3), (0.3, 0.5))  # Hz, of an aggressive flight
+WAVES = ((0.1, 0.2), (0.2, 0.3), (0.3, 0.4))  # Hz, of an aggressive flight
 
 
 @tensors
@@ -27,15 +28,16 @@ class Reference:
 
 
 def way_points(noise: Float[Tensor, "B K"], time: Float[Tensor, " T"]) -> Reference:
-    """Fly from point to point within 24 x 24 x 6 m, 3 to 6 s each, at rest at every point.
+    """Fly from point to point within 30 x 30 x 6 m, with 4 to 7 m/s^2 at most, at rest at every point.
 
     Source:
         Flash and Hogan 1985, "The Coordination of Arm Movements", eq. A4: the polynomial of least jerk.
     """
     noise = noise.view(len(noise), LEGS, 4)
-    lasting = 3 + 3 * noise[..., 0]
+    point = (noise[..., 1:] - 0.5) * noise.new_tensor([30.0, 30.0, 6.0])
+    length = torch.linalg.vector_norm(point.roll(-1, 1) - point, dim=-1)
+    lasting = (MOST * length / (4 + 3 * noise[..., 0])).sqrt().clamp_min(1)
     start = lasting.cumsum(1) - lasting
-    point = (noise[..., 1:] - 0.5) * noise.new_tensor([24.0, 24.0, 6.0])
     leg = (torch.searchsorted(start, time.expand(len(noise), -1).contiguous(), right=True) - 1).clamp(0, LEGS - 2)
 
     def of_leg(values: Tensor, step: int = 0) -> Tensor:
@@ -53,11 +55,11 @@ def way_points(noise: Float[Tensor, "B K"], time: Float[Tensor, " T"]) -> Refere
 
 
 def aggressive(noise: Float[Tensor, "B K"], time: Float[Tensor, " T"]) -> Reference:
-    """Swing along three axes with three waves each, up to 5 m/s^2 sideways and 2 m/s^2 up and down."""
+    """Swing along three axes with three waves each, up to 7 m/s^2 sideways and 2 m/s^2 up and down."""
     amount, phase = noise.view(len(noise), 3, 3, 2).unbind(-1)  # axis, wave
     low, high = noise.new_tensor(WAVES).unbind(-1)
     speed = 2 * math.pi * (low + (high - low) * amount)
-    most = noise.new_tensor([5.0, 5.0, 2.0])[:, None] / 3
+    most = noise.new_tensor([7.0, 7.0, 2.0])[:, None] / 3
     angle = speed[..., None] * time + 2 * math.pi * phase[..., None]  # B 3 3 T
     reach = (most * (0.4 + 0.6 * phase) / speed**2)[..., None]  # m
     speed = speed[..., None]

@@ -64,7 +64,9 @@ class Fleet:
         rows = (self.least + once[:, 0] * (self.most - self.least + 1)).long()
         count = int(rows.max())  # host sync, once
         time = torch.arange(count, device=rng.device) / RATE
-        calm, rough = (rng.uniform(f"flights.{name}", size) for name, size in (("legs", LEG_NOISE), ("waves", WAVE_NOISE)))
+        calm, rough = (
+            rng.uniform(f"flights.{name}", size) for name, size in (("legs", LEG_NOISE), ("waves", WAVE_NOISE))
+        )
         aim = chosen(once[:, 1] < 0.5, way_points(calm, time), aggressive(rough, time))
         truth = self.hidden(rng, once, time)
         return flown(rng, vehicle, rows, aim, truth, once)
@@ -73,12 +75,16 @@ class Fleet:
         """Draw what no sensor shows: it drifts, and changes in steps."""
         angle, strength = 2 * torch.pi * once[:, 2], self.wind * once[:, 3].sqrt()
         mean = torch.stack([angle.cos(), angle.sin()], -1) * strength[:, None]
-        flutter = drifting(rng.normal("flights.turbulence", len(time), 2), 1.5, 0.4)
-        breeze = drifting(rng.normal("flights.breeze", len(time), 2), 15.0, 1.0)
+        flutter = drifting(rng.normal("flights.turbulence", len(time), 2), 1.0, 0.2)
+        breeze = drifting(rng.normal("flights.breeze", len(time), 2), 40.0, 0.8)
         gusts = fronts(rng.uniform("flights.gusts", CHANGES, 4), time)
-        payload = self.payload * levels(rng.uniform("flights.payload", CHANGES + 1, 2), time).sub(0.3).clamp_min(0) / 0.7
-        drag = 0.2 + 0.4 * levels(rng.uniform("flights.drag", CHANGES + 1, 2), time) + 0.2 * payload
-        lag = 0.02 + 0.05 * torch.sigmoid(2.5 * (once[:, 4:5] * 2 - 1) + drifting(rng.normal("flights.lag", len(time)), 10.0, 0.8))
+        payload = (
+            self.payload * levels(rng.uniform("flights.payload", CHANGES + 1, 2), time).sub(0.3).clamp_min(0) / 0.7
+        )
+        drag = 0.15 + 0.6 * levels(rng.uniform("flights.drag", CHANGES + 1, 2), time) + 0.2 * payload
+        lag = 0.02 + 0.05 * torch.sigmoid(
+            2.5 * (once[:, 4:5] * 2 - 1) + drifting(rng.normal("flights.lag", len(time)), 10.0, 0.8)
+        )
         resistance = 0.01 + 0.05 * levels(rng.uniform("flights.resistance", CHANGES + 1, 2), time)
         return Hidden(mean[:, None] + flutter + breeze + gusts, payload, drag, lag, resistance)
 
@@ -150,7 +156,9 @@ def flown(
         before = body
         body, force = vehicle.step(body, throttle, now, dt)
         logged.append((before.pos, before.vel, force, gyro, before.attitude, throttle, before.motor, before.charge))
-    pos, vel, force, gyro, attitude, throttle, motor, charge = (torch.stack(each, 1) for each in zip(*logged, strict=True))
+    pos, vel, force, gyro, attitude, throttle, motor, charge = (
+        torch.stack(each, 1) for each in zip(*logged, strict=True)
+    )
     current = vehicle.drawn(motor)
     sag = truth.resistance * current
 

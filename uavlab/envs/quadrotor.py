@@ -1,7 +1,7 @@
 """A quadrotor in wind: its equations of motion, with the quantities that no sensor shows as arguments.
 
-World axes point north, east and down, body axes forward, right and down. Motors are numbered as in PX4's "quad x": front
-right, rear left, front left, rear right; the first two turn counter-clockwise seen from above.
+World axes point north, east and down, body axes forward, right and down. Motors are numbered as in PX4's "quad x":
+front right, rear left, front left, rear right; the first two turn counter-clockwise seen from above.
 """
 
 from dataclasses import dataclass

@@ -100,7 +100,10 @@ class Forecaster:
         if update is not None:
             return {name: (value, "R") for name, value in update.metrics.items()}
         state = self.step.state_dict()
-        return {**{f"network.{key}": (state[key], "R") for key in ("parameter", *MOMENTS[1:])}, "average": (self.average, "R")}
+        return {
+            **{f"network.{key}": (state[key], "R") for key in ("parameter", *MOMENTS[1:])},
+            "average": (self.average, "R"),
+        }
 
     def loss(self, theta: Float[Tensor, "R P"], rows: Windows) -> tuple[Tensor, dict[str, Any]]:
         """Sum over runs of the mean squared errors of standardised targets, and of what equations of flight miss.
@@ -131,7 +134,9 @@ class Forecaster:
         count = len(HIDDEN)
         hidden = said[..., :count] * self.targets.spread[:count] + self.targets.center[:count]
         found = residuals(rows.inputs * self.inputs.spread + self.inputs.center, hidden)
-        parts = [torch.nn.functional.huber_loss(r, torch.zeros_like(r), reduction="none", delta=3.0) for r in found.values()]
+        parts = [
+            torch.nn.functional.huber_loss(r, torch.zeros_like(r), reduction="none", delta=3.0) for r in found.values()
+        ]
         return torch.stack([part.flatten(1).mean(1) for part in parts]).sum(0)
 
     def state_dict(self) -> dict[str, Tensor]:

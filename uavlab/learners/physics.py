@@ -37,7 +37,9 @@ def residuals(inputs: Float[Tensor, "*lead T F"], hidden: Float[Tensor, "*lead K
     mass = (vehicle.mass + told["payload"]).clamp_min(LEAST_MASS)[..., None, None]
     down = _of(last, ["lean_north", "lean_east", "lean_down"])
     air = _of(last, ["velocity_north", "velocity_east", "velocity_down"]).clone()
-    air = air - torch.stack([told["wind_north"], told["wind_east"], torch.zeros_like(mass[..., 0, 0])], -1)[..., None, :]
+    air = (
+        air - torch.stack([told["wind_north"], told["wind_east"], torch.zeros_like(mass[..., 0, 0])], -1)[..., None, :]
+    )
     beside = air - (air * down).sum(-1, keepdim=True) * down  # in the plane of the rotors
     force = -(lift.sum(-1, keepdim=True) * down + told["drag"][..., None, None] * beside) / mass
     felt = _of(last, ["force_north", "force_east", "force_down"])
@@ -54,8 +56,10 @@ def residuals(inputs: Float[Tensor, "*lead T F"], hidden: Float[Tensor, "*lead K
     }
 
 
-def motors(inputs: Float[Tensor, "*lead T F"], lag: Float[Tensor, "*lead"], nominal: float) -> Float[Tensor, "*lead M 4"]:
-    """Tell the motors' speeds in the last ``ROWS`` rows: their commands, by the battery's voltage, behind by the lag."""
+def motors(
+    inputs: Float[Tensor, "*lead T F"], lag: Float[Tensor, "*lead"], nominal: float
+) -> Float[Tensor, "*lead M 4"]:
+    """Tell the motors' speeds in the last ``ROWS`` rows: their commands, by voltage, behind by the lag."""
     recent = inputs[..., -(ROWS + MEMORY - 1) :, :]
     aim = _of(recent, [f"motor_{n}" for n in (1, 2, 3, 4)]) * _of(recent, ["voltage"]) / nominal
     keep = torch.exp(-1 / (RATE * lag.clamp_min(LEAST_LAG)))[..., None]

@@ -161,7 +161,14 @@ TOGGLES = (
     Toggle("deterministic", "scope", "exact", "none stated", "slower operators on a GPU"),
 )
 
-EAGER = {"update": "batched", "optimizers": "one", "adam": "fused", "acting": "batched", "maps": "device", "loader": "device"}
+EAGER = {
+    "update": "batched",
+    "optimizers": "one",
+    "adam": "fused",
+    "acting": "batched",
+    "maps": "device",
+    "loader": "device",
+}
 
 
 def toggle_presets(device: torch.device) -> dict[str, dict[str, Any]]:

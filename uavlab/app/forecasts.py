@@ -40,7 +40,11 @@ def told(
     start, flight = telemetry.starts(bounds, sum(shape), stride)
     for some, whose in zip(start.split(TOGETHER), flight.split(TOGETHER), strict=True):
         rows = flights.gathered(some.to(forecast.theta.device), *shape)
-        yield whose, forecast(rows.inputs.to(forecast.theta.device).expand(forecast.runs, *rows.inputs.shape)), outputs(rows)
+        yield (
+            whose,
+            forecast(rows.inputs.to(forecast.theta.device).expand(forecast.runs, *rows.inputs.shape)),
+            outputs(rows),
+        )
 
 
 def figures(
@@ -52,7 +56,11 @@ def figures(
         One number per run and flight for each of ``METRICS``; ``rmse`` is squared until ``summary``.
     """
     parts = list(told(forecast, flights, shape, stride, count))
-    flight, said, truth = torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts], 1), torch.cat([p[2] for p in parts])
+    flight, said, truth = (
+        torch.cat([p[0] for p in parts]),
+        torch.cat([p[1] for p in parts], 1),
+        torch.cat([p[2] for p in parts]),
+    )
     said, truth = (by_task(each.double().cpu()) for each in (said, truth[None]))
     center = truth.mean(1, keepdim=True)
     variance = (truth - center).square().mean((1, 3))  # 1 tasks
@@ -67,13 +75,18 @@ def figures(
         return total * (total.shape[1] / len(flight))
 
     mse, moved = averaged(off), averaged((said - center).square())
-    kinds = {"r2": 1 - mse / variance[:, None], "rmse": mse, "inside": averaged(inside), "variance": moved / variance[:, None]}
+    kinds = {
+        "r2": 1 - mse / variance[:, None],
+        "rmse": mse,
+        "inside": averaged(inside),
+        "variance": moved / variance[:, None],
+    }
     found = {f"{kind}/{name}": values[..., n] for kind, values in kinds.items() for n, name in enumerate(TASKS)}
     return {"mean_r2": kinds["r2"].mean(-1), **found}
 
 
 def by_task(values: Float[Tensor, "R N out"]) -> Float[Tensor, "R N tasks 3"]:
-    """Lay what is told out by task: the last row ahead is that of ``error``, along three axes; others are one number."""
+    """Lay what is told out by task: ``error`` is the last row ahead, along three axes; others are one number."""
     hidden = values[..., : len(HIDDEN), None].expand(*values.shape[:2], len(HIDDEN), 3)
     return torch.cat([hidden, values[..., None, -3:]], 2)
 
@@ -83,7 +96,8 @@ def summary(found: dict[str, Float[Tensor, "R E"]]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for name, values in found.items():
         power = 0.5 if name.startswith("rmse/") else 1.0
-        row: dict[str, Any] = {key: max(value, 0.0) ** power if power < 1 else value for key, value in vars(interval(values)).items()}
+        ends = vars(interval(values))
+        row: dict[str, Any] = {end: max(x, 0.0) ** power if power < 1 else x for end, x in ends.items()}
         if len(values) > 1:
             row["each"] = values.mean(1).pow(power).tolist()
         kind, _, target = name.partition("/")

@@ -1,11 +1,11 @@
 """Where batches come from that are learned from logs: windows of flights, drawn by index."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
-from typing import Annotated, ClassVar, Literal, TypeVar, cast
+from typing import Annotated, Literal, TypeVar, cast
 
 import torch
 from annotated_types import Ge, Le
@@ -15,66 +15,17 @@ from torch import Tensor
 from uavlab.core.errors import FileError
 from uavlab.core.protocols import Numbers
 from uavlab.core.rng import Streams
-from uavlab.core.types import Batch, Rule, Update, tree_map
+from uavlab.core.types import Batch, Update, tree_map
 from uavlab.data import telemetry
 from uavlab.data.items import Items, brought
 from uavlab.data.spool import Spool
 from uavlab.data.telemetry import ASTRAY, FEATURES, HIDDEN, Scale, Series
-from uavlab.envs.flights import Fleet, columns
-from uavlab.envs.quadrotor import Quadrotor
 from uavlab.runtime.runtime import Runtime
+from uavlab.windows import fleet
+from uavlab.windows.task import Telemetry
 
 T = TypeVar("T")
 Loader = Literal["per_item", "stream", "device"]
-TOGETHER = 300  # flights that are flown at a time
-
-
-@dataclass(frozen=True)
-class Telemetry:
-    """A task: tell from a window of a flight's log what the log does not show.
-
-    Attributes:
-        flights: Flights to simulate.
-        first: Seed of the first flight; each is the same whatever others are flown.
-        least: Rows of the shortest, 100 a second.
-        most: Rows of the longest.
-        wind: Strongest mean wind (m/s).
-        payload: Heaviest payload (kg).
-        training: Share of the flights that are learned from.
-        validation: Share of those by which a model is chosen; the rest is for the last word.
-        used: Share of the training flights that are used: what can be learned from less.
-        split: Seed by which flights are shared out.
-        window: Rows that a model sees (T).
-        horizon: Rows ahead for which it tells how far the vehicle goes astray (H).
-        stride: Rows between windows.
-    """
-
-    flights: Annotated[int, Ge(3), Le(100_000)] = 60
-    first: Annotated[int, Ge(0), Le(2**31)] = 0
-    least: Annotated[int, Ge(2), Le(100_000)] = 2000
-    most: Annotated[int, Ge(2), Le(100_000)] = 5000
-    wind: Annotated[float, Ge(0), Le(20)] = 8.0
-    payload: Annotated[float, Ge(0), Le(1)] = 0.5
-    training: Annotated[float, Ge(0.01), Le(0.98)] = 0.7
-    validation: Annotated[float, Ge(0.01), Le(0.98)] = 0.15
-    used: Annotated[float, Ge(0.001), Le(1)] = 1.0
-    split: Annotated[int, Ge(0), Le(2**31)] = 0
-    window: Annotated[int, Ge(2), Le(10_000)] = 200
-    horizon: Annotated[int, Ge(1), Le(1000)] = 50
-    stride: Annotated[int, Ge(1), Le(1000)] = 5
-
-    score: ClassVar[dict[str, float]] = {"mean_r2": 1.0}
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        (("least", "most"), lambda a, b: a <= b, "least {0} > most {1}: no flight is as long as that"),
-        (("window", "horizon", "least"), lambda w, h, n: w + h <= n, "window {0} + horizon {1} > least {2}: flights are too short"),
-        (("training", "validation"), lambda a, b: a + b < 1, "training {0} + validation {1} leave no flight for the test"),
-    )
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows that are seen, and rows ahead."""
-        return self.window, self.horizon
 
 
 @dataclass(frozen=True)
@@ -93,7 +44,7 @@ class Sets:
 
 
 def loaded(task: Telemetry, device: torch.device, loader: Loader = "device") -> Sets:
-    """Fly a task's flights and share them out; where that was just done, give the same.
+    """Fly or read a task's flights and share them out; where that was just done, give the same.
 
     Raises:
         FileError: There are too few, or something in them never varies.
@@ -105,36 +56,27 @@ def loaded(task: Telemetry, device: torch.device, loader: Loader = "device") -> 
 
 @lru_cache(maxsize=2)
 def _loaded(task: Telemetry, device: torch.device, loader: Loader) -> Sets:
-    groups = telemetry.split(task.flights, (task.training, task.validation), task.split)
+    groups = telemetry.split(fleet.count(task), (task.training, task.validation), task.split)
     used = (groups[0][: max(1, round(task.used * len(groups[0])))], *groups[1:])
     if loader == "stream":
         spools = [Spool(), Spool(), Spool()]
-        for numbers, flights in _flown(task):
+        for flights in fleet.flights(task):
             for spool, group in zip(spools, used, strict=True):
-                if some := [flights[n] for n in numbers if n in group]:
+                if some := [told for number, told in flights.items() if number in group]:
                     spool.append(telemetry.series(some))
         training, validation, test = spools
         scale = telemetry.named(*training.statistics(["inputs"]), FEATURES)
         hidden = telemetry.named(*training.statistics(["truth", "astray"]), (*HIDDEN, *ASTRAY))
         training.normalise(scale)
         return Sets(training, validation, test, _on(scale, device), _on(hidden, device))
-    all_flights = {n: flights[n] for numbers, flights in _flown(task) for n in numbers}
-    parts = [telemetry.series([all_flights[n] for n in sorted(group)]) for group in used]
-    scale = telemetry.fitted(parts[0].inputs, FEATURES)
-    hidden = telemetry.fitted(torch.cat([parts[0].truth, parts[0].astray], 1), (*HIDDEN, *ASTRAY))
+    everything = {number: told for flights in fleet.flights(task) for number, told in flights.items()}
+    first, second, third = (telemetry.series([everything[n] for n in sorted(group)]) for group in used)
+    scale = telemetry.fitted(first.inputs, FEATURES)
+    hidden = telemetry.fitted(torch.cat([first.truth, first.astray], 1), (*HIDDEN, *ASTRAY))
     if loader == "device":
-        telemetry.normalised(parts[0], scale)
-    return Sets(*(_on(part, device) for part in (*parts, scale, hidden)))
-
-
-def _flown(task: Telemetry) -> Iterator[tuple[range, dict[int, dict[str, Tensor]]]]:
-    """Fly some flights after the other, by number."""
-    fleet = Fleet(task.least, task.most, task.wind, task.payload)
-    for start in range(0, task.flights, TOGETHER):
-        numbers = range(start, min(start + TOGETHER, task.flights))
-        with torch.no_grad():
-            recording = fleet.recorded(Streams([task.first + n for n in numbers]), Quadrotor())
-        yield numbers, dict(zip(numbers, columns(recording), strict=True))
+        telemetry.normalised(first, scale)
+    first, second, third = (_on(part, device) for part in (first, second, third))
+    return Sets(first, second, third, _on(scale, device), _on(hidden, device))
 
 
 def _on(tree: T, device: torch.device) -> T:
@@ -235,7 +177,3 @@ class Windowed:
     def rows(self) -> dict[str, Tensor]:
         """Give nothing."""
         return {}
-
-
-DATA: dict[str, type[Telemetry]] = {"telemetry": Telemetry}
-"""Tasks of learning from data, by name."""
