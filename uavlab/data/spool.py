@@ -33,15 +33,16 @@ class Spool:
         Raises:
             ResourceError: It cannot be made.
         """
+        self.files: dict[str, int] = {}
         try:
             self.folder = Path(tempfile.mkdtemp(prefix="uavlab-", dir=folder))
+            finalize(self, _discard, self.folder, self.files)
+            for name in FIELDS:
+                self.files[name] = os.open(self.folder / f"{name}.f32", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise ResourceError(f"flights: no folder to keep them in ({error.strerror}); set TMPDIR.") from error
-        flags = os.O_RDWR | os.O_CREAT
-        self.files = {name: os.open(self.folder / f"{name}.f32", flags, 0o600) for name in FIELDS}
         self.widths: dict[str, int] = {}
         self.bounds = torch.zeros(1, dtype=torch.int64)
-        finalize(self, _discard, self.folder, dict(self.files))
 
     @property
     def rows(self) -> int:
