@@ -1,7 +1,7 @@
 """Scores of what a network tells of flights that it has not seen, flight by flight, with intervals over flights."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from jaxtyping import Float
@@ -12,7 +12,7 @@ from uavlab.data import telemetry
 from uavlab.data.spool import Spool
 from uavlab.data.telemetry import HIDDEN, Series
 from uavlab.evaluate import interval
-from uavlab.learners.forecaster import TASKS, Forecast, outputs
+from uavlab.learners.forecaster import TASKS, outputs
 
 TOGETHER = 512  # windows at a time
 WITHIN = 1.645  # standard deviations that hold 90 % of normally distributed errors
@@ -27,9 +27,40 @@ own standard deviation says to be among the smallest 90 %. ``variance``: of what
 the network has collapsed to a constant."""
 
 
+class Tells(Protocol):
+    """What tells of windows (R N T F), in their own units, ``outputs`` in theirs.
+
+    ``doubt`` is the logarithm of the squared error that is to be expected of each task, in units of ``spread``.
+    """
+
+    @property
+    def runs(self) -> int:
+        """How many tell at once."""
+        ...
+
+    @property
+    def theta(self) -> Tensor:
+        """Parameters, where they are."""
+        ...
+
+    @property
+    def doubt(self) -> Float[Tensor, "R tasks"]:
+        """How much is to be expected to be off."""
+        ...
+
+    @property
+    def spread(self) -> Float[Tensor, "R tasks"]:
+        """How much the truth varies."""
+        ...
+
+    def __call__(self, windows: Float[Tensor, "R N T F"]) -> Float[Tensor, "R N out"]:
+        """Tell."""
+        ...
+
+
 @torch.no_grad()
 def told(
-    forecast: Forecast, flights: Series | Spool, shape: tuple[int, int], stride: int, count: int
+    forecast: Tells, flights: Series | Spool, shape: tuple[int, int], stride: int, count: int
 ) -> Iterator[tuple[Tensor, Float[Tensor, "R N out"], Float[Tensor, "N out"]]]:
     """Tell of windows ``stride`` rows apart in the first ``count`` flights.
 
@@ -48,7 +79,7 @@ def told(
 
 
 def figures(
-    forecast: Forecast, flights: Series | Spool, shape: tuple[int, int], stride: int, count: int
+    forecast: Tells, flights: Series | Spool, shape: tuple[int, int], stride: int, count: int
 ) -> dict[str, Float[Tensor, "R E"]]:
     """Score what is told of each flight, such that means over flights are the scores of all windows.
 
@@ -98,6 +129,8 @@ def summary(found: dict[str, Float[Tensor, "R E"]]) -> dict[str, Any]:
         power = 0.5 if name.startswith("rmse/") else 1.0
         ends = vars(interval(values))
         row: dict[str, Any] = {end: max(x, 0.0) ** power if power < 1 else x for end, x in ends.items()}
+        if name.startswith("inside/"):
+            row["high"] = min(row["high"], 1.0)  # flights of different lengths count as often as they have windows
         if len(values) > 1:
             row["each"] = values.mean(1).pow(power).tolist()
         kind, _, target = name.partition("/")

@@ -6,8 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab.app import forecasts
+from uavlab.app import forecasts, ridge
 from uavlab.app.config import Config
+from uavlab.app.ridge import Ridge
 from uavlab.core.rng import Streams
 from uavlab.data.telemetry import HIDDEN, Scale
 from uavlab.learners import forecaster
@@ -47,12 +48,21 @@ def size(config: Config) -> int:
 
 
 def figures(
-    task: Telemetry, forecast: Forecast, device: torch.device, loader: Loader, count: int, choose: bool
+    task: Telemetry, forecast: forecasts.Tells, device: torch.device, loader: Loader, count: int, choose: bool
 ) -> dict[str, Tensor]:
     """Score what is told of flights that were not learned from; those of validation choose, the others judge."""
     sets = loaded(task, device, loader)
     flights = sets.validation if choose else sets.test
     return forecasts.figures(forecast, flights, task.shape, task.stride, count)
+
+
+def planned(config: Config, device: torch.device, plan: str) -> Ridge:
+    """Make what tells of windows by other means than a network: ``PLANS``."""
+    sets = loaded(config.env, device, config.toggles.loader)
+    return PLANS[plan](sets, config.env.shape, config.env.stride)
+
+
+PLANS = {"ridge": ridge.fitted}
 
 
 def plan(config: Config) -> dict[str, Any]:
