@@ -16,6 +16,7 @@ from uavlab.learners.forecaster import TASKS, outputs
 
 TOGETHER = 512  # windows at a time
 WITHIN = 1.645  # standard deviations that hold 90 % of normally distributed errors
+LEAST = 1e-4  # of the variance in training: where flights vary less, scores are as if they varied by as much
 KINDS = ("r2", "rmse", "inside", "variance")
 UNITS = dict(zip(TASKS, ("m/s", "m/s", "kg", "kg/s", "s", "V", "m"), strict=True))
 METRICS = (
@@ -94,8 +95,9 @@ def figures(
     )
     said, truth = (by_task(each.double().cpu()) for each in (said, truth[None]))
     center = truth.mean(1, keepdim=True)
-    variance = (truth - center).square().mean((1, 3))  # 1 tasks
-    sigma = (0.5 * forecast.doubt).exp().double().cpu() * forecast.spread.double().cpu()
+    spread = forecast.spread.double().cpu()
+    variance = (truth - center).square().mean((1, 3)).clamp_min(LEAST * spread[:1].square())  # 1 tasks
+    sigma = (0.5 * forecast.doubt).exp().double().cpu() * spread
     off = (said - truth).square()
     inside = (off <= (WITHIN * sigma[:, None, :, None]).square()).double()
 
