@@ -89,6 +89,7 @@ def _say(result: dict[str, Any], env: Env, say: Callable[[str], Any]) -> None:
     units = {metric.name: metric.unit for metric in (*getattr(env, "metrics", forecasts.METRICS), *COMMON)}
     flat = {name: row for name, row in result.items() if "mean" in row}
     flat |= {f"{kind}/{name}": row for kind, rows in result.items() if kind not in flat for name, row in rows.items()}
+    width = max(18, *map(len, flat))
     for metric, figure in flat.items():
         interval = f"[{figure['low']:.3f}, {figure['high']:.3f}]"
-        say(f"{metric:22} {figure['mean']:10.3f}   {interval} {units[metric]}".rstrip())
+        say(f"{metric:{width}} {figure['mean']:10.3f}   {interval} {units[metric]}".rstrip())

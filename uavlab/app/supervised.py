@@ -10,12 +10,14 @@ from uavlab.app import forecasts, ridge
 from uavlab.app.config import Config
 from uavlab.app.ridge import Ridge
 from uavlab.core.rng import Streams
-from uavlab.data.telemetry import HIDDEN, Scale
+from uavlab.data.telemetry import ASTRAY, FEATURES, HIDDEN, Scale
 from uavlab.learners import forecaster
 from uavlab.learners.forecaster import Forecast, Forecaster
 from uavlab.runtime.runtime import Runtime
 from uavlab.windows.source import Loader, Windowed, loaded
 from uavlab.windows.task import Telemetry
+
+ROW = len(FEATURES) + len(HIDDEN) + len(ASTRAY)  # numbers
 
 
 def learner(config: Config, rng: Streams, rt: Runtime) -> Forecaster:
@@ -74,6 +76,6 @@ def plan(config: Config) -> dict[str, Any]:
         "windows_per_run": windows,
         "passes_per_run": None if windows is None else round(windows * task.stride / rows, 2),
         "flights": task.flights,
-        "flight_bytes": round(4 * task.flights * (task.least + task.most) / 2 * 34),
+        "flight_bytes": round(4 * task.flights * (task.least + task.most) / 2 * ROW),
         "parameters": size(config),
     }

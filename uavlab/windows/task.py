@@ -8,6 +8,7 @@ from annotated_types import Ge, Le
 from uavlab.core.types import Rule
 from uavlab.data.telemetry import LOOKED_AT
 
+
 @dataclass(frozen=True)
 class Telemetry:
     """A task: tell from a window of a flight's log what the log does not show.
