@@ -59,7 +59,7 @@ class Series:
     inputs: Float[Tensor, "rows F"]
     truth: Float[Tensor, "rows K"]
     astray: Float[Tensor, "rows 3"]
-    bounds: Int[Tensor, " E+1"]
+    bounds: Int[Tensor, " bounds"]
 
     def gathered(self, start: Int[Tensor, " N"], window: int, horizon: int) -> "Windows":
         """Take windows out by their first rows.
@@ -133,7 +133,7 @@ def recent(values: Float[Tensor, "rows F"]) -> Float[Tensor, "rows F"]:
     return ((total[row] - total[first]) / (row - first)[:, None]).to(values.dtype)
 
 
-def series(flights: Sequence[Mapping[str, Float[Tensor, " rows"]]]) -> Series:
+def series(flights: Sequence[Mapping[str, Tensor]]) -> Series:
     """Put flights end to end; where the truth is not known it is NaN."""
     parts = []
     for columns in flights:
@@ -160,7 +160,7 @@ def split(count: int, shares: tuple[float, float], seed: int) -> tuple[list[int]
     return order[:first], order[first : first + second], order[first + second :]
 
 
-def starts(bounds: Int[Tensor, " E+1"], rows: int, stride: int) -> tuple[Int[Tensor, " M"], Int[Tensor, " M"]]:
+def starts(bounds: Int[Tensor, " bounds"], rows: int, stride: int) -> tuple[Int[Tensor, " M"], Int[Tensor, " M"]]:
     """List the first rows of all stretches of ``rows`` rows within a flight, ``stride`` apart, and their flights."""
     found = [
         torch.arange(a, b - rows + 1, stride) for a, b in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)

@@ -62,8 +62,7 @@ class Fleet:
         """Fly one flight per seed of ``rng``, each the same whatever others are flown."""
         once = rng.uniform("flights.once", ONCE)
         rows = (self.least + once[:, 0] * (self.most - self.least + 1)).long()
-        count = int(rows.max())  # host sync, once
-        time = torch.arange(count, device=rng.device) / RATE
+        time = torch.arange(self.most, device=rng.device) / RATE  # noise of another length would be other noise
         calm, rough = (
             rng.uniform(f"flights.{name}", size) for name, size in (("legs", LEG_NOISE), ("waves", WAVE_NOISE))
         )

@@ -134,7 +134,8 @@ class Forecaster:
         """
         count = len(HIDDEN)
         hidden = said[..., :count] * self.targets.spread[:count] + self.targets.center[:count]
-        found = residuals(rows.inputs * self.inputs.spread + self.inputs.center, hidden)
+        with torch.autocast(rows.inputs.device.type, enabled=False):  # only networks bear fewer digits
+            found = residuals(rows.inputs * self.inputs.spread + self.inputs.center, hidden)
         parts = [
             torch.nn.functional.huber_loss(r, torch.zeros_like(r), reduction="none", delta=3.0) for r in found.values()
         ]

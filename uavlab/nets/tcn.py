@@ -66,9 +66,9 @@ class StackedTCN:
             He et al. 2015, "Delving Deep into Rectifiers", eq. 10, uniform form: bound sqrt(6 / fan_in).
         """
         pieces = noise.split([math.prod(shape) for shape in self.shapes], dim=-1)
+        bounds = [math.sqrt(6 / fan_in) for fan_in, _ in self.shapes[:-2:2]] + [OUTPUT_STD * math.sqrt(3)]
         made = []
-        for shape, weight, bias in zip(self.shapes[::2], pieces[::2], pieces[1::2], strict=True):
-            bound = math.sqrt(6 / shape[0]) if shape[1] != self.outputs else OUTPUT_STD * math.sqrt(3)
+        for bound, weight, bias in zip(bounds, pieces[::2], pieces[1::2], strict=True):
             made += [bound * (2 * weight - 1), torch.zeros_like(bias)]
         return torch.cat(made, -1)
 

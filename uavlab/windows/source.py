@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from typing import Annotated, Literal, TypeVar, cast
 
@@ -51,7 +51,9 @@ def loaded(task: Telemetry, device: torch.device, loader: Loader = "device") -> 
         ResourceError: The disk does not suffice.
     """
     plain = Telemetry()
-    return _loaded(replace(task, window=plain.window, horizon=plain.horizon, stride=plain.stride), device, loader)
+    if not task.logs:  # which must be as long as a window and what follows it
+        task = replace(task, window=plain.window, horizon=plain.horizon, stride=plain.stride)
+    return _loaded(task, device, loader)
 
 
 @lru_cache(maxsize=2)
@@ -109,7 +111,8 @@ class Windowed:
         bounds = self.sets.training.bounds.cpu()
         self.starts = telemetry.starts(bounds, sum(task.shape), task.stride)[0].to(rt.device)
         self.drawn: deque[Tensor] = deque()  # and not yet brought
-        self._bring = rt.timed(self._items() if self.loader == "per_item" else self._at_once, "load")
+        self._timed = partial(rt.timed, name="load")
+        self._bring = self._timed(self._items() if self.loader == "per_item" else self._at_once)
 
     @torch.no_grad()
     def next(self) -> Batch:
@@ -161,7 +164,7 @@ class Windowed:
             raise FileError("flights: others than those this run was trained on; bring those back, or train anew.")
         self.drawn = deque(state["drawn"].to(self.starts.device))
         if self.loader == "per_item":
-            self._bring = self._items()
+            self._bring = self._timed(self._items())
 
     def _sign(self) -> Tensor:
         scales = (self.sets.inputs, self.sets.hidden)
