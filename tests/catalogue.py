@@ -238,8 +238,8 @@ COMMAND_LINE = (
     Row(
         "cli-1 choice",
         "bench foo",
-        "Invalid value for '{update|env|guard|replay|ladder|maps|missions|runs|learning}': 'foo' is not one of "
-        "'update', 'env', 'guard', 'replay', 'ladder', 'maps', 'missions', 'runs', 'learning'.",
+        "Invalid value for '{update|env|guard|replay|ladder|maps|missions|telemetry|runs|learning}': 'foo' is not one "
+        "of 'update', 'env', 'guard', 'replay', 'ladder', 'maps', 'missions', 'telemetry', 'runs', 'learning'.",
     ),
     Row("cli-1 seed", f"train {P} --seed x", "Invalid value for '--seed': 'x' is not a valid integer."),
     Row(

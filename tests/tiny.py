@@ -27,12 +27,17 @@ SMALL_MISSION: dict[str, Any] = {
     **{"width": 4, "kernels": (3, 2), "passes": 2, "minibatches": 2, "worlds": 3, "target_every": 2},
 }
 
+SMALL_FLIGHTS: dict[str, Any] = {
+    **{"flights": 6, "least": 120, "most": 150, "window": 60, "width": 8, "physics": 0.01, "clip": 10.0},
+}
+
 
 def sizes(env: str) -> dict[str, Any]:
     """Give settings that make runs on an environment small."""
     known = configure(env).values
     small = {key: value for key, value in TINY.items() if key in known}
-    return small | ({key: value for key, value in SMALL_MISSION.items() if "cells" in known})
+    own = SMALL_MISSION if "cells" in known else SMALL_FLIGHTS if "flights" in known else {}
+    return {**small, **own}
 
 
 def tiny(**changes: Any) -> Config:

@@ -175,9 +175,9 @@ class TestRefusals:
     def test_an_unknown_preset(self) -> None:
         assert refused(preset="leader_folower_quick") == (
             "unknown preset 'leader_folower_quick' (did you mean 'leader_follower_quick'?). "
-            "Known presets: leader_follower, slow_leader_follower, mapping, leader_follower_quick, "
+            "Known presets: leader_follower, slow_leader_follower, mapping, telemetry, leader_follower_quick, "
             "leader_follower_published, slow_leader_follower_quick, mapping_quick, mapping_published, mapping_full, "
-            "mapping_balanced, mapping_fast."
+            "mapping_balanced, mapping_fast, telemetry_quick, telemetry_full."
         )
 
     @pytest.mark.parametrize(

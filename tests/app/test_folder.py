@@ -11,6 +11,7 @@ import pytest
 
 from tests.tiny import tiny, trained
 from uavlab.app import folder as module
+from uavlab.app.config import configure
 from uavlab.app.folder import RESUMABLE, UNHARMED, claimed, read_config, require_resumable, run_folder, run_name
 from uavlab.app.run import Run
 from uavlab.core.errors import ConfigError, FileError, ResourceError
@@ -131,7 +132,7 @@ class TestSettings:
     def test_changes_that_a_state_survives(self, finished: Path) -> None:
         config = read_config(finished, {"updates": 20}, {"lr": 0.5, "updates": 30})
         assert (config.run.updates, config.learner.lr, config.learner.hidden) == (30, 0.5, 8)
-        assert UNHARMED < RESUMABLE <= set(config.values)
+        assert UNHARMED < RESUMABLE <= {*config.values, *configure("telemetry").values}
 
     @pytest.mark.parametrize(
         ("change", "told"),

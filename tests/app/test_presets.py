@@ -8,12 +8,13 @@ from uavlab.app.config import configure
 from uavlab.app.presets import PRESETS, presets
 from uavlab.envs import ENVS
 from uavlab.envs.leader_follower import PUBLISHED, LeaderFollower
+from uavlab.windows.task import DATA
 
 
 def test_every_environment_is_a_preset_of_its_own() -> None:
     known = presets()
-    assert set(known) == set(ENVS) | set(PRESETS)
-    assert set(ENVS).isdisjoint(PRESETS)
+    assert set(known) == set(ENVS) | set(DATA) | set(PRESETS)
+    assert {*ENVS, *DATA}.isdisjoint(PRESETS)
     assert configure("leader_follower").env == configure("leader_follower").evaluation == LeaderFollower()
 
 

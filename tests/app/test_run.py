@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tests.tiny import TINY, tiny, trained
 from uavlab import evaluate
-from uavlab.app import kept
+from uavlab.app import build, kept
 from uavlab.app import run as module
 from uavlab.app.build import plan
 from uavlab.app.folder import read_config, require_empty
@@ -394,7 +394,7 @@ class TestPolicyKept:
             completion = next(scripted)
             return {"completion": completion, **{k: torch.zeros(2, 1) for k in ("formation_strict", "flight_time")}}
 
-        monkeypatch.setattr(module, "episodes", episodes)
+        monkeypatch.setattr(build, "episodes", episodes)
         run, policies = Run(tiny(runs=2, updates=6)), {}
         for progress in run.train():
             policies[progress.number] = run.learner.parameters()
@@ -417,7 +417,7 @@ class TestPolicyKept:
         assert choosing.isdisjoint(judging)
 
     def test_sharing_a_stream_would_be_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module, "VALIDATION", "evaluate")  # the mutant
+        monkeypatch.setattr(build, "VALIDATION", "evaluate")  # the mutant
         choosing, judging = starts(monkeypatch)
         assert judging < choosing
 

@@ -70,7 +70,19 @@ def environment_call(config: Config) -> Call:
     return Call(lambda: step(config.env, source.worlds, action, noise, source.pool), rt)
 
 
-CALLS = {"update": update_call, "cycle": cycle_call, "acting": acting_call, "environment": environment_call}
+def load_call(config: Config) -> Call:
+    """Bring one batch."""
+    rt, _, _, source = build.assembled(config)
+    return Call(source.next, rt)
+
+
+CALLS = {
+    "load": load_call,
+    "update": update_call,
+    "cycle": cycle_call,
+    "acting": acting_call,
+    "environment": environment_call,
+}
 
 
 def compare(

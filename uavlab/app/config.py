@@ -50,6 +50,7 @@ class RunConfig:
         runs: Independent runs trained in this process (R).
         updates: Updates to make; None trains until ``minutes`` are over.
         minutes: Wall-clock minutes of training after which the run ends; None for no limit.
+        patience: Scores in a row without a better one after which the run ends; None for no such end.
         device: ``auto`` takes CUDA if it is there.
         log_every: Updates between metrics read from the device.
         evaluate_every: Updates between scores that decide which policy is kept.
@@ -62,6 +63,7 @@ class RunConfig:
     runs: Annotated[int, Ge(1), Le(256)] = 1
     updates: Annotated[int, Ge(1), Le(10**9)] | None = 10_000
     minutes: Annotated[float, Gt(0), Le(100_000)] | None = None
+    patience: Annotated[int, Ge(1), Le(10_000)] | None = None
     device: Device = "auto"
     log_every: Annotated[int, Ge(1)] = 100
     evaluate_every: Annotated[int, Ge(1)] = 500

@@ -19,11 +19,19 @@ from uavlab.runtime.files import read_regular
 
 LOCK = ".lock"
 RESTS = ".*.json.*"  # of a process that was killed while it wrote
-UNHARMED = {"updates", "minutes", "keep", "device", "threads"}  # the last two: if the machine then is the same
+UNHARMED = {
+    "updates",
+    "minutes",
+    "patience",
+    "keep",
+    "device",
+    "threads",
+}  # the last two: if the machine then is the same
 RESUMABLE = UNHARMED | {
     *("log_every", "checkpoint_every", "evaluate_every", "evaluate_episodes"),
     *("precision", "scaler", "compile", "graph", "adam", "acting", "recompute", "micro_batches", "deterministic"),
     *("lr", "critic_lr", "alpha_lr", "clip", "gamma", "tau", "target_entropy", "reward_scale"),
+    *("average", "physics"),
 }
 """Settings that a resumed run may change; those beyond ``UNHARMED`` change its numbers."""
 

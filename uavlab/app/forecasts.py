@@ -1,7 +1,7 @@
 """Scores of what a network tells of flights that it has not seen, flight by flight, with intervals over flights."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from jaxtyping import Float
@@ -12,10 +12,11 @@ from uavlab.data import telemetry
 from uavlab.data.spool import Spool
 from uavlab.data.telemetry import HIDDEN, Series
 from uavlab.evaluate import interval
-from uavlab.learners.forecaster import TASKS, Forecast, outputs
+from uavlab.learners.forecaster import TASKS, outputs
 
 TOGETHER = 512  # windows at a time
 WITHIN = 1.645  # standard deviations that hold 90 % of normally distributed errors
+LEAST = 1e-4  # of the variance in training: where flights vary less, scores are as if they varied by as much
 KINDS = ("r2", "rmse", "inside", "variance")
 UNITS = dict(zip(TASKS, ("m/s", "m/s", "kg", "kg/s", "s", "V", "m"), strict=True))
 METRICS = (
@@ -27,9 +28,40 @@ own standard deviation says to be among the smallest 90 %. ``variance``: of what
 the network has collapsed to a constant."""
 
 
+class Tells(Protocol):
+    """What tells of windows (R N T F), in their own units, ``outputs`` in theirs.
+
+    ``doubt`` is the logarithm of the squared error that is to be expected of each task, in units of ``spread``.
+    """
+
+    @property
+    def runs(self) -> int:
+        """How many tell at once."""
+        ...
+
+    @property
+    def theta(self) -> Tensor:
+        """Parameters, where they are."""
+        ...
+
+    @property
+    def doubt(self) -> Float[Tensor, "R tasks"]:
+        """How much is to be expected to be off."""
+        ...
+
+    @property
+    def spread(self) -> Float[Tensor, "R tasks"]:
+        """How much the truth varies."""
+        ...
+
+    def __call__(self, windows: Float[Tensor, "R N T F"]) -> Float[Tensor, "R N out"]:
+        """Tell."""
+        ...
+
+
 @torch.no_grad()
 def told(
-    forecast: Forecast, flights: Series | Spool, shape: tuple[int, int], stride: int, count: int
+    forecast: Tells, flights: Series | Spool, shape: tuple[int, int], stride: int, count: int
 ) -> Iterator[tuple[Tensor, Float[Tensor, "R N out"], Float[Tensor, "N out"]]]:
     """Tell of windows ``stride`` rows apart in the first ``count`` flights.
 
@@ -48,7 +80,7 @@ def told(
 
 
 def figures(
-    forecast: Forecast, flights: Series | Spool, shape: tuple[int, int], stride: int, count: int
+    forecast: Tells, flights: Series | Spool, shape: tuple[int, int], stride: int, count: int
 ) -> dict[str, Float[Tensor, "R E"]]:
     """Score what is told of each flight, such that means over flights are the scores of all windows.
 
@@ -63,8 +95,9 @@ def figures(
     )
     said, truth = (by_task(each.double().cpu()) for each in (said, truth[None]))
     center = truth.mean(1, keepdim=True)
-    variance = (truth - center).square().mean((1, 3))  # 1 tasks
-    sigma = (0.5 * forecast.doubt).exp().double().cpu() * forecast.spread.double().cpu()
+    spread = forecast.spread.double().cpu()
+    variance = (truth - center).square().mean((1, 3)).clamp_min(LEAST * spread[:1].square())  # 1 tasks
+    sigma = (0.5 * forecast.doubt).exp().double().cpu() * spread
     off = (said - truth).square()
     inside = (off <= (WITHIN * sigma[:, None, :, None]).square()).double()
 
@@ -98,6 +131,8 @@ def summary(found: dict[str, Float[Tensor, "R E"]]) -> dict[str, Any]:
         power = 0.5 if name.startswith("rmse/") else 1.0
         ends = vars(interval(values))
         row: dict[str, Any] = {end: max(x, 0.0) ** power if power < 1 else x for end, x in ends.items()}
+        if name.startswith("inside/"):
+            row["high"] = min(row["high"], 1.0)  # flights of different lengths count as often as they have windows
         if len(values) > 1:
             row["each"] = values.mean(1).pow(power).tolist()
         kind, _, target = name.partition("/")

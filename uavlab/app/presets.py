@@ -40,9 +40,7 @@ MAPPING_PUBLISHED = {
 
 THREE, TWO = ({"passes": n, "actor_passes": n, "minibatches": n} for n in (3, 2))
 
-TELEMETRY = {
-    **{"eval_stride": 25, "evaluate_every": 500, "evaluate_episodes": 100, "checkpoint_every": 500, "log_every": 50},
-}
+TELEMETRY = {"eval_stride": 25, "checkpoint_every": 500, "log_every": 50}
 
 PRESETS = {
     "leader_follower_quick": Preset(

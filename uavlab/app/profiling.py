@@ -18,6 +18,7 @@ from uavlab.runtime.toggles import TOGGLES, resolve, turned
 from uavlab.train import cycling
 
 PARTS = ("update", "acting", "environment")  # what toggles make faster or slower
+LOGS = ("update", "load")  # the same where nothing flies
 WARM, WATCHED = 10, 60  # cycles before and while the monitor watches
 UPDATES = 10  # of which the quickest counts, as for ceilings
 WORTH = 3  # toggles worth trying
@@ -52,7 +53,8 @@ def profiled(
     record = _watched(config, trace)
     changes: Settings = {"": {}, **candidates(config)}
     whole = compare(preset, {"": {}}, *layers, call="cycle", rounds=rounds)[0]["ms"]
-    parts = [{row["setting"]: row for row in compare(preset, changes, *layers, call=p, rounds=rounds)} for p in PARTS]
+    calls = PARTS if hasattr(config.env, "spec") else LOGS
+    parts = [{row["setting"]: row for row in compare(preset, changes, *layers, call=c, rounds=rounds)} for c in calls]
     forecast = {
         name: predicted(whole, [(part[""]["ms"], part[name]["ms"]) for part in parts])
         for name in changes
@@ -76,10 +78,15 @@ def profiled(
 
 def candidates(config: Config) -> dict[str, dict[str, Any]]:
     """List every usable change of one toggle that leaves the algorithm as it is, by ``name=value``."""
-    device, now = build.runtime(config.run).device, config.toggles
+    device, now, useless = (
+        build.runtime(config.run).device,
+        config.toggles,
+        build.UNSERVED.get(type(config.learner), {}),
+    )
     found = {}
     for toggle in TOGGLES:
-        values = TRIED.get(toggle.name, toggle.choices) if toggle.equality != "algorithm" else ()
+        tried = toggle.equality != "algorithm" and toggle.name not in useless
+        values = TRIED.get(toggle.name, toggle.choices) if tried else ()
         for value in (usable_cores(),) if toggle.name == "threads" else values:
             change = {toggle.name: value}
             if value != getattr(now, toggle.name) and not resolve(turned(now, change), device)[1]:

@@ -71,6 +71,7 @@ class Run:
         self.forced = False  # it was scored because it ended, not because a score was due
         self.pauses: list[float] = []  # seconds that each save took
         self.written = 0  # bytes of the last one
+        self.stale = 0  # scores since one was better
         self.scored = 0.0  # seconds that the last score took
         self.last: Path | None = None  # the last good checkpoint
         self.linkable = False  # replay in memory goes on from that one's
@@ -129,6 +130,8 @@ class Run:
     def done(self) -> bool:
         """Tell whether the run's own target is reached."""
         settings = self.config.run
+        if settings.patience is not None and self.stale >= settings.patience:
+            return True
         updates_made = settings.updates is not None and self.number >= settings.updates
         return updates_made or (settings.minutes is not None and self.seconds >= 60 * settings.minutes)
 
@@ -292,6 +295,7 @@ class Run:
         )
         score = torch.stack([weight * figures[name].mean(1) for name, weight in env.score.items()]).sum(0)
         better = score > self.best_score
+        self.stale = 0 if better.any() else self.stale + 1  # host sync
         self.best_score = torch.where(better, score, self.best_score)
         self.kept = torch.where(better[:, None, None], self.learner.parameters(), self.kept)
         self.scored = time.perf_counter() - began

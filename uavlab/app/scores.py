@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from uavlab.app import build, forecasts, kept
+from uavlab.app import build, forecasts, kept, supervised
 from uavlab.app.config import Device, configure
 from uavlab.app.folder import run_folder
 from uavlab.app.machine import describe
@@ -14,7 +14,8 @@ from uavlab.core.protocols import Env
 from uavlab.core.rng import Streams
 from uavlab.core.text import nearest, shown
 from uavlab.envs import PLANS
-from uavlab.evaluate import COMMON, Planned, episodes, summary
+from uavlab.evaluate import COMMON, Planned
+from uavlab.windows.task import DATA
 
 
 def score(
@@ -68,14 +69,16 @@ def score_plan(
     rows = []
     for name in names:
         config = configure(name, layer)
-        known = PLANS.get(presets()[name].env, {})
+        logs = presets()[name].env in DATA
+        known: dict[str, Any] = supervised.PLANS if logs else PLANS.get(presets()[name].env, {})
         if plan not in known:
             there = f"Known: {', '.join(known)}." if known else f"{name} has none."
             raise ConfigError(f"--policy {shown(plan)} for {name}: unknown{nearest(plan, known)}. {there}")
         rt, env = build.runtime(config.run, config.toggles), config.evaluation
         with rt.scope():
             rng = Streams([seed * 1_000_003 + config.run.seed], rt.device)
-            result = summary(episodes(env, Planned(known[plan]), rng, count), env.metrics)
+            policy = supervised.planned(config, rt.device, plan) if logs else Planned(known[plan])
+            result = build.summed_up(config, env, build.figures(config, env, policy, rng, count))
         say(f"{name}: {plan}, {count} episodes")
         _say(result, env, say)
         rows.append({**result, "preset": name, "policy": plan, "episodes": count, "seed": seed})
@@ -86,6 +89,7 @@ def _say(result: dict[str, Any], env: Env, say: Callable[[str], Any]) -> None:
     units = {metric.name: metric.unit for metric in (*getattr(env, "metrics", forecasts.METRICS), *COMMON)}
     flat = {name: row for name, row in result.items() if "mean" in row}
     flat |= {f"{kind}/{name}": row for kind, rows in result.items() if kind not in flat for name, row in rows.items()}
+    width = max(18, *map(len, flat))
     for metric, figure in flat.items():
         interval = f"[{figure['low']:.3f}, {figure['high']:.3f}]"
-        say(f"{metric:22} {figure['mean']:10.3f}   {interval} {units[metric]}".rstrip())
+        say(f"{metric:{width}} {figure['mean']:10.3f}   {interval} {units[metric]}".rstrip())

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SEGMENT = "replay-"  # replay is saved in segments, groups of their own, because most of them did not change
 WITHOUT_REPLAY = f"(?!{SEGMENT}).*"
 META = {"machine": dict, "device": str, "values": dict, "lifted": list, "forced": bool, "rows": str}  # beside tensors
+LATE = ("scaler", "patience")  # there since a setting was changed
 DECISIVE = ("device", "cpu", "threads", "torch", "uavlab", "code")  # what of a machine may change the last bit
 
 
@@ -50,12 +51,19 @@ def items(run: "Run") -> tuple[Item, ...]:
         run.number, run.recorder.count = int(state["number"]), int(state["rows"])
         run.seconds = float(state["seconds"])
 
+    def read_patience() -> dict[str, Tensor]:
+        return {"stale": torch.tensor(run.stale)}
+
+    def write_patience(state: dict[str, Tensor]) -> None:
+        run.stale = int(state["stale"])
+
     scaler = run.rt.scaler
     return (
         Item("learner", run.learner.state_dict, run.learner.load_state_dict),
         Item("source", run.source.state_dict, run.source.load_state_dict),
         *([] if scaler is None else [Item("scaler", scaler.state_dict, scaler.load_state_dict)]),
         Item("best", read_best, write_best),
+        *([] if run.config.run.patience is None else [Item("patience", read_patience, write_patience)]),
         Item("counters", read_counters, write_counters),
         Item("streams", run.rng.state_dict, run.rng.load_state_dict),  # last: building drew from them
     )
@@ -140,8 +148,8 @@ def restore(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool = False
     """
     try:
         for item in items(run):
-            if item.name == "scaler" and item.name not in saved.groups:
-                continue  # the precision was changed
+            if item.name in LATE and item.name not in saved.groups:
+                continue
             if item.name != "streams" or streams:
                 item.write(stored := saved.groups[item.name])
                 if item.name != "streams" and (wrong := _kinds(item.read()) ^ _kinds(stored)):

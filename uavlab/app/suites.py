@@ -8,6 +8,7 @@ from uavlab.app.bench_ladder import ladder_suite
 from uavlab.app.bench_maps import maps_suite, missions_suite
 from uavlab.app.bench_replay import replay_suite
 from uavlab.app.bench_runs import learning_suite, runs_suite
+from uavlab.app.bench_telemetry import telemetry_suite
 
 SUITES: dict[str, Callable[..., dict[str, Any]]] = {
     "update": update_suite,
@@ -17,6 +18,7 @@ SUITES: dict[str, Callable[..., dict[str, Any]]] = {
     "ladder": ladder_suite,
     "maps": maps_suite,
     "missions": missions_suite,
+    "telemetry": telemetry_suite,
     "runs": runs_suite,
     "learning": learning_suite,
 }

@@ -6,15 +6,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab.app import forecasts
+from uavlab.app import forecasts, ridge
 from uavlab.app.config import Config
+from uavlab.app.ridge import Ridge
 from uavlab.core.rng import Streams
-from uavlab.data.telemetry import HIDDEN, Scale
+from uavlab.data.telemetry import ASTRAY, FEATURES, HIDDEN, Scale
 from uavlab.learners import forecaster
 from uavlab.learners.forecaster import Forecast, Forecaster
 from uavlab.runtime.runtime import Runtime
 from uavlab.windows.source import Loader, Windowed, loaded
 from uavlab.windows.task import Telemetry
+
+ROW = len(FEATURES) + len(HIDDEN) + len(ASTRAY)  # numbers
 
 
 def learner(config: Config, rng: Streams, rt: Runtime) -> Forecaster:
@@ -47,12 +50,21 @@ def size(config: Config) -> int:
 
 
 def figures(
-    task: Telemetry, forecast: Forecast, device: torch.device, loader: Loader, count: int, choose: bool
+    task: Telemetry, forecast: forecasts.Tells, device: torch.device, loader: Loader, count: int, choose: bool
 ) -> dict[str, Tensor]:
     """Score what is told of flights that were not learned from; those of validation choose, the others judge."""
     sets = loaded(task, device, loader)
     flights = sets.validation if choose else sets.test
     return forecasts.figures(forecast, flights, task.shape, task.stride, count)
+
+
+def planned(config: Config, device: torch.device, plan: str) -> Ridge:
+    """Make what tells of windows by other means than a network: ``PLANS``."""
+    sets = loaded(config.env, device, config.toggles.loader)
+    return PLANS[plan](sets, config.env.shape, config.env.stride)
+
+
+PLANS = {"ridge": ridge.fitted}
 
 
 def plan(config: Config) -> dict[str, Any]:
@@ -64,6 +76,6 @@ def plan(config: Config) -> dict[str, Any]:
         "windows_per_run": windows,
         "passes_per_run": None if windows is None else round(windows * task.stride / rows, 2),
         "flights": task.flights,
-        "flight_bytes": round(4 * task.flights * (task.least + task.most) / 2 * 34),
+        "flight_bytes": round(4 * task.flights * (task.least + task.most) / 2 * ROW),
         "parameters": size(config),
     }

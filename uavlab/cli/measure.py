@@ -16,6 +16,7 @@ SUITES = {
     "ladder": "every rung of the update",
     "maps": "belief maps on the host and batched",
     "missions": "training steps of the published mapping network",
+    "telemetry": "bringing windows of logs, and learning from them",
     "runs": "five runs in one process, and in five",
     "learning": "plain against `laptop`, by the clock",
 }

@@ -17,6 +17,7 @@ from uavlab.ops.rotations import rotated
 AXES, TURNS = ("north", "east", "down"), ("roll", "pitch", "yaw")
 AHEAD, RIGHT, CLOCKWISE = (1, -1, 1, -1), (1, -1, -1, 1), (1, 1, -1, -1)  # motors, as PX4 numbers those of "quad x"
 RECENT = 100  # rows of a recent mean
+LOOKED_AT = 50  # last rows of a window, by the equations of flight
 ASTRAY = tuple(f"astray_{axis}" for axis in AXES)
 FEATURES = (
     *ASTRAY,

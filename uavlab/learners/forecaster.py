@@ -10,7 +10,7 @@ from torch import Tensor
 
 from uavlab.core.protocols import Numbers
 from uavlab.core.rng import Streams
-from uavlab.core.types import Batch, Update
+from uavlab.core.types import Batch, Update, tree_map
 from uavlab.data.symmetry import turned
 from uavlab.data.telemetry import FEATURES, HIDDEN, Scale, Windows
 from uavlab.learners.physics import residuals
@@ -69,7 +69,8 @@ class Forecaster:
             rng: Random streams.
             rt: How it runs.
         """
-        self.config, self.shape, self.inputs, self.targets, self.runs = config, shape, inputs, targets, len(rng.seeds)
+        self.config, self.shape, self.runs = config, shape, len(rng.seeds)
+        self.inputs, self.targets = (tree_map(lambda leaf: leaf.to(rng.dtype), each) for each in (inputs, targets))
         self.net = network(config, shape)
         theta = self.net.initial(rng.uniform("network", self.net.count))
         doubt = torch.zeros(self.runs, len(TASKS), dtype=theta.dtype, device=theta.device)  # log of the error's square
@@ -150,6 +151,7 @@ class Forecaster:
         self.average.copy_(state["average"])
 
     def _one_step(self, rows: Windows, turn: Tensor) -> dict[str, Float[Tensor, " R"]]:
+        rows = tree_map(lambda leaf: leaf.to(self.average.dtype), rows)
         if self.config.turned == "on":
             rows = turned(rows, turn, self.inputs)
         told, norm = self.step(self._loss, self.step.parameter, Rows(rows, 1))

@@ -9,12 +9,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab.data.telemetry import FEATURES, HIDDEN
+from uavlab.data.telemetry import FEATURES, HIDDEN, LOOKED_AT
 from uavlab.envs.flights import ACCELEROMETER, CURRENT, GYROSCOPE, RATE, VOLTAGE
 from uavlab.envs.quadrotor import Quadrotor
 
 ROWS = 20  # at the end of a window that are looked at
-MEMORY = 30  # rows for which motors remember their commands
+MEMORY = LOOKED_AT - ROWS  # rows for which motors remember their commands
 LEAST_LAG, LEAST_MASS = 0.005, 0.3  # s, kg: what a network says may be impossible
 
 

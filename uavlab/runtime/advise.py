@@ -9,9 +9,10 @@ from uavlab.runtime.ceilings import Ceilings
 def verdict(
     shares: Mapping[str, float], update_seconds: float, operators: int, flops: int, bytes: int, ceilings: Ceilings
 ) -> tuple[str, str]:
-    """Say what a training loop is bound by: the ``environment``, ``copy``, ``launch``, ``arithmetic`` or ``memory``.
+    """Say what a training loop is bound by.
 
-    First the stages: where the environment, or copying between host and device, takes more of the time than all else
+    That is the ``environment``, ``copy``, ``load``, ``launch``, ``arithmetic`` or ``memory``. First the stages: where
+    the environment, copying between host and device, or bringing windows of logs takes more of the time than all else
     together, that is what binds. Otherwise an update is weighed against three floors, below which this machine cannot
     take it: its matrix products at the ceiling of arithmetic (flops / rate), what its other operators read and write at
     the ceiling of memory (bytes / bandwidth), and starting its operators one by one (operators x launch). What the
@@ -35,11 +36,13 @@ def verdict(
     """
     if not update_seconds > 0:
         raise ConfigError(f"update_seconds: expected a time above 0 s, got {update_seconds}; measure an update first.")
-    environment, copy = shares.get("environment", 0.0), shares.get("copy", 0.0)
+    environment, copy, load = (shares.get(stage, 0.0) for stage in ("environment", "copy", "load"))
     if environment > 0.5:
         return "environment", f"environment-bound: stepping the worlds takes {environment:.0%} of the time."
     if copy > 0.5:
         return "copy", f"copy-bound: copies between host and device take {copy:.0%} of the time."
+    if load > 0.5:
+        return "load", f"load-bound: bringing windows of logs takes {load:.0%} of the time."
     floors = {"arithmetic": flops / ceilings.rate, "memory": bytes / ceilings.bandwidth}
     floors["launch"] = max(operators * ceilings.launch, update_seconds - sum(floors.values()))
     whole = max(update_seconds, sum(floors.values()))
@@ -53,7 +56,8 @@ def verdict(
     first = told.pop(kind)
     return kind, (
         f"{kind}-bound: of an update's {1e3 * update_seconds:.3g} ms, {first}, {' and '.join(told.values())}; "
-        f"of the loop, the environment takes {environment:.0%} and copies {copy:.0%}."
+        f"of the loop, {'loading' if load else 'the environment'} takes {load or environment:.0%} and copies "
+        f"{copy:.0%}."
     )
 
 

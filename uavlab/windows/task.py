@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar
 from annotated_types import Ge, Le
 
 from uavlab.core.types import Rule
+from uavlab.data.telemetry import LOOKED_AT
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,11 @@ class Telemetry:
             ("window", "horizon", "least"),
             lambda w, h, n: w + h <= n,
             "window {0} + horizon {1} > least {2}: flights are too short",
+        ),
+        (
+            ("physics", "window"),
+            lambda p, w: p == 0 or w >= LOOKED_AT,
+            f"physics {{0}} looks at {LOOKED_AT} rows, window {{1}} has fewer",
         ),
         (
             ("training", "validation"),

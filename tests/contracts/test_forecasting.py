@@ -1,0 +1,183 @@
+"""A run that learns from logs, from its settings to its scores: stopped, resumed, exported, evaluated."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.tiny import sizes
+from uavlab.app import kept, state
+from uavlab.app.config import configure
+from uavlab.app.folder import read_config
+from uavlab.app.run import Run
+from uavlab.app.scores import score, score_plan
+from uavlab.core.errors import ConfigError, FileError
+from uavlab.learners.forecaster import TASKS
+
+UPDATES, POINTS = 8, (1, 3, 4, 7)
+
+
+def small(**changes: Any) -> Any:
+    return configure("telemetry", sizes("telemetry"), changes)
+
+
+def finished(folder: Path | None = None, **changes: Any) -> Run:
+    run = Run(small(**changes), folder)
+    for _ in run.train():
+        pass
+    return run
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"loader": "per_item", "workers": 1},
+        {"loader": "stream", "runs": 2, "weights": "learned"},
+        {"turned": "off"},
+    ],
+    ids=["device", "one by one, ahead", "two runs on files", "never turned"],
+)
+def test_a_run_stopped_again_and_again_ends_in_the_same_bits(tmp_path: Path, more: dict[str, Any]) -> None:
+    whole, folder = finished(updates=UPDATES, **more), tmp_path / "run"
+    Run(small(updates=UPDATES, **more), folder)
+    for done in (*POINTS, UPDATES):
+        run = Run.resume(folder)
+        for progress in run.train():
+            if progress.number == done:
+                run.stop()
+    assert (run.digest, run.lifted) == (whole.digest, [])
+    assert whole.digest != finished(updates=UPDATES, **{**more, "seed": 1}).digest
+
+
+@pytest.mark.parametrize("lost", ["average", "drawn"])
+def test_what_is_not_restored_is_noticed(tmp_path: Path, lost: str) -> None:
+    """The mutants: an average that starts anew, and batches forgotten that were drawn ahead."""
+    more = {"loader": "per_item", "workers": 1}
+    whole, folder = finished(updates=UPDATES, **more), tmp_path / "run"
+    finished(folder, updates=4, **more)
+    run = Run.resume(folder, {"updates": UPDATES})
+    if lost == "average":
+        run.learner.average.copy_(run.learner.step.parameter.detach())
+    else:
+        run.source.drawn.clear()
+        run.source._bring = run.source._items()
+    for _ in run.train():
+        pass
+    assert run.digest != whole.digest
+
+
+def test_other_flights_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    finished(folder, updates=4)
+    path = folder / "config.json"
+    stored = json.loads(path.read_text())
+    stored["values"]["wind"] = 3.0
+    path.write_text(json.dumps(stored))
+    with pytest.raises((ConfigError, FileError), match=r"wind 8\.0 -> 3\.0|flights: others"):
+        Run.resume(folder, {"updates": 6})
+
+
+def test_scores_are_those_of_flights_never_learned_from(tmp_path: Path) -> None:
+    folder, said = tmp_path / "run", []
+    run = finished(folder, updates=UPDATES, training=0.3, validation=0.3)
+    row = score([str(folder)], 10, 0, False, None, said.append)["rows"][0]
+    assert set(row["r2"]) == set(row["rmse"]) == set(TASKS)
+    mean = sum(figure["mean"] for figure in row["r2"].values()) / len(TASKS)
+    assert row["mean_r2"]["mean"] == pytest.approx(mean)
+    assert any(line.startswith("rmse/wind_north") and line.endswith("m/s") for line in said)
+    assert score([str(folder)], 10, 5, True, None, said.append)["rows"][0]["r2"] == row["r2"]  # no episode is drawn
+    assert row["r2"] != score([str(folder)], 1, 0, False, None, said.append)["rows"][0]["r2"]
+    assert run.headline == ("mean_r2",)
+
+
+def test_an_exported_copy_tells_the_same(tmp_path: Path) -> None:
+    folder, out = tmp_path / "run", tmp_path / "out"
+    finished(folder, updates=4)
+    kept.export(folder, out)
+    first, second = (kept.evaluate(kept.load(path), 10, 0, False) for path in (folder, out))
+    assert first == second
+    with pytest.raises(ConfigError, match="learns from logs, no team flies"):
+        next(kept.flight(kept.load(out), 0))
+
+
+def test_logs_of_ones_own_serve_in_place_of_simulated_ones(tmp_path: Path) -> None:
+    from uavlab.app.flights import made
+
+    logs = tmp_path / "logs"
+    lengths = [rows for _, rows in made(logs, 4, 0)]
+    assert len(lengths) == 4
+    run = finished(updates=2, logs=str(logs), evaluate_every=2)
+    again = finished(updates=2, flights=4, least=2000, most=5000, evaluate_every=2)
+    assert (run.source.starts == again.source.starts).all()
+    first, second = run.source.sets.training.inputs, again.source.sets.training.inputs
+    assert (first - second).abs().max() < 1e-3  # read back, on the grid of their own times
+
+
+def test_a_run_ends_where_nothing_gets_better(tmp_path: Path) -> None:
+    settings = {"updates": 50, "lr": 1e-9, "average": 1.0, "evaluate_every": 2, "patience": 3}
+    run = finished(tmp_path / "run", **settings)
+    assert (run.status, run.number, run.stale) == ("complete", 8, 3)  # the first score is better than none
+    assert run.done
+    assert "stale" in {key for item in state.items(run) for key in item.read()}
+    assert Run.resume(tmp_path / "run").stale == 3
+    further = Run.resume(tmp_path / "run", {"patience": None})
+    assert not further.done
+    assert read_config(tmp_path / "run").run.patience is None
+
+
+def test_ridge_regression_is_judged_by_the_same_flights() -> None:
+    said: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("uavlab.app.scores.configure", lambda name, layer: small())
+        record = score_plan(["telemetry"], "ridge", 10, 0, None, said.append)
+    assert set(record["rows"][0]["r2"]) == set(TASKS)
+    with pytest.raises(ConfigError, match="--policy 'rigde' for telemetry: unknown"):
+        score_plan(["telemetry"], "rigde", 10, 0, None, said.append)
+
+
+def test_windows_of_other_sizes_are_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"eval_window, eval_horizon: \(70, 6\) differ from window, horizon \(60, 6\)"
+    ):
+        small(eval_window=70)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"least": 200, "most": 150}, "least 200 > most 150"),
+        ({"least": 62}, r"window 60 \+ horizon 6 > least 62: flights are too short"),
+        ({"training": 0.7, "validation": 0.3}, "leave no flight for the test"),
+        ({"mapping": "m.yaml"}, "mapping m.yaml without logs"),
+        ({"window": 40, "physics": 0.1}, "physics 0.1 looks at 50 rows, window 40 has fewer"),
+    ],
+)
+def test_contradictions(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        small(**changes)
+
+
+def test_a_learner_that_is_told_the_truth_wrongly_scores_worse() -> None:
+    """What decides is the truth of the windows: with that of others, nothing is learned of it."""
+
+    def mean_r2(shuffled: bool) -> float:
+        lengths = {"flights": 16, "least": 500, "most": 600, "window": 30}
+        settings = {"updates": 150, "lr": 3e-3, "average": 0.9, "evaluate_every": 150, "physics": 0.0, "batch": 64}
+        run = Run(small(**lengths, **settings))
+        if shuffled:
+            truth = run.source.sets.training.truth
+            truth.copy_(truth[torch.randperm(len(truth), generator=torch.Generator().manual_seed(0))])
+        for _ in run.train():
+            pass
+        return float(run.best_score)
+
+    from uavlab.windows import source
+
+    honest = mean_r2(False)
+    source._loaded.cache_clear()  # the flights in memory are about to be spoiled
+    spoiled = mean_r2(True)
+    source._loaded.cache_clear()
+    assert honest > spoiled
