@@ -14,11 +14,14 @@ from uavlab.windows import fleet
 from uavlab.windows.task import Telemetry
 
 SMALL = Telemetry(flights=4, least=300, most=360, window=40, horizon=10, stride=7)
-CENTER = {"voltage": 15.0, "current": 20.0, "az": -9.8, **{f"motor_{n}": 0.6 for n in (1, 2, 3, 4)}}
+CENTER = {
+    **{"voltage": 15.0, "current": 20.0, "az": -9.8, **{f"motor_{n}": 0.6 for n in (1, 2, 3, 4)}},
+    **{"payload": 1.0, "drag": 1.0, "motor_lag": 1.0, "battery_sag": 1.0},
+}
 
 
 def made_up(rows: int, seed: int) -> dict[str, Tensor]:
-    """Give every column of a flight, of numbers that vary."""
+    """Give every column of a flight, of numbers that vary and might be true one by one."""
     dice = torch.Generator().manual_seed(seed)
     told = {name: torch.randn(rows, generator=dice) for name in (*INPUTS, *TRUTH)}
     told |= {name: center + 0.1 * told[name] for name, center in CENTER.items()}

@@ -13,6 +13,7 @@ from uavlab.data.columns import INPUTS, TRUTH
 from uavlab.data.logs import READERS, read_log
 from uavlab.data.mappings import read_mapping
 from uavlab.data.resample import resampled
+from uavlab.data.telemetry import HIDDEN
 from uavlab.envs.flights import RATE, Fleet, columns
 from uavlab.envs.quadrotor import Quadrotor
 from uavlab.runtime.files import replacing
@@ -38,11 +39,14 @@ def logged(task: Telemetry) -> Iterator[Mapping[int, Columns]]:
     """Read one log after the other, in the order of their names.
 
     Raises:
-        FileError: There is none, or one is damaged, lacks a column or is too short.
+        FileError: There is none, or one is damaged, lacks a column, does not know the truth or is too short.
     """
     mapping = read_mapping(Path(task.mapping)) if task.mapping else None
     for number, path in enumerate(files(Path(task.logs))):
-        yield {number: read(path, mapping, sum(task.shape))}
+        told = read(path, mapping, sum(task.shape))
+        if unknown := [name for name in HIDDEN if name not in told]:
+            raise FileError(f"{path}: does not tell {', '.join(unknown)}; only logs that do can be learned from.")
+        yield {number: told}
 
 
 def read(path: Path, mapping: object = None, least: int = 1) -> Columns:
