@@ -204,6 +204,22 @@ class TestEnds:
         assert steps(folder) == [3]
         assert torch.equal(kept.load(folder).parameters, run.learner.parameters())  # no score yet: the newest policy
 
+    def test_interrupted_while_it_says_that_it_runs(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        run, write = Run(tiny(), tmp_path / "run"), module.write_json
+
+        def written(path: Path, record: dict[str, Any]) -> None:
+            write(path, record)
+            if record["status"] == "running":
+                signal.raise_signal(signal.SIGINT)
+
+        monkeypatch.setattr(module, "write_json", written)
+        with pytest.raises(KeyboardInterrupt):
+            next(run.train())
+        assert (run.status, status(tmp_path / "run")["status"]) == ("interrupted", "interrupted")
+        monkeypatch.setattr(module, "write_json", write)
+        assert [progress.number for progress in run.train()][-1] == 8
+        assert run.status == "complete"
+
     def test_a_break_at_the_target_is_the_end(self, tmp_path: Path) -> None:
         run = Run(tiny(), tmp_path / "run")
         for progress in run.train():

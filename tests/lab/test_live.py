@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.tiny import TINY, tiny
-from uavlab.app import run as run_module
+from uavlab.app import build
 from uavlab.app.config import configure
 from uavlab.app.run import Progress, Run
 from uavlab.core.errors import ConfigError
@@ -98,7 +98,7 @@ def test_the_estimate_is_the_mean_of_a_few_updates(monkeypatch: pytest.MonkeyPat
     ticks: Iterator[float] = iter([10.0, 12.0])
     monkeypatch.setattr(live.time, "perf_counter", lambda: next(ticks))
     monkeypatch.setattr(live, "configure", lambda preset, chosen: configure(preset, TINY, chosen))
-    monkeypatch.setattr(run_module, "episodes", None)  # scoring is no part of it
+    monkeypatch.setattr(build, "figures", None)  # scoring is no part of it
     monkeypatch.chdir(tmp_path)
     measure = seconds_per_update.__wrapped__
     assert measure(3) == 2.0 / live.TRIAL_UPDATES

@@ -166,6 +166,7 @@ class Run:
         with claimed(self.folder):
             self._begin()
             try:
+                self._write_status("running")
                 with build.enough_memory():
                     yield from self._updates()
             except GeneratorExit:
@@ -192,7 +193,6 @@ class Run:
                 raise ConfigError(f"{self.folder}: another process went on with this run; continue with Run.resume.")
             (self.folder / "divergence.json").unlink(missing_ok=True)
         self.digest = ""
-        self._write_status("running")
 
     def _updates(self) -> Generator["Progress", None, None]:
         began, before = time.monotonic(), self.seconds
