@@ -15,15 +15,16 @@ from uavlab.windows.source import Windowed
 PATHS = ("device", "stream", "per_item")
 FLIGHTS = 24
 FLOAT = 4  # bytes
+IN_A_ROW = 10  # batches that a loader brings when it is alone, without a network in between that empties the caches
 
 
 def telemetry_suite(rounds: int, device: Device) -> dict[str, Any]:
     """Time a batch of ``telemetry_quick`` on each path: brought, learned from, and both as a run does it.
 
-    Each row tells windows per second: ``loader``, ``model`` and ``both``, medians of rounds in which all took turns;
-    ``over_per_item``, how many times as fast the loader is as bringing windows one by one; ``of_model``, the share of
-    the model's own pace that both together reach; ``low`` and ``high``, the 95 % interval of that; ``bytes``, what the
-    training flights take in memory, and ``raw_bytes``, what they are.
+    Each row tells windows per second: ``loader``, ``model`` and ``both``, medians of rounds in which all took turns
+    (a loader for ``IN_A_ROW`` batches); ``over_per_item``, how many times as fast the loader is as bringing windows one by one; ``of_model``, the
+    share of the model's own pace that both together reach; ``low`` and ``high``, the 95 % interval of that; ``bytes``,
+    what the training flights take in memory, and ``raw_bytes``, what they are.
     """
     calls: dict[str, Any] = {}
     sources: dict[str, Windowed] = {}
@@ -33,6 +34,8 @@ def telemetry_suite(rounds: int, device: Device) -> dict[str, Any]:
         sources[path] = parts[2]
         calls |= {f"{path} {name}": partial(_scoped, rt, call) for name, call in _calls(config, rt, *parts).items()}
     seconds = interleaved(calls, rounds, rt.device)
+    for path in PATHS:
+        seconds[f"{path} loader"] = [each / IN_A_ROW for each in seconds[f"{path} loader"]]
     batch = configure("telemetry_quick").source.batch
     rows = []
     for path in PATHS:
@@ -78,10 +81,15 @@ def _calls(config: Config, rt: Any, rng: Any, learner: Any, source: Windowed) ->
     batch = source.next()
     noise = learner.update_noise(rng, batch.index.shape[1])
     return {
-        "loader": source.next,
+        "loader": partial(_in_a_row, source),
         "model": lambda: learner.update(batch, noise),
         "both": cycling(source, learner, rng, rt),
     }
+
+
+def _in_a_row(source: Windowed) -> None:
+    for _ in range(IN_A_ROW):
+        source.next()
 
 
 def _scoped(rt: Any, call: Any) -> None:
