@@ -22,9 +22,9 @@ def telemetry_suite(rounds: int, device: Device) -> dict[str, Any]:
     """Time a batch of ``telemetry_quick`` on each path: brought, learned from, and both as a run does it.
 
     Each row tells windows per second: ``loader``, ``model`` and ``both``, medians of rounds in which all took turns
-    (a loader for ``IN_A_ROW`` batches); ``over_per_item``, how many times as fast the loader is as bringing windows one by one; ``of_model``, the
-    share of the model's own pace that both together reach; ``low`` and ``high``, the 95 % interval of that; ``bytes``,
-    what the training flights take in memory, and ``raw_bytes``, what they are.
+    (a loader for ``IN_A_ROW`` batches); ``over_per_item``, how many times as fast the loader is as bringing windows
+    one by one; ``of_model``, the share of the model's own pace that both together reach; ``low`` and ``high``, the
+    95 % interval of that; ``bytes``, what the training flights take in memory, and ``raw_bytes``, what they are.
     """
     calls: dict[str, Any] = {}
     sources: dict[str, Windowed] = {}
