@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from uavlab.app import build
+from uavlab.app import build, pipeline
 from uavlab.app.compare import Settings, compare, update_call
 from uavlab.app.config import Config, configure
 from uavlab.app.machine import describe, usable_cores
@@ -43,8 +43,9 @@ def profiled(
 
     Returns:
         ``stages`` (rows of ``Monitor.read``), ``update`` (its work and ceilings), ``memory``, ``operators`` (the table
-        of the profiler), ``verdict`` (a sentence), ``kind``, and ``candidates``: ``toggle``, ``predicted``,
-        ``measured`` (whole cycles, as a speed-up) with ``low`` and ``high``, ``first_call_s``; largest measured first.
+        of the profiler), ``pipeline`` (of what learns from logs), ``verdict`` (a sentence), ``kind``, and
+        ``candidates``: ``toggle``, ``predicted``, ``measured`` (whole cycles, as a speed-up) with ``low`` and
+        ``high``, ``first_call_s``; largest measured first.
 
     Raises:
         ConfigError: The settings are not valid, or do not fit this machine.
@@ -53,7 +54,10 @@ def profiled(
     record = _watched(config, trace)
     changes: Settings = {"": {}, **candidates(config)}
     whole = compare(preset, {"": {}}, *layers, call="cycle", rounds=rounds)[0]["ms"]
-    calls = PARTS if hasattr(config.env, "spec") else LOGS
+    flies = hasattr(config.env, "spec")
+    if not flies:
+        record["pipeline"] = pipeline.pipeline(config, rounds)
+    calls = PARTS if flies else LOGS
     parts = [{row["setting"]: row for row in compare(preset, changes, *layers, call=c, rounds=rounds)} for c in calls]
     forecast = {
         name: predicted(whole, [(part[""]["ms"], part[name]["ms"]) for part in parts])
@@ -100,7 +104,14 @@ def told(record: Mapping[str, Any]) -> str:
     lines += [
         f"{row['name']:14} {row['mean_ms']:9.3f} {row['p95_ms']:9.3f} {row['share']:7.1%}" for row in record["stages"]
     ]
-    lines += ["", record["verdict"], "", f"{'toggle':24} {'predicted':>9} {'measured':>9}  95 % interval   first call"]
+    more = pipeline.told(record["pipeline"]) if "pipeline" in record else []
+    lines += [
+        "",
+        record["verdict"],
+        *more,
+        "",
+        f"{'toggle':24} {'predicted':>9} {'measured':>9}  95 % interval   first call",
+    ]
     for row in record["candidates"]:
         spread = f"{row['low']:.2f} to {row['high']:.2f}"
         times = f"{row['predicted']:8.2f}x {row['measured']:8.2f}x"

@@ -111,15 +111,15 @@ class Windowed:
         bounds = self.sets.training.bounds.cpu()
         self.starts = telemetry.starts(bounds, sum(task.shape), task.stride)[0].to(rt.device)
         self.drawn: deque[Tensor] = deque()  # and not yet brought
-        self._timed = partial(rt.timed, name="load")
+        self._timed, self._copied = partial(rt.timed, name="load"), rt.timed(partial(_on, device=rt.device), "copy")
         self._bring = self._timed(self._items() if self.loader == "per_item" else self._at_once)
 
     @torch.no_grad()
     def next(self) -> Batch:
         """Draw a batch for each run."""
-        rows = self._bring()
+        rows = self._copied(self._bring())
         index = self.drawn.popleft()
-        return Batch(tree_map(lambda leaf: leaf.to(index.device).unflatten(0, index.shape), rows), index)
+        return Batch(tree_map(lambda leaf: leaf.unflatten(0, index.shape), rows), index)
 
     def draw(self) -> Int[Tensor, " N"]:
         """Choose windows for a batch of all runs, and give their first rows."""
