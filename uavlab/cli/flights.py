@@ -45,6 +45,31 @@ def describe(file: Path, mapping: Path | None, as_json: bool) -> None:
     tell(as_json, found)
 
 
+@flights.command("tell")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--mapping", type=click.Path(path_type=Path), help="YAML file: which fields are which columns.")
+@click.option("--stride", type=click.IntRange(1, 100_000), default=10, show_default=True, help="Rows between windows.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Write time, all columns and their doubt to this CSV file."
+)
+@as_json
+def tell_of(run: Path, file: Path, mapping: Path | None, stride: int, out: Path | None, as_json: bool) -> None:
+    """Let the network that RUN keeps tell what a log does not show: wind, payload, drag, lag, sag, and error ahead."""
+    from uavlab.app import kept, telling
+
+    told = telling.of_log(kept.load(run), file, mapping, stride)
+    rows = telling.summary(told)
+    click.echo(f"{'':14} {'unit':5} {'mean':>8} {'least':>8} {'most':>8} {'doubt':>8} {'rmse':>8}")
+    for row in rows:
+        numbers = [row[name] for name in ("mean", "low", "high", "doubt", "rmse") if row[name] is not None]
+        click.echo(f"{row['column']:14} {row['unit']:5} {' '.join(f'{number:8.3f}' for number in numbers)}")
+    if out is not None:
+        telling.write(told, out)
+        click.echo(f"{len(told.time):,} windows in {out}")
+    tell(as_json, {"windows": len(told.time), "rows": rows})
+
+
 def lines(found: dict[str, Any]) -> list[str]:
     """Write a description for people."""
     duration = "unknown" if found["duration_s"] is None else f"{found['duration_s']:.1f} s"
