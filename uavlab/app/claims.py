@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from uavlab.app import gpus, intervals, measures, measures_maps
+from uavlab.app import gpus, intervals, measures, measures_maps, measures_telemetry
 from uavlab.app.ledger import Claim, claimed, quantity, verdict
 from uavlab.app.machine import ROOT, describe
 from uavlab.app.measures import Bench, Measure, NotTestable
@@ -22,7 +22,8 @@ from uavlab.core.text import one_line
 
 FOLDER = ROOT / "figures" / "records"
 
-MEASURES: dict[str, Measure] = {**measures.MEASURES, **gpus.MEASURES, **intervals.MEASURES, **measures_maps.MEASURES}
+KINDS = (measures, gpus, intervals, measures_maps, measures_telemetry)
+MEASURES: dict[str, Measure] = {name: each for kind in KINDS for name, each in kind.MEASURES.items()}
 
 
 def measure(claims: Sequence[Claim], path: Path, bench: Bench, say: Callable[[str], Any] = print) -> dict[str, Any]:

@@ -19,9 +19,17 @@ INTERVALS, CYCLES = 8, 10  # over which throughput is told, and the batches in e
 MIB = 2**20
 
 
-def pieces(config: Config) -> tuple[Runtime, Windowed, dict[str, Callable[[], Any]]]:
-    """Make a run's ``loader`` (``IN_A_ROW`` batches), ``model`` (an update on one batch) and ``both`` (a cycle)."""
+def pieces(
+    config: Config, kind: type[Windowed] | None = None
+) -> tuple[Runtime, Windowed, dict[str, Callable[[], Any]]]:
+    """Make a run's ``loader`` (``IN_A_ROW`` batches), ``model`` (an update on one batch) and ``both`` (a cycle).
+
+    Args:
+        config: The run's.
+        kind: Another class of what draws windows.
+    """
     rt, rng, learner, source = build.assembled(config)
+    source = kind(config.env, config.source, rng, rt) if kind else source
     batch = source.next()
     noise = learner.update_noise(rng, batch.index.shape[1])
     calls: dict[str, Callable[[], Any]] = {

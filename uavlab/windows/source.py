@@ -104,6 +104,8 @@ class Windowed:
     However they are read, ``device``, ``stream`` or ``per_item``, they are the same.
     """
 
+    items: Callable[..., Items] = Items  # what brings them one by one
+
     def __init__(self, task: Telemetry, config: WindowsConfig, rng: Streams, rt: Runtime) -> None:
         """Find out where windows begin."""
         self.task, self.config, self.rng, self.loader = task, config, rng, rt.toggles.loader
@@ -134,7 +136,8 @@ class Windowed:
         first = (self.starts[index.flatten()] for index in again)
         asked = (start.tolist() for start in chain(first, iter(self.draw, None)))
         flights, pin = cast(Series, self.sets.training), self.starts.is_cuda
-        return brought(Items(flights, self.sets.inputs, *self.task.shape), asked, self.config.workers, pin).__next__
+        items = self.items(flights, self.sets.inputs, *self.task.shape)
+        return brought(items, asked, self.config.workers, pin).__next__
 
     def begin(self) -> None:
         """Nothing is left outside a captured cycle."""
