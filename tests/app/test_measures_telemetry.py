@@ -66,7 +66,7 @@ class TestRemedies:
 class TestTimed:
     def test_paces_by_hand(self, bench: Bench, timed: dict[str, list[float]]) -> None:
         found = measures.pace(bench, "once")
-        assert found.value == pytest.approx(16 / 2.5)
+        assert found.value == round(16 / 2.5)
         assert found.note.startswith(f"the loader alone {IN_A_ROW * 16 / 2:,.0f}, the model alone 32, on ")
 
     def test_loading_by_hand(self, bench: Bench, timed: dict[str, list[float]]) -> None:
@@ -101,6 +101,11 @@ class TestHere:
         assert set(found) == {f"{path} {part}" for path in measures.PATHS for part in ("loader", "model", "both")}
         assert all(len(seconds) == 3 and min(seconds) > 0 for seconds in found.values())
         assert measures.paths(bench) is found
+        sizes = measures.held(bench)
+        assert sizes["per_item"] == 2 * sizes["once"] == 2 * sizes["device"]
+        _, source, _ = pieces(measures.config(bench, "cached"), measures.CachedWindowed)
+        window, horizon = source.task.shape
+        assert sizes["cached"] == 4 * len(source.starts) * (33 * window + 6 + 3 * horizon)
 
     def test_without_a_gpu_utilisation_has_a_reason(self, bench: Bench) -> None:
         for name in ("telemetry_busy_per_item", "telemetry_busy_once", "telemetry_busy_cached"):

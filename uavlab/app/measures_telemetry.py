@@ -11,10 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from uavlab.app.bench_telemetry import raw
 from uavlab.app.compare import compare
 from uavlab.app.config import Config, configure
 from uavlab.app.measures import Bench, Measure, Measured, NotTestable, need_gpu
-from uavlab.app.pipeline import CYCLES, IN_A_ROW, pieces
+from uavlab.app.pipeline import CYCLES, per_second, pieces
 from uavlab.app.timing import interleaved, median, ratio, timed
 from uavlab.data.items import Items
 from uavlab.data.telemetry import Scale, Series
@@ -73,6 +74,11 @@ class CachedWindowed(Windowed):
         for start in self.starts.tolist():
             self.cache[start]
 
+    @property
+    def held(self) -> int:
+        """Bytes of all windows."""
+        return sum(leaf.nbytes for window in self.cache.kept.values() for leaf in window)
+
     def items(self, *given: object) -> Items:
         """Make what keeps them."""
         self.cache = Cached(*given)  # type: ignore[arg-type]
@@ -101,23 +107,40 @@ def settings(bench: Bench) -> dict[str, Any]:
 
 def paths(bench: Bench) -> dict[str, list[float]]:
     """Time ``loader``, ``model`` and ``both`` of every path in turn (s), by names such as ``cached both``."""
+    return _timed(bench)[0]
 
-    def made() -> dict[str, list[float]]:
+
+def held(bench: Bench) -> dict[str, int]:
+    """Count the bytes that windows are taken out of, by path."""
+    return _timed(bench)[1]
+
+
+def _timed(bench: Bench) -> tuple[dict[str, list[float]], dict[str, int]]:
+    def made() -> tuple[dict[str, list[float]], dict[str, int]]:
         calls: dict[str, Callable[[], Any]] = {}
+        sizes = {}
         for path in PATHS:
-            _, _, some = pieces(config(bench, path), KINDS[path])
+            _, source, some = pieces(config(bench, path), KINDS[path])
             calls |= {f"{path} {name}": call for name, call in some.items()}
-        return interleaved(calls, bench.rounds, bench.device)
+            sizes[path] = source.held if isinstance(source, CachedWindowed) else raw(source.sets.training)
+        sizes["per_item"] *= 2  # float64
+        return interleaved(calls, bench.rounds, bench.device), sizes
 
     return bench.once("telemetry paths", made)
 
 
+def rates(bench: Bench, path: str) -> dict[str, float]:
+    """Give ``loader``, ``model`` and ``both`` of a path in windows per second."""
+    seconds, batch = paths(bench), config(bench, path).source.batch
+    found = per_second({name: seconds[f"{path} {name}"] for name in ("loader", "model", "both")}, batch)
+    return {name: found[name] for name in ("loader", "model", "both")}
+
+
 def pace(bench: Bench, path: str) -> Measured:
     """Give windows per second of a loop that loads and learns."""
-    seconds, batch = paths(bench), config(bench, path).source.batch
-    loader, model, both = (median(seconds[f"{path} {name}"]) for name in ("loader", "model", "both"))
-    alone = f"the loader alone {IN_A_ROW * batch / loader:,.0f}, the model alone {batch / model:,.0f}"
-    return Measured(batch / both, note=f"{alone}, on {bench.name}; another network is another pace")
+    found = rates(bench, path)
+    alone = f"the loader alone {found['loader']:,}, the model alone {found['model']:,}"
+    return Measured(found["both"], note=f"{alone}, on {bench.name}; another network is another pace")
 
 
 def loading(bench: Bench) -> Measured:

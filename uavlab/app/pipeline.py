@@ -53,11 +53,11 @@ def per_second(seconds: dict[str, list[float]], windows: int) -> dict[str, Any]:
     return {**rates, "of_model": share["median"], "low": share["low"], "high": share["high"]}
 
 
-def pipeline(config: Config, rounds: int) -> dict[str, Any]:
+def pipeline(config: Config, rounds: int, intervals: int = INTERVALS) -> dict[str, Any]:
     """Time a run's pieces in turn, and watch its pace and the disk for a while.
 
     Returns:
-        What ``per_second`` tells; ``intervals``, windows per second in each of ``INTERVALS``, of that interval alone;
+        What ``per_second`` tells; ``intervals``, windows per second of each, by its own time;
         ``disk_mib_per_s``, what storage gave meanwhile, and ``read_mib_per_s``, with what the system's cache gave too;
         both are None where the system does not tell.
     """
@@ -65,7 +65,7 @@ def pipeline(config: Config, rounds: int) -> dict[str, Any]:
     windows = config.source.batch * config.run.runs
     found = per_second(interleaved(calls, rounds, rt.device), windows)
     before, paces, began = _read(), [], time.perf_counter()
-    for _ in range(INTERVALS):
+    for _ in range(intervals):
         synchronize(rt.device)
         start = time.perf_counter()
         for _ in range(CYCLES):
