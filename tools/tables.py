@@ -11,6 +11,7 @@ from typing import Any
 
 from uavlab.app import claims
 from uavlab.app.ledger import ledger
+from uavlab.lab.charts import interval
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "figures" / "records"
@@ -166,6 +167,51 @@ def maps() -> str:
     )
 
 
+def telemetry() -> str:
+    """Tell how well hidden states are told of flights never seen, beside a linear regression."""
+    learned, linear = read("telemetry_full"), read("telemetry_ridge")["rows"][0]
+    titled = [
+        (f"`telemetry_full`, seed {trained['seeds'][0]}, {trained['seconds'] / 60:.0f} min of training", row)
+        for row, trained in zip(learned["rows"], learned["trained"], strict=True)
+    ]
+    targets = list(linear["r2"])
+    rows = [
+        (title, f"**{row['mean_r2']['mean']:.3f}**", *(f"{row['r2'][target]['mean']:.2f}" for target in targets))
+        for title, row in (*titled, ("ridge regression on the same windows", linear))
+    ]
+    head = [target.replace("_", " ") for target in targets[:-1]]
+    return grid(("R² on 90 unseen flights", "mean", *head, "error in 0.5 s"), rows)
+
+
+def physics() -> str:
+    """Tell what equations of flight in the loss are worth where flights are few."""
+    without, with_it = (read(f"telemetry_{name}")["rows"][0]["mean_r2"]["each"] for name in ("tenth", "physics"))
+    mean, low, high = interval([b - a for a, b in zip(without, with_it, strict=True)])
+    return (
+        f"Equations of flight in the loss (`--set physics=0.1`), on a tenth of the training flights, {len(without)} "
+        f"seeds, 2 000 updates: mean R² {sum(without) / len(without):.3f} without, {sum(with_it) / len(with_it):.3f} "
+        f"with them; they change it by {mean:+.4f} [{low:+.4f}, {high:+.4f}]."
+    )
+
+
+def loaders() -> str:
+    """Tell how fast windows are brought on each path, and what that leaves of the model's pace."""
+    rows = [
+        (
+            f"`loader={row['path']}`",
+            f"{row['loader']:,}",
+            f"{row['over_per_item']:.0f}x",
+            f"{row['model']:,}",
+            f"{row['both']:,}",
+            f"{row['of_model']:.0%} [{row['low']:.0%}, {row['high']:.0%}]",
+            f"{row['bytes'] / row['raw_bytes']:.2f}",
+        )
+        for row in read("bench_telemetry")["rows"]
+    ]
+    head = ("windows per second", "loader alone", "over per_item", "model alone", "both", "both of the model's")
+    return grid((*head, "memory over the raw series"), rows)
+
+
 def tables() -> str:
     """Join all tables with the sentences between them."""
     machine = read("bench_update")["machine"]
@@ -183,6 +229,10 @@ def tables() -> str:
             "‡ mean and standard deviation over missions: the paper's table, and its program run again for the plans. "
             "Ours: records `figures/records/mapping_*.json`.",
             maps(),
+            telemetry(),
+            f"{physics()} Records: `figures/records/telemetry_*.json`.",
+            loaders(),
+            "`uavlab bench telemetry`: 256 windows of 200 rows, float32, eager; `per_item` in one process.",
             update(),
             "† as it was measured once, on another machine: read it as a scale, not as a ratio. "
             "Batch 128, hidden 256, float32, eager; medians of interleaved rounds: `uavlab bench update`.",
