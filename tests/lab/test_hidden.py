@@ -8,7 +8,9 @@ import torch
 
 from tests.tiny import sizes
 from uavlab.app import telling
+from uavlab.app.config import configure
 from uavlab.app.kept import Kept
+from uavlab.app.run import Run
 from uavlab.app.telling import COLUMNS, Told
 from uavlab.data import telemetry
 from uavlab.data.telemetry import Series
@@ -19,15 +21,24 @@ from uavlab.windows.task import Telemetry
 
 @pytest.fixture(scope="module")
 def tells() -> Kept:
-    small = {name: value for name, value in sizes("telemetry").items() if name not in ("updates", "flights")}
-    found, name = hidden.learned("", 2, 14, **{**small, "evaluate_every": 2})
-    assert name == "trained for 2 updates only"
+    found, name = hidden.network()
+    assert name == f"the network that comes along, {found.update:,} updates"
     return found
 
 
 @pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a small run."""
+    folder = tmp_path_factory.mktemp("runs") / "wind"
+    run = Run(configure("telemetry", sizes("telemetry"), {"updates": 1}), folder)
+    for _ in run.train():
+        pass
+    return folder
+
+
+@pytest.fixture(scope="module")
 def flight(tells: Kept) -> Series:
-    return hidden.unseen(tells)
+    return hidden.unseen(tells, 1)[0]
 
 
 @pytest.fixture(scope="module")
@@ -35,16 +46,28 @@ def told(tells: Kept, flight: Series) -> Told:
     return telling.of(tells, flight, stride=10)
 
 
-class TestUnseen:
-    def test_is_a_test_flight_by_itself(self, tells: Kept, flight: Series) -> None:
-        task = tells.config.env
-        _, _, test = telemetry.split(task.flights, (task.training, task.validation), task.split)
-        [flown] = list(fleet.flown(task))
-        torch.testing.assert_close(flight.inputs, telemetry.features(flown[min(test)]))
-        assert flight.bounds.tolist() == [0, len(flight.inputs)]
+class TestNetwork:
+    def test_the_one_that_comes_along_has_learned(self, told: Told) -> None:
+        off, spread = (told.said - told.truth)[:, :6], told.truth[:, :6].std(0)
+        assert (off[:, :2].square().mean(0).sqrt() < spread[:2]).all()  # wind, which changes within the flight
+        rows = {row["column"]: row for row in telling.summary(told)}
+        for name, most in (("payload", 0.05), ("motor_lag", 0.01), ("battery_sag", 0.2), ("drag", 0.2)):
+            assert rows[name]["rmse"] < most, name
 
-    def test_another(self, tells: Kept, flight: Series) -> None:
-        assert not torch.equal(hidden.unseen(tells, 1).truth[0], flight.truth[0])
+    def test_a_run_of_ones_own(self, own: Path) -> None:
+        found, name = hidden.network(str(own))
+        assert (name, found.update) == ("the run wind, 1 updates", 1)
+
+
+def test_flights_are_flown_from_their_own_seed(own: Path) -> None:
+    tells, _ = hidden.network(str(own))
+    first, second = hidden.unseen(tells, 2)
+    task = replace(tells.config.env, flights=3, most=tells.config.env.least)
+    [flown], [trained_on] = (list(fleet.flown(replace(task, first=seed))) for seed in (10**6, 0))
+    torch.testing.assert_close(second.inputs, telemetry.features(flown[1]))
+    assert not torch.equal(first.truth[0], second.truth[0])
+    assert not torch.equal(first.inputs, telemetry.features(trained_on[0]))
+    assert first.bounds.tolist() == [0, task.least]
 
 
 class TestDrawn:
@@ -68,7 +91,7 @@ class TestDrawn:
 
 class TestMissed:
     def test_equations_notice_what_they_are_about(self) -> None:
-        [flown] = fleet.flown(Telemetry(flights=3, least=1500, most=1500))
+        [flown] = fleet.flown(Telemetry(flights=3, least=600, most=600))
         truth, *wrong = hidden.missed(telemetry.series([flown[0]]), 200)
         assert truth["told"] == "the truth"
         rows = {row["told"].split(" wrong")[0]: row for row in wrong}
@@ -108,14 +131,3 @@ def test_differences_are_those_of_each_seed() -> None:
     assert drag["low"] == pytest.approx(-0.1)
     with pytest.raises(ValueError, match="zip"):
         hidden.differences(before, {**after, "mean_r2": {"each": [0.2]}})
-
-
-def test_a_run_is_named_by_its_updates(tmp_path: Path) -> None:
-    from uavlab.app.config import configure
-    from uavlab.app.run import Run
-
-    run = Run(configure("telemetry", sizes("telemetry"), {"updates": 1}), tmp_path / "run")
-    for _ in run.train():
-        pass
-    found, name = hidden.learned(str(tmp_path / "run"), 5, 8, device="cpu")
-    assert (name, found.update) == ("learned, 1 updates", 1)

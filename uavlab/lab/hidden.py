@@ -1,38 +1,44 @@
 """Hidden states of flights as the notebook needs them: a network, a flight that it never saw, and what physics asks."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import plotly.graph_objects as go
 import torch
 from plotly.subplots import make_subplots
 
-from uavlab.app import forecasts
+from uavlab.app import forecasts, kept
+from uavlab.app.config import Device
 from uavlab.app.kept import Kept
+from uavlab.app.machine import ROOT
 from uavlab.app.telling import COLUMNS, OWN_UNITS, Told
+from uavlab.data import telemetry
 from uavlab.data.telemetry import HIDDEN, Series
 from uavlab.lab.charts import interval
 from uavlab.lab.ink import DARK, blank, color, pale, short
-from uavlab.lab.missions import kept_or_trained
 from uavlab.learners.physics import residuals
-from uavlab.windows.source import loaded
+from uavlab.windows import fleet
 
+SHIPPED = ROOT / "figures" / "telemetry"
 WRONG = {"wind_north": 5.0, "payload": 0.3, "drag": 0.4, "motor_lag": 0.05, "battery_sag": 0.7}
 """By how much a hidden quantity is told wrongly, to see which equation notices: about what it varies by."""
 
 
-def learned(run: str, updates: int, flights: int, **settings: Any) -> tuple[Kept, str]:
-    """Take the network that a run keeps, or train one for ``updates`` on some flights; and say which it is."""
-    layer = {"flights": flights, "updates": updates, "evaluate_every": updates, "evaluate_episodes": 4}
-    return kept_or_trained(run, "telemetry_quick", layer, settings)
+def network(run: str = "", device: Device = "cpu") -> tuple[Kept, str]:
+    """Take the network that a run keeps, or else the one that comes along; and say which it is."""
+    found = kept.load(Path(run) if run else SHIPPED, device)
+    which = f"the run {Path(run).name}" if run else "the network that comes along"
+    return found, f"{which}, {found.update:,} updates"
 
 
-def unseen(kept: Kept, which: int = 0) -> Series:
-    """Give one of the flights that were kept for the last word."""
-    flights = cast(Series, loaded(kept.config.env, kept.rt.device).test)
-    first, last = flights.bounds[which : which + 2].tolist()
-    inputs, truth, astray = (leaf[first:last] for leaf in (flights.inputs, flights.truth, flights.astray))
-    return Series(inputs, truth, astray, torch.tensor([0, last - first]))
+def unseen(by: Kept, count: int = 2, seed: int = 10**6) -> list[Series]:
+    """Fly some of the shortest flights of a network's task, from a seed on that no preset reaches."""
+    task = by.config.env
+    task = replace(task, logs="", mapping="", flights=max(3, count), first=seed, most=task.least)
+    told = {number: columns for some in fleet.flown(task) for number, columns in some.items()}
+    return [telemetry.series([told[number]]) for number in range(count)]
 
 
 def drawn(told: Told, names: Sequence[str] = COLUMNS, title: str = "") -> go.Figure:
@@ -63,10 +69,11 @@ def drawn(told: Told, names: Sequence[str] = COLUMNS, title: str = "") -> go.Fig
             line = {"color": DARK, "width": 2, "dash": "dot"}
             grid.add_scatter(x=time, y=short(truth.tolist()), mode="lines", name="truth", line=line, **kinds, **place)
     plain = blank(title, height=120 + 165 * rows).layout
+    under = 1 - (plain.margin.t - 8) / plain.height  # the title
     grid.update_layout(template="plotly_white", title=plain.title, height=plain.height)
     grid.update_layout(
         margin={"l": 60, "r": 20, "t": plain.margin.t + 40, "b": 50},
-        legend={"orientation": "h", "x": 1, "xanchor": "right", "y": 1.01, "yanchor": "bottom"},
+        legend={"orientation": "h", "yref": "container", "y": under, "yanchor": "top"},
     )
     grid.update_annotations(font_size=13)
     grid.update_xaxes(title_text="time (s)", row=rows)

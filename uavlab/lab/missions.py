@@ -35,20 +35,15 @@ def learned(run: str, updates: int, **settings: Any) -> tuple[Kept, str]:
         updates: Of that training.
         settings: Laid over the preset ``mapping_quick``.
     """
-    side = Mapping.cell * Mapping.cells / COARSE
-    layer = {"cells": COARSE, "cell": side, "updates": updates, "evaluate_every": updates, "evaluate_episodes": 4}
-    return kept_or_trained(run, "mapping_quick", layer, settings)
-
-
-def kept_or_trained(run: str, preset: str, layer: dict[str, Any], settings: dict[str, Any]) -> tuple[Kept, str]:
-    """Take what a run keeps or, where none is named, train ``preset`` with ``layer`` and ``settings`` over it."""
     if run:
         found = kept.load(Path(run), settings.get("device"))
         return found, f"learned, {found.update:,} updates"
-    made = Run(configure(preset, layer, settings))
+    side = Mapping.cell * Mapping.cells / COARSE
+    layer = {"cells": COARSE, "cell": side, "updates": updates, "evaluate_every": updates, "evaluate_episodes": 4}
+    made = Run(configure("mapping_quick", layer, settings))
     for _ in made.train():
         pass
-    return kept.of(made), f"trained for {made.number:,} updates only"
+    return kept.of(made), f"trained for {updates:,} updates only"
 
 
 def compared(
