@@ -70,6 +70,13 @@ def test_flights_are_flown_from_their_own_seed(own: Path) -> None:
     assert first.bounds.tolist() == [0, task.least]
 
 
+def test_a_simulated_log_can_be_told(tells: Kept, tmp_path: Path) -> None:
+    path = hidden.simulated(tmp_path, 77)
+    assert path.name == "flight_000077.npz"
+    assert len(fleet.read(path)["x"]) == 2000
+    assert len(telling.of_log(tells, path, stride=250).time) == 8
+
+
 class TestDrawn:
     def test_all_columns(self, told: Told) -> None:
         figure = hidden.drawn(told, title="A flight")

@@ -20,6 +20,7 @@ from uavlab.lab.charts import interval
 from uavlab.lab.ink import DARK, blank, color, pale, short
 from uavlab.learners.physics import residuals
 from uavlab.windows import fleet
+from uavlab.windows.task import Telemetry
 
 SHIPPED = ROOT / "figures" / "telemetry"
 WRONG = {"wind_north": 5.0, "payload": 0.3, "drag": 0.4, "motor_lag": 0.05, "battery_sag": 0.7}
@@ -39,6 +40,11 @@ def unseen(by: Kept, count: int = 2, seed: int = 10**6) -> list[Series]:
     task = replace(task, logs="", mapping="", flights=max(3, count), first=seed, most=task.least)
     told = {number: columns for some in fleet.flown(task) for number, columns in some.items()}
     return [telemetry.series([told[number]]) for number in range(count)]
+
+
+def simulated(folder: Path, seed: int = 2 * 10**6) -> Path:
+    """Write a flight of 20 s to a file, truth and all."""
+    return next(fleet.write(Telemetry(flights=3, first=seed, most=Telemetry.least), folder, 1))[0]
 
 
 def drawn(told: Told, names: Sequence[str] = COLUMNS, title: str = "") -> go.Figure:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import chain
-from typing import Annotated, Literal, TypeVar, cast
+from typing import Annotated, Literal, TypeVar, cast, get_args
 
 import torch
 from annotated_types import Ge, Le
@@ -56,7 +56,7 @@ def loaded(task: Telemetry, device: torch.device, loader: Loader = "device") -> 
     return _loaded(task, device, loader)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=len(get_args(Loader)))
 def _loaded(task: Telemetry, device: torch.device, loader: Loader) -> Sets:
     groups = telemetry.split(fleet.count(task), (task.training, task.validation), task.split)
     used = (groups[0][: max(1, round(task.used * len(groups[0])))], *groups[1:])
