@@ -5,12 +5,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from tests.flights import SMALL, made_up
+from tests.flights import SMALL, made_up, save, written
 from tests.tiny import sizes
 from tests.typed import uavlab
 from uavlab.core.errors import ConfigError, FileError
@@ -219,9 +218,8 @@ def test_the_command(preset: str, loader: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_logs_are_told_by_their_names(tmp_path: Path) -> None:
-    for number in range(3):
-        values = {name: column.numpy() for name, column in made_up(60, number % 2).items()}
-        np.savez(tmp_path / f"{'abc'[number]}.npz", allow_pickle=False, time=np.arange(60) / 100, **values)
+    flights = written(tmp_path, 3, 60)
+    save(tmp_path / "c.npz", flights["a.npz"])
     ended = uavlab("check", "telemetry", *settings(logs=tmp_path, window=40, horizon=10, physics=0))
     assert ended.code == 2
     assert ended.err.startswith(f"ConfigError: {tmp_path}/c.npz: got the rows of {tmp_path}/a.npz once more; expected ")

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.flights import SMALL, flown, made_up
+from tests.flights import SMALL, flown, made_up, save, written
 from uavlab.core.errors import FileError, ResourceError
 from uavlab.data.columns import INPUTS, QUATERNION, TRUTH
 from uavlab.data.telemetry import HIDDEN
@@ -28,19 +28,6 @@ def nothing_kept() -> None:
 
 def logs(folder: Path, **changes: object) -> Telemetry:
     return replace(SMALL, logs=str(folder), **changes)  # type: ignore[arg-type]
-
-
-def save(path: Path, flight: Mapping[str, Tensor]) -> None:
-    values = {name: column.numpy() for name, column in flight.items()}
-    np.savez(path, allow_pickle=False, time=np.arange(len(values["x"])) / 100, **values)
-
-
-def written(folder: Path, count: int = 4, rows: int = 120) -> dict[str, dict[str, Tensor]]:
-    """Write logs of made-up numbers."""
-    flights = {f"{chr(97 + number)}.npz": made_up(rows + number, number) for number in range(count)}
-    for name, flight in flights.items():
-        save(folder / name, flight)
-    return flights
 
 
 def assert_same(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:

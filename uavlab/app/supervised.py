@@ -14,6 +14,7 @@ from uavlab.data.telemetry import ASTRAY, FEATURES, HIDDEN, Scale
 from uavlab.learners import forecaster
 from uavlab.learners.forecaster import Forecast, Forecaster
 from uavlab.runtime.runtime import Runtime
+from uavlab.windows import fleet
 from uavlab.windows.source import Loader, Windowed, loaded
 from uavlab.windows.task import Telemetry
 
@@ -68,14 +69,19 @@ PLANS = {"ridge": ridge.fitted}
 
 
 def plan(config: Config) -> dict[str, Any]:
-    """Tell what a run would do and take, before any flight is made."""
-    task, run = config.env, config.run
-    rows = round(task.flights * task.training * task.used * (task.least + task.most) / 2)
+    """Tell what a run would do and take, before any flight is made; how long logs are is not known then.
+
+    Raises:
+        FileError: There are no logs.
+    """
+    task, run, count = config.env, config.run, fleet.count(config.env)
+    rows = None if task.logs else count * (task.least + task.most) / 2
     windows = None if run.updates is None else run.updates * config.source.batch
+    strides = None if windows is None else windows * task.stride
     return {
         "windows_per_run": windows,
-        "passes_per_run": None if windows is None else round(windows * task.stride / rows, 2),
-        "flights": task.flights,
-        "flight_bytes": round(4 * task.flights * (task.least + task.most) / 2 * ROW),
+        "passes_per_run": strides and rows and round(strides / round(rows * task.training * task.used), 2),
+        "flights": count,
+        "flight_bytes": rows and round(4 * rows * ROW),
         "parameters": size(config),
     }
