@@ -156,7 +156,7 @@ def figures(
 ) -> dict[str, Float[Tensor, "R E"]]:
     """Score a policy on a task: over ``count`` episodes, or flights of a log."""
     if isinstance(config.learner, ForecasterConfig):
-        return supervised.figures(task, policy, rng.device, config.toggles.loader, count, stream == VALIDATION)
+        return supervised.figures(config, task, policy, rng.device, count, stream == VALIDATION)
     return episodes(task, policy, rng, count, mean_action, stream)
 
 

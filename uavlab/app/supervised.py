@@ -1,5 +1,6 @@
 """From valid settings to the objects of a run that learns from data."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,15 +10,17 @@ from torch import Tensor
 from uavlab.app import forecasts, ridge
 from uavlab.app.config import Config
 from uavlab.app.ridge import Ridge
+from uavlab.core.errors import FileError
 from uavlab.core.rng import Streams
 from uavlab.data.telemetry import ASTRAY, FEATURES, HIDDEN, Scale
 from uavlab.learners import forecaster
 from uavlab.learners.forecaster import Forecast, Forecaster
 from uavlab.runtime.runtime import Runtime
 from uavlab.windows import fleet
-from uavlab.windows.source import Loader, Windowed, loaded
+from uavlab.windows.source import OTHERS, Windowed, loaded
 from uavlab.windows.task import Telemetry
 
+MOVED = 1e-3  # deviations: more than other machines make of the same flights
 ROW = len(FEATURES) + len(HIDDEN) + len(ASTRAY)  # numbers
 
 
@@ -51,10 +54,18 @@ def size(config: Config) -> int:
 
 
 def figures(
-    task: Telemetry, forecast: forecasts.Tells, device: torch.device, loader: Loader, count: int, choose: bool
+    config: Config, task: Telemetry, forecast: forecasts.Tells, device: torch.device, count: int, choose: bool
 ) -> dict[str, Tensor]:
-    """Score what is told of flights that were not learned from; those of validation choose, the others judge."""
-    sets = loaded(task, device, loader)
+    """Score what is told of flights that were not learned from; those of validation choose, the others judge.
+
+    Raises:
+        FileError: Logs came or went since, so that they would be shared out otherwise than they were.
+    """
+    sets = loaded(task, device, config.toggles.loader)
+    if isinstance(forecast, Forecast) and replace(task, stride=config.env.stride) == config.env:
+        center, spread = forecast.scales[:2]
+        if ((sets.inputs.center - center) / spread).abs().max() > MOVED:
+            raise FileError(OTHERS)
     flights = sets.validation if choose else sets.test
     return forecasts.figures(forecast, flights, task.shape, task.stride, count)
 

@@ -25,6 +25,7 @@ from uavlab.windows import fleet
 from uavlab.windows.task import Telemetry
 
 T = TypeVar("T")
+OTHERS = "flights: others than those this run was trained on; bring those back, or train anew."
 Loader = Literal["per_item", "stream", "device"]
 
 
@@ -164,7 +165,7 @@ class Windowed:
             FileError: The flights are others.
         """
         if not torch.equal(state["flights"].to(self.starts.device), self._sign()):
-            raise FileError("flights: others than those this run was trained on; bring those back, or train anew.")
+            raise FileError(OTHERS)
         self.drawn = deque(state["drawn"].to(self.starts.device))
         if self.loader == "per_item":
             self._bring = self._timed(self._items())
