@@ -229,4 +229,10 @@ ROWS = (
         "data.csv:3 columns qw, qx, qy, qz: a quaternion of length 1.414; expected 1 within 0.05. Check the columns' "
         "order and scale.",
     ),
+    Row(
+        "mem-1 flights",
+        "train telemetry --set flights=100000 --set least=100000 --set most=100000",
+        "flights: 1,680,000,000,000 bytes, … are free on cpu; lower their number, or --set loader=stream.",
+        5,
+    ),
 )

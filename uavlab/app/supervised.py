@@ -12,7 +12,7 @@ from uavlab.app.config import Config
 from uavlab.app.ridge import Ridge
 from uavlab.core.errors import FileError
 from uavlab.core.rng import Streams
-from uavlab.data.telemetry import ASTRAY, FEATURES, HIDDEN, Scale
+from uavlab.data.telemetry import HIDDEN, ROW, Scale
 from uavlab.learners import forecaster
 from uavlab.learners.forecaster import Forecast, Forecaster
 from uavlab.runtime.runtime import Runtime
@@ -21,7 +21,6 @@ from uavlab.windows.source import OTHERS, Windowed, loaded
 from uavlab.windows.task import Telemetry
 
 MOVED = 1e-3  # deviations: more than other machines make of the same flights
-ROW = len(FEATURES) + len(HIDDEN) + len(ASTRAY)  # numbers
 
 
 def learner(config: Config, rng: Streams, rt: Runtime) -> Forecaster:
@@ -85,14 +84,13 @@ def plan(config: Config) -> dict[str, Any]:
     Raises:
         FileError: There are no logs.
     """
-    task, run, count = config.env, config.run, fleet.count(config.env)
-    rows = None if task.logs else count * (task.least + task.most) / 2
+    task, run, rows = config.env, config.run, fleet.rows(config.env)
     windows = None if run.updates is None else run.updates * config.source.batch
     strides = None if windows is None else windows * task.stride
     return {
         "windows_per_run": windows,
         "passes_per_run": strides and rows and round(strides / round(rows * task.training * task.used), 2),
-        "flights": count,
-        "flight_bytes": rows and round(4 * rows * ROW),
+        "flights": fleet.count(task),
+        "flight_bytes": rows and rows * ROW,
         "parameters": size(config),
     }

@@ -90,6 +90,11 @@ def count(task: Telemetry) -> int:
     return len(files(Path(task.logs))) if task.logs else task.flights
 
 
+def rows(task: Telemetry) -> int | None:
+    """Expect so many rows of all flights; how long logs are is not known before they are read."""
+    return None if task.logs else round(task.flights * (task.least + task.most) / 2)
+
+
 def write(task: Telemetry, folder: Path, count: int) -> Iterator[tuple[Path, int]]:
     """Write the first simulated flights, truth and all, as NPZ files into a folder that exists; yield each.
 
