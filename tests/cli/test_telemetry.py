@@ -10,7 +10,6 @@ from tests.tiny import sizes
 from tests.typed import uavlab
 from uavlab.app import profiling
 from uavlab.cli import cli
-from uavlab.windows import source
 
 SMALL = {**sizes("telemetry"), "updates": 4}
 SET = [part for name, value in SMALL.items() for part in ("--set", f"{name}={value}")]
@@ -98,7 +97,6 @@ def test_logs_are_counted_and_their_rows_are_not_guessed() -> None:
     ended = uavlab("train", "telemetry", *given, "--out", "mine")
     assert (ended.code, ended.out.splitlines()[0]) == (0, "4 logs to read; the run is kept in mine")
     shutil.rmtree("logs")
-    source._loaded.cache_clear()
     for command in (["train", "telemetry", *given, "--dry-run"], ["evaluate", "mine"], ["resume", "mine"]):
         code, said, complaint = told(command)
         assert (code, said) == (3, "")

@@ -116,6 +116,26 @@ def test_other_rates_become_ours(tmp_path: Path) -> None:
     assert told["motor_1"][::2].tolist() == [*told["motor_1"][1::2].tolist(), told["motor_1"][-1]]  # held
 
 
+def test_logs_are_read_again_once_they_changed(tmp_path: Path) -> None:
+    flights = written(tmp_path)
+    task = logs(tmp_path)
+    first = source.loaded(task, CPU)
+    assert source.loaded(task, CPU) is first
+    again = {**flights["b.npz"], "voltage": flights["b.npz"]["voltage"] + 1}
+    save(tmp_path / "b.npz", again)
+    second = source.loaded(task, CPU)
+    assert not torch.equal(second.training.inputs, first.training.inputs)  # type: ignore[union-attr]
+    names = "".join(f"  {name}: {name}\n" for name in ("time", *INPUTS, *TRUTH))
+    (tmp_path / "mine.yaml").write_text(f"columns:\n{names}")
+    mapped = replace(task, mapping=str(tmp_path / "mine.yaml"))
+    third = source.loaded(mapped, CPU)
+    (tmp_path / "mine.yaml").write_text(f"columns:\n{names}  # as they are\n")
+    assert source.loaded(mapped, CPU) is not third
+    (tmp_path / "d.npz").rename(tmp_path / "e.npz")
+    assert fleet.stamp(task) != fleet.stamp(SMALL) == ()
+    assert [Path(name).name for name, _, _ in fleet.stamp(task)] == ["a.npz", "b.npz", "c.npz", "e.npz"]
+
+
 def refused(task: Telemetry) -> str:
     with pytest.raises(FileError) as refusal:
         source.loaded(task, CPU)

@@ -293,6 +293,7 @@ def test_flights_without_room_are_refused_before_one_is_made(
 def test_logs_without_room_are_refused_when_that_is_found(asked: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """The first two have 620 rows of 168 bytes, all four 1320."""
     monkeypatch.setattr(fleet, "count", lambda task: 4)
+    monkeypatch.setattr(fleet, "stamp", lambda task: ())
     for available, bytes_, read in ((104_159, "104,160", [0, 1]), (221_759, "221,760", [0, 1, 2, 3])):
         asked.clear()
         free(monkeypatch, available)

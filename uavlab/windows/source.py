@@ -57,7 +57,7 @@ def loaded(task: Telemetry, device: torch.device, loader: Loader = "device") -> 
     if not task.logs:  # which must be as long as a window and what follows it
         task = replace(task, window=plain.window, horizon=plain.horizon, stride=plain.stride)
     try:
-        return _loaded(task, device, loader)
+        return _loaded(task, device, loader, fleet.stamp(task))
     except (MemoryError, RuntimeError) as error:
         said = refusal(error)
         less = "most" if loader == "stream" else LESS
@@ -65,7 +65,7 @@ def loaded(task: Telemetry, device: torch.device, loader: Loader = "device") -> 
 
 
 @lru_cache(maxsize=2)
-def _loaded(task: Telemetry, device: torch.device, loader: Loader) -> Sets:
+def _loaded(task: Telemetry, device: torch.device, loader: Loader, stamp: object) -> Sets:
     groups = telemetry.split(fleet.count(task), (task.training, task.validation), task.split)
     used = (groups[0][: max(1, round(task.used * len(groups[0])))], *groups[1:])
     if loader == "stream":
