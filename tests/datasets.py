@@ -6,12 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from tests import ulogs
 from tests.catalogue import Make, Row
+from tests.flights import made_up, save
 
 HEAD = "time,x\n0,1\n"
 AGAIN = "copy or save it again."
+TRAIN = "train telemetry --updates 1"
+NEVER = "has zero variance; nothing can be learned of it. Leave such logs out."
 
 
 def log(id: str, content: str | bytes | Make, message: str, name: str = "data.csv") -> Row:
@@ -32,6 +36,22 @@ def mapped(id: str, content: str, mapping: str, message: str, code: int = 3) -> 
 
 def npz(**arrays: Any) -> Make:
     return lambda path: np.savez(path, **{"time": np.arange(3) / 10, **arrays})
+
+
+def logs(count: int = 4, lost: str = "", **constant: float) -> dict[str, str | bytes | Make]:
+    """A folder of logs of made-up numbers, in which some columns never vary and one is not there."""
+
+    def write(seed: int) -> Make:
+        told = {name: column for name, column in made_up(300, seed).items() if name != lost}
+        told |= {name: torch.full((300,), value) for name, value in constant.items()}
+        return lambda path: save(path, told)
+
+    return {"logs": Path.mkdir, **{f"logs/{n}.npz": write(n) for n in range(count)}}
+
+
+def learned(id: str, message: str, command: str = TRAIN, **given: Any) -> Row:
+    """Refuse to learn from a folder of logs."""
+    return Row(id, f"{command} --set logs=logs", message, 3, logs(**given))
 
 
 def changed(at: int, keep: float = 1.0) -> Make:
@@ -201,6 +221,21 @@ ROWS = (
         "data.csv column 'time': 10000 from row to row; expected seconds, less than 1 (is it in us? A mapping names "
         "units).",
     ),
+    Row(
+        "dat-9 sound",
+        "check telemetry --set logs=logs",
+        code=0,
+        files=logs(),
+        out=r"can be learned from\.\n  flights   2 for training, 1 for validation, 1 for test\n",
+    ),
+    learned("dat-9", f"flights: feature 23 (voltage) {NEVER}", voltage=14.8),
+    learned(
+        "dat-9 files", f"flights: feature 23 (voltage) {NEVER}", "train telemetry --set loader=stream", voltage=14.8
+    ),
+    learned("dat-9 check", f"flights: feature 19 (motor_1) {NEVER}", "check telemetry", motor_1=0.6),
+    learned("dat-9 truth", f"flights: feature 3 (drag) {NEVER}", drag=0.2),
+    learned("dat-9 unknown", "logs/0.npz: does not tell drag; only logs that do can be learned from.", lost="drag"),
+    learned("dat-9 few", "flights: 2 cannot be split into training, validation and test; expected 3 or more.", count=2),
     log("dat-11 pipe", os.mkfifo, "data.csv: not readable: not a regular file."),
     log("dat-11 folder", Path.mkdir, "data.csv: not readable: not a regular file."),
     log(
@@ -228,5 +263,11 @@ ROWS = (
         "time,qw,qx,qy,qz\n0,1,0,0,0\n0.1,1,1,0,0\n",
         "data.csv:3 columns qw, qx, qy, qz: a quaternion of length 1.414; expected 1 within 0.05. Check the columns' "
         "order and scale.",
+    ),
+    Row(
+        "mem-1 flights",
+        "train telemetry --set flights=100000 --set least=100000 --set most=100000",
+        "flights: 1,680,000,000,000 bytes, … are free on cpu; lower their number, or --set loader=stream.",
+        5,
     ),
 )

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -38,6 +40,20 @@ def flown() -> Mapping[int, Mapping[str, Tensor]]:
     """Fly the flights of ``SMALL``; nobody may change them."""
     (some,) = fleet.flown(SMALL)
     return some
+
+
+def save(path: Path, flight: Mapping[str, Tensor]) -> None:
+    """Write a log."""
+    values = {name: column.numpy() for name, column in flight.items()}
+    np.savez(path, allow_pickle=False, time=np.arange(len(values["x"])) / 100, **values)
+
+
+def written(folder: Path, count: int = 4, rows: int = 120) -> dict[str, dict[str, Tensor]]:
+    """Write logs of made-up numbers into a folder that is there."""
+    flights = {f"{chr(97 + number)}.npz": made_up(rows + number, number) for number in range(count)}
+    for name, flight in flights.items():
+        save(folder / name, flight)
+    return flights
 
 
 def stacked(*windows: Windows) -> Windows:

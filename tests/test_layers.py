@@ -24,7 +24,7 @@ FLOORS = {
         "rollouts": 3,
         "windows": 3,
     },
-    **{"train": 4, "evaluate": 4, "app": 5, "testing": 5, "lab": 6, "cli": 7, "__main__": 8},
+    **{"train": 4, "evaluate": 4, "app": 5, "testing": 5, "testing_logs": 5, "lab": 6, "cli": 7, "__main__": 8},
 }
 HOMES = {"plotly": "lab", "ipywidgets": "lab", "click": "cli", "pyulog": "data", "pyarrow": "data", "sklearn": "data"}
 HOT = {"ops", "envs", "nets", "replay", "learners"}

@@ -13,6 +13,7 @@ from uavlab.core.rng import Streams
 from uavlab.learners.masac import MASAC
 from uavlab.learners.masac_loop import RUNGS, MASACLoop
 from uavlab.learners.masac_vmap import MASACVmap
+from uavlab.runtime import memory
 from uavlab.runtime.toggles import Toggles
 
 
@@ -61,10 +62,10 @@ def test_what_does_not_fit_is_refused_with_both_figures(monkeypatch: pytest.Monk
         "learner": lambda: build.learner(config, rng, rt),
         "source": lambda: build.source(config, pupil, rng, rt),
     }
-    monkeypatch.setattr(build.psutil, "virtual_memory", lambda: SimpleNamespace(available=free))
+    monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: SimpleNamespace(available=free))
     with pytest.raises(ResourceError, match=f"^{what}, {free:,} are free on cpu; lower .*\\.$"):
         build_it[short]()
-    monkeypatch.setattr(build.psutil, "virtual_memory", lambda: SimpleNamespace(available=free + 1))
+    monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: SimpleNamespace(available=free + 1))
     build_it[short]()
 
 

@@ -17,7 +17,8 @@ def test_what_a_run_would_do() -> None:
     assert told["flights"] == 10
     assert told["flight_bytes"] == 4 * 10 * 2000 * (33 + 6 + 3)
     assert build.pace(config) == (50, "windows")
-    assert build.plan(configure("telemetry", {"minutes": 1.0}))["windows_per_run"] is None
+    endless = build.plan(configure("telemetry", {"minutes": 1.0}))
+    assert endless["windows_per_run"] is endless["passes_per_run"] is None
 
 
 def test_errors_ahead_are_scaled_alike() -> None:

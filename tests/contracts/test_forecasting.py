@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.flights import made_up, save, written
 from tests.tiny import sizes
 from uavlab.app import kept, state
 from uavlab.app.config import configure
@@ -15,6 +16,7 @@ from uavlab.app.run import Run
 from uavlab.app.scores import score, score_plan
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.learners.forecaster import TASKS
+from uavlab.windows import source
 
 UPDATES, POINTS = 8, (1, 3, 4, 7)
 
@@ -91,6 +93,29 @@ def test_scores_are_those_of_flights_never_learned_from(tmp_path: Path) -> None:
     assert score([str(folder)], 10, 5, True, None, said.append)["rows"][0]["r2"] == row["r2"]  # no episode is drawn
     assert row["r2"] != score([str(folder)], 1, 0, False, None, said.append)["rows"][0]["r2"]
     assert run.headline == ("mean_r2",)
+
+
+@pytest.mark.parametrize("change", ["one more", "one less", "other numbers"])
+def test_logs_that_changed_are_no_judges(tmp_path: Path, change: str) -> None:
+    """They are shared out anew: what was learned from would be among those of the test."""
+    logs, folder = tmp_path / "logs", tmp_path / "run"
+    logs.mkdir()
+    written(logs, 5)
+    finished(folder, updates=2, logs=str(logs))
+    before = kept.evaluate(kept.load(folder), 10, 0, False)
+    (logs / "notes.md").write_text("no log")
+    assert kept.evaluate(kept.load(folder), 10, 0, False) == before
+    if change == "one less":
+        (logs / "e.npz").unlink()
+    else:
+        save(logs / ("f.npz" if change == "one more" else "a.npz"), made_up(120, 9))
+    with pytest.raises(FileError, match=r"^flights: others than those this run was trained on; bring those back"):
+        kept.evaluate(kept.load(folder), 10, 0, False)
+
+
+def test_other_flights_may_judge_if_a_run_was_told_so(tmp_path: Path) -> None:
+    run = finished(updates=2, eval_first=1000)
+    assert kept.evaluate(kept.of(run), 10, 0, False)["mean_r2"]["mean"] < 1
 
 
 def test_an_exported_copy_tells_the_same(tmp_path: Path) -> None:
@@ -173,8 +198,6 @@ def test_a_learner_that_is_told_the_truth_wrongly_scores_worse() -> None:
         for _ in run.train():
             pass
         return float(run.best_score)
-
-    from uavlab.windows import source
 
     honest = mean_r2(False)
     source._loaded.cache_clear()  # the flights in memory are about to be spoiled

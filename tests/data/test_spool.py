@@ -113,39 +113,58 @@ def test_no_more_than_a_block_is_read_at_a_time(tmp_path: Path, monkeypatch: pyt
     assert asked == [30, 30, 1, 1, 5, 5]
 
 
-WATCHED = """
+LIMITED = """
 import resource, sys, torch
 from uavlab.data import spool
-from uavlab.data.telemetry import Series, Scale
-def peak():
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-spool.BLOCK = 20_000
-kept, rows = spool.Spool(), int(sys.argv[1]) * spool.BLOCK
-for begin in range(0, rows, spool.BLOCK):
-    part = torch.zeros(spool.BLOCK, 34).add_(torch.arange(spool.BLOCK)[:, None])
+from uavlab.data.telemetry import Scale, Series
+
+def held():
+    (line,) = (line for line in open("/proc/self/status") if line.startswith("VmData:"))
+    return 1024 * int(line.split()[1])
+
+spool.BLOCK, blocks, room = 20_000, 100, 32 * 2**20
+kept, part = spool.Spool(), torch.zeros(spool.BLOCK, 33).add_(torch.arange(spool.BLOCK)[:, None])
+for _ in range(blocks):
     kept.append(Series(part, part[:, :6], part[:, :3], torch.tensor([0, spool.BLOCK])))
-    if not begin:
-        kept.statistics(["inputs"])
-        kept.normalise(Scale(torch.zeros(34), torch.ones(34)))
-        before = peak()
+resource.setrlimit(resource.RLIMIT_DATA, (held() + room,) * 2)
+if sys.argv[1] == "one block":
+    spool.BLOCK = kept.rows
+flights = kept
+if sys.argv[1] == "memory":
+    flights = Series(*(kept._read(name, 0, kept.rows) for name in spool.FIELDS), kept.bounds)
 center, spread = kept.statistics(["inputs"])
 kept.normalise(Scale(center.float(), spread.float()))
-kept.gathered(torch.arange(0, rows - 1000, 10_000), 200, 50)
-print(kept.rows, peak() - before)
+dice = torch.Generator().manual_seed(0)
+for _ in range(20):
+    flights.gathered(torch.randint(kept.rows - 250, (256,), generator=dice), 200, 50)
+size = sum((kept.folder / f"{name}.f32").stat().st_size for name in spool.FIELDS)
+print(size / room, center[0].item(), spread[0].item())
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the unit of ru_maxrss is known for Linux")
-def test_memory_does_not_grow_with_the_flights() -> None:
-    """Of forty blocks, 109 MB in all, less than ten are ever held beyond what one of them takes."""
-    done = subprocess.run(
-        [sys.executable, "-c", WATCHED, "40"], capture_output=True, text=True, check=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    rows, grown = map(int, done.stdout.split())
-    block = 20_000 * 34 * 4
-    assert rows == 800_000
-    assert grown < 10 * block < rows * 34 * 4 / 3
+def limited(how: str) -> subprocess.CompletedProcess[str]:
+    """Measure, normalise and read windows of 320 MiB in a process that may take 32 MiB for it."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.run([sys.executable, "-c", LIMITED, how], capture_output=True, text=True, env=env)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit what a process holds")
+class TestTenTimesWhatAProcessMayHold:
+    def test_is_measured_normalised_and_read(self) -> None:
+        """Rows count from 0 to 19,999 again and again: their mean is 9,999.5, their variance (20,000^2 - 1) / 12."""
+        done = limited("files")
+        assert done.returncode == 0, done.stderr
+        times, center, spread = map(float, done.stdout.split())
+        assert times > 10
+        assert center == pytest.approx(9_999.5)
+        assert spread == pytest.approx(((20_000**2 - 1) / 12) ** 0.5)
+
+    @pytest.mark.parametrize("how", ["memory", "one block"])
+    def test_is_refused_where_it_is_read_at_once(self, how: str) -> None:
+        """Flights in memory, as other loaders keep them, and statistics of all rows together."""
+        done = limited(how)
+        assert done.returncode == 1
+        assert "allocate memory" in done.stderr
 
 
 def full(*_: object) -> int:

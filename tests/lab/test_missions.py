@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from tests.missions import TINY_MISSION
+from tests.tiny import sizes, tiny
 from uavlab.app import kept
 from uavlab.app.config import configure
 from uavlab.app.run import Run
+from uavlab.core.errors import ConfigError
 from uavlab.lab import missions
 
 CPU = torch.device("cpu")
@@ -41,6 +43,17 @@ def test_a_run_is_named_by_its_updates_and_scored_beside_the_plans(tmp_path: Pat
     assert torch.equal(start.logits, missions.flown(TINY_MISSION, "random", 3, CPU)[0].logits)  # the same mission
     again = missions.compared(TINY_MISSION, {}, 0, 3, CPU)
     assert torch.equal(scores["sweep"]["entropy"], again["sweep"]["entropy"])
+
+
+def test_a_run_of_another_task_is_refused(tmp_path: Path) -> None:
+    Run(configure("telemetry", sizes("telemetry")), tmp_path / "logs").save()
+    Run(tiny(), tmp_path / "team").save()
+    for name, preset in (("logs", "telemetry"), ("team", "leader_follower")):
+        with pytest.raises(ConfigError) as refusal:
+            missions.learned(str(tmp_path / name), 7, device="cpu")
+        assert str(refusal.value) == (
+            f"{tmp_path / name}: a run of {preset}; expected one that maps, of mapping_quick say."
+        )
 
 
 def test_a_flight_has_a_state_for_every_measurement() -> None:

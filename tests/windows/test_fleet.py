@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.flights import SMALL, flown, made_up
+from tests.flights import SMALL, flown, made_up, save, written
 from uavlab.core.errors import FileError, ResourceError
 from uavlab.data.columns import INPUTS, QUATERNION, TRUTH
 from uavlab.data.telemetry import HIDDEN
@@ -28,19 +28,6 @@ def nothing_kept() -> None:
 
 def logs(folder: Path, **changes: object) -> Telemetry:
     return replace(SMALL, logs=str(folder), **changes)  # type: ignore[arg-type]
-
-
-def save(path: Path, flight: Mapping[str, Tensor]) -> None:
-    values = {name: column.numpy() for name, column in flight.items()}
-    np.savez(path, allow_pickle=False, time=np.arange(len(values["x"])) / 100, **values)
-
-
-def written(folder: Path, count: int = 4, rows: int = 120) -> dict[str, dict[str, Tensor]]:
-    """Write logs of made-up numbers."""
-    flights = {f"{chr(97 + number)}.npz": made_up(rows + number, number) for number in range(count)}
-    for name, flight in flights.items():
-        save(folder / name, flight)
-    return flights
 
 
 def assert_same(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
@@ -127,6 +114,26 @@ def test_other_rates_become_ours(tmp_path: Path) -> None:
     told = fleet.read(tmp_path / "a.npz")
     assert told["x"].tolist() == pytest.approx((np.arange(121) / 2).tolist())
     assert told["motor_1"][::2].tolist() == [*told["motor_1"][1::2].tolist(), told["motor_1"][-1]]  # held
+
+
+def test_logs_are_read_again_once_they_changed(tmp_path: Path) -> None:
+    flights = written(tmp_path)
+    task = logs(tmp_path)
+    first = source.loaded(task, CPU)
+    assert source.loaded(task, CPU) is first
+    again = {**flights["b.npz"], "voltage": flights["b.npz"]["voltage"] + 1}
+    save(tmp_path / "b.npz", again)
+    second = source.loaded(task, CPU)
+    assert not torch.equal(second.training.inputs, first.training.inputs)  # type: ignore[union-attr]
+    names = "".join(f"  {name}: {name}\n" for name in ("time", *INPUTS, *TRUTH))
+    (tmp_path / "mine.yaml").write_text(f"columns:\n{names}")
+    mapped = replace(task, mapping=str(tmp_path / "mine.yaml"))
+    third = source.loaded(mapped, CPU)
+    (tmp_path / "mine.yaml").write_text(f"columns:\n{names}  # as they are\n")
+    assert source.loaded(mapped, CPU) is not third
+    (tmp_path / "d.npz").rename(tmp_path / "e.npz")
+    assert fleet.stamp(task) != fleet.stamp(SMALL) == ()
+    assert [Path(name).name for name, _, _ in fleet.stamp(task)] == ["a.npz", "b.npz", "c.npz", "e.npz"]
 
 
 def refused(task: Telemetry) -> str:

@@ -2,18 +2,20 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import Tensor
 
 from tests.flights import SMALL, made_up
-from uavlab.core.errors import FileError
+from uavlab.core.errors import FileError, ResourceError
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, leaves
 from uavlab.data import telemetry
 from uavlab.data.spool import Spool
 from uavlab.data.telemetry import ASTRAY, FEATURES, HIDDEN, Series
+from uavlab.runtime import memory
 from uavlab.runtime.monitor import Monitor
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
@@ -247,6 +249,75 @@ def test_what_never_varies_is_refused(
     with pytest.raises(FileError) as refusal:
         loaded(SMALL, CPU, loader)
     assert str(refusal.value) == f"flights: {told} of it. Leave such logs out."
+
+
+def free(patch: pytest.MonkeyPatch, available: int) -> None:
+    patch.setattr(memory.psutil, "virtual_memory", lambda: SimpleNamespace(available=available))
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Numbers of the flights that were made so far."""
+    flights, met = fleet.flights, []
+
+    def watched(task: Telemetry) -> Iterator[Flights]:
+        for some in flights(task):
+            met.extend(some)
+            yield some
+
+    monkeypatch.setattr(fleet, "flights", watched)
+    return met
+
+
+ALL = 4 * (33 + 6 + 3) * (300 + 360) // 2 * 4  # bytes of inputs, truth and errors of four flights, as far as expected
+
+
+@pytest.mark.parametrize("loader", ["device", "per_item"])
+def test_flights_without_room_are_refused_before_one_is_made(
+    loader: Loader, asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free(monkeypatch, ALL - 1)
+    with pytest.raises(ResourceError) as refusal:
+        made(loader)
+    assert str(refusal.value) == (
+        "flights: 221,760 bytes, 221,759 are free on cpu; lower their number, or --set loader=stream."
+    )
+    assert asked == []
+    made("stream")
+    asked.clear()
+    free(monkeypatch, ALL)
+    made(loader)
+    assert asked == [0, 1, 2, 3]
+
+
+def test_logs_without_room_are_refused_when_that_is_found(asked: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first two have 620 rows of 168 bytes, all four 1320."""
+    monkeypatch.setattr(fleet, "count", lambda task: 4)
+    monkeypatch.setattr(fleet, "stamp", lambda task: ())
+    for available, bytes_, read in ((104_159, "104,160", [0, 1]), (221_759, "221,760", [0, 1, 2, 3])):
+        asked.clear()
+        free(monkeypatch, available)
+        with pytest.raises(ResourceError, match=rf"^flights: {bytes_} bytes, {available:,} are free on cpu; lower "):
+            loaded(replace(SMALL, logs="mine"), CPU)
+        assert asked == read
+    free(monkeypatch, 221_760)
+    assert loaded(replace(SMALL, logs="mine"), CPU).training.bounds[-1] == 620
+
+
+@pytest.mark.parametrize(("loader", "less"), [("device", "their number, or --set loader=stream"), ("stream", "most")])
+@pytest.mark.parametrize("error", [MemoryError("no room"), RuntimeError("CUDA out of memory. Tried\nto"), ValueError()])
+def test_memory_that_is_refused_midway_is_told(
+    loader: Loader, less: str, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(flights: object) -> Series:
+        raise error
+
+    monkeypatch.setattr(telemetry, "series", refused)
+    with pytest.raises((ResourceError, ValueError)) as refusal:
+        made(loader)
+    said = {MemoryError: "no room", RuntimeError: "CUDA out of memory. Tried"}.get(type(error))
+    expected = f"flights: memory was refused ({said}); lower {less}." if said else ""
+    assert str(refusal.value) == expected
 
 
 def test_nothing_else_is_kept() -> None:

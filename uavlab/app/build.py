@@ -7,7 +7,6 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
-import psutil
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -32,7 +31,7 @@ from uavlab.nets.stacked import StackedMLP
 from uavlab.replay.host import on_host
 from uavlab.replay.stores import HERE, ByPriority, Store, Uniform
 from uavlab.rollouts import RolloutConfig, Rollouts
-from uavlab.runtime.memory import out_of_memory
+from uavlab.runtime.memory import out_of_memory, require
 from uavlab.runtime.monitor import Monitor
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import EAGER, Toggles
@@ -92,9 +91,9 @@ def learner(config: Config, rng: Streams, rt: Runtime) -> Any:
         return supervised.learner(config, rng, rt)
     spec, acting = config.env.spec, rt.toggles.acting
     if isinstance(config.learner, COMAConfig):
-        _require(coma_bytes(config), "learner", "width, hidden, worlds or runs", rt.device)
+        require(coma_bytes(config), "learner", "width, hidden, worlds or runs", rt.device)
         return COMA(config.learner, spec, rng, rt, acting)
-    _require(learner_bytes(config), "learner", "hidden, batch or runs", rt.device)
+    require(learner_bytes(config), "learner", "hidden, batch or runs", rt.device)
     rungs = {name: partial(MASACLoop, rung=name) for name in RUNGS}
     kinds: dict[str, Callable[..., MASAC]] = {**rungs, "vmap": MASACVmap, "batched": MASAC}
     made, inputs = kinds[rt.toggles.update], survey(config.env, rng)
@@ -113,7 +112,7 @@ def source(config: Config, pupil: Any, rng: Streams, rt: Runtime) -> Any:
     policy = pupil.policy(spec, explore=True)
     if isinstance(config.source, RolloutConfig):
         states = 2 * world_bytes(config.env) * config.source.worlds * config.run.runs  # of two steps at a time
-        _require(states, "worlds", "worlds or runs", rt.device)
+        require(states, "worlds", "worlds or runs", rt.device)
         return Rollouts(world(config.env, rt), policy, config.source, rng, rt)
 
     def snapshot() -> Policy:
@@ -156,7 +155,7 @@ def figures(
 ) -> dict[str, Float[Tensor, "R E"]]:
     """Score a policy on a task: over ``count`` episodes, or flights of a log."""
     if isinstance(config.learner, ForecasterConfig):
-        return supervised.figures(task, policy, rng.device, config.toggles.loader, count, stream == VALIDATION)
+        return supervised.figures(config, task, policy, rng.device, count, stream == VALIDATION)
     return episodes(task, policy, rng, count, mean_action, stream)
 
 
@@ -188,7 +187,7 @@ def store(config: Config, rng: Streams, rt: Runtime) -> Store:
     here = toggles.placement == "device"
     device = rt.device if here else torch.device("cpu")
     masses = 0 if toggles.priorities == "off" else 8 * replay.capacity * runs
-    _require(replay_bytes(env, replay, runs) + masses, "replay", "capacity or runs", device)
+    require(replay_bytes(env, replay, runs) + masses, "replay", "capacity or runs", device)
     noise = torch.zeros(runs * replay.worlds, env.spec.initial_noise, dtype=rng.dtype, device=device)
     worlds = fresh(env, noise, torch.zeros(len(noise), dtype=torch.int64, device=device))
     example = tree_map(lambda leaf: leaf.unflatten(0, (runs, -1)), blank_row(env, worlds))
@@ -223,13 +222,6 @@ def learner_bytes(config: Config) -> int:
     critics = 2 * spec.agents * StackedMLP(spec.agents * (spec.obs + spec.action), given.hidden, 1).count
     kept = 2 * 2 * spec.agents * batch * given.hidden  # two critics of two layers
     return 4 * config.run.runs * (4 * actors + 5 * critics + kept)
-
-
-def _require(needed: int, what: str, remedy: str, device: torch.device) -> None:
-    on_cuda = device.type == "cuda"
-    free = torch.cuda.mem_get_info(device)[0] if on_cuda else psutil.virtual_memory().available
-    if needed > free:
-        raise ResourceError(f"{what}: {needed:,} bytes, {free:,} are free on {device}; lower {remedy}.")
 
 
 @contextmanager

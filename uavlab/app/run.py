@@ -27,6 +27,7 @@ from uavlab.core.errors import ConfigError, DivergedError, ResourceError, Uavlab
 from uavlab.core.types import Update
 from uavlab.runtime import checkpoint
 from uavlab.runtime.toggles import changed
+from uavlab.sources import ReplayConfig
 from uavlab.train import check_state, training
 
 TIMED = "minutes: how many updates fit into them depends on the machine"
@@ -99,9 +100,11 @@ class Run:
 
         Raises:
             FileError: The folder is no run, no checkpoint in it is intact, or it is an exported copy.
-            ConfigError: Another process holds it, or a change does not fit its state.
+            ConfigError: Another process holds it, a change does not fit its state, or it has no replay to fill.
         """
         config = read_config(folder, *changes)
+        if fresh_replay and not isinstance(config.source, ReplayConfig):
+            raise ConfigError(f"{folder}: a run of {config.preset} keeps no replay; leave out --fresh-replay.")
         with claimed(folder):
             run = cls(config)
             run.folder, run.recorder = folder, Recorder(folder)

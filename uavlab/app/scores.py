@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from uavlab.app import build, forecasts, kept, supervised
-from uavlab.app.config import Device, configure
+from uavlab.app.config import Config, Device, configure
 from uavlab.app.folder import run_folder
 from uavlab.app.machine import describe
 from uavlab.app.presets import presets
@@ -15,7 +15,7 @@ from uavlab.core.rng import Streams
 from uavlab.core.text import nearest, shown
 from uavlab.envs import PLANS
 from uavlab.evaluate import COMMON, Planned
-from uavlab.windows.task import DATA
+from uavlab.windows.task import DATA, Telemetry
 
 
 def score(
@@ -49,7 +49,8 @@ def score(
     rows = []
     for run, loaded in zip(runs, flown, strict=True):
         result = kept.evaluate(loaded, episodes, seed, mean_action)
-        say(f"{run}: policy of update <= {loaded.update}, {episodes} episodes x {len(loaded.parameters)} run(s)")
+        counted = _counted(loaded.config, episodes)
+        say(f"{run}: policy of update <= {loaded.update}, {counted} x {len(loaded.parameters)} run(s)")
         _say(result, loaded.config.evaluation, say)
         action = "mean" if mean_action else "sampled"
         rows.append({**result, "run": run, "episodes": episodes, "seed": seed, "action": action})
@@ -79,10 +80,14 @@ def score_plan(
             rng = Streams([seed * 1_000_003 + config.run.seed], rt.device)
             policy = supervised.planned(config, rt.device, plan) if logs else Planned(known[plan])
             result = build.summed_up(config, env, build.figures(config, env, policy, rng, count))
-        say(f"{name}: {plan}, {count} episodes")
+        say(f"{name}: {plan}, {_counted(config, count)}")
         _say(result, env, say)
         rows.append({**result, "preset": name, "policy": plan, "episodes": count, "seed": seed})
     return {"command": invocation(), "machine": describe(rt.device), "rows": rows}
+
+
+def _counted(config: Config, count: int) -> str:
+    return f"at most {count} flights" if isinstance(config.env, Telemetry) else f"{count} episodes"
 
 
 def _say(result: dict[str, Any], env: Env, say: Callable[[str], Any]) -> None:

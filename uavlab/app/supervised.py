@@ -1,5 +1,6 @@
 """From valid settings to the objects of a run that learns from data."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,15 +10,17 @@ from torch import Tensor
 from uavlab.app import forecasts, ridge
 from uavlab.app.config import Config
 from uavlab.app.ridge import Ridge
+from uavlab.core.errors import FileError
 from uavlab.core.rng import Streams
-from uavlab.data.telemetry import ASTRAY, FEATURES, HIDDEN, Scale
+from uavlab.data.telemetry import HIDDEN, ROW, Scale
 from uavlab.learners import forecaster
 from uavlab.learners.forecaster import Forecast, Forecaster
 from uavlab.runtime.runtime import Runtime
-from uavlab.windows.source import Loader, Windowed, loaded
+from uavlab.windows import fleet
+from uavlab.windows.source import OTHERS, Windowed, loaded
 from uavlab.windows.task import Telemetry
 
-ROW = len(FEATURES) + len(HIDDEN) + len(ASTRAY)  # numbers
+MOVED = 1e-3  # deviations: more than other machines make of the same flights
 
 
 def learner(config: Config, rng: Streams, rt: Runtime) -> Forecaster:
@@ -50,10 +53,18 @@ def size(config: Config) -> int:
 
 
 def figures(
-    task: Telemetry, forecast: forecasts.Tells, device: torch.device, loader: Loader, count: int, choose: bool
+    config: Config, task: Telemetry, forecast: forecasts.Tells, device: torch.device, count: int, choose: bool
 ) -> dict[str, Tensor]:
-    """Score what is told of flights that were not learned from; those of validation choose, the others judge."""
-    sets = loaded(task, device, loader)
+    """Score what is told of flights that were not learned from; those of validation choose, the others judge.
+
+    Raises:
+        FileError: Logs came or went since, so that they would be shared out otherwise than they were.
+    """
+    sets = loaded(task, device, config.toggles.loader)
+    if isinstance(forecast, Forecast) and replace(task, stride=config.env.stride) == config.env:
+        center, spread = forecast.scales[:2]
+        if ((sets.inputs.center - center) / spread).abs().max() > MOVED:
+            raise FileError(OTHERS)
     flights = sets.validation if choose else sets.test
     return forecasts.figures(forecast, flights, task.shape, task.stride, count)
 
@@ -68,14 +79,18 @@ PLANS = {"ridge": ridge.fitted}
 
 
 def plan(config: Config) -> dict[str, Any]:
-    """Tell what a run would do and take, before any flight is made."""
-    task, run = config.env, config.run
-    rows = round(task.flights * task.training * task.used * (task.least + task.most) / 2)
+    """Tell what a run would do and take, before any flight is made; how long logs are is not known then.
+
+    Raises:
+        FileError: There are no logs.
+    """
+    task, run, rows = config.env, config.run, fleet.rows(config.env)
     windows = None if run.updates is None else run.updates * config.source.batch
+    strides = None if windows is None else windows * task.stride
     return {
         "windows_per_run": windows,
-        "passes_per_run": None if windows is None else round(windows * task.stride / rows, 2),
-        "flights": task.flights,
-        "flight_bytes": round(4 * task.flights * (task.least + task.most) / 2 * ROW),
+        "passes_per_run": strides and rows and round(strides / round(rows * task.training * task.used), 2),
+        "flights": fleet.count(task),
+        "flight_bytes": rows and rows * ROW,
         "parameters": size(config),
     }

@@ -46,7 +46,7 @@ def describe(file: Path, mapping: Path | None, as_json: bool) -> None:
 
 
 @flights.command("tell")
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--mapping", type=click.Path(path_type=Path), help="YAML file: which fields are which columns.")
 @click.option("--stride", type=click.IntRange(1, 100_000), default=10, show_default=True, help="Rows between windows.")
@@ -54,11 +54,12 @@ def describe(file: Path, mapping: Path | None, as_json: bool) -> None:
     "--out", type=click.Path(path_type=Path), help="Write time, all columns and their doubt to this CSV file."
 )
 @as_json
-def tell_of(run: Path, file: Path, mapping: Path | None, stride: int, out: Path | None, as_json: bool) -> None:
+def tell_of(run: str, file: Path, mapping: Path | None, stride: int, out: Path | None, as_json: bool) -> None:
     """Let the network that RUN keeps tell what a log does not show: wind, payload, drag, lag, sag, and error ahead."""
     from uavlab.app import kept, telling
+    from uavlab.app.folder import run_folder
 
-    told = telling.of_log(kept.load(run), file, mapping, stride)
+    told = telling.of_log(kept.load(run_folder(run)), file, mapping, stride)
     rows = telling.summary(told)
     click.echo(f"{'':14} {'unit':5} {'mean':>8} {'least':>8} {'most':>8} {'doubt':>8} {'rmse':>8}")
     for row in rows:

@@ -36,11 +36,15 @@ def settings(preset: str, as_json: bool) -> None:
 @with_settings
 @as_json
 def check(preset: str, as_json: bool, **options: Any) -> None:
-    """Check that the environment of PRESET, as it is set, keeps its contract."""
+    """Check PRESET as it is set: that its environment keeps its contract, or that its flights can be learned from."""
     from uavlab.app.config import configure
     from uavlab.testing import check_env
+    from uavlab.testing_logs import check_logs
+    from uavlab.windows.task import Telemetry
 
-    report = check_env(configure(preset, *layers(**options)).env)
+    config = configure(preset, *layers(**options))
+    logs = isinstance(config.env, Telemetry)
+    report = check_logs(config.env, config.toggles.loader) if logs else check_env(config.env)
     click.echo(report)
     tell(as_json, vars(report))
 

@@ -39,7 +39,8 @@ def train(preset: str, out: Path | None, name: str | None, dry_run: bool, as_jso
     require_empty(folder)
     what, taken = next((key, value) for key, value in planned.items() if key.endswith("_bytes"))
     what = {"replay_bytes": "replay takes", "world_bytes": "worlds take"}.get(what, "flights take")
-    click.echo(f"{what} {taken / 2**20:.1f} MiB; the run is kept in {folder}")
+    said = f"{planned['flights']} logs to read" if taken is None else f"{what} {taken / 2**20:.1f} MiB"
+    click.echo(f"{said}; the run is kept in {folder}")
     drive(Run(config, folder), as_json)
 
 

@@ -43,6 +43,7 @@ differs from its recent mean.
 
 MOTORS = tuple(zip(AHEAD, RIGHT, CLOCKWISE, strict=True))
 HIDDEN = ("wind_north", "wind_east", "payload", "drag", "motor_lag", "battery_sag")
+ROW = 4 * (len(FEATURES) + len(HIDDEN) + len(ASTRAY))  # bytes
 
 
 @tensors

@@ -17,6 +17,7 @@ from uavlab.app.config import configure
 from uavlab.app.kept import Kept
 from uavlab.app.measures_maps import PROGRAM
 from uavlab.app.run import Run
+from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
 from uavlab.envs import PLANS
 from uavlab.envs.mapping import Mapping, State
@@ -34,9 +35,15 @@ def learned(run: str, updates: int, **settings: Any) -> tuple[Kept, str]:
         run: Folder of a run or an exported copy; empty to train.
         updates: Of that training.
         settings: Laid over the preset ``mapping_quick``.
+
+    Raises:
+        FileError: The folder is no run.
+        ConfigError: It is one of another task.
     """
     if run:
         found = kept.load(Path(run), settings.get("device"))
+        if not isinstance(found.config.env, Mapping):
+            raise ConfigError(f"{run}: a run of {found.config.preset}; expected one that maps, of mapping_quick say.")
         return found, f"learned, {found.update:,} updates"
     side = Mapping.cell * Mapping.cells / COARSE
     layer = {"cells": COARSE, "cell": side, "updates": updates, "evaluate_every": updates, "evaluate_episodes": 4}

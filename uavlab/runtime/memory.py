@@ -13,6 +13,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+import psutil
 import torch
 from torch import Tensor
 
@@ -120,6 +121,18 @@ def reserve(count: int, device: torch.device) -> None:
     """Ask for ``count`` bytes and give them back, so that what follows finds them, or is refused them here."""
     if count:
         torch.empty(count, dtype=torch.uint8, device=device)
+
+
+def require(needed: int, what: str, remedy: str, device: torch.device) -> None:
+    """Refuse what will take at least ``needed`` bytes where fewer are free.
+
+    Raises:
+        ResourceError: They are.
+    """
+    on_cuda = device.type == "cuda"
+    free = torch.cuda.mem_get_info(device)[0] if on_cuda else psutil.virtual_memory().available
+    if needed > free:
+        raise ResourceError(f"{what}: {needed:,} bytes, {free:,} are free on {device}; lower {remedy}.")
 
 
 def free_cache() -> None:

@@ -90,6 +90,22 @@ def count(task: Telemetry) -> int:
     return len(files(Path(task.logs))) if task.logs else task.flights
 
 
+def rows(task: Telemetry) -> int | None:
+    """Expect so many rows of all flights; how long logs are is not known before they are read."""
+    return None if task.logs else round(task.flights * (task.least + task.most) / 2)
+
+
+def stamp(task: Telemetry) -> tuple[tuple[str, int, int], ...]:
+    """Tell which files a task's flights come from, and when they were last changed; none where they are simulated.
+
+    Raises:
+        FileError: There are no logs.
+    """
+    paths = [*files(Path(task.logs)), *([Path(task.mapping)] if task.mapping else [])] if task.logs else []
+    stats = [(path, path.stat()) for path in paths if path.exists()]
+    return tuple((str(path.resolve()), stat.st_size, stat.st_mtime_ns) for path, stat in stats)
+
+
 def write(task: Telemetry, folder: Path, count: int) -> Iterator[tuple[Path, int]]:
     """Write the first simulated flights, truth and all, as NPZ files into a folder that exists; yield each.
 

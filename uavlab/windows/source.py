@@ -12,19 +12,22 @@ from annotated_types import Ge, Le
 from jaxtyping import Int
 from torch import Tensor
 
-from uavlab.core.errors import FileError
+from uavlab.core.errors import FileError, ResourceError
 from uavlab.core.protocols import Numbers
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Update, tree_map
 from uavlab.data import telemetry
 from uavlab.data.items import Items, brought
 from uavlab.data.spool import Spool
-from uavlab.data.telemetry import ASTRAY, FEATURES, HIDDEN, Scale, Series
+from uavlab.data.telemetry import ASTRAY, FEATURES, HIDDEN, ROW, Scale, Series
+from uavlab.runtime.memory import refusal, require
 from uavlab.runtime.runtime import Runtime
 from uavlab.windows import fleet
 from uavlab.windows.task import Telemetry
 
 T = TypeVar("T")
+OTHERS = "flights: others than those this run was trained on; bring those back, or train anew."
+LESS = "their number, or --set loader=stream"
 Loader = Literal["per_item", "stream", "device"]
 
 
@@ -48,16 +51,21 @@ def loaded(task: Telemetry, device: torch.device, loader: Loader = "device") -> 
 
     Raises:
         FileError: There are too few, or something in them never varies.
-        ResourceError: The disk does not suffice.
+        ResourceError: Memory or disk does not suffice.
     """
     plain = Telemetry()
     if not task.logs:  # which must be as long as a window and what follows it
         task = replace(task, window=plain.window, horizon=plain.horizon, stride=plain.stride)
-    return _loaded(task, device, loader)
+    try:
+        return _loaded(task, device, loader, fleet.stamp(task))
+    except (MemoryError, RuntimeError) as error:
+        said = refusal(error)
+        less = "most" if loader == "stream" else LESS
+        raise ResourceError(f"flights: memory was refused ({said}); lower {less}.") from error
 
 
 @lru_cache(maxsize=len(get_args(Loader)))
-def _loaded(task: Telemetry, device: torch.device, loader: Loader) -> Sets:
+def _loaded(task: Telemetry, device: torch.device, loader: Loader, stamp: object) -> Sets:
     groups = telemetry.split(fleet.count(task), (task.training, task.validation), task.split)
     used = (groups[0][: max(1, round(task.used * len(groups[0])))], *groups[1:])
     if loader == "stream":
@@ -71,7 +79,7 @@ def _loaded(task: Telemetry, device: torch.device, loader: Loader) -> Sets:
         hidden = telemetry.named(*training.statistics(["truth", "astray"]), (*HIDDEN, *ASTRAY))
         training.normalise(scale)
         return Sets(training, validation, test, _on(scale, device), _on(hidden, device))
-    everything = {number: told for flights in fleet.flights(task) for number, told in flights.items()}
+    everything = _held(task, device)
     first, second, third = (telemetry.series([everything[n] for n in sorted(group)]) for group in used)
     scale = telemetry.fitted(first.inputs, FEATURES)
     hidden = telemetry.fitted(torch.cat([first.truth, first.astray], 1), (*HIDDEN, *ASTRAY))
@@ -79,6 +87,21 @@ def _loaded(task: Telemetry, device: torch.device, loader: Loader) -> Sets:
         telemetry.normalised(first, scale)
     first, second, third = (_on(part, device) for part in (first, second, third))
     return Sets(first, second, third, _on(scale, device), _on(hidden, device))
+
+
+def _held(task: Telemetry, device: torch.device) -> dict[int, fleet.Columns]:
+    """Fly or read flights while there is room for them: for all, if that is known before, or for those that came."""
+    found: dict[int, fleet.Columns] = {}
+    _require_room(fleet.rows(task) or 0, device)
+    for flights in fleet.flights(task):
+        found |= flights
+        _require_room(sum(len(told["x"]) for told in found.values()), device)
+    return found
+
+
+def _require_room(rows: int, device: torch.device) -> None:
+    for place in (torch.device("cpu"), device):
+        require(ROW * rows, "flights", LESS, place)
 
 
 def _on(tree: T, device: torch.device) -> T:
@@ -164,7 +187,7 @@ class Windowed:
             FileError: The flights are others.
         """
         if not torch.equal(state["flights"].to(self.starts.device), self._sign()):
-            raise FileError("flights: others than those this run was trained on; bring those back, or train anew.")
+            raise FileError(OTHERS)
         self.drawn = deque(state["drawn"].to(self.starts.device))
         if self.loader == "per_item":
             self._bring = self._timed(self._items())
