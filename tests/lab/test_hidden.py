@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.tiny import sizes
+from tests.tiny import sizes, tiny
 from uavlab.app import telling
 from uavlab.app.config import configure
 from uavlab.app.kept import Kept
 from uavlab.app.run import Run
 from uavlab.app.telling import COLUMNS, Told
+from uavlab.core.errors import ConfigError
 from uavlab.data import telemetry
 from uavlab.data.telemetry import Series
 from uavlab.lab import hidden
@@ -34,6 +35,15 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for _ in run.train():
         pass
     return folder
+
+
+def test_a_run_of_another_task_is_refused(tmp_path: Path) -> None:
+    Run(tiny(), tmp_path / "team").save()
+    with pytest.raises(ConfigError) as refusal:
+        hidden.network(str(tmp_path / "team"))
+    assert str(refusal.value) == (
+        f"{tmp_path / 'team'}: a run of leader_follower; expected one of telemetry, of telemetry_quick say."
+    )
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from uavlab.app.config import Device
 from uavlab.app.kept import Kept
 from uavlab.app.machine import ROOT
 from uavlab.app.telling import COLUMNS, OWN_UNITS, Told
+from uavlab.core.errors import ConfigError
 from uavlab.data import telemetry
 from uavlab.data.telemetry import HIDDEN, Series
 from uavlab.lab.charts import interval
@@ -28,8 +29,15 @@ WRONG = {"wind_north": 5.0, "payload": 0.3, "drag": 0.4, "motor_lag": 0.05, "bat
 
 
 def network(run: str = "", device: Device = "cpu") -> tuple[Kept, str]:
-    """Take the network that a run keeps, or else the one that comes along; and say which it is."""
+    """Take the network that a run keeps, or else the one that comes along; and say which it is.
+
+    Raises:
+        FileError: The folder is no run.
+        ConfigError: It is one of another task.
+    """
     found = kept.load(Path(run) if run else SHIPPED, device)
+    if not isinstance(found.config.env, Telemetry):
+        raise ConfigError(f"{run}: a run of {found.config.preset}; expected one of telemetry, of telemetry_quick say.")
     which = f"the run {Path(run).name}" if run else "the network that comes along"
     return found, f"{which}, {found.update:,} updates"
 
