@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab.nets.stacked import OUTPUT_STD, affine
+from uavlab.nets.stacked import affine, fresh
 
 WIDE = 128  # channels from which on a product over patches is faster than a convolution
 
@@ -65,18 +65,8 @@ class StackedMaps:
         return sum(math.prod(shape) for shape in self.shapes)
 
     def initial(self, noise: Float[Tensor, "*lead P"]) -> Float[Tensor, "*lead P"]:
-        """Turn uniform noise in [0, 1) into first parameters; outputs start near zero.
-
-        Source:
-            He et al. 2015, "Delving Deep into Rectifiers", eq. 10, uniform form: bound sqrt(6 / fan_in).
-        """
-        pieces = noise.split([math.prod(shape) for shape in self.shapes], dim=-1)
-        bounds = [math.sqrt(6 / math.prod(shape[:-1])) for shape in self.shapes[:-2:2]]
-        bounds.append(OUTPUT_STD * math.sqrt(3))
-        made = []
-        for n, bound in enumerate(bounds):
-            made += [bound * (2 * pieces[2 * n] - 1), torch.zeros_like(pieces[2 * n + 1])]
-        return torch.cat(made, -1)
+        """Turn uniform noise in [0, 1) into first parameters; outputs start near zero."""
+        return fresh(noise, self.shapes)
 
     def unpack(self, theta: Float[Tensor, "G P"]) -> list[Tensor]:
         """View a matrix of parameters as its pieces, each with the leading axis G."""

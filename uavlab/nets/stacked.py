@@ -4,6 +4,7 @@ One matrix of parameters makes a gradient norm, an optimizer step, a target upda
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -89,3 +90,17 @@ def affine(
 ) -> Float[Tensor, "G N O"]:
     """Multiply and add; compilers add to what comes next for free, elsewhere one operator is cheaper than two."""
     return torch.bmm(x, weight) + bias if torch.compiler.is_compiling() else torch.baddbmm(bias, x, weight)
+
+
+def fresh(noise: Float[Tensor, "*lead P"], shapes: Sequence[tuple[int, ...]]) -> Float[Tensor, "*lead P"]:
+    """Turn uniform noise in [0, 1) into first weights and biases of layers, the last of which starts near zero.
+
+    Source:
+        He et al. 2015, "Delving Deep into Rectifiers", eq. 10, uniform form: bound sqrt(6 / fan_in).
+    """
+    pieces = noise.split([math.prod(shape) for shape in shapes], dim=-1)
+    bounds = [math.sqrt(6 / math.prod(shape[:-1])) for shape in shapes[:-2:2]] + [OUTPUT_STD * math.sqrt(3)]
+    made = []
+    for bound, weight, bias in zip(bounds, pieces[::2], pieces[1::2], strict=True):
+        made += [bound * (2 * weight - 1), torch.zeros_like(bias)]
+    return torch.cat(made, -1)

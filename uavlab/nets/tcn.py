@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab.nets.stacked import OUTPUT_STD, affine
+from uavlab.nets.stacked import affine, fresh
 
 TAPS = 3  # rows that a convolution sees
 
@@ -60,17 +60,8 @@ class StackedTCN:
         return sum(math.prod(shape) for shape in self.shapes)
 
     def initial(self, noise: Float[Tensor, "*lead P"]) -> Float[Tensor, "*lead P"]:
-        """Turn uniform noise in [0, 1) into first parameters; outputs start near zero.
-
-        Source:
-            He et al. 2015, "Delving Deep into Rectifiers", eq. 10, uniform form: bound sqrt(6 / fan_in).
-        """
-        pieces = noise.split([math.prod(shape) for shape in self.shapes], dim=-1)
-        bounds = [math.sqrt(6 / fan_in) for fan_in, _ in self.shapes[:-2:2]] + [OUTPUT_STD * math.sqrt(3)]
-        made = []
-        for bound, weight, bias in zip(bounds, pieces[::2], pieces[1::2], strict=True):
-            made += [bound * (2 * weight - 1), torch.zeros_like(bias)]
-        return torch.cat(made, -1)
+        """Turn uniform noise in [0, 1) into first parameters; outputs start near zero."""
+        return fresh(noise, self.shapes)
 
     def unpack(self, theta: Float[Tensor, "G P"]) -> list[tuple[Tensor, Tensor]]:
         """View a matrix of parameters as weights and biases, each with the leading axis G."""
