@@ -32,7 +32,7 @@ def together() -> Series:
     return Series(*(torch.cat([getattr(first, name), getattr(second, name)]) for name in FIELDS), bounds)
 
 
-def filled(folder: Path) -> Spool:
+def filled(folder: Path | None) -> Spool:
     made = Spool(folder)
     for part in parts():
         made.append(part)
@@ -91,7 +91,7 @@ def test_inputs_are_normalised_in_their_place(tmp_path: Path, block: int) -> Non
         leaves(kept.gathered(start, 10, 5)), leaves(flights.gathered(start, 10, 5)), strict=True
     ):
         assert torch.equal(value, same), name
-    assert kept.folder.joinpath("inputs.f32").stat().st_size == 4 * 180 * len(FEATURES)
+    assert os.fstat(kept.files["inputs"]).st_size == 4 * 180 * len(FEATURES)
 
 
 def test_no_more_than_a_block_is_read_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +114,7 @@ def test_no_more_than_a_block_is_read_at_a_time(tmp_path: Path, monkeypatch: pyt
 
 
 LIMITED = """
-import resource, sys, torch
+import os, resource, sys, torch
 from uavlab.data import spool
 from uavlab.data.telemetry import Scale, Series
 
@@ -137,7 +137,7 @@ kept.normalise(Scale(center.float(), spread.float()))
 dice = torch.Generator().manual_seed(0)
 for _ in range(20):
     flights.gathered(torch.randint(kept.rows - 250, (256,), generator=dice), 200, 50)
-size = sum((kept.folder / f"{name}.f32").stat().st_size for name in spool.FIELDS)
+size = sum(os.fstat(number).st_size for number in kept.files.values())
 print(size / room, center[0].item(), spread[0].item())
 """
 
@@ -219,54 +219,56 @@ def test_files_are_written_and_read_in_as_many_parts_as_the_system_takes(
         assert torch.equal(kept._read(name, 0, 180), getattr(together(), name))
 
 
-def test_the_folder_goes_with_the_object(tmp_path: Path) -> None:
+def test_files_go_with_the_object(tmp_path: Path) -> None:
     kept = filled(tmp_path)
-    folder, numbers = kept.folder, list(kept.files.values())
-    assert folder.parent == tmp_path
-    assert sorted(path.name for path in folder.iterdir()) == ["astray.f32", "inputs.f32", "truth.f32"]
-    assert all(path.stat().st_mode & 0o077 == 0 for path in folder.iterdir())  # nobody else's to read
+    numbers = list(kept.files.values())
+    assert len(set(numbers)) == len(FIELDS)
+    assert {os.fstat(number).st_dev for number in numbers} == {tmp_path.stat().st_dev}
     del kept
     gc.collect()
-    assert list(tmp_path.iterdir()) == []
     for number in numbers:
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(number)
 
 
-def test_the_folder_goes_with_the_process(tmp_path: Path) -> None:
-    script = "from uavlab.data.spool import Spool; kept = Spool(); print(kept.folder)"
+def test_nothing_is_left_by_a_process_that_is_killed(tmp_path: Path) -> None:
+    """Nobody has the time to tidy up then, so there must be nothing to tidy up."""
+    script = (
+        "import os; from tests.data.test_spool import *; kept = filled(None); print(kept.folder, flush=True); "
+        "print(os.fstat(kept.files['inputs']).st_size, flush=True); os.kill(os.getpid(), 9)"
+    )
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True,
+        [sys.executable, "-c", script], capture_output=True, text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
     )  # fmt: skip
-    assert Path(done.stdout.strip()).parent == tmp_path
-    assert list(tmp_path.glob("uavlab-*")) == []
+    folder, size = done.stdout.split()
+    assert (done.returncode, Path(folder), int(size)) == (-9, tmp_path, 4 * 180 * len(FEATURES))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_no_folder_is_told(tmp_path: Path) -> None:
     with pytest.raises(ResourceError) as refusal:
         Spool(tmp_path / "missing")
-    assert str(refusal.value) == "flights: no folder to keep them in (No such file or directory); set TMPDIR."
+    told = "no flights can be kept (No such file or directory); set TMPDIR."
+    assert str(refusal.value) == f"{tmp_path / 'missing'}: {told}"
 
 
-def test_no_file_is_told_and_its_folder_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened, count = os.open, [0]
+def test_where_the_last_file_fails_the_others_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, made = spool.tempfile.TemporaryFile, []
 
-    def two(path: object, flags: int, mode: int) -> int:
-        count[0] += 1
-        return opened(path, flags, mode) if count[0] < 3 else full()  # type: ignore[arg-type]
+    def two(**where: object) -> object:
+        made.append(opened(**where) if len(made) < 2 else full())  # type: ignore[call-overload]
+        return made[-1]
 
-    with monkeypatch.context() as patch:
-        patch.setattr(spool.os, "open", two)
-        with pytest.raises(ResourceError, match=r"^flights: no folder to keep them in \(No space left on device\);"):
-            Spool(tmp_path)
-    gc.collect()
-    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(spool.tempfile, "TemporaryFile", two)
+    with pytest.raises(ResourceError, match=r"no flights can be kept \(No space left on device\);"):
+        Spool(tmp_path)
+    assert [file.closed for file in made] == [True, True]
 
 
 def test_a_file_that_was_cut_is_told(tmp_path: Path) -> None:
     kept = filled(tmp_path)
-    os.truncate(kept.folder / "truth.f32", 100)
+    os.ftruncate(kept.files["truth"], 100)
     with pytest.raises(ResourceError) as refusal:
         kept.gathered(torch.tensor([50]), 10, 5)
-    assert str(refusal.value) == f"{kept.folder}: truth ended early; somebody else changed it. Start again."
+    assert str(refusal.value) == f"{tmp_path}: truth ended early; check the disk and start again."

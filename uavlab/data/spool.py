@@ -2,8 +2,8 @@
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast
 from weakref import finalize
@@ -21,26 +21,26 @@ BLOCK = 100_000  # rows held in memory at a time
 
 
 class Spool:
-    """Flights in a folder of its own, which goes with the object; read as ``Series`` are, into memory of the host.
+    """Flights in files without a name, which go with the object or the process; read as ``Series`` are, into memory.
 
     Attributes:
         bounds: First row of each flight, and the end of the last.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        """Make the folder, within ``folder`` or where the system keeps such.
+        """Make the files, within ``folder`` or where the system keeps such.
 
         Raises:
-            ResourceError: It cannot be made.
+            ResourceError: They cannot be made.
         """
-        self.files: dict[str, int] = {}
-        try:
-            self.folder = Path(tempfile.mkdtemp(prefix="uavlab-", dir=folder))
-            finalize(self, _discard, self.folder, self.files)
-            for name in FIELDS:
-                self.files[name] = os.open(self.folder / f"{name}.f32", os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise ResourceError(f"flights: no folder to keep them in ({error.strerror}); set TMPDIR.") from error
+        self.folder = folder or Path(tempfile.gettempdir())
+        with ExitStack() as stack:
+            try:
+                opened = [stack.enter_context(tempfile.TemporaryFile(dir=self.folder)) for _ in FIELDS]
+            except OSError as error:
+                raise ResourceError(f"{self.folder}: no flights can be kept ({error.strerror}); set TMPDIR.") from error
+            self.files = {name: file.fileno() for name, file in zip(FIELDS, opened, strict=True)}
+            finalize(self, stack.pop_all().close)
         self.widths: dict[str, int] = {}
         self.bounds = torch.zeros(1, dtype=torch.int64)
 
@@ -108,7 +108,7 @@ class Spool:
         while done < len(view):
             got = os.preadv(self.files[name], [view[done:]], place + done)
             if not got:
-                raise ResourceError(f"{self.folder}: {name} ended early; somebody else changed it. Start again.")
+                raise ResourceError(f"{self.folder}: {name} ended early; check the disk and start again.")
             done += got
 
     def _write(self, name: str, begin: int, values: np.ndarray) -> None:
@@ -121,13 +121,3 @@ class Spool:
             raise ResourceError(
                 f"{self.folder}: cannot be written ({error.strerror}); free space there, or set TMPDIR."
             ) from error
-
-
-def _discard(folder: Path, files: Mapping[str, int]) -> None:
-    for name, number in files.items():
-        with suppress(OSError):
-            os.close(number)
-        with suppress(OSError):
-            (folder / f"{name}.f32").unlink()
-    with suppress(OSError):
-        folder.rmdir()
