@@ -5,6 +5,7 @@ import gc
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -150,7 +151,7 @@ def limited(how: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit what a process holds")
 class TestTenTimesWhatAProcessMayHold:
-    def test_is_measured_normalised_and_read(self) -> None:
+    def test_is_measured_normalised_and_read(self, proof: Callable[[str, str], None]) -> None:
         """Rows count from 0 to 19,999 again and again: their mean is 9,999.5, their variance (20,000^2 - 1) / 12."""
         done = limited("files")
         assert done.returncode == 0, done.stderr
@@ -158,6 +159,7 @@ class TestTenTimesWhatAProcessMayHold:
         assert times > 10
         assert center == pytest.approx(9_999.5)
         assert spread == pytest.approx(((20_000**2 - 1) / 12) ** 0.5)
+        proof("flights in files", f"{times:.0f} times what a process may hold, measured, normalised and read")
 
     @pytest.mark.parametrize("how", ["memory", "one block"])
     def test_is_refused_where_it_is_read_at_once(self, how: str) -> None:
