@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -12,6 +13,8 @@ NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("PLOTLY_RENDERER", "plotly_mimetype")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for a background job of a shell; the tests need Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class OnlyCommittedNotebooks:

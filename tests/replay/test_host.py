@@ -176,7 +176,7 @@ def test_a_run_has_one_digest_wherever_its_replay_is_kept(toggles: dict[str, Any
 def test_what_is_kept_on_the_host_is_asked_of_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     config = tiny(placement="host", priorities="max")
     asked = []
-    monkeypatch.setattr(build, "_require", lambda needed, what, remedy, device: asked.append((needed, str(device))))
+    monkeypatch.setattr(build, "require", lambda needed, what, remedy, device: asked.append((needed, str(device))))
     build.store(config, Streams([0]), build.runtime(config.run, config.toggles))
     assert asked == [(build.replay_bytes(config.env, config.source, 1) + 8 * 32, "cpu")]
 
