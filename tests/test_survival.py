@@ -24,7 +24,7 @@ def harness(module: str, *arguments: str) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("count", [300, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [150, pytest.param(1000, marks=pytest.mark.slow)])
 def test_a_run_killed_at_random_ends_in_the_same_bits(count: int, proof: Proof) -> None:
     told = harness("tests.forks", "kills", str(count))
     assert told["other"] == [], f"seed {told['seed']}"
@@ -58,7 +58,7 @@ def heard(told: dict[str, Any]) -> bool:
     return told["wrong"] == [] and once["interrupted"] > 3 * once["complete"]
 
 
-@pytest.mark.parametrize("count", [50, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.slow)])
 def test_a_signal_at_any_time_ends_a_run_that_goes_on(count: int, proof: Proof) -> None:
     told = harness("tests.forks", "signals", str(count))
     assert heard(told), told
@@ -69,8 +69,9 @@ def test_a_signal_that_is_not_heard_would_be_noticed() -> None:
     assert not heard(harness("tests.forks", "signals", "10", "--break", "stop"))
 
 
-def test_of_processes_that_want_one_folder_one_has_it(proof: Proof) -> None:
-    told = harness("tests.forks", "races", "20")
+@pytest.mark.parametrize("count", [8, pytest.param(20, marks=pytest.mark.slow)])
+def test_of_processes_that_want_one_folder_one_has_it(count: int, proof: Proof) -> None:
+    told = harness("tests.forks", "races", str(count))
     assert told["other"] == []
     proof("one writer per run", f"{told['races']} races of three processes, one alone wrote in each")
 
