@@ -26,7 +26,15 @@ FLOORS = {
     },
     **{"train": 4, "evaluate": 4, "app": 5, "testing": 5, "testing_logs": 5, "lab": 6, "cli": 7, "__main__": 8},
 }
-HOMES = {"plotly": "lab", "ipywidgets": "lab", "click": "cli", "pyulog": "data", "pyarrow": "data", "sklearn": "data"}
+HOMES = {
+    "plotly": "lab",
+    "ipywidgets": "lab",
+    "click": "cli",
+    "pyulog": "data",
+    "pyarrow": "data",
+    "sklearn": "data",
+    "numba": "envs",
+}
 HOT = {"ops", "envs", "nets", "replay", "learners"}
 SYNCS = {"item", "cpu", "numpy"}
 UNSAFE = {

@@ -20,6 +20,7 @@ def test_rows() -> None:
         ("host", "2 processes", 2),
         ("device", "eager", 1),
         ("device", "eager", 2),
+        ("device", "eager, fresh memory", 2),
     ]
     assert record["rows"][0]["over_host"] == 1.0
     for row in record["rows"]:

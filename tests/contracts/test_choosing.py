@@ -17,6 +17,7 @@ from uavlab.app import build, kept, state
 from uavlab.app.config import configure
 from uavlab.app.run import Run
 from uavlab.core.errors import ConfigError, ResourceError
+from uavlab.envs.mapping import Mapping
 from uavlab.runtime.memory import SIGNS
 
 UPDATES, POINTS = 8, (1, 3, 4, 7)
@@ -77,6 +78,20 @@ def test_a_run_killed_at_any_time_ends_in_the_same_bits(tmp_path: Path) -> None:
         pass
     assert run.digest == whole.digest
     assert json.loads((folder / "run.json").read_text())["status"] == "complete"
+
+
+def test_maps_written_over_those_before_end_in_the_same_bits() -> None:
+    assert finished(updates=6, maps="overwritten").digest == finished(updates=6, maps="device").digest
+
+
+def test_a_look_back_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutant: a reward that reads maps of the state before, which are no more what they were."""
+
+    def reward(self: Any, state: Any, action: Any, after: Any) -> Any:
+        return (after.logits - state.logits).abs().float().mean((1, 2, 3))[:, None].expand(-1, self.uavs)
+
+    monkeypatch.setattr(Mapping, "reward", reward)
+    assert finished(updates=6, maps="overwritten").digest != finished(updates=6, maps="device").digest
 
 
 def test_the_kept_policy_is_the_best_and_flies_other_teams(tmp_path: Path) -> None:

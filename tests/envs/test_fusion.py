@@ -29,11 +29,15 @@ def test_boxes_learn_what_whole_maps_do() -> None:
             )
             given[3][:, -1] = True
             kept = logits.clone(), means.clone()
-            boxes = fusion.box_by_box(logits, means, *given)
+            boxes = fusion.fuse(logits, means, *given)
+            over = logits.clone()
+            reused = fusion.fuse(over, means, *given, reuse=True)
             whole = fusion.whole_maps(logits, means, *given)
             assert torch.equal(logits, kept[0])
             assert torch.equal(means, kept[1])
             assert torch.equal(boxes[0], whole[0])
+            assert reused[0] is over
+            assert all(torch.equal(one, other) for one, other in zip(reused, boxes, strict=True))
             for name, one, other in zip(("mean", "near", "added", "lost"), boxes[1:], whole[1:], strict=True):
                 assert one.dtype == dtype
                 far = (one - other).abs().max() / other.abs().max().clamp_min(1)

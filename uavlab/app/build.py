@@ -19,6 +19,7 @@ from uavlab.core.rng import Streams
 from uavlab.core.types import leaves, tree_map
 from uavlab.envs.advance import fresh
 from uavlab.envs.mapping import Mapping as MappingEnv
+from uavlab.envs.mapping import OverwrittenMapping
 from uavlab.envs.mapping_host import HostMapping
 from uavlab.evaluate import episodes, summary
 from uavlab.learners import coma, masac
@@ -125,10 +126,11 @@ def world(env: Env, rt: Runtime) -> Env:
     """Choose how the maps of an environment that has any are computed."""
     if rt.toggles.maps == "device" or type(env) is not MappingEnv:
         return env
-    if rt.device.type != "cpu":
+    if rt.toggles.maps == "host" and rt.device.type != "cpu":
         rt.fall_back("maps", f"numpy and OpenCV work on the CPU, this run is on {rt.device.type}")
         return env
-    return HostMapping(**{f.name: getattr(env, f.name) for f in fields(env)})
+    kind = HostMapping if rt.toggles.maps == "host" else OverwrittenMapping
+    return kind(**{f.name: getattr(env, f.name) for f in fields(env)})
 
 
 def kept_policy(config: Config, task: Any, parameters: Float[Tensor, "R K P"]) -> Any:

@@ -4,19 +4,16 @@ On a CPU footprints are cut out one by one, so that little memory is touched and
 GPU would have to wait for where they lie; there whole maps are computed at once. Both give the same maps.
 """
 
-from collections.abc import Callable, Sequence
-from itertools import compress, count
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Complex, Float, Int
 from torch import Tensor
 
 from uavlab.envs.lattice import constant
 from uavlab.ops import grids
 
-Array = np.ndarray[Any, np.dtype[Any]]
 DIGITS = 2.0**12  # a float32 number in [0, 1) holds 24 bits: 12 that decide about one cell, and 12 for another
 
 
@@ -31,6 +28,7 @@ def fuse(
     flip: Sequence[float],
     whole: Float[Tensor, "L H"],
     part: Float[Tensor, "Z L L H"],
+    reuse: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Measure the cells in each UAV's box, and add what was found to the maps of all that hear of it.
 
@@ -45,13 +43,18 @@ def fuse(
         flip: Chance that a cell is measured wrongly, by altitude.
         whole: Averages the whole axis down to the lattice.
         part: Averages the part of it that is seen from each place.
+        reuse: Maps may be written over those before, which halves the memory that is touched on a CPU.
 
     Returns:
         Maps, their means, those of each UAV's box in its own map, what new weights added to the weighted entropy of
         the team's map before, and what of it was then lost.
     """
-    by = box_by_box if logits.device.type == "cpu" else whole_maps
-    return by(logits, means, truth, place, box, heard, noise, flip, whole, part)
+    given = (means, truth, place, box, heard, noise, flip, whole, part)
+    if logits.device.type != "cpu":
+        return whole_maps(logits, *given)
+    after = logits if reuse else logits.clone()
+    by = box_by_box if torch.compiler.is_compiling() else cut_out  # an operator of one's own takes seconds to import
+    return after, *by(after, *given)
 
 
 def whole_maps(
@@ -85,12 +88,11 @@ def whole_maps(
     leaning = grids.leaning(after, means.dtype)
     near = part[z, y] @ leaning[:, :-1] @ part[z, x].mT
     then, now = (each[:, -1].flatten(1).long() for each in (logits, after))
-    added, lost = weigh(then, now, grids.table(noise.device, noise.dtype), torch.linalg.vecdot)
+    added, lost = weigh(then, now, grids.table(noise.device, noise.dtype))
     return after, grids.area_resize(leaning, whole, whole), near, added, lost
 
 
-@torch.library.custom_op("uavlab::box_by_box", mutates_args=())  # a compiler would write all missions out
-def box_by_box(
+def cut_out(
     logits: Tensor,
     means: Tensor,
     truth: Tensor,
@@ -101,39 +103,28 @@ def box_by_box(
     flip: Sequence[float],
     whole: Tensor,
     part: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Do so box by box, and change means by what changes in each; numpy spends least on each of many small steps."""
-    after, means, near = torch.empty_like(logits), means.clone(), torch.empty_like(means[:, :-1])
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Do so box by box within the maps given; means change by what changes in each."""
+    from uavlab.envs import boxes  # numba takes half a second to import, and only maps need it
+
+    means, near = means.clone(), torch.empty_like(means[:, :-1])
     added, lost = torch.zeros_like(means[:, 0, 0, 0]), torch.zeros_like(means[:, 0, 0, 0])
-    before, maps, average, own, hidden, numbers, full, seen, more, less = (
-        np.asarray(each)
-        for each in (logits, after, means, near, truth.view(torch.bool), noise, whole, part, added, lost)
-    )
-    table = np.asarray(grids.table(noise.device, noise.dtype))
-    for mission, (places, boxes, ears) in enumerate(zip(place.tolist(), box.tolist(), heard.mT.tolist(), strict=True)):
-        maps[mission] = before[mission]  # here, not for all missions before: what follows finds it in the cache
-        cuts = [(slice(top, bottom), slice(left, right)) for top, left, bottom, right in boxes]
-        for uav, (rows, columns) in enumerate(cuts):
-            told = _told(hidden[mission, rows, columns], numbers[mission, uav], flip[places[uav][2]])
-            for listener in compress(count(), ears[uav]):
-                change = _learn(maps[mission, listener, rows, columns], told, average.dtype)
-                average[mission, listener] += full[:, rows] @ change @ full[:, columns].T
-        for uav, (rows, columns) in enumerate(cuts):
-            (x, y, z), leaning = places[uav], _leaning(maps[mission, uav, rows, columns], own.dtype)
-            own[mission, uav] = seen[z, y, :, rows] @ leaning @ seen[z, x, :, columns].T
-            then, now = (each[mission, -1, rows, columns].astype(np.intp) for each in (before, maps))
-            for other in boxes[:uav]:
-                then[_shared(boxes[uav], other)] = now[_shared(boxes[uav], other)] = 0  # sums count a cell once
-            gained, gone = weigh(then.ravel(), now.ravel(), table, np.vecdot)
-            more[mission] += gained
-            less[mission] += gone
-    return after, means, near, added, lost
+    sensor = np.asarray(flip, np.asarray(noise).dtype), np.asarray([grids.steps(each) for each in flip], np.int16)
+    written = map(np.asarray, (logits, means, near))
+    read = map(np.ascontiguousarray, (truth.view(torch.bool), place, box, heard, noise))
+    averages, found = map(np.asarray, (whole, part)), map(np.asarray, (added, lost))
+    boxes.learn(*written, *read, *sensor, *averages, boxes.tables(means.dtype), *found)
+    return means, near, added, lost
+
+
+box_by_box = torch.library.custom_op("uavlab::box_by_box", cut_out, mutates_args=("logits",))
+"""``cut_out`` for a compiler of tensors, which cannot cut where numbers say."""
 
 
 @box_by_box.register_fake
-def _(logits: Tensor, means: Tensor, *_: object) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _(logits: Tensor, means: Tensor, *_: object) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     one = means.new_empty(len(means))
-    return torch.empty_like(logits), torch.empty_like(means), torch.empty_like(means[:, :-1]), one, one.clone()
+    return torch.empty_like(means), torch.empty_like(means[:, :-1]), one, one.clone()
 
 
 def digits(noise: Float[Tensor, "*lead N"]) -> Float[Tensor, "*lead 2*N"]:
@@ -141,52 +132,16 @@ def digits(noise: Float[Tensor, "*lead N"]) -> Float[Tensor, "*lead 2*N"]:
     return torch.cat((noise, (noise * DIGITS).frac_()), -1)
 
 
-def weigh(before: Any, after: Any, table: Any, dot: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
+def weigh(
+    before: Int[Tensor, "B N"], after: Int[Tensor, "B N"], table: Complex[Tensor, " K"]
+) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
     """Sum up what new weights add to the weighted entropy before, and what of it is then lost.
 
     Args:
         before: Steps of log odds of each cell, as indices.
         after: The same after the measurement.
-        table: Weights and entropies, see ``grids.table``; all tensors, or all arrays.
-        dot: Sums up products.
+        table: Weights and entropies, see ``grids.table``.
     """
     old, new = table[before], table[after]
     drop = old - new
-    return -dot(drop.real, old.imag), dot(new.real, drop.imag)
-
-
-def _told(truth: Array, noise: Array, flip: float) -> Array:
-    """Measure: by how many steps log odds rise, or fall."""
-    noise = noise if truth.size <= len(noise) else np.concatenate((noise, _fraction(noise * DIGITS)))
-    wrong = noise[: truth.size].reshape(truth.shape) < noise.dtype.type(flip)
-    sign = (truth != wrong).astype(np.int16)
-    sign *= 2 * grids.steps(flip)
-    sign -= grids.steps(flip)
-    return sign
-
-
-def _learn(window: Array, told: Array, dtype: Any) -> Array:
-    """Add what was told, and give the change of leanings."""
-    after = window + told
-    np.clip(after, -grids.LIMIT, grids.LIMIT, out=after)
-    change = _leaning(after, dtype)
-    change -= _leaning(window, dtype)
-    window[...] = after
-    return change
-
-
-def _leaning(window: Array, dtype: Any) -> Array:
-    half = window.astype(dtype)
-    half *= grids.STEP / 2
-    return np.tanh(half, out=half)
-
-
-def _fraction(number: Array) -> Array:
-    number -= np.floor(number)
-    return number
-
-
-def _shared(box: list[int], other: list[int]) -> tuple[slice, slice]:
-    """Give the rows and columns of a box that another holds too."""
-    first, start, last, end = (max(theirs - mine, 0) for theirs, mine in zip(other, box[:2] * 2, strict=True))
-    return slice(first, last), slice(start, end)
+    return -torch.linalg.vecdot(drop.real, old.imag), torch.linalg.vecdot(new.real, drop.imag)

@@ -122,6 +122,7 @@ class Mapping:
     channels: Annotated[tuple[Channel, ...], Len(1, len(CHANNELS))] = CHANNELS
     lagged: bool = False
 
+    overwrites: ClassVar[bool] = False
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("entropy", "last", "bit", better="low"), Metric("f1", "last"))
     score: ClassVar[dict[str, float]] = {"entropy": -1.0}
     rules: ClassVar[tuple[Rule, ...]] = RULES
@@ -196,10 +197,9 @@ class Mapping:
         self._require_shapes(state)
         place, uavs, size = state.place, self.uavs, self.lattice
         own, near = _belief(state.mean), _belief(state.near)
-        missions = len(place)
         left = state.left.to(own.dtype) / (self.measurements - 1)
         number = (torch.arange(uavs, device=place.device) + 1) / uavs
-        one = own.new_ones(missions, uavs, size, size)
+        one = own.new_ones(len(place), uavs, size, size)
         heard, anyone = _last_seen(self.places, place, state.link)
         maps = (
             one * left[:, None, None, None],
@@ -277,19 +277,18 @@ class Mapping:
             flips.unflatten(1, (uavs, -1)),
             self.flip,
             *averages(self.places, noise.device, noise.dtype),
+            reuse=self.overwrites,
         )
         doubt = state.doubt + added
-        return State(
+        return replace(
+            state,
             place=place,
-            truth=state.truth,
             logits=logits,
             mean=mean,
             near=near,
             link=link,
             doubt=doubt - lost,
             gain=lost / doubt,
-            left=state.left,
-            step=state.step,
         )
 
     def _link(self, place: Tensor, drop: Tensor) -> Tensor:
@@ -305,6 +304,13 @@ class Mapping:
         else:
             place = (unit * self.lattice).long()
         return torch.cat((place, torch.full_like(place[..., :1], len(self.flip) - 1)), -1)
+
+
+@dataclass(frozen=True)
+class OverwrittenMapping(Mapping):
+    """The same task for who never looks back: on a CPU, ``transition`` writes maps over those of the state before."""
+
+    overwrites: ClassVar[bool] = True
 
 
 def _belief(leaning: Tensor) -> Tensor:

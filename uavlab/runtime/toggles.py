@@ -23,7 +23,8 @@ class Toggles:
         optimizers: One Adam per agent and network, or one over all of a kind.
         adam: Adam's implementation: tensor by tensor, in horizontal batches, or as one fused operator.
         acting: Actions agent by agent, or of all agents at once.
-        maps: Belief maps world by world in numpy and OpenCV, or of all worlds at once where training runs.
+        maps: Belief maps world by world in numpy and OpenCV, or of all worlds at once where training runs, each step
+            in fresh memory or (``overwritten``) in that of the step before.
         loader: Windows of logs normalised and collated one by one, read from files each time, or gathered from memory
             where training runs.
         precision: Numbers in matrix products of networks; all else stays in float32.
@@ -46,7 +47,7 @@ class Toggles:
     optimizers: Literal["many", "one"] = "many"
     adam: Literal["single", "foreach", "fused"] = "single"
     acting: Literal["loop", "batched"] = "loop"
-    maps: Literal["host", "device"] = "host"
+    maps: Literal["host", "device", "overwritten"] = "host"
     loader: Literal["per_item", "stream", "device"] = "per_item"
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
     scaler: Literal["conservative", "aggressive"] = "conservative"
@@ -166,7 +167,7 @@ EAGER = {
     "optimizers": "one",
     "adam": "fused",
     "acting": "batched",
-    "maps": "device",
+    "maps": "overwritten",
     "loader": "device",
 }
 
