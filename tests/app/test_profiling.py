@@ -52,7 +52,7 @@ def test_the_prediction_is_amdahls_of_the_parts(monkeypatch: pytest.MonkeyPatch)
         "environment": {"": 1.0, "a": 1.0, "b": 2.0},
     }
 
-    def compare(preset: str, settings: Any, *layers: Any, call: str, rounds: int) -> list[dict[str, Any]]:
+    def compare(preset: str, settings: Any, *layers: Any, call: str, **_: Any) -> list[dict[str, Any]]:
         ms = times.get(call, dict.fromkeys(settings, 10.0))
         found = {"over_first": 1.5, "low": 1.4, "high": 1.6, "first_call_s": 0.0, "fell_back": {}}
         return [{"setting": name, "ms": ms[name], **found} for name in settings]
@@ -65,7 +65,7 @@ def test_the_prediction_is_amdahls_of_the_parts(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_fell_back_is_no_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
-    def compare(preset: str, settings: Any, *layers: Any, call: str, rounds: int) -> list[dict[str, Any]]:
+    def compare(preset: str, settings: Any, *layers: Any, call: str, **_: Any) -> list[dict[str, Any]]:
         found = {"ms": 1.0, "over_first": 1.0, "low": 1.0, "high": 1.0, "first_call_s": 0.0}
         return [{"setting": n, **found, "fell_back": {"compile": "why"} if n == "a" else {}} for n in settings]
 

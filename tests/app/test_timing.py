@@ -17,6 +17,22 @@ def test_calls_take_turns_and_warm_up_is_not_counted() -> None:
     assert {name: len(each) for name, each in seconds.items()} == {"a": 4, "b": 4}
 
 
+@pytest.mark.parametrize(("enough_s", "made", "counted"), [(0.0, 4, 3), (4.5, 5, 3), (5.5, 6, 4), (100.0, 7, 5)])
+def test_what_takes_long_is_repeated_less(
+    monkeypatch: pytest.MonkeyPatch, enough_s: float, made: int, counted: int
+) -> None:
+    """Each round takes a second; two of at most seven warm up, and an interval needs three."""
+    clock, calls = [0.0], []
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: clock[0])
+
+    def call() -> None:
+        calls.append(clock[0])
+        clock[0] += 1.0
+
+    seconds = interleaved({"a": call}, 5, CPU, warm_up=2, enough_s=enough_s)
+    assert (len(calls), seconds["a"]) == (made, [1.0] * counted)
+
+
 def test_a_call_is_timed_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([10.0, 12.5])
     monkeypatch.setattr(timing.time, "perf_counter", lambda: next(clock))

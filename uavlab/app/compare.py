@@ -1,5 +1,6 @@
 """The same run under several settings: one call of it timed in turn, or whole trainings side by side."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -86,9 +87,16 @@ CALLS = {
 
 
 def compare(
-    preset: str, settings: Settings, *layers: Mapping[str, Any], call: str = "update", rounds: int = 30
+    preset: str,
+    settings: Settings,
+    *layers: Mapping[str, Any],
+    call: str = "update",
+    rounds: int = 30,
+    enough_s: float = math.inf,
 ) -> list[dict[str, Any]]:
     """Time one piece of a run under each of ``settings``, laid over ``layers``, interleaved in this process.
+
+    After ``enough_s`` seconds, rounds are no more than an interval needs.
 
     Returns:
         A row for each setting, in order: ``setting``, ``ms`` (median), ``over_first`` and ``over_below`` (how many
@@ -101,7 +109,8 @@ def compare(
     """
     configs = {name: configure(preset, *layers, setting) for name, setting in settings.items()}
     made, first = prepared({name: partial(CALLS[call], config) for name, config in configs.items()})
-    seconds = interleaved({name: one.call for name, one in made.items()}, rounds, next(iter(made.values())).rt.device)
+    calls, device = {name: one.call for name, one in made.items()}, next(iter(made.values())).rt.device
+    seconds = interleaved(calls, rounds, device, enough_s=enough_s)
     operators = {name: count_operators(one.call) for name, one in made.items()}
     rows, names = [], list(settings)
     for name, below in zip(names, [names[0], *names], strict=False):

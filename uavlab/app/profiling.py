@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from uavlab.app import build, pipeline
 from uavlab.app.compare import Settings, compare, update_call
 from uavlab.app.config import Config, configure
 from uavlab.app.machine import describe, usable_cores
-from uavlab.app.timing import timed
+from uavlab.app.timing import FEWEST, timed
 from uavlab.runtime.advise import predicted, verdict
 from uavlab.runtime.ceilings import ceilings
 from uavlab.runtime.monitor import Monitor, count_work, memory
@@ -19,7 +20,8 @@ from uavlab.train import cycling
 
 PARTS = ("update", "acting", "environment")  # what toggles make faster or slower
 LOGS = ("update", "load")  # the same where nothing flies
-WARM, WATCHED = 10, 60  # cycles before and while the monitor watches
+WARM, WATCHED = 10, 60  # cycles before and while the monitor watches, at most
+ENOUGH_S = 20.0  # seconds after which a measurement takes no more rounds than it needs
 UPDATES = 10  # of which the quickest counts, as for ceilings
 WORTH = 3  # toggles worth trying
 TRIED = {"compile": ("default",), "scaler": ()}  # other modes warm up for minutes; a scaler is nothing by itself
@@ -37,7 +39,7 @@ def profiled(
     Args:
         preset: What to profile.
         layers: Settings over it.
-        rounds: Interleaved repetitions.
+        rounds: Interleaved repetitions, fewer where they would take longer than ``ENOUGH_S``.
         trace: Where to write a trace of some cycles.
         every: Measure all usable toggles, not only the most promising.
 
@@ -53,19 +55,20 @@ def profiled(
     config = configure(preset, *layers)
     record = _watched(config, trace)
     changes: Settings = {"": {}, **candidates(config)}
-    whole = compare(preset, {"": {}}, *layers, call="cycle", rounds=rounds)[0]["ms"]
+    timed_alike = partial(compare, preset, rounds=rounds, enough_s=ENOUGH_S)
+    whole = timed_alike({"": {}}, *layers, call="cycle")[0]["ms"]
     flies = hasattr(config.env, "spec")
     if not flies:
         record["pipeline"] = pipeline.pipeline(config, rounds)
     calls = PARTS if flies else LOGS
-    parts = [{row["setting"]: row for row in compare(preset, changes, *layers, call=c, rounds=rounds)} for c in calls]
+    parts = [{row["setting"]: row for row in timed_alike(changes, *layers, call=c)} for c in calls]
     forecast = {
         name: predicted(whole, [(part[""]["ms"], part[name]["ms"]) for part in parts])
         for name in changes
         if name and not any(part[name]["fell_back"] for part in parts)
     }
     best = sorted(forecast, key=lambda name: -forecast[name])[: None if every else WORTH]
-    _, *rows = compare(preset, {"": {}, **{name: changes[name] for name in best}}, *layers, call="cycle", rounds=rounds)
+    _, *rows = timed_alike({"": {}, **{name: changes[name] for name in best}}, *layers, call="cycle")
     found = [
         {
             "toggle": row["setting"],
@@ -125,8 +128,11 @@ def _watched(config: Config, trace: Path | None) -> dict[str, Any]:
     rt, rng, learner, source = build.assembled(config, monitor)
     cycle = cycling(source, learner, rng, rt)
     with rt.scope(), build.enough_memory():
-        for number in range(WARM + WATCHED):
-            if number == WARM:
+        cycle()  # may compile
+        once = timed(cycle, rt.device)
+        warm, watched = (max(FEWEST, min(most, int(ENOUGH_S / once))) for most in (WARM, WATCHED))
+        for number in range(warm + watched):
+            if number == warm:
                 monitor.reset()
             cycle()
         stages = monitor.read()

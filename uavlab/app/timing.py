@@ -9,15 +9,26 @@ import numpy as np
 import torch
 
 WARM_UP = 3  # rounds that are not counted
+FEWEST = 3  # rounds that an interval needs
 DRAWS = 2000  # bootstrap samples of an interval
 
 
 def interleaved(
-    calls: Mapping[str, Callable[[], Any]], rounds: int, device: torch.device, warm_up: int = WARM_UP
+    calls: Mapping[str, Callable[[], Any]],
+    rounds: int,
+    device: torch.device,
+    warm_up: int = WARM_UP,
+    enough_s: float = math.inf,
 ) -> dict[str, list[float]]:
-    """Time each call once per round, in turn (s)."""
+    """Time each call once per round, in turn (s); after ``enough_s`` only as often as an interval needs."""
     seconds: dict[str, list[float]] = {name: [] for name in calls}
+    began = time.perf_counter()
     for number in range(-warm_up, rounds):
+        if time.perf_counter() - began > enough_s:
+            if number >= FEWEST:
+                break
+            if number < 0:
+                continue
         for name, call in calls.items():
             once = timed(call, device)
             if number >= 0:

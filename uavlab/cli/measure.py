@@ -62,7 +62,9 @@ def toggles(device: Any, as_json: bool) -> None:
 @cli.command()
 @click.argument("preset")
 @with_settings
-@click.option("--rounds", type=click.IntRange(3, 1000), default=20, show_default=True, help="Interleaved repetitions.")
+@click.option(
+    "--rounds", type=click.IntRange(3, 1000), default=20, show_default=True, help="Interleaved repetitions, at most."
+)
 @click.option("--trace", type=click.Path(path_type=Path), help="Also write a trace for Perfetto; .json or .json.gz.")
 @click.option("--all", "every", is_flag=True, help="Measure every usable toggle, not the three worth trying.")
 @click.option("--out", type=click.Path(path_type=Path), help="Also write the record to this JSON file.")
