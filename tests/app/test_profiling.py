@@ -73,3 +73,9 @@ def test_what_fell_back_is_no_candidate(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(profiling, "candidates", lambda config: {"a": {}, "b": {}})
     monkeypatch.setattr(profiling, "_watched", lambda config, trace: {})
     assert [row["toggle"] for row in profiled("leader_follower", TINY)["candidates"]] == ["b"]
+
+
+def test_what_is_hopeless_on_a_cpu_is_not_tried() -> None:
+    found = profiling.candidates(configure("leader_follower_quick", {"device": "cpu"}))
+    assert "precision=bf16" in found
+    assert "precision=fp16" not in found

@@ -24,6 +24,7 @@ WARM, WATCHED = 10, 60  # cycles before and while the monitor watches, at most
 ENOUGH_S = 20.0  # seconds after which a measurement takes no more rounds than it needs
 UPDATES = 10  # of which the quickest counts, as for ceilings
 WORTH = 3  # toggles worth trying
+SLOWEST = ("precision", "fp16", "cpu")  # emulated there: a step through convolutions takes a hundred times as long
 TRIED = {"compile": ("default",), "scaler": ()}  # other modes warm up for minutes; a scaler is nothing by itself
 
 
@@ -96,7 +97,8 @@ def candidates(config: Config) -> dict[str, dict[str, Any]]:
         values = TRIED.get(toggle.name, toggle.choices) if tried else ()
         for value in (usable_cores(),) if toggle.name == "threads" else values:
             change = {toggle.name: value}
-            if value != getattr(now, toggle.name) and not resolve(turned(now, change), device)[1]:
+            hopeless = (toggle.name, value, device.type) == SLOWEST
+            if value != getattr(now, toggle.name) and not hopeless and not resolve(turned(now, change), device)[1]:
                 found[f"{toggle.name}={value}"] = change
     return found
 
