@@ -7,6 +7,7 @@ import pytest
 
 from tests.tiny import TINY, tiny
 from uavlab.app import profiling
+from uavlab.app.config import configure
 from uavlab.app.profiling import candidates, profiled, told
 
 
