@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 import torch
@@ -98,3 +99,13 @@ def test_nothing_outside_is_read_or_written(more: dict[str, Any]) -> None:
     with pytest.raises(IndexError, match="outside"):
         learned(logits, [[0, 0, 2, 2]], [[0.5, 0.5]], **more)
     assert not logits.any()
+
+
+def test_without_a_place_to_keep_them_loops_are_compiled_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def twice(number: int) -> int:
+        return 2 * number
+
+    monkeypatch.setattr(numba.core.caching.CompileResultCacheImpl, "_locator_classes", [])
+    with pytest.raises(RuntimeError, match="no locator"):
+        numba.njit(cache=True)(twice)
+    assert boxes.compiled(twice)(4) == 8

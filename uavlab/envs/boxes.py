@@ -5,7 +5,7 @@ over views of single rows: where an index cannot be negative, cells are worked o
 """
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numba
@@ -18,9 +18,14 @@ from uavlab.ops import grids
 Array = np.ndarray[Any, np.dtype[Any]]
 ZERO = 2**15  # where tables that are looked up by any int16 hold what 0 means
 
-compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = numba.njit(
-    cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"}
-)
+
+def compiled(loops: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a function at its first call, and keep the result for the next process where there is a place for it."""
+    make = partial(numba.njit, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+    try:
+        return make(cache=True)(loops)
+    except RuntimeError:  # neither this folder nor the user's own can be written
+        return make()(loops)
 
 
 @lru_cache
