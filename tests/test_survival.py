@@ -24,7 +24,7 @@ def harness(module: str, *arguments: str) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("count", [150, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
 def test_a_run_killed_at_random_ends_in_the_same_bits(count: int, proof: Proof) -> None:
     told = harness("tests.forks", "kills", str(count))
     assert told["other"] == [], f"seed {told['seed']}"
@@ -47,7 +47,9 @@ def test_a_save_killed_at_any_call_loses_nothing(proof: Proof) -> None:
     proof("kill -9 at each step of a save", f"{kills} kills in {len(told)} cases, 0 lost")
 
 
-@pytest.mark.parametrize("mutant", ["in_place", "unlink_first", "two_renames"])
+@pytest.mark.parametrize(
+    "mutant", ["in_place", *(pytest.param(name, marks=pytest.mark.slow) for name in ("unlink_first", "two_renames"))]
+)
 def test_a_writer_that_loses_what_it_replaces_is_caught(mutant: str) -> None:
     assert sum(found["lost"] for found in harness("tests.saves", mutant).values()) > 0
 

@@ -53,7 +53,12 @@ def nbval(where: Path, *arguments: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(
-    ("where", "argument"), [("/", "{project}/notebooks"), ("{project}", "."), ("{project}/notebooks", "")]
+    ("where", "argument"),
+    [
+        ("{project}", "."),
+        pytest.param("/", "{project}/notebooks", marks=pytest.mark.slow),
+        pytest.param("{project}/notebooks", "", marks=pytest.mark.slow),
+    ],
 )
 def test_no_flag_to_remember_from_any_folder(project: Path, where: str, argument: str) -> None:
     code, said = nbval(Path(where.format(project=project)), *filter(None, [argument.format(project=project)]))
