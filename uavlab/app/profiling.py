@@ -24,7 +24,7 @@ WARM, WATCHED = 10, 60  # cycles before and while the monitor watches, at most
 ENOUGH_S = 20.0  # seconds after which a measurement takes no more rounds than it needs
 UPDATES = 10  # of which the quickest counts, as for ceilings
 WORTH = 3  # toggles worth trying
-SLOWEST = ("precision", "fp16", "cpu")  # emulated there: a step through convolutions takes a hundred times as long
+SLOWEST = ("precision", "fp16", "cpu")  # emulated there: an update through convolutions takes minutes
 TRIED = {"compile": ("default",), "scaler": ()}  # other modes warm up for minutes; a scaler is nothing by itself
 
 

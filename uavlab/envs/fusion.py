@@ -43,7 +43,7 @@ def fuse(
         flip: Chance that a cell is measured wrongly, by altitude.
         whole: Averages the whole axis down to the lattice.
         part: Averages the part of it that is seen from each place.
-        reuse: Maps may be written over those before, which halves the memory that is touched on a CPU.
+        reuse: Maps may be written over those before; on a CPU they are.
 
     Returns:
         Maps, their means, those of each UAV's box in its own map, what new weights added to the weighted entropy of
