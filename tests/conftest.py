@@ -54,7 +54,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     for promise, found in sorted(figures.items()):
         terminalreporter.write_line(f"proof: {promise}: {found['figure']}")
     if path := config.getoption("--figures"):
-        from uavlab.app.machine import describe
+        from uavlab.storage.machine import describe
 
         machine = describe("cpu")
         known = json.loads(path.read_text())["figures"] if path.exists() else {}

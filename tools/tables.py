@@ -9,9 +9,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from uavlab.app import claims
-from uavlab.app.ledger import ledger
-from uavlab.lab.charts import interval
+from uavlab.bench.claims import report
+from uavlab.bench.claims.ledger import ledger
+from uavlab.lab.plots.charts import interval
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "figures" / "records"
@@ -105,10 +105,10 @@ def ladder() -> str:
 def told_claims() -> str:
     """Tell of the claims about speed what was measured here, and how all of them fared."""
     record = read("claims_intel-xeon-processor-2-cores")
-    rows = claims.rows(ledger(), record)
+    rows = report.rows(ledger(), record)
     verdicts = Counter(row["verdict"] for row in rows)
     counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
-    table = claims.table(row for row in rows if row["claim"] in CLAIMS)
+    table = report.table(row for row in rows if row["claim"] in CLAIMS)
     return f"{table}\n\nOf {len(rows)} claims: {counts}. A verdict may rest on arithmetic; then its note says so."
 
 
@@ -219,7 +219,8 @@ def tables() -> str:
         (
             published(),
             "Ours trained on less than they are tested on: one follower, 1 s steps, reward prices of their own and "
-            "wider obstacles (`leader_follower_published` in `uavlab/app/presets.py`). The test is the published one.",
+            "wider obstacles (`leader_follower_published` in `uavlab/experiment/presets.py`). The test is the "
+            "published one.",
             "\\* with the weights that were shipped; the paper's figures give no completion. "
             "The published program counts a flight from step 0, ours every step: 0.4 % more steps, the same flights. "
             "Records: `figures/records/published_*.json`.",

@@ -15,7 +15,7 @@ from torch import Tensor
 from uavlab.core.protocols import Env, Policy
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import Metric, tree_map
-from uavlab.envs.advance import fresh
+from uavlab.envs.autoreset import fresh
 
 COMMON = (
     Metric("flight_time", "sum", "steps", better="low"),

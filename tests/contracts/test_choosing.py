@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 import torch
 
-from tests.tiny import sizes
-from uavlab.app import build, kept, state
-from uavlab.app.config import configure
-from uavlab.app.run import Run
+from tests.support.fixtures_config import sizes
 from uavlab.core.errors import ConfigError, ResourceError
-from uavlab.envs.mapping import Mapping
-from uavlab.runtime.memory import SIGNS
+from uavlab.envs.mapping.env import Mapping
+from uavlab.experiment import build, policy
+from uavlab.experiment import run_state as state
+from uavlab.experiment.config import configure
+from uavlab.experiment.run import Run
+from uavlab.runtime.oom_retry import SIGNS
 
 UPDATES, POINTS = 8, (1, 3, 4, 7)
 
@@ -96,17 +97,17 @@ def test_a_look_back_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_kept_policy_is_the_best_and_flies_other_teams(tmp_path: Path) -> None:
     run = finished(tmp_path / "run", updates=6)
-    loaded = kept.load(tmp_path / "run")
+    loaded = policy.load(tmp_path / "run")
     assert torch.equal(loaded.parameters, run.best)
-    first = kept.evaluate(loaded, 4, 0, mean_action=False)
-    assert first == kept.evaluate(loaded, 4, 0, mean_action=False)
+    first = policy.evaluate(loaded, 4, 0, mean_action=False)
+    assert first == policy.evaluate(loaded, 4, 0, mean_action=False)
     assert set(first) >= {"entropy", "f1", "return"}
-    assert first != kept.evaluate(loaded, 4, 1, mean_action=False)
+    assert first != policy.evaluate(loaded, 4, 1, mean_action=False)
     bigger = configure("mapping", sizes("mapping"), {"uavs": 5}).env
-    assert 0 <= kept.evaluate(loaded, 2, 0, mean_action=True, env=bigger)["f1"]["mean"] <= 1
-    exported = kept.load(kept.export(tmp_path / "run", tmp_path / "copy"))
+    assert 0 <= policy.evaluate(loaded, 2, 0, mean_action=True, env=bigger)["f1"]["mean"] <= 1
+    exported = policy.load(policy.export(tmp_path / "run", tmp_path / "copy"))
     assert torch.equal(exported.parameters, loaded.parameters)
-    states = list(kept.flight(loaded, 0))
+    states = list(policy.flight(loaded, 0))
     assert len(states) == run.config.env.spec.horizon + 1
 
 

@@ -4,11 +4,11 @@ from dataclasses import fields, replace
 
 import pytest
 
-from tests.missions import SMALL, TINY_MISSION
+from tests.support.fixtures_mapping import SMALL, TINY_MISSION
 from uavlab.envs import ENVS
-from uavlab.envs.leader_follower import PUBLISHED, LeaderFollower
-from uavlab.envs.mapping import Mapping
-from uavlab.envs.mapping_host import HostMapping
+from uavlab.envs.leader_follower.env import PUBLISHED, LeaderFollower
+from uavlab.envs.mapping.env import Mapping
+from uavlab.envs.mapping.numpy_reference import HostMapping
 from uavlab.testing import check_env
 
 STEPS = {"slow_leader_follower": 40, "mapping": 40}  # of worlds that take their time

@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 from torch._dynamo.exc import TorchDynamoException
 
-from tests.tiny import sizes
-from uavlab.app import build, state
-from uavlab.app.config import Config, configure
-from uavlab.app.run import Run
+from tests.support.fixtures_config import sizes
 from uavlab.core.errors import FellBack
 from uavlab.envs import ENVS
+from uavlab.experiment import build, run_state
+from uavlab.experiment.config import Config, configure
+from uavlab.experiment.run import Run
 from uavlab.runtime.toggles import EAGER, TOGGLES, Toggles, resolve
+from uavlab.telemetry.task import DATA
 from uavlab.train import training
-from uavlab.windows.task import DATA
 
 TASKS = (*ENVS, *DATA)
 CPU = torch.device("cpu")
@@ -101,7 +101,7 @@ def test_an_unusable_toggle_is_told_and_changes_nothing(toggle: Any, asked: dict
 
 def ended(toggles: dict[str, Any]) -> str:
     """Train a run and give the digest of its state."""
-    return state.digest(ran(toggles))
+    return run_state.digest(ran(toggles))
 
 
 def ran(toggles: dict[str, Any]) -> Run:
@@ -129,7 +129,7 @@ def test_a_compiler_that_fails_is_told_and_changes_nothing(monkeypatch: pytest.M
         run = ran({**EAGER, "compile": "default"})
     assert len(told) == 1
     assert list(run.rt.fell_back) == ["compile"]
-    assert state.digest(run) == ended(EAGER)
+    assert run_state.digest(run) == ended(EAGER)
 
 
 def test_a_toggle_that_does_something_else_would_be_seen(plain: dict[str, dict[str, Tensor]]) -> None:

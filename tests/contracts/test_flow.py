@@ -8,10 +8,10 @@ from typing import Any, get_args, get_type_hints
 import pytest
 import torch
 
-from tests.flow import AtOnce
-from tests.tiny import tiny, trained
-from uavlab.app.build import plan
-from uavlab.app.run import Run
+from tests.support.fixtures_config import tiny, trained
+from tests.support.schedule_reference import AtOnce
+from uavlab.experiment.build import plan
+from uavlab.experiment.run import Run
 from uavlab.runtime.toggles import Toggles
 
 FLOWS: list[dict[str, Any]] = [

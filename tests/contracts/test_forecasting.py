@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 import torch
 
-from tests.flights import made_up, save, written
-from tests.tiny import sizes
-from uavlab.app import kept, state
-from uavlab.app.config import configure
-from uavlab.app.folder import read_config
-from uavlab.app.run import Run
-from uavlab.app.scores import score, score_plan
+from tests.support.fixtures_config import sizes
+from tests.support.fixtures_telemetry import made_up, save, written
 from uavlab.core.errors import ConfigError, FileError
-from uavlab.learners.forecaster import TASKS
-from uavlab.windows import source
+from uavlab.experiment import policy, run_state
+from uavlab.experiment.config import configure
+from uavlab.experiment.run import Run
+from uavlab.experiment.run_dir import read_config
+from uavlab.experiment.score import score, score_plan
+from uavlab.telemetry import window_source
+from uavlab.telemetry.forecaster import TASKS
 
 UPDATES, POINTS = 8, (1, 3, 4, 7)
 
@@ -102,34 +102,34 @@ def test_logs_that_changed_are_no_judges(tmp_path: Path, change: str) -> None:
     logs.mkdir()
     written(logs, 5)
     finished(folder, updates=2, logs=str(logs))
-    before = kept.evaluate(kept.load(folder), 10, 0, False)
+    before = policy.evaluate(policy.load(folder), 10, 0, False)
     (logs / "notes.md").write_text("no log")
-    assert kept.evaluate(kept.load(folder), 10, 0, False) == before
+    assert policy.evaluate(policy.load(folder), 10, 0, False) == before
     if change == "one less":
         (logs / "e.npz").unlink()
     else:
         save(logs / ("f.npz" if change == "one more" else "a.npz"), made_up(120, 9))
     with pytest.raises(FileError, match=r"^flights: others than those this run was trained on; bring those back"):
-        kept.evaluate(kept.load(folder), 10, 0, False)
+        policy.evaluate(policy.load(folder), 10, 0, False)
 
 
 def test_other_flights_may_judge_if_a_run_was_told_so(tmp_path: Path) -> None:
     run = finished(updates=2, eval_first=1000)
-    assert kept.evaluate(kept.of(run), 10, 0, False)["mean_r2"]["mean"] < 1
+    assert policy.evaluate(policy.of(run), 10, 0, False)["mean_r2"]["mean"] < 1
 
 
 def test_an_exported_copy_tells_the_same(tmp_path: Path) -> None:
     folder, out = tmp_path / "run", tmp_path / "out"
     finished(folder, updates=4)
-    kept.export(folder, out)
-    first, second = (kept.evaluate(kept.load(path), 10, 0, False) for path in (folder, out))
+    policy.export(folder, out)
+    first, second = (policy.evaluate(policy.load(path), 10, 0, False) for path in (folder, out))
     assert first == second
     with pytest.raises(ConfigError, match="learns from logs, no team flies"):
-        next(kept.flight(kept.load(out), 0))
+        next(policy.flight(policy.load(out), 0))
 
 
 def test_logs_of_ones_own_serve_in_place_of_simulated_ones(tmp_path: Path) -> None:
-    from uavlab.app.flights import made
+    from uavlab.telemetry.flight_files import made
 
     logs = tmp_path / "logs"
     lengths = [rows for _, rows in made(logs, 4, 0)]
@@ -146,7 +146,7 @@ def test_a_run_ends_where_nothing_gets_better(tmp_path: Path) -> None:
     run = finished(tmp_path / "run", **settings)
     assert (run.status, run.number, run.stale) == ("complete", 8, 3)  # the first score is better than none
     assert run.done
-    assert "stale" in {key for item in state.items(run) for key in item.read()}
+    assert "stale" in {key for item in run_state.items(run) for key in item.read()}
     assert Run.resume(tmp_path / "run").stale == 3
     further = Run.resume(tmp_path / "run", {"patience": None})
     assert not further.done
@@ -156,7 +156,7 @@ def test_a_run_ends_where_nothing_gets_better(tmp_path: Path) -> None:
 def test_ridge_regression_is_judged_by_the_same_flights() -> None:
     said: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("uavlab.app.scores.configure", lambda name, layer: small())
+        patch.setattr("uavlab.experiment.score.configure", lambda name, layer: small())
         record = score_plan(["telemetry"], "ridge", 10, 0, None, said.append)
     assert set(record["rows"][0]["r2"]) == set(TASKS)
     with pytest.raises(ConfigError, match="--policy 'rigde' for telemetry: unknown"):
@@ -200,7 +200,7 @@ def test_a_learner_that_is_told_the_truth_wrongly_scores_worse() -> None:
         return float(run.best_score)
 
     honest = mean_r2(False)
-    source._loaded.cache_clear()  # the flights in memory are about to be spoiled
+    window_source._loaded.cache_clear()  # the flights in memory are about to be spoiled
     spoiled = mean_r2(True)
-    source._loaded.cache_clear()
+    window_source._loaded.cache_clear()
     assert honest > spoiled

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 import torch
 
-from uavlab.app.config import configure
-from uavlab.app.run import Run
 from uavlab.core.errors import FellBack
 from uavlab.core.types import leaves
-from uavlab.envs.leader_follower import PUBLISHED, LeaderFollower
-from uavlab.learners.masac import MASAC
+from uavlab.envs.leader_follower.env import PUBLISHED, LeaderFollower
+from uavlab.experiment.config import configure
+from uavlab.experiment.run import Run
+from uavlab.learners.masac.batched import MASAC
 from uavlab.train import training
 
 pytestmark = [

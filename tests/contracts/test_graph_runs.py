@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.emulator import Emulator
-from tests.tiny import tiny, trained
-from uavlab.app.run import Run
+from tests.support.cuda_graph_emulator import Emulator
+from tests.support.fixtures_config import tiny, trained
 from uavlab.core.errors import DivergedError, FellBack
-from uavlab.learners.masac import MASAC
-from uavlab.runtime import graphs, toggles
-from uavlab.runtime.graphs import WARM_UP
+from uavlab.experiment.run import Run
+from uavlab.learners.masac.batched import MASAC
+from uavlab.runtime import cuda_graph, toggles
+from uavlab.runtime.cuda_graph import WARM_UP
 
 GRAPHS = pytest.mark.parametrize("graph", ["update", "cycle"])
 
@@ -20,7 +20,7 @@ GRAPHS = pytest.mark.parametrize("graph", ["update", "cycle"])
 @pytest.fixture(autouse=True)
 def emulators(monkeypatch: pytest.MonkeyPatch) -> list[Emulator]:
     made: list[Emulator] = []
-    monkeypatch.setattr(graphs, "Cuda", lambda: made.append(Emulator()) or made[-1])
+    monkeypatch.setattr(cuda_graph, "Cuda", lambda: made.append(Emulator()) or made[-1])
     monkeypatch.setattr(toggles, "_cuda", lambda what, device: None)
     return made
 

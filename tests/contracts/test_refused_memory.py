@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from tests.contracts.test_equality import config
-from uavlab.app import state
-from uavlab.app.run import Run
 from uavlab.core.errors import Retried
-from uavlab.learners.masac import MASAC
-from uavlab.learners.masac_loop import MASACLoop
+from uavlab.experiment import run_state
+from uavlab.experiment.run import Run
+from uavlab.learners.masac.batched import MASAC
+from uavlab.learners.masac.loop import MASACLoop
 from uavlab.replay import ring
-from uavlab.runtime import grad, memory
+from uavlab.runtime import grad_step, oom_retry
 from uavlab.runtime.toggles import EAGER
 
 KINDS: dict[str, tuple[type, dict[str, Any]]] = {"loop": (MASACLoop, {}), "batched": (MASAC, EAGER)}
@@ -24,7 +24,7 @@ def ended(toggles: dict[str, Any]) -> tuple[str, list[dict[str, Any]]]:
     run = Run(config("leader_follower", {**toggles, "updates": 4}))
     for _ in run.train():
         pass
-    return state.digest(run), run.rt.retries
+    return run_state.digest(run), run.rt.retries
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, rows_of: Callable[..., int], most: int) -> None:
@@ -69,7 +69,7 @@ def refused(*given: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "free_cache", lambda: None)
+    monkeypatch.setattr(oom_retry, "free_cache", lambda: None)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -112,7 +112,7 @@ def test_a_step_that_finds_no_room_once_changes_nothing(kind: str, monkeypatch: 
         if len(calls) in (2, 5):
             raise MemoryError
 
-    monkeypatch.setattr(grad, "reserve", reserve)
+    monkeypatch.setattr(grad_step, "reserve", reserve)
     with pytest.warns(Retried):
         got, retries = ended(toggles)
     assert (got, [each["phase"] for each in retries]) == (plain[0], ["optimizer", "optimizer"])

@@ -15,10 +15,10 @@ runtime_checkable(protocols.Env)  # annotations name it, and beartype looks only
 import torch
 from uavlab.core.rng import Streams
 from uavlab.core.types import tree_map
-from uavlab.envs.advance import advance, fresh, make_pool
-from uavlab.envs.leader_follower import PUBLISHED, LeaderFollower
-from uavlab.nets.stacked import StackedMLP
-from uavlab.ops.densities import squashed_gaussian
+from uavlab.envs.autoreset import advance, fresh, make_pool
+from uavlab.envs.leader_follower.env import PUBLISHED, LeaderFollower
+from uavlab.nets.mlp import StackedMLP
+from uavlab.ops.distributions import squashed_gaussian
 from uavlab.ops.geometry import distance, nearest
 from uavlab.replay.ring import add, allocate, draw
 from uavlab.replay.segments import cut, paste, plan

@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 import click
 
 from uavlab import __version__
-from uavlab.app.signals import at_once
 from uavlab.core.errors import ConfigError, UavlabError
 from uavlab.core.text import check_threads, one_line
+from uavlab.experiment.signals import at_once
 
 Command = Callable[..., Any]
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on the last line.")
@@ -85,7 +85,7 @@ def layers(
     **options: Any,
 ) -> Any:
     """Gather what a command line says of settings, in the order in which it is laid over a preset."""
-    from uavlab.app.config import gather
+    from uavlab.experiment.config import gather
 
     return gather(config_file, settings, options, toggles, toggle_texts)
 

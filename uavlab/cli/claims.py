@@ -21,9 +21,9 @@ def claims(
     names: tuple[str, ...], every: bool, system: str | None, rounds: int, out: Path | None, as_json: bool
 ) -> None:
     """Lay what is claimed of each technique beside what it is on this machine, with a verdict."""
-    from uavlab.app import claims as book
-    from uavlab.app.ledger import select
-    from uavlab.app.measures import Bench
+    from uavlab.bench.claims import report as book
+    from uavlab.bench.claims.leader_follower import Bench
+    from uavlab.bench.claims.ledger import select
 
     chosen, bench = select(names, system), Bench(rounds)
     path = out or book.own_path(bench.device)

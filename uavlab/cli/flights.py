@@ -21,7 +21,7 @@ def flights() -> None:
 @as_json
 def make(folder: Path, count: int, seed: int, as_json: bool) -> None:
     """Simulate quadrotors in wind, and write each flight, with the truth that no log shows, to FOLDER as NPZ."""
-    from uavlab.app.flights import made
+    from uavlab.telemetry.flight_files import made
 
     rows = 0
     for number, (path, length) in enumerate(made(folder, count, seed), 1):
@@ -37,7 +37,7 @@ def make(folder: Path, count: int, seed: int, as_json: bool) -> None:
 @as_json
 def describe(file: Path, mapping: Path | None, as_json: bool) -> None:
     """Tell what is in a log: CSV, NPZ, Parquet or PX4's ULog."""
-    from uavlab.data.describe import described
+    from uavlab.telemetry.logs.describe import described
 
     found = described(file, mapping)
     for line in lines(found):
@@ -56,17 +56,18 @@ def describe(file: Path, mapping: Path | None, as_json: bool) -> None:
 @as_json
 def tell_of(run: str, file: Path, mapping: Path | None, stride: int, out: Path | None, as_json: bool) -> None:
     """Let the network that RUN keeps tell what a log does not show: wind, payload, drag, lag, sag, and error ahead."""
-    from uavlab.app import kept, telling
-    from uavlab.app.folder import run_folder
+    from uavlab.experiment import policy
+    from uavlab.experiment.run_dir import run_folder
+    from uavlab.telemetry import predict
 
-    told = telling.of_log(kept.load(run_folder(run)), file, mapping, stride)
-    rows = telling.summary(told)
+    told = predict.of_log(policy.load(run_folder(run)), file, mapping, stride)
+    rows = predict.summary(told)
     click.echo(f"{'':14} {'unit':5} {'mean':>8} {'least':>8} {'most':>8} {'doubt':>8} {'rmse':>8}")
     for row in rows:
         numbers = [row[name] for name in ("mean", "low", "high", "doubt", "rmse") if row[name] is not None]
         click.echo(f"{row['column']:14} {row['unit']:5} {' '.join(f'{number:8.3f}' for number in numbers)}")
     if out is not None:
-        telling.write(told, out)
+        predict.write(told, out)
         click.echo(f"{len(told.time):,} windows in {out}")
     tell(as_json, {"windows": len(told.time), "rows": rows})
 

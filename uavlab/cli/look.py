@@ -11,7 +11,7 @@ from uavlab.cli.base import as_json, cli, layers, tell, with_settings
 @as_json
 def presets(as_json: bool) -> None:
     """List the presets."""
-    from uavlab.app.presets import presets as known
+    from uavlab.experiment.presets import presets as known
 
     rows = {name: preset.about for name, preset in known().items()}
     for name, about in rows.items():
@@ -24,7 +24,7 @@ def presets(as_json: bool) -> None:
 @as_json
 def settings(preset: str, as_json: bool) -> None:
     """List every setting of PRESET: its value there, what it may be and what it means."""
-    from uavlab.app.settings import described, table
+    from uavlab.experiment.config_help import described, table
 
     rows = described(preset)
     click.echo(table(rows))
@@ -37,10 +37,10 @@ def settings(preset: str, as_json: bool) -> None:
 @as_json
 def check(preset: str, as_json: bool, **options: Any) -> None:
     """Check PRESET as it is set: that its environment keeps its contract, or that its flights can be learned from."""
-    from uavlab.app.config import configure
+    from uavlab.experiment.config import configure
+    from uavlab.telemetry.check import check_logs
+    from uavlab.telemetry.task import Telemetry
     from uavlab.testing import check_env
-    from uavlab.testing_logs import check_logs
-    from uavlab.windows.task import Telemetry
 
     config = configure(preset, *layers(**options))
     logs = isinstance(config.env, Telemetry)
@@ -50,19 +50,11 @@ def check(preset: str, as_json: bool, **options: Any) -> None:
 
 
 @cli.command()
-@click.option("--pid", type=click.IntRange(1), help="Instead: the commands with which to watch this process.")
 @as_json
-def doctor(pid: int | None, as_json: bool) -> None:
-    """Tell what this machine has, what of it is usable, and why the rest is not."""
-    from uavlab.app import attach
-    from uavlab.app.doctor import examine
+def doctor(as_json: bool) -> None:
+    """Report what this machine has, what of it is usable, and why the rest is not."""
+    from uavlab.bench.doctor import examine
 
-    if pid is not None:
-        commands = attach.commands(pid)
-        for command in commands:
-            click.echo(command)
-        click.echo(attach.CAUTION)
-        return tell(as_json, {"commands": [vars(command) for command in commands]})
     rows = examine()
     for row in rows:
         click.echo(row)

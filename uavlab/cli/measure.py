@@ -34,14 +34,14 @@ def bench(
     suite: str, out: Path | None, rounds: int, device: Any, threads: tuple[int, ...], full: bool, as_json: bool
 ) -> None:
     """Measure one suite on this machine."""
-    from uavlab.app import suites
-    from uavlab.app.bench import table
-    from uavlab.app.record import invocation, write_json
+    from uavlab.bench import registry
+    from uavlab.bench.suites.update import table
+    from uavlab.storage.metrics_log import invocation, write_json
 
     if suite != "ladder" and (threads or full):
         raise ConfigError(f"bench {suite}: --threads and --full belong to `bench ladder`; leave them out.")
     options = {"threads": threads, "full": full} if suite == "ladder" else {}
-    record = {"command": invocation(), **suites.SUITES[suite](rounds, device, **options)}
+    record = {"command": invocation(), **registry.SUITES[suite](rounds, device, **options)}
     click.echo(table(record))
     if out is not None:
         write_json(out, record)
@@ -53,7 +53,7 @@ def bench(
 @as_json
 def toggles(device: Any, as_json: bool) -> None:
     """List every optimization: its values, where it acts, how equal its results are, and whether it runs here."""
-    from uavlab.app.toggle_table import rows, table
+    from uavlab.bench.toggle_table import rows, table
 
     click.echo(table(device))
     tell(as_json, {"rows": rows(device)})
@@ -73,8 +73,8 @@ def profile(
     preset: str, rounds: int, trace: Path | None, every: bool, out: Path | None, as_json: bool, **options: Any
 ) -> None:
     """Tell where the time of PRESET goes, what it is bound by, and which toggles would help: predicted and measured."""
-    from uavlab.app.profiling import profiled, told
-    from uavlab.app.record import invocation, write_json
+    from uavlab.bench.profile_run import profiled, told
+    from uavlab.storage.metrics_log import invocation, write_json
 
     record = {"command": invocation(), **profiled(preset, *layers(**options), rounds=rounds, trace=trace, every=every)}
     click.echo(told(record))

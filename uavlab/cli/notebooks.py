@@ -22,8 +22,8 @@ def notebook(
     name: str, parameters: tuple[tuple[str, str], ...], file: Path | None, out: Path | None, timeout: int, as_json: bool
 ) -> None:
     """Run a notebook headless, its parameters checked before a kernel starts; also written as an offline page."""
-    from uavlab.lab import notebook as notebooks
-    from uavlab.lab.report import closing_words, report
+    from uavlab.lab.headless import runner as notebooks
+    from uavlab.lab.headless.report import closing_words, report
 
     source = notebooks.notebook_path(name)
     target = out or Path("runs") / source.name
@@ -42,7 +42,7 @@ def notebook(
 @click.argument("extra", nargs=-1, type=click.UNPROCESSED)
 def lab(extra: tuple[str, ...]) -> None:
     """Open JupyterLab on this machine alone; what follows ``--`` is passed on, ``-- --no-browser`` say."""
-    from uavlab.lab.notebook import lab_command
+    from uavlab.lab.headless.runner import lab_command
 
     command = lab_command(Path.cwd(), *extra)
     os.execv(command[0], command)

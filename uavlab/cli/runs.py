@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from uavlab.app.signals import first_asks
 from uavlab.cli.base import as_json, cli, layers, on_device, tell, with_settings
 from uavlab.core.errors import ConfigError
+from uavlab.experiment.signals import first_asks
 
 
 @cli.command()
@@ -21,10 +21,10 @@ from uavlab.core.errors import ConfigError
 @as_json
 def train(preset: str, out: Path | None, name: str | None, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Train a PRESET."""
-    from uavlab.app.build import plan
-    from uavlab.app.config import configure
-    from uavlab.app.folder import require_empty, run_name
-    from uavlab.app.run import Run
+    from uavlab.experiment.build import plan
+    from uavlab.experiment.config import configure
+    from uavlab.experiment.run import Run
+    from uavlab.experiment.run_dir import require_empty, run_name
 
     config = configure(preset, *layers(**options))
     planned = plan(config)
@@ -54,8 +54,8 @@ def resume(run: str, fresh_replay: bool, as_json: bool, **options: Any) -> None:
 
     Unchanged, on its own machine, it ends in the same bits as one never stopped. Targets count from its beginning.
     """
-    from uavlab.app.folder import run_folder
-    from uavlab.app.run import Run
+    from uavlab.experiment.run import Run
+    from uavlab.experiment.run_dir import run_folder
 
     resumed = Run.resume(run_folder(run), *layers(**options), fresh_replay=fresh_replay)
     click.echo(f"{run}: goes on from update {resumed.number}")
@@ -82,8 +82,8 @@ def evaluate(
     as_json: bool,
 ) -> None:
     """Score the policy kept by each RUN on its evaluation task, with 95 % bootstrap intervals."""
-    from uavlab.app.record import write_json
-    from uavlab.app.scores import score, score_plan
+    from uavlab.experiment.score import score, score_plan
+    from uavlab.storage.metrics_log import write_json
 
     if plan is None:
         record = score(runs, episodes, seed, mean_action, device, click.echo)
@@ -107,13 +107,13 @@ def fly(
     run: str, out: Path | None, picture: Path | None, seed: int, mean_action: bool, device: Any, as_json: bool
 ) -> None:
     """Write an HTML page with one animated flight of the policy kept by RUN."""
-    from uavlab.app import kept
-    from uavlab.app.folder import run_folder
-    from uavlab.lab import figures
+    from uavlab.experiment import policy
+    from uavlab.experiment.run_dir import run_folder
+    from uavlab.lab.plots import leader_follower as figures
 
     folder = run_folder(run)
-    loaded = kept.load(folder, device)
-    states = list(kept.flight(loaded, seed, mean_action))
+    loaded = policy.load(folder, device)
+    states = list(policy.flight(loaded, seed, mean_action))
     page = out or folder / "flight.html"
     animation = figures.flight(loaded.config.evaluation, states)
     figures.write_page(animation, page)
@@ -129,10 +129,10 @@ def fly(
 @as_json
 def export(run: str, out: Path, as_json: bool) -> None:
     """Copy the settings and the kept policy of RUN to the new folder OUT; it evaluates and flies like the run."""
-    from uavlab.app import kept
-    from uavlab.app.folder import run_folder
+    from uavlab.experiment import policy
+    from uavlab.experiment.run_dir import run_folder
 
-    click.echo(kept.export(run_folder(run), out))
+    click.echo(policy.export(run_folder(run), out))
     tell(as_json, {"run": run, "out": str(out)})
 
 
@@ -140,8 +140,8 @@ def drive(run: Any, as_json: bool) -> None:
     """Train to the end with a progress bar; the first SIGINT or SIGTERM ends after the update in progress."""
     from tqdm import tqdm
 
-    from uavlab.app.build import pace
-    from uavlab.app.record import program
+    from uavlab.experiment.build import pace
+    from uavlab.storage.metrics_log import program
 
     for reason in run.lifted:
         click.echo(f"not bit for bit repeatable: {reason}")

@@ -3,10 +3,10 @@
 from typing import Any
 
 from uavlab.core.errors import ConfigError
-from uavlab.envs import mapping_plans
-from uavlab.envs.leader_follower import LeaderFollower
-from uavlab.envs.mapping import Mapping
-from uavlab.envs.slow import SlowLeaderFollower
+from uavlab.envs.leader_follower.delayed import SlowLeaderFollower
+from uavlab.envs.leader_follower.env import LeaderFollower
+from uavlab.envs.mapping import baselines
+from uavlab.envs.mapping.env import Mapping
 
 ENVS: dict[str, type[Any]] = {
     "leader_follower": LeaderFollower,
@@ -16,9 +16,9 @@ ENVS: dict[str, type[Any]] = {
 
 PLANS: dict[str, dict[str, Any]] = {
     "mapping": {
-        "random": mapping_plans.random,
-        "information_gain": mapping_plans.information_gain,
-        "sweep": mapping_plans.sweep,
+        "random": baselines.random,
+        "information_gain": baselines.information_gain,
+        "sweep": baselines.sweep,
     }
 }
 """Policies that nothing was learned for, by environment and name: what learned ones are compared with."""

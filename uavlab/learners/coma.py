@@ -30,11 +30,11 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Numbers, Policy
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, MapObs, Rollout, Update, tensors, tree_map
-from uavlab.nets.maps import StackedMaps
-from uavlab.ops.choices import chances, open_in_turn, sample_in_turn
+from uavlab.nets.cnn import StackedMaps
+from uavlab.ops.action_sampling import chances, open_in_turn, sample_in_turn
 from uavlab.ops.crops import centred
 from uavlab.ops.returns import counterfactual, lambda_returns
-from uavlab.runtime.grad import MOMENTS, Rows
+from uavlab.runtime.grad_step import MOMENTS, Rows
 from uavlab.runtime.runtime import Runtime
 
 

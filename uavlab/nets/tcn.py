@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab.nets.stacked import affine, fresh
+from uavlab.nets.mlp import affine, fresh
 
 TAPS = 3  # rows that a convolution sees
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.types import Batch, Transition
-from uavlab.ops import trees
+from uavlab.ops import sum_tree
 from uavlab.replay import ring as rings
 from uavlab.replay.ring import Ring, spell
 
@@ -56,7 +56,7 @@ class Prioritized:
 
     config: PriorityConfig
     ring: Ring
-    tree: trees.Tree
+    tree: sum_tree.Tree
     largest: Int[Tensor, " R"]
     draws: Int[Tensor, ""]
     refused: Int[Tensor, " R"]
@@ -72,9 +72,9 @@ def allocate(example: Transition, capacity: int, config: PriorityConfig) -> Prio
     zeros = torch.zeros(runs, dtype=torch.int64, device=device)
     return Prioritized(
         config=config,
-        tree=trees.build(runs, capacity, device),
+        tree=sum_tree.build(runs, capacity, device),
         ring=rings.allocate(example, capacity),
-        largest=zeros + trees.UNIT,
+        largest=zeros + sum_tree.UNIT,
         draws=zeros[0].clone(),
         refused=zeros.clone(),
     )
@@ -91,7 +91,7 @@ def add(replay: Prioritized, rows: Transition) -> None:
     runs, count = len(replay.largest), min(rows.reward.shape[1], ring.capacity)
     back = torch.arange(-count, 0, device=replay.largest.device)
     slot = (ring.cursor + back).remainder(ring.capacity).expand(runs, count)
-    trees.assign(replay.tree, slot, replay.largest[:, None].expand(runs, count))
+    sum_tree.assign(replay.tree, slot, replay.largest[:, None].expand(runs, count))
 
 
 def draw(replay: Prioritized, noise: Int[Tensor, "R N"]) -> Batch:
@@ -102,7 +102,7 @@ def draw(replay: Prioritized, noise: Int[Tensor, "R N"]) -> Batch:
 
 def choose(replay: Prioritized, noise: Int[Tensor, "R N"]) -> tuple[Int[Tensor, "R N"], Float[Tensor, "R N"]]:
     """Choose rows by priority, and give their importance weights in (0, 1]; the largest of a batch is 1."""
-    index, mass = trees.draw(replay.tree, noise)
+    index, mass = sum_tree.draw(replay.tree, noise)
     weight = importance(mass, annealed(replay, replay.config.priority_beta, 1.0))
     replay.draws.add_(1)
     return index, weight
@@ -139,7 +139,7 @@ def reweight(replay: Prioritized, index: Int[Tensor, "R N"], priority: Float[Ten
     require_fit(replay, index, priority)
     bad = unusable(replay.ring, index, priority)
     alpha = annealed(replay, replay.config.priority_alpha, replay.config.priority_alpha_end)
-    mass = trees.assign(replay.tree, index, trees.fixed_point(priority.pow(alpha)), bad)
+    mass = sum_tree.assign(replay.tree, index, sum_tree.fixed_point(priority.pow(alpha)), bad)
     torch.maximum(replay.largest, mass.amax(1), out=replay.largest)
     replay.refused.add_(bad.sum(1))
 
@@ -187,7 +187,7 @@ def require_fit(replay: Prioritized, index: Tensor, priority: Tensor) -> None:
 
 def state(replay: Prioritized) -> dict[str, Tensor]:
     """Copy what the next draws depend on beside the rows: their masses by slot, R n, and the counters (host sync)."""
-    mass = trees.masses(replay.tree)[:, : int(replay.ring.size)]
+    mass = sum_tree.masses(replay.tree)[:, : int(replay.ring.size)]
     return {name: kept.clone() for name, kept in {"mass": mass, **_counters(replay)}.items()}
 
 
@@ -197,7 +197,7 @@ def load(replay: Prioritized, saved: Mapping[str, Tensor]) -> None:
     Raises:
         FileError: The state is not that of such a replay, which is untouched.
     """
-    expected = {"mass": trees.masses(replay.tree), **_counters(replay)}
+    expected = {"mass": sum_tree.masses(replay.tree), **_counters(replay)}
     wrong = [name for name, here in expected.items() if name not in saved or not _like(saved[name], here)]
     if wrong or not _in_range(saved["mass"]):
         found = [f"{name} is {spell(saved[name])}" if name in saved else f"no {name}" for name in wrong or ["mass"]]
@@ -206,14 +206,14 @@ def load(replay: Prioritized, saved: Mapping[str, Tensor]) -> None:
             f"{len(replay.largest)}xN with N at most {replay.ring.capacity}, and one counter each; resume with the "
             "settings that it was saved with, or with --fresh-replay."
         )
-    trees.fill(replay.tree, saved["mass"].to(replay.largest.device))
+    sum_tree.fill(replay.tree, saved["mass"].to(replay.largest.device))
     for name, kept in _counters(replay).items():
         kept.copy_(saved[name])
 
 
 def forget(replay: Prioritized) -> None:
     """Forget the priority of every row, where replay is started anew."""
-    trees.fill(replay.tree, trees.masses(replay.tree)[:, :0])
+    sum_tree.fill(replay.tree, sum_tree.masses(replay.tree)[:, :0])
 
 
 def _counters(replay: Prioritized) -> dict[str, Tensor]:
@@ -226,4 +226,4 @@ def _like(saved: Tensor, here: Tensor) -> bool:
 
 
 def _in_range(mass: Tensor) -> bool:
-    return bool(((mass >= 1) & (mass <= trees.MOST)).all())
+    return bool(((mass >= 1) & (mass <= sum_tree.MOST)).all())

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from uavlab.core.errors import ConfigError
 from uavlab.core.types import Transition, leaves, tree_map
-from uavlab.ops.trees import across
+from uavlab.ops.sum_tree import across
 
 WORD = 8  # bytes; each field begins at a whole word, as views by type demand
 

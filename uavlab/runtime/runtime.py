@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 from uavlab.core.protocols import Numbers
-from uavlab.runtime import kernels
-from uavlab.runtime.grad import GradientStep
-from uavlab.runtime.graphs import Captured, DeferredCheck
-from uavlab.runtime.guard import require_finite
-from uavlab.runtime.memory import Ladder, Rows, retrying
-from uavlab.runtime.monitor import Monitor
-from uavlab.runtime.process import switched
-from uavlab.runtime.scaling import Scaler, scaled
+from uavlab.runtime import wrappers
+from uavlab.runtime.compiled_step import TracedStep
+from uavlab.runtime.cuda_graph import Captured, DeferredCheck
+from uavlab.runtime.finite_check import require_finite
+from uavlab.runtime.grad_step import GradientStep
+from uavlab.runtime.loss_scaler import Scaler, scaled
+from uavlab.runtime.oom_retry import Ladder, Rows, retrying
+from uavlab.runtime.process_flags import switched
+from uavlab.runtime.stage_timer import Monitor
 from uavlab.runtime.toggles import Toggles, resolve
-from uavlab.runtime.traced import TracedStep
 
 F = TypeVar("F", bound=Callable)
 STAGE = {"act": "acting", "environment": "environment", "targets": "target"}
@@ -60,7 +60,7 @@ class Runtime:
         """Record, and say once, that a toggle is not in effect."""
         if name not in self.fell_back:
             self.fell_back[name] = reason
-            kernels.tell(name, getattr(self.asked, name), reason)
+            wrappers.tell(name, getattr(self.asked, name), reason)
 
     @contextmanager
     def scope(self) -> Iterator[None]:
@@ -78,9 +78,9 @@ class Runtime:
         """
         toggles, made = self.toggles, fn
         if toggles.recompute == "on" and name.endswith("loss"):
-            made = kernels.recomputed(made)  # type: ignore[assignment]
-        if toggles.precision in kernels.DTYPES and name != "environment":  # only networks bear fewer digits
-            made = kernels.in_precision(made, self.device, toggles.precision)  # type: ignore[assignment]
+            made = wrappers.recomputed(made)  # type: ignore[assignment]
+        if toggles.precision in wrappers.DTYPES and name != "environment":  # only networks bear fewer digits
+            made = wrappers.in_precision(made, self.device, toggles.precision)  # type: ignore[assignment]
         if toggles.compile != "off" and not part:
             made = self._compiled(made, name)
         return self.timed(made, STAGE[name]) if name in STAGE else made
@@ -197,4 +197,4 @@ class Runtime:
         return self.ladders[-1]
 
     def _compiled(self, fn: F, name: str) -> F:
-        return kernels.compiled(fn, name, self.toggles.compile, partial(self.fall_back, "compile"))
+        return wrappers.compiled(fn, name, self.toggles.compile, partial(self.fall_back, "compile"))

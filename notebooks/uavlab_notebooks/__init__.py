@@ -1,0 +1,1 @@
+"""What single notebooks measure or draw; no part of the library."""

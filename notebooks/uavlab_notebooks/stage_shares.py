@@ -1,0 +1,102 @@
+"""Where a loop's time goes under several settings, that watching it changes nothing, and what being busy is worth."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from uavlab.bench.compare import Settings, update_call
+from uavlab.bench.profile_run import UPDATES, WATCHED
+from uavlab.bench.timing import timed
+from uavlab.experiment import build
+from uavlab.experiment.config import Config, configure
+from uavlab.profiling.roofline import ceilings
+from uavlab.profiling.torch_profile import PYTHON
+from uavlab.runtime.stage_timer import Monitor, count_work
+from uavlab.train import cycling
+
+WARM = 5  # cycles before a monitor watches
+
+
+def shares(
+    preset: str, settings: Settings, *layers: Mapping[str, Any], cycles: int = 40
+) -> dict[str, list[dict[str, Any]]]:
+    """Watch some cycles of a run under each of ``settings`` and give its stages, as ``charts.stages`` takes them.
+
+    Raises:
+        ConfigError: Settings that are not valid.
+    """
+    found = {}
+    for name, setting in settings.items():
+        config = configure(preset, *layers, setting)
+        monitor = Monitor(build.runtime(config.run).device)
+        _cycled(config, cycles, monitor)
+        found[name] = monitor.read()
+    return found
+
+
+def unchanged(preset: str, *layers: Mapping[str, Any], cycles: int = 5) -> bool:
+    """Tell whether a run that was watched has learned the same as one that was not, to the last bit."""
+    config = configure(preset, *layers)
+    plain, watched = (_cycled(config, cycles, monitor) for monitor in (None, Monitor(build.runtime(config.run).device)))
+    return all(torch.equal(plain[name][0], watched[name][0]) for name in plain)
+
+
+def _cycled(config: Config, cycles: int, monitor: Monitor | None) -> Any:
+    """Make some cycles, watched after the first ones; give all numbers of the learner."""
+    rt, rng, learner, source = build.assembled(config, monitor)
+    cycle = cycling(source, learner, rng, rt)
+    with rt.scope():
+        for number in range(WARM + cycles):
+            if monitor and number == WARM:
+                monitor.reset()
+            cycle()
+    return learner.numbers()
+
+
+def weighed(preset: str, settings: Settings, *layers: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Weigh an update under each of ``settings``, as ``charts.roofline`` takes it.
+
+    Returns:
+        Rows with ``name``, ``flops`` (of matrix products), ``bytes`` (of the other operators), ``operators`` and ``ms``
+        (the quickest of several).
+
+    Raises:
+        ConfigError: Settings that are not valid.
+    """
+    rows = []
+    for name, setting in settings.items():
+        one = update_call(configure(preset, *layers, setting))
+        with one.rt.scope():
+            work = count_work(one.call)
+            seconds = min(timed(one.call, one.rt.device) for _ in range(UPDATES))
+        rows.append(
+            {"name": name, "ms": 1e3 * seconds, **{k: getattr(work, k) for k in ("flops", "bytes", "operators")}}
+        )
+    return rows
+
+
+def residency(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Lay the share of time in which something runs beside what it achieves.
+
+    Args:
+        record: What ``profiled`` gave.
+
+    Returns:
+        Rows with ``name`` and ``share``: of the time in which any operator runs (what a utilisation counts; on a GPU at
+        least, from the longest kernels), and of this device's ceilings, the rate of large matrix products and the
+        bandwidth of memory, that an update reaches.
+    """
+    update, operators, stage = record["update"], record["operators"], record["stages"][0]
+    device = torch.device("cuda" if "device_ms" in operators[0] else "cpu")
+    if device.type == "cuda":
+        cycle_ms = stage["total_ms"] / stage["share"] / WATCHED
+        resident = min(1.0, sum(row["device_ms"] for row in operators) / cycle_ms)
+    else:
+        resident = 1 - sum(row["share"] for row in operators if row["operator"] == PYTHON)
+    peak = ceilings(device)
+    return [
+        {"name": "time in which an operator runs", "share": resident},
+        {"name": "rate of matrix products", "share": update["flop_per_s"] / peak.rate},
+        {"name": "bandwidth of memory", "share": update["bytes_per_s"] / peak.bandwidth},
+    ]

@@ -1,0 +1,160 @@
+"""Hidden states of flights as the notebook needs them: a network, a flight that it never saw, and what physics asks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+import torch
+from plotly.subplots import make_subplots
+
+from uavlab.core.errors import ConfigError
+from uavlab.experiment import policy
+from uavlab.experiment.config import Device
+from uavlab.experiment.policy import Kept
+from uavlab.lab.plots.charts import interval
+from uavlab.lab.plots.style import DARK, blank, color, pale, short
+from uavlab.storage.machine import ROOT
+from uavlab.telemetry import dataset, flights, metrics
+from uavlab.telemetry.dataset import HIDDEN, Series
+from uavlab.telemetry.physics_loss import residuals
+from uavlab.telemetry.predict import COLUMNS, OWN_UNITS, Told
+from uavlab.telemetry.task import Telemetry
+
+SHIPPED = ROOT / "figures" / "telemetry"
+WRONG = {"wind_north": 5.0, "payload": 0.3, "drag": 0.4, "motor_lag": 0.05, "battery_sag": 0.7}
+"""By how much a hidden quantity is told wrongly, to see which equation notices: about what it varies by."""
+
+
+def network(run: str = "", device: Device = "cpu") -> tuple[Kept, str]:
+    """Take the network that a run keeps, or else the one that comes along; and say which it is.
+
+    Raises:
+        FileError: The folder is no run.
+        ConfigError: It is one of another task.
+    """
+    found = policy.load(Path(run) if run else SHIPPED, device)
+    if not isinstance(found.config.env, Telemetry):
+        raise ConfigError(f"{run}: a run of {found.config.preset}; expected one of telemetry, of telemetry_quick say.")
+    which = f"the run {Path(run).name}" if run else "the network that comes along"
+    return found, f"{which}, {found.update:,} updates"
+
+
+def unseen(by: Kept, count: int = 2, seed: int = 10**6) -> list[Series]:
+    """Fly some of the shortest flights of a network's task, from a seed on that no preset reaches."""
+    task = by.config.env
+    task = replace(task, logs="", mapping="", flights=max(3, count), first=seed, most=task.least)
+    told = {number: columns for some in flights.flown(task) for number, columns in some.items()}
+    return [dataset.series([told[number]]) for number in range(count)]
+
+
+def simulated(folder: Path, seed: int = 2 * 10**6) -> Path:
+    """Write a flight of 20 s to a file, truth and all."""
+    return next(flights.write(Telemetry(flights=3, first=seed, most=Telemetry.least), folder, 1))[0]
+
+
+def drawn(told: Told, names: Sequence[str] = COLUMNS, title: str = "") -> go.Figure:
+    """Draw what is told of a flight over its time, with the band that should hold 90 % of the truth, and the truth.
+
+    Args:
+        told: Of windows.
+        names: Which columns; two stand side by side.
+        title: The finding.
+    """
+    shown = [name for name in COLUMNS if name in names]
+    rows = max(1, -(-len(shown) // 2))
+    grid = make_subplots(
+        rows=rows, cols=2, shared_xaxes=True, vertical_spacing=0.16 / rows, subplot_titles=[_named(n) for n in shown]
+    )
+    time = short(told.time.tolist())
+    for number, name in enumerate(shown):
+        n, place = COLUMNS.index(name), {"row": number // 2 + 1, "col": number % 2 + 1}
+        said, truth, far = told.said[:, n], told.truth[:, n], metrics.WITHIN * told.doubt[n]
+        band = short([*(said + far).tolist(), *(said - far).flip(0).tolist()])
+        area = {"fill": "toself", "fillcolor": pale(0), "line": {"width": 0}, "hoverinfo": "skip"}
+        kinds = {"showlegend": number == 0}
+        grid.add_scatter(x=[*time, *time[::-1]], y=band, mode="lines", name="90 %", **area, **kinds, **place)
+        grid.add_scatter(
+            x=time, y=short(said.tolist()), mode="lines", name="told", line_color=color(0), **kinds, **place
+        )
+        if truth.isfinite().all():
+            line = {"color": DARK, "width": 2, "dash": "dot"}
+            grid.add_scatter(x=time, y=short(truth.tolist()), mode="lines", name="truth", line=line, **kinds, **place)
+    plain = blank(title, height=120 + 165 * rows).layout
+    under = 1 - (plain.margin.t - 8) / plain.height  # the title
+    grid.update_layout(template="plotly_white", title=plain.title, height=plain.height)
+    grid.update_layout(
+        margin={"l": 60, "r": 20, "t": plain.margin.t + 40, "b": 50},
+        legend={"orientation": "h", "yref": "container", "y": under, "yanchor": "top"},
+    )
+    grid.update_annotations(font_size=13)
+    grid.update_xaxes(title_text="time (s)", row=rows)
+    return grid
+
+
+def _named(name: str) -> str:
+    return f"{name.replace('_', ' ')} ({OWN_UNITS[name]})"
+
+
+def missed(flight: Series, window: int, stride: int = 50) -> list[dict[str, Any]]:
+    """Tell how far equations of flight are from holding at the truth, and where one hidden quantity is told wrongly.
+
+    Returns:
+        A row for the truth and for each of ``WRONG``: ``told``, and by equation the root mean square of what is missed,
+        in standard deviations of the sensors' noise.
+    """
+    start = torch.arange(0, len(flight.inputs) - window, stride)
+    rows = flight.gathered(start, window, 1)
+    found = []
+    for name, by in {"the truth": 0.0, **WRONG}.items():
+        hidden = rows.truth.clone()
+        if name in HIDDEN:
+            hidden[:, HIDDEN.index(name)] += by
+        parts = residuals(rows.inputs, hidden)
+        root = {equation: part.square().mean().sqrt().item() for equation, part in parts.items()}
+        what = f"{name.replace('_', ' ')} wrong by {by:g} {OWN_UNITS[name]}" if name in HIDDEN else name
+        found.append({"told": what, **root})
+    return found
+
+
+def printed(paces: Sequence[float], windows: int, epoch: int) -> list[dict[str, Any]]:
+    """Lay each interval's own pace beside a whole epoch over the time since it began, which falls at any pace.
+
+    Args:
+        paces: Windows per second, interval by interval.
+        windows: In each interval.
+        epoch: Windows of the whole epoch.
+    """
+    rows, seconds = [], 0.0
+    for number, pace in enumerate(paces, 1):
+        seconds += windows / pace
+        place = {"seconds": round(seconds, 3), "interval": number}
+        rows.append({**place, "how": "of the interval alone", "pace": float(pace)})
+        rows.append({**place, "how": "of the whole epoch, over the time since it began", "pace": epoch / seconds})
+    return rows
+
+
+def differences(without: Mapping[str, Any], with_it: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Compare two evaluations of the same seeds, seed by seed: how much ``r2`` rises, with 95 % bootstrap intervals.
+
+    Returns:
+        ``target, by, low, high``: the mean of all targets first, then each.
+    """
+
+    def row(target: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+        by, low, high = interval([b - a for a, b in zip(before["each"], after["each"], strict=True)])
+        return {"target": target, "by": by, "low": low, "high": high}
+
+    pairs = {"mean": (without["mean_r2"], with_it["mean_r2"])}
+    pairs |= {target: (without["r2"][target], with_it["r2"][target]) for target in without["r2"]}
+    return [row(target, *pair) for target, pair in pairs.items()]
+
+
+def scores(records: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Lay the scores in some records of ``evaluate`` side by side: ``target, by, r2, low, high``."""
+    return [
+        {"target": target, "by": name, "r2": row["mean"], "low": row["low"], "high": row["high"]}
+        for name, record in records.items()
+        for target, row in record["r2"].items()
+    ]

@@ -1,0 +1,104 @@
+"""The rungs of the ladder side by side: equal numbers from equal noise, evaluations counted, runs held together."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from uavlab.bench.compare import Settings, update_call
+from uavlab.core.protocols import Numbers
+from uavlab.experiment import build
+from uavlab.experiment.config import Config, configure
+from uavlab.runtime.stage_timer import count_work
+from uavlab.train import cycling
+
+
+def differences(preset: str, settings: Settings, *layers: Mapping[str, Any], updates: int = 10) -> list[dict[str, Any]]:
+    """Train learners side by side in float64, from equal batches and equal noise.
+
+    Returns:
+        A row for each setting: ``setting``, ``difference`` (of any parameter or moment from the first setting's, the
+        largest, relative to the largest number of its tensor) and ``fell_back``.
+
+    Raises:
+        ConfigError: Settings that are not valid.
+    """
+    configs = {name: configure(preset, *layers, setting) for name, setting in settings.items()}
+    runtimes = {name: build.runtime(config.run, config.toggles) for name, config in configs.items()}
+    learners = {}
+    for name, config in configs.items():
+        rng = build.streams(config.run, runtimes[name].device, torch.float64)
+        with runtimes[name].scope():
+            learners[name] = build.learner(config, rng, runtimes[name])
+    first = next(iter(configs))
+    source = build.source(configs[first], learners[first], rng, runtimes[first])
+    for _ in range(updates):
+        batch, noise = source.next(), learners[first].update_noise(rng, configs[first].source.batch)
+        for name, learner in learners.items():
+            with runtimes[name].scope():
+                learner.update(batch, noise)
+    told = {name: learner.numbers() for name, learner in learners.items()}
+    return [
+        {"setting": name, "difference": _largest(told[first], told[name]), "fell_back": runtimes[name].fell_back}
+        for name in configs
+    ]
+
+
+def _largest(one: Numbers, other: Numbers) -> float:
+    pairs = [(one[name][0], other[name][0]) for name in one]
+    return max(float((a - b).abs().max() / a.abs().max().clamp(min=1e-300)) for a, b in pairs)
+
+
+def evaluations(preset: str, settings: Settings, *layers: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Count how often an update evaluates an actor: its products that have the shape of an actor's first layer.
+
+    Returns:
+        A row for each setting: ``setting``, ``agents``, ``made``, and ``operators`` of the update.
+    """
+    rows = []
+    for name, setting in settings.items():
+        config = configure(preset, *layers, setting)
+        one = update_call(config)
+        with one.rt.scope():
+            work = count_work(one.call)
+        rows.append(
+            {
+                "setting": name,
+                "agents": config.env.spec.agents,
+                "made": _made(config, dict(work.products)),
+                "operators": work.operators,
+            }
+        )
+    return rows
+
+
+def _made(config: Config, products: dict[tuple[int, int, int, int], int]) -> int:
+    """Count evaluations: G networks stacked in one product are G of them."""
+    shape = config.source.batch, config.env.spec.obs, config.learner.hidden
+    return sum(group * count for (group, *sizes), count in products.items() if tuple(sizes) == shape)
+
+
+def together(preset: str, *layers: Mapping[str, Any], runs: int = 5, updates: int = 10) -> float:
+    """Train runs in one process and each by itself, and give the largest relative difference of any actor.
+
+    Raises:
+        ConfigError: Settings that are not valid.
+    """
+    shared = configure(preset, *layers, {"runs": runs})
+    rows = _trained(shared, updates)
+    alone = [
+        _trained(configure(preset, *layers, {"runs": 1, "seed": shared.run.seed + number}), updates)[0]
+        for number in range(runs)
+    ]
+    return max(float((one - row).abs().max() / one.abs().max()) for one, row in zip(alone, rows, strict=True))
+
+
+def _trained(config: Config, updates: int) -> Float[Tensor, "R K P"]:
+    rt, rng, learner, source = build.assembled(config)
+    cycle = cycling(source, learner, rng, rt)
+    with rt.scope():
+        for _ in range(updates):
+            cycle()
+    return learner.parameters()

@@ -1,0 +1,82 @@
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.lab_browser import TOKEN, OpenNotebook, answer, browsing, serving
+from tests.support.tiny_notebook import Write
+from uavlab.lab.headless.report import report
+from uavlab.lab.headless.runner import run_notebook
+
+pytestmark = pytest.mark.browser
+
+PARAMETERS = ("seed: int = 0", "parameters")
+PANEL = """import plotly.graph_objects as go
+from ipywidgets import HTML, Button
+from uavlab.lab.widgets.panel import Panel, Stop, guard, stoppable
+figure, status = go.FigureWidget(go.Scatter(y=[1, 2, 3]), {"title": "Before"}), HTML()
+
+@guard(status)
+def redraw(_):
+    figure.layout.title.text = "After"
+
+@guard(status)
+def fail(_):
+    raise ValueError("<no> wind")
+
+buttons = [Button(description="Redraw"), Button(description="Fail")]
+buttons[0].on_click(redraw)
+buttons[1].on_click(fail)
+Panel([figure, *buttons, status], figure, "A line that rises.")"""
+STOP = "stop = Stop()\nstop"
+LOOP = """import itertools, time
+async for n in stoppable(itertools.count(), stop):
+    time.sleep(0.01)
+print("went on")"""
+LAST = "print('last cell')"
+
+
+def test_a_notebook_in_jupyterlab(write: Write, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    write(PARAMETERS, PANEL, STOP, LOOP, LAST)
+    private = tmp_path_factory.mktemp("jupyter")
+    with browsing() as watched, serving(tmp_path, private) as url:
+        from playwright.sync_api import expect
+
+        notebook = OpenNotebook(watched.page, url, "tiny.ipynb")
+        notebook.start()
+        stop = notebook.cell("cell-2")
+        expect(stop.get_by_role("button", name="Stop")).to_be_enabled()  # the endless loop runs from here on
+        panel = notebook.cell("cell-1")
+        expect(panel.locator(".js-plotly-plot .gtitle")).to_have_text("Before")
+        panel.get_by_role("button", name="Redraw").click()
+        expect(panel.locator(".js-plotly-plot .gtitle")).to_have_text("After")
+        panel.get_by_role("button", name="Fail").click()
+        expect(panel.get_by_role("alert")).to_have_text("ValueError: <no> wind")
+        stop = notebook.cell("cell-2")
+        stop.get_by_role("button", name="Stop").click()
+        notebook.finish()
+        expect(stop.get_by_role("status")).to_contain_text("stopped after")
+        expect(stop.get_by_role("button", name="Stop")).to_be_disabled()
+        expect(notebook.cell("cell-3")).to_contain_text("went on")
+        expect(notebook.cell("cell-4")).to_contain_text("last cell")
+        assert watched.errors == []
+        assert watched.outside(url) == []
+        assert answer(f"{url}/api/contents") == 403
+        assert answer(f"{url}/api/contents?token={TOKEN}") == 200
+    left = [p for p in psutil.Process().children(recursive=True) if "resource_tracker" not in " ".join(p.cmdline())]
+    assert left == []  # the tracker is multiprocessing's, once a pool was there, and ends with this process
+    assert "without encryption" not in (private / "server.log").read_text()
+
+
+def test_a_report_draws_its_figures_without_a_network(write: Write, tmp_path: Path) -> None:
+    out = tmp_path / "out.ipynb"
+    run_notebook(write(PARAMETERS, PANEL, "go.Figure(go.Scatter(y=[1]), {'title': 'Plain'}).show()"), {}, out)
+    page = tmp_path / "report.html"
+    report(out, page)
+    with browsing() as watched:
+        from playwright.sync_api import expect
+
+        watched.page.goto(page.as_uri())
+        expect(watched.page.locator(".js-plotly-plot .gtitle")).to_have_text(["Before", "Plain"])
+        assert watched.errors == []
+        assert watched.outside(page.as_uri()) == []

@@ -1,0 +1,87 @@
+"""Jupyter's Interrupt, sent to a real kernel while a run trains: everything stays usable, and no bit changes."""
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from queue import Empty
+
+import pytest
+from jupyter_client.blocking import BlockingKernelClient
+from jupyter_client.manager import start_new_kernel
+
+from tests.support.fixtures_config import trained
+
+SETTINGS = {"updates": 500, "evaluate_every": 40, "checkpoint_every": 100}
+BEGIN = f"""
+from pathlib import Path
+from tests.support.fixtures_config import tiny
+from uavlab.experiment.run import Run
+run = Run(tiny(**{SETTINGS}), Path("run"))
+"""
+LOOPS = {
+    "plain": "for progress in run.train():\n    pass",
+    "stoppable": (
+        "from uavlab.lab.widgets.panel import Stop, stoppable\n"
+        "async for progress in stoppable(run.train(), Stop()):\n    pass"
+    ),
+}
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Iterator[Callable[..., tuple[str, str]]]:
+    """Start a kernel; give a function that runs a cell, interrupts it after a while, and returns its end and text."""
+    manager, client = start_new_kernel(
+        cwd=str(tmp_path), env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    )
+
+    def run(source: str, interrupt_after: float | None = None) -> tuple[str, str]:
+        message = client.execute(source)
+        if interrupt_after is not None:
+            time.sleep(interrupt_after)
+            manager.interrupt_kernel()
+        return reply(client, message)
+
+    yield run
+    client.stop_channels()
+    manager.shutdown_kernel(now=True)
+
+
+def reply(client: BlockingKernelClient, message: str) -> tuple[str, str]:
+    """Wait for a cell; return ok or the error's name, and all that it printed."""
+    printed = ""
+    while True:
+        try:
+            found = client.get_iopub_msg(timeout=60)
+        except Empty:
+            raise AssertionError("the kernel does not answer") from None
+        if found["parent_header"].get("msg_id") != message:
+            continue
+        if found["msg_type"] == "stream":
+            printed += found["content"]["text"]
+        if found["msg_type"] == "status" and found["content"]["execution_state"] == "idle":
+            return answer(client, message), printed
+
+
+def answer(client: BlockingKernelClient, message: str) -> str:
+    """Return ok or the error's name; a slow kernel also answers what was asked while it started."""
+    while True:
+        found = client.get_shell_msg(timeout=60)
+        if found["parent_header"].get("msg_id") == message:
+            return found["content"].get("ename", found["content"]["status"])
+
+
+@pytest.mark.parametrize("loop", [pytest.param("plain", marks=pytest.mark.slow), "stoppable"])
+def test_interrupts_leave_a_run_that_goes_on_to_the_same_bits(
+    kernel: Callable[..., tuple[str, str]], loop: str, proof: Callable[[str, str], None]
+) -> None:
+    dice = random.Random(0)
+    assert kernel(BEGIN) == ("ok", "")
+    ends = [kernel(LOOPS[loop], 0.03 + 0.2 * dice.random()) for _ in range(6)]
+    assert {name for name, _ in ends} <= {"KeyboardInterrupt", "CancelledError", "ok"}
+    ended, printed = kernel("print(run.status, 0 < run.number < 500, (run.folder / 'run.json').exists())")
+    assert (ended, printed) == ("ok", "interrupted True True\n")
+    assert kernel(LOOPS[loop]) == ("ok", "")
+    assert kernel("print(run.status, run.number, run.digest)") == ("ok", f"complete 500 {trained(**SETTINGS).digest}\n")
+    proof(f"a notebook's Interrupt, {loop} loop", f"{len(ends)} interrupts, the run went on to the same bits")

@@ -1,0 +1,169 @@
+"""A toy learner, and the schedule of a source written out step by step: what may happen at once is done in turn."""
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from uavlab.collectors.off_policy import POOL_DEPTH, POOL_STEPS, ReplayConfig, Replayed, blank_row
+from uavlab.core.protocols import Policy
+from uavlab.core.rng import Streams
+from uavlab.core.types import Batch, Transition, Update, leaves, tree_map
+from uavlab.envs.autoreset import advance, fresh, make_pool
+from uavlab.envs.leader_follower.env import LeaderFollower
+from uavlab.replay.buffer import ByPriority, Store, Uniform
+from uavlab.runtime.runtime import Runtime
+from uavlab.runtime.toggles import Toggles
+
+ENV = LeaderFollower(sight=1, horizon=12)
+CONFIG = ReplayConfig(worlds=3, world_steps=2, batch=5, capacity=61, learning_starts=30, priority_draws=20)
+SEEDS = (3, 8)
+
+
+class Pupil:
+    """One number per run, changed in place by every batch; its policy acts on it element by element."""
+
+    def __init__(self, runs: int) -> None:
+        self.theta = torch.zeros(runs, dtype=torch.float64)
+
+    def policy(self, obs: Tensor, noise: Tensor | None) -> Tensor:
+        return act(self.theta, obs, noise)
+
+    def snapshot(self) -> Policy:
+        theta = self.theta.clone()
+        return lambda obs, noise: act(theta, obs, noise)
+
+    def learn(self, batch: Batch) -> Update:
+        data: Transition = batch.data
+        weight = 1.0 if batch.weight is None else batch.weight[..., None]
+        self.theta.add_((weight * data.action[..., 0] * data.reward).sum((1, 2))).remainder_(3.0)
+        return Update({}, td_error=data.obs[..., 2] + self.theta[:, None, None])
+
+
+def act(theta: Tensor, obs: Tensor, noise: Tensor | None) -> Tensor:
+    assert noise is not None
+    return torch.tanh(noise + obs[..., :2] + theta[:, None, None, None] - 1)
+
+
+class AtOnce(Executor):
+    """Does a job when it is handed in."""
+
+    def submit(self, fn: Callable, /, *args: Any, **kwargs: Any) -> Future:
+        future: Future = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+class Late(Executor):
+    """Does a job when its result is asked for."""
+
+    def submit(self, fn: Callable, /, *args: Any, **kwargs: Any) -> Future:
+        class Waiting(Future):
+            def result(self, timeout: float | None = None) -> Any:
+                if not self.done():
+                    self.set_result(fn(*args, **kwargs))
+                return super().result(timeout)
+
+        return Waiting()
+
+
+def example(runs: int, config: ReplayConfig = CONFIG) -> Transition:
+    """Shape rows R W."""
+    noise = torch.zeros(runs * config.worlds, ENV.spec.initial_noise, dtype=torch.float64)
+    row = blank_row(ENV, fresh(ENV, noise, torch.zeros(len(noise), dtype=torch.int64)))
+    return tree_map(lambda leaf: leaf.unflatten(0, (runs, config.worlds)), row)
+
+
+def make_store(toggles: Toggles, runs: int, config: ReplayConfig = CONFIG) -> Store:
+    if toggles.priorities == "off":
+        return Uniform(example(runs, config), config.capacity)
+    return ByPriority(example(runs, config), config.capacity, config, toggles.priorities)
+
+
+def make(
+    seeds: tuple[int, ...] = SEEDS, config: ReplayConfig = CONFIG, executor: Executor | None = None, **toggles: Any
+) -> tuple[Replayed, Pupil]:
+    """Build a source and its pupil; an executor takes the place of the source's thread."""
+    asked, pupil = Toggles(**toggles), Pupil(len(seeds))
+    source = Replayed(
+        ENV, pupil.policy, config, Streams(seeds, dtype=torch.float64), Runtime(asked=asked),
+        make_store(asked, len(seeds), config), pupil.snapshot,
+    )  # fmt: skip
+    if executor is not None:
+        source.pilot = source.pilot and executor
+        if source.ahead is not None:
+            source.ahead.thread = executor
+    return source, pupil
+
+
+Seen = list[tuple[str, Tensor]]
+
+
+def told(batch: Batch, pupil: Pupil) -> Seen:
+    """Name what an update was made of, and what it led to."""
+    weight = [] if batch.weight is None else [("weight", batch.weight)]
+    return [*leaves(batch.data), ("index", batch.index), *weight, ("theta", pupil.theta.clone())]
+
+
+def learned(source: Replayed, pupil: Pupil, updates: int) -> Seen:
+    """Make updates from a source."""
+    seen: Seen = []
+    for _ in range(updates):
+        batch = source.next()
+        update = pupil.learn(batch)
+        source.feedback(batch, update)
+        seen += told(batch, pupil)
+    return seen
+
+
+def in_turn(toggles: Toggles, updates: int, config: ReplayConfig = CONFIG, seeds: tuple[int, ...] = SEEDS) -> Seen:
+    """Make the same updates by a plain loop, one thing after the other."""
+    runs, count, spec = len(seeds), config.worlds, ENV.spec
+    rng, pupil, store = Streams(seeds, dtype=torch.float64), Pupil(runs), make_store(toggles, runs, config)
+    stage, steps = torch.zeros(runs * count, dtype=torch.int64), 0
+    worlds = fresh(ENV, rng.uniform("worlds", count, spec.initial_noise).flatten(0, 1), stage)
+
+    def filled() -> Any:
+        noise = rng.uniform("pool", POOL_DEPTH, count, spec.initial_noise).transpose(0, 1).flatten(1, 2)
+        return make_pool(ENV, noise, stage)
+
+    def step(policy: Policy | None) -> Transition:
+        nonlocal worlds, pool, steps
+        if policy is None:
+            action = 2 * rng.uniform("explore", count, spec.agents, 2) - 1
+        else:
+            action = policy(worlds.obs.view(runs, count, spec.agents, -1), rng.normal("act", count, spec.agents, 2))
+        worlds, row = advance(ENV, worlds, action.flatten(0, 1), rng.uniform("step", count, 0).flatten(0, 1), pool)
+        steps += 1
+        pool = filled() if steps % POOL_STEPS == 0 else pool
+        return tree_map(lambda leaf: leaf.unflatten(0, (runs, count)), row)
+
+    def draw() -> Batch:
+        index, weight = store.choose(rng.integers("replay", config.batch))
+        return Batch(store.take(index), index, weight)
+
+    pool, seen, flown, ahead = filled(), [], [], None
+    while steps * count < config.learning_starts:
+        store.add(step(None))
+    for number in range(updates):
+        if number % (toggles.interval * toggles.ratio) == 0:
+            for row in flown:  # of the round before
+                store.add(row)
+            flown = [step(pupil.policy) for _ in range(toggles.interval * config.world_steps)]
+            if toggles.prefetch != "overlap":
+                for row in flown:
+                    store.add(row)
+                flown = []
+        batch = ahead or draw()
+        ahead = draw() if toggles.prefetch == "on" else None
+        update = pupil.learn(batch)
+        store.feedback(batch.index, update)
+        seen += told(batch, pupil)
+    return seen
+
+
+def equal(a: Seen, b: Seen) -> None:
+    for (name, x), (_, y) in zip(a, b, strict=True):
+        assert torch.equal(x, y), name

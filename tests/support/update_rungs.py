@@ -1,0 +1,87 @@
+"""Every rung of the ladder, trained side by side from equal batches and noise in float64."""
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from uavlab.collectors.off_policy import ReplayConfig, Replayed, survey
+from uavlab.core.rng import Streams
+from uavlab.core.types import Batch, Update
+from uavlab.envs.leader_follower.env import LeaderFollower
+from uavlab.learners.masac.batched import MASAC, MASACConfig
+from uavlab.learners.masac.loop import MASACLoop
+from uavlab.learners.masac.vmap import MASACVmap
+from uavlab.runtime.runtime import Runtime
+from uavlab.runtime.toggles import Toggles
+
+KINDS: dict[str, Callable[..., MASAC]] = {
+    "loop": partial(MASACLoop, rung="loop"),
+    "cached": partial(MASACLoop, rung="cached"),
+    "merged": partial(MASACLoop, rung="merged"),
+    "vmap": MASACVmap,
+    "batched": MASAC,
+}
+ROWS = 16
+
+
+class Side:
+    """Learners of several kinds that start alike, and the batches they learn from."""
+
+    def __init__(
+        self,
+        kinds: dict[str, Callable[..., MASAC]],
+        agents: int,
+        share: bool = False,
+        seeds: tuple[int, ...] = (0,),
+        weighted: bool = False,
+        toggles: Toggles | None = None,
+        dtype: torch.dtype = torch.float64,
+        device: str = "cpu",
+    ) -> None:
+        self.env, self.weighted = LeaderFollower(followers=agents - 1), weighted
+        config, place = MASACConfig(hidden=16, share=share), torch.device(device)
+        rt = Runtime(place, toggles or Toggles(optimizers="one", adam="fused"))
+        self.learners = {}
+        for name, kind in kinds.items():
+            self.rng = Streams(seeds, place, dtype)
+            self.learners[name] = kind(config, self.env.spec, survey(self.env, self.rng), self.rng, rt)
+        policy = next(iter(self.learners.values())).policy(self.env.spec)
+        replay = ReplayConfig(worlds=8, batch=ROWS, capacity=512, learning_starts=64)
+        self.source = Replayed(self.env, policy, replay, self.rng, Runtime(place))
+
+    def next(self) -> tuple[Batch, Any]:
+        """Give a batch, and the noise of an update from it."""
+        batch = self.source.next()
+        if self.weighted:
+            batch = dataclasses.replace(batch, weight=self.rng.uniform("weight", ROWS))
+        return batch, next(iter(self.learners.values())).update_noise(self.rng, ROWS)
+
+    def train(self, updates: int, spoil: Callable[[Batch], Batch] = lambda batch: batch) -> dict[str, Update]:
+        """Update all learners from equal batches, the last one's spoilt; give their last updates."""
+        last = list(self.learners)[-1]
+        for _ in range(updates):
+            batch, noise = self.next()
+            made = {
+                name: learner.update(spoil(batch) if name == last else batch, noise)
+                for name, learner in self.learners.items()
+            }
+        return made
+
+
+def told(learner: MASAC, update: Update) -> dict[str, tuple[Tensor, str]]:
+    """Give every number of a learner and its update, in rows that all kinds share."""
+    assert update.td_error is not None
+    return {**learner.numbers(), **learner.numbers(update), "td_error": (update.td_error, "R N A")}
+
+
+def difference(mine: dict[str, tuple[Tensor, str]], other: dict[str, tuple[Tensor, str]]) -> float:
+    """Give the largest difference of any tensor, relative to its largest number."""
+    assert [(k, v.shape, axes) for k, (v, axes) in mine.items()] == [
+        (k, v.shape, axes) for k, (v, axes) in other.items()
+    ]
+    pairs: Iterable[tuple[Tensor, Tensor]] = ((mine[name][0], other[name][0]) for name in mine)
+    return max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)

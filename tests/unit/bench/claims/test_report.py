@@ -1,0 +1,178 @@
+"""Records are kept whole and per machine, damaged ones refused, and rows hold what notebooks and tables read."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.bench.claims.test_leader_follower import TINY
+from uavlab.bench.claims import report as book
+from uavlab.bench.claims.leader_follower import Bench, Measured, NotTestable
+from uavlab.bench.claims.ledger import select
+from uavlab.bench.claims.report import measure, newest, read, rows, slug, table, told
+from uavlab.core.errors import FileError, ResourceError
+
+COLUMNS = ["claim", "claimed_low", "claimed_high", "measured", "verdict", "command", "unit", "note", "machine"]
+
+
+def entry(value: float | None, low: float | None = None, high: float | None = None, note: str = "") -> dict[str, Any]:
+    return {"value": value, "low": low, "high": high, "note": note}
+
+
+def record(device: str = "Abacus", date: str = "2026-01-01", **measured: Any) -> dict[str, Any]:
+    return {"machine": {"device": device}, "date": date, "measured": measured}
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench(3, **TINY)
+
+
+def given(monkeypatch: pytest.MonkeyPatch, **found: Measured | Exception) -> None:
+    """Let measures answer at once."""
+
+    def answer(name: str) -> Any:
+        def made(bench: Bench) -> Measured:
+            if isinstance(found[name], Exception):
+                raise found[name]
+            return found[name]
+
+        return made
+
+    monkeypatch.setattr(book, "MEASURES", {name: answer(name) for name in found})
+
+
+class TestMeasure:
+    def test_an_entry_in_full(self, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        given(monkeypatch, compile=Measured(1.234567, 1.1, 1.39999, "so it is"))
+        said: list[str] = []
+        made = measure(select(["compile"]), tmp_path / "new" / "claims.json", bench, said.append)
+        assert read(tmp_path / "new" / "claims.json") == made
+        assert made["measured"]["compile"] == {
+            **{"value": 1.235, "low": 1.1, "high": 1.4, "note": "so it is", "rounds": 3},
+            "commit": made["machine"]["commit"],
+        }
+        assert made["suite"] == "claims"
+        assert said == ["compile: 1.24x, claimed 1.05x to 1.15x"]
+
+    def test_what_cannot_be_measured_keeps_its_reason(
+        self, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        given(monkeypatch, total_2=NotTestable("needs luck"), batch=ResourceError("no memory"))
+        made = measure(select(["total", "auto-batch"]), tmp_path / "claims.json", bench, lambda line: None)
+        assert {name: found["note"] for name, found in made["measured"].items()} == {
+            "total": "needs luck",
+            "auto-batch": "no memory",
+        }
+        assert [row["verdict"] for row in rows(select(["total", "auto-batch"]), made)] == [
+            "not testable on this machine",
+            "not testable on this machine",
+        ]
+
+    def test_others_stay_and_each_is_kept_at_once(
+        self, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / "claims.json"
+        given(monkeypatch, total_2=Measured(3.0), cached=Measured(1.1), compile=ValueError("a fault"))
+        measure(select(["total"]), path, bench, lambda line: None)
+        with pytest.raises(ValueError, match="a fault"):
+            measure(select(["cached-forwards", "compile"]), path, bench, lambda line: None)
+        assert list(read(path)["measured"]) == ["total", "cached-forwards"]
+        assert [file.name for file in tmp_path.iterdir()] == ["claims.json"]
+
+    def test_a_file_of_another_kind_stays_as_it_is(self, bench: Bench, tmp_path: Path) -> None:
+        path = tmp_path / "mine.json"
+        path.write_text('{"rows": []}')
+        with pytest.raises(FileError, match="expected a record that uavlab claims"):
+            measure(select(["equal-updates"]), path, bench, lambda line: None)
+        assert path.read_text() == '{"rows": []}'
+
+    def test_what_is_not_built_is_not_measured(self, bench: Bench, tmp_path: Path) -> None:
+        measure(select(["zero-shot"]), tmp_path / "claims.json", bench, lambda line: None)
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *({}, [], {"measured": {}}, {"measured": [], "date": "", "machine": {"device": ""}}),
+        *({**record(), "date": 3}, {**record(), "machine": {"device": None}}, {**record(), "machine": []}),
+        *(record(a={}), record(a=entry("1")), record(a={**entry(1.0), "note": None})),  # type: ignore[arg-type]
+    ],
+)
+def test_damaged_records_are_refused(tmp_path: Path, value: Any) -> None:
+    path = tmp_path / "claims_x.json"
+    path.write_text(json.dumps(value))
+    with pytest.raises(FileError, match=r"claims_x\.json"):
+        read(path)
+
+
+class TestMachines:
+    @pytest.mark.parametrize(
+        ("machine", "name"),
+        [
+            ({"device": "Intel(R) Xeon(R) CPU @ 2.1GHz", "cores": 2}, "intel-xeon-cpu-2-1ghz-2-cores"),
+            ({"device": "NVIDIA H200", "cpu": "AMD EPYC", "cores": 16}, "nvidia-h200"),
+        ],
+    )
+    def test_file_names(self, machine: dict[str, Any], name: str) -> None:
+        assert slug({"cpu": machine["device"], **machine}) == name
+
+    def test_the_own_record_comes_first_then_the_newest(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(book, "FOLDER", tmp_path)
+        own = tmp_path / "claims_own.json"
+        assert newest(own) == (None, "Not measured on this machine, nor on another; uavlab claims --all measures.")
+        for name, date in (("b", "2026-02-01"), ("a", "2026-01-01")):
+            (tmp_path / f"claims_{name}.json").write_text(json.dumps(record(name, date)))
+        found, whose = newest(own)
+        assert found == record("b", "2026-02-01")
+        assert whose == "Not measured on this machine; uavlab claims --all does. Measured, the newest shown: b, a."
+        own.write_text(json.dumps(record("own", "2025-01-01")))
+        assert newest(own) == (record("own", "2025-01-01"), "Measured on own.")
+
+    def test_records_of_the_repository_can_be_read(self) -> None:
+        for path in book.FOLDER.glob("claims_*.json"):
+            assert rows(select(), read(path))
+
+
+class TestRows:
+    def test_columns(self) -> None:
+        made = rows(select(), None)
+        assert len(made) == 88
+        assert all(list(row) == COLUMNS for row in made)
+        assert {row["verdict"] for row in made} == {"not measured", "not built yet"}
+
+    def test_a_measured_row(self) -> None:
+        found = record(**{"cached-forwards": entry(1.06, 1.01, 1.12, "17 ms before")})
+        (row,) = rows(select(["cached-forwards"]), found)
+        assert [row[name] for name in COLUMNS[:7]] == [
+            *("cached-forwards", 1.4, 1.6, 1.06, "partly"),
+            *("uavlab claims --measure cached-forwards", "ratio"),
+        ]
+        assert row["note"].endswith("of agents. 95 % interval 1.01x to 1.12x. 17 ms before.")
+        assert row["machine"] == "Abacus"
+
+    def test_every_row_that_can_be_made_says_how(self) -> None:
+        for claim, row in zip(select(), rows(select(), None), strict=True):
+            assert row["command"] == (f"uavlab claims --measure {claim.claim}" if claim.measure else "")
+            assert (row["verdict"] == "not built yet") == (row["command"] == "")
+
+    def test_tables(self) -> None:
+        made = rows(select(["total", "zero-shot"]), record(total=entry(4.2, 4.0, 4.4)))
+        assert table(made).splitlines() == [
+            "| claim | claimed | measured here | verdict |",
+            "| --- | --- | --- | --- |",
+            "| total | 2.30x to 4.00x | 4.20x | holds |",
+            "| zero-shot | at least 0.50x | - | not built yet |",
+        ]
+        lines = told(made).splitlines()
+        assert [line.split() for line in (lines[0], lines[1], lines[3])] == [
+            ["claim", "claimed", "measured", "verdict"],
+            ["total", "2.30x", "to", "4.00x", "4.20x", "holds"],
+            ["zero-shot", "at", "least", "0.50x", "-", "not", "built", "yet"],
+        ]
+        assert lines[2].startswith("    The stages claimed multiply")
+
+    def test_what_a_file_says_moves_no_cursor(self) -> None:
+        assert "\x1b" not in told(rows(select(["total"]), record(total=entry(4.2, note="\x1b[2J"))))

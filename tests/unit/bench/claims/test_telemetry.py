@@ -1,0 +1,128 @@
+"""Every remedy brings the same windows; paces come from what was timed, and each claim is judged by its number."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.support.fixtures_config import sizes
+from uavlab.bench.claims import telemetry as measures
+from uavlab.bench.claims.leader_follower import Bench, Measured, NotTestable
+from uavlab.bench.claims.ledger import select, verdict
+from uavlab.bench.dataloader import CYCLES, IN_A_ROW, pieces
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench(3, **{**sizes("telemetry"), "batch": 16})
+
+
+@pytest.fixture
+def timed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[float]]:
+    """Answer for the paths from a table: seconds."""
+    loader = {"per_item": 8.0, "once": 2.0, "cached": 1.0, "device": 0.1}
+    answers = {f"{path} loader": [loader[path]] * 3 for path in measures.PATHS}
+    answers |= {f"{path} model": [0.5] * 3 for path in measures.PATHS}
+    answers |= {f"{path} both": [0.5 + loader[path]] * 3 for path in measures.PATHS}
+    monkeypatch.setattr(measures, "paths", lambda bench: answers)
+    return answers
+
+
+class TestRemedies:
+    def test_bring_the_same_windows(self, bench: Bench) -> None:
+        brought = []
+        for path in measures.PATHS:
+            _, source, _ = pieces(measures.config(bench, path), measures.KINDS[path])
+            source.next()
+            brought.append(source.next())
+        for batch in brought[1:]:
+            assert torch.equal(batch.index, brought[0].index)
+            for name in ("inputs", "truth", "astray"):
+                torch.testing.assert_close(
+                    getattr(batch.data, name), getattr(brought[0].data, name), rtol=1e-5, atol=1e-5
+                )
+
+    def test_what_is_kept_is_handed_out_as_a_copy(self, bench: Bench) -> None:
+        _, source, _ = pieces(measures.config(bench, "cached"), measures.CachedWindowed)
+        cache = source.cache  # type: ignore[attr-defined]
+        assert len(cache.kept) == len(source.starts)
+        first = int(source.starts[0])
+        cache[first][0].zero_()
+        assert cache[first][0].any()
+
+    def test_nothing_is_scaled_again(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        _, source, _ = pieces(measures.config(bench, "once"), measures.OnceWindowed)
+        _, plain, _ = pieces(measures.config(bench, "per_item"))
+
+        def refused(*given: object) -> None:
+            raise RuntimeError("scaled")
+
+        monkeypatch.setattr("sklearn.preprocessing.StandardScaler.transform", refused)
+        source.next()
+        with pytest.raises(RuntimeError, match="scaled"):
+            plain.next()
+
+
+class TestTimed:
+    def test_paces_by_hand(self, bench: Bench, timed: dict[str, list[float]]) -> None:
+        found = measures.pace(bench, "once")
+        assert found.value == round(16 / 2.5)
+        assert found.note.startswith(f"the loader alone {IN_A_ROW * 16 / 2:,.0f}, the model alone 32, on ")
+
+    def test_loading_by_hand(self, bench: Bench, timed: dict[str, list[float]]) -> None:
+        found = measures.loading(bench)
+        assert (found.value, found.low, found.high) == (4.0, 4.0, 4.0)
+        assert found.note == "kept window by window 8x, gathered by index 80x"
+
+    @pytest.mark.parametrize(("late", "value", "said"), [(1.0, 1.0, "does not hold"), (4.0, 0.25, "holds")])
+    def test_a_fall_is_seen_where_there_is_one(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch, late: float, value: float, said: str
+    ) -> None:
+        times = iter([9.0] + [1.0] * 4 * CYCLES + [late] * 4 * CYCLES)  # the first call is not counted
+        monkeypatch.setattr(measures, "timed", lambda call, device: next(times))
+        found = measures.drop(bench)
+        assert found.value == value
+        assert found.note.endswith("as was printed, fall to 0.13 at any pace")
+        assert verdict(select(["throughput-drop"])[0], vars(found)) == said
+
+    @pytest.mark.parametrize(
+        ("claim", "value", "said"),
+        [("per-item-scaling", 1240, "does not hold"), ("cached", 4000, "holds"), ("prenormalised", 12.0, "holds")],
+    )
+    def test_verdicts(self, claim: str, value: float, said: str) -> None:
+        assert verdict(select([claim])[0], vars(Measured(value))) == said
+
+
+class TestHere:
+    """Small tasks, end to end: whatever the machine, numbers are there."""
+
+    def test_every_path_is_timed(self, bench: Bench) -> None:
+        found = measures.paths(bench)
+        assert set(found) == {f"{path} {part}" for path in measures.PATHS for part in ("loader", "model", "both")}
+        assert all(len(seconds) == 3 and min(seconds) > 0 for seconds in found.values())
+        assert measures.paths(bench) is found
+        sizes = measures.held(bench)
+        assert sizes["per_item"] == 2 * sizes["once"] == 2 * sizes["device"]
+        _, source, _ = pieces(measures.config(bench, "cached"), measures.CachedWindowed)
+        window, horizon = source.task.shape
+        assert sizes["cached"] == 4 * len(source.starts) * (33 * window + 6 + 3 * horizon)
+
+    def test_without_a_gpu_utilisation_has_a_reason(self, bench: Bench) -> None:
+        for name in ("telemetry_busy_per_item", "telemetry_busy_once", "telemetry_busy_cached"):
+            with pytest.raises(NotTestable, match="needs a GPU: device utilisation"):
+                measures.MEASURES[name](bench)
+
+    def test_compiled_cycles(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        def compared(preset: str, settings: Any, *layers: Any, **how: Any) -> list[dict[str, Any]]:
+            assert settings == {"plain": {"compile": "off"}, "compiled": {"compile": "default"}}
+            shared = {"low": 1.1, "high": 1.3, "fell_back": fell_back}
+            return [{"ms": 12.0, **shared}, {"ms": 10.0, "over_first": 1.2, "first_call_s": 61.0, **shared}]
+
+        monkeypatch.setattr(measures, "compare", compared)
+        fell_back: dict[str, str] = {}
+        found = measures.compiled(bench)
+        assert (found.value, found.low, found.high) == (1.2, 1.1, 1.3)
+        assert found.note == "compile=default; 12 ms before, 10 ms after; the first call takes 61 s"
+        fell_back["compile"] = "no compiler"
+        with pytest.raises(NotTestable, match="no compiler"):
+            measures.compiled(bench)

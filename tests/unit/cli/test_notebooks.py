@@ -1,0 +1,60 @@
+"""Notebooks: what is checked before, told after, and handed on to JupyterLab."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cli_runner import uavlab
+from uavlab.lab.headless import report, runner
+
+TOUR = Path(__file__).parents[3] / "notebooks" / "00_tour.ipynb"
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Work in a folder of the test's own."""
+    monkeypatch.chdir(tmp_path)
+
+
+def test_lab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr(os, "execv", lambda *given: started.append(given))
+    assert uavlab("lab").code == 0
+    assert started == [(sys.executable, runner.lab_command(tmp_path))]
+
+
+@pytest.mark.parametrize(("code", "reason"), [(0, ""), (1, "cell 3 failed"), (124, "too slow"), (138, "dead")])
+def test_notebook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int, reason: str) -> None:
+    given: list[Any] = []
+
+    def run(source: Path, values: dict[str, Any], out: Path, timeout: int, progress: bool) -> Any:
+        given.append((source.name, values, timeout, progress))
+        return runner.NotebookRun(code, reason, out)
+
+    monkeypatch.setattr(runner, "run_notebook", run)
+    monkeypatch.setattr(report, "report", lambda source, page: 0)
+    monkeypatch.setattr(report, "closing_words", lambda source: "it flew\n")
+    (tmp_path / "p.yaml").write_text("updates: 7\nseed: 4\n")
+    ended = uavlab("notebook", TOUR, "-p", "seed", "5", "-f", "p.yaml", "--timeout", "60", "--json")
+    assert given == [("00_tour.ipynb", {"updates": 7, "seed": 5}, 60, False)]
+    out = "runs/00_tour.ipynb"
+    told = {"exit_code": code, "reason": reason, "notebook": out, "html": "runs/00_tour.html"}
+    assert (ended.code, ended.told) == (code, told)
+    assert ended.out.startswith(f"it flew\nexecuted notebook: {out}\n")
+    assert ended.err.strip() == reason
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "told"),
+    [("no_such", [], "no_such"), (TOUR, ["-p", "sed", "1"], "sed"), (TOUR, ["-p", "seed", "x"], "seed")],
+)
+def test_a_notebook_is_checked_before_a_kernel_starts(
+    tmp_path: Path, name: str | Path, given: list[str], told: str
+) -> None:
+    ended = uavlab("notebook", name, *given)
+    assert ended.code == 2
+    assert told in ended.err
+    assert os.listdir(tmp_path) == []

@@ -1,0 +1,194 @@
+"""Training, resuming and reading runs: what a command prints, leaves behind and the code with which it ends."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+import torch
+
+from tests.support.cli_runner import SETTINGS, uavlab
+from tests.support.fixtures_config import trained
+from tests.support.fixtures_mapping import TINY_MISSION
+from uavlab.experiment import policy
+from uavlab.experiment.build import plan
+from uavlab.experiment.config import configure
+from uavlab.experiment.run import Run
+from uavlab.experiment.run_dir import read_config
+
+METRICS = {"completion", "formation_strict", "formation_mean", "collision", "path", "energy", "flight_time", "timeout"}
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Work in a folder of the test's own."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a complete run, for tests that only read it."""
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    trained(folder)
+    return folder
+
+
+class TestTrain:
+    def test_trains_into_a_folder_of_the_presets_name(self, tmp_path: Path) -> None:
+        ended = uavlab("train", "leader_follower", *SETTINGS, "--seed", "3", "--json")
+        folder = Path("runs/leader_follower-3")
+        assert ended.code == 0
+        assert "MiB; the run is kept in runs/leader_follower-3" in ended.out
+        assert "complete: 8 updates in " in ended.out
+        assert set(ended.told) == {"run", "status", "updates", "seconds", "score"}
+        assert (ended.told["run"], ended.told["status"], ended.told["updates"]) == (str(folder), "complete", 8)
+        assert ended.told["score"] == pytest.approx(policy.load(folder).score.tolist())
+        record = json.loads((folder / "run.json").read_text())
+        assert record["command"].startswith("uavlab train leader_follower --set hidden=8 ")
+        assert record["seeds"] == [3]
+
+    def test_the_layers_in_order(self, tmp_path: Path) -> None:
+        (tmp_path / "mine.yaml").write_text("updates: 4\nseed: 1\nbatch: 6\nlr: 1e-2\n")
+        given = ["--set", "seed=2", "--set", "batch=7", "--seed", "5", "--name", "n.1_a-b", "--runs", "2"]
+        assert uavlab("train", "leader_follower", *SETTINGS, "--config", "mine.yaml", *given).code == 0
+        config = read_config(Path("runs/n.1_a-b"))
+        run = config.run
+        assert (run.updates, run.seed, run.runs, config.source.batch, config.learner.lr) == (8, 5, 2, 7, 0.01)
+
+    def test_a_dry_run_tells_and_makes_nothing(self, tmp_path: Path) -> None:
+        ended = uavlab("train", "leader_follower_quick", "--dry-run", "--json", "--runs", "2")
+        planned = plan(configure("leader_follower_quick", {"runs": 2}))
+        assert (ended.code, ended.told) == (0, planned)
+        for key in ("updates", "world_steps_per_run", "agent_steps_per_run", "replay_bytes"):
+            assert f"{key:22} {planned[key]}" in ended.out.splitlines()
+        assert planned["agent_steps_per_run"] == (8000 * 64 + 2048) * 2
+        assert os.listdir(tmp_path) == []
+
+    def test_minutes_alone_replace_the_presets_updates(self) -> None:
+        dry = ("train", "leader_follower_quick", "--dry-run", "--json")
+        cases: dict[tuple[str, ...], Any] = {
+            (): (8000, None),
+            ("--minutes", "3"): (None, 3.0),
+            ("--minutes", "3", "--updates", "9"): (9, 3.0),
+            ("--minutes", "3", "--set", "updates=7"): (7, 3.0),
+            ("--set", "minutes=3"): (None, 3),
+        }
+        for given, expected in cases.items():
+            told = uavlab(*dry, *given).told
+            assert (told["updates"], told["minutes"]) == expected, given
+
+    def test_a_folder_in_use_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "mine").mkdir()
+        (tmp_path / "mine" / "thesis.tex").write_text("all of it")
+        ended = uavlab("train", "leader_follower", *SETTINGS, "--out", "mine")
+        assert ended.code == 2
+        assert ended.err.startswith("ConfigError: --out mine: not empty; choose a new folder")
+        assert os.listdir(tmp_path / "mine") == ["thesis.tex"]
+        (tmp_path / "empty").mkdir()
+        assert uavlab("train", "leader_follower", *SETTINGS, "--out", "empty").code == 0
+
+    def test_divergence_ends_with_4(self, tmp_path: Path) -> None:
+        ended = uavlab("train", "leader_follower", *SETTINGS, "--set", "distance_cost=1e38", "--out", "run")
+        assert ended.code == 4
+        assert ended.err.splitlines()[-1].startswith("DivergedError: training: reward of run 0, ")
+        assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "diverged"
+
+    def test_memory_that_ends_midway_ends_with_5(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def out_of_memory(self: Run) -> NoReturn:
+            raise MemoryError("16 GB")
+
+        monkeypatch.setattr(Run, "save", out_of_memory)
+        ended = uavlab("train", "leader_follower", *SETTINGS, "--out", "run")
+        assert ended.code == 5
+        assert "ResourceError: out of memory: 16 GB; lower capacity" in ended.err
+
+
+class TestResume:
+    def test_a_complete_run_ends_at_once(self, finished: Path) -> None:
+        own = (".lock", "run.json")
+        before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file() and path.name not in own}
+        ended = uavlab("resume", finished, "--json")
+        assert (ended.code, ended.told["status"], ended.told["updates"]) == (0, "complete", 8)
+        assert "nothing to do: the target was reached before; --updates sets a farther one." in ended.out
+        assert {path: path.read_bytes() for path in before} == before
+
+    def test_goes_to_the_runs_own_target(self, finished: Path, tmp_path: Path) -> None:
+        shutil.copytree(finished, tmp_path / "run")
+        shutil.rmtree(tmp_path / "run" / "checkpoints" / "ckpt-000000000008")
+        ended = uavlab("resume", "run", "--json")
+        assert (ended.code, ended.told["status"], ended.told["updates"]) == (0, "complete", 8)
+        assert torch.equal(policy.load(tmp_path / "run").parameters, policy.load(finished).parameters)
+
+
+class TestReaders:
+    def test_evaluate(self, finished: Path, tmp_path: Path) -> None:
+        command = ("evaluate", finished, "--episodes", "5", "--json")
+        ended = uavlab(*command)
+        assert ended.code == 0
+        assert set(ended.told) >= METRICS
+        assert all(set(ended.told[name]) == {"mean", "low", "high"} for name in METRICS)
+        assert (ended.told["episodes"], ended.told["seed"], ended.told["action"]) == (5, 0, "sampled")
+        assert uavlab(*command).told == ended.told
+        assert uavlab(*command, "--seed", "1").told["energy"] != ended.told["energy"]
+        mean = uavlab(*command, "--mean-action").told
+        assert (mean["action"], mean["energy"] != ended.told["energy"]) == ("mean", True)
+        assert os.listdir(tmp_path) == []
+
+    def test_evaluate_several_runs_into_one_record(self, finished: Path, tmp_path: Path) -> None:
+        ended = uavlab("evaluate", finished, finished, "--episodes", "2", "--out", "record.json", "--json")
+        record = json.loads((tmp_path / "record.json").read_text())
+        assert record["rows"] == ended.told["rows"]
+        assert len(record["rows"]) == len(record["trained"]) == 2
+        assert record["command"] == f"uavlab evaluate {finished} {finished} --episodes 2 --out record.json --json"
+
+    def test_fly(self, finished: Path, tmp_path: Path) -> None:
+        ended = uavlab("fly", finished, "--out", "deep/page.html", "--json")
+        assert (ended.code, ended.told) == (0, {"page": "deep/page.html", "steps": 6})
+        assert (tmp_path / "deep" / "page.html").read_text().startswith("<!DOCTYPE html>")
+        (tmp_path / "file").write_text("")
+        assert uavlab("fly", finished, "--out", "file/page.html").code == 5
+
+    def test_a_mapping_run_is_trained_scored_and_flown(self, tmp_path: Path) -> None:
+        names = ("cells", "cell", "lattice", "uavs", "measurements")
+        task = {name: getattr(TINY_MISSION, name) for name in names}
+        small = {**task, "worlds": 2, "width": 8, "hidden": 8, "evaluate_episodes": 2}
+        settings = [part for name, value in small.items() for part in ("--set", f"{name}={value}")]
+        assert uavlab("train", "mapping_quick", "--updates", "1", "--out", "run", *settings).code == 0
+        assert uavlab("evaluate", "run", "--episodes", "2").code == 0
+        ended = uavlab("fly", "run", "--json")
+        assert (ended.code, ended.told) == (0, {"page": "run/flight.html", "steps": TINY_MISSION.measurements - 1})
+        assert "edge of the targets" in (tmp_path / "run" / "flight.html").read_text()
+
+    def test_export(self, finished: Path) -> None:
+        ended = uavlab("export", finished, "copy", "--json")
+        assert (ended.code, ended.told) == (0, {"run": str(finished), "out": "copy"})
+        figures = [uavlab("evaluate", run, "--episodes", "3", "--json").told for run in (finished, "./copy")]
+        assert figures[0] == {**figures[1], "run": str(finished)}
+        assert uavlab("export", finished, "copy").code == 2
+        assert uavlab("resume", "copy").code == 3
+
+    @pytest.mark.parametrize("command", [["evaluate"], ["fly"], ["resume"], ["export"]])
+    def test_what_is_a_run_and_what_a_preset(self, tmp_path: Path, command: list[str]) -> None:
+        (tmp_path / "folder").mkdir()
+        after = ["copy"] if command == ["export"] else []
+        for argument, code, told in (
+            ("leader_follower", 2, "is a preset, expected a run; train it first: uavlab train leader_follower."),
+            ("leader_folower", 2, "neither a run nor a preset (did you mean 'leader_follower'?)"),
+            ("runs/leader_follower", 3, "FileError: runs/leader_follower/config.json"),
+            ("folder", 3, "FileError: folder/config.json"),
+        ):
+            ended = uavlab(*command, argument, *after)
+            assert ended.code == code, argument
+            assert told in ended.err, argument
+        assert os.listdir(tmp_path) == ["folder"]
+
+    @pytest.mark.parametrize("command", ["evaluate", "fly", "resume"])
+    def test_a_damaged_checkpoint_ends_with_3(self, finished: Path, tmp_path: Path, command: str) -> None:
+        shutil.copytree(finished, tmp_path / "run")
+        for path in (tmp_path / "run" / "checkpoints").glob("*/best.npz"):
+            path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:])
+        ended = uavlab(command, "run")
+        assert ended.code == 3
+        assert "best.npz is damaged" in ended.err

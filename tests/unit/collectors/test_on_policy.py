@@ -1,0 +1,98 @@
+"""Whole episodes: what is seen, chosen and earned belongs together, and nothing is left for the next batch."""
+
+from dataclasses import fields
+
+import pytest
+import torch
+
+from tests.support.fixtures_mapping import TINY_MISSION
+from uavlab.collectors.on_policy import RolloutConfig, Rollouts
+from uavlab.core.errors import DivergedError
+from uavlab.core.rng import Streams
+from uavlab.core.types import MapObs, tree_map
+from uavlab.ops.action_sampling import sample_in_turn
+from uavlab.runtime.runtime import Runtime
+
+RT = Runtime()
+
+
+def at_random(obs: MapObs, noise: torch.Tensor) -> torch.Tensor:
+    return sample_in_turn(torch.zeros(obs.legal.shape), obs.legal, obs.claims, noise)
+
+
+def source(seeds=(0, 3), env=TINY_MISSION, policy=at_random) -> Rollouts:
+    return Rollouts(env, policy, RolloutConfig(worlds=4), Streams(seeds), RT)
+
+
+def test_a_batch_can_be_flown_again() -> None:
+    """Follow one world by hand from the same streams."""
+    batch, env, rng = source().next(), TINY_MISSION, Streams((0, 3))
+    state = env.initial(rng.uniform("start", 4, env.initial_noise).flatten(0, 1), torch.zeros(8, dtype=torch.int64))
+    for step in range(env.spec.horizon):
+        obs = env.observe(state)
+        assert torch.equal(batch.data.obs.maps[:, step].flatten(0, 1), obs.maps)
+        action = batch.data.action[:, step].flatten(0, 1)
+        after = env.transition(state, action, rng.uniform("step", 4, env.step_noise).flatten(0, 1))
+        assert torch.equal(batch.data.reward[:, step].flatten(0, 1), env.reward(state, action, after))
+        assert torch.equal(batch.data.terminated[:, step].flatten(0, 1), env.terminated(after))
+        state = after
+    assert torch.equal(batch.data.obs.maps[:, -1].flatten(0, 1), env.observe(state).maps)
+    assert batch.data.terminated[:, -1].all()
+    assert batch.data.live.all()
+    assert not batch.data.terminated[:, :-1].any()
+
+
+def test_chosen_moves_are_legal_and_never_the_same_place() -> None:
+    data = source().next().data
+    legal = data.obs.legal.gather(-1, data.action[..., None])
+    assert legal.all()
+    took = data.obs.claims.gather(-1, data.action[..., None])[..., 0].sort(-1).values
+    assert (took[..., 1:] != took[..., :-1]).all()
+
+
+def test_runs_draw_from_their_own_streams() -> None:
+    together, alone = source((0, 3)).next(), source((3,)).next()
+    assert torch.equal(together.data.action[1:], alone.data.action)
+    assert not torch.equal(together.data.action[:1], alone.data.action)
+
+
+def test_nothing_is_kept_but_a_count() -> None:
+    one = source()
+    one.next()
+    other = source()
+    other.load_state_dict(one.state_dict())
+    assert other.steps == one.steps == TINY_MISSION.spec.horizon
+    other.rng.load_state_dict(one.rng.state_dict())
+    assert torch.equal(one.next().data.reward, other.next().data.reward)
+    assert one.segments([]) == one.rows() == one.numbers() == {}
+
+
+def given(env: object) -> dict[str, object]:
+    return {field.name: getattr(env, field.name) for field in fields(env)}
+
+
+class Early(type(TINY_MISSION)):
+    """A mission whose odd UAVs are done after two steps."""
+
+    def terminated(self, state):
+        done = super().terminated(state).clone()
+        done[:, 1::2] |= (state.step >= 2)[:, None]
+        return done
+
+
+def test_what_is_done_after_an_end_is_dead() -> None:
+    data = source(env=Early(**given(TINY_MISSION))).next().data
+    assert data.live[:, :2].all()
+    assert data.live[..., 0::2].all()
+    assert not data.live[:, 2:, :, 1::2].any()
+
+
+def test_numbers_that_are_not_finite_are_refused() -> None:
+    class Broken(type(TINY_MISSION)):
+        def observe(self, state):
+            obs = super().observe(state)
+            return tree_map(lambda leaf: leaf / 0 - leaf / 0 if leaf.is_floating_point() else leaf, obs)
+
+    env = Broken(**given(TINY_MISSION))
+    with pytest.raises(DivergedError, match="obs"):
+        source(env=env).next()

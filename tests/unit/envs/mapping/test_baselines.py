@@ -1,0 +1,111 @@
+"""Plans for mapping: hand-made cases, and sums beside loops."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.support.fixtures_mapping import SMALL, drawn, moved
+from uavlab.envs.mapping import baselines as plans
+from uavlab.envs.mapping.env import Mapping, State
+from uavlab.ops import grids
+
+UP, WEST, SOUTH, NORTH, EAST, DOWN = range(6)
+
+
+def test_random_takes_every_legal_move_alike() -> None:
+    env = Mapping(uavs=1, cells=193, cell=50 / 193)
+    state, generator = drawn(env, 4000)
+    state = replace(state, place=torch.tensor([[[0, 5, 2]]]).expand(4000, 1, 3))  # nothing west, nothing above
+    chosen = plans.random(env, state, torch.rand(4000, 1, generator=generator))
+    counts = chosen.flatten().bincount(minlength=6)
+    assert counts[[UP, WEST]].tolist() == [0, 0]
+    assert counts[[SOUTH, NORTH, EAST, DOWN]].tolist() == pytest.approx([1000] * 4, abs=120)  # four standard errors
+
+
+def test_promised_is_the_sum_over_each_footprint() -> None:
+    state, generator = drawn(SMALL, 1)
+    for _ in range(4):
+        _, state = moved(SMALL, state, generator)
+    got = plans.promised(SMALL, state.logits[:, :-1], torch.float64)
+    for uav, place in ((0, (0, 0, 0)), (1, (3, 10, 2)), (2, (7, 4, 1))):
+        low, high = SMALL.places.footprint(torch.tensor(place))
+        belief = grids.belief(state.logits[0, uav, low[0] : high[0], low[1] : high[1]], torch.float64).flatten()
+        accuracy, total = float(grids.belief(torch.tensor(grids.steps(SMALL.flip[place[2]])), torch.float64)), 0.0
+        for p in belief.tolist():
+            hit = accuracy * p / (accuracy * p + (1 - accuracy) * (1 - p))
+            miss = (1 - accuracy) * p / ((1 - accuracy) * p + accuracy * (1 - p))
+            for chance, then in ((p, hit), (1 - p, miss)):
+                was, now = (grids.entropy(torch.tensor(v).double().clamp(1e-4, 1 - 1e-4)) for v in (p, then))
+                total += chance * float((was - now) * grids.interest(torch.tensor(then)))
+        assert float(got[0, uav, place[2], place[1], place[0]]) == pytest.approx(total / 1000, rel=1e-5)
+
+
+def test_information_gain_moves_to_what_is_unknown() -> None:
+    """Everything is known and free up to cell 104, just beyond the UAV at x = 5 (cell 96)."""
+    env = Mapping(uavs=1, cells=193, cell=50 / 193)
+    state, _ = drawn(env, 1)
+    logits = torch.full_like(state.logits, -grids.LIMIT)
+    logits[..., 104:] = 0
+    state = replace(state, place=torch.tensor([[[5, 5, 0]]]), logits=logits)
+    assert plans.information_gain(env, state, torch.zeros(1, 1)).tolist() == [[EAST]]
+
+
+def test_information_gain_shares_places_out() -> None:
+    """Beside loops, where three UAVs next to each other want the same places."""
+    state, generator = drawn(SMALL, 6)
+    for _ in range(3):
+        _, state = moved(SMALL, state, generator)
+    for mission in range(6):
+        start = torch.randint(4, 7, (1, 3, 3), generator=generator)
+        start[..., 2] = torch.randint(3, (1, 3), generator=generator)
+        one = replace(state, place=start, logits=state.logits[mission : mission + 1])
+        got = plans.information_gain(SMALL, one, torch.zeros(1, 3))[0].tolist()
+        assert got == chosen_in_loops(one)
+
+
+def chosen_in_loops(state: State) -> list[int]:
+    gain = plans.promised(SMALL, state.logits[:, :-1], torch.float32)[0].tolist()
+    legal = (SMALL.places.legal(state.place) & ~plans.taken(state.place))[0].tolist()
+    shares: list[dict[int, float]] = []
+    there: list[dict[int, tuple[int, ...]]] = []
+    for uav, place in enumerate(state.place[0].tolist()):
+        to = {m: tuple(a + b for a, b in zip(place, plans.MOVES[m], strict=True)) for m in range(6) if legal[uav][m]}
+        total = sum(gain[uav][z][y][x] for x, y, z in to.values())
+        shares.append({move: gain[uav][z][y][x] / total for move, (x, y, z) in to.items()})
+        there.append(to)
+    for one in range(3):
+        for other in range(3):
+            for move, place in there[one].items():
+                if one != other and place in there[other].values():
+                    theirs = next(m for m, p in there[other].items() if p == place)
+                    shares[one][move] *= 1 - shares[other][theirs]
+    return [max(share, key=lambda move: (share[move], -move)) for share in shares]
+
+
+def test_nobody_flies_over_or_under_a_smaller_number() -> None:
+    env = Mapping(uavs=2)
+    place = torch.tensor([[[5, 5, 0], [6, 5, 2]]])
+    got = plans.taken(place)
+    assert got[0, 0].nonzero().flatten().tolist() == []
+    assert got[0, 1].nonzero().flatten().tolist() == [WEST]
+    assert env.places.legal(place)[0, 1, WEST]
+
+
+@pytest.mark.parametrize("altitude", [0, 1, 2])
+def test_sweep_covers_its_part_and_stays_in_it(altitude: int) -> None:
+    env = Mapping(cells=193, cell=50 / 193)
+    place = torch.tensor([[[0, 0, 2], [6, 0, 2], [6, 6, 2], [0, 6, 2]]])
+    state, _ = drawn(env, 1)
+    lane, seen = [1, 2, 3][altitude], [{tuple(start)} for start in place[0].tolist()]
+    for _ in range(60):
+        action = plans.sweep(env, replace(state, place=place), torch.zeros(1, 4), altitude)
+        assert env.places.legal(place).gather(-1, action[..., None]).all()
+        place = place + torch.tensor(plans.MOVES)[action]
+        for uav in range(4):
+            seen[uav].add(tuple(place[0, uav].tolist()))
+    for uav, (x, y) in enumerate(((0, 0), (6, 0), (6, 6), (0, 6))):
+        width, depth = (6 if x == 0 else 5), (6 if y == 0 else 5)
+        lanes = {(a, b, altitude) for a in range(x, x + width) for b in range(y, y + depth, lane)}
+        assert lanes <= seen[uav]
+        assert all(x <= a < x + width and y <= b < y + depth for a, b, _ in seen[uav])

@@ -1,0 +1,35 @@
+"""Every preset is valid, says what it is for, and changes something."""
+
+import dataclasses
+
+import pytest
+
+from uavlab.envs import ENVS
+from uavlab.envs.leader_follower.env import PUBLISHED, LeaderFollower
+from uavlab.experiment.config import configure
+from uavlab.experiment.presets import PRESETS, presets
+from uavlab.telemetry.task import DATA
+
+
+def test_every_environment_is_a_preset_of_its_own() -> None:
+    known = presets()
+    assert set(known) == set(ENVS) | set(DATA) | set(PRESETS)
+    assert {*ENVS, *DATA}.isdisjoint(PRESETS)
+    assert configure("leader_follower").env == configure("leader_follower").evaluation == LeaderFollower()
+
+
+@pytest.mark.parametrize("name", presets())
+def test_each_is_valid_and_told_in_a_sentence(name: str) -> None:
+    preset = presets()[name]
+    assert preset.about.endswith(".")
+    plain = configure(preset.env).values
+    assert [key for key, value in preset.values.items() if plain[key] == value] == []  # nothing repeats a default
+    assert configure(name).preset == name
+
+
+def test_the_published_preset_is_tested_by_the_published_test() -> None:
+    config = configure("leader_follower_published")
+    names = [field.name for field in dataclasses.fields(PUBLISHED)]
+    rewards = [n for n in names if n.endswith(("_reward", "_cost", "_bonus", "match_speed"))]  # no figure uses them
+    assert dataclasses.replace(config.evaluation, **{n: getattr(PUBLISHED, n) for n in rewards}) == PUBLISHED
+    assert (config.env.followers, config.env.dt) == (1, 1.0)

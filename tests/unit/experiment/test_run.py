@@ -1,0 +1,481 @@
+"""A run's folder tells how it ended, a break changes no number, and the policy kept is the best by its own episodes."""
+
+import itertools
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.support.fixtures_config import TINY, tiny, trained
+from uavlab import evaluate
+from uavlab.core.errors import ConfigError, DivergedError, FileError, ResourceError
+from uavlab.core.rng import Streams
+from uavlab.experiment import build, policy
+from uavlab.experiment import run as module
+from uavlab.experiment.build import plan
+from uavlab.experiment.run import Run
+from uavlab.experiment.run_dir import read_config, require_empty
+from uavlab.runtime.toggles import EAGER
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a complete run, for tests that only read it."""
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    trained(folder)
+    return folder
+
+
+def status(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "run.json").read_text())
+
+
+def rows(folder: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def timeless(listed: list[dict[str, float]]) -> list[dict[str, float]]:
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in listed]
+
+
+def steps(folder: Path) -> list[int]:
+    return sorted(int(path.name.removeprefix("ckpt-")) for path in (folder / "checkpoints").iterdir())
+
+
+def everything(run: Run) -> dict[str, Tensor]:
+    """All tensors on which the rest of a run and its result depend."""
+    parts = {"learner": run.learner, "source": run.source, "streams": run.rng}
+    state = {f"{name}.{key}": value for name, part in parts.items() for key, value in part.state_dict().items()}
+    return {**state, "best": run.best, "best_score": run.best_score}
+
+
+def until(run: Run, number: int) -> None:
+    """Train up to an update and stop there as the command line does."""
+    for progress in run.train():
+        if progress.number == number:
+            run.stop()
+
+
+class TestFolder:
+    def test_what_lies_in_it(self, finished: Path) -> None:
+        assert sorted(os.listdir(finished)) == [
+            ".lock",
+            "checkpoints",
+            "config.json",
+            "metrics.jsonl",
+            "run.json",
+            "tensorboard",
+        ]
+        assert steps(finished) == [4, 8]
+        assert json.loads((finished / "config.json").read_text()) == {
+            "preset": "leader_follower",
+            "values": tiny().values,
+        }
+        assert read_config(finished) == tiny()
+
+    def test_rows_of_metrics(self, finished: Path) -> None:
+        found = rows(finished)
+        assert [row["update"] for row in found] == [1, 2, 4, 6, 8]
+        assert ["eval/completion" in row for row in found] == [False, True, True, True, True]
+        assert all({"critic_loss", "q", "actor_loss", "entropy", "alpha"} <= set(row) for row in found)
+        assert all(before["seconds"] <= after["seconds"] for before, after in itertools.pairwise(found))
+
+    def test_the_record_of_how_it_ended(self, finished: Path) -> None:
+        found = status(finished)
+        machine, seconds, saves = found.pop("machine"), found.pop("seconds"), found.pop("saves")
+        assert len(found.pop("digest")) == 64
+        assert found == {
+            "status": "complete",
+            "reason": "",
+            "command": "",
+            "update": 8,
+            "target": 8,
+            "seeds": [0],
+            "not_exact": [],
+            "toggles": {**EAGER, "fell_back": {}},
+            "retries": [],
+        }
+        assert (machine["threads"], seconds > 0) == (1, True)
+        assert saves["count"] == 2  # of updates 4 and 8
+        assert 0 < saves["mean_s"] <= saves["longest_s"] < seconds
+        assert saves["last_bytes"] > 1000
+
+    def test_only_the_last_checkpoints_are_kept(self, tmp_path: Path) -> None:
+        trained(tmp_path / "run", checkpoint_every=1, keep=3)
+        assert steps(tmp_path / "run") == [6, 7, 8]
+
+    @pytest.mark.parametrize("make", [Path.touch, Path.mkdir])
+    def test_a_folder_in_use_is_refused_and_left_alone(self, tmp_path: Path, make: Callable[[Path], None]) -> None:
+        make(tmp_path / "thesis.tex")
+        with pytest.raises(ConfigError) as refusal:
+            Run(tiny(), tmp_path)
+        assert str(refusal.value) == (f"--out {tmp_path}: not empty; choose a new folder.")
+        assert os.listdir(tmp_path) == ["thesis.tex"]
+        if make is Path.touch:
+            with pytest.raises(ConfigError, match="not empty"):
+                require_empty(tmp_path / "thesis.tex")
+
+    def test_another_run_is_not_overwritten(self, finished: Path) -> None:
+        with pytest.raises(ConfigError, match="uavlab resume"):
+            Run(tiny(seed=1), finished)
+        assert read_config(finished) == tiny()
+
+    def test_without_a_folder_nothing_is_written(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        run = trained()
+        assert (run.status, run.number, os.listdir(tmp_path)) == ("complete", 8, [])
+        assert [row["update"] for row in run.recorder.rows] == [1, 2, 4, 6, 8]
+
+    @pytest.mark.parametrize("content", ["{}", '{"preset": 1, "values": {}}', '{"preset": "x", "values": 3}', "[", ""])
+    def test_a_folder_that_is_no_run(self, tmp_path: Path, content: str) -> None:
+        with pytest.raises(FileError, match=r"config\.json"):
+            Run.resume(tmp_path)
+        (tmp_path / "config.json").write_text(content)
+        with pytest.raises(FileError, match=r"config\.json"):
+            read_config(tmp_path)
+
+    def test_settings_that_are_no_longer_valid(self, tmp_path: Path) -> None:
+        (tmp_path / "config.json").write_text('{"preset": "leader_follower", "values": {"wings": 2}}')
+        with pytest.raises(ConfigError, match="unknown setting 'wings'"):
+            read_config(tmp_path)
+
+
+class TestEnds:
+    def test_while_it_runs(self, tmp_path: Path) -> None:
+        run = Run(tiny(), tmp_path / "run")
+        assert status(tmp_path / "run")["status"] == run.status == "new"
+        training = run.train()
+        next(training)
+        assert status(tmp_path / "run")["status"] == run.status == "running"
+        training.close()
+
+    def test_interrupted_between_a_file_and_the_memory_of_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run, write = Run(tiny(), tmp_path / "run"), module.write_json
+
+        def then_interrupt(path: Path, value: Any) -> None:
+            write(path, value)
+            monkeypatch.setattr(module, "write_json", write)
+            signal.raise_signal(signal.SIGINT)
+
+        monkeypatch.setattr(module, "write_json", then_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            next(run.train())
+        assert len(list(run.train())) > 0
+        assert run.status == "complete"
+
+    @pytest.mark.parametrize("how", ["break", "stop", "interrupt"])
+    def test_interrupted(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+        folder = tmp_path / "run"
+        run = Run(tiny(evaluate_every=100), folder)
+        if how == "stop":
+            until(run, 3)
+        elif how == "break":
+            for progress in run.train():
+                if progress.number == 3:
+                    break
+        else:
+            learn = run.learner.update
+
+            def update(*given: Any) -> Any:
+                if run.number == 3:
+                    raise KeyboardInterrupt
+                return learn(*given)
+
+            monkeypatch.setattr(run.learner, "update", update)
+            with pytest.raises(KeyboardInterrupt):
+                list(run.train())
+            with pytest.raises(ConfigError, match="an update was cut in half, so there is no state to go on from"):
+                next(run.train())
+        told = status(folder)
+        assert (told["status"], told["update"], told["reason"]) == ("interrupted", 3, "")
+        if how == "interrupt":  # it came inside an update: half of one is nothing to go on from
+            assert not (folder / "checkpoints").exists()
+            assert torch.equal(policy.of(run).parameters, run.learner.parameters())
+            return
+        assert steps(folder) == [3]
+        assert torch.equal(policy.load(folder).parameters, run.learner.parameters())  # no score yet: the newest policy
+
+    def test_interrupted_while_it_says_that_it_runs(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        run, write = Run(tiny(), tmp_path / "run"), module.write_json
+
+        def written(path: Path, record: dict[str, Any]) -> None:
+            write(path, record)
+            if record["status"] == "running":
+                signal.raise_signal(signal.SIGINT)
+
+        monkeypatch.setattr(module, "write_json", written)
+        with pytest.raises(KeyboardInterrupt):
+            next(run.train())
+        assert (run.status, status(tmp_path / "run")["status"]) == ("interrupted", "interrupted")
+        monkeypatch.setattr(module, "write_json", write)
+        assert [progress.number for progress in run.train()][-1] == 8
+        assert run.status == "complete"
+
+    def test_a_break_at_the_target_is_the_end(self, tmp_path: Path) -> None:
+        run = Run(tiny(), tmp_path / "run")
+        for progress in run.train():
+            if progress.number == 8:
+                break
+        assert status(tmp_path / "run")["status"] == "complete"
+
+    def test_a_run_shorter_than_its_first_score_is_scored_at_its_end(self, tmp_path: Path) -> None:
+        run = trained(tmp_path / "run", evaluate_every=100)
+        scored = [row["update"] for row in rows(tmp_path / "run") if "eval/completion" in row]
+        assert scored == [8]
+        assert run.best_score.isfinite().all()
+
+    def test_minutes_end_it_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        ticks = iter(range(0, 10_000, 25))  # each look at the clock comes 25 s after the last
+        monkeypatch.setattr(module.time, "monotonic", lambda: float(next(ticks)))
+        run = trained(updates=None, minutes=2.0)
+        assert (run.status, run.number, run.seconds) == ("complete", 5, 125.0)
+
+    def test_numbers_that_are_not_finite(self, tmp_path: Path) -> None:
+        folder = tmp_path / "run"
+        run = Run(tiny(runs=2, checkpoint_every=2), folder)
+        training = run.train()
+        for _ in range(3):
+            next(training)
+        run.learner.critic.parameter.data[-1, 5] = torch.nan  # type: ignore[union-attr]  # run 1, agent 1
+        with pytest.raises(DivergedError) as refusal:
+            next(training)
+        assert str(refusal.value) == (
+            "training: critic.parameter of run 1, agent 1 is nan at update 3; expected a finite number of at most "
+            f"1e+18 in size. ckpt-000000000002 is the last good state: `uavlab resume {folder} --set lr=0.0005 --set "
+            "critic_lr=0.0015` goes on from it."
+        )
+        told = status(folder)
+        assert (told["status"], told["update"], told["reason"]) == ("diverged", 3, str(refusal.value))
+        assert steps(folder) == [2]  # what diverged is never saved
+        assert json.loads((folder / "divergence.json").read_text()) == {
+            **{"tensor": "critic.parameter", "value": "nan", "kind": "learner", "run": 1, "agent": 1, "update": 3},
+            **{"expected": "a finite number of at most 1e+18 in size", "last_good_checkpoint": "ckpt-000000000002"},
+        }
+        resumed = Run.resume(folder, {"lr": 0.0005, "critic_lr": 0.0015})
+        list(resumed.train())
+        assert status(folder)["status"] == "complete"
+        assert resumed.lifted == ["update 2: lr 0.001 -> 0.0005", "update 2: critic_lr 0.003 -> 0.0015"]
+        assert not (folder / "divergence.json").exists()
+
+    def test_numbers_that_the_last_update_spoiled_are_not_saved(self, tmp_path: Path) -> None:
+        run = Run(tiny(), tmp_path / "run")
+        training = run.train()
+        for _ in range(3):
+            next(training)
+        run.learner.target[0, 0] = torch.inf  # type: ignore[union-attr]
+        with pytest.raises(
+            DivergedError, match=r"target.parameter of run 0, agent 0 is inf at update 3.*Nothing was saved before"
+        ):
+            training.close()
+        assert status(tmp_path / "run")["status"] == "diverged"
+        assert not (tmp_path / "run" / "checkpoints").exists()
+
+    @pytest.mark.parametrize("kind", [DivergedError, ZeroDivisionError])
+    def test_a_disk_that_refuses_the_record_does_not_hide_the_cause(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
+    ) -> None:
+        run = Run(tiny(), tmp_path / "run")
+        steps = run.train()
+        next(steps)
+
+        def full(*given: Any) -> None:
+            raise ResourceError("no space")
+
+        def update(*given: Any) -> None:
+            raise ZeroDivisionError
+
+        if kind is DivergedError:
+            run.learner.target[0, 0] = torch.nan  # type: ignore[union-attr]
+        monkeypatch.setattr(module, "write_json", full)
+        monkeypatch.setattr(run.learner, "update", update)
+        with pytest.raises(kind):
+            next(steps)
+        assert run.status == ("diverged" if kind is DivergedError else "failed")
+
+    def test_a_save_that_fails_leaves_a_state_to_go_on_from(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run = Run(tiny(), tmp_path / "run")
+        with monkeypatch.context() as patch:
+            patch.setattr(module.run_state, "save", lambda *given: (_ for _ in ()).throw(ResourceError("no space")))
+            with pytest.raises(ResourceError, match="no space"):
+                list(run.train())
+        assert (run.number, status(tmp_path / "run")["status"]) == (4, "failed")
+        list(run.train())  # after room was made
+        assert (run.status, run.digest) == ("complete", trained().digest)
+
+    def test_a_checkpoint_before_the_first_score_keeps_the_newest_policy(self, tmp_path: Path) -> None:
+        run = Run(tiny(evaluate_every=100, checkpoint_every=2), tmp_path / "run")
+        steps = run.train()
+        for _ in range(4):
+            next(steps)
+        found = policy.load(tmp_path / "run")  # as if the process had been killed now
+        assert (found.update, found.score.tolist()) == (4, [-torch.inf])
+        assert torch.equal(found.parameters, run.learner.parameters())
+        assert not torch.equal(found.parameters, run.kept)
+        steps.close()
+
+    def test_of_several_runs_each_unscored_one_keeps_its_own_newest(self) -> None:
+        run = Run(tiny(runs=2))
+        run.best_score[1] = 0.5
+        next(run.train())
+        newest = run.learner.parameters()
+        assert torch.equal(run.best, torch.stack((newest[0], run.kept[1])))
+
+    def test_any_other_failure_is_told(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        run = Run(tiny(), tmp_path / "run")
+
+        def update(*given: Any) -> None:
+            raise ZeroDivisionError("oh")
+
+        monkeypatch.setattr(run.learner, "update", update)
+        with pytest.raises(ZeroDivisionError):
+            list(run.train())
+        told = status(tmp_path / "run")
+        assert (told["status"], told["reason"]) == ("failed", "ZeroDivisionError: oh")
+
+
+class TestResume:
+    @pytest.mark.parametrize("runs", [1, 2])
+    @pytest.mark.parametrize("stopped", [3, 4])
+    @pytest.mark.parametrize("evaluate_every", [2, 8])
+    def test_a_break_changes_no_bit(self, tmp_path: Path, runs: int, stopped: int, evaluate_every: int) -> None:
+        whole = trained(tmp_path / "whole", runs=runs, evaluate_every=evaluate_every)
+        until(Run(tiny(runs=runs, evaluate_every=evaluate_every), tmp_path / "broken"), stopped)
+        assert status(tmp_path / "broken")["update"] == stopped
+        resumed = Run.resume(tmp_path / "broken")
+        assert (resumed.number, resumed.done) == (stopped, False)
+        assert [progress.number for progress in resumed.train()] == list(range(stopped + 1, 9))
+        expected, got = everything(whole), everything(resumed)
+        assert set(expected) == set(got)
+        assert [name for name in expected if not torch.equal(expected[name], got[name])] == []
+        assert timeless(rows(tmp_path / "whole")) == timeless(rows(tmp_path / "broken"))
+        assert timeless(resumed.recorder.rows) == timeless(whole.recorder.rows)
+        assert status(tmp_path / "broken")["status"] == "complete"
+
+    def test_a_lost_stream_would_be_seen(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        whole = trained()
+        until(Run(tiny(), tmp_path / "broken"), 4)
+        monkeypatch.setattr(Streams, "load_state_dict", lambda self, state: None)  # the mutant
+        resumed = Run.resume(tmp_path / "broken")
+        list(resumed.train())
+        assert not torch.equal(whole.learner.parameters(), resumed.learner.parameters())
+
+    def test_from_an_earlier_checkpoint_the_later_rows_are_made_again(self, finished: Path, tmp_path: Path) -> None:
+        folder = tmp_path / "run"
+        shutil.copytree(finished, folder)
+        shutil.rmtree(folder / "checkpoints" / "ckpt-000000000008")
+        resumed = Run.resume(folder)
+        assert [row["update"] for row in rows(folder)] == [row["update"] for row in resumed.recorder.rows] == [1, 2, 4]
+        list(resumed.train())
+        assert timeless(rows(folder)) == timeless(rows(finished))
+
+    def test_a_complete_run_has_nothing_to_do(self, finished: Path, tmp_path: Path) -> None:
+        shutil.copytree(finished, tmp_path / "run")
+        run = Run.resume(tmp_path / "run")
+        assert run.done
+        assert list(run.train()) == []
+        told, before = status(tmp_path / "run"), status(finished)
+        assert told.pop("saves")["count"] == 0
+        assert told == {key: value for key, value in before.items() if key != "saves"}
+        assert steps(tmp_path / "run") == [4, 8]
+
+    def test_an_exported_copy_cannot_go_on(self, finished: Path, tmp_path: Path) -> None:
+        policy.export(finished, tmp_path / "copy")
+        with pytest.raises(FileError, match="an exported copy holds the policy alone; resume the run"):
+            Run.resume(tmp_path / "copy")
+
+    def test_a_damaged_checkpoint_is_told(self, finished: Path, tmp_path: Path) -> None:
+        shutil.copytree(finished, tmp_path / "run")
+        for path in (tmp_path / "run" / "checkpoints").glob("*/learner.npz"):
+            path.write_bytes(path.read_bytes()[:-1])
+        with pytest.raises(FileError, match=r"no intact checkpoint.*learner\.npz has"):
+            Run.resume(tmp_path / "run")
+
+
+class TestPolicyKept:
+    def test_it_is_each_runs_best(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        scripted = iter(torch.tensor([[[0.1], [0.9]], [[0.5], [0.2]], [[0.3], [0.9]]]))  # update, run, episode
+
+        def episodes(*given: Any, **named: Any) -> dict[str, Tensor]:
+            completion = next(scripted)
+            return {"completion": completion, **{k: torch.zeros(2, 1) for k in ("formation_strict", "flight_time")}}
+
+        monkeypatch.setattr(build, "episodes", episodes)
+        run, policies = Run(tiny(runs=2, updates=6)), {}
+        for progress in run.train():
+            policies[progress.number] = run.learner.parameters()
+        assert torch.equal(run.best[0], policies[4][0])
+        assert torch.equal(run.best[1], policies[2][1])  # of equal scores the first
+        weight = run.config.evaluation.score["completion"]
+        torch.testing.assert_close(run.best_score, weight * torch.tensor([0.5, 0.9]))
+
+    def test_the_score_weighs_the_figures(self) -> None:
+        run = trained(updates=2)
+        weights = run.config.evaluation.score
+        told = run.recorder.rows[-1]
+        assert run.headline == tuple(weights)
+        expected = sum(weight * told[f"eval/{name}"] for name, weight in weights.items())
+        assert run.best_score.item() == pytest.approx(expected, rel=1e-5)
+
+    def test_it_is_chosen_on_starts_that_evaluation_never_uses(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        choosing, judging = starts(monkeypatch)
+        assert len(choosing) == 4 * TINY["evaluate_episodes"]
+        assert choosing.isdisjoint(judging)
+
+    def test_sharing_a_stream_would_be_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(build, "VALIDATION", "evaluate")  # the mutant
+        choosing, judging = starts(monkeypatch)
+        assert judging < choosing
+
+
+def starts(monkeypatch: pytest.MonkeyPatch) -> tuple[set[bytes], set[bytes]]:
+    """Collect where episodes start: those that choose a policy, and those that judge it with the same seed."""
+    met: list[bytes] = []
+    begin = evaluate.fresh
+
+    def fresh(*given: Any) -> Any:
+        worlds = begin(*given)
+        met.extend(
+            world.numpy().tobytes() for world in torch.cat((worlds.state.pos, worlds.state.heading[..., None]), -1)
+        )
+        return worlds
+
+    monkeypatch.setattr(evaluate, "fresh", fresh)
+    run = trained()
+    choosing = set(met)
+    met.clear()
+    policy.evaluate(policy.of(run), TINY["evaluate_episodes"], seed=0, mean_action=False)
+    return choosing, set(met)
+
+
+def test_a_plan_is_arithmetic() -> None:
+    planned = plan(tiny(runs=2, followers=3, world_steps=5, worlds=4, updates=10, learning_starts=20))
+    floats = 4 * (7 + 2 + 1 + 7)  # of 4 agents: observation, action, reward and next observation
+    row = 4 * floats + 3 * 8  # terminated of each agent, truncated, stage: a word each
+    assert planned == {
+        "preset": "leader_follower",
+        "updates": 10,
+        "minutes": None,
+        "runs": 2,
+        "world_steps_per_run": 10 * 5 * 4 + 20,
+        "agent_steps_per_run": (10 * 5 * 4 + 20) * 4,
+        "replay_bytes": row * 32 * 2,
+    }
+    endless = plan(tiny(updates=None, minutes=3.0))
+    assert (endless["updates"], endless["minutes"], endless["world_steps_per_run"]) == (None, 3.0, None)
+
+
+def test_the_bytes_planned_are_the_bytes_taken() -> None:
+    config = tiny(runs=2, followers=3)
+    ring = Run(config).source.ring
+    assert plan(config)["replay_bytes"] == ring.words.nbytes

@@ -1,0 +1,274 @@
+"""A run's folder belongs to one process, and a run goes on only with settings that its state survives."""
+
+import errno
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.fixtures_config import tiny, trained
+from uavlab.core.errors import ConfigError, FileError, ResourceError
+from uavlab.experiment import run_dir as module
+from uavlab.experiment.config import configure
+from uavlab.experiment.run import Run
+from uavlab.experiment.run_dir import RESUMABLE, UNHARMED, claimed, read_config, require_resumable, run_folder, run_name
+from uavlab.storage import checkpoint
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a complete run, for tests that only read it."""
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    trained(folder)
+    return folder
+
+
+class TestClaim:
+    def test_an_interrupt_gives_it_back_though_somebody_keeps_the_frame(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def interrupted(folder: Path) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(module, "require_empty", interrupted)
+        with pytest.raises(KeyboardInterrupt) as kept, claimed(tmp_path / "run", new=True):
+            pass
+        with claimed(tmp_path / "run"):
+            assert kept.tb is not None
+
+    def test_the_second_is_told_who_has_it(self, tmp_path: Path) -> None:
+        folder = tmp_path / "run"
+        with claimed(folder), pytest.raises(ConfigError) as refusal, claimed(folder):
+            pass
+        since = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\+00:00"
+        assert re.fullmatch(
+            rf"{re.escape(str(folder))}: in use by process {os.getpid()} on \S+ since {since}; wait until that run has "
+            r"ended, or stop it\.",
+            str(refusal.value),
+        )
+        assert free(folder)
+
+    @pytest.mark.parametrize("name", ["thesis.tex", "config.json"])
+    def test_a_refused_claim_holds_nothing(self, tmp_path: Path, name: str) -> None:
+        (tmp_path / name).touch()
+        with pytest.raises(ConfigError) as refusal, claimed(tmp_path, new=True):
+            pass
+        hint = f", or `uavlab resume {tmp_path}`" if name == "config.json" else ""
+        assert str(refusal.value) == f"--out {tmp_path}: not empty; choose a new folder{hint}."
+        assert free(tmp_path)
+
+    def test_a_claim_that_cannot_be_told_holds_nothing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def full(*given: Any, **named: Any) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "write_text", full)
+            with pytest.raises(ResourceError, match="No space left"), claimed(tmp_path):
+                pass
+        assert free(tmp_path)
+
+    def test_rests_of_a_killed_writer_are_cleared_away(self, tmp_path: Path) -> None:
+        for name in (".run.json.123", ".config.json.7"):
+            (tmp_path / name).touch()
+        with claimed(tmp_path, new=True):
+            assert os.listdir(tmp_path) == [".lock"]
+
+    def test_where_nothing_can_be_written(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(ResourceError) as refusal, claimed(tmp_path / "file" / "run"):
+            pass
+        assert str(refusal.value) == f"{tmp_path}/file/run: cannot be written (Not a directory); choose another --out."
+
+    def test_a_run_holds_it_while_it_trains(self, tmp_path: Path) -> None:
+        run, folder = Run(tiny(), tmp_path / "run"), tmp_path / "run"
+        assert free(folder)
+        for progress in run.train():
+            assert not free(folder)
+            if progress.number == 3:
+                run.stop()
+        other = Run.resume(folder)
+        list(other.train())
+        with pytest.raises(ConfigError, match=r"another process went on with this run; continue with Run\.resume"):
+            next(run.train())
+        assert json.loads((folder / "run.json").read_text())["status"] == "complete"
+
+    def test_settings_that_another_changed_are_noticed(self, tmp_path: Path) -> None:
+        run = Run(tiny(), tmp_path / "run")
+        Run.resume(tmp_path / "run", {"lr": 0.5})
+        with pytest.raises(ConfigError, match="another process went on with this run"):
+            next(run.train())
+
+    def test_a_run_goes_on_where_nobody_came_between(self, tmp_path: Path) -> None:
+        run, whole = Run(tiny(), tmp_path / "run"), trained()
+        for stop in (2, 5, None):
+            for progress in run.train():
+                if progress.number == stop:
+                    break
+        assert (run.status, run.digest) == ("complete", whole.digest)
+
+    def test_training_anew_ends_what_was_left_suspended(self, tmp_path: Path) -> None:
+        run, whole = Run(tiny(), tmp_path / "run"), trained()
+        left = run.train()
+        next(left)
+        for _ in run.train():
+            assert not free(tmp_path / "run")
+        assert list(left) == []
+        assert (run.status, run.digest) == ("complete", whole.digest)
+
+
+def free(folder: Path) -> bool:
+    """Tell whether a folder can be claimed."""
+    try:
+        with claimed(folder):
+            return True
+    except ConfigError:
+        return False
+
+
+class TestSettings:
+    def test_changes_that_a_state_survives(self, finished: Path) -> None:
+        config = read_config(finished, {"updates": 20}, {"lr": 0.5, "updates": 30})
+        assert (config.run.updates, config.learner.lr, config.learner.hidden) == (30, 0.5, 8)
+        assert UNHARMED < RESUMABLE <= {*config.values, *configure("telemetry").values}
+
+    @pytest.mark.parametrize(
+        ("change", "told"),
+        [
+            ({"hidden": 16, "lr": 0.1}, "hidden 8 -> 16"),
+            ({"capacity": 64, "followers": 3}, "capacity 32 -> 64, followers 1 -> 3"),
+            ({"seed": 3}, "seed 0 -> 3"),
+        ],
+    )
+    def test_changes_that_it_does_not_survive(self, finished: Path, change: dict[str, Any], told: str) -> None:
+        before = (finished / "config.json").read_bytes()
+        with pytest.raises(ConfigError) as refusal:
+            Run.resume(finished, change)
+        assert str(refusal.value) == (
+            f"{finished}: cannot go on with {told}; start a new run for that. A resumed run may change "
+            f"{', '.join(sorted(RESUMABLE))}."
+        )
+        assert (finished / "config.json").read_bytes() == before
+
+    def test_what_changes_no_number_is_not_told(self, tmp_path: Path) -> None:
+        before = tiny().values
+        assert require_resumable(tmp_path, before, before | {"updates": 9, "keep": 1}) == []
+        assert require_resumable(tmp_path, before, before | {"tau": 0.5, "keep": 1}) == ["tau 0.01 -> 0.5"]
+
+    def test_an_edited_config_is_noticed(self, tmp_path: Path) -> None:
+        trained(tmp_path / "run")
+        path = tmp_path / "run" / "config.json"
+        stored = json.loads(path.read_text())
+        stored["values"]["batch"] = 4
+        path.write_text(json.dumps(stored))
+        with pytest.raises(ConfigError, match=r"ckpt-000000000008: cannot go on with batch 8 -> 4; start a new run"):
+            Run.resume(tmp_path / "run")
+
+    def test_changed_targets_are_stored(self, tmp_path: Path) -> None:
+        trained(tmp_path / "run")
+        run = Run.resume(tmp_path / "run", {"updates": 10})
+        assert read_config(tmp_path / "run").run.updates == 10
+        list(run.train())
+        assert (run.status, run.number, run.lifted) == ("complete", 10, [])
+        assert run.digest == trained(updates=10).digest  # as if it had been the target from the start
+
+    @pytest.mark.parametrize("change", [{"lr": 0.5}, {"updates": 4}, {"updates": 8}, {"minutes": 1e-9}])
+    def test_changes_that_nothing_would_be_trained_with_are_refused(
+        self, finished: Path, change: dict[str, Any]
+    ) -> None:
+        before = {path: path.read_bytes() for path in finished.glob("*.json*")}
+        with pytest.raises(ConfigError) as refusal:
+            Run.resume(finished, change)
+        assert str(refusal.value) == (
+            f"{finished}: update 8 is at its target, so nothing would be trained with {change}; set a farther one: "
+            "--updates or --minutes, counted from the run's beginning."
+        )
+        assert {path: path.read_bytes() for path in before} == before
+
+    def test_a_changed_row_is_told(self, tmp_path: Path) -> None:
+        trained(tmp_path / "run")
+        path = tmp_path / "run" / "metrics.jsonl"
+        path.write_text(path.read_text().replace("0.", "9.", 1))
+        assert Run.resume(tmp_path / "run").lifted == ["update 8: rows of metrics were lost or changed"]
+
+    def test_a_target_beyond_an_end_that_was_scored_for_itself_is_not_exact(self, tmp_path: Path) -> None:
+        trained(tmp_path / "run", evaluate_every=100)
+        assert Run.resume(tmp_path / "run").lifted == []
+        run = Run.resume(tmp_path / "run", {"updates": 10})
+        assert run.lifted == ["update 8: it was scored once more, at its former target"]
+        next(run.train())
+        assert Run.resume(tmp_path / "run").lifted == run.lifted  # told once
+
+    def test_minutes_alone_take_the_place_of_updates(self, tmp_path: Path) -> None:
+        trained(tmp_path / "run")
+        run = Run.resume(tmp_path / "run", {"minutes": 5.0})
+        assert (run.config.run.updates, run.config.run.minutes, run.done) == (None, 5.0, False)
+        both = read_config(tmp_path / "run", {"minutes": 4.0, "updates": 9})
+        assert (both.run.updates, both.run.minutes) == (9, 4.0)
+
+
+class TestElsewhere:
+    @pytest.fixture
+    def from_a_gpu(self, tmp_path: Path) -> Path:
+        """A run whose last checkpoint says that it was written on a GPU."""
+        trained(tmp_path / "run", updates=4, device="auto")
+        path = tmp_path / "run" / "checkpoints"
+        saved = checkpoint.newest(path)
+        checkpoint.save(path, saved.step, saved.groups, {**saved.meta, "device": "cuda"})
+        return tmp_path / "run"
+
+    def test_another_kind_of_device_is_refused(self, from_a_gpu: Path) -> None:
+        with pytest.raises(ConfigError) as refusal:
+            Run.resume(from_a_gpu, {"updates": 6})
+        assert str(refusal.value) == (
+            f"{from_a_gpu}: trained on cuda, this process runs on cpu; random streams do not carry over. Resume it on "
+            "cuda, or go on with new streams: --device cpu."
+        )
+        assert read_config(from_a_gpu).run.updates == 4
+
+    def test_unless_it_is_asked_for_and_then_the_run_says_so(self, from_a_gpu: Path) -> None:
+        run = Run.resume(from_a_gpu, {"updates": 6, "device": "cpu"})
+        assert run.lifted == ["update 4: cuda -> cpu, new random streams"]
+        list(run.train())
+        assert (run.status, run.rng.salt) == ("complete", 4)
+        assert run.digest != trained(updates=6).digest
+        again = Run.resume(from_a_gpu)  # the device that was asked for is stored
+        assert (again.lifted, again.rng.salt) == (run.lifted, 4)  # once lifted, for good
+
+    def test_replay_can_start_anew(self, tmp_path: Path) -> None:
+        trained(tmp_path / "run", updates=6)
+        for path in (tmp_path / "run" / "checkpoints").glob("*/replay-*"):
+            path.write_bytes(b"?")
+        hint = r"At update 6 replay alone is broken: --fresh-replay goes on from it\.$"
+        with pytest.raises(FileError, match=r"no intact checkpoint.*replay-000000000000-\d+\.npz has 1 bytes.*" + hint):
+            Run.resume(tmp_path / "run")
+        run = Run.resume(tmp_path / "run", {"updates": 8}, fresh_replay=True)
+        assert (run.number, int(run.source.ring.size)) == (6, 0)
+        list(run.train())
+        assert (run.status, run.lifted) == ("complete", ["update 6: replay started anew"])
+        assert Run.resume(tmp_path / "run").number == 8  # what it saved since is whole again
+
+    def test_minutes_are_no_exact_target(self, tmp_path: Path) -> None:
+        run = trained(tmp_path / "run", minutes=5.0)
+        assert run.lifted == ["minutes: how many updates fit into them depends on the machine"]
+        assert json.loads((tmp_path / "run" / "run.json").read_text())["not_exact"] == run.lifted
+
+
+@pytest.mark.parametrize("name", ["a", "a.b_c-1", "x" * 80])
+def test_names_of_runs(name: str) -> None:
+    assert run_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["", "x" * 81, "a/b", "..", ".a", "-a", "a b", "\0", "é", "a\n"])
+def test_names_that_are_no_plain_folder_names(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"^--name .*: expected 1 to 80 letters"):
+        run_name(name)
+
+
+def test_a_folder_or_a_preset(tmp_path: Path) -> None:
+    assert run_folder(str(tmp_path)) == tmp_path
+    assert run_folder("runs/none") == Path("runs/none")
+    with pytest.raises(ConfigError, match=r"is a preset, expected a run; train it first"):
+        run_folder("leader_follower")

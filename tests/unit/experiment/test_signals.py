@@ -1,0 +1,104 @@
+"""The first signal asks, the second ends, and Ctrl-C never cuts a block that must stay whole."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from uavlab.experiment.signals import ENDING, at_once, first_asks, uncut
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """Check that every handler is back in its place."""
+    before = [signal.getsignal(number) for number in ENDING]
+    yield
+    assert [signal.getsignal(number) for number in ENDING] == before
+
+
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_the_first_stops_and_the_second_ends() -> None:
+    stops: list[int] = []
+    with first_asks(lambda: stops.append(1)) as received:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert (received, stops) == ([signal.SIGTERM], [1])
+        with pytest.raises(SystemExit) as end:
+            interrupt()
+        assert (end.value.code, stops) == (130, [1])
+
+
+def test_a_block_is_done_before_it_is_interrupted() -> None:
+    done = []
+
+    def block() -> None:
+        with uncut():
+            interrupt()
+            interrupt()
+            done.append(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        block()
+    assert done == [1]
+
+
+def test_without_it_the_block_would_be_cut() -> None:
+    done = []
+
+    def block() -> None:
+        interrupt()
+        done.append(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        block()
+    assert done == []
+
+
+def test_an_error_in_the_block_is_told_rather_than_the_interrupt() -> None:
+    def block() -> None:
+        with uncut():
+            interrupt()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        block()
+
+
+def test_a_handler_that_somebody_set_goes_first() -> None:
+    stops: list[int] = []
+    with first_asks(lambda: stops.append(1)), uncut():
+        interrupt()
+        assert stops == [1]
+
+
+def test_other_threads_are_left_alone() -> None:
+    ended = []
+
+    def block() -> None:
+        with uncut():
+            ended.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=block)
+    thread.start()
+    thread.join()
+    assert ended == [signal.default_int_handler]
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_where_there_is_nothing_to_finish_a_signal_ends_the_process(number: signal.Signals) -> None:
+    code = "import os\nfrom uavlab.experiment.signals import at_once\nwith at_once():\n"
+    code += f"    os.kill(os.getpid(), {int(number)})"
+    swallowed = "\n    try: [None for _ in range(10**6)]\n    except KeyboardInterrupt: pass\nprint('went on')"
+    done = subprocess.run([sys.executable, "-c", code + swallowed], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (128 + number, "", f"\nended by {number.name}\n")
+
+
+def test_at_once_gives_handlers_back() -> None:
+    with at_once():
+        assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler

@@ -1,0 +1,79 @@
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import nbformat
+import plotly.graph_objects as go
+import pytest
+from nbformat.v4 import new_output
+from plotly.offline import get_plotlyjs
+
+from tests.support.tiny_notebook import Write
+from uavlab.core.errors import FileError
+from uavlab.lab.headless.report import report
+from uavlab.lab.headless.strip_outputs import FIGURE, WIDGET
+
+
+class Addresses(HTMLParser):
+    """Collects every address that a browser would fetch on its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in {"script", "link", "img", "iframe", "source", "video", "audio", "object", "embed"}:
+            self.found += [value for name, value in attrs if name in {"src", "href", "data"} and value]
+
+
+def fetched(page: str) -> list[str]:
+    parser = Addresses()
+    parser.feed(page)
+    styles = re.findall(r"@import[^;]*|url\(\s*['\"]?(?:https?:)?//[^)]*", page.replace(get_plotlyjs(), ""))
+    return [a for a in [*parser.found, *styles] if not a.startswith("data:")]
+
+
+@pytest.fixture
+def executed(write: Write) -> Path:
+    path = write("secret_source()", "second()")
+    nb = nbformat.read(path, as_version=4)
+    for number, cell in enumerate(nb.cells):
+        figure = go.Figure(go.Scatter(y=[1, 2]), {"title": f"Curve {number} </script><script>alert(1)</script>"})
+        bundle = {
+            WIDGET: {"model_id": "m"},
+            FIGURE: {**figure.to_plotly_json(), "config": {"plotlyServerURL": "https://plot.ly"}},
+            "text/plain": "label",
+        }
+        cell.outputs = [new_output("display_data", bundle)]
+    nb.metadata.widgets = {"application/vnd.jupyter.widget-state+json": {"version_major": 2, "state": {}}}
+    nbformat.write(nb, path)
+    return path
+
+
+def test_one_file_that_needs_no_network(executed: Path, tmp_path: Path) -> None:
+    size = report(executed, tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert size == (tmp_path / "r.html").stat().st_size
+    assert fetched(page) == []
+    assert page.count(get_plotlyjs()) == 1
+    assert [page.count(f'id="figure-{n}"') for n in range(3)] == [1, 1, 0]
+    assert "</script><script>alert(1)" not in page  # a title is text, never markup
+    assert WIDGET not in page
+    assert "secret_source" not in page
+
+
+def test_code_on_request(executed: Path, tmp_path: Path) -> None:
+    report(executed, tmp_path / "r.html", code=True)
+    assert "secret_source" in (tmp_path / "r.html").read_text(encoding="utf-8")
+
+
+def test_the_check_sees_what_the_stock_converter_fetches(executed: Path) -> None:
+    from nbconvert import HTMLExporter
+
+    page, _ = HTMLExporter(template_name="lab").from_filename(str(executed))
+    assert any("require" in address for address in fetched(page))
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="is not a readable notebook"):
+        report(tmp_path / "missing.ipynb", tmp_path / "r.html")

@@ -1,0 +1,219 @@
+import asyncio
+import base64
+from collections.abc import Iterator
+
+import ipywidgets as widgets
+import plotly.graph_objects as go
+import pytest
+from jupyter_client.manager import start_new_kernel
+
+from uavlab.lab.headless.strip_outputs import FIGURE, WIDGET
+from uavlab.lab.widgets.panel import Panel, Stop, guard, stoppable
+
+
+class TestPanel:
+    def test_its_saved_output_reads_without_a_kernel(self) -> None:
+        figure = go.Figure(go.Scatter(y=[1, 2]), {"title": "Curve"})
+        panel = Panel([widgets.Checkbox()], figure, "Return rises from 1 to 2.", png=b"\x89PNG")
+        bundle, _ = panel._repr_mimebundle_()
+        assert set(bundle) == {WIDGET, FIGURE, "text/plain", "image/png"}
+        assert bundle["text/plain"] == "Return rises from 1 to 2."
+        assert bundle[FIGURE]["layout"]["title"]["text"] == "Curve"
+        assert base64.b64decode(bundle["image/png"]) == b"\x89PNG"
+
+    def test_the_copy_is_taken_when_it_is_shown(self) -> None:
+        panel = Panel([], go.Figure(), "label")
+        panel.figure.add_scatter(y=[3])
+        bundle, _ = panel._repr_mimebundle_()
+        assert len(bundle[FIGURE]["data"]) == 1
+        assert "image/png" not in bundle
+
+    def test_two_panels_save_the_same(self) -> None:
+        def saved() -> dict[str, object]:
+            figure = go.FigureWidget(go.Scatter(y=[1]))
+            bundle, _ = Panel([figure], figure, "label")._repr_mimebundle_()
+            return {name: value for name, value in bundle.items() if name != WIDGET}
+
+        assert saved() == saved()
+
+
+class TestGuard:
+    def test_shows_the_exception_escaped_until_the_next_success(self) -> None:
+        status = widgets.HTML()
+
+        @guard(status)
+        def divide(by: int) -> float:
+            if by == 0:
+                raise ValueError("<img src=x onerror=alert(1)> & co")
+            return 1 / by
+
+        assert divide(0) is None
+        assert status.value == "<b role='alert'>ValueError: &lt;img src=x onerror=alert(1)&gt; &amp; co</b>"
+        assert divide(2) == 0.5
+        assert status.value == ""
+        assert divide.__name__ == "divide"
+
+    def test_leaves_other_text_alone(self) -> None:
+        status = widgets.HTML("ready")
+        guard(status)(lambda: None)()
+        assert status.value == "ready"
+
+    def test_does_not_swallow_an_interrupt(self) -> None:
+        def interrupted() -> None:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            guard(widgets.HTML())(interrupted)()
+
+
+class Steps:
+    """Numbers, and whether their generator was closed."""
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    def __call__(self, count: int = 1000, interrupt_at: int | None = None) -> Iterator[int]:
+        try:
+            for n in range(count):
+                if n == interrupt_at:
+                    raise KeyboardInterrupt
+                yield n
+        finally:
+            self.closed = True
+
+
+class TestStoppable:
+    def test_yields_everything_and_says_so(self) -> None:
+        stop, steps = Stop(), Steps()
+
+        async def cell() -> list[int]:
+            return [n async for n in stoppable(steps(3), stop)]
+
+        assert asyncio.run(cell()) == [0, 1, 2]
+        assert steps.closed
+        assert stop.status.value == "<span role='status'>finished after 3 steps</span>"
+        assert stop.button.disabled
+
+    def test_takes_what_is_no_generator(self) -> None:
+        async def cell() -> list[int]:
+            return [n async for n in stoppable([7, 8], Stop())]
+
+        assert asyncio.run(cell()) == [7, 8]
+
+    def test_stops_after_the_step_in_which_the_button_is_pressed(self) -> None:
+        stop, steps, seen = Stop(), Steps(), []
+
+        async def cell() -> None:
+            async for n in stoppable(steps(), stop):
+                seen.append(n)
+                if n == 2:
+                    assert not stop.button.disabled
+                    stop.button.click()
+            seen.append(-1)  # the cell goes on
+
+        asyncio.run(cell())
+        assert seen == [0, 1, 2, -1]
+        assert steps.closed
+        assert "stopped after 3 steps" in stop.status.value
+
+    def test_hears_others_while_it_runs(self) -> None:
+        stop, steps, seen = Stop(), Steps(), []
+
+        async def cell() -> None:
+            asyncio.get_running_loop().call_soon(stop.button.click)
+            seen.extend([n async for n in stoppable(steps(), stop, every=0)])
+
+        asyncio.run(cell())
+        assert len(seen) < 10  # a loop that never awaits would see all 1000
+
+    def test_a_press_left_from_the_last_loop_does_not_count(self) -> None:
+        stop = Stop()
+        stop.button.click()
+
+        async def cell() -> list[int]:
+            return [n async for n in stoppable(range(2), stop)]
+
+        assert asyncio.run(cell()) == [0, 1]
+
+    @pytest.mark.parametrize("how", ["raised in a step", "cancelled"])
+    def test_an_interrupt_ends_the_loop_and_the_cell_goes_on(self, how: str) -> None:
+        stop, steps, seen = Stop(), Steps(), []
+
+        async def cell() -> str:
+            task = asyncio.current_task()
+            assert task
+            async for n in stoppable(steps(interrupt_at=4 if how == "raised in a step" else None), stop, every=0):
+                seen.append(n)
+                if n == 3 and how == "cancelled":
+                    task.cancel()
+            return "went on"
+
+        assert asyncio.run(cell()) == "went on"
+        assert seen == [0, 1, 2, 3]
+        assert steps.closed
+        assert "interrupted after 4 steps" in stop.status.value
+
+    @pytest.mark.parametrize("how", ["break", "error in the cell"])
+    def test_leaving_the_loop_closes_the_generator(self, how: str) -> None:
+        stop, steps = Stop(), Steps()
+
+        async def cell() -> None:
+            try:
+                async for _ in stoppable(steps(), stop):
+                    if how == "break":
+                        break
+                    raise ValueError
+            except ValueError:
+                pass
+            await asyncio.sleep(0.01)
+            assert steps.closed
+            assert stop.button.disabled
+            assert "ended after 1 steps" in stop.status.value
+
+        asyncio.run(cell())
+
+    def test_an_error_in_the_steps_passes_on(self) -> None:
+        async def cell() -> None:
+            async for _ in stoppable((1 / n for n in (1, 0)), Stop()):
+                pass
+
+        with pytest.raises(ZeroDivisionError):
+            asyncio.run(cell())
+
+
+LOOP = """
+import time
+from uavlab.lab.widgets.panel import Stop, stoppable
+stop = Stop()
+def steps():
+    try:
+        while True:
+            time.sleep(0.01)
+            yield
+    finally:
+        print("closed")
+print("begun")
+async for _ in stoppable(steps(), stop):
+    pass
+print("went on")
+"""
+
+
+def test_jupyters_interrupt_ends_the_loop_gracefully() -> None:
+    manager, client = start_new_kernel()
+    try:
+        heard: list[str] = []
+
+        def hear(message: dict) -> None:
+            if message["msg_type"] == "stream":
+                heard.append(message["content"]["text"])
+                if "begun" in message["content"]["text"]:
+                    manager.interrupt_kernel()
+
+        reply = client.execute_interactive(LOOP, output_hook=hear, timeout=60)
+        assert reply["content"]["status"] == "ok"
+        assert "".join(heard).split() == ["begun", "closed", "went", "on"]
+        assert client.execute_interactive("1", output_hook=hear, timeout=60)["content"]["status"] == "ok"
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)

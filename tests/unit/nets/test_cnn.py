@@ -1,0 +1,116 @@
+"""Stacked networks on maps equal the same number of torch.nn networks, by product and by convolution, gradients too."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from uavlab.nets import cnn
+from uavlab.nets.cnn import StackedMaps, by_convolution, by_product, patches
+
+NET = StackedMaps(channels=3, side=9, width=4, kernels=(4, 3), hidden=8, outputs=6)
+PUBLISHED = StackedMaps(channels=7, side=11, width=256, kernels=(5, 4, 4), hidden=256, outputs=6)
+G, N = 3, 5
+
+
+def plain(net: StackedMaps, row: Tensor) -> nn.Sequential:
+    """Build one network the usual way, with channels first, and give it the numbers of a row."""
+    layers: list[nn.Module] = []
+    for size, _, into, out in net.kernel_shapes:
+        layers += [nn.Conv2d(into, out, size), nn.ReLU()]
+    features = net.shapes[-4][0]
+    layers += [nn.Flatten(), nn.Linear(features, net.hidden), nn.ReLU(), nn.Linear(net.hidden, net.outputs)]
+    model = nn.Sequential(*layers).to(row.dtype)
+    pieces = [piece[0] for piece in net.unpack(row[None])]
+    weighted = [layer for layer in model if not isinstance(layer, nn.ReLU | nn.Flatten)]
+    left = net.side - sum(shape[0] - 1 for shape in net.kernel_shapes)
+    with torch.no_grad():
+        for n, layer in enumerate(weighted):
+            weight, bias = pieces[2 * n], pieces[2 * n + 1]
+            if isinstance(layer, nn.Conv2d):
+                weight = weight.permute(3, 2, 0, 1)
+            elif n == len(net.kernels):  # features arrive with channels first here, last in ours
+                weight = weight.unflatten(0, (left, left, -1)).permute(2, 0, 1, 3).flatten(0, 2).T
+            else:
+                weight = weight.T
+            layer.weight.copy_(weight)
+            layer.bias.copy_(bias.flatten())
+    return model
+
+
+def theta(net: StackedMaps = NET) -> Tensor:
+    dice = torch.Generator().manual_seed(0)
+    return torch.randn(G, net.count, generator=dice, dtype=torch.float64)
+
+
+def inputs(net: StackedMaps = NET) -> Tensor:
+    dice = torch.Generator().manual_seed(1)
+    return torch.randn(G, N, net.channels, net.side, net.side, generator=dice, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("wide", [1, 10**9], ids=["product", "convolution"])
+def test_equals_separate_networks_with_gradients(wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cnn, "WIDE", wide)
+    rows, x = theta().requires_grad_(), inputs()
+    out = NET(rows, x)
+    (gradient,) = torch.autograd.grad(out.square().sum(), rows)
+    for g in range(G):
+        model = plain(NET, rows[g].detach())
+        expected = model(x[g])
+        torch.testing.assert_close(out[g], expected, rtol=1e-9, atol=1e-9)
+        loss = expected.square().sum()
+        grads = torch.autograd.grad(loss, list(model.parameters()))
+        assert gradient[g].norm().item() == pytest.approx(math.sqrt(sum(x.square().sum().item() for x in grads)))
+
+
+def test_swapped_rows_would_be_noticed() -> None:
+    swapped = NET(theta().flip(0), inputs())
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(swapped[0], plain(NET, theta()[0])(inputs()[0]))
+
+
+def test_products_equal_convolutions_with_gradients() -> None:
+    dice = torch.Generator().manual_seed(2)
+    x = torch.randn(2, 3, 6, 7, 4, generator=dice, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(2, 3, 3, 4, 5, generator=dice, dtype=torch.float64, requires_grad=True)
+    bias = torch.randn(2, 1, 5, generator=dice, dtype=torch.float64, requires_grad=True)
+    made = [convolve(x, weight, bias) for convolve in (by_convolution, by_product)]
+    torch.testing.assert_close(*made)
+    grads = [torch.autograd.grad(each.cos().sum(), (x, weight, bias)) for each in made]
+    for one, other in zip(*grads, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_patches_pass_the_check_of_gradients() -> None:
+    x = torch.randn(1, 2, 4, 5, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda given: patches(given, 3), (x,))
+
+
+def test_patches_are_the_same_compiled() -> None:
+    x = torch.randn(2, 3, 5, 5, 2)
+    compiled = torch.compile(lambda given: patches(given, 2), backend="eager", fullgraph=True)
+    assert torch.equal(compiled(x), patches(x, 2))
+
+
+def test_the_published_network_has_the_published_size() -> None:
+    unused = 256 * 256 + 256  # a layer that is defined there and never called
+    assert PUBLISHED.count == 2_275_846 - unused
+    critic = StackedMaps(channels=12, side=11, width=256, kernels=(5, 4, 4), hidden=256, outputs=6)
+    assert critic.count == 2_307_846 - unused
+
+
+@pytest.mark.parametrize("side", [1, 3, 7, 11, 13])
+def test_maps_may_have_any_size(side: int) -> None:
+    net = StackedMaps(channels=2, side=side, width=4, kernels=(5, 4, 4), hidden=8, outputs=6)
+    assert net(torch.zeros(1, net.count), torch.zeros(1, 2, 2, side, side)).shape == (1, 2, 6)
+
+
+def test_first_outputs_are_small_and_inner_layers_keep_their_size() -> None:
+    first = PUBLISHED.initial(torch.rand(1, PUBLISHED.count, generator=torch.Generator().manual_seed(0)))
+    out = PUBLISHED(first, torch.randn(1, 64, 7, 11, 11, generator=torch.Generator().manual_seed(1)))
+    assert 0.02 < out.std() < 0.5
+    pieces = PUBLISHED.unpack(first)
+    for weight in pieces[:-2:2]:
+        assert weight.std().item() == pytest.approx(math.sqrt(2 / math.prod(weight.shape[1:-1])), rel=0.05)
+    assert all(bias.abs().max() == 0 for bias in pieces[1::2])

@@ -1,0 +1,84 @@
+"""Bytes counted by hand, searches that differ by what they try, and a refused update bit for bit."""
+
+import pytest
+import torch
+
+from uavlab.experiment.config import Config, configure
+from uavlab.profiling import batch_size
+from uavlab.profiling.batch_size import largest_batch
+from uavlab_notebooks import memory
+from uavlab_notebooks.memory import forward_alone, peak_bytes, rates, refused, whole_steps
+
+SMALL = {"hidden": 16, "worlds": 4, "learning_starts": 16, "capacity": 64, "batch": 64, "device": "cpu"}
+
+
+@pytest.fixture
+def config() -> Config:
+    return configure("leader_follower_quick", SMALL)
+
+
+def test_peak_bytes_counts_what_lives_at_a_time() -> None:
+    def call() -> None:
+        for _ in range(3):
+            first = torch.zeros(100)
+            (first + 1).sum()
+
+    assert peak_bytes(call) == 2 * 400 + 4
+
+
+def test_a_step_learns_and_a_forward_pass_does_not(config: Config) -> None:
+    step, forward = whole_steps(config, unit=8)(2), forward_alone(config, unit=8)(2)
+    assert step().metrics["q"].shape == (1, 2)
+    target = forward()
+    assert target.shape == (1, 2, 16)  # runs, agents, 2 x 8 rows
+    assert not target.requires_grad
+
+
+def test_forward_passes_promise_more(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_size, "free_cache", lambda: None)  # collecting garbage takes most of a trial
+    whole, forward = (largest_batch(way(config, 32), 1, 32, 0.0, 600_000).rows for way in (whole_steps, forward_alone))
+    assert 1 < whole < forward
+
+
+def test_a_refused_update_ends_in_the_bits_of_one_cut_from_the_start(config: Config) -> None:
+    found = refused(config)
+    assert found["limit_bytes"] == found["peak_bytes"] // 2
+    assert [(each["what"], each["from"], each["to"]) for each in found["retries"]] == [
+        ("critic_loss", 1, 2),
+        ("actor_loss", 1, 2),
+        ("actor_loss", 2, 4),
+    ]
+    assert found["same_bits"]
+    assert 0 < found["off"] < 1e-4
+
+
+def test_targets_are_cut_alike() -> None:
+    found = refused(configure("leader_follower_quick", SMALL, {"batch": 1024, "capacity": 1024}), share=0.2)
+    assert "targets" in {each["what"] for each in found["retries"]}
+    assert found["same_bits"]
+
+
+def test_enough_memory_is_not_refused(config: Config) -> None:
+    found = refused(config, share=1.0)
+    assert (found["retries"], found["off"], found["same_bits"]) == ([], 0, True)
+
+
+def test_an_update_that_was_not_repeated_alike_would_be_seen(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared, seeds = memory._prepared, iter(range(4))
+
+    def other(config: Config) -> object:
+        return prepared(configure("leader_follower_quick", SMALL, {"seed": next(seeds)}))
+
+    monkeypatch.setattr(memory, "_prepared", other)
+    assert not refused(config)["same_bits"]
+
+
+def test_rates() -> None:
+    rows = [
+        {"setting": "10", "ms": 2.0, "over_first": 1.0, "low": 1.0, "high": 1.0},
+        {"setting": "40", "ms": 4.0, "over_first": 0.5, "low": 0.25, "high": 0.75},
+    ]
+    assert rates(rows) == [
+        {"size": 10, "ms": 2.0, "rate": 5000.0, "low": 5000.0, "high": 5000.0},  # 10 in 2 ms
+        {"size": 40, "ms": 4.0, "rate": 10_000.0, "low": 5000.0, "high": 15_000.0},
+    ]

@@ -1,0 +1,148 @@
+"""What is drawn is what was told; equations hold at the truth and notice what is told wrongly; paces are by hand."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.support.fixtures_config import sizes, tiny
+from uavlab.core.errors import ConfigError
+from uavlab.experiment.config import configure
+from uavlab.experiment.policy import Kept
+from uavlab.experiment.run import Run
+from uavlab.telemetry import dataset, flights, predict
+from uavlab.telemetry.dataset import Series
+from uavlab.telemetry.predict import COLUMNS, Told
+from uavlab.telemetry.task import Telemetry
+from uavlab_notebooks import telemetry as hidden
+
+
+@pytest.fixture(scope="module")
+def tells() -> Kept:
+    found, name = hidden.network()
+    assert name == f"the network that comes along, {found.update:,} updates"
+    return found
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a small run."""
+    folder = tmp_path_factory.mktemp("runs") / "wind"
+    run = Run(configure("telemetry", sizes("telemetry"), {"updates": 1}), folder)
+    for _ in run.train():
+        pass
+    return folder
+
+
+def test_a_run_of_another_task_is_refused(tmp_path: Path) -> None:
+    Run(tiny(), tmp_path / "team").save()
+    with pytest.raises(ConfigError) as refusal:
+        hidden.network(str(tmp_path / "team"))
+    assert str(refusal.value) == (
+        f"{tmp_path / 'team'}: a run of leader_follower; expected one of telemetry, of telemetry_quick say."
+    )
+
+
+@pytest.fixture(scope="module")
+def flight(tells: Kept) -> Series:
+    return hidden.unseen(tells, 1)[0]
+
+
+@pytest.fixture(scope="module")
+def told(tells: Kept, flight: Series) -> Told:
+    return predict.of(tells, flight, stride=10)
+
+
+class TestNetwork:
+    def test_the_one_that_comes_along_has_learned(self, told: Told) -> None:
+        off, spread = (told.said - told.truth)[:, :6], told.truth[:, :6].std(0)
+        assert (off[:, :2].square().mean(0).sqrt() < spread[:2]).all()  # wind, which changes within the flight
+        rows = {row["column"]: row for row in predict.summary(told)}
+        for name, most in (("payload", 0.05), ("motor_lag", 0.01), ("battery_sag", 0.2), ("drag", 0.2)):
+            assert rows[name]["rmse"] < most, name
+
+    def test_a_run_of_ones_own(self, own: Path) -> None:
+        found, name = hidden.network(str(own))
+        assert (name, found.update) == ("the run wind, 1 updates", 1)
+
+
+def test_flights_are_flown_from_their_own_seed(own: Path) -> None:
+    tells, _ = hidden.network(str(own))
+    first, second = hidden.unseen(tells, 2)
+    task = replace(tells.config.env, flights=3, most=tells.config.env.least)
+    [flown], [trained_on] = (list(flights.flown(replace(task, first=seed))) for seed in (10**6, 0))
+    torch.testing.assert_close(second.inputs, dataset.features(flown[1]))
+    assert not torch.equal(first.truth[0], second.truth[0])
+    assert not torch.equal(first.inputs, dataset.features(trained_on[0]))
+    assert first.bounds.tolist() == [0, task.least]
+
+
+def test_a_simulated_log_can_be_told(tells: Kept, tmp_path: Path) -> None:
+    path = hidden.simulated(tmp_path, 77)
+    assert path.name == "flight_000077.npz"
+    assert len(flights.read(path)["x"]) == 2000
+    assert len(predict.of_log(tells, path, stride=250).time) == 8
+
+
+class TestDrawn:
+    def test_all_columns(self, told: Told) -> None:
+        figure = hidden.drawn(told, title="A flight")
+        assert [trace.name for trace in figure.data] == ["90 %", "told", "truth"] * len(COLUMNS)
+        band, said, truth = figure.data[3:6]
+        assert list(said.y) == pytest.approx(told.said[:, 1].tolist(), rel=1e-5)
+        assert list(truth.y) == pytest.approx(told.truth[:, 1].tolist(), rel=1e-5)
+        wide = (max(band.y) - max(said.y)) / told.doubt[1].item()
+        assert wide == pytest.approx(1.645, rel=1e-4)
+        assert figure.layout.annotations[1].text == "wind east (m/s)"
+
+    def test_some_columns_without_truth(self, told: Told) -> None:
+        blind = replace(told, truth=torch.full_like(told.truth, torch.nan))
+        figure = hidden.drawn(blind, ["drag", "payload", "error_down"])
+        assert [trace.name for trace in figure.data] == ["90 %", "told"] * 3
+        assert [each.text for each in figure.layout.annotations] == ["payload (kg)", "drag (kg/s)", "error down (m)"]
+        assert sum(bool(trace.showlegend) for trace in figure.data) == 2
+
+
+class TestMissed:
+    def test_equations_notice_what_they_are_about(self) -> None:
+        [flown] = flights.flown(Telemetry(flights=3, least=600, most=600))
+        truth, *wrong = hidden.missed(dataset.series([flown[0]]), 200)
+        assert truth["told"] == "the truth"
+        rows = {row["told"].split(" wrong")[0]: row for row in wrong}
+        for name, equation in (("wind north", "force"), ("payload", "force"), ("drag", "force"), ("motor lag", "spin")):
+            assert rows[name][equation] > 1.02 * truth[equation], name
+        assert rows["battery sag"]["charge"] > truth["charge"]
+        assert rows["wind north"]["charge"] == truth["charge"]
+        assert max(truth[equation] for equation in ("force", "spin", "charge")) < 4.0
+
+
+class TestPrinted:
+    def test_falls_although_the_pace_is_the_same(self) -> None:
+        rows = hidden.printed([100.0] * 4, 50, 1000)
+        own, whole = ([row["pace"] for row in rows if row["how"].startswith(how)] for how in ("of the in", "of the wh"))
+        assert own == [100.0] * 4
+        assert whole == [2000.0, 1000.0, pytest.approx(2000 / 3), 500.0]
+
+    def test_a_slow_interval_is_seen_in_its_own_pace(self) -> None:
+        rows = hidden.printed([100.0, 25.0], 50, 1000)
+        assert [row["seconds"] for row in rows] == [0.5, 0.5, 2.5, 2.5]
+        assert rows[2]["pace"] == 25.0
+
+
+def test_scores_side_by_side() -> None:
+    row = {"mean": 0.9, "low": 0.8, "high": 0.95}
+    found = hidden.scores({"network": {"r2": {"drag": row}}, "ridge": {"r2": {"drag": {**row, "mean": 0.5}}}})
+    assert found[1] == {"target": "drag", "by": "ridge", "r2": 0.5, "low": 0.8, "high": 0.95}
+    assert len(found) == 2
+
+
+def test_differences_are_those_of_each_seed() -> None:
+    before = {"mean_r2": {"each": [0.1, 0.5]}, "r2": {"drag": {"each": [0.2, 0.3]}}}
+    after = {"mean_r2": {"each": [0.2, 0.6]}, "r2": {"drag": {"each": [0.1, 0.6]}}}
+    mean, drag = hidden.differences(before, after)
+    assert [mean[name] for name in ("by", "low", "high")] == pytest.approx([0.1] * 3)  # seeds differ, changes do not
+    assert (drag["target"], drag["by"]) == ("drag", pytest.approx(0.1))
+    assert drag["low"] == pytest.approx(-0.1)
+    with pytest.raises(ValueError, match="zip"):
+        hidden.differences(before, {**after, "mean_r2": {"each": [0.2]}})

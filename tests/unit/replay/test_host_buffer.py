@@ -1,0 +1,189 @@
+"""Replay in host memory gives the very rows that it would give on the device, and never reads or writes too early."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.support.fixtures_config import tiny, trained
+from tests.support.named_rows import RUNS, check, named, rows
+from uavlab.core.errors import FellBack
+from uavlab.core.rng import Streams
+from uavlab.core.types import Transition, Update, leaves, tree_map
+from uavlab.experiment import build
+from uavlab.replay import ring
+from uavlab.replay.buffer import ByPriority, Place, Store, Uniform
+from uavlab.replay.host_buffer import Ferry, on_host
+from uavlab.replay.prioritized import PriorityConfig
+from uavlab.runtime.runtime import Runtime
+
+W, BATCH, CAPACITY = 3, 5, 11
+EXAMPLE = rows(named(W))
+
+
+def stores(place: Place) -> tuple[Store, Store]:
+    return Uniform(EXAMPLE, CAPACITY, place), ByPriority(EXAMPLE, CAPACITY, PriorityConfig(), "max", place)
+
+
+def drawn(store: Store) -> list[Tensor]:
+    """Add and draw for a while; return all that came up."""
+    rng, out = Streams(range(RUNS)), []
+    for step in range(12):
+        store.add(rows(named(W, W * step)))
+        index, weight = store.choose(rng.integers("replay", BATCH))
+        data = store.take(index)
+        store.feedback(index, Update({}, td_error=data.reward.remainder(7.0)))
+        out += [index, *([] if weight is None else [weight]), *(leaf for _, leaf in leaves(data))]
+    return out + list(store.state_dict().values())
+
+
+@pytest.mark.parametrize("kind", [0, 1], ids=["uniform", "priority"])
+def test_the_rows_are_the_same_wherever_they_are_kept(kind: int) -> None:
+    here, there = stores(Place())[kind], stores(on_host(EXAMPLE, BATCH, Runtime(), pinned=False))[kind]
+    for a, b in zip(drawn(here), drawn(there), strict=True):
+        assert torch.equal(a, b)
+    for (name, a), (_, b) in zip(leaves(here.ring), leaves(there.ring), strict=True):
+        assert torch.equal(a, b), name
+
+
+def test_rows_by_name_survive_both_ways() -> None:
+    store = Uniform(EXAMPLE, CAPACITY, on_host(EXAMPLE, BATCH, Runtime(), pinned=False))
+    for step in range(5):  # 15 rows in 11 slots
+        store.add(rows(named(W, W * step)))
+    index = torch.tensor([[0, 3, 4, 10, 0], [5, 5, 1, 2, 9]])
+    names = torch.where(index < 4, index + 11, index) + 100_000 * torch.arange(RUNS)[:, None]
+    check(store.take(index), names)
+
+
+def test_a_batch_stays_as_it_is_when_the_next_is_drawn() -> None:
+    def kept(copy: bool) -> bool:
+        ferry = Ferry(EXAMPLE, 2, Runtime(), pinned=False)
+        if not copy:
+            ferry._copy_up = lambda words: words  # type: ignore[method-assign]
+        store = Uniform(EXAMPLE, CAPACITY, Place(ferry.put, ferry.take))
+        store.add(rows(named(W)))
+        batch = store.take(torch.tensor([[0, 1], [0, 1]]))
+        before = tree_map(torch.clone, batch)
+        store.take(torch.tensor([[2, 2], [2, 2]]))
+        return all(torch.equal(a, b) for (_, a), (_, b) in zip(leaves(batch), leaves(before), strict=True))
+
+    assert kept(copy=True)
+    assert not kept(copy=False)
+
+
+def test_memory_that_cannot_be_pinned_is_said_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    blank = ring.blank
+
+    def unpinned(*args: Any, pin_memory: bool = False, **options: Any) -> Any:
+        if pin_memory:
+            raise RuntimeError("CUDA error: out of memory\nand more")
+        return blank(*args, **options)
+
+    monkeypatch.setattr(ring, "blank", unpinned)
+    rt = Runtime()
+    with pytest.warns(
+        FellBack, match=r"no memory could be pinned \(CUDA error: out of memory\); ordinary memory is used$"
+    ):
+        place = on_host(EXAMPLE, BATCH, rt, pinned=True)
+    assert rt.fell_back["placement"].startswith("no memory could be pinned")
+    for a, b in zip(drawn(stores(place)[0]), drawn(stores(Place())[0]), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_other_errors_are_not_taken_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: Any, **options: Any) -> Transition:
+        raise RuntimeError("allocate")
+
+    monkeypatch.setattr(ring, "blank", broken)
+    with pytest.raises(RuntimeError, match="allocate"):
+        on_host(EXAMPLE, BATCH, Runtime(), pinned=False)
+
+
+class Stream:
+    """A device whose copies arrive when the host waits for them, and no earlier."""
+
+    def __init__(self) -> None:
+        self.pending: list[Any] = []
+
+    def synchronize(self) -> None:
+        for copy in self.pending:
+            copy()
+        self.pending.clear()
+
+    def record_event(self) -> "Stream":
+        return self
+
+
+@pytest.fixture
+def lazy(monkeypatch: pytest.MonkeyPatch) -> tuple[Ferry, Stream]:
+    """A ferry with pinned buffers to a device that copies late: what a copy reads is read when it is made."""
+    stream, blank = Stream(), ring.blank
+    monkeypatch.setattr(ring, "blank", lambda *args, pin_memory=False, **options: blank(*args, **options))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+    ferry = Ferry(EXAMPLE, 2, Runtime(), pinned=True)
+    copy_ = Tensor.copy_
+
+    def late_copy(self: Tensor, other: Tensor, non_blocking: bool = False) -> Tensor:
+        if non_blocking:
+            stream.pending.append(lambda: copy_(self, other))
+            return self
+        return copy_(self, other)
+
+    def late_to(self: Tensor, device: Any, non_blocking: bool = False, copy: bool = False) -> Tensor:
+        assert copy
+        out = torch.full_like(self, 1)
+        stream.pending.append(lambda: copy_(out, self))
+        return out
+
+    monkeypatch.setattr(Tensor, "copy_", late_copy)
+    monkeypatch.setattr(Tensor, "to", late_to)
+    return ferry, stream
+
+
+def test_the_host_waits_for_copies_down_and_never_overtakes_copies_up(lazy: tuple[Ferry, Stream]) -> None:
+    ferry, stream = lazy
+    store = Uniform(EXAMPLE, CAPACITY, Place(ferry.put, ferry.take))
+    store.add(rows(named(W)))
+    first = store.take(torch.tensor([[0, 1], [0, 1]]))
+    second = store.take(torch.tensor([[2, 2], [2, 2]]))
+    stream.synchronize()
+    check(first, torch.tensor([[0, 1], [100_000, 100_001]]))
+    check(second, torch.tensor([[2, 2], [100_002, 100_002]]))
+
+
+def test_a_host_that_does_not_wait_would_be_noticed(lazy: tuple[Ferry, Stream]) -> None:
+    ferry, stream = lazy
+    wait, stream.synchronize = stream.synchronize, lambda: None  # type: ignore[method-assign]
+    store = Uniform(EXAMPLE, CAPACITY, Place(ferry.put, ferry.take))
+    store.add(rows(named(W)))
+    wait()
+    with pytest.raises(AssertionError):
+        check(tree_map(lambda leaf: leaf[:, :W], store.ring.rows), named(W))  # read before it had arrived
+    store.add(rows(named(W)))
+    first = store.take(torch.tensor([[3, 4], [3, 4]]))
+    store.take(torch.tensor([[5, 5], [5, 5]]))
+    wait()
+    with pytest.raises(AssertionError):
+        check(first, torch.tensor([[0, 1], [100_000, 100_001]]))  # its buffer was written anew before it had left
+
+
+@pytest.mark.parametrize("toggles", [{}, {"priorities": "mean"}, {"prefetch": "on"}], ids=str)
+def test_a_run_has_one_digest_wherever_its_replay_is_kept(toggles: dict[str, Any]) -> None:
+    assert trained(placement="host", **toggles).digest == trained(**toggles).digest
+
+
+def test_what_is_kept_on_the_host_is_asked_of_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tiny(placement="host", priorities="max")
+    asked = []
+    monkeypatch.setattr(build, "require", lambda needed, what, remedy, device: asked.append((needed, str(device))))
+    build.store(config, Streams([0]), build.runtime(config.run, config.toggles))
+    assert asked == [(build.replay_bytes(config.env, config.source, 1) + 8 * 32, "cpu")]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("toggles", [{}, {"priorities": "mean"}, {"prefetch": "on"}], ids=str)
+def test_on_a_gpu_the_digest_is_the_same_in_all_three_places(toggles: dict[str, Any]) -> None:
+    digests = {trained(device="cuda", placement=p, **toggles).digest for p in ("device", "pinned", "host")}
+    assert len(digests) == 1

@@ -1,0 +1,453 @@
+"""Prioritized replay against plain lists, by hand, run by run, and against whatever a priority may be."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.support.named_rows import RUNS, check, named, rows
+from tests.support.plain_priorities import UNIT, digest, random_operations, small
+from uavlab.core.errors import ConfigError, FileError
+from uavlab.core.rng import Streams
+from uavlab.core.types import Transition, tree_map
+from uavlab.ops import sum_tree
+from uavlab.replay import prioritized as module
+from uavlab.replay import ring as rings
+from uavlab.replay.prioritized import (
+    Prioritized,
+    PriorityConfig,
+    add,
+    allocate,
+    choose,
+    draw,
+    forget,
+    joint,
+    load,
+    reweight,
+    reweight_checked,
+    state,
+)
+
+PLAIN = PriorityConfig(priority_alpha=1.0)
+
+
+def filled(count: int, capacity: int = 8, config: PriorityConfig = PLAIN) -> Prioritized:
+    replay = small(capacity, config)
+    if count:
+        add(replay, rows(named(count)))
+    return replay
+
+
+def both(values: list[Any]) -> Tensor:
+    """Say the same for each run."""
+    return torch.tensor([values] * RUNS)
+
+
+class TestByHand:
+    def test_new_rows_get_the_largest_priority_so_far(self) -> None:
+        replay = filled(2)
+        reweight(replay, torch.tensor([[0, 1], [0, 1]]), torch.tensor([[3.0, 0.5], [0.25, 0.5]]))
+        add(replay, rows(named(1, 2)))
+        assert sum_tree.masses(replay.tree)[:, :3].tolist() == [
+            [3 * UNIT, UNIT // 2, 3 * UNIT],
+            [UNIT // 4, UNIT // 2, UNIT],  # run 1 has seen nothing larger than 1
+        ]
+
+    def test_priorities_are_raised_to_alpha_once(self) -> None:
+        replay = filled(2, config=PriorityConfig(priority_alpha=0.5))
+        reweight(replay, both([0]), both([16.0]))
+        add(replay, rows(named(1, 2)))
+        assert sum_tree.masses(replay.tree)[0, :3].tolist() == [4 * UNIT, UNIT, 4 * UNIT]
+
+    def test_weights(self) -> None:
+        replay = filled(3, config=PriorityConfig(priority_alpha=1.0, priority_beta=0.5))
+        reweight(replay, both([0, 1, 2]), both([4.0, 1.0, 16.0]))  # chances 4/21, 1/21, 16/21
+        noise = both([0, 0, 0])  # from thirds of the mass: points 0, 7, 14
+        batch = draw(replay, noise)
+        assert batch.index.tolist() == [[0, 2, 2]] * RUNS
+        # (3 x 4/21)^-1/2 and (3 x 16/21)^-1/2, over the larger: 1 and (4/16)^1/2
+        assert batch.weight is not None
+        assert batch.weight.tolist() == [[1.0, 0.5, 0.5]] * RUNS
+        check(batch.data, batch.index + named(1))
+
+    def test_beta_rises_to_1_on_a_straight_line(self) -> None:
+        replay = filled(2, config=PriorityConfig(priority_alpha=1.0, priority_beta=0.5, priority_draws=2))
+        reweight(replay, both([0, 1]), both([1.0, 3.0]))
+        noise = both([0, 3 * UNIT])
+        seen = [choose(replay, noise)[1][0, 1].item() for _ in range(4)]
+        assert seen == pytest.approx([3**-0.5, 3**-0.75, 3**-1, 3**-1])
+        assert int(replay.draws) == 4
+
+    def test_alpha_moves_on_a_straight_line(self) -> None:
+        replay = filled(1, config=PriorityConfig(priority_alpha=1.0, priority_alpha_end=0.0, priority_draws=2))
+        seen = []
+        for _ in range(4):
+            reweight(replay, both([0]), both([4.0]))
+            seen.append(int(sum_tree.masses(replay.tree)[0, 0]))
+            choose(replay, both([0]))
+        assert seen == [4 * UNIT, 2 * UNIT, UNIT, UNIT]
+
+    def test_joint_priorities(self) -> None:
+        error = torch.tensor([[[1.0, -3.0], [0.5, 0.25]]])
+        assert joint(error, "mean").tolist() == [[2.0, 0.375]]
+        assert joint(error, "max").tolist() == [[3.0, 0.5]]
+
+    def test_of_several_priorities_for_one_row_the_last_stays(self) -> None:
+        replay = filled(3)
+        reweight(replay, both([1, 1, 2, 1]), both([9.0, 2.0, 3.0, 5.0]))
+        assert sum_tree.masses(replay.tree)[0, :3].tolist() == [UNIT, 5 * UNIT, 3 * UNIT]
+        reweight(replay, both([1, 1]), both([4.0, float("nan")]))  # the last one that can be used
+        assert sum_tree.masses(replay.tree)[0, 1] == 4 * UNIT
+
+    def test_an_empty_ring_yields_slot_zero(self) -> None:
+        batch = draw(filled(0), both([0, 5, 2**62 - 1]))
+        assert batch.index.tolist() == [[0, 0, 0]] * RUNS
+        assert batch.weight is not None
+        assert batch.weight.tolist() == [[1, 1, 1]] * RUNS
+
+    def test_batches_are_copies(self) -> None:
+        replay = filled(2, capacity=2)
+        batch = draw(replay, both([0, 0]))
+        add(replay, rows(named(2, 50)))
+        check(batch.data, named(2))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_operations_equal_plain_lists(seed: int) -> None:
+    random_operations(seed, 200)
+
+
+@pytest.mark.slow  # minutes
+def test_random_operations_equal_plain_lists_at_length(proof: Callable[[str, str], None]) -> None:
+    played = sum(random_operations(seed, 1000) for seed in range(100, 300))
+    assert played == 200_000
+    proof("random operations on prioritized replay and on plain lists", f"{played:,}, 0 differences")
+
+
+def descend_by_float32(tree: sum_tree.Tree, ends: Tensor, point: Tensor) -> tuple[Tensor, Tensor]:
+    mass = sum_tree.masses(tree)
+    slot = torch.searchsorted(mass.float().cumsum(1), point.float(), right=True).clamp(max=tree.capacity - 1)
+    return slot, mass.gather(1, slot)
+
+
+def descend_one_too_early(tree: sum_tree.Tree, ends: Tensor, point: Tensor) -> tuple[Tensor, Tensor]:
+    mass = sum_tree.masses(tree)
+    slot = torch.searchsorted(mass.cumsum(1), point)  # takes the slot that ends where the point lies
+    return slot, mass.gather(1, slot)
+
+
+def assign_first(tree: sum_tree.Tree, slot: Tensor, mass: Tensor, skip: Tensor | None = None) -> Tensor:
+    return ASSIGN(tree, slot.flip(1), mass.flip(1), None if skip is None else skip.flip(1)).flip(1)
+
+
+def assign_all(tree: sum_tree.Tree, slot: Tensor, mass: Tensor, skip: Tensor | None = None) -> Tensor:
+    """Give rows that cannot be used the smallest mass instead of leaving them theirs."""
+    wild = torch.zeros_like(slot, dtype=torch.bool) if skip is None else skip
+    outside = (slot < 0) | (slot >= tree.capacity)
+    return ASSIGN(tree, slot, mass.masked_fill(wild, 1), wild & outside)
+
+
+def assign_adding_every_change(tree: sum_tree.Tree, slot: Tensor, mass: Tensor, skip: Tensor | None = None) -> Tensor:
+    """Tell the nodes above of each of several masses for one slot."""
+    good = torch.ones_like(slot, dtype=torch.bool) if skip is None else ~skip
+    slots, flat = tree.levels[-1].view(-1), sum_tree.across(slot * good, tree.width)
+    change = mass[good] - slots[flat[good]]
+    slots[flat[good]] = mass[good]
+    for level in reversed(tree.levels[:-1]):
+        level.view(-1).index_add_(0, flat[good] // (slots.numel() // level.numel()), change)
+    return slots[flat]
+
+
+ASSIGN, ADD, REWEIGHT, IMPORTANCE = sum_tree.assign, module.add, module.reweight, module.importance
+
+
+def add_without_modulo(replay: Prioritized, new: Transition) -> None:
+    count = new.reward.shape[1]
+    slot = (replay.ring.cursor + torch.arange(count)).expand(RUNS, -1)
+    rings.add(replay.ring, new)
+    ASSIGN(replay.tree, slot, replay.largest[:, None].expand(RUNS, count), slot >= replay.tree.width)
+
+
+def add_with_alpha_again(replay: Prioritized, new: Transition) -> None:
+    again = sum_tree.fixed_point((replay.largest / UNIT) ** replay.config.priority_alpha)
+    before = replay.largest.clone()
+    replay.largest.copy_(again)
+    ADD(replay, new)
+    replay.largest.copy_(before)
+
+
+def reweight_with_alpha_again(replay: Prioritized, index: Tensor, priority: Tensor) -> None:
+    REWEIGHT(replay, index, priority**replay.config.priority_alpha)
+
+
+def reweight_forgetting_the_largest(replay: Prioritized, index: Tensor, priority: Tensor) -> None:
+    REWEIGHT(replay, index, priority)
+    replay.largest.fill_(UNIT)
+
+
+def weigh_over_the_whole_ring(mass: Tensor, beta: Tensor | float) -> Tensor:
+    return (1 / mass).pow(beta)
+
+
+MUTANTS = [
+    (sum_tree, "descend", descend_by_float32),
+    (sum_tree, "descend", descend_one_too_early),
+    (sum_tree, "assign", assign_first),
+    (sum_tree, "assign", assign_all),
+    (sum_tree, "assign", assign_adding_every_change),
+    (sum_tree, "across", lambda slot, width: slot.clone()),
+    (module, "add", add_without_modulo),
+    (module, "add", add_with_alpha_again),
+    (module, "reweight", reweight_with_alpha_again),
+    (module, "reweight", reweight_forgetting_the_largest),
+    (module, "importance", weigh_over_the_whole_ring),
+    (module, "annealed", lambda replay, first, last: first),
+]
+
+
+@pytest.mark.parametrize(("home", "name", "mutant"), MUTANTS)
+def test_random_operations_catch_mutants(home: Any, name: str, mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(home, name, mutant)
+
+    def games() -> None:
+        for seed in range(10):
+            random_operations(seed, 200)
+
+    with pytest.raises((AssertionError, RuntimeError, IndexError)):
+        games()
+
+
+NAN, INF = float("nan"), float("inf")
+UNUSABLE = [
+    ([0, 1], [1.0, NAN], "1 of 4 priorities cannot be used, first that of row 1 of run 1: nan for slot 1"),
+    ([0, 1], [INF, 1.0], "1 of 4 priorities cannot be used, first that of row 0 of run 1: inf for slot 0"),
+    ([0, 1], [1.0, -INF], "1 of 4 priorities cannot be used, first that of row 1 of run 1: -inf for slot 1"),
+    ([0, 1], [-1.0, -2.0], "2 of 4 priorities cannot be used, first that of row 0 of run 1: -1.0 for slot 0"),
+    ([-1, 1], [1.0, 1.0], "1 of 4 priorities cannot be used, first that of row 0 of run 1: 1.0 for slot -1"),
+    ([0, 5], [1.0, 1.0], "1 of 4 priorities cannot be used, first that of row 1 of run 1: 1.0 for slot 5"),  # the size
+    ([0, 8], [1.0, 1.0], "1 of 4 priorities cannot be used, first that of row 1 of run 1: 1.0 for slot 8"),  # capacity
+    ([0, 2**62], [1.0, 1.0], f"first that of row 1 of run 1: 1.0 for slot {2**62}"),
+    ([-(2**63), 0], [1.0, NAN], f"2 of 4 .* first that of row 0 of run 1: 1.0 for slot -{2**63}"),
+]
+
+
+@pytest.mark.parametrize(("index", "priority", "message"), UNUSABLE)
+def test_priorities_that_cannot_be_used_are_refused_and_nothing_changes(
+    index: list[int], priority: list[float], message: str
+) -> None:
+    replay = filled(5)
+    before = digest(replay)
+    expected = rf"Prioritized replay: .*{message}. Expected finite priorities of at least 0 for slots in \[0, 5\); .*"
+    with pytest.raises(ConfigError, match=expected):
+        reweight_checked(replay, torch.tensor([[2, 3], index]), torch.tensor([[7.0, 7.0], priority]))
+    assert digest(replay) == before
+
+
+@pytest.mark.parametrize(("index", "priority", "message"), UNUSABLE)
+def test_in_training_they_are_counted_and_the_others_used(
+    index: list[int], priority: list[float], message: str
+) -> None:
+    replay, expected = filled(5), filled(5)
+    usable = [p for i, p in zip(index, priority, strict=True) if 0 <= i < 5 and 0 <= p < INF]
+    reweight(replay, torch.tensor([[2, 3], index]), torch.tensor([[7.0, 7.0], priority]))
+    reweight(expected, torch.tensor([[2, 3], [0, 0]]), torch.tensor([[7.0, 7.0], [1.0, 1.0]]))  # 1 is what they had
+    expected.refused[1] = 2 - len(usable)
+    assert digest(replay) == digest(expected)
+
+
+def test_no_row_can_be_reweighed_before_there_is_one() -> None:
+    replay = filled(0)
+    before = digest(replay)
+    with pytest.raises(ConfigError, match=r"for slots in \[0, 0\)"):
+        reweight_checked(replay, both([0]), both([9.0]))
+    reweight(replay, both([0]), both([9.0]))
+    replay.refused.sub_(1)
+    assert digest(replay) == before
+
+
+def test_what_can_be_used_is_used_by_both() -> None:
+    first, second = filled(5), filled(5)
+    index, priority = both([0, 4, 4]), both([0.0, 1e38, 3.0])
+    reweight_checked(first, index, priority)
+    reweight(second, index, priority)
+    assert digest(first) == digest(second) != digest(filled(5))
+    assert int(first.refused.sum()) == 0
+
+
+SHAPELESS = [
+    (both([0]), both([1.0, 2.0])),
+    (torch.tensor([0]), torch.tensor([1.0])),
+    (both([0])[:1], both([1.0])[:1]),
+    (both([0])[:, :0], both([1.0])[:, :0]),
+    (both([0])[..., None], both([1.0])[..., None]),
+    (both([0]).int(), both([1.0])),
+    (both([0.0]), both([1.0])),
+    (both([0]), both([1])),
+    (both([0]), both([1.0]).half()),
+    (both([0]), both([1.0]).to("meta")),
+    (both([0]).to("meta"), both([1.0])),
+]
+
+
+@pytest.mark.parametrize("call", [reweight, reweight_checked])
+@pytest.mark.parametrize(("index", "priority"), SHAPELESS)
+def test_what_are_no_priorities_is_refused(call: Callable, index: Tensor, priority: Tensor) -> None:
+    replay = filled(5)
+    before = digest(replay)
+    message = (
+        "Prioritized replay: index is .*; expected int64 and float32 or float64, both 2xN with N at least 1, on cpu"
+    )
+    with pytest.raises(ConfigError, match=message):
+        call(replay, index, priority)
+    assert digest(replay) == before
+
+
+def test_rows_that_do_not_fit_are_refused_and_nothing_changes() -> None:
+    replay = filled(5)
+    before = digest(replay)
+    with pytest.raises(ConfigError, match="Replay: rows do not fit the ring"):
+        add(replay, replace(rows(named(1)), stage=named(1).int()))
+    assert digest(replay) == before
+
+
+def test_runs_together_equal_runs_by_themselves() -> None:
+    seeds, config = (3, 4, 9), PriorityConfig(priority_alpha=0.5, priority_draws=20)
+
+    def part(tree: Any, run: int) -> Any:
+        return tree_map(lambda leaf: leaf[run : run + 1], tree)
+
+    example = tree_map(lambda leaf: torch.cat([leaf, leaf[:1]]), rows(named(1)))
+    together, alone = allocate(example, 50, config), [allocate(part(example, 0), 50, config) for _ in seeds]
+    together = replace(together, tree=sum_tree.build(3, 50, torch.device("cpu"), 4, 4))
+    rng, own = Streams(seeds), [Streams([seed]) for seed in seeds]
+    for step in range(60):
+        new = tree_map(lambda leaf: torch.cat([leaf, leaf[:1] + leaf[1:]]), rows(named(3, 3 * step)))
+        add(together, new)
+        batch = draw(together, rng.integers("replay", 16))
+        priority = 3 * rng.uniform("priority", 16)
+        reweight(together, batch.index, priority)
+        for run, replay in enumerate(alone):
+            add(replay, part(new, run))
+            single = draw(replay, own[run].integers("replay", 16))
+            assert torch.equal(single.index, batch.index[run : run + 1])
+            assert batch.weight is not None
+            torch.testing.assert_close(single.weight, batch.weight[run : run + 1])  # the last bit of a power may differ
+            assert torch.equal(single.data.obs, batch.data.obs[run : run + 1])
+            reweight(replay, single.index, 3 * own[run].uniform("priority", 16))
+    for run, replay in enumerate(alone):
+        assert torch.equal(sum_tree.masses(replay.tree)[0], sum_tree.masses(together.tree)[run])
+
+
+class TestSaved:
+    def test_going_on_after_loading_equals_going_on(self) -> None:
+        replay, fresh = filled(6, config=PriorityConfig(priority_draws=5)), small(8, PriorityConfig(priority_draws=5))
+        rng = Streams([0, 1])
+        for _ in range(3):
+            reweight(replay, draw(replay, rng.integers("replay", 4)).index, rng.uniform("priority", 4))
+        load(fresh, state(replay))
+        fresh = replace(fresh, ring=replay.ring)
+        assert digest(fresh) == digest(replay)
+        noise = rng.integers("replay", 9)
+        assert torch.equal(choose(fresh, noise)[1], choose(replay, noise)[1])
+
+    def test_a_state_is_a_copy(self) -> None:
+        replay = filled(5)
+        saved = state(replay)
+        reweight(replay, both([0, 7]), both([9.0, 9.0]))
+        draw(replay, both([0]))
+        assert {name: kept.tolist() for name, kept in saved.items()} == {
+            "mass": [[UNIT] * 5] * RUNS,
+            "largest": [UNIT] * RUNS,
+            "draws": 0,
+            "refused": [0] * RUNS,
+        }
+
+    @pytest.mark.parametrize(
+        ("changed", "message"),
+        [
+            ({"mass": both([1] * 9)}, "mass is int64 2x9"),
+            ({"mass": both([1])[:1]}, "mass is int64 1x1"),
+            ({"mass": both([1.0])}, "mass is float32 2x1"),
+            ({"mass": both([1, 0])}, "mass is int64 2x2"),
+            ({"mass": both([2**36 + 1])}, "mass is int64 2x1"),
+            ({"largest": torch.tensor([1])}, "largest is int64 1"),
+            ({"draws": torch.tensor([1])}, "draws is int64 1"),
+            (
+                {"draws": torch.tensor(1.0), "largest": torch.tensor(1)},
+                "largest is int64 scalar, draws is float32 scalar",
+            ),
+            ({"refused": None}, "no refused"),
+        ],
+    )
+    def test_a_state_of_another_replay_is_refused(self, changed: dict[str, Any], message: str) -> None:
+        replay = filled(5)
+        before = digest(replay)
+        saved = {name: kept for name, kept in {**state(filled(3)), **changed}.items() if kept is not None}
+        with pytest.raises(FileError, match=f"Prioritized replay: the saved state does not fit: {message}. Expected"):
+            load(replay, saved)
+        assert digest(replay) == before
+
+    def test_replay_started_anew_forgets_the_priorities_of_its_rows(self) -> None:
+        replay = filled(5)
+        reweight(replay, both([3]), both([4.0]))
+        forget(replay)
+        assert sum_tree.masses(replay.tree).tolist() == [[1] + [0] * 7] * RUNS
+        assert replay.largest.tolist() == [4 * UNIT] * RUNS
+
+
+def test_nothing_is_read_from_the_device() -> None:
+    """Tensors without values cannot be read at all, so that any wait for a value raises."""
+    new = tree_map(lambda leaf: leaf.to("meta"), rows(named(3)))
+    replay = allocate(new, 5, PriorityConfig(priority_alpha_end=0.5))
+    add(replay, new)
+    batch = draw(replay, torch.zeros(RUNS, 4, dtype=torch.int64, device="meta"))
+    reweight(replay, batch.index, batch.index.float())
+    assert batch.data.obs.shape == (RUNS, 4, 2, 3)
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        reweight_checked(replay, batch.index, batch.index.float())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_captured_graph_gives_the_same_bits_without_a_host_sync() -> None:
+    generator, config = torch.Generator().manual_seed(0), PriorityConfig(0.5, priority_draws=10)
+    given = [
+        (
+            rows(named(3, 3 * step)),
+            torch.randint(2**62, (RUNS, 16), generator=generator),
+            torch.randint(64, (RUNS, 16), generator=generator).square() / 64 - 1.0,  # some below 0
+        )
+        for step in range(30)
+    ]
+    new, noise, priority = tree_map(Tensor.cuda, given[0][0]), given[0][1].cuda(), given[0][2].cuda()
+    here, there = allocate(given[0][0], 40, config), allocate(new, 40, config)
+
+    def cycle() -> None:
+        add(there, new)
+        reweight(there, draw(there, noise).index, priority)
+
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            cycle()  # the first round: operators prepare themselves outside the capture
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            cycle()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    for step, (r, n, p) in enumerate(given):
+        add(here, r)
+        reweight(here, draw(here, n).index, p)
+        if step:
+            tree_map(lambda static, value: static.copy_(value), new, r)
+            noise.copy_(n)
+            priority.copy_(p)
+            graph.replay()
+    assert torch.equal(sum_tree.masses(here.tree), sum_tree.masses(there.tree).cpu())
+    assert torch.equal(here.refused, there.refused.cpu())

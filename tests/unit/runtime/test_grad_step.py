@@ -1,0 +1,270 @@
+"""Rows of one matrix are clipped and stepped as if each were alone with torch's own Adam, however batches are cut."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from uavlab.collectors.off_policy import ReplayConfig, Replayed, survey
+from uavlab.core.rng import Streams
+from uavlab.core.types import Batch
+from uavlab.envs.leader_follower.env import LeaderFollower
+from uavlab.learners.masac.batched import MASAC, MASACConfig
+from uavlab.profiling.batch_size import Budget
+from uavlab.runtime import grad_step
+from uavlab.runtime.grad_step import ADAM_EPS, IMPLEMENTATIONS, MOMENTS, SCRATCH, GradientStep, Rows
+from uavlab.runtime.oom_retry import cut
+from uavlab.runtime.runtime import Runtime
+from uavlab.runtime.toggles import Toggles
+
+LR = 0.1
+GOAL = torch.tensor([[1.0, -2.0, 0.5], [30.0, 40.0, 0.0]])
+
+
+def toward_goal(rows: Tensor, goal: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """Half the squared distance of each row to its goal: the gradient is rows - goal."""
+    each = (rows - goal).square().sum(1) / 2
+    return each.sum(), {"loss": each.detach()}
+
+
+def made(start: Tensor, lr: float, clip: float | None) -> GradientStep:
+    return Runtime(asked=Toggles(adam="fused")).grad(start, lr, clip)
+
+
+def alone(start: Tensor, goal: Tensor, clip: float | None, steps: int) -> Tensor:
+    """Do the same with one parameter and one torch.optim.Adam for each row."""
+    rows = []
+    for row, target in zip(start, goal, strict=True):
+        parameter = row.clone().requires_grad_()
+        adam = torch.optim.Adam([parameter], lr=LR, eps=ADAM_EPS)
+        for _ in range(steps):
+            adam.zero_grad()
+            (parameter - target).square().sum().div(2).backward()
+            if clip is not None:
+                torch.nn.utils.clip_grad_norm_([parameter], clip)
+            adam.step()
+        rows.append(parameter.detach())
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("clip", [None, 1.0, 20.0])
+def test_rows_step_like_adam_alone(clip: float | None) -> None:
+    step = made(torch.zeros(2, 3), LR, clip)
+    for _ in range(20):
+        step(toward_goal, step.parameter, GOAL)
+    torch.testing.assert_close(step.parameter.detach(), alone(torch.zeros(2, 3), GOAL, clip, 20))
+
+
+def test_each_row_is_clipped_by_its_own_norm() -> None:
+    step = made(torch.zeros(2, 3), LR, 10.0)
+    metrics, norm = step(toward_goal, step.parameter, GOAL)
+    torch.testing.assert_close(norm, torch.tensor([5.25**0.5, 50.0]))  # 1 + 4 + 0.25; 30, 40: before clipping
+    assert step.parameter.grad is not None
+    torch.testing.assert_close(step.parameter.grad, torch.tensor([[-1.0, 2.0, -0.5], [-6.0, -8.0, 0.0]]))
+    torch.testing.assert_close(metrics["loss"], torch.tensor([5.25 / 2, 1250.0]))
+
+
+def test_clipping_by_the_norm_of_all_rows_would_be_seen() -> None:
+    """The mutant: one norm for the whole matrix shrinks the small row as well, which Adam's eps then shows."""
+    tiny_goal = torch.tensor([[1e-5, 0.0, 0.0], [30.0, 40.0, 0.0]])
+
+    def first_row(clip_all: bool) -> float:
+        step = made(torch.zeros(2, 3), LR, None if clip_all else 1.0)
+        loss: Callable = toward_goal
+        if clip_all:
+
+            def loss(rows: Tensor, goal: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+                return toward_goal(rows, goal)[0] / 50, {}
+
+        step(loss, step.parameter, tiny_goal)
+        return step.parameter[0, 0].item()
+
+    # Adam's first step is lr g / (|g| + eps): a half of lr at g = eps = 1e-5, a 51st at g = 1e-5 / 50
+    assert first_row(clip_all=False) == pytest.approx(LR / 2, rel=1e-3)
+    assert first_row(clip_all=True) == pytest.approx(LR / 51, rel=1e-3)
+
+
+def test_the_given_matrix_is_copied() -> None:
+    given = torch.zeros(2, 3)
+    step = made(given, LR, None)
+    step(toward_goal, step.parameter, GOAL)
+    assert not given.any()
+    assert step.parameter.any()
+
+
+def test_inputs_receive_no_gradient() -> None:
+    goal = GOAL.clone().requires_grad_()
+    step = made(torch.zeros(2, 3), LR, 1.0)
+    step(toward_goal, step.parameter, goal)
+    assert goal.grad is None
+
+
+@pytest.mark.parametrize("before", [0, 3])
+def test_a_restored_state_goes_on_bit_for_bit(before: int) -> None:
+    whole, first = (made(torch.zeros(2, 3), LR, 1.0) for _ in range(2))
+    for step in (whole, first):
+        for _ in range(before):
+            step(toward_goal, step.parameter, GOAL)
+    state = {name: value.clone() for name, value in first.state_dict().items()}
+    second = made(torch.ones(2, 3), LR, 1.0)
+    second(toward_goal, second.parameter, -GOAL)  # moments that must be forgotten
+    second.load_state_dict(state)
+    for _ in range(3):
+        whole(toward_goal, whole.parameter, GOAL)
+        second(toward_goal, second.parameter, GOAL)
+    assert set(second.state_dict()) == {"parameter", "step", "exp_avg", "exp_avg_sq"}
+    for name, value in whole.state_dict().items():
+        assert torch.equal(value, second.state_dict()[name]), name
+    assert all(torch.equal(value, first.state_dict()[name]) for name, value in state.items())  # nothing is shared
+
+
+def apart(point: Tensor, x: Tensor) -> tuple[Tensor, dict[str, Any]]:
+    """Half the mean squared distance to the rows of x: the gradient is point - mean."""
+    each = (point - x).square().sum(1) / 2
+    return each.mean(), {"loss": each.detach().mean(), "each": Rows(each.detach(), 0)}
+
+
+def one_step(pieces: int) -> tuple[GradientStep, dict[str, Tensor]]:
+    step = GradientStep([[torch.zeros(1).requires_grad_()]], LR, None, False, Toggles(micro_batches=pieces))
+    metrics, _ = step(apart, step.parameter, Rows(torch.tensor([[1.0], [2.0], [6.0]]), 0))
+    return step, metrics
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 3, 100])
+def test_gradients_of_uneven_pieces_add_up_to_that_of_the_batch(pieces: int) -> None:
+    """In two pieces, 1 and (2, 6): 1/3 of -1 and 2/3 of -4 are -3."""
+    step, metrics = one_step(pieces)
+    assert step.parameter.grad is not None
+    assert step.parameter.grad.item() == pytest.approx(-3)
+    assert metrics["loss"].item() == pytest.approx((1 + 4 + 36) / 6)
+    assert metrics["each"].tolist() == [0.5, 2, 18]
+
+
+def test_pieces_that_count_alike_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def alike(inputs: Any, pieces: int) -> Iterator[tuple[float, list[Any]]]:
+        return ((1 / pieces, values) for _, values in cut(inputs, pieces))
+
+    monkeypatch.setattr(grad_step, "cut", alike)
+    step, _ = one_step(2)
+    assert step.parameter.grad is not None
+    assert step.parameter.grad.item() == pytest.approx(-(1 + 4) / 2)
+
+
+def two_runs(rt: Runtime, dtype: torch.dtype, hidden: int = 16, rows: int = 16) -> tuple[MASAC, Batch, Any]:
+    env, rng = LeaderFollower(followers=1), Streams((0, 1), dtype=dtype)
+    learner = MASAC(MASACConfig(hidden=hidden, share=False), env.spec, survey(env, rng), rng, rt)
+    config = ReplayConfig(worlds=8, batch=rows, capacity=512, learning_starts=64)
+    source = Replayed(env, learner.policy(env.spec), config, rng, rt)
+    return learner, source.next(), learner.update_noise(rng, rows)
+
+
+@pytest.mark.parametrize("pieces", [2, 3, 16])
+def test_a_learner_cannot_tell_micro_batches_but_by_rounding(pieces: int, proof: Callable[[str, str], None]) -> None:
+    found = []
+    for count in (1, pieces):
+        rt = Runtime(asked=Toggles(update="batched", micro_batches=count))
+        learner, batch, noise = two_runs(rt, torch.float64)
+        metrics = learner.update(batch, noise).metrics
+        gradients = {name: getattr(learner, name).parameter.grad for name in ("actor", "critic", "temperature")}
+        found.append({**metrics, **gradients})
+    whole, cut_up = found
+    errors = {name: ((cut_up[name] - whole[name]).norm() / whole[name].norm()).item() for name in whole}
+    assert max(errors.values()) < 1e-12, errors
+    assert max(errors.values()) > 0  # they were cut
+    proof("micro-batches", "gradients and metrics of an update in 2, 3, 16 pieces within 1e-12, float64")
+
+
+def test_gradients_that_are_one_tensor_are_shrunk_once_each() -> None:
+    """The gradient of (a + b)^2 is 2 (a + b) = 6 for both, of norm sqrt(72); that of c is one number three times."""
+    owners = [
+        [torch.ones(1).requires_grad_(), torch.full((1,), 2.0).requires_grad_()],
+        [torch.ones(3).requires_grad_()],
+    ]
+    step = GradientStep(owners, LR, 1.0, False, Toggles(micro_batches=2))
+    _, norm = step(
+        lambda a, b, c, x: (((a + b) ** 2).sum() + c.sum() + 0 * x.mean(), {}), *step.parameters, Rows(torch.ones(2), 0)
+    )
+    torch.testing.assert_close(norm, torch.tensor([72**0.5, 3**0.5]))
+    assert [p.grad.tolist() for p in step.parameters] == [
+        pytest.approx([6 / 72**0.5]),
+        pytest.approx([6 / 72**0.5]),
+        pytest.approx([3**-0.5] * 3),
+    ]
+
+
+def test_a_piece_is_forgotten_before_the_next() -> None:
+    """Four pieces need a quarter of the memory that the whole batch needs, and another for the sum of gradients."""
+
+    def loss(weight: Tensor, x: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        return torch.tanh(x @ weight).square().mean(), {}
+
+    peaks = []
+    for pieces in (1, 4):
+        start = torch.zeros(4, 4).requires_grad_()
+        step = GradientStep([[start]], LR, None, False, Toggles(adam="fused", micro_batches=pieces))
+        with Budget(10**9) as budget:
+            step(loss, start, Rows(torch.ones(1000, 4), 0))
+        peaks.append(budget.peak)
+    assert peaks[1] - 16_000 < 0.3 * (peaks[0] - 16_000)  # but for x itself
+
+
+@pytest.mark.parametrize("adam", IMPLEMENTATIONS)
+@pytest.mark.parametrize("optimizers", ["many", "one"])
+def test_moments_are_there_before_the_first_step_and_stay_where_they_are(adam: Any, optimizers: Any) -> None:
+    owners = [[torch.ones(2, 3).requires_grad_()], [torch.ones(4).requires_grad_(), torch.ones(5).requires_grad_()]]
+    step = GradientStep(owners, LR, 1.0, False, Toggles(adam=adam, optimizers=optimizers))
+    state = step.state_dict()
+    assert set(state) == {f"{i}.{name}" for i in range(3) for name in ("parameter", *MOMENTS)}
+    assert not any(tensor.any() for name, tensor in state.items() if not name.endswith("parameter"))
+    places = {name: tensor.data_ptr() for name, tensor in state.items()}
+    saved = {name: tensor + 1 for name, tensor in state.items()}
+    step(lambda a, b, c: ((a.sum() + b.sum() + c.sum()) ** 2, {}), *step.parameters)
+    step.load_state_dict(saved)
+    assert all(torch.equal(tensor, saved[name]) for name, tensor in step.state_dict().items())
+    assert {name: tensor.data_ptr() for name, tensor in step.state_dict().items()} == places
+
+
+@pytest.mark.parametrize("adam", IMPLEMENTATIONS)
+def test_what_a_step_takes_for_a_moment_was_asked_for_before(adam: Any) -> None:
+    start = torch.ones(1000).requires_grad_()
+    step = GradientStep([[start]], LR, 1.0, False, Toggles(adam=adam))
+    start.grad = torch.ones(1000)
+    with Budget(10**9) as budget:
+        for each in step.adams:
+            each.step()
+    assert budget.peak <= step._scratch + 64  # and a few single numbers
+    assert step._scratch == 4000 * SCRATCH[adam]
+    if adam == "single":
+        assert budget.peak > 4000  # less would be refused midway
+
+
+def test_on_a_cpu_no_step_is_counted_on_a_gpu() -> None:
+    step = GradientStep([[torch.zeros(1)]], LR, None, False, Toggles(graph="update"))
+    assert step.adams[0].param_groups[0]["capturable"] is False
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("adam", IMPLEMENTATIONS)
+def test_a_step_can_be_captured(adam: Any) -> None:
+    def made() -> tuple[GradientStep, Tensor]:
+        start = torch.zeros(2, 3, device="cuda").requires_grad_()
+        return GradientStep([[start]], LR, 1.0, True, Toggles(adam=adam, graph="update")), start
+
+    goal = GOAL.cuda()
+    (eager, _), (captured, start) = made(), made()
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        captured(toward_goal, start, goal)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured(toward_goal, start, goal)
+    for _ in range(3):
+        graph.replay()
+    for _ in range(4):
+        eager(toward_goal, eager.parameter, goal)
+    for name, tensor in eager.state_dict().items():
+        torch.testing.assert_close(captured.state_dict()[name], tensor)

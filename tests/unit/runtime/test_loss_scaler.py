@@ -1,0 +1,340 @@
+"""An overflow costs its own network one step and halves the scale once; whatever is not a product stays in float32."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from uavlab.collectors.off_policy import ReplayConfig, Replayed, survey
+from uavlab.core.errors import DivergedError
+from uavlab.core.rng import Streams
+from uavlab.envs.leader_follower.env import LeaderFollower
+from uavlab.learners.masac import batched
+from uavlab.learners.masac.batched import MASAC, MASACConfig
+from uavlab.runtime import loss_scaler
+from uavlab.runtime.grad_step import IMPLEMENTATIONS, GradientStep
+from uavlab.runtime.loss_scaler import CEILING, FLOOR, PATIENCE, PRESETS, Scaler
+from uavlab.runtime.runtime import Runtime
+from uavlab.runtime.toggles import Toggles
+
+CPU = torch.device("cpu")
+GOAL = torch.tensor([[1.0, -2.0, 0.5], [30.0, 40.0, 0.0]])
+
+
+def toward_goal(rows: Tensor, factor: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """The gradient of row g is factor[g] (row - goal)."""
+    each = (rows - GOAL).square().sum(1) / 2 * factor
+    return each.sum(), {}
+
+
+def scales(pattern: str, preset: str = "conservative") -> list[float]:
+    """Follow the scale through iterations with (x) and without (.) an overflow."""
+    scaler, seen = Scaler(preset, CPU), []
+    for found in pattern:
+        scaler.skip(torch.tensor([1.0, torch.inf if found == "x" else 1.0]))
+        scaler.update()
+        seen.append(scaler.scale.item())
+    return seen
+
+
+def test_the_scale_follows_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PRESETS, "conservative", (1024.0, 2.0, 0.5, 3))
+    #                   .     .     x    x    .    .    .    .    .    .     .     x    .    .
+    table = [1024, 1024, 512, 256, 256, 256, 512, 512, 512, 1024, 1024, 512, 512, 512]
+    assert scales("..xx.......x..") == table
+
+
+def test_the_presets_are_those_of_the_plan() -> None:
+    assert PRESETS["conservative"] == (2**10, 2, 0.5, 2000)
+    assert PRESETS["aggressive"] == (2**16, 2, 0.5, 1000)
+    assert scales("." * 999 + "." + "." * 1000, "aggressive")[998::1000] == [2**16, 2**17]
+
+
+def test_between_floor_and_ceiling_it_is_torchs_own_scale(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PRESETS, "conservative", (1024.0, 2.0, 0.5, 4))
+    draws = torch.rand(300, generator=torch.Generator().manual_seed(0)) < 0.15
+    own = scales("".join("x" if found else "." for found in draws))
+    parameter = torch.ones(1, requires_grad=True)
+    theirs = torch.amp.GradScaler("cpu", init_scale=1024, growth_interval=4)
+    sgd, seen = torch.optim.SGD([parameter], lr=0.1), []
+    for found in draws:
+        parameter.grad = theirs.scale(torch.tensor([torch.inf if found else 1.0]))
+        theirs.step(sgd)
+        theirs.update()
+        seen.append(theirs.get_scale())
+    assert own == seen
+    assert FLOOR < min(own) < 1024 < max(own) < CEILING  # it met neither
+
+
+def test_the_scale_stays_between_floor_and_ceiling_and_gives_up_at_last(proof: Callable[[str, str], None]) -> None:
+    seen = scales("x" * 300, "aggressive")
+    assert seen[:17] == [2.0**k for k in range(15, -1, -1)] + [1.0]
+    assert set(seen[17:]) == {1.0}
+    assert scales("." * 9_000, "aggressive")[-1] == 2**24
+    scaler = Scaler("aggressive", CPU)
+    for number in range(1, PATIENCE + 1):
+        scaler.skip(torch.tensor([torch.nan]))
+        scaler.update()
+        if number < PATIENCE:
+            scaler.check()
+    with pytest.raises(DivergedError) as refusal:
+        scaler.check()
+    assert str(refusal.value) == (
+        "training: the loss scale is 1 after 200 overflows in a row; expected gradients that float16 can hold at some "
+        "scale. Scale rewards down, or use precision=bf16 or fp32."
+    )
+    scaler.update()  # one clean iteration
+    scaler.check()
+    proof("loss scale", "200 overflows in a row: at its floor 1, and training stops")
+
+
+def test_a_scale_without_floor_would_vanish(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loss_scaler, "FLOOR", 0.0)
+    assert scales("x" * 200)[-1] == 0.0
+
+
+def steps_of(kind: str, scaler: Scaler | None, clip: float | None = 1.0, adam: Any = "single") -> GradientStep:
+    """Two networks of three numbers: rows of a matrix, or an owner each."""
+    toggles = Toggles(adam=adam, optimizers="one" if adam == "fused" else "many")
+    if kind == "stacked":
+        return GradientStep([[torch.zeros(2, 3).requires_grad_()]], 0.1, clip, True, toggles, scaler)
+    owners = [[torch.zeros(3).requires_grad_()] for _ in range(2)]
+    return GradientStep(owners, 0.1, clip, False, toggles, scaler)
+
+
+def call(step: GradientStep, factor: list[float]) -> Tensor:
+    def loss(*rows: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        return toward_goal(rows[0] if len(rows) == 1 else torch.stack(rows), torch.tensor(factor))
+
+    return step(loss, *step.parameters)[1]
+
+
+def by_network(step: GradientStep) -> list[list[Tensor]]:
+    state = step.state_dict()
+    if len(step.owners) == 2:
+        return [[tensor.clone() for name, tensor in state.items() if name.startswith(f"{n}.")] for n in range(2)]
+    return [[state["parameter"][n].clone(), *(state[k][n].clone() for k in ("exp_avg", "exp_avg_sq"))] for n in (0, 1)]
+
+
+@pytest.mark.parametrize("adam", IMPLEMENTATIONS)
+@pytest.mark.parametrize("kind", ["stacked", "owners"])
+@pytest.mark.parametrize("bad", [torch.inf, -torch.inf, torch.nan])
+def test_an_overflow_skips_its_own_network_bit_for_bit(kind: str, adam: Any, bad: float) -> None:
+    scaler = Scaler("conservative", CPU)
+    scaled, plain = steps_of(kind, scaler, adam=adam), steps_of(kind, None, adam=adam)
+    for step in (scaled, plain):
+        call(step, [1.0, 1.0])
+    before = by_network(scaled)
+    norms = call(scaled, [1.0, bad])
+    call(plain, [1.0, 1.0])
+    after, alone = by_network(scaled), by_network(plain)
+    assert norms[0] > 0
+    assert norms[1] == 0  # what the guard reads stays finite
+    assert all(map(torch.equal, after[1], before[1]))
+    assert all(map(torch.equal, after[0], alone[0]))  # scaling by powers of two rounds nothing
+    assert not torch.equal(after[0][0], before[0][0])
+    assert scaler.skipped == 1
+
+
+@pytest.mark.parametrize("kind", ["stacked", "owners"])
+def test_where_all_are_skipped_not_even_steps_are_counted(kind: str) -> None:
+    scaler = Scaler("conservative", CPU)
+    step = steps_of(kind, scaler)
+    before = {name: tensor.clone() for name, tensor in step.state_dict().items()}
+    assert call(step, [torch.inf, torch.nan]).tolist() == [0, 0]
+    assert all(torch.equal(tensor, before[name]) for name, tensor in step.state_dict().items())
+    assert scaler.skipped == 2
+
+
+@pytest.mark.parametrize("factor", [[1.0, torch.inf], [torch.inf, 1.0]])
+def test_where_one_row_is_skipped_the_count_of_all_moves(factor: list[float]) -> None:
+    step = steps_of("stacked", Scaler("conservative", CPU))
+    call(step, factor)
+    assert step.state_dict()["step"] == 1
+
+
+def test_gradients_are_clipped_at_their_true_size() -> None:
+    """(30, 40) has norm 50 and becomes (6, 8) at a largest norm of 10; the mutant clips 1024 times that."""
+    step = steps_of("stacked", Scaler("conservative", CPU), clip=10.0)
+    norms = call(step, [1.0, 1.0])
+    torch.testing.assert_close(norms, torch.tensor([5.25**0.5, 50.0]))
+    torch.testing.assert_close(step.parameter.grad, torch.tensor([[-1.0, 2.0, -0.5], [-6.0, -8.0, 0.0]]))
+
+    class ClipFirst(GradientStep):
+        def _descend(self, gradients: list[Tensor]) -> Tensor:
+            self._clip(gradients)
+            return super()._descend(gradients)
+
+    mutant = ClipFirst([[torch.zeros(2, 3).requires_grad_()]], 0.1, 10.0, True, Toggles(), Scaler("conservative", CPU))
+    call(mutant, [1.0, 1.0])
+    assert mutant.parameter.grad is not None
+    torch.testing.assert_close(mutant.parameter.grad[1], torch.tensor([-6.0, -8.0, 0.0]) / 1024)
+
+
+def iterations(each_step: bool) -> list[float]:
+    """Follow the scale of 1 + 2 N = 9 gradient steps per iteration, the first of which overflows in the second one."""
+    scaler = Scaler("conservative", CPU)
+    steps, seen = [steps_of("stacked", scaler) for _ in range(9)], []
+    for number in range(4):
+        for step in steps:
+            call(step, [1.0, torch.inf if number == 1 and step is steps[0] else 1.0])
+            if each_step:
+                scaler.update()
+        if not each_step:
+            scaler.update()
+        seen.append(scaler.scale.item())
+    return seen
+
+
+def test_an_iteration_moves_the_scale_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PRESETS, "conservative", (1024.0, 2.0, 0.5, 10))
+    assert iterations(each_step=False) == [1024, 512, 512, 512]
+    # the mutant: 9 clean steps, an overflow, 8 clean ones; the scale grows after 10, within two iterations
+    assert iterations(each_step=True) == [1024, 512, 1024, 2048]
+
+
+def test_a_restored_scaler_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PRESETS, "conservative", (1024.0, 2.0, 0.5, 3))
+    pattern = "x..x.....xx......"
+    for cut in range(len(pattern)):
+        first, second = Scaler("conservative", CPU), Scaler("conservative", CPU)
+        for scaler, part in ((first, pattern[:cut]), (second, pattern[cut:])):
+            for found in part:
+                scaler.skip(torch.tensor([torch.inf if found == "x" else 1.0]))
+                scaler.update()
+            if scaler is first:
+                second.load_state_dict({name: tensor.clone() for name, tensor in first.state_dict().items()})
+        assert second.scale.item() == scales(pattern)[-1]
+        assert second.skipped == pattern.count("x")
+
+
+def test_a_real_overflow_of_float16_is_found_and_passed() -> None:
+    """16 rows of 10 give a gradient of 160; float16 ends at 65504, so scales of 2^16 to 2^9 overflow, 2^8 does not."""
+    scaler = Scaler("aggressive", CPU)
+    start = torch.zeros(4, 3).requires_grad_()
+    step = GradientStep([[start]], 0.1, None, False, Toggles(), scaler)
+
+    def loss(weight: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        with torch.autocast("cpu", torch.float16):
+            return (torch.full((16, 4), 10.0) @ weight).float().sum(), {}
+
+    norms = []
+    for _ in range(9):
+        norms.append(step(loss, start)[1].item())
+        scaler.update()
+    assert norms == [0] * 8 + [pytest.approx(160 * 12**0.5)]
+    assert (scaler.skipped, scaler.scale) == (8, 2**8)
+    assert step.state_dict()["step"] == 1
+    torch.testing.assert_close(start.detach(), torch.full((4, 3), -0.1))  # Adam's first step: lr, however large
+
+
+class LowNumbers(TorchDispatchMode):
+    """Counts operators that give numbers of 16 bits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        low = {torch.bfloat16, torch.float16}
+        if any(isinstance(leaf, Tensor) and leaf.dtype in low for leaf in tree_leaves(out)):
+            self.seen[func.overloadpacket.__name__] += 1
+        return out
+
+
+class Scaled(Runtime):
+    """A runtime whose gradient steps share a scaler."""
+
+    scaler = None
+
+    def grad(self, parameters: Any, lr: float, clip: float | None, stacked: bool = False) -> GradientStep:
+        copy = parameters.detach().clone().requires_grad_()
+        return GradientStep([[copy]], lr, clip, True, self.toggles, self.scaler)
+
+
+def learner_in(precision: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[MASAC, Replayed, Streams, Scaler | None]:
+    scaler = Scaler("aggressive", CPU) if precision == "fp16" else None
+    monkeypatch.setattr(Scaled, "scaler", scaler)
+    rt = Scaled(asked=Toggles(update="batched", precision=precision))
+    env, rng = LeaderFollower(followers=1), Streams((0, 1))
+    learner = MASAC(MASACConfig(hidden=16, share=False), env.spec, survey(env, rng), rng, rt)
+    config = ReplayConfig(worlds=8, batch=16, capacity=512, learning_starts=64)
+    return learner, Replayed(env, learner.policy(env.spec), config, rng, rt), rng, scaler
+
+
+PRODUCTS = {"baddbmm", "bmm", "_to_copy", "transpose", "detach"}
+HIDDEN = {"relu_", "threshold_backward", "native_layer_norm", "native_layer_norm_backward", "sum"}  # sum: of a bias
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_nothing_but_products_and_hidden_layers_leaves_float32(
+    precision: str, monkeypatch: pytest.MonkeyPatch, proof: Callable[[str, str], None]
+) -> None:
+    learner, source, rng, _ = learner_in(precision, monkeypatch)
+    densities = []
+
+    def watched(*given: Tensor) -> tuple[Tensor, Tensor]:
+        found = squashed_gaussian(*given)
+        densities.extend([*given, *found])
+        return found
+
+    squashed_gaussian = batched.squashed_gaussian
+    monkeypatch.setattr(batched, "squashed_gaussian", watched)
+    batch, noise = source.next(), learner.update_noise(rng, 16)
+    densities.clear()
+    with LowNumbers() as low:
+        update = learner.update(batch, noise)
+    assert len(densities) == 10  # mean, log std, noise, action, log prob; of targets and of actors
+    assert {tensor.dtype for tensor in [*densities, *update.metrics.values()]} == {torch.float32}
+    assert {tensor.dtype for tensor in learner.state_dict().values()} == {torch.float32}  # Adam, targets of Polyak
+    assert low.seen["baddbmm"] >= 5  # two networks in targets, one in the critics' loss, two in the actors'
+    assert set(low.seen) <= PRODUCTS | HIDDEN
+    proof(
+        "float32 kept", "densities, targets, losses, gradients' norms, Adam, Polyak; of all operators, those of layers"
+    )
+
+
+def test_a_learner_in_float16_gets_past_its_overflows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The aggressive scale is too large at first; then it learns as in float32, to the digits that float16 has."""
+    ends = {}
+    for precision in ("fp32", "fp16"):
+        learner, source, rng, scaler = learner_in(precision, monkeypatch)
+        for _ in range(30):
+            update = learner.update(source.next(), learner.update_noise(rng, 16))
+            if scaler is not None:
+                scaler.update()
+        ends[precision] = update.metrics
+        assert all(tensor.isfinite().all() for tensor in learner.state_dict().values())
+    assert scaler is not None
+    assert 1 <= scaler.scale.item() <= 2**16
+    torch.testing.assert_close(ends["fp16"]["alpha"], ends["fp32"]["alpha"], rtol=0.02, atol=0)
+    torch.testing.assert_close(ends["fp16"]["target"], ends["fp32"]["target"], rtol=0.2, atol=1.0)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("adam", IMPLEMENTATIONS)
+def test_on_a_gpu_nothing_waits(adam: Any) -> None:
+    scaler = Scaler("aggressive", torch.device("cuda"))
+    start = torch.zeros(2, 3, device="cuda").requires_grad_()
+    step = GradientStep([[start]], 0.1, 1.0, True, Toggles(adam=adam), scaler)
+    goal, factors = GOAL.cuda(), [torch.tensor([1.0, last], device="cuda") for last in (1.0, torch.inf, 1.0)]
+
+    def loss(rows: Tensor, factor: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        return ((rows - goal).square().sum(1) / 2 * factor).sum(), {}
+
+    step(loss, start, factors[0])
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for factor in factors:
+            step(loss, start, factor)
+            scaler.update()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert (scaler.skipped, scaler.scale) == (1, 2**15)

@@ -1,0 +1,364 @@
+"""A batch that memory refuses is cut and tried again, and ends in the bits of one that was cut so from the start."""
+
+import hashlib
+import json
+import subprocess
+import sys
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from uavlab.core.errors import ConfigError, ResourceError, Retried
+from uavlab.core.types import Inputs
+from uavlab.runtime import grad_step, oom_retry
+from uavlab.runtime.grad_step import GradientStep
+from uavlab.runtime.oom_retry import Ladder, Rows, count_rows, cut, in_pieces, out_of_memory, retrying
+from uavlab.runtime.toggles import Toggles
+
+KINDS: dict[str, Callable[[], Exception]] = {
+    "torch": lambda: torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+    "cuda": lambda: RuntimeError("CUDA error: out of memory"),
+    "cpu": lambda: RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8"),
+    "python": lambda: MemoryError(),
+}
+
+
+@pytest.mark.parametrize(
+    ("error", "is_one"),
+    [
+        *((make(), True) for make in KINDS.values()),
+        (RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes."), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)"), False),
+        (ValueError("out of memory"), False),
+    ],
+)
+def test_every_way_of_saying_it_is_known(error: Exception, is_one: bool) -> None:
+    assert out_of_memory(error) is is_one
+
+
+def test_rows_are_cut_into_nearly_equal_pieces() -> None:
+    tree = Inputs(center=torch.arange(14).view(2, 7), scale=torch.arange(28).view(2, 7, 2))
+    given = [Rows(tree, 1), "as it is", Rows(None, 1), Rows(torch.arange(7), 0)]
+    parts = list(cut(given, 3))  # 7 * k // 3 = 0, 2, 4, 7
+    assert [share for share, _ in parts] == [2 / 7, 2 / 7, 3 / 7]
+    assert [values[3].tolist() for _, values in parts] == [[0, 1], [2, 3], [4, 5, 6]]
+    assert parts[1][1][0].center.tolist() == [[2, 3], [9, 10]]
+    assert parts[2][1][0].scale.shape == (2, 3, 2)
+    assert all(values[1:3] == ["as it is", None] for _, values in parts)
+    assert len(list(cut(given, 100))) == 7  # never an empty piece
+    assert [(share, values[2]) for share, values in cut(["x", None, 3], 4)] == [(1.0, 3)]  # nothing to be cut
+
+
+def test_results_are_put_together_by_their_rows() -> None:
+    def fn(x: Tensor, factor: int) -> tuple[Any, ...]:
+        return Rows(factor * x, 0), {"mean": x.mean(), "tree": Rows(Inputs(x, x + 1), 0)}
+
+    x = torch.tensor([1.0, 2.0, 6.0])
+    for pieces in (1, 2, 3):  # in two: the means of 1 and of 2 and 6 count 1 and 2 thirds
+        doubled, rest = in_pieces(fn, pieces, Rows(x, 0), 2)
+        assert doubled.tolist() == [2, 4, 12]
+        assert rest["mean"].item() == pytest.approx(3)
+        assert rest["tree"].scale.tolist() == [2, 3, 7]
+
+
+def test_inputs_with_different_numbers_of_rows_are_refused() -> None:
+    wrong = [Rows(torch.zeros(3, 4), 0), Rows(torch.zeros(3, 4), 1)]
+    with pytest.raises(ConfigError, match=r"inputs have \[3, 4\] rows; expected one number"):
+        count_rows(wrong)
+
+
+ROWS, FIRST_BAD, UPDATES = 16, 2, 4
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Collect no garbage in each of a few hundred retries."""
+    monkeypatch.setattr(oom_retry, "free_cache", lambda: None)
+
+
+@dataclass
+class Refusals:
+    """Memory that refuses more than ``limit`` rows at a time in one phase; in the optimizer, once."""
+
+    phase: str = ""
+    limit: int = ROWS
+    error: Callable[[], Exception] = MemoryError
+    armed: bool = False
+    told: int = 0
+
+    def meet(self, phase: str, rows: int) -> None:
+        if self.armed and phase == self.phase and rows > self.limit:
+            self.told += 1
+            self.armed = phase != "optimizer"
+            raise self.error()
+
+
+class Pupil:
+    """One network after moving targets: an update has every phase in which memory may be refused."""
+
+    def __init__(self, refusals: Refusals, pieces: int = 1, step: type[GradientStep] = GradientStep) -> None:
+        self.refusals, self.stream = refusals, torch.Generator().manual_seed(0)
+        self.table = torch.randn(64, 8, generator=self.stream)
+        start = torch.randn(8, 5, generator=self.stream) / 3
+        self.goal = start.clone()
+        self.step = step([[start.requires_grad_()]], 0.01, 1.0, False, Toggles(micro_batches=pieces))
+        self.ladders = {"sampling": Ladder(pieces), "targets": Ladder(pieces)}
+        self.ladders |= dict.fromkeys(("forward", "backward", "optimizer"), self.step.ladder)
+        self.draw = retrying(self._draw, "draw", self.ladders["sampling"])
+        self.targets = retrying(self._targets, "targets", self.ladders["targets"])
+        self.log: list[Tensor] = []
+
+    def _draw(self, table: Tensor, noise: Tensor) -> Rows:
+        self.refusals.meet("sampling", len(noise))
+        return Rows(table[noise], 0)
+
+    def _targets(self, goal: Tensor, x: Tensor) -> Rows:
+        self.refusals.meet("targets", len(x))
+        return Rows(torch.tanh(x @ goal), 0)
+
+    def loss(self, weight: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Any]]:
+        self.refusals.meet("forward", len(x))
+        out = torch.tanh(x @ weight)
+        out.register_hook(lambda gradient: self.refusals.meet("backward", len(gradient)))
+        error = (out - y).square().mean(1)
+        return error.mean(), {"loss": error.detach().mean(), "each": Rows(error.detach(), 0)}
+
+    def update(self) -> None:
+        noise = torch.randint(64, (ROWS,), generator=self.stream)
+        with torch.no_grad():
+            x = self.draw(self.table, Rows(noise, 0))
+            y = self.targets(self.goal, Rows(x, 0))
+        metrics, norm = self.step(self.loss, self.step.parameter, Rows(x, 0), Rows(y, 0))
+        with torch.no_grad():
+            self.goal.lerp_(-self.step.parameter, 0.1)
+        self.log += [metrics["loss"], metrics["each"], norm]
+
+    def digest(self) -> str:
+        tensors = [*self.step.state_dict().values(), self.goal, *self.log]
+        return hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in tensors)).hexdigest()
+
+
+def disturbed(refusals: Refusals, monkeypatch: pytest.MonkeyPatch, **kind: Any) -> Pupil:
+    monkeypatch.setattr(grad_step, "reserve", lambda count, device: refusals.meet("optimizer", ROWS + 1))
+    pupil = Pupil(refusals, **kind)
+    for number in range(UPDATES):
+        refusals.armed = refusals.armed or number == FIRST_BAD
+        pupil.update()
+    return pupil
+
+
+def cut_from_the_start(phase: str, pieces: int, first: int = 1) -> Pupil:
+    """Use the smaller size from the first bad update on, without any refusal."""
+    pupil = Pupil(Refusals(), first)
+    for number in range(UPDATES):
+        if number == FIRST_BAD:
+            pupil.ladders[phase].pieces = pieces
+        pupil.update()
+    return pupil
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("limit", [8, 4, 2, 1])
+@pytest.mark.parametrize("phase", ["sampling", "targets", "forward", "backward", "optimizer"])
+def test_a_refused_size_ends_in_the_bits_of_the_smaller_one(
+    phase: str, limit: int, kind: str, monkeypatch: pytest.MonkeyPatch, proof: Callable[[str, str], None]
+) -> None:
+    refusals, pieces = Refusals(phase, limit, KINDS[kind]), ROWS // limit
+    first = pieces if phase == "optimizer" else 1  # where a smaller size is no remedy
+    with pytest.warns(Retried) as told:
+        pupil = disturbed(refusals, monkeypatch, pieces=first)
+    steps = [(1, 2), (2, 4), (4, 8), (8, 16)] if phase != "optimizer" else [(first, first)]
+    ladder, what = pupil.ladders[phase], {"sampling": "draw", "targets": "targets"}.get(phase, "loss")
+    named = "forward" if phase in ("sampling", "targets") else phase
+    assert ladder.retries == [{"what": what, "phase": named, "from": a, "to": b} for a, b in steps if b <= pieces]
+    assert len(told) == len(ladder.retries) == refusals.told
+    assert pupil.digest() == cut_from_the_start(phase, pieces, first).digest()
+    proof("memory refused", "80 cases: 5 phases x 4 sizes x 4 kinds, all in the bits of the smaller size")
+
+
+def test_a_step_that_moves_before_all_gradients_are_there_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hasty(GradientStep):
+        def _piece(self, loss_fn: Callable, values: list[Any], share: float) -> tuple[list[Tensor], dict[str, Any]]:
+            found = super()._piece(loss_fn, values, share)
+            with torch.no_grad():
+                self.parameter.sub_(1e-3 * found[0][0])
+            return found
+
+    class Late(Refusals):
+        """The second half of a batch is refused."""
+
+        def meet(self, phase: str, rows: int) -> None:
+            self.seen = getattr(self, "seen", 0) + (phase == self.phase and self.armed)
+            if self.seen == 2:
+                super().meet(phase, ROWS + 1)
+
+    for step, same in ((GradientStep, True), (Hasty, False)):
+        refusals = Late("forward", 8)
+        with pytest.warns(Retried):
+            pupil = disturbed(refusals, monkeypatch, pieces=2, step=step)
+        assert (pupil.digest() == cut_from_the_start("forward", 4, 2).digest()) is same
+
+
+def test_any_other_error_is_raised_as_it_is() -> None:
+    pupil = Pupil(Refusals("backward", 8, lambda: RuntimeError("shapes differ"), armed=True))
+    before = {name: tensor.clone() for name, tensor in pupil.step.state_dict().items()}
+    with pytest.raises(RuntimeError, match=r"^shapes differ$"):
+        pupil.update()
+    assert pupil.step.ladder.retries == []
+    assert all(torch.equal(tensor, before[name]) for name, tensor in pupil.step.state_dict().items())
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("phase", ["forward", "backward", "optimizer"])
+def test_where_nothing_helps_nothing_has_changed(phase: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    refusals = Refusals(phase, 0, KINDS["cpu"])
+    pupil = Pupil(refusals)
+    pupil.update()  # so that there are gradients and moments
+    before = {name: tensor.clone() for name, tensor in pupil.step.state_dict().items()}
+
+    def refuse(count: int, device: torch.device) -> None:
+        refusals.armed = True
+        refusals.meet("optimizer", ROWS)
+
+    monkeypatch.setattr(grad_step, "reserve", refuse)
+    refusals.armed = True
+    with pytest.warns(Retried) as told, pytest.raises(ResourceError) as refusal:
+        pupil.update()
+    assert len(told) == {"optimizer": 1}.get(phase, 4)  # 2, 4, 8, 16 pieces
+    first, *table, last = str(refusal.value).splitlines()
+    pieces = 1 if phase == "optimizer" else ROWS
+    assert first.startswith(
+        f"loss: memory was refused in {phase} with batches in {pieces} pieces ([enforce fail] Default"
+    )
+    sizes = {line[:14].strip(): int(line[14:].replace(",", "").split()[0]) for line in table}
+    assert sizes.pop("resident") > 10**6
+    # weight 8 x 5, x 16 x 8, y 16 x 5; parameters and gradients 40 numbers each, two moments
+    assert sizes == {"inputs": 4 * (40 + 128 + 80), "parameters": 160, "gradients": 160, "moments": 320}
+    assert last == "Lower hidden, runs or capacity, or free some memory."
+    assert all(torch.equal(tensor, before[name]) for name, tensor in pupil.step.state_dict().items())
+    assert pupil.step.parameter.grad is None
+
+
+def test_what_has_no_rows_is_not_tried_again() -> None:
+    def fn(x: Tensor) -> Tensor:
+        raise MemoryError
+
+    with pytest.raises(ResourceError, match=r"act: memory was refused in forward with batches in 1 pieces \(MemoryErr"):
+        retrying(fn, "act", Ladder())(torch.zeros(9))
+
+
+class Inside(Ladder):
+    """The mutant: it tries again while the error, and so the failed attempt, is still alive."""
+
+    def descend(self, what: str, attempt: Callable, inputs: Any, held: Any = None) -> Any:
+        try:
+            return attempt(self.pieces)
+        except MemoryError:
+            self.pieces *= 2
+            return self.descend(what, attempt, inputs, held)
+
+
+@pytest.mark.filterwarnings("ignore::uavlab.core.errors.Retried")
+@pytest.mark.parametrize(("ladder", "alive"), [(Ladder(), [False, False]), (Inside(), [True, True])])
+def test_a_failed_attempt_is_dead_before_the_next(ladder: Ladder, alive: list[bool]) -> None:
+    seen, found = [], []
+
+    def fn(x: Tensor) -> Rows:
+        if seen:
+            found.append(seen[-1]() is not None)
+        activation = (x * 2).exp()
+        garbage: list[Any] = [activation]
+        garbage.append(garbage)  # which dies only when it is collected
+        seen.append(weakref.ref(activation))
+        if len(x) > 2:
+            raise MemoryError
+        return Rows(activation, 0)
+
+    assert retrying(fn, "fn", ladder)(Rows(torch.zeros(8), 0)).tolist() == [1] * 8
+    assert found[:2] == alive
+
+
+def test_inside_a_capture_nothing_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oom_retry, "capturing", lambda: True)
+    pupil = Pupil(Refusals("forward", 8, KINDS["torch"], armed=True))
+    with pytest.raises(ResourceError, match=r"while a CUDA graph was captured \(CUDA out of memory.*micro_batches"):
+        pupil.update()
+    assert pupil.step.ladder.pieces == 1
+
+
+REAL = """
+import json, resource, warnings, torch
+from uavlab.runtime.grad_step import GradientStep, Rows
+from uavlab.runtime.toggles import Toggles
+
+torch.set_num_threads(1)
+ROWS = 2**18  # times 64 floats: 64 MiB per activation
+x = torch.randn(ROWS, 64)
+
+def step(pieces):
+    start = torch.randn(64, 64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    return GradientStep([[start]], 0.01, 1.0, False, Toggles(micro_batches=pieces))
+
+def loss(weight, x):
+    return torch.tanh(x @ weight).square().mean(1).mean(), {}
+
+def taken():
+    return 4096 * int(open("/proc/self/statm").read().split()[0])
+
+small = step(64)
+small(loss, small.parameter, Rows(x, 0))  # whatever is loaded and started by a first step
+refused = step(1)
+limits = resource.getrlimit(resource.RLIMIT_AS)
+resource.setrlimit(resource.RLIMIT_AS, (taken() + 100 * 2**20, limits[1]))
+with warnings.catch_warnings(record=True) as told:
+    for _ in range(2):
+        refused(loss, refused.parameter, Rows(x, 0))
+resource.setrlimit(resource.RLIMIT_AS, limits)
+again = step(refused.ladder.pieces)
+for _ in range(2):
+    again(loss, again.parameter, Rows(x, 0))
+same = all(torch.equal(a, b) for a, b in zip(refused.state_dict().values(), again.state_dict().values(), strict=True))
+print(json.dumps({"same": same, "retries": refused.ladder.retries, "told": [str(line.message) for line in told]}))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a limit on the address space")
+def test_memory_that_is_really_refused(proof: Callable[[str, str], None]) -> None:
+    done = subprocess.run([sys.executable, "-c", REAL], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["same"]
+    assert len(told["retries"]) == len(told["told"]) >= 1
+    assert "DefaultCPUAllocator" in told["told"][0]
+    proof("memory really refused", f"100 MiB for activations of 64 MiB: {told['retries'][-1]['to']} pieces, same bits")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_gpu_that_is_full_cuts_batches_and_gives_memory_back() -> None:
+    x = torch.randn(2**20, 64, device="cuda")  # 256 MiB
+    start = torch.randn(64, 64, device="cuda").requires_grad_()
+
+    def loss(weight: Tensor, x: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        return torch.tanh(x @ weight).square().mean(1).mean(), {}
+
+    step = GradientStep([[start]], 0.01, 1.0, False, Toggles())
+    before = torch.cuda.memory_allocated()
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 300 * 2**20) / total)
+    try:
+        with pytest.warns(Retried):
+            step(loss, step.parameter, Rows(x, 0))
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert step.ladder.pieces > 1
+    assert abs(torch.cuda.memory_allocated() - before) < 2**20

@@ -1,0 +1,101 @@
+"""Wrappers leave the function's meaning alone, and step aside, told once, where they cannot work."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._dynamo.exc import TorchDynamoException
+
+from uavlab.core.errors import FellBack
+from uavlab.runtime import wrappers
+
+CPU = torch.device("cpu")
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    return (a @ b).tanh().exp().sum()
+
+
+def operands() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(8, 8, generator=generator), torch.randn(8, 8, generator=generator).requires_grad_()
+
+
+class TestPrecision:
+    @pytest.mark.parametrize(("precision", "dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16)])
+    def test_products_are_in_lower_precision_and_sums_are_not(self, precision: str, dtype: torch.dtype) -> None:
+        seen: list[torch.dtype] = []
+
+        def fn(a: Tensor, b: Tensor) -> Tensor:
+            seen.extend([(a @ b).dtype, (a + b).dtype])
+            return a
+
+        wrappers.in_precision(fn, CPU, precision)(*operands())
+        assert seen == [dtype, torch.float32]
+        assert not torch.is_autocast_enabled("cpu")
+
+    def test_float64_is_left_alone(self) -> None:
+        a, b = (x.detach().double() for x in operands())
+        assert torch.equal(wrappers.in_precision(product, CPU, "bf16")(a, b), product(a, b))
+
+
+class TestRecomputed:
+    def test_the_same_numbers_and_fewer_kept(self) -> None:
+        a, b = operands()
+        kept: dict[str, list[Tensor]] = {"plain": [], "recomputed": []}
+        gradients = {}
+        for name, fn in (("plain", product), ("recomputed", wrappers.recomputed(product))):
+            with torch.autograd.graph.saved_tensors_hooks(lambda x, n=name: kept[n].append(x) or x, lambda x: x):
+                (gradients[name],) = torch.autograd.grad(fn(a, b), b)
+        assert torch.equal(gradients["plain"], gradients["recomputed"])
+        assert len(kept["recomputed"]) < len(kept["plain"])
+
+
+def refusing(error: BaseException) -> Callable[..., Any]:
+    def compiler(fn: Any, **options: Any) -> Any:
+        def call(*given: Any) -> Any:
+            raise error
+
+        return call
+
+    return compiler
+
+
+class TestCompiled:
+    @pytest.mark.parametrize("message", ["cannot trace\nmore", ""])
+    def test_where_it_fails_the_function_runs_as_it_is(self, monkeypatch: pytest.MonkeyPatch, message: str) -> None:
+        monkeypatch.setattr(torch, "compile", refusing(TorchDynamoException(message)))
+        told: list[str] = []
+        fn = wrappers.compiled(product, "product", "default", told.append)
+        a, b = operands()
+        for _ in range(3):
+            assert torch.equal(fn(a, b), product(a, b))
+        assert len(told) == 1
+        assert told[0].startswith("product: ")
+        assert "\n" not in told[0]
+
+    def test_an_error_of_the_function_itself_is_raised(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(torch, "compile", refusing(RuntimeError("the function's own")))
+        with pytest.raises(RuntimeError, match="the function's own"):
+            wrappers.compiled(product, "product", "default", pytest.fail)(*operands())
+
+    def test_kernels_do_not_use_up_each_others_recompilations(self) -> None:
+        seen: list[Any] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(torch, "compile", lambda fn, **options: seen.append(fn) or fn)
+            for name in ("first", "second"):
+                assert wrappers.compiled(product, name, "default", pytest.fail)(*operands()) == product(*operands())
+        assert [fn.__code__.co_name for fn in seen] == ["first", "second"]
+        assert seen[0].__code__ is not seen[1].__code__
+
+
+def test_falling_back_is_one_visible_line() -> None:
+    with pytest.warns(FellBack, match=r"^compile=default fell back: no compiler$"):
+        wrappers.tell("compile", "default", "no compiler")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(FellBack):
+            wrappers.tell("compile", "default", "no compiler")

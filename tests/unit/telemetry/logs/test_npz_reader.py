@@ -1,0 +1,184 @@
+"""Arrays are read in whatever order and byte order they lie; damage, objects and bombs are refused."""
+
+import io
+import struct
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from uavlab.core.errors import FileError
+from uavlab.telemetry.logs import npz_reader, safe_open
+from uavlab.telemetry.logs.raw import Recording
+
+TIME = np.arange(4) / 10
+
+
+def written(path: Path, **arrays: Any) -> Path:
+    np.savez_compressed(path, **arrays)
+    return path
+
+
+def raw(path: Path, members: Mapping[str, bytes], compression: int = zipfile.ZIP_DEFLATED) -> Path:
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return path
+
+
+def npy(array: Any, version: tuple[int, int] = (1, 0)) -> bytes:
+    stream = io.BytesIO()
+    np.lib.format.write_array(stream, np.asarray(array), version)
+    return stream.getvalue()
+
+
+def read(path: Path, needed: str = "time x q[0]", others: bool = True) -> Recording:
+    return npz_reader.read(path, needed.split(), others)
+
+
+def test_arrays_are_columns(tmp_path: Path) -> None:
+    turned = np.asfortranarray(np.arange(8.0).reshape(4, 2))
+    path = written(tmp_path / "a.npz", time=TIME, x=np.arange(4, dtype=">f4"), q=turned, on=TIME > 0, name="mine", n=7)
+    recording = read(path)
+    fields = recording.groups[""].fields
+    assert list(fields) == ["time", "x", "q[0]", "q[1]", "on"]
+    assert fields["x"].tolist() == [0, 1, 2, 3]
+    assert fields["q[1]"].tolist() == [1, 3, 5, 7]
+    assert fields["on"].tolist() == [False, True, True, True]
+    assert recording.others == ("name", "n")
+    assert recording.groups[""].place(3) == f"{path} row 3"
+    assert list(read(path, others=False).groups[""].fields) == ["time", "x", "q[0]", "q[1]"]
+    assert read(path, others=False).others == ("on", "name", "n")
+
+
+def test_arrays_of_another_length_are_no_columns(tmp_path: Path) -> None:
+    recording = read(written(tmp_path / "a.npz", time=TIME, x=TIME, gains=np.ones(3)))
+    assert (list(recording.groups[""].fields), recording.others) == (["time", "x"], ("gains",))
+    foreign = read(written(tmp_path / "b.npz", t=TIME, alt=TIME, gains=np.ones(9)))  # none of our names: what most have
+    assert (list(foreign.groups[""].fields), foreign.others) == (["t", "alt"], ("gains",))
+
+
+def test_a_long_header_is_read(tmp_path: Path) -> None:
+    path = raw(tmp_path / "a.npz", {"time.npy": npy(TIME, (2, 0)), "x.npy": npy(TIME)})
+    assert read(path).groups[""].fields["time"].tolist() == TIME.tolist()
+
+
+def header(shape: str, descr: str = "<f8") -> bytes:
+    """An array whose header tells what we like, and two numbers."""
+    text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}}}\n".encode()
+    return b"\x93NUMPY\x01\0" + struct.pack("<H", len(text)) + text + bytes(16)
+
+
+def damaged(path: Path) -> Path:
+    np.savez(path, time=TIME, x=TIME)  # not compressed: every byte is under the sum
+    content = bytearray(path.read_bytes())
+    content[100] ^= 255
+    path.write_bytes(content)
+    return path
+
+
+def cut(path: Path) -> Path:
+    content = written(path, time=TIME, x=TIME).read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    return path
+
+
+def doubled(path: Path) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x.npy", npy(TIME))
+        with pytest.warns(UserWarning, match="Duplicate"):
+            archive.writestr("x.npy", npy(TIME))
+    return path
+
+
+def objects(path: Path) -> Path:
+    np.savez(path, time=TIME, x=np.array([{}, 1, 2, 3], dtype=object), allow_pickle=bool(path))
+    return path
+
+
+AGAIN = "; copy or save it again."
+REFUSED = [
+    (cut, "{}: damaged, or no NPZ file: File is not a zip file" + AGAIN),
+    (damaged, "{}: damaged, or no NPZ file: Bad CRC-32 for file 'time.npy'" + AGAIN),
+    (objects, "{} array 'x': object arrays refused; they would run code. Save plain numbers (dtype float64)."),
+    (doubled, "{}: two arrays 'x'; each name may stand there once."),
+    (lambda path: raw(path, {"a.txt": b""}), "{}: no arrays in it; expected a file that numpy.savez wrote."),
+    (
+        lambda path: raw(path, {f"{n}.npy": b"" for n in range(2001)}),
+        "{}: 2,001 arrays; at most 2,000 are read.",
+    ),
+    (
+        lambda path: written(path, time=TIME, x=TIME[:3]),
+        "{}: 4 values in 'time', 3 in 'x'; expected one for each time in both.",
+    ),
+    (lambda path: written(path, time=TIME[:1], x=TIME[:1]), "{}: 1 row; at least 2 rows are needed."),
+    (lambda path: written(path, mine="a"), "{}: 0 rows; at least 2 rows are needed."),
+    (
+        lambda path: written(path, time=TIME, x=TIME.astype("datetime64[s]")),
+        "{} column 'x': datetime64[s] of shape (4,); expected numbers in one row for each time.",
+    ),
+    (
+        lambda path: written(path, time=TIME, x=np.array(["a"] * 4)),
+        "{} column 'x': <U1 of shape (4,); expected numbers in one row for each time.",
+    ),
+    (
+        lambda path: written(path, time=TIME, x=TIME.astype(complex)),
+        "{} column 'x': complex128 of shape (4,); expected numbers in one row for each time.",
+    ),
+    (
+        lambda path: written(path, time=TIME, x=np.ones((2, 2, 2))),
+        "{} column 'x': float64 of shape (2, 2, 2); expected numbers in one row for each time.",
+    ),
+    (
+        lambda path: raw(path, {"x.npy": header("(1000000000000,)")}),
+        "{} array 'x': its header tells of 1,000,000,000,000 values, and others follow; save it again.",
+    ),
+    (
+        lambda path: raw(path, {"x.npy": header("(-2, -1)")}),
+        "{} array 'x': its header tells of 2 values, and others follow; save it again.",
+    ),
+    (
+        lambda path: raw(path, {"x.npy": b"\x93NUMPY\x03\0" + bytes(99)}),
+        "{} array 'x': npy format 3.0; expected 1.0 or 2.0. Save plain numbers.",
+    ),
+    (
+        lambda path: raw(path, {"x.npy": b"#!/bin/sh"}),
+        "{}: damaged, or no NPZ file: the magic string is not correct; expected b'\\x93NUMPY', got b'#!/bin'" + AGAIN,
+    ),
+    (
+        lambda path: raw(path, {"x.npy": header("(2,)", "|O")}),
+        "{} array 'x': object arrays refused; they would run code. Save plain numbers (dtype float64).",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), REFUSED, ids=range(len(REFUSED)))
+def test_a_bad_archive_is_refused(tmp_path: Path, make: Any, message: str) -> None:
+    path = make(tmp_path / "a.npz")
+    with pytest.raises(FileError) as refusal:
+        read(path)
+    assert str(refusal.value) == message.format(path)
+
+
+def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.npz"
+    monkeypatch.setattr(safe_open, "LARGEST", 2**22)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("x.npy", "w") as member:
+        for _ in range(5):
+            member.write(bytes(2**20))
+    assert path.stat().st_size < 2**14
+    with pytest.raises(FileError, match=r"a\.npz: 5,242,880 bytes when unpacked; at most 4,194,304 are read\."):
+        read(path)
+
+
+def test_what_a_list_of_members_hides_is_not_unpacked_either(tmp_path: Path) -> None:
+    path = raw(tmp_path / "a.npz", {"x.npy": npy(np.zeros(100_000))})
+    content = bytearray(path.read_bytes())
+    at = content.rfind(b"PK\x01\x02")
+    content[at + 24 : at + 28] = struct.pack("<I", 1000)  # the size it claims to have
+    path.write_bytes(content)
+    with pytest.raises(FileError, match="damaged, or no NPZ file"):
+        read(path)

@@ -1,0 +1,41 @@
+"""Real logs of PX4, where somebody has some: UAVLAB_ULOGS names a folder of .ulg files."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from uavlab.core.errors import FileError
+from uavlab.telemetry.logs.describe import described
+from uavlab.telemetry.logs.log import read_log
+from uavlab.telemetry.logs.resample import resampled
+
+FOLDER = os.environ.get("UAVLAB_ULOGS")
+LOGS = sorted(Path(FOLDER).glob("*.ulg")) if FOLDER else []
+
+pytestmark = pytest.mark.skipif(not LOGS, reason="UAVLAB_ULOGS names no folder with .ulg files")
+
+
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.name)
+def test_a_real_log_becomes_a_flight(path: Path) -> None:
+    log = read_log(path)
+    assert {"x", "vx", "ax", "p", "qw", "motor_1"} <= set(log.columns)
+    flight = resampled(log, 100)
+    assert np.isfinite(flight.values).all()
+    told = described(path)
+    assert 0 < len(flight.values) / 100 <= told["duration_s"] + 0.01
+    assert told["missing"] == log.missing
+    force = np.linalg.norm([flight.column(name) for name in ("ax", "ay", "az")], axis=0)
+    assert 9 < np.median(force) < 11
+
+
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.name)
+def test_a_real_log_that_was_cut_tells_how_to_keep_the_rest(path: Path, tmp_path: Path) -> None:
+    raw = path.read_bytes()
+    (tmp_path / "cut.ulg").write_bytes(raw[: len(raw) // 2 + 1])
+    with pytest.raises(FileError, match=r"are intact: head -c \d+ ") as refusal:
+        read_log(tmp_path / "cut.ulg")
+    size = int(str(refusal.value).partition("head -c ")[2].split()[0])
+    (tmp_path / "part.ulg").write_bytes(raw[:size])
+    assert read_log(tmp_path / "part.ulg").columns["x"].time[-1] > 1

@@ -1,0 +1,172 @@
+"""ULog files are read topic by topic; what pyulog passes over without a word is told."""
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import pyulog
+
+from tests.support import ulog_writer
+from uavlab.core.errors import FileError
+from uavlab.telemetry.logs import ulog_reader
+from uavlab.telemetry.logs.raw import Recording
+
+
+def read(folder: Path, raw: bytes) -> Recording:
+    (folder / "a.ulg").write_bytes(raw)
+    return ulog_reader.read(folder / "a.ulg")
+
+
+def test_topics_are_groups(tmp_path: Path) -> None:
+    second = "actuator_outputs#1", ulog_writer.OUTPUTS, [[0, 4, 1, 2, 3, 4]]
+    recording = read(tmp_path, ulog_writer.ulog(ulog_writer.position(), ulog_writer.outputs(), second))
+    assert list(recording.groups) == ["actuator_outputs", "actuator_outputs#1", "vehicle_local_position"]
+    group = recording.groups["vehicle_local_position"]
+    assert group.time.tolist() == [n / 10 for n in range(11)]
+    assert group.fields["x"].tolist() == [np.float32(n / 10) for n in range(11)]
+    assert group.place(3) == f"{tmp_path / 'a.ulg'} vehicle_local_position row 3"
+    assert recording.groups["actuator_outputs#1"].fields["output[2]"].tolist() == [3]
+
+
+def test_what_a_log_tells_of_itself(tmp_path: Path) -> None:
+    facts = read(tmp_path, ulog_writer.old()).facts
+    assert facts["hardware"] == "AUAV_X21"
+    assert facts["dropouts"] == {"count": 1, "total_ms": 26, "longest_ms": 26}
+    assert facts["appended_parts"] == 0
+
+
+def test_times_before_the_start_are_negative(tmp_path: Path) -> None:
+    name, fields, _ = ulog_writer.position()
+    recording = read(
+        tmp_path, ulog_writer.ulog((name, fields, [[t, 0, 0, 0, 0, 0, 0] for t in (-500_000, 0, 250_000)]))
+    )
+    assert recording.groups[name].time.tolist() == [-0.5, 0, 0.25]
+
+
+def test_a_topic_that_is_there_twice_is_noted(tmp_path: Path) -> None:
+    recording = read(tmp_path, ulog_writer.ulog(ulog_writer.position(), ulog_writer.position(3)))
+    assert recording.notes == ("vehicle_local_position is there twice; its first part is used",)
+
+
+def test_what_pyulog_prints_is_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    raw = bytearray(ulog_writer.old())
+    raw[7] = 2
+    recording = read(tmp_path, bytes(raw))
+    assert recording.notes == ("pyulog: Warning: unknown file version. Will attempt to read it anyway",)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_cut_file_tells_what_is_left_and_how_to_keep_it(tmp_path: Path) -> None:
+    path, raw = tmp_path / "a.ulg", ulog_writer.old()
+    cut = raw[:-50]
+    with pytest.raises(FileError) as refusal:
+        read(tmp_path, cut)
+    told, _, command = str(refusal.value).partition(": head ")
+    assert told.startswith(f"{path}: cut off in the middle of a message; copy the log again, or use what is left: the ")
+    assert told.endswith(f" of {len(cut):,} bytes) are intact")
+    size = int(command.split()[1])
+    assert command == f"-c {size} {path} > part.ulg"
+    assert f"first 1.0 s ({size:,} of" in told
+    part = read(tmp_path, cut[:size])
+    assert 0 < len(cut) - size < 50
+    assert part.groups["sensor_combined"].rows in (50, 51)
+
+
+def test_a_start_that_cannot_be_is_no_overflow(tmp_path: Path) -> None:
+    raw = ulog_writer.ulog(ulog_writer.position(2))
+    recording = read(tmp_path, ulog_writer.header(2**64 - 1) + raw[16:])
+    assert recording.groups["vehicle_local_position"].time.tolist() == [5.000001, 5.100001]
+
+
+OTHER = ulog_writer.STAMP | {"x": "float", "y": "float"}
+AGAIN = "copy the log again, or export what is left of it (ulog2csv)."
+REFUSED = [
+    (b"time,x\n0,1\n", "{}: not a ULog file; one begins with the bytes 55 4c 6f 67 01 12 35."),
+    (ulog_writer.header()[:12], "{}: cut off within its header; copy the log again: no data before that."),
+    (
+        ulog_writer.header() + b"\x09",
+        "{}: cut off in the middle of a message; copy the log again: no data before that.",
+    ),
+    (
+        ulog_writer.old() + bytes(512),  # as a card leaves it when power is lost
+        f"{{}}: damaged at byte {len(ulog_writer.old()):,}; copy the log again, or use what is left: the first 1.0 s "
+        f"({len(ulog_writer.old()):,} of {len(ulog_writer.old()) + 512:,} bytes) are intact: "
+        f"head -c {len(ulog_writer.old())} {{}} > part.ulg",
+    ),
+    (
+        ulog_writer.ulog(ulog_writer.position(), after=ulog_writer.row(9, ulog_writer.POSITION, [0] * 7)),
+        "{}: 11 of 12 messages of data could be read; " + AGAIN,
+    ),
+    (
+        ulog_writer.ulog(ulog_writer.position(), after=ulog_writer.row(0, OTHER, [0] * 3)),
+        "{}: 11 of 12 messages of data could be read; " + AGAIN,
+    ),
+    (
+        ulog_writer.ulog(("odd", {"x": "float"}, [])) + ulog_writer.message("D", struct.pack("<Hf", 0, 1.0)),
+        "{}: not readable as ULog: ValueError: topic 'odd' has no timestamp of type uint64_t; copy the log again.",
+    ),
+    (
+        ulog_writer.header() + ulog_writer.message("F", b"no colon") + ulog_writer.old()[16:],
+        "{}: damaged inside; " + AGAIN,
+    ),
+    (
+        ulog_writer.header() + ulog_writer.message("B", bytes(8) + b"\x02" + bytes(31)) + ulog_writer.old()[16:],
+        "{}: not readable as ULog: ULogIncompatibleFlagException: Unknown incompatible flag set: cannot parse the "
+        "log; copy the log again.",
+    ),
+    (
+        ulog_writer.header() + ulog_writer.form("a", {"x": "a"}) + ulog_writer.subscribe(0, "a"),
+        "{}: topics with more than 100,000 fields, or formats that hold each other; such a log is not read.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("raw", "message"), REFUSED, ids=range(len(REFUSED)))
+def test_a_bad_log_is_refused(tmp_path: Path, raw: bytes, message: str) -> None:
+    with pytest.raises(FileError) as refusal:
+        read(tmp_path, raw)
+    assert str(refusal.value) == message.format(*[tmp_path / "a.ulg"] * 2)
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), RecursionError("deep"), struct.error("short"), TypeError("\x1b[2J")])
+def test_whatever_pyulog_raises_is_a_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(pyulog.ULog, "__init__", fail)
+    with pytest.raises(FileError, match=rf"a\.ulg: not readable as ULog: {type(error).__name__}: .*; copy the log ag"):
+        read(tmp_path, ulog_writer.old())
+
+
+def test_memory_that_runs_out_is_no_fault_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(pyulog.ULog, "__init__", fail)
+    with pytest.raises(MemoryError):
+        read(tmp_path, ulog_writer.old())
+
+
+def test_no_changed_byte_brings_another_error_than_ours(tmp_path: Path) -> None:
+    raw, chance = ulog_writer.new(), np.random.default_rng(1)
+    refused = 0
+    for _ in range(300):
+        changed = bytearray(raw)
+        for at in chance.integers(7, len(raw), 3):
+            changed[at] = chance.integers(256)
+        try:
+            read(tmp_path, bytes(changed))
+        except FileError:
+            refused += 1
+    assert 50 < refused < 300  # most bytes are measured values, which may be anything
+
+
+def test_ulog_is_known_by_its_first_bytes(tmp_path: Path) -> None:
+    for name, raw, known in (
+        ("a.bin", ulog_writer.old(), True),
+        ("a.ulg", b"ULog\x02\x12\x35", False),
+        ("b", b"U", False),
+    ):
+        (tmp_path / name).write_bytes(raw)
+        assert ulog_reader.is_ulog(tmp_path / name) is known

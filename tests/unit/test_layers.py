@@ -1,0 +1,177 @@
+"""Imports point down, hot code never waits for the host, and no data file can make uavlab run code."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+from IPython.core.inputtransformer2 import TransformerManager
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "uavlab"
+FLOORS = {
+    "core": 0,
+    **dict.fromkeys(("ops", "storage"), 1),
+    **dict.fromkeys(("nets", "envs", "runtime"), 2),
+    **dict.fromkeys(("profiling", "replay"), 3),
+    **dict.fromkeys(("learners", "collectors"), 4),
+    **dict.fromkeys(("train", "evaluate"), 5),
+    **dict.fromkeys(("telemetry", "testing"), 6),
+    "experiment": 7,
+    "bench": 8,
+    "lab": 9,
+    "cli": 10,
+    "__main__": 11,
+}
+HOMES = {
+    "plotly": "lab",
+    "ipywidgets": "lab",
+    "click": "cli",
+    "pyulog": "telemetry",
+    "pyarrow": "telemetry",
+    "sklearn": "telemetry",
+    "numba": "envs",
+}
+HOT = {"ops", "envs", "nets", "replay", "learners"}
+SYNCS = {"item", "cpu", "numpy"}
+UNSAFE = {
+    *("pickle", "marshal", "shelve", "dill", "joblib", "eval", "exec", "__import__", "os.system", "os.popen"),
+    *("torch.load", "yaml.load", "yaml.unsafe_load", "yaml.full_load"),
+    *("get_ipython.run_line_magic", "get_ipython.run_cell_magic", "get_ipython.system", "get_ipython.getoutput"),
+}
+
+
+def complaints(source: str, path: str) -> Iterator[str]:
+    """Say what a module at ``path`` (relative to the package) may not do."""
+    home, _, _ = path.removesuffix(".py").partition("/")
+    aliases: dict[str, str] = {}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                yield "relative import"
+            prefix = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            for name in node.names:
+                full = prefix + name.name
+                aliases[name.asname or name.name] = full
+                yield from refuse_import(full, home)
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call):
+            yield from refuse_call(node, home, aliases)
+        if isinstance(node, ast.Assert) and home in FLOORS:
+            yield "assert"  # gone under python -O, so no guard
+
+
+def refuse_import(full: str, home: str) -> Iterator[str]:
+    root, _, rest = full.partition(".")
+    part = rest.partition(".")[0]
+    if root == "uavlab" and part in FLOORS and part != home and FLOORS[part] >= FLOORS.get(home, -1):
+        yield f"{home} imports {part}"
+    if root in HOMES and HOMES[root] != home:
+        yield f"{root} outside {HOMES[root]}"
+    if {root, full} & UNSAFE:
+        yield f"unsafe {full}"
+
+
+def unsafe(source: str) -> list[str]:
+    """Say what code outside the package may not do: only what would let a file run code."""
+    return [told for told in complaints(source, "outside.py") if told.startswith("unsafe")]
+
+
+def outside() -> dict[str, str]:
+    """Read tools, and the code cells of notebooks as IPython understands them."""
+    found = {str(path.relative_to(ROOT)): path.read_text() for path in ROOT.glob("tools/*.py")}
+    for path in ROOT.glob("notebooks/*.ipynb"):
+        cells = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+        found[str(path.relative_to(ROOT))] = "\n".join(map(TransformerManager().transform_cell, cells))
+    return found
+
+
+def refuse_call(node: ast.Call, home: str, aliases: dict[str, str]) -> Iterator[str]:
+    name = ast.unparse(node.func)
+    head, dot, rest = name.replace("()", "").partition(".")
+    full = aliases.get(head, head) + dot + rest
+    if full in UNSAFE:
+        yield f"unsafe {full}"
+    for keyword in node.keywords:
+        given = ast.unparse(keyword.value)
+        if (keyword.arg in ("allow_pickle", "shell") and given != "False") or (keyword.arg, given) == (
+            "typ",
+            "'unsafe'",
+        ):
+            yield f"unsafe {keyword.arg}={given}"
+    if home in HOT and (name == "print" or (isinstance(node.func, ast.Attribute) and node.func.attr in SYNCS)):
+        yield f"{name.rpartition('.')[2]} in hot code"
+
+
+MODULES = sorted(str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_every_module_keeps_the_rules(path: str) -> None:
+    assert list(complaints((PACKAGE / path).read_text(), path)) == []
+    assert path == "__init__.py" or path.removesuffix(".py").partition("/")[0] in FLOORS, "no floor for this module"
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "complaint"),
+    [
+        ("core/rng.py", "from uavlab.ops.geometry import angle", "core imports ops"),
+        ("ops/sum_tree.py", "import uavlab.storage.files", "ops imports storage"),  # the same floor, another folder
+        ("collectors/x.py", "from uavlab import learners", "collectors imports learners"),
+        ("envs/x.py", "def f():\n    from uavlab.train import training", "envs imports train"),
+        ("__init__.py", "from uavlab.core import types", "__init__ imports core"),
+        ("envs/x.py", "from .advance import fresh", "relative import"),
+        ("experiment/run.py", "import plotly.graph_objects as go", "plotly outside lab"),
+        ("experiment/run.py", "from ipywidgets import Button", "ipywidgets outside lab"),
+        ("lab/widgets/training.py", "import click", "click outside cli"),
+        ("experiment/run.py", "def f():\n    from pyarrow import parquet", "pyarrow outside telemetry"),
+        ("envs/x.py", "from uavlab.telemetry import task", "envs imports telemetry"),
+        ("learners/x.py", "loss.mean().item()", "item in hot code"),
+        ("ops/x.py", "y = x.detach().cpu()", "cpu in hot code"),
+        ("nets/x.py", "x.numpy()", "numpy in hot code"),
+        ("replay/x.py", "print(x)", "print in hot code"),
+        ("experiment/x.py", "import pickle", "unsafe pickle"),
+        ("experiment/x.py", "from joblib import load", "unsafe joblib.load"),
+        ("experiment/x.py", "eval('1')", "unsafe eval"),
+        ("lab/x.py", "exec(code)", "unsafe exec"),
+        ("experiment/x.py", "import torch\ntorch.load(path, weights_only=True)", "unsafe torch.load"),
+        ("experiment/x.py", "import torch as t\nt.load(path)", "unsafe torch.load"),
+        ("experiment/x.py", "from torch import load", "unsafe torch.load"),
+        ("experiment/x.py", "import yaml\nyaml.load(text, Loader)", "unsafe yaml.load"),
+        ("experiment/x.py", "YAML(typ='unsafe')", "unsafe typ='unsafe'"),
+        ("experiment/x.py", "np.load(path, allow_pickle=True)", "unsafe allow_pickle=True"),
+        ("experiment/x.py", "subprocess.run(line, shell=True)", "unsafe shell=True"),
+        ("experiment/x.py", "assert seed >= 0, seed", "assert"),
+    ],
+)
+def test_each_rule_is_enforced(path: str, source: str, complaint: str) -> None:
+    assert complaint in complaints(source, path)
+
+
+@pytest.mark.parametrize("path", outside())
+def test_tools_and_notebooks_run_nothing_from_files(path: str) -> None:
+    assert unsafe(outside()[path]) == []
+
+
+def test_magic_in_a_notebook_is_caught() -> None:
+    read = TransformerManager().transform_cell
+    for cell in ("!rm -r x", "%run x.py", "%%bash\nls", "names = !ls", "import pickle", "eval('1')"):
+        assert unsafe(read(cell)) != [], cell
+    assert unsafe(read("import torch\nprint(await display(1))\nfrom plotly import io")) == []
+
+
+def test_what_is_allowed_is_not_refused() -> None:
+    source = """
+import json, subprocess, torch
+import numpy as np
+from uavlab import __version__
+from uavlab.core.rng import Streams
+from uavlab.envs.autoreset import fresh
+net.eval()
+np.load(path, allow_pickle=False)
+json.load(handle)
+subprocess.run(["git"], shell=False)
+"""
+    assert list(complaints(source, "envs/leader_follower/env.py")) == []
+    assert list(complaints("value = loss.item()\nprint(value)\nx.cpu().numpy()", "experiment/run.py")) == []

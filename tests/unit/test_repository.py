@@ -1,0 +1,125 @@
+"""What the repository says of itself in several places agrees, and no file outgrows or forgets what files must have."""
+
+import ast
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+from ruamel.yaml import YAML
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+LONGEST = 350  # lines
+MODULES = sorted((ROOT / "uavlab").rglob("*.py"))
+UNTESTED = {"core/protocols.py": "contracts without code", "__main__.py": "one call of the command line"}
+FORBIDDEN = re.compile(  # a class of one letter keeps a pattern from matching itself
+    r"pypi\.or[g]|pythonhoste[d]|pytorch\.or[g]|anaconda\.or[g]|/wor[k]/|\bTOD[O]\b|\bFIXM[E]\b|(?<![.\"])\bsessio[n]\b"
+)
+
+
+def pins(text: str) -> dict[str, str]:
+    """Read ``name==version`` lines; anything else is refused."""
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return dict(re.fullmatch(r"([\w.-]+)==([\w.]+)", line).groups() for line in lines)
+
+
+def requirements(texts: list[str]) -> dict[str, str]:
+    return {Requirement(text).name: str(Requirement(text).specifier) for text in texts}
+
+
+def test_conda_installs_what_pip_does() -> None:
+    python, pip, by_pip = YAML(typ="safe").load(ROOT / "environment.yml")["dependencies"]
+    assert requirements([python]) == {"python": PROJECT["requires-python"]}
+    assert pip == "pip"
+    first, *packages, last = by_pip["pip"]
+    assert (first, last) == ("-c constraints.txt", "-e .[dev]")
+    assert requirements(packages) == requirements(PROJECT["dependencies"])
+
+
+def test_every_requirement_is_pinned_within_its_range() -> None:
+    pinned = pins((ROOT / "constraints.txt").read_text())
+    assert list(pinned) == sorted(pinned, key=str.lower)
+    for text in [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]:
+        requirement = Requirement(text)
+        assert requirement.specifier.contains(Version(pinned[requirement.name])), text
+
+
+@pytest.mark.parametrize("line", ["torch", "torch>=2", "torch==2.13.0+cpu", "torch @ file:///x"])
+def test_a_loose_pin_is_caught(line: str) -> None:
+    with pytest.raises(AttributeError):
+        pins(line)
+
+
+def own_files() -> list[Path]:
+    """List what git tracks, or would track."""
+    command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip("not a git checkout")
+    return [path for name in done.stdout.split("\0")[:-1] if (path := ROOT / name).is_file()]
+
+
+def words(path: Path) -> str:
+    """Read what people wrote in a file: of a notebook its cells, of a picture nothing."""
+    if path.suffix == ".ipynb":
+        return "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells)
+    if path.suffix in {".py", ".md", ".toml", ".yml", ".yaml", ".txt", ".cfg", ""}:
+        return path.read_text()
+    return ""
+
+
+def forbidden(text: str) -> list[str]:
+    return FORBIDDEN.findall(text)
+
+
+def test_no_file_names_what_has_no_place_here() -> None:
+    files = own_files()
+    assert len(files) > 40
+    found = {str(path.relative_to(ROOT)): forbidden(words(path)) for path in files}
+    assert {path: text for path, text in found.items() if text} == {}
+
+
+@pytest.mark.parametrize("text", ["# TO-DO: later", "open('/wo-rk/x')", "https://py-pi.org/simple", "this ses-sion"])
+def test_each_forbidden_word_is_caught(text: str) -> None:
+    assert forbidden(text.replace("-", "")) != []
+    assert forbidden(text) == []
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_modules_are_short_and_documented(path: Path) -> None:
+    source = path.read_text()
+    assert len(source.splitlines()) <= LONGEST
+    assert list(undocumented(ast.parse(source))) == []
+
+
+def undocumented(node: ast.Module | ast.ClassDef | ast.FunctionDef, name: str = "module") -> Iterator[str]:
+    """Name everything public without a docstring, down to methods."""
+    if not ast.get_docstring(node):
+        yield name
+    for child in () if isinstance(node, ast.FunctionDef) else node.body:
+        if isinstance(child, ast.ClassDef | ast.FunctionDef) and not child.name.startswith("_"):
+            yield from undocumented(child, child.name)
+
+
+def test_a_missing_docstring_is_caught() -> None:
+    source = "class A:\n    '''Do.'''\n    def f(self):\n        def inner(): ...\n    def _g(self): ...\ndef h(): ..."
+    assert list(undocumented(ast.parse(source))) == ["module", "f", "h"]
+
+
+def test_every_module_has_its_test() -> None:
+    inner = [path.relative_to(ROOT / "uavlab") for path in MODULES if path.name != "__init__.py"]
+    missing = {str(path) for path in inner if not (ROOT / "tests" / "unit" / path.with_name(f"test_{path.name}")).exists()}
+    assert missing == set(UNTESTED)
+
+
+def test_every_command_is_in_the_readme() -> None:
+    targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), flags=re.M)
+    assert {"setup", "tour", "test", "lab", "nbval-twice", "soak", "clean"} <= set(targets)
+    readme = (ROOT / "README.md").read_text()
+    assert [target for target in targets if f"make {target}" not in readme] == []

@@ -1,1 +1,0 @@
-"""What assembles, drives, keeps and measures a run."""

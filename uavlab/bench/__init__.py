@@ -1,0 +1,1 @@
+"""Benchmarks: timing, comparison, profiles and the machine report."""

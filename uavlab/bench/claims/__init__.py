@@ -1,0 +1,1 @@
+"""The ledger of published claims, and the measurements behind each verdict."""

@@ -1,0 +1,170 @@
+"""Where a run's time goes, what binds it, and which toggles would help: predicted from parts, then measured whole."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from uavlab.bench import dataloader
+from uavlab.bench.compare import Settings, compare, update_call
+from uavlab.bench.timing import FEWEST, timed
+from uavlab.experiment import build
+from uavlab.experiment.config import Config, configure
+from uavlab.profiling.bottleneck import predicted, verdict
+from uavlab.profiling.roofline import ceilings
+from uavlab.profiling.torch_profile import profile
+from uavlab.runtime.stage_timer import Monitor, count_work, memory
+from uavlab.runtime.toggles import TOGGLES, resolve, turned
+from uavlab.storage.machine import describe, usable_cores
+from uavlab.train import cycling
+
+PARTS = ("update", "acting", "environment")  # what toggles make faster or slower
+LOGS = ("update", "load")  # the same where nothing flies
+WARM, WATCHED = 10, 60  # cycles before and while the monitor watches, at most
+ENOUGH_S = 20.0  # seconds after which a measurement takes no more rounds than it needs
+UPDATES = 10  # of which the quickest counts, as for ceilings
+WORTH = 3  # toggles worth trying
+SLOWEST = ("precision", "fp16", "cpu")  # emulated there: an update through convolutions takes minutes
+TRIED = {"compile": ("default",), "scaler": ()}  # other modes warm up for minutes; a scaler is nothing by itself
+
+
+def profiled(
+    preset: str, *layers: Mapping[str, Any], rounds: int = 20, trace: Path | None = None, every: bool = False
+) -> dict[str, Any]:
+    """Watch some cycles of a run, weigh an update against this machine's ceilings, and try what may help.
+
+    A toggle's speed-up is predicted by Amdahl's law from the parts of a cycle, each timed by itself with and without
+    it; then whole cycles are timed. Toggles that change the algorithm are left out: they do not make the same work
+    faster.
+
+    Args:
+        preset: What to profile.
+        layers: Settings over it.
+        rounds: Interleaved repetitions, fewer where they would take longer than ``ENOUGH_S``.
+        trace: Where to write a trace of some cycles.
+        every: Measure all usable toggles, not only the most promising.
+
+    Returns:
+        ``stages`` (rows of ``Monitor.read``), ``update`` (its work and ceilings), ``memory``, ``operators`` (the table
+        of the profiler), ``pipeline`` (of what learns from logs), ``verdict`` (a sentence), ``kind``, and
+        ``candidates``: ``toggle``, ``predicted``, ``measured`` (whole cycles, as a speed-up) with ``low`` and
+        ``high``, ``first_call_s``; largest measured first.
+
+    Raises:
+        ConfigError: The settings are not valid, or do not fit this machine.
+    """
+    config = configure(preset, *layers)
+    record = _watched(config, trace)
+    changes: Settings = {"": {}, **candidates(config)}
+    timed_alike = partial(compare, preset, rounds=rounds, enough_s=ENOUGH_S)
+    whole = timed_alike({"": {}}, *layers, call="cycle")[0]["ms"]
+    flies = hasattr(config.env, "spec")
+    if not flies:
+        record["pipeline"] = dataloader.pipeline(config, rounds)
+    calls = PARTS if flies else LOGS
+    parts = [{row["setting"]: row for row in timed_alike(changes, *layers, call=c)} for c in calls]
+    forecast = {
+        name: predicted(whole, [(part[""]["ms"], part[name]["ms"]) for part in parts])
+        for name in changes
+        if name and not any(part[name]["fell_back"] for part in parts)
+    }
+    best = sorted(forecast, key=lambda name: -forecast[name])[: None if every else WORTH]
+    _, *rows = timed_alike({"": {}, **{name: changes[name] for name in best}}, *layers, call="cycle")
+    found = [
+        {
+            "toggle": row["setting"],
+            "predicted": round(forecast[row["setting"]], 3),
+            "measured": row["over_first"],
+            "low": row["low"],
+            "high": row["high"],
+            "first_call_s": row["first_call_s"],
+        }
+        for row in rows
+    ]
+    return {**record, "candidates": sorted(found, key=lambda row: -row["measured"])}
+
+
+def candidates(config: Config) -> dict[str, dict[str, Any]]:
+    """List every usable change of one toggle that leaves the algorithm as it is, by ``name=value``."""
+    device, now, useless = (
+        build.runtime(config.run).device,
+        config.toggles,
+        build.UNSERVED.get(type(config.learner), {}),
+    )
+    found = {}
+    for toggle in TOGGLES:
+        tried = toggle.equality != "algorithm" and toggle.name not in useless
+        values = TRIED.get(toggle.name, toggle.choices) if tried else ()
+        for value in (usable_cores(),) if toggle.name == "threads" else values:
+            change = {toggle.name: value}
+            hopeless = (toggle.name, value, device.type) == SLOWEST
+            if value != getattr(now, toggle.name) and not hopeless and not resolve(turned(now, change), device)[1]:
+                found[f"{toggle.name}={value}"] = change
+    return found
+
+
+def told(record: Mapping[str, Any]) -> str:
+    """Lay a record out for reading."""
+    lines = [f"{'stage':14} {'ms':>9} {'p95 ms':>9} {'share':>7}"]
+    lines += [
+        f"{row['name']:14} {row['mean_ms']:9.3f} {row['p95_ms']:9.3f} {row['share']:7.1%}" for row in record["stages"]
+    ]
+    more = dataloader.told(record["pipeline"]) if "pipeline" in record else []
+    lines += [
+        "",
+        record["verdict"],
+        *more,
+        "",
+        f"{'toggle':24} {'predicted':>9} {'measured':>9}  95 % interval   first call",
+    ]
+    for row in record["candidates"]:
+        spread = f"{row['low']:.2f} to {row['high']:.2f}"
+        times = f"{row['predicted']:8.2f}x {row['measured']:8.2f}x"
+        lines.append(f"{row['toggle']:24} {times}  {spread:14}  {row['first_call_s']:8.1f} s")
+    return "\n".join(lines)
+
+
+def _watched(config: Config, trace: Path | None) -> dict[str, Any]:
+    """Run some cycles under a monitor, and weigh an update."""
+    monitor = Monitor(build.runtime(config.run).device)
+    rt, rng, learner, source = build.assembled(config, monitor)
+    cycle = cycling(source, learner, rng, rt)
+    with rt.scope(), build.enough_memory():
+        cycle()  # may compile
+        once = timed(cycle, rt.device)
+        warm, watched = (max(FEWEST, min(most, int(ENOUGH_S / once))) for most in (WARM, WATCHED))
+        for number in range(warm + watched):
+            if number == warm:
+                monitor.reset()
+            cycle()
+        stages = monitor.read()
+        table = profile(cycle, rt.device, trace, monitor=monitor)
+    one, plain = update_call(config), update_call(replace(config, toggles=replace(config.toggles, compile="off")))
+    with rt.scope():
+        seconds = min(timed(one.call, rt.device) for _ in range(UPDATES))
+        work = count_work(plain.call)  # compiled code hides what it does
+        limits = ceilings(rt.device, config.toggles.precision, work)
+    shares = {row["name"]: row["share"] for row in stages}
+    kind, sentence = verdict(shares, seconds, work.operators, work.flops, work.bytes, limits)
+    return {
+        "preset": config.preset,
+        "machine": describe(rt.device),
+        "kind": kind,
+        "verdict": sentence,
+        "stages": stages,
+        "memory": memory(rt.device),
+        "update": {
+            "ms": round(1e3 * seconds, 3),
+            "operators": work.operators,
+            "flops": work.flops,
+            "bytes": work.bytes,
+            "flop_per_s": round(work.flops / seconds),
+            "bytes_per_s": round(work.bytes / seconds),
+            "flop_per_s_ceiling": round(limits.rate),
+            "bytes_per_s_ceiling": round(limits.bandwidth),
+            "launch_us": round(1e6 * limits.launch, 2),
+        },
+        "operators": table.rows,
+        "trace": str(trace) if trace else None,
+    }

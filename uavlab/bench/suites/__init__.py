@@ -1,0 +1,1 @@
+"""The suites of `uavlab bench`, one file each."""

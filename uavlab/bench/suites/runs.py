@@ -1,0 +1,95 @@
+"""Whole runs against one another: five in one process against five processes, and learning by the clock."""
+
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from uavlab.bench.compare import cycle_call, learning, prepared
+from uavlab.bench.timing import interleaved, median, ratio
+from uavlab.experiment import build
+from uavlab.experiment.config import Device, RunConfig, configure, toggle_layer
+from uavlab.storage.machine import describe
+
+RUNS = 5
+CYCLES = 300  # of each run that is timed with its start-up
+GOAL = 0.95  # completion
+
+
+def runs_suite(rounds: int, device: Device) -> dict[str, Any]:
+    """Time a cycle of five runs held in one process against that of one, and five processes one after the other.
+
+    Returns:
+        Rows with ``hidden``, ``one_ms`` and ``five_ms`` (a cycle of one run, of five in one process), ``five_over_one``
+        and, for ``CYCLES`` cycles with all start-up, ``together_s`` (one process) and ``apart_s`` (five processes).
+    """
+    rows = []
+    for hidden in (64, 256):
+        layer = {"hidden": hidden, "device": device}
+        configs = {runs: configure("leader_follower_quick", layer, {"runs": runs}) for runs in (1, RUNS)}
+        made, _ = prepared({str(runs): partial(cycle_call, config) for runs, config in configs.items()})
+        target = made["1"].rt.device
+        seconds = interleaved({name: one.call for name, one in made.items()}, rounds, target)
+        command = [sys.executable, "-c", ALONE.format(hidden=hidden, device=device, updates=CYCLES)]
+        rows.append(
+            {
+                "hidden": hidden,
+                "runs": RUNS,
+                "threads": configs[1].toggles.threads,
+                "one_ms": round(1e3 * median(seconds["1"]), 3),
+                "five_ms": round(1e3 * median(seconds[str(RUNS)]), 3),
+                "five_over_one": ratio(seconds[str(RUNS)], seconds["1"])["median"],
+                "cycles": CYCLES,
+                "together_s": round(_seconds([[*command, "0", str(RUNS)]]), 2),
+                "apart_s": round(_seconds([[*command, str(seed), "1"] for seed in range(RUNS)]), 2),
+            }
+        )
+    return {"suite": "runs", "rounds": rounds, "machine": describe(target), "rows": rows}
+
+
+ALONE = """
+import sys
+from uavlab.experiment.config import configure
+from uavlab.experiment.run import Run
+given = dict(hidden={hidden}, device="{device}", updates={updates}, evaluate_every=10**9, evaluate_episodes=1)
+for _ in Run(configure("leader_follower_quick", given, dict(seed=int(sys.argv[1]), runs=int(sys.argv[2])))).train():
+    pass
+"""
+
+
+def _seconds(commands: list[list[str]]) -> float:
+    began = time.perf_counter()
+    for command in commands:
+        subprocess.run(command, check=True)
+    return time.perf_counter() - began
+
+
+def learning_suite(rounds: int, device: Device, say: Callable[[str], Any] = print) -> dict[str, Any]:
+    """Train the quick preset with seeds 0 to 4, plain and with ``laptop``, in turn; ``rounds`` plays no part.
+
+    Returns:
+        A row for each setting and seed: what ``compare.learning`` gives, ``completion`` (best score), ``to_goal_s``
+        (seconds of training until completion was first 0.95; None if never) and ``to_goal_warm_s`` (without what came
+        before the second update).
+    """
+    rows = []
+    settings = {name: toggle_layer(name, device) for name in ("plain", "laptop")}
+    for seed in range(RUNS):
+        for name, layer in settings.items():
+            (row,) = learning("leader_follower_quick", {name: layer}, {"seed": seed, "device": device}, say=say)
+            reached = [at["seconds"] for at in row["curve"] if at["each"]["completion"][0] >= GOAL]
+            goal = min(reached, default=math.nan)
+            rows.append(
+                {
+                    **{key: row[key] for key in ("setting", "seeds", "first_update_s", "updates_per_s", "fell_back")},
+                    "completion": max(at["each"]["completion"][0] for at in row["curve"]),
+                    "to_goal_s": None if math.isnan(goal) else goal,
+                    "to_goal_warm_s": None if math.isnan(goal) else round(goal - row["first_update_s"], 3),
+                    "curve": [[at["update"], at["seconds"], at["each"]["completion"][0]] for at in row["curve"]],
+                }
+            )
+    machine = describe(build.runtime(RunConfig(device=device)).device)
+    return {"suite": "learning", "goal": GOAL, "machine": machine, "rows": rows}

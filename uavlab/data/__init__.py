@@ -1,1 +1,0 @@
-"""Logs of flights, read from files that anybody may have written."""

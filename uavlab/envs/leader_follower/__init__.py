@@ -1,0 +1,1 @@
+"""Leader-follower path planning, batched over worlds."""

@@ -1,0 +1,1 @@
+"""Informative mapping with a team of UAVs, batched over missions."""

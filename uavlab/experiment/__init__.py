@@ -1,0 +1,1 @@
+"""An experiment: presets, settings, assembly, run, run folder, trained policy."""

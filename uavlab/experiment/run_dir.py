@@ -1,0 +1,188 @@
+"""The folder of a run: its name, its settings, and the lock by which one process at a time writes into it."""
+
+import os
+import platform
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from uavlab.core.errors import ConfigError, FileError, ResourceError
+from uavlab.core.text import nearest, shown
+from uavlab.experiment.config import Config, Layer, configure
+from uavlab.experiment.presets import presets
+from uavlab.storage.files import read_regular
+from uavlab.storage.metrics_log import LARGEST, read_json, write_json
+
+LOCK = ".lock"
+RESTS = ".*.json.*"  # of a process that was killed while it wrote
+UNHARMED = {
+    "updates",
+    "minutes",
+    "patience",
+    "keep",
+    "device",
+    "threads",
+}  # the last two: if the machine then is the same
+RESUMABLE = UNHARMED | {
+    *("log_every", "checkpoint_every", "evaluate_every", "evaluate_episodes"),
+    *("precision", "scaler", "compile", "graph", "adam", "acting", "recompute", "micro_batches", "deterministic"),
+    *("lr", "critic_lr", "alpha_lr", "clip", "gamma", "tau", "target_entropy", "reward_scale"),
+    *("average", "physics"),
+}
+"""Settings that a resumed run may change; those beyond ``UNHARMED`` change its numbers."""
+
+
+@contextmanager
+def claimed(folder: Path | None, new: bool = False) -> Iterator[None]:
+    """Be the one process that writes into a run's folder; the system ends that with the process at the latest.
+
+    A run in memory, without a folder, has nothing to claim.
+
+    Raises:
+        ConfigError: Another process has it, or a ``new`` run finds it not empty.
+        ResourceError: The folder cannot be made or written.
+    """
+    if folder is None:
+        yield
+        return
+    path = folder / LOCK
+    lock = FileLock(path, blocking=False, thread_local=False)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+        if new:
+            require_empty(folder)
+        for rest in folder.glob(RESTS):
+            rest.unlink()
+        now = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
+        path.write_text(f"process {os.getpid()} on {platform.node()} since {now}\n", encoding="utf-8")
+    except Timeout as error:
+        raise ConfigError(
+            f"{folder}: in use by {path.read_text(encoding='utf-8').strip() or 'another process'}; wait until that run "
+            "has ended, or stop it."
+        ) from error
+    except OSError as error:
+        lock.release()
+        raise ResourceError(f"{folder}: cannot be written ({error.strerror}); choose another --out.") from error
+    except BaseException:  # an interrupt too: a notebook keeps the frame, and the lock in it
+        lock.release()
+        raise
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def said(folder: Path) -> bytes:
+    """Read what a run's folder says of it, to tell whether somebody else wrote there since."""
+    found = b""
+    for name in ("config.json", "run.json"):
+        with suppress(OSError):
+            found += read_regular(folder / name, LARGEST)
+    return found
+
+
+def read_command(folder: Path) -> str:
+    """Read by which command a run was begun; nothing hangs on it."""
+    try:
+        return str(read_json(folder / "run.json").get("command", ""))
+    except FileError:
+        return ""
+
+
+def require_empty(folder: Path) -> Path:
+    """Return the folder if a new run may use it.
+
+    Raises:
+        ConfigError: It is a file or holds something.
+    """
+    if not str(folder).isprintable():
+        raise ConfigError(f"--out {shown(str(folder))}: expected a name of characters that can be written.")
+    mine = {folder / LOCK, *(folder.glob(RESTS) if folder.is_dir() else ())}
+    if folder.exists() and (not folder.is_dir() or set(folder.iterdir()) - mine):
+        hint = f", or `uavlab resume {folder}`" if (folder / "config.json").exists() else ""
+        raise ConfigError(f"--out {folder}: not empty; choose a new folder{hint}.")
+    return folder
+
+
+def run_folder(text: str) -> Path:
+    """Take an argument that exists or holds a separator for a run.
+
+    Raises:
+        ConfigError: It is a preset or nothing known.
+    """
+    if Path(text).exists() or "/" in text or "\\" in text:
+        return Path(text)
+    if text in presets():
+        raise ConfigError(f"{text!r} is a preset, expected a run; train it first: uavlab train {text}.")
+    raise ConfigError(
+        f"{text!r} is neither a run nor a preset{nearest(text, presets())}; expected the folder of a run."
+    )
+
+
+def run_name(name: str) -> str:
+    """Refuse a name that is no plain folder name.
+
+    Raises:
+        ConfigError: Other characters than letters, digits, dot, dash and underscore, or too long.
+    """
+    plain = name.replace("-", "").replace("_", "").replace(".", "")
+    if not (plain.isascii() and plain.isalnum()) or len(name) > 80 or name.startswith(("-", ".")):
+        raise ConfigError(
+            f"--name {shown(name)}: expected 1 to 80 letters, digits, '.', '_', '-', starting with none of '.-'."
+        )
+    return name
+
+
+def write_config(folder: Path, config: Config) -> None:
+    """Store every setting of a run."""
+    write_json(folder / "config.json", {"preset": config.preset, "values": config.values})
+
+
+def read_config(folder: Path, *changes: Mapping[str, Any]) -> Config:
+    """Read the settings of a run, with changes laid over them.
+
+    Raises:
+        FileError: The folder holds no run.
+        ConfigError: Its settings are no longer valid, or a change would not fit its state.
+    """
+    path = folder / "config.json"
+    if not path.exists():
+        raise FileError(f"{path}: missing, so {folder} is no run; expected a folder that `uavlab train` made.")
+    stored = read_json(path)
+    if not isinstance(stored.get("preset"), str) or not isinstance(stored.get("values"), dict):
+        raise FileError(f"{path}: expected the preset and the values of a run.")
+    if stored["preset"] not in presets():
+        raise ConfigError(
+            f"{folder}: trained on {stored['preset']!r}, which is not registered here; run this command with the file "
+            "that registers it: python FILE.py COMMAND ..."
+        )
+    values = Layer(stored["values"], dict.fromkeys(stored["values"], str(path)))
+    for one, other in (("minutes", "updates"), ("updates", "minutes")):
+        if any(one in layer for layer in changes):
+            values[other] = None  # a new target takes the place of the old one
+    config = configure(stored["preset"], values, *changes)
+    require_resumable(folder, stored["values"], config.values)
+    return config
+
+
+def require_resumable(folder: Path, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Tell which settings differ, ``lr 0.001 -> 0.0005``, leaving out those that change no number of a run.
+
+    Raises:
+        ConfigError: A setting differs that the state of a run does not survive.
+    """
+    now = {key: list(value) if isinstance(value, tuple) else value for key, value in after.items()}  # as JSON has it
+    known = [key for key in now if key in before]  # a setting that came later was not there to be chosen
+    changed = {key: f"{key} {before[key]} -> {now[key]}" for key in known if before[key] != now[key]}
+    refused = [text for key, text in changed.items() if key not in RESUMABLE]
+    if refused:
+        raise ConfigError(
+            f"{folder}: cannot go on with {', '.join(refused)}; start a new run for that. A resumed run may change "
+            f"{', '.join(sorted(RESUMABLE))}."
+        )
+    return [text for key, text in changed.items() if key not in UNHARMED]

@@ -1,0 +1,190 @@
+"""All that the rest of a run depends on: one list, by which it is saved, restored, digested and tested for gaps."""
+
+import hashlib
+import json
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from uavlab.core.errors import ConfigError, FileError
+from uavlab.experiment.run_dir import require_resumable
+from uavlab.storage import checkpoint
+
+if TYPE_CHECKING:
+    from uavlab.experiment.run import Run
+
+SEGMENT = "replay-"  # replay is saved in segments, groups of their own, because most of them did not change
+WITHOUT_REPLAY = f"(?!{SEGMENT}).*"
+META = {"machine": dict, "device": str, "values": dict, "lifted": list, "forced": bool, "rows": str}  # beside tensors
+LATE = ("scaler", "patience")  # there since a setting was changed
+DECISIVE = ("device", "cpu", "threads", "torch", "uavlab", "code")  # what of a machine may change the last bit
+
+
+@dataclass(frozen=True)
+class Item:
+    """One part of a run's state, a group of its checkpoint."""
+
+    name: str
+    read: Callable[[], dict[str, Tensor]]
+    write: Callable[[dict[str, Tensor]], None]
+
+
+def items(run: "Run") -> tuple[Item, ...]:
+    """List the parts of a run's state, replay's rows apart, in the order in which they are restored."""
+
+    def read_best() -> dict[str, Tensor]:
+        return {"parameters": run.best, "score": run.best_score}
+
+    def write_best(state: dict[str, Tensor]) -> None:
+        run.kept, run.best_score = (state[key].to(run.rt.device) for key in ("parameters", "score"))
+
+    def read_counters() -> dict[str, Tensor]:
+        rows, seconds = len(run.recorder.rows), torch.tensor(run.seconds, dtype=torch.float64)
+        return {"number": torch.tensor(run.number), "rows": torch.tensor(rows), "seconds": seconds}
+
+    def write_counters(state: dict[str, Tensor]) -> None:
+        run.number, run.recorder.count = int(state["number"]), int(state["rows"])
+        run.seconds = float(state["seconds"])
+
+    def read_patience() -> dict[str, Tensor]:
+        return {"stale": torch.tensor(run.stale)}
+
+    def write_patience(state: dict[str, Tensor]) -> None:
+        run.stale = int(state["stale"])
+
+    scaler = run.rt.scaler
+    return (
+        Item("learner", run.learner.state_dict, run.learner.load_state_dict),
+        Item("source", run.source.state_dict, run.source.load_state_dict),
+        *([] if scaler is None else [Item("scaler", scaler.state_dict, scaler.load_state_dict)]),
+        Item("best", read_best, write_best),
+        *([] if run.config.run.patience is None else [Item("patience", read_patience, write_patience)]),
+        Item("counters", read_counters, write_counters),
+        Item("streams", run.rng.state_dict, run.rng.load_state_dict),  # last: building drew from them
+    )
+
+
+def save(run: "Run", folder: Path) -> tuple[Path, int]:
+    """Write a checkpoint of ``run`` into ``folder``, taking over the rows of replay that the last one holds already.
+
+    Returns:
+        The checkpoint and the bytes written for it.
+    """
+    previous = run.last if run.linkable else None
+    there = [] if previous is None else checkpoint.members(previous)
+    segments = run.source.segments([name for name in there if name.startswith(SEGMENT)])
+    groups = {item.name: item.read() for item in items(run)}
+    groups |= {name: rows for name, rows in segments.items() if rows is not None}
+    unchanged = [name for name, rows in segments.items() if rows is None]
+    meta = {
+        "preset": run.config.preset,
+        "values": run.config.values,
+        "device": run.rt.device.type,
+        "machine": run.machine,
+        "lifted": run.lifted,
+        "forced": run.forced,
+        "rows": run.recorder.digest(),
+    }
+    taken = (previous, unchanged) if previous is not None and unchanged else None
+    path = checkpoint.save(folder, run.number, groups, meta, run.config.run.keep, taken)
+    return path, sum(tensor.nbytes for tensors in groups.values() for tensor in tensors.values())
+
+
+def take_up(run: "Run", folder: Path, fresh_replay: bool) -> None:
+    """Bring a run that was just built to the newest intact checkpoint, and note what is not exact from there on.
+
+    Raises:
+        FileError: No checkpoint is intact, or the newest is an exported copy or does not fit the settings.
+        ConfigError: A setting changed that the state does not survive, or the kind of device.
+    """
+    saved = _newest(folder, fresh_replay)
+    if "learner" not in saved.groups:
+        raise FileError(f"{folder.parent}: an exported copy holds the policy alone; resume the run that it is from.")
+    if any(not isinstance(saved.meta.get(name), kind) for name, kind in META.items()):
+        raise FileError(f"{saved.path}: was not written by a run; it lacks one of {', '.join(META)}.")
+    before, here = saved.meta["device"], run.rt.device.type
+    if before != here and run.config.run.device != here:
+        raise ConfigError(
+            f"{folder.parent}: trained on {before}, this process runs on {here}; random streams do not carry over. "
+            f"Resume it on {before}, or go on with new streams: --device {here}."
+        )
+    reasons = require_resumable(saved.path, saved.meta["values"], run.config.values)
+    restore(run, saved, fresh_replay, streams=before == here)
+    if before != here:
+        run.rng.reopen(saved.step)
+        reasons.append(f"{before} -> {here}, new random streams")
+    reasons += lifted(saved.meta["machine"], run.machine)
+    reasons += ["replay started anew"] * fresh_replay
+    run.forced = saved.meta["forced"] and run.done
+    reasons += ["it was scored once more, at its former target"] * (saved.meta["forced"] and not run.done)
+    run.recorder.sum = saved.meta["rows"]
+    since = [f"update {saved.step}: {why}" for why in reasons]
+    run.lifted = list(dict.fromkeys([*saved.meta["lifted"], *run.lifted, *since]))
+    run.last, run.linkable = saved.path, not fresh_replay
+
+
+def _newest(folder: Path, fresh_replay: bool) -> checkpoint.Checkpoint:
+    """Find where to go on from; where replay alone is in the way, say so."""
+    if fresh_replay:
+        return checkpoint.newest(folder, WITHOUT_REPLAY)
+    try:
+        return checkpoint.newest(folder)
+    except FileError as error:
+        with warnings.catch_warnings(action="ignore"):
+            step = checkpoint.newest(folder, WITHOUT_REPLAY).step  # raises the same where more is broken
+        raise FileError(f"{error} At update {step} replay alone is broken: --fresh-replay goes on from it.") from error
+
+
+def restore(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool = False, streams: bool = True) -> None:
+    """Bring a run that was just built to where it was saved; random streams of another kind of device stay behind.
+
+    Raises:
+        FileError: The checkpoint lacks something, or holds tensors of other shapes.
+    """
+    try:
+        for item in items(run):
+            if item.name in LATE and item.name not in saved.groups:
+                continue
+            if item.name != "streams" or streams:
+                item.write(stored := saved.groups[item.name])
+                if item.name != "streams" and (wrong := _kinds(item.read()) ^ _kinds(stored)):
+                    raise RuntimeError("{}: {} of {}".format(*min(wrong)))
+    except (KeyError, RuntimeError) as error:
+        raise FileError(
+            f"{saved.path}: does not fit the settings of its run ({error}); was it written by another version, or its "
+            "config.json edited?"
+        ) from error
+    segments = {name: rows for name, rows in saved.groups.items() if name.startswith(SEGMENT)}
+    run.source.load_segments(None if fresh_replay else segments)
+
+
+def _kinds(tensors: Mapping[str, Tensor]) -> set[tuple[str, str, str]]:
+    """Name every tensor with its shape and type, which no run may adapt in silence."""
+    return {(name, str(tuple(tensor.shape)), str(tensor.dtype)) for name, tensor in tensors.items()}
+
+
+def digest(run: "Run") -> str:
+    """Condense a run's state, replay and rows of metrics into one SHA-256: equal states, equal digests.
+
+    The clock is left out: two runs never take the same time.
+    """
+    parts = {f"{item.name}/{key}": tensor for item in items(run) for key, tensor in item.read().items()}
+    parts |= {f"replay/{key}": tensor for key, tensor in run.source.rows().items()}
+    sums = {key: _tensor_digest(tensor) for key, tensor in parts.items() if key != "counters/seconds"}
+    rows = [{key: value for key, value in row.items() if key != "seconds"} for row in run.recorder.rows]
+    return hashlib.sha256(json.dumps([sums, rows], sort_keys=True).encode()).hexdigest()
+
+
+def _tensor_digest(tensor: Tensor) -> str:
+    array = tensor.detach().cpu().contiguous().numpy()
+    return hashlib.sha256(f"{array.dtype}{array.shape}".encode() + array.tobytes()).hexdigest()
+
+
+def lifted(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Tell what differs between two machines (``machine.describe``) that may change the last bit of a result."""
+    return [f"{key} {before.get(key)} -> {after[key]}" for key in DECISIVE if before.get(key) != after[key]]

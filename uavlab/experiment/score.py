@@ -1,0 +1,103 @@
+"""The final scores of kept policies, and the record of how they came about."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from uavlab.core.errors import ConfigError
+from uavlab.core.protocols import Env
+from uavlab.core.rng import Streams
+from uavlab.core.text import nearest, shown
+from uavlab.envs import PLANS
+from uavlab.evaluate import COMMON, Planned
+from uavlab.experiment import build
+from uavlab.experiment import policy as kept
+from uavlab.experiment.config import Config, Device, configure
+from uavlab.experiment.presets import presets
+from uavlab.experiment.run_dir import run_folder
+from uavlab.storage.machine import describe
+from uavlab.storage.metrics_log import invocation, read_json
+from uavlab.telemetry import build as supervised
+from uavlab.telemetry import metrics
+from uavlab.telemetry.task import DATA, Telemetry
+
+
+def score(
+    runs: Sequence[str],
+    episodes: int,
+    seed: int,
+    mean_action: bool,
+    device: Device | None,
+    say: Callable[[str], Any],
+) -> dict[str, Any]:
+    """Score the policy that each run keeps on its evaluation task; all runs are read before the first one flies.
+
+    Args:
+        runs: Their folders, as a person names them.
+        episodes: Episodes per run.
+        seed: Seed of the episodes.
+        mean_action: Fly the mean action instead of sampling.
+        device: Instead of the runs' own.
+        say: Gets each line for people as soon as it is known.
+
+    Returns:
+        The record: ``command``, ``machine``, a row of ``rows`` for each run, and of ``trained`` its ``run.json``.
+
+    Raises:
+        ConfigError: A run is not known.
+        FileError: A folder is no run, or holds no intact checkpoint.
+    """
+    folders = [run_folder(run) for run in runs]
+    flown = [kept.load(folder, device) for folder in folders]
+    trained = [read_json(folder / "run.json") for folder in folders]
+    rows = []
+    for run, loaded in zip(runs, flown, strict=True):
+        result = kept.evaluate(loaded, episodes, seed, mean_action)
+        counted = _counted(loaded.config, episodes)
+        say(f"{run}: policy of update <= {loaded.update}, {counted} x {len(loaded.parameters)} run(s)")
+        _say(result, loaded.config.evaluation, say)
+        action = "mean" if mean_action else "sampled"
+        rows.append({**result, "run": run, "episodes": episodes, "seed": seed, "action": action})
+    machine = describe(flown[0].rt.device)
+    return {"command": invocation(), "machine": machine, "rows": rows, "trained": trained}
+
+
+def score_plan(
+    names: Sequence[str], plan: str, count: int, seed: int, device: Device | None, say: Callable[[str], Any]
+) -> dict[str, Any]:
+    """Score a policy that nothing was learned for on the evaluation task of each preset, in the episodes of ``score``.
+
+    Raises:
+        ConfigError: A preset is not known, or its environment has no such plan.
+    """
+    layer = {} if device is None else {"device": device}
+    rows = []
+    for name in names:
+        config = configure(name, layer)
+        logs = presets()[name].env in DATA
+        known: dict[str, Any] = supervised.PLANS if logs else PLANS.get(presets()[name].env, {})
+        if plan not in known:
+            there = f"Known: {', '.join(known)}." if known else f"{name} has none."
+            raise ConfigError(f"--policy {shown(plan)} for {name}: unknown{nearest(plan, known)}. {there}")
+        rt, env = build.runtime(config.run, config.toggles), config.evaluation
+        with rt.scope():
+            rng = Streams([seed * 1_000_003 + config.run.seed], rt.device)
+            policy = supervised.planned(config, rt.device, plan) if logs else Planned(known[plan])
+            result = build.summed_up(config, env, build.figures(config, env, policy, rng, count))
+        say(f"{name}: {plan}, {_counted(config, count)}")
+        _say(result, env, say)
+        rows.append({**result, "preset": name, "policy": plan, "episodes": count, "seed": seed})
+    return {"command": invocation(), "machine": describe(rt.device), "rows": rows}
+
+
+def _counted(config: Config, count: int) -> str:
+    return f"at most {count} flights" if isinstance(config.env, Telemetry) else f"{count} episodes"
+
+
+def _say(result: dict[str, Any], env: Env, say: Callable[[str], Any]) -> None:
+    units = {metric.name: metric.unit for metric in (*getattr(env, "metrics", metrics.METRICS), *COMMON)}
+    flat = {name: row for name, row in result.items() if "mean" in row}
+    flat |= {f"{kind}/{name}": row for kind, rows in result.items() if kind not in flat for name, row in rows.items()}
+    width = max(18, *map(len, flat))
+    for metric, figure in flat.items():
+        interval = f"[{figure['low']:.3f}, {figure['high']:.3f}]"
+        say(f"{metric:{width}} {figure['mean']:10.3f}   {interval} {units[metric]}".rstrip())

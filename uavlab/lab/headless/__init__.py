@@ -1,0 +1,1 @@
+"""Notebooks without a browser: runner, kernel, parameters, report."""

@@ -1,0 +1,179 @@
+"""Strict parameters of notebooks: declared in one tagged cell, checked before a kernel starts and again within it."""
+
+import ast
+import keyword
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from uavlab.core.errors import ConfigError, FileError
+from uavlab.core.text import nearest, shown, yaml_value
+
+# nbformat and app.config are imported late: they would cost every notebook that calls `parameters` 2 s.
+
+KINDS = {kind.__name__: kind for kind in (int, float, bool, str, list)}
+
+
+def parameters(namespace: Mapping[str, Any], /, **declared: Any) -> SimpleNamespace:
+    """Check a notebook's parameters and gather them in one object.
+
+    In the second cell: ``P = parameters(globals(), seed=(int, 0, 99), device=("auto", "cpu"), out_dir=str)``. A bool is
+    no int, an int serves as a float, and a float is finite. The names of papermill's injected cell are checked too; a
+    notebook edited by hand has none.
+
+    Args:
+        namespace: The notebook's ``globals()``.
+        declared: Per name a type, ``(type, low, high)`` with both ends allowed, or a tuple of choices.
+
+    Raises:
+        ConfigError: A name is unknown or missing, or a value does not fit; all problems are told at once.
+    """
+    unknown = [name for name in _injected(namespace) if name not in declared]
+    problems = [f"unknown parameter '{name}'{nearest(name, declared)}" for name in unknown]
+    values = {}
+    for name, spec in declared.items():
+        if name not in namespace:
+            problems.append(f"'{name}' is missing from the parameters cell")
+        elif not _meets(namespace[name], spec):
+            problems.append(f"{name} = {shown(namespace[name])}, expected {_wanted(spec)}")
+        else:
+            kind = spec[0] if isinstance(spec, tuple) else spec
+            values[name] = float(namespace[name]) if kind is float else namespace[name]
+    _refuse("this notebook", problems, declared)
+    return SimpleNamespace(**values)
+
+
+def declared_parameters(path: Path) -> dict[str, type]:
+    """Read names and types from the cell tagged ``parameters``: ``name: type = value``; empty without such a cell.
+
+    Raises:
+        FileError: The file is not a notebook, is damaged, or has the format of before 2015.
+        ConfigError: The cell holds something else than literals of type int, float, bool, str or list.
+    """
+    cells = [cell for cell in _sound(path).cells if "parameters" in cell.metadata.get("tags", [])]
+    kinds: dict[str, type] = {}
+    try:
+        for name, annotation, value in _assignments(cells[0].source) if cells else ():
+            kind = type(ast.literal_eval(value)).__name__
+            kinds[name] = KINDS[ast.unparse(annotation) if annotation else kind]
+    except (SyntaxError, ValueError, KeyError, RecursionError, MemoryError) as e:  # the last two: nested too deep
+        raise ConfigError(
+            f"{path.name}: the parameters cell cannot be read ({str(e)[:100]}); it may hold only lines like "
+            f"'name: type = literal' with a type of {', '.join(KINDS)}."
+        ) from e
+    return kinds
+
+
+def read_parameters(path: Path, pairs: Iterable[tuple[str, str]], files: Iterable[Path]) -> dict[str, Any]:
+    """Gather what the command line sets for a notebook: YAML 1.2 files in order, then ``-p name text`` pairs.
+
+    Text stays text where the notebook declares a str; elsewhere it is read as YAML, so ``1e-3`` is a float.
+
+    Raises:
+        ConfigError: A parameter file is missing, too large, or not a mapping from names to values.
+    """
+    kinds = declared_parameters(path)
+    values: dict[str, Any] = {}
+    for file in files:
+        from uavlab.experiment.config import read_yaml
+
+        values |= read_yaml(Path(file))
+    for name, text in pairs:
+        try:
+            values[name] = text if kinds.get(name) is str else yaml_value(text, name)
+        except ConfigError:
+            values[name] = text  # a wrong type, which run_notebook reports together with the other problems
+    return values
+
+
+def check_values(path: Path, values: Mapping[str, Any]) -> None:
+    """Check what is to be set in a notebook.
+
+    Raises:
+        FileError: The file is not a notebook.
+        ConfigError: A name is unknown or is code, or a value has the wrong type; all problems are told at once.
+    """
+    kinds = declared_parameters(path)
+    problems = []
+    for name, value in values.items():
+        if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
+            problems.append(f"{shown(name)} is no Python identifier")  # papermill would execute it
+        elif name not in kinds:
+            problems.append(f"unknown parameter '{name}'{nearest(name, kinds)}")
+        elif not _meets(value, kinds[name]):
+            problems.append(f"{name} = {shown(value)}, expected {_wanted(kinds[name])}")
+    if values and not kinds:
+        problems.append("the notebook has no cell tagged 'parameters'")
+    _refuse(path.name, problems, kinds)
+
+
+def _sound(path: Path) -> Any:
+    """Read a notebook and refuse what a run would stumble over or quietly turn into something else."""
+    import nbformat
+
+    from uavlab.lab.headless.strip_outputs import read_notebook
+
+    nb = read_notebook(path)
+    if old := nb.metadata.get("orig_nbformat"):
+        raise FileError(
+            f"{path} has notebook format {old}, not 4; convert it: `jupyter nbconvert --to notebook --inplace FILE`."
+        )
+    try:
+        nbformat.validate(nb)
+    except nbformat.ValidationError as e:
+        raise FileError(
+            f"{path} is not a sound notebook: {str(e).splitlines()[0]}; open and save it in JupyterLab."
+        ) from e
+    return nb
+
+
+def _refuse(where: str, problems: list[str], known: Iterable[str]) -> None:
+    if problems:
+        raise ConfigError(f"Parameters of {where}: {'; '.join(problems)}. Known: {', '.join(known) or 'none'}.")
+
+
+def _meets(value: Any, spec: Any) -> bool:
+    if not isinstance(spec, tuple):
+        return _is_a(value, spec)
+    if isinstance(spec[0], type):
+        kind, low, high = spec
+        return _is_a(value, kind) and low <= value <= high
+    return any(_is_a(value, type(choice)) and value == choice for choice in spec)
+
+
+def _is_a(value: Any, kind: type) -> bool:
+    if isinstance(value, bool) or kind is bool:
+        return isinstance(value, bool) and kind is bool
+    if kind is float:  # compared rather than converted: a huge int does not overflow here, and nan fails
+        return isinstance(value, int | float) and abs(value) <= sys.float_info.max
+    return isinstance(value, kind)
+
+
+def _wanted(spec: Any) -> str:
+    if not isinstance(spec, tuple):
+        return f"{spec.__name__}{' (finite)' if spec is float else ''}"
+    if isinstance(spec[0], type):
+        return f"{spec[0].__name__} in [{spec[1]}, {spec[2]}]"
+    return f"one of {', '.join(map(repr, spec))}"
+
+
+def _injected(namespace: Mapping[str, Any]) -> list[str]:
+    """List the names of papermill's injected cell, which IPython keeps in ``In`` like every cell."""
+    sources = [source for source in namespace.get("In", []) if source.startswith("# Parameters\n")]
+    try:
+        return [name for name, _, _ in _assignments(sources[-1])] if sources else []
+    except (SyntaxError, ValueError):  # somebody's own cell, which only begins alike
+        return []
+
+
+def _assignments(source: str) -> Iterator[tuple[str, ast.expr | None, ast.expr]]:
+    """Yield name, annotation and value of each assignment in a cell."""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
+            yield node.target.id, node.annotation, node.value
+        elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            yield node.targets[0].id, None, node.value
+        else:
+            raise ValueError(f"line {node.lineno} is no assignment of one literal to one name")

@@ -1,0 +1,77 @@
+"""Turn an executed notebook into one HTML file that needs no network: plotly figures stay interactive.
+
+python -m uavlab.lab.headless.report out/00_tour.ipynb out/00_tour.html
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import plotly.io
+from nbconvert import HTMLExporter
+from nbconvert.preprocessors import Preprocessor
+from plotly.offline import get_plotlyjs
+
+from uavlab.lab.headless.strip_outputs import EXECUTED, FIGURE, WIDGET, read_notebook
+from uavlab.storage.metrics_log import write_whole
+
+NO_DOWNLOADS = dict.fromkeys(("mathjax_url", "require_js_url", "jquery_url", "mermaid_js_url"), "")
+
+
+def report(source: Path, target: Path, code: bool = False) -> int:
+    """Write the report of a notebook and return its size (bytes); 5 MB of it are plotly.js, inlined once.
+
+    Args:
+        source: Executed notebook.
+        target: HTML file to write.
+        code: Show the code cells too.
+
+    Raises:
+        FileError: ``source`` is not a notebook.
+    """
+    exporter = HTMLExporter(
+        template_name="lab",
+        exclude_input=not code,
+        exclude_input_prompt=True,
+        exclude_output_prompt=True,
+        embed_images=True,
+        **NO_DOWNLOADS,
+    )
+    exporter.register_preprocessor(_Figures, enabled=True)
+    body, _ = exporter.from_notebook_node(read_notebook(source, EXECUTED))
+    page = body.replace("</head>", f"<script>{get_plotlyjs()}</script></head>", 1)
+    write_whole(target, page)
+    return len(page.encode())
+
+
+def closing_words(source: Path) -> str:
+    """Give what the last code cell of an executed notebook printed."""
+    cells = [cell for cell in read_notebook(source, EXECUTED).cells if cell.cell_type == "code"]
+    outputs = cells[-1].outputs if cells else []
+    return "".join(output.text for output in outputs if output.get("name") == "stdout")
+
+
+class _Figures(Preprocessor):
+    """Replaces plotly's JSON by HTML, and drops live widgets, which cannot work without a kernel."""
+
+    def preprocess(self, nb: Any, resources: Any) -> tuple[Any, Any]:
+        nb.metadata.pop("widgets", None)
+        data = [output.data for cell in nb.cells for output in cell.get("outputs", []) if "data" in output]
+        for number, bundle in enumerate(data):
+            if len(bundle) > 1:
+                bundle.pop(WIDGET, None)
+            if figure := bundle.pop(FIGURE, None):
+                figure.pop("config", None)
+                bundle["text/html"] = plotly.io.to_html(
+                    figure,
+                    full_html=False,
+                    include_plotlyjs=False,
+                    auto_play=False,
+                    div_id=f"figure-{number}",
+                    validate=False,
+                )
+        return nb, resources
+
+
+if __name__ == "__main__":
+    report(Path(sys.argv[1]), Path(sys.argv[2]), code="--code" in sys.argv)

@@ -1,0 +1,213 @@
+"""Notebooks as programs: strict parameters, a truthful runner, and the command that opens the laboratory.
+
+A relative path inside a notebook counts from the notebook's own folder, whoever runs it.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from uavlab.core import errors
+from uavlab.core.errors import ConfigError, ResourceError
+from uavlab.core.text import nearest, one_line
+from uavlab.lab.headless.parameters import check_values, parameters, read_parameters
+from uavlab.lab.headless.watchdog import TIMED_OUT, Watch
+
+# filelock, nbformat and papermill are imported late: they would cost every notebook that calls `parameters` 2 s.
+
+__all__ = ["NotebookRun", "lab_command", "notebook_path", "parameters", "read_parameters", "run_notebook"]
+DEAD_KERNEL = 138
+LONGEST, TAIL_LINES, TAIL_CHARACTERS = 500, 20, 2000
+
+
+@dataclass(frozen=True)
+class NotebookRun:
+    """How a run ended.
+
+    Attributes:
+        exit_code: 0 if and only if every cell ran; the class's code for a uavlab error, 1 for any other failing cell,
+            124 for a time-out, 130 or 143 for SIGINT or SIGTERM, 138 for a dead kernel.
+        reason: One line for people.
+        out: The executed notebook, written in every case.
+        tail: The last lines that the cell printed which was cut short; empty or ending in a line end.
+    """
+
+    exit_code: int
+    reason: str
+    out: Path
+    tail: str = ""
+
+
+def run_notebook(
+    path: Path, parameters: Mapping[str, Any], out: Path, timeout_s: int | None = None, progress: bool = False
+) -> NotebookRun:
+    """Run a notebook with papermill, in this interpreter's environment and the notebook's folder, and tell the truth.
+
+    The first SIGINT or SIGTERM ends the run like a time-out does: the kernel is shut down and what ran is kept. A
+    second one ends this process at once, and the kernel with it.
+
+    Args:
+        path: The notebook; it is never changed.
+        parameters: Values for names of its ``parameters`` cell, checked before a kernel starts.
+        out: Where the executed notebook goes; it appears there whole when the run has ended.
+        timeout_s: Longest time for one cell (s); None for no limit.
+        progress: Show a bar on stderr.
+
+    Raises:
+        ConfigError: A parameter is unknown or mistyped, or ``out`` would overwrite the notebook, or is no notebook's
+            name, or another run is writing it.
+        FileError: The notebook is missing or not a notebook.
+        ResourceError: The folder of ``out`` cannot be made or written, or the disk is full.
+    """
+    path, out = Path(path).resolve(), Path(out).resolve()
+    check_values(path, parameters)
+    if out.is_dir() or (out.exists() and out.samefile(path)):
+        what = "is a folder" if out.is_dir() else "is the notebook itself, which is never overwritten"
+        raise ConfigError(f"Output {out} {what}; name another file.")
+    if out.suffix != ".ipynb":  # beside it goes a page that ends in .html
+        raise ConfigError(f"Output {out} is not named like a notebook; let it end in .ipynb.")
+    watch = Watch(timeout_s)
+    part = out.with_name(f".{out.name}.part.ipynb")
+    with watch.signals(), _alone(out):
+        try:
+            code = _execute(path, part, parameters, watch, progress)
+            return _conclude(part, path, out, code, timeout_s)
+        except OSError as e:
+            part.unlink(missing_ok=True)
+            raise ResourceError(f"{path.name} cannot be run to {out} ({e}); free some space or memory.") from e
+
+
+def notebook_path(name: str | Path, root: Path | None = None) -> Path:
+    """Find a notebook by path, by name or by its name without the number: ``00_tour`` or ``tour``.
+
+    Args:
+        name: What the person typed.
+        root: Folder that holds ``notebooks/``; by default the nearest one at or above the working directory, and then
+            the one beside the package.
+
+    Raises:
+        ConfigError: There is none of that name, or more than one.
+    """
+    if Path(name).suffix == ".ipynb" and Path(name).is_file():
+        return Path(name).resolve()
+    here = Path.cwd()
+    roots = [root] if root else [here, *here.parents, Path(__file__).parents[2]]
+    known = next((found for r in roots if (found := sorted((r / "notebooks").glob("*.ipynb")))), [])
+    stem = Path(name).name.removesuffix(".ipynb")
+    matches = [p for p in known if p.stem == stem] or [p for p in known if p.stem.partition("_")[2] == stem]
+    if len(matches) == 1:
+        return matches[0].resolve()
+    stems = [p.stem for p in known]
+    raise ConfigError(f"Unknown notebook '{name}'{nearest(stem, stems)}. Known: {', '.join(stems) or 'none'}.")
+
+
+def lab_command(root: Path, *extra: str) -> list[str]:
+    """Give the command that serves JupyterLab from ``root`` to this machine alone; its token stays on."""
+    fixed = ["--ServerApp.ip=127.0.0.1", "--KernelManager.transport_encryption=auto"]
+    return [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={Path(root).resolve()}", *extra, *fixed]
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Make the folder of ``out`` and be the only run that writes there; the system ends that with the process."""
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(out.with_name(f".{out.name}.lock"), blocking=False)  # stays, for removing it would let two runs in
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout as e:
+        raise ConfigError(
+            f"Output {out} is being written by another run; wait for its end or name another file."
+        ) from e
+    except OSError as e:
+        raise ResourceError(f"Folder {out.parent} cannot be made or written ({e.strerror}); name another.") from e
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _execute(path: Path, part: Path, parameters: Mapping[str, Any], watch: Watch, progress: bool) -> int:
+    """Let papermill run the notebook; return 0 if it went to its end or an error, else the exit code."""
+    import papermill
+    from nbclient.exceptions import CellTimeoutError
+
+    from uavlab.lab.headless.kernel import ENGINE
+
+    try:
+        papermill.execute_notebook(
+            _unformatted(path),
+            _unformatted(part),
+            dict(parameters),
+            engine_name=ENGINE,
+            kernel_name="python3",
+            language="python",
+            progress_bar=progress,
+            cwd=path.parent,
+            watch=watch,
+        )
+    except papermill.PapermillExecutionError:
+        pass  # some cell shows an error, which may be meant
+    except (RuntimeError, CellTimeoutError):  # no answer from the kernel, or none waited for
+        return watch.code or DEAD_KERNEL
+    return 0
+
+
+def _conclude(part: Path, path: Path, out: Path, code: int, timeout_s: int | None) -> NotebookRun:
+    """Correct what papermill recorded, publish the notebook and say how the run ended."""
+    import nbformat
+
+    from uavlab.lab.headless.strip_outputs import EXECUTED, read_notebook
+
+    nb = read_notebook(part, EXECUTED)
+    skipped = [cell for cell in nb.cells if "skip-execution" in cell.metadata.get("tags", [])]
+    cells = [cell for cell in nb.cells if cell.cell_type == "code" and cell.source.strip() and cell not in skipped]
+    started = [cell for cell in cells if cell.metadata.papermill.start_time is not None]
+    for cell in nb.cells:
+        if "papermill" in cell.metadata and (cell.metadata.papermill.start_time is None or cell in skipped):
+            cell.metadata.papermill.status = "pending"  # papermill calls them completed, also when the kernel is gone
+    last = f"cell {max(1, len(started))} of {len(cells)}"
+    where = f"in {last}" if started else f"before {last}"
+    error = _error(started[-1]) if started else None
+    if code == TIMED_OUT:
+        reason = f"{last} ran longer than {timeout_s} s"
+    elif code == DEAD_KERNEL:
+        reason = f"the kernel died {where}"
+    elif code:
+        reason = f"interrupted {where}"
+    elif error:
+        code = getattr(getattr(errors, error.ename, None), "exit_code", 1)
+        reason = f"{last} failed: {error.ename}: {error.evalue}"
+    elif any(cell.metadata.papermill.status != "completed" for cell in cells):
+        code, reason = 1, f"{last} failed without showing an error"
+    else:
+        reason = f"all {len(cells)} cells ran"  # an error in a cell tagged raises-exception is meant
+        nb.cells = [cell for cell in nb.cells if "papermill-error-cell-tag" not in cell.metadata.get("tags", [])]
+    nb.metadata.papermill.update(input_path=path.name, output_path=out.name, exception=code != 0)
+    if code and started:
+        started[-1].metadata.papermill.update(status="failed", exception=True)
+    nbformat.write(nb, part)
+    part.replace(out)
+    return NotebookRun(code, one_line(reason)[:LONGEST], out, _tail(started[-1]) if code and started else "")
+
+
+def _tail(cell: Any) -> str:
+    """Give the last lines that a cell printed or showed."""
+    texts = [output.get("text") or output.get("data", {}).get("text/plain", "") for output in cell.outputs]
+    lines = "\n".join(text.rstrip("\n") for text in texts if text)[-TAIL_CHARACTERS:].splitlines()
+    return "".join(f"{one_line(line)}\n" for line in lines[-TAIL_LINES:])
+
+
+def _error(cell: Any) -> Any:
+    """Return the error that ended this cell, None if there is none or it is shown on purpose."""
+    if "raises-exception" in cell.metadata.get("tags", []):
+        return None
+    return next((output for output in cell.outputs if output.output_type == "error"), None)
+
+
+def _unformatted(path: Path) -> str:
+    return str(path).replace("{", "{{").replace("}", "}}")  # papermill formats its paths

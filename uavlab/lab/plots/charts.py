@@ -1,0 +1,341 @@
+"""Figures from measured rows: speed-ups, stages, ceilings, learning, draws against theory, what ran when.
+
+Every function takes finished rows (mappings of plain numbers) and gives a plain plotly figure of a few kilobytes;
+nothing here measures. Titles state a finding: build them from the rows, for example with ``outcome`` and ``told``.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from uavlab.lab.plots.style import DARK, REST, blank, claimed, color, pale, pen, short, whiskers
+
+Row = Mapping[str, Any]
+Ends = tuple[str, str]
+
+ENDS: Ends = ("low", "high")
+OUTCOMES = {"faster": "#2e8b57", "slower": "#c4607a", "no different": "#9a9a9a"}
+DRAWS = 2000  # bootstrap samples of an interval
+
+
+def outcome(row: Row, ends: Ends = ENDS) -> str:
+    """Say by its 95 % interval whether a speed-up is one: ``faster``, ``slower`` or ``no different``."""
+    low, high = (row[end] for end in ends)
+    return "faster" if low > 1 else "slower" if high < 1 else "no different"
+
+
+def told(row: Row, value: str = "over_first", ends: Ends = ENDS) -> str:
+    """Say a speed-up with its interval: ``2.10x (2.02 to 2.18)``."""
+    low, high = (row[end] for end in ends)
+    return f"{row[value]:.2f}x ({low:.2f} to {high:.2f})"
+
+
+def bars(
+    rows: Sequence[Row],
+    value: str = "over_first",
+    *,
+    label: str = "setting",
+    ends: Ends | None = None,
+    by: str | None = None,
+    title: str = "",
+    axis: str = "times as fast as the first row",
+    shape: str = ".2f",
+    claim: tuple[float, float] | None = None,
+    log: bool = False,
+) -> go.Figure:
+    """Draw a horizontal bar per row, the first on top, with its interval where every row has one.
+
+    Speed-ups (``over_...``) get a guide at 1; with intervals and ungrouped, their colours tell the ``outcome``.
+
+    Args:
+        rows: As ``compare`` gives them, or any with these keys; those whose ``value`` is None are left out.
+        value: Key of the number.
+        label: Key of the bar's name.
+        ends: Keys of its interval; by default ``low`` and ``high`` for ``over_first``, and none for all else.
+        by: Key of a group, such as ``agents``: a colour and a legend entry for each.
+        title: The finding.
+        axis: What the number is, with its unit.
+        shape: How numbers are written on the bars.
+        claim: What is commonly claimed, as a range of the number: a band.
+        log: Use a logarithmic axis.
+    """
+    rows = [row for row in rows if row.get(value) is not None]
+    ends = ENDS if ends is None and value == "over_first" else ends
+    ratio = value.startswith("over")
+    names = list(dict.fromkeys(str(row[label]) for row in rows))
+    groups = list(dict.fromkeys(row[by] for row in rows)) if by else [None]
+    figure = blank(title, axis, height=140 + max(34, 20 * len(groups)) * max(len(names), 2))
+    for number, group in enumerate(groups):
+        some = [row for row in rows if by is None or row[by] == group]
+        spread = whiskers(some, value, ends)
+        meant = [OUTCOMES[outcome(row, ends)] for row in some] if ratio and ends and spread and not by else None
+        figure.add_bar(
+            x=[row[value] for row in some],
+            y=[str(row[label]) for row in some],
+            orientation="h",
+            name=str(group) if isinstance(group, str) else f"{by} {group}",
+            showlegend=by is not None,
+            marker_color=meant or color(number),
+            error_x=spread,
+            text=[f" {row[value]:{shape}}" for row in some],
+            textposition="inside" if spread else "auto",
+            insidetextanchor="start",
+            textangle=0,
+        )
+    figure.update_yaxes(autorange="reversed", type="category", categoryorder="array", categoryarray=names)
+    figure.update_xaxes(type="log" if log else "linear", rangemode="tozero")
+    if ratio:
+        figure.add_vline(x=1, line={"color": DARK, "width": 1, "dash": "dot"})
+    if claim:
+        claimed(figure, *claim)
+    return figure
+
+
+def lines(
+    rows: Sequence[Row],
+    x: str,
+    y: str,
+    *,
+    by: str | None = None,
+    ends: Ends | None = None,
+    title: str = "",
+    x_axis: str = "",
+    y_axis: str = "",
+    log_x: bool = False,
+    log_y: bool = False,
+) -> go.Figure:
+    """Draw a line per value of ``by`` through the rows, with intervals where all of its rows have them.
+
+    Args:
+        rows: With the keys ``x`` and ``y``, and perhaps ``by`` and ``ends``; those whose ``y`` is None are left out.
+        x: Key across.
+        y: Key upwards.
+        by: Key that tells lines apart.
+        ends: Keys of the interval of ``y``, such as ``("low", "high")``.
+        title: The finding.
+        x_axis: What ``x`` is, with its unit.
+        y_axis: What ``y`` is, with its unit.
+        log_x: Use a logarithmic axis across.
+        log_y: Use a logarithmic axis upwards.
+    """
+    rows = [row for row in rows if row.get(y) is not None]
+    figure = blank(title, x_axis or x, y_axis or y)
+    for number, group in enumerate(dict.fromkeys(row[by] for row in rows) if by else [None]):
+        some = [row for row in rows if by is None or row[by] == group]
+        figure.add_scatter(
+            x=[row[x] for row in some],
+            y=[row[y] for row in some],
+            name="" if group is None else str(group),
+            mode="lines+markers",
+            showlegend=by is not None,
+            error_y=whiskers(some, y, ends),
+            **pen(number),
+        )
+    places = sorted({row[x] for row in rows})
+    figure.update_xaxes(type="log" if log_x else "linear", tickvals=places if len(places) <= 12 else None)
+    figure.update_yaxes(type="log" if log_y else "linear", rangemode="normal" if log_y else "tozero")
+    if log_y:
+        figure.update_yaxes(dtick="D2")  # label 1, 2 and 5
+    return figure
+
+
+def stages(columns: Mapping[str, Sequence[Row]], value: str = "share", *, title: str = "", axis: str = "") -> go.Figure:
+    """Stack the stages of some programs, one bar each.
+
+    Args:
+        columns: By the bar's name the rows of ``Monitor.read``, as in ``profiled(...)["stages"]``.
+        value: ``share`` (the rest up to 1 is shown as ``other``), or ``mean_ms``, ``total_ms``.
+        title: The finding.
+        axis: What the number is, with its unit.
+    """
+    names = list(dict.fromkeys(row["name"] for rows in columns.values() for row in rows))
+    table = {column: {row["name"]: row[value] for row in rows} for column, rows in columns.items()}
+    if shares := value == "share":
+        names.append("other")
+        table = {column: parts | {"other": max(0.0, 1 - sum(parts.values()))} for column, parts in table.items()}
+    figure = blank(title, axis or ("share of the time" if shares else value), height=130 + 60 * len(columns))
+    for number, name in enumerate(names):
+        sizes = [parts.get(name, 0.0) for parts in table.values()]
+        figure.add_bar(
+            x=short(sizes),
+            y=list(table),
+            name=name,
+            orientation="h",
+            marker_color=REST if name == "other" else color(number),
+            text=[f"{size:.0%}" if shares and size >= 0.04 else "" for size in sizes],
+            textposition="inside",
+            hovertemplate=f"{name}: %{{x:.3g}}<extra></extra>",
+        )
+    figure.update_layout(barmode="stack", legend_traceorder="normal")
+    figure.update_yaxes(autorange="reversed")
+    if shares:
+        figure.update_xaxes(tickformat=".0%", range=[0, 1])
+    return figure
+
+
+def roofline(points: Sequence[Row], rate: float, bandwidth: float, *, title: str = "") -> go.Figure:
+    """Draw achieved FLOP/s over FLOPs per byte, under the roof of this machine, both axes logarithmic.
+
+    Args:
+        points: ``name, flops, bytes, ms`` of a call.
+        rate: Ceiling of matrix products (FLOP/s).
+        bandwidth: Ceiling of memory (bytes/s).
+        title: The finding.
+    """
+    figure = blank(title, "intensity (FLOPs per byte)", "achieved (GFLOP/s)")
+    ridge = rate / bandwidth
+    places = [point["flops"] / point["bytes"] for point in points]
+    left, right = min([*places, ridge]) / 8, max([*places, ridge]) * 8
+    roof = {place: min(rate, bandwidth * place) for place in (left, ridge, right, *places)}
+    figure.add_scatter(
+        x=short((left, ridge, right)),
+        y=short(roof[place] / 1e9 for place in (left, ridge, right)),
+        name=f"roof of this machine: {bandwidth / 1e9:.3g} GB/s, then {rate / 1e9:.3g} GFLOP/s",
+        mode="lines",
+        line={"color": DARK, "width": 3},
+    )
+    for number, (point, place) in enumerate(zip(points, places, strict=True)):
+        achieved = 1e3 * point["flops"] / point["ms"]
+        figure.add_scatter(
+            x=short([place]),
+            y=short([achieved / 1e9]),
+            name=f"{point['name']}: {achieved / roof[place]:.0%} of the roof",
+            mode="markers",
+            marker={**pen(number)["marker"], "size": 14},
+        )
+    figure.update_xaxes(type="log", dtick=1)
+    figure.update_yaxes(type="log", dtick=1)
+    return figure
+
+
+def learning_curves(
+    rows: Sequence[Row], metric: str = "completion", x: str = "update", *, warm: bool = False, title: str = ""
+) -> go.Figure:
+    """Draw the mean of a score over runs, with a 95 % bootstrap interval over them, for every setting.
+
+    Args:
+        rows: As ``compare.learning`` gives them.
+        metric: A score in ``each``, such as ``completion``.
+        x: ``update`` or ``seconds`` (of the process that trains all runs of a setting).
+        warm: Leave out of the seconds what came before the end of the first update: building, compiling.
+        title: The finding.
+    """
+    across = {"update": "updates", "seconds": "seconds of training" + (", warm-up left out" if warm else "")}[x]
+    runs = max((len(at["each"][metric]) for row in rows for at in row["curve"]), default=0)
+    figure = blank(title, across, f"{metric.replace('_', ' ')} (mean of {runs} runs)")
+    for number, row in enumerate(rows):
+        less = row["first_update_s"] if warm and x == "seconds" else 0.0
+        at = short(point[x] - less for point in row["curve"])
+        mean, low, high = np.array([interval(point["each"][metric]) for point in row["curve"]]).reshape(-1, 3).T
+        figure.add_scatter(
+            x=[*at, *at[::-1]],
+            y=short([*high, *low[::-1]]),
+            mode="lines",
+            fill="toself",
+            fillcolor=pale(number),
+            line={"width": 0},
+            showlegend=False,
+            hoverinfo="skip",
+        )
+        figure.add_scatter(x=at, y=short(mean), name=row["setting"], mode="lines+markers", **pen(number))
+    figure.update_xaxes(rangemode="tozero")
+    return figure
+
+
+def against_theory(
+    x: Sequence[float],
+    observed: Sequence[float],
+    expected: Sequence[float],
+    *,
+    title: str = "",
+    x_axis: str = "",
+    y_axis: str = "draws",
+) -> go.Figure:
+    """Draw counts as bars and what theory expects as a line, with the range that 95 % of Poisson counts fall into.
+
+    Args:
+        x: Where the bars stand: slots or bins.
+        observed: Counts.
+        expected: Expected counts.
+        title: The finding.
+        x_axis: What ``x`` is, with its unit.
+        y_axis: What is counted.
+    """
+    figure = blank(title, x_axis, y_axis)
+    figure.add_bar(x=list(x), y=list(observed), name="observed", marker_color=color(0), opacity=0.75)
+    spread = short(1.96 * math.sqrt(count) for count in expected)
+    figure.add_scatter(
+        x=list(x),
+        y=short(expected),
+        name="theory, with its 95 % range",
+        mode="lines+markers",
+        line={"color": color(1), "width": 2},
+        error_y={"type": "data", "array": spread, "color": color(1)},
+    )
+    figure.update_layout(bargap=0.15)
+    return figure
+
+
+def timeline(spans: Sequence[Row], *, title: str = "", unit: str = "ms") -> go.Figure:
+    """Draw what ran when, one lane below the other.
+
+    Args:
+        spans: ``lane, name, start, end`` in ``unit``; equal names share a colour.
+        title: The finding.
+        unit: Of the time axis.
+    """
+    lanes = list(dict.fromkeys(span["lane"] for span in spans))
+    figure = blank(title, f"time ({unit})", height=130 + 60 * len(lanes))
+    for number, name in enumerate(dict.fromkeys(span["name"] for span in spans)):
+        some = [span for span in spans if span["name"] == name]
+        figure.add_bar(
+            base=short(span["start"] for span in some),
+            x=short(span["end"] - span["start"] for span in some),
+            y=[span["lane"] for span in some],
+            orientation="h",
+            name=name,
+            marker={"color": color(number), "line": {"color": "white", "width": 1}},
+        )
+    figure.update_layout(barmode="overlay", bargap=0.3)
+    figure.update_yaxes(autorange="reversed", categoryorder="array", categoryarray=lanes)
+    return figure
+
+
+def table(rows: Sequence[Row], columns: Mapping[str, str | tuple[str, str]], widths: Sequence[float] = ()) -> go.Figure:
+    """Lay rows out as a table.
+
+    Args:
+        rows: Any.
+        columns: By key a header, or a header and a format: ``{"ms": ("time (ms)", ".2f")}``. None shows as a dash.
+        widths: Relative widths of the columns.
+    """
+    heads = {key: (head, "") if isinstance(head, str) else head for key, head in columns.items()}
+    cells = [[_cell(row.get(key), shape) for row in rows] for key, (_, shape) in heads.items()]
+    figure = go.Figure(
+        go.Table(
+            header={
+                "values": [f"<b>{head}</b>" for head, _ in heads.values()],
+                "align": "left",
+                "fill_color": "#e8edf5",
+            },
+            cells={"values": cells, "align": "left", "height": 26, "fill_color": "white"},
+            columnwidth=list(widths) or None,
+        )
+    )
+    figure.update_layout(template="plotly_white", height=70 + 27 * len(rows), margin=dict.fromkeys("lrtb", 10))
+    return figure
+
+
+def interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Give the mean of some runs' figures, and its 95 % bootstrap interval."""
+    each = np.asarray(values, dtype=float)
+    means = np.random.default_rng(0).choice(each, (DRAWS, len(each))).mean(1)
+    low, high = np.quantile(means, (0.025, 0.975))
+    return float(each.mean()), float(low), float(high)
+
+
+def _cell(value: Any, shape: str) -> str:
+    return "-" if value is None else f"{value:{shape}}"

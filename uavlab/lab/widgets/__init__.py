@@ -1,0 +1,1 @@
+"""ipywidgets: panels, toggles, a training at work."""

@@ -1,0 +1,214 @@
+"""The plain reference of ``masac``, and the rungs above it: networks of their own, one agent after the other.
+
+It computes the same numbers with the same equations. Runs and agents are Python loops; each network is a list of six
+tensors with a gradient norm of its own. As in the method's usual description every agent evaluates all actors again in
+both phases, 2 N^2 evaluations where 2 N are needed, and descends its losses in backward passes of its own; otherwise
+the reference wastes nothing, because a slow one would flatter every ratio.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial, reduce
+from itertools import chain, repeat
+from typing import Any, Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from uavlab.core.rng import Streams
+from uavlab.core.types import EnvSpec, Inputs, Transition
+from uavlab.learners.masac.batched import MASAC, MASACConfig, Step, Unpack, squash
+from uavlab.learners.masac.networks import Theta
+from uavlab.runtime.grad_step import GradientStep, Rows
+from uavlab.runtime.runtime import Runtime
+
+Network = Sequence[Tensor]
+"""Weights and biases of three layers; a pair of critics is two of them, one after the other."""
+
+Drawn = Sequence[tuple[Float[Tensor, "N D"], Float[Tensor, " N"]]]
+"""Action and log density of each agent."""
+
+
+def again(draw: Callable[[int], Any], agents: int) -> Iterator[Drawn]:
+    """Evaluate all agents' actors for each agent anew."""
+    return ([draw(j) for j in range(agents)] for _ in range(agents))
+
+
+def once(draw: Callable[[int], Any], agents: int) -> Iterator[Drawn]:
+    """Evaluate all agents' actors and hand every agent the same."""
+    return repeat([draw(j) for j in range(agents)], agents)
+
+
+class _OneByOne(torch.autograd.Function):
+    """The sum of each owner's loss, whose backward pass is one backward pass per owner."""
+
+    @staticmethod
+    def forward(ctx: Any, losses: Sequence[Tensor], owners: Sequence[Network], *parameters: Tensor) -> Tensor:
+        ctx.losses, ctx.owners = losses, owners
+        return torch.stack([loss.detach() for loss in losses]).sum()
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> Any:
+        each = zip(ctx.losses, ctx.owners, strict=True)
+        return None, None, *chain.from_iterable(torch.autograd.grad(loss, owner, slope) for loss, owner in each)
+
+
+def apart(losses: Sequence[Tensor], owners: Sequence[Network]) -> Tensor:
+    """Add up losses that share no parameters; the backward pass takes one after the other."""
+    return _OneByOne.apply(losses, owners, *chain.from_iterable(owners))
+
+
+def together(losses: Sequence[Tensor], owners: Sequence[Network]) -> Tensor:
+    """Add up losses; one backward pass takes them all."""
+    return torch.stack(list(losses)).sum()
+
+
+class Rung(NamedTuple):
+    """How often actors are evaluated in a phase, and how losses of several owners become one."""
+
+    draws: Callable[[Callable[[int], Any], int], Iterator[Drawn]]
+    total: Callable[[Sequence[Tensor], Sequence[Network]], Tensor]
+
+
+RUNGS = {"loop": Rung(again, apart), "cached": Rung(once, apart), "merged": Rung(once, together)}
+
+
+class MASACLoop(MASAC):
+    """R runs of A agents, each with networks of their own."""
+
+    def __init__(
+        self,
+        config: MASACConfig,
+        spec: EnvSpec,
+        inputs: Inputs,
+        rng: Streams,
+        rt: Runtime,
+        acting: Literal["loop", "batched"] = "batched",
+        rung: str = "loop",
+    ) -> None:
+        """Draw the same first parameters as the batched learner does from the same seeds; ``rung`` is of ``RUNGS``."""
+        self.rung = RUNGS[rung]
+        super().__init__(config, spec, inputs, rng, rt, acting)
+        self.owner = [run * self.count + network for run in range(self.runs) for network in self.networks]
+
+    def targets(
+        self,
+        actor: list[Network],
+        target: list[Network],
+        log_alpha: list[Network],
+        data: Transition,
+        noise: Float[Tensor, "R N A D"],
+    ) -> Float[Tensor, "R A N"]:
+        """Compute y_i, agent by agent."""
+        goals = []
+        drawn_by = self._drawn(actor, data.next_obs, noise)
+        for pair, owner, (run, agent, drawn) in zip(target, self.owner, drawn_by, strict=True):
+            q = values(pair, data.next_obs[run], [action for action, _ in drawn]).amin(0)
+            soft = q - log_alpha[owner][0].exp() * drawn[agent][1]
+            alive = (~data.terminated[run, :, agent]).to(q.dtype)
+            reward = self.config.reward_scale * data.reward[run, :, agent]
+            goals.append(torch.addcmul(reward, alive, soft, value=self.config.gamma))
+        return self._by_agent(goals)
+
+    def critic_loss(
+        self,
+        critic: list[Network],
+        data: Transition,
+        target: Float[Tensor, "R A N"],
+        weight: Float[Tensor, "R N"] | None,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """Add up the mean squared errors of each pair of critics, weighted if weights are given."""
+        losses, q_means, td_errors = [], [], []
+        for unit, pair in enumerate(critic):
+            run, agent = divmod(unit, self.spec.agents)
+            q = values(pair, data.obs[run], [data.action[run].flatten(1)])
+            error = q - target[run, agent]
+            square = error.square() if weight is None else error.square() * weight[run]
+            losses.append(square.mean(1).sum())
+            q_means.append(q.detach().mean())
+            td_errors.append(error.detach().abs().mean(0))
+        td_error = Rows(self._by_agent(td_errors).transpose(1, 2), 1)
+        metrics = {"q": self._by_agent(q_means), "critic_loss": self._by_agent(losses).detach(), "td_error": td_error}
+        return self.rung.total(losses, critic), metrics
+
+    def actor_loss(
+        self,
+        actor: list[Network],
+        critic: list[Network],
+        log_alpha: list[Network],
+        data: Transition,
+        noise: Float[Tensor, "R N A D"],
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """Add up the soft value that each agent's own action loses."""
+        losses, log_probs = [], []
+        drawn_by = self._drawn(actor, data.obs, noise)
+        for pair, owner, (run, agent, drawn) in zip(critic, self.owner, drawn_by, strict=True):
+            joint = [action if j == agent else action.detach() for j, (action, _) in enumerate(drawn)]
+            q = values(pair, data.obs[run], joint).amin(0)
+            log_prob = drawn[agent][1]
+            losses.append((log_alpha[owner][0].exp() * log_prob - q).mean())
+            log_probs.append(log_prob.detach().mean())
+        metrics = {"actor_loss": self._by_agent(losses).detach(), "log_prob": self._by_agent(log_probs)}
+        return self.rung.total(self._by_owner(losses), actor), metrics
+
+    def temperature_loss(
+        self, log_alpha: list[Network], log_prob: Float[Tensor, "R A"]
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """Steer each temperature so that its agents' entropy meets the target."""
+        excess = (log_prob + self.config.target_entropy).view(-1)
+        losses = [-(log_alpha[owner][0] * excess[unit]).sum() for unit, owner in enumerate(self.owner)]
+        return self.rung.total(self._by_owner(losses), log_alpha), {}
+
+    def _drawn(
+        self, actor: list[Network], obs: Float[Tensor, "R N A O"], noise: Float[Tensor, "R N A D"]
+    ) -> Iterator[tuple[int, int, Drawn]]:
+        """Go through runs and agents, each with all agents' actions."""
+
+        def draw(run: int, agent: int) -> tuple[Tensor, Tensor]:
+            net = actor[self.owner[run * self.spec.agents + agent]]
+            return squash(self.config, evaluate(net, obs[run, :, agent]), noise[run, :, agent])
+
+        for run in range(self.runs):
+            for agent, drawn in enumerate(self.rung.draws(partial(draw, run), self.spec.agents)):
+                yield run, agent, drawn
+
+    def _by_agent(self, each: list[Tensor]) -> Float[Tensor, "R A ..."]:
+        return torch.stack(each).unflatten(0, (self.runs, -1))
+
+    def _by_owner(self, losses: list[Tensor]) -> list[Tensor]:
+        """Add up the losses of agents that share a network."""
+        shares: list[list[Tensor]] = [[] for _ in range(self.runs * self.count)]
+        for owner, loss in zip(self.owner, losses, strict=True):
+            shares[owner].append(loss)
+        return [reduce(torch.add, share) for share in shares]
+
+    def _hold(self, rt: Runtime, rows: Tensor, unpack: Unpack, lr: float, clip: float | None) -> tuple[Step, Theta]:
+        """Make each network's tensors views of its row, so that all actors can also act as the rows of one matrix."""
+        held = rows.detach().flatten(0, 1).clone()
+        layers = [unpack(row.view(-1, row.shape[-1])) for row in held]
+        owners = [[piece[k].requires_grad_() for k in range(len(own[0])) for piece in own] for own in layers]
+        return rt.grad(owners, lr, clip), held
+
+    def _theta(self, step: GradientStep) -> list[list[Tensor]]:
+        return step.owners
+
+    def _table(self, held: Sequence[Tensor], count: int) -> Float[Tensor, "R count P"]:
+        return torch.cat([tensor.detach().flatten() for tensor in held]).view(self.runs, count, -1)
+
+
+def values(pair: Network, obs: Float[Tensor, "N A O"], actions: Sequence[Tensor]) -> Float[Tensor, "2 N"]:
+    """Evaluate both critics of one agent."""
+    joint, layers = torch.cat([obs.flatten(1), *actions], -1), len(pair) // 2
+    return torch.stack([evaluate(head, joint)[:, 0] for head in (pair[:layers], pair[layers:])])
+
+
+def evaluate(net: Network, x: Float[Tensor, "N I"]) -> Float[Tensor, "N out"]:
+    """Evaluate one network; its last layer is exact in every precision, as that of ``StackedMLP``."""
+    w1, b1, w2, b2, w3, b3 = net
+    x = F.layer_norm(torch.addmm(b1, x, w1), b1.shape[1:]).relu_()
+    x = F.layer_norm(torch.addmm(b2, x, w2), b2.shape[1:]).relu_()
+    if not torch.is_autocast_enabled(x.device.type):
+        return torch.addmm(b3, x, w3)
+    with torch.autocast(x.device.type, enabled=False):
+        return torch.addmm(b3.float(), x.float(), w3.float())

@@ -1,0 +1,69 @@
+"""Who has which network: assignment, first parameters, and the forms in which a learner may hold them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from uavlab.core.errors import ConfigError
+from uavlab.core.rng import Streams
+from uavlab.core.types import EnvSpec, Inputs
+from uavlab.nets.mlp import StackedMLP
+
+Theta = Any
+"""All networks of a kind: a matrix of rows (G P), stacked tensors of their layers (G ...), or a list for each."""
+
+
+def assign(trained: EnvSpec, flown: EnvSpec, share: bool) -> tuple[int, ...]:
+    """Assign each agent of ``flown`` the row of a network: its group's if networks are shared, else its own.
+
+    A team of another size whose agents each had their own network flies the network of its groups' first agents.
+
+    Raises:
+        ConfigError: There is no network for some agent, or observations or actions differ.
+    """
+    if (flown.obs, flown.action) != (trained.obs, trained.action) or not set(flown.groups) <= set(trained.groups):
+        raise ConfigError(
+            f"policy: a team of groups {flown.groups} with {flown.obs} observations and {flown.action} actions cannot "
+            f"fly networks of groups {trained.groups} with {trained.obs} and {trained.action}; expected agents of "
+            "trained groups that see and do the same."
+        )
+    if not share and flown.agents == trained.agents:
+        return tuple(range(flown.agents))
+    rows = sorted(set(trained.groups)) if share else list(trained.groups)
+    return tuple(rows.index(group) for group in flown.groups)
+
+
+def initial_parameters(
+    actor: StackedMLP, critic: StackedMLP, networks: tuple[int, ...], inputs: Inputs, rng: Streams
+) -> tuple[Float[Tensor, "R K P"], Float[Tensor, "R A 2 Q"]]:
+    """Draw the first actors (one per network) and pairs of critics (one per agent) of every run."""
+    runs, agents, _ = inputs.center.shape
+    first = [networks.index(network) for network in sorted(set(networks))]  # an agent that stands for its network
+    actors = actor.initial(
+        rng.uniform("actor", len(first), actor.count), inputs.center[:, first], inputs.scale[:, first]
+    )
+    still = inputs.center.new_zeros(runs, critic.inputs - inputs.center[0].numel())  # actions: centred, of unit scale
+    center = torch.cat((inputs.center.flatten(1), still), 1)[:, None, None].expand(-1, agents, 2, -1)
+    scale = torch.cat((inputs.scale.flatten(1), still + 1), 1)[:, None, None].expand(-1, agents, 2, -1)
+    return actors, critic.initial(rng.uniform("critic", agents, 2, critic.count), center, scale)
+
+
+def per_agent(rows: Float[Tensor, "G ..."], runs: int, networks: tuple[int, ...]) -> Float[Tensor, "R A ..."]:
+    """Hand each agent its network's row; neighbours in their order are not copied."""
+    table, first = rows.unflatten(0, (runs, -1)), networks[0]
+    if networks == tuple(range(first, first + len(networks))):
+        return table[:, first : first + len(networks)]
+    return torch.cat([table[:, n : n + 1] for n in networks], 1)
+
+
+def each(fn: Callable[[Tensor], Any], theta: Theta) -> Theta:
+    """Apply ``fn`` to every tensor, keeping the form."""
+    return fn(theta) if isinstance(theta, Tensor) else [each(fn, part) for part in theta]
+
+
+def tensors(theta: Theta) -> list[Tensor]:
+    """List every tensor."""
+    return [theta] if isinstance(theta, Tensor) else [tensor for part in theta for tensor in tensors(part)]

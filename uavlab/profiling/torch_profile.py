@@ -1,0 +1,110 @@
+"""One look through torch.profiler: which operators a step spends its time in, and a trace for Perfetto.
+
+Open a trace at https://ui.perfetto.dev or in chrome://tracing.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, schedule
+
+from uavlab.runtime.stage_timer import PREFIX, Monitor, count_operators
+from uavlab.storage.files import replacing
+
+WAIT, WARM_UP, ACTIVE, REPEAT = 1, 1, 3, 2  # steps, and cycles of them
+STEPS = (WAIT + WARM_UP + ACTIVE) * REPEAT
+PYTHON, GRAPHS = "between operators", "kernels of no operator"
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What was seen.
+
+    Attributes:
+        rows: A row per operator, the longest first: ``operator``, ``calls`` and own ``cpu_ms`` per step, and ``share``
+            of all own time. What runs between operators, Python above all, is a row too. On a GPU there is also
+            ``device_ms``, by which rows are then sorted and shares taken, and a row for what graphs launched.
+        operators: Operators of one step that reach the device.
+        trace: Where the trace of the last cycle lies.
+    """
+
+    rows: list[dict[str, Any]]
+    operators: int
+    trace: Path | None
+
+
+def profile(
+    step: Callable[[], Any],
+    device: torch.device | str,
+    trace: Path | None = None,
+    *,
+    monitor: Monitor | None = None,
+    stacks: bool = False,
+    top: int = 10,
+) -> Profile:
+    """Take ``step`` 11 times: wait, warm up and record 3 times, all that twice, and once to count operators.
+
+    Args:
+        step: A step of a loop.
+        device: Where it works.
+        trace: Write a trace here, with shapes and memory; compressed if the name ends in ``.gz``.
+        monitor: Show the stages of this one in the trace.
+        stacks: Record where in Python each operator was called, which is slow.
+        top: How many rows to keep.
+
+    Raises:
+        ResourceError: The trace cannot be written.
+    """
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's library writes of itself to stderr
+    cuda = torch.device(device).type == "cuda"
+    before = monitor.tracing if monitor else False
+    with torch.profiler.profile(
+        activities=[ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * cuda],
+        schedule=schedule(wait=WAIT, warmup=WARM_UP, active=ACTIVE, repeat=REPEAT),
+        record_shapes=trace is not None,
+        profile_memory=trace is not None,
+        with_stack=stacks,
+        acc_events=True,
+    ) as seen:
+        if monitor:
+            monitor.tracing = True
+        try:
+            for _ in range(STEPS):
+                step()
+                seen.step()
+        finally:
+            if monitor:
+                monitor.tracing = before
+    if trace is not None:
+        with replacing(trace) as beside:
+            seen.export_chrome_trace(str(beside))
+    return Profile(_rows(seen.key_averages(), cuda)[:top], count_operators(step), trace)
+
+
+def _rows(averages: Any, cuda: bool) -> list[dict[str, Any]]:
+    steps, columns = ACTIVE * REPEAT, ("calls", "cpu_ms", "device_ms") if cuda else ("calls", "cpu_ms")
+    rows: dict[str, dict[str, Any]] = {}
+    kernels = 0.0
+    for each in averages:
+        if each.device_type != DeviceType.CPU:  # a kernel, whose time its operator has too
+            kernels += 0 if each.is_user_annotation else each.self_device_time_total / 1e3 / steps
+            continue
+        ours = each.key.startswith(("ProfilerStep", PREFIX))
+        name = PYTHON if ours else each.key
+        row = rows.setdefault(name, {"operator": name, **dict.fromkeys(columns, 0.0)})
+        row["cpu_ms"] += each.self_cpu_time_total / 1e3 / steps
+        if not ours:
+            row["calls"] += each.count / steps
+        if cuda and not ours:
+            row["device_ms"] += each.self_device_time_total / 1e3 / steps
+    if cuda:
+        rest = max(0.0, kernels - sum(row["device_ms"] for row in rows.values()))
+        rows[GRAPHS] = {"operator": GRAPHS, **dict.fromkeys(columns, 0.0), "device_ms": rest}
+    by = columns[-1]
+    whole = sum(row[by] for row in rows.values()) or 1.0
+    return [row | {"share": row[by] / whole} for row in sorted(rows.values(), key=lambda row: -row[by])]

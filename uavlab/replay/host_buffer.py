@@ -1,0 +1,77 @@
+"""Replay in host memory while training runs on a GPU: new rows are copied down, batches are copied up.
+
+The CPU gathers a batch into a buffer, which is copied as a whole. Only such buffers are ever pinned: no copy engine
+gathers scattered rows, so pinning the ring would take memory and buy nothing. The device makes the copies of a stream
+in order and needs no waiting. The host does: it must not read a buffer before a copy down has arrived, nor write into
+one before a copy up has left.
+"""
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from uavlab.core.types import Transition, tree_map
+from uavlab.ops.sum_tree import across
+from uavlab.replay import ring
+from uavlab.replay.buffer import Place
+from uavlab.replay.ring import Ring
+from uavlab.runtime.runtime import Runtime
+
+
+def on_host(example: Transition, batch: int, rt: Runtime, pinned: bool) -> Place:
+    """Keep rows in host memory; on the CPU nothing changes but that rows are copied.
+
+    Memory that cannot be pinned is ordinary memory then, and the run says so.
+
+    Args:
+        example: New rows (leading axes R W).
+        batch: Rows per run that are taken.
+        rt: Where training runs.
+        pinned: Copy through pinned buffers, without waiting for a batch to arrive.
+    """
+    try:
+        ferry = Ferry(example, batch, rt, pinned)
+    except RuntimeError as error:
+        if not pinned or isinstance(error, torch.OutOfMemoryError):  # which is what the device says
+            raise
+        rt.fall_back("placement", f"no memory could be pinned ({str(error).splitlines()[0]}); ordinary memory is used")
+        ferry = Ferry(example, batch, rt, pinned=False)
+    return Place(ferry.put, ferry.take)
+
+
+class Ferry:
+    """Two buffers in host memory, one for each way, and one on the device in which new rows are put side by side."""
+
+    def __init__(self, example: Transition, batch: int, rt: Runtime, pinned: bool) -> None:
+        """Reserve them."""
+        self.device, self.pinned = rt.device, pinned
+        self.down, self.new = ring.blank(example, example.reward.shape[1], pin_memory=pinned)
+        self.up = ring.blank(example, batch, pin_memory=pinned)[0].flatten(0, 1)
+        self.packed, self.packing = ring.blank(example, example.reward.shape[1], device=rt.device)
+        self._left: torch.cuda.Event | None = None  # when the last batch had left its buffer
+        self._copy_down, self._copy_up = rt.timed(self._downward, "copy"), rt.timed(self._upward, "copy")
+
+    def put(self, rows: Transition) -> Transition:
+        """Copy new rows down (host sync)."""
+        self._copy_down(rows)
+        return self.new
+
+    def take(self, full: Ring, index: Int[Tensor, "R N"]) -> Transition:
+        """Gather the rows of slots, at most a batch, and copy them up."""
+        if self._left is not None:
+            self._left.synchronize()
+        flat = across(index, full.capacity).view(-1)
+        words = torch.index_select(full.words.flatten(0, 1), 0, flat, out=self.up[: len(flat)])
+        return ring.fields(self._copy_up(words).view(*index.shape, -1), full.rows)
+
+    def _downward(self, rows: Transition) -> None:
+        tree_map(lambda field, leaf: field.copy_(leaf), self.packing, rows)
+        self.down.copy_(self.packed, non_blocking=self.pinned)
+        if self.pinned:
+            torch.cuda.current_stream(self.device).synchronize()
+
+    def _upward(self, gathered: Int[Tensor, "RN words"]) -> Int[Tensor, "RN words"]:
+        words = gathered.to(self.device, non_blocking=self.pinned, copy=True)
+        if self.pinned:
+            self._left = torch.cuda.current_stream(self.device).record_event()
+        return words

@@ -1,0 +1,220 @@
+"""One gradient step: gradients of all pieces of a batch, each network clipped by its own norm, then Adam.
+
+Nothing is changed before the last gradient is there, so a batch that was too large is simply cut and tried again.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import count
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from uavlab.runtime.loss_scaler import Scaler
+from uavlab.runtime.oom_retry import Ladder, Rows, cut, join, reserve
+from uavlab.runtime.toggles import Toggles
+
+__all__ = ["ADAM_EPS", "MOMENTS", "GradientStep", "Rows"]
+
+ADAM_EPS = 1e-5
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # what Adam keeps for a parameter
+IMPLEMENTATIONS: dict[str, dict[str, Any]] = {
+    "single": {"foreach": False},
+    "foreach": {"foreach": True},
+    "fused": {"fused": True},
+}
+SCRATCH = {"single": 2, "foreach": 2, "fused": 0}  # copies of its parameters that a step holds for a moment, at most
+
+
+class GradientStep:
+    """Adam over the parameters of several owners, each clipped by its own norm.
+
+    ``stacked`` parameters lead with an axis of independent networks, each of which is clipped by its own norm and
+    never influences another.
+
+    Attributes:
+        ladder: How finely batches are cut, and what was tried again.
+    """
+
+    def __init__(
+        self,
+        owners: Sequence[Sequence[Tensor]],
+        lr: float,
+        clip: float | None,
+        stacked: bool,
+        toggles: Toggles,
+        scaler: Scaler | None = None,
+        ladder: Ladder | None = None,
+        scope: Callable[[str], AbstractContextManager] = nullcontext,
+    ) -> None:
+        """Descend the given tensors in place.
+
+        Args:
+            owners: The tensors of each owner.
+            lr: Adam's learning rate.
+            clip: Largest norm, None for no clipping.
+            stacked: Parameters lead with an axis of networks.
+            toggles: Which Adam, how many, and without ``ladder`` how many pieces of a batch to begin with.
+            scaler: The loss scale that all gradient steps of an iteration share.
+            ladder: How finely batches are cut.
+            scope: Times the stages ``forward``, ``backward`` and ``optimizer``.
+        """
+        self.scope = scope
+        self.owners, self.clip, self.stacked = [list(owner) for owner in owners], clip, stacked
+        self.scaler, self.ladder = scaler, ladder or Ladder(toggles.micro_batches)
+        groups = [self.parameters] if toggles.optimizers == "one" else self.owners
+        self.device = self.parameters[0].device
+        # on the CPU, counts of steps would make a graph's capture fail, and a skipped step wait
+        capturable = self.device.type == "cuda" and (toggles.graph != "off" or scaler is not None)
+        kind = {**IMPLEMENTATIONS[toggles.adam], "capturable": capturable}
+        self.adams = [torch.optim.Adam(group, lr=lr, eps=ADAM_EPS, **kind) for group in groups]
+        counted = self.device if capturable or toggles.adam == "fused" else torch.device("cpu")
+        for _, adam, parameter in self._named():  # now, not in the first step, where memory may be refused midway
+            steps = torch.zeros((), dtype=torch.float32, device=counted)
+            moments = (steps, torch.zeros_like(parameter), torch.zeros_like(parameter))
+            adam.state[parameter] = dict(zip(MOMENTS, moments, strict=True))
+        sizes = [sum(parameter.nbytes for parameter in group) for group in groups]
+        self._scratch = SCRATCH[toggles.adam] * max(sizes) + (3 * sum(sizes) if scaler else 0)
+        self._held = {"parameters": sum(sizes), "gradients": sum(sizes), "moments": 2 * sum(sizes)}
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """All parameters, owner by owner."""
+        return [parameter for owner in self.owners for parameter in owner]
+
+    @property
+    def parameter(self) -> Tensor:
+        """The only parameter."""
+        (parameter,) = self.parameters
+        return parameter
+
+    def __call__(
+        self, loss_fn: Callable[..., tuple[Tensor, dict[str, Any]]], *inputs: Any
+    ) -> tuple[dict[str, Any], Float[Tensor, " G"]]:
+        """Descend ``loss_fn(*inputs)``, a mean over rows.
+
+        Returns:
+            Its metrics, and each norm before clipping; 0 where a network was skipped because its gradient overflowed.
+
+        Raises:
+            ResourceError: Memory does not suffice for one row at a time, or for Adam; nothing has changed.
+        """
+        what = getattr(loss_fn, "__name__", "loss")
+        for parameter in self.parameters:
+            parameter.grad = None
+        gradients, metrics = self.ladder.descend(
+            what, lambda pieces: self._gradients(loss_fn, inputs, pieces), inputs, self._held
+        )
+        self.ladder.phase = "optimizer"
+        with self.scope("optimizer"):
+            self.ladder.once_more(what, lambda: reserve(self._scratch, self.device), inputs, self._held)
+            return metrics, self._descend(gradients)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the parameters and Adam's moments; where there are several, numbered."""
+        state = {}
+        for prefix, adam, parameter in self._named():
+            state[f"{prefix}parameter"] = parameter.detach()
+            state |= {f"{prefix}{key}": adam.state[parameter][key] for key in MOMENTS}
+        return state
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Continue where ``state_dict`` was taken."""
+        for name, tensor in self.state_dict().items():
+            tensor.copy_(state[name])
+
+    def _named(self) -> Iterator[tuple[str, torch.optim.Adam, Tensor]]:
+        several = len(self.parameters) > 1
+        adams = self.adams * len(self.owners) if len(self.adams) == 1 else self.adams
+        number = count()
+        for adam, owner in zip(adams, self.owners, strict=True):
+            for parameter in owner:
+                yield (f"{next(number)}." if several else "", adam, parameter)
+
+    def _gradients(self, loss_fn: Callable, inputs: Sequence[Any], pieces: int) -> tuple[list[Tensor], dict[str, Any]]:
+        """Add up the gradients of all pieces, each weighted by its share of the rows."""
+        total: list[Tensor] = []
+        results = []
+        for share, values in cut(inputs, pieces):
+            gradients, metrics = self._piece(loss_fn, values, share)
+            total = [a.add_(b) for a, b in zip(total, gradients, strict=True)] if total else gradients
+            results.append((share, metrics))
+        return total, join(results)
+
+    def _piece(self, loss_fn: Callable, values: list[Any], share: float) -> tuple[list[Tensor], dict[str, Any]]:
+        self.ladder.phase = "forward"
+        with self.scope("forward"):
+            loss, metrics = loss_fn(*values)
+            if share < 1:
+                loss = loss * share
+            if self.scaler is not None:
+                loss = loss * self.scaler.scale
+        self.ladder.phase = "backward"
+        with self.scope("backward"):
+            return own(torch.autograd.grad(loss, self.parameters)), metrics
+
+    def _descend(self, gradients: list[Tensor]) -> Float[Tensor, " G"]:
+        """Clip and take a step, except where a gradient overflowed."""
+        if self.scaler is not None:
+            shrink = self.scaler.scale.reciprocal()
+            for gradient in gradients:
+                gradient.mul_(shrink)
+        remaining, norms = iter(gradients), []
+        for owner in self.owners:
+            own = [next(remaining) for _ in owner]
+            norms.append(self._clip(own))
+            for parameter, gradient in zip(owner, own, strict=True):
+                parameter.grad = gradient
+        norm = torch.cat(norms)
+        if self.scaler is None:
+            self._step()
+            return norm
+        skipped = self.scaler.skip(norm)
+        before = {name: tensor.clone() for name, tensor in self.state_dict().items()}
+        self._step()
+        self._undo(skipped.split([len(norm) for norm in norms]), before)
+        return norm.masked_fill(skipped, 0)
+
+    def _step(self) -> None:
+        for adam in self.adams:
+            adam.step()
+
+    def _undo(self, skipped: Sequence[Bool[Tensor, " G"]], before: dict[str, Tensor]) -> None:
+        """Bring back what belongs to skipped networks, given owner by owner.
+
+        Stacked networks share one count of steps, which moves unless all of them were skipped: the next steps of one
+        that was skipped are then a little shorter than with a count of its own.
+        """
+        state = self.state_dict()
+        masks = [mask for mask, owner in zip(skipped, self.owners, strict=True) for _ in owner]
+        for mask, (prefix, _, parameter) in zip(masks, self._named(), strict=True):
+            rows = mask.view(-1, *[1] * (parameter.dim() - 1)) if self.stacked else mask[0]
+            for key in ("parameter", *MOMENTS):
+                tensor, old = state[prefix + key], before[prefix + key]
+                tensor.copy_(torch.where(mask.all() if key == "step" else rows, old, tensor, out=old))
+
+    def _clip(self, gradients: list[Tensor]) -> Float[Tensor, " G"]:
+        """Shrink the gradients of one owner, or of each of its stacked networks; return the norms before."""
+        if self.stacked:
+            norms = torch.stack([torch.linalg.vector_norm(g.flatten(1), dim=1) for g in gradients])
+            norm = torch.linalg.vector_norm(norms, dim=0) if len(gradients) > 1 else norms[0]
+        else:
+            norm = torch.nn.utils.get_total_norm(gradients)[None]
+        if self.clip is not None:
+            factor = (self.clip / (norm + 1e-6)).clamp(max=1)
+            for gradient in gradients:
+                gradient.mul_(factor.view(-1, *[1] * (gradient.dim() - 1)))
+        return norm
+
+
+def own(gradients: Sequence[Tensor]) -> list[Tensor]:
+    """Copy gradients that are not memory of their own: those of a sum are one number, those of a + b one tensor."""
+    seen: set[int] = set()
+    kept = []
+    for gradient in gradients:
+        shared = gradient.data_ptr() in seen or 0 in gradient.stride()
+        kept.append(gradient.clone() if shared else gradient)
+        seen.add(gradient.data_ptr())
+    return kept

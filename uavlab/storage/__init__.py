@@ -1,0 +1,1 @@
+"""Files: checkpoints, records of runs, descriptions of the machine."""

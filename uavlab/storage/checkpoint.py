@@ -1,0 +1,341 @@
+"""Checkpoints: tensors in .npz files under a manifest of digests, complete on the disk before they get their name.
+
+    ckpt-000000001000/
+        learner.npz, ...    one file for each group of tensors; no pickle
+        manifest.json       step, meta, versions, and the size and SHA-256 of every file; written last
+
+A crash, a power cut or a full disk at any instant leaves the newest complete checkpoint loadable, and whatever changed
+in a file since it was written is found before a value is used. A group that did not change since the checkpoint before
+is taken over by a hard link, so each folder is whole and pruning one harms no other. Reading changes nothing. One
+process at a time writes into a folder.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import warnings
+import zipfile
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from uavlab import __version__
+from uavlab.core.errors import ConfigError, FileError, ResourceError
+from uavlab.storage.files import open_regular, read_regular
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+UNFINISHED = ".tmp-"  # prefix of a checkpoint that is being written or removed
+NAME = re.compile(r"ckpt-(\d{12,})(\.old)?")  # .old: about to be replaced by one of the same step
+GROUP, MEMBER = re.compile(r"[A-Za-z0-9_-]+"), re.compile(r"[\w.-]+\.npy")
+MARGIN = 1.2  # free space asked for, over the size of the tensors
+LARGEST_MANIFEST = 10_000_000  # bytes
+LINKLESS = {errno.EPERM, errno.EXDEV, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS}  # a file system without hard links
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What ``load`` returns: the arguments of ``save``, its tensors on the CPU."""
+
+    path: Path
+    step: int
+    groups: dict[str, dict[str, Tensor]]
+    meta: dict[str, Any]
+    versions: dict[str, str]
+
+
+def save(
+    folder: Path,
+    step: int,
+    groups: Mapping[str, Mapping[str, Tensor]],
+    meta: Mapping[str, Any],
+    keep: int = 3,
+    unchanged: tuple[Path, Collection[str]] | None = None,
+) -> Path:
+    """Write ``folder/ckpt-<step>`` and then remove surplus ones.
+
+    A checkpoint of the same step is replaced. Those of later steps go: a run writes in order, so they are broken, or of
+    a future that was given up when the run was taken back.
+
+    Args:
+        folder: Where the checkpoints of one run lie; made if need be.
+        step: Updates made so far, at least 0.
+        groups: Tensors by group and name, on any device, of any type that numpy has. The same content gives the same
+            bytes.
+        meta: What else belongs to the state, as JSON values.
+        keep: Checkpoints up to ``step`` to keep, counting this one; this one always stays.
+        unchanged: An earlier checkpoint and the groups to be taken over from it as they are.
+
+    Raises:
+        ConfigError: A group's name cannot be a file's name, or ``meta`` is not JSON.
+        ResourceError: The disk is too full or refuses; what was there before still loads.
+    """
+    final = folder / name(step)
+    partial = folder / (UNFINISHED + final.name)
+    needed = int(MARGIN * sum(tensor.nbytes for tensors in groups.values() for tensor in tensors.values()))
+    body = {"format": FORMAT, "step": step, "meta": dict(meta), "versions": _versions()}
+    _check_arguments(groups, body)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _sync_folder(folder.parent)
+        for stale in folder.glob(UNFINISHED + "*"):
+            shutil.rmtree(stale)
+        if shutil.disk_usage(folder).free < needed:
+            raise OSError("the disk is too full")
+        partial.mkdir()
+        members = {group: _write_group(partial / f"{group}.npz", tensors) for group, tensors in groups.items()}
+        if unchanged is not None:
+            members |= _take_over(*unchanged, partial)
+        _write_manifest(partial / MANIFEST, {**body, "members": members})
+        _sync_folder(partial)
+        _publish(partial, final)
+        for surplus in _surplus(folder, final, keep):
+            hidden = folder / (UNFINISHED + surplus.name)  # a half-removed checkpoint must not look like a broken one
+            os.rename(surplus, hidden)
+            shutil.rmtree(hidden)
+    except OSError as error:
+        free = shutil.disk_usage(folder).free if folder.is_dir() else 0
+        raise ResourceError(
+            f"Saving {final} failed: {error}. It needs {needed:,} bytes, {free:,} are free. "
+            "What was saved before still loads; make room or choose another folder."
+        ) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return final
+
+
+def load(path: Path, only: str = ".*") -> Checkpoint:
+    """Read a checkpoint, each file only after its size and digest were found to be those of the manifest.
+
+    Args:
+        path: Its folder.
+        only: A regular expression; groups whose whole name it does not match are left unread.
+
+    Raises:
+        FileError: Something is missing, damaged or unknown; the message names the file.
+    """
+    body = _read_manifest(path)
+    wanted = {group: entry for group, entry in body["members"].items() if re.fullmatch(only, group)}
+    groups = {group: _read_group(path / f"{group}.npz", entry) for group, entry in wanted.items()}
+    return Checkpoint(path, body["step"], groups, body["meta"], body["versions"])
+
+
+def newest(folder: Path, only: str = ".*") -> Checkpoint:
+    """Load the intact checkpoint with the highest step, warning of each broken one on the way to it.
+
+    What ``only`` leaves unread may be broken.
+
+    Raises:
+        FileError: There is none; the message says what is wrong with each candidate.
+    """
+    listed, problems = _checkpoints(folder), []
+    for path in sorted(listed, key=lambda path: (_step(path), path.suffix == ""), reverse=True):
+        try:
+            found = load(path, only)
+            if found.step != _step(path):
+                raise FileError(f"{path} was renamed: it holds step {found.step}.")
+        except FileError as error:
+            problems.append(str(error))
+            continue
+        for problem in problems:
+            warnings.warn(f"{problem} Falling back to {path.name}.", stacklevel=2)
+        return found
+    if set(_checkpoints(folder)) != set(listed):  # a run saved and pruned meanwhile
+        return newest(folder, only)
+    unfinished = len(list(folder.glob(UNFINISHED + "*")))
+    told = " ".join(problems) or f"Unfinished ones: {unfinished}."
+    raise FileError(f"{folder} holds no intact checkpoint. {told}")
+
+
+def members(path: Path) -> list[str]:
+    """List the groups of a checkpoint that are there; none if its manifest is gone or broken."""
+    try:
+        return [group for group in _read_manifest(path)["members"] if (path / f"{group}.npz").is_file()]
+    except FileError:
+        return []
+
+
+def name(step: int) -> str:
+    """Name the checkpoint of a step."""
+    return f"ckpt-{step:012d}"
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    return [path for path in folder.glob("ckpt-*") if NAME.fullmatch(path.name) and path.is_dir()]
+
+
+def _step(path: Path) -> int:
+    return int(path.stem.removeprefix("ckpt-"))
+
+
+def _surplus(folder: Path, final: Path, keep: int) -> list[Path]:
+    replaced = [path for path in _checkpoints(folder) if _step(path) >= _step(final) and path != final]
+    earlier = sorted((path for path in _checkpoints(folder) if _step(path) < _step(final)), key=_step)
+    return replaced + earlier[: max(0, len(earlier) + 1 - keep)]
+
+
+def _publish(partial: Path, final: Path) -> None:
+    """Give a complete checkpoint its name; one that bears it already is renamed, so that there is always one."""
+    if final.exists():
+        replaced = final.with_suffix(".old")
+        if replaced.exists():
+            shutil.rmtree(replaced)
+        os.rename(final, replaced)
+    os.rename(partial, final)
+    _sync_folder(final.parent)
+
+
+def _check_arguments(groups: Mapping[str, Any], body: dict[str, Any]) -> None:
+    wrong = [group for group in groups if not GROUP.fullmatch(group)]
+    if wrong:
+        raise ConfigError(f"Checkpoint group {wrong[0]!r}: use letters, digits, - and _ only; it names a file.")
+    try:
+        _render(body)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"Checkpoint meta must be JSON values: {error}. Keep tensors in groups.") from error
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "uavlab": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+    }
+
+
+def _render(body: dict[str, Any]) -> bytes:
+    """Write a manifest as the one text that it can have, closed by its own digest."""
+    text = json.dumps(body, sort_keys=True, indent=1)
+    return json.dumps({**body, "sha256": hashlib.sha256(text.encode()).hexdigest()}, sort_keys=True, indent=1).encode()
+
+
+def _write_manifest(path: Path, body: dict[str, Any]) -> None:
+    with path.open("xb") as handle:
+        handle.write(_render(body))
+        _sync(handle)
+
+
+def _write_group(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    with path.open("xb+") as handle:
+        with zipfile.ZipFile(handle, "w") as archive:
+            for name, tensor in tensors.items():
+                # ZipInfo dates every entry alike, so that equal states are equal bytes
+                with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                    array = tensor.detach().cpu().contiguous().numpy()
+                    np.lib.format.write_array(member, array, allow_pickle=False)
+        _sync(handle)
+        size = handle.tell()
+        handle.seek(0)
+        return {"bytes": size, "sha256": hashlib.file_digest(handle, "sha256").hexdigest()}
+
+
+def _take_over(path: Path, groups: Collection[str], partial: Path) -> dict[str, Any]:
+    """Give groups of an earlier checkpoint a second name, or a copy where there are no second names."""
+    entries = _read_manifest(path)["members"]
+    for group in groups:
+        old, new = path / f"{group}.npz", partial / f"{group}.npz"
+        try:
+            os.link(old, new)
+        except OSError as error:
+            if error.errno not in LINKLESS:
+                raise
+            shutil.copyfile(old, new)
+            with new.open("rb+") as handle:
+                _sync(handle)
+    return {group: entries[group] for group in groups}
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    file = path / MANIFEST
+    try:
+        raw = read_regular(file, LARGEST_MANIFEST)
+    except OSError as error:
+        raise FileError(f"{path} is no complete checkpoint: {MANIFEST} cannot be read ({error.strerror}).") from error
+    try:
+        body = json.loads(raw)
+        del body["sha256"]
+        intact = _render(body) == raw
+        known = body["format"] == FORMAT
+        shaped = known and _shaped(body)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise FileError(f"{file} is damaged: it cannot be read as a manifest.") from error
+    if not intact:
+        raise FileError(f"{file} is damaged or was edited: it does not match its own digest.")
+    if not known:
+        raise FileError(f"{file} has format {body['format']!r}; this uavlab {__version__} reads format {FORMAT}.")
+    if not shaped:
+        raise FileError(f"{file} was not written by uavlab: it lacks an entry or names a file outside its folder.")
+    return body
+
+
+def _shaped(body: dict[str, Any]) -> bool:
+    """Tell whether a manifest holds what it must, and names no file outside its folder."""
+    kinds = {"step": int, "meta": dict, "versions": dict, "members": dict}
+    return all(isinstance(body.get(key), kind) for key, kind in kinds.items()) and all(
+        GROUP.fullmatch(group)
+        and isinstance(entry, dict)
+        and isinstance(entry.get("bytes"), int)
+        and isinstance(entry.get("sha256"), str)
+        for group, entry in body["members"].items()
+    )
+
+
+@contextmanager
+def _verified(path: Path, entry: dict[str, Any]) -> Iterator[BufferedReader]:
+    """Open a file whose size and digest are those of its manifest."""
+    try:
+        handle = open_regular(path)
+    except OSError as error:
+        raise FileError(f"{path} cannot be read ({error.strerror}).") from error
+    with handle:
+        size = os.fstat(handle.fileno()).st_size
+        if size != entry["bytes"]:
+            raise FileError(f"{path} has {size} bytes, its manifest says {entry['bytes']}.")
+        if hashlib.file_digest(handle, "sha256").hexdigest() != entry["sha256"]:
+            raise FileError(f"{path} is damaged: it does not match the SHA-256 of its manifest.")
+        handle.seek(0)
+        yield handle
+
+
+def _read_group(path: Path, entry: dict[str, Any]) -> dict[str, Tensor]:
+    with _verified(path, entry) as handle:
+        try:
+            with zipfile.ZipFile(handle) as archive:
+                infos = archive.infolist()
+                if sum(info.file_size for info in infos) > entry["bytes"]:
+                    raise ValueError("it would unpack to more than its size")
+                if odd := [info.filename for info in infos if not MEMBER.fullmatch(info.filename)]:
+                    raise ValueError(f"it holds {odd[0][:60]!r}")
+                return {info.filename.removesuffix(".npy"): _read_tensor(archive, info) for info in infos}
+        except Exception as error:  # the digest holds, so no damage: a forgery, which may fail in any way
+            raise FileError(f"{path} was not written by uavlab: {error}.") from error
+
+
+def _read_tensor(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Tensor:
+    with archive.open(info) as member:
+        return torch.from_numpy(np.lib.format.read_array(member, allow_pickle=False))
+
+
+def _sync(handle: BinaryIO) -> None:
+    handle.flush()
+    os.fsync(handle.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""Learning from flight logs: flights, windows, the network, its scores."""

@@ -1,0 +1,123 @@
+"""Flights that are larger than memory: kept in files, of which windows are read where they lie."""
+
+import os
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, cast
+from weakref import finalize
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from uavlab.core.errors import ResourceError
+from uavlab.telemetry.dataset import Scale, Series, Windows
+
+FIELDS = ("inputs", "truth", "astray")
+BLOCK = 100_000  # rows held in memory at a time
+
+
+class Spool:
+    """Flights in files without a name, which go with the object or the process; read as ``Series`` are, into memory.
+
+    Attributes:
+        bounds: First row of each flight, and the end of the last.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """Make the files, within ``folder`` or where the system keeps such.
+
+        Raises:
+            ResourceError: They cannot be made.
+        """
+        self.folder = folder or Path(tempfile.gettempdir())
+        with ExitStack() as stack:
+            try:
+                opened = [stack.enter_context(tempfile.TemporaryFile(dir=self.folder)) for _ in FIELDS]
+            except OSError as error:
+                raise ResourceError(f"{self.folder}: no flights can be kept ({error.strerror}); set TMPDIR.") from error
+            self.files = {name: file.fileno() for name, file in zip(FIELDS, opened, strict=True)}
+            finalize(self, stack.pop_all().close)
+        self.widths: dict[str, int] = {}
+        self.bounds = torch.zeros(1, dtype=torch.int64)
+
+    @property
+    def rows(self) -> int:
+        """Rows of all flights."""
+        return int(self.bounds[-1])
+
+    def append(self, flights: Series) -> None:
+        """Add flights.
+
+        Raises:
+            ResourceError: The disk refuses; what was added before is whole.
+        """
+        for name in FIELDS:
+            values = getattr(flights, name).cpu().float().contiguous().numpy()
+            self.widths[name] = values.shape[1]
+            self._write(name, self.rows, values)
+        self.bounds = torch.cat([self.bounds, self.bounds[-1] + flights.bounds[1:].cpu()])
+
+    def statistics(self, fields: Sequence[str]) -> tuple[Float[Tensor, " F"], Float[Tensor, " F"]]:
+        """Measure mean and standard deviation of the columns of ``fields``, a block of rows after the other.
+
+        Source:
+            Chan, Golub and LeVeque 1983, "Algorithms for Computing the Sample Variance", eq. 2.1.
+        """
+        count, mean, total = 0, torch.zeros(()), torch.zeros(())
+        for begin in range(0, self.rows, BLOCK):
+            values = torch.cat([self._read(name, begin, min(BLOCK, self.rows - begin)) for name in fields], 1).double()
+            own, off = values.mean(0), len(values) / (count + len(values))
+            total = total + (values - own).square().sum(0) + (own - mean).square() * count * off
+            mean, count = mean + (own - mean) * off, count + len(values)
+        return mean, (total / count).sqrt()
+
+    def normalise(self, scale: Scale) -> None:
+        """Normalise the inputs, once and in their place, a block of rows after the other."""
+        for begin in range(0, self.rows, BLOCK):
+            values = self._read("inputs", begin, min(BLOCK, self.rows - begin))
+            self._write("inputs", begin, values.sub_(scale.center).div_(scale.spread).numpy())
+
+    def gathered(self, start: Int[Tensor, " N"], window: int, horizon: int) -> Windows:
+        """Read windows by their first rows."""
+        first = start.tolist()
+
+        def several(name: str, ahead: int, rows: int) -> Tensor:
+            out = torch.empty(len(first), rows, self.widths[name])
+            for into, begin in zip(out, first, strict=True):
+                self._into(name, begin + ahead, into)
+            return out
+
+        return Windows(
+            inputs=several("inputs", 0, window),
+            truth=several("truth", window - 1, 1)[:, 0],
+            astray=several("astray", window, horizon),
+        )
+
+    def _read(self, name: str, begin: int, rows: int) -> Tensor:
+        out = torch.empty(rows, self.widths[name])
+        self._into(name, begin, out)
+        return out
+
+    def _into(self, name: str, begin: int, out: Tensor) -> None:
+        view = memoryview(cast(Any, out.numpy())).cast("B")
+        place, done = 4 * self.widths[name] * begin, 0
+        while done < len(view):
+            got = os.preadv(self.files[name], [view[done:]], place + done)
+            if not got:
+                raise ResourceError(f"{self.folder}: {name} ended early; check the disk and start again.")
+            done += got
+
+    def _write(self, name: str, begin: int, values: np.ndarray) -> None:
+        view = memoryview(cast(Any, values)).cast("B")
+        place, done = 4 * self.widths[name] * begin, 0
+        try:
+            while done < len(view):
+                done += os.pwrite(self.files[name], view[done:], place + done)
+        except OSError as error:
+            raise ResourceError(
+                f"{self.folder}: cannot be written ({error.strerror}); free space there, or set TMPDIR."
+            ) from error

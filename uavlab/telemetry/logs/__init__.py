@@ -1,0 +1,1 @@
+"""Flight logs: readers of four formats, units, columns, resampling."""

@@ -1,0 +1,1 @@
+"""Simulated quadrotor flights: dynamics, controller, sampled fleets."""

@@ -1,0 +1,143 @@
+"""A quadrotor in wind: its equations of motion, with the quantities that no sensor shows as arguments.
+
+World axes point north, east and down, body axes forward, right and down. Motors are numbered as in PX4's "quad x":
+front right, rear left, front left, rear right; the first two turn counter-clockwise seen from above.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from uavlab.core.types import tensors
+from uavlab.ops.quaternions import integrated, rotated, unrotated
+
+GRAVITY = 9.81
+AHEAD, RIGHT, TURN = (1.0, -1.0, 1.0, -1.0), (1.0, -1.0, -1.0, 1.0), (1.0, 1.0, -1.0, -1.0)
+"""Of each motor: which side of the body it is on, and which way its drag turns the body."""
+
+
+@tensors
+class Hidden:
+    """What a flight log does not show."""
+
+    wind: Float[Tensor, "*lead 2"]  # north, east (m/s)
+    payload: Float[Tensor, "*lead"]  # kg
+    drag: Float[Tensor, "*lead"]  # of the rotors (kg/s)
+    lag: Float[Tensor, "*lead"]  # time constant of the motors (s)
+    resistance: Float[Tensor, "*lead"]  # of the battery (ohm)
+
+
+@tensors
+class Body:
+    """Where vehicles are and how they move."""
+
+    pos: Float[Tensor, "*lead 3"]
+    vel: Float[Tensor, "*lead 3"]
+    attitude: Float[Tensor, "*lead 4"]  # unit quaternion, body to world
+    rate: Float[Tensor, "*lead 3"]  # rad/s
+    motor: Float[Tensor, "*lead 4"]  # speed, as a share of the fastest at nominal voltage
+    charge: Float[Tensor, "*lead"]  # share of a full battery
+
+
+@dataclass(frozen=True)
+class Quadrotor:
+    """Constants of a vehicle.
+
+    Attributes:
+        mass: Without payload (kg).
+        arm: Distance of the motors from either axis of the body (m).
+        inertia: About the body's axes (kg m^2).
+        thrust: Of one motor at its fastest (N).
+        turning: Torque about the vertical per thrust (m).
+        nominal: Voltage at which motors reach their fastest (V).
+        empty: Voltage of an empty battery at rest (V).
+        full: Of a full one (V).
+        capacity: Charge of a full one (A s).
+        current: All four motors at their fastest draw this much (A).
+    """
+
+    mass: float = 1.2
+    arm: float = 0.16
+    inertia: tuple[float, float, float] = (0.012, 0.012, 0.022)
+    thrust: float = 9.0
+    turning: float = 0.016
+    nominal: float = 15.2
+    empty: float = 14.0
+    full: float = 16.8
+    capacity: float = 10_000.0
+    current: float = 80.0
+
+    def drawn(self, motor: Float[Tensor, "*lead 4"]) -> Float[Tensor, "*lead"]:
+        """Tell the current (A) that motors draw: a rotor's power grows with the cube of its speed."""
+        return self.current / 4 * motor.pow(3).sum(-1)
+
+    def resting(self, charge: Float[Tensor, "*lead"]) -> Float[Tensor, "*lead"]:
+        """Tell the battery's voltage (V) without load."""
+        return self.empty + (self.full - self.empty) * charge
+
+    def lift(self, motor: Float[Tensor, "*lead 4"]) -> Float[Tensor, "*lead 4"]:
+        """Tell each motor's thrust (N).
+
+        Source:
+            Mahony, Kumar and Corke 2012, "Multirotor Aerial Vehicles", eq. 3.
+        """
+        return self.thrust * motor.square()
+
+    def torque(self, lift: Float[Tensor, "*lead 4"]) -> Float[Tensor, "*lead 3"]:
+        """Tell the torque (N m) of four thrusts about the body's axes."""
+        return lift @ lift.new_tensor([[-self.arm * y, self.arm * x, self.turning * t] for x, y, t in LAYOUT])
+
+    def mixed(self, total: Float[Tensor, "*lead"], torque: Float[Tensor, "*lead 3"]) -> Float[Tensor, "*lead 4"]:
+        """Share a thrust (N) and a torque out to the motors: what ``torque`` and a sum undo."""
+        rows = [[-y / (4 * self.arm), x / (4 * self.arm), t / (4 * self.turning)] for x, y, t in LAYOUT]
+        return total[..., None] / 4 + torque @ torque.new_tensor(rows).T
+
+    def force(
+        self, lift: Float[Tensor, "*lead"], air: Float[Tensor, "*lead 3"], mass: Tensor, drag: Tensor
+    ) -> Float[Tensor, "*lead 3"]:
+        """Tell the specific force (m/s^2, body axes) that an accelerometer feels: thrust, and drag of the rotors.
+
+        Args:
+            lift: Thrust of all motors (N).
+            air: Velocity through the air, in body axes (m/s).
+            mass: With payload (kg).
+            drag: Of the rotors (kg/s); it acts in their plane alone.
+
+        Source:
+            Faessler, Franchi and Scaramuzza 2018, "Differential Flatness of Quadrotor Dynamics Subject to Rotor
+            Drag", eq. 2 and 3, with equal drag along both axes of the rotors' plane.
+        """
+        return torch.stack([-drag * air[..., 0], -drag * air[..., 1], -lift], -1) / mass[..., None]
+
+    def step(
+        self, body: Body, throttle: Float[Tensor, "*lead 4"], hidden: Hidden, dt: float
+    ) -> tuple[Body, Float[Tensor, "*lead 3"]]:
+        """Fly on for ``dt`` (s); also give the specific force meanwhile.
+
+        Motors follow their commands with a lag, and turn more slowly the less voltage the battery gives under load.
+        """
+        voltage = self.resting(body.charge) - hidden.resistance * self.drawn(body.motor)
+        aim = throttle * (voltage / self.nominal)[..., None]
+        motor = body.motor + (aim - body.motor) * (1 - torch.exp(-dt / hidden.lag))[..., None]
+        lift = self.lift(motor)
+        wind = torch.cat([hidden.wind, torch.zeros_like(hidden.wind[..., :1])], -1)
+        air = unrotated(body.attitude, body.vel - wind)
+        force = self.force(lift.sum(-1), air, self.mass + hidden.payload, hidden.drag)
+        vel = body.vel + dt * (rotated(body.attitude, force) + force.new_tensor([0.0, 0.0, GRAVITY]))
+        inertia = force.new_tensor(self.inertia)
+        spin = torch.linalg.cross(body.rate, inertia * body.rate)
+        rate = body.rate + dt * (self.torque(lift) - spin) / inertia
+        after = Body(
+            pos=body.pos + dt * vel,
+            vel=vel,
+            attitude=integrated(body.attitude, rate, dt),
+            rate=rate,
+            motor=motor,
+            charge=(body.charge - dt * self.drawn(motor) / self.capacity).clamp_min(0),
+        )
+        return after, force
+
+
+LAYOUT = tuple(zip(AHEAD, RIGHT, TURN, strict=True))

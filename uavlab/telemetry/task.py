@@ -1,0 +1,79 @@
+"""The task of telling from a window of a flight's log what the log does not show."""
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from annotated_types import Ge, Le
+
+from uavlab.core.types import Rule
+from uavlab.telemetry.dataset import LOOKED_AT
+
+
+@dataclass(frozen=True)
+class Telemetry:
+    """A task: tell from a window of a flight's log what the log does not show.
+
+    Attributes:
+        logs: Folder of logs to learn from; simulated flights if empty.
+        mapping: YAML file that tells which of their fields are which columns; they bear our names if empty.
+        flights: Flights to simulate.
+        first: Seed of the first flight; each is the same whatever others are flown.
+        least: Rows of the shortest, 100 a second.
+        most: Rows of the longest.
+        wind: Strongest mean wind (m/s).
+        payload: Heaviest payload (kg).
+        training: Share of the flights that are learned from.
+        validation: Share of those by which a model is chosen; the rest is for the last word.
+        used: Share of the training flights that are used: what can be learned from less.
+        split: Seed by which flights are shared out.
+        window: Rows that a model sees (T).
+        horizon: Rows ahead for which it tells how far the vehicle goes astray (H).
+        stride: Rows between windows.
+    """
+
+    logs: str = ""
+    mapping: str = ""
+    flights: Annotated[int, Ge(3), Le(100_000)] = 60
+    first: Annotated[int, Ge(0), Le(2**31)] = 0
+    least: Annotated[int, Ge(2), Le(100_000)] = 2000
+    most: Annotated[int, Ge(2), Le(100_000)] = 5000
+    wind: Annotated[float, Ge(0), Le(20)] = 8.0
+    payload: Annotated[float, Ge(0), Le(1)] = 0.5
+    training: Annotated[float, Ge(0.01), Le(0.98)] = 0.7
+    validation: Annotated[float, Ge(0.01), Le(0.98)] = 0.15
+    used: Annotated[float, Ge(0.001), Le(1)] = 1.0
+    split: Annotated[int, Ge(0), Le(2**31)] = 0
+    window: Annotated[int, Ge(2), Le(10_000)] = 200
+    horizon: Annotated[int, Ge(1), Le(1000)] = 50
+    stride: Annotated[int, Ge(1), Le(1000)] = 5
+
+    score: ClassVar[dict[str, float]] = {"mean_r2": 1.0}
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        (("mapping", "logs"), lambda m, f: f or not m, "mapping {0} without logs: set the folder that it is for"),
+        (("least", "most"), lambda a, b: a <= b, "least {0} > most {1}: no flight is as long as that"),
+        (
+            ("window", "horizon", "least"),
+            lambda w, h, n: w + h <= n,
+            "window {0} + horizon {1} > least {2}: flights are too short",
+        ),
+        (
+            ("physics", "window"),
+            lambda p, w: p == 0 or w >= LOOKED_AT,
+            f"physics {{0}} looks at {LOOKED_AT} rows, window {{1}} has fewer",
+        ),
+        (
+            ("training", "validation"),
+            lambda a, b: a + b < 1,
+            "training {0} + validation {1} leave no flight for the test",
+        ),
+    )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows that are seen, and rows ahead."""
+        return self.window, self.horizon
+
+
+DATA: dict[str, type[Telemetry]] = {"telemetry": Telemetry}
+"""Tasks of learning from data, by name."""
