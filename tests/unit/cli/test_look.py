@@ -1,6 +1,5 @@
 """Looking things up: presets and the doctor."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -30,13 +29,3 @@ def test_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended.code == 0
     assert all({"what", "value", "usable", "advice"} == set(row) for row in ended.told["rows"])
     assert len(ended.out.splitlines()) == len(ended.told["rows"]) + 1
-
-
-def test_doctor_of_a_process() -> None:
-    ended = uavlab("doctor", "--pid", str(os.getpid()), "--json")
-    assert ended.code == 0
-    lines = [command["line"] for command in ended.told["commands"]]
-    assert f"py-spy dump --pid {os.getpid()}" in lines
-    assert all(line in ended.out for line in lines)
-    assert "residency, not throughput" in ended.out
-    assert uavlab("doctor", "--pid", str(2**22 + 1)).code == 2  # more than Linux gives
