@@ -1,4 +1,4 @@
-"""Strict parameters of notebooks: declared in one tagged cell, checked before a kernel starts and again within it."""
+"""Strict parameters of notebooks, declared in one tagged cell and checked before a kernel starts and inside it."""
 
 import ast
 import keyword
@@ -11,25 +11,28 @@ from typing import Any
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.text import nearest, shown, yaml_value
 
-# nbformat and app.config are imported late: they would cost every notebook that calls `parameters` 2 s.
+# nbformat and experiment.config are imported late: they would cost every notebook that calls `parameters` 2 s.
 
 KINDS = {kind.__name__: kind for kind in (int, float, bool, str, list)}
+COMMON = {"seed": (int, 0, 2**31), "device": ("auto", "cpu", "cuda"), "threads": (int, 1, 64)}
+"""What `parameters` declares by itself, of the names that the notebook's parameters cell sets."""
 
 
 def parameters(namespace: Mapping[str, Any], /, **declared: Any) -> SimpleNamespace:
-    """Check a notebook's parameters and gather them in one object.
+    """Check a notebook's parameters and return them as attributes of one object.
 
-    In the second cell: ``P = parameters(globals(), seed=(int, 0, 99), device=("auto", "cpu"), out_dir=str)``. A bool is
-    no int, an int serves as a float, and a float is finite. The names of papermill's injected cell are checked too; a
-    notebook edited by hand has none.
+    In the second cell: ``P = parameters(globals(), updates=(int, 1, 99), mode=("fast", "exact"), out_dir=str)``.
+    ``seed``, ``device`` and ``threads`` need no declaration (see ``COMMON``). A bool is not accepted as an int, an int
+    is accepted as a float, and a float must be finite. The names of papermill's injected cell are checked too.
 
     Args:
         namespace: The notebook's ``globals()``.
         declared: Per name a type, ``(type, low, high)`` with both ends allowed, or a tuple of choices.
 
     Raises:
-        ConfigError: A name is unknown or missing, or a value does not fit; all problems are told at once.
+        ConfigError: Names are unknown or missing, or values do not fit; one message lists all problems.
     """
+    declared = {name: spec for name, spec in COMMON.items() if name in namespace} | declared
     unknown = [name for name in _injected(namespace) if name not in declared]
     problems = [f"unknown parameter '{name}'{nearest(name, declared)}" for name in unknown]
     values = {}

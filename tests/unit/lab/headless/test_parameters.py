@@ -52,6 +52,16 @@ class TestParameters:
             "Known: seed, followers, device."
         )
 
+    def test_seed_device_and_threads_need_no_declaration(self) -> None:
+        assert vars(parameters({"seed": 3, "threads": 2, "fast": True}, fast=bool)) == {
+            "seed": 3,
+            "threads": 2,
+            "fast": True,
+        }
+        with pytest.raises(ConfigError, match=r"seed = -1, expected int in \[0, 2147483648\].* Known: seed, fast\."):
+            parameters({"seed": -1, "fast": True}, fast=bool)
+        assert parameters({"seed": -1}, seed=(int, -1, 1)).seed == -1  # a declaration of the notebook wins
+
     def test_only_the_last_injected_cell_counts(self) -> None:
         namespace = injected(seed=1) | {"In": ["# Parameters\nsede = 1\n", "# Parameters\nseed = 1\n", "sede = 2"]}
         assert parameters(namespace, seed=int).seed == 1

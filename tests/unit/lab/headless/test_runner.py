@@ -187,7 +187,7 @@ class TestRuns:
         assert run.exit_code == 138
 
     def test_a_refused_range_has_the_code_of_a_wrong_setting(self, write: Write, tmp_path: Path) -> None:
-        check = "from uavlab.lab.headless.runner import parameters\nP = parameters(globals(), seed=(int, 0, 9))"
+        check = "from uavlab.lab.headless.parameters import parameters\nP = parameters(globals(), seed=(int, 0, 9))"
         run = run_notebook(write(("seed: int = 0", "parameters"), check), {"seed": 10}, tmp_path / "o.ipynb")
         assert run.exit_code == 2
         assert "ConfigError: Parameters of this notebook: seed = 10, expected int in [0, 9]." in run.reason
@@ -307,7 +307,7 @@ def test_the_laboratory_listens_here_alone_whatever_was_asked(tmp_path: Path) ->
 
 def test_checking_parameters_does_not_import_the_runner() -> None:
     code = (
-        "import sys, uavlab.lab.headless.runner; print({'papermill', 'nbformat', 'ruamel', 'torch'} & set(sys.modules))"
+        "import sys, uavlab.lab.headless.parameters; print({'papermill', 'nbformat', 'ruamel', 'torch'} & set(sys.modules))"
     )
     got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert ast.literal_eval(got.replace("set()", "()")) == ()
