@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from uavlab.core.bootstrap import nested_interval
 from uavlab.core.protocols import Env, Policy
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import Metric, tree_map
@@ -22,7 +22,6 @@ COMMON = (
     Metric("timeout", "last", better="low"),
     Metric("return", "sum"),
 )
-DRAWS = 2000  # bootstrap samples
 CHECK_STEPS = 32  # steps between looks at whether all episodes have ended, each a host sync
 
 
@@ -115,22 +114,15 @@ def interval(values: Float[Tensor, "R E"], outcomes: bool = False, seed: int = 0
     Where ``values`` are outcomes, 0 or 1, and all the same, the rule of three gives the open end.
 
     Source:
-        Davison and Hinkley 1997, "Bootstrap Methods and their Application", section 3.8 (resampling at both levels);
         Hanley and Lippman-Hand 1983, "If Nothing Goes Wrong, Is Everything All Right?" (3 / n).
     """
     table = values.double().cpu().numpy()
-    runs, count = table.shape
-    rng = np.random.default_rng(seed)
-    means = np.empty(DRAWS)
-    for i in range(DRAWS):
-        rows = rng.integers(runs, size=(runs, 1))
-        means[i] = table[rows, rng.integers(count, size=(runs, count))].mean()
-    low, high = np.quantile(means, [0.025, 0.975])
+    mean, low, high = nested_interval(table, seed)
     if (
         outcomes and table.min() == table.max() and table.min() in (0, 1)
     ):  # resampling equal outcomes would claim certainty
         low, high = (0.0, min(1.0, 3 / table.size)) if table.min() == 0 else (max(0.0, 1 - 3 / table.size), 1.0)
-    return Interval(float(table.mean()), float(low), float(high))
+    return Interval(mean, low, high)
 
 
 def summary(figures: dict[str, Tensor], metrics: Sequence[Metric]) -> dict[str, dict[str, Any]]:

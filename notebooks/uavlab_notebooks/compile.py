@@ -10,11 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from uavlab.bench.timing import interleaved, median, ratio, synchronize
+from uavlab.bench.timing import interleaved, median, ratio
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
 from uavlab.nets.mlp import StackedMLP
 from uavlab.profiling.torch_profile import profile
+from uavlab.runtime.stage_timer import synchronize
 
 SETTLING = 3  # calls until TorchScript has looked at what it is given and made its choices
 REPEATS = 10  # calls that are timed at once: one takes less than a scheduler's turn

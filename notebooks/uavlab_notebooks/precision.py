@@ -13,11 +13,12 @@ from uavlab.core.types import Transition, tree_map
 from uavlab.experiment import build
 from uavlab.experiment.config import Config
 from uavlab.learners.masac.batched import MASAC, UpdateNoise
+from uavlab.runtime import wrappers
 from uavlab.runtime.loss_scaler import Scaler
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles, turned
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+DTYPES = {name: wrappers.DTYPES[name] for name in ("fp32", "bf16", "fp16")}
 ESTIMATES = ("critic gradient", "actor gradient")  # tensors that every batch gives anew
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from uavlab.core.rng import Streams
 from uavlab.core.types import EnvSpec, Metric, tensors
-from uavlab.evaluate import CHECK_STEPS, COMMON, DRAWS, Planned, curves, episodes, interval, summary
+from uavlab.evaluate import CHECK_STEPS, COMMON, Planned, curves, episodes, interval, summary
 
 SEEDS, COUNT = (3, 8), 40
 
@@ -158,7 +158,6 @@ def test_interval_of_two_episodes() -> None:
 def test_interval_of_many_episodes_is_the_textbook_one() -> None:
     # 400 coins, half of them 1: standard error sqrt(1/4 / 400) = 0.025, so 0.5 -+ 1.96 x 0.025 = 0.451 ... 0.549.
     # A 2.5 % quantile of 2000 draws has standard error 0.025 x sqrt(0.025 x 0.975 / 2000) / 0.0584 = 0.0015.
-    assert DRAWS == 2000
     got = interval((torch.arange(400) % 2).double()[None])
     assert got.mean == 0.5
     assert got.low == pytest.approx(0.5 - 1.96 * 0.025, abs=0.006)

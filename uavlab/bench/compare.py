@@ -142,14 +142,9 @@ def prepared(makers: Mapping[str, Callable[[], Call]]) -> tuple[dict[str, Call],
     for name, maker in makers.items():
         with build.enough_memory():
             one = maker()
-            made[name] = Call(partial(_scoped, one), one.rt)
+            made[name] = Call(one.rt.scope()(one.call), one.rt)
             first[name] = timed(made[name].call, one.rt.device)
     return made, first
-
-
-def _scoped(one: Call) -> None:
-    with one.rt.scope():
-        one.call()
 
 
 def learning(

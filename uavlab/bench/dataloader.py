@@ -7,10 +7,11 @@ from typing import Any
 
 import psutil
 
-from uavlab.bench.timing import interleaved, median, ratio, synchronize
+from uavlab.bench.timing import interleaved, median, ratio
 from uavlab.experiment import build
 from uavlab.experiment.config import Config
 from uavlab.runtime.runtime import Runtime
+from uavlab.runtime.stage_timer import synchronize
 from uavlab.telemetry.window_source import Windowed
 from uavlab.train import cycling
 
@@ -37,7 +38,7 @@ def pieces(
         "model": lambda: learner.update(batch, noise),
         "both": cycling(source, learner, rng, rt),
     }
-    return rt, source, {name: partial(_scoped, rt, call) for name, call in calls.items()}
+    return rt, source, {name: rt.scope()(call) for name, call in calls.items()}
 
 
 def per_second(seconds: dict[str, list[float]], windows: int) -> dict[str, Any]:
@@ -103,8 +104,3 @@ def _read() -> tuple[int | None, int | None]:
 def _in_a_row(source: Windowed) -> None:
     for _ in range(IN_A_ROW):
         source.next()
-
-
-def _scoped(rt: Runtime, call: Callable[[], Any]) -> None:
-    with rt.scope():
-        call()

@@ -3,7 +3,6 @@
 import os
 import shutil
 import sys
-import time
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -11,6 +10,9 @@ from pathlib import Path
 import psutil
 import torch
 
+from uavlab.profiling.roofline import matrix_rate
+from uavlab.runtime.process_flags import switched
+from uavlab.runtime.toggles import Toggles
 from uavlab.storage.machine import cpu_model, device_name, usable_cores
 
 GB = 1e9
@@ -19,8 +21,6 @@ ROOMY_DISK = 2 * GB
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 MAC_BROWSERS = ("Google Chrome", "Chromium")
 COMPILERS = ("g++", "clang++", "c++")
-SIDE = {"cpu": 512, "cuda": 8192}  # matrices large enough for a device to show its rate
-ROUNDS = 5
 
 
 @dataclass(frozen=True)
@@ -69,33 +69,10 @@ def examine(folder: Path = Path(), device: torch.device | str | None = None) -> 
     ]
 
 
-def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
-    """Time one product of two square matrices (GFLOP/s); on a CPU by one thread."""
-    side = SIDE[device.type]
-    a = torch.ones(side, side, device=device, dtype=dtype)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        a @ a  # the first call also prepares
-        _wait(device)
-        start = time.perf_counter()
-        a @ a
-        _wait(device)
-        return 2 * side**3 / (time.perf_counter() - start) / 1e9
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
 def _rates(device: torch.device) -> list[Row]:
-    """Compare float32 and bfloat16, in turns: the best of some rounds is the least disturbed one."""
-    kinds = (torch.float32, torch.bfloat16)
-    rounds = [[matrix_rate(device, kind) for kind in kinds] for _ in range(ROUNDS)]
-    single, half = (max(rates) for rates in zip(*rounds, strict=True))
+    """Compare float32 and bfloat16; on a CPU by one thread."""
+    with switched(Toggles(threads=1), device):
+        single, half = (matrix_rate(device, precision) / GB for precision in ("fp32", "bf16"))
     where = f"on {device_name(device)}" + (", one thread" if device.type == "cpu" else "")
     faster = half > single
     advice = "" if faster else "bfloat16 is slower here: leave it switched off."

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from uavlab.core.bootstrap import interval
+from uavlab.runtime.stage_timer import synchronize
+
 WARM_UP = 3  # rounds that are not counted
 FEWEST = 3  # rounds that an interval needs
-DRAWS = 2000  # bootstrap samples of an interval
 
 
 def interleaved(
@@ -45,12 +47,6 @@ def timed(call: Callable[[], Any], device: torch.device) -> float:
     return time.perf_counter() - began
 
 
-def synchronize(device: torch.device) -> None:
-    """Wait for a GPU."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
 def median(values: Sequence[float]) -> float:
     """Give the upper median."""
     return sorted(values)[len(values) // 2]
@@ -58,10 +54,8 @@ def median(values: Sequence[float]) -> float:
 
 def ratio(slow: Sequence[float], fast: Sequence[float]) -> dict[str, float]:
     """Give the median over rounds of slow / fast, with a 95 % bootstrap interval of that median."""
-    each = np.array(slow) / np.array(fast)
-    drawn = np.random.default_rng(0).choice(each, (DRAWS, len(each)))
-    low, high = np.quantile(np.median(drawn, axis=1), (0.025, 0.975))
-    return {"median": round(float(np.median(each)), 4), "low": round(float(low), 4), "high": round(float(high), 4)}
+    ends = interval(np.array(slow) / np.array(fast), np.median)
+    return {name: round(value, 4) for name, value in zip(("median", "low", "high"), ends, strict=True)}
 
 
 def paid_back(slow: Mapping[str, Any], fast: Mapping[str, Any]) -> int | None:

@@ -4,11 +4,9 @@ Whatever is tried is built for the purpose and thrown away, so there is no state
 """
 
 import math
-import statistics
-import time
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -155,38 +153,3 @@ def knee(rates: Mapping[int, float], share: float = 0.9) -> int:
     if not rates:
         raise ConfigError("Knee: no rates were given; measure at least one size.")
     return min(size for size, rate in rates.items() if rate >= share * max(rates.values()))
-
-
-def throughput(
-    step_of: StepOf, sizes: Sequence[int], rounds: int = 7, clock: Callable[[], float] = time.perf_counter
-) -> dict[int, float]:
-    """Measure units per second at each size, by the median of ``rounds`` steps.
-
-    All sizes take turns, so that a busy moment of the machine meets all of them; and all are held in memory at a time.
-
-    Args:
-        step_of: Builds what a size needs and returns one step of it.
-        sizes: How many units (worlds, rows) a step may hold.
-        rounds: Steps timed per size, after one that is not.
-        clock: Seconds; on a GPU, ``waiting_clock``.
-    """
-    steps = {size: step_of(size) for size in sizes}
-    for step in steps.values():
-        step()
-    seconds: dict[int, list[float]] = {size: [] for size in sizes}
-    for _ in range(rounds):
-        for size, step in steps.items():
-            began = clock()
-            step()
-            seconds[size].append(clock() - began)
-    return {size: size / statistics.median(times) for size, times in seconds.items()}
-
-
-def waiting_clock(device: torch.device) -> Callable[[], float]:
-    """Give a clock that lets the device finish before it is read (host sync)."""
-
-    def read() -> float:
-        torch.cuda.synchronize(device)
-        return time.perf_counter()
-
-    return read if device.type == "cuda" else time.perf_counter

@@ -61,22 +61,11 @@ def verdict(
     )
 
 
-def amdahl(share: float, gain: float) -> float:
-    """Give the speed-up of a whole of which ``share`` becomes ``gain`` times as fast.
-
-    Raises:
-        ConfigError: ``share`` is outside [0, 1], or ``gain`` is not above 0.
+def predicted(whole: float, parts: Iterable[tuple[float, float]]) -> float:
+    """Predict the speed-up of a call from parts of it that were timed by themselves: Amdahl's law for several parts.
 
     Source:
         Amdahl 1967, "Validity of the single processor approach to achieving large scale computing capabilities".
-    """
-    if not (0 <= share <= 1 and gain > 0):
-        raise ConfigError(f"amdahl: expected a share in [0, 1] and a gain above 0, got {share} and {gain}.")
-    return 1 / (1 - share + share / gain)
-
-
-def predicted(whole: float, parts: Iterable[tuple[float, float]]) -> float:
-    """Predict the speed-up of a call from parts of it that were timed by themselves: Amdahl's law for several parts.
 
     Args:
         whole: The call (s).

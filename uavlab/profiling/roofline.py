@@ -6,17 +6,17 @@ measured at the sizes of a given call. All are those of torch's present number o
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
 
-from uavlab.runtime.stage_timer import Work
+from uavlab.runtime.process_flags import fp32_products
+from uavlab.runtime.stage_timer import Work, synchronize
+from uavlab.runtime.wrappers import DTYPES
 
 PRECISIONS = {"cpu": ("fp32", "bf16"), "cuda": ("fp32", "tf32", "bf16", "fp16")}
-DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 SIDE = {"cpu": 512, "cuda": 8192}  # square matrices that show a device's rate
 LARGE = {"cpu": 2**27, "cuda": 2**29}  # bytes that no cache holds
 ROUNDS, ROUND = 5, 0.005  # the best of some rounds is the least disturbed; seconds that one should last
@@ -48,15 +48,19 @@ def ceilings(device: torch.device | str, precision: str = "fp32", work: Work | N
         work: Measure products of this call's shapes, and a copy of as many bytes as it moves; else the peaks.
     """
     device, threads = torch.device(device), torch.get_num_threads()
-    side, size = SIDE[device.type], LARGE[device.type]
-    square: Products = (((1, side, side, side), 1),)
-    products = (work and work.products) or square
+    size = LARGE[device.type]
     moved = min((work and work.bytes) or size, size)
     return Ceilings(
-        _product_rate(device, precision, products, threads),
+        matrix_rate(device, precision, work.products if work else ()),
         _bandwidth(device, 1 << max(moved, 8).bit_length() - 1, threads),  # similar calls share a measurement
         _launch(device, threads),
     )
+
+
+def matrix_rate(device: torch.device, precision: str, products: Products = ()) -> float:
+    """Measure the rate of matrix products (FLOP/s), by default that of one product of two large square matrices."""
+    side = SIDE[device.type]
+    return _product_rate(device, precision, products or (((1, side, side, side), 1),), torch.get_num_threads())
 
 
 @lru_cache
@@ -67,7 +71,7 @@ def _product_rate(device: torch.device, precision: str, products: Products, thre
         pair = torch.ones(G, N, K, device=device, dtype=dtype), torch.ones(G, K, M, device=device, dtype=dtype)
         factors += [pair] * count
         flops += count * 2 * G * N * K * M
-    with _tf32(device, precision == "tf32"):
+    with fp32_products("tf32" if precision == "tf32" else "ieee"):
         return flops / _best(lambda: [torch.bmm(*pair) for pair in factors], device)
 
 
@@ -94,28 +98,9 @@ def _best(call: Callable[[], object], device: torch.device) -> float:
 
 
 def _seconds(call: Callable[[], object], device: torch.device, repeats: int) -> float:
-    _wait(device)
+    synchronize(device)
     began = time.perf_counter()
     for _ in range(repeats):
         call()
-    _wait(device)
+    synchronize(device)
     return time.perf_counter() - began
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-@contextmanager
-def _tf32(device: torch.device, on: bool) -> Iterator[None]:
-    """Let float32 products on a GPU be TF32, or not, and restore on leaving."""
-    settings = torch.backends.cuda.matmul
-    before = settings.fp32_precision
-    if device.type == "cuda":
-        settings.fp32_precision = "tf32" if on else "ieee"
-    try:
-        yield
-    finally:
-        if device.type == "cuda":
-            settings.fp32_precision = before

@@ -25,16 +25,20 @@ def switched(toggles: Toggles, device: torch.device) -> Iterator[None]:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS refuses without; read at its start
             change(torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, True)
         if toggles.precision == "tf32":
-            change(_fp32_precision, _set_fp32_precision, "tf32")
+            undo.enter_context(fp32_products("tf32"))
         if toggles.memory_fraction < 1:
             torch.cuda.set_per_process_memory_fraction(toggles.memory_fraction, device)
             undo.callback(torch.cuda.set_per_process_memory_fraction, 1.0, device)
         yield
 
 
-def _fp32_precision() -> str:
-    return torch.backends.cuda.matmul.fp32_precision
-
-
-def _set_fp32_precision(value: str) -> None:
-    torch.backends.cuda.matmul.fp32_precision = value
+@contextmanager
+def fp32_products(precision: str) -> Iterator[None]:
+    """Multiply float32 matrices on a GPU as ``tf32`` or as ``ieee``, and restore what was set."""
+    settings = torch.backends.cuda.matmul
+    before = settings.fp32_precision
+    settings.fp32_precision = precision
+    try:
+        yield
+    finally:
+        settings.fp32_precision = before

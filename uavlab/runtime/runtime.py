@@ -79,7 +79,8 @@ class Runtime:
         toggles, made = self.toggles, fn
         if toggles.recompute == "on" and name.endswith("loss"):
             made = wrappers.recomputed(made)  # type: ignore[assignment]
-        if toggles.precision in wrappers.DTYPES and name != "environment":  # only networks bear fewer digits
+        low = wrappers.DTYPES[toggles.precision] != torch.float32
+        if low and name != "environment":  # only networks bear fewer digits
             made = wrappers.in_precision(made, self.device, toggles.precision)  # type: ignore[assignment]
         if toggles.compile != "off" and not part:
             made = self._compiled(made, name)

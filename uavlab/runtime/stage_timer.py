@@ -21,9 +21,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-STAGES = ("environment", "acting", "store", "draw", "copy", "forward", "backward", "optimizer", "target", "logging")
-"""The stages of a training loop; a monitor accepts others too."""
-
 KEPT = 1024  # durations per stage, for percentiles; and segments that a GPU may be behind
 PREFIX = "uavlab."  # of stages in traces
 
@@ -141,6 +138,12 @@ class _Stage:
             "p95_ms": p95,
             "share": self.seconds / window,
         }
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until a GPU has finished what it was given; on a CPU nothing is left to wait for."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def memory(device: torch.device | str) -> dict[str, int]:

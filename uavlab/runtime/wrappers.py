@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from uavlab.core.errors import FellBack
 
 F = TypeVar("F", bound=Callable)
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 OF_ITS_OWN = (  # what torch warns of while it compiles: looking through caches of constants, and its own old parts
     "Dynamo detected a call to a `functools",
     "`torch.jit",

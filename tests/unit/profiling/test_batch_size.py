@@ -1,7 +1,7 @@
 """The largest batch is what a slow search over every size finds, by whole steps; the knee is read off a table."""
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.profiling import batch_size
-from uavlab.profiling.batch_size import Budget, knee, largest_batch, throughput, waiting_clock
+from uavlab.profiling.batch_size import Budget, knee, largest_batch
 from uavlab.runtime.grad_step import GradientStep, Rows
 from uavlab.runtime.toggles import Toggles
 
@@ -185,22 +185,6 @@ def test_the_knee_is_the_first_size_that_reaches_its_share() -> None:
     assert knee(dict(reversed(rates.items()))) == 512
     with pytest.raises(ConfigError, match="no rates were given"):
         knee({})
-
-
-def test_rates_are_medians_and_sizes_take_turns() -> None:
-    calls: list[int] = []
-    moments: Iterator[float] = iter([0, 1, 10, 12, 20, 23, 30, 32, 40, 41, 50, 59])  # 1, 3, 1 s of size 4; 2, 2, 9 of 8
-
-    def step_of(size: int) -> Step:
-        return lambda: calls.append(size)
-
-    assert throughput(step_of, [4, 8], rounds=3, clock=lambda: next(moments)) == {4: 4.0, 8: 4.0}
-    assert calls == [4, 8] * 4  # once unmeasured
-
-
-def test_without_a_gpu_a_clock_need_not_wait() -> None:
-    clock = waiting_clock(torch.device("cpu"))
-    assert clock() <= clock()
 
 
 @pytest.mark.gpu

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from uavlab.core.errors import ConfigError
-from uavlab.profiling.bottleneck import amdahl, predicted, verdict
+from uavlab.profiling.bottleneck import predicted, verdict
 from uavlab.profiling.roofline import Ceilings
 
 CEILINGS = Ceilings(rate=100e9, bandwidth=10e9, launch=5e-6)
@@ -79,14 +79,7 @@ def test_an_update_without_time_is_refused(seconds: float) -> None:
     [(0.5, 2.0, 4 / 3), (1.0, 3.0, 3.0), (0.0, 9.0, 1.0), (0.75, math.inf, 4.0), (0.5, 0.5, 2 / 3)],
 )
 def test_amdahl(share: float, gain: float, speedup: float) -> None:
-    assert amdahl(share, gain) == pytest.approx(speedup)
-    assert predicted(8.0, [(8 * share, 8 * share / gain)]) == pytest.approx(speedup)  # one part: the same law
-
-
-@pytest.mark.parametrize(("share", "gain"), [(-0.1, 2.0), (1.1, 2.0), (0.5, 0.0), (0.5, -1.0), (math.nan, 2.0)])
-def test_amdahl_refuses(share: float, gain: float) -> None:
-    with pytest.raises(ConfigError, match="expected a share in"):
-        amdahl(share, gain)
+    assert predicted(8.0, [(8 * share, 8 * share / gain)]) == pytest.approx(speedup)
 
 
 def test_several_parts() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from uavlab.profiling import roofline as module
-from uavlab.profiling.roofline import PRECISIONS, Ceilings, ceilings
+from uavlab.profiling.roofline import PRECISIONS, Ceilings, ceilings, matrix_rate
 from uavlab.runtime.stage_timer import Work, count_work
 
 CPU = torch.device("cpu")
@@ -99,21 +99,15 @@ def test_seconds_of_repeated_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(calls) == 7
 
 
-@pytest.mark.parametrize(("on", "expected"), [(True, "tf32"), (False, "ieee")])
-def test_tf32_is_restored(on: bool, expected: str) -> None:
-    settings, seen = torch.backends.cuda.matmul, []
+@pytest.mark.parametrize(("precision", "expected"), [("tf32", "tf32"), ("fp32", "ieee"), ("bf16", "ieee")])
+def test_products_of_float32_are_what_the_precision_says(
+    monkeypatch: pytest.MonkeyPatch, precision: str, expected: str
+) -> None:
+    settings, inside = torch.backends.cuda.matmul, []
     before = settings.fp32_precision
-
-    def measured(device: str) -> None:
-        with module._tf32(torch.device(device), on):
-            seen.append(settings.fp32_precision)
-            raise ZeroDivisionError
-
-    for device in ("cuda", "cpu"):
-        with pytest.raises(ZeroDivisionError):
-            measured(device)
-        assert settings.fp32_precision == before
-    assert seen == [expected, before]
+    monkeypatch.setattr(module, "_best", lambda call, device: inside.append(settings.fp32_precision) or 1.0)
+    assert matrix_rate(CPU, precision) == 2 * 8**3
+    assert (inside, settings.fp32_precision) == ([expected], before)
 
 
 @pytest.mark.gpu

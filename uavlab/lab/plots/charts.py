@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from uavlab.core.bootstrap import interval
 from uavlab.lab.plots.style import DARK, REST, blank, claimed, color, pale, pen, short, whiskers
 
 Row = Mapping[str, Any]
@@ -18,7 +19,6 @@ Ends = tuple[str, str]
 
 ENDS: Ends = ("low", "high")
 OUTCOMES = {"faster": "#2e8b57", "slower": "#c4607a", "no different": "#9a9a9a"}
-DRAWS = 2000  # bootstrap samples of an interval
 
 
 def outcome(row: Row, ends: Ends = ENDS) -> str:
@@ -327,14 +327,6 @@ def table(rows: Sequence[Row], columns: Mapping[str, str | tuple[str, str]], wid
     )
     figure.update_layout(template="plotly_white", height=70 + 27 * len(rows), margin=dict.fromkeys("lrtb", 10))
     return figure
-
-
-def interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Give the mean of some runs' figures, and its 95 % bootstrap interval."""
-    each = np.asarray(values, dtype=float)
-    means = np.random.default_rng(0).choice(each, (DRAWS, len(each))).mean(1)
-    low, high = np.quantile(means, (0.025, 0.975))
-    return float(each.mean()), float(low), float(high)
 
 
 def _cell(value: Any, shape: str) -> str:

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
+from uavlab.core.bootstrap import nested_bands
 from uavlab.envs.mapping.env import Mapping as MappingEnv
 from uavlab.envs.mapping.env import State
 from uavlab.lab.plots import animation
@@ -20,7 +21,6 @@ from uavlab.ops import grids
 
 SIDE = 60  # cells along a drawn map at most: one byte each, so that a mission takes 100 kB
 FRAMES = 16  # of a mission: the 15 published measurements, and no more than that of longer ones
-DRAWS = 2000  # bootstrap samples of an interval
 PLAY_MS = 450  # milliseconds between frames
 BELIEFS = ((0.0, "#9fc5e8"), (0.5, "#f2f2f2"), (1.0, "#f6c344"))
 """Colours of beliefs: free, nothing known, target; pale, so that paths can be seen on them."""
@@ -96,22 +96,8 @@ def told(found: Mapping[str, Float[Tensor, "R E T"]], step: int = -1) -> str:
 
 
 def bands(scores: Float[Tensor, "R E T"], seed: int = 0) -> np.ndarray:
-    """Bootstrap means over runs and, within each run drawn, over its missions, at all steps with the same draws.
-
-    ``evaluate.interval`` does the same for one figure; here whole curves are drawn anew at every click. A run that is
-    drawn m times has m E missions drawn: how often each of them is, is one multinomial number.
-
-    Returns:
-        Low end, mean and high end of 95 % intervals, by step (3 T).
-    """
-    table = scores.double().cpu().numpy()
-    runs, count, _ = table.shape
-    dice = np.random.default_rng(seed)
-    drawn = dice.multinomial(runs, np.full(runs, 1 / runs), DRAWS)
-    weights = dice.multinomial(count * drawn, np.full(count, 1 / count)) / (runs * count)
-    means = weights.reshape(DRAWS, -1) @ table.reshape(runs * count, -1)
-    low, high = np.quantile(means, (0.025, 0.975), axis=0)
-    return np.stack((low, table.mean((0, 1)), high))
+    """Return low end, mean and high end of 95 % bootstrap intervals over runs and missions, by step (3 T)."""
+    return nested_bands(scores.double().cpu().numpy(), seed)
 
 
 def small(image: Float[Tensor, "H W"]) -> UInt8[Tensor, "h w"]:

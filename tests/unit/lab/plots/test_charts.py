@@ -162,13 +162,6 @@ class TestLearningCurves:
         figure = charts.learning_curves([{"setting": "plain", "first_update_s": 1.0, "curve": []}])
         assert len(figure.data[1].x) == 0
 
-    def test_the_interval_is_that_of_the_mean(self) -> None:
-        mean, low, high = charts.interval([0.0, 0.0, 1.0, 1.0])
-        assert (mean, low, high) == (0.5, 0.0, 1.0)  # each end has a chance of 1 / 16
-        mean, low, high = charts.interval([float(n % 2) for n in range(100)])
-        assert (low, high) == pytest.approx((0.4, 0.6), abs=0.02)  # 1.96 x 0.5 / sqrt(100)
-        assert charts.interval([0.25]) == (0.25, 0.25, 0.25)
-
 
 def test_theory_has_the_range_of_poisson_counts() -> None:
     counts, theory = charts.against_theory([0, 1], [90, 30], [100, 25], x_axis="slot").data
