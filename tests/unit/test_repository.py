@@ -114,7 +114,9 @@ def test_a_missing_docstring_is_caught() -> None:
 
 def test_every_module_has_its_test() -> None:
     inner = [path.relative_to(ROOT / "uavlab") for path in MODULES if path.name != "__init__.py"]
-    missing = {str(path) for path in inner if not (ROOT / "tests" / "unit" / path.with_name(f"test_{path.name}")).exists()}
+    missing = {
+        str(path) for path in inner if not (ROOT / "tests" / "unit" / path.with_name(f"test_{path.name}")).exists()
+    }
     assert missing == set(UNTESTED)
 
 
