@@ -1,8 +1,9 @@
 # Every command first sees to the set-up that it needs. GNU make 3.81 and a POSIX shell suffice.
 PYTHON ?= python3
 BIN := .venv/bin
+CASES := -m "not soak" -n 2 --dist loadfile --nbval
 .DEFAULT_GOAL := help
-.PHONY: help setup tour test lab nbval-twice soak clean
+.PHONY: help setup tour test proofs lab nbval-twice soak clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /make \1: /p' Makefile
@@ -14,11 +15,14 @@ setup: ## install the pinned packages into .venv; PYTHON=python3.12 and TORCH_IN
 tour: setup ## train, compare and look at the results in one notebook
 	@$(BIN)/uavlab notebook 00_tour -f notebooks/params/00_tour.yaml --out runs/tour/00_tour.ipynb
 
-test: setup ## check style and types, then run the tests and every notebook
+test: setup ## check style and types, run unit tests, contracts and two notebooks
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile --nbval tests notebooks
+	$(BIN)/pytest $(CASES) tests/unit tests/contracts notebooks/00_tour.ipynb notebooks/08_claims.ipynb
+
+proofs: setup ## run the proofs that need processes, kernels or a browser, and every notebook
+	$(BIN)/pytest $(CASES) tests/proofs notebooks
 
 lab: setup ## open the notebooks in JupyterLab
 	@$(BIN)/uavlab lab
@@ -27,8 +31,8 @@ nbval-twice: setup ## run every notebook twice, each time against its stored out
 	$(BIN)/pytest --nbval notebooks
 	$(BIN)/pytest --nbval notebooks
 
-soak: setup ## run the long proofs
-	$(BIN)/pytest -m slow
+soak: setup ## run the long proofs, for an hour or more; a second call goes on where the first one ended
+	$(BIN)/python tools/soak.py
 
 clean: ## remove .venv and caches; runs/ stays
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build *.egg-info

@@ -1,18 +1,21 @@
-"""What every test needs before torch is imported, which notebooks are checked, and the figures that proofs report."""
+"""Settings needed before torch is imported, the choice of notebooks, shared fixtures, and the figures of proofs."""
 
 import json
 import os
 import signal
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = ROOT / "notebooks"
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("PLOTLY_RENDERER", "plotly_mimetype")
+os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(ROOT / "build" / "inductor"))  # shared by all runs
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for a background job of a shell; the tests need Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -33,31 +36,39 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    """Return a function that writes notebooks into the test's folder."""
+    from tests.support.tiny_notebook import write_notebook
+
+    return partial(write_notebook, tmp_path)
+
+
+@pytest.fixture
 def proof(record_property: Callable[[str, object], None]) -> Callable[[str, str], None]:
     """Report a proof's figure, ``proof("kill -9", "300 of 300 resumed")``; call it after the assertions."""
     return lambda promise, figure: record_property("proof", [promise, figure])
 
 
 def proofs(reports: Iterable[pytest.TestReport]) -> dict[str, dict[str, str]]:
-    """Gather what tests reported, in whatever process they ran, with the test that did."""
-    found = {}
+    """Return the figures that tests reported, in whatever process they ran, each with the test's id."""
+    figures = {}
     for report in reports:
-        # names of cases that a shell would split mean a figure of all cases together
+        # a case whose name a shell would split stands for all cases of its test
         test = report.nodeid.partition("[")[0] if " " in report.nodeid else report.nodeid
-        told = [value for name, value in report.user_properties if name == "proof"]
-        found |= {promise: {"figure": figure, "test": test} for promise, figure in told}
-    return found
+        pairs = [value for name, value in report.user_properties if name == "proof"]
+        figures |= {promise: {"figure": figure, "test": test} for promise, figure in pairs}
+    return figures
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     figures = proofs(terminalreporter.getreports("passed"))
-    for promise, found in sorted(figures.items()):
-        terminalreporter.write_line(f"proof: {promise}: {found['figure']}")
+    for promise, entry in sorted(figures.items()):
+        terminalreporter.write_line(f"proof: {promise}: {entry['figure']}")
     if path := config.getoption("--figures"):
         from uavlab.storage.machine import describe
 
         machine = describe("cpu")
-        known = json.loads(path.read_text())["figures"] if path.exists() else {}
-        new = {promise: {**found, "commit": machine["commit"]} for promise, found in figures.items()}
-        record = {"machine": machine, "figures": known | new}
+        before = json.loads(path.read_text())["figures"] if path.exists() else {}
+        now = {promise: {**entry, "commit": machine["commit"]} for promise, entry in figures.items()}
+        record = {"machine": machine, "figures": before | now}
         path.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")

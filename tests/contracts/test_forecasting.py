@@ -37,7 +37,7 @@ def finished(folder: Path | None = None, **changes: Any) -> Run:
     [
         {},
         {"loader": "per_item", "workers": 1},
-        pytest.param({"loader": "stream", "runs": 2, "weights": "learned"}, marks=pytest.mark.slow),
+        pytest.param({"loader": "stream", "runs": 2, "weights": "learned"}, marks=pytest.mark.soak),
         {"turned": "off"},
     ],
     ids=["device", "one by one, ahead", "two runs on files", "never turned"],

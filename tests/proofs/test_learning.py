@@ -1,4 +1,4 @@
-"""The long proof that a fresh team learns its task: `make soak`, or `pytest -m slow tests/test_learning.py`."""
+"""The long proof that a fresh team learns its task: `make soak`, or `pytest -m soak tests/proofs/test_learning.py`."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", range(5))
 def test_the_quick_preset_reaches_the_goal(seed):
     run = Run(configure("leader_follower_quick", {"seed": seed}))

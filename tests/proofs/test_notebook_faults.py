@@ -243,7 +243,7 @@ def test_no_fault_passes_for_a_complete_run(tmp_path: Path, proof: Callable[[str
     proof("faults of headless notebooks", f"{len(SHORT)} faults, 0 false completes, 0 orphans")
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_no_fault_at_any_moment_passes_for_a_complete_run(tmp_path: Path, proof: Callable[[str, str], None]) -> None:
     faults = LONG + [at_random(seed) for seed in range(40)]
     assert run_all(tmp_path, faults) == []
@@ -300,7 +300,7 @@ def mutant(change: str) -> tuple[str, ...]:
             mutant("from uavlab.lab.headless import kernel\nkernel.WITH_PARENT = []"),
             Fault("kill -9", {-9}, at(2, DEAF), signals=(KILL,), written=False),
             "1 processes outlived the runner",
-            marks=pytest.mark.slow,
+            marks=pytest.mark.soak,
         ),
     ],
 )  # fmt: skip

@@ -24,7 +24,7 @@ def harness(module: str, *arguments: str) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.soak)])
 def test_a_run_killed_at_random_ends_in_the_same_bits(count: int, proof: Proof) -> None:
     told = harness("tests.support.kill_harness", "kills", str(count))
     assert told["other"] == [], f"seed {told['seed']}"
@@ -48,7 +48,7 @@ def test_a_save_killed_at_any_call_loses_nothing(proof: Proof) -> None:
 
 
 @pytest.mark.parametrize(
-    "mutant", ["in_place", *(pytest.param(name, marks=pytest.mark.slow) for name in ("unlink_first", "two_renames"))]
+    "mutant", ["in_place", *(pytest.param(name, marks=pytest.mark.soak) for name in ("unlink_first", "two_renames"))]
 )
 def test_a_writer_that_loses_what_it_replaces_is_caught(mutant: str) -> None:
     assert sum(found["lost"] for found in harness("tests.support.save_harness", mutant).values()) > 0
@@ -60,7 +60,7 @@ def heard(told: dict[str, Any]) -> bool:
     return told["wrong"] == [] and once["interrupted"] > 3 * once["complete"]
 
 
-@pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.soak)])
 def test_a_signal_at_any_time_ends_a_run_that_goes_on(count: int, proof: Proof) -> None:
     told = harness("tests.support.kill_harness", "signals", str(count))
     assert heard(told), told
@@ -71,7 +71,7 @@ def test_a_signal_that_is_not_heard_would_be_noticed() -> None:
     assert not heard(harness("tests.support.kill_harness", "signals", "10", "--break", "stop"))
 
 
-@pytest.mark.parametrize("count", [8, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [8, pytest.param(20, marks=pytest.mark.soak)])
 def test_of_processes_that_want_one_folder_one_has_it(count: int, proof: Proof) -> None:
     told = harness("tests.support.kill_harness", "races", str(count))
     assert told["other"] == []

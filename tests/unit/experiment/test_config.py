@@ -337,7 +337,7 @@ def mutants(rng: random.Random, count: int) -> Iterator[str]:
         yield text
 
 
-@pytest.mark.parametrize("count", [1500, pytest.param(5000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [1500, pytest.param(5000, marks=pytest.mark.soak)])
 def test_mutated_settings_end_in_a_config_or_a_refusal(
     count: int, tmp_path: Path, proof: Callable[[str, str], None]
 ) -> None:

@@ -56,8 +56,8 @@ def go_on(folder: Path, until: int, **changes: Any) -> Run:
     ("runs", "update", "points"),
     [
         (2, "batched", POINTS[::2]),
-        pytest.param(2, "batched", POINTS, marks=pytest.mark.slow),
-        pytest.param(1, "loop", POINTS, marks=pytest.mark.slow),
+        pytest.param(2, "batched", POINTS, marks=pytest.mark.soak),
+        pytest.param(1, "loop", POINTS, marks=pytest.mark.soak),
     ],
     ids=["2-batched-half", "2-batched", "1-loop"],
 )

@@ -25,7 +25,7 @@ class TestVariants:
         assert all(row["low"] <= row["over_first"] <= row["high"] and row["ms"] > 0 for row in (plain, scripted))
         assert set(said) <= {"TorchScript"}
 
-    @pytest.mark.slow
+    @pytest.mark.soak
     def test_compiled_code_starts_fewer(self) -> None:
         (plain, compiled), said = compile.variants(PRESET, TINY, rounds=2, ways=("plain torch", "torch.compile"))
         assert 2 * compiled["launches"] < plain["launches"]

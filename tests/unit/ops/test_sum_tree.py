@@ -189,7 +189,7 @@ def test_no_slot_is_out_of_reach() -> None:
     assert unreachable(200_000, located) == 0
 
 
-@pytest.mark.slow  # a minute
+@pytest.mark.soak  # a minute
 def test_none_of_ten_million_slots_is_out_of_reach(proof: Callable[[str, str], None]) -> None:
     missed = unreachable(MANY, located)
     assert missed == 0

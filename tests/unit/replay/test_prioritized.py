@@ -120,7 +120,7 @@ def test_random_operations_equal_plain_lists(seed: int) -> None:
     random_operations(seed, 200)
 
 
-@pytest.mark.slow  # minutes
+@pytest.mark.soak  # minutes
 def test_random_operations_equal_plain_lists_at_length(proof: Callable[[str, str], None]) -> None:
     played = sum(random_operations(seed, 1000) for seed in range(100, 300))
     assert played == 200_000

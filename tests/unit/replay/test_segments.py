@@ -140,7 +140,7 @@ def test_random_operations_equal_a_plain_list(proof: Callable[[str, str], None])
     proof("replay, its segments and a plain list (short)", f"{16 * GAME} operations, 0 differences")
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_200_000_random_operations_equal_a_plain_list(proof: Callable[[str, str], None]) -> None:
     games = 200_000 // GAME
     for seed in range(games):

@@ -329,7 +329,7 @@ print(json.dumps({"same": same, "retries": refused.ladder.retries, "told": [str(
 """
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a limit on the address space")
 def test_memory_that_is_really_refused(proof: Callable[[str, str], None]) -> None:
     done = subprocess.run([sys.executable, "-c", REAL], capture_output=True, text=True, timeout=300)

@@ -178,7 +178,7 @@ def verdict(module: ModuleType, folder: Path, best: int | None) -> str:
     return "" if len(told) == len(skipped) else f"{len(skipped)} skipped, {len(told)} told"
 
 
-@pytest.mark.parametrize(("count", "seed"), [(1000, 0), pytest.param(10_000, 1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("count", "seed"), [(1000, 0), pytest.param(10_000, 1, marks=pytest.mark.soak)])
 def test_damage_is_never_loaded_and_the_newest_intact_checkpoint_is_found(
     tmp_path: Path, count: int, seed: int, proof: Callable[[str, str], None]
 ) -> None:

@@ -44,7 +44,7 @@ def test_the_twin_catches_a_wrong_measurement(monkeypatch: pytest.MonkeyPatch) -
         differ(here, there)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_whole_published_missions_equal_their_twins() -> None:
     """Weighted entropy jumps where a belief passes 0.5 +- 0.001: no two ways of adding up agree on every such cell."""
     env, host = Mapping(), HostMapping()
