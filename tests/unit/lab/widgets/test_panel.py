@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import ipywidgets as widgets
 import plotly.graph_objects as go
 import pytest
-from jupyter_client.manager import start_new_kernel
 
 from uavlab.lab.headless.strip_outputs import FIGURE, WIDGET
 from uavlab.lab.widgets.panel import Panel, Stop, guard, stoppable
@@ -179,41 +178,3 @@ class TestStoppable:
 
         with pytest.raises(ZeroDivisionError):
             asyncio.run(cell())
-
-
-LOOP = """
-import time
-from uavlab.lab.widgets.panel import Stop, stoppable
-stop = Stop()
-def steps():
-    try:
-        while True:
-            time.sleep(0.01)
-            yield
-    finally:
-        print("closed")
-print("begun")
-async for _ in stoppable(steps(), stop):
-    pass
-print("went on")
-"""
-
-
-def test_jupyters_interrupt_ends_the_loop_gracefully() -> None:
-    manager, client = start_new_kernel()
-    try:
-        heard: list[str] = []
-
-        def hear(message: dict) -> None:
-            if message["msg_type"] == "stream":
-                heard.append(message["content"]["text"])
-                if "begun" in message["content"]["text"]:
-                    manager.interrupt_kernel()
-
-        reply = client.execute_interactive(LOOP, output_hook=hear, timeout=60)
-        assert reply["content"]["status"] == "ok"
-        assert "".join(heard).split() == ["begun", "closed", "went", "on"]
-        assert client.execute_interactive("1", output_hook=hear, timeout=60)["content"]["status"] == "ok"
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)

@@ -1,26 +1,14 @@
 """Buttons choose what a figure shows; the state is repeated in words; a refusal is shown and changes nothing."""
 
-from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
 import pytest
 
-from tests.support.lab_browser import OpenNotebook, browsing, serving
-from tests.support.tiny_notebook import write_notebook
 from uavlab.core.errors import ConfigError
 from uavlab.lab.headless.strip_outputs import FIGURE
 from uavlab.lab.widgets.toggle_row import ToggleRow
 
-PATIENCE_MS = 240_000  # for a loaded machine; a quiet one needs a twentieth
-SOURCE = """from uavlab.lab.plots import charts
-from uavlab.lab.widgets.toggle_row import ToggleRow
-rows = [{"setting": "a", "agents": n, "over_first": 2.0, "low": 1.9, "high": 2.1, "ms": 1.0 * n} for n in (2, 4)]
-def draw(show):
-    if show == "time":
-        return charts.lines(rows, "agents", "ms", title="lines")
-    return charts.bars(rows, by="agents", title="bars")
-ToggleRow(draw, {"show": ["speed-up", "time"]}, "a row")"""
 CHOICES: dict[str, Any] = {"agents": [2, 4], "rungs": {"loop": True, "vmap": False}}
 
 
@@ -94,27 +82,3 @@ def test_its_saved_copy_is_the_present_figure(row: ToggleRow) -> None:
 def test_names_are_text_never_markup() -> None:
     row = ToggleRow(lambda pick: go.Figure(), {"pick": ["<img src=x>"]}, "label")
     assert "<img" not in row.status.value
-
-
-@pytest.mark.browser
-def test_in_jupyterlab_a_click_shows_the_other_figure(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    (tmp_path / "notebooks").mkdir()
-    write_notebook(tmp_path / "notebooks", SOURCE, name="row.ipynb")
-    with browsing() as watched, serving(tmp_path, tmp_path_factory.mktemp("jupyter")) as url:
-        from playwright.sync_api import expect
-
-        expect.set_options(timeout=PATIENCE_MS)
-        watched.page.set_default_timeout(PATIENCE_MS)
-        notebook = OpenNotebook(watched.page, url, "notebooks/row.ipynb")
-        notebook.start()
-        notebook.finish()
-        cell = notebook.cell("cell-0")
-        expect(cell.locator(".gtitle")).to_contain_text("bars")
-        expect(cell.locator(".shapelayer path")).to_have_count(1)  # the guide at 1
-        cell.get_by_role("button", name="time", exact=True).click()
-        expect(cell.locator(".gtitle")).to_contain_text("lines")
-        expect(cell.locator(".shapelayer path")).to_have_count(0)  # what the last figure had is gone
-        expect(cell.get_by_role("status")).to_contain_text("Shown: show: time")
-        watched.page.screenshot(path=tmp_path / "clicked.png")
-        assert watched.errors == []
-        assert watched.outside(url) == []
