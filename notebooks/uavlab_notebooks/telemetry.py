@@ -9,7 +9,6 @@ import plotly.graph_objects as go
 import torch
 from plotly.subplots import make_subplots
 
-from uavlab.core.errors import ConfigError
 from uavlab.experiment import policy
 from uavlab.experiment.config import Device
 from uavlab.experiment.policy import Kept
@@ -19,34 +18,33 @@ from uavlab.storage.machine import ROOT
 from uavlab.telemetry import dataset, flights, metrics
 from uavlab.telemetry.dataset import HIDDEN, Series
 from uavlab.telemetry.physics_loss import residuals
-from uavlab.telemetry.predict import COLUMNS, OWN_UNITS, Told
+from uavlab.telemetry.predict import COLUMNS, OWN_UNITS, Prediction, require_task
 from uavlab.telemetry.task import Telemetry
 
 SHIPPED = ROOT / "figures" / "telemetry"
 WRONG = {"wind_north": 5.0, "payload": 0.3, "drag": 0.4, "motor_lag": 0.05, "battery_sag": 0.7}
-"""By how much a hidden quantity is told wrongly, to see which equation notices: about what it varies by."""
+"""Errors of the hidden quantities, about their standard deviations, that show which equation notices them."""
 
 
 def network(run: str = "", device: Device = "cpu") -> tuple[Kept, str]:
-    """Take the network that a run keeps, or else the one that comes along; and say which it is.
+    """Load the network of a run, or the one in ``figures/telemetry``, and describe which it is.
 
     Raises:
         FileError: The folder is no run.
-        ConfigError: It is one of another task.
+        ConfigError: It is a run of another task.
     """
-    found = policy.load(Path(run) if run else SHIPPED, device)
-    if not isinstance(found.config.env, Telemetry):
-        raise ConfigError(f"{run}: a run of {found.config.preset}; expected one of telemetry, of telemetry_quick say.")
+    trained = policy.load(Path(run) if run else SHIPPED, device)
+    require_task(trained.config.env, trained.config.preset)
     which = f"the run {Path(run).name}" if run else "the network that comes along"
-    return found, f"{which}, {found.update:,} updates"
+    return trained, f"{which}, {trained.update:,} updates"
 
 
 def unseen(by: Kept, count: int = 2, seed: int = 10**6) -> list[Series]:
-    """Fly some of the shortest flights of a network's task, from a seed on that no preset reaches."""
+    """Simulate some of the shortest flights of a network's task, from a seed on that no preset reaches."""
     task = by.config.env
     task = replace(task, logs="", mapping="", flights=max(3, count), first=seed, most=task.least)
-    told = {number: columns for some in flights.flown(task) for number, columns in some.items()}
-    return [dataset.series([told[number]]) for number in range(count)]
+    (chunk,) = flights.simulate(task)
+    return [dataset.series([chunk[number]]) for number in range(count)]
 
 
 def simulated(folder: Path, seed: int = 2 * 10**6) -> Path:
@@ -54,11 +52,11 @@ def simulated(folder: Path, seed: int = 2 * 10**6) -> Path:
     return next(flights.write(Telemetry(flights=3, first=seed, most=Telemetry.least), folder, 1))[0]
 
 
-def drawn(told: Told, names: Sequence[str] = COLUMNS, title: str = "") -> go.Figure:
-    """Draw what is told of a flight over its time, with the band that should hold 90 % of the truth, and the truth.
+def drawn(prediction: Prediction, names: Sequence[str] = COLUMNS, title: str = "") -> go.Figure:
+    """Draw predictions over the time of a flight, with the band that should hold 90 % of the truth, and the truth.
 
     Args:
-        told: Of windows.
+        prediction: Of one flight.
         names: Which columns; two stand side by side.
         title: The finding.
     """
@@ -67,16 +65,16 @@ def drawn(told: Told, names: Sequence[str] = COLUMNS, title: str = "") -> go.Fig
     grid = make_subplots(
         rows=rows, cols=2, shared_xaxes=True, vertical_spacing=0.16 / rows, subplot_titles=[_named(n) for n in shown]
     )
-    time = short(told.time.tolist())
+    time = short(prediction.time.tolist())
     for number, name in enumerate(shown):
         n, place = COLUMNS.index(name), {"row": number // 2 + 1, "col": number % 2 + 1}
-        said, truth, far = told.said[:, n], told.truth[:, n], metrics.WITHIN * told.doubt[n]
-        band = short([*(said + far).tolist(), *(said - far).flip(0).tolist()])
+        values, truth, far = prediction.values[:, n], prediction.truth[:, n], metrics.WITHIN * prediction.sd[n]
+        band = short([*(values + far).tolist(), *(values - far).flip(0).tolist()])
         area = {"fill": "toself", "fillcolor": pale(0), "line": {"width": 0}, "hoverinfo": "skip"}
         kinds = {"showlegend": number == 0}
         grid.add_scatter(x=[*time, *time[::-1]], y=band, mode="lines", name="90 %", **area, **kinds, **place)
         grid.add_scatter(
-            x=time, y=short(said.tolist()), mode="lines", name="told", line_color=color(0), **kinds, **place
+            x=time, y=short(values.tolist()), mode="lines", name="predicted", line_color=color(0), **kinds, **place
         )
         if truth.isfinite().all():
             line = {"color": DARK, "width": 2, "dash": "dot"}
@@ -98,24 +96,24 @@ def _named(name: str) -> str:
 
 
 def missed(flight: Series, window: int, stride: int = 50) -> list[dict[str, Any]]:
-    """Tell how far equations of flight are from holding at the truth, and where one hidden quantity is told wrongly.
+    """Measure the residuals of the equations of flight at the truth, and where one hidden quantity is wrong.
 
     Returns:
-        A row for the truth and for each of ``WRONG``: ``told``, and by equation the root mean square of what is missed,
+        A row for the truth and for each of ``WRONG``: ``case``, and by equation the root mean square of the residual
         in standard deviations of the sensors' noise.
     """
     start = torch.arange(0, len(flight.inputs) - window, stride)
     rows = flight.gathered(start, window, 1)
-    found = []
+    cases = []
     for name, by in {"the truth": 0.0, **WRONG}.items():
         hidden = rows.truth.clone()
         if name in HIDDEN:
             hidden[:, HIDDEN.index(name)] += by
         parts = residuals(rows.inputs, hidden)
         root = {equation: part.square().mean().sqrt().item() for equation, part in parts.items()}
-        what = f"{name.replace('_', ' ')} wrong by {by:g} {OWN_UNITS[name]}" if name in HIDDEN else name
-        found.append({"told": what, **root})
-    return found
+        case = f"{name.replace('_', ' ')} wrong by {by:g} {OWN_UNITS[name]}" if name in HIDDEN else name
+        cases.append({"case": case, **root})
+    return cases
 
 
 def printed(paces: Sequence[float], windows: int, epoch: int) -> list[dict[str, Any]]:

@@ -15,8 +15,9 @@ from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_config
 from uavlab.experiment.score import score, score_plan
-from uavlab.telemetry import window_source
+from uavlab.telemetry import flights, window_source
 from uavlab.telemetry.forecaster import TASKS
+from uavlab.telemetry.task import Telemetry
 
 UPDATES, POINTS = 8, (1, 3, 4, 7)
 
@@ -129,10 +130,8 @@ def test_an_exported_copy_tells_the_same(tmp_path: Path) -> None:
 
 
 def test_logs_of_ones_own_serve_in_place_of_simulated_ones(tmp_path: Path) -> None:
-    from uavlab.telemetry.flight_files import made
-
     logs = tmp_path / "logs"
-    lengths = [rows for _, rows in made(logs, 4, 0)]
+    lengths = [rows for _, rows in flights.write(Telemetry(flights=4), logs, 4)]
     assert len(lengths) == 4
     run = finished(updates=2, logs=str(logs), evaluate_every=2)
     again = finished(updates=2, flights=4, least=2000, most=5000, evaluate_every=2)

@@ -1,4 +1,4 @@
-"""Commands about flights: simulated ones as files, and what is in a log."""
+"""Commands about flights: simulate them as files, describe a log, predict what a log does not show."""
 
 from pathlib import Path
 from typing import Any
@@ -8,10 +8,12 @@ import click
 from uavlab.cli.base import as_json, cli, tell
 from uavlab.core.text import one_line
 
+mapped = click.option("--mapping", type=click.Path(path_type=Path), help="YAML file: which fields are which columns.")
+
 
 @cli.group()
 def flights() -> None:
-    """Make flights, and look into logs of flights."""
+    """Simulate flights, describe logs, and predict what logs do not show."""
 
 
 @flights.command()
@@ -21,10 +23,12 @@ def flights() -> None:
 @as_json
 def make(folder: Path, count: int, seed: int, as_json: bool) -> None:
     """Simulate quadrotors in wind, and write each flight, with the truth that no log shows, to FOLDER as NPZ."""
-    from uavlab.telemetry.flight_files import made
+    from uavlab.experiment.run_dir import require_empty
+    from uavlab.telemetry.flights import write
+    from uavlab.telemetry.task import Telemetry
 
-    rows = 0
-    for number, (path, length) in enumerate(made(folder, count, seed), 1):
+    rows, task = 0, Telemetry(flights=max(count, 3), first=seed)
+    for number, (path, length) in enumerate(write(task, require_empty(folder), count), 1):
         rows += length
         if number in (1, count) or number % 100 == 0:
             click.echo(f"{number:>6} of {count}: {path}, {length / 100:.1f} s")
@@ -33,58 +37,59 @@ def make(folder: Path, count: int, seed: int, as_json: bool) -> None:
 
 @flights.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--mapping", type=click.Path(path_type=Path), help="YAML file: which fields are which columns.")
+@mapped
 @as_json
 def describe(file: Path, mapping: Path | None, as_json: bool) -> None:
-    """Tell what is in a log: CSV, NPZ, Parquet or PX4's ULog."""
+    """Describe what is in a log: CSV, NPZ, Parquet or PX4's ULog."""
     from uavlab.telemetry.logs.describe import described
 
-    found = described(file, mapping)
-    for line in lines(found):
+    description = described(file, mapping)
+    for line in lines(description):
         click.echo(one_line(line))
-    tell(as_json, found)
+    tell(as_json, description)
 
 
-@flights.command("tell")
+@flights.command()
 @click.argument("run")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--mapping", type=click.Path(path_type=Path), help="YAML file: which fields are which columns.")
+@mapped
 @click.option("--stride", type=click.IntRange(1, 100_000), default=10, show_default=True, help="Rows between windows.")
-@click.option(
-    "--out", type=click.Path(path_type=Path), help="Write time, all columns and their doubt to this CSV file."
-)
+@click.option("--out", type=click.Path(path_type=Path), help="Write time, all columns and their sd to this CSV file.")
 @as_json
-def tell_of(run: str, file: Path, mapping: Path | None, stride: int, out: Path | None, as_json: bool) -> None:
-    """Let the network that RUN keeps tell what a log does not show: wind, payload, drag, lag, sag, and error ahead."""
+def predict(run: str, file: Path, mapping: Path | None, stride: int, out: Path | None, as_json: bool) -> None:
+    """Predict by the network of RUN what FILE does not show: wind, payload, drag, lag, sag, and the error ahead."""
     from uavlab.experiment import policy
     from uavlab.experiment.run_dir import run_folder
-    from uavlab.telemetry import predict
+    from uavlab.telemetry.predict import predict_log, require_task, summary, write_csv
 
-    told = predict.of_log(policy.load(run_folder(run)), file, mapping, stride)
-    rows = predict.summary(told)
-    click.echo(f"{'':14} {'unit':5} {'mean':>8} {'least':>8} {'most':>8} {'doubt':>8} {'rmse':>8}")
+    trained = policy.load(run_folder(run))
+    task = require_task(trained.config.env, trained.config.preset)
+    forecast: Any = trained.policy(trained.config.env, 0)
+    prediction = predict_log(forecast, task, file, mapping, stride)
+    rows = summary(prediction)
+    click.echo(f"{'':14} {'unit':5} {'mean':>8} {'least':>8} {'most':>8} {'sd':>8} {'rmse':>8}")
     for row in rows:
-        numbers = [row[name] for name in ("mean", "low", "high", "doubt", "rmse") if row[name] is not None]
+        numbers = [row[name] for name in ("mean", "low", "high", "sd", "rmse") if row[name] is not None]
         click.echo(f"{row['column']:14} {row['unit']:5} {' '.join(f'{number:8.3f}' for number in numbers)}")
     if out is not None:
-        predict.write(told, out)
-        click.echo(f"{len(told.time):,} windows in {out}")
-    tell(as_json, {"windows": len(told.time), "rows": rows})
+        write_csv(prediction, out)
+        click.echo(f"{len(prediction.time):,} windows in {out}")
+    tell(as_json, {"windows": len(prediction.time), "rows": rows})
 
 
-def lines(found: dict[str, Any]) -> list[str]:
-    """Write a description for people."""
-    duration = "unknown" if found["duration_s"] is None else f"{found['duration_s']:.1f} s"
-    told = [f"{found['file']}: {found['format']}, {duration}"]
-    told += [f"{name}: {_fact(value)}" for name, value in found["facts"].items()]
-    told += [f"{'column':12} {'field':38} {'unit':6} {'rows':>8} {'Hz':>7} {'min':>11} {'max':>11} {'none':>6}"]
-    told += [_row(row) for row in (*found["columns"], *found["winds"])]
-    used = {row["field"].partition(".")[0] for row in found["columns"]}
-    rest = [f"{name} {rate:g}" for name, rate in found["rates_hz"].items() if name not in used and name != "table"]
-    told += [f"other topics, Hz: {', '.join(rest)}"] if rest else []
-    told += [f"no numbers: {', '.join(found['others'])}"] if found["others"] else []
-    told += [f"missing: {', '.join(found['missing'])}"] if found["missing"] else []
-    return told + [f"note: {note}" for note in found["notes"]]
+def lines(description: dict[str, Any]) -> list[str]:
+    """Format a description for reading."""
+    duration = "unknown" if description["duration_s"] is None else f"{description['duration_s']:.1f} s"
+    text = [f"{description['file']}: {description['format']}, {duration}"]
+    text += [f"{name}: {_fact(value)}" for name, value in description["facts"].items()]
+    text += [f"{'column':12} {'field':38} {'unit':6} {'rows':>8} {'Hz':>7} {'min':>11} {'max':>11} {'none':>6}"]
+    text += [_row(row) for row in (*description["columns"], *description["winds"])]
+    used = {row["field"].partition(".")[0] for row in description["columns"]} | {"table"}
+    rest = [f"{name} {rate:g}" for name, rate in description["rates_hz"].items() if name not in used]
+    text += [f"other topics, Hz: {', '.join(rest)}"] if rest else []
+    text += [f"no numbers: {', '.join(description['others'])}"] if description["others"] else []
+    text += [f"missing: {', '.join(description['missing'])}"] if description["missing"] else []
+    return text + [f"note: {note}" for note in description["notes"]]
 
 
 def _fact(value: Any) -> str:

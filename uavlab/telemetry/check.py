@@ -79,9 +79,9 @@ def check_logs(task: Telemetry, loader: Loader = "device") -> LogsReport:
     sets = loaded(task, torch.device("cpu"), loader)
     _check_scale(sets, loader)
     parts = [_Part(task, name, getattr(sets, name), group) for name, group in zip(GROUPS, groups, strict=True)]
-    names = [str(path) for path in fleet.files(Path(task.logs))] if task.logs else []
+    names = [str(path) for path in fleet.list_logs(Path(task.logs))] if task.logs else []
     met: dict[str, str] = {}
-    for some, again in zip(fleet.flights(task), fleet.flights(task), strict=True):
+    for some, again in zip(fleet.load(task), fleet.load(task), strict=True):
         for number, told in some.items():
             where = names[number] if names else f"flight {number}"
             _check_columns(where, told, again[number])

@@ -1,4 +1,4 @@
-"""Where flights come from: simulated by their numbers, or read from a folder of logs."""
+"""The flights of a task by number, as columns: simulated from their seeds, or read from a folder of logs."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -7,10 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uavlab.core.errors import FileError
+from uavlab.core.errors import FileError, ResourceError
 from uavlab.core.rng import Streams
 from uavlab.storage.files import replacing
 from uavlab.telemetry.dataset import HIDDEN
+from uavlab.telemetry.logs.column_map import Mapping as ColumnMap
 from uavlab.telemetry.logs.column_map import read_mapping
 from uavlab.telemetry.logs.columns import INPUTS, TRUTH
 from uavlab.telemetry.logs.log import READERS, read_log
@@ -19,103 +20,105 @@ from uavlab.telemetry.simulation.flights import RATE, Fleet, columns
 from uavlab.telemetry.simulation.quadrotor import Quadrotor
 from uavlab.telemetry.task import Telemetry
 
-TOGETHER = 300  # flights that are flown at a time
+CHUNK = 300  # flights simulated at a time
 SUFFIXES = {*READERS, ".ulg"}
 
 Columns = dict[str, Tensor]
 
 
-def flown(task: Telemetry) -> Iterator[Mapping[int, Columns]]:
-    """Fly some flights after the other; each is the same whatever others are flown."""
+def load(task: Telemetry) -> Iterator[Mapping[int, Columns]]:
+    """Yield the flights of a task in chunks, by number."""
+    return read_all(task) if task.logs else simulate(task)
+
+
+def simulate(task: Telemetry) -> Iterator[Mapping[int, Columns]]:
+    """Yield simulated flights in chunks; each depends on its own seed alone."""
     fleet = Fleet(task.least, task.most, task.wind, task.payload)
-    for start in range(0, task.flights, TOGETHER):
-        numbers = range(start, min(start + TOGETHER, task.flights))
+    for start in range(0, task.flights, CHUNK):
+        numbers = range(start, min(start + CHUNK, task.flights))
         with torch.no_grad():
-            recording = fleet.recorded(Streams([task.first + n for n in numbers]), Quadrotor())
-        yield dict(zip(numbers, columns(recording), strict=True))
+            record = fleet.recorded(Streams([task.first + n for n in numbers]), Quadrotor())
+        yield dict(zip(numbers, columns(record), strict=True))
 
 
-def logged(task: Telemetry) -> Iterator[Mapping[int, Columns]]:
-    """Read one log after the other, in the order of their names.
+def read_all(task: Telemetry) -> Iterator[Mapping[int, Columns]]:
+    """Yield one log after the other, in the order of their names.
 
     Raises:
-        FileError: There is none, or one is damaged, lacks a column, does not know the truth or is too short.
+        FileError: There is none, or one is damaged, lacks a column, does not hold the truth or is too short.
     """
     mapping = read_mapping(Path(task.mapping)) if task.mapping else None
-    for number, path in enumerate(files(Path(task.logs))):
-        told = read(path, mapping, sum(task.shape))
-        if unknown := [name for name in HIDDEN if name not in told]:
+    for number, path in enumerate(list_logs(Path(task.logs))):
+        flight = read(path, mapping, sum(task.shape))
+        if unknown := [name for name in HIDDEN if name not in flight]:
             raise FileError(f"{path}: does not tell {', '.join(unknown)}; only logs that do can be learned from.")
-        yield {number: told}
+        yield {number: flight}
 
 
-def read(path: Path, mapping: object = None, least: int = 1) -> Columns:
-    """Read a log as a flight of ``RATE`` rows a second, with the truth if the log knows it.
+def read(path: Path, mapping: ColumnMap | None = None, least: int = 1) -> Columns:
+    """Read a log as a flight of ``RATE`` rows a second, with the truth if the log holds it.
 
     Raises:
         FileError: It is damaged, lacks a column, or has fewer than ``least`` rows.
     """
-    log = read_log(path, mapping)  # type: ignore[arg-type]
+    log = read_log(path, mapping)
     flight = resampled(log, RATE, [*INPUTS, *(name for name in TRUTH if name in log.columns)])
-    if len(flight.values) < least:
-        raise FileError(
-            f"{path}: {len(flight.values)} rows at {RATE} a second; a window and what follows it are {least}."
-        )
+    if (rows := len(flight.values)) < least:
+        raise FileError(f"{path}: {rows} rows at {RATE} a second; a window and what follows it are {least}.")
     return {name: torch.from_numpy(flight.column(name).copy()) for name in flight.columns}
 
 
-def files(folder: Path) -> list[Path]:
-    """List the logs in a folder.
+def list_logs(folder: Path) -> list[Path]:
+    """List the logs in a folder by name.
 
     Raises:
         FileError: It is no folder, or holds none.
     """
-    found = sorted(path for path in folder.glob("*") if path.suffix.lower() in SUFFIXES)
-    if not found:
+    paths = sorted(path for path in folder.glob("*") if path.suffix.lower() in SUFFIXES)
+    if not paths:
         raise FileError(f"{folder}: no logs there; expected files that end in {', '.join(sorted(SUFFIXES))}.")
-    return found
-
-
-def flights(task: Telemetry) -> Iterator[Mapping[int, Columns]]:
-    """Give the flights of a task, some after the other, by number."""
-    return logged(task) if task.logs else flown(task)
+    return paths
 
 
 def count(task: Telemetry) -> int:
-    """Count them.
+    """Count the flights of a task.
 
     Raises:
         FileError: There are no logs.
     """
-    return len(files(Path(task.logs))) if task.logs else task.flights
+    return len(list_logs(Path(task.logs))) if task.logs else task.flights
 
 
 def rows(task: Telemetry) -> int | None:
-    """Expect so many rows of all flights; how long logs are is not known before they are read."""
+    """Return the expected rows of all simulated flights; None for logs, whose length is not known before reading."""
     return None if task.logs else round(task.flights * (task.least + task.most) / 2)
 
 
-def stamp(task: Telemetry) -> tuple[tuple[str, int, int], ...]:
-    """Tell which files a task's flights come from, and when they were last changed; none where they are simulated.
+def file_stamp(task: Telemetry) -> tuple[tuple[str, int, int], ...]:
+    """Return path, size and time of change of each file that a task reads; empty where flights are simulated.
 
     Raises:
         FileError: There are no logs.
     """
-    paths = [*files(Path(task.logs)), *([Path(task.mapping)] if task.mapping else [])] if task.logs else []
+    paths = [*list_logs(Path(task.logs)), *([Path(task.mapping)] if task.mapping else [])] if task.logs else []
     stats = [(path, path.stat()) for path in paths if path.exists()]
     return tuple((str(path.resolve()), stat.st_size, stat.st_mtime_ns) for path, stat in stats)
 
 
 def write(task: Telemetry, folder: Path, count: int) -> Iterator[tuple[Path, int]]:
-    """Write the first simulated flights, truth and all, as NPZ files into a folder that exists; yield each.
+    """Write the first simulated flights, with the truth, as NPZ files into a folder; yield each path and its rows.
 
     Raises:
-        ResourceError: The disk refuses; files that were yielded are whole.
+        ResourceError: The folder or a file cannot be written; files that were yielded are whole.
     """
-    for some in flown(task):
-        for number, told in list(some.items())[: max(0, count - min(some))]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ResourceError(f"{folder}: cannot be made ({error.strerror}); choose another folder.") from error
+    for chunk in simulate(task):
+        for number, flight in list(chunk.items())[: max(0, count - min(chunk))]:
             path = folder / f"flight_{task.first + number:06d}.npz"
-            values = {name: column.numpy().astype(np.float32) for name, column in told.items()}
+            values = {name: column.numpy().astype(np.float32) for name, column in flight.items()}
             time = np.arange(len(values["x"])) / RATE
             with replacing(path) as beside:
                 np.savez(beside, allow_pickle=False, time=time, **values)

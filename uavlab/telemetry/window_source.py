@@ -57,7 +57,7 @@ def loaded(task: Telemetry, device: torch.device, loader: Loader = "device") -> 
     if not task.logs:  # which must be as long as a window and what follows it
         task = replace(task, window=plain.window, horizon=plain.horizon, stride=plain.stride)
     try:
-        return _loaded(task, device, loader, fleet.stamp(task))
+        return _loaded(task, device, loader, fleet.file_stamp(task))
     except (MemoryError, RuntimeError) as error:
         said = refusal(error)
         less = "most" if loader == "stream" else LESS
@@ -70,7 +70,7 @@ def _loaded(task: Telemetry, device: torch.device, loader: Loader, stamp: object
     used = (groups[0][: max(1, round(task.used * len(groups[0])))], *groups[1:])
     if loader == "stream":
         spools = [Spool(), Spool(), Spool()]
-        for flights in fleet.flights(task):
+        for flights in fleet.load(task):
             for spool, group in zip(spools, used, strict=True):
                 if some := [told for number, told in flights.items() if number in group]:
                     spool.append(dataset.series(some))
@@ -93,7 +93,7 @@ def _held(task: Telemetry, device: torch.device) -> dict[int, fleet.Columns]:
     """Fly or read flights while there is room for them: for all, if that is known before, or for those that came."""
     found: dict[int, fleet.Columns] = {}
     _require_room(fleet.rows(task) or 0, device)
-    for flights in fleet.flights(task):
+    for flights in fleet.load(task):
         found |= flights
         _require_room(sum(len(told["x"]) for told in found.values()), device)
     return found

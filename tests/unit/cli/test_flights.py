@@ -1,4 +1,4 @@
-"""What is in a log, told to people and to programs."""
+"""Commands that simulate flights and describe logs, for people and for programs."""
 
 from pathlib import Path
 
@@ -57,3 +57,21 @@ def test_a_bad_log_is_refused_in_one_line() -> None:
     message = "a.csv:3 column 'x': '1,5' is not a number (decimal comma?)."
     assert (ended.code, ended.err) == (3, f"FileError: {message}\n")
     assert ended.told == {"error": "FileError", "message": message, "exit_code": 3}
+
+
+def test_flights_are_simulated_into_a_new_folder() -> None:
+    ended = uavlab("flights", "make", "logs", "--flights", "2", "--seed", "5", "--json")
+    assert (ended.code, ended.err) == (0, "")
+    assert sorted(path.name for path in Path("logs").iterdir()) == ["flight_000005.npz", "flight_000006.npz"]
+    assert [line.split(",")[0] for line in ended.out.splitlines()[:2]] == [
+        "     1 of 2: logs/flight_000005.npz",
+        "     2 of 2: logs/flight_000006.npz",
+    ]
+    assert (ended.told["flights"], ended.told["seed"]) == (2, 5)
+
+
+def test_a_folder_in_use_is_left_alone() -> None:
+    Path("mine.txt").write_text("mine")
+    ended = uavlab("flights", "make", ".")
+    assert (ended.code, ended.err) == (2, "ConfigError: --out .: not empty; choose a new folder.\n")
+    assert [path.name for path in Path().iterdir()] == ["mine.txt"]

@@ -42,7 +42,7 @@ COMMANDS: tuple[tuple[list[str], str, str], ...] = (
     (["check", "run"], "", "unknown preset 'run'. Known presets: "),
     (["profile", "telemetry_quick", *SET, "--rounds", "3", "--trace", "t.json.gz"], "windows/s: loader alone ", ""),
     (["profile", "run"], "", "unknown preset 'run'. Known presets: "),
-    (["flights", "tell", "telemetry", "run"], "", "'telemetry' is a preset, expected a run; "),
+    (["flights", "predict", "telemetry", "run"], "", "'telemetry' is a preset, expected a run; "),
 )
 
 

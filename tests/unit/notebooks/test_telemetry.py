@@ -1,7 +1,8 @@
-"""What is drawn is what was told; equations hold at the truth and notice what is told wrongly; paces are by hand."""
+"""Figures hold the predictions; equations hold at the truth and notice errors; paces are computed by hand."""
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,16 +14,16 @@ from uavlab.experiment.policy import Kept
 from uavlab.experiment.run import Run
 from uavlab.telemetry import dataset, flights, predict
 from uavlab.telemetry.dataset import Series
-from uavlab.telemetry.predict import COLUMNS, Told
+from uavlab.telemetry.predict import COLUMNS, Prediction
 from uavlab.telemetry.task import Telemetry
 from uavlab_notebooks import telemetry as hidden
 
 
 @pytest.fixture(scope="module")
-def tells() -> Kept:
-    found, name = hidden.network()
-    assert name == f"the network that comes along, {found.update:,} updates"
-    return found
+def trained() -> Kept:
+    trained, name = hidden.network()
+    assert name == f"the network that comes along, {trained.update:,} updates"
+    return trained
 
 
 @pytest.fixture(scope="module")
@@ -39,77 +40,79 @@ def test_a_run_of_another_task_is_refused(tmp_path: Path) -> None:
     Run(tiny(), tmp_path / "team").save()
     with pytest.raises(ConfigError) as refusal:
         hidden.network(str(tmp_path / "team"))
-    assert str(refusal.value) == (
-        f"{tmp_path / 'team'}: a run of leader_follower; expected one of telemetry, of telemetry_quick say."
-    )
+    assert str(refusal.value) == ("leader_follower: flies, and tells nothing of logs; expected a run of telemetry.")
 
 
 @pytest.fixture(scope="module")
-def flight(tells: Kept) -> Series:
-    return hidden.unseen(tells, 1)[0]
+def flight(trained: Kept) -> Series:
+    return hidden.unseen(trained, 1)[0]
 
 
 @pytest.fixture(scope="module")
-def told(tells: Kept, flight: Series) -> Told:
-    return predict.of(tells, flight, stride=10)
+def prediction(trained: Kept, flight: Series) -> Prediction:
+    task: Any = trained.config.env
+    forecast: Any = trained.policy(task, 0)
+    return predict.predict(forecast, task, flight)
 
 
 class TestNetwork:
-    def test_the_one_that_comes_along_has_learned(self, told: Told) -> None:
-        off, spread = (told.said - told.truth)[:, :6], told.truth[:, :6].std(0)
+    def test_the_one_that_comes_along_has_learned(self, prediction: Prediction) -> None:
+        off, spread = (prediction.values - prediction.truth)[:, :6], prediction.truth[:, :6].std(0)
         assert (off[:, :2].square().mean(0).sqrt() < spread[:2]).all()  # wind, which changes within the flight
-        rows = {row["column"]: row for row in predict.summary(told)}
+        rows = {row["column"]: row for row in predict.summary(prediction)}
         for name, most in (("payload", 0.05), ("motor_lag", 0.01), ("battery_sag", 0.2), ("drag", 0.2)):
             assert rows[name]["rmse"] < most, name
 
     def test_a_run_of_ones_own(self, own: Path) -> None:
-        found, name = hidden.network(str(own))
-        assert (name, found.update) == ("the run wind, 1 updates", 1)
+        trained, name = hidden.network(str(own))
+        assert (name, trained.update) == ("the run wind, 1 updates", 1)
 
 
 def test_flights_are_flown_from_their_own_seed(own: Path) -> None:
-    tells, _ = hidden.network(str(own))
-    first, second = hidden.unseen(tells, 2)
-    task = replace(tells.config.env, flights=3, most=tells.config.env.least)
-    [flown], [trained_on] = (list(flights.flown(replace(task, first=seed))) for seed in (10**6, 0))
-    torch.testing.assert_close(second.inputs, dataset.features(flown[1]))
+    trained, _ = hidden.network(str(own))
+    first, second = hidden.unseen(trained, 2)
+    task = replace(trained.config.env, flights=3, most=trained.config.env.least)
+    [unseen], [trained_on] = (list(flights.simulate(replace(task, first=seed))) for seed in (10**6, 0))
+    torch.testing.assert_close(second.inputs, dataset.features(unseen[1]))
     assert not torch.equal(first.truth[0], second.truth[0])
     assert not torch.equal(first.inputs, dataset.features(trained_on[0]))
     assert first.bounds.tolist() == [0, task.least]
 
 
-def test_a_simulated_log_can_be_told(tells: Kept, tmp_path: Path) -> None:
+def test_a_simulated_log_can_be_predicted(trained: Kept, tmp_path: Path) -> None:
     path = hidden.simulated(tmp_path, 77)
     assert path.name == "flight_000077.npz"
     assert len(flights.read(path)["x"]) == 2000
-    assert len(predict.of_log(tells, path, stride=250).time) == 8
+    task: Any = trained.config.env
+    forecast: Any = trained.policy(task, 0)
+    assert len(predict.predict_log(forecast, task, path, stride=250).time) == 8
 
 
 class TestDrawn:
-    def test_all_columns(self, told: Told) -> None:
-        figure = hidden.drawn(told, title="A flight")
-        assert [trace.name for trace in figure.data] == ["90 %", "told", "truth"] * len(COLUMNS)
-        band, said, truth = figure.data[3:6]
-        assert list(said.y) == pytest.approx(told.said[:, 1].tolist(), rel=1e-5)
-        assert list(truth.y) == pytest.approx(told.truth[:, 1].tolist(), rel=1e-5)
-        wide = (max(band.y) - max(said.y)) / told.doubt[1].item()
+    def test_all_columns(self, prediction: Prediction) -> None:
+        figure = hidden.drawn(prediction, title="A flight")
+        assert [trace.name for trace in figure.data] == ["90 %", "predicted", "truth"] * len(COLUMNS)
+        band, values, truth = figure.data[3:6]
+        assert list(values.y) == pytest.approx(prediction.values[:, 1].tolist(), rel=1e-5)
+        assert list(truth.y) == pytest.approx(prediction.truth[:, 1].tolist(), rel=1e-5)
+        wide = (max(band.y) - max(values.y)) / prediction.sd[1].item()
         assert wide == pytest.approx(1.645, rel=1e-4)
         assert figure.layout.annotations[1].text == "wind east (m/s)"
 
-    def test_some_columns_without_truth(self, told: Told) -> None:
-        blind = replace(told, truth=torch.full_like(told.truth, torch.nan))
+    def test_some_columns_without_truth(self, prediction: Prediction) -> None:
+        blind = replace(prediction, truth=torch.full_like(prediction.truth, torch.nan))
         figure = hidden.drawn(blind, ["drag", "payload", "error_down"])
-        assert [trace.name for trace in figure.data] == ["90 %", "told"] * 3
+        assert [trace.name for trace in figure.data] == ["90 %", "predicted"] * 3
         assert [each.text for each in figure.layout.annotations] == ["payload (kg)", "drag (kg/s)", "error down (m)"]
         assert sum(bool(trace.showlegend) for trace in figure.data) == 2
 
 
 class TestMissed:
     def test_equations_notice_what_they_are_about(self) -> None:
-        [flown] = flights.flown(Telemetry(flights=3, least=600, most=600))
-        truth, *wrong = hidden.missed(dataset.series([flown[0]]), 200)
-        assert truth["told"] == "the truth"
-        rows = {row["told"].split(" wrong")[0]: row for row in wrong}
+        [chunk] = flights.simulate(Telemetry(flights=3, least=600, most=600))
+        truth, *wrong = hidden.missed(dataset.series([chunk[0]]), 200)
+        assert truth["case"] == "the truth"
+        rows = {row["case"].split(" wrong")[0]: row for row in wrong}
         for name, equation in (("wind north", "force"), ("payload", "force"), ("drag", "force"), ("motor lag", "spin")):
             assert rows[name][equation] > 1.02 * truth[equation], name
         assert rows["battery sag"]["charge"] > truth["charge"]
@@ -132,9 +135,9 @@ class TestPrinted:
 
 def test_scores_side_by_side() -> None:
     row = {"mean": 0.9, "low": 0.8, "high": 0.95}
-    found = hidden.scores({"network": {"r2": {"drag": row}}, "ridge": {"r2": {"drag": {**row, "mean": 0.5}}}})
-    assert found[1] == {"target": "drag", "by": "ridge", "r2": 0.5, "low": 0.8, "high": 0.95}
-    assert len(found) == 2
+    rows = hidden.scores({"network": {"r2": {"drag": row}}, "ridge": {"r2": {"drag": {**row, "mean": 0.5}}}})
+    assert rows[1] == {"target": "drag", "by": "ridge", "r2": 0.5, "low": 0.8, "high": 0.95}
+    assert len(rows) == 2
 
 
 def test_differences_are_those_of_each_seed() -> None:

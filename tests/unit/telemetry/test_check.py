@@ -31,7 +31,7 @@ Flights = dict[int, dict[str, Tensor]]
 def flights(monkeypatch: pytest.MonkeyPatch) -> Iterator[Flights]:
     """Four flights of made-up numbers in place of simulated ones."""
     made: Flights = {number: made_up(rows, number) for number, rows in ROWS.items()}
-    monkeypatch.setattr(fleet, "flown", lambda task: iter([made]))
+    monkeypatch.setattr(fleet, "simulate", lambda task: iter([made]))
     forget = window_source._loaded.cache_clear
     forget()
     yield made
@@ -73,7 +73,7 @@ def new_numbers_each_time(flights: Flights, patch: pytest.MonkeyPatch) -> None:
     def again(task: Telemetry) -> Iterator[Flights]:
         yield {0: {**flights[0], "p": torch.randn(300, generator=dice)}, **{n: flights[n] for n in (1, 2, 3)}}
 
-    patch.setattr(fleet, "flown", again)
+    patch.setattr(fleet, "simulate", again)
 
 
 def the_same_flight_twice(flights: Flights, patch: pytest.MonkeyPatch) -> None:

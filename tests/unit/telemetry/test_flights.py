@@ -16,7 +16,7 @@ from uavlab.core.errors import FileError, ResourceError
 from uavlab.telemetry import flights as fleet
 from uavlab.telemetry import window_source
 from uavlab.telemetry.dataset import HIDDEN
-from uavlab.telemetry.logs.columns import INPUTS, QUATERNION, TRUTH
+from uavlab.telemetry.logs.columns import COLUMNS, INPUTS, QUATERNION, TRUTH
 from uavlab.telemetry.task import Telemetry
 
 CPU = torch.device("cpu")
@@ -47,9 +47,19 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     for (path, rows), flight in zip(told, flown().values(), strict=False):
         assert rows == len(flight["x"])
         assert_same(fleet.read(path), flight)
-    again = {number: each for some in fleet.flights(logs(tmp_path)) for number, each in some.items()}
+    again = {number: each for some in fleet.load(logs(tmp_path)) for number, each in some.items()}
     assert list(again) == [0, 1, 2]
     assert_same(again[2], flown()[2])
+
+
+def test_each_file_holds_all_columns(tmp_path: Path) -> None:
+    [(path, _)] = fleet.write(SMALL, tmp_path / "logs", 1)
+    with np.load(path) as file:
+        assert set(file) == set(COLUMNS)
+        assert file["time"][:3].tolist() == [0.0, 0.01, 0.02]
+        assert all(file[name].dtype == np.float32 and np.isfinite(file[name]).all() for name in file if name != "time")
+    again, _ = next(iter(fleet.write(SMALL, tmp_path / "more", 1)))
+    assert again.read_bytes() == path.read_bytes()  # the same seed, the same flight
 
 
 def test_files_are_named_by_their_seeds(tmp_path: Path) -> None:
@@ -63,8 +73,8 @@ def test_files_are_named_by_their_seeds(tmp_path: Path) -> None:
 
 
 def test_some_are_flown_after_the_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(fleet, "TOGETHER", 3)
-    parts = list(fleet.flown(SMALL))
+    monkeypatch.setattr(fleet, "CHUNK", 3)
+    parts = list(fleet.simulate(SMALL))
     assert [list(part) for part in parts] == [[0, 1, 2], [3]]
     for number, flight in flown().items():
         for name, values in parts[number // 3][number].items():
@@ -90,8 +100,8 @@ def test_logs_are_read_in_the_order_of_their_names_and_nothing_else_is(tmp_path:
     (tmp_path / "b.npz").rename(tmp_path / "z.NPZ")
     (tmp_path / "notes.md").write_text("none")
     (tmp_path / "0.yaml").write_text("columns: {}")
-    told = [each for some in fleet.flights(logs(tmp_path)) for each in some.values()]
-    assert [path.name for path in fleet.files(tmp_path)] == ["a.npz", "c.npz", "z.NPZ"]
+    told = [each for some in fleet.load(logs(tmp_path)) for each in some.values()]
+    assert [path.name for path in fleet.list_logs(tmp_path)] == ["a.npz", "c.npz", "z.NPZ"]
     for found, name in zip(told, ("a.npz", "c.npz", "b.npz"), strict=True):
         assert_same(found, flights[name])
 
@@ -101,10 +111,10 @@ def test_a_mapping_tells_which_columns_are_which(tmp_path: Path) -> None:
     save(tmp_path / "a.npz", {"speed" if name == "vx" else name: values for name, values in flight.items()})
     names = "".join(f"  {name}: {'speed' if name == 'vx' else name}\n" for name in ("time", *INPUTS, *TRUTH))
     (tmp_path / "mine.yaml").write_text(f"columns:\n{names}")
-    (told,) = fleet.flights(logs(tmp_path, mapping=str(tmp_path / "mine.yaml")))
+    (told,) = fleet.load(logs(tmp_path, mapping=str(tmp_path / "mine.yaml")))
     assert_same(told[0], flight)
     with pytest.raises(FileError, match=rf"^{tmp_path}/a\.npz: no column 'vx'"):
-        list(fleet.flights(logs(tmp_path)))
+        list(fleet.load(logs(tmp_path)))
 
 
 def test_other_rates_become_ours(tmp_path: Path) -> None:
@@ -133,8 +143,8 @@ def test_logs_are_read_again_once_they_changed(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(f"columns:\n{names}  # as they are\n")
     assert window_source.loaded(mapped, CPU) is not third
     (tmp_path / "d.npz").rename(tmp_path / "e.npz")
-    assert fleet.stamp(task) != fleet.stamp(SMALL) == ()
-    assert [Path(name).name for name, _, _ in fleet.stamp(task)] == ["a.npz", "b.npz", "c.npz", "e.npz"]
+    assert fleet.file_stamp(task) != fleet.file_stamp(SMALL) == ()
+    assert [Path(name).name for name, _, _ in fleet.file_stamp(task)] == ["a.npz", "b.npz", "c.npz", "e.npz"]
 
 
 def refused(task: Telemetry) -> str:
@@ -213,3 +223,9 @@ def test_a_full_disk_is_told_and_leaves_whole_files(tmp_path: Path, monkeypatch:
     )
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["flight_000000.npz", "flight_000001.npz"]
     assert_same(fleet.read(tmp_path / "flight_000001.npz"), flown()[1])
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ResourceError, match="cannot be made"):
+        next(fleet.write(SMALL, tmp_path / "file" / "logs", 1))

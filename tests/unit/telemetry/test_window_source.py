@@ -41,7 +41,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, Mapping[str, Te
         yield {number: flights[number] for number in (0, 1)}
         yield {number: flights[number] for number in (2, 3)}
 
-    monkeypatch.setattr(fleet, "flights", pairs)
+    monkeypatch.setattr(fleet, "load", pairs)
     window_source._loaded.cache_clear()
     yield flights
     window_source._loaded.cache_clear()
@@ -258,14 +258,14 @@ def free(patch: pytest.MonkeyPatch, available: int) -> None:
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Numbers of the flights that were made so far."""
-    flights, met = fleet.flights, []
+    flights, met = fleet.load, []
 
     def watched(task: Telemetry) -> Iterator[Flights]:
         for some in flights(task):
             met.extend(some)
             yield some
 
-    monkeypatch.setattr(fleet, "flights", watched)
+    monkeypatch.setattr(fleet, "load", watched)
     return met
 
 
@@ -293,7 +293,7 @@ def test_flights_without_room_are_refused_before_one_is_made(
 def test_logs_without_room_are_refused_when_that_is_found(asked: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """The first two have 620 rows of 168 bytes, all four 1320."""
     monkeypatch.setattr(fleet, "count", lambda task: 4)
-    monkeypatch.setattr(fleet, "stamp", lambda task: ())
+    monkeypatch.setattr(fleet, "file_stamp", lambda task: ())
     for available, bytes_, read in ((104_159, "104,160", [0, 1]), (221_759, "221,760", [0, 1, 2, 3])):
         asked.clear()
         free(monkeypatch, available)
