@@ -9,7 +9,7 @@ from nbval.plugin import get_sanitize_patterns
 
 from tests.support.tiny_notebook import write_notebook
 from uavlab.lab.headless.runner import run_notebook
-from uavlab.lab.headless.strip_outputs import faults, slim
+from uavlab.lab.headless.strip_outputs import find_faults, strip
 
 ROOT = Path(__file__).parents[2]
 CONFIGURATION = ("pyproject.toml", "notebooks/conftest.py", "tests/conftest.py", "tests/nbval_sanitize.cfg")
@@ -38,8 +38,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONHASHSEED", "0")
         assert run_notebook(write_notebook(root, PARAMETERS, VARIES, SHOWS, RESULT), {}, out).exit_code == 0
-    slim(out)
-    assert faults(out) == []
+    strip(out)
+    assert find_faults(out) == []
     for folder in ("notebooks/out", "runs"):
         (root / folder).mkdir()
         write_notebook(root / folder, "1 / 0")

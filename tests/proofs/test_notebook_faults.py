@@ -286,13 +286,13 @@ def mutant(change: str) -> tuple[str, ...]:
             "false complete, by exit code",
         ),
         (
-            mutant("from contextlib import nullcontext; from uavlab.lab.headless import watchdog as watch\n"
-                   "watch.Watch.signals = lambda self: nullcontext()"),
+            mutant("from contextlib import nullcontext; from uavlab.lab.headless import kernel\n"
+                   "kernel.Watchdog.signals = lambda self: nullcontext()"),
             Fault("SIGTERM", {143}, at(2, SLEEP), signals=(TERM,)),
             "an executed notebook is missing",
         ),
         (
-            mutant("from uavlab.lab.headless import runner as notebook\nnotebook.DEAD_KERNEL = 0"),
+            mutant("from uavlab.lab.headless import runner\nrunner.DEAD_KERNEL = 0"),
             Fault("killed", {138}, at(3, DIE)),
             "false complete, by the notebook",
         ),

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from uavlab.lab.headless.runner import lab_command
+from uavlab.cli.notebooks import lab_command
 
 TOKEN = "a-token-for-this-test"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]

@@ -1,4 +1,4 @@
-"""Commands on notebooks: run one headless, or open JupyterLab."""
+"""Commands for notebooks: run one headless, or open JupyterLab."""
 
 import os
 import sys
@@ -22,16 +22,17 @@ def notebook(
     name: str, parameters: tuple[tuple[str, str], ...], file: Path | None, out: Path | None, timeout: int, as_json: bool
 ) -> None:
     """Run a notebook headless, its parameters checked before a kernel starts; also written as an offline page."""
-    from uavlab.lab.headless import runner as notebooks
-    from uavlab.lab.headless.report import closing_words, report
+    from uavlab.lab.headless.parameters import read_parameters
+    from uavlab.lab.headless.report import last_printed, report
+    from uavlab.lab.headless.runner import notebook_path, run_notebook
 
-    source = notebooks.notebook_path(name)
+    source = notebook_path(name)
     target = out or Path("runs") / source.name
-    values = notebooks.read_parameters(source, parameters, [] if file is None else [file])
-    result = notebooks.run_notebook(source, values, target, timeout, progress=not as_json)
+    values = read_parameters(source, parameters, [] if file is None else [file])
+    result = run_notebook(source, values, target, timeout, progress=not as_json)
     page = target.with_suffix(".html")
     report(target, page)
-    click.echo(f"{closing_words(target)}executed notebook: {target}\noffline page: {page}")
+    click.echo(f"{last_printed(target)}executed notebook: {target}\noffline page: {page}")
     if result.exit_code:
         click.echo(f"{result.tail}{result.reason}", err=True)
     tell(as_json, {"exit_code": result.exit_code, "reason": result.reason, "notebook": str(target), "html": str(page)})
@@ -42,7 +43,11 @@ def notebook(
 @click.argument("extra", nargs=-1, type=click.UNPROCESSED)
 def lab(extra: tuple[str, ...]) -> None:
     """Open JupyterLab on this machine alone; what follows ``--`` is passed on, ``-- --no-browser`` say."""
-    from uavlab.lab.headless.runner import lab_command
-
     command = lab_command(Path.cwd(), *extra)
     os.execv(command[0], command)
+
+
+def lab_command(root: Path, *extra: str) -> list[str]:
+    """Return the command that serves JupyterLab from ``root`` to this machine alone, with its token on."""
+    fixed = ["--ServerApp.ip=127.0.0.1", "--KernelManager.transport_encryption=auto"]
+    return [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={Path(root).resolve()}", *extra, *fixed]

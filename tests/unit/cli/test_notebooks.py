@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.cli_runner import uavlab
+from uavlab.cli.notebooks import lab_command
 from uavlab.lab.headless import report, runner
 
 TOUR = Path(__file__).parents[3] / "notebooks" / "00_tour.ipynb"
@@ -23,7 +24,14 @@ def test_lab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     started: list[Any] = []
     monkeypatch.setattr(os, "execv", lambda *given: started.append(given))
     assert uavlab("lab").code == 0
-    assert started == [(sys.executable, runner.lab_command(tmp_path))]
+    assert started == [(sys.executable, lab_command(tmp_path))]
+
+
+def test_the_laboratory_listens_here_alone_whatever_was_asked(tmp_path: Path) -> None:
+    command = lab_command(tmp_path, "--no-browser", "--ServerApp.ip=0.0.0.0")
+    assert command[:3] == [sys.executable, "-m", "jupyterlab"]
+    assert [word for word in command if "ip=" in word][-1] == "--ServerApp.ip=127.0.0.1"  # the last one counts
+    assert not any("token" in word for word in command)
 
 
 @pytest.mark.parametrize(("code", "reason"), [(0, ""), (1, "cell 3 failed"), (124, "too slow"), (138, "dead")])
@@ -36,7 +44,7 @@ def test_notebook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int, re
 
     monkeypatch.setattr(runner, "run_notebook", run)
     monkeypatch.setattr(report, "report", lambda source, page: 0)
-    monkeypatch.setattr(report, "closing_words", lambda source: "it flew\n")
+    monkeypatch.setattr(report, "last_printed", lambda source: "it flew\n")
     (tmp_path / "p.yaml").write_text("updates: 7\nseed: 4\n")
     ended = uavlab("notebook", TOUR, "-p", "seed", "5", "-f", "p.yaml", "--timeout", "60", "--json")
     assert given == [("00_tour.ipynb", {"updates": 7, "seed": 5}, 60, False)]

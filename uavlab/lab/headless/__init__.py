@@ -1,1 +1,1 @@
-"""Notebooks without a browser: runner, kernel, parameters, report."""
+"""Notebooks without a browser: parameters, runner, kernel, report, and what may be committed."""

@@ -1,9 +1,15 @@
-"""The kernel behind a headless run: how it starts, how it ends and how much of its output is kept."""
+"""The kernel of a headless run: how it starts, what ends it, and how much of its output stays in the notebook."""
 
 import json
 import os
+import signal
 import sys
+import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import current_thread, main_thread
+from types import FrameType
 from typing import Any
 
 from ipykernel.kernelspec import RESOURCES, get_kernel_dict
@@ -15,25 +21,72 @@ from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import Engine, papermill_engines
 from traitlets import default
 
-from uavlab.lab.headless.watchdog import Watch
-
 KERNEL_ENV = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PLOTLY_RENDERER": "plotly_mimetype"}
 QUIETLY = ["--IPKernelApp.log_level=CRITICAL"]  # a kernel stopped within a cell complains of its closed sockets
 # ipykernel looks for its parent in a thread, which a cell within one long C call never lets run; Linux is asked too.
 WITH_PARENT = ["--IPKernelApp.exec_lines=if __import__('ctypes').CDLL(None).prctl(1, 9): pass"]
 ENGINE = "uavlab"
+TIMED_OUT = 124
 TEXT, FIGURES = 5_000_000, 50_000_000  # characters of each stream and kind of text, and of each other kind, in a cell
 WEIGHT = 20  # characters that one more output counts for, so that a flood of tiny ones ends too
 CHUNK = 50_000  # characters up to which pieces of a stream are joined
 IOPUB_S = 60  # time to hand over what a cell has printed (s)
 
 
-class ThisPython(AsyncKernelManager):
+class Watchdog:
+    """Decides when the running cell must end: at its time limit, or on SIGINT or SIGTERM.
+
+    A signal raises nothing, so that no file is left half written: the client asks once a second. A second signal ends
+    this process at once.
+
+    Attributes:
+        code: Exit code for what ended the cell; 0 if nothing did.
+    """
+
+    def __init__(self, timeout_s: int | None) -> None:
+        """Allow each cell ``timeout_s`` seconds; None sets no limit."""
+        self.timeout_s = timeout_s or float("inf")
+        self.code, self._signal, self._deadline = 0, 0, float("inf")
+
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        """Catch SIGINT and SIGTERM during the block; one that ended no cell is raised again after the block."""
+        if current_thread() is not main_thread():
+            yield  # Python handles signals in the main thread alone
+            return
+        before = {number: signal.signal(number, self._receive) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        if self._signal and not self.code:
+            signal.raise_signal(self._signal)
+
+    def start_cell(self) -> None:
+        """Start the clock of the next cell."""
+        self.code, self._deadline = 0, time.monotonic() + self.timeout_s
+
+    def expired(self) -> bool:
+        """Return whether the cell must end, and set ``code`` if so."""
+        if self._signal:
+            self.code = 128 + self._signal
+        elif time.monotonic() > self._deadline:
+            self.code = TIMED_OUT
+        return self.code != 0
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if self._signal:
+            os._exit(128 + number)  # the kernel follows its parent
+        self._signal = number
+
+
+class OwnKernelManager(AsyncKernelManager):
     """Starts the kernel with this interpreter, whatever kernels are installed, quietly and on one thread."""
 
     @property
     def kernel_spec(self) -> KernelSpec:
-        """Describe this interpreter's kernel; variables that are set already win."""
+        """Return the spec of this interpreter's kernel; environment variables that are already set win."""
         spec = get_kernel_dict()
         env = {name: os.environ.get(name, value) for name, value in KERNEL_ENV.items()}
         argv = [*spec["argv"], *QUIETLY, *(WITH_PARENT if sys.platform == "linux" else [])]
@@ -45,68 +98,68 @@ class ThisPython(AsyncKernelManager):
 
 
 class Client(PapermillNotebookClient):
-    """Gives a cell up when ``watch`` says so, keeps so much of what it shows, and tells in it how much was left out."""
+    """Stops when ``watchdog`` demands it, caps the outputs of a cell, and notes in the cell how much was left out."""
 
-    def __init__(self, nb_man: Any, watch: Watch, **options: Any) -> None:
-        """Run the notebook of ``nb_man`` under ``watch``; ``options`` are nbclient's."""
-        super().__init__(nb_man, on_cell_execute=self._begin, **options)
-        self.watch = watch
+    def __init__(self, nb_man: Any, watchdog: Watchdog, **options: Any) -> None:
+        """Run the notebook of ``nb_man`` under ``watchdog``; ``options`` are nbclient's."""
+        super().__init__(nb_man, on_cell_execute=self._start_cell, **options)
+        self.watchdog = watchdog
 
-    def _begin(self, **_: Any) -> None:
-        self.watch.begin()
-        self._give_up_or_go_on()
+    def _start_cell(self, **_: Any) -> None:
+        self.watchdog.start_cell()
+        self._stop_if_expired()
 
     async def _async_check_alive(self) -> None:  # nbclient calls this once a second
         await super()._async_check_alive()
-        self._give_up_or_go_on()
+        self._stop_if_expired()
 
-    def _give_up_or_go_on(self) -> None:
-        if self.watch.over():
+    def _stop_if_expired(self) -> None:
+        if self.watchdog.expired():
             raise DeadKernelError("given up")
 
     def process_message(self, msg: Any, cell: Any, cell_index: int) -> Any:
-        """Shorten one message of the kernel before it is kept."""
+        """Cap one message of the kernel before it becomes an output."""
         if not cell.outputs or self.clear_before_next_output:
-            self.seen, self.left_out, self.notice = Counter[str](), Counter[str](), new_output("display_data")
-        kept: Any = True
+            self.received, self.left_out, self.notice = Counter[str](), Counter[str](), new_output("display_data")
+        rest: Any = True  # what remains of the message
         content, before = msg["content"], self.left_out.total()
         match msg["msg_type"]:
             case "stream":
-                content["text"] = kept = self._fit(content["name"], content["text"], self.seen)
+                content["text"] = rest = self._cap(content["name"], content["text"], self.received)
             case "error":
-                content["evalue"] = self._fit("error", content["evalue"], self.seen) or ""
-                content["traceback"] = [self._fit("error", line, self.seen) or "" for line in content["traceback"]]
+                content["evalue"] = self._cap("error", content["evalue"], self.received) or ""
+                content["traceback"] = [self._cap("error", line, self.received) or "" for line in content["traceback"]]
             case "display_data" | "execute_result" | "update_display_data" as kind:
-                seen = Counter() if kind.startswith("update") else self.seen  # an update takes the place of another
-                fitted = ((mime, self._fit(mime, value, seen)) for mime, value in content["data"].items())
-                content["data"] = kept = {mime: value for mime, value in fitted if value is not None}
-        lost = self.left_out.total() > before
-        output = super().process_message(msg, cell, cell_index) if kept or not lost else None
-        if lost:
-            self._tell(cell.outputs)
+                received = Counter() if kind.startswith("update") else self.received  # an update replaces an output
+                bundle = ((mime, self._cap(mime, value, received)) for mime, value in content["data"].items())
+                content["data"] = rest = {mime: value for mime, value in bundle if value is not None}
+        cut = self.left_out.total() > before
+        output = super().process_message(msg, cell, cell_index) if rest or not cut else None
+        if cut:
+            self._update_notice(cell.outputs)
         return output
 
     def output(self, outs: list[Any], msg: Any, display_id: str | None, cell_index: int) -> Any:
-        """Keep one output; a short piece of a stream is joined to the piece before it."""
+        """Append one output; a short piece of a stream is joined to the piece before it."""
         output = super().output(outs, msg, display_id, cell_index)
         before = outs[-2] if output and len(outs) > 1 else None
         if before and before.get("name") == output.get("name", "") and len(before.text) < CHUNK:
             before.text += outs.pop().text
         return output
 
-    def _fit(self, kind: str, value: Any, seen: Counter[str]) -> Any:
-        """Cut text to the room that is left; give None for anything else that does not fit, and where there is none."""
+    def _cap(self, kind: str, value: Any, received: Counter[str]) -> Any:
+        """Cut text to the room that is left; return None for other data that does not fit, or if no room is left."""
         text = value if isinstance(value, str) else json.dumps(value)
         figure = "/" in kind and not kind.startswith("text/")
-        room = max(0, (FIGURES if figure else TEXT) - seen[kind])
-        seen[kind] += len(text) + WEIGHT
+        room = max(0, (FIGURES if figure else TEXT) - received[kind])
+        received[kind] += len(text) + WEIGHT
         if len(text) <= room:
             return value
-        kept = "" if "/" in kind and kind != "text/plain" else text[:room]
-        self.left_out[kind] += len(text) - len(kept)
-        return kept or None
+        start = "" if "/" in kind and kind != "text/plain" else text[:room]
+        self.left_out[kind] += len(text) - len(start)
+        return start or None
 
-    def _tell(self, outs: list[Any]) -> None:
+    def _update_notice(self, outs: list[Any]) -> None:
         amounts = ", ".join(f"{count:,} characters of {kind}" for kind, count in self.left_out.items())
         text = f"left out: {amounts}; a cell keeps {TEXT:,} of each kind of text and {FIGURES:,} of each kind of figure"
         if not self.notice.data:
@@ -114,18 +167,18 @@ class Client(PapermillNotebookClient):
         self.notice.data["text/plain"] = text
 
 
-class Papermill(Engine):
-    """Papermill's engine with `ThisPython`, `Watch` and `Client` in it; registered under `ENGINE`."""
+class HeadlessEngine(Engine):
+    """Papermill's engine with the manager, watchdog and client of this module; registered under ``ENGINE``."""
 
     @classmethod
-    def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, watch: Watch, **_: Any) -> None:
+    def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, watchdog: Watchdog, **_: Any) -> None:
         """Run all cells.
 
         Raises:
-            RuntimeError: The kernel did not start, died, or was given up by ``watch``.
+            RuntimeError: The kernel did not start, died, or was stopped by ``watchdog``.
         """
-        options = {"kernel_name": kernel_name, "kernel_manager_class": ThisPython, "iopub_timeout": IOPUB_S}
-        Client(nb_man, watch, **options).execute()
+        options = {"kernel_name": kernel_name, "kernel_manager_class": OwnKernelManager, "iopub_timeout": IOPUB_S}
+        Client(nb_man, watchdog, **options).execute()
 
 
-papermill_engines.register(ENGINE, Papermill)
+papermill_engines.register(ENGINE, HeadlessEngine)

@@ -39,8 +39,8 @@ def parameters(namespace: Mapping[str, Any], /, **declared: Any) -> SimpleNamesp
     for name, spec in declared.items():
         if name not in namespace:
             problems.append(f"'{name}' is missing from the parameters cell")
-        elif not _meets(namespace[name], spec):
-            problems.append(f"{name} = {shown(namespace[name])}, expected {_wanted(spec)}")
+        elif not _fits(namespace[name], spec):
+            problems.append(f"{name} = {shown(namespace[name])}, expected {_describe(spec)}")
         else:
             kind = spec[0] if isinstance(spec, tuple) else spec
             values[name] = float(namespace[name]) if kind is float else namespace[name]
@@ -53,9 +53,9 @@ def declared_parameters(path: Path) -> dict[str, type]:
 
     Raises:
         FileError: The file is not a notebook, is damaged, or has the format of before 2015.
-        ConfigError: The cell holds something else than literals of type int, float, bool, str or list.
+        ConfigError: The cell holds anything but literals of type int, float, bool, str or list.
     """
-    cells = [cell for cell in _sound(path).cells if "parameters" in cell.metadata.get("tags", [])]
+    cells = [cell for cell in _read_valid(path).cells if "parameters" in cell.metadata.get("tags", [])]
     kinds: dict[str, type] = {}
     try:
         for name, annotation, value in _assignments(cells[0].source) if cells else ():
@@ -70,7 +70,7 @@ def declared_parameters(path: Path) -> dict[str, type]:
 
 
 def read_parameters(path: Path, pairs: Iterable[tuple[str, str]], files: Iterable[Path]) -> dict[str, Any]:
-    """Gather what the command line sets for a notebook: YAML 1.2 files in order, then ``-p name text`` pairs.
+    """Gather the values that the command line sets: YAML 1.2 files in order, then ``-p name text`` pairs.
 
     Text stays text where the notebook declares a str; elsewhere it is read as YAML, so ``1e-3`` is a float.
 
@@ -92,11 +92,11 @@ def read_parameters(path: Path, pairs: Iterable[tuple[str, str]], files: Iterabl
 
 
 def check_values(path: Path, values: Mapping[str, Any]) -> None:
-    """Check what is to be set in a notebook.
+    """Check the values to be set in a notebook.
 
     Raises:
         FileError: The file is not a notebook.
-        ConfigError: A name is unknown or is code, or a value has the wrong type; all problems are told at once.
+        ConfigError: A name is unknown or is code, or a value has the wrong type; one message lists all problems.
     """
     kinds = declared_parameters(path)
     problems = []
@@ -105,15 +105,15 @@ def check_values(path: Path, values: Mapping[str, Any]) -> None:
             problems.append(f"{shown(name)} is no Python identifier")  # papermill would execute it
         elif name not in kinds:
             problems.append(f"unknown parameter '{name}'{nearest(name, kinds)}")
-        elif not _meets(value, kinds[name]):
-            problems.append(f"{name} = {shown(value)}, expected {_wanted(kinds[name])}")
+        elif not _fits(value, kinds[name]):
+            problems.append(f"{name} = {shown(value)}, expected {_describe(kinds[name])}")
     if values and not kinds:
         problems.append("the notebook has no cell tagged 'parameters'")
     _refuse(path.name, problems, kinds)
 
 
-def _sound(path: Path) -> Any:
-    """Read a notebook and refuse what a run would stumble over or quietly turn into something else."""
+def _read_valid(path: Path) -> Any:
+    """Read a notebook; refuse old formats and damaged cells, which a run would fail on or silently convert."""
     import nbformat
 
     from uavlab.lab.headless.strip_outputs import read_notebook
@@ -137,7 +137,7 @@ def _refuse(where: str, problems: list[str], known: Iterable[str]) -> None:
         raise ConfigError(f"Parameters of {where}: {'; '.join(problems)}. Known: {', '.join(known) or 'none'}.")
 
 
-def _meets(value: Any, spec: Any) -> bool:
+def _fits(value: Any, spec: Any) -> bool:
     if not isinstance(spec, tuple):
         return _is_a(value, spec)
     if isinstance(spec[0], type):
@@ -154,7 +154,7 @@ def _is_a(value: Any, kind: type) -> bool:
     return isinstance(value, kind)
 
 
-def _wanted(spec: Any) -> str:
+def _describe(spec: Any) -> str:
     if not isinstance(spec, tuple):
         return f"{spec.__name__}{' (finite)' if spec is float else ''}"
     if isinstance(spec[0], type):
@@ -167,7 +167,7 @@ def _injected(namespace: Mapping[str, Any]) -> list[str]:
     sources = [source for source in namespace.get("In", []) if source.startswith("# Parameters\n")]
     try:
         return [name for name, _, _ in _assignments(sources[-1])] if sources else []
-    except (SyntaxError, ValueError):  # somebody's own cell, which only begins alike
+    except (SyntaxError, ValueError):  # a cell of the notebook that begins with the same comment
         return []
 
 

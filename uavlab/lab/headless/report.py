@@ -1,4 +1,4 @@
-"""Turn an executed notebook into one HTML file that needs no network: plotly figures stay interactive.
+"""Write an executed notebook as one HTML file that needs no network; plotly figures stay interactive.
 
 python -m uavlab.lab.headless.report out/00_tour.ipynb out/00_tour.html
 """
@@ -19,7 +19,7 @@ NO_DOWNLOADS = dict.fromkeys(("mathjax_url", "require_js_url", "jquery_url", "me
 
 
 def report(source: Path, target: Path, code: bool = False) -> int:
-    """Write the report of a notebook and return its size (bytes); 5 MB of it are plotly.js, inlined once.
+    """Write the report of a notebook and return its size (bytes), of which 5 MB are plotly.js, inlined once.
 
     Args:
         source: Executed notebook.
@@ -44,15 +44,15 @@ def report(source: Path, target: Path, code: bool = False) -> int:
     return len(page.encode())
 
 
-def closing_words(source: Path) -> str:
-    """Give what the last code cell of an executed notebook printed."""
+def last_printed(source: Path) -> str:
+    """Return the text that the last code cell of an executed notebook printed."""
     cells = [cell for cell in read_notebook(source, EXECUTED).cells if cell.cell_type == "code"]
     outputs = cells[-1].outputs if cells else []
     return "".join(output.text for output in outputs if output.get("name") == "stdout")
 
 
 class _Figures(Preprocessor):
-    """Replaces plotly's JSON by HTML, and drops live widgets, which cannot work without a kernel."""
+    """Replaces plotly's JSON by HTML and drops live widgets, which need a kernel."""
 
     def preprocess(self, nb: Any, resources: Any) -> tuple[Any, Any]:
         nb.metadata.pop("widgets", None)

@@ -1,24 +1,27 @@
-"""Notebooks as programs: strict parameters, a truthful runner, and the command that opens the laboratory.
+"""Headless runs of notebooks: parameters checked first, one writer per output, and an exit code for every way to end.
 
 A relative path inside a notebook counts from the notebook's own folder, whoever runs it.
 """
 
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import nbformat
+import papermill
+from filelock import FileLock, Timeout
+from nbclient.exceptions import CellTimeoutError
+
 from uavlab.core import errors
 from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.core.text import nearest, one_line
-from uavlab.lab.headless.parameters import check_values, parameters, read_parameters
-from uavlab.lab.headless.watchdog import TIMED_OUT, Watch
+from uavlab.lab.headless.kernel import ENGINE, TIMED_OUT, Watchdog
+from uavlab.lab.headless.parameters import check_values
+from uavlab.lab.headless.strip_outputs import EXECUTED, read_notebook
+from uavlab.storage.machine import ROOT
 
-# filelock, nbformat and papermill are imported late: they would cost every notebook that calls `parameters` 2 s.
-
-__all__ = ["NotebookRun", "lab_command", "notebook_path", "parameters", "read_parameters", "run_notebook"]
 DEAD_KERNEL = 138
 LONGEST, TAIL_LINES, TAIL_CHARACTERS = 500, 20, 2000
 
@@ -32,7 +35,7 @@ class NotebookRun:
             124 for a time-out, 130 or 143 for SIGINT or SIGTERM, 138 for a dead kernel.
         reason: One line for people.
         out: The executed notebook, written in every case.
-        tail: The last lines that the cell printed which was cut short; empty or ending in a line end.
+        tail: The last lines that the failing cell printed; empty or ending in a line end.
     """
 
     exit_code: int
@@ -44,15 +47,15 @@ class NotebookRun:
 def run_notebook(
     path: Path, parameters: Mapping[str, Any], out: Path, timeout_s: int | None = None, progress: bool = False
 ) -> NotebookRun:
-    """Run a notebook with papermill, in this interpreter's environment and the notebook's folder, and tell the truth.
+    """Run a notebook with papermill, in this interpreter's environment and the notebook's folder.
 
-    The first SIGINT or SIGTERM ends the run like a time-out does: the kernel is shut down and what ran is kept. A
-    second one ends this process at once, and the kernel with it.
+    The first SIGINT or SIGTERM ends the run as a time-out does: the kernel is shut down and the outputs so far are
+    written. A second one ends this process at once, and the kernel with it.
 
     Args:
         path: The notebook; it is never changed.
         parameters: Values for names of its ``parameters`` cell, checked before a kernel starts.
-        out: Where the executed notebook goes; it appears there whole when the run has ended.
+        out: The executed notebook; it appears there, whole, when the run has ended.
         timeout_s: Longest time for one cell (s); None for no limit.
         progress: Show a bar on stderr.
 
@@ -69,11 +72,11 @@ def run_notebook(
         raise ConfigError(f"Output {out} {what}; name another file.")
     if out.suffix != ".ipynb":  # beside it goes a page that ends in .html
         raise ConfigError(f"Output {out} is not named like a notebook; let it end in .ipynb.")
-    watch = Watch(timeout_s)
+    watchdog = Watchdog(timeout_s)
     part = out.with_name(f".{out.name}.part.ipynb")
-    with watch.signals(), _alone(out):
+    with watchdog.signals(), _lock(out):
         try:
-            code = _execute(path, part, parameters, watch, progress)
+            code = _execute(path, part, parameters, watchdog, progress)
             return _conclude(part, path, out, code, timeout_s)
         except OSError as e:
             part.unlink(missing_ok=True)
@@ -94,8 +97,8 @@ def notebook_path(name: str | Path, root: Path | None = None) -> Path:
     if Path(name).suffix == ".ipynb" and Path(name).is_file():
         return Path(name).resolve()
     here = Path.cwd()
-    roots = [root] if root else [here, *here.parents, Path(__file__).parents[2]]
-    known = next((found for r in roots if (found := sorted((r / "notebooks").glob("*.ipynb")))), [])
+    roots = [root] if root else [here, *here.parents, ROOT]
+    known = next((paths for r in roots if (paths := sorted((r / "notebooks").glob("*.ipynb")))), [])
     stem = Path(name).name.removesuffix(".ipynb")
     matches = [p for p in known if p.stem == stem] or [p for p in known if p.stem.partition("_")[2] == stem]
     if len(matches) == 1:
@@ -104,17 +107,9 @@ def notebook_path(name: str | Path, root: Path | None = None) -> Path:
     raise ConfigError(f"Unknown notebook '{name}'{nearest(stem, stems)}. Known: {', '.join(stems) or 'none'}.")
 
 
-def lab_command(root: Path, *extra: str) -> list[str]:
-    """Give the command that serves JupyterLab from ``root`` to this machine alone; its token stays on."""
-    fixed = ["--ServerApp.ip=127.0.0.1", "--KernelManager.transport_encryption=auto"]
-    return [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={Path(root).resolve()}", *extra, *fixed]
-
-
 @contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    """Make the folder of ``out`` and be the only run that writes there; the system ends that with the process."""
-    from filelock import FileLock, Timeout
-
+def _lock(out: Path) -> Iterator[None]:
+    """Create the folder of ``out`` and hold its lock, which the system releases when this process ends."""
     lock = FileLock(out.with_name(f".{out.name}.lock"), blocking=False)  # stays, for removing it would let two runs in
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -131,38 +126,29 @@ def _alone(out: Path) -> Iterator[None]:
         lock.release()
 
 
-def _execute(path: Path, part: Path, parameters: Mapping[str, Any], watch: Watch, progress: bool) -> int:
-    """Let papermill run the notebook; return 0 if it went to its end or an error, else the exit code."""
-    import papermill
-    from nbclient.exceptions import CellTimeoutError
-
-    from uavlab.lab.headless.kernel import ENGINE
-
+def _execute(path: Path, part: Path, parameters: Mapping[str, Any], watchdog: Watchdog, progress: bool) -> int:
+    """Execute the notebook; return 0 if it ran to its end or to an error, else the exit code."""
     try:
         papermill.execute_notebook(
-            _unformatted(path),
-            _unformatted(part),
+            _escape(path),
+            _escape(part),
             dict(parameters),
             engine_name=ENGINE,
             kernel_name="python3",
             language="python",
             progress_bar=progress,
             cwd=path.parent,
-            watch=watch,
+            watchdog=watchdog,
         )
     except papermill.PapermillExecutionError:
         pass  # some cell shows an error, which may be meant
-    except (RuntimeError, CellTimeoutError):  # no answer from the kernel, or none waited for
-        return watch.code or DEAD_KERNEL
+    except (RuntimeError, CellTimeoutError):  # the kernel gave no answer, or the watchdog ended the wait for it
+        return watchdog.code or DEAD_KERNEL
     return 0
 
 
 def _conclude(part: Path, path: Path, out: Path, code: int, timeout_s: int | None) -> NotebookRun:
-    """Correct what papermill recorded, publish the notebook and say how the run ended."""
-    import nbformat
-
-    from uavlab.lab.headless.strip_outputs import EXECUTED, read_notebook
-
+    """Correct what papermill recorded, move the notebook to ``out`` and report how the run ended."""
     nb = read_notebook(part, EXECUTED)
     skipped = [cell for cell in nb.cells if "skip-execution" in cell.metadata.get("tags", [])]
     cells = [cell for cell in nb.cells if cell.cell_type == "code" and cell.source.strip() and cell not in skipped]
@@ -196,18 +182,18 @@ def _conclude(part: Path, path: Path, out: Path, code: int, timeout_s: int | Non
 
 
 def _tail(cell: Any) -> str:
-    """Give the last lines that a cell printed or showed."""
+    """Return the last lines that a cell printed or showed."""
     texts = [output.get("text") or output.get("data", {}).get("text/plain", "") for output in cell.outputs]
     lines = "\n".join(text.rstrip("\n") for text in texts if text)[-TAIL_CHARACTERS:].splitlines()
     return "".join(f"{one_line(line)}\n" for line in lines[-TAIL_LINES:])
 
 
 def _error(cell: Any) -> Any:
-    """Return the error that ended this cell, None if there is none or it is shown on purpose."""
+    """Return the error that ended this cell, None if there is none or the cell is tagged ``raises-exception``."""
     if "raises-exception" in cell.metadata.get("tags", []):
         return None
     return next((output for output in cell.outputs if output.output_type == "error"), None)
 
 
-def _unformatted(path: Path) -> str:
+def _escape(path: Path) -> str:
     return str(path).replace("{", "{{").replace("}", "}}")  # papermill formats its paths

@@ -1,8 +1,8 @@
-"""Make executed notebooks fit to commit, and say what is wrong with those that are not.
+"""Strip executed notebooks for a commit, and list what is wrong with those that should not be committed.
 
     python -m uavlab.lab.headless.strip_outputs notebooks/*.ipynb
 
-Slimming keeps sources, outputs, tags and cell ids; it drops what a reader cannot use and what differs from run to run.
+Sources, outputs, tags and cell ids stay; what a reader cannot use, or what differs from run to run, goes.
 """
 
 import json
@@ -17,7 +17,7 @@ from uavlab.core.errors import FileError
 from uavlab.storage.files import read_regular
 
 LARGEST = 30_000_000  # bytes of a notebook that is read at all
-EXECUTED = 2_000_000_000  # bytes of one that this process has just run
+EXECUTED = 2_000_000_000  # bytes of one that this process has just executed
 MAX_BYTES = 400_000
 MAX_LINES = 25  # of code in one cell
 FIGURE = "application/vnd.plotly.v1+json"
@@ -38,8 +38,8 @@ def read_notebook(path: Path, most: int = LARGEST) -> Any:
         raise FileError(f"{path} is not a readable notebook: {type(e).__name__}: {str(e)[:200]}") from e
 
 
-def slim(path: Path) -> tuple[int, int]:
-    """Slim one notebook in place and return its size before and after (bytes).
+def strip(path: Path) -> tuple[int, int]:
+    """Strip one notebook in place and return its size before and after (bytes).
 
     Widget state (5 MB per live figure), papermill's cells and volatile metadata go; a widget's view goes too, so that
     its static copy shows instead of an error; execution counts are renumbered from 1.
@@ -54,7 +54,7 @@ def slim(path: Path) -> tuple[int, int]:
             "language_info": {"name": "python"},
         }
     )
-    nb.cells = [cell for cell in nb.cells if not PAPERMILL_TAGS & set(cell.metadata.get("tags", []))]
+    nb.cells = [cell for cell in nb.cells if not PAPERMILL_TAGS & _tags(cell)]
     count = 0
     for cell in nb.cells:
         cell.metadata = {"tags": cell.metadata["tags"]} if cell.metadata.get("tags") else {}
@@ -67,41 +67,41 @@ def slim(path: Path) -> tuple[int, int]:
                 output.execution_count = cell.execution_count
             if len(output.get("data", {})) > 1:
                 output.data.pop(WIDGET, None)
-    path.write_text(_dumped(nb), encoding="utf-8")
+    path.write_text(_to_text(nb), encoding="utf-8")
     return before, path.stat().st_size
 
 
-def faults(path: Path) -> list[str]:
-    """Say everything that should keep this notebook out of the repository; empty when it may go in.
+def find_faults(path: Path) -> list[str]:
+    """Return every reason not to commit this notebook; empty when it may be committed.
 
     Raises:
         FileError: The file is not a notebook.
     """
-    nb, found = read_notebook(path), []
+    nb, faults = read_notebook(path), []
     if (size := path.stat().st_size) > MAX_BYTES:
-        found.append(f"{size:,} bytes, more than {MAX_BYTES:,}")
+        faults.append(f"{size:,} bytes, more than {MAX_BYTES:,}")
     if "widgets" in nb.metadata or "papermill" in nb.metadata:
-        found.append("saved widget state or papermill metadata: run uavlab.lab.headless.strip_outputs")
+        faults.append("saved widget state or papermill metadata: run uavlab.lab.headless.strip_outputs")
     if home := HOME.search(path.read_text(encoding="utf-8")):
-        found.append(f"the path of somebody's home folder: {home[0]}...")
+        faults.append(f"the path of somebody's home folder: {home[0]}...")
     code = [cell for cell in nb.cells if cell.cell_type == "code"]
     if sum("parameters" in _tags(cell) for cell in code) != 1:
-        found.append("not exactly one cell tagged 'parameters'")
+        faults.append("not exactly one cell tagged 'parameters'")
     counts = [cell.execution_count for cell in code if cell.source.strip()]
     if counts != list(range(1, len(counts) + 1)):
-        found.append(f"execution counts {counts}, expected 1 to {len(counts)}: run it whole, then slim it")
+        faults.append(f"execution counts {counts}, expected 1 to {len(counts)}: run it whole, then strip it")
     for number, cell in enumerate(code, 1):
         if PAPERMILL_TAGS & _tags(cell):
-            found.append(f"code cell {number} was put in by papermill")
+            faults.append(f"code cell {number} was put in by papermill")
         if (lines := len(cell.source.splitlines())) > MAX_LINES:
-            found.append(f"code cell {number} has {lines} lines, more than {MAX_LINES}")
+            faults.append(f"code cell {number} has {lines} lines, more than {MAX_LINES}")
         if "raises-exception" not in _tags(cell) and any(o.output_type == "error" for o in cell.outputs):
-            found.append(f"code cell {number} shows an error")
-    return found
+            faults.append(f"code cell {number} shows an error")
+    return faults
 
 
-def _dumped(nb: Any) -> str:
-    """Write a notebook with each figure on one line: indented, their lists take half as much again."""
+def _to_text(nb: Any) -> str:
+    """Serialise a notebook with each figure on one line, since indented lists take half as much space again."""
     figures = []
     for data in (output.get("data", {}) for cell in nb.cells for output in cell.get("outputs", [])):
         if FIGURE in data:
@@ -118,12 +118,12 @@ def _tags(cell: Any) -> set[str]:
 
 
 def main(names: list[str]) -> int:
-    """Slim the named notebooks, print sizes and remaining faults, and return 1 if any remain."""
+    """Strip the named notebooks, print sizes and remaining faults, and return 1 if any remain."""
     status = 0
     for path in map(Path, names):
-        before, after = slim(path)
+        before, after = strip(path)
         print(f"{path}: {before:,} -> {after:,} bytes")
-        for fault in faults(path):
+        for fault in find_faults(path):
             status = 1
             print(f"  {fault}")
     return status

@@ -1,4 +1,10 @@
+"""Outputs of a cell are capped, and a cell ends at its time or on a signal."""
+
+import os
+import signal
 import sys
+import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,15 +13,14 @@ from nbclient.exceptions import DeadKernelError
 from nbformat.v4 import new_code_cell, new_notebook
 
 from uavlab.lab.headless import kernel
-from uavlab.lab.headless.kernel import Client, ThisPython
-from uavlab.lab.headless.watchdog import Watch
+from uavlab.lab.headless.kernel import Client, OwnKernelManager, Watchdog
 
 PNG, PLOTLY, UPDATE = "image/png", "application/vnd.plotly.v1+json", "update_display_data"
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the limits ten characters of text and thirty of a figure."""
+    """Set the limits to ten characters of text and thirty of a figure."""
     for name, value in {"TEXT": 10, "FIGURES": 30, "WEIGHT": 0, "CHUNK": 8}.items():
         monkeypatch.setattr(kernel, name, value)
 
@@ -35,13 +40,13 @@ def shown(kind: str = "display_data", **data: Any) -> dict[str, Any]:
 
 
 def client_of(cell: Any) -> Client:
-    client = Client(SimpleNamespace(nb=new_notebook(cells=[cell]), autosave_cell=lambda: None), Watch(None))
+    client = Client(SimpleNamespace(nb=new_notebook(cells=[cell]), autosave_cell=lambda: None), Watchdog(None))
     client.clear_before_next_output = False  # as nbclient does where a cell begins
     return client
 
 
-def kept(*messages: dict[str, Any]) -> tuple[list[Any], str]:
-    """Let a client process messages; give what the cell keeps and the notice about the rest."""
+def process(*messages: dict[str, Any]) -> tuple[list[Any], str]:
+    """Process messages with a client; return the outputs of the cell and the notice about the rest."""
     cell = new_code_cell(metadata={"execution": {}})
     client = client_of(cell)
     for one in messages:
@@ -83,7 +88,7 @@ def kept(*messages: dict[str, Any]) -> tuple[list[Any], str]:
 def test_a_cell_keeps_so_much_and_says_what_it_left_out(
     messages: list[dict[str, Any]], outputs: list[Any], notice: str
 ) -> None:
-    assert kept(*messages) == (outputs, notice)
+    assert process(*messages) == (outputs, notice)
 
 
 def test_the_notice_names_everything_once_and_the_limits() -> None:
@@ -100,7 +105,7 @@ def test_the_notice_names_everything_once_and_the_limits() -> None:
 
 def test_a_flood_of_tiny_outputs_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "WEIGHT", 4)
-    outputs, notice = kept(*[shown(plain="1") for _ in range(50)])
+    outputs, notice = process(*[shown(plain="1") for _ in range(50)])
     assert len(outputs) == 2  # of 1 + 4 characters each
     assert notice == "left out: 48 characters of text/plain"
 
@@ -108,7 +113,7 @@ def test_a_flood_of_tiny_outputs_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_cell_is_given_up_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     client = client_of(new_code_cell())
     client.on_cell_execute(cell=None, cell_index=0)
-    monkeypatch.setattr(client.watch, "over", lambda: True)
+    monkeypatch.setattr(client.watchdog, "expired", lambda: True)
     with pytest.raises(DeadKernelError, match="given up"):
         client.on_cell_execute(cell=None, cell_index=1)
 
@@ -116,7 +121,83 @@ def test_a_cell_is_given_up_before_it_begins(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_kernel_is_this_interpreter_with_settings_that_are_set_already(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.delenv("PLOTLY_RENDERER", raising=False)
-    spec = ThisPython().kernel_spec
+    spec = OwnKernelManager().kernel_spec
     assert spec.argv[:3] == [sys.executable, "-m", "ipykernel_launcher"]
     assert spec.env["OMP_NUM_THREADS"] == "7"
     assert spec.env["PLOTLY_RENDERER"] == "plotly_mimetype"
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return now
+
+
+@pytest.mark.parametrize(("timeout_s", "after", "code"), [(5, 5.0, 0), (5, 5.1, 124), (None, 1e9, 0)])
+def test_a_cell_has_its_time(clock: list[float], timeout_s: int | None, after: float, code: int) -> None:
+    watchdog = Watchdog(timeout_s)
+    watchdog.start_cell()
+    clock[0] += after
+    assert watchdog.expired() is (code != 0)
+    assert watchdog.code == code
+
+
+def test_every_cell_has_its_own_time(clock: list[float]) -> None:
+    watchdog = Watchdog(5)
+    for _ in range(3):
+        watchdog.start_cell()
+        clock[0] += 4
+        assert not watchdog.expired()
+    clock[0] += 4
+    assert watchdog.expired()
+    watchdog.start_cell()  # the cell came to its end all the same
+    assert not watchdog.expired()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_the_first_signal_only_leaves_word(number: int, code: int) -> None:
+    watchdog, before = Watchdog(None), signal.getsignal(number)
+    with watchdog.signals():
+        signal.raise_signal(number)
+        assert watchdog.expired()
+    assert watchdog.code == code
+    assert signal.getsignal(number) is before
+
+
+def test_a_signal_that_nobody_asked_for_takes_effect_behind_the_block() -> None:
+    watchdog, done = Watchdog(None), []
+
+    def work() -> None:
+        with watchdog.signals():
+            signal.raise_signal(signal.SIGINT)
+            done.append("behind the signal")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert (done, watchdog.code) == (["behind the signal"], 0)
+
+
+def test_the_second_signal_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    watchdog = Watchdog(None)
+    with watchdog.signals():
+        signal.raise_signal(signal.SIGINT)
+        assert ended == []
+        signal.raise_signal(signal.SIGTERM)
+        assert ended == [143]
+        watchdog.expired()
+
+
+def test_another_thread_hears_no_signals_and_works_all_the_same() -> None:
+    before, heard = signal.getsignal(signal.SIGINT), []
+
+    def work() -> None:
+        with Watchdog(None).signals():
+            heard.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert heard == [before]

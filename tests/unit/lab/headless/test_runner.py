@@ -1,5 +1,4 @@
 import re
-import sys
 from pathlib import Path
 
 import papermill
@@ -8,11 +7,8 @@ from filelock import FileLock
 
 from tests.support.tiny_notebook import PARAMETERS, Write
 from uavlab.core.errors import ConfigError, ResourceError
-from uavlab.lab.headless.runner import (
-    lab_command,
-    notebook_path,
-    run_notebook,
-)
+from uavlab.lab.headless.runner import notebook_path, run_notebook
+from uavlab.storage.machine import ROOT
 
 
 class TestRefusedBeforeAKernelStarts:
@@ -94,16 +90,15 @@ class TestFinding:
         monkeypatch.chdir(root / "deep")
         assert notebook_path("tour") == expected
 
+    def test_without_notebooks_above_those_beside_the_package(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        assert notebook_path("tour") == ROOT / "notebooks" / "00_tour.ipynb"
+
     def test_suggests_the_nearest(self, root: Path) -> None:
         with pytest.raises(ConfigError) as caught:
             notebook_path("01_profil", root)
         assert str(caught.value) == (
             "Unknown notebook '01_profil' (did you mean '01_profile'?). Known: 00_tour, 01_profile, 11_tour_again."
         )
-
-
-def test_the_laboratory_listens_here_alone_whatever_was_asked(tmp_path: Path) -> None:
-    command = lab_command(tmp_path, "--no-browser", "--ServerApp.ip=0.0.0.0")
-    assert command[:3] == [sys.executable, "-m", "jupyterlab"]
-    assert [word for word in command if "ip=" in word][-1] == "--ServerApp.ip=127.0.0.1"  # the last one counts
-    assert not any("token" in word for word in command)

@@ -9,7 +9,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from tests.support.tiny_notebook import Write
 from uavlab.core.errors import FileError
-from uavlab.lab.headless.strip_outputs import MAX_BYTES, WIDGET, faults, main, slim
+from uavlab.lab.headless.strip_outputs import MAX_BYTES, WIDGET, find_faults, main, strip
 
 VIEW = {WIDGET: {"model_id": "m"}}
 
@@ -34,7 +34,7 @@ def executed(tmp_path: Path) -> Path:
 
 
 def test_slim_drops_what_varies_and_keeps_what_is_read(executed: Path) -> None:
-    before, after = slim(executed)
+    before, after = strip(executed)
     assert before - after > 1000
     assert after == executed.stat().st_size
     nb = json.loads(executed.read_text())
@@ -47,13 +47,13 @@ def test_slim_drops_what_varies_and_keeps_what_is_read(executed: Path) -> None:
     assert alone["data"] == VIEW  # nothing else could be shown in its place
     assert set(nb["metadata"]) == {"kernelspec", "language_info"}
     assert nb["metadata"]["kernelspec"]["name"] == "python3"
-    assert faults(executed) == []
+    assert find_faults(executed) == []
 
 
 def test_slimming_twice_changes_nothing(executed: Path) -> None:
-    slim(executed)
+    strip(executed)
     once = executed.read_bytes()
-    assert slim(executed) == (len(once), len(once))
+    assert strip(executed) == (len(once), len(once))
     assert executed.read_bytes() == once
 
 
@@ -95,9 +95,9 @@ def test_faults(tmp_path: Path, cells: list[Any], metadata: dict[str, Any], faul
     for number, one in enumerate(cells):
         one["id"] = f"c{number}"
     nbformat.write(new_notebook(cells=cells, metadata=metadata), tmp_path / "x.ipynb")
-    found = faults(tmp_path / "x.ipynb")
-    assert len(found) == (fault is not None)
-    assert fault is None or fault in found[0]
+    faults = find_faults(tmp_path / "x.ipynb")
+    assert len(faults) == (fault is not None)
+    assert fault is None or fault in faults[0]
 
 
 def test_main_slims_all_and_reports_what_remains(
@@ -108,11 +108,11 @@ def test_main_slims_all_and_reports_what_remains(
     printed = capsys.readouterr().out
     assert "executed.ipynb: " in printed
     assert "tiny.ipynb: " in printed
-    assert "  execution counts [None], expected 1 to 1: run it whole, then slim it" in printed
+    assert "  execution counts [None], expected 1 to 1: run it whole, then strip it" in printed
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.ipynb").write_text("not json")
-    for check in (slim, faults):
+    for check in (strip, find_faults):
         with pytest.raises(FileError, match="is not a readable notebook"):
             check(tmp_path / "x.ipynb")
