@@ -15,7 +15,7 @@ from uavlab.core.bootstrap import nested_interval
 from uavlab.core.protocols import Env, Policy
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import Metric, tree_map
-from uavlab.envs.autoreset import fresh
+from uavlab.envs.autoreset import start_worlds
 
 COMMON = (
     Metric("flight_time", "sum", "steps", better="low"),
@@ -47,9 +47,8 @@ def flown(
         and after it.
     """
     spec, runs = env.spec, len(rng.seeds)
-    stage = torch.zeros(runs * count, dtype=torch.int64, device=rng.device)
-    worlds = fresh(env, rng.uniform(f"{stream}.start", count, spec.initial_noise).flatten(0, 1), stage)
-    state, obs, live = worlds.state, worlds.obs, torch.ones_like(stage, dtype=torch.bool)
+    worlds = start_worlds(env, rng.uniform(f"{stream}.start", count, spec.initial_noise).flatten(0, 1))
+    state, obs, live = worlds.state, worlds.obs, torch.ones_like(worlds.replaced, dtype=torch.bool)
     for _ in range(spec.horizon):
         if isinstance(policy, Planned):
             action = policy.plan(env, state, rng.uniform(f"{stream}.act", count, spec.agents).flatten(0, 1))

@@ -182,15 +182,15 @@ class _Flight:
 
     def fresh(self, count: int) -> Any:
         """Draw a fresh state for every world, of which ``count`` will be used, and check it."""
-        noise, stage = self.draw(self.spec.initial_noise), torch.zeros(self.worlds, dtype=torch.int64)
-        state = self.call("initial", noise, stage)
+        noise = self.draw(self.spec.initial_noise)
+        state = self.call("initial", noise)
         self.check_state("initial", state, self.worlds)
         step = getattr(state, "step", None)
         if not isinstance(step, Tensor) or step.dtype != torch.int64 or step.shape != (self.worlds,) or step.any():
             do = "Give the state a field step that starts at zero."
             self.refuse("initial.step", f"{step}", "one int64 zero per world", do)
         world = self.alone()
-        self.check_alone(_named("initial", state), _named("initial", self.call("initial", noise[world], stage[world])))
+        self.check_alone(_named("initial", state), _named("initial", self.call("initial", noise[world])))
         self.counts.update(started=count)
         return state
 

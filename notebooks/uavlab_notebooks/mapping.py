@@ -94,8 +94,7 @@ def flown(env: Mapping, plan: str, seed: int, device: torch.device) -> list[Stat
         device: Where it is computed.
     """
     rng, spec, choose = Streams([seed], device), env.spec, PLANS["mapping"][plan]
-    stage = torch.zeros(1, dtype=torch.int64, device=device)
-    states = [env.initial(rng.uniform("fly.start", 1, spec.initial_noise)[0], stage)]
+    states = [env.initial(rng.uniform("fly.start", 1, spec.initial_noise)[0])]
     for _ in range(spec.horizon):
         action = choose(env, states[-1], rng.uniform("fly.act", 1, spec.agents)[0])
         states.append(env.transition(states[-1], action, rng.uniform("fly.step", 1, spec.step_noise)[0]))

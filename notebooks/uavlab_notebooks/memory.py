@@ -9,7 +9,7 @@ import torch
 from uavlab.collectors.off_policy import blank_row
 from uavlab.core.errors import Retried
 from uavlab.core.types import Batch, Inputs, tree_map
-from uavlab.envs.autoreset import fresh
+from uavlab.envs.autoreset import start_worlds
 from uavlab.experiment import build
 from uavlab.experiment.config import Config
 from uavlab.learners.masac.batched import MASAC, UpdateNoise
@@ -50,7 +50,7 @@ def _blank(config: Config, rows: int) -> tuple[MASAC, Batch, UpdateNoise]:
     rt, env = build.runtime(config.run, config.toggles), config.env
     rng, runs = build.streams(config.run, rt.device), config.run.runs
     start = rng.uniform("worlds", rows, env.spec.initial_noise).flatten(0, 1)
-    worlds = fresh(env, start, torch.zeros(len(start), dtype=torch.int64, device=rt.device))
+    worlds = start_worlds(env, start)
     data = tree_map(lambda leaf: leaf.unflatten(0, (runs, rows)), blank_row(env, worlds))
     flat = data.obs.new_zeros(runs, env.spec.agents, env.spec.obs)
     learner = MASAC(config.learner, env.spec, Inputs(center=flat, scale=flat + 1), rng, rt)

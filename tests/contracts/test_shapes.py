@@ -15,7 +15,7 @@ runtime_checkable(protocols.Env)  # annotations name it, and beartype looks only
 import torch
 from uavlab.core.rng import Streams
 from uavlab.core.types import tree_map
-from uavlab.envs.autoreset import advance, fresh, make_pool
+from uavlab.envs.autoreset import advance, make_pool, start_worlds
 from uavlab.envs.leader_follower.env import PUBLISHED, LeaderFollower
 from uavlab.nets.mlp import StackedMLP
 from uavlab.ops.distributions import squashed_gaussian
@@ -26,9 +26,9 @@ rng = Streams([0, 1])
 """
 FLIGHTS = """
 for env in (LeaderFollower(), PUBLISHED, LeaderFollower(followers=3, obstacles=2, sight=1, obstacle_speed=5.0)):
-    spec, stage = env.spec, torch.zeros(8, dtype=torch.int64)
-    worlds = fresh(env, rng.uniform("start", 4, spec.initial_noise).flatten(0, 1), stage)
-    pool = make_pool(env, torch.rand(2, 8, spec.initial_noise, generator=torch.Generator().manual_seed(0)), stage)
+    spec = env.spec
+    worlds = start_worlds(env, rng.uniform("start", 4, spec.initial_noise).flatten(0, 1))
+    pool = make_pool(env, torch.rand(2, 8, spec.initial_noise, generator=torch.Generator().manual_seed(0)))
     net = StackedMLP(spec.obs, 8, 2 * spec.action)
     shape = (2 * spec.agents, net.inputs)
     theta = net.initial(rng.uniform("net", spec.agents, net.count).flatten(0, 1), torch.zeros(shape), torch.ones(shape))
@@ -50,11 +50,11 @@ for env in (LeaderFollower(), PUBLISHED, LeaderFollower(followers=3, obstacles=2
 MUTANTS = {
     "geometry": "distance(torch.zeros(4, 3), torch.zeros(4, 3))",
     "nearest": "nearest(torch.zeros(2, 3, 2), torch.zeros(5, 3, 2), 1)",
-    "action": "env = LeaderFollower(); state = env.initial(torch.rand(3, 13), torch.zeros(3, dtype=torch.int64)); "
+    "action": "env = LeaderFollower(); state = env.initial(torch.rand(3, 13)); "
     "env.transition(state, torch.zeros(3, 2, 3), torch.zeros(3, 0))",
     "network": "net = StackedMLP(3, 4, 2); net(torch.zeros(2, net.count), torch.zeros(3, 5, 3))",
     "density": "squashed_gaussian(torch.zeros(4, 2), torch.zeros(4, 2), torch.zeros(3, 2))",
-    "dtype": "env = LeaderFollower(); fresh(env, torch.rand(3, 13), torch.zeros(3))",
+    "dtype": "env = LeaderFollower(); start_worlds(env, torch.zeros(3, 13, dtype=torch.int64))",
 }
 
 

@@ -12,7 +12,7 @@ TINY_MISSION = Mapping(cells=41, cell=0.5, lattice=5, uavs=3, measurements=5, re
 def drawn(env: Mapping, missions: int, seed: int = 0) -> tuple[State, torch.Generator]:
     generator = torch.Generator().manual_seed(seed)
     noise = torch.rand(missions, env.initial_noise, generator=generator)
-    return env.initial(noise, torch.zeros(missions, dtype=torch.int64)), generator
+    return env.initial(noise), generator
 
 
 def moved(env: Mapping, state: State, generator: torch.Generator) -> tuple[torch.Tensor, State]:

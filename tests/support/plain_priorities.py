@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.named_rows import RUNS, check, named, rows
+from tests.support.named_rows import RUNS, check, named, names_of, rows
 from uavlab.core.types import leaves
 from uavlab.ops import sum_tree
 from uavlab.replay import prioritized as module
@@ -85,7 +85,7 @@ def compare(replay: Prioritized, plain: Plain) -> None:
     assert sum_tree.masses(replay.tree)[:, :size].tolist() == plain.mass
     assert (replay.largest.tolist(), replay.refused.tolist()) == (plain.largest, plain.refused)
     assert replay.tree.levels[0].sum(1).tolist() == [sum(run) if size else 1 for run in plain.mass]
-    stored = replay.ring.rows.stage[:, :size]
+    stored = names_of(replay.ring.rows)[:, :size]
     assert torch.equal(stored, torch.tensor(plain.names).expand(RUNS, -1) + named(1))
 
 

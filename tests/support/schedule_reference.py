@@ -11,7 +11,7 @@ from uavlab.collectors.off_policy import POOL_DEPTH, POOL_STEPS, ReplayConfig, R
 from uavlab.core.protocols import Policy
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Transition, Update, leaves, tree_map
-from uavlab.envs.autoreset import advance, fresh, make_pool
+from uavlab.envs.autoreset import advance, make_pool, start_worlds
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.replay.buffer import ByPriority, Store, Uniform
 from uavlab.runtime.runtime import Runtime
@@ -72,7 +72,7 @@ class Late(Executor):
 def example(runs: int, config: ReplayConfig = CONFIG) -> Transition:
     """Shape rows R W."""
     noise = torch.zeros(runs * config.worlds, ENV.spec.initial_noise, dtype=torch.float64)
-    row = blank_row(ENV, fresh(ENV, noise, torch.zeros(len(noise), dtype=torch.int64)))
+    row = blank_row(ENV, start_worlds(ENV, noise))
     return tree_map(lambda leaf: leaf.unflatten(0, (runs, config.worlds)), row)
 
 
@@ -122,12 +122,11 @@ def in_turn(toggles: Toggles, updates: int, config: ReplayConfig = CONFIG, seeds
     """Make the same updates by a plain loop, one thing after the other."""
     runs, count, spec = len(seeds), config.worlds, ENV.spec
     rng, pupil, store = Streams(seeds, dtype=torch.float64), Pupil(runs), make_store(toggles, runs, config)
-    stage, steps = torch.zeros(runs * count, dtype=torch.int64), 0
-    worlds = fresh(ENV, rng.uniform("worlds", count, spec.initial_noise).flatten(0, 1), stage)
+    steps, worlds = 0, start_worlds(ENV, rng.uniform("worlds", count, spec.initial_noise).flatten(0, 1))
 
     def filled() -> Any:
         noise = rng.uniform("pool", POOL_DEPTH, count, spec.initial_noise).transpose(0, 1).flatten(1, 2)
-        return make_pool(ENV, noise, stage)
+        return make_pool(ENV, noise)
 
     def step(policy: Policy | None) -> Transition:
         nonlocal worlds, pool, steps

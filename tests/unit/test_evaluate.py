@@ -39,8 +39,8 @@ class Lives:
     def spec(self) -> EnvSpec:
         return EnvSpec(2, 1, 1, self.horizon, 1.0, 1, 0, (0, 0))
 
-    def initial(self, noise: Tensor, stage: Tensor) -> Life:
-        return Life(end=1 + (6 * noise[:, 0]).long(), step=torch.zeros_like(stage))
+    def initial(self, noise: Tensor) -> Life:
+        return Life(end=1 + (6 * noise[:, 0]).long(), step=torch.zeros_like(noise[:, 0], dtype=torch.int64))
 
     def transition(self, state: Life, action: Tensor, noise: Tensor) -> Life:
         return Life(end=state.end, step=state.step + 1)

@@ -122,7 +122,7 @@ def test_every_module_keeps_the_rules() -> None:
         ("collectors/x.py", "from uavlab import learners", "collectors imports learners"),
         ("envs/x.py", "def f():\n    from uavlab.train import training", "envs imports train"),
         ("__init__.py", "from uavlab.core import types", "__init__ imports core"),
-        ("envs/x.py", "from .advance import fresh", "relative import"),
+        ("envs/x.py", "from .autoreset import advance", "relative import"),
         ("experiment/run.py", "import plotly.graph_objects as go", "plotly outside lab"),
         ("experiment/run.py", "from ipywidgets import Button", "ipywidgets outside lab"),
         ("lab/widgets/training.py", "import click", "click outside cli"),
@@ -168,7 +168,7 @@ import json, subprocess, torch
 import numpy as np
 from uavlab import __version__
 from uavlab.core.rng import Streams
-from uavlab.envs.autoreset import fresh
+from uavlab.envs.autoreset import advance
 net.eval()
 np.load(path, allow_pickle=False)
 json.load(handle)

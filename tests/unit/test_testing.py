@@ -37,8 +37,8 @@ class Toy:
             agents=2, obs=2, action=1, horizon=self.horizon, dt=1.0, initial_noise=2, step_noise=2, groups=(0, 0)
         )
 
-    def initial(self, noise: Tensor, stage: Tensor) -> Spots:
-        return Spots(place=noise.clone(), step=torch.zeros_like(stage))
+    def initial(self, noise: Tensor) -> Spots:
+        return Spots(place=noise.clone(), step=torch.zeros_like(noise[:, 0], dtype=torch.int64))
 
     def transition(self, state: Spots, action: Tensor, noise: Tensor) -> Spots:
         return Spots(place=state.place + 0.3 * action[..., 0] + 0.1 * noise, step=state.step + 1)
@@ -133,8 +133,8 @@ class StoppedClock(Toy):
     "Give the state a field step that starts at zero."
 )
 class NoClock(Toy):
-    def initial(self, noise: Tensor, stage: Tensor) -> Spots:
-        return Spots(place=noise.clone(), step=torch.ones_like(stage))
+    def initial(self, noise: Tensor) -> Spots:
+        return Spots(place=noise.clone(), step=torch.ones_like(noise[:, 0], dtype=torch.int64))
 
 
 @broken(
@@ -169,9 +169,9 @@ class FixedType(Toy):
     "2)); expected a result. Check shapes against spec, and how many numbers of noise it declares."
 )
 class TooMuchNoise(Toy):
-    def initial(self, noise: Tensor, stage: Tensor) -> Spots:
+    def initial(self, noise: Tensor) -> Spots:
         x, y, _ = noise.unbind(1)
-        return Spots(place=torch.stack((x, y), 1), step=torch.zeros_like(stage))
+        return Spots(place=torch.stack((x, y), 1), step=torch.zeros_like(noise[:, 0], dtype=torch.int64))
 
 
 @broken(
@@ -294,8 +294,8 @@ class Unhashable(Toy):
     "@tensors on it."
 )
 class PlainState(Toy):
-    def initial(self, noise: Tensor, stage: Tensor) -> Any:
-        return vars(super().initial(noise, stage))
+    def initial(self, noise: Tensor) -> Any:
+        return vars(super().initial(noise))
 
 
 @broken(
@@ -303,8 +303,8 @@ class PlainState(Toy):
     "Parameters belong on self."
 )
 class SharedLeaf(Toy):
-    def initial(self, noise: Tensor, stage: Tensor) -> Spots:
-        return Spots(place=noise.new_zeros(2), step=torch.zeros_like(stage))
+    def initial(self, noise: Tensor) -> Spots:
+        return Spots(place=noise.new_zeros(2), step=torch.zeros_like(noise[:, 0], dtype=torch.int64))
 
 
 @pytest.mark.parametrize("name", BROKEN)

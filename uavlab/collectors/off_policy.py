@@ -14,7 +14,7 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Env, Numbers, Policy
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Inputs, Transition, Update, leaves, load_leaves, tree_map
-from uavlab.envs.autoreset import Pool, Worlds, advance, fresh, make_pool
+from uavlab.envs.autoreset import Pool, Worlds, advance, make_pool, start_worlds
 from uavlab.replay.buffer import Store, Uniform
 from uavlab.replay.prefetch import Ahead
 from uavlab.replay.prioritized import PriorityConfig
@@ -87,8 +87,7 @@ class Replayed:
         self.runs, toggles = len(rng.seeds), rt.toggles
         self.interval, self.round = toggles.interval, toggles.interval * toggles.ratio
         self.static = toggles.graph == "cycle"  # worlds and pool stay in the memory that a captured graph has seen
-        self.stage = torch.zeros(self.runs * config.worlds, dtype=torch.int64, device=rng.device)
-        self.worlds: Worlds = fresh(env, self._start_noise("worlds").flatten(0, 1), self.stage)
+        self.worlds: Worlds = start_worlds(env, self._start_noise("worlds").flatten(0, 1))
         self.pool: Pool = self._refill()
         self.store = store or Uniform(self._split(blank_row(env, self.worlds)), config.capacity)
         self.steps = 0  # of every world
@@ -291,7 +290,7 @@ class Replayed:
 
     def _refill(self) -> Pool:
         noise = self._start_noise("pool", POOL_DEPTH).transpose(0, 1).flatten(1, 2)
-        return make_pool(self.env, noise, self.stage)
+        return make_pool(self.env, noise)
 
     def _start_noise(self, name: str, *lead: int) -> Tensor:
         return self.rng.uniform(name, *lead, self.config.worlds, self.env.spec.initial_noise)
@@ -307,8 +306,7 @@ def survey(env: Env, rng: Streams) -> Inputs:
         DivergedError: The environment shows something that is not finite.
     """
     spec, runs = env.spec, len(rng.seeds)
-    stage = torch.zeros(runs * SURVEY_WORLDS, dtype=torch.int64, device=rng.device)
-    state = env.initial(rng.uniform("survey", SURVEY_WORLDS, spec.initial_noise).flatten(0, 1), stage)
+    state = env.initial(rng.uniform("survey", SURVEY_WORLDS, spec.initial_noise).flatten(0, 1))
     seen = []
     for _ in range(SURVEY_STEPS):
         action = 2 * rng.uniform("survey", SURVEY_WORLDS, spec.agents, spec.action) - 1
@@ -323,7 +321,7 @@ def survey(env: Env, rng: Streams) -> Inputs:
 
 def blank_row(env: Env, worlds: Worlds) -> Transition:
     """Shape one row per world, filled with zeros."""
-    count, agents = worlds.stage.shape[0], env.spec.agents
+    count, agents = len(worlds.replaced), env.spec.agents
     zero = worlds.obs.new_zeros(count, agents)
     return Transition(
         obs=worlds.obs,
@@ -332,12 +330,10 @@ def blank_row(env: Env, worlds: Worlds) -> Transition:
         next_obs=worlds.obs,
         terminated=zero.bool(),
         truncated=zero[:, 0].bool(),
-        stage=worlds.stage,
     )
 
 
 def replay_bytes(env: Env, config: ReplayConfig, runs: int) -> int:
     """Count the bytes that replay will take, before it is allocated."""
-    noise = torch.zeros(1, env.spec.initial_noise)
-    row = blank_row(env, fresh(env, noise, torch.zeros(1, dtype=torch.int64)))
+    row = blank_row(env, start_worlds(env, torch.zeros(1, env.spec.initial_noise)))
     return row_bytes(tree_map(lambda leaf: leaf[None], row)) * config.capacity * runs

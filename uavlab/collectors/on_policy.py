@@ -41,9 +41,8 @@ class Rollouts:
 
     def start(self) -> tuple[Any, Any]:
         """Draw fresh worlds, and look at them."""
-        stage = torch.zeros(self.runs * self.config.worlds, dtype=torch.int64, device=self.rng.device)
         noise = self.rng.uniform("start", self.config.worlds, self.env.spec.initial_noise).flatten(0, 1)
-        return self._start(self.env, noise, stage)
+        return self._start(self.env, noise)
 
     @torch.no_grad()
     def next(self) -> Batch:
@@ -110,9 +109,9 @@ class Rollouts:
         return {}
 
 
-def begun(env: Env, noise: Tensor, stage: Tensor) -> tuple[Any, Any]:
+def begun(env: Env, noise: Tensor) -> tuple[Any, Any]:
     """Start worlds and look at them."""
-    state = env.initial(noise, stage)
+    state = env.initial(noise)
     return state, env.observe(state)
 
 

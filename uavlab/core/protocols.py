@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from uavlab.core.types import Batch, EnvSpec, Metric, Update
@@ -40,7 +40,7 @@ class Env(Protocol[S]):
         """Shapes, limits and noise of the task."""
         ...
 
-    def initial(self, noise: Float[Tensor, "B K"], stage: Int[Tensor, " B"]) -> S:
+    def initial(self, noise: Float[Tensor, "B K"]) -> S:
         """Draw fresh worlds from ``spec.initial_noise`` uniform numbers each."""
         ...
 

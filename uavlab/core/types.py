@@ -121,7 +121,6 @@ class Transition:
         next_obs: What it saw next: the true successor, recorded before any reset.
         terminated: The agent's task ended here, so nothing is bootstrapped.
         truncated: The time limit cut the episode; bootstrapping goes on.
-        stage: Curriculum stage of the world.
     """
 
     obs: Float[Tensor, "*lead A O"]
@@ -130,7 +129,6 @@ class Transition:
     next_obs: Float[Tensor, "*lead A O"]
     terminated: Bool[Tensor, "*lead A"]
     truncated: Bool[Tensor, "*lead"]
-    stage: Int[Tensor, "*lead"]
 
 
 @tensors

@@ -18,7 +18,6 @@ class Worlds(Generic[S]):
 
     state: S
     obs: Float[Tensor, "B A O"]
-    stage: Int[Tensor, " B"]
     replaced: Int[Tensor, " B"]
 
 
@@ -30,15 +29,16 @@ class Pool(Generic[S]):
     obs: Float[Tensor, "P A O"]
 
 
-def fresh(env: Env[S], noise: Float[Tensor, "B K"], stage: Int[Tensor, " B"]) -> Worlds[S]:
+def start_worlds(env: Env[S], noise: Float[Tensor, "B K"]) -> Worlds[S]:
     """Start worlds from uniform noise."""
-    state = env.initial(noise, stage)
-    return Worlds(state=state, obs=env.observe(state), stage=stage, replaced=torch.zeros_like(stage))
+    state = env.initial(noise)
+    replaced = torch.zeros(len(noise), dtype=torch.int64, device=noise.device)
+    return Worlds(state=state, obs=env.observe(state), replaced=replaced)
 
 
-def make_pool(env: Env[S], noise: Float[Tensor, "depth B K"], stage: Int[Tensor, " B"]) -> Pool[S]:
+def make_pool(env: Env[S], noise: Float[Tensor, "depth B K"]) -> Pool[S]:
     """Fill a pool; world b takes entries b, b + B, b + 2 B, ... in turn, so worlds never share one."""
-    state = env.initial(noise.flatten(0, 1), stage.repeat(noise.shape[0]))
+    state = env.initial(noise.flatten(0, 1))
     return tree_map(Tensor.contiguous, Pool(state=state, obs=env.observe(state)))  # gathers from views are slow
 
 
@@ -66,17 +66,15 @@ def advance(
         next_obs=next_obs,
         terminated=terminated,
         truncated=truncated,
-        stage=worlds.stage,
     )
     done = ended | truncated
-    count = worlds.stage.shape[0]
+    count = len(worlds.replaced)
     depth = pool.obs.shape[0] // count
     entry = worlds.replaced.remainder(depth) * count + torch.arange(count, device=done.device)
     spare = tree_map(lambda leaf: leaf.index_select(0, entry), pool)  # faster than indexing
     moved = Worlds(
         state=select(done, spare.state, after),
         obs=select(done, spare.obs, next_obs),
-        stage=worlds.stage,
         replaced=worlds.replaced + done,
     )
     return moved, row

@@ -17,7 +17,7 @@ from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.core.protocols import Env, Policy
 from uavlab.core.rng import Streams
 from uavlab.core.types import leaves, tree_map
-from uavlab.envs.autoreset import fresh
+from uavlab.envs.autoreset import start_worlds
 from uavlab.envs.mapping.env import Mapping as MappingEnv
 from uavlab.envs.mapping.env import OverwrittenMapping
 from uavlab.envs.mapping.numpy_reference import HostMapping
@@ -192,7 +192,7 @@ def store(config: Config, rng: Streams, rt: Runtime) -> Store:
     masses = 0 if toggles.priorities == "off" else 8 * replay.capacity * runs
     require(replay_bytes(env, replay, runs) + masses, "replay", "capacity or runs", device)
     noise = torch.zeros(runs * replay.worlds, env.spec.initial_noise, dtype=rng.dtype, device=device)
-    worlds = fresh(env, noise, torch.zeros(len(noise), dtype=torch.int64, device=device))
+    worlds = start_worlds(env, noise)
     example = tree_map(lambda leaf: leaf.unflatten(0, (runs, -1)), blank_row(env, worlds))
     place = HERE if here else on_host(example, replay.batch, rt, toggles.placement == "pinned")
     if toggles.priorities == "off":
@@ -254,7 +254,7 @@ def coma_bytes(config: Config) -> int:
 
 def world_bytes(env: Env) -> int:
     """Count the bytes of one world's state."""
-    state = env.initial(torch.zeros(1, env.spec.initial_noise), torch.zeros(1, dtype=torch.int64))
+    state = env.initial(torch.zeros(1, env.spec.initial_noise))
     return sum(leaf.nbytes for _, leaf in leaves(state))
 
 

@@ -101,9 +101,7 @@ def flight(kept: Kept, seed: int, mean_action: bool = False, run: int = 0, env: 
         raise ConfigError(f"fly: {kept.config.preset} learns from logs, no team flies; see `uavlab evaluate`.")
     policy, spec = kept.policy(task, run), task.spec
     rng = Streams([seed], kept.rt.device)
-    state = task.initial(
-        rng.uniform("fly.start", 1, spec.initial_noise)[0], torch.zeros(1, dtype=torch.int64, device=rng.device)
-    )
+    state = task.initial(rng.uniform("fly.start", 1, spec.initial_noise)[0])
     yield state
     for _ in range(spec.horizon):
         noise = None if mean_action else acting_noise(rng, "fly.act", 1, spec)

@@ -22,6 +22,7 @@ SEGMENT = "replay-"  # replay is saved in segments, groups of their own, because
 WITHOUT_REPLAY = f"(?!{SEGMENT}).*"
 META = {"machine": dict, "device": str, "values": dict, "lifted": list, "forced": bool, "rows": str}  # beside tensors
 LATE = ("scaler", "patience")  # there since a setting was changed
+RETIRED = ("stage",)  # leaves of worlds and of rows that earlier versions saved; they were zero and are ignored
 DECISIVE = ("device", "cpu", "threads", "torch", "uavlab", "code")  # what of a machine may change the last bit
 
 
@@ -146,12 +147,13 @@ def restore(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool = False
     Raises:
         FileError: The checkpoint lacks something, or holds tensors of other shapes.
     """
+    groups = {group: _without_retired(tensors) for group, tensors in saved.groups.items()}
     try:
         for item in items(run):
-            if item.name in LATE and item.name not in saved.groups:
+            if item.name in LATE and item.name not in groups:
                 continue
             if item.name != "streams" or streams:
-                item.write(stored := saved.groups[item.name])
+                item.write(stored := groups[item.name])
                 if item.name != "streams" and (wrong := _kinds(item.read()) ^ _kinds(stored)):
                     raise RuntimeError("{}: {} of {}".format(*min(wrong)))
     except (KeyError, RuntimeError) as error:
@@ -159,8 +161,13 @@ def restore(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool = False
             f"{saved.path}: does not fit the settings of its run ({error}); was it written by another version, or its "
             "config.json edited?"
         ) from error
-    segments = {name: rows for name, rows in saved.groups.items() if name.startswith(SEGMENT)}
+    segments = {name: rows for name, rows in groups.items() if name.startswith(SEGMENT)}
     run.source.load_segments(None if fresh_replay else segments)
+
+
+def _without_retired(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Drop the leaves that only earlier versions know."""
+    return {name: tensor for name, tensor in tensors.items() if name.rpartition(".")[2] not in RETIRED}
 
 
 def _kinds(tensors: Mapping[str, Tensor]) -> set[tuple[str, str, str]]:

@@ -246,9 +246,8 @@ def test_survey_measures_what_random_flights_see() -> None:
     assert inputs.center.shape == inputs.scale.shape == (2, 2, 9)
     # The same draws by hand: starts, then action by action (this environment takes no step noise).
     rng, runs = Streams(seeds, dtype=torch.float64), len(seeds)
-    worlds = runs * SURVEY_WORLDS
     noise = rng.uniform("survey", SURVEY_WORLDS, ENV.spec.initial_noise).flatten(0, 1)
-    state, seen = ENV.initial(noise, torch.zeros(worlds, dtype=torch.int64)), []
+    state, seen = ENV.initial(noise), []
     for _ in range(SURVEY_STEPS):
         action = (2 * rng.uniform("survey", SURVEY_WORLDS, 2, 2) - 1).flatten(0, 1)
         state = ENV.transition(state, action, noise[:, :0])
@@ -275,5 +274,5 @@ def test_replay_bytes_are_those_allocated() -> None:
     source = Replayed(ENV, policy, CONFIG, Streams((3, 8)), Runtime())
     allocated = source.ring.words.nbytes
     assert replay_bytes(ENV, CONFIG, runs=2) == allocated
-    # Per row: float32 obs 18, action 4, reward 2, next_obs 18; terminated, truncated and stage, a word of 8 bytes each.
-    assert allocated == 2 * 400 * (42 * 4 + 3 * 8)
+    # Per row: float32 obs 18, action 4, reward 2, next_obs 18; terminated and truncated, a word of 8 bytes each.
+    assert allocated == 2 * 400 * (42 * 4 + 2 * 8)

@@ -27,7 +27,7 @@ def source(seeds=(0, 3), env=TINY_MISSION, policy=at_random) -> Rollouts:
 def test_a_batch_can_be_flown_again() -> None:
     """Follow one world by hand from the same streams."""
     batch, env, rng = source().next(), TINY_MISSION, Streams((0, 3))
-    state = env.initial(rng.uniform("start", 4, env.initial_noise).flatten(0, 1), torch.zeros(8, dtype=torch.int64))
+    state = env.initial(rng.uniform("start", 4, env.initial_noise).flatten(0, 1))
     for step in range(env.spec.horizon):
         obs = env.observe(state)
         assert torch.equal(batch.data.obs.maps[:, step].flatten(0, 1), obs.maps)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from uavlab.core.types import EnvSpec, Metric, Transition, leaves, tensors
-from uavlab.envs.autoreset import Pool, Worlds, advance, fresh, make_pool
+from uavlab.envs.autoreset import Pool, Worlds, advance, make_pool, start_worlds
 from uavlab.envs.leader_follower.env import LeaderFollower
 
 
@@ -34,8 +34,8 @@ class Counting:
     def spec(self) -> EnvSpec:
         return EnvSpec(1, 1, 1, self.horizon, 1.0, 2, 0, (0,))
 
-    def initial(self, noise: Tensor, stage: Tensor) -> Count:
-        return Count(name=noise[:, 0], end=noise[:, 1].long(), step=torch.zeros_like(stage))
+    def initial(self, noise: Tensor) -> Count:
+        return Count(name=noise[:, 0], end=noise[:, 1].long(), step=torch.zeros_like(noise[:, 1], dtype=torch.int64))
 
     def transition(self, state: Count, action: Tensor, noise: Tensor) -> Count:
         return Count(name=state.name, end=state.end, step=state.step + 1)
@@ -61,8 +61,7 @@ def begin(ends: tuple[int, ...], depth: int = 2) -> tuple[Worlds, Pool]:
     """Start worlds 1, 2, 3; spare d of world b is called 10 d + b and never ends by itself."""
     noise = torch.tensor([[b + 1.0, end] for b, end in enumerate(ends)])
     spare = torch.tensor([[[10.0 * (d + 1) + b + 1, 99.0] for b in range(3)] for d in range(depth)])
-    stage = torch.tensor([0, 1, 2])
-    return fresh(ENV, noise, stage), make_pool(ENV, spare, stage)
+    return start_worlds(ENV, noise), make_pool(ENV, spare)
 
 
 def fly(worlds: Worlds, pool: Pool, steps: int, move: Callable = advance) -> tuple[Worlds, list[Transition]]:
@@ -81,7 +80,6 @@ def check_record(move: Callable = advance) -> None:
     assert worlds.obs.flatten().tolist() == [11000, 2002, 3002]
     assert worlds.state.step.tolist() == [0, 2, 2]
     assert worlds.replaced.tolist() == [1, 0, 0]
-    assert rows[1].stage.tolist() == worlds.stage.tolist() == [0, 1, 2]
 
 
 def test_record_is_taken_before_the_reset() -> None:
@@ -118,9 +116,8 @@ def test_each_world_takes_its_own_spares_in_turn() -> None:
 def test_no_two_worlds_share_an_entry() -> None:
     count, depth = 5, 3
     noise = torch.stack((torch.arange(count * depth).float(), torch.ones(count * depth)), -1)
-    stage = torch.zeros(count, dtype=torch.int64)
-    pool = make_pool(ENV, noise.view(depth, count, 2), stage)
-    worlds = fresh(ENV, torch.ones(count, 2), stage)
+    pool = make_pool(ENV, noise.view(depth, count, 2))
+    worlds = start_worlds(ENV, torch.ones(count, 2))
     seen: list[float] = []
     for _ in range(depth):
         worlds, _ = advance(ENV, worlds, torch.zeros(count, 1, 1), torch.zeros(count, 0), pool)
@@ -143,8 +140,8 @@ def test_an_agent_that_ends_alone_does_not_end_the_world() -> None:
         def terminated(self, state: Count) -> Tensor:
             return torch.stack((state.step >= 1, state.step >= 2), 1)
 
-    env, stage = Pair(), torch.zeros(1, dtype=torch.int64)
-    worlds, pool = fresh(env, torch.tensor([[1.0, 0.0]]), stage), make_pool(env, torch.tensor([[[7.0, 0.0]]]), stage)
+    env = Pair()
+    worlds, pool = start_worlds(env, torch.tensor([[1.0, 0.0]])), make_pool(env, torch.tensor([[[7.0, 0.0]]]))
     worlds, row = advance(env, worlds, torch.zeros(1, 2, 1), torch.zeros(1, 0), pool)
     assert row.terminated.tolist() == [[True, False]]
     assert worlds.state.name.tolist() == [1]
@@ -164,11 +161,11 @@ def test_worlds_are_independent_of_their_neighbours() -> None:
     noise, spare, actions = rand(count, k), rand(depth, count, k), 2 * rand(steps, count, 3, 2) - 1
 
     def flight(chosen: slice) -> list[Transition]:
-        stage = torch.zeros(count, dtype=torch.int64)[chosen]
-        worlds, pool = fresh(env, noise[chosen], stage), make_pool(env, spare[:, chosen], stage)
+        worlds, pool = start_worlds(env, noise[chosen]), make_pool(env, spare[:, chosen])
+        nothing = noise[chosen, :0]
         rows = []
         for action in actions:
-            worlds, row = advance(env, worlds, action[chosen], stage.new_zeros(len(stage), 0).double(), pool)
+            worlds, row = advance(env, worlds, action[chosen], nothing, pool)
             rows.append(row)
         return rows
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tests.support.reference_leader_follower import Seen, Twin
-from uavlab.envs.autoreset import advance, fresh, make_pool
+from uavlab.envs.autoreset import advance, make_pool, start_worlds
 from uavlab.envs.leader_follower.env import PUBLISHED, LeaderFollower, State
 
 WORLDS, STEPS, DEPTH = 8, 300, 12
@@ -50,8 +50,7 @@ def compare(env: LeaderFollower, seed: int = 0, steps: int = STEPS) -> Counter[s
     generator = torch.Generator().manual_seed(seed)
     noise = torch.rand(WORLDS, env.spec.initial_noise, generator=generator, dtype=torch.float64)
     spare = torch.rand(DEPTH, WORLDS, env.spec.initial_noise, generator=generator, dtype=torch.float64)
-    stage = torch.zeros(WORLDS, dtype=torch.int64)
-    worlds, pool = fresh(env, noise, stage), make_pool(env, spare, stage)
+    worlds, pool = start_worlds(env, noise), make_pool(env, spare)
     twins, lives = [Twin(env, row.tolist()) for row in noise], [0] * WORLDS
     happened: Counter[str] = Counter()
     for b, twin in enumerate(twins):

@@ -73,7 +73,7 @@ class TestFlight:
         states = list(policy.flight(loaded, seed=5))
         env = loaded.config.evaluation
         noise = Streams([5]).uniform("fly.start", 1, env.spec.initial_noise)[0]
-        start = env.initial(noise, torch.zeros(1, dtype=torch.int64))
+        start = env.initial(noise)
         assert all(torch.equal(a, b) for (_, a), (_, b) in zip(leaves(states[0]), leaves(start), strict=True))
         assert [int(state.step) for state in states] == list(range(env.horizon + 1))
 

@@ -441,16 +441,16 @@ class TestPolicyKept:
 def starts(monkeypatch: pytest.MonkeyPatch) -> tuple[set[bytes], set[bytes]]:
     """Collect where episodes start: those that choose a policy, and those that judge it with the same seed."""
     met: list[bytes] = []
-    begin = evaluate.fresh
+    begin = evaluate.start_worlds
 
-    def fresh(*given: Any) -> Any:
+    def start_worlds(*given: Any) -> Any:
         worlds = begin(*given)
         met.extend(
             world.numpy().tobytes() for world in torch.cat((worlds.state.pos, worlds.state.heading[..., None]), -1)
         )
         return worlds
 
-    monkeypatch.setattr(evaluate, "fresh", fresh)
+    monkeypatch.setattr(evaluate, "start_worlds", start_worlds)
     run = trained()
     choosing = set(met)
     met.clear()
@@ -461,7 +461,7 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> tuple[set[bytes], set[bytes]]:
 def test_a_plan_is_arithmetic() -> None:
     planned = plan(tiny(runs=2, followers=3, world_steps=5, worlds=4, updates=10, learning_starts=20))
     floats = 4 * (7 + 2 + 1 + 7)  # of 4 agents: observation, action, reward and next observation
-    row = 4 * floats + 3 * 8  # terminated of each agent, truncated, stage: a word each
+    row = 4 * floats + 2 * 8  # terminated of each agent, truncated: a word each
     assert planned == {
         "preset": "leader_follower",
         "updates": 10,

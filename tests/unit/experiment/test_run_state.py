@@ -35,7 +35,6 @@ from tests.unit.experiment.test_run_state import go_on
 go_on(Path(sys.argv[1]), int(sys.argv[2]), runs=int(sys.argv[3]), update=sys.argv[4])
 """
 CONSTANT = {  # nothing to lose: a run just built from the same settings and seeds has them as they are
-    *("source/worlds.stage", "replay/stage"),  # there is one stage
     *("source/pool.state.action", "source/pool.state.step"),  # fresh worlds
     *("streams/salt", "streams/survey.0", "streams/actor.0", "streams/critic.0", "streams/worlds.0"),  # used up
     "streams/step.0",  # this environment's transition draws nothing
@@ -170,6 +169,20 @@ def test_a_checkpoint_that_lacks_something_is_refused(tmp_path: Path) -> None:
         FileError, match=rf"^{re.escape(str(found.path))}: does not fit the settings of its run \('target'\)"
     ):
         run_state.restore(Run(tiny(**LONG)), found)
+
+
+def test_leaves_that_earlier_versions_saved_are_ignored(tmp_path: Path) -> None:
+    run = go_on(tmp_path / "run", 7)
+    saved = checkpoint.load(run.last)  # type: ignore[arg-type]
+    saved.groups["source"]["worlds.stage"] = torch.zeros(8, dtype=torch.int64)
+    for name, rows in saved.groups.items():
+        if name.startswith(run_state.SEGMENT):
+            rows["stage"] = torch.zeros(rows["truncated"].shape, dtype=torch.int64)
+    resumed_run = Run(tiny(**LONG))
+    run_state.restore(resumed_run, saved)
+    before, after = leaves(run), leaves(resumed_run)
+    assert before.keys() == after.keys()
+    assert [name for name, value in before.items() if not torch.equal(value, after[name])] == []
 
 
 def test_what_lifts_exactness_is_named() -> None:

@@ -309,7 +309,7 @@ def test_rows_that_do_not_fit_are_refused_and_nothing_changes() -> None:
     replay = filled(5)
     before = digest(replay)
     with pytest.raises(ConfigError, match="Replay: rows do not fit the ring"):
-        add(replay, replace(rows(named(1)), stage=named(1).int()))
+        add(replay, replace(rows(named(1)), truncated=named(1)))
     assert digest(replay) == before
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.named_rows import RUNS, check, named, rows
+from tests.support.named_rows import RUNS, check, named, names_of, rows
 from uavlab.core.errors import ConfigError
 from uavlab.core.types import Transition, leaves, tree_map
 from uavlab.replay import ring as module
@@ -19,9 +19,10 @@ def contents(ring: Ring) -> list[int]:
     """List the names in run 0's slots, after checking that every leaf and run agrees."""
     size = int(ring.size)
     stored = Transition(**{k: v[:, :size] for k, v in vars(ring.rows).items()})
-    check(stored, stored.stage)
-    assert torch.equal(stored.stage[1], stored.stage[0] + 100_000)
-    return stored.stage[0].tolist()
+    names = names_of(stored)
+    check(stored, names)
+    assert torch.equal(names[1], names[0] + 100_000)
+    return names[0].tolist()
 
 
 def test_wraps_around_exactly() -> None:
@@ -92,8 +93,8 @@ def test_draws_are_copies() -> None:
 
 
 def test_row_bytes_by_hand() -> None:
-    # float32: obs 6, action 2, reward 2, next_obs 6 = 16 x 4 bytes; terminated and truncated a word each; stage 8.
-    assert row_bytes(rows(named(1))) == 16 * 4 + 2 * 8 + 8
+    # float32: obs 6, action 2, reward 2, next_obs 6 = 16 x 4 bytes; terminated and truncated a word each.
+    assert row_bytes(rows(named(1))) == 16 * 4 + 2 * 8
 
 
 @pytest.mark.parametrize("agents", [1, 2, 3])
@@ -188,18 +189,18 @@ FITS = "Add rows like those that it was allocated for; `uavlab check` finds an e
 NEW = rows(named(3))  # of 2 runs, 2 agents
 MISFITS = [
     ({"reward": NEW.reward.double()}, "reward is float64 2x3x2 on cpu, expected float32 2x3x2 on cpu"),
-    ({"stage": NEW.stage.int()}, "stage is int32 2x3 on cpu, expected int64 2x3 on cpu"),
+    ({"truncated": NEW.truncated.int()}, "truncated is int32 2x3 on cpu, expected bool 2x3 on cpu"),
     ({"truncated": NEW.truncated.float()}, "truncated is float32 2x3 on cpu, expected bool 2x3 on cpu"),
     ({"obs": NEW.obs[:1]}, "obs is float32 1x3x2x3 on cpu, expected float32 2x3x2x3 on cpu"),
     ({"obs": NEW.obs[..., :2]}, "obs is float32 2x3x2x2 on cpu, expected float32 2x3x2x3 on cpu"),
     ({"action": NEW.action[:, :2]}, "action is float32 2x2x2x1 on cpu, expected float32 2x3x2x1 on cpu"),
     ({"terminated": NEW.terminated[..., 0]}, "terminated is bool 2x3 on cpu, expected bool 2x3x2 on cpu"),
-    ({"stage": NEW.stage[..., None]}, "stage is int64 2x3x1 on cpu, expected int64 2x3 on cpu"),
-    ({"stage": NEW.stage[0, 0]}, "stage is int64 scalar on cpu, expected int64 2x3 on cpu"),
+    ({"truncated": NEW.truncated[..., None]}, "truncated is bool 2x3x1 on cpu, expected bool 2x3 on cpu"),
+    ({"truncated": NEW.truncated[0, 0]}, "truncated is bool scalar on cpu, expected bool 2x3 on cpu"),
     ({"next_obs": NEW.next_obs.to("meta")}, "next_obs is float32 2x3x2x3 on meta, expected float32 2x3x2x3 on cpu"),
-    ({"stage": NEW.stage.int(), "obs": NEW.obs.half()},
+    ({"truncated": NEW.truncated.int(), "obs": NEW.obs.half()},
      "obs is float16 2x3x2x3 on cpu, expected float32 2x3x2x3 on cpu; "
-     "stage is int32 2x3 on cpu, expected int64 2x3 on cpu"),
+     "truncated is int32 2x3 on cpu, expected bool 2x3 on cpu"),
 ]  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.named_rows import RUNS, check, named, rows
+from tests.support.named_rows import RUNS, check, named, names_of, rows
 from uavlab.core.rng import Streams
 from uavlab.core.types import Transition, leaves
 from uavlab.replay.ring import Ring, add, allocate, draw
@@ -83,7 +83,7 @@ def chi_square(take: Callable[[Ring, Tensor], tuple[Transition, Tensor]], added:
     add(ring, rows(named(added)))
     size = min(added, ROWS)
     got, _ = take(ring, Streams([3, 4]).integers("replay", DRAWS))
-    age = added - 1 - (got.stage - named(1))
+    age = added - 1 - (names_of(got) - named(1))
     counts = torch.stack([torch.bincount(run, minlength=size) for run in age]).view(RUNS, BINS, -1).sum(-1)
     return ((counts - DRAWS / BINS) ** 2 / (DRAWS / BINS)).sum(1).tolist()
 

@@ -246,7 +246,7 @@ def with_leaf(lo: int, hi: int, **changed: Tensor | None) -> Segments:
     return {**segments, of(lo, hi): {leaf: tensor for leaf, tensor in kept.items() if tensor is not None}}
 
 
-ALL = "action, next_obs, obs, reward, stage, terminated, truncated"
+ALL = "action, next_obs, obs, reward, terminated, truncated"
 CASES = [
     (good((0, 4), (4, 6), (6, 8)), 8, "accepted"),
     (good((3, 8)), 8, "accepted"),
@@ -264,7 +264,7 @@ CASES = [
     (good((0, 4), (4, 8), (8, 9)), 8, f"segment {of(8, 9)} ends at row 9, expected 8 at most"),
     (good((0, 1)), 0, f"segment {of(0, 1)} ends at row 1, expected 0 at most"),
     (with_leaf(6, 8, obs=None), 8,
-     f"segment {of(6, 8)} holds action, next_obs, reward, stage, terminated, truncated, expected {ALL}"),
+     f"segment {of(6, 8)} holds action, next_obs, reward, terminated, truncated, expected {ALL}"),
     (with_leaf(6, 8, extra=torch.zeros(2, 2)), 8,
      f"segment {of(6, 8)} holds {ALL.replace('action,', 'action, extra,')}, expected {ALL}"),
     ({**with_leaf(0, 4), of(6, 8): {}}, 8, f"segment {of(6, 8)} holds nothing, expected {ALL}"),
@@ -276,7 +276,8 @@ CASES = [
      f"segment {of(6, 8)} has reward as float32 2x3x2, expected float32 2x2x2"),
     (with_leaf(6, 8, reward=torch.zeros(2, 2, 1)), 8,
      f"segment {of(6, 8)} has reward as float32 2x2x1, expected float32 2x2x2"),
-    (with_leaf(6, 8, stage=torch.tensor(0)), 8, f"segment {of(6, 8)} has stage as int64 scalar, expected int64 2x2"),
+    (with_leaf(6, 8, truncated=torch.tensor(0)), 8,
+     f"segment {of(6, 8)} has truncated as int64 scalar, expected bool 2x2"),
     ({**with_leaf(4, 6), **{of(0, 3): {}}}, 8, f"segment {of(0, 3)} holds nothing, expected {ALL}"),  # old, but wrong
 ]  # fmt: skip
 

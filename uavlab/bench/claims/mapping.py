@@ -140,7 +140,7 @@ def apart(env: MappingEnv, steps: int = 3, seed: int = 0) -> dict[str, Float[Ten
         unless they are told otherwise: four cells decide, whatever lies between them.
     """
     dice = torch.Generator().manual_seed(seed)
-    state = env.initial(torch.rand(1, env.spec.initial_noise, generator=dice), torch.zeros(1, dtype=torch.int64))
+    state = env.initial(torch.rand(1, env.spec.initial_noise, generator=dice))
     for _ in range(steps):
         action = torch.randint(env.spec.choices, (1, env.uavs), generator=dice)
         state = env.transition(state, action, torch.rand(1, env.spec.step_noise, generator=dice))
@@ -164,7 +164,7 @@ def preparing(bench: Bench) -> Measured:
     env = host(bench)
 
     def seconds() -> float:
-        state = env.initial(torch.rand(1, env.spec.initial_noise), torch.zeros(1, dtype=torch.int64))
+        state = env.initial(torch.rand(1, env.spec.initial_noise))
         return median(interleaved({"observe": lambda: env.observe(state)}, bench.rounds, CPU, warm_up=1)["observe"])
 
     each = bench.once("observe", seconds)

@@ -126,8 +126,7 @@ def _start(env: Mapping, missions: int, device: torch.device) -> tuple[State, Ca
     def uniform(count: int) -> torch.Tensor:
         return torch.rand(missions, count, generator=dice, device=device)
 
-    stage = torch.zeros(missions, dtype=torch.int64, device=device)
-    return env.initial(uniform(env.spec.initial_noise), stage), uniform
+    return env.initial(uniform(env.spec.initial_noise)), uniform
 
 
 def stepping(env: Mapping, missions: int, rt: Runtime) -> Callable[[], Any]:

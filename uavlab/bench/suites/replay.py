@@ -11,7 +11,7 @@ from torch import Tensor
 from uavlab.bench.timing import WARM_UP, median, timed
 from uavlab.collectors.off_policy import blank_row
 from uavlab.core.types import tree_map
-from uavlab.envs.autoreset import fresh
+from uavlab.envs.autoreset import start_worlds
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.experiment import build
 from uavlab.experiment.config import Device, RunConfig
@@ -48,7 +48,7 @@ def replay_suite(rounds: int, device: Device) -> dict[str, Any]:
     rt = build.runtime(RunConfig(device=device))
     env = LeaderFollower(followers=4)
     start = torch.zeros(1, env.spec.initial_noise, device=rt.device)
-    row = tree_map(lambda leaf: leaf[None], blank_row(env, fresh(env, start, start[:, 0].long())))
+    row = tree_map(lambda leaf: leaf[None], blank_row(env, start_worlds(env, start)))
     replay = prioritized.allocate(row, CAPACITY, SETTINGS)
     sum_tree.fill(replay.tree, sum_tree.fixed_point(torch.rand(1, CAPACITY, device=rt.device)))
     replay.ring.size.fill_(CAPACITY)

@@ -4,13 +4,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import torch
-
 from uavlab.bench.timing import interleaved, median
 from uavlab.collectors.off_policy import POOL_DEPTH, POOL_STEPS
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch
-from uavlab.envs.autoreset import advance, fresh, make_pool
+from uavlab.envs.autoreset import advance, make_pool, start_worlds
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.experiment import build
 from uavlab.experiment.config import Device, RunConfig, configure
@@ -135,8 +133,7 @@ def _cycles(run: Run, guarded: bool) -> None:
 
 def _stepping(env: LeaderFollower, worlds: int, rt: Runtime) -> Callable[[], Any]:
     rng, spec = Streams([0], rt.device), env.spec
-    stage = torch.zeros(worlds, dtype=torch.int64, device=rt.device)
-    held = fresh(env, rng.uniform("start", worlds, spec.initial_noise)[0], stage)
+    held = start_worlds(env, rng.uniform("start", worlds, spec.initial_noise)[0])
     action = 2 * rng.uniform("action", worlds, spec.agents, spec.action)[0] - 1
     noise = rng.uniform("step", worlds, spec.step_noise)[0]
 
@@ -144,7 +141,7 @@ def _stepping(env: LeaderFollower, worlds: int, rt: Runtime) -> Callable[[], Any
         nonlocal held
         for step in range(STEPS):
             if step % POOL_STEPS == 0:
-                pool = make_pool(env, rng.uniform("pool", POOL_DEPTH, worlds, spec.initial_noise)[0], stage)
+                pool = make_pool(env, rng.uniform("pool", POOL_DEPTH, worlds, spec.initial_noise)[0])
             held, _ = advance(env, held, action, noise, pool)
 
     return call

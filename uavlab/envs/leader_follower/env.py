@@ -131,7 +131,7 @@ class LeaderFollower:
             groups=(0,) + (1,) * self.followers,
         )
 
-    def initial(self, noise: Float[Tensor, "B K"], stage: Int[Tensor, " B"]) -> State:
+    def initial(self, noise: Float[Tensor, "B K"]) -> State:
         """Draw fresh worlds; ``noise`` holds ``spec.initial_noise`` uniform numbers per world."""
         worlds, agents = noise.shape[0], self.followers + 1
         lead, follow = (300, 500, 10, 10), (400, 500, 20, 10)  # lowest x, y, speed and the speed's range

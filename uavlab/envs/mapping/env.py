@@ -160,7 +160,7 @@ class Mapping:
         """Uniform numbers per mission: the truth's, the starts' and those of the first measurement."""
         return TRUTHS[self.truth][0] + 2 * self.uavs + self.step_noise
 
-    def initial(self, noise: Float[Tensor, "B K"], stage: Int[Tensor, " B"]) -> State:
+    def initial(self, noise: Float[Tensor, "B K"]) -> State:
         """Draw fresh missions and measure once."""
         numbers, draw_truth = TRUTHS[self.truth]
         split, start, rest = noise.split([numbers, 2 * self.uavs, self.step_noise], dim=1)

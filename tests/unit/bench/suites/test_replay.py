@@ -6,7 +6,7 @@ import torch
 from uavlab.bench.suites import replay as bench_replay
 from uavlab.collectors.off_policy import blank_row
 from uavlab.core.types import tree_map
-from uavlab.envs.autoreset import fresh
+from uavlab.envs.autoreset import start_worlds
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.ops import sum_tree
 from uavlab.replay import prioritized
@@ -16,7 +16,7 @@ from uavlab.replay.prioritized import PriorityConfig
 def full(capacity: int) -> prioritized.Prioritized:
     env = LeaderFollower(followers=1)
     start = torch.zeros(1, env.spec.initial_noise)
-    row = tree_map(lambda leaf: leaf[None], blank_row(env, fresh(env, start, torch.zeros(1, dtype=torch.int64))))
+    row = tree_map(lambda leaf: leaf[None], blank_row(env, start_worlds(env, start)))
     replay = prioritized.allocate(row, capacity, PriorityConfig())
     sum_tree.fill(replay.tree, torch.randint(1, 2**30, (1, capacity), generator=torch.Generator().manual_seed(0)))
     replay.ring.size.fill_(capacity)
@@ -50,8 +50,8 @@ def test_replay_suite(monkeypatch: pytest.MonkeyPatch) -> None:
             *("draw_ms", "gather_ms", "reweight_ms", "total_ms"),
         ]
         assert (row["capacity"], row["batch"]) == (300, 256)
-        # float32: obs 35, action 10, reward 5, next_obs 35 = 85 x 4 bytes; terminated 5 + truncated 1; stage 8
-        assert row["row_bytes"] == 2 * 144 + 40 + 24 + 3 * 8  # whole words
+        # float32: obs 35, action 10, reward 5, next_obs 35 = 85 x 4 bytes; terminated 5 + truncated 1
+        assert row["row_bytes"] == 2 * 144 + 40 + 24 + 2 * 8  # whole words
         assert min(row["draw_ms"], row["gather_ms"]) > 0 <= row["reweight_ms"]
 
 
@@ -61,5 +61,5 @@ def test_a_batch_is_drawn_gathered_and_weighed_anew(monkeypatch: pytest.MonkeyPa
     structure = bench_replay.Structure(lambda noise: noise % 50, lambda slot, priority: seen.append((slot, priority)))
     _, rows, _ = bench_replay.timed_batch(structure, replay)
     slot, priority = seen[0]
-    assert torch.equal(rows.stage, replay.ring.rows.stage[:, slot[0]])
+    assert torch.equal(rows.reward, replay.ring.rows.reward[:, slot[0]])
     assert slot.shape == priority.shape == (1, 256)

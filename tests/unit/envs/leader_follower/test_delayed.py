@@ -10,7 +10,7 @@ import torch
 from tests.support.fixtures_config import TINY
 from uavlab.core.types import Transition, leaves
 from uavlab.envs import ENVS
-from uavlab.envs.autoreset import advance, fresh, make_pool
+from uavlab.envs.autoreset import advance, make_pool, start_worlds
 from uavlab.envs.leader_follower.delayed import SlowLeaderFollower
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.experiment.config import configure
@@ -37,9 +37,9 @@ def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def flight(env: LeaderFollower) -> Transition:
     generator = torch.Generator().manual_seed(5)
-    stage, spec = torch.zeros(6, dtype=torch.int64), env.spec
-    worlds = fresh(env, torch.rand(6, spec.initial_noise, generator=generator), stage)
-    pool = make_pool(env, torch.rand(4, 6, spec.initial_noise, generator=generator), stage)
+    spec = env.spec
+    worlds = start_worlds(env, torch.rand(6, spec.initial_noise, generator=generator))
+    pool = make_pool(env, torch.rand(4, 6, spec.initial_noise, generator=generator))
     for _ in range(30):
         action = 2 * torch.rand(6, spec.agents, 2, generator=generator) - 1
         worlds, row = advance(env, worlds, action, torch.zeros(6, 0), pool)
@@ -87,7 +87,7 @@ def test_a_graph_that_would_leave_the_time_out_is_refused(monkeypatch: pytest.Mo
 def test_compilation_that_would_leave_the_time_out_falls_back() -> None:
     told: list[str] = []
     env = SlowLeaderFollower(step_ms=0.1)
-    state = env.initial(torch.rand(3, env.spec.initial_noise), torch.zeros(3, dtype=torch.int64))
+    state = env.initial(torch.rand(3, env.spec.initial_noise))
     fast = wrappers.compiled(env.transition, "environment", "default", told.append)
     for _ in range(2):
         state = fast(state, torch.zeros(3, 2, 2), torch.zeros(3, 0))

@@ -54,7 +54,7 @@ def pay(env: LeaderFollower, state: State) -> list[float]:
 
 def starts(env: LeaderFollower, unit: float | Tensor, worlds: int = 1) -> State:
     noise = torch.full((worlds, env.spec.initial_noise), 0.0, dtype=torch.float64) + unit
-    return env.initial(noise, torch.zeros(worlds, dtype=torch.int64))
+    return env.initial(noise)
 
 
 def test_lowest_noise_starts_at_the_lowest_published_numbers() -> None:
@@ -80,7 +80,7 @@ def test_highest_noise_starts_at_the_highest_published_numbers() -> None:
 def test_highest_float32_noise_stays_in_range() -> None:
     env = LeaderFollower()
     noise = torch.full((1, env.spec.initial_noise), 1 - 2**-24)
-    state = env.initial(noise, torch.zeros(1, dtype=torch.int64))
+    state = env.initial(noise)
     assert state.pos[0].tolist() == [[400, 550], [500, 550]]
     assert state.speed[0].tolist() == [20, 30]
 
@@ -88,7 +88,7 @@ def test_highest_float32_noise_stays_in_range() -> None:
 def test_starts_are_whole_numbers_spread_over_the_whole_range() -> None:
     env = LeaderFollower()
     noise = torch.rand(20_000, env.spec.initial_noise, generator=torch.Generator().manual_seed(0))
-    state = env.initial(noise, torch.zeros(20_000, dtype=torch.int64))
+    state = env.initial(noise)
     for values, low, high in (
         (state.pos[:, 0, 0], 300, 400), (state.pos[:, 0, 1], 500, 550), (state.speed[:, 0], 10, 20),
         (state.pos[:, 1, 0], 400, 500), (state.pos[:, 1, 1], 500, 550), (state.speed[:, 1], 20, 30),

@@ -120,8 +120,8 @@ def test_states_of_another_shape_are_told(name: str) -> None:
 
 def test_beliefs_that_are_not_numbers_are_told() -> None:
     class Torn(Mapping):
-        def initial(self, noise: torch.Tensor, stage: torch.Tensor) -> State:
-            state = super().initial(noise, stage)
+        def initial(self, noise: torch.Tensor) -> State:
+            state = super().initial(noise)
             return replace(state, mean=state.mean * torch.nan)
 
     env = Torn(**{field.name: getattr(TINY_MISSION, field.name) for field in fields(TINY_MISSION)})

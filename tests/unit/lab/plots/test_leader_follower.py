@@ -21,7 +21,7 @@ FOUR = dataclasses.replace(PUBLISHED, lagged=False, obstacles=2)
 def flown(env: LeaderFollower, steps: int) -> list[State]:
     """Fly straight on from one start, whatever happens."""
     noise = torch.full((1, env.spec.initial_noise), 0.25)
-    states = [env.initial(noise, torch.zeros(1, dtype=torch.int64))]
+    states = [env.initial(noise)]
     for _ in range(steps):
         states.append(env.transition(states[-1], torch.zeros(1, env.spec.agents, 2), torch.zeros(1, 0)))
     return states

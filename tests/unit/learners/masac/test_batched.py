@@ -94,7 +94,6 @@ def row(reward, terminated) -> Transition:
         next_obs=one,
         terminated=torch.tensor([[terminated]]),
         truncated=torch.zeros(1, 1, dtype=torch.bool),
-        stage=torch.zeros(1, 1, dtype=torch.int64),
     )
 
 
@@ -238,7 +237,7 @@ def test_identity_task_is_learned():
         action = 2 * rng.uniform("action", 64, 1, 1) - 1
         reward = -(action - obs).square()[..., 0]
         ended = torch.ones_like(reward, dtype=torch.bool)
-        data = Transition(obs, action, reward, obs, ended, ~ended[..., 0], torch.zeros(1, 64, dtype=torch.int64))
+        data = Transition(obs, action, reward, obs, ended, ~ended[..., 0])
         learner.update(Batch(data, torch.zeros(1, 64, dtype=torch.int64)), learner.update_noise(rng, 64))
     obs = torch.linspace(-0.7, 0.7, 15).view(1, 15, 1, 1)
     error = (learner.policy(spec)(obs, None) - obs).abs().mean().item()
