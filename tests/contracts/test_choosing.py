@@ -1,38 +1,30 @@
 """A run of a team that chooses, from its settings to its scores: stopped, killed, resumed, exported, evaluated."""
 
-import json
 import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from tests.support.fixtures_config import sizes
+from tests.support.fixtures_config import sizes, train_run
 from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.envs.mapping.env import Mapping
 from uavlab.experiment import build, policy
 from uavlab.experiment import run_state as state
-from uavlab.experiment.config import configure
+from uavlab.experiment.config import Config, configure
 from uavlab.experiment.run import Run
 from uavlab.runtime.oom_retry import SIGNS
 
 UPDATES, POINTS = 8, (1, 3, 4, 7)
 
 
-def mission(**changes: Any) -> Run:
+def mission(**changes: Any) -> Config:
     return configure("mapping", sizes("mapping"), changes)
 
 
 def finished(folder: Path | None = None, **changes: Any) -> Run:
-    run = Run(mission(**changes), folder)
-    for _ in run.train():
-        pass
-    return run
+    return train_run(mission(**changes), folder)
 
 
 @pytest.mark.parametrize("more", [{}, {"runs": 2, "maps": "host"}], ids=["plain", "two runs on host maps"])
@@ -51,34 +43,12 @@ def test_a_run_stopped_again_and_again_ends_in_the_same_bits(tmp_path: Path, mor
 def test_what_is_not_restored_is_noticed(tmp_path: Path) -> None:
     """The mutant: exploration that starts anew, because the count of updates was lost."""
     whole, folder = finished(updates=UPDATES), tmp_path / "run"
-    begun = Run(mission(updates=4), folder)
-    for _ in begun.train():
-        pass
+    finished(folder, updates=4)
     run = Run.resume(folder, {"updates": UPDATES})
     run.learner.count.zero_()
     for _ in run.train():
         pass
     assert run.digest != whole.digest
-
-
-def test_a_run_killed_at_any_time_ends_in_the_same_bits(tmp_path: Path) -> None:
-    whole, folder = finished(updates=30), tmp_path / "run"
-    settings = [f"--set={key}={value}" for key, value in sizes("mapping").items() if not isinstance(value, tuple)]
-    settings += ["--set=kernels=[3, 2]", "--set=updates=30"]
-    command = [sys.executable, "-m", "uavlab", "train", "mapping", *settings, "--out", str(folder)]
-    for number in range(3):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while process.poll() is None and len(list(folder.glob("checkpoints/ckpt-*"))) == 0:
-            time.sleep(0.01)
-        time.sleep(0.02 * number)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        command = [sys.executable, "-m", "uavlab", "resume", str(folder)]
-    run = Run.resume(folder)
-    for _ in run.train():
-        pass
-    assert run.digest == whole.digest
-    assert json.loads((folder / "run.json").read_text())["status"] == "complete"
 
 
 def test_maps_written_over_those_before_end_in_the_same_bits() -> None:

@@ -1,13 +1,19 @@
 """What hours bring: killed processes, killed saves, signals. Each proof runs in processes of its own."""
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.fixtures_config import sizes, train_run
+from uavlab.experiment.config import configure
+from uavlab.experiment.run import Run
 
 Proof = Callable[[str, str], None]
 
@@ -80,3 +86,24 @@ def test_of_processes_that_want_one_folder_one_has_it(count: int, proof: Proof) 
 
 def test_a_folder_without_a_lock_would_be_noticed() -> None:
     assert harness("tests.support.kill_harness", "races", "3", "--break", "lock")["other"] != []
+
+
+def test_a_run_killed_at_any_time_ends_in_the_same_bits(tmp_path: Path) -> None:
+    """Missions on maps, killed in front of a checkpoint or right behind it."""
+    whole, folder = train_run(configure("mapping", sizes("mapping"), {"updates": 30})), tmp_path / "run"
+    settings = [f"--set={key}={value}" for key, value in sizes("mapping").items() if not isinstance(value, tuple)]
+    settings += ["--set=kernels=[3, 2]", "--set=updates=30"]
+    command = [sys.executable, "-m", "uavlab", "train", "mapping", *settings, "--out", str(folder)]
+    for number in range(3):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and len(list(folder.glob("checkpoints/ckpt-*"))) == 0:
+            time.sleep(0.01)
+        time.sleep(0.02 * number)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        command = [sys.executable, "-m", "uavlab", "resume", str(folder)]
+    run = Run.resume(folder)
+    for _ in run.train():
+        pass
+    assert run.digest == whole.digest
+    assert json.loads((folder / "run.json").read_text())["status"] == "complete"

@@ -3,6 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
+from uavlab.experiment import run_state
 from uavlab.experiment.config import Config, configure
 from uavlab.experiment.run import Run
 
@@ -32,11 +35,21 @@ SMALL_FLIGHTS: dict[str, Any] = {
 }
 
 
+# 4 steps of exploration and one per update: replay is full after update 4, the pool is refilled at 28, episodes end at
+# all times by a crash, or after 14 steps; the best policy may change every 5th update. A delayed action and moving
+# obstacles make every leaf of the worlds matter.
+LONG: dict[str, Any] = {
+    **{"updates": 34, "evaluate_every": 5, "checkpoint_every": 7, "log_every": 4},
+    **{"worlds": 8, "learning_starts": 32, "capacity": 64},
+    **{"lagged": True, "obstacles": 8, "obstacle_speed": 20.0, "crash_radius": 40.0, "horizon": 14},
+}
+
+
 def sizes(env: str) -> dict[str, Any]:
-    """Give settings that make runs on an environment small."""
-    known = configure(env).values
-    small = {key: value for key, value in TINY.items() if key in known}
-    own = SMALL_MISSION if "cells" in known else SMALL_FLIGHTS if "flights" in known else {}
+    """Return settings that make runs on an environment small."""
+    names = configure(env).values
+    small = {key: value for key, value in TINY.items() if key in names}
+    own = SMALL_MISSION if "cells" in names else SMALL_FLIGHTS if "flights" in names else {}
     return {**small, **own}
 
 
@@ -44,8 +57,29 @@ def tiny(**changes: Any) -> Config:
     return configure("leader_follower", TINY, changes)
 
 
-def trained(folder: Path | None = None, **changes: Any) -> Run:
-    run = Run(tiny(**changes), folder)
+def train_run(config: Config, folder: Path | None = None) -> Run:
+    """Train a run to its end."""
+    run = Run(config, folder)
     for _ in run.train():
         pass
     return run
+
+
+def trained(folder: Path | None = None, **changes: Any) -> Run:
+    return train_run(tiny(**changes), folder)
+
+
+def train_until(folder: Path, until: int, **changes: Any) -> Run:
+    """Start a long run, or resume it, and stop it after update ``until`` as Ctrl-C does; -1 trains to the end."""
+    run = Run.resume(folder) if folder.exists() else Run(tiny(**LONG | changes), folder)
+    for progress in run.train():
+        if progress.number == until:
+            run.stop()
+    return run
+
+
+def checkpoint_leaves(run: Run) -> dict[str, Tensor]:
+    """Return copies of everything that a checkpoint of ``run`` holds, by name; replay's rows by leaf."""
+    leaves = {f"{item.name}/{key}": value for item in run_state.items(run) for key, value in item.read().items()}
+    rows = {f"replay/{key}": value for key, value in run.source.rows().items() if key not in ("cursor", "size")}
+    return {key: value.clone() for key, value in (leaves | rows).items()}

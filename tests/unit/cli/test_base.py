@@ -1,22 +1,15 @@
 """What all commands share: help, JSON, the code of each error, and signals, which leave a run that goes on."""
 
-import itertools
-import json
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 import pytest
 
-from tests.support.cli_runner import SETTINGS, Ended, uavlab
+from tests.support.cli_runner import uavlab
 from uavlab import __version__, cli
 from uavlab.cli import base
 from uavlab.core.errors import FileError
-from uavlab.storage import checkpoint
 
 
 @pytest.fixture(autouse=True)
@@ -57,32 +50,3 @@ def test_each_error_has_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
 
         monkeypatch.setattr(base, "cli", fail)
         assert uavlab().code == code
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_leaves_a_run_that_goes_on(tmp_path: Path, number: signal.Signals, code: int) -> None:
-    command = [sys.executable, "-m", "uavlab", "train", "leader_follower", *SETTINGS, "--set", "updates=1000000"]
-    process = subprocess.Popen(
-        [*command, "--set", "evaluate_every=1000000", "--out", "run", "--json"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        for _ in itertools.count():
-            if (tmp_path / "run" / "metrics.jsonl").exists():
-                break
-            assert process.poll() is None, process.communicate()
-            time.sleep(0.05)
-        process.send_signal(number)
-        ended = Ended(0, *process.communicate(timeout=60))
-    finally:
-        process.kill()
-    assert process.returncode == code
-    assert (ended.told["status"], ended.told["score"]) == ("interrupted", [None])
-    reached = ended.told["updates"]
-    assert checkpoint.newest(tmp_path / "run" / "checkpoints").step == reached
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "interrupted"
-    assert uavlab("evaluate", "run", "--episodes", "2").code == 0
-    resumed = uavlab("resume", "run", "--updates", str(reached + 3), "--json")
-    assert (resumed.code, resumed.told["status"], resumed.told["updates"]) == (0, "complete", reached + 3)

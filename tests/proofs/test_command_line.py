@@ -1,0 +1,69 @@
+"""The command line in processes of its own: signals, odd machines, and the environment of the README."""
+
+import itertools
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli_runner import SETTINGS, Ended, uavlab
+from uavlab.storage import checkpoint
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_leaves_a_run_that_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = [sys.executable, "-m", "uavlab", "train", "leader_follower", *SETTINGS, "--set", "updates=1000000"]
+    process = subprocess.Popen(
+        [*command, "--set", "evaluate_every=1000000", "--out", "run", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        for _ in itertools.count():
+            if (tmp_path / "run" / "metrics.jsonl").exists():
+                break
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.05)
+        process.send_signal(number)
+        ended = Ended(0, *process.communicate(timeout=60))
+    finally:
+        process.kill()
+    assert process.returncode == code
+    assert (ended.told["status"], ended.told["score"]) == ("interrupted", [None])
+    reached = ended.told["updates"]
+    assert checkpoint.newest(tmp_path / "run" / "checkpoints").step == reached
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "interrupted"
+    assert uavlab("evaluate", "run", "--episodes", "2").code == 0
+    resumed = uavlab("resume", "run", "--updates", str(reached + 3), "--json")
+    assert (resumed.code, resumed.told["status"], resumed.told["updates"]) == (0, "complete", reached + 3)
+
+
+def test_environment_in_one_file(tmp_path: Path) -> None:
+    (code,) = re.findall(
+        r"```python\n(.*?)```", (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+    file = tmp_path / "chase.py"
+    file.write_text(code, encoding="utf-8")
+    run = tmp_path / "run"
+    small = ["--set", "hidden=8", "--set", "worlds=4", "--set", "learning_starts=32", "--set", "evaluate_episodes=4"]
+    for command, text in (
+        (["check", "chase"], "keeps the contract of an environment"),
+        (["train", "chase", "--updates", "20", "--out", str(run), *small], "complete: 20 updates"),
+        (["evaluate", str(run), "--episodes", "4"], "caught"),
+    ):
+        done = subprocess.run([sys.executable, str(file), *command], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        assert text in done.stdout
+    file.write_text(code.replace("agents=2", "agents=3").replace("(0, 0)", "(0, 0, 0)"), encoding="utf-8")
+    broken = subprocess.run([sys.executable, str(file), "check", "chase"], capture_output=True, text=True, timeout=120)
+    assert (broken.returncode, broken.stderr.count("\n")) == (2, 1), broken.stderr
+    assert broken.stderr.startswith("ConfigError: Chase.")
