@@ -27,15 +27,13 @@ def compare(tree: Path, *options: str, monkeypatch: pytest.MonkeyPatch) -> subpr
     return subprocess.run(command, cwd=tree, capture_output=True, text=True)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [(), ("--resume",)])
+@pytest.mark.parametrize("options", [(), pytest.param(("--resume",), marks=pytest.mark.soak)])
 def test_a_commit_equals_itself(tree, options, monkeypatch):
     done = compare(tree, *options, monkeypatch=monkeypatch)
     assert (done.returncode, done.stderr) == (0, "")
     assert "1 of 1 equal to HEAD" in done.stdout
 
 
-@pytest.mark.slow
 def test_a_changed_update_is_found(tree, monkeypatch):
     module = tree / "uavlab" / "learners" / "masac" / "batched.py"
     text = module.read_text()
