@@ -90,11 +90,7 @@ def checkout(commit: str, folder: Path) -> None:
 
 
 def require_own_package(tree: Tree, cwd: Path) -> None:
-    """Check that a tree's processes import its own package, not an installed one.
-
-    Raises:
-        RuntimeError: They import another one.
-    """
+    """Raise RuntimeError unless a tree's processes import its own package."""
     where = tree.python("-c", "import uavlab; print(uavlab.__file__)", cwd=cwd).stdout.strip()
     if not Path(where).is_relative_to(tree.root):
         raise RuntimeError(f"{tree.name}: imports {where or 'nothing'}; expected the package in {tree.root}.")
