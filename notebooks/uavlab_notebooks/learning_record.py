@@ -7,7 +7,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from uavlab.lab.plots.charts import interval, learning_curves
-from uavlab.storage.metrics_log import read_json
+from uavlab.storage.files import read_json
 
 Row = Mapping[str, Any]
 RECORD = Path(__file__).parents[2] / "figures" / "records" / "bench_learning.json"

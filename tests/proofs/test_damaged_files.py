@@ -1,4 +1,4 @@
-"""Whatever happened to the files of checkpoints, the newest intact one is found, and no wrong number is loaded."""
+"""After damage to the files of checkpoints the newest intact one is loaded, and never a wrong number."""
 
 import json
 import os
@@ -21,7 +21,7 @@ META = {"scores": list(range(1000, 2000))}  # most of a manifest, so that damage
 ROWS = {f"replay-{i}": {"reward": torch.arange(3000.0) + i} for i in range(3)}  # each in this checkpoint and later ones
 
 Damage = Callable[[random.Random, Path, Path], None]
-"""What a fault does, given dice, a file of a checkpoint, and another file of the folder."""
+"""Damages files, given dice, a file of a checkpoint, and another file of the folder."""
 
 
 def rewrite(change: Callable[[random.Random, bytes], bytes]) -> Damage:
@@ -54,18 +54,18 @@ def double_page(dice: random.Random, raw: bytes) -> bytes:
 
 
 def edit(dice: random.Random, raw: bytes) -> bytes:
-    """Change a number of a manifest, or a digit in whatever else."""
+    """Change one digit of a file."""
     digits = [i for i, byte in enumerate(raw) if byte in b"0123456789"]
     at = dice.choice(digits) if digits else 0
     return raw[:at] + b"%d" % ((raw[at] - 48 + 1) % 10) + raw[at + 1 :] if digits else raw + b"0"
 
 
 def exchange(dice: random.Random, path: Path, other: Path) -> None:
-    """Let two files trade places."""
-    beside = path.with_name("beside")
-    path.rename(beside)
+    """Swap two files."""
+    temporary = path.with_name("temporary")
+    path.rename(temporary)
     other.rename(path)
-    beside.rename(other)
+    temporary.rename(other)
 
 
 def fold(dice: random.Random, path: Path, other: Path) -> None:
@@ -113,7 +113,7 @@ def expected(step: int) -> dict[str, tuple]:
 
 
 def pristine(folder: Path) -> Path:
-    """Save steps 1, 2 and 3, each with one group more, which the later ones take over."""
+    """Save steps 1, 2 and 3, each with one more group, which later steps link."""
     earlier = None
     for step in (1, 2, 3):
         new = {name: rows for name, rows in ROWS.items() if int(name[-1]) == step - 1}
@@ -127,7 +127,7 @@ def contents(path: Path) -> dict[str, bytes]:
 
 
 def intact(folder: Path, before: dict[str, dict[str, bytes]]) -> int | None:
-    """Look at the bytes, as no loader would: the newest step whose files are all as they were, under its old name."""
+    """Return the newest step whose files all have their old bytes and names, judged without the loader."""
     whole = [
         name
         for name, files in before.items()
@@ -137,7 +137,7 @@ def intact(folder: Path, before: dict[str, dict[str, bytes]]) -> int | None:
 
 
 def wrong(module: ModuleType, base: Path, count: int, seed: int) -> tuple[list[str], int]:
-    """Damage ``count`` copies, one to three times each; tell where the loader erred, and how often it fell back."""
+    """Damage ``count`` copies, one to three times each; return the loader's errors and the number of fallbacks."""
     dice = random.Random(seed)
     source = pristine(base / "pristine")
     before = {path.name: contents(path) for path in source.iterdir()}
@@ -146,36 +146,35 @@ def wrong(module: ModuleType, base: Path, count: int, seed: int) -> tuple[list[s
         folder = base / "damaged"
         shutil.rmtree(folder, ignore_errors=True)
         subprocess.run(["cp", "-a", source, folder], check=True)  # keeps what is shared between checkpoints shared
-        done = []
+        damages = []
         for _ in range(dice.choice((1, 1, 2, 3))):
             files = sorted(path for path in folder.rglob("*.*[nz]") if path.is_file() and path.stat().st_size > 1)
             name, path, other = dice.choice(list(FAULTS)), *dice.sample(files, 2)
             FAULTS[name](dice, path, other)
-            done.append(f"{path.relative_to(folder)}: {name}")
+            damages.append(f"{path.relative_to(folder)}: {name}")
         best = intact(folder, before)
         fallbacks += best != 3
-        told = verdict(module, folder, best)
-        if told:
-            errors.append(f"{number}: {', '.join(done)}: {told}")
+        if problem := find_problem(module, folder, best):
+            errors.append(f"{number}: {', '.join(damages)}: {problem}")
     return errors, fallbacks
 
 
-def verdict(module: ModuleType, folder: Path, best: int | None) -> str:
-    """Say what the loader did wrong with a damaged folder whose newest intact checkpoint is ``best``."""
+def find_problem(module: ModuleType, folder: Path, best: int | None) -> str:
+    """Return the loader's error with a damaged folder whose newest intact checkpoint is ``best``, or an empty text."""
     listed = sorted(str(path) for path in folder.rglob("*"))
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
         try:
-            found = module.newest(folder)
+            loaded = module.newest(folder)
         except FileError as error:
             named = all(path.name in str(error) for path in folder.iterdir())
             return "" if best is None and named else f"refused, {best} is intact: {error}"
     if sorted(str(path) for path in folder.rglob("*")) != listed:
         return "changed the folder"
-    if found.step != best or found.meta != META or bits(found.groups) != expected(found.step):
-        return f"loaded {found.step}, expected {best}"
-    skipped = [path for path in folder.iterdir() if int(path.name.removeprefix("ckpt-")) > found.step]
-    return "" if len(told) == len(skipped) else f"{len(skipped)} skipped, {len(told)} told"
+    if loaded.step != best or loaded.meta != META or bits(loaded.groups) != expected(loaded.step):
+        return f"loaded {loaded.step}, expected {best}"
+    skipped = [path for path in folder.iterdir() if int(path.name.removeprefix("ckpt-")) > loaded.step]
+    return "" if len(messages) == len(skipped) else f"{len(skipped)} skipped, {len(messages)} warnings"
 
 
 @pytest.mark.parametrize(("count", "seed"), [(1000, 0), pytest.param(10_000, 1, marks=pytest.mark.soak)])
@@ -193,7 +192,7 @@ def test_damage_is_never_loaded_and_the_newest_intact_checkpoint_is_found(
     [
         ('if hashlib.file_digest(handle, "sha256").hexdigest() != entry["sha256"]', "if False"),
         ("if not intact", "if False"),
-        ("if found.step != _step(path)", "if False"),
+        ("if checkpoint.step != _step(path)", "if False"),
         ("            problems.append(str(error))\n            continue", "            raise"),
     ],
 )

@@ -75,7 +75,7 @@ def finish_without(lost: str | None, saved: checkpoint.Checkpoint, rows: list[di
         run_state.restore(run, checkpoint.Checkpoint(saved.path, saved.step, groups, saved.meta, saved.versions))
     except FileError:
         return "refused"
-    run.recorder.rows = rows[: run.recorder.count]
+    run.recorder.rows = rows[: run.recorder.saved_rows]
     for _ in run.train():
         pass
     return run.digest

@@ -1,4 +1,4 @@
-"""Processes to be killed: forked from one that has imported everything, so that each costs a fraction of a second.
+"""Kill processes forked from one that has imported everything, so that each costs a fraction of a second.
 
 Run as a program, because a test process may hold threads, which a fork would cut off:
 ``python -m tests.support.kill_harness kills 300``.
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.utils.tensorboard  # slow; made once for every child
+import torch.utils.tensorboard  # slow; imported once for every child
 
 from tests.support.cli_runner import uavlab
 from tests.support.fixtures_config import tiny
@@ -43,7 +43,7 @@ LONGEST = 0.4  # s, somewhat less than such a run takes
 
 
 def fork(work: Callable[[], object]) -> int:
-    """Do ``work`` in a child, quietly; return its process id."""
+    """Run ``work`` in a child without output; return the child's process id."""
     child = os.fork()
     if child:
         return child
@@ -65,13 +65,13 @@ def fork(work: Callable[[], object]) -> int:
         os._exit(code)
 
 
-def ended(child: int) -> int:
+def exit_code(child: int) -> int:
     """Wait for a child and return its exit code, negative if a signal ended it."""
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def alive(child: int) -> bool:
-    """Say whether a child still runs, and leave its exit code to be asked for."""
+    """Return whether a child still runs, without reaping it."""
     return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
 
@@ -85,7 +85,8 @@ def finish(folder: Path, config: Config) -> None:
         pass
 
 
-def told(folder: Path) -> dict[str, Any]:
+def read_record(folder: Path) -> dict[str, Any]:
+    """Read the record of a run; empty before training starts."""
     return json.loads((folder / "run.json").read_text()) if (folder / "run.json").exists() else {}
 
 
@@ -95,34 +96,34 @@ def timeless(folder: Path) -> list[dict[str, float]]:
 
 
 def kills(count: int, seed: int, base: Path) -> dict[str, Any]:
-    """Kill runs at random times, ``KILLS_PER_RUN`` times each, let them finish, and compare with one left alone."""
+    """Kill runs at random times, ``KILLS_PER_RUN`` times each, finish them, and compare with an undisturbed run."""
     dice, configs = random.Random(seed), [tiny(**LONG), tiny(**LONG | {"evaluate_every": 1000})]
     whole = [base / "whole", base / "scored at its end"]
     for config, folder in zip(configs, whole, strict=True):
-        assert ended(fork(lambda folder=folder, config=config: finish(folder, config))) == 0  # type: ignore[misc]
-    made, runs, other, updates = 0, 0, [], []
-    while made < count:
+        assert exit_code(fork(lambda folder=folder, config=config: finish(folder, config))) == 0  # type: ignore[misc]
+    total, runs, other, updates = 0, 0, [], []
+    while total < count:
         folder, here, config, twin = base / f"run{runs}", 0, configs[runs % 2], whole[runs % 2]
-        while here < min(KILLS_PER_RUN, count - made):
+        while here < min(KILLS_PER_RUN, count - total):
             child = fork(lambda folder=folder, config=config: finish(folder, config))  # type: ignore[misc]
             time.sleep(LONGEST * dice.random() ** 2)
             os.kill(child, signal.SIGKILL)
-            if ended(child) == 0:
+            if exit_code(child) == 0:
                 break
             here += 1
-            updates.append(told(folder).get("update", -1))
-        code = ended(fork(lambda folder=folder, config=config: finish(folder, config)))  # type: ignore[misc]
-        if code or told(folder)["digest"] != told(twin)["digest"] or timeless(folder) != timeless(twin):
+            updates.append(read_record(folder).get("update", -1))
+        code = exit_code(fork(lambda folder=folder, config=config: finish(folder, config)))  # type: ignore[misc]
+        if code or read_record(folder)["digest"] != read_record(twin)["digest"] or timeless(folder) != timeless(twin):
             other.append((runs, code))
-        made, runs = made + here, runs + 1
-    return {"kills": made, "runs": runs, "other": other, "seed": seed, "furthest": max(updates)}
+        total, runs = total + here, runs + 1
+    return {"kills": total, "runs": runs, "other": other, "seed": seed, "furthest": max(updates)}
 
 
 def signals(count: int, seed: int, base: Path) -> dict[str, Any]:
-    """Send signals at random times to ``uavlab train``; each run must end rightly and go on to the same end."""
+    """Send signals at random times to ``uavlab train``; each run must end correctly and resume to the same end."""
     dice, config = random.Random(seed), tiny(**LONG)
-    assert ended(fork(lambda: finish(base / "whole", config))) == 0
-    expected = told(base / "whole")["digest"]
+    assert exit_code(fork(lambda: finish(base / "whole", config))) == 0
+    expected = read_record(base / "whole")["digest"]
     settings = [part for key, value in config.values.items() for part in ("--set", f"{key}={json.dumps(value)}")]
     seen: dict[str, int] = {}
     wrong = []
@@ -134,12 +135,12 @@ def signals(count: int, seed: int, base: Path) -> dict[str, Any]:
         for number in numbers:
             time.sleep(LONGEST * dice.random())
             os.kill(child, number)
-        code, status = ended(child), told(folder).get("status", "nothing")
+        code, status = exit_code(child), read_record(folder).get("status", "nothing")
         kind = f"{len(numbers)} x {status}"
         seen[kind] = seen.get(kind, 0) + 1
-        fault = misbehaved(folder, numbers, code, status)
+        fault = find_fault(folder, numbers, code, status)
         if not fault and (
-            ended(fork(lambda folder=folder: finish(folder, config))) or told(folder)["digest"] != expected
+            exit_code(fork(lambda folder=folder: finish(folder, config))) or read_record(folder)["digest"] != expected
         ):  # type: ignore[misc]
             fault = "went on to another end"
         if fault:
@@ -148,7 +149,7 @@ def signals(count: int, seed: int, base: Path) -> dict[str, Any]:
 
 
 def races(count: int, seed: int, base: Path) -> dict[str, Any]:
-    """Let two processes train into one folder, and one resume it while it trains; one alone may have it."""
+    """Start two processes that train into one folder and one that resumes it; only one may get the folder."""
     config, endings = tiny(**LONG), []
     for number in range(count):
         folder = base / f"run{number}"
@@ -156,12 +157,12 @@ def races(count: int, seed: int, base: Path) -> dict[str, Any]:
         while not (folder / "checkpoints").exists() and any(map(alive, both)):  # a busy machine takes seconds to begin
             time.sleep(0.01)
         third = fork(lambda folder=folder: list(Run.resume(folder).train()))  # type: ignore[misc]
-        endings.append([ended(child) for child in (*both, third)])
+        endings.append([exit_code(child) for child in (*both, third)])
     return {"races": count, "other": [codes for codes in endings if sorted(codes) != [0, 2, 2]]}
 
 
-def misbehaved(folder: Path, numbers: list[signal.Signals], code: int, status: str) -> str:
-    """Say what is wrong with the way in which a run ended on one signal or two."""
+def find_fault(folder: Path, numbers: list[signal.Signals], code: int, status: str) -> str:
+    """Return what is wrong with how a run ended on one signal or two; empty if nothing is."""
     number = numbers[0]
     early = status in ("nothing", "new") and code in (-number, 128 + number)  # before training began
     late = status == "complete" and code in (0, -number, 128 + number)
@@ -171,7 +172,11 @@ def misbehaved(folder: Path, numbers: list[signal.Signals], code: int, status: s
     if status != "interrupted" or code != 128 + number:
         return "not ended as an interrupted run"
     saved = checkpoint.newest(folder / "checkpoints").step
-    return "" if saved == told(folder)["update"] else f"saved at {saved}, stopped at {told(folder)['update']}"
+    return (
+        ""
+        if saved == read_record(folder)["update"]
+        else f"saved at {saved}, stopped at {read_record(folder)['update']}"
+    )
 
 
 def main() -> None:
@@ -179,13 +184,13 @@ def main() -> None:
     parser.add_argument("proof", choices=["kills", "signals", "races"])
     parser.add_argument("count", type=int)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--break", dest="broken", choices=list(MUTANTS), help="A loss that the proof must notice.")
+    parser.add_argument("--break", dest="broken", choices=list(MUTANTS), help="A loss that the proof must detect.")
     given = parser.parse_args()
     if given.broken:
         owner, name = MUTANTS[given.broken]
         setattr(owner, name, (lambda *given, **named: nullcontext()) if name == "claimed" else lambda *given: None)
     torch.set_num_threads(1)
-    list(Run(tiny(**LONG)).train())  # imports and caches, made once for every child
+    list(Run(tiny(**LONG)).train())  # imports and caches, filled once for every child
     with tempfile.TemporaryDirectory() as base:
         proofs = {"kills": kills, "signals": signals, "races": races}
         print(json.dumps(proofs[given.proof](given.count, given.seed, Path(base))))

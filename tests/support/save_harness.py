@@ -1,4 +1,4 @@
-"""Kill a process at each call by which a save changes the disk, five kinds of save, and look at what is left.
+"""Kill a process at each call by which a save changes the disk, in five kinds of save, and check the files.
 
 Run as a program, for the same reason as ``tests.support.kill_harness``:
 ``python -m tests.support.save_harness [MUTANT]``.
@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from tests.support.kill_harness import ended, fork
+from tests.support.kill_harness import exit_code, fork
 from tests.unit.storage.test_checkpoint import CALLS, MUTANTS, bits, mutant, real, state
 from uavlab.core.errors import FileError
 
-ROWS = {"replay-0": {"reward": state()["learner"]["nan"]}}  # a group that the next checkpoint takes over
+ROWS = {"replay-0": {"reward": state()["learner"]["nan"]}}  # a group that the next checkpoint links
 CASES: dict[str, tuple[tuple[int, ...], int, int]] = {  # steps saved before, the step being saved, how many to keep
     "the first save": ((), 1, 3),
     "the same step again": ((1,), 1, 1),
@@ -32,15 +32,15 @@ CASES: dict[str, tuple[tuple[int, ...], int, int]] = {  # steps saved before, th
 
 
 def kill_at(call: int) -> None:
-    """Let this process die in front of the ``call``-th call that changes the disk."""
-    made = 0
+    """Make this process die before the ``call``-th call that changes the disk."""
+    number = 0
 
     def wrap(old: Callable) -> Callable:
         def wrapped(*args: Any, **named: Any) -> Any:
-            nonlocal made
-            if made == call:
+            nonlocal number
+            if number == call:
                 os.kill(os.getpid(), signal.SIGKILL)
-            made += 1
+            number += 1
             return old(*args, **named)
 
         return wrapped
@@ -51,11 +51,11 @@ def kill_at(call: int) -> None:
 
 
 def save(module: ModuleType, folder: Path, step: int, keep: int, seed: float, earlier: Path | None) -> None:
-    taken = (earlier, list(ROWS)) if earlier else None
-    module.save(folder, step, state(seed) | ({} if earlier else ROWS), {}, keep, taken)
+    unchanged = (earlier, list(ROWS)) if earlier else None
+    module.save(folder, step, state(seed) | ({} if earlier else ROWS), {}, keep, unchanged)
 
 
-def what_is_left(module: ModuleType, folder: Path) -> float | None:
+def load_seed(module: ModuleType, folder: Path) -> float | None:
     """Return the seed of the newest intact state, None without one."""
     try:
         groups = module.newest(folder).groups
@@ -68,7 +68,7 @@ def what_is_left(module: ModuleType, folder: Path) -> float | None:
 
 
 def trial(module: ModuleType, base: Path, case: str, call: int) -> tuple[bool, bool]:
-    """Kill one save at one call; tell whether it was killed, and whether a state was lost."""
+    """Kill one save at one call; return whether it was killed, and whether a state was lost."""
     before, step, keep = CASES[case]
     folder = base / "run"
     shutil.rmtree(folder, ignore_errors=True)
@@ -80,25 +80,24 @@ def trial(module: ModuleType, base: Path, case: str, call: int) -> tuple[bool, b
         kill_at(call)
         save(module, folder, step, keep, 9.0, earlier)
 
-    killed = ended(fork(work)) == -signal.SIGKILL
-    found = what_is_left(module, folder)
-    lost = found not in ({float(before[-1]), 9.0} if before else {None, 9.0})
+    killed = exit_code(fork(work)) == -signal.SIGKILL
+    lost = load_seed(module, folder) not in ({float(before[-1]), 9.0} if before else {None, 9.0})
     if not lost:
-        save(real, folder, 12, 1, 12.0, None)  # the next save clears away what the killed one left
+        save(real, folder, 12, 1, 12.0, None)  # the next save removes the rest of the killed one
         lost = [path.name for path in folder.iterdir()] != ["ckpt-000000000012"]
     return killed, lost
 
 
 def main() -> None:
     module = mutant(*MUTANTS[sys.argv[1]][0]) if len(sys.argv) > 1 else real
-    told = {}
+    results = {}
     with tempfile.TemporaryDirectory() as base:
         for case in CASES:
             trials = [trial(module, Path(base), case, 0)]
             while trials[-1][0]:
                 trials.append(trial(module, Path(base), case, len(trials)))
-            told[case] = {"kills": len(trials) - 1, "lost": sum(lost for _, lost in trials)}
-    print(json.dumps(told))
+            results[case] = {"kills": len(trials) - 1, "lost": sum(lost for _, lost in trials)}
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

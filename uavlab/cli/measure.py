@@ -36,7 +36,8 @@ def bench(
     """Measure one suite on this machine."""
     from uavlab.bench import registry
     from uavlab.bench.suites.update import table
-    from uavlab.storage.metrics_log import invocation, write_json
+    from uavlab.storage.files import write_json
+    from uavlab.storage.machine import invocation
 
     if suite != "ladder" and (threads or full):
         raise ConfigError(f"bench {suite}: --threads and --full belong to `bench ladder`; leave them out.")
@@ -74,7 +75,8 @@ def profile(
 ) -> None:
     """Tell where the time of PRESET goes, what it is bound by, and which toggles would help: predicted and measured."""
     from uavlab.bench.profile_run import profiled, told
-    from uavlab.storage.metrics_log import invocation, write_json
+    from uavlab.storage.files import write_json
+    from uavlab.storage.machine import invocation
 
     record = {"command": invocation(), **profiled(preset, *layers(**options), rounds=rounds, trace=trace, every=every)}
     click.echo(told(record))

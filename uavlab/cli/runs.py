@@ -83,7 +83,7 @@ def evaluate(
 ) -> None:
     """Score the policy kept by each RUN on its evaluation task, with 95 % bootstrap intervals."""
     from uavlab.experiment.score import score, score_plan
-    from uavlab.storage.metrics_log import write_json
+    from uavlab.storage.files import write_json
 
     if plan is None:
         record = score(runs, episodes, seed, mean_action, device, click.echo)
@@ -141,7 +141,7 @@ def drive(run: Any, as_json: bool) -> None:
     from tqdm import tqdm
 
     from uavlab.experiment.build import pace
-    from uavlab.storage.metrics_log import program
+    from uavlab.storage.machine import program
 
     for reason in run.lifted:
         click.echo(f"not bit for bit repeatable: {reason}")

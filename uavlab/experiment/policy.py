@@ -19,7 +19,7 @@ from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_config, require_empty
 from uavlab.runtime.runtime import Runtime
 from uavlab.storage import checkpoint
-from uavlab.storage.metrics_log import read_json, write_json
+from uavlab.storage.files import read_json, write_json
 
 
 @dataclass(frozen=True)

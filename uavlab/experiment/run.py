@@ -26,8 +26,9 @@ from uavlab.experiment.run_dir import claimed, read_command, read_config, requir
 from uavlab.experiment.signals import uncut
 from uavlab.runtime.toggles import changed
 from uavlab.storage import checkpoint
-from uavlab.storage.machine import describe
-from uavlab.storage.metrics_log import Recorder, invocation, program, write_json
+from uavlab.storage.files import write_json
+from uavlab.storage.machine import describe, invocation, program
+from uavlab.storage.metrics_log import Recorder
 from uavlab.train import check_state, training
 
 TIMED = "minutes: how many updates fit into them depends on the machine"
@@ -251,7 +252,9 @@ class Run:
             DivergedError: A number in the state is not finite; nothing is written.
             ResourceError: The disk refuses.
         """
-        if self.folder is None or (self.last and self.linkable and self.last.name == checkpoint.name(self.number)):
+        if self.folder is None or (
+            self.last and self.linkable and self.last.name == checkpoint.folder_name(self.number)
+        ):
             return
         began = time.perf_counter()
         check_state(self.source, self.learner, self.rt, self.number)
@@ -281,7 +284,7 @@ class Run:
             score = {f"eval/{name}": sum(values) / len(values) for name, values in each.items()}
         self._cut = False
         if metrics or score:
-            self.recorder.row(self.number, self.seconds, {**(metrics or {}), **(score or {})})
+            self.recorder.append(self.number, self.seconds, {**(metrics or {}), **(score or {})})
         if saving or self.done:
             self.save()
             self._write_status("running")  # for whoever looks at a run at work, or at one that was killed

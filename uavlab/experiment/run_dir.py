@@ -14,8 +14,7 @@ from uavlab.core.errors import ConfigError, FileError, ResourceError
 from uavlab.core.text import nearest, shown
 from uavlab.experiment.config import Config, Layer, configure
 from uavlab.experiment.presets import presets
-from uavlab.storage.files import read_regular
-from uavlab.storage.metrics_log import LARGEST, read_json, write_json
+from uavlab.storage.files import MAX_JSON_BYTES, read_json, read_regular, write_json
 
 LOCK = ".lock"
 RESTS = ".*.json.*"  # of a process that was killed while it wrote
@@ -82,7 +81,7 @@ def said(folder: Path) -> bytes:
     found = b""
     for name in ("config.json", "run.json"):
         with suppress(OSError):
-            found += read_regular(folder / name, LARGEST)
+            found += read_regular(folder / name, MAX_JSON_BYTES)
     return found
 
 

@@ -49,7 +49,7 @@ def items(run: "Run") -> tuple[Item, ...]:
         return {"number": torch.tensor(run.number), "rows": torch.tensor(rows), "seconds": seconds}
 
     def write_counters(state: dict[str, Tensor]) -> None:
-        run.number, run.recorder.count = int(state["number"]), int(state["rows"])
+        run.number, run.recorder.saved_rows = int(state["number"]), int(state["rows"])
         run.seconds = float(state["seconds"])
 
     def read_patience() -> dict[str, Tensor]:
@@ -77,7 +77,7 @@ def save(run: "Run", folder: Path) -> tuple[Path, int]:
         The checkpoint and the bytes written for it.
     """
     previous = run.last if run.linkable else None
-    there = [] if previous is None else checkpoint.members(previous)
+    there = [] if previous is None else checkpoint.list_groups(previous)
     segments = run.source.segments([name for name in there if name.startswith(SEGMENT)])
     groups = {item.name: item.read() for item in items(run)}
     groups |= {name: rows for name, rows in segments.items() if rows is not None}
@@ -123,7 +123,7 @@ def take_up(run: "Run", folder: Path, fresh_replay: bool) -> None:
     reasons += ["replay started anew"] * fresh_replay
     run.forced = saved.meta["forced"] and run.done
     reasons += ["it was scored once more, at its former target"] * (saved.meta["forced"] and not run.done)
-    run.recorder.sum = saved.meta["rows"]
+    run.recorder.saved_digest = saved.meta["rows"]
     since = [f"update {saved.step}: {why}" for why in reasons]
     run.lifted = list(dict.fromkeys([*saved.meta["lifted"], *run.lifted, *since]))
     run.last, run.linkable = saved.path, not fresh_replay

@@ -14,8 +14,8 @@ from uavlab.experiment import policy as kept
 from uavlab.experiment.config import Config, Device, configure
 from uavlab.experiment.presets import presets
 from uavlab.experiment.run_dir import run_folder
-from uavlab.storage.machine import describe
-from uavlab.storage.metrics_log import invocation, read_json
+from uavlab.storage.files import read_json
+from uavlab.storage.machine import describe, invocation
 from uavlab.telemetry import build as supervised
 from uavlab.telemetry import metrics
 from uavlab.telemetry.task import DATA, Telemetry

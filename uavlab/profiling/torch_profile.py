@@ -14,7 +14,7 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, schedule
 
 from uavlab.runtime.stage_timer import PREFIX, Monitor, count_operators
-from uavlab.storage.files import replacing
+from uavlab.storage.files import atomic_write
 
 WAIT, WARM_UP, ACTIVE, REPEAT = 1, 1, 3, 2  # steps, and cycles of them
 STEPS = (WAIT + WARM_UP + ACTIVE) * REPEAT
@@ -81,8 +81,8 @@ def profile(
             if monitor:
                 monitor.tracing = before
     if trace is not None:
-        with replacing(trace) as beside:
-            seen.export_chrome_trace(str(beside))
+        with atomic_write(trace) as temporary:
+            seen.export_chrome_trace(str(temporary))
     return Profile(_rows(seen.key_averages(), cuda)[:top], count_operators(step), trace)
 
 

@@ -1,13 +1,13 @@
-"""Checkpoints: tensors in .npz files under a manifest of digests, complete on the disk before they get their name.
+"""Checkpoints: tensors in .npz files under a manifest of digests, complete on the disk before the final rename.
 
     ckpt-000000001000/
         learner.npz, ...    one file for each group of tensors; no pickle
         manifest.json       step, meta, versions, and the size and SHA-256 of every file; written last
 
-A crash, a power cut or a full disk at any instant leaves the newest complete checkpoint loadable, and whatever changed
-in a file since it was written is found before a value is used. A group that did not change since the checkpoint before
-is taken over by a hard link, so each folder is whole and pruning one harms no other. Reading changes nothing. One
-process at a time writes into a folder.
+A crash, a power cut or a full disk at any instant leaves the newest complete checkpoint loadable, and any change to a
+file since it was written is detected before a value is used. A group that did not change since the checkpoint before is
+hard-linked, so each folder is complete and pruning one leaves the others intact. Reading changes nothing. Only one
+process at a time may write into a folder.
 """
 
 import errno
@@ -46,7 +46,7 @@ LINKLESS = {errno.EPERM, errno.EXDEV, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS}
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What ``load`` returns: the arguments of ``save``, its tensors on the CPU."""
+    """A loaded checkpoint: the arguments of ``save``, with tensors on the CPU."""
 
     path: Path
     step: int
@@ -63,25 +63,24 @@ def save(
     keep: int = 3,
     unchanged: tuple[Path, Collection[str]] | None = None,
 ) -> Path:
-    """Write ``folder/ckpt-<step>`` and then remove surplus ones.
+    """Write ``folder/ckpt-<step>`` and then remove surplus checkpoints.
 
-    A checkpoint of the same step is replaced. Those of later steps go: a run writes in order, so they are broken, or of
-    a future that was given up when the run was taken back.
+    A checkpoint of the same step is replaced. Checkpoints of later steps are removed: a run writes in order, so they
+    are broken, or left over from before the run was resumed at an earlier step.
 
     Args:
-        folder: Where the checkpoints of one run lie; made if need be.
-        step: Updates made so far, at least 0.
-        groups: Tensors by group and name, on any device, of any type that numpy has. The same content gives the same
-            bytes.
-        meta: What else belongs to the state, as JSON values.
-        keep: Checkpoints up to ``step`` to keep, counting this one; this one always stays.
-        unchanged: An earlier checkpoint and the groups to be taken over from it as they are.
+        folder: Folder of the checkpoints of one run; created if missing.
+        step: Updates so far, at least 0.
+        groups: Tensors by group and name, on any device, of any type that numpy has. Equal tensors give equal bytes.
+        meta: The rest of the state, as JSON values.
+        keep: Number of checkpoints up to ``step`` to keep, including the new one, which always stays.
+        unchanged: An earlier checkpoint, and the groups to link from it.
 
     Raises:
-        ConfigError: A group's name cannot be a file's name, or ``meta`` is not JSON.
-        ResourceError: The disk is too full or refuses; what was there before still loads.
+        ConfigError: A group's name cannot be a file name, or ``meta`` is not JSON.
+        ResourceError: The disk is full or refuses; earlier checkpoints still load.
     """
-    final = folder / name(step)
+    final = folder / folder_name(step)
     partial = folder / (UNFINISHED + final.name)
     needed = int(MARGIN * sum(tensor.nbytes for tensors in groups.values() for tensor in tensors.values()))
     body = {"format": FORMAT, "step": step, "meta": dict(meta), "versions": _versions()}
@@ -96,7 +95,7 @@ def save(
         partial.mkdir()
         members = {group: _write_group(partial / f"{group}.npz", tensors) for group, tensors in groups.items()}
         if unchanged is not None:
-            members |= _take_over(*unchanged, partial)
+            members |= _link_groups(*unchanged, partial)
         _write_manifest(partial / MANIFEST, {**body, "members": members})
         _sync_folder(partial)
         _publish(partial, final)
@@ -116,58 +115,58 @@ def save(
 
 
 def load(path: Path, only: str = ".*") -> Checkpoint:
-    """Read a checkpoint, each file only after its size and digest were found to be those of the manifest.
+    """Read a checkpoint; each file is checked against the size and the digest of the manifest first.
 
     Args:
-        path: Its folder.
-        only: A regular expression; groups whose whole name it does not match are left unread.
+        path: Folder of the checkpoint.
+        only: A regular expression; only groups whose whole name matches are read.
 
     Raises:
-        FileError: Something is missing, damaged or unknown; the message names the file.
+        FileError: A file is missing, damaged or unknown; the message names it.
     """
     body = _read_manifest(path)
-    wanted = {group: entry for group, entry in body["members"].items() if re.fullmatch(only, group)}
-    groups = {group: _read_group(path / f"{group}.npz", entry) for group, entry in wanted.items()}
+    entries = {group: entry for group, entry in body["members"].items() if re.fullmatch(only, group)}
+    groups = {group: _read_group(path / f"{group}.npz", entry) for group, entry in entries.items()}
     return Checkpoint(path, body["step"], groups, body["meta"], body["versions"])
 
 
 def newest(folder: Path, only: str = ".*") -> Checkpoint:
-    """Load the intact checkpoint with the highest step, warning of each broken one on the way to it.
+    """Load the intact checkpoint with the highest step, and warn of each newer one that is broken.
 
-    What ``only`` leaves unread may be broken.
+    Groups that ``only`` excludes are not read, so they may be broken.
 
     Raises:
-        FileError: There is none; the message says what is wrong with each candidate.
+        FileError: There is no intact checkpoint; the message says what is wrong with each candidate.
     """
-    listed, problems = _checkpoints(folder), []
-    for path in sorted(listed, key=lambda path: (_step(path), path.suffix == ""), reverse=True):
+    candidates, problems = _checkpoints(folder), []
+    for path in sorted(candidates, key=lambda path: (_step(path), path.suffix == ""), reverse=True):
         try:
-            found = load(path, only)
-            if found.step != _step(path):
-                raise FileError(f"{path} was renamed: it holds step {found.step}.")
+            checkpoint = load(path, only)
+            if checkpoint.step != _step(path):
+                raise FileError(f"{path} was renamed: it holds step {checkpoint.step}.")
         except FileError as error:
             problems.append(str(error))
             continue
         for problem in problems:
             warnings.warn(f"{problem} Falling back to {path.name}.", stacklevel=2)
-        return found
-    if set(_checkpoints(folder)) != set(listed):  # a run saved and pruned meanwhile
+        return checkpoint
+    if set(_checkpoints(folder)) != set(candidates):  # a run saved and pruned meanwhile
         return newest(folder, only)
     unfinished = len(list(folder.glob(UNFINISHED + "*")))
-    told = " ".join(problems) or f"Unfinished ones: {unfinished}."
-    raise FileError(f"{folder} holds no intact checkpoint. {told}")
+    reasons = " ".join(problems) or f"Unfinished ones: {unfinished}."
+    raise FileError(f"{folder} holds no intact checkpoint. {reasons}")
 
 
-def members(path: Path) -> list[str]:
-    """List the groups of a checkpoint that are there; none if its manifest is gone or broken."""
+def list_groups(path: Path) -> list[str]:
+    """List the groups of a checkpoint whose files exist; none if the manifest is missing or broken."""
     try:
         return [group for group in _read_manifest(path)["members"] if (path / f"{group}.npz").is_file()]
     except FileError:
         return []
 
 
-def name(step: int) -> str:
-    """Name the checkpoint of a step."""
+def folder_name(step: int) -> str:
+    """Return the name of the folder of a step's checkpoint."""
     return f"ckpt-{step:012d}"
 
 
@@ -186,7 +185,7 @@ def _surplus(folder: Path, final: Path, keep: int) -> list[Path]:
 
 
 def _publish(partial: Path, final: Path) -> None:
-    """Give a complete checkpoint its name; one that bears it already is renamed, so that there is always one."""
+    """Rename a complete checkpoint to its final name; an existing one is renamed first, so one always exists."""
     if final.exists():
         replaced = final.with_suffix(".old")
         if replaced.exists():
@@ -197,9 +196,9 @@ def _publish(partial: Path, final: Path) -> None:
 
 
 def _check_arguments(groups: Mapping[str, Any], body: dict[str, Any]) -> None:
-    wrong = [group for group in groups if not GROUP.fullmatch(group)]
-    if wrong:
-        raise ConfigError(f"Checkpoint group {wrong[0]!r}: use letters, digits, - and _ only; it names a file.")
+    invalid = [group for group in groups if not GROUP.fullmatch(group)]
+    if invalid:
+        raise ConfigError(f"Checkpoint group {invalid[0]!r}: use letters, digits, - and _ only; it names a file.")
     try:
         _render(body)
     except (TypeError, ValueError) as error:
@@ -216,7 +215,7 @@ def _versions() -> dict[str, str]:
 
 
 def _render(body: dict[str, Any]) -> bytes:
-    """Write a manifest as the one text that it can have, closed by its own digest."""
+    """Render a manifest in canonical form, ending with its own digest."""
     text = json.dumps(body, sort_keys=True, indent=1)
     return json.dumps({**body, "sha256": hashlib.sha256(text.encode()).hexdigest()}, sort_keys=True, indent=1).encode()
 
@@ -241,8 +240,8 @@ def _write_group(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         return {"bytes": size, "sha256": hashlib.file_digest(handle, "sha256").hexdigest()}
 
 
-def _take_over(path: Path, groups: Collection[str], partial: Path) -> dict[str, Any]:
-    """Give groups of an earlier checkpoint a second name, or a copy where there are no second names."""
+def _link_groups(path: Path, groups: Collection[str], partial: Path) -> dict[str, Any]:
+    """Hard-link groups of an earlier checkpoint, or copy them on a file system without hard links."""
     entries = _read_manifest(path)["members"]
     for group in groups:
         old, new = path / f"{group}.npz", partial / f"{group}.npz"
@@ -268,20 +267,20 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         del body["sha256"]
         intact = _render(body) == raw
         known = body["format"] == FORMAT
-        shaped = known and _shaped(body)
+        valid = known and _is_valid(body)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise FileError(f"{file} is damaged: it cannot be read as a manifest.") from error
     if not intact:
         raise FileError(f"{file} is damaged or was edited: it does not match its own digest.")
     if not known:
         raise FileError(f"{file} has format {body['format']!r}; this uavlab {__version__} reads format {FORMAT}.")
-    if not shaped:
+    if not valid:
         raise FileError(f"{file} was not written by uavlab: it lacks an entry or names a file outside its folder.")
     return body
 
 
-def _shaped(body: dict[str, Any]) -> bool:
-    """Tell whether a manifest holds what it must, and names no file outside its folder."""
+def _is_valid(body: dict[str, Any]) -> bool:
+    """Return whether a manifest has all entries and names no file outside its folder."""
     kinds = {"step": int, "meta": dict, "versions": dict, "members": dict}
     return all(isinstance(body.get(key), kind) for key, kind in kinds.items()) and all(
         GROUP.fullmatch(group)
@@ -294,7 +293,7 @@ def _shaped(body: dict[str, Any]) -> bool:
 
 @contextmanager
 def _verified(path: Path, entry: dict[str, Any]) -> Iterator[BufferedReader]:
-    """Open a file whose size and digest are those of its manifest."""
+    """Open a file after checking its size and digest against the manifest."""
     try:
         handle = open_regular(path)
     except OSError as error:
@@ -319,7 +318,7 @@ def _read_group(path: Path, entry: dict[str, Any]) -> dict[str, Tensor]:
                 if odd := [info.filename for info in infos if not MEMBER.fullmatch(info.filename)]:
                     raise ValueError(f"it holds {odd[0][:60]!r}")
                 return {info.filename.removesuffix(".npy"): _read_tensor(archive, info) for info in infos}
-        except Exception as error:  # the digest holds, so no damage: a forgery, which may fail in any way
+        except Exception as error:  # the digest matches, so this is a forgery, which may fail in any way
             raise FileError(f"{path} was not written by uavlab: {error}.") from error
 
 

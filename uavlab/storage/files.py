@@ -1,21 +1,25 @@
-"""Reading files that anybody may have put there: never for ever, never more than expected. Writing them: whole."""
+"""Read files that any program may have put there, without waiting or reading too much, and write files atomically."""
 
 import errno
+import json
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
+from typing import Any
 
-from uavlab.core.errors import ResourceError
+from uavlab.core.errors import FileError, ResourceError
+
+MAX_JSON_BYTES = 10_000_000
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """Open a file for reading; a pipe or a device, which could make a reader wait for ever, is refused.
+    """Open a regular file for reading; a pipe or a device could block the reader, so both are refused.
 
     Raises:
-        OSError: It is missing, may not be read or is no regular file.
+        OSError: The file is missing, not readable or not regular.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -28,7 +32,7 @@ def read_regular(path: Path, most: int) -> bytes:
     """Read a file of at most ``most`` bytes.
 
     Raises:
-        OSError: As for ``open_regular``, or it is larger.
+        OSError: As for ``open_regular``, or the file is larger.
     """
     with open_regular(path) as handle:
         raw = handle.read(most + 1)
@@ -38,20 +42,56 @@ def read_regular(path: Path, most: int) -> bytes:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Give a place to write to, which then replaces a file whole, so that a reader never meets half of it.
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Yield a temporary path to write to; it replaces ``path`` at the end, so no reader sees half a file.
 
     Raises:
-        ResourceError: The disk refuses; the file is as it was.
+        ResourceError: The disk refuses; the file is unchanged.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}{path.suffix}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{path.suffix}")
     try:
-        yield beside
-        with beside.open("rb") as file:
+        yield temporary
+        with temporary.open("rb") as file:
             os.fsync(file.fileno())
-        beside.replace(path)
+        temporary.replace(path)
     except OSError as error:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise ResourceError(
             f"{path}: cannot be written ({error.strerror}); free some space or check permissions."
         ) from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a text file atomically.
+
+    Raises:
+        ResourceError: The disk refuses.
+    """
+    with atomic_write(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace a JSON file atomically.
+
+    Raises:
+        ResourceError: The disk refuses.
+    """
+    write_text(path, json.dumps(value, indent=1) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises:
+        FileError: The file is missing or no JSON object.
+    """
+    try:
+        value = json.loads(read_regular(path, MAX_JSON_BYTES))
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror}).") from error
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{path}: damaged, it cannot be read as JSON; expected a file that uavlab wrote.") from error
+    if not isinstance(value, dict):
+        raise FileError(f"{path}: expected a JSON object, got something else; was it written by uavlab?")
+    return value

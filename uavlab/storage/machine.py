@@ -1,9 +1,11 @@
-"""What a record says of the machine and the code that made it, so that figures are compared like with like."""
+"""The machine, the code and the command behind a record, so that figures are compared like with like."""
 
 import hashlib
 import os
 import platform
+import shlex
 import subprocess
+import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,16 +16,16 @@ import torch
 import uavlab
 
 ROOT = Path(uavlab.__file__).parent.parent
-PATIENCE = 10  # seconds granted to a helper program
+TIMEOUT = 10  # s, of a helper program
 
 
 def describe(device: torch.device | str) -> dict[str, Any]:
-    """Describe this process for a record: machine, versions, device, threads and, in a checkout, the commit.
+    """Describe this process for a record.
 
     Returns:
-        JSON values: ``cpu``, ``cores`` (those this process may use), ``memory_bytes``, ``system``, ``python``,
-        ``torch``, ``uavlab``, ``device``, ``threads``, ``code`` (a digest of the package's modules), ``commit`` and
-        ``dirty`` (both None outside a checkout).
+        JSON values: ``cpu``, ``cores`` (usable ones), ``memory_bytes``, ``system``, ``python``, ``torch``, ``uavlab``,
+        ``device``, ``threads``, ``code`` (a digest of the package's modules), ``commit`` and ``dirty`` (both None
+        outside a checkout).
     """
     commit = _git("rev-parse", "HEAD") if _git("rev-parse", "--show-toplevel") == str(ROOT.resolve()) else None
     return {
@@ -44,18 +46,18 @@ def describe(device: torch.device | str) -> dict[str, Any]:
 
 @lru_cache
 def code_digest() -> str:
-    """Condense the modules of this package into twelve hexadecimal digits: the same code, the same digits."""
+    """Return twelve hexadecimal digits of the SHA-256 of all modules of this package."""
     modules = sorted(Path(uavlab.__file__).parent.rglob("*.py"))
     return hashlib.sha256(b"".join(path.read_bytes() for path in modules)).hexdigest()[:12]
 
 
 def device_name(device: torch.device) -> str:
-    """Name a device as its maker does: the GPU's model, or the CPU's."""
+    """Return the model of a GPU, or of the CPU."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_model()
 
 
 def cpu_model() -> str:
-    """Name the CPU; only its architecture where the system does not tell more."""
+    """Return the model of the CPU, or only its architecture where the system does not name the model."""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         for line in cpuinfo.read_text().splitlines():
@@ -71,6 +73,20 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
+def invocation() -> str:
+    """Return the command line of this process as typed; empty in a notebook."""
+    called = Path(sys.argv[0])
+    ours = called.stem == "uavlab" or called.parts[-2:] == ("uavlab", "__main__.py")
+    return shlex.join(["uavlab", *sys.argv[1:]]) if ours else ""
+
+
+def program() -> str:
+    """Return how a command of this process begins: ``uavlab``, or a script that registers an environment."""
+    called = Path(sys.argv[0])
+    script = called.suffix == ".py" and called.name not in ("__main__.py", "ipykernel_launcher.py")
+    return f"python {shlex.quote(str(called))}" if script else "uavlab"
+
+
 def _git(*arguments: str) -> str | None:
     return _output("git", "--no-optional-locks", "-C", str(ROOT), *arguments)
 
@@ -78,7 +94,7 @@ def _git(*arguments: str) -> str | None:
 def _output(*command: str) -> str | None:
     """Return what a program prints, None where it is missing or fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return process.stdout.strip() if process.returncode == 0 else None

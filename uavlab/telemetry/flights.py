@@ -9,7 +9,7 @@ from torch import Tensor
 
 from uavlab.core.errors import FileError, ResourceError
 from uavlab.core.rng import Streams
-from uavlab.storage.files import replacing
+from uavlab.storage.files import atomic_write
 from uavlab.telemetry.dataset import HIDDEN
 from uavlab.telemetry.logs.column_map import Mapping as ColumnMap
 from uavlab.telemetry.logs.column_map import read_mapping
@@ -120,6 +120,6 @@ def write(task: Telemetry, folder: Path, count: int) -> Iterator[tuple[Path, int
             path = folder / f"flight_{task.first + number:06d}.npz"
             values = {name: column.numpy().astype(np.float32) for name, column in flight.items()}
             time = np.arange(len(values["x"])) / RATE
-            with replacing(path) as beside:
+            with atomic_write(path) as beside:
                 np.savez(beside, allow_pickle=False, time=time, **values)
             yield path, len(time)

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError, FileError
-from uavlab.storage.files import replacing
+from uavlab.storage.files import atomic_write
 from uavlab.telemetry import dataset, flights, metrics
 from uavlab.telemetry.dataset import HIDDEN, Series
 from uavlab.telemetry.logs.column_map import read_mapping
@@ -110,7 +110,7 @@ def write_csv(prediction: Prediction, path: Path) -> None:
     time = prediction.time
     values = torch.cat([time[:, None], prediction.values, prediction.sd.expand(len(time), -1)], 1)
     lines = [",".join(names), *(",".join(f"{value:.6g}" for value in row) for row in values.tolist())]
-    with replacing(path) as beside:
+    with atomic_write(path) as beside:
         beside.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""A checkpoint survives crashes and full disks, gives back every bit, and never gives back another one."""
+"""A checkpoint survives crashes and full disks, and loading returns exactly the bits that were saved."""
 
 import errno
 import json
@@ -83,16 +83,16 @@ def test_surplus_older_ones_and_those_of_a_given_up_future_go(tmp_path: Path) ->
         real.save(tmp_path, step, state(step), {}, keep=2)
     assert sorted(p.name for p in tmp_path.iterdir()) == [f"ckpt-{step:012d}" for step in (3, 4)]
     real.save(tmp_path, 4, state(5.0), {}, keep=1)  # the same step again: replaced
-    assert [p.name for p in tmp_path.iterdir()] == [real.name(4)]
+    assert [p.name for p in tmp_path.iterdir()] == [real.folder_name(4)]
     assert bits(real.load(tmp_path / "ckpt-000000000004").groups) == bits(state(5.0))
 
 
 Fault = Callable[[Path], object]
 
 
-def faults(pristine: Path, other: Path) -> dict[str, Fault]:
-    """Name each way to damage a copy of ``pristine``."""
-    found: dict[str, Fault] = {"learner.npz: another's": lambda path: shutil.copy(other / "learner.npz", path)}
+def make_faults(pristine: Path, other: Path) -> dict[str, Fault]:
+    """Return each way to damage a copy of ``pristine``, by name."""
+    faults: dict[str, Fault] = {"learner.npz: another's": lambda path: shutil.copy(other / "learner.npz", path)}
     for file in sorted(pristine.iterdir()):
         raw, name = file.read_bytes(), file.name
         contents = {
@@ -105,17 +105,17 @@ def faults(pristine: Path, other: Path) -> dict[str, Fault]:
             contents["other step"] = raw.replace(b'"step": 5', b'"step": 6')
             contents["same values, other text"] = json.dumps(json.loads(raw)).encode()
         for fault, content in contents.items():
-            found[f"{name}: {fault}"] = lambda path, name=name, content=content: (path / name).write_bytes(content)
-        found[f"{name}: missing"] = lambda path, name=name: (path / name).unlink()
-        found[f"{name}: a folder"] = lambda path, name=name: ((path / name).unlink(), (path / name).mkdir())
-    return found
+            faults[f"{name}: {fault}"] = lambda path, name=name, content=content: (path / name).write_bytes(content)
+        faults[f"{name}: missing"] = lambda path, name=name: (path / name).unlink()
+        faults[f"{name}: a folder"] = lambda path, name=name: ((path / name).unlink(), (path / name).mkdir())
+    return faults
 
 
 def silent(module: ModuleType, tmp_path: Path) -> list[str]:
     """Return the faults that loading did not refuse by a FileError with the file's name."""
     pristine, other = (real.save(tmp_path / f"{step}", step, state(step), {"lr": 1}) for step in (5, 6))
     missed = []
-    for number, (name, damage) in enumerate(faults(pristine, other).items()):
+    for number, (name, damage) in enumerate(make_faults(pristine, other).items()):
         path = shutil.copytree(pristine, tmp_path / "faulty" / f"{number}")
         damage(path)
         try:
@@ -202,7 +202,7 @@ def test_newest_falls_back_over_broken_ones_and_touches_nothing(tmp_path: Path) 
     assert "ckpt-000000000002 is no complete checkpoint" in messages[1]
 
 
-def test_no_checkpoint_says_what_was_found(tmp_path: Path) -> None:
+def test_without_a_checkpoint_the_message_counts_unfinished_ones(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"nowhere holds no intact checkpoint. Unfinished ones: 0\."):
         real.newest(tmp_path / "nowhere")
     (tmp_path / ".tmp-ckpt-000000000001").mkdir()
@@ -214,11 +214,11 @@ def test_no_checkpoint_says_what_was_found(tmp_path: Path) -> None:
 
 
 class Crash(BaseException):
-    """The process was killed: nothing it does afterwards reaches the disk."""
+    """Stands for a killed process: no later call reaches the disk."""
 
 
 def interfere(monkeypatch: pytest.MonkeyPatch, at: int, error: BaseException, for_good: bool) -> list[str]:
-    """Let the ``at``-th call that changes the disk raise, and all later ones too if ``for_good``; log the calls."""
+    """Make the ``at``-th call that changes the disk raise, and if ``for_good`` all later ones too; log the calls."""
     log: list[str] = []
 
     def wrap(name: str, call: Callable) -> Callable:
@@ -237,7 +237,7 @@ def interfere(monkeypatch: pytest.MonkeyPatch, at: int, error: BaseException, fo
 
 
 def second_save(module: ModuleType, folder: Path, at: int, error: BaseException, step: int) -> str:
-    """Save ``step`` with keep=1 after step 1, under interference; say how that ended, having looked at what is left."""
+    """Save ``step`` with keep=1 after step 1, under interference; return how that ended."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(folder.parent / "first", folder)
     with pytest.MonkeyPatch.context() as monkeypatch:
@@ -247,14 +247,14 @@ def second_save(module: ModuleType, folder: Path, at: int, error: BaseException,
             ended = "saved"
         except (Crash, ResourceError) as caught:
             ended = type(caught).__name__
-    found = bits(module.newest(folder).groups)
-    assert found in (bits(state(1.0)), bits(state(2.0))), f"wrong content after {log}"
+    content = bits(module.newest(folder).groups)
+    assert content in (bits(state(1.0)), bits(state(2.0))), f"wrong content after {log}"
     assert ended == "Crash" or not (folder / f".tmp-ckpt-{step:012d}").exists(), f"rest of a save after {log}"
     return ended if at < len(log) else "over"
 
 
 def endings(module: ModuleType, folder: Path, error: BaseException, step: int) -> list[str]:
-    """Interfere with every call of a save in turn; a state that is lost raises."""
+    """Interfere with each call of a save in turn; raise if a state is lost."""
     real.save(folder.parent / "first", 1, state(1.0), {})
     ends: list[str] = []
     while not ends or ends[-1] != "over":

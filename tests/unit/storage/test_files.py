@@ -1,13 +1,13 @@
-"""A reader neither waits for what is no file nor reads more than it was told to."""
+"""A reader neither blocks on a pipe nor reads more than its limit, and files are replaced atomically."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from uavlab.core.errors import ResourceError
+from uavlab.core.errors import FileError, ResourceError
 from uavlab.storage import files
-from uavlab.storage.files import open_regular, read_regular, replacing
+from uavlab.storage.files import atomic_write, open_regular, read_json, read_regular, write_json
 
 
 def test_a_file_is_read(tmp_path: Path) -> None:
@@ -38,10 +38,10 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 def test_a_file_is_replaced_whole_or_stays_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "trace.json.gz"
     path.write_bytes(b"old")
-    with replacing(path) as beside:
-        beside.write_bytes(b"new")
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(b"new")
         assert path.read_bytes() == b"old"
-        assert beside.suffix == ".gz"
+        assert temporary.suffix == ".gz"
     assert path.read_bytes() == b"new"
 
     def full(descriptor: int) -> None:
@@ -50,8 +50,45 @@ def test_a_file_is_replaced_whole_or_stays_as_it_was(tmp_path: Path, monkeypatch
     monkeypatch.setattr(files.os, "fsync", full)
     with (
         pytest.raises(ResourceError, match=r"gz: cannot be written \(No space left on device\)"),
-        replacing(path) as beside,
+        atomic_write(path) as temporary,
     ):
-        beside.write_bytes(b"newer")
+        temporary.write_bytes(b"newer")
     assert path.read_bytes() == b"new"
     assert os.listdir(tmp_path) == ["trace.json.gz"]
+
+
+class TestJson:
+    def test_written_whole_and_read_back(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.json"
+        for value in ({"one": 1}, {"two": [2.5, None, "ü"]}):
+            write_json(path, value)
+            assert read_json(path) == value
+        assert os.listdir(tmp_path) == ["a.json"]
+
+    def test_a_refusing_disk_leaves_the_old_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = tmp_path / "a.json"
+        write_json(path, {"old": 1})
+
+        def full(descriptor: int) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(files.os, "fsync", full)
+        with pytest.raises(ResourceError, match=r"a\.json: cannot be written \(No space left on device\); free some"):
+            write_json(path, {"new": 2})
+        assert read_json(path) == {"old": 1}
+        assert os.listdir(tmp_path) == ["a.json"]
+
+    def test_a_missing_folder_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(ResourceError, match="cannot be written"):
+            write_json(tmp_path / "none" / "a.json", {})
+
+    @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"[1]", b"3", b"null"])
+    def test_what_is_no_object_is_refused(self, tmp_path: Path, content: bytes) -> None:
+        path = tmp_path / "a.json"
+        path.write_bytes(content)
+        with pytest.raises(FileError, match=r"a\.json: (damaged, it cannot be read as JSON|expected a JSON object)"):
+            read_json(path)
+
+    def test_a_missing_file_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(FileError, match=r"a\.json: cannot be read \(No such file or directory\)\.$"):
+            read_json(tmp_path / "a.json")

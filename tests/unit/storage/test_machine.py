@@ -18,13 +18,13 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 def test_a_record_is_json_and_complete() -> None:
-    found = machine.describe("cpu")
-    assert json.loads(json.dumps(found)) == found
-    assert found["torch"] == torch.__version__
-    assert found["threads"] == torch.get_num_threads()
-    assert found["device"] == found["cpu"] != ""
-    assert 1 <= found["cores"] <= 4096
-    assert found["memory_bytes"] > 1e8
+    record = machine.describe("cpu")
+    assert json.loads(json.dumps(record)) == record
+    assert record["torch"] == torch.__version__
+    assert record["threads"] == torch.get_num_threads()
+    assert record["device"] == record["cpu"] != ""
+    assert 1 <= record["cores"] <= 4096
+    assert record["memory_bytes"] > 1e8
 
 
 def test_the_commit_is_that_of_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,3 +47,19 @@ def test_a_missing_program_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     assert machine.describe("cpu")["commit"] is None
     assert machine._output("false") is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (["/x/.venv/bin/uavlab", "train", "a b"], "uavlab train 'a b'"),
+        (["/x/uavlab/__main__.py", "lab"], "uavlab lab"),
+        (["/x/pytest/__main__.py", "-q"], ""),
+        (["/x/ipykernel_launcher.py", "-f", "k.json"], ""),
+    ],
+)
+def test_the_command_is_recorded_as_it_would_be_typed(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], command: str
+) -> None:
+    monkeypatch.setattr(machine.sys, "argv", arguments)
+    assert machine.invocation() == command

@@ -17,8 +17,8 @@ from uavlab.bench.claims.leader_follower import Bench, Measure, NotTestable
 from uavlab.bench.claims.ledger import Claim, claimed, quantity, verdict
 from uavlab.core.errors import DivergedError, FileError, ResourceError
 from uavlab.core.text import one_line
+from uavlab.storage.files import read_json, write_json
 from uavlab.storage.machine import ROOT, describe
-from uavlab.storage.metrics_log import read_json, write_json
 
 FOLDER = ROOT / "figures" / "records"
 

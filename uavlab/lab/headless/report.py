@@ -13,7 +13,7 @@ from nbconvert.preprocessors import Preprocessor
 from plotly.offline import get_plotlyjs
 
 from uavlab.lab.headless.strip_outputs import EXECUTED, FIGURE, WIDGET, read_notebook
-from uavlab.storage.metrics_log import write_whole
+from uavlab.storage.files import write_text
 
 NO_DOWNLOADS = dict.fromkeys(("mathjax_url", "require_js_url", "jquery_url", "mermaid_js_url"), "")
 
@@ -40,7 +40,7 @@ def report(source: Path, target: Path, code: bool = False) -> int:
     exporter.register_preprocessor(_Figures, enabled=True)
     body, _ = exporter.from_notebook_node(read_notebook(source, EXECUTED))
     page = body.replace("</head>", f"<script>{get_plotlyjs()}</script></head>", 1)
-    write_whole(target, page)
+    write_text(target, page)
     return len(page.encode())
 
 

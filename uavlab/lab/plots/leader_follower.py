@@ -16,7 +16,7 @@ from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.envs.leader_follower.env import AREA, GOAL_RADIUS, LeaderFollower, State
 from uavlab.envs.mapping.env import Mapping as MappingEnv
 from uavlab.lab.plots import animation, mapping
-from uavlab.storage.metrics_log import write_whole
+from uavlab.storage.files import write_text
 
 LEADER, FOLLOWER, GOAL, OBSTACLE, GREY = "#1b4f9c", "#e07b39", "#2e8b57", "#8b1e3f", "#777777"
 TRAIL = 9  # frames that a trail looks back
@@ -160,7 +160,7 @@ def write_page(figure: go.Figure, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ResourceError(f"{path}: cannot be written ({error.strerror}); choose another --out.") from error
-    write_whole(path, page)
+    write_text(path, page)
 
 
 def _moving(env: LeaderFollower, state: State, trail: Sequence[Any]) -> list[go.Scatter]:
