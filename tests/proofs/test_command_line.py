@@ -1,5 +1,6 @@
 """The command line in processes of its own: signals, odd machines, and the environment of the README."""
 
+import ast
 import itertools
 import json
 import re
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli_runner import SETTINGS, Ended, uavlab
+from uavlab.experiment.signals import ENDING
 from uavlab.storage import checkpoint
 
 
@@ -67,3 +69,27 @@ def test_environment_in_one_file(tmp_path: Path) -> None:
     broken = subprocess.run([sys.executable, str(file), "check", "chase"], capture_output=True, text=True, timeout=120)
     assert (broken.returncode, broken.stderr.count("\n")) == (2, 1), broken.stderr
     assert broken.stderr.startswith("ConfigError: Chase.")
+
+
+def test_libraries_of_formats_are_imported_late() -> None:
+    look = "import sys, uavlab.telemetry.logs.describe; print({'pyulog', 'pyarrow'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+def test_checking_parameters_does_not_import_the_runner() -> None:
+    code = (
+        "import sys, uavlab.lab.headless.parameters as _; "
+        "print({'papermill', 'nbformat', 'ruamel', 'torch'} & set(sys.modules))"
+    )
+    got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert ast.literal_eval(got.replace("set()", "()")) == ()
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_where_there_is_nothing_to_finish_a_signal_ends_the_process(number: signal.Signals) -> None:
+    code = "import os\nfrom uavlab.experiment.signals import at_once\nwith at_once():\n"
+    code += f"    os.kill(os.getpid(), {int(number)})"
+    swallowed = "\n    try: [None for _ in range(10**6)]\n    except KeyboardInterrupt: pass\nprint('went on')"
+    done = subprocess.run([sys.executable, "-c", code + swallowed], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (128 + number, "", f"\nended by {number.name}\n")

@@ -2,6 +2,7 @@
 
 import random
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from tests.support.named_rows import RUNS, check, named, names_of, rows
 from uavlab.core.errors import ConfigError
+from uavlab.core.rng import Streams
 from uavlab.core.types import Transition, leaves, tree_map
 from uavlab.replay import ring as module
 from uavlab.replay.ring import Ring, add, allocate, blank, draw, fields, row_bytes, take
@@ -242,3 +244,48 @@ def test_nothing_is_read_from_the_device() -> None:
     assert got.obs.shape == (RUNS, 4, 2, 3)
     with pytest.raises(RuntimeError, match="meta"):
         int(ring.size)
+
+
+BINS, ROWS, DRAWS = 20, 200, 1_000_000
+
+
+LEAST, MOST = 5.41, 43.82  # 0.1 % and 99.9 % points of chi-square with 19 degrees of freedom
+
+
+def chi_square(take: Callable[[Ring, Tensor], tuple[Transition, Tensor]], added: int) -> list[float]:
+    """Draw a million rows for each run after ``added`` rows; compare how often each twentieth of them came."""
+    ring = allocate(rows(named(1)), ROWS)
+    add(ring, rows(named(added)))
+    size = min(added, ROWS)
+    got, _ = take(ring, Streams([3, 4]).integers("replay", DRAWS))
+    age = added - 1 - (names_of(got) - named(1))
+    counts = torch.stack([torch.bincount(run, minlength=size) for run in age]).view(RUNS, BINS, -1).sum(-1)
+    return ((counts - DRAWS / BINS) ** 2 / (DRAWS / BINS)).sum(1).tolist()
+
+
+@pytest.mark.parametrize("added", [100, 200, 1234])  # half full, full, wrapped
+def test_draws_favour_no_row(added: int, proof: Callable[[str, str], None]) -> None:
+    values = chi_square(draw, added)
+    assert all(LEAST < value < MOST for value in values), values
+    proof(f"a million draws from replay after {added} rows, in {BINS} bins",
+          f"chi-square {', '.join(f'{value:.1f}' for value in values)} (19 degrees of freedom)")  # fmt: skip
+
+
+def without_newest(ring: Ring, noise: Tensor) -> tuple[Transition, Tensor]:
+    """Draw from all rows but the last slot's."""
+    return draw(Ring(ring.words, ring.rows, ring.cursor, ring.size - 1), noise)
+
+
+def from_little_noise(ring: Ring, noise: Tensor) -> tuple[Transition, Tensor]:
+    """Reduce noise of 10 bits: the first 24 of 200 rows come a fifth more often."""
+    return draw(ring, noise % 1024)
+
+
+def in_turn(ring: Ring, noise: Tensor) -> tuple[Transition, Tensor]:
+    """Draw too evenly for chance."""
+    return draw(ring, torch.arange(noise.shape[1]).expand_as(noise))
+
+
+@pytest.mark.parametrize("mutant", [without_newest, from_little_noise, in_turn])
+def test_draws_that_favour_rows_are_caught(mutant: Callable) -> None:
+    assert not all(LEAST < value < MOST for value in chi_square(mutant, 200))

@@ -1,9 +1,6 @@
 """A batch that memory refuses is cut and tried again, and ends in the bits of one that was cut so from the start."""
 
 import hashlib
-import json
-import subprocess
-import sys
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -291,54 +288,6 @@ def test_inside_a_capture_nothing_is_tried_again(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ResourceError, match=r"while a CUDA graph was captured \(CUDA out of memory.*micro_batches"):
         pupil.update()
     assert pupil.step.ladder.pieces == 1
-
-
-REAL = """
-import json, resource, warnings, torch
-from uavlab.runtime.grad_step import GradientStep, Rows
-from uavlab.runtime.toggles import Toggles
-
-torch.set_num_threads(1)
-ROWS = 2**18  # times 64 floats: 64 MiB per activation
-x = torch.randn(ROWS, 64)
-
-def step(pieces):
-    start = torch.randn(64, 64, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    return GradientStep([[start]], 0.01, 1.0, False, Toggles(micro_batches=pieces))
-
-def loss(weight, x):
-    return torch.tanh(x @ weight).square().mean(1).mean(), {}
-
-def taken():
-    return 4096 * int(open("/proc/self/statm").read().split()[0])
-
-small = step(64)
-small(loss, small.parameter, Rows(x, 0))  # whatever is loaded and started by a first step
-refused = step(1)
-limits = resource.getrlimit(resource.RLIMIT_AS)
-resource.setrlimit(resource.RLIMIT_AS, (taken() + 100 * 2**20, limits[1]))
-with warnings.catch_warnings(record=True) as told:
-    for _ in range(2):
-        refused(loss, refused.parameter, Rows(x, 0))
-resource.setrlimit(resource.RLIMIT_AS, limits)
-again = step(refused.ladder.pieces)
-for _ in range(2):
-    again(loss, again.parameter, Rows(x, 0))
-same = all(torch.equal(a, b) for a, b in zip(refused.state_dict().values(), again.state_dict().values(), strict=True))
-print(json.dumps({"same": same, "retries": refused.ladder.retries, "told": [str(line.message) for line in told]}))
-"""
-
-
-@pytest.mark.soak
-@pytest.mark.skipif(sys.platform != "linux", reason="needs a limit on the address space")
-def test_memory_that_is_really_refused(proof: Callable[[str, str], None]) -> None:
-    done = subprocess.run([sys.executable, "-c", REAL], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["same"]
-    assert len(told["retries"]) == len(told["told"]) >= 1
-    assert "DefaultCPUAllocator" in told["told"][0]
-    proof("memory really refused", f"100 MiB for activations of 64 MiB: {told['retries'][-1]['to']} pieces, same bits")
 
 
 @pytest.mark.gpu

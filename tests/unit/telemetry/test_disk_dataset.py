@@ -3,9 +3,6 @@
 import errno
 import gc
 import os
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -114,61 +111,6 @@ def test_no_more_than_a_block_is_read_at_a_time(tmp_path: Path, monkeypatch: pyt
     assert asked == [30, 30, 1, 1, 5, 5]
 
 
-LIMITED = """
-import os, resource, sys, torch
-from uavlab.telemetry import disk_dataset as spool
-from uavlab.telemetry.dataset import Scale, Series
-
-def held():
-    (line,) = (line for line in open("/proc/self/status") if line.startswith("VmData:"))
-    return 1024 * int(line.split()[1])
-
-spool.BLOCK, blocks, room = 20_000, 100, 32 * 2**20
-kept, part = spool.Spool(), torch.zeros(spool.BLOCK, 33).add_(torch.arange(spool.BLOCK)[:, None])
-for _ in range(blocks):
-    kept.append(Series(part, part[:, :6], part[:, :3], torch.tensor([0, spool.BLOCK])))
-resource.setrlimit(resource.RLIMIT_DATA, (held() + room,) * 2)
-if sys.argv[1] == "one block":
-    spool.BLOCK = kept.rows
-flights = kept
-if sys.argv[1] == "memory":
-    flights = Series(*(kept._read(name, 0, kept.rows) for name in spool.FIELDS), kept.bounds)
-center, spread = kept.statistics(["inputs"])
-kept.normalise(Scale(center.float(), spread.float()))
-dice = torch.Generator().manual_seed(0)
-for _ in range(20):
-    flights.gathered(torch.randint(kept.rows - 250, (256,), generator=dice), 200, 50)
-size = sum(os.fstat(number).st_size for number in kept.files.values())
-print(size / room, center[0].item(), spread[0].item())
-"""
-
-
-def limited(how: str) -> subprocess.CompletedProcess[str]:
-    """Measure, normalise and read windows of 320 MiB in a process that may take 32 MiB for it."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    return subprocess.run([sys.executable, "-c", LIMITED, how], capture_output=True, text=True, env=env)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit what a process holds")
-class TestTenTimesWhatAProcessMayHold:
-    def test_is_measured_normalised_and_read(self, proof: Callable[[str, str], None]) -> None:
-        """Rows count from 0 to 19,999 again and again: their mean is 9,999.5, their variance (20,000^2 - 1) / 12."""
-        done = limited("files")
-        assert done.returncode == 0, done.stderr
-        times, center, spread = map(float, done.stdout.split())
-        assert times > 10
-        assert center == pytest.approx(9_999.5)
-        assert spread == pytest.approx(((20_000**2 - 1) / 12) ** 0.5)
-        proof("flights in files", f"{times:.0f} times what a process may hold, measured, normalised and read")
-
-    @pytest.mark.parametrize("how", ["memory", "one block"])
-    def test_is_refused_where_it_is_read_at_once(self, how: str) -> None:
-        """Flights in memory, as other loaders keep them, and statistics of all rows together."""
-        done = limited(how)
-        assert done.returncode == 1
-        assert "allocate memory" in done.stderr
-
-
 def full(*_: object) -> int:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -231,22 +173,6 @@ def test_files_go_with_the_object(tmp_path: Path) -> None:
     for number in numbers:
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(number)
-
-
-def test_nothing_is_left_by_a_process_that_is_killed(tmp_path: Path) -> None:
-    """Nobody has the time to tidy up then, so there must be nothing to tidy up."""
-    script = (
-        "import os; from tests.unit.telemetry.test_disk_dataset import *; "
-        "kept = filled(None); print(kept.folder, flush=True); "
-        "print(os.fstat(kept.files['inputs']).st_size, flush=True); os.kill(os.getpid(), 9)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
-    )  # fmt: skip
-    folder, size = done.stdout.split()
-    assert (done.returncode, Path(folder), int(size)) == (-9, tmp_path, 4 * 180 * len(FEATURES))
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_no_folder_is_told(tmp_path: Path) -> None:

@@ -1,8 +1,6 @@
 """Files of every format become logs with our names and units; what cannot be a flight is refused."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -144,12 +142,6 @@ def test_a_recording_is_read_once_for_several_uses(tmp_path: Path) -> None:
     csv(tmp_path / "a.csv")
     recording = recorded(tmp_path / "a.csv", None, others=True)
     assert log_of(recording).columns.keys() == read_log(tmp_path / "a.csv").columns.keys()
-
-
-def test_libraries_of_formats_are_imported_late() -> None:
-    look = "import sys, uavlab.telemetry.logs.describe; print({'pyulog', 'pyarrow'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
 
 
 def test_rates() -> None:
