@@ -80,7 +80,7 @@ def residency(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Lay the share of time in which something runs beside what it achieves.
 
     Args:
-        record: What ``profiled`` gave.
+        record: A record of ``profile_preset``.
 
     Returns:
         Rows with ``name`` and ``share``: of the time in which any operator runs (what a utilisation counts; on a GPU at

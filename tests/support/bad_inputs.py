@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from tests.support.fixtures_config import TINY
+from uavlab.bench.registry import suites
 
 P = "leader_follower"
 SETTINGS = " " + " ".join(f"--set {key}={value}" for key, value in TINY.items())
@@ -238,8 +239,7 @@ COMMAND_LINE = (
     Row(
         "cli-1 choice",
         "bench foo",
-        "Invalid value for '{update|env|guard|replay|ladder|maps|missions|telemetry|runs|learning}': 'foo' is not one "
-        "of 'update', 'env', 'guard', 'replay', 'ladder', 'maps', 'missions', 'telemetry', 'runs', 'learning'.",
+        f"Invalid value for '{{{'|'.join(suites())}}}': 'foo' is not one of {', '.join(map(repr, suites()))}.",
     ),
     Row("cli-1 seed", f"train {P} --seed x", "Invalid value for '--seed': 'x' is not a valid integer."),
     Row(

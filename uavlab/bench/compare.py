@@ -1,4 +1,4 @@
-"""The same run under several settings: one call of it timed in turn, or whole trainings side by side."""
+"""Compare a run under several settings: time one of its calls in turn, or train it once under each."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -21,7 +21,9 @@ from uavlab.runtime.stage_timer import count_operators
 from uavlab.train import cycling
 
 Settings = Mapping[str, Mapping[str, Any]]
-"""Layers of settings by the name under which results show them."""
+"""Layers of settings by the names that rows have for them."""
+
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Call:
 
 
 def update_call(config: Config) -> Call:
-    """Learn from one batch, always the same."""
+    """Build a call that learns from one batch, always the same."""
     rt, rng, learner, source = build.assembled(config)
     batch = source.next()
     noise = learner.update_noise(rng, batch.index.shape[1])
@@ -41,13 +43,13 @@ def update_call(config: Config) -> Call:
 
 
 def cycle_call(config: Config) -> Call:
-    """Make a whole cycle: step, act, store, draw, update, feedback."""
+    """Build a call that runs a whole cycle: act, step, store, draw, update, feedback."""
     rt, rng, learner, source = build.assembled(config)
     return Call(cycling(source, learner, rng, rt), rt)
 
 
 def acting_call(config: Config) -> Call:
-    """Choose the actions of all worlds once."""
+    """Build a call that chooses the actions of all worlds once."""
     rt, rng, learner, source = build.assembled(config)
     spec = config.env.spec
     seen = source.start()[1] if isinstance(source, Rollouts) else source.worlds.obs
@@ -57,14 +59,14 @@ def acting_call(config: Config) -> Call:
 
 
 def environment_call(config: Config) -> Call:
-    """Step all worlds once: transition, reward, observation, replacement where worlds are replaced."""
+    """Build a call that steps all worlds once: transition, reward, observation, and autoreset where there is one."""
     rt, rng, _, source = build.assembled(config)
     spec, count = config.env.spec, config.source.worlds
     if isinstance(source, Rollouts):
         move, (state, obs) = rt.kernel(moved, "environment"), source.start()
         noise = rng.uniform("step", count, spec.step_noise).flatten(0, 1)
-        chosen = obs.legal.to(torch.uint8).argmax(-1)
-        return Call(lambda: move(source.env, state, chosen, noise), rt)
+        choice = obs.legal.to(torch.uint8).argmax(-1)
+        return Call(lambda: move(source.env, state, choice, noise), rt)
     action = 2 * rng.uniform("explore", count, spec.agents, spec.action).flatten(0, 1) - 1
     noise = rng.uniform("step", count, spec.step_noise).flatten(0, 1)
     step = rt.kernel(advance, "environment")
@@ -72,7 +74,7 @@ def environment_call(config: Config) -> Call:
 
 
 def load_call(config: Config) -> Call:
-    """Bring one batch."""
+    """Build a call that loads one batch."""
     rt, _, _, source = build.assembled(config)
     return Call(source.next, rt)
 
@@ -93,26 +95,58 @@ def compare(
     call: str = "update",
     rounds: int = 30,
     enough_s: float = math.inf,
-) -> list[dict[str, Any]]:
-    """Time one piece of a run under each of ``settings``, laid over ``layers``, interleaved in this process.
+) -> list[Row]:
+    """Time one piece of a run under each of ``settings``, laid over ``layers``, in turn in this process.
 
-    After ``enough_s`` seconds, rounds are no more than an interval needs.
+    Args:
+        preset: The run.
+        settings: What is compared, by name.
+        layers: Settings that all of them share.
+        call: The piece, one of ``CALLS``.
+        rounds: Interleaved repetitions.
+        enough_s: Seconds after which there are no more rounds than an interval needs.
 
     Returns:
-        A row for each setting, in order: ``setting``, ``ms`` (median), ``over_first`` and ``over_below`` (how many
-        times faster than the first row and the row before; medians of ratios of the same round), ``low`` and ``high``
-        (95 % interval of ``over_first``), ``ops`` (operators that reached the device), ``first_call_s`` (with all
-        warm-up) and ``fell_back`` (toggles that were not in effect, and why).
+        A row for each setting, in order, as ``compare_calls`` returns them.
 
     Raises:
         ConfigError: Settings that are not valid.
     """
     configs = {name: configure(preset, *layers, setting) for name, setting in settings.items()}
-    made, first = prepared({name: partial(CALLS[call], config) for name, config in configs.items()})
-    calls, device = {name: one.call for name, one in made.items()}, next(iter(made.values())).rt.device
-    seconds = interleaved(calls, rounds, device, enough_s=enough_s)
-    operators = {name: count_operators(one.call) for name, one in made.items()}
-    rows, names = [], list(settings)
+    calls, first = prepare({name: partial(CALLS[call], config) for name, config in configs.items()})
+    return compare_calls(calls, first, rounds, enough_s)
+
+
+def prepare(builders: Mapping[str, Callable[[], Call]]) -> tuple[dict[str, Call], dict[str, float]]:
+    """Build calls, each in the scope of its own runtime, and time the first call of each with all warm-up (s).
+
+    Raises:
+        ResourceError: Memory does not suffice.
+    """
+    calls: dict[str, Call] = {}
+    first: dict[str, float] = {}
+    for name, builder in builders.items():
+        with build.enough_memory():
+            one = builder()
+            calls[name] = Call(one.rt.scope()(one.call), one.rt)
+            first[name] = timed(calls[name].call, one.rt.device)
+    return calls, first
+
+
+def compare_calls(
+    calls: Mapping[str, Call], first: Mapping[str, float], rounds: int, enough_s: float = math.inf
+) -> list[Row]:
+    """Time prepared calls in turn.
+
+    Returns:
+        A row for each: ``setting``, ``ms`` (median), ``over_first`` and ``over_below`` (how many times faster than the
+        first row and the row before; medians of ratios of the same round), ``low`` and ``high`` (95 % interval of
+        ``over_first``), ``ops`` (operators that reach the device), ``first_call_s`` and ``fell_back`` (toggles that
+        are not in effect, and why).
+    """
+    names, device = list(calls), next(iter(calls.values())).rt.device
+    seconds = interleaved({name: one.call for name, one in calls.items()}, rounds, device, enough_s=enough_s)
+    rows = []
     for name, below in zip(names, [names[0], *names], strict=False):
         over = ratio(seconds[names[0]], seconds[name])
         rows.append(
@@ -123,28 +157,12 @@ def compare(
                 "low": over["low"],
                 "high": over["high"],
                 "over_below": ratio(seconds[below], seconds[name])["median"],
-                "ops": operators[name],
+                "ops": count_operators(calls[name].call),
                 "first_call_s": round(first[name], 3),
-                "fell_back": made[name].rt.fell_back,
+                "fell_back": calls[name].rt.fell_back,
             }
         )
     return rows
-
-
-def prepared(makers: Mapping[str, Callable[[], Call]]) -> tuple[dict[str, Call], dict[str, float]]:
-    """Build calls, each to run in the scope of its own runtime, and time the first call of each, warm-up and all (s).
-
-    Raises:
-        ResourceError: Memory does not suffice.
-    """
-    made: dict[str, Call] = {}
-    first: dict[str, float] = {}
-    for name, maker in makers.items():
-        with build.enough_memory():
-            one = maker()
-            made[name] = Call(one.rt.scope()(one.call), one.rt)
-            first[name] = timed(made[name].call, one.rt.device)
-    return made, first
 
 
 def learning(
@@ -152,13 +170,13 @@ def learning(
     settings: Settings,
     *layers: Mapping[str, Any],
     say: Callable[[str], Any] = lambda line: None,
-) -> list[dict[str, Any]]:
-    """Train a run (of one or more seeds) under each of ``settings`` and keep the scores along the way.
+) -> list[Row]:
+    """Train a run of one or more seeds under each of ``settings``, and record its scores.
 
     Returns:
-        A row for each setting: ``setting``, ``first_update_s`` (with all warm-up), ``updates_per_s`` (afterwards,
-        scores left out), ``fell_back``, and ``curve``: for each score the ``update``, the ``seconds`` of training since
-        the beginning, and by metric what ``each`` run reached.
+        A row for each setting: ``setting``, ``seeds``, ``first_update_s`` (with all warm-up), ``updates_per_s``
+        (afterwards, without scoring), ``fell_back``, and ``curve``: for each score the ``update``, the ``seconds`` of
+        training so far, and ``each``, by metric the value of every run.
 
     Raises:
         ConfigError: Settings that are not valid.

@@ -1,4 +1,4 @@
-"""What this machine can do for uavlab, measured or looked up, and what to do about what it cannot."""
+"""What this machine can do for uavlab, which toggles can be used on it, and what to do about what it cannot do."""
 
 import os
 import shutil
@@ -6,13 +6,14 @@ import sys
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import psutil
 import torch
 
 from uavlab.profiling.roofline import matrix_rate
 from uavlab.runtime.process_flags import switched
-from uavlab.runtime.toggles import Toggles
+from uavlab.runtime.toggles import TOGGLES, Toggles, resolve, toggle_presets, turned
 from uavlab.storage.machine import cpu_model, device_name, usable_cores
 
 GB = 1e9
@@ -25,11 +26,11 @@ COMPILERS = ("g++", "clang++", "c++")
 
 @dataclass(frozen=True)
 class Row:
-    """One finding.
+    """One property of this machine.
 
     Attributes:
-        what: What was looked at.
-        value: What was found.
+        what: Its name.
+        value: Its value here.
         usable: Whether uavlab can make use of it.
         advice: Why not, and what to do; empty where nothing need be done.
     """
@@ -40,13 +41,13 @@ class Row:
     advice: str = ""
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Format it as one line."""
         why = f"  ({self.advice})" if self.advice else ""
         return f"{'ok' if self.usable else '--':3} {self.what:22} {self.value}{why}"
 
 
 def examine(folder: Path = Path(), device: torch.device | str | None = None) -> list[Row]:
-    """Look at everything that uavlab can use, in about two seconds.
+    """Examine everything that uavlab can use, in about two seconds.
 
     Args:
         folder: Where runs would be written.
@@ -58,7 +59,7 @@ def examine(folder: Path = Path(), device: torch.device | str | None = None) -> 
         Row("torch", torch.__version__),
         Row("system", f"{sys.platform}, {cpu_model()}"),
         Row("cores", f"{usable_cores()} usable of {os.cpu_count()}"),
-        Row("threads", f"{torch.get_num_threads()} per operation by default; uavlab uses 1 unless told otherwise"),
+        Row("threads", f"{torch.get_num_threads()} per operation by default; uavlab uses 1 unless set otherwise"),
         _memory(),
         _disk(folder),
         *_gpus(),
@@ -70,7 +71,7 @@ def examine(folder: Path = Path(), device: torch.device | str | None = None) -> 
 
 
 def _rates(device: torch.device) -> list[Row]:
-    """Compare float32 and bfloat16; on a CPU by one thread."""
+    """Compare float32 and bfloat16; on a CPU with one thread."""
     with switched(Toggles(threads=1), device):
         single, half = (matrix_rate(device, precision) / GB for precision in ("fp32", "bf16"))
     where = f"on {device_name(device)}" + (", one thread" if device.type == "cpu" else "")
@@ -99,8 +100,8 @@ def _disk(folder: Path) -> Row:
 
 def _gpus() -> list[Row]:
     if torch.cuda.is_available():
-        found = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
-        return [Row(f"GPU {i}", f"{gpu.name}, {gpu.total_memory / GB:.0f} GB") for i, gpu in enumerate(found)]
+        gpus = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+        return [Row(f"GPU {i}", f"{gpu.name}, {gpu.total_memory / GB:.0f} GB") for i, gpu in enumerate(gpus)]
     if torch.version.cuda is None:
         why = "This build of torch has no CUDA; with an NVIDIA GPU, install a CUDA build (make setup TORCH_INDEX=URL)."
     elif (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
@@ -111,18 +112,18 @@ def _gpus() -> list[Row]:
 
 
 def _compiler() -> Row:
-    found = next((path for name in (os.environ.get("CXX"), *COMPILERS) if name and (path := shutil.which(name))), None)
+    names = (os.environ.get("CXX"), *COMPILERS)
+    program = next((path for name in names if name and (path := shutil.which(name))), None)
     why = "torch.compile on the CPU needs a C++ compiler: install g++ or clang++, or leave compilation switched off."
-    return Row("C++ compiler", found or "none", found is not None, "" if found else why)
+    return Row("C++ compiler", program or "none", program is not None, "" if program else why)
 
 
 def _browser() -> Row:
-    chosen = os.environ.get("BROWSER_PATH", "")
-    candidates = [chosen, *(shutil.which(name) or "" for name in BROWSERS)]
+    candidates = [os.environ.get("BROWSER_PATH", ""), *(shutil.which(name) or "" for name in BROWSERS)]
     candidates += [f"/Applications/{name}.app/Contents/MacOS/{name}" for name in MAC_BROWSERS]
-    found = next((path for path in candidates if path and Path(path).is_file()), None)
+    program = next((path for path in candidates if path and Path(path).is_file()), None)
     why = "Saving figures as images and the browser tests need Chromium or Chrome: install one, or set BROWSER_PATH."
-    return Row("browser", found or "none", found is not None, "" if found else why)
+    return Row("browser", program or "none", program is not None, "" if program else why)
 
 
 def _jupyter() -> Row:
@@ -130,3 +131,54 @@ def _jupyter() -> Row:
         return Row("JupyterLab", version("jupyterlab"))
     except PackageNotFoundError:
         return Row("JupyterLab", "none", False, "The notebooks need it: make setup.")
+
+
+def toggle_rows(device: str = "auto") -> list[dict[str, Any]]:
+    """Describe every toggle.
+
+    Returns:
+        ``name, values, default, seam, equality, claim, cost``, ``sets`` (its value in every named set) and ``unusable``
+        (by value, why it cannot be used on this device).
+    """
+    target = _target(device)
+    sets = {name: Toggles(**values) for name, values in toggle_presets(target).items()}
+    rows = []
+    for toggle in TOGGLES:
+        reasons = {value: _reason(toggle.name, value, target) for value in toggle.choices}
+        rows.append(
+            {
+                "name": toggle.name,
+                "values": toggle.values,
+                "default": getattr(Toggles(), toggle.name),
+                "seam": toggle.seam,
+                "equality": toggle.equality,
+                "claim": toggle.claim,
+                "cost": toggle.cost,
+                "sets": {name: getattr(values, toggle.name) for name, values in sets.items()},
+                "unusable": {value: reason for value, reason in reasons.items() if reason},
+            }
+        )
+    return rows
+
+
+def format_toggles(device: str = "auto") -> str:
+    """Format ``toggle_rows`` and the named sets as text."""
+    lines = [f"{'toggle':16} {'values (first: the plain reference)':52} {'acts at':14} {'equality':10} said to bring"]
+    for row in toggle_rows(device):
+        lines.append(f"{row['name']:16} {row['values']:52} {row['seam']:14} {row['equality']:10} {row['claim']}")
+        lines += [f"{'':16} not here: {value}: {reason}" for value, reason in row["unusable"].items()]
+    sets = toggle_presets(_target(device)).items()
+    changes = {name: " ".join(f"{key}={value}" for key, value in values.items()) for name, values in sets}
+    texts = [f"  {name}: {text or 'every toggle at its first value'}" for name, text in changes.items()]
+    return "\n".join([*lines, "sets (`--toggles NAME`):", *texts])
+
+
+def _target(device: Any) -> torch.device:
+    from uavlab.experiment import build  # late: the doctor itself starts where a requirement is missing
+    from uavlab.experiment.config import RunConfig
+
+    return build.runtime(RunConfig(device=device)).device
+
+
+def _reason(name: str, value: Any, device: torch.device) -> str:
+    return resolve(turned(Toggles(update="batched"), {name: value}), device)[1].get(name, "")

@@ -1,4 +1,4 @@
-"""Where a run's time goes, what binds it, and which toggles would help: predicted from parts, then measured whole."""
+"""Profile a run: where its time goes, what bounds it, and which toggles would help, predicted and then measured."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from uavlab.bench import dataloader
 from uavlab.bench.compare import Settings, compare, update_call
+from uavlab.bench.suites import telemetry
 from uavlab.bench.timing import FEWEST, timed
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
@@ -19,8 +19,8 @@ from uavlab.runtime.toggles import TOGGLES, resolve, turned
 from uavlab.storage.machine import describe, usable_cores
 from uavlab.train import cycling
 
-PARTS = ("update", "acting", "environment")  # what toggles make faster or slower
-LOGS = ("update", "load")  # the same where nothing flies
+PARTS = ("update", "acting", "environment")  # parts of a cycle that toggles make faster or slower
+LOG_PARTS = ("update", "load")  # parts of a cycle that learns from logs
 WARM, WATCHED = 10, 60  # cycles before and while the monitor watches, at most
 ENOUGH_S = 20.0  # seconds after which a measurement takes no more rounds than it needs
 UPDATES = 10  # of which the quickest counts, as for ceilings
@@ -29,14 +29,13 @@ SLOWEST = ("precision", "fp16", "cpu")  # emulated there: an update through conv
 TRIED = {"compile": ("default",), "scaler": ()}  # other modes warm up for minutes; a scaler is nothing by itself
 
 
-def profiled(
+def profile_preset(
     preset: str, *layers: Mapping[str, Any], rounds: int = 20, trace: Path | None = None, every: bool = False
 ) -> dict[str, Any]:
-    """Watch some cycles of a run, weigh an update against this machine's ceilings, and try what may help.
+    """Watch some cycles of a run, compare an update with this machine's ceilings, and try toggles that may help.
 
     A toggle's speed-up is predicted by Amdahl's law from the parts of a cycle, each timed by itself with and without
-    it; then whole cycles are timed. Toggles that change the algorithm are left out: they do not make the same work
-    faster.
+    it; then whole cycles are timed. Toggles that change the algorithm are left out: they change the work itself.
 
     Args:
         preset: What to profile.
@@ -55,23 +54,23 @@ def profiled(
         ConfigError: The settings are not valid, or do not fit this machine.
     """
     config = configure(preset, *layers)
-    record = _watched(config, trace)
+    record = _watch(config, trace)
     changes: Settings = {"": {}, **candidates(config)}
-    timed_alike = partial(compare, preset, rounds=rounds, enough_s=ENOUGH_S)
-    whole = timed_alike({"": {}}, *layers, call="cycle")[0]["ms"]
-    flies = hasattr(config.env, "spec")
-    if not flies:
-        record["pipeline"] = dataloader.pipeline(config, rounds)
-    calls = PARTS if flies else LOGS
-    parts = [{row["setting"]: row for row in timed_alike(changes, *layers, call=c)} for c in calls]
+    time_calls = partial(compare, preset, rounds=rounds, enough_s=ENOUGH_S)
+    whole_ms = time_calls({"": {}}, *layers, call="cycle")[0]["ms"]
+    has_worlds = hasattr(config.env, "spec")
+    if not has_worlds:
+        record["pipeline"] = telemetry.throughput(config, rounds)
+    calls = PARTS if has_worlds else LOG_PARTS
+    parts = [{row["setting"]: row for row in time_calls(changes, *layers, call=call)} for call in calls]
     forecast = {
-        name: predicted(whole, [(part[""]["ms"], part[name]["ms"]) for part in parts])
+        name: predicted(whole_ms, [(part[""]["ms"], part[name]["ms"]) for part in parts])
         for name in changes
         if name and not any(part[name]["fell_back"] for part in parts)
     }
     best = sorted(forecast, key=lambda name: -forecast[name])[: None if every else WORTH]
-    _, *rows = timed_alike({"": {}, **{name: changes[name] for name in best}}, *layers, call="cycle")
-    found = [
+    _, *rows = time_calls({"": {}, **{name: changes[name] for name in best}}, *layers, call="cycle")
+    measured = [
         {
             "toggle": row["setting"],
             "predicted": round(forecast[row["setting"]], 3),
@@ -82,17 +81,14 @@ def profiled(
         }
         for row in rows
     ]
-    return {**record, "candidates": sorted(found, key=lambda row: -row["measured"])}
+    return {**record, "candidates": sorted(measured, key=lambda row: -row["measured"])}
 
 
 def candidates(config: Config) -> dict[str, dict[str, Any]]:
     """List every usable change of one toggle that leaves the algorithm as it is, by ``name=value``."""
-    device, now, useless = (
-        build.runtime(config.run).device,
-        config.toggles,
-        build.UNSERVED.get(type(config.learner), {}),
-    )
-    found = {}
+    device, now = build.runtime(config.run).device, config.toggles
+    useless = build.UNSERVED.get(type(config.learner), {})
+    changes = {}
     for toggle in TOGGLES:
         tried = toggle.equality != "algorithm" and toggle.name not in useless
         values = TRIED.get(toggle.name, toggle.choices) if tried else ()
@@ -100,24 +96,19 @@ def candidates(config: Config) -> dict[str, dict[str, Any]]:
             change = {toggle.name: value}
             hopeless = (toggle.name, value, device.type) == SLOWEST
             if value != getattr(now, toggle.name) and not hopeless and not resolve(turned(now, change), device)[1]:
-                found[f"{toggle.name}={value}"] = change
-    return found
+                changes[f"{toggle.name}={value}"] = change
+    return changes
 
 
-def told(record: Mapping[str, Any]) -> str:
-    """Lay a record out for reading."""
+def format_profile(record: Mapping[str, Any]) -> str:
+    """Format a record of ``profile_preset`` as text."""
     lines = [f"{'stage':14} {'ms':>9} {'p95 ms':>9} {'share':>7}"]
     lines += [
         f"{row['name']:14} {row['mean_ms']:9.3f} {row['p95_ms']:9.3f} {row['share']:7.1%}" for row in record["stages"]
     ]
-    more = dataloader.told(record["pipeline"]) if "pipeline" in record else []
-    lines += [
-        "",
-        record["verdict"],
-        *more,
-        "",
-        f"{'toggle':24} {'predicted':>9} {'measured':>9}  95 % interval   first call",
-    ]
+    lines += ["", record["verdict"]]
+    lines += telemetry.format_throughput(record["pipeline"]) if "pipeline" in record else []
+    lines += ["", f"{'toggle':24} {'predicted':>9} {'measured':>9}  95 % interval   first call"]
     for row in record["candidates"]:
         spread = f"{row['low']:.2f} to {row['high']:.2f}"
         times = f"{row['predicted']:8.2f}x {row['measured']:8.2f}x"
@@ -125,8 +116,8 @@ def told(record: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _watched(config: Config, trace: Path | None) -> dict[str, Any]:
-    """Run some cycles under a monitor, and weigh an update."""
+def _watch(config: Config, trace: Path | None) -> dict[str, Any]:
+    """Run some cycles under a monitor, and compare an update with the ceilings."""
     monitor = Monitor(build.runtime(config.run).device)
     rt, rng, learner, source = build.assembled(config, monitor)
     cycle = cycling(source, learner, rng, rt)

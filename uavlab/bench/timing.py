@@ -1,4 +1,4 @@
-"""Timing calls against one another: in turn, in one process, so that a busy machine slows all of them alike."""
+"""Time calls in turn in one process, so that a busy machine slows all of them alike."""
 
 import math
 import time
@@ -39,7 +39,7 @@ def interleaved(
 
 
 def timed(call: Callable[[], Any], device: torch.device) -> float:
-    """Time one call, to the end of what it asked a GPU to do (s)."""
+    """Time one call, with all work that it queued on a GPU (s)."""
     synchronize(device)
     began = time.perf_counter()
     call()
@@ -48,24 +48,24 @@ def timed(call: Callable[[], Any], device: torch.device) -> float:
 
 
 def median(values: Sequence[float]) -> float:
-    """Give the upper median."""
+    """Return the upper median."""
     return sorted(values)[len(values) // 2]
 
 
 def ratio(slow: Sequence[float], fast: Sequence[float]) -> dict[str, float]:
-    """Give the median over rounds of slow / fast, with a 95 % bootstrap interval of that median."""
+    """Return the median over rounds of slow / fast, with a 95 % bootstrap interval of that median."""
     ends = interval(np.array(slow) / np.array(fast), np.median)
     return {name: round(value, 4) for name, value in zip(("median", "low", "high"), ends, strict=True)}
 
 
 def paid_back(slow: Mapping[str, Any], fast: Mapping[str, Any]) -> int | None:
-    """Give the calls after which a longer warm-up is earned; 0 where it is not longer, None where nothing is earned.
+    """Return the calls after which a longer warm-up pays off; 0 where it is not longer, None where it never does.
 
     Args:
-        slow: ``ms`` and ``first_call_s`` of what is compared with.
-        fast: The same of what warms up.
+        slow: ``ms`` and ``first_call_s`` of the baseline.
+        fast: ``ms`` and ``first_call_s`` of the call that warms up.
     """
-    warm, saved = 1e3 * (fast["first_call_s"] - slow["first_call_s"]), slow["ms"] - fast["ms"]
-    if warm <= 0:
+    warm_up, gain = 1e3 * (fast["first_call_s"] - slow["first_call_s"]), slow["ms"] - fast["ms"]
+    if warm_up <= 0:
         return 0
-    return math.ceil(warm / saved) if saved > 0 else None
+    return math.ceil(warm_up / gain) if gain > 0 else None

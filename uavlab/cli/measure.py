@@ -8,42 +8,63 @@ import click
 from uavlab.cli.base import as_json, cli, layers, tell, with_settings
 from uavlab.core.errors import ConfigError
 
-SUITES = {
-    "update": "batched learner over the loop",
-    "env": "steps per second",
-    "guard": "what checking numbers costs",
-    "replay": "prioritized replay and its rivals",
-    "ladder": "every rung of the update",
-    "maps": "belief maps on the host and batched",
-    "missions": "training steps of the published mapping network",
-    "telemetry": "bringing windows of logs, and learning from them",
-    "runs": "five runs in one process, and in five",
-    "learning": "plain against `laptop`, by the clock",
-}
+
+class BenchCommand(click.Command):
+    """The command ``bench``: it reads suites, their help and their options from the registry when it is used."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the parameters of every suite, then the options that one suite alone takes."""
+        known = _suites()
+        own = {option.name: _click_option(name, option) for name, suite in known.items() for option in suite.options}
+        return [click.Argument(["suite"], type=click.Choice(list(known))), *super().get_params(ctx), *own.values()]
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what each suite measures."""
+        formatter.write_paragraph()
+        with formatter.indentation():
+            about = "; ".join(f"`{name}` ({suite.about})" for name, suite in _suites().items())
+            formatter.write_text(f"Measure here: {about}.")
 
 
-@cli.command(help="Measure here: " + "; ".join(f"`{name}` ({about})" for name, about in SUITES.items()) + ".")
-@click.argument("suite", type=click.Choice(list(SUITES)))
+def _suites() -> dict[str, Any]:
+    from uavlab.bench.registry import suites
+
+    return suites()
+
+
+def _click_option(suite: str, option: Any) -> click.Option:
+    if option.limits is None:
+        return click.Option([f"--{option.name}"], is_flag=True, help=f"{suite}: {option.about}.")
+    limits = click.IntRange(*option.limits)
+    return click.Option([f"--{option.name}"], type=limits, multiple=True, help=f"{suite}: {option.about}; repeatable.")
+
+
+@cli.command(cls=BenchCommand, short_help="Measure here: one suite of benchmarks.")
 @click.option("--out", type=click.Path(path_type=Path), help="Also write the record to this JSON file.")
 @click.option("--rounds", type=click.IntRange(3, 1000), default=30, show_default=True, help="Interleaved repetitions.")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
-@click.option("--threads", type=click.IntRange(1, 256), multiple=True, help="ladder: thread counts; repeatable.")
-@click.option("--full", is_flag=True, help="ladder: 16 agents too.")
 @as_json
-def bench(
-    suite: str, out: Path | None, rounds: int, device: Any, threads: tuple[int, ...], full: bool, as_json: bool
-) -> None:
+def bench(suite: str, out: Path | None, rounds: int, device: Any, as_json: bool, **options: Any) -> None:
     """Measure one suite on this machine."""
-    from uavlab.bench import registry
-    from uavlab.bench.suites.update import table
+    from uavlab.bench.registry import format_rows
+
+    known, given = _suites(), {name: value for name, value in options.items() if value}
+    own = {name: [option.name for option in each.options] for name, each in known.items()}
+    for option in given.keys() - own[suite]:
+        owner = next(name for name, names in own.items() if option in names)
+        names = " and ".join(f"--{name}" for name in own[owner])
+        raise ConfigError(f"bench {suite}: {names} belong to `bench {owner}`; leave them out.")
+    record = known[suite].run(rounds, device, **given)
+    _report(record, format_rows(record["rows"]), out, as_json)
+
+
+def _report(record: dict[str, Any], text: str, out: Path | None, as_json: bool) -> None:
+    """Print a record as text, and write it with the command that made it."""
     from uavlab.storage.files import write_json
     from uavlab.storage.machine import invocation
 
-    if suite != "ladder" and (threads or full):
-        raise ConfigError(f"bench {suite}: --threads and --full belong to `bench ladder`; leave them out.")
-    options = {"threads": threads, "full": full} if suite == "ladder" else {}
-    record = {"command": invocation(), **registry.SUITES[suite](rounds, device, **options)}
-    click.echo(table(record))
+    record = {"command": invocation(), **record}
+    click.echo(text)
     if out is not None:
         write_json(out, record)
     tell(as_json, record)
@@ -54,10 +75,10 @@ def bench(
 @as_json
 def toggles(device: Any, as_json: bool) -> None:
     """List every optimization: its values, where it acts, how equal its results are, and whether it runs here."""
-    from uavlab.bench.toggle_table import rows, table
+    from uavlab.bench.doctor import format_toggles, toggle_rows
 
-    click.echo(table(device))
-    tell(as_json, {"rows": rows(device)})
+    click.echo(format_toggles(device))
+    tell(as_json, {"rows": toggle_rows(device)})
 
 
 @cli.command()
@@ -73,13 +94,8 @@ def toggles(device: Any, as_json: bool) -> None:
 def profile(
     preset: str, rounds: int, trace: Path | None, every: bool, out: Path | None, as_json: bool, **options: Any
 ) -> None:
-    """Tell where the time of PRESET goes, what it is bound by, and which toggles would help: predicted and measured."""
-    from uavlab.bench.profile_run import profiled, told
-    from uavlab.storage.files import write_json
-    from uavlab.storage.machine import invocation
+    """Measure where the time of PRESET goes, what bounds it, and which toggles would help: predicted and measured."""
+    from uavlab.bench.profile_run import format_profile, profile_preset
 
-    record = {"command": invocation(), **profiled(preset, *layers(**options), rounds=rounds, trace=trace, every=every)}
-    click.echo(told(record))
-    if out is not None:
-        write_json(out, record)
-    tell(as_json, record)
+    record = profile_preset(preset, *layers(**options), rounds=rounds, trace=trace, every=every)
+    _report(record, format_profile(record), out, as_json)

@@ -1,4 +1,4 @@
-"""Rows of a comparison say what was timed; trainings side by side give curves that belong to their settings."""
+"""Rows of a comparison hold what was timed; trainings side by side give curves that belong to their settings."""
 
 from typing import Any
 
@@ -45,8 +45,8 @@ def test_a_cycle_steps_and_learns() -> None:
     assert not first.metrics["q"].equal(second.metrics["q"])
 
 
-def test_curves_hold_what_each_run_reached() -> None:
-    rows = learning("leader_follower", SETTINGS, TINY, {"runs": 2}, say=(said := []).append)
+def test_curves_hold_the_scores_of_each_run() -> None:
+    rows = learning("leader_follower", SETTINGS, TINY, {"runs": 2}, say=(lines := []).append)
     assert [row["setting"] for row in rows] == ["plain", "eager"]
     for row in rows:
         assert row["seeds"] == [0, 1]
@@ -55,7 +55,7 @@ def test_curves_hold_what_each_run_reached() -> None:
         seconds = [at["seconds"] for at in row["curve"]]
         assert seconds == sorted(seconds)
         assert (row["fell_back"], row["updates_per_s"] > 0) == ({}, True)
-    assert [line.partition(",")[0] for line in said] == ["plain", "eager"]
+    assert [line.partition(",")[0] for line in lines] == ["plain", "eager"]
 
 
 def test_settings_that_are_not_valid_are_refused_before_anything_is_timed() -> None:

@@ -1,4 +1,4 @@
-"""The doctor names what is missing, says what to do, and measures rates by arithmetic that can be checked."""
+"""The doctor names what is missing and what to do about it, compares precisions, and lists toggles for this device."""
 
 import shutil
 from pathlib import Path
@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from uavlab.bench import doctor
-from uavlab.bench.doctor import Row, examine
-from uavlab.profiling import roofline
+from uavlab.bench.doctor import Row, examine, format_toggles, toggle_rows
+from uavlab.runtime.toggles import TOGGLES
 
 
 @pytest.fixture(autouse=True)
-def small_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roofline, "SIDE", {"cpu": 8})
+def known_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "matrix_rate", lambda device, precision: 1e9)
 
 
 def by_name(rows: list[Row]) -> dict[str, Row]:
@@ -29,7 +29,7 @@ def test_every_row_says_what_to_do_exactly_when_something_is_missing(tmp_path: P
     assert str(tmp_path) in by_name(rows)["disk"].value  # the nearest folder that is there
 
 
-def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_programs_are_named_with_a_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("BROWSER_PATH", raising=False)
     monkeypatch.setattr(doctor, "MAC_BROWSERS", ())
@@ -91,16 +91,35 @@ def test_each_gpu_has_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor._gpus() == [Row("GPU 0", "card 0, 80 GB"), Row("GPU 1", "card 1, 80 GB")]
 
 
-@pytest.mark.parametrize(("half", "usable", "times"), [(50.0, False, "0.5"), (300.0, True, "3")])
+@pytest.mark.parametrize(("half", "usable", "times"), [(50e9, False, "0.5"), (300e9, True, "3")])
 def test_bfloat16_is_compared_with_float32_on_one_thread(
     monkeypatch: pytest.MonkeyPatch, half: float, usable: bool, times: str
 ) -> None:
+    threads, used = torch.get_num_threads(), []
+
     def rate(device: torch.device, precision: str) -> float:
-        assert torch.get_num_threads() == 1
-        return {"fp32": 100e9, "bf16": half * 1e9}[precision]
+        used.append(torch.get_num_threads())
+        return {"fp32": 100e9, "bf16": half}[precision]
 
     monkeypatch.setattr(doctor, "matrix_rate", rate)
     single, bf16 = doctor._rates(torch.device("cpu"))
     assert single.value.startswith("100 GFLOP/s on ")
-    assert bf16.value == f"{half:.0f} GFLOP/s, {times} times float32"
+    assert bf16.value == f"{half / 1e9:.0f} GFLOP/s, {times} times float32"
     assert bf16.usable is usable
+    assert (used, torch.get_num_threads()) == ([1, 1], threads)
+
+
+class TestToggles:
+    def test_a_row_for_each_toggle(self) -> None:
+        rows = {row["name"]: row for row in toggle_rows("cpu")}
+        assert list(rows) == [toggle.name for toggle in TOGGLES]
+        assert rows["update"]["sets"]["plain"] == rows["update"]["default"] == "loop"
+        assert rows["update"]["sets"]["eager"] == "batched"
+        assert list(rows["graph"]["unusable"]) == ["update", "cycle"]
+        assert rows["compile"]["unusable"] == {}
+
+    def test_the_text_names_values_reasons_and_sets(self) -> None:
+        text = format_toggles("cpu")
+        assert "loop, cached, merged, vmap, batched" in text
+        assert "not here: tf32: tf32 needs a CUDA device" in text
+        assert "  plain: every toggle at its first value\n  eager: update=batched optimizers=one" in text

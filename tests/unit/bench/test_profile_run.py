@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.fixtures_config import TINY, tiny
 from uavlab.bench import profile_run
-from uavlab.bench.profile_run import candidates, profiled, told
+from uavlab.bench.profile_run import candidates, format_profile, profile_preset
 from uavlab.experiment.config import configure
 
 
@@ -18,17 +18,17 @@ def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_candidates_are_usable_and_keep_the_algorithm() -> None:
-    found = candidates(tiny())
-    assert {"compile=default", "precision=bf16", "acting=loop", "update=vmap", "recompute=on"} <= set(found)
-    names = {name.partition("=")[0] for name in found}
+    changes = candidates(tiny())
+    assert {"compile=default", "precision=bf16", "acting=loop", "update=vmap", "recompute=on"} <= set(changes)
+    names = {name.partition("=")[0] for name in changes}
     assert names.isdisjoint({"graph", "interval", "ratio", "priorities", "prefetch", "scaler", "memory_fraction"})
-    assert "update=batched" not in found  # is on already
-    assert found["precision=bf16"] == {"precision": "bf16"}
+    assert "update=batched" not in changes  # is on already
+    assert changes["precision=bf16"] == {"precision": "bf16"}
 
 
 @pytest.mark.usefixtures("uncompiled")
 def test_a_whole_profile(tmp_path: Path) -> None:
-    record = profiled("leader_follower", TINY, rounds=3, trace=tmp_path / "trace.json")
+    record = profile_preset("leader_follower", TINY, rounds=3, trace=tmp_path / "trace.json")
     stages = {row["name"]: row["share"] for row in record["stages"]}
     assert {"environment", "acting", "draw", "store"} <= set(stages)
     assert 0.5 < sum(stages.values()) <= 1.0001
@@ -40,7 +40,7 @@ def test_a_whole_profile(tmp_path: Path) -> None:
     assert all({"toggle", "predicted", "measured"} <= set(row) for row in record["candidates"])
     assert record["update"]["flops"] > 0
     assert (tmp_path / "trace.json").stat().st_size > 1000
-    text = told(record)
+    text = format_profile(record)
     assert record["verdict"] in text
     assert text.index(record["candidates"][0]["toggle"]) < text.index(record["candidates"][1]["toggle"])
 
@@ -55,28 +55,28 @@ def test_the_prediction_is_amdahls_of_the_parts(monkeypatch: pytest.MonkeyPatch)
 
     def compare(preset: str, settings: Any, *layers: Any, call: str, **_: Any) -> list[dict[str, Any]]:
         ms = times.get(call, dict.fromkeys(settings, 10.0))
-        found = {"over_first": 1.5, "low": 1.4, "high": 1.6, "first_call_s": 0.0, "fell_back": {}}
-        return [{"setting": name, "ms": ms[name], **found} for name in settings]
+        other = {"over_first": 1.5, "low": 1.4, "high": 1.6, "first_call_s": 0.0, "fell_back": {}}
+        return [{"setting": name, "ms": ms[name], **other} for name in settings]
 
     monkeypatch.setattr(profile_run, "compare", compare)
     monkeypatch.setattr(profile_run, "candidates", lambda config: {"a": {}, "b": {}})
-    monkeypatch.setattr(profile_run, "_watched", lambda config, trace: {})
-    rows = profiled("leader_follower", TINY)["candidates"]
+    monkeypatch.setattr(profile_run, "_watch", lambda config, trace: {})
+    rows = profile_preset("leader_follower", TINY)["candidates"]
     assert {row["toggle"]: row["predicted"] for row in rows} == {"a": round(10 / 6, 3), "b": round(10 / 11, 3)}
 
 
 def test_what_fell_back_is_no_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
     def compare(preset: str, settings: Any, *layers: Any, call: str, **_: Any) -> list[dict[str, Any]]:
-        found = {"ms": 1.0, "over_first": 1.0, "low": 1.0, "high": 1.0, "first_call_s": 0.0}
-        return [{"setting": n, **found, "fell_back": {"compile": "why"} if n == "a" else {}} for n in settings]
+        other = {"ms": 1.0, "over_first": 1.0, "low": 1.0, "high": 1.0, "first_call_s": 0.0}
+        return [{"setting": n, **other, "fell_back": {"compile": "why"} if n == "a" else {}} for n in settings]
 
     monkeypatch.setattr(profile_run, "compare", compare)
     monkeypatch.setattr(profile_run, "candidates", lambda config: {"a": {}, "b": {}})
-    monkeypatch.setattr(profile_run, "_watched", lambda config, trace: {})
-    assert [row["toggle"] for row in profiled("leader_follower", TINY)["candidates"]] == ["b"]
+    monkeypatch.setattr(profile_run, "_watch", lambda config, trace: {})
+    assert [row["toggle"] for row in profile_preset("leader_follower", TINY)["candidates"]] == ["b"]
 
 
 def test_what_is_hopeless_on_a_cpu_is_not_tried() -> None:
-    found = profile_run.candidates(configure("leader_follower_quick", {"device": "cpu"}))
-    assert "precision=bf16" in found
-    assert "precision=fp16" not in found
+    changes = candidates(configure("leader_follower_quick", {"device": "cpu"}))
+    assert "precision=bf16" in changes
+    assert "precision=fp16" not in changes

@@ -11,26 +11,26 @@ SLOW = {"ms": 3.0, "first_call_s": 0.5}
 
 
 def test_calls_take_turns_and_warm_up_is_not_counted() -> None:
-    made: list[str] = []
-    seconds = interleaved({"a": lambda: made.append("a"), "b": lambda: made.append("b")}, 4, CPU, warm_up=2)
-    assert "".join(made) == "ab" * 6
+    order: list[str] = []
+    seconds = interleaved({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 4, CPU, warm_up=2)
+    assert "".join(order) == "ab" * 6
     assert {name: len(each) for name, each in seconds.items()} == {"a": 4, "b": 4}
 
 
-@pytest.mark.parametrize(("enough_s", "made", "counted"), [(0.0, 4, 3), (4.5, 5, 3), (5.5, 6, 4), (100.0, 7, 5)])
+@pytest.mark.parametrize(("enough_s", "calls", "counted"), [(0.0, 4, 3), (4.5, 5, 3), (5.5, 6, 4), (100.0, 7, 5)])
 def test_what_takes_long_is_repeated_less(
-    monkeypatch: pytest.MonkeyPatch, enough_s: float, made: int, counted: int
+    monkeypatch: pytest.MonkeyPatch, enough_s: float, calls: int, counted: int
 ) -> None:
     """Each round takes a second; two of at most seven warm up, and an interval needs three."""
-    clock, calls = [0.0], []
+    clock, starts = [0.0], []
     monkeypatch.setattr(timing.time, "perf_counter", lambda: clock[0])
 
     def call() -> None:
-        calls.append(clock[0])
+        starts.append(clock[0])
         clock[0] += 1.0
 
     seconds = interleaved({"a": call}, 5, CPU, warm_up=2, enough_s=enough_s)
-    assert (len(calls), seconds["a"]) == (made, [1.0] * counted)
+    assert (len(starts), seconds["a"]) == (calls, [1.0] * counted)
 
 
 def test_a_call_is_timed_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,21 +50,21 @@ def test_a_slow_round_slows_both_sides() -> None:
 
 
 def test_the_interval_holds_the_median_and_shows_the_spread() -> None:
-    found = ratio([1.0, 2.0, 3.0, 4.0, 5.0], [1.0] * 5)
-    assert found["low"] < found["median"] == 3 < found["high"]
-    assert ratio([1.0, 2.0, 3.0, 4.0, 5.0], [1.0] * 5) == found  # drawn from a fixed seed
+    interval = ratio([1.0, 2.0, 3.0, 4.0, 5.0], [1.0] * 5)
+    assert interval["low"] < interval["median"] == 3 < interval["high"]
+    assert ratio([1.0, 2.0, 3.0, 4.0, 5.0], [1.0] * 5) == interval  # drawn from a fixed seed
 
 
 class TestPaidBack:
-    def test_after_as_many_calls_as_earn_the_warm_up(self) -> None:
+    def test_after_enough_calls(self) -> None:
         # 20 s more, 1 ms earned per call; and rounded up
         assert paid_back(SLOW, {"ms": 2.0, "first_call_s": 20.5}) == 20_000
         assert paid_back(SLOW, {"ms": 0.0, "first_call_s": 0.504}) == 2
 
-    def test_never_if_nothing_is_earned(self) -> None:
+    def test_never_if_calls_are_not_faster(self) -> None:
         assert paid_back(SLOW, {"ms": 3.0, "first_call_s": 20.5}) is None
 
-    def test_at_once_if_nothing_is_owed(self) -> None:
+    def test_at_once_if_the_first_call_is_not_longer(self) -> None:
         assert paid_back(SLOW, {"ms": 9.0, "first_call_s": 0.5}) == 0
 
 

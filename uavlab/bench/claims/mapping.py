@@ -17,9 +17,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.bench.claims.leader_follower import Bench, Measure, Measured, Setting, need_gpu
-from uavlab.bench.compare import Call, cycle_call, prepared, update_call
-from uavlab.bench.suites.mapping import one_thread, pooled, stepping
-from uavlab.bench.suites.mapping_host_profile import host_parts
+from uavlab.bench.compare import Call, cycle_call, prepare, update_call
+from uavlab.bench.suites.mapping import one_thread, pooled, profile_host, stepping
 from uavlab.bench.timing import interleaved, median, ratio, timed
 from uavlab.envs.mapping.env import Mapping as MappingEnv
 from uavlab.envs.mapping.numpy_reference import Array, HostMapping
@@ -89,7 +88,7 @@ def few(bench: Bench) -> int:
 
 def part(bench: Bench, name: str) -> Measured:
     """Give the share of a team step on the host that one of its parts takes."""
-    found = bench.once("host parts", lambda: host_parts(host(bench), bench.rounds))
+    found = bench.once("host parts", lambda: profile_host(host(bench), bench.rounds))
     shares = {row["name"]: row["share"] for row in found["parts"]}
     largest = max(set(shares) - {"all else"}, key=shares.__getitem__)
     note = f"most goes to {largest}, {shares[largest]:.0%}; by a profile that makes a step "
@@ -180,7 +179,7 @@ def cycle(bench: Bench, preset: str, setting: Setting) -> list[float]:
 
 
 def _timed(make: Callable[[Config], Call], settings: Config, rounds: int) -> list[float]:
-    made, _ = prepared({"one": partial(make, settings)})
+    made, _ = prepare({"one": partial(make, settings)})
     return [timed(made["one"].call, made["one"].rt.device) for _ in range(rounds)]
 
 
@@ -219,7 +218,7 @@ def rate(bench: Bench) -> Measured:
 def smaller(bench: Bench) -> Measured:
     """Measure updates with networks of half the width over those of the published width."""
     settings = {"whole": {}, "half": {"width": 128, "hidden": 128}}
-    made, _ = prepared({name: partial(update_call, config(bench, FULL, each)) for name, each in settings.items()})
+    made, _ = prepare({name: partial(update_call, config(bench, FULL, each)) for name, each in settings.items()})
     return over({name: one.call for name, one in made.items()}, "whole", "half", few(bench))
 
 

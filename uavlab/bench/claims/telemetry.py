@@ -13,8 +13,8 @@ from torch import Tensor
 
 from uavlab.bench.claims.leader_follower import Bench, Measure, Measured, NotTestable, need_gpu
 from uavlab.bench.compare import compare
-from uavlab.bench.dataloader import CYCLES, per_second, pieces
-from uavlab.bench.suites.telemetry import raw
+from uavlab.bench.suites import telemetry
+from uavlab.bench.suites.telemetry import CYCLES, loading_calls, raw_bytes
 from uavlab.bench.timing import interleaved, median, ratio, timed
 from uavlab.experiment.config import Config, configure
 from uavlab.profiling.torch_profile import profile
@@ -120,9 +120,9 @@ def _timed(bench: Bench) -> tuple[dict[str, list[float]], dict[str, int]]:
         calls: dict[str, Callable[[], Any]] = {}
         sizes = {}
         for path in PATHS:
-            _, source, some = pieces(config(bench, path), KINDS[path])
+            _, source, some = loading_calls(config(bench, path), KINDS[path])
             calls |= {f"{path} {name}": call for name, call in some.items()}
-            sizes[path] = source.held if isinstance(source, CachedWindowed) else raw(source.sets.training)
+            sizes[path] = source.held if isinstance(source, CachedWindowed) else raw_bytes(source.sets.training)
         sizes["per_item"] *= 2  # float64
         return interleaved(calls, bench.rounds, bench.device), sizes
 
@@ -132,7 +132,7 @@ def _timed(bench: Bench) -> tuple[dict[str, list[float]], dict[str, int]]:
 def rates(bench: Bench, path: str) -> dict[str, float]:
     """Give ``loader``, ``model`` and ``both`` of a path in windows per second."""
     seconds, batch = paths(bench), config(bench, path).source.batch
-    found = per_second({name: seconds[f"{path} {name}"] for name in ("loader", "model", "both")}, batch)
+    found = telemetry.rates({name: seconds[f"{path} {name}"] for name in ("loader", "model", "both")}, batch)
     return {name: found[name] for name in ("loader", "model", "both")}
 
 
@@ -154,7 +154,7 @@ def loading(bench: Bench) -> Measured:
 
 def drop(bench: Bench) -> Measured:
     """Measure the pace at the end of a training over that at its beginning, interval by interval."""
-    _, _, calls = pieces(config(bench, "per_item"))
+    _, _, calls = loading_calls(config(bench, "per_item"))
     timed(calls["both"], bench.device)
 
     def interval() -> float:
@@ -190,7 +190,7 @@ def busy(bench: Bench, path: str) -> Measured:
         NotTestable: There is no GPU.
     """
     need_gpu(bench, "device utilisation")
-    _, _, calls = pieces(config(bench, path), KINDS[path])
+    _, _, calls = loading_calls(config(bench, path), KINDS[path])
     seconds = median([timed(calls["both"], bench.device) for _ in range(1 + bench.rounds)][1:])
     rows = profile(calls["both"], bench.device, top=10_000).rows
     return Measured(min(1.0, sum(row["device_ms"] for row in rows) / 1e3 / seconds))

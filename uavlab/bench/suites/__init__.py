@@ -1,1 +1,1 @@
-"""The suites of `uavlab bench`, one file each."""
+"""The suites of ``uavlab bench``: every module here is imported, and registers its suites by a decorator."""

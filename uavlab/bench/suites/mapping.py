@@ -1,9 +1,11 @@
 """What the published mapping task costs: a team step on the host, by a pool of processes, and batched; a training step.
 
-``maps`` leaves the policy out, ``missions`` is all of it: episodes flown, returns, and every pass of learning.
+``maps`` leaves the policy out; ``missions`` times whole training steps: episodes, returns and every pass of learning.
 """
 
-from collections.abc import Callable, Sequence
+import cProfile
+import pstats
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -14,31 +16,48 @@ from typing import Any
 import torch
 
 from uavlab.bench.compare import compare
+from uavlab.bench.registry import Record, suite
 from uavlab.bench.timing import interleaved, median, ratio
 from uavlab.collectors.on_policy import moved
 from uavlab.core.types import tree_map
-from uavlab.envs.mapping.env import Mapping, OverwrittenMapping, State
+from uavlab.envs.mapping.env import Mapping as MappingEnv
+from uavlab.envs.mapping.env import OverwrittenMapping, State
 from uavlab.envs.mapping.numpy_reference import HostMapping
 from uavlab.experiment import build
 from uavlab.experiment.config import Device, RunConfig, configure
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import EAGER, Toggles, turned
-from uavlab.storage.machine import describe
 
 MISSIONS = (1, 8, 64)
-WORKERS = 2  # and missions of the slow paths: they work them off one by one, so that more would only take longer
-ORIGINAL_MS = 47.0
-"""Milliseconds of a team step without the policy in the published program, on one core of another machine."""
+WORKERS = 2  # and missions of the slow paths, which work them off one by one, so that more would only take longer
+TRAINING = {"worlds": 6, "updates": 1}
+"""Missions of a training step: 336 moves of UAVs, of which the published program took 300."""
+
+ORIGINAL_MS, ORIGINAL_STEP_S = 47.0, 13.0
+"""Milliseconds of a team step without the policy in the published program, and seconds for 300 moves and 5 passes over
+them, on one core of another machine."""
+
+PARTS: Mapping[str, tuple[str, ...]] = {
+    "beliefs from log odds": ("belief",),
+    "entropy and weights": ("entropy", "interest"),
+    "resizing": ("resize",),
+    "map of who is where": ("_drawn_around",),
+    "the sensor": ("_told",),
+    "adding measurements up": ("_fused",),
+    "constant channels": ("_even",),
+}
+"""Functions of a step on the host by what they are for; none of them calls another, so their times add up."""
 
 
+@suite("maps", about="belief maps on the host and batched")
 def maps_suite(
     rounds: int,
     device: Device,
     missions: Sequence[int] = MISSIONS,
     workers: int = WORKERS,
     compiled: bool = True,
-    cells: int = Mapping.cells,
-) -> dict[str, Any]:
+    cells: int = MappingEnv.cells,
+) -> Record:
     """Time one team step of 4 UAVs on 493 x 493 maps: measurements, beliefs, all channels, reward; without the policy.
 
     Figures are per mission. The pool sends each mission's maps to one of its processes and back.
@@ -46,13 +65,13 @@ def maps_suite(
     Args:
         rounds: Interleaved repetitions.
         device: Where batches are computed.
-        missions: How many are flown at once.
+        missions: Sizes of a batch.
         workers: Processes of the pool.
         compiled: Also compile the step of the last number of missions.
         cells: Cells along each side of the map, of the published size.
     """
-    side = Mapping.cell * Mapping.cells / cells
-    env, over, host = (kind(cells=cells, cell=side) for kind in (Mapping, OverwrittenMapping, HostMapping))
+    side = MappingEnv.cell * MappingEnv.cells / cells
+    env, over, host = (kind(cells=cells, cell=side) for kind in (MappingEnv, OverwrittenMapping, HostMapping))
     rt = build.runtime(RunConfig(device=device), turned(Toggles(), {"threads": 1}))
     fast = build.runtime(RunConfig(device=device), turned(Toggles(), {"update": "batched", "compile": "default"}))
     with rt.scope(), ExitStack() as stack:
@@ -66,9 +85,8 @@ def maps_suite(
         calls["device", "eager, fresh memory", missions[-1]] = stepping(env, missions[-1], rt)
         if compiled:
             calls["device", "compiled", missions[-1]] = stepping(over, missions[-1], fast)
-        named = {str(key): call for key, call in calls.items()}
-        seconds = interleaved(named, rounds, rt.device, warm_up=1)
-    each = {key: [taken / key[2] for taken in seconds[str(key)]] for key in calls}
+        seconds = interleaved({str(key): call for key, call in calls.items()}, rounds, rt.device, warm_up=1)
+    each = {key: [step / key[2] for step in seconds[str(key)]] for key in calls}
     plain = each["host", "one process", workers]
     rows = [
         {
@@ -76,32 +94,26 @@ def maps_suite(
             "setting": setting,
             "missions": count,
             "threads": rt.toggles.threads,
-            "team_step_ms": round(1e3 * median(taken), 3),
-            "over_host": over["median"],
-            "low": over["low"],
-            "high": over["high"],
-            "over_original": round(ORIGINAL_MS / 1e3 / median(taken), 2),
+            "team_step_ms": round(1e3 * median(steps), 3),
+            "over_host": over_host["median"],
+            "low": over_host["low"],
+            "high": over_host["high"],
+            "over_original": round(ORIGINAL_MS / 1e3 / median(steps), 2),
             "bytes_per_mission": build.world_bytes(env),
         }
-        for (path, setting, count), taken in each.items()
-        for over in (ratio(plain, taken),)
+        for (path, setting, count), steps in each.items()
+        for over_host in (ratio(plain, steps),)
     ]
-    return {"suite": "maps", "rounds": rounds, "machine": describe(rt.device), "rows": rows}
+    return {"rows": rows}
 
 
-TRAINING = {"worlds": 6, "updates": 1}
-"""Missions of a training step: 336 moves of UAVs, of which the published program took 300."""
-
-ORIGINAL_STEP_S = 13.0
-"""Seconds of the published program for 300 moves and 5 passes over them, on one core of another machine."""
-
-
-def missions_suite(rounds: int, device: Device) -> dict[str, Any]:
-    """Time whole training steps of the published network: fly missions, work out returns, go over them 5 times."""
+@suite("missions", about="training steps of the published mapping network")
+def missions_suite(rounds: int, device: Device, training: Mapping[str, Any] = TRAINING) -> Record:
+    """Time whole training steps of the published network: missions, returns, and 5 passes over them."""
     low = {**EAGER, "precision": "bf16"}
     settings = {"plain": {**asdict(Toggles())}, "eager": dict(EAGER), "eager, bf16": low}
-    made = compare("mapping_published", settings, TRAINING, {"device": device}, call="cycle", rounds=rounds)
-    config = configure("mapping_published", TRAINING)
+    compared = compare("mapping_published", settings, training, {"device": device}, call="cycle", rounds=rounds)
+    config = configure("mapping_published", training)
     moves = build.steps_per_update(config) * config.env.spec.agents
     rows = [
         {
@@ -114,23 +126,13 @@ def missions_suite(rounds: int, device: Device) -> dict[str, Any]:
             "over_original": round(ORIGINAL_STEP_S / (0.3 * row["ms"] / moves), 2),
             "moves_per_s": round(1e3 * moves / row["ms"]),
         }
-        for row in made
+        for row in compared
     ]
-    machine = describe(build.runtime(RunConfig(device=device)).device)
-    return {"suite": "missions", "rounds": rounds, "machine": machine, "rows": rows}
+    return {"rows": rows}
 
 
-def _start(env: Mapping, missions: int, device: torch.device) -> tuple[State, Callable[[int], torch.Tensor]]:
-    dice = torch.Generator(device).manual_seed(0)
-
-    def uniform(count: int) -> torch.Tensor:
-        return torch.rand(missions, count, generator=dice, device=device)
-
-    return env.initial(uniform(env.spec.initial_noise)), uniform
-
-
-def stepping(env: Mapping, missions: int, rt: Runtime) -> Callable[[], Any]:
-    """Fly on and on at random, noise included."""
+def stepping(env: MappingEnv, missions: int, rt: Runtime) -> Callable[[], Any]:
+    """Build a call that makes one team step of random moves, noise included."""
     state, uniform = _start(env, missions, rt.device)
     step = rt.kernel(moved, "environment")
 
@@ -142,8 +144,8 @@ def stepping(env: Mapping, missions: int, rt: Runtime) -> Callable[[], Any]:
     return call
 
 
-def pooled(env: Mapping, pool: Executor, missions: int) -> Callable[[], Any]:
-    """Fly on and on at random, each mission in some process of a pool."""
+def pooled(env: MappingEnv, pool: Executor, missions: int) -> Callable[[], Any]:
+    """Build a call that makes one team step of random moves, each mission in some process of a pool."""
     state, uniform = _start(env, missions, torch.device("cpu"))
 
     def call() -> None:
@@ -151,16 +153,70 @@ def pooled(env: Mapping, pool: Executor, missions: int) -> Callable[[], Any]:
         action = (uniform(env.uavs) * env.spec.choices).long()
         noise = uniform(env.spec.step_noise)
         parts = [tree_map(lambda leaf, i=i: leaf[i : i + 1].clone(), state) for i in range(missions)]
-        made = list(pool.map(partial(_moved, env), parts, action.split(1), noise.split(1)))
-        state = tree_map(lambda *leaf: torch.cat(leaf), *made)
+        states = list(pool.map(partial(_next_state, env), parts, action.split(1), noise.split(1)))
+        state = tree_map(lambda *leaf: torch.cat(leaf), *states)
 
     return call
 
 
-def _moved(env: Mapping, state: State, action: torch.Tensor, noise: torch.Tensor) -> State:
+def one_thread() -> None:
+    """Restrict a process of a pool to one core."""
+    torch.set_num_threads(1)
+
+
+def _start(env: MappingEnv, missions: int, device: torch.device) -> tuple[State, Callable[[int], torch.Tensor]]:
+    dice = torch.Generator(device).manual_seed(0)
+
+    def uniform(count: int) -> torch.Tensor:
+        return torch.rand(missions, count, generator=dice, device=device)
+
+    return env.initial(uniform(env.spec.initial_noise)), uniform
+
+
+def _next_state(env: MappingEnv, state: State, action: torch.Tensor, noise: torch.Tensor) -> State:
     return moved(env, state, action, noise)[0]
 
 
-def one_thread() -> None:
-    """Let a process of a pool use one core."""
-    torch.set_num_threads(1)
+def profile_host(env: HostMapping, steps: int, top: int = 8) -> dict[str, Any]:
+    """Profile team steps of one mission on the host, function by function.
+
+    A profiler slows small Python calls more than large ones; ``profiled_over_plain`` is by how much altogether.
+
+    Returns:
+        ``step_ms`` (median without the profiler), ``profiled_over_plain``, ``parts`` (rows ``name, share, mean_ms``,
+        the last for all else) and ``own`` (the ``top`` rows of ``own_times``).
+    """
+    call, profile = stepping(env, 1, Runtime()), cProfile.Profile()
+    call()
+    calls = {"plain": call, "profiled": lambda: profile.runcall(call)}
+    seconds = interleaved(calls, steps, torch.device("cpu"), warm_up=0)
+    report: Any = pstats.Stats(profile)
+    rows = []
+    for name, functions in PARTS.items():
+        total = sum(entry[3] for key, entry in report.stats.items() if function_name(key) in functions)
+        rows.append({"name": name, "share": total / report.total_tt, "mean_ms": 1e3 * total / steps})
+    rest = 1 - sum(row["share"] for row in rows)
+    other = {"name": "all else", "share": rest, "mean_ms": 1e3 * rest * report.total_tt / steps}
+    return {
+        "step_ms": 1e3 * median(seconds["plain"]),
+        "profiled_over_plain": ratio(seconds["profiled"], seconds["plain"])["median"],
+        "parts": [*sorted(rows, key=lambda row: -row["share"]), other],
+        "own": own_times(report.stats, steps)[:top],
+    }
+
+
+def own_times(stats: Mapping[Any, Any], steps: int) -> list[dict[str, Any]]:
+    """List functions with ``calls`` and own time per step (``own_ms``), the longest first."""
+    rows = [
+        {"function": function_name(key), "calls": entry[1] / steps, "own_ms": 1e3 * entry[2] / steps}
+        for key, entry in stats.items()
+    ]
+    return sorted(rows, key=lambda row: -row["own_ms"])
+
+
+def function_name(key: tuple[str, int, str]) -> str:
+    """Name a function of a profile; functions outside this project's task and builtins keep their file."""
+    file, _, name = key
+    inner = file.endswith("numpy_reference.py")
+    plain = name.strip("{}<>").removeprefix("built-in method ").removeprefix("method ")
+    return plain if inner or file == "~" else f"{file.rpartition('/')[2]}:{plain}"

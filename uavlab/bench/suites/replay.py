@@ -1,13 +1,13 @@
-"""Prioritized replay beside plain ways of doing the same: one tree and one ring of a million rows, in one process."""
+"""Prioritized replay beside plainer structures: one tree and one ring of a million rows, in one process."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from uavlab.bench.registry import Record, suite
 from uavlab.bench.timing import WARM_UP, median, timed
 from uavlab.collectors.off_policy import blank_row
 from uavlab.core.types import tree_map
@@ -17,7 +17,6 @@ from uavlab.experiment import build
 from uavlab.experiment.config import Device, RunConfig
 from uavlab.ops import sum_tree
 from uavlab.replay import prioritized, ring
-from uavlab.storage.machine import describe
 
 CAPACITY, BATCH = 1_000_000, 256
 BATCHES = 10  # in a row per structure and round, each of them timed
@@ -28,31 +27,37 @@ Slots = Int[Tensor, "1 N"]
 
 @dataclass(frozen=True)
 class Structure:
-    """A way to keep priorities.
+    """A data structure of priorities.
 
     Attributes:
-        draw: From noise to slots; weights are worked out, too, where rows differ.
-        reweight: Gives slots new priorities.
+        draw: From noise to slots; computes importance weights, too, where rows differ.
+        reweight: Sets new priorities of slots.
     """
 
     draw: Callable[[Slots], Slots]
     reweight: Callable[[Slots, Float[Tensor, "1 N"]], None]
 
 
-def replay_suite(rounds: int, device: Device) -> dict[str, Any]:
+@suite("replay", about="prioritized replay and its rivals")
+def replay_suite(rounds: int, device: Device, capacity: int = CAPACITY) -> Record:
     """Time draw, gather and reweight by structure, on full replay of the team of five.
 
-    ``wide`` is what ``uavlab.replay.prioritized`` does, with its guard and its counters; ``binary`` and ``cumsum`` are
-    spared both. ``uniform`` draws without priorities.
+    ``wide`` is ``uavlab.replay.prioritized`` with its guard and its counters; ``binary`` and ``cumsum`` have neither.
+    ``uniform`` draws without priorities.
+
+    Args:
+        rounds: Rounds of ``BATCHES`` batches per structure.
+        device: Where replay lies.
+        capacity: Rows of replay.
     """
     rt = build.runtime(RunConfig(device=device))
     env = LeaderFollower(followers=4)
     start = torch.zeros(1, env.spec.initial_noise, device=rt.device)
     row = tree_map(lambda leaf: leaf[None], blank_row(env, start_worlds(env, start)))
-    replay = prioritized.allocate(row, CAPACITY, SETTINGS)
-    sum_tree.fill(replay.tree, sum_tree.fixed_point(torch.rand(1, CAPACITY, device=rt.device)))
-    replay.ring.size.fill_(CAPACITY)
-    replay.ring.words.fill_(1)  # memory that nobody wrote to is read at no cost
+    replay = prioritized.allocate(row, capacity, SETTINGS)
+    sum_tree.fill(replay.tree, sum_tree.fixed_point(torch.rand(1, capacity, device=rt.device)))
+    replay.ring.size.fill_(capacity)
+    replay.ring.words.fill_(1)  # untouched memory is read at no cost
     mass = sum_tree.masses(replay.tree)[0].clone()
     structures = {"wide": wide(replay), "binary": binary(mass), "cumsum": cumsum(mass), "uniform": uniform(replay)}
     seconds: dict[str, list[tuple[float, float, float]]] = {name: [] for name in structures}
@@ -67,7 +72,7 @@ def replay_suite(rounds: int, device: Device) -> dict[str, Any]:
         rows.append(
             {
                 "structure": name,
-                "capacity": CAPACITY,
+                "capacity": capacity,
                 "batch": BATCH,
                 "row_bytes": ring.row_bytes(row),
                 "threads": rt.toggles.threads,
@@ -77,22 +82,22 @@ def replay_suite(rounds: int, device: Device) -> dict[str, Any]:
                 "total_ms": round(draw + gather + reweight, 4),
             }
         )
-    return {"suite": "replay", "rounds": rounds, "machine": describe(rt.device), "rows": rows}
+    return {"rows": rows}
 
 
 def timed_batch(structure: Structure, replay: prioritized.Prioritized) -> tuple[float, float, float]:
     """Draw, gather and reweight a batch (s each); each call is short, so that a busy machine seldom cuts in."""
-    device, drawn = replay.draws.device, list[Slots]()
+    device, slots = replay.draws.device, list[Slots]()
     noise, priority = torch.randint(2**62, (1, BATCH), device=device), torch.rand(1, BATCH, device=device)
     return (
-        timed(lambda: drawn.append(structure.draw(noise)), device),
-        timed(lambda: ring.take(replay.ring, drawn[0]), device),
-        timed(lambda: structure.reweight(drawn[0], priority), device),
+        timed(lambda: slots.append(structure.draw(noise)), device),
+        timed(lambda: ring.take(replay.ring, slots[0]), device),
+        timed(lambda: structure.reweight(slots[0], priority), device),
     )
 
 
 def wide(replay: prioritized.Prioritized) -> Structure:
-    """Keep them in the wide tree of prioritized replay."""
+    """Build the wide tree of prioritized replay."""
     return Structure(
         draw=lambda noise: prioritized.choose(replay, noise)[0],
         reweight=lambda slot, priority: prioritized.reweight(replay, slot, priority),
@@ -100,7 +105,7 @@ def wide(replay: prioritized.Prioritized) -> Structure:
 
 
 def binary(mass: Int[Tensor, " capacity"]) -> Structure:
-    """Keep them in a binary sum tree in one array: node n has the children 2 n and 2 n + 1, the root is node 1."""
+    """Build a binary sum tree in one array: node n has the children 2 n and 2 n + 1, the root is node 1."""
     depth = (len(mass) - 1).bit_length()
     nodes = mass.new_zeros(2 << depth)
     pairs = nodes.view(-1, 2)  # the children of each node
@@ -120,7 +125,7 @@ def binary(mass: Int[Tensor, " capacity"]) -> Structure:
 
     def reweight(slot: Slots, priority: Float[Tensor, "1 N"]) -> None:
         node = slot[0] + (1 << depth)
-        nodes.index_copy_(0, node, powered(priority))
+        nodes.index_copy_(0, node, to_mass(priority))
         for _ in range(depth):
             node = node // 2
             nodes.index_copy_(0, node, pairs.index_select(0, node).sum(1))
@@ -129,7 +134,7 @@ def binary(mass: Int[Tensor, " capacity"]) -> Structure:
 
 
 def cumsum(mass: Int[Tensor, " capacity"]) -> Structure:
-    """Keep them in a row, and sum up all of them for each draw."""
+    """Build a flat array of masses that is summed up anew for each draw."""
 
     def draw(noise: Slots) -> Slots:
         ends = mass.cumsum(0)
@@ -138,21 +143,21 @@ def cumsum(mass: Int[Tensor, " capacity"]) -> Structure:
         return slot[None]
 
     def reweight(slot: Slots, priority: Float[Tensor, "1 N"]) -> None:
-        mass.index_copy_(0, slot[0], powered(priority))
+        mass.index_copy_(0, slot[0], to_mass(priority))
 
     return Structure(draw, reweight)
 
 
 def uniform(replay: prioritized.Prioritized) -> Structure:
-    """Keep none."""
+    """Build a structure without priorities, which draws rows uniformly."""
     return Structure(lambda noise: noise.remainder(replay.ring.size), lambda slot, priority: None)
 
 
 def weigh(mass: Int[Tensor, " N"]) -> Tensor:
-    """Work out importance weights."""
+    """Compute importance weights."""
     return prioritized.importance(mass[None], SETTINGS.priority_beta)
 
 
-def powered(priority: Float[Tensor, "1 N"]) -> Int[Tensor, " N"]:
-    """Turn priorities into masses."""
+def to_mass(priority: Float[Tensor, "1 N"]) -> Int[Tensor, " N"]:
+    """Convert priorities to masses."""
     return sum_tree.fixed_point(priority[0].pow(SETTINGS.priority_alpha))

@@ -1,6 +1,5 @@
-"""Whole runs against one another: five in one process against five processes, and learning by the clock."""
+"""Whole runs: five in one process against five processes, and learning by the clock."""
 
-import math
 import subprocess
 import sys
 import time
@@ -8,18 +7,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from uavlab.bench.compare import cycle_call, learning, prepared
+from uavlab.bench.compare import cycle_call, learning, prepare
+from uavlab.bench.registry import Record, suite
 from uavlab.bench.timing import interleaved, median, ratio
-from uavlab.experiment import build
-from uavlab.experiment.config import Device, RunConfig, configure, toggle_layer
-from uavlab.storage.machine import describe
+from uavlab.experiment.config import Device, configure, toggle_layer
 
 RUNS = 5
 CYCLES = 300  # of each run that is timed with its start-up
 GOAL = 0.95  # completion
 
 
-def runs_suite(rounds: int, device: Device) -> dict[str, Any]:
+@suite("runs", about="five runs in one process, and in five")
+def runs_suite(rounds: int, device: Device) -> Record:
     """Time a cycle of five runs held in one process against that of one, and five processes one after the other.
 
     Returns:
@@ -30,9 +29,8 @@ def runs_suite(rounds: int, device: Device) -> dict[str, Any]:
     for hidden in (64, 256):
         layer = {"hidden": hidden, "device": device}
         configs = {runs: configure("leader_follower_quick", layer, {"runs": runs}) for runs in (1, RUNS)}
-        made, _ = prepared({str(runs): partial(cycle_call, config) for runs, config in configs.items()})
-        target = made["1"].rt.device
-        seconds = interleaved({name: one.call for name, one in made.items()}, rounds, target)
+        calls, _ = prepare({str(runs): partial(cycle_call, config) for runs, config in configs.items()})
+        seconds = interleaved({name: one.call for name, one in calls.items()}, rounds, calls["1"].rt.device)
         command = [sys.executable, "-c", ALONE.format(hidden=hidden, device=device, updates=CYCLES)]
         rows.append(
             {
@@ -47,7 +45,7 @@ def runs_suite(rounds: int, device: Device) -> dict[str, Any]:
                 "apart_s": round(_seconds([[*command, str(seed), "1"] for seed in range(RUNS)]), 2),
             }
         )
-    return {"suite": "runs", "rounds": rounds, "machine": describe(target), "rows": rows}
+    return {"rows": rows}
 
 
 ALONE = """
@@ -67,29 +65,29 @@ def _seconds(commands: list[list[str]]) -> float:
     return time.perf_counter() - began
 
 
-def learning_suite(rounds: int, device: Device, say: Callable[[str], Any] = print) -> dict[str, Any]:
-    """Train the quick preset with seeds 0 to 4, plain and with ``laptop``, in turn; ``rounds`` plays no part.
+@suite("learning", about="plain against `laptop`, by the clock")
+def learning_suite(rounds: int, device: Device, say: Callable[[str], Any] = print) -> Record:
+    """Train the quick preset with seeds 0 to 4, plain and with ``laptop``, in turn; ``rounds`` has no effect.
 
     Returns:
-        A row for each setting and seed: what ``compare.learning`` gives, ``completion`` (best score), ``to_goal_s``
-        (seconds of training until completion was first 0.95; None if never) and ``to_goal_warm_s`` (without what came
-        before the second update).
+        ``goal``, and a row for each setting and seed: what ``compare.learning`` returns, ``completion`` (best score),
+        ``to_goal_s`` (seconds of training until completion first reaches the goal; None if never) and
+        ``to_goal_warm_s`` (without what comes before the second update).
     """
     rows = []
     settings = {name: toggle_layer(name, device) for name in ("plain", "laptop")}
     for seed in range(RUNS):
         for name, layer in settings.items():
             (row,) = learning("leader_follower_quick", {name: layer}, {"seed": seed, "device": device}, say=say)
-            reached = [at["seconds"] for at in row["curve"] if at["each"]["completion"][0] >= GOAL]
-            goal = min(reached, default=math.nan)
+            curve = [[at["update"], at["seconds"], at["each"]["completion"][0]] for at in row.pop("curve")]
+            goal_s = min((seconds for _, seconds, completion in curve if completion >= GOAL), default=None)
             rows.append(
                 {
-                    **{key: row[key] for key in ("setting", "seeds", "first_update_s", "updates_per_s", "fell_back")},
-                    "completion": max(at["each"]["completion"][0] for at in row["curve"]),
-                    "to_goal_s": None if math.isnan(goal) else goal,
-                    "to_goal_warm_s": None if math.isnan(goal) else round(goal - row["first_update_s"], 3),
-                    "curve": [[at["update"], at["seconds"], at["each"]["completion"][0]] for at in row["curve"]],
+                    **row,
+                    "completion": max(completion for *_, completion in curve),
+                    "to_goal_s": goal_s,
+                    "to_goal_warm_s": None if goal_s is None else round(goal_s - row["first_update_s"], 3),
+                    "curve": curve,
                 }
             )
-    machine = describe(build.runtime(RunConfig(device=device)).device)
-    return {"suite": "learning", "goal": GOAL, "machine": machine, "rows": rows}
+    return {"rounds": 1, "goal": GOAL, "rows": rows}

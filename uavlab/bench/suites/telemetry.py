@@ -1,72 +1,163 @@
-"""What bringing windows of logs costs, beside the network that learns from them: each alone, and both."""
+"""What loading windows of logs costs, beside the network that learns from them: each alone, both, and how steadily."""
 
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from uavlab.bench.dataloader import per_second, pieces
-from uavlab.bench.timing import interleaved, ratio
-from uavlab.experiment.config import Device, configure
-from uavlab.storage.machine import describe
+import psutil
+
+from uavlab.bench.registry import Record, suite
+from uavlab.bench.timing import interleaved, median, ratio, timed
+from uavlab.experiment import build
+from uavlab.experiment.config import Config, Device, configure
+from uavlab.runtime.runtime import Runtime
 from uavlab.telemetry.dataset import Series
 from uavlab.telemetry.disk_dataset import Spool
 from uavlab.telemetry.window_source import Windowed
+from uavlab.train import cycling
 
 PATHS = ("device", "stream", "per_item")
+PARTS = ("loader", "model", "both")
 FLIGHTS = 24
 FLOAT = 4  # bytes
+IN_A_ROW = 10  # batches that a loader loads when it is alone, with no network in between that empties the caches
+INTERVALS, CYCLES = 8, 10  # intervals whose throughput is measured, and the batches in each
+MIB = 2**20
 
 
-def telemetry_suite(rounds: int, device: Device) -> dict[str, Any]:
-    """Time a batch of ``telemetry_quick`` on each path: brought, learned from, and both as a run does it.
+@suite("telemetry", about="bringing windows of logs, and learning from them")
+def telemetry_suite(
+    rounds: int, device: Device, preset: str = "telemetry_quick", sizes: Mapping[str, Any] | None = None
+) -> Record:
+    """Time a batch on each path: loaded, learned from, and both as a run does it.
 
-    Each row tells windows per second: ``loader``, ``model`` and ``both``, medians of rounds in which all took turns
-    (a loader for ``pipeline.IN_A_ROW`` batches); ``over_per_item``, how many times as fast the loader is as bringing
-    windows one by one; ``of_model``, the share of the model's own pace that both together reach; ``low`` and ``high``,
-    the 95 % interval of that; ``bytes``, what the training flights take in memory, and ``raw_bytes``, what they are.
+    Args:
+        rounds: Interleaved repetitions.
+        device: Where the network learns.
+        preset: The run.
+        sizes: Settings over it; by default its own, with ``FLIGHTS`` flights.
+
+    Returns:
+        ``batch``, and rows with what ``rates`` returns for medians of rounds in which all paths took turns,
+        ``over_per_item`` (how many times as fast the loader is as loading windows one by one), ``bytes`` (what the
+        training flights take in memory) and ``raw_bytes`` (what they are).
     """
-    calls: dict[str, Any] = {}
+    calls: dict[str, Callable[[], Any]] = {}
     sources: dict[str, Windowed] = {}
     for path in PATHS:
-        config = configure("telemetry_quick", {"device": device, "loader": path, "flights": FLIGHTS})
-        rt, sources[path], some = pieces(config)
-        calls |= {f"{path} {name}": call for name, call in some.items()}
+        config = configure(preset, sizes or {"flights": FLIGHTS}, {"device": device, "loader": path})
+        rt, sources[path], parts = loading_calls(config)
+        calls |= {f"{path} {part}": call for part, call in parts.items()}
     seconds = interleaved(calls, rounds, rt.device)
     rows = []
     for path, source in sources.items():
-        own = {name: seconds[f"{path} {name}"] for name in ("loader", "model", "both")}
+        own = {part: seconds[f"{path} {part}"] for part in PARTS}
         rows.append(
             {
                 "path": path,
-                **per_second(own, config.source.batch),
+                **rates(own, config.source.batch),
                 "over_per_item": ratio(seconds["per_item loader"], own["loader"])["median"],
-                "bytes": held(source),
-                "raw_bytes": raw(source.sets.training),
+                "bytes": memory_bytes(source),
+                "raw_bytes": raw_bytes(source.sets.training),
                 "threads": rt.toggles.threads,
             }
         )
-    return {
-        "suite": "telemetry",
-        "rounds": rounds,
-        "batch": config.source.batch,
-        "machine": describe(rt.device),
-        "rows": rows,
-    }
+    return {"batch": config.source.batch, "rows": rows}
 
 
-def raw(flights: Series | Spool) -> int:
+def loading_calls(
+    config: Config, kind: type[Windowed] | None = None
+) -> tuple[Runtime, Windowed, dict[str, Callable[[], Any]]]:
+    """Build the calls ``loader`` (``IN_A_ROW`` batches), ``model`` (an update on one batch) and ``both`` (a cycle).
+
+    Args:
+        config: The run's.
+        kind: Another class of what draws windows.
+    """
+    rt, rng, learner, source = build.assembled(config)
+    source = kind(config.env, config.source, rng, rt) if kind else source
+    batch = source.next()
+    noise = learner.update_noise(rng, batch.index.shape[1])
+    calls: tuple[Callable[[], Any], ...] = (
+        lambda: [source.next() for _ in range(IN_A_ROW)],
+        lambda: learner.update(batch, noise),
+        cycling(source, learner, rng, rt),
+    )
+    return rt, source, {part: rt.scope()(call) for part, call in zip(PARTS, calls, strict=True)}
+
+
+def rates(seconds: Mapping[str, list[float]], windows: int) -> dict[str, Any]:
+    """Compute ``loader``, ``model`` and ``both`` in windows per second, and what share of the model's pace both reach.
+
+    Args:
+        seconds: Times of the calls of ``loading_calls``, round by round.
+        windows: In a batch, of all runs.
+
+    Returns:
+        These three, ``of_model`` (the share) and its 95 % interval from ``low`` to ``high``.
+    """
+    share = ratio(seconds["model"], seconds["both"])
+    counts = {"loader": IN_A_ROW * windows, "model": windows, "both": windows}
+    paces = {part: round(count / median(seconds[part])) for part, count in counts.items()}
+    return {**paces, "of_model": share["median"], "low": share["low"], "high": share["high"]}
+
+
+def throughput(config: Config, rounds: int, intervals: int = INTERVALS) -> dict[str, Any]:
+    """Time a run's loader and model in turn, and watch its pace and the disk for a while.
+
+    Returns:
+        What ``rates`` returns; ``intervals``, windows per second of each interval by its own time; ``disk_mib_per_s``,
+        read from storage meanwhile, and ``read_mib_per_s``, with what came from the system's cache; both are None where
+        the system does not count.
+    """
+    rt, _, calls = loading_calls(config)
+    windows = config.source.batch * config.run.runs
+    own = rates(interleaved(calls, rounds, rt.device), windows)
+    before, began = _bytes_read(), time.perf_counter()
+    seconds = [timed(lambda: [calls["both"]() for _ in range(CYCLES)], rt.device) for _ in range(intervals)]
+    elapsed = time.perf_counter() - began
+    pairs = zip(_bytes_read(), before, strict=True)
+    disk, read = (None if a is None or b is None else round((a - b) / MIB / elapsed, 3) for a, b in pairs)
+    paces = [round(CYCLES * windows / each) for each in seconds]
+    return {**own, "intervals": paces, "disk_mib_per_s": disk, "read_mib_per_s": read}
+
+
+def format_throughput(record: Mapping[str, Any]) -> list[str]:
+    """Format what ``throughput`` returns as lines."""
+    share = f"{record['of_model']:.0%} of the model's pace, {record['low']:.0%} to {record['high']:.0%}"
+    alone = f"loader alone {record['loader']:,}, model alone {record['model']:,}"
+    paces = " ".join(f"{pace:,}" for pace in record["intervals"])
+    lines = [
+        f"windows/s: {alone}, both {record['both']:,} ({share})",
+        f"windows/s, interval by interval: {paces}",
+    ]
+    if record["disk_mib_per_s"] is not None:
+        lines.append(f"disk: {record['disk_mib_per_s']:.1f} MiB/s")
+        if record["read_mib_per_s"] is not None:
+            lines[-1] += f"; with the system's cache {record['read_mib_per_s']:.1f} MiB/s read"
+    return lines
+
+
+def _bytes_read() -> tuple[int | None, int | None]:
+    """Count the bytes that this process read from storage, and those that it read from files."""
+    count = getattr(psutil.Process(), "io_counters", lambda: None)()  # macOS has none
+    return getattr(count, "read_bytes", None), getattr(count, "read_chars", None)
+
+
+def raw_bytes(flights: Series | Spool) -> int:
     """Count the bytes of flights as they are: float32, nothing twice."""
-    widths = flights.widths.values() if isinstance(flights, Spool) else _widths(flights)
+    widths = flights.widths.values() if isinstance(flights, Spool) else [leaf.shape[1] for leaf in _columns(flights)]
     return FLOAT * int(flights.bounds[-1]) * sum(widths)
 
 
-def held(source: Windowed) -> int:
+def memory_bytes(source: Windowed) -> int:
     """Count the bytes that a source holds in memory for its flights and for where their windows begin."""
     flights = source.sets.training
-    starts = source.starts.nbytes
     if isinstance(flights, Spool):
-        return starts
-    one = sum(leaf.nbytes for leaf in (flights.inputs, flights.truth, flights.astray))
-    return starts + (3 * one if source.loader == "per_item" else one)  # one by one: float64 copies beside
+        return source.starts.nbytes
+    one = sum(leaf.nbytes for leaf in _columns(flights))
+    return source.starts.nbytes + (3 * one if source.loader == "per_item" else one)  # one by one: float64 copies, too
 
 
-def _widths(flights: Series) -> list[int]:
-    return [leaf.shape[1] for leaf in (flights.inputs, flights.truth, flights.astray)]
+def _columns(flights: Series) -> tuple[Any, ...]:
+    return flights.inputs, flights.truth, flights.astray

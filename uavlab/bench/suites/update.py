@@ -1,147 +1,194 @@
-"""What this machine does: ratios of interleaved runs in one process, with the machine's description in the record."""
+"""What an update costs: batched over the loop, with and without the guard, and under one setting after the other."""
 
-from collections.abc import Callable
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from uavlab.bench.timing import interleaved, median
-from uavlab.collectors.off_policy import POOL_DEPTH, POOL_STEPS
-from uavlab.core.rng import Streams
-from uavlab.core.types import Batch
-from uavlab.envs.autoreset import advance, make_pool, start_worlds
-from uavlab.envs.leader_follower.env import LeaderFollower
+from torch._inductor import config as inductor
+
+from uavlab.bench.compare import Call, Row, Settings, compare, compare_calls, prepare, update_call
+from uavlab.bench.registry import Option, Record, suite
+from uavlab.bench.timing import interleaved, median, paid_back, ratio
+from uavlab.core.errors import ResourceError
+from uavlab.core.protocols import Numbers
 from uavlab.experiment import build
-from uavlab.experiment.config import Device, RunConfig, configure
-from uavlab.experiment.run import Run
+from uavlab.experiment.config import Config, Device, RunConfig, configure
+from uavlab.profiling.roofline import ceilings
 from uavlab.runtime.runtime import Runtime
-from uavlab.runtime.stage_timer import count_operators
-from uavlab.storage.machine import describe
+from uavlab.runtime.stage_timer import Work, count_work
+from uavlab.runtime.toggles import EAGER, Toggles
+from uavlab.storage.machine import usable_cores
+from uavlab.train import cycling
 
 ORIGINAL_MS = {2: 16.6, 4: 36.2, 8: 89.0}
 """Milliseconds per update of the program that the method was published with, on the CPU described in the README."""
 
-CYCLES = 5  # updates per timed round of a run
-STEPS = 64  # environment steps per timed round; a whole number of pool refills
+SIZES = {"batch": 128, "hidden": 256, "share": False}
+"""The published sizes: 128 rows, networks of width 256, one actor for each agent."""
+
+CYCLES = 5  # cycles per timed round of the guard
+PATIENCE = 3600  # seconds for one thread count of the ladder
 
 
-def update_suite(rounds: int, device: Device) -> dict[str, Any]:
+@suite("update", about="batched learner over the loop")
+def update_suite(rounds: int, device: Device) -> Record:
     """Time one update of the batched learner against the loop: batch 128, hidden 256, eager, float32."""
-    rt = build.runtime(RunConfig(device=device))
+    settings = {kind: {"update": kind} for kind in ("loop", "batched")}
     rows = []
-    with rt.scope():
-        for agents in (2, 4, 8):
-            timed = {kind: _update(kind, agents, rt) for kind in ("loop", "batched")}
-            seconds = interleaved(timed, rounds, rt.device)
-            ratio = median([a / b for a, b in zip(seconds["loop"], seconds["batched"], strict=True)])
-            for kind, call in timed.items():
-                rows.append(
-                    {
-                        "agents": agents,
-                        "setting": kind,
-                        "threads": rt.toggles.threads,
-                        "ms": round(1e3 * median(seconds[kind]), 3),
-                        "ops": count_operators(call),
-                        "batched_over_loop": round(ratio, 3),
-                        "original_ms": ORIGINAL_MS[agents],
-                    }
-                )
-        return {"suite": "update", "rounds": rounds, "machine": describe(rt.device), "rows": rows}
+    for agents in (2, 4, 8):
+        layer = {**SIZES, "followers": agents - 1, "device": device}
+        pair = compare("leader_follower", settings, layer, rounds=rounds)
+        rows += [
+            {
+                "agents": agents,
+                "setting": row["setting"],
+                "threads": Toggles().threads,
+                "ms": row["ms"],
+                "ops": row["ops"],
+                "batched_over_loop": round(pair[1]["over_first"], 3),
+                "original_ms": ORIGINAL_MS[agents],
+            }
+            for row in pair
+        ]
+    return {"rows": rows}
 
 
-def env_suite(rounds: int, device: Device) -> dict[str, Any]:
-    """Time whole steps of many worlds: transition, reward, observation, replacement and the pool's refills."""
-    rt = build.runtime(RunConfig(device=device))
-    settings = {
-        "published constants": LeaderFollower(followers=4),
-        "3 moving obstacles in sight": LeaderFollower(followers=4, obstacles=3, obstacle_speed=5.0, sight=2),
-    }
-    rows = []
-    with rt.scope():
-        for worlds in (64, 1024):
-            calls = {name: _stepping(env, worlds, rt) for name, env in settings.items()}
-            seconds = interleaved(calls, rounds, rt.device)
-            for name, env in settings.items():
-                rate = STEPS * worlds * env.spec.agents / median(seconds[name])
-                rows.append(
-                    {
-                        "env": "leader_follower",
-                        "agents": env.spec.agents,
-                        "worlds": worlds,
-                        "setting": name,
-                        "threads": rt.toggles.threads,
-                        "agent_steps_per_s": round(rate),
-                    }
-                )
-        return {"suite": "env", "rounds": rounds, "machine": describe(rt.device), "rows": rows}
+class Unguarded(Runtime):
+    """A runtime that checks no numbers."""
+
+    def check(self, numbers: Numbers) -> None:
+        """Accept all numbers."""
 
 
-def guard_suite(rounds: int, device: Device) -> dict[str, Any]:
-    """Time whole updates of one run, with and without the guard against numbers that are not finite."""
+@suite("guard", about="what checking numbers costs")
+def guard_suite(rounds: int, device: Device, preset: str = "leader_follower_quick") -> Record:
+    """Time whole cycles of a run, with and without the guard against numbers that are not finite."""
     rows = []
     for agents in (2, 8):
-        run = Run(configure("leader_follower_quick", {"followers": agents - 1, "device": device}))
-        with run.rt.scope():
-            calls: dict[str, Callable[[], Any]] = {
-                n: partial(_cycles, run, n == "guarded") for n in ("guarded", "plain")
+        config = configure(preset, {"followers": agents - 1, "device": device})
+        guarded = build.runtime(config.run, config.toggles)
+        runtimes = {"guarded": guarded, "plain": Unguarded(guarded.device, config.toggles)}
+        with guarded.scope():
+            calls = {name: _cycles(config, rt) for name, rt in runtimes.items()}
+            seconds = interleaved(calls, rounds, guarded.device)
+        times = {f"{name}_ms": round(1e3 * median(each) / CYCLES, 3) for name, each in seconds.items()}
+        row = {"agents": agents, "setting": preset, "threads": config.toggles.threads, **times}
+        rows.append({**row, "guarded_over_plain": ratio(seconds["guarded"], seconds["plain"])["median"]})
+    return {"rows": rows}
+
+
+def _cycles(config: Config, rt: Runtime) -> Callable[[], Any]:
+    rng = build.streams(config.run, rt.device)
+    learner = build.learner(config, rng, rt)
+    cycle = cycling(build.source(config, learner, rng, rt), learner, rng, rt)
+    return lambda: [cycle() for _ in range(CYCLES)]
+
+
+RUNGS: Settings = {
+    "loop": {},
+    "cached": {"update": "cached"},
+    "merged": {"update": "merged", "optimizers": "one"},
+    "vmap": {"update": "vmap", "optimizers": "one"},
+    "batched": {"update": "batched", "optimizers": "one"},
+    "batched, fused Adam": EAGER,
+    "batched, bf16": {**EAGER, "precision": "bf16"},
+    "batched, compiled": {**EAGER, "compile": "default"},
+    "batched, compiled, bf16": {**EAGER, "compile": "default", "precision": "bf16"},
+}
+ON_CUDA: Settings = {
+    "batched, tf32": {**EAGER, "precision": "tf32"},
+    "batched, graph": {**EAGER, "graph": "update"},
+    "batched, graph, tf32": {**EAGER, "graph": "update", "precision": "tf32"},
+    "batched, compiled, graph": {**EAGER, "compile": "default", "graph": "update"},
+}
+
+
+@suite(
+    "ladder",
+    about="every rung of the update",
+    options=[Option("threads", "thread counts", (1, 256)), Option("full", "16 agents too")],
+)
+def ladder_suite(
+    rounds: int,
+    device: Device,
+    threads: Iterable[int] = (),
+    full: bool = False,
+    say: Callable[[str], Any] = print,
+    rungs: Settings = RUNGS,
+    sizes: Mapping[str, Any] = SIZES,
+) -> Record:
+    """Time the ladder at 2, 4 and 8 agents (16 too if ``full``), in a process of its own for each thread count.
+
+    Compiled code on a CPU keeps the thread count that it was compiled for, hence the processes. By default the counts
+    are 1 and all cores.
+
+    Returns:
+        Rows with ``agents, setting, threads, ms, over_loop`` (the loop's time with as many threads over this one's),
+        ``over_below, ops, first_call_s, best`` (on the fastest row for these agents and threads), ``share`` (of the
+        matrix rate measured at the update's own shapes and precision) and ``paid_back`` (updates after which the first
+        call's extra seconds over those of the fastest row that is not compiled are earned; 0 where there are none,
+        None where nothing is earned).
+
+    Raises:
+        ResourceError: A process failed.
+    """
+    counts = list(threads) or sorted({1, usable_cores()} if device != "cuda" else {1})
+    if len(counts) > 1:
+        return {"rows": [row for count in counts for row in _rows_of_process(rounds, device, count, full)]}
+    rows: list[Row] = []
+    if build.runtime(RunConfig(device=device)).device.type == "cuda":
+        rungs = {**rungs, **ON_CUDA}
+    for agents in (2, 4, 8, 16) if full else (2, 4, 8):
+        layer = {**asdict(Toggles()), **sizes, "followers": agents - 1, "device": device, "threads": counts[0]}
+        configs = {name: configure("leader_follower", layer, rung) for name, rung in rungs.items()}
+        with inductor.patch(force_disable_caches=True):  # else a first call would take less than it takes at first
+            calls, first = prepare({name: partial(update_call, config) for name, config in configs.items()})
+        say(f"{agents} agents, {counts[0]} threads: first calls took {sum(first.values()):.0f} s")
+        calls = {name: one for name, one in calls.items() if not one.rt.fell_back}
+        rows += _ladder_rows(agents, configs, calls, compare_calls(calls, first, rounds))
+    return {"rows": rows}
+
+
+def _rows_of_process(rounds: int, device: Device, threads: int, full: bool) -> list[Row]:
+    options = ["--rounds", str(rounds), "--device", device, "--threads", str(threads), *["--full"] * full, "--json"]
+    command = [sys.executable, "-m", "uavlab", "bench", "ladder", *options]
+    ended = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True, timeout=PATIENCE)
+    if ended.returncode:
+        raise ResourceError(f"bench ladder with {threads} threads ended with {ended.returncode}; see its output above.")
+    return json.loads(ended.stdout.splitlines()[-1])["rows"]
+
+
+def _ladder_rows(
+    agents: int, configs: Mapping[str, Config], calls: Mapping[str, Call], compared: list[Row]
+) -> list[Row]:
+    work = count_work(calls["batched, fused Adam"].call)  # compiled code hides its operators
+    rows = []
+    for row in compared:
+        name, toggles = row["setting"], configs[row["setting"]].toggles
+        rows.append(
+            {
+                "agents": agents,
+                "setting": name,
+                "threads": toggles.threads,
+                "ms": row["ms"],
+                "over_loop": row["over_first"],
+                "over_below": row["over_below"],
+                "ops": work.operators if toggles.update == "batched" else row["ops"],
+                "first_call_s": round(row["first_call_s"], 2),
+                "share": round(1e3 * _floor(calls[name], work, toggles.precision) / row["ms"], 3),
             }
-            seconds = interleaved(calls, rounds, run.rt.device)
-            ratio = median([a / b for a, b in zip(seconds["guarded"], seconds["plain"], strict=True)])
-            times = {f"{name}_ms": round(1e3 * median(each) / CYCLES, 3) for name, each in seconds.items()}
-            row = {"agents": agents, "setting": "leader_follower_quick", "threads": run.rt.toggles.threads, **times}
-            rows.append({**row, "guarded_over_plain": round(ratio, 4)})
-            machine = describe(run.rt.device)
-    return {"suite": "guard", "rounds": rounds, "machine": machine, "rows": rows}
+        )
+    best = max(rows, key=lambda row: row["over_loop"])
+    eager = [row for row in rows if configs[row["setting"]].toggles.compile == "off"]
+    fastest = max(eager, key=lambda row: row["over_loop"])
+    return [{**row, "best": row is best, "paid_back": paid_back(fastest, row)} for row in rows]
 
 
-SUITES = {"update": update_suite, "env": env_suite, "guard": guard_suite}
-
-
-def table(record: dict[str, Any]) -> str:
-    """Lay out a record's rows as text."""
-    names = list(record["rows"][0])
-
-    def text(value: Any) -> str:
-        return f"{value:,}" if isinstance(value, int) else str(value)
-
-    cells = [names, *([text(row[name]) for name in names] for row in record["rows"])]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
-    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells)
-
-
-def _update(kind: str, agents: int, rt: Runtime) -> Callable[[], Any]:
-    given = {"followers": agents - 1, "share": False, "update": kind, "batch": 128, "hidden": 256}
-    config = configure("leader_follower", given)
-    rt = build.runtime(config.run, config.toggles)
-    rng = Streams([0], rt.device)
-    pupil = build.learner(config, rng, rt)
-    batch: Batch = build.source(config, pupil, rng, rt).next()
-    noise = pupil.update_noise(rng, config.source.batch)
-    return lambda: pupil.update(batch, noise)
-
-
-def _cycles(run: Run, guarded: bool) -> None:
-    check = run.rt.check if guarded else lambda numbers: None
-    run.source._check = check
-    for _ in range(CYCLES):
-        if guarded:
-            check(run.learner.numbers())
-        batch = run.source.next()
-        update = run.learner.update(batch, run.learner.update_noise(run.rng, batch.index.shape[1]))
-        if guarded:
-            check(run.learner.numbers(update))
-
-
-def _stepping(env: LeaderFollower, worlds: int, rt: Runtime) -> Callable[[], Any]:
-    rng, spec = Streams([0], rt.device), env.spec
-    held = start_worlds(env, rng.uniform("start", worlds, spec.initial_noise)[0])
-    action = 2 * rng.uniform("action", worlds, spec.agents, spec.action)[0] - 1
-    noise = rng.uniform("step", worlds, spec.step_noise)[0]
-
-    def call() -> None:
-        nonlocal held
-        for step in range(STEPS):
-            if step % POOL_STEPS == 0:
-                pool = make_pool(env, rng.uniform("pool", POOL_DEPTH, worlds, spec.initial_noise)[0])
-            held, _ = advance(env, held, action, noise, pool)
-
-    return call
+def _floor(one: Call, work: Work, precision: str) -> float:
+    """Return the seconds that the matrix products alone take, at the rate of their own shapes and precision."""
+    with one.rt.scope():
+        return work.flops / ceilings(one.rt.device, precision, work).rate

@@ -89,7 +89,7 @@ class TestTimed:
             {"name": "resizing", "share": 0.2},
             {"name": "all else", "share": 0.9},
         ]
-        monkeypatch.setattr(maps, "host_parts", lambda *_: {"parts": rows, "profiled_over_plain": 1.25})
+        monkeypatch.setattr(maps, "profile_host", lambda *_: {"parts": rows, "profiled_over_plain": 1.25})
         found = maps.MEASURES["resizing_share"](bench)
         assert found.value == 0.2
         assert found.note == "most goes to beliefs, 50%; by a profile that makes a step 1.25 times as long"

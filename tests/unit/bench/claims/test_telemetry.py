@@ -9,7 +9,7 @@ from tests.support.fixtures_config import sizes
 from uavlab.bench.claims import telemetry as measures
 from uavlab.bench.claims.leader_follower import Bench, Measured, NotTestable
 from uavlab.bench.claims.ledger import select, verdict
-from uavlab.bench.dataloader import CYCLES, IN_A_ROW, pieces
+from uavlab.bench.suites.telemetry import CYCLES, IN_A_ROW, loading_calls
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ class TestRemedies:
     def test_bring_the_same_windows(self, bench: Bench) -> None:
         brought = []
         for path in measures.PATHS:
-            _, source, _ = pieces(measures.config(bench, path), measures.KINDS[path])
+            _, source, _ = loading_calls(measures.config(bench, path), measures.KINDS[path])
             source.next()
             brought.append(source.next())
         for batch in brought[1:]:
@@ -43,7 +43,7 @@ class TestRemedies:
                 )
 
     def test_what_is_kept_is_handed_out_as_a_copy(self, bench: Bench) -> None:
-        _, source, _ = pieces(measures.config(bench, "cached"), measures.CachedWindowed)
+        _, source, _ = loading_calls(measures.config(bench, "cached"), measures.CachedWindowed)
         cache = source.cache  # type: ignore[attr-defined]
         assert len(cache.kept) == len(source.starts)
         first = int(source.starts[0])
@@ -51,8 +51,8 @@ class TestRemedies:
         assert cache[first][0].any()
 
     def test_nothing_is_scaled_again(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-        _, source, _ = pieces(measures.config(bench, "once"), measures.OnceWindowed)
-        _, plain, _ = pieces(measures.config(bench, "per_item"))
+        _, source, _ = loading_calls(measures.config(bench, "once"), measures.OnceWindowed)
+        _, plain, _ = loading_calls(measures.config(bench, "per_item"))
 
         def refused(*given: object) -> None:
             raise RuntimeError("scaled")
@@ -103,7 +103,7 @@ class TestHere:
         assert measures.paths(bench) is found
         sizes = measures.held(bench)
         assert sizes["per_item"] == 2 * sizes["once"] == 2 * sizes["device"]
-        _, source, _ = pieces(measures.config(bench, "cached"), measures.CachedWindowed)
+        _, source, _ = loading_calls(measures.config(bench, "cached"), measures.CachedWindowed)
         window, horizon = source.task.shape
         assert sizes["cached"] == 4 * len(source.starts) * (33 * window + 6 + 3 * horizon)
 

@@ -1,4 +1,4 @@
-"""Five runs in one process against five, and curves by the clock: what is asked and what the rows say."""
+"""Five runs in one process against five, and curves by the clock: what is run and what the rows hold."""
 
 from typing import Any
 

@@ -1,64 +1,101 @@
-"""Records hold what later work reads."""
+"""Rows of update, guard and ladder: what is compared with what, which rung is best, and when a warm-up pays off."""
+
+import json
+import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
-from tests.support.fixtures_config import tiny
-from uavlab.bench import timing
+from tests.support.fixtures_config import TINY
+from uavlab.bench import compare, timing
 from uavlab.bench.suites import update
-from uavlab.bench.suites.update import table
+from uavlab.bench.suites.update import RUNGS, ladder_suite
+from uavlab.core.errors import ResourceError
+from uavlab.experiment.config import configure
 from uavlab.runtime.runtime import Runtime
 
-
-def test_table() -> None:
-    rows = [{"agents": 2, "worlds": 1024, "setting": "a"}, {"agents": 4, "worlds": 64, "setting": "long"}]
-    assert table({"rows": rows}).splitlines() == [
-        "agents  worlds  setting",
-        "     2   1,024        a",
-        "     4      64     long",
-    ]
+EAGER = {name: rung for name, rung in RUNGS.items() if "compile" not in rung}
+COMPILED = "batched, compiled, bf16"
+SMALL = {"batch": 16, "hidden": 16, "share": False}
 
 
 def test_update_suite_counts_operators() -> None:
     threads = torch.get_num_threads()
-    record = update.update_suite(3, "cpu")
+    rows = update.update_suite(3, "cpu")["rows"]
     assert torch.get_num_threads() == threads
-    assert (record["suite"], record["rounds"]) == ("update", 3)
-    assert record["machine"]["device"]
-    required = {"agents", "setting", "threads", "ms", "ops", "batched_over_loop"}
-    assert all(required <= set(row) for row in record["rows"])
-    ops = {(row["setting"], row["agents"]): row["ops"] for row in record["rows"]}
+    required = {"agents", "setting", "threads", "ms", "ops", "batched_over_loop", "original_ms"}
+    assert all(required == set(row) and row["threads"] == 1 for row in rows)
+    ops = {(row["setting"], row["agents"]): row["ops"] for row in rows}
     assert set(ops) == {(kind, agents) for kind in ("loop", "batched") for agents in (2, 4, 8)}
     assert ops["batched", 2] == ops["batched", 4] == ops["batched", 8] > 0
     for agents, most in ((2, 1300), (4, 3000), (8, 7500)):
         assert ops["batched", agents] < ops["loop", agents] <= most
 
 
-def test_env_suite_steps_every_world(monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = iter(range(10_000))
-    monkeypatch.setattr(timing.time, "perf_counter", lambda: float(next(ticks)))  # every timed call takes one second
-    record = update.env_suite(3, "cpu")
-    required = {"env", "agents", "worlds", "setting", "agent_steps_per_s"}
-    assert all(required <= set(row) for row in record["rows"])
-    assert {(row["worlds"], row["agent_steps_per_s"]) for row in record["rows"]} == {
-        (64, 64 * 64 * 5),  # steps x worlds x agents
-        (1024, 64 * 1024 * 5),
-    }
-    assert len({(row["setting"], row["worlds"]) for row in record["rows"]}) == len(record["rows"]) == 4
-
-
-def test_a_round_holds_whole_refills_of_the_pool() -> None:
-    assert update.STEPS % update.POOL_STEPS == 0
-
-
 def test_guard_suite_times_the_same_run_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(update, "configure", lambda preset, given: tiny(share=True, **given))
+    monkeypatch.setattr(update, "configure", lambda preset, layer: configure(preset, TINY, layer))
     checks: list[object] = []
     monkeypatch.setattr(Runtime, "check", lambda self, numbers: checks.append(numbers))
-    record = update.guard_suite(3, "cpu")
-    assert (record["suite"], record["rounds"]) == ("guard", 3)
-    assert [row["agents"] for row in record["rows"]] == [2, 8]
-    assert all(row["guarded_over_plain"] > 0 and row["guarded_ms"] > 0 < row["plain_ms"] for row in record["rows"])
-    guarded = 2 * (timing.WARM_UP + 3) * update.CYCLES
+    rows = update.guard_suite(3, "cpu", "leader_follower")["rows"]
+    assert [row["agents"] for row in rows] == [2, 8]
+    assert all(row["guarded_over_plain"] > 0 and row["guarded_ms"] > 0 < row["plain_ms"] for row in rows)
+    cycles = 2 * (timing.WARM_UP + 3) * update.CYCLES
     first = 4  # steps of exploration: 16 rows from 4 worlds
-    assert len(checks) == guarded * (2 + 2) + 2 * 2 * first  # two of the state and the update, two of each step
+    assert len(checks) == cycles * (2 + 2) + 2 * 2 * first  # two of the state and the update, two of each step
+
+
+def test_every_rung_at_every_size() -> None:
+    lines: list[str] = []
+    rows = ladder_suite(3, "cpu", threads=[1], say=lines.append, rungs=EAGER, sizes=SMALL)["rows"]
+    assert [(row["agents"], row["setting"]) for row in rows] == [(n, name) for n in (2, 4, 8) for name in EAGER]
+    columns = {"agents", "setting", "threads", "ms", "over_loop", "over_below", "ops", "first_call_s", "share"}
+    assert all(set(row) == {*columns, "best", "paid_back"} and row["threads"] == 1 for row in rows)
+    assert [sum(row["best"] for row in rows if row["agents"] == n) for n in (2, 4, 8)] == [1, 1, 1]
+    by_name = {(row["agents"], row["setting"]): row for row in rows}
+    loops = [by_name[n, "loop"]["ops"] for n in (2, 4, 8)]
+    assert loops[0] < loops[1] / 1.5 < loops[2] / 3  # operators of the loop grow with the team
+    assert len({by_name[n, "batched, fused Adam"]["ops"] for n in (2, 4, 8)}) == 1  # those of the batch do not
+    assert len(lines) == 3
+
+
+def test_a_warm_up_pays_off_by_what_it_saves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first call that takes 7 s more than that of the fastest uncompiled rung saves 2 s each time: earned after 4."""
+    times = {name: [6.0, 6.0, 6.0] for name in EAGER} | {"batched, bf16": [3.0, 3.0, 3.0], COMPILED: [1.0, 1.0, 1.0]}
+    monkeypatch.setattr(torch, "compile", lambda fn, **options: fn)
+    monkeypatch.setattr(compare, "interleaved", lambda calls, rounds, device, **options: times)
+    prepare = update.prepare
+
+    def slow_start(builders: Any) -> Any:
+        calls, first = prepare(builders)
+        return calls, {**dict.fromkeys(first, 4.0), COMPILED: 11.0}
+
+    monkeypatch.setattr(update, "prepare", slow_start)
+    rungs = {**EAGER, COMPILED: RUNGS[COMPILED]}
+    record = ladder_suite(3, "cpu", [1], say=lambda line: None, rungs=rungs, sizes=SMALL)
+    *_, slow, fastest, last = [row for row in record["rows"] if row["agents"] == 2]
+    assert (last["setting"], last["over_loop"], last["over_below"]) == (COMPILED, 6, 3)
+    assert (last["paid_back"], last["best"]) == (4, True)
+    assert (fastest["paid_back"], fastest["best"]) == (0, False)
+    assert slow["paid_back"] == 0  # no first call is shorter
+
+
+class TestProcesses:
+    """The ladder starts a process for each thread count; here none of them is started."""
+
+    def test_each_thread_count_has_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def run(command: list[str], **options: Any) -> Any:
+            row = {"threads": int(command[command.index("--threads") + 1]), "command": command}
+            return SimpleNamespace(returncode=0, stdout="a table\n" + json.dumps({"rows": [row]}))
+
+        monkeypatch.setattr(update.subprocess, "run", run)
+        rows = ladder_suite(7, "cpu", threads=[1, 2], full=True)["rows"]
+        assert [row["threads"] for row in rows] == [1, 2]
+        options = ["--rounds", "7", "--device", "cpu", "--threads", "2", "--full", "--json"]
+        assert rows[1]["command"] == [sys.executable, "-m", "uavlab", "bench", "ladder", *options]
+
+    def test_one_that_fails_ends_the_suite(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(update.subprocess, "run", lambda command, **options: SimpleNamespace(returncode=5))
+        with pytest.raises(ResourceError, match="bench ladder with 1 threads ended with 5; see its output above"):
+            ladder_suite(3, "cpu", threads=[1, 2])
