@@ -26,7 +26,7 @@ CHECK_STEPS = 32  # steps between looks at whether all episodes have ended, each
 
 
 @dataclass(frozen=True)
-class Planned:
+class Planner:
     """A policy that nothing was learned for: it sees whole states.
 
     Attributes:
@@ -37,8 +37,8 @@ class Planned:
 
 
 @torch.no_grad()
-def flown(
-    env: Env, policy: Policy | Planned, rng: Streams, count: int, mean_action: bool = False, stream: str = "evaluate"
+def simulate(
+    env: Env, policy: Policy | Planner, rng: Streams, count: int, mean_action: bool = False, stream: str = "evaluate"
 ) -> Iterator[tuple[dict[str, Float[Tensor, " B"]], Bool[Tensor, " B"], Bool[Tensor, " B"]]]:
     """Fly ``count`` fresh worlds per run to the horizon.
 
@@ -50,7 +50,7 @@ def flown(
     worlds = start_worlds(env, rng.uniform(f"{stream}.start", count, spec.initial_noise).flatten(0, 1))
     state, obs, live = worlds.state, worlds.obs, torch.ones_like(worlds.replaced, dtype=torch.bool)
     for _ in range(spec.horizon):
-        if isinstance(policy, Planned):
+        if isinstance(policy, Planner):
             action = policy.plan(env, state, rng.uniform(f"{stream}.act", count, spec.agents).flatten(0, 1))
         else:
             noise = None if mean_action else acting_noise(rng, f"{stream}.act", count, spec)
@@ -66,7 +66,7 @@ def flown(
 
 
 def episodes(
-    env: Env, policy: Policy | Planned, rng: Streams, count: int, mean_action: bool = False, stream: str = "evaluate"
+    env: Env, policy: Policy | Planner, rng: Streams, count: int, mean_action: bool = False, stream: str = "evaluate"
 ) -> dict[str, Float[Tensor, "R E"]]:
     """Fly ``count`` episodes per run to their ends and measure each.
 
@@ -75,7 +75,7 @@ def episodes(
         run and episode.
     """
     sums: dict[str, Tensor] = {}
-    for step, (measured, live, still) in enumerate(flown(env, policy, rng, count, mean_action, stream)):
+    for step, (measured, live, still) in enumerate(simulate(env, policy, rng, count, mean_action, stream)):
         for metric in (*env.metrics, *COMMON):
             value, before = measured[metric.name], sums.get(metric.name, torch.zeros_like(measured["return"]))
             sums[metric.name] = torch.where(live, value if metric.over == "last" else before + value, before)
@@ -88,11 +88,11 @@ def episodes(
 
 
 def curves(
-    env: Env, policy: Policy | Planned, rng: Streams, count: int, mean_action: bool = False, stream: str = "evaluate"
+    env: Env, policy: Policy | Planner, rng: Streams, count: int, mean_action: bool = False, stream: str = "evaluate"
 ) -> dict[str, Float[Tensor, "R E T"]]:
     """Fly the episodes of ``episodes`` and give the environment's metrics after every step; an end stays as it was."""
     found: dict[str, list[Tensor]] = {metric.name: [] for metric in env.metrics}
-    for measured, live, _ in flown(env, policy, rng, count, mean_action, stream):
+    for measured, live, _ in simulate(env, policy, rng, count, mean_action, stream):
         for name, values in found.items():
             values.append(torch.where(live, measured[name], values[-1]) if values else measured[name])
     return {name: torch.stack(values, -1).unflatten(0, (len(rng.seeds), count)) for name, values in found.items()}

@@ -19,7 +19,7 @@ from uavlab.evaluate import COMMON
 FUNCTIONS = ("initial", "transition", "observe", "reward", "terminated", "measure")
 PILOTS = ("random", "corner", "zero")
 DOUBLE_STEPS = 20  # float64 is checked for types alone
-SEEN = {"observe.legal": torch.bool, "observe.place": torch.int64, "observe.claims": torch.int64}
+SEEN = {"observe.legal": torch.bool, "observe.place": torch.int64, "observe.target_cell": torch.int64}
 ALONE = 1e-4  # relative and absolute: a world alone takes other rounding paths than a world in a batch
 
 
@@ -257,7 +257,7 @@ class _Flight:
             return {"observe": (*lead, spec.obs)}
         moves, square = (*lead, spec.choices), (spec.side, spec.side)
         shapes = {"maps": (*lead, spec.obs, *square), "team": (self.worlds, spec.team, *square), "place": lead}
-        return {f"observe.{name}": shape for name, shape in (shapes | {"legal": moves, "claims": moves}).items()}
+        return {f"observe.{name}": shape for name, shape in (shapes | {"legal": moves, "target_cell": moves}).items()}
 
     def check_state(self, name: str, state: Any, worlds: int) -> None:
         """Check that a state is a tree of frozen dataclasses over finite tensors with the leading axis B."""

@@ -27,23 +27,23 @@ def one_cycle(source: Source, learner: Learner, rng: Streams, rt: Runtime) -> Up
         DivergedError: An observation, action or reward, or what the learner returned, is not finite.
     """
     with at_update(-1):  # as the update before left it
-        rt.check(learner.numbers())
+        rt.check(learner.tensors_to_check())
     rt.next_update()
     batch = source.next()
     update = learner.update(batch, learner.update_noise(rng, batch.index.shape[1]))
-    rt.check(learner.numbers(update))
+    rt.check(learner.tensors_to_check(update))
     source.feedback(batch, update)
     return update
 
 
-def cycling(source: Source, learner: Learner, rng: Streams, rt: Runtime) -> Callable[[], Update]:
+def make_cycle(source: Source, learner: Learner, rng: Streams, rt: Runtime) -> Callable[[], Update]:
     """Make cycles of these, one per call; what a captured one leaves to be done is done around it."""
     cycle = rt.cycle(partial(one_cycle, source, learner, rng, rt), rng.generators)
 
     def call() -> Update:
-        source.begin()
+        source.before_cycle()
         update = cycle()
-        source.end()
+        source.after_cycle()
         return update
 
     return call
@@ -55,7 +55,7 @@ def training(source: Source, learner: Learner, rng: Streams, rt: Runtime, start:
     Raises:
         DivergedError: A number is not finite, so that this update or the one before is the last.
     """
-    cycle = cycling(source, learner, rng, rt)
+    cycle = make_cycle(source, learner, rng, rt)
     for number in range(start + 1, updates + 1):
         with at_update(number):
             update = cycle()
@@ -69,8 +69,8 @@ def check_state(source: Source, learner: Learner, rt: Runtime, number: int) -> N
         DivergedError: A number in it is not finite.
     """
     with at_update(number):
-        rt.check(learner.numbers())
-        rt.check(source.numbers())
+        rt.check(learner.tensors_to_check())
+        rt.check(source.tensors_to_check())
     rt.read(number)
 
 

@@ -17,7 +17,7 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
 from uavlab.envs import PLANS
 from uavlab.envs.mapping.env import Mapping, State
-from uavlab.evaluate import Planned, curves
+from uavlab.evaluate import Planner, curves
 from uavlab.experiment import build, policy
 from uavlab.experiment.config import configure
 from uavlab.experiment.policy import Kept
@@ -65,7 +65,7 @@ def compared(
         count: Missions.
         device: Where they are computed.
     """
-    plans = {name.replace("_", " "): Planned(plan) for name, plan in PLANS["mapping"].items()}
+    plans = {name.replace("_", " "): Planner(plan) for name, plan in PLANS["mapping"].items()}
     scores = {name: curves(env, plan, Streams([seed], device), count) for name, plan in plans.items()}
     for name, each in others.items():
         own = as_seen(env, each)

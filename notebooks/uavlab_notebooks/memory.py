@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from uavlab.collectors.off_policy import blank_row
-from uavlab.core.errors import Retried
+from uavlab.core.errors import RetryWarning
 from uavlab.core.types import Batch, Inputs, tree_map
 from uavlab.envs.autoreset import start_worlds
 from uavlab.experiment import build
@@ -73,7 +73,7 @@ def refused(config: Config, share: float = 0.5) -> dict[str, Any]:
     limit = int(share * peak)
     made["whole"][1]()
     with warnings.catch_warnings(), Budget(limit):
-        warnings.simplefilter("ignore", Retried)
+        warnings.simplefilter("ignore", RetryWarning)
         made["refused"][1]()
     rt = made["refused"][2]
     for ladder, reached in zip(made["cut"][2].ladders, rt.ladders, strict=True):

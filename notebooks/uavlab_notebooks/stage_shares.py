@@ -13,7 +13,7 @@ from uavlab.experiment.config import Config, configure
 from uavlab.profiling.roofline import ceilings
 from uavlab.profiling.torch_profile import PYTHON
 from uavlab.runtime.stage_timer import Monitor, count_work
-from uavlab.train import cycling
+from uavlab.train import make_cycle
 
 WARM = 5  # cycles before a monitor watches
 
@@ -45,13 +45,13 @@ def unchanged(preset: str, *layers: Mapping[str, Any], cycles: int = 5) -> bool:
 def _cycled(config: Config, cycles: int, monitor: Monitor | None) -> Any:
     """Make some cycles, watched after the first ones; give all numbers of the learner."""
     rt, rng, learner, source = build.assembled(config, monitor)
-    cycle = cycling(source, learner, rng, rt)
+    cycle = make_cycle(source, learner, rng, rt)
     with rt.scope():
         for number in range(WARM + cycles):
             if monitor and number == WARM:
                 monitor.reset()
             cycle()
-    return learner.numbers()
+    return learner.tensors_to_check()
 
 
 def weighed(preset: str, settings: Settings, *layers: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 from uavlab.experiment import build
 from uavlab.experiment.config import Config
 from uavlab.runtime.stage_timer import Monitor
-from uavlab.train import cycling
+from uavlab.train import make_cycle
 
 LANES = {"draw": "thread that draws", "fly": "thread that flies"}  # by the first word of a thread's name
 MAIN = "training"
@@ -62,7 +62,7 @@ def spans(config: Config, cycles: int = 3, warm: int = 5) -> list[dict[str, Any]
     # what runs in a thread of its own is not timed by itself; of what is, the outer call alone is kept
     source.store.take = rt.timed(source.store.take, "draw")
     source._advance = rt.timed(source._advance, "environment")
-    cycle = cycling(source, learner, rng, rt)
+    cycle = make_cycle(source, learner, rng, rt)
     with rt.scope():
         for number in range(warm + cycles):
             if number == warm:

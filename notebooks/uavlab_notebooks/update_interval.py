@@ -45,7 +45,7 @@ def paced(bench: Bench, settings: Mapping[str, Mapping[str, Any]], paces: Sequen
 def steps_made(config: Config, updates: int) -> int:
     """Count the steps that every world makes for so many updates."""
     _, _, _, source = build.assembled(config)
-    source.begin()
+    source.before_cycle()
     before = source.steps
     for _ in range(updates):
         source.next()

@@ -8,11 +8,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.bench.compare import Settings, update_call
-from uavlab.core.protocols import Numbers
+from uavlab.core.protocols import CheckedTensors
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
 from uavlab.runtime.stage_timer import count_work
-from uavlab.train import cycling
+from uavlab.train import make_cycle
 
 
 def differences(preset: str, settings: Settings, *layers: Mapping[str, Any], updates: int = 10) -> list[dict[str, Any]]:
@@ -39,14 +39,14 @@ def differences(preset: str, settings: Settings, *layers: Mapping[str, Any], upd
         for name, learner in learners.items():
             with runtimes[name].scope():
                 learner.update(batch, noise)
-    told = {name: learner.numbers() for name, learner in learners.items()}
+    told = {name: learner.tensors_to_check() for name, learner in learners.items()}
     return [
         {"setting": name, "difference": _largest(told[first], told[name]), "fell_back": runtimes[name].fell_back}
         for name in configs
     ]
 
 
-def _largest(one: Numbers, other: Numbers) -> float:
+def _largest(one: CheckedTensors, other: CheckedTensors) -> float:
     pairs = [(one[name][0], other[name][0]) for name in one]
     return max(float((a - b).abs().max() / a.abs().max().clamp(min=1e-300)) for a, b in pairs)
 
@@ -97,7 +97,7 @@ def together(preset: str, *layers: Mapping[str, Any], runs: int = 5, updates: in
 
 def _trained(config: Config, updates: int) -> Float[Tensor, "R K P"]:
     rt, rng, learner, source = build.assembled(config)
-    cycle = cycling(source, learner, rng, rt)
+    cycle = make_cycle(source, learner, rng, rt)
     with rt.scope():
         for _ in range(updates):
             cycle()

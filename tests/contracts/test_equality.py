@@ -13,7 +13,7 @@ from torch import Tensor
 from torch._dynamo.exc import TorchDynamoException
 
 from tests.support.fixtures_config import sizes
-from uavlab.core.errors import FellBack
+from uavlab.core.errors import FallbackWarning
 from uavlab.envs import ENVS
 from uavlab.experiment import build, run_state
 from uavlab.experiment.config import Config, configure
@@ -57,13 +57,13 @@ def trained(env: str, toggles: dict[str, Any]) -> dict[str, Tensor]:
     rt = build.runtime(made.run, made.toggles)
     rng = build.streams(made.run, rt.device, torch.float64)
     with rt.scope(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", FellBack)  # told below
+        warnings.simplefilter("ignore", FallbackWarning)  # told below
         learner = build.learner(made, rng, rt)
         source = build.source(made, learner, rng, rt)
         for _ in training(source, learner, rng, rt, 0, UPDATES):
             pass
     assert set(rt.fell_back) <= set(build.UNSERVED[type(made.learner)])
-    tables = {name: table for name, (table, _) in learner.numbers().items() if name.endswith("parameter")}
+    tables = {name: table for name, (table, _) in learner.tensors_to_check().items() if name.endswith("parameter")}
     return {**tables, "steps": torch.tensor(getattr(source, "steps", UPDATES))}
 
 
@@ -93,7 +93,7 @@ def test_equal_to_plain(env: str, toggle: Any, asked: dict[str, Any], plain: dic
 @pytest.mark.parametrize(("toggle", "asked"), cases(usable=False))
 def test_an_unusable_toggle_is_told_and_changes_nothing(toggle: Any, asked: dict[str, Any]) -> None:
     base = {name: value for name, value in asked.items() if name != toggle.name}
-    with pytest.warns(FellBack, match=f"^{toggle.name}={asked[toggle.name]} fell back: ") as told:
+    with pytest.warns(FallbackWarning, match=f"^{toggle.name}={asked[toggle.name]} fell back: ") as told:
         got = ended(asked)
     assert len(told) == 1
     assert got == ended(base)
@@ -125,7 +125,7 @@ def absent(*given: Any, **named: Any) -> Any:
 @pytest.mark.parametrize("compiler", [refused, absent])
 def test_a_compiler_that_fails_is_told_and_changes_nothing(monkeypatch: pytest.MonkeyPatch, compiler: Any) -> None:
     monkeypatch.setattr(torch, "compile", compiler)
-    with pytest.warns(FellBack, match="^compile=default fell back") as told:
+    with pytest.warns(FallbackWarning, match="^compile=default fell back") as told:
         run = ran({**EAGER, "compile": "default"})
     assert len(told) == 1
     assert list(run.rt.fell_back) == ["compile"]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from uavlab.core.errors import FellBack
+from uavlab.core.errors import FallbackWarning
 from uavlab.core.types import leaves
 from uavlab.envs.leader_follower.env import PUBLISHED, LeaderFollower
 from uavlab.experiment.config import configure
@@ -112,7 +112,7 @@ def test_what_cannot_be_recorded_falls_back_with_the_same_digest(graph, monkeypa
         return made
 
     monkeypatch.setattr(MASAC, "_update", asks)
-    with pytest.warns(FellBack, match=f"graph={graph} fell back"):
+    with pytest.warns(FallbackWarning, match=f"graph={graph} fell back"):
         fast = graphed(graph)
     assert "graph" in fast.rt.fell_back
     assert fast.digest == plain.digest

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.cuda_graph_emulator import Emulator
 from tests.support.fixtures_config import tiny, trained
-from uavlab.core.errors import DivergedError, FellBack
+from uavlab.core.errors import DivergedError, FallbackWarning
 from uavlab.experiment.run import Run
 from uavlab.learners.masac.batched import MASAC
 from uavlab.runtime import cuda_graph, toggles
@@ -57,7 +57,7 @@ def test_what_cannot_be_recorded_falls_back_with_the_same_digest(graph: str, mon
         return made
 
     monkeypatch.setattr(MASAC, "_update", asks)
-    with pytest.warns(FellBack, match=f"graph={graph} fell back"):
+    with pytest.warns(FallbackWarning, match=f"graph={graph} fell back"):
         fast = trained(updates=10, graph=graph)
     assert "waits for the device" in fast.rt.fell_back["graph"]
     assert fast.digest == plain.digest

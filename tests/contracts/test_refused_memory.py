@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.contracts.test_equality import config
-from uavlab.core.errors import Retried
+from uavlab.core.errors import RetryWarning
 from uavlab.experiment import run_state
 from uavlab.experiment.run import Run
 from uavlab.learners.masac.batched import MASAC
@@ -81,7 +81,7 @@ def test_refused_targets_and_losses(kind: str, phase: str, monkeypatch: pytest.M
     batch = config("leader_follower", {}).source.batch
     refuse(monkeypatch, learner, "targets", lambda *given: rows(*given[1:]), batch // 4)
     refuse_losses(monkeypatch, learner, phase, batch // 4)
-    with pytest.warns(Retried):
+    with pytest.warns(RetryWarning):
         got, retries = ended(toggles)
     assert [(each["what"], each["phase"], each["from"], each["to"]) for each in retries] == [
         (what, where, pieces, 2 * pieces)
@@ -97,7 +97,7 @@ def test_a_refused_draw_changes_nothing(kind: str, monkeypatch: pytest.MonkeyPat
     plain = ended(toggles)
     batch = config("leader_follower", {}).source.batch
     refuse(monkeypatch, ring, "fields", lambda words, like: words.shape[1], batch // 2)
-    with pytest.warns(Retried):
+    with pytest.warns(RetryWarning):
         got, retries = ended(toggles)
     assert (got, [each["what"] for each in retries]) == (plain[0], ["draw"])
 
@@ -113,7 +113,7 @@ def test_a_step_that_finds_no_room_once_changes_nothing(kind: str, monkeypatch: 
             raise MemoryError
 
     monkeypatch.setattr(grad_step, "reserve", reserve)
-    with pytest.warns(Retried):
+    with pytest.warns(RetryWarning):
         got, retries = ended(toggles)
     assert (got, [each["phase"] for each in retries]) == (plain[0], ["optimizer", "optimizer"])
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from tests.support.fixtures_config import trained
 from tests.support.nan_injection import ENV, SITES, VALUES, WORLD, WORLDS, Seams, build, fine, inject, refused
 from uavlab.collectors.off_policy import Replayed, survey
-from uavlab.core.protocols import Numbers
+from uavlab.core.protocols import CheckedTensors
 from uavlab.core.rng import Streams
 from uavlab.core.types import leaves
 from uavlab.envs.leader_follower.env import LeaderFollower, State
@@ -34,22 +34,22 @@ def test_every_number_is_found_in_its_place_and_contained(proof: Callable) -> No
 
 
 class OnlyLosses(Seams):
-    def check(self, numbers: Numbers) -> None:
+    def check(self, numbers: CheckedTensors) -> None:
         super().check({name: given for name, given in numbers.items() if name.endswith("_loss")})
 
 
 class NotBelow(Seams):
-    def check(self, numbers: Numbers) -> None:
+    def check(self, numbers: CheckedTensors) -> None:
         super().check({name: (tensor.clamp(min=-1), axes) for name, (tensor, axes) in numbers.items()})
 
 
 class OnlyInfinite(Seams):
-    def check(self, numbers: Numbers) -> None:
+    def check(self, numbers: CheckedTensors) -> None:
         super().check({name: (tensor.where(~tensor.isfinite(), 0), axes) for name, (tensor, axes) in numbers.items()})
 
 
 class NoState(Seams):
-    def check(self, numbers: Numbers) -> None:
+    def check(self, numbers: CheckedTensors) -> None:
         super().check({name: given for name, given in numbers.items() if "." not in name})
 
 
@@ -57,7 +57,7 @@ class WritesFirst(Replayed):
     """Checks once the row is in replay."""
 
     def _step(self, explore: bool) -> None:
-        checked: list[Numbers] = []
+        checked: list[CheckedTensors] = []
         check, self._check = self._check, checked.append
         super()._step(explore)
         self._check = check

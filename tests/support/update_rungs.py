@@ -75,7 +75,7 @@ class Side:
 def told(learner: MASAC, update: Update) -> dict[str, tuple[Tensor, str]]:
     """Give every number of a learner and its update, in rows that all kinds share."""
     assert update.td_error is not None
-    return {**learner.numbers(), **learner.numbers(update), "td_error": (update.td_error, "R N A")}
+    return {**learner.tensors_to_check(), **learner.tensors_to_check(update), "td_error": (update.td_error, "R N A")}
 
 
 def difference(mine: dict[str, tuple[Tensor, str]], other: dict[str, tuple[Tensor, str]]) -> float:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from uavlab.core.rng import Streams
 from uavlab.core.types import EnvSpec, Metric, tensors
-from uavlab.evaluate import CHECK_STEPS, COMMON, Planned, curves, episodes, interval, summary
+from uavlab.evaluate import CHECK_STEPS, COMMON, Planner, curves, episodes, interval, summary
 
 SEEDS, COUNT = (3, 8), 40
 
@@ -220,7 +220,7 @@ def test_a_plan_sees_the_state_and_its_own_noise() -> None:
         seen.append((state.step, noise))
         return noise[..., None]
 
-    figures = episodes(Lives(), Planned(plan), streams(), COUNT)
+    figures = episodes(Lives(), Planner(plan), streams(), COUNT)
     assert [step.unique().tolist() for step, _ in seen] == [[0], [1], [2], [3]]
     rng, total = streams(), torch.zeros(len(SEEDS), COUNT, dtype=torch.float64)
     for step in range(4):

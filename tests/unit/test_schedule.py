@@ -103,7 +103,7 @@ def test_updates_per_step_do_not_depend_on_the_interval(prefetch: str) -> None:
         for ratio in (1, 2):
             source, pupil = make(prefetch=prefetch, interval=interval, ratio=ratio)
             learned(source, pupil, 20)
-            source.numbers()  # nothing is under way any more
+            source.tensors_to_check()  # nothing is under way any more
             assert (source.steps - 10) * ratio == 20 * CONFIG.world_steps, (interval, ratio)
 
 
@@ -155,7 +155,7 @@ def test_steps_and_updates_overlap() -> None:
     source.snapshot = waiting
     source.next()  # returns while the flight waits
     learning.set()
-    source.numbers()
+    source.tensors_to_check()
     assert len(source.landed) == CONFIG.world_steps
 
 
@@ -263,7 +263,7 @@ def test_a_number_that_is_not_finite_is_found_before_a_flight_is_stored() -> Non
     learned(source, pupil, 3)
     pupil.theta.fill_(torch.nan)
     source.next()  # takes off with the spoilt policy
-    for ask in (source.numbers, source.state_dict, source.next):
+    for ask in (source.tensors_to_check, source.state_dict, source.next):
         with pytest.raises(DivergedError, match=r"^training: action of run 0, world 0, agent 0, dimension 0 is nan"):
             ask()
     assert all(leaf.isfinite().all() for _, leaf in leaves(source.ring.rows))
@@ -284,9 +284,9 @@ def captured(source: Replayed) -> tuple[Callable[[], Any], Emulator]:
     graph = Captured(source.next, fell_back.append, source.rng.generators, emulator)
 
     def call() -> Any:
-        source.begin()
+        source.before_cycle()
         batch = graph()
-        source.end()
+        source.after_cycle()
         assert fell_back == []
         return batch
 

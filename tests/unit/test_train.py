@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from uavlab.core.errors import DivergedError
-from uavlab.core.protocols import Numbers
+from uavlab.core.protocols import CheckedTensors
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Update
 from uavlab.runtime.runtime import Runtime
@@ -26,10 +26,10 @@ class Diary:
         self.state = torch.zeros(2)
         self.value = 0.0  # what updates return
 
-    def begin(self) -> None:
+    def before_cycle(self) -> None:
         self.pages.append(("begin",))
 
-    def end(self) -> None:
+    def after_cycle(self) -> None:
         self.pages.append(("end",))
 
     def next(self) -> Batch:
@@ -45,7 +45,7 @@ class Diary:
         self.pages.append(("update", batch.data, noise))
         return Update({"batch": torch.tensor(batch.data), "loss": torch.tensor([0, self.value])})
 
-    def numbers(self, update: Update | None = None) -> Numbers:
+    def tensors_to_check(self, update: Update | None = None) -> CheckedTensors:
         return {"state": (self.state, "R")} if update is None else {"loss": (update.metrics["loss"], "R")}
 
     def feedback(self, batch: Batch, update: Update) -> None:

@@ -18,7 +18,7 @@ from uavlab.experiment.config import Config, configure
 from uavlab.experiment.run import Run
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.stage_timer import count_operators
-from uavlab.train import cycling
+from uavlab.train import make_cycle
 
 Settings = Mapping[str, Mapping[str, Any]]
 """Layers of settings by the names that rows have for them."""
@@ -45,7 +45,7 @@ def update_call(config: Config) -> Call:
 def cycle_call(config: Config) -> Call:
     """Build a call that runs a whole cycle: act, step, store, draw, update, feedback."""
     rt, rng, learner, source = build.assembled(config)
-    return Call(cycling(source, learner, rng, rt), rt)
+    return Call(make_cycle(source, learner, rng, rt), rt)
 
 
 def acting_call(config: Config) -> Call:

@@ -17,7 +17,7 @@ from uavlab.profiling.torch_profile import profile
 from uavlab.runtime.stage_timer import Monitor, count_work, memory
 from uavlab.runtime.toggles import TOGGLES, resolve, turned
 from uavlab.storage.machine import describe, usable_cores
-from uavlab.train import cycling
+from uavlab.train import make_cycle
 
 PARTS = ("update", "acting", "environment")  # parts of a cycle that toggles make faster or slower
 LOG_PARTS = ("update", "load")  # parts of a cycle that learns from logs
@@ -120,7 +120,7 @@ def _watch(config: Config, trace: Path | None) -> dict[str, Any]:
     """Run some cycles under a monitor, and compare an update with the ceilings."""
     monitor = Monitor(build.runtime(config.run).device)
     rt, rng, learner, source = build.assembled(config, monitor)
-    cycle = cycling(source, learner, rng, rt)
+    cycle = make_cycle(source, learner, rng, rt)
     with rt.scope(), build.enough_memory():
         cycle()  # may compile
         once = timed(cycle, rt.device)

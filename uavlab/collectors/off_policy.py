@@ -11,7 +11,7 @@ from annotated_types import Ge, Le
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.protocols import Env, Numbers, Policy
+from uavlab.core.protocols import CheckedTensors, Env, Policy
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Inputs, Transition, Update, leaves, load_leaves, tree_map
 from uavlab.envs.autoreset import Pool, Worlds, advance, make_pool, start_worlds
@@ -115,7 +115,7 @@ class Replayed:
 
     def next(self) -> Batch:
         """Step the worlds if a round begins, and draw a batch; the first call gathers ``learning_starts`` rows."""
-        self.begin()
+        self.before_cycle()
         batch = self._await()
         if self.turn == 0:
             self._gather()
@@ -126,13 +126,13 @@ class Replayed:
         self.turn = (self.turn + 1) % self.round
         return batch
 
-    def begin(self) -> None:
+    def before_cycle(self) -> None:
         """Gather ``learning_starts`` rows by random actions, unless that is done: before a cycle that is captured."""
         while self.steps * self.config.worlds < self.config.learning_starts:
             self._step(explore=True)
             self.count(1)
 
-    def end(self) -> None:
+    def after_cycle(self) -> None:
         """Count the steps of a captured cycle, whose replays cannot."""
         if self.static:
             self.count(self.config.world_steps)
@@ -149,7 +149,7 @@ class Replayed:
             self.ahead.wait()
         self.store.feedback(batch.index, update)
 
-    def numbers(self) -> Numbers:
+    def tensors_to_check(self) -> CheckedTensors:
         """Name what a checkpoint would keep beside rows, which were checked before they were written."""
         self._land()
         lead = (self.runs, self.config.worlds)

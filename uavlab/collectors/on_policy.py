@@ -8,7 +8,7 @@ import torch
 from annotated_types import Ge, Le
 from torch import Tensor
 
-from uavlab.core.protocols import Env, Numbers, Policy
+from uavlab.core.protocols import CheckedTensors, Env, Policy
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import Batch, Rollout, Update, leaves, tree_map
 from uavlab.runtime.runtime import Runtime
@@ -76,16 +76,16 @@ class Rollouts:
             data, torch.arange(spec.horizon * self.config.worlds, device=self.rng.device).expand(self.runs, -1)
         )
 
-    def begin(self) -> None:
+    def before_cycle(self) -> None:
         """Nothing is left outside a captured cycle."""
 
-    def end(self) -> None:
+    def after_cycle(self) -> None:
         """Nothing is."""
 
     def feedback(self, batch: Batch, update: Update) -> None:
         """Nothing is drawn twice, so nothing is to be learned from it."""
 
-    def numbers(self) -> Numbers:
+    def tensors_to_check(self) -> CheckedTensors:
         """Name nothing: no number outlives its batch."""
         return {}
 

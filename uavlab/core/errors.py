@@ -5,7 +5,7 @@ A message says what is wrong, where, what was got, what was expected and what to
 
 from typing import Any
 
-PLACES = {
+AXIS_NAMES = {
     "R": "run",
     "W": "world",
     "N": "row",
@@ -53,7 +53,7 @@ class DivergedError(UavlabError):
     def __str__(self) -> str:
         """Compose the message late: the update is added to the record on the way up."""
         found = self.record
-        place = ", ".join(f"{name} {found[name]}" for name in PLACES.values() if name in found)
+        place = ", ".join(f"{name} {found[name]}" for name in AXIS_NAMES.values() if name in found)
         what = found["tensor"] + (f" of {place}" if place else "")
         when = f" at update {found['update']}" if "update" in found else ""
         return f"training: {what} is {found['value']}{when}; expected {found['expected']}. {self.advice}"
@@ -65,9 +65,9 @@ class ResourceError(UavlabError):
     exit_code = 5
 
 
-class FellBack(UserWarning):
+class FallbackWarning(UserWarning):
     """An optimization could not be used; the run goes on with the plain reference, and its record says why."""
 
 
-class Retried(UserWarning):
+class RetryWarning(UserWarning):
     """Memory was refused; the same work is done in smaller pieces, and the run's record says so."""

@@ -10,7 +10,7 @@ from uavlab.core.types import Batch, EnvSpec, Metric, Update
 
 S = TypeVar("S")
 
-Numbers = dict[str, tuple[Tensor, str]]
+CheckedTensors = dict[str, tuple[Tensor, str]]
 """Tensors that must stay finite, by name and in the order of cause, with their leading axes: ``(reward, "R W A")``.
 
 The letters are those of ``uavlab.core.errors.PLACES``; an axis with another letter is not named in messages.
@@ -72,11 +72,11 @@ class Source(Protocol):
         """Produce the next batch."""
         ...
 
-    def begin(self) -> None:
+    def before_cycle(self) -> None:
         """Do what must not be part of a captured cycle, before each."""
         ...
 
-    def end(self) -> None:
+    def after_cycle(self) -> None:
         """Do so after each."""
         ...
 
@@ -84,7 +84,7 @@ class Source(Protocol):
         """Learn how the batch fared (priorities, say)."""
         ...
 
-    def numbers(self) -> Numbers:
+    def tensors_to_check(self) -> CheckedTensors:
         """Name what a checkpoint would keep of it, as far as it was not checked before."""
         ...
 
@@ -116,7 +116,7 @@ class Learner(Protocol):
         """Draw the noise that one update on ``rows`` rows per run consumes."""
         ...
 
-    def numbers(self, update: Update | None = None) -> Numbers:
+    def tensors_to_check(self, update: Update | None = None) -> CheckedTensors:
         """Name everything that the next updates depend on, or all that ``update`` returned."""
         ...
 

@@ -13,7 +13,7 @@ OCTAL = re.compile(r"[-+]?0[0-9_]+")
 THREADS = re.compile(r"0*[1-9][0-9]{0,3}(,0*[1-9][0-9]{0,3})*")  # OpenMP takes one number for each level of nesting
 
 
-def nearest(name: str, known: Iterable[str], elsewhere: Mapping[str, str] | None = None) -> str:
+def suggest(name: str, known: Iterable[str], elsewhere: Mapping[str, str] | None = None) -> str:
     """Suggest the known name that looks most like ``name``, as the tail of a message; empty if none does.
 
     Args:
@@ -26,7 +26,7 @@ def nearest(name: str, known: Iterable[str], elsewhere: Mapping[str, str] | None
     return f" (did you mean {names[close[0]]!r}?)" if close else ""
 
 
-def shown(value: Any) -> str:
+def quote(value: Any) -> str:
     """Quote a value in a message, briefly whatever a file held."""
     try:
         return reprlib.repr(value)[:80]
@@ -47,7 +47,7 @@ def check_threads(variables: Mapping[str, str]) -> None:
     """
     given = variables.get("OMP_NUM_THREADS", "1").strip()
     if not THREADS.fullmatch(given):
-        raise ConfigError(f"OMP_NUM_THREADS={shown(given)}: expected a whole number from 1 to 9999; set or unset it.")
+        raise ConfigError(f"OMP_NUM_THREADS={quote(given)}: expected a whole number from 1 to 9999; set or unset it.")
 
 
 def yaml_value(text: str, where: str, lines: bool = False) -> Any:
@@ -101,4 +101,4 @@ def _excesses(events: Iterable[Any]) -> Iterator[tuple[int, str]]:
             if len(event.value) > LONGEST:
                 yield line, f"a value of {len(event.value):,} characters; expected at most {LONGEST:,} without quotes"
             if OCTAL.fullmatch(event.value):
-                yield line, f"{shown(event.value)} may be decimal or octal; leave out the leading 0, or write 0o"
+                yield line, f"{quote(event.value)} may be decimal or octal; leave out the leading 0, or write 0o"

@@ -140,14 +140,14 @@ class MapObs:
         team: What a critic may see beyond that, the same for all.
         place: Cell of the maps in which each agent is, row * L + column.
         legal: Moves that each agent may choose, at least one.
-        claims: What each move would take, as a number: of what one agent took, the next may not take it again.
+        target_cell: Cell that each move leads to, as a number; no two agents move into one in the same step.
     """
 
     maps: Float[Tensor, "*lead A C L L"]
     team: Float[Tensor, "*lead K L L"]
     place: Int[Tensor, "*lead A"]
     legal: Bool[Tensor, "*lead A E"]
-    claims: Int[Tensor, "*lead A E"]
+    target_cell: Int[Tensor, "*lead A E"]
 
 
 @tensors

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from uavlab.collectors.off_policy import POOL_STEPS, ReplayConfig
 from uavlab.collectors.on_policy import RolloutConfig
 from uavlab.core.errors import ConfigError
-from uavlab.core.text import nearest, shown, yaml_lines, yaml_value
+from uavlab.core.text import quote, suggest, yaml_lines, yaml_value
 from uavlab.core.types import Rule
 from uavlab.envs import ENVS
 from uavlab.experiment.presets import presets
@@ -132,7 +132,7 @@ def configure(preset: str, *layers: Mapping[str, Any]) -> Config:
     """
     known = presets()
     if preset not in known:
-        raise ConfigError(f"unknown preset {shown(preset)}{nearest(preset, known)}. Known presets: {', '.join(known)}.")
+        raise ConfigError(f"unknown preset {quote(preset)}{suggest(preset, known)}. Known presets: {', '.join(known)}.")
     chosen = known[preset]
     given: dict[str, Any] = {}
     came: dict[str, str] = {}
@@ -147,7 +147,7 @@ def configure(preset: str, *layers: Mapping[str, Any]) -> Config:
     unknown = [name for name in values if name not in model.model_fields]
     elsewhere = {other: own for other, own in ELSEWHERE.items() if own in model.model_fields}
     problems = [
-        f"unknown setting {shown(name)}{came[name]}{nearest(name, model.model_fields, elsewhere)}"
+        f"unknown setting {quote(name)}{came[name]}{suggest(name, model.model_fields, elsewhere)}"
         for name in unknown[:TOLD]
     ]
     problems += [f"{len(unknown) - TOLD} more unknown settings"] if len(unknown) > TOLD else []
@@ -201,7 +201,7 @@ def toggle_layer(name: str, device: str | None = None) -> Layer:
     on_cuda = torch.cuda.is_available() and device != "cpu"
     known = toggle_presets(torch.device("cuda" if on_cuda else "cpu"))
     if name not in known:
-        raise ConfigError(f"unknown toggles {shown(name)}{nearest(name, known)}. Known sets: {', '.join(known)}.")
+        raise ConfigError(f"unknown toggles {quote(name)}{suggest(name, known)}. Known sets: {', '.join(known)}.")
     values = {**asdict(Toggles()), **known[name]}
     return Layer(values, dict.fromkeys(values, f"--toggles {name}"))
 
@@ -215,7 +215,7 @@ def parse_toggle(text: str) -> tuple[str, Any]:
     name, value = parse_setting(text, "--toggle")
     known = [f.name for f in dataclasses.fields(Toggles)]
     if name not in known:
-        told = f"unknown toggle {shown(name)} from --toggle{nearest(name, known)}"
+        told = f"unknown toggle {quote(name)} from --toggle{suggest(name, known)}"
         raise ConfigError(f"{told}. All toggles: uavlab toggles.")
     return name, value
 
@@ -237,7 +237,7 @@ def read_yaml(path: Path) -> Layer:
         got = "nothing" if values is None else f"a {type(values).__name__}"
         raise ConfigError(f"{path}: expected lines `name: value`, got {got}.")
     if odd := [name for name in values if not isinstance(name, str)]:
-        raise ConfigError(f"{path}: expected lines `name: value`, got the name {shown(odd[0])}.")
+        raise ConfigError(f"{path}: expected lines `name: value`, got the name {quote(odd[0])}.")
     return Layer(values, {name: f"{path}:{line}" for name, line in yaml_lines(text).items()})
 
 
@@ -250,7 +250,7 @@ def parse_setting(text: str, option: str = "--set") -> tuple[str, Any]:
     key, sign, value = text.partition("=")
     if not sign or not key.strip():
         raise ConfigError(f"{option} {text!r}: expected key=value.")
-    return key.strip(), yaml_value(value, f"{option} {shown(text)}")
+    return key.strip(), yaml_value(value, f"{option} {quote(text)}")
 
 
 def task(name: str) -> type[Any]:
@@ -301,7 +301,7 @@ def _defaults(model: type[BaseModel]) -> dict[str, Any]:
 
 def _said(error: Any, came: Mapping[str, str]) -> str:
     name, message = error["loc"][0], error["msg"]
-    return f"{name}: {message[0].lower()}{message[1:]}, got {shown(error['input'])}{came.get(str(name), '')}"
+    return f"{name}: {message[0].lower()}{message[1:]}, got {quote(error['input'])}{came.get(str(name), '')}"
 
 
 def _contradictions(

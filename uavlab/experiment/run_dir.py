@@ -11,7 +11,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from uavlab.core.errors import ConfigError, FileError, ResourceError
-from uavlab.core.text import nearest, shown
+from uavlab.core.text import quote, suggest
 from uavlab.experiment.config import Config, Layer, configure
 from uavlab.experiment.presets import presets
 from uavlab.storage.files import MAX_JSON_BYTES, read_json, read_regular, write_json
@@ -100,7 +100,7 @@ def require_empty(folder: Path) -> Path:
         ConfigError: It is a file or holds something.
     """
     if not str(folder).isprintable():
-        raise ConfigError(f"--out {shown(str(folder))}: expected a name of characters that can be written.")
+        raise ConfigError(f"--out {quote(str(folder))}: expected a name of characters that can be written.")
     mine = {folder / LOCK, *(folder.glob(RESTS) if folder.is_dir() else ())}
     if folder.exists() and (not folder.is_dir() or set(folder.iterdir()) - mine):
         hint = f", or `uavlab resume {folder}`" if (folder / "config.json").exists() else ""
@@ -119,7 +119,7 @@ def run_folder(text: str) -> Path:
     if text in presets():
         raise ConfigError(f"{text!r} is a preset, expected a run; train it first: uavlab train {text}.")
     raise ConfigError(
-        f"{text!r} is neither a run nor a preset{nearest(text, presets())}; expected the folder of a run."
+        f"{text!r} is neither a run nor a preset{suggest(text, presets())}; expected the folder of a run."
     )
 
 
@@ -132,7 +132,7 @@ def run_name(name: str) -> str:
     plain = name.replace("-", "").replace("_", "").replace(".", "")
     if not (plain.isascii() and plain.isalnum()) or len(name) > 80 or name.startswith(("-", ".")):
         raise ConfigError(
-            f"--name {shown(name)}: expected 1 to 80 letters, digits, '.', '_', '-', starting with none of '.-'."
+            f"--name {quote(name)}: expected 1 to 80 letters, digits, '.', '_', '-', starting with none of '.-'."
         )
     return name
 

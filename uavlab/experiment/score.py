@@ -6,9 +6,9 @@ from typing import Any
 from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Env
 from uavlab.core.rng import Streams
-from uavlab.core.text import nearest, shown
+from uavlab.core.text import quote, suggest
 from uavlab.envs import PLANS
-from uavlab.evaluate import COMMON, Planned
+from uavlab.evaluate import COMMON, Planner
 from uavlab.experiment import build
 from uavlab.experiment import policy as kept
 from uavlab.experiment.config import Config, Device, configure
@@ -77,11 +77,11 @@ def score_plan(
         known: dict[str, Any] = supervised.PLANS if logs else PLANS.get(presets()[name].env, {})
         if plan not in known:
             there = f"Known: {', '.join(known)}." if known else f"{name} has none."
-            raise ConfigError(f"--policy {shown(plan)} for {name}: unknown{nearest(plan, known)}. {there}")
+            raise ConfigError(f"--policy {quote(plan)} for {name}: unknown{suggest(plan, known)}. {there}")
         rt, env = build.runtime(config.run, config.toggles), config.evaluation
         with rt.scope():
             rng = Streams([seed * 1_000_003 + config.run.seed], rt.device)
-            policy = supervised.planned(config, rt.device, plan) if logs else Planned(known[plan])
+            policy = supervised.planned(config, rt.device, plan) if logs else Planner(known[plan])
             result = build.summed_up(config, env, build.figures(config, env, policy, rng, count))
         say(f"{name}: {plan}, {_counted(config, count)}")
         _say(result, env, say)

@@ -27,7 +27,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.protocols import Numbers, Policy
+from uavlab.core.protocols import CheckedTensors, Policy
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, MapObs, Rollout, Update, tensors, tree_map
 from uavlab.nets.cnn import StackedMaps
@@ -157,11 +157,11 @@ class COMA:
         metrics |= {name: torch.stack([step[name] for step in steps]).mean(0) for name in steps[0]}
         return Update({**metrics, "explore": explore.expand(self.runs)})
 
-    def numbers(self, update: Update | None = None) -> Numbers:
+    def tensors_to_check(self, update: Update | None = None) -> CheckedTensors:
         """Name all parameters and moments, a row of each run, or all that ``update`` returned."""
         if update is not None:
             return {name: (value, "R") for name, value in update.metrics.items()}
-        given: Numbers = {}
+        given: CheckedTensors = {}
         for name, part in (("actor", self.actor), ("critic", self.critic)):
             state = part.state_dict()
             given |= {f"{name}.{key}": (state[key], "R") for key in ("parameter", *MOMENTS[1:])}
@@ -176,7 +176,7 @@ class COMA:
         reward, value, terminated = (each.transpose(0, 1) for each in (data.reward, value, data.terminated))
         returns = lambda_returns(reward, value, terminated, config.gamma, config.lam).transpose(0, 1)
         live = data.live.to(returns.dtype)
-        open_ = open_in_turn(obs.legal, obs.claims, data.action)
+        open_ = open_in_turn(obs.legal, obs.target_cell, data.action)
         return tree_map(
             lambda leaf: leaf[:, : returns.shape[1]].flatten(1, 2),
             Samples(
@@ -300,7 +300,7 @@ def choose(
         logits = torch.stack([net(theta, maps) for maps in obs.maps.unbind(2)], 2)
     else:
         logits = net(theta, obs.maps.flatten(1, 2)).view(runs, worlds, agents, -1)
-    return sample_in_turn(logits, obs.legal, obs.claims, noise, explore)
+    return sample_in_turn(logits, obs.legal, obs.target_cell, noise, explore)
 
 
 def kept_policy(config: COMAConfig, trained: EnvSpec, flown: EnvSpec, parameters: Float[Tensor, "R 1 P"]) -> Policy:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from uavlab.core.errors import ConfigError, ResourceError, Retried
+from uavlab.core.errors import ConfigError, ResourceError, RetryWarning
 from uavlab.runtime.oom_retry import capturing, free_cache, refusal
 
 StepOf = Callable[[int], Callable[[], Any]]
@@ -85,12 +85,12 @@ def largest_batch(step_of: StepOf, low: int, high: int, margin: float = 0.1, bud
 def _trial(step_of: StepOf, rows: int, budget: int | None) -> bool:
     """Tell whether steps succeed as they are; one that had to be cut did not fit."""
     with warnings.catch_warnings(), nullcontext() if budget is None else Budget(budget):
-        warnings.simplefilter("error", Retried)
+        warnings.simplefilter("error", RetryWarning)
         try:
             step = step_of(rows)
             for _ in range(STEPS):
                 step()
-        except (ResourceError, Retried):
+        except (ResourceError, RetryWarning):
             return False
         except (MemoryError, RuntimeError) as error:
             refusal(error)

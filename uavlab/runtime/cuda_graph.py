@@ -20,7 +20,7 @@ import torch
 from torch import Generator, Tensor
 
 from uavlab.core.errors import DivergedError
-from uavlab.core.protocols import Numbers
+from uavlab.core.protocols import CheckedTensors
 from uavlab.runtime.finite_check import ADVICE, FROM_ENVIRONMENT, LARGEST
 
 WARM_UP = 3  # plain calls before recording, in which libraries choose kernels, and generators are seen to be used
@@ -235,7 +235,7 @@ class DeferredCheck:
         self._now.add_(1)
         self._count = 0
 
-    def record(self, numbers: Numbers) -> None:
+    def record(self, numbers: CheckedTensors) -> None:
         """Note which tensors hold anything but numbers of at most ``guard.LARGEST`` in size."""
         names = tuple(numbers)
         slot, _ = self._checks.get(names, (sum(map(len, self._checks)), None))

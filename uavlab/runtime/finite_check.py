@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from uavlab.core.errors import PLACES, DivergedError
-from uavlab.core.protocols import Numbers
+from uavlab.core.errors import AXIS_NAMES, DivergedError
+from uavlab.core.protocols import CheckedTensors
 
 LARGEST = 1e18  # whose square is still finite in float32: beyond it, squares and norms overflow one step later
 FROM_ENVIRONMENT = {"obs", "next_obs", "reward", "worlds", "pool"}  # first parts of names; others: the learner
@@ -14,7 +14,7 @@ ADVICE = {
 }
 
 
-def require_finite(numbers: Numbers) -> None:
+def require_finite(numbers: CheckedTensors) -> None:
     """Refuse tensors that hold anything but numbers of at most ``LARGEST`` in size (host sync).
 
     Raises:
@@ -39,7 +39,7 @@ def refuse_first(name: str, tensor: Tensor, axes: str) -> None:
         return
     index = bad[0].tolist()
     kind = "environment" if name.partition(".")[0] in FROM_ENVIRONMENT else "learner"
-    place = {PLACES[axis]: i for axis, i in zip(axes.split(), index, strict=False) if axis in PLACES}
+    place = {AXIS_NAMES[axis]: i for axis, i in zip(axes.split(), index, strict=False) if axis in AXIS_NAMES}
     record = {
         "tensor": name,
         "value": f"{tensor[tuple(index)].item():g}",

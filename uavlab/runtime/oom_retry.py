@@ -17,7 +17,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from uavlab.core.errors import ConfigError, ResourceError, Retried
+from uavlab.core.errors import ConfigError, ResourceError, RetryWarning
 from uavlab.core.types import leaves, tree_map
 from uavlab.runtime import stage_timer
 
@@ -201,7 +201,7 @@ class Ladder:
 
     def _retry(self, what: str, said: str, pieces: int) -> None:
         how = f"{pieces} pieces instead of {self.pieces} from now on" if pieces > self.pieces else "once more"
-        warnings.warn(f"{what}: memory was refused in {self.phase}; {how} ({said})", Retried, stacklevel=4)
+        warnings.warn(f"{what}: memory was refused in {self.phase}; {how} ({said})", RetryWarning, stacklevel=4)
         self.retries.append({"what": what, "phase": self.phase, "from": self.pieces, "to": pieces})
         self.pieces = pieces
         free_cache()

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from uavlab.core.protocols import Numbers
+from uavlab.core.protocols import CheckedTensors
 from uavlab.runtime import wrappers
 from uavlab.runtime.compiled_step import TracedStep
 from uavlab.runtime.cuda_graph import Captured, DeferredCheck
@@ -171,7 +171,7 @@ class Runtime:
         if self.deferred is not None:
             self.deferred.next_update()
 
-    def check(self, numbers: Numbers) -> None:
+    def check(self, numbers: CheckedTensors) -> None:
         """Refuse numbers that nothing may be built on: at once (host sync), or with a graph when ``read`` is called.
 
         Raises:

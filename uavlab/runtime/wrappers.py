@@ -10,7 +10,7 @@ import torch
 from torch._dynamo.exc import TorchDynamoException
 from torch.utils.checkpoint import checkpoint
 
-from uavlab.core.errors import FellBack
+from uavlab.core.errors import FallbackWarning
 
 F = TypeVar("F", bound=Callable)
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -80,4 +80,4 @@ def _said(error: Exception) -> str:
 
 def tell(name: str, value: Any, reason: str) -> None:
     """Say in one visible line that a toggle is not in effect."""
-    warnings.warn(f"{name}={value} fell back: {reason}", FellBack, stacklevel=3)
+    warnings.warn(f"{name}={value} fell back: {reason}", FallbackWarning, stacklevel=3)

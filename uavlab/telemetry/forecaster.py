@@ -8,7 +8,7 @@ from annotated_types import Ge, Gt, Le
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab.core.protocols import Numbers
+from uavlab.core.protocols import CheckedTensors
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Update, tree_map
 from uavlab.nets.tcn import StackedTCN
@@ -96,7 +96,7 @@ class Forecaster:
         """Take one gradient step."""
         return Update(self._descend(batch.data, noise))
 
-    def numbers(self, update: Update | None = None) -> Numbers:
+    def tensors_to_check(self, update: Update | None = None) -> CheckedTensors:
         """Name all parameters and moments, or all that ``update`` returned."""
         if update is not None:
             return {name: (value, "R") for name, value in update.metrics.items()}

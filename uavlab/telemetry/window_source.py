@@ -13,7 +13,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from uavlab.core.errors import FileError, ResourceError
-from uavlab.core.protocols import Numbers
+from uavlab.core.protocols import CheckedTensors
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Update, tree_map
 from uavlab.runtime.oom_retry import refusal, require
@@ -162,16 +162,16 @@ class Windowed:
         items = self.items(flights, self.sets.inputs, *self.task.shape)
         return brought(items, asked, self.config.workers, pin).__next__
 
-    def begin(self) -> None:
+    def before_cycle(self) -> None:
         """Nothing is left outside a captured cycle."""
 
-    def end(self) -> None:
+    def after_cycle(self) -> None:
         """Nothing is."""
 
     def feedback(self, batch: Batch, update: Update) -> None:
         """Every window stays as likely as it was."""
 
-    def numbers(self) -> Numbers:
+    def tensors_to_check(self) -> CheckedTensors:
         """Name nothing: what is kept never changes."""
         return {}
 

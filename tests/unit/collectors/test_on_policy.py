@@ -17,7 +17,7 @@ RT = Runtime()
 
 
 def at_random(obs: MapObs, noise: torch.Tensor) -> torch.Tensor:
-    return sample_in_turn(torch.zeros(obs.legal.shape), obs.legal, obs.claims, noise)
+    return sample_in_turn(torch.zeros(obs.legal.shape), obs.legal, obs.target_cell, noise)
 
 
 def source(seeds=(0, 3), env=TINY_MISSION, policy=at_random) -> Rollouts:
@@ -46,7 +46,7 @@ def test_chosen_moves_are_legal_and_never_the_same_place() -> None:
     data = source().next().data
     legal = data.obs.legal.gather(-1, data.action[..., None])
     assert legal.all()
-    took = data.obs.claims.gather(-1, data.action[..., None])[..., 0].sort(-1).values
+    took = data.obs.target_cell.gather(-1, data.action[..., None])[..., 0].sort(-1).values
     assert (took[..., 1:] != took[..., :-1]).all()
 
 
@@ -64,7 +64,7 @@ def test_nothing_is_kept_but_a_count() -> None:
     assert other.steps == one.steps == TINY_MISSION.spec.horizon
     other.rng.load_state_dict(one.rng.state_dict())
     assert torch.equal(one.next().data.reward, other.next().data.reward)
-    assert one.segments([]) == one.rows() == one.numbers() == {}
+    assert one.segments([]) == one.rows() == one.tensors_to_check() == {}
 
 
 def given(env: object) -> dict[str, object]:

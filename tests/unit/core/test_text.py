@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.text import check_threads, nearest, one_line, shown, yaml_lines, yaml_value
+from uavlab.core.text import check_threads, one_line, quote, suggest, yaml_lines, yaml_value
 
 
 def test_suggestions() -> None:
-    assert nearest("lerning_starts", ["learning_starts", "seed"]) == " (did you mean 'learning_starts'?)"
-    assert nearest("sede", iter(["lr", "seed"])) == " (did you mean 'seed'?)"
-    assert nearest("zzz", ["seed"]) == nearest("seed", []) == nearest("", ["seed"]) == ""
-    assert nearest("learing_rate", ["learning_starts", "lr"]) == " (did you mean 'learning_starts'?)"
-    assert nearest("learing_rate", ["learning_starts", "lr"], {"learning_rate": "lr"}) == " (did you mean 'lr'?)"
+    assert suggest("lerning_starts", ["learning_starts", "seed"]) == " (did you mean 'learning_starts'?)"
+    assert suggest("sede", iter(["lr", "seed"])) == " (did you mean 'seed'?)"
+    assert suggest("zzz", ["seed"]) == suggest("seed", []) == suggest("", ["seed"]) == ""
+    assert suggest("learing_rate", ["learning_starts", "lr"]) == " (did you mean 'learning_starts'?)"
+    assert suggest("learing_rate", ["learning_starts", "lr"], {"learning_rate": "lr"}) == " (did you mean 'lr'?)"
 
 
 def test_values_are_shown_briefly() -> None:
@@ -24,9 +24,9 @@ def test_values_are_shown_briefly() -> None:
     for _ in range(40):
         bomb = [bomb] * 9
     for value in ("x" * 10**6, bomb, hollow, 10**6000, [10**6000], b"\0" * 10**6):
-        assert len(shown(value)) <= 80
-    assert shown(10**6000) == "an enormous int"
-    assert shown("a\n\x1b[2J") == r"'a\n\x1b[2J'"
+        assert len(quote(value)) <= 80
+    assert quote(10**6000) == "an enormous int"
+    assert quote("a\n\x1b[2J") == r"'a\n\x1b[2J'"
 
 
 def test_one_line_moves_no_cursor() -> None:

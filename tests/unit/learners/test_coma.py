@@ -49,10 +49,10 @@ def slow_critic_input(obs: MapObs, action: Tensor, r: int, t: int, w: int, agent
 
 
 def slow_open(obs: MapObs, action: Tensor, r: int, t: int, w: int, agent: int) -> list[int]:
-    claims = obs.claims[r, t, w]
-    taken = [int(claims[j, action[r, t, w, j]]) for j in range(agent)]
-    legal = [e for e in range(claims.shape[-1]) if obs.legal[r, t, w, agent, e]]
-    return [e for e in legal if int(claims[agent, e]) not in taken] or legal
+    target_cell = obs.target_cell[r, t, w]
+    taken = [int(target_cell[j, action[r, t, w, j]]) for j in range(agent)]
+    legal = [e for e in range(target_cell.shape[-1]) if obs.legal[r, t, w, agent, e]]
+    return [e for e in legal if int(target_cell[agent, e]) not in taken] or legal
 
 
 def slow_update(learner: COMA, data: Rollout, noise: Tensor) -> dict[str, Tensor]:
@@ -213,7 +213,7 @@ def test_what_others_choose_is_drawn_where_they_are() -> None:
         team=torch.full((1, 1, 3, 3), 7.0),
         place=torch.tensor([[0, 5]]),
         legal=torch.ones(1, 2, 6, dtype=torch.bool),
-        claims=torch.zeros(1, 2, 6, dtype=torch.int64),
+        target_cell=torch.zeros(1, 2, 6, dtype=torch.int64),
     )
     seen = critic_maps(obs, torch.tensor([[2, 5]]))
     assert seen.shape == (1, 2, 3, 3, 3)

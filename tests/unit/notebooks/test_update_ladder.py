@@ -32,7 +32,7 @@ class TestDifferences:
         assert rows[1]["difference"] > 1e-10
 
     @pytest.mark.skipif(torch.cuda.is_available(), reason="a graph can be captured here")
-    @pytest.mark.filterwarnings("ignore::uavlab.core.errors.FellBack")
+    @pytest.mark.filterwarnings("ignore::uavlab.core.errors.FallbackWarning")
     def test_what_fell_back_is_named(self) -> None:
         rows = update_ladder.differences(PRESET, {"eager": {}, "graph": {"graph": "update"}}, SMALL, updates=2)
         assert rows[0]["fell_back"] == {}

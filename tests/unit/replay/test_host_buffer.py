@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tests.support.fixtures_config import tiny, trained
 from tests.support.named_rows import RUNS, check, named, rows
-from uavlab.core.errors import FellBack
+from uavlab.core.errors import FallbackWarning
 from uavlab.core.rng import Streams
 from uavlab.core.types import Transition, Update, leaves, tree_map
 from uavlab.experiment import build
@@ -83,7 +83,7 @@ def test_memory_that_cannot_be_pinned_is_said_and_changes_nothing(monkeypatch: p
     monkeypatch.setattr(ring, "blank", unpinned)
     rt = Runtime()
     with pytest.warns(
-        FellBack, match=r"no memory could be pinned \(CUDA error: out of memory\); ordinary memory is used$"
+        FallbackWarning, match=r"no memory could be pinned \(CUDA error: out of memory\); ordinary memory is used$"
     ):
         place = on_host(EXAMPLE, BATCH, rt, pinned=True)
     assert rt.fell_back["placement"].startswith("no memory could be pinned")

@@ -13,7 +13,7 @@ from tests.support.cuda_graph_emulator import Emulator
 from tests.support.fixtures_config import tiny
 from uavlab.collectors.off_policy import POOL_STEPS, Replayed
 from uavlab.core.errors import DivergedError
-from uavlab.core.protocols import Numbers
+from uavlab.core.protocols import CheckedTensors
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Update
 from uavlab.experiment.run import Run
@@ -348,8 +348,8 @@ def flown(
         check.next_update()
         batch = source.next()
         update = learner._update(batch, learner.update_noise(run.rng, batch.index.shape[1]))
-        check.record(learner.numbers(update))
-        check.record(learner.numbers())
+        check.record(learner.tensors_to_check(update))
+        check.record(learner.tensors_to_check())
         source.feedback(batch, update)
         return update
 
@@ -357,7 +357,7 @@ def flown(
         return list(run.rng._generators.values()) if known else []
 
     fast = Captured(cycle, told.append, generators, emulator) if record else cycle
-    source.begin()
+    source.before_cycle()
     seen = []
     for k in range(updates):
         seen.append({name: value.clone() for name, value in fast().metrics.items()})
@@ -400,7 +400,7 @@ def test_generators_that_the_graph_does_not_know_are_refused() -> None:
 # Checks without waiting
 
 
-def numbers(**values: Any) -> Numbers:
+def numbers(**values: Any) -> CheckedTensors:
     return {name: (torch.tensor(value), "R") for name, value in values.items()}
 
 
@@ -422,7 +422,7 @@ def test_a_deferred_check_refuses_what_the_guard_refuses(value: float) -> None:
         assert (said[0] is None) == (abs(value) <= LARGEST)
 
 
-def deferred(updates: list[Numbers], number: int = 1, kind: type[DeferredCheck] = DeferredCheck) -> None:
+def deferred(updates: list[CheckedTensors], number: int = 1, kind: type[DeferredCheck] = DeferredCheck) -> None:
     check = kind(CPU)
     for given in updates:
         check.next_update()
@@ -438,7 +438,7 @@ HISTORY = [GOOD, {"obs": [1.0, 2.0], "loss": [math.inf]}, {"obs": [math.nan, 1.0
 class Latest(DeferredCheck):
     """Keeps what it found last."""
 
-    def record(self, numbers: Numbers) -> None:
+    def record(self, numbers: CheckedTensors) -> None:
         self._first.fill_(2**62)
         super().record(numbers)
 

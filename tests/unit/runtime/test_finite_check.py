@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from uavlab.core.errors import DivergedError
-from uavlab.core.protocols import Numbers
+from uavlab.core.protocols import CheckedTensors
 from uavlab.runtime.finite_check import LARGEST, require_finite
 
 
-def finding(numbers: Numbers) -> DivergedError:
+def finding(numbers: CheckedTensors) -> DivergedError:
     with pytest.raises(DivergedError) as refusal:
         require_finite(numbers)
     return refusal.value

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from uavlab.core.errors import ConfigError, ResourceError, Retried
+from uavlab.core.errors import ConfigError, ResourceError, RetryWarning
 from uavlab.core.types import Inputs
 from uavlab.runtime import grad_step, oom_retry
 from uavlab.runtime.grad_step import GradientStep
@@ -169,7 +169,7 @@ def test_a_refused_size_ends_in_the_bits_of_the_smaller_one(
 ) -> None:
     refusals, pieces = Refusals(phase, limit, KINDS[kind]), ROWS // limit
     first = pieces if phase == "optimizer" else 1  # where a smaller size is no remedy
-    with pytest.warns(Retried) as told:
+    with pytest.warns(RetryWarning) as told:
         pupil = disturbed(refusals, monkeypatch, pieces=first)
     steps = [(1, 2), (2, 4), (4, 8), (8, 16)] if phase != "optimizer" else [(first, first)]
     ladder, what = pupil.ladders[phase], {"sampling": "draw", "targets": "targets"}.get(phase, "loss")
@@ -198,7 +198,7 @@ def test_a_step_that_moves_before_all_gradients_are_there_would_be_caught(monkey
 
     for step, same in ((GradientStep, True), (Hasty, False)):
         refusals = Late("forward", 8)
-        with pytest.warns(Retried):
+        with pytest.warns(RetryWarning):
             pupil = disturbed(refusals, monkeypatch, pieces=2, step=step)
         assert (pupil.digest() == cut_from_the_start("forward", 4, 2).digest()) is same
 
@@ -226,7 +226,7 @@ def test_where_nothing_helps_nothing_has_changed(phase: str, monkeypatch: pytest
 
     monkeypatch.setattr(grad_step, "reserve", refuse)
     refusals.armed = True
-    with pytest.warns(Retried) as told, pytest.raises(ResourceError) as refusal:
+    with pytest.warns(RetryWarning) as told, pytest.raises(ResourceError) as refusal:
         pupil.update()
     assert len(told) == {"optimizer": 1}.get(phase, 4)  # 2, 4, 8, 16 pieces
     first, *table, last = str(refusal.value).splitlines()
@@ -262,7 +262,7 @@ class Inside(Ladder):
             return self.descend(what, attempt, inputs, held)
 
 
-@pytest.mark.filterwarnings("ignore::uavlab.core.errors.Retried")
+@pytest.mark.filterwarnings("ignore::uavlab.core.errors.RetryWarning")
 @pytest.mark.parametrize(("ladder", "alive"), [(Ladder(), [False, False]), (Inside(), [True, True])])
 def test_a_failed_attempt_is_dead_before_the_next(ladder: Ladder, alive: list[bool]) -> None:
     seen, found = [], []
@@ -305,7 +305,7 @@ def test_a_gpu_that_is_full_cuts_batches_and_gives_memory_back() -> None:
     torch.cuda.empty_cache()
     torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 300 * 2**20) / total)
     try:
-        with pytest.warns(Retried):
+        with pytest.warns(RetryWarning):
             step(loss, step.parameter, Rows(x, 0))
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from uavlab.core.errors import FellBack
+from uavlab.core.errors import FallbackWarning
 from uavlab.runtime import toggles as records
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import TOGGLES, Toggles, changed, resolve, toggle_presets, turned
@@ -51,7 +51,7 @@ def test_what_cannot_be_used_falls_back_and_says_why(
 
 
 def test_the_runtime_tells_once_and_records_it() -> None:
-    with pytest.warns(FellBack, match="graph=update fell back") as told:
+    with pytest.warns(FallbackWarning, match="graph=update fell back") as told:
         rt = Runtime(asked=Toggles(update="batched", graph="update"))
     assert len(told) == 1
     assert (rt.toggles.graph, list(rt.fell_back)) == ("off", ["graph"])

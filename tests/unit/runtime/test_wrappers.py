@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch._dynamo.exc import TorchDynamoException
 
-from uavlab.core.errors import FellBack
+from uavlab.core.errors import FallbackWarning
 from uavlab.runtime import wrappers
 
 CPU = torch.device("cpu")
@@ -93,9 +93,9 @@ class TestCompiled:
 
 
 def test_falling_back_is_one_visible_line() -> None:
-    with pytest.warns(FellBack, match=r"^compile=default fell back: no compiler$"):
+    with pytest.warns(FallbackWarning, match=r"^compile=default fell back: no compiler$"):
         wrappers.tell("compile", "default", "no compiler")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(FellBack):
+        with pytest.raises(FallbackWarning):
             wrappers.tell("compile", "default", "no compiler")

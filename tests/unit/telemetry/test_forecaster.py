@@ -255,10 +255,10 @@ def test_the_state_goes_on_bit_for_bit() -> None:
 
 def test_numbers_are_named() -> None:
     learner = made((0, 1))
-    assert list(learner.numbers()) == ["network.parameter", "network.exp_avg", "network.exp_avg_sq", "average"]
+    assert list(learner.tensors_to_check()) == ["network.parameter", "network.exp_avg", "network.exp_avg_sq", "average"]
     update = learner.update(batch_of(0, 1), noise_of(0, 1))
-    assert list(learner.numbers(update)) == [*(f"mse/{name}" for name in TASKS), "physics", "loss", "norm"]
-    for value, axes in (*learner.numbers().values(), *learner.numbers(update).values()):
+    assert list(learner.tensors_to_check(update)) == [*(f"mse/{name}" for name in TASKS), "physics", "loss", "norm"]
+    for value, axes in (*learner.tensors_to_check().values(), *learner.tensors_to_check(update).values()):
         assert axes == "R"
         assert len(value) == 2
 

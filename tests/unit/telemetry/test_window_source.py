@@ -322,11 +322,11 @@ def test_memory_that_is_refused_midway_is_told(
 
 def test_nothing_else_is_kept() -> None:
     windows = made("device")
-    windows.begin()
+    windows.before_cycle()
     before = windows.state_dict()
     windows.feedback(windows.next(), None)  # type: ignore[arg-type]
-    windows.end()
+    windows.after_cycle()
     assert sorted(before) == ["drawn", "flights"]
     for name, value in windows.state_dict().items():
         assert torch.equal(value, before[name])
-    assert windows.segments([]) == windows.rows() == windows.numbers() == {}
+    assert windows.segments([]) == windows.rows() == windows.tensors_to_check() == {}

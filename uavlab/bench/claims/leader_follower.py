@@ -15,7 +15,7 @@ from uavlab.experiment.config import Config, RunConfig, configure
 from uavlab.runtime.stage_timer import Monitor, count_work
 from uavlab.runtime.toggles import Toggles, toggle_presets
 from uavlab.storage.machine import device_name
-from uavlab.train import cycling
+from uavlab.train import make_cycle
 
 Setting = Mapping[str, Any]
 
@@ -137,7 +137,7 @@ def _shares(bench: Bench) -> dict[str, float]:
     host = {"placement": "host"} if bench.device.type == "cuda" else {}
     monitor = Monitor(bench.device)
     rt, rng, learner, source = build.assembled(bench.config({"priorities": "mean", **host}), monitor)
-    cycle = cycling(source, learner, rng, rt)
+    cycle = make_cycle(source, learner, rng, rt)
     with rt.scope():
         for number in range(WARM + 10 * bench.rounds):
             if number == WARM:

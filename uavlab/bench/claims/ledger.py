@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.text import nearest, shown
+from uavlab.core.text import quote, suggest
 
 LEDGER = Path(__file__).with_name("ledger.csv")
 ILL_DEFINED, NOT_TESTABLE, NOT_BUILT = "ill-defined", "not testable on this machine", "not built yet"
@@ -73,7 +73,7 @@ def select(names: Iterable[str] = (), system: str | None = None) -> list[Claim]:
     for what, given, known in (("claim", names, claims), ("system", [system] if system else [], systems)):
         for name in given:
             if name not in known:
-                raise ConfigError(f"unknown {what} {shown(name)}{nearest(name, known)}. All of them: uavlab claims.")
+                raise ConfigError(f"unknown {what} {quote(name)}{suggest(name, known)}. All of them: uavlab claims.")
     wanted = set(names) or set(claims)
     return [claim for claim in claims.values() if claim.claim in wanted and system in (None, claim.system)]
 

@@ -13,7 +13,7 @@ from uavlab.bench.timing import median, ratio, timed
 from uavlab.envs.leader_follower.delayed import SlowLeaderFollower
 from uavlab.experiment import build
 from uavlab.runtime.stage_timer import Monitor
-from uavlab.train import cycling
+from uavlab.train import make_cycle
 
 SIZES = {"update": "batched", "acting": "batched", "batch": 512, "hidden": 64, "learning_starts": 1, "step_ms": 0.0}
 GAME_MS = 80.0
@@ -38,7 +38,7 @@ def beside(bench: Bench, setting: Setting) -> Callable[[float], Block]:
     at_once = config.toggles.prefetch == "overlap"
     monitor = None if at_once else Monitor(bench.device)  # which knows one thread
     rt, rng, learner, source = build.assembled(config, monitor)
-    cycle, world = cycling(source, learner, rng, rt), cast(SlowLeaderFollower, config.env)
+    cycle, world = make_cycle(source, learner, rng, rt), cast(SlowLeaderFollower, config.env)
 
     def block(step_ms: float) -> Block:
         source.env = replace(world, step_ms=step_ms)
@@ -93,7 +93,7 @@ def game(bench: Bench) -> Measured:
 def counted(bench: Bench, steps: int = 200, every: int = 10) -> Measured:
     """Count the updates of an episode of ``steps`` steps, at update interval ``every``."""
     _, _, _, source = build.assembled(bench.config({"interval": every}))
-    source.begin()
+    source.before_cycle()
     begun, updates = source.steps, 0
     while source.steps - begun < steps or source.turn:
         source.next()

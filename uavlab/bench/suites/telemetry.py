@@ -14,7 +14,7 @@ from uavlab.runtime.runtime import Runtime
 from uavlab.telemetry.dataset import Series
 from uavlab.telemetry.disk_dataset import Spool
 from uavlab.telemetry.window_source import Windowed
-from uavlab.train import cycling
+from uavlab.train import make_cycle
 
 PATHS = ("device", "stream", "per_item")
 PARTS = ("loader", "model", "both")
@@ -81,7 +81,7 @@ def loading_calls(
     calls: tuple[Callable[[], Any], ...] = (
         lambda: [source.next() for _ in range(IN_A_ROW)],
         lambda: learner.update(batch, noise),
-        cycling(source, learner, rng, rt),
+        make_cycle(source, learner, rng, rt),
     )
     return rt, source, {part: rt.scope()(call) for part, call in zip(PARTS, calls, strict=True)}
 

@@ -14,7 +14,7 @@ from uavlab.bench.compare import Call, Row, Settings, compare, compare_calls, pr
 from uavlab.bench.registry import Option, Record, suite
 from uavlab.bench.timing import interleaved, median, paid_back, ratio
 from uavlab.core.errors import ResourceError
-from uavlab.core.protocols import Numbers
+from uavlab.core.protocols import CheckedTensors
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, Device, RunConfig, configure
 from uavlab.profiling.roofline import ceilings
@@ -22,7 +22,7 @@ from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.stage_timer import Work, count_work
 from uavlab.runtime.toggles import EAGER, Toggles
 from uavlab.storage.machine import usable_cores
-from uavlab.train import cycling
+from uavlab.train import make_cycle
 
 ORIGINAL_MS = {2: 16.6, 4: 36.2, 8: 89.0}
 """Milliseconds per update of the program that the method was published with, on the CPU described in the README."""
@@ -60,7 +60,7 @@ def update_suite(rounds: int, device: Device) -> Record:
 class Unguarded(Runtime):
     """A runtime that checks no numbers."""
 
-    def check(self, numbers: Numbers) -> None:
+    def check(self, numbers: CheckedTensors) -> None:
         """Accept all numbers."""
 
 
@@ -84,7 +84,7 @@ def guard_suite(rounds: int, device: Device, preset: str = "leader_follower_quic
 def _cycles(config: Config, rt: Runtime) -> Callable[[], Any]:
     rng = build.streams(config.run, rt.device)
     learner = build.learner(config, rng, rt)
-    cycle = cycling(build.source(config, learner, rng, rt), learner, rng, rt)
+    cycle = make_cycle(build.source(config, learner, rng, rt), learner, rng, rt)
     return lambda: [cycle() for _ in range(CYCLES)]
 
 

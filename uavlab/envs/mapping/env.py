@@ -226,7 +226,7 @@ class Mapping:
             team=team,
             place=spot,
             legal=self.places.legal(place),
-            claims=there[..., 1] * self.lattice + there[..., 0],
+            target_cell=there[..., 1] * self.lattice + there[..., 0],
         )
 
     def reward(self, state: State, action: Int[Tensor, "B A"], after: State) -> Float[Tensor, "B A"]:

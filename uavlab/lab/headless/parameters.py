@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from uavlab.core.errors import ConfigError, FileError
-from uavlab.core.text import nearest, shown, yaml_value
+from uavlab.core.text import quote, suggest, yaml_value
 
 # nbformat and experiment.config are imported late: they would cost every notebook that calls `parameters` 2 s.
 
@@ -34,13 +34,13 @@ def parameters(namespace: Mapping[str, Any], /, **declared: Any) -> SimpleNamesp
     """
     declared = {name: spec for name, spec in COMMON.items() if name in namespace} | declared
     unknown = [name for name in _injected(namespace) if name not in declared]
-    problems = [f"unknown parameter '{name}'{nearest(name, declared)}" for name in unknown]
+    problems = [f"unknown parameter '{name}'{suggest(name, declared)}" for name in unknown]
     values = {}
     for name, spec in declared.items():
         if name not in namespace:
             problems.append(f"'{name}' is missing from the parameters cell")
         elif not _fits(namespace[name], spec):
-            problems.append(f"{name} = {shown(namespace[name])}, expected {_describe(spec)}")
+            problems.append(f"{name} = {quote(namespace[name])}, expected {_describe(spec)}")
         else:
             kind = spec[0] if isinstance(spec, tuple) else spec
             values[name] = float(namespace[name]) if kind is float else namespace[name]
@@ -102,11 +102,11 @@ def check_values(path: Path, values: Mapping[str, Any]) -> None:
     problems = []
     for name, value in values.items():
         if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
-            problems.append(f"{shown(name)} is no Python identifier")  # papermill would execute it
+            problems.append(f"{quote(name)} is no Python identifier")  # papermill would execute it
         elif name not in kinds:
-            problems.append(f"unknown parameter '{name}'{nearest(name, kinds)}")
+            problems.append(f"unknown parameter '{name}'{suggest(name, kinds)}")
         elif not _fits(value, kinds[name]):
-            problems.append(f"{name} = {shown(value)}, expected {_describe(kinds[name])}")
+            problems.append(f"{name} = {quote(value)}, expected {_describe(kinds[name])}")
     if values and not kinds:
         problems.append("the notebook has no cell tagged 'parameters'")
     _refuse(path.name, problems, kinds)

@@ -16,7 +16,7 @@ from nbclient.exceptions import CellTimeoutError
 
 from uavlab.core import errors
 from uavlab.core.errors import ConfigError, ResourceError
-from uavlab.core.text import nearest, one_line
+from uavlab.core.text import one_line, suggest
 from uavlab.lab.headless.kernel import ENGINE, TIMED_OUT, Watchdog
 from uavlab.lab.headless.parameters import check_values
 from uavlab.lab.headless.strip_outputs import EXECUTED, read_notebook
@@ -104,7 +104,7 @@ def notebook_path(name: str | Path, root: Path | None = None) -> Path:
     if len(matches) == 1:
         return matches[0].resolve()
     stems = [p.stem for p in known]
-    raise ConfigError(f"Unknown notebook '{name}'{nearest(stem, stems)}. Known: {', '.join(stems) or 'none'}.")
+    raise ConfigError(f"Unknown notebook '{name}'{suggest(stem, stems)}. Known: {', '.join(stems) or 'none'}.")
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from annotated_types import Ge, Gt, Le
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab.core.protocols import Numbers, Policy
+from uavlab.core.protocols import CheckedTensors, Policy
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Inputs, Transition, Update
 from uavlab.learners.masac.networks import Theta, assign, each, initial_parameters, per_agent, tensors
@@ -187,7 +187,7 @@ class MASAC:
         }
         return Update(metrics, td_error)
 
-    def numbers(self, update: Update | None = None) -> Numbers:
+    def tensors_to_check(self, update: Update | None = None) -> CheckedTensors:
         """Name all parameters and moments, a row of each network, or all that ``update`` returned."""
         if update is None:
             given = {}

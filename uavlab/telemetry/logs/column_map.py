@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.text import nearest, shown, yaml_value
+from uavlab.core.text import quote, suggest, yaml_value
 from uavlab.storage.files import read_regular
 from uavlab.telemetry.logs.columns import COLUMNS, FORCE, QUATERNION
 from uavlab.telemetry.logs.units import check_unit
@@ -78,15 +78,15 @@ def read_mapping(path: Path) -> Mapping:
         raise ConfigError(f"{path}: expected `columns:` and under it lines `column: field of the file`.")
     for key in value:
         if key not in ("rate", "columns"):
-            raise ConfigError(f"{path}: unknown key {shown(key)}{nearest(str(key), ('rate', 'columns'))}.")
+            raise ConfigError(f"{path}: unknown key {quote(key)}{suggest(str(key), ('rate', 'columns'))}.")
     rate = value.get("rate")
     if rate is not None:
         check_rate(rate, f"{path}: rate")
     columns = {}
     for name, entry in value["columns"].items():
         if name not in COLUMNS:
-            close = nearest(str(name), COLUMNS)
-            raise ConfigError(f"{path}: unknown column {shown(name)}{close}. Known columns: {', '.join(COLUMNS)}.")
+            close = suggest(str(name), COLUMNS)
+            raise ConfigError(f"{path}: unknown column {quote(name)}{close}. Known columns: {', '.join(COLUMNS)}.")
         columns[name] = (_entry(f"{path}: columns.{name}", name, entry),)
     return Mapping(str(path), columns, rate)
 
@@ -98,23 +98,23 @@ def check_rate(rate: Any, where: str) -> None:
         ConfigError: It is no number of rows per second above 0 and up to 2000.
     """
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= FASTEST:
-        raise ConfigError(f"{where}: expected a number of Hz above 0 and up to {FASTEST:g}, got {shown(rate)}.")
+        raise ConfigError(f"{where}: expected a number of Hz above 0 and up to {FASTEST:g}, got {quote(rate)}.")
 
 
 def _entry(where: str, name: str, value: Any) -> Entry:
     given = value if isinstance(value, dict) else {"from": value}
     for key in given:
         if key not in KEYS:
-            raise ConfigError(f"{where}: unknown key {shown(key)}{nearest(str(key), KEYS)}. Known: {', '.join(KEYS)}.")
+            raise ConfigError(f"{where}: unknown key {quote(key)}{suggest(str(key), KEYS)}. Known: {', '.join(KEYS)}.")
     if not isinstance(given.get("from"), str) or not given["from"]:
-        raise ConfigError(f"{where}: expected the name of a field, got {shown(given.get('from'))}.")
+        raise ConfigError(f"{where}: expected the name of a field, got {quote(given.get('from'))}.")
     unit = given.get("unit")
     if unit is not None:
         check_unit(str(unit), COLUMNS[name], where)
     for key in ("unknown", "blank"):
         number = given.get(key)
         if number is not None and (isinstance(number, bool) or not isinstance(number, int | float)):
-            raise ConfigError(f"{where}: {key}: expected a number, got {shown(number)}.")
+            raise ConfigError(f"{where}: {key}: expected a number, got {quote(number)}.")
     return Entry(given["from"], None if unit is None else str(unit), given.get("unknown"), given.get("blank"))
 
 

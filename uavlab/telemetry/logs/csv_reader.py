@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from uavlab.core.errors import FileError
-from uavlab.core.text import shown
+from uavlab.core.text import quote
 from uavlab.telemetry.logs.raw import Group, Recording, quoted
 from uavlab.telemetry.logs.safe_open import opened
 
@@ -92,7 +92,7 @@ def _read(path: Path, rows: Iterator[list[str]], needed: Collection[str], others
                 if wrong is None:
                     kept[at].extend(values)
                 elif names[at] in needed:
-                    told = f"{path}:{at_lines[wrong]} column {quoted(names[at])}: {shown(cells[wrong])}"
+                    told = f"{path}:{at_lines[wrong]} column {quoted(names[at])}: {quote(cells[wrong])}"
                     raise FileError(f"{told} is not a number{_hint(cells[wrong])}.") from None
                 else:
                     del kept[at]

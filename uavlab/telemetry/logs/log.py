@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float64, Shaped
 
 from uavlab.core.errors import ConfigError, FileError
-from uavlab.core.text import nearest, shown
+from uavlab.core.text import quote, suggest
 from uavlab.telemetry.logs import csv_reader, npz_reader, parquet_reader, ulog_reader
 from uavlab.telemetry.logs.column_map import PLAIN, PX4, Entry, Mapping, read_mapping
 from uavlab.telemetry.logs.columns import COLUMNS, FORCE, INPUTS, QUATERNION, TIME, Column
@@ -115,7 +115,7 @@ def recorded(path: Path, mapping: Mapping | None, others: bool) -> Recording:
     if ulog_reader.is_ulog(path) or ending in (".ulg", ".ulog"):
         return ulog_reader.read(path)
     if ending not in READERS:
-        raise ConfigError(f"{path}: unknown ending {shown(ending)}; expected {', '.join(READERS)} or a ULog file.")
+        raise ConfigError(f"{path}: unknown ending {quote(ending)}; expected {', '.join(READERS)} or a ULog file.")
     used = mapping or PLAIN
     return READERS[ending](path, {*used.fields, _time_entry(used).field}, others)
 
@@ -175,7 +175,7 @@ def _require(recording: Recording, mapping: Mapping, strict: bool) -> None:
     lacking = [field for field in clock if field not in names]
     lacking += absent if strict or len(absent) == len(first) else []
     if lacking:
-        told = f"{recording.source}: no column {quoted(lacking[0])}{nearest(lacking[0], names)}"
+        told = f"{recording.source}: no column {quoted(lacking[0])}{suggest(lacking[0], names)}"
         advice = f"correct {mapping.source}" if strict else "rename columns, or say by a mapping which they are"
         raise FileError(f"{told}; expected {listed([*clock, *first.values()])}; found {listed(names)}; {advice}.")
 

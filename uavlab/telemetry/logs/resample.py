@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Float64
 
 from uavlab.core.errors import ConfigError, FileError
-from uavlab.core.text import nearest, shown
+from uavlab.core.text import quote, suggest
 from uavlab.telemetry.logs.column_map import check_rate
 from uavlab.telemetry.logs.columns import COLUMNS, INPUTS, QUATERNION, TRUTH
 from uavlab.telemetry.logs.log import Log, Series
@@ -77,7 +77,7 @@ def resampled(
         raise ConfigError(f"{log.source}: no rate to resample at; give one, or `rate: 100` in the mapping.")
     check_rate(given, f"{log.source}: rate")
     if not gap > 0:
-        raise ConfigError(f"{log.source}: gap: expected seconds above 0, got {shown(gap)}.")
+        raise ConfigError(f"{log.source}: gap: expected seconds above 0, got {quote(gap)}.")
     names = _chosen(log, columns)
     known = {name: _known(log, name) for name in names}
     first, last = _shared(log, known, span)
@@ -101,7 +101,7 @@ def _chosen(log: Log, columns: Sequence[str] | None) -> tuple[str, ...]:
     names = tuple(log.columns) if columns is None else tuple(columns)
     for name in names:
         if name not in INPUTS | TRUTH:
-            raise ConfigError(f"{log.source}: unknown column {shown(name)}{nearest(name, INPUTS | TRUTH)}.")
+            raise ConfigError(f"{log.source}: unknown column {quote(name)}{suggest(name, INPUTS | TRUTH)}.")
     absent = [name for name in names if name not in log.columns]
     if absent or not names:
         told = f"{log.source}: no column {', '.join(map(repr, absent)) or 'at all'}"
@@ -132,7 +132,7 @@ def _shared(
         return first, last
     if not (span[0] < span[1] and max(first, span[0]) < min(last, span[1])):
         told = f"expected two times between {first:.3f} and {last:.3f} s after the start"
-        raise ConfigError(f"{log.source}: span: {told}, got {shown(span)}.")
+        raise ConfigError(f"{log.source}: span: {told}, got {quote(span)}.")
     return max(first, float(span[0])), min(last, float(span[1]))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.text import nearest, shown
+from uavlab.core.text import quote, suggest
 from uavlab.telemetry.logs.columns import Column
 
 GRAVITY = 9.80665  # m/s^2, the standard one
@@ -49,11 +49,11 @@ def check_unit(unit: str, column: Column, where: str) -> None:
     known = UNITS[column.unit]
     if unit in known:
         return
-    told = f"{where}: unit {shown(unit)} of {column.name!r}"
+    told = f"{where}: unit {quote(unit)} of {column.name!r}"
     listed = f"Known units of {column.name!r}: {', '.join(known)}."
     if others := [own for own, units in UNITS.items() if unit in units]:
         raise ConfigError(f"{told} is one of {' and '.join(others)}, not of {column.unit}. {listed}")
-    raise ConfigError(f"{told} is unknown{nearest(unit, known)}. {listed}")
+    raise ConfigError(f"{told} is unknown{suggest(unit, known)}. {listed}")
 
 
 def converted(values: Float64[np.ndarray, " T"], unit: str, column: Column) -> Float64[np.ndarray, " T"]:

@@ -71,7 +71,7 @@ class TestBeside:
         self, monkeypatch: pytest.MonkeyPatch, prefetch: str, before: int
     ) -> None:
         made: list[str] = []
-        monkeypatch.setattr(update_interval, "cycling", lambda *loop: lambda: made.append("cycle"))
+        monkeypatch.setattr(update_interval, "make_cycle", lambda *loop: lambda: made.append("cycle"))
         monkeypatch.setattr(update_interval, "timed", lambda call, device: (made.append("timed"), call())[:0] or 1.0)
         block = beside(Bench(3, **TINY), {"interval": 10, "prefetch": prefetch})
         made.clear()

@@ -136,7 +136,7 @@ def test_no_two_uavs_claim_the_same_place_twice() -> None:
     x, y = state.place[0, 0, :2].tolist()
     size = SMALL.lattice
     assert obs.place[0, 0] == y * size + x
-    assert obs.claims[0, 0].tolist() == [
+    assert obs.target_cell[0, 0].tolist() == [
         y * size + x,
         y * size + x - 1,
         (y - 1) * size + x,

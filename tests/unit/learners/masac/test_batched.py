@@ -188,11 +188,11 @@ def test_numbers_come_in_the_order_of_cause_with_what_their_rows_are():
     for agents, share, row in ((3, True, "R K"), (3, False, "R A"), (2, True, "R A")):
         env, learner, rng = build(MASAC, agents, (0, 4), dataclasses.replace(SMALL, share=share))
         update = learner.update(source_for(env, learner, rng).next(), learner.update_noise(rng, 16))
-        returned = learner.numbers(update)
+        returned = learner.tensors_to_check(update)
         assert list(returned) == [
             *("target", "q", "critic_loss", "critic_norm", "entropy", "actor_loss", "actor_norm", "alpha")
         ]
-        state = learner.numbers()
+        state = learner.tensors_to_check()
         assert len(state) == 10  # a parameter and two moments of three kinds, and the targets
         networks = {"actor_norm", "alpha", *(name for name in state if name.startswith(("actor", "temperature")))}
         for name, (tensor, axes) in (returned | state).items():
