@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli_runner import SETTINGS, Ended, uavlab
+from tests.support.cli_runner import SETTINGS, Result, uavlab
 from uavlab.experiment.signals import ENDING
 from uavlab.storage import checkpoint
 
@@ -36,17 +36,17 @@ def test_a_signal_leaves_a_run_that_goes_on(
             assert process.poll() is None, process.communicate()
             time.sleep(0.05)
         process.send_signal(number)
-        ended = Ended(0, *process.communicate(timeout=60))
+        ended = Result(0, *process.communicate(timeout=60))
     finally:
         process.kill()
     assert process.returncode == code
-    assert (ended.told["status"], ended.told["score"]) == ("interrupted", [None])
-    reached = ended.told["updates"]
+    assert (ended.json["status"], ended.json["score"]) == ("interrupted", [None])
+    reached = ended.json["updates"]
     assert checkpoint.newest(tmp_path / "run" / "checkpoints").step == reached
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "interrupted"
     assert uavlab("evaluate", "run", "--episodes", "2").code == 0
     resumed = uavlab("resume", "run", "--updates", str(reached + 3), "--json")
-    assert (resumed.code, resumed.told["status"], resumed.told["updates"]) == (0, "complete", reached + 3)
+    assert (resumed.code, resumed.json["status"], resumed.json["updates"]) == (0, "complete", reached + 3)
 
 
 def test_environment_in_one_file(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The command line as a person types it, in this process."""
+"""Run the command line in this process, with the words that a person types."""
 
 import contextlib
 import io
@@ -14,15 +14,15 @@ from uavlab import cli
 SETTINGS = [part for key, value in TINY.items() for part in ("--set", f"{key}={value}")]
 
 
-class Ended(NamedTuple):
-    """How a command ended."""
+class Result(NamedTuple):
+    """The exit code and the output of a command."""
 
     code: int
     out: str
     err: str
 
     @property
-    def told(self) -> Any:
+    def json(self) -> Any:
         """The JSON object of the last line."""
         return json.loads(self.out.splitlines()[-1], parse_constant=not_json)
 
@@ -31,7 +31,8 @@ def not_json(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
 
 
-def uavlab(*arguments: str | Path) -> Ended:
+def uavlab(*arguments: str | Path) -> Result:
+    """Run the command line in this process."""
     out, err, code = io.StringIO(), io.StringIO(), 0
     called = mock.patch.object(sys, "argv", ["/bin/uavlab", *map(str, arguments)])
     with called, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -39,4 +40,4 @@ def uavlab(*arguments: str | Path) -> Ended:
             cli.main()
         except SystemExit as end:
             code = int(end.code or 0)
-    return Ended(code, out.getvalue(), err.getvalue())
+    return Result(code, out.getvalue(), err.getvalue())

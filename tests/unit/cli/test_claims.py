@@ -18,7 +18,7 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_is_written_or_measured_unless_it_is_asked_for(tmp_path: Path) -> None:
     ended = uavlab("claims", "--json")
     assert ended.code == 0
-    assert len(ended.told["rows"]) == 88
+    assert len(ended.json["rows"]) == 88
     assert "Not measured on this machine" in ended.out
     assert list(tmp_path.iterdir()) == []
 
@@ -27,14 +27,14 @@ def test_counted_claims_end_to_end(tmp_path: Path) -> None:
     names = ["duplicate-waste-2", "equal-updates"]
     ended = uavlab("claims", *(part for name in names for part in ("--measure", name)), "--rounds", 3, "--json")
     assert ended.code == 0, ended.err
-    rows = ended.told["rows"]
+    rows = ended.json["rows"]
     assert [(row["claim"], row["measured"], row["verdict"]) for row in rows] == [
         ("duplicate-waste-2", 0.5, "holds"),
         ("equal-updates", 1_000_000, "does not hold"),
     ]
     assert rows[0]["command"] == "uavlab claims --measure duplicate-waste-2"
     assert "equal-updates: 1,000,000 updates, claimed 10,000,000 updates" in ended.err
-    kept = uavlab("claims", "--json").told["rows"]  # from the record of this machine
+    kept = uavlab("claims", "--json").json["rows"]  # from the record of this machine
     assert [row for row in kept if row["claim"] in names] == rows
 
 
@@ -42,14 +42,14 @@ def test_numbers_in_a_file_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
     assert uavlab("claims", "--measure", "equal-updates", "--out", path).code == 0
     assert [file.name for file in tmp_path.iterdir()] == ["mine.json"]
-    (row,) = [row for row in uavlab("claims", "--out", path, "--json").told["rows"] if row["measured"]]
+    (row,) = [row for row in uavlab("claims", "--out", path, "--json").json["rows"] if row["measured"]]
     assert row["claim"] == "equal-updates"
     assert uavlab("claims", "--out", tmp_path / "none.json").code == 3
 
 
 def test_one_system() -> None:
     assert set(SYSTEMS) == {claim.system for claim in ledger()}
-    rows = uavlab("claims", "--system", "assignment", "--json").told["rows"]
+    rows = uavlab("claims", "--system", "assignment", "--json").json["rows"]
     assert [row["claim"] for row in rows] == ["zero-shot"]
 
 

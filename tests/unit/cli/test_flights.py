@@ -19,7 +19,7 @@ def test_a_log_is_described() -> None:
     Path("a.ulg").write_bytes(ulog_writer.new())
     ended = uavlab("flights", "describe", "a.ulg", "--json")
     assert (ended.code, ended.err) == (0, "")
-    assert ended.told == described("a.ulg")
+    assert ended.json == described("a.ulg")
     lines = ended.out.splitlines()
     assert lines[0] == "a.ulg: ulog, 1.0 s"
     assert "motor_3 actuator_motors.control[2] share 11 10.0 0.75 0.75 0.0%" in [" ".join(x.split()) for x in lines]
@@ -56,7 +56,7 @@ def test_a_bad_log_is_refused_in_one_line() -> None:
     ended = uavlab("flights", "describe", "a.csv", "--json")
     message = "a.csv:3 column 'x': '1,5' is not a number (decimal comma?)."
     assert (ended.code, ended.err) == (3, f"FileError: {message}\n")
-    assert ended.told == {"error": "FileError", "message": message, "exit_code": 3}
+    assert ended.json == {"error": "FileError", "message": message, "exit_code": 3}
 
 
 def test_flights_are_simulated_into_a_new_folder() -> None:
@@ -67,7 +67,7 @@ def test_flights_are_simulated_into_a_new_folder() -> None:
         "     1 of 2: logs/flight_000005.npz",
         "     2 of 2: logs/flight_000006.npz",
     ]
-    assert (ended.told["flights"], ended.told["seed"]) == (2, 5)
+    assert (ended.json["flights"], ended.json["seed"]) == (2, 5)
 
 
 def test_a_folder_in_use_is_left_alone() -> None:

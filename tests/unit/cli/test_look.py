@@ -18,14 +18,14 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_presets() -> None:
     ended = uavlab("presets", "--json")
     assert ended.code == 0
-    assert set(ended.told) == set(known())
-    assert {"leader_follower", "leader_follower_quick", "leader_follower_published"} <= set(ended.told)
-    assert ended.out.count("\n") == len(ended.told) + 1
+    assert set(ended.json) == set(known())
+    assert {"leader_follower", "leader_follower_quick", "leader_follower_published"} <= set(ended.json)
+    assert ended.out.count("\n") == len(ended.json) + 1
 
 
 def test_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "matrix_rate", lambda device, precision: 1e9)
     ended = uavlab("doctor", "--json")
     assert ended.code == 0
-    assert all({"what", "value", "usable", "advice"} == set(row) for row in ended.told["rows"])
-    assert len(ended.out.splitlines()) == len(ended.told["rows"]) + 1
+    assert all({"what", "value", "usable", "advice"} == set(row) for row in ended.json["rows"])
+    assert len(ended.out.splitlines()) == len(ended.json["rows"]) + 1

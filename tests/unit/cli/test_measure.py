@@ -32,11 +32,11 @@ def mine(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bench(tmp_path: Path, mine: None) -> None:
     ended = uavlab("bench", "mine", "--rounds", "3", "--out", "mine.json", "--json")
     assert ended.code == 0
-    assert json.loads((tmp_path / "mine.json").read_text()) == ended.told
-    assert ended.told["command"] == "uavlab bench mine --rounds 3 --out mine.json --json"
-    assert (ended.told["suite"], ended.told["rounds"]) == ("mine", 3)
-    assert ended.told["rows"] == [{"agents": 5, "device": "auto", "depth": []}]
-    assert uavlab("bench", "mine", "--depth", "2", "--depth", "3", "--json").told["rows"][0]["depth"] == [2, 3]
+    assert json.loads((tmp_path / "mine.json").read_text()) == ended.json
+    assert ended.json["command"] == "uavlab bench mine --rounds 3 --out mine.json --json"
+    assert (ended.json["suite"], ended.json["rounds"]) == ("mine", 3)
+    assert ended.json["rows"] == [{"agents": 5, "device": "auto", "depth": []}]
+    assert uavlab("bench", "mine", "--depth", "2", "--depth", "3", "--json").json["rows"][0]["depth"] == [2, 3]
     for wrong in (["all"], ["mine", "--rounds", "2"], ["mine", "--device", "tpu"], ["mine", "--depth", "9"]):
         assert uavlab("bench", *wrong).code == 2
 
@@ -66,7 +66,7 @@ def test_options_of_the_ladder_belong_to_it(mine: None) -> None:
 def test_toggles() -> None:
     ended = uavlab("toggles", "--device", "cpu", "--json")
     assert ended.code == 0
-    assert {"name", "values", "seam", "equality", "claim"} <= set(ended.told["rows"][0])
+    assert {"name", "values", "seam", "equality", "claim"} <= set(ended.json["rows"][0])
     assert ended.out.startswith("toggle ")
 
 
@@ -82,4 +82,4 @@ def test_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended.code == 0
     assert calls == [("leader_follower_quick", {"rounds": 5, "trace": None, "every": True})]
     assert "launch-bound: so it is" in ended.out
-    assert json.loads((tmp_path / "p.json").read_text()) == ended.told
+    assert json.loads((tmp_path / "p.json").read_text()) == ended.json

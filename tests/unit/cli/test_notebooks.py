@@ -50,7 +50,7 @@ def test_notebook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int, re
     assert given == [("00_tour.ipynb", {"updates": 7, "seed": 5}, 60, False)]
     out = "runs/00_tour.ipynb"
     told = {"exit_code": code, "reason": reason, "notebook": out, "html": "runs/00_tour.html"}
-    assert (ended.code, ended.told) == (code, told)
+    assert (ended.code, ended.json) == (code, told)
     assert ended.out.startswith(f"it flew\nexecuted notebook: {out}\n")
     assert ended.err.strip() == reason
 

@@ -42,9 +42,9 @@ class TestTrain:
         assert ended.code == 0
         assert "MiB; the run is kept in runs/leader_follower-3" in ended.out
         assert "complete: 8 updates in " in ended.out
-        assert set(ended.told) == {"run", "status", "updates", "seconds", "score"}
-        assert (ended.told["run"], ended.told["status"], ended.told["updates"]) == (str(folder), "complete", 8)
-        assert ended.told["score"] == pytest.approx(policy.load(folder).score.tolist())
+        assert set(ended.json) == {"run", "status", "updates", "seconds", "score"}
+        assert (ended.json["run"], ended.json["status"], ended.json["updates"]) == (str(folder), "complete", 8)
+        assert ended.json["score"] == pytest.approx(policy.load(folder).score.tolist())
         record = json.loads((folder / "run.json").read_text())
         assert record["command"].startswith("uavlab train leader_follower --set hidden=8 ")
         assert record["seeds"] == [3]
@@ -60,7 +60,7 @@ class TestTrain:
     def test_a_dry_run_tells_and_makes_nothing(self, tmp_path: Path) -> None:
         ended = uavlab("train", "leader_follower_quick", "--dry-run", "--json", "--runs", "2")
         planned = plan(configure("leader_follower_quick", {"runs": 2}))
-        assert (ended.code, ended.told) == (0, planned)
+        assert (ended.code, ended.json) == (0, planned)
         for key in ("updates", "world_steps_per_run", "agent_steps_per_run", "replay_bytes"):
             assert f"{key:22} {planned[key]}" in ended.out.splitlines()
         assert planned["agent_steps_per_run"] == (8000 * 64 + 2048) * 2
@@ -76,7 +76,7 @@ class TestTrain:
             ("--set", "minutes=3"): (None, 3),
         }
         for given, expected in cases.items():
-            told = uavlab(*dry, *given).told
+            told = uavlab(*dry, *given).json
             assert (told["updates"], told["minutes"]) == expected, given
 
     def test_a_folder_in_use_is_refused(self, tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ class TestResume:
         own = (".lock", "run.json")
         before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file() and path.name not in own}
         ended = uavlab("resume", finished, "--json")
-        assert (ended.code, ended.told["status"], ended.told["updates"]) == (0, "complete", 8)
+        assert (ended.code, ended.json["status"], ended.json["updates"]) == (0, "complete", 8)
         assert "nothing to do: the target was reached before; --updates sets a farther one." in ended.out
         assert {path: path.read_bytes() for path in before} == before
 
@@ -118,7 +118,7 @@ class TestResume:
         shutil.copytree(finished, tmp_path / "run")
         shutil.rmtree(tmp_path / "run" / "checkpoints" / "ckpt-000000000008")
         ended = uavlab("resume", "run", "--json")
-        assert (ended.code, ended.told["status"], ended.told["updates"]) == (0, "complete", 8)
+        assert (ended.code, ended.json["status"], ended.json["updates"]) == (0, "complete", 8)
         assert torch.equal(policy.load(tmp_path / "run").parameters, policy.load(finished).parameters)
 
 
@@ -127,25 +127,25 @@ class TestReaders:
         command = ("evaluate", finished, "--episodes", "5", "--json")
         ended = uavlab(*command)
         assert ended.code == 0
-        assert set(ended.told) >= METRICS
-        assert all(set(ended.told[name]) == {"mean", "low", "high"} for name in METRICS)
-        assert (ended.told["episodes"], ended.told["seed"], ended.told["action"]) == (5, 0, "sampled")
-        assert uavlab(*command).told == ended.told
-        assert uavlab(*command, "--seed", "1").told["energy"] != ended.told["energy"]
-        mean = uavlab(*command, "--mean-action").told
-        assert (mean["action"], mean["energy"] != ended.told["energy"]) == ("mean", True)
+        assert set(ended.json) >= METRICS
+        assert all(set(ended.json[name]) == {"mean", "low", "high"} for name in METRICS)
+        assert (ended.json["episodes"], ended.json["seed"], ended.json["action"]) == (5, 0, "sampled")
+        assert uavlab(*command).json == ended.json
+        assert uavlab(*command, "--seed", "1").json["energy"] != ended.json["energy"]
+        mean = uavlab(*command, "--mean-action").json
+        assert (mean["action"], mean["energy"] != ended.json["energy"]) == ("mean", True)
         assert os.listdir(tmp_path) == []
 
     def test_evaluate_several_runs_into_one_record(self, finished: Path, tmp_path: Path) -> None:
         ended = uavlab("evaluate", finished, finished, "--episodes", "2", "--out", "record.json", "--json")
         record = json.loads((tmp_path / "record.json").read_text())
-        assert record["rows"] == ended.told["rows"]
+        assert record["rows"] == ended.json["rows"]
         assert len(record["rows"]) == len(record["trained"]) == 2
         assert record["command"] == f"uavlab evaluate {finished} {finished} --episodes 2 --out record.json --json"
 
     def test_fly(self, finished: Path, tmp_path: Path) -> None:
         ended = uavlab("fly", finished, "--out", "deep/page.html", "--json")
-        assert (ended.code, ended.told) == (0, {"page": "deep/page.html", "steps": 6})
+        assert (ended.code, ended.json) == (0, {"page": "deep/page.html", "steps": 6})
         assert (tmp_path / "deep" / "page.html").read_text().startswith("<!DOCTYPE html>")
         (tmp_path / "file").write_text("")
         assert uavlab("fly", finished, "--out", "file/page.html").code == 5
@@ -158,13 +158,13 @@ class TestReaders:
         assert uavlab("train", "mapping_quick", "--updates", "1", "--out", "run", *settings).code == 0
         assert uavlab("evaluate", "run", "--episodes", "2").code == 0
         ended = uavlab("fly", "run", "--json")
-        assert (ended.code, ended.told) == (0, {"page": "run/flight.html", "steps": TINY_MISSION.measurements - 1})
+        assert (ended.code, ended.json) == (0, {"page": "run/flight.html", "steps": TINY_MISSION.measurements - 1})
         assert "edge of the targets" in (tmp_path / "run" / "flight.html").read_text()
 
     def test_export(self, finished: Path) -> None:
         ended = uavlab("export", finished, "copy", "--json")
-        assert (ended.code, ended.told) == (0, {"run": str(finished), "out": "copy"})
-        figures = [uavlab("evaluate", run, "--episodes", "3", "--json").told for run in (finished, "./copy")]
+        assert (ended.code, ended.json) == (0, {"run": str(finished), "out": "copy"})
+        figures = [uavlab("evaluate", run, "--episodes", "3", "--json").json for run in (finished, "./copy")]
         assert figures[0] == {**figures[1], "run": str(finished)}
         assert uavlab("export", finished, "copy").code == 2
         assert uavlab("resume", "copy").code == 3

@@ -92,7 +92,7 @@ def test_logs_are_counted_and_their_rows_are_not_guessed() -> None:
     Path("logs").mkdir()
     written(Path("logs"), 4)
     given = [*SET, "--set", "logs=logs"]
-    planned = uavlab("train", "telemetry", *given, "--dry-run", "--json").told
+    planned = uavlab("train", "telemetry", *given, "--dry-run", "--json").json
     assert (planned["flights"], planned["flight_bytes"], planned["passes_per_run"]) == (4, None, None)
     ended = uavlab("train", "telemetry", *given, "--out", "mine")
     assert (ended.code, ended.out.splitlines()[0]) == (0, "4 logs to read; the run is kept in mine")

@@ -81,5 +81,5 @@ def test_an_own_environment_without_words_is_listed(monkeypatch: pytest.MonkeyPa
 def test_the_command() -> None:
     ended = uavlab("settings", "leader_follower_quick", "--json")
     assert (ended.code, ended.err) == (0, "")
-    assert ended.told == {"rows": described("leader_follower_quick")}
-    assert ended.out.startswith(table(ended.told["rows"]))
+    assert ended.json == {"rows": described("leader_follower_quick")}
+    assert ended.out.startswith(table(ended.json["rows"]))

@@ -213,7 +213,7 @@ def test_the_command(preset: str, loader: str, monkeypatch: pytest.MonkeyPatch) 
     small = sizes("telemetry") | {"loader": loader}
     ended = uavlab("check", preset, *settings(**small), "--json")
     assert (ended.code, ended.err) == (0, "")
-    assert ended.told["flights"] == [4, 1, 1]
+    assert ended.json["flights"] == [4, 1, 1]
     assert "windows   " in ended.out
 
 
