@@ -20,11 +20,11 @@ def draws(priority: Float[Tensor, " N"], alpha: float, batches: int, batch: int 
         ``observed`` and ``expected``, how often each slot was drawn and should have been, and their ``chi_square``.
     """
     mass, noise = sum_tree.fixed_point(priority.pow(alpha))[None], torch.Generator().manual_seed(seed)
-    tree = sum_tree.build(1, len(priority), mass.device)
+    tree = sum_tree.empty(1, len(priority), mass.device)
     sum_tree.fill(tree, mass)
     count = torch.zeros(len(priority), dtype=torch.int64)
     for _ in range(batches):
-        slot, _ = sum_tree.draw(tree, torch.randint(INTEGER_NOISE, (1, batch), generator=noise))
+        slot, _ = sum_tree.sample(tree, torch.randint(INTEGER_NOISE, (1, batch), generator=noise))
         count += slot[0].bincount(minlength=len(priority))
     expected = batches * batch * mass[0] / mass.sum()
     off = ((count - expected).square() / expected).sum().item()
@@ -45,8 +45,8 @@ def structures_agree(capacity: int, batch: int = 256, seed: int = 0) -> bool:
     """Tell whether the wide tree, a binary tree and a running sum draw the same slots from the same noise."""
     chance = torch.Generator().manual_seed(seed)
     mass = torch.randint(1, 2**30, (1, capacity), generator=chance)
-    tree = sum_tree.build(1, capacity, mass.device)
+    tree = sum_tree.empty(1, capacity, mass.device)
     sum_tree.fill(tree, mass)
     noise = torch.randint(INTEGER_NOISE, (1, batch), generator=chance)
-    slot, _ = sum_tree.draw(tree, noise)
+    slot, _ = sum_tree.sample(tree, noise)
     return all(torch.equal(slot, kept.draw(noise)) for kept in (binary(mass[0].clone()), cumsum(mass[0].clone())))

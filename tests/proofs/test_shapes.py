@@ -18,8 +18,8 @@ from uavlab.core.types import tree_map
 from uavlab.envs.autoreset import advance, make_pool, start_worlds
 from uavlab.envs.leader_follower.env import PUBLISHED, LeaderFollower
 from uavlab.nets.mlp import StackedMLP
-from uavlab.ops.distributions import squashed_gaussian
-from uavlab.ops.geometry import distance, nearest
+from uavlab.ops.action_sampling import squashed_gaussian
+from uavlab.ops.geometry import distance, nearest_offsets
 from uavlab.replay.ring import add, allocate, draw
 from uavlab.replay.segments import cut, paste, plan
 rng = Streams([0, 1])
@@ -49,7 +49,7 @@ for env in (LeaderFollower(), PUBLISHED, LeaderFollower(followers=3, obstacles=2
 """
 MUTANTS = {
     "geometry": "distance(torch.zeros(4, 3), torch.zeros(4, 3))",
-    "nearest": "nearest(torch.zeros(2, 3, 2), torch.zeros(5, 3, 2), 1)",
+    "nearest": "nearest_offsets(torch.zeros(2, 3, 2), torch.zeros(5, 3, 2), 1)",
     "action": "env = LeaderFollower(); state = env.initial(torch.rand(3, 13)); "
     "env.transition(state, torch.zeros(3, 2, 3), torch.zeros(3, 0))",
     "network": "net = StackedMLP(3, 4, 2); net(torch.zeros(2, net.count), torch.zeros(3, 5, 3))",

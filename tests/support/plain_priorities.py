@@ -75,7 +75,7 @@ def digest(replay: Prioritized) -> dict[str, bytes]:
 def small(capacity: int, config: PriorityConfig, fan: int = 3, top: int = 2) -> Prioritized:
     """Reserve a replay of named rows over a tree that is deep for its size."""
     replay = module.allocate(rows(named(1)), capacity, config)
-    return replace(replay, tree=sum_tree.build(RUNS, capacity, torch.device("cpu"), fan, top))
+    return replace(replay, tree=sum_tree.empty(RUNS, capacity, torch.device("cpu"), fan, top))
 
 
 def compare(replay: Prioritized, plain: Plain) -> None:
@@ -154,6 +154,6 @@ def _priorities(dice: random.Random, plain: Plain) -> tuple[list[list[int]], Ten
 def _resumed(replay: Prioritized) -> Prioritized:
     """Carry a replay over into a fresh one of the same kind."""
     fresh = module.allocate(rows(named(1)), replay.ring.capacity, replay.config)
-    fresh = replace(fresh, tree=sum_tree.build(RUNS, replay.ring.capacity, torch.device("cpu"), 5, 3))
+    fresh = replace(fresh, tree=sum_tree.empty(RUNS, replay.ring.capacity, torch.device("cpu"), 5, 3))
     module.load(fresh, module.state(replay))
     return replace(fresh, ring=replay.ring)

@@ -31,9 +31,9 @@ from uavlab.core.protocols import CheckedTensors, Policy
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, MapObs, Rollout, Update, tensors, tree_map
 from uavlab.nets.cnn import StackedMaps
-from uavlab.ops.action_sampling import chances, open_in_turn, sample_in_turn
-from uavlab.ops.crops import centred
-from uavlab.ops.returns import counterfactual, lambda_returns
+from uavlab.ops.action_sampling import masked_policy, open_moves_in_turn, sample_in_turn
+from uavlab.ops.belief_maps import centre_maps
+from uavlab.ops.returns import counterfactual_advantage, lambda_returns
 from uavlab.runtime.grad_step import MOMENTS, Rows
 from uavlab.runtime.runtime import Runtime
 
@@ -176,7 +176,7 @@ class COMA:
         reward, value, terminated = (each.transpose(0, 1) for each in (data.reward, value, data.terminated))
         returns = lambda_returns(reward, value, terminated, config.gamma, config.lam).transpose(0, 1)
         live = data.live.to(returns.dtype)
-        open_ = open_in_turn(obs.legal, obs.target_cell, data.action)
+        open_ = open_moves_in_turn(obs.legal, obs.target_cell, data.action)
         return tree_map(
             lambda leaf: leaf[:, : returns.shape[1]].flatten(1, 2),
             Samples(
@@ -206,9 +206,9 @@ class COMA:
     ) -> tuple[Tensor, dict[str, Any]]:
         """Sum over runs of the mean of what chosen moves lose against the policy's own mixture."""
         logits = self.actor_net(actor, rows.maps.flatten(1, 2)).view(*rows.action.shape, -1)
-        chance = chances(logits, rows.open, explore)
+        chance = masked_policy(logits, rows.open, explore)
         index = rows.action[..., None]
-        advantage = counterfactual(value, chance.detach(), value.gather(-1, index)[..., 0])
+        advantage = counterfactual_advantage(value, chance.detach(), value.gather(-1, index)[..., 0])
         log_prob = chance.clamp_min(1e-12).log()
         entropy = -(chance * log_prob).sum(-1)
         gained = advantage * log_prob.gather(-1, index)[..., 0] + self.config.entropy * entropy
@@ -283,7 +283,7 @@ def critic_maps(
     others = spots.sum(-3, keepdim=True) - spots
     team = obs.team[..., None, :, :, :].expand(*action.shape[:-1], agents, *obs.team.shape[-3:])
     more = torch.cat((team, others[..., None, :, :]), -3)
-    return torch.cat((obs.maps, centred(more, obs.place) if around else more), -3)
+    return torch.cat((obs.maps, centre_maps(more, obs.place) if around else more), -3)
 
 
 def choose(

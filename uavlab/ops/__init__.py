@@ -1,1 +1,1 @@
-"""Pure functions of tensors: geometry and densities."""
+"""Pure functions of tensors."""

@@ -1,37 +1,57 @@
-"""Choosing among moves, agent after agent: what one took, the next may not take again.
+"""Policies turn noise into actions: squashed Gaussians, and choices among E moves that agents make one after another.
 
-E moves per agent. ``legal`` says which of them an agent may choose at all; ``claims`` what each of them would take, as
-a number. Where all that is legal was taken, anything legal is open: somebody always has a move.
+``legal`` marks the moves that an agent may choose at all, ``target_cell`` numbers the cell that each move leads to. A
+cell is chosen once per step: moves to cells that earlier agents chose are closed, unless no legal move were left.
 """
 
+import math
+
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-ALMOST = 1 - 2**-20  # uniform noise below it never lands beyond the last open move, whatever rounding does
+HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+ALMOST = 1 - 2**-20  # uniform noise is cut off here, so that rounding never leads beyond the last open move
 
 
-def still_open(
-    legal: Bool[Tensor, "*lead E"], claims: Int[Tensor, "*lead E"], taken: Int[Tensor, "*#lead J"]
+def squashed_gaussian(
+    mean: Float[Tensor, "*lead D"], log_std: Float[Tensor, "*lead D"], noise: Float[Tensor, "*lead D"]
+) -> tuple[Float[Tensor, "*lead D"], Float[Tensor, "*lead"]]:
+    """Turn standard normal noise into an action in (-1, 1) and its log density.
+
+    The correction log(1 - tanh(u)^2) is evaluated as 2 (log 2 - u - softplus(-2 u)), which keeps its digits where
+    1 - tanh(u)^2 rounds to zero.
+
+    Source:
+        Haarnoja et al. 2018, "Soft Actor-Critic Algorithms and Applications", appendix C, eq. 26.
+    """
+    u = torch.addcmul(mean, log_std.exp(), noise)
+    log_prob = -0.5 * noise.square() - log_std - HALF_LOG_2PI - 2 * (math.log(2) - u - F.softplus(-2 * u))
+    return torch.tanh(u), log_prob.sum(-1)
+
+
+def open_moves(
+    legal: Bool[Tensor, "*lead E"], target_cell: Int[Tensor, "*lead E"], occupied: Int[Tensor, "*#lead J"]
 ) -> Bool[Tensor, "*lead E"]:
-    """Tell which moves are open after others took ``taken``."""
-    free = legal & (claims[..., None] != taken[..., None, :]).all(-1)
+    """Mark the moves that remain when others occupy cells; all legal moves where none would remain."""
+    free = legal & (target_cell[..., None] != occupied[..., None, :]).all(-1)
     return torch.where(free.any(-1, keepdim=True), free, legal)
 
 
-def open_in_turn(
-    legal: Bool[Tensor, "*lead A E"], claims: Int[Tensor, "*lead A E"], action: Int[Tensor, "*lead A"]
+def open_moves_in_turn(
+    legal: Bool[Tensor, "*lead A E"], target_cell: Int[Tensor, "*lead A E"], action: Int[Tensor, "*lead A"]
 ) -> Bool[Tensor, "*lead A E"]:
-    """Tell what was open to each agent when its turn came, given what all chose."""
-    taken = claims.gather(-1, action[..., None])[..., 0]
+    """Mark the moves that were open to each agent in its turn, given the choices of all agents."""
+    cells = target_cell.gather(-1, action[..., None])[..., 0]
     agents = range(action.shape[-1])
-    return torch.stack([still_open(legal[..., i, :], claims[..., i, :], taken[..., :i]) for i in agents], -2)
+    return torch.stack([open_moves(legal[..., i, :], target_cell[..., i, :], cells[..., :i]) for i in agents], -2)
 
 
-def chances(
+def masked_policy(
     logits: Float[Tensor, "*lead E"], open_: Bool[Tensor, "*lead E"], explore: Float[Tensor, ""] | float
 ) -> Float[Tensor, "*lead E"]:
-    """Turn logits into a policy over open moves, with a share ``explore`` of it spread evenly over them."""
+    """Turn logits into probabilities of the open moves, a share ``explore`` of which is uniform."""
     own = logits.masked_fill(~open_, -torch.inf).softmax(-1)
     even = open_.to(own.dtype) / open_.sum(-1, keepdim=True)
     return own + explore * (even - own)
@@ -40,23 +60,23 @@ def chances(
 def sample_in_turn(
     logits: Float[Tensor, "*lead A E"],
     legal: Bool[Tensor, "*lead A E"],
-    claims: Int[Tensor, "*lead A E"],
+    target_cell: Int[Tensor, "*lead A E"],
     noise: Float[Tensor, "*lead A"] | None,
     explore: Float[Tensor, ""] | float = 0.0,
 ) -> Int[Tensor, "*lead A"]:
-    """Let each agent choose in its turn, by uniform noise in [0, 1), or without noise the likeliest open move."""
-    taken = claims[..., 0, :0]
+    """Choose a move for each agent in its turn: by uniform noise in [0, 1), without noise the likeliest open move."""
+    occupied = target_cell[..., 0, :0]
     actions = []
     for agent in range(legal.shape[-2]):
-        free = still_open(legal[..., agent, :], claims[..., agent, :], taken)
-        chance = chances(logits[..., agent, :], free, explore)
-        action = chance.argmax(-1) if noise is None else pick(chance, noise[..., agent])
-        taken = torch.cat((taken, claims[..., agent, :].gather(-1, action[..., None])), -1)
+        free = open_moves(legal[..., agent, :], target_cell[..., agent, :], occupied)
+        probability = masked_policy(logits[..., agent, :], free, explore)
+        action = probability.argmax(-1) if noise is None else sample_categorical(probability, noise[..., agent])
+        occupied = torch.cat((occupied, target_cell[..., agent, :].gather(-1, action[..., None])), -1)
         actions.append(action)
     return torch.stack(actions, -1)
 
 
-def pick(chance: Float[Tensor, "*lead E"], noise: Float[Tensor, "*lead"]) -> Int[Tensor, "*lead"]:
-    """Draw from chances, which need not add up to 1, by inversion."""
-    below = chance.cumsum(-1)
+def sample_categorical(probability: Float[Tensor, "*lead E"], noise: Float[Tensor, "*lead"]) -> Int[Tensor, "*lead"]:
+    """Draw from probabilities, which need not add up to 1, by inversion."""
+    below = probability.cumsum(-1)
     return (below > noise.clamp_max(ALMOST)[..., None] * below[..., -1:]).to(torch.uint8).argmax(-1)

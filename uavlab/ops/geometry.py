@@ -13,13 +13,15 @@ def wrap_angle(angle: Float[Tensor, "*lead"]) -> Float[Tensor, "*lead"]:
 
 
 def distance(a: Float[Tensor, "*#lead 2"], b: Float[Tensor, "*#lead 2"]) -> Float[Tensor, "*#lead"]:
-    """Measure the Euclidean distance between points; the leading axes broadcast."""
+    """Return the Euclidean distance between points; the leading axes broadcast."""
     dx, dy = (a - b).unbind(-1)
     return torch.hypot(dx, dy)
 
 
-def nearest(pos: Float[Tensor, "B A 2"], points: Float[Tensor, "B M 2"], count: int) -> Float[Tensor, "B A count 2"]:
-    """Find the offsets from each agent to its ``count`` nearest points, nearest first.
+def nearest_offsets(
+    pos: Float[Tensor, "B A 2"], points: Float[Tensor, "B M 2"], count: int
+) -> Float[Tensor, "B A count 2"]:
+    """Return the offsets from each agent to its ``count`` nearest points, nearest first.
 
     Raises:
         RuntimeError: ``count`` exceeds the number of points M.

@@ -1,4 +1,4 @@
-"""Returns: what actions turned out to be worth."""
+"""Returns and advantages of actions."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -16,10 +16,10 @@ def lambda_returns(
 
     Args:
         reward: Rewards r_t of T steps in a row.
-        value: What the successor of each step is held to be worth, V_t+1; after the last step it stands for G, too.
-        terminated: Steps after which nothing is earned any more.
+        value: Value of the successor of each step, V_t+1; after the last step it also replaces G.
+        terminated: Steps that ended the task.
         gamma: Discount per step.
-        lam: 0 trusts values, 1 trusts what was earned.
+        lam: 0 uses values alone (one-step returns), 1 rewards alone (Monte Carlo returns).
 
     Source:
         Sutton and Barto 2018, "Reinforcement Learning: An Introduction", section 12.1, in its recursive form.
@@ -32,15 +32,15 @@ def lambda_returns(
     return torch.stack(result[::-1])
 
 
-def counterfactual(
+def counterfactual_advantage(
     value: Float[Tensor, "*lead E"], chance: Float[Tensor, "*lead E"], chosen: Float[Tensor, "*lead"]
 ) -> Float[Tensor, "*lead"]:
-    """Tell how much better the chosen move was than the policy's own mixture, all else being equal.
+    """Return the advantage of the chosen move over the policy's expectation, the other agents' moves being fixed.
 
     Args:
-        value: What each move of an agent is worth, given what the others did.
-        chance: With which chance the policy takes it; 0 where it is not open.
-        chosen: What the chosen one is worth.
+        value: Value of each move of an agent, given the moves of the others.
+        chance: Probability of each move under the policy; 0 where it is not open.
+        chosen: Value of the chosen move.
 
     Source:
         Foerster et al. 2018, "Counterfactual Multi-Agent Policy Gradients", eq. 4.

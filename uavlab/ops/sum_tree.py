@@ -1,7 +1,7 @@
-"""A wide sum tree on tensors: slots drawn in proportion to their mass, in whole numbers from end to end.
+"""A wide sum tree on tensors: slots are sampled in proportion to their mass, in whole numbers from end to end.
 
-Masses are int64 fixed point, so sums are exact whatever their order, every slot with mass can be drawn, and CPU and GPU
-agree bit for bit. A float32 prefix sum over ten million slots leaves about every tenth of them without any width.
+Masses are int64 fixed point, so sums are exact in any order, every slot with mass can be sampled, and CPU and GPU agree
+bit for bit. A float32 prefix sum over ten million slots leaves about every tenth of them without any width.
 """
 
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from torch import Tensor
 from uavlab.core.errors import ConfigError
 
 UNIT = 2**20  # mass of priority 1
-MOST = 2**36  # largest mass of a slot
-CAPACITY = 2**26  # slots whose masses, all at their largest, sum up to what int64 noise in [0, 2^62) can reach
+MAX_MASS = 2**36  # largest mass of a slot
+MAX_CAPACITY = 2**26  # slots whose masses, all at their largest, sum up to what int64 noise in [0, 2^62) can reach
 
 FAN = 64  # children of a node
-TOP = 2**14  # nodes at the top at most; every draw adds them up, as much work as 256 rows make in one level of blocks
+MAX_TOP = 2**14  # nodes at the top; every draw adds them up, as much work as 256 rows make in one level of blocks
 
 
 @dataclass(frozen=True)
@@ -40,16 +40,16 @@ class Tree:
         return self.levels[-1].numel() // self.levels[0].shape[0]
 
 
-def build(runs: int, capacity: int, device: torch.device, fan: int = FAN, top: int = TOP) -> Tree:
-    """Plant a tree without mass, except for one unit in slot 0 of each run: something can always be drawn.
+def empty(runs: int, capacity: int, device: torch.device, fan: int = FAN, top: int = MAX_TOP) -> Tree:
+    """Create an empty sum tree; slot 0 of each run has a mass of one unit, so that sampling is always defined.
 
     Raises:
         ConfigError: There are more slots than whole numbers can serve.
     """
-    if not 1 <= capacity <= CAPACITY:
+    if not 1 <= capacity <= MAX_CAPACITY:
         raise ConfigError(
-            f"Prioritized replay: capacity {capacity:,}, expected 1 to {CAPACITY:,}, because sums of priorities are "
-            "64-bit whole numbers; lower capacity or draw uniformly."
+            f"Prioritized replay: capacity {capacity:,}, expected 1 to {MAX_CAPACITY:,}, because sums of priorities "
+            "are 64-bit whole numbers; lower capacity or draw uniformly."
         )
     depth, nodes = 0, capacity
     while nodes > top:
@@ -61,7 +61,7 @@ def build(runs: int, capacity: int, device: torch.device, fan: int = FAN, top: i
 
 
 def fill(tree: Tree, mass: Int[Tensor, "R n"]) -> None:
-    """Give the first n slots these masses and the others none; without any slot, as ``build`` does."""
+    """Set the masses of the first n slots and clear the others; with n = 0 the tree is empty again."""
     slots = tree.levels[-1].view(-1, tree.width)
     slots.zero_()
     slots[:, 0] = 1
@@ -71,16 +71,16 @@ def fill(tree: Tree, mass: Int[Tensor, "R n"]) -> None:
 
 
 def masses(tree: Tree) -> Int[Tensor, "R capacity"]:
-    """Give the mass of every slot, a view into the tree."""
+    """Return the mass of every slot, a view into the tree."""
     return tree.levels[-1].view(-1, tree.width)[:, : tree.capacity]
 
 
 def fixed_point(priority: Float[Tensor, "*lead"]) -> Int[Tensor, "*lead"]:
-    """Turn priorities into masses in [1, 2^36], 2^20 for each 1; what is not a number comes out undefined."""
-    return (priority * UNIT).clamp_(1, MOST).long()
+    """Turn priorities into masses in [1, 2^36], 2^20 per unit of priority; the result is undefined for NaN."""
+    return (priority * UNIT).clamp_(1, MAX_MASS).long()
 
 
-def strata(total: Int[Tensor, "R 1"], noise: Int[Tensor, "R N"]) -> Int[Tensor, "R N"]:
+def stratified_points(total: Int[Tensor, "R 1"], noise: Int[Tensor, "R N"]) -> Int[Tensor, "R N"]:
     """Draw a point of [0, total) from each of N equal parts: floor((k total + noise mod total) / N) for part k.
 
     Over all parts each point has the same chance, to one part in 2^62 / total. The product would overflow, so total is
@@ -92,31 +92,31 @@ def strata(total: Int[Tensor, "R 1"], noise: Int[Tensor, "R N"]) -> Int[Tensor, 
     return torch.addcmul(within // count, part, total // count)
 
 
-def draw(tree: Tree, noise: Int[Tensor, "R N"]) -> tuple[Int[Tensor, "R N"], Int[Tensor, "R N"]]:
-    """Draw N slots of each run, one from each of N equal parts of its mass, from int64 noise in [0, 2^62).
+def sample(tree: Tree, noise: Int[Tensor, "R N"]) -> tuple[Int[Tensor, "R N"], Int[Tensor, "R N"]]:
+    """Sample N slots of each run, one from each of N equal parts of its mass, from int64 noise in [0, 2^62).
 
     Returns:
         The slots, and their masses.
     """
     ends = tree.levels[0].cumsum(1)
-    return descend(tree, ends, strata(ends[:, -1:], noise))
+    return find_slots(tree, ends, stratified_points(ends[:, -1:], noise))
 
 
-def descend(
+def find_slots(
     tree: Tree, ends: Int[Tensor, "R top"], point: Int[Tensor, "R N"]
 ) -> tuple[Int[Tensor, "R N"], Int[Tensor, "R N"]]:
-    """Find the slots that points of mass in [0, total) belong to: the first whose end lies beyond the point.
+    """Find the slots that contain points of mass in [0, total): the first slot whose end lies beyond the point.
 
     Args:
-        tree: Where to search.
-        ends: Where the nodes of the top end, the running sum of their masses.
-        point: The mass that lies before each of N points.
+        tree: The tree to search.
+        ends: Running sum of the masses of the top's nodes.
+        point: Mass before each of N points.
 
     Returns:
         The slots, and their masses.
     """
     child = torch.searchsorted(ends, point, right=True)
-    flat = across(child, ends.shape[1]).view(-1)
+    flat = offset_by_run(child, ends.shape[1]).view(-1)
     for blocks in tree.levels[1:]:
         to_end = (ends.gather(1, child) - point).view(-1, 1)  # the last child of a node ends where the node does
         ends = blocks.index_select(0, flat).cumsum(1)
@@ -125,17 +125,17 @@ def descend(
         flat = torch.add(child.view(-1), flat, alpha=blocks.shape[1])
     mass = tree.levels[-1].view(-1).index_select(0, flat)
     runs = tree.levels[0].shape[0]
-    return across(flat.view(runs, -1), -tree.width), mass.view(runs, -1)
+    return offset_by_run(flat.view(runs, -1), -tree.width), mass.view(runs, -1)
 
 
-def assign(
+def update(
     tree: Tree, slot: Int[Tensor, "R N"], mass: Int[Tensor, "R N"], skip: Bool[Tensor, "R N"] | None = None
 ) -> Int[Tensor, "R N"]:
-    """Give slots their masses; of several masses for one slot the last one stays, on every device.
+    """Set the masses of slots; of several masses for one slot the last one stays, on every device.
 
-    Each mass carries its place in the batch in its upper bits; the largest of a slot is then the last, and beats what
-    lay there before, which has no such bits. Whoever finds his own again adds the difference to the nodes above. While
-    this goes on, nothing may be drawn.
+    Each mass carries its position in the batch in its upper bits, so the largest value written to a slot is the last
+    one, and exceeds the old mass, which has no such bits. The winning write alone adds its difference to the nodes
+    above. Nothing may be sampled meanwhile.
 
     Args:
         tree: The tree to change.
@@ -144,20 +144,20 @@ def assign(
         skip: Rows that change nothing, whatever their slot and mass.
 
     Returns:
-        The masses that the slots have now; those of slot 0 where skipped.
+        The new masses of the slots; those of slot 0 for rows to skip.
     """
-    place = 2 * MOST
-    stamped = mass + torch.arange(place, (slot.shape[1] + 1) * place, place, device=slot.device)
+    stamp = 2 * MAX_MASS
+    stamped = mass + torch.arange(stamp, (slot.shape[1] + 1) * stamp, stamp, device=slot.device)
     if skip is not None:
         slot, stamped = slot.masked_fill(skip, 0), stamped.masked_fill_(skip, 0)
-    flat, stamped = across(slot, tree.width).view(-1), stamped.view(-1)
+    flat, stamped = offset_by_run(slot, tree.width).view(-1), stamped.view(-1)
     slots = tree.levels[-1].view(-1)
     before = slots.index_select(0, flat)
     slots.scatter_reduce_(0, flat, stamped, "amax")
-    found = slots.index_select(0, flat)
-    after = found & (place - 1)
+    winner = slots.index_select(0, flat)
+    after = winner & (stamp - 1)
     slots.index_copy_(0, flat, after)
-    change = (after - before).mul_(found == stamped)
+    change = (after - before).mul_(winner == stamped)
     for blocks in reversed(tree.levels[:-1]):
         flat = flat // (slots.numel() // blocks.numel())
         slots = blocks.view(-1)
@@ -165,7 +165,7 @@ def assign(
     return after.view_as(slot)
 
 
-def across(slot: Int[Tensor, "R N"], width: int) -> Int[Tensor, "R N"]:
-    """Number slots across runs of ``width`` slots each; back again with ``-width``."""
+def offset_by_run(slot: Int[Tensor, "R N"], width: int) -> Int[Tensor, "R N"]:
+    """Number slots across runs of ``width`` slots each; ``-width`` inverts this."""
     runs = slot.shape[0]
     return slot if runs == 1 else slot + torch.arange(0, runs * width, width, device=slot.device)[:, None]

@@ -11,7 +11,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from uavlab.core.types import Transition, tree_map
-from uavlab.ops.sum_tree import across
+from uavlab.ops.sum_tree import offset_by_run
 from uavlab.replay import ring
 from uavlab.replay.buffer import Place
 from uavlab.replay.ring import Ring
@@ -60,7 +60,7 @@ class Ferry:
         """Gather the rows of slots, at most a batch, and copy them up."""
         if self._left is not None:
             self._left.synchronize()
-        flat = across(index, full.capacity).view(-1)
+        flat = offset_by_run(index, full.capacity).view(-1)
         words = torch.index_select(full.words.flatten(0, 1), 0, flat, out=self.up[: len(flat)])
         return ring.fields(self._copy_up(words).view(*index.shape, -1), full.rows)
 

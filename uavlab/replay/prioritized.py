@@ -72,7 +72,7 @@ def allocate(example: Transition, capacity: int, config: PriorityConfig) -> Prio
     zeros = torch.zeros(runs, dtype=torch.int64, device=device)
     return Prioritized(
         config=config,
-        tree=sum_tree.build(runs, capacity, device),
+        tree=sum_tree.empty(runs, capacity, device),
         ring=rings.allocate(example, capacity),
         largest=zeros + sum_tree.UNIT,
         draws=zeros[0].clone(),
@@ -91,7 +91,7 @@ def add(replay: Prioritized, rows: Transition) -> None:
     runs, count = len(replay.largest), min(rows.reward.shape[1], ring.capacity)
     back = torch.arange(-count, 0, device=replay.largest.device)
     slot = (ring.cursor + back).remainder(ring.capacity).expand(runs, count)
-    sum_tree.assign(replay.tree, slot, replay.largest[:, None].expand(runs, count))
+    sum_tree.update(replay.tree, slot, replay.largest[:, None].expand(runs, count))
 
 
 def draw(replay: Prioritized, noise: Int[Tensor, "R N"]) -> Batch:
@@ -102,7 +102,7 @@ def draw(replay: Prioritized, noise: Int[Tensor, "R N"]) -> Batch:
 
 def choose(replay: Prioritized, noise: Int[Tensor, "R N"]) -> tuple[Int[Tensor, "R N"], Float[Tensor, "R N"]]:
     """Choose rows by priority, and give their importance weights in (0, 1]; the largest of a batch is 1."""
-    index, mass = sum_tree.draw(replay.tree, noise)
+    index, mass = sum_tree.sample(replay.tree, noise)
     weight = importance(mass, annealed(replay, replay.config.priority_beta, 1.0))
     replay.draws.add_(1)
     return index, weight
@@ -139,7 +139,7 @@ def reweight(replay: Prioritized, index: Int[Tensor, "R N"], priority: Float[Ten
     require_fit(replay, index, priority)
     bad = unusable(replay.ring, index, priority)
     alpha = annealed(replay, replay.config.priority_alpha, replay.config.priority_alpha_end)
-    mass = sum_tree.assign(replay.tree, index, sum_tree.fixed_point(priority.pow(alpha)), bad)
+    mass = sum_tree.update(replay.tree, index, sum_tree.fixed_point(priority.pow(alpha)), bad)
     torch.maximum(replay.largest, mass.amax(1), out=replay.largest)
     replay.refused.add_(bad.sum(1))
 
@@ -226,4 +226,4 @@ def _like(saved: Tensor, here: Tensor) -> bool:
 
 
 def _in_range(mass: Tensor) -> bool:
-    return bool(((mass >= 1) & (mass <= sum_tree.MOST)).all())
+    return bool(((mass >= 1) & (mass <= sum_tree.MAX_MASS)).all())

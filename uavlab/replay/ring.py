@@ -13,7 +13,7 @@ from torch import Tensor
 
 from uavlab.core.errors import ConfigError
 from uavlab.core.types import Transition, leaves, tree_map
-from uavlab.ops.sum_tree import across
+from uavlab.ops.sum_tree import offset_by_run
 
 WORD = 8  # bytes; each field begins at a whole word, as views by type demand
 
@@ -107,7 +107,7 @@ def draw(ring: Ring, noise: Int[Tensor, "R N"]) -> tuple[Transition, Int[Tensor,
 
 def take(ring: Ring, index: Int[Tensor, "R N"]) -> Transition:
     """Copy rows out of the ring."""
-    flat = across(index, ring.capacity).view(-1)
+    flat = offset_by_run(index, ring.capacity).view(-1)
     words = ring.words.flatten(0, 1).index_select(0, flat)
     return fields(words.view(*index.shape, -1), ring.rows)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from uavlab.core.errors import FileError
 from uavlab.core.types import tensors
-from uavlab.ops.quaternions import rotated
+from uavlab.ops.quaternions import rotate
 
 AXES, TURNS = ("north", "east", "down"), ("roll", "pitch", "yaw")
 AHEAD, RIGHT, CLOCKWISE = (1, -1, 1, -1), (1, -1, -1, 1), (1, 1, -1, -1)  # motors, as PX4 numbers those of "quad x"
@@ -113,10 +113,10 @@ def features(columns: Mapping[str, Float[Tensor, " rows"]], rate: float = 100) -
         several("x", "y", "z") - several("ref_x", "ref_y", "ref_z"),
         several("vx", "vy", "vz"),
         several("ref_vx", "ref_vy", "ref_vz"),
-        rotated(attitude, force),
+        rotate(attitude, force),
         force[:, 2:],
         turning,
-        rotated(attitude, down),
+        rotate(attitude, down),
         several("motor_1", "motor_2", "motor_3", "motor_4"),
         power,
         torch.diff(turning, dim=0, prepend=turning[:1]) * rate,

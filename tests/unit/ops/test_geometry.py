@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from uavlab.ops.geometry import distance, nearest, wrap_angle
+from uavlab.ops.geometry import distance, nearest_offsets, wrap_angle
 
 
 def test_wrap_angle() -> None:
@@ -30,16 +30,16 @@ def test_distance_neither_overflows_nor_underflows() -> None:
 def test_nearest_offsets_come_nearest_first() -> None:
     pos = torch.tensor([[[0.0, 0.0], [10.0, 0.0]]])
     points = torch.tensor([[[3.0, 4.0], [0.0, 1.0], [9.0, 0.0]]])  # 5, 1, 9 px from the first; 8.06, 10.05, 1 px
-    got = nearest(pos, points, 2)
+    got = nearest_offsets(pos, points, 2)
     assert got.tolist() == [[[[0, 1], [3, 4]], [[-1, 0], [-7, 4]]]]
 
 
 def test_nearest_keeps_worlds_apart() -> None:
     pos = torch.zeros(2, 1, 2)
     points = torch.tensor([[[1.0, 0.0], [5.0, 0.0]], [[7.0, 0.0], [2.0, 0.0]]])
-    assert nearest(pos, points, 1).flatten(1).tolist() == [[1, 0], [2, 0]]
+    assert nearest_offsets(pos, points, 1).flatten(1).tolist() == [[1, 0], [2, 0]]
 
 
 def test_nearest_of_too_few_points() -> None:
     with pytest.raises(RuntimeError, match="out of range"):
-        nearest(torch.zeros(1, 1, 2), torch.zeros(1, 2, 2), 3)
+        nearest_offsets(torch.zeros(1, 1, 2), torch.zeros(1, 2, 2), 3)

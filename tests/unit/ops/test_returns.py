@@ -1,9 +1,9 @@
-"""Returns against numbers made by hand and against the sum of all their lengths."""
+"""Returns against numbers by hand and against the weighted sum of all n-step returns."""
 
 import pytest
 import torch
 
-from uavlab.ops.returns import counterfactual, lambda_returns
+from uavlab.ops.returns import counterfactual_advantage, lambda_returns
 
 REWARD = torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64)
 VALUE = torch.tensor([10.0, 20.0, 40.0], dtype=torch.float64)  # of the successors
@@ -12,15 +12,15 @@ GOES_ON = torch.tensor([False, False, False])
 
 def test_by_hand() -> None:
     # last: 4 + 0.5 x 40 = 24; before: 2 + 0.5 (0.25 x 20 + 0.75 x 24) = 13.5; first: 1 + 0.5 (2.5 + 0.75 x 13.5)
-    made = lambda_returns(REWARD, VALUE, GOES_ON, gamma=0.5, lam=0.75)
-    assert made.tolist() == [7.3125, 13.5, 24.0]
+    returns = lambda_returns(REWARD, VALUE, GOES_ON, gamma=0.5, lam=0.75)
+    assert returns.tolist() == [7.3125, 13.5, 24.0]
 
 
-def test_an_end_pays_what_it_earned_and_no_more() -> None:
+def test_the_return_of_an_ending_step_is_its_reward() -> None:
     """The published program paid (1 - lambda) r there, and so a fifth of it."""
     ended = torch.tensor([False, True, True])
-    made = lambda_returns(REWARD, VALUE, ended, gamma=0.5, lam=0.75)
-    assert made.tolist() == [1 + 0.5 * (2.5 + 0.75 * 2.0), 2.0, 4.0]
+    returns = lambda_returns(REWARD, VALUE, ended, gamma=0.5, lam=0.75)
+    assert returns.tolist() == [1 + 0.5 * (2.5 + 0.75 * 2.0), 2.0, 4.0]
 
 
 @pytest.mark.parametrize(("lam", "expected"), [(0.0, [6.0, 12.0, 24.0]), (1.0, [8.0, 14.0, 24.0])])
@@ -30,7 +30,7 @@ def test_the_ends_of_the_range(lam: float, expected: list[float]) -> None:
 
 def slow(reward: torch.Tensor, value: torch.Tensor, ended: torch.Tensor, gamma: float, lam: float) -> list[float]:
     """Average the n-step returns of all lengths, each written out; the weights are those of Sutton and Barto."""
-    steps, found = len(reward), []
+    steps, returns = len(reward), []
     for t in range(steps):
         total, weight = 0.0, 1.0
         for n in range(1, steps - t + 1):
@@ -42,8 +42,8 @@ def slow(reward: torch.Tensor, value: torch.Tensor, ended: torch.Tensor, gamma: 
             last = n == steps - t
             total += (weight if last else (1 - lam) * weight) * g
             weight *= lam
-        found.append(total)
-    return found
+        returns.append(total)
+    return returns
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -51,15 +51,15 @@ def test_equals_the_average_of_all_lengths(seed: int) -> None:
     dice = torch.Generator().manual_seed(seed)
     reward, value = torch.randn(2, 9, 4, generator=dice, dtype=torch.float64)
     ended = torch.rand(9, 4, generator=dice) < 0.2
-    made = lambda_returns(reward, value, ended, 0.9, 0.6)
+    returns = lambda_returns(reward, value, ended, 0.9, 0.6)
     for lane in range(4):
         expected = slow(reward[:, lane], value[:, lane], ended[:, lane], 0.9, 0.6)
-        assert made[:, lane].tolist() == pytest.approx(expected, abs=1e-12)
-    missing_tail = made - 0.6 * made.roll(-1, 0)
-    assert (missing_tail - made).abs().max() > 0.1  # a broken variant that the comparison tells apart
+        assert returns[:, lane].tolist() == pytest.approx(expected, abs=1e-12)
+    missing_tail = returns - 0.6 * returns.roll(-1, 0)
+    assert (missing_tail - returns).abs().max() > 0.1  # a broken variant that the comparison tells apart
 
 
 def test_counterfactual_by_hand() -> None:
     value, chance = torch.tensor([[4.0, 8.0, 100.0]]), torch.tensor([[0.25, 0.75, 0.0]])
-    assert counterfactual(value, chance, value[:, 0]).tolist() == [4 - 7]
-    assert counterfactual(value, chance, value[:, 1]).tolist() == [8 - 7]
+    assert counterfactual_advantage(value, chance, value[:, 0]).tolist() == [4 - 7]
+    assert counterfactual_advantage(value, chance, value[:, 1]).tolist() == [8 - 7]

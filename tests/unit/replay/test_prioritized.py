@@ -127,33 +127,33 @@ def test_random_operations_equal_plain_lists_at_length(proof: Callable[[str, str
     proof("random operations on prioritized replay and on plain lists", f"{played:,}, 0 differences")
 
 
-def descend_by_float32(tree: sum_tree.Tree, ends: Tensor, point: Tensor) -> tuple[Tensor, Tensor]:
+def find_by_float32(tree: sum_tree.Tree, ends: Tensor, point: Tensor) -> tuple[Tensor, Tensor]:
     mass = sum_tree.masses(tree)
     slot = torch.searchsorted(mass.float().cumsum(1), point.float(), right=True).clamp(max=tree.capacity - 1)
     return slot, mass.gather(1, slot)
 
 
-def descend_one_too_early(tree: sum_tree.Tree, ends: Tensor, point: Tensor) -> tuple[Tensor, Tensor]:
+def find_one_too_early(tree: sum_tree.Tree, ends: Tensor, point: Tensor) -> tuple[Tensor, Tensor]:
     mass = sum_tree.masses(tree)
     slot = torch.searchsorted(mass.cumsum(1), point)  # takes the slot that ends where the point lies
     return slot, mass.gather(1, slot)
 
 
-def assign_first(tree: sum_tree.Tree, slot: Tensor, mass: Tensor, skip: Tensor | None = None) -> Tensor:
-    return ASSIGN(tree, slot.flip(1), mass.flip(1), None if skip is None else skip.flip(1)).flip(1)
+def update_first(tree: sum_tree.Tree, slot: Tensor, mass: Tensor, skip: Tensor | None = None) -> Tensor:
+    return UPDATE(tree, slot.flip(1), mass.flip(1), None if skip is None else skip.flip(1)).flip(1)
 
 
-def assign_all(tree: sum_tree.Tree, slot: Tensor, mass: Tensor, skip: Tensor | None = None) -> Tensor:
+def update_all(tree: sum_tree.Tree, slot: Tensor, mass: Tensor, skip: Tensor | None = None) -> Tensor:
     """Give rows that cannot be used the smallest mass instead of leaving them theirs."""
     wild = torch.zeros_like(slot, dtype=torch.bool) if skip is None else skip
     outside = (slot < 0) | (slot >= tree.capacity)
-    return ASSIGN(tree, slot, mass.masked_fill(wild, 1), wild & outside)
+    return UPDATE(tree, slot, mass.masked_fill(wild, 1), wild & outside)
 
 
-def assign_adding_every_change(tree: sum_tree.Tree, slot: Tensor, mass: Tensor, skip: Tensor | None = None) -> Tensor:
+def update_adding_every_change(tree: sum_tree.Tree, slot: Tensor, mass: Tensor, skip: Tensor | None = None) -> Tensor:
     """Tell the nodes above of each of several masses for one slot."""
     good = torch.ones_like(slot, dtype=torch.bool) if skip is None else ~skip
-    slots, flat = tree.levels[-1].view(-1), sum_tree.across(slot * good, tree.width)
+    slots, flat = tree.levels[-1].view(-1), sum_tree.offset_by_run(slot * good, tree.width)
     change = mass[good] - slots[flat[good]]
     slots[flat[good]] = mass[good]
     for level in reversed(tree.levels[:-1]):
@@ -161,14 +161,14 @@ def assign_adding_every_change(tree: sum_tree.Tree, slot: Tensor, mass: Tensor, 
     return slots[flat]
 
 
-ASSIGN, ADD, REWEIGHT, IMPORTANCE = sum_tree.assign, module.add, module.reweight, module.importance
+UPDATE, ADD, REWEIGHT, IMPORTANCE = sum_tree.update, module.add, module.reweight, module.importance
 
 
 def add_without_modulo(replay: Prioritized, new: Transition) -> None:
     count = new.reward.shape[1]
     slot = (replay.ring.cursor + torch.arange(count)).expand(RUNS, -1)
     rings.add(replay.ring, new)
-    ASSIGN(replay.tree, slot, replay.largest[:, None].expand(RUNS, count), slot >= replay.tree.width)
+    UPDATE(replay.tree, slot, replay.largest[:, None].expand(RUNS, count), slot >= replay.tree.width)
 
 
 def add_with_alpha_again(replay: Prioritized, new: Transition) -> None:
@@ -193,12 +193,12 @@ def weigh_over_the_whole_ring(mass: Tensor, beta: Tensor | float) -> Tensor:
 
 
 MUTANTS = [
-    (sum_tree, "descend", descend_by_float32),
-    (sum_tree, "descend", descend_one_too_early),
-    (sum_tree, "assign", assign_first),
-    (sum_tree, "assign", assign_all),
-    (sum_tree, "assign", assign_adding_every_change),
-    (sum_tree, "across", lambda slot, width: slot.clone()),
+    (sum_tree, "find_slots", find_by_float32),
+    (sum_tree, "find_slots", find_one_too_early),
+    (sum_tree, "update", update_first),
+    (sum_tree, "update", update_all),
+    (sum_tree, "update", update_adding_every_change),
+    (sum_tree, "offset_by_run", lambda slot, width: slot.clone()),
     (module, "add", add_without_modulo),
     (module, "add", add_with_alpha_again),
     (module, "reweight", reweight_with_alpha_again),
@@ -321,7 +321,7 @@ def test_runs_together_equal_runs_by_themselves() -> None:
 
     example = tree_map(lambda leaf: torch.cat([leaf, leaf[:1]]), rows(named(1)))
     together, alone = allocate(example, 50, config), [allocate(part(example, 0), 50, config) for _ in seeds]
-    together = replace(together, tree=sum_tree.build(3, 50, torch.device("cpu"), 4, 4))
+    together = replace(together, tree=sum_tree.empty(3, 50, torch.device("cpu"), 4, 4))
     rng, own = Streams(seeds), [Streams([seed]) for seed in seeds]
     for step in range(60):
         new = tree_map(lambda leaf: torch.cat([leaf, leaf[:1] + leaf[1:]]), rows(named(3, 3 * step)))

@@ -23,7 +23,7 @@ from uavlab.bench.timing import interleaved, median, ratio, timed
 from uavlab.envs.mapping.env import Mapping as MappingEnv
 from uavlab.envs.mapping.numpy_reference import Array, HostMapping
 from uavlab.experiment.config import Config, configure
-from uavlab.ops import grids
+from uavlab.ops import belief_maps
 from uavlab.profiling.torch_profile import profile
 from uavlab.runtime.runtime import Runtime
 
@@ -143,12 +143,12 @@ def apart(env: MappingEnv, steps: int = 3, seed: int = 0) -> dict[str, Float[Ten
     for _ in range(steps):
         action = torch.randint(env.spec.choices, (1, env.uavs), generator=dice)
         state = env.transition(state, action, torch.rand(1, env.spec.step_noise, generator=dice))
-    belief = grids.belief(state.logits[:, -1], torch.float32)
-    rows = grids.area_matrix(env.cells, env.lattice)
+    belief = belief_maps.belief(state.logits[:, -1], torch.float32)
+    rows = belief_maps.area_matrix(env.cells, env.lattice)
     size = (env.lattice, env.lattice)
     sampled = torch.nn.functional.interpolate(belief[:, None], size, mode="bilinear", align_corners=False)
     usual = torch.from_numpy(cv2.resize(belief[0].numpy(), size, interpolation=cv2.INTER_AREA))
-    return {"opencv": usual, "area": grids.area_resize(belief, rows, rows)[0], "bilinear": sampled[0, 0]}
+    return {"opencv": usual, "area": belief_maps.area_resize(belief, rows, rows)[0], "bilinear": sampled[0, 0]}
 
 
 def equal_resizing(bench: Bench) -> Measured:

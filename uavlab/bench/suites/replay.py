@@ -114,7 +114,7 @@ def binary(mass: Int[Tensor, " capacity"]) -> Structure:
         nodes[1 << level : 2 << level] = pairs[1 << level : 2 << level].sum(1)
 
     def draw(noise: Slots) -> Slots:
-        point, node = sum_tree.strata(nodes[1:2, None], noise)[0], torch.ones_like(noise[0])
+        point, node = sum_tree.stratified_points(nodes[1:2, None], noise)[0], torch.ones_like(noise[0])
         for _ in range(depth):
             node = 2 * node
             left = nodes.index_select(0, node)
@@ -138,7 +138,7 @@ def cumsum(mass: Int[Tensor, " capacity"]) -> Structure:
 
     def draw(noise: Slots) -> Slots:
         ends = mass.cumsum(0)
-        slot = torch.searchsorted(ends, sum_tree.strata(ends[None, -1:], noise)[0], right=True)
+        slot = torch.searchsorted(ends, sum_tree.stratified_points(ends[None, -1:], noise)[0], right=True)
         weigh(mass.index_select(0, slot))
         return slot[None]
 

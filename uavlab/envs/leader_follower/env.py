@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from uavlab.core.types import EnvSpec, Metric, Rule, tensors, where_world
-from uavlab.ops.geometry import distance, nearest, wrap_angle
+from uavlab.ops.geometry import distance, nearest_offsets, wrap_angle
 
 AREA = (50.0, 50.0, 750.0, 650.0)  # px: left, top, right, bottom; positions are clamped here
 BORDER = 50.0  # px: closer to the edge of the area costs `border_cost`
@@ -170,7 +170,7 @@ class LeaderFollower:
         seen = seen / _units(self.followers + 1, seen.device, seen.dtype)
         if not self.sight:
             return seen
-        return torch.cat((seen, nearest(state.pos, state.obstacle, self.sight).flatten(2) / LENGTH), -1)
+        return torch.cat((seen, nearest_offsets(state.pos, state.obstacle, self.sight).flatten(2) / LENGTH), -1)
 
     def reward(self, state: State, action: Float[Tensor, "B A 2"], after: State) -> Float[Tensor, "B A"]:
         """Pay each agent for where it is after the step; the terms are listed under the class's attributes."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from uavlab.envs.mapping.env import Mapping, State
 from uavlab.envs.mapping.geometry import MOVES, constant, covers
-from uavlab.ops import grids
+from uavlab.ops import belief_maps
 
 
 def random(env: Mapping, state: State, noise: Float[Tensor, "B A"]) -> Int[Tensor, "B A"]:
@@ -64,14 +64,17 @@ def promised(env: Mapping, logits: Int[Tensor, "B A H H"], dtype: torch.dtype) -
 def cell_promise(flip: float, device: torch.device, dtype: torch.dtype) -> Float[Tensor, " K"]:
     """Expect what a measurement takes away of a cell's weighted entropy (bits), by steps of log odds.
 
-    Steps below 0 count from the end, as in ``grids.table``.
+    Steps below 0 count from the end, as in ``belief_maps.weight_entropy_table``.
     """
-    steps = torch.cat((torch.arange(grids.LIMIT + 1), torch.arange(-grids.LIMIT, 0)))
-    belief, told = grids.belief(steps, torch.float64), grids.steps(flip)
-    was = grids.entropy(belief)
-    hit, miss = (grids.belief((steps + by).clamp(-grids.LIMIT, grids.LIMIT), torch.float64) for by in (told, -told))
-    lost = belief * (was - grids.entropy(hit)) * grids.interest(hit)
-    lost = lost + (1 - belief) * (was - grids.entropy(miss)) * grids.interest(miss)
+    steps = torch.cat((torch.arange(belief_maps.LIMIT + 1), torch.arange(-belief_maps.LIMIT, 0)))
+    belief, told = belief_maps.belief(steps, torch.float64), belief_maps.log_odds_steps(flip)
+    was = belief_maps.entropy(belief)
+    hit, miss = (
+        belief_maps.belief((steps + by).clamp(-belief_maps.LIMIT, belief_maps.LIMIT), torch.float64)
+        for by in (told, -told)
+    )
+    lost = belief * (was - belief_maps.entropy(hit)) * belief_maps.target_weight(hit)
+    lost = lost + (1 - belief) * (was - belief_maps.entropy(miss)) * belief_maps.target_weight(miss)
     return lost.to(device, dtype)
 
 

@@ -21,8 +21,8 @@ from uavlab.core.types import EnvSpec, MapObs, Metric, Rule, tensors
 from uavlab.envs.mapping import generators
 from uavlab.envs.mapping.fusion import fuse
 from uavlab.envs.mapping.geometry import MOVES, Lattice, averages, bands, constant
-from uavlab.ops import grids
-from uavlab.ops.crops import centred
+from uavlab.ops import belief_maps
+from uavlab.ops.belief_maps import centre_maps
 
 TRUTHS = {"halves": (2, generators.halves), "fields": (1 + generators.FIELD_NOISE, generators.fields)}
 """How many uniform numbers each kind of truth takes, and how it is drawn."""
@@ -38,7 +38,7 @@ class State:
 
     place: Int[Tensor, "B A 3"]  # lattice: x, y, altitude
     truth: Int[Tensor, "B H H"]  # 1 where targets are, else 0
-    logits: Int[Tensor, "B A+1 H H"]  # each UAV's own map, then the team's: steps of log odds, see ``ops.grids``
+    logits: Int[Tensor, "B A+1 H H"]  # each UAV's own map, then the team's: steps of log odds, see ``ops.belief_maps``
     mean: Float[Tensor, "B A+1 L L"]  # their leanings (twice the belief, less 1), averaged down to the lattice
     near: Float[Tensor, "B A L L"]  # the same of the part of its own map that each UAV last measured
     link: Bool[Tensor, "B A A"]  # who heard whom after the last measurement, oneself included
@@ -205,19 +205,19 @@ class Mapping:
             one * left[:, None, None, None],
             one * number[:, None, None],
             _around(self.places, place, state.link),
-            grids.weighted_entropy(own[:, :-1]),
-            grids.weighted_entropy(near),
+            belief_maps.weighted_entropy(own[:, :-1]),
+            belief_maps.weighted_entropy(near),
             own[:, :-1],
             heard,
         )
-        team = (_everywhere(self.places, place), grids.weighted_entropy(own[:, -1]), own[:, -1], anyone)
+        team = (_everywhere(self.places, place), belief_maps.weighted_entropy(own[:, -1]), own[:, -1], anyone)
         return self.shown(place, torch.stack(maps, 2), torch.stack(team, 1))
 
     def shown(self, place: Tensor, maps: Tensor, team: Tensor) -> MapObs:
         """Add to maps who is where, and where everybody may go: two UAVs never choose the same place on the ground."""
         spot = place[..., 1] * self.lattice + place[..., 0]
         if self.centred:
-            maps = torch.cat((maps[:, :, :STILL], centred(maps[:, :, STILL:], spot)), 2)
+            maps = torch.cat((maps[:, :, :STILL], centre_maps(maps[:, :, STILL:], spot)), 2)
         if self.channels != CHANNELS:
             maps = maps.index_select(2, constant(tuple(map(CHANNELS.index, self.channels)), maps.device))
         there = place[..., None, :2] + constant(MOVES, place.device)[:, :2]
@@ -240,11 +240,11 @@ class Mapping:
 
     def measure(self, state: State, action: Int[Tensor, "B A"], after: State) -> dict[str, Float[Tensor, " B"]]:
         """Judge the team's map: mean entropy (bits) over cells with targets, and F1 of targets at a belief of 0.5."""
-        belief, truth = grids.belief(after.logits[:, -1], after.mean.dtype), after.truth.to(after.mean.dtype)
+        belief, truth = belief_maps.belief(after.logits[:, -1], after.mean.dtype), after.truth.to(after.mean.dtype)
         targets = truth.sum((1, 2))
-        claimed = grids.above(belief, 0.5)
+        claimed = belief_maps.above(belief, 0.5)
         right = (claimed * truth).sum((1, 2))
-        doubt = (grids.entropy(belief) * truth).sum((1, 2))
+        doubt = (belief_maps.entropy(belief) * truth).sum((1, 2))
         return {
             "entropy": doubt / targets.clamp_min(1),
             "f1": 2 * right / (targets + claimed.sum((1, 2))).clamp_min(1),
@@ -314,7 +314,7 @@ class OverwrittenMapping(Mapping):
 
 
 def _belief(leaning: Tensor) -> Tensor:
-    return (leaning / 2 + 0.5).clamp(grids.SURE, 1 - grids.SURE)
+    return (leaning / 2 + 0.5).clamp(belief_maps.MIN_BELIEF, 1 - belief_maps.MIN_BELIEF)
 
 
 def _around(lattice: Lattice, place: Int[Tensor, "B A 3"], link: Bool[Tensor, "B A A"]) -> Float[Tensor, "B A L L"]:
@@ -347,4 +347,4 @@ def _last_seen(
     others = link & ~torch.eye(link.shape[1], dtype=torch.bool, device=link.device)
     heard = torch.einsum("bij,bjp,bjq->bipq", others.to(seen.dtype), rows, columns)
     whose = torch.maximum(seen, 0.5 - heard.clamp_max(0.5))  # products and maxima: choices by truth values are dear
-    return grids.area_resize(whose, average, average), grids.area_resize(seen.amax(1), average, average)
+    return belief_maps.area_resize(whose, average, average), belief_maps.area_resize(seen.amax(1), average, average)

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Complex, Float, Int
 from torch import Tensor
 
 from uavlab.envs.mapping.geometry import constant
-from uavlab.ops import grids
+from uavlab.ops import belief_maps
 
 DIGITS = 2.0**12  # a float32 number in [0, 1) holds 24 bits: 12 that decide about one cell, and 12 for another
 
@@ -72,7 +72,7 @@ def whole_maps(
     """Do so for all missions and cells at once."""
     x, y, z = place.unbind(-1)
     chance = constant(tuple(flip), noise.device, noise.dtype)[z][..., None, None]
-    weight = constant(tuple(map(grids.steps, flip)), noise.device, logits.dtype)[z][..., None, None]
+    weight = constant(tuple(map(belief_maps.log_odds_steps, flip)), noise.device, logits.dtype)[z][..., None, None]
     after, line = logits, torch.arange(logits.shape[-1], device=logits.device)
     top, left, bottom, right = box[..., None, None].unbind(2)
     row, column = line[:, None], line
@@ -84,12 +84,12 @@ def whole_maps(
         wrong = digits(noise[mine]).gather(1, number).view_as(inside) < chance[mine]
         told = torch.where(wrong ^ (truth > 0), weight[mine], -weight[mine]) * inside
         added = told[:, None] * heard[:, :, uav, None, None]
-        after = (after + added).clamp(-grids.LIMIT, grids.LIMIT)
-    leaning = grids.leaning(after, means.dtype)
+        after = (after + added).clamp(-belief_maps.LIMIT, belief_maps.LIMIT)
+    leaning = belief_maps.signed_belief(after, means.dtype)
     near = part[z, y] @ leaning[:, :-1] @ part[z, x].mT
     then, now = (each[:, -1].flatten(1).long() for each in (logits, after))
-    added, lost = weigh(then, now, grids.table(noise.device, noise.dtype))
-    return after, grids.area_resize(leaning, whole, whole), near, added, lost
+    added, lost = weigh(then, now, belief_maps.weight_entropy_table(noise.device, noise.dtype))
+    return after, belief_maps.area_resize(leaning, whole, whole), near, added, lost
 
 
 def cut_out(
@@ -109,7 +109,10 @@ def cut_out(
 
     means, near = means.clone(), torch.empty_like(means[:, :-1])
     added, lost = torch.zeros_like(means[:, 0, 0, 0]), torch.zeros_like(means[:, 0, 0, 0])
-    sensor = np.asarray(flip, np.asarray(noise).dtype), np.asarray([grids.steps(each) for each in flip], np.int16)
+    sensor = (
+        np.asarray(flip, np.asarray(noise).dtype),
+        np.asarray([belief_maps.log_odds_steps(each) for each in flip], np.int16),
+    )
     written = map(np.asarray, (logits, means, near))
     read = map(np.ascontiguousarray, (truth.view(torch.bool), place, box, heard, noise))
     averages, found = map(np.asarray, (whole, part)), map(np.asarray, (added, lost))
@@ -140,7 +143,7 @@ def weigh(
     Args:
         before: Steps of log odds of each cell, as indices.
         after: The same after the measurement.
-        table: Weights and entropies, see ``grids.table``.
+        table: Weights and entropies, see ``belief_maps.weight_entropy_table``.
     """
     old, new = table[before], table[after]
     drop = old - new

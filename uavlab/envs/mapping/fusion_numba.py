@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from uavlab.envs.mapping.fusion import DIGITS
-from uavlab.ops import grids
+from uavlab.ops import belief_maps
 
 Array = np.ndarray[Any, np.dtype[Any]]
 ZERO = 2**15  # where tables that are looked up by any int16 hold what 0 means
@@ -31,9 +31,13 @@ def compiled(loops: Callable[..., Any]) -> Callable[..., Any]:
 @lru_cache
 def tables(dtype: torch.dtype) -> tuple[Array, Array, Array]:
     """Give leaning, interest and entropy (bits) of each int16 as steps of log odds."""
-    logits = torch.arange(-ZERO, ZERO).clamp(-grids.LIMIT, grids.LIMIT)
-    chance = grids.belief(logits, torch.float64)
-    found = (grids.leaning(logits, dtype), grids.interest(chance).to(dtype), grids.entropy(chance).to(dtype))
+    logits = torch.arange(-ZERO, ZERO).clamp(-belief_maps.LIMIT, belief_maps.LIMIT)
+    chance = belief_maps.belief(logits, torch.float64)
+    found = (
+        belief_maps.signed_belief(logits, dtype),
+        belief_maps.target_weight(chance).to(dtype),
+        belief_maps.entropy(chance).to(dtype),
+    )
     return tuple(np.asarray(each) for each in found)  # type: ignore[return-value]
 
 
@@ -135,7 +139,7 @@ def _learn(row: Array, told: Array, leanings: Array, change: Array) -> None:
     """Add what was told, and give the change of leanings."""
     for cell in range(len(row)):
         old = np.int32(row[cell])
-        new = min(max(old + np.int32(told[cell]), np.int32(-grids.LIMIT)), np.int32(grids.LIMIT))
+        new = min(max(old + np.int32(told[cell]), np.int32(-belief_maps.LIMIT)), np.int32(belief_maps.LIMIT))
         row[cell] = new
         change[cell] = leanings[np.uint32(new + ZERO)] - leanings[np.uint32(old + ZERO)]
 

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError
-from uavlab.ops import grids
+from uavlab.ops import belief_maps
 
 MOVES = ((0, 0, 1), (-1, 0, 0), (0, -1, 0), (0, 1, 0), (1, 0, 0), (0, 0, -1))
 """Up, west, south, north, east and down, as steps in (x, y, altitude)."""
@@ -99,8 +99,8 @@ def averages(
 ) -> tuple[Float[Tensor, "L H"], Float[Tensor, "Z L L H"]]:
     """Give the matrices that average an axis down to the lattice's size: the whole axis, and each footprint."""
     low, high = map(torch.tensor, lattice.edges)
-    whole = grids.area_matrix(lattice.cells, lattice.size)
-    part = grids.area_matrix(lattice.cells, lattice.size, low, high)
+    whole = belief_maps.area_matrix(lattice.cells, lattice.size)
+    part = belief_maps.area_matrix(lattice.cells, lattice.size, low, high)
     return whole.to(device, dtype), part.to(device, dtype)
 
 
@@ -125,6 +125,6 @@ def bands(
     start, end = cuts[:-1], cuts[1:]
     cell = torch.arange(lattice.cells)
     member = ((cell >= start[:, None]) & (cell < end[:, None])).float()
-    average = grids.area_matrix(lattice.cells, lattice.size) @ member.T
+    average = belief_maps.area_matrix(lattice.cells, lattice.size) @ member.T
     covered = (start >= low[..., None]) & (end <= high[..., None])
     return average.to(device, dtype), covered.to(device, dtype)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from uavlab.core.types import MapObs
 from uavlab.envs.mapping.env import Mapping, State
-from uavlab.ops.grids import LIMIT, STEP, SURE, UNKNOWN
+from uavlab.ops.belief_maps import LIMIT, MIN_BELIEF, STEP, UNKNOWN_MARGIN
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -100,7 +100,7 @@ class HostMapping(Mapping):
     ) -> tuple[Array, Array]:
         """Draw all channels of one mission, those of a UAV and those of the team, from maps that were made small."""
         size, uavs = self.lattice, self.uavs
-        mean, around = (np.clip(each, SURE, 1 - SURE) for each in (mean, around))
+        mean, around = (np.clip(each, MIN_BELIEF, 1 - MIN_BELIEF) for each in (mean, around))
         parts = [self._rectangle(each) for each in place]
         own = []
         for uav in range(uavs):
@@ -134,7 +134,9 @@ class HostMapping(Mapping):
 
     def _small(self, image: Array) -> Array:
         size = (self.lattice, self.lattice)
-        return np.clip(cv2.resize(image.astype(np.float64), size, interpolation=cv2.INTER_AREA), SURE, 1 - SURE)
+        return np.clip(
+            cv2.resize(image.astype(np.float64), size, interpolation=cv2.INTER_AREA), MIN_BELIEF, 1 - MIN_BELIEF
+        )
 
     def _drawn_around(self, place: Array, uav: int, link: Array) -> Array:
         size, centre = self.lattice, self.lattice // 2
@@ -160,4 +162,4 @@ def entropy(belief: Array) -> Array:
 
 def interest(belief: Array) -> Array:
     """Weigh cells by what they seem to be: 1 for targets, 0 for free ones, themselves where nothing is known."""
-    return np.where(belief > 0.5 + UNKNOWN, 1.0, np.where(belief < 0.5 - UNKNOWN, 0.0, belief))
+    return np.where(belief > 0.5 + UNKNOWN_MARGIN, 1.0, np.where(belief < 0.5 - UNKNOWN_MARGIN, 0.0, belief))

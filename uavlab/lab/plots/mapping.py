@@ -17,7 +17,7 @@ from uavlab.envs.mapping.env import Mapping as MappingEnv
 from uavlab.envs.mapping.env import State
 from uavlab.lab.plots import animation
 from uavlab.lab.plots.style import blank, color, pale, pen, short
-from uavlab.ops import grids
+from uavlab.ops import belief_maps
 
 SIDE = 60  # cells along a drawn map at most: one byte each, so that a mission takes 100 kB
 FRAMES = 16  # of a mission: the 15 published measurements, and no more than that of longer ones
@@ -102,8 +102,8 @@ def bands(scores: Float[Tensor, "R E T"], seed: int = 0) -> np.ndarray:
 
 def small(image: Float[Tensor, "H W"]) -> UInt8[Tensor, "h w"]:
     """Average a map of shares down to ``SIDE`` cells a side, in percent."""
-    rows, columns = (grids.area_matrix(cells, min(cells, SIDE)).to(image) for cells in image.shape)
-    return (100 * grids.area_resize(image, rows, columns)).round().to(torch.uint8).cpu()
+    rows, columns = (belief_maps.area_matrix(cells, min(cells, SIDE)).to(image) for cells in image.shape)
+    return (100 * belief_maps.area_resize(image, rows, columns)).round().to(torch.uint8).cpu()
 
 
 def _moving(env: MappingEnv, state: State, path: np.ndarray) -> list[Any]:
@@ -144,7 +144,7 @@ def _moving(env: MappingEnv, state: State, path: np.ndarray) -> list[Any]:
 
 def _belief(env: MappingEnv, state: State) -> go.Heatmap:
     """Draw the team's map."""
-    image = small(grids.belief(state.logits[0, -1], torch.float32)).numpy()
+    image = small(belief_maps.belief(state.logits[0, -1], torch.float32)).numpy()
     step = env.cells * env.cell / len(image)
     return go.Heatmap(
         z=image,

@@ -30,7 +30,7 @@ from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Inputs, Transition, Update
 from uavlab.learners.masac.networks import Theta, assign, each, initial_parameters, per_agent, tensors
 from uavlab.nets.mlp import StackedMLP
-from uavlab.ops.distributions import squashed_gaussian
+from uavlab.ops.action_sampling import squashed_gaussian
 from uavlab.runtime.compiled_step import TracedStep
 from uavlab.runtime.grad_step import MOMENTS, GradientStep, Rows
 from uavlab.runtime.runtime import Runtime

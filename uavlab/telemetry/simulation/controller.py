@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from uavlab.core.types import tensors, where_world
-from uavlab.ops.quaternions import rotated, unrotated
+from uavlab.ops.quaternions import rotate, rotate_inverse
 from uavlab.telemetry.simulation.quadrotor import GRAVITY, Body, Quadrotor
 
 LEGS = 64  # way-points of a flight at most
@@ -128,9 +128,9 @@ class Autopilot:
         astray = (astray + dt * slow).clamp(-4, 4)
         wanted = aim.acc + self.velocity * slow + self.integral * self.velocity * astray
         wanted = wanted.clamp(-9, 9) - wanted.new_tensor([0.0, 0.0, GRAVITY])
-        down = rotated(body.attitude, torch.zeros_like(wanted) + wanted.new_tensor([0.0, 0.0, 1.0]))
-        lean = unrotated(body.attitude, torch.linalg.cross(down, -normalize(wanted, dim=-1)))
-        beside = unrotated(body.attitude, ahead)[..., 1:2]  # of the nose
+        down = rotate(body.attitude, torch.zeros_like(wanted) + wanted.new_tensor([0.0, 0.0, 1.0]))
+        lean = rotate_inverse(body.attitude, torch.linalg.cross(down, -normalize(wanted, dim=-1)))
+        beside = rotate_inverse(body.attitude, ahead)[..., 1:2]  # of the nose
         off = torch.cat([lean[..., :2], 0.3 * beside], -1)
         torque = wanted.new_tensor(model.inertia) * self.rate * (self.attitude * off - gyro)
         total = model.mass * (-wanted * down).sum(-1).clamp_min(2.0)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from uavlab.core.rng import Streams
 from uavlab.core.types import tensors, tree_map
-from uavlab.ops.quaternions import product, turn
+from uavlab.ops.quaternions import from_rotation_vector, multiply
 from uavlab.telemetry.simulation.controller import (
     LEG_NOISE,
     WAVE_NOISE,
@@ -150,7 +150,7 @@ def flown(
     held = torch.arange(count, device=rng.device) // HELD * HELD
     off_pos = POSITION * rng.normal("flights.pos", count, 3)[:, held]
     off_vel = VELOCITY * rng.normal("flights.vel", count, 3)[:, held]
-    wrong_att = turn(drifting(rng.normal("flights.attitude", count, 3), 5.0, ATTITUDE))
+    wrong_att = from_rotation_vector(drifting(rng.normal("flights.attitude", count, 3), 5.0, ATTITUDE))
     body, astray, logged = _start(aim, heading, once, vehicle), torch.zeros_like(aim.pos[:, 0]), []
     for t in range(count):
         now = tree_map(lambda leaf, t=t: leaf[:, t], truth)
@@ -180,7 +180,7 @@ def flown(
         vel=vel[:, held] + off_vel,
         force=noisy(force, "force", ACCELEROMETER) + bias,
         gyro=gyro,
-        attitude=product(wrong_att, attitude),
+        attitude=multiply(wrong_att, attitude),
         throttle=throttle,
         voltage=noisy(vehicle.resting(charge) - sag, "voltage", VOLTAGE),
         current=noisy(current, "current", CURRENT),
@@ -196,7 +196,7 @@ def _start(aim: Reference, heading: Tensor, once: Tensor, vehicle: Quadrotor) ->
     return Body(
         pos=aim.pos[:, 0],
         vel=aim.vel[:, 0],
-        attitude=turn(up * heading[:, None]),
+        attitude=from_rotation_vector(up * heading[:, None]),
         rate=torch.zeros_like(up),
         motor=torch.full_like(aim.pos[:, 0, :1], hover).expand(-1, 4),
         charge=0.4 + 0.6 * once[:, 9],

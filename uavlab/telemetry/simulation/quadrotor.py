@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.core.types import tensors
-from uavlab.ops.quaternions import integrated, rotated, unrotated
+from uavlab.ops.quaternions import integrate, rotate, rotate_inverse
 
 GRAVITY = 9.81
 AHEAD, RIGHT, TURN = (1.0, -1.0, 1.0, -1.0), (1.0, -1.0, -1.0, 1.0), (1.0, 1.0, -1.0, -1.0)
@@ -123,16 +123,16 @@ class Quadrotor:
         motor = body.motor + (aim - body.motor) * (1 - torch.exp(-dt / hidden.lag))[..., None]
         lift = self.lift(motor)
         wind = torch.cat([hidden.wind, torch.zeros_like(hidden.wind[..., :1])], -1)
-        air = unrotated(body.attitude, body.vel - wind)
+        air = rotate_inverse(body.attitude, body.vel - wind)
         force = self.force(lift.sum(-1), air, self.mass + hidden.payload, hidden.drag)
-        vel = body.vel + dt * (rotated(body.attitude, force) + force.new_tensor([0.0, 0.0, GRAVITY]))
+        vel = body.vel + dt * (rotate(body.attitude, force) + force.new_tensor([0.0, 0.0, GRAVITY]))
         inertia = force.new_tensor(self.inertia)
         spin = torch.linalg.cross(body.rate, inertia * body.rate)
         rate = body.rate + dt * (self.torque(lift) - spin) / inertia
         after = Body(
             pos=body.pos + dt * vel,
             vel=vel,
-            attitude=integrated(body.attitude, rate, dt),
+            attitude=integrate(body.attitude, rate, dt),
             rate=rate,
             motor=motor,
             charge=(body.charge - dt * self.drawn(motor) / self.capacity).clamp_min(0),

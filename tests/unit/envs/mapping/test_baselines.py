@@ -8,7 +8,7 @@ import torch
 from tests.support.fixtures_mapping import SMALL, drawn, moved
 from uavlab.envs.mapping import baselines as plans
 from uavlab.envs.mapping.env import Mapping, State
-from uavlab.ops import grids
+from uavlab.ops import belief_maps
 
 UP, WEST, SOUTH, NORTH, EAST, DOWN = range(6)
 
@@ -30,14 +30,17 @@ def test_promised_is_the_sum_over_each_footprint() -> None:
     got = plans.promised(SMALL, state.logits[:, :-1], torch.float64)
     for uav, place in ((0, (0, 0, 0)), (1, (3, 10, 2)), (2, (7, 4, 1))):
         low, high = SMALL.places.footprint(torch.tensor(place))
-        belief = grids.belief(state.logits[0, uav, low[0] : high[0], low[1] : high[1]], torch.float64).flatten()
-        accuracy, total = float(grids.belief(torch.tensor(grids.steps(SMALL.flip[place[2]])), torch.float64)), 0.0
+        belief = belief_maps.belief(state.logits[0, uav, low[0] : high[0], low[1] : high[1]], torch.float64).flatten()
+        accuracy, total = (
+            float(belief_maps.belief(torch.tensor(belief_maps.log_odds_steps(SMALL.flip[place[2]])), torch.float64)),
+            0.0,
+        )
         for p in belief.tolist():
             hit = accuracy * p / (accuracy * p + (1 - accuracy) * (1 - p))
             miss = (1 - accuracy) * p / ((1 - accuracy) * p + accuracy * (1 - p))
             for chance, then in ((p, hit), (1 - p, miss)):
-                was, now = (grids.entropy(torch.tensor(v).double().clamp(1e-4, 1 - 1e-4)) for v in (p, then))
-                total += chance * float((was - now) * grids.interest(torch.tensor(then)))
+                was, now = (belief_maps.entropy(torch.tensor(v).double().clamp(1e-4, 1 - 1e-4)) for v in (p, then))
+                total += chance * float((was - now) * belief_maps.target_weight(torch.tensor(then)))
         assert float(got[0, uav, place[2], place[1], place[0]]) == pytest.approx(total / 1000, rel=1e-5)
 
 
@@ -45,7 +48,7 @@ def test_information_gain_moves_to_what_is_unknown() -> None:
     """Everything is known and free up to cell 104, just beyond the UAV at x = 5 (cell 96)."""
     env = Mapping(uavs=1, cells=193, cell=50 / 193)
     state, _ = drawn(env, 1)
-    logits = torch.full_like(state.logits, -grids.LIMIT)
+    logits = torch.full_like(state.logits, -belief_maps.LIMIT)
     logits[..., 104:] = 0
     state = replace(state, place=torch.tensor([[[5, 5, 0]]]), logits=logits)
     assert plans.information_gain(env, state, torch.zeros(1, 1)).tolist() == [[EAST]]

@@ -15,7 +15,7 @@ from uavlab.envs.mapping import baselines
 from uavlab.envs.mapping.env import CHANNELS, Mapping, State
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
-from uavlab.ops import grids
+from uavlab.ops import belief_maps
 from uavlab.runtime.runtime import Runtime
 
 
@@ -28,7 +28,7 @@ def test_doubt_is_the_sum_over_the_whole_map() -> None:
     state, generator = drawn(SMALL, 4)
     for _ in range(14):
         _, state = moved(SMALL, state, generator)
-        whole = grids.weighted_entropy(grids.belief(state.logits[:, -1], torch.float64)).sum((1, 2))
+        whole = belief_maps.weighted_entropy(belief_maps.belief(state.logits[:, -1], torch.float64)).sum((1, 2))
         torch.testing.assert_close(state.doubt.double(), whole, rtol=1e-5, atol=0)
 
 
@@ -40,7 +40,7 @@ def test_cells_that_two_uavs_see_count_once() -> None:
     doubt = torch.full_like(state.doubt, 0.5 * SMALL.cells**2)
     blank = replace(state, logits=torch.zeros_like(state.logits), mean=torch.zeros_like(state.mean), doubt=doubt)
     after = env._measured(blank, together, torch.full((1, env.step_noise), 0.9))
-    whole = grids.weighted_entropy(grids.belief(after.logits[:, -1], torch.float64)).sum((1, 2))
+    whole = belief_maps.weighted_entropy(belief_maps.belief(after.logits[:, -1], torch.float64)).sum((1, 2))
     torch.testing.assert_close(after.doubt.double(), whole, rtol=1e-5, atol=0)
 
 
@@ -57,11 +57,11 @@ def test_metrics_by_hand() -> None:
     """Two target cells, one claimed and sure, one unknown: (0 + 1) / 2 bits; one of one claim right: F1 2 / 3."""
     env = Mapping(cells=17, cell=50 / 17, uavs=1)
     state, _ = drawn(env, 1)
-    truth, logits = torch.zeros_like(state.truth), torch.full_like(state.logits, -grids.LIMIT)
+    truth, logits = torch.zeros_like(state.truth), torch.full_like(state.logits, -belief_maps.LIMIT)
     truth[0, 3, 4:6] = 1
-    logits[0, -1, 3, 4], logits[0, -1, 3, 5] = grids.LIMIT, 0
+    logits[0, -1, 3, 4], logits[0, -1, 3, 5] = belief_maps.LIMIT, 0
     judged = env.measure(state, torch.zeros(1, 1), replace(state, truth=truth, logits=logits))
-    sure = float(grids.entropy(torch.tensor(1e-4, dtype=torch.float64)))
+    sure = float(belief_maps.entropy(torch.tensor(1e-4, dtype=torch.float64)))
     assert judged["entropy"].item() == pytest.approx((1 + sure) / 2, abs=1e-5)
     assert judged["f1"].item() == pytest.approx(2 / 3)
 

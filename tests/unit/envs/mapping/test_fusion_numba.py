@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from uavlab.envs.mapping import fusion_numba
-from uavlab.ops import grids
+from uavlab.ops import belief_maps
 
 STEP = 100
 
@@ -20,7 +20,7 @@ def learned(
     uavs = len(seen)
     truth = np.zeros((1, 4, 4), bool)
     truth[:, :2] = True
-    average = grids.area_matrix(4, 2).double().numpy()
+    average = belief_maps.area_matrix(4, 2).double().numpy()
     given = {
         "logits": logits,
         "means": np.zeros((1, uavs + 1, 2, 2)),
@@ -47,7 +47,7 @@ def blank(uavs: int = 1) -> np.ndarray:
 
 
 def bits(steps: int) -> float:
-    sure = 1 / (1 + np.exp(-steps * grids.STEP))
+    sure = 1 / (1 + np.exp(-steps * belief_maps.STEP))
     return -sure * np.log2(sure) - (1 - sure) * np.log2(1 - sure)
 
 
@@ -59,7 +59,7 @@ def test_by_hand() -> None:
     expected[1, 1:3] = STEP, -STEP  # targets, the second taken for none: 0.125 < 0.25
     expected[2, 1:3] = STEP, -STEP  # none, the first taken for one: lower digits are 0 < 0.25, then 0.5
     assert np.array_equal(made["logits"], np.broadcast_to(expected, (1, 2, 4, 4)))
-    lean = np.tanh(STEP * grids.STEP / 2)
+    lean = np.tanh(STEP * belief_maps.STEP / 2)
     quarters = np.array([[lean, -lean], [lean, -lean]]) / 4  # of each quarter of the map one cell was seen
     assert np.allclose(made["means"], quarters, atol=1e-12)
     assert np.allclose(made["near"], quarters, atol=1e-12)
@@ -75,10 +75,10 @@ def test_a_cell_in_two_boxes_counts_once() -> None:
     assert np.allclose(both["lost"], 4 * (1 - bits(2 * STEP)), atol=1e-9)
 
 
-@pytest.mark.parametrize("start", [grids.LIMIT, -grids.LIMIT, 2**15 - 1, -(2**15)])
+@pytest.mark.parametrize("start", [belief_maps.LIMIT, -belief_maps.LIMIT, 2**15 - 1, -(2**15)])
 def test_log_odds_stay_within_their_limit(start: int) -> None:
     made = learned(np.full((1, 2, 4, 4), start, np.int16), [[0, 0, 4, 4]], [[0.9] * 8])
-    assert np.abs(made["logits"].astype(int)).max() == grids.LIMIT
+    assert np.abs(made["logits"].astype(int)).max() == belief_maps.LIMIT
     assert all(np.isfinite(made[name]).all() for name in ("means", "near", "added", "lost"))
 
 

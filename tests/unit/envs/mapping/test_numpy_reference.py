@@ -7,7 +7,7 @@ import pytest
 from tests.support.fixtures_mapping import SMALL, differ, drawn, moved
 from uavlab.envs.mapping.env import Mapping
 from uavlab.envs.mapping.numpy_reference import HostMapping
-from uavlab.ops import grids
+from uavlab.ops import belief_maps
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_equals_its_twin_on_the_host(env: Mapping) -> None:
 def test_the_twin_catches_a_wrong_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     host = HostMapping(cells=SMALL.cells, cell=SMALL.cell, uavs=SMALL.uavs)
     there, _ = drawn(host, 2)
-    monkeypatch.setattr(grids, "steps", lambda flip: 900)
+    monkeypatch.setattr(belief_maps, "log_odds_steps", lambda flip: 900)
     here, _ = drawn(SMALL, 2)
     with pytest.raises(AssertionError, match="logits"):
         differ(here, there)

@@ -10,7 +10,7 @@ import torch
 from tests.support.fixtures_mapping import TINY_MISSION, drawn, moved
 from uavlab.envs.mapping.env import Mapping, State
 from uavlab.lab.plots import mapping as pictures
-from uavlab.ops import grids
+from uavlab.ops import belief_maps
 
 UAVS = TINY_MISSION.uavs
 
@@ -55,11 +55,11 @@ class TestMission:
 
     def test_the_map_is_the_teams_belief_in_percent(self, figure: go.Figure, states: list[State]) -> None:
         for frame, state in zip(figure.frames, states, strict=True):
-            belief = 100 * grids.belief(state.logits[0, -1], torch.float32).numpy()
+            belief = 100 * belief_maps.belief(state.logits[0, -1], torch.float32).numpy()
             drawn_map = np.asarray(frame.data[0].z)
             assert drawn_map.dtype == np.uint8
             assert np.abs(drawn_map - belief).max() <= 0.51  # 41 cells a side need no averaging
-        own = 100 * grids.belief(states[-1].logits[0, 0], torch.float32).numpy()
+        own = 100 * belief_maps.belief(states[-1].logits[0, 0], torch.float32).numpy()
         assert np.abs(np.asarray(figure.frames[-1].data[0].z) - own).max() > 10  # a UAV's own map would be seen
 
     def test_paths_footprints_and_altitudes(self, figure: go.Figure, states: list[State]) -> None:

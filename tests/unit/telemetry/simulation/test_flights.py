@@ -10,7 +10,7 @@ from torch import Tensor
 
 from uavlab.core.rng import Streams
 from uavlab.core.types import leaves
-from uavlab.ops.quaternions import conjugate, product, rotated
+from uavlab.ops.quaternions import conjugate, multiply, rotate
 from uavlab.telemetry.logs.columns import COLUMNS, INPUTS, TRUTH
 from uavlab.telemetry.simulation import flights
 from uavlab.telemetry.simulation.controller import Reference
@@ -203,12 +203,12 @@ def test_every_logged_column_is_as_noisy_as_its_constant_says() -> None:
     assert spread(biased - bias) == pytest.approx(flights.ACCELEROMETER, rel=0.05)
     assert spread(told.voltage - true.voltage) == pytest.approx(flights.VOLTAGE, rel=0.05)
     assert spread(told.current - true.current) == pytest.approx(flights.CURRENT, rel=0.05)
-    wrong = 2 * product(told.attitude, conjugate(true.attitude))[..., 1:]  # small angles
+    wrong = 2 * multiply(told.attitude, conjugate(true.attitude))[..., 1:]  # small angles
     assert spread(wrong) == pytest.approx(flights.ATTITUDE, rel=0.25)  # drifts for 5 s: few independent numbers
     assert spread((told.pos - told.true_pos)[:, fresh]) == pytest.approx(flights.POSITION, rel=0.1)
     velocity = told.true_pos.double().diff(dim=1) * RATE
     assert spread((told.vel[:, 1:] - velocity)[:, HELD - 1 :: HELD]) == pytest.approx(flights.VELOCITY, rel=0.1)
-    turned = product(conjugate(true.attitude[:, :-1]), true.attitude[:, 1:]).double()
+    turned = multiply(conjugate(true.attitude[:, :-1]), true.attitude[:, 1:]).double()
     rate = 2 * turned[..., 1:] / turned[..., :1] * RATE
     assert spread(told.gyro[:, 1:] - rate) == pytest.approx(flights.GYROSCOPE, rel=0.1)
 
@@ -276,7 +276,7 @@ def test_still_air_and_a_vehicle_as_it_is_believed_to_be_hover() -> None:
         told = flown(rng, Quadrotor(), torch.tensor([100]), Reference(still, still, still), calm, once)
     assert told.true_pos.abs().max() < 1e-3  # the battery empties, ever so slightly
     torch.testing.assert_close(told.force, torch.tensor([0.0, 0.0, -9.81]).expand(1, 100, 3), rtol=0, atol=1e-2)
-    nose = rotated(told.attitude, torch.tensor([1.0, 0.0, 0.0]).expand(1, 100, 3))
+    nose = rotate(told.attitude, torch.tensor([1.0, 0.0, 0.0]).expand(1, 100, 3))
     torch.testing.assert_close(nose, torch.tensor([0.0, 1.0, 0.0]).expand(1, 100, 3), rtol=0, atol=1e-4)
     assert told.throttle[0, 0].tolist() == pytest.approx([math.sqrt(1.2 * 9.81 / 36)] * 4)
 
