@@ -109,16 +109,16 @@ def fly(
     """Write an HTML page with one animated flight of the policy kept by RUN."""
     from uavlab.experiment import policy
     from uavlab.experiment.run_dir import run_folder
-    from uavlab.lab.plots import leader_follower as figures
+    from uavlab.lab.plots import flight
 
     folder = run_folder(run)
     loaded = policy.load(folder, device)
     states = list(policy.flight(loaded, seed, mean_action))
     page = out or folder / "flight.html"
-    animation = figures.flight(loaded.config.evaluation, states)
-    figures.write_page(animation, page)
+    animation = flight.animate(loaded.config.evaluation, states)
+    flight.write_page(animation, page)
     if picture is not None:
-        figures.write_picture(figures.picture(animation), picture)
+        flight.write_image(flight.freeze(animation), picture)
     click.echo(f"{len(states) - 1} steps; open {page}")
     tell(as_json, {"page": str(page), "steps": len(states) - 1})
 

@@ -1,18 +1,17 @@
-"""Figures from measured rows: speed-ups, stages, ceilings, learning, draws against theory, what ran when.
+"""Figures from measured rows: speed-ups, stages, ceilings, learning, counts against theory, timelines, tables.
 
-Every function takes finished rows (mappings of plain numbers) and gives a plain plotly figure of a few kilobytes;
-nothing here measures. Titles state a finding: build them from the rows, for example with ``outcome`` and ``told``.
+Every function takes rows (mappings of plain numbers) and returns a plain plotly figure of a few kilobytes; nothing here
+measures. Titles state a finding: build them from the rows, for example with ``outcome`` and ``speedup``.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import plotly.graph_objects as go
 
 from uavlab.core.bootstrap import interval
-from uavlab.lab.plots.style import DARK, REST, blank, claimed, color, pale, pen, short, whiskers
+from uavlab.lab.plots.style import DARK, REST, add_claim, add_curve, blank, color, pen, short, whiskers
 
 Row = Mapping[str, Any]
 Ends = tuple[str, str]
@@ -22,13 +21,13 @@ OUTCOMES = {"faster": "#2e8b57", "slower": "#c4607a", "no different": "#9a9a9a"}
 
 
 def outcome(row: Row, ends: Ends = ENDS) -> str:
-    """Say by its 95 % interval whether a speed-up is one: ``faster``, ``slower`` or ``no different``."""
+    """Judge a speed-up by its 95 % interval: ``faster``, ``slower`` or ``no different``."""
     low, high = (row[end] for end in ends)
     return "faster" if low > 1 else "slower" if high < 1 else "no different"
 
 
-def told(row: Row, value: str = "over_first", ends: Ends = ENDS) -> str:
-    """Say a speed-up with its interval: ``2.10x (2.02 to 2.18)``."""
+def speedup(row: Row, value: str = "over_first", ends: Ends = ENDS) -> str:
+    """Return a speed-up with its interval: ``2.10x (2.02 to 2.18)``."""
     low, high = (row[end] for end in ends)
     return f"{row[value]:.2f}x ({low:.2f} to {high:.2f})"
 
@@ -48,18 +47,18 @@ def bars(
 ) -> go.Figure:
     """Draw a horizontal bar per row, the first on top, with its interval where every row has one.
 
-    Speed-ups (``over_...``) get a guide at 1; with intervals and ungrouped, their colours tell the ``outcome``.
+    Speed-ups (``over_...``) get a guide at 1; with intervals and without groups, they are coloured by ``outcome``.
 
     Args:
-        rows: As ``compare`` gives them, or any with these keys; those whose ``value`` is None are left out.
+        rows: As ``compare`` returns them, or any with these keys; those whose ``value`` is None are left out.
         value: Key of the number.
         label: Key of the bar's name.
         ends: Keys of its interval; by default ``low`` and ``high`` for ``over_first``, and none for all else.
         by: Key of a group, such as ``agents``: a colour and a legend entry for each.
         title: The finding.
         axis: What the number is, with its unit.
-        shape: How numbers are written on the bars.
-        claim: What is commonly claimed, as a range of the number: a band.
+        shape: Format of the numbers on the bars.
+        claim: The claimed range of the number, drawn as a band.
         log: Use a logarithmic axis.
     """
     rows = [row for row in rows if row.get(value) is not None]
@@ -71,14 +70,14 @@ def bars(
     for number, group in enumerate(groups):
         some = [row for row in rows if by is None or row[by] == group]
         spread = whiskers(some, value, ends)
-        meant = [OUTCOMES[outcome(row, ends)] for row in some] if ratio and ends and spread and not by else None
+        judged = [OUTCOMES[outcome(row, ends)] for row in some] if ratio and ends and spread and not by else None
         figure.add_bar(
             x=[row[value] for row in some],
             y=[str(row[label]) for row in some],
             orientation="h",
             name=str(group) if isinstance(group, str) else f"{by} {group}",
             showlegend=by is not None,
-            marker_color=meant or color(number),
+            marker_color=judged or color(number),
             error_x=spread,
             text=[f" {row[value]:{shape}}" for row in some],
             textposition="inside" if spread else "auto",
@@ -90,7 +89,7 @@ def bars(
     if ratio:
         figure.add_vline(x=1, line={"color": DARK, "width": 1, "dash": "dot"})
     if claim:
-        claimed(figure, *claim)
+        add_claim(figure, *claim)
     return figure
 
 
@@ -113,7 +112,7 @@ def lines(
         rows: With the keys ``x`` and ``y``, and perhaps ``by`` and ``ends``; those whose ``y`` is None are left out.
         x: Key across.
         y: Key upwards.
-        by: Key that tells lines apart.
+        by: Key by which rows belong to one line.
         ends: Keys of the interval of ``y``, such as ``("low", "high")``.
         title: The finding.
         x_axis: What ``x`` is, with its unit.
@@ -143,10 +142,10 @@ def lines(
 
 
 def stages(columns: Mapping[str, Sequence[Row]], value: str = "share", *, title: str = "", axis: str = "") -> go.Figure:
-    """Stack the stages of some programs, one bar each.
+    """Draw the stages of some programs stacked, one bar for each program.
 
     Args:
-        columns: By the bar's name the rows of ``Monitor.read``, as in ``profiled(...)["stages"]``.
+        columns: By the bar's name the rows of ``Monitor.read``.
         value: ``share`` (the rest up to 1 is shown as ``other``), or ``mean_ms``, ``total_ms``.
         title: The finding.
         axis: What the number is, with its unit.
@@ -177,7 +176,7 @@ def stages(columns: Mapping[str, Sequence[Row]], value: str = "share", *, title:
 
 
 def roofline(points: Sequence[Row], rate: float, bandwidth: float, *, title: str = "") -> go.Figure:
-    """Draw achieved FLOP/s over FLOPs per byte, under the roof of this machine, both axes logarithmic.
+    """Draw achieved FLOP/s over FLOPs per byte under the roof of this machine, both axes logarithmic.
 
     Args:
         points: ``name, flops, bytes, ms`` of a call.
@@ -214,13 +213,13 @@ def roofline(points: Sequence[Row], rate: float, bandwidth: float, *, title: str
 def learning_curves(
     rows: Sequence[Row], metric: str = "completion", x: str = "update", *, warm: bool = False, title: str = ""
 ) -> go.Figure:
-    """Draw the mean of a score over runs, with a 95 % bootstrap interval over them, for every setting.
+    """Draw for every setting the mean of a score over runs, with its 95 % bootstrap interval.
 
     Args:
-        rows: As ``compare.learning`` gives them.
+        rows: As ``compare.learning`` returns them.
         metric: A score in ``each``, such as ``completion``.
         x: ``update`` or ``seconds`` (of the process that trains all runs of a setting).
-        warm: Leave out of the seconds what came before the end of the first update: building, compiling.
+        warm: Count seconds from the end of the first update, without building and compiling.
         title: The finding.
     """
     across = {"update": "updates", "seconds": "seconds of training" + (", warm-up left out" if warm else "")}[x]
@@ -229,18 +228,9 @@ def learning_curves(
     for number, row in enumerate(rows):
         less = row["first_update_s"] if warm and x == "seconds" else 0.0
         at = short(point[x] - less for point in row["curve"])
-        mean, low, high = np.array([interval(point["each"][metric]) for point in row["curve"]]).reshape(-1, 3).T
-        figure.add_scatter(
-            x=[*at, *at[::-1]],
-            y=short([*high, *low[::-1]]),
-            mode="lines",
-            fill="toself",
-            fillcolor=pale(number),
-            line={"width": 0},
-            showlegend=False,
-            hoverinfo="skip",
-        )
-        figure.add_scatter(x=at, y=short(mean), name=row["setting"], mode="lines+markers", **pen(number))
+        bounds = [interval(point["each"][metric]) for point in row["curve"]]
+        mean, low, high = zip(*bounds, strict=True) if bounds else ((), (), ())
+        add_curve(figure, number, row["setting"], at, low, mean, high)
     figure.update_xaxes(rangemode="tozero")
     return figure
 
@@ -254,10 +244,10 @@ def against_theory(
     x_axis: str = "",
     y_axis: str = "draws",
 ) -> go.Figure:
-    """Draw counts as bars and what theory expects as a line, with the range that 95 % of Poisson counts fall into.
+    """Draw counts as bars and their expectation as a line, with the range of 95 % of Poisson counts.
 
     Args:
-        x: Where the bars stand: slots or bins.
+        x: Positions of the bars: slots or bins.
         observed: Counts.
         expected: Expected counts.
         title: The finding.
@@ -280,12 +270,12 @@ def against_theory(
 
 
 def timeline(spans: Sequence[Row], *, title: str = "", unit: str = "ms") -> go.Figure:
-    """Draw what ran when, one lane below the other.
+    """Draw intervals of time, one lane below the other.
 
     Args:
         spans: ``lane, name, start, end`` in ``unit``; equal names share a colour.
         title: The finding.
-        unit: Of the time axis.
+        unit: Unit of the time axis.
     """
     lanes = list(dict.fromkeys(span["lane"] for span in spans))
     figure = blank(title, f"time ({unit})", height=130 + 60 * len(lanes))
@@ -305,10 +295,10 @@ def timeline(spans: Sequence[Row], *, title: str = "", unit: str = "ms") -> go.F
 
 
 def table(rows: Sequence[Row], columns: Mapping[str, str | tuple[str, str]], widths: Sequence[float] = ()) -> go.Figure:
-    """Lay rows out as a table.
+    """Draw rows as a table.
 
     Args:
-        rows: Any.
+        rows: Any mappings.
         columns: By key a header, or a header and a format: ``{"ms": ("time (ms)", ".2f")}``. None shows as a dash.
         widths: Relative widths of the columns.
     """
@@ -327,6 +317,26 @@ def table(rows: Sequence[Row], columns: Mapping[str, str | tuple[str, str]], wid
     )
     figure.update_layout(template="plotly_white", height=70 + 27 * len(rows), margin=dict.fromkeys("lrtb", 10))
     return figure
+
+
+def comparison(columns: Mapping[str, Mapping[str, Any]], metrics: Sequence[tuple[str, str, str]]) -> go.Figure:
+    """Draw figures side by side: a column per policy, a row per metric (key, label, format).
+
+    Args:
+        columns: By policy and key a number, or a mapping with ``mean``, ``low`` and ``high``.
+        metrics: Key, label and format of each row.
+    """
+
+    def text(value: Any, shape: str) -> str:
+        if isinstance(value, Mapping):
+            return f"{value['mean']:{shape}}  [{value['low']:{shape}}, {value['high']:{shape}}]"
+        return "not published" if value is None else f"{value:{shape}}"
+
+    rows = [
+        {"": label, **{name: text(figures.get(key), shape) for name, figures in columns.items()}}
+        for key, label, shape in metrics
+    ]
+    return table(rows, {name: name for name in ("", *columns)}, widths=[1.5] + [1.2] * len(columns))
 
 
 def _cell(value: Any, shape: str) -> str:

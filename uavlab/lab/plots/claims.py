@@ -1,4 +1,4 @@
-"""The claims ledger as a person asks it: some of its rows, their claimed ranges beside measured points, in words."""
+"""Rows of the claims ledger: selected, counted by verdict, and drawn as claimed ranges with measured points."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from uavlab.bench.claims import report
 from uavlab.bench.claims.ledger import Claim
-from uavlab.lab.plots.style import CLAIM, CLAIM_EDGE, DARK, blank, short
+from uavlab.lab.plots.style import CLAIM, CLAIM_EDGE, DARK, blank, whiskers
 
 Row = Mapping[str, Any]
 
@@ -20,44 +20,43 @@ POINTS = {  # colour and symbol of a verdict
 }
 OTHER = ("#777777", "square")
 UNITS = {"ratio": ("times (logarithmic)", 1.0), "fraction": ("share (%)", 100.0)}
-"""The units that are drawn, with the axis' title and what a number is multiplied by; all others are in the table."""
+"""The units that can be drawn, each with the title of its axis and a factor."""
 
 
-def laid(ledger: Sequence[Claim], record: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """Lay claims beside what a record has of them, as ``claims.rows`` does, with the claims' own words added.
+def claim_rows(ledger: Sequence[Claim], record: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """Join claims with the measurements of a record, as ``report.rows`` does, and add the claims' own words.
 
     Returns:
         Its rows with ``system``, ``technique``, ``setting`` and ``metric``, the ends ``low`` and ``high`` of the 95 %
-        interval (None without one), and ``claimed_text`` and ``measured_text`` for people.
+        interval (None without one), and ``claimed_text`` and ``measured_text``.
     """
-    words = ("system", "technique", "setting", "metric")
     entries = record["measured"] if record else {}
-    found = []
+    rows = []
     for claim, row in zip(ledger, report.rows(ledger, record), strict=True):
-        _, said, measured, _ = report.texts(row)
-        own = {word: getattr(claim, word) for word in words}
-        own |= {end: entries.get(claim.claim, {}).get(end) for end in ("low", "high")}
-        found.append({**row, **own, "claimed_text": said, "measured_text": measured})
-    return found
+        _, claimed, measured, _ = report.texts(row)
+        words = {name: getattr(claim, name) for name in ("system", "technique", "setting", "metric")}
+        ends = {end: entries.get(claim.claim, {}).get(end) for end in ("low", "high")}
+        rows.append({**row, **words, **ends, "claimed_text": claimed, "measured_text": measured})
+    return rows
 
 
-def chosen(rows: Sequence[Row], system: str = ALL, verdict: str = ALL) -> list[Row]:
-    """Keep the rows of a system and with a verdict."""
+def select_rows(rows: Sequence[Row], system: str = ALL, verdict: str = ALL) -> list[Row]:
+    """Return the rows of a system and with a verdict."""
     return [row for row in rows if system in (ALL, row["system"]) and verdict in (ALL, row["verdict"])]
 
 
-def counted(rows: Sequence[Row]) -> str:
-    """Say how many rows have each verdict, the most frequent first: ``3 claims: 2 holds, 1 partly``."""
-    many = Counter(row["verdict"] for row in rows)
-    said = ", ".join(f"{count} {verdict}" for verdict, count in many.most_common())
-    return f"{len(rows)} claims: {said}" if rows else "no such claims"
+def count_verdicts(rows: Sequence[Row]) -> str:
+    """Return how many rows have each verdict, the most frequent first: ``3 claims: 2 holds, 1 partly``."""
+    counts = Counter(row["verdict"] for row in rows)
+    parts = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+    return f"{len(rows)} claims: {parts}" if rows else "no such claims"
 
 
-def beside(rows: Sequence[Row], unit: str, title: str = "") -> go.Figure:
-    """Draw each claimed range as a bar and what was measured as a point, coloured and shaped by the verdict.
+def ranges(rows: Sequence[Row], unit: str, title: str = "") -> go.Figure:
+    """Draw each claimed range as a bar and its measurement as a point, coloured and shaped by the verdict.
 
     Args:
-        rows: As ``laid`` gives them; those in other units, or without a measured number, are left out.
+        rows: As ``claim_rows`` returns them; those in other units, or without a measurement, are left out.
         unit: One of ``UNITS``.
         title: The finding.
     """
@@ -65,7 +64,7 @@ def beside(rows: Sequence[Row], unit: str, title: str = "") -> go.Figure:
     rows = [row for row in rows if row["unit"] == unit and row["measured"] is not None]
     figure = blank(title, axis, height=170 + 24 * max(len(rows), 2))
     lows = [row["claimed_low"] for row in rows]
-    highs = [_open_end(row) for row in rows]
+    highs = [_upper_end(row) for row in rows]
     figure.add_bar(
         y=[row["claim"] for row in rows],
         base=[factor * low for low in lows],
@@ -82,7 +81,7 @@ def beside(rows: Sequence[Row], unit: str, title: str = "") -> go.Figure:
         figure.add_scatter(
             y=[row["claim"] for row in some],
             x=[factor * row["measured"] for row in some],
-            error_x=_intervals(some, factor, tint),
+            error_x=whiskers([_scale(row, factor) for row in some], "measured", ("low", "high"), tint),
             name=verdict,
             mode="markers",
             marker={"color": tint, "symbol": symbol, "size": 10},
@@ -99,15 +98,12 @@ def beside(rows: Sequence[Row], unit: str, title: str = "") -> go.Figure:
     return figure
 
 
-def _intervals(rows: Sequence[Row], factor: float, tint: str) -> dict[str, Any]:
-    """Draw the intervals of those that have one."""
-    ends = [(row["low"], row["measured"], row["high"]) for row in rows]
-    up = [0.0 if high is None else factor * (high - value) for _, value, high in ends]
-    down = [0.0 if low is None else factor * (value - low) for low, value, _ in ends]
-    return {"type": "data", "symmetric": False, "array": short(up), "arrayminus": short(down), "color": tint}
+def _scale(row: Row, factor: float) -> dict[str, float]:
+    """Return a measurement and the ends of its interval, which are the measurement itself without an interval."""
+    return {key: factor * (row["measured"] if row[key] is None else row[key]) for key in ("measured", "low", "high")}
 
 
-def _open_end(row: Row) -> float:
-    """Give the upper end of a claim; one without draws up to what was measured, at least."""
+def _upper_end(row: Row) -> float:
+    """Return the upper end of a claim; an open one reaches at least to the measurement."""
     low, high = row["claimed_low"], row["claimed_high"]
     return max(low, row["measured"]) if high is None else high

@@ -1,4 +1,4 @@
-"""The notebooks' drawing style: colours, pens, blank figures, whiskers, bands."""
+"""The drawing style of all figures: colours, pens, blank figures, curves, whiskers, bands."""
 
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ WIDE = 88  # characters of a title's line
 
 
 def blank(title: str, x: str = "", y: str = "", height: int = 420) -> go.Figure:
-    """Give an empty figure; ``x`` and ``y`` are the axes' titles, with units."""
+    """Return an empty figure; ``x`` and ``y`` are the axes' titles, with units."""
     rows = textwrap.wrap(title, WIDE) or [""]
     figure = go.Figure()
     figure.update_layout(
@@ -31,12 +31,12 @@ def blank(title: str, x: str = "", y: str = "", height: int = 420) -> go.Figure:
 
 
 def color(number: int) -> str:
-    """Give the colour of the line or bar of this number."""
+    """Return the colour of the line or bar of this number."""
     return COLORS[number % len(COLORS)]
 
 
 def pen(number: int) -> dict[str, Any]:
-    """Tell lines apart by colour, dash and marker."""
+    """Return line and marker of a number; lines differ in colour, dash and symbol."""
     return {
         "line": {"color": color(number), "width": 2, "dash": DASHES[number % len(DASHES)]},
         "marker": {"color": color(number), "size": 7, "symbol": SYMBOLS[number % len(SYMBOLS)]},
@@ -44,27 +44,52 @@ def pen(number: int) -> dict[str, Any]:
 
 
 def pale(number: int) -> str:
-    """Give the same colour for an area."""
+    """Return the colour of this number for an area."""
     red, green, blue = (int(color(number)[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red}, {green}, {blue}, 0.18)"
 
 
-def whiskers(rows: Sequence[Mapping[str, Any]], value: str, ends: tuple[str, str] | None) -> dict[str, Any] | None:
-    """Draw intervals; none where any row lacks one."""
+def add_curve(
+    figure: go.Figure,
+    number: int,
+    name: str,
+    x: Sequence[float],
+    low: Iterable[float],
+    mean: Iterable[float],
+    high: Iterable[float],
+) -> None:
+    """Add a line and, as a pale area of its colour, the interval from ``low`` to ``high``."""
+    figure.add_scatter(
+        x=[*x, *reversed(x)],
+        y=short([*high, *reversed([*low])]),
+        mode="lines",
+        fill="toself",
+        fillcolor=pale(number),
+        line={"width": 0},
+        showlegend=False,
+        hoverinfo="skip",
+    )
+    figure.add_scatter(x=[*x], y=short(mean), name=name, mode="lines+markers", **pen(number))
+
+
+def whiskers(
+    rows: Sequence[Mapping[str, Any]], value: str, ends: tuple[str, str] | None, color: str = DARK
+) -> dict[str, Any] | None:
+    """Return the error bars of ``rows``; None where any row lacks an interval."""
     if ends is None or any(row.get(end) is None for row in rows for end in ends):
         return None
     low, high = ends
     down, up = [row[value] - row[low] for row in rows], [row[high] - row[value] for row in rows]
-    return {"type": "data", "symmetric": False, "array": short(up), "arrayminus": short(down), "color": DARK}
+    return {"type": "data", "symmetric": False, "array": short(up), "arrayminus": short(down), "color": color}
 
 
-def claimed(figure: go.Figure, low: float, high: float) -> None:
-    """Show what is claimed as a band across."""
+def add_claim(figure: go.Figure, low: float, high: float) -> None:
+    """Add a band across, labelled as the claimed range."""
     label = {"text": "claimed", "x": (low + high) / 2, "xanchor": "center", "y": 1, "yanchor": "bottom"}
     edge = {"color": CLAIM_EDGE, "width": 1}
     figure.add_vrect(x0=low, x1=high, fillcolor=CLAIM, line=edge, layer="below", annotation=label)
 
 
 def short(numbers: Iterable[float]) -> list[float]:
-    """Keep six digits: a saved notebook holds thousands of numbers."""
+    """Round to six digits, since a saved notebook holds thousands of numbers."""
     return [float(f"{number:.6g}") for number in numbers]

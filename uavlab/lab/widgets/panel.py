@@ -1,7 +1,7 @@
-"""Widget panels that read well without a kernel, show their callbacks' errors, and stop a running cell.
+"""Widget panels that read well without a kernel, show the errors of their callbacks, and can stop a running cell.
 
-Jupyter shows an exception in a widget callback nowhere, and a cell that never awaits hears no button; hence `guard`
-and `stoppable`. Callbacks may run in another thread: they set flags or read finished arrays, nothing else.
+Jupyter shows an exception in a widget callback nowhere, and a cell that never awaits receives no button press; hence
+`guard` and `stoppable`. Callbacks may run in another thread: they set flags or read finished arrays, nothing else.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import functools
 import html
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import ipywidgets as widgets
@@ -20,6 +20,9 @@ import plotly.io as pio
 from uavlab.lab.headless.strip_outputs import FIGURE
 
 T = TypeVar("T")
+Choice = str | int | float
+Choices = Mapping[str, Sequence[Choice] | Mapping[str, bool]]
+
 ALERT = "<b role='alert'>"
 BREATHS = 10  # turns of the event loop that one widget message needs; with a single turn a click waits for over 1 s
 
@@ -28,30 +31,37 @@ class Panel(widgets.VBox):
     """A column of widgets whose saved output also holds a still copy of its figure and a short, stable text.
 
     With a kernel the widgets show; in a fresh clone the interactive copy; on GitHub the PNG if there is one.
-    Display it with ``shown = display(panel, display_id=True)`` and call ``shown.update(panel)`` after the last change,
-    or the saved copy shows the figure as it was at first.
+    Display it with ``handle = display(panel, display_id=True)`` and call ``handle.update(panel)`` after the last
+    change, or the saved copy shows the first state of the figure.
     """
 
     def __init__(
-        self, children: Sequence[widgets.Widget], figure: go.Figure, label: str, png: bytes | None = None
+        self, children: Sequence[widgets.Widget], figure: go.Figure | None, label: str, png: bytes | None = None
     ) -> None:
-        """Stack ``children``; ``label`` says in words what ``figure`` shows and must not differ from run to run."""
+        """Stack ``children``; ``label`` describes ``figure`` in words that must not differ from run to run."""
         super().__init__(children)
-        self.figure, self.label, self.png = figure, label, png
+        self.figure: Any = figure
+        self.label, self.png = label, png
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
-        shown = super()._repr_mimebundle_(**options)
-        bundle, metadata = shown if isinstance(shown, tuple) else (shown, {})
-        copy = json.loads(go.Figure(self.figure).to_json())
-        for trace in copy["data"]:
-            trace.pop("uid", None)  # random, so every run would save another copy
-        bundle = {**bundle, "text/plain": self.label, FIGURE: copy}
+        bundle = {**super()._repr_mimebundle_(**options), "text/plain": self.label}
+        if self.figure is not None:
+            copy = bundle[FIGURE] = json.loads(go.Figure(self.figure).to_json())
+            for trace in copy["data"]:
+                trace.pop("uid", None)  # random, so every run would save another copy
         png = self.png
-        if png is None and "png" in pio.renderers.default:  # PLOTLY_RENDERER=plotly_mimetype+png: what plain figures do
+        if self.figure is not None and png is None and "png" in pio.renderers.default:  # of PLOTLY_RENDERER
             png = go.Figure(self.figure).to_image("png")
         if png:
             bundle["image/png"] = base64.b64encode(png).decode()
-        return bundle, metadata
+        return bundle
+
+
+def live_figure(figure: go.Figure) -> go.FigureWidget:
+    """Return a figure that a kernel can change and that fills the width of its cell; it takes 5 MB while it lives."""
+    widget = go.FigureWidget(figure)
+    widget._config = {**widget._config, "responsive": True}
+    return widget
 
 
 def guard(status: widgets.HTML) -> Callable[[Callable[..., T]], Callable[..., T | None]]:
@@ -62,7 +72,7 @@ def guard(status: widgets.HTML) -> Callable[[Callable[..., T]], Callable[..., T 
         def guarded(*args: Any, **kwargs: Any) -> T | None:
             try:
                 result = callback(*args, **kwargs)
-            except Exception as e:  # whatever it is, this line is the only place where it can be seen
+            except Exception as e:  # of any kind: this line is the only place where it can be seen
                 status.value = f"{ALERT}{type(e).__name__}: {html.escape(str(e))}</b>"
                 return None
             if status.value.startswith(ALERT):
@@ -72,6 +82,78 @@ def guard(status: widgets.HTML) -> Callable[[Callable[..., T]], Callable[..., T 
         return guarded
 
     return decorate
+
+
+def write_status(status: widgets.HTML, text: str) -> None:
+    """Write one line of text, which screen readers announce."""
+    status.value = f"<span role='status'>{html.escape(text)}</span>"
+
+
+class ToggleRow(Panel):
+    """Buttons over finished measurements, a line that repeats the choice in words, and a figure redrawn at each click.
+
+    Each holds a live figure: make one per notebook.
+
+        def draw(agents: int, rungs: tuple[str, ...]) -> go.Figure: ...
+        ToggleRow(draw, {"agents": [2, 4, 8], "rungs": {"loop": True, "vmap": False}}, "Update time by rung")
+
+    Display it as the last expression of a cell.
+    """
+
+    def __init__(self, draw: Callable[..., go.Figure], choices: Choices, label: str) -> None:
+        """Show the first choice of each list, and what is on in each mapping.
+
+        Args:
+            draw: Takes each choice by its name and returns a plain figure. Of a list it receives one value; of a
+                mapping the tuple of those that are on.
+            choices: By name a list, of which one is chosen, or a mapping of names to whether each is on at first.
+            label: Describes the figure in words that do not differ from run to run.
+        """
+        self.draw, self.status = draw, widgets.HTML()
+        self.buttons = {name: _buttons(name, options) for name, options in choices.items()}
+        widget = live_figure(draw(**self.values()))
+        rows = [widgets.HBox([widgets.Label(name), *row], layout=WRAP) for name, row in self.buttons.items()]
+        super().__init__([*rows, self.status, widget], widget, label)
+        redraw = guard(self.status)(self._redraw)
+        for button in (button for row in self.buttons.values() for button in row):
+            button.observe(redraw, "value")
+        self._write_choices()
+
+    def values(self) -> dict[str, Any]:
+        """Return the choices by name."""
+        return {name: _value(row) for name, row in self.buttons.items()}
+
+    def _redraw(self, _: Any = None) -> None:
+        fresh = self.draw(**self.values())  # may raise: then the old figure stays
+        for key in self.figure.layout.to_plotly_json().keys() - fresh.layout.to_plotly_json().keys():
+            self.figure.layout[key] = None  # a browser keeps every property that is not unset
+        self.figure.data = ()
+        self.figure.layout = fresh.layout
+        self.figure.add_traces(fresh.data)
+        self._write_choices()
+
+    def _write_choices(self) -> None:
+        """Write the state of the buttons in words, for readers who cannot see it."""
+        texts = {name: ", ".join(map(str, v)) if isinstance(v, tuple) else v for name, v in self.values().items()}
+        write_status(self.status, "Shown: " + " · ".join(f"{name}: {text}" for name, text in texts.items()))
+
+
+WRAP = widgets.Layout(flex_flow="row wrap", align_items="center")
+
+
+def _buttons(name: str, options: Sequence[Choice] | Mapping[str, bool]) -> list[Any]:
+    """Make one group of buttons of which one is down, or one button for each name."""
+    if isinstance(options, Mapping):
+        fit = widgets.Layout(width="auto")
+        return [widgets.ToggleButton(value=on, description=str(each), layout=fit) for each, on in options.items()]
+    pairs = [(str(option), option) for option in options]
+    return [widgets.ToggleButtons(options=pairs, style={"button_width": "auto"}, tooltips=[name] * len(pairs))]
+
+
+def _value(row: Sequence[Any]) -> Any:
+    if isinstance(row[0], widgets.ToggleButtons):
+        return row[0].value
+    return tuple(button.description for button in row if button.value)
 
 
 class Stop(widgets.HBox):
@@ -85,34 +167,29 @@ class Stop(widgets.HBox):
         self.button.on_click(self._press)
         super().__init__([self.button, self.status])
 
-    def say(self, text: str) -> None:
-        """Show one line of text beside the button."""
-        self.status.value = f"<span role='status'>{html.escape(text)}</span>"
-
     def _press(self, _: Any) -> None:
         self.requested = True
-        self.say("stopping after this step")
+        write_status(self.status, "stopping after this step")
 
 
 async def stoppable(steps: Iterable[T], stop: Stop, every: float = 0.2) -> AsyncIterator[T]:
     """Yield ``steps`` until they end, Stop is pressed or the cell is interrupted; the next cells run all the same.
 
-    Only where the loop's own body awaits may an interrupt end the cell with ``CancelledError``.
-
-    ``async for step in stoppable(training(...), stop): ...`` in a cell lets widgets work while it runs. However the
-    loop ends, a generator is closed, so that its ``finally`` runs.
+    ``async for step in stoppable(training(...), stop): ...`` in a cell lets widgets work while it runs. A generator is
+    closed however the loop ends, so that its ``finally`` runs. An interrupt may end the cell with ``CancelledError``
+    only where the loop's own body awaits.
 
     Args:
-        steps: Any iterable; what it yields is passed on.
+        steps: Any iterable; its items are passed on.
         stop: The button to obey; it is released first.
-        every: Least time between two moments in which widgets are heard (s).
+        every: Least time between two moments at which widgets are served (s).
     """
     iterator = iter(steps)
     stop.requested, stop.button.disabled = False, False
-    made, how, due = 0, "ended", time.monotonic() + every
+    count, end, due = 0, "ended", time.monotonic() + every
     try:
         for item in iterator:
-            made += 1
+            count += 1
             yield item
             if time.monotonic() >= due:
                 for _ in range(BREATHS):
@@ -120,11 +197,11 @@ async def stoppable(steps: Iterable[T], stop: Stop, every: float = 0.2) -> Async
                 due = time.monotonic() + every
             if stop.requested:
                 break
-        how = "stopped" if stop.requested else "finished"
+        end = "stopped" if stop.requested else "finished"
     except (KeyboardInterrupt, asyncio.CancelledError):
-        how = "interrupted"  # Jupyter's interrupt arrives as either; it means Stop, so the cell goes on behind the loop
+        end = "interrupted"  # Jupyter's interrupt arrives as either; it means Stop, so the cell goes on after the loop
     finally:
         if hasattr(iterator, "close"):
             iterator.close()
         stop.button.disabled = True
-        stop.say(f"{how} after {made} steps")
+        write_status(stop.status, f"{end} after {count} steps")

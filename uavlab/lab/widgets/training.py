@@ -1,66 +1,15 @@
-"""A run inside a notebook: the row of choices that drives it, and the panel in which it is watched and stopped."""
+"""A run inside a notebook: a panel in which it is watched and stopped, with a curve that grows with its scores."""
 
-import time
-from functools import lru_cache
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import ipywidgets as widgets
 import plotly.graph_objects as go
 
-from uavlab.experiment.config import configure
 from uavlab.experiment.run import Progress, Run
-from uavlab.lab.plots.leader_follower import curve_lines, curves
-from uavlab.lab.widgets.panel import Panel, Stop, guard
-from uavlab.train import training
+from uavlab.lab.plots.style import blank, pen
+from uavlab.lab.widgets.panel import Panel, Stop, live_figure, write_status
 
-WARM_UP, TRIAL_UPDATES = 10, 40  # updates before and while a few are timed to tell how long a run will take
-
-
-class Choices(widgets.VBox):
-    """Widgets for some settings of a run; headless they hold the notebook's parameters."""
-
-    def __init__(self, followers: int, obstacles: int, seed: int, updates: int) -> None:
-        """Show the parameters and, measured here, the minutes that the updates will take."""
-        narrow = widgets.Layout(width="230px")
-        self.followers = widgets.BoundedIntText(followers, min=1, max=16, description="followers", layout=narrow)
-        self.obstacles = widgets.BoundedIntText(obstacles, min=1, max=8, description="obstacles", layout=narrow)
-        self.seed = widgets.BoundedIntText(seed, min=0, max=2**31, description="seed", layout=narrow)
-        self.updates = widgets.BoundedIntText(updates, min=1, max=10**6, step=500, description="updates", layout=narrow)
-        self.status = widgets.HTML()
-        fields = [self.followers, self.obstacles, self.seed, self.updates]
-        super().__init__([widgets.HBox(fields), self.status])
-        for field in fields:
-            field.observe(guard(self.status)(self._estimate), "value")
-        self._estimate()
-
-    def values(self) -> dict[str, Any]:
-        """Give the chosen settings.
-
-        The run trains on one follower and flies any number, because followers share one network. Beyond the one
-        published obstacle the agents see the offset to the two nearest.
-        """
-        obstacles = self.obstacles.value
-        return {
-            "eval_followers": self.followers.value,
-            "obstacles": obstacles,
-            "sight": 2 if obstacles > 1 else 0,
-            "seed": self.seed.value,
-            "updates": self.updates.value,
-        }
-
-    def _estimate(self, _: Any = None) -> None:
-        minutes = self.updates.value * seconds_per_update(self.obstacles.value) / 60
-        team = f"1 leader, {self.followers.value} follower(s), {self.obstacles.value} obstacle(s)"
-        self.status.value = f"<span role='status'>{team}: about {minutes:.1f} min of training here, scores apart</span>"
-
-    def _repr_mimebundle_(self, **options: Any) -> Any:
-        shown = super()._repr_mimebundle_(**options)
-        bundle, metadata = shown if isinstance(shown, tuple) else (shown, {})
-        return {
-            **bundle,
-            "text/plain": "followers, obstacles, seed and updates: change them, then run the next cell",
-        }, metadata
+PARTS = {"last": "of episodes", "mean": "of steps"}  # what a metric without unit is a share of
 
 
 class LiveRun(Panel):
@@ -69,50 +18,48 @@ class LiveRun(Panel):
     def __init__(self, run: Run) -> None:
         """Watch ``run``; pass each of its progress reports to ``show``."""
         self.run, self.stop = run, Stop()
-        widget = go.FigureWidget(curves([], "Learning: score on the published test while training"))
-        widget._config = {**widget._config, "responsive": True}
-        super().__init__([self.stop, widget], widget, "completion and strict formation over the updates")
+        widget = live_figure(training_curves(run.config.env, title="Learning: scores while training"))
+        names = " and ".join(trace.name for trace in widget.data)
+        super().__init__([self.stop, widget], widget, f"{names} over the updates")
 
     def show(self, progress: Progress) -> None:
         """Refresh the status line, and the curve when there is a new score."""
         if progress.metrics or progress.score:
             rate = progress.number / max(progress.seconds, 1e-9)
             rest = (progress.target - progress.number) / rate if progress.target else 0
-            self.stop.say(f"update {progress.number} of {progress.target}, {rate:.0f} per second, {rest:.0f} s to go")
+            text = f"update {progress.number} of {progress.target}, {rate:.0f} per second, {rest:.0f} s to go"
+            write_status(self.stop.status, text)
         if progress.score:
             self.draw()
 
     def draw(self) -> None:
         """Redraw the curve from all scores so far."""
-        rows = [row for row in self.run.recorder.rows if "eval/completion" in row]
+        curves = training_curves(self.run.config.env, self.run.recorder.rows)
         with self.figure.batch_update():
-            for trace, (key, *_) in zip(self.figure.data, curve_lines(), strict=True):
-                trace.x = [row["update"] for row in rows]
-                trace.y = [row[key] for row in rows]
+            for trace, curve in zip(self.figure.data, curves.data, strict=True):
+                trace.x, trace.y = curve.x, curve.y
 
 
-@lru_cache
-def seconds_per_update(obstacles: int = 1) -> float:
-    """Time a few updates of the preset on this machine (s)."""
-    run = Run(configure("leader_follower_published", {"obstacles": obstacles, "sight": 2 if obstacles > 1 else 0}))
-    with run.rt.scope():
-        for step in training(run.source, run.learner, run.rng, run.rt, 0, WARM_UP + TRIAL_UPDATES):
-            if step.number == WARM_UP:
-                began = time.perf_counter()
-        return (time.perf_counter() - began) / TRIAL_UPDATES
+def training_curves(env: Any, rows: Sequence[Mapping[str, float]] = (), title: str = "") -> go.Figure:
+    """Draw the metrics that an environment's ``score`` weighs over the updates of a run.
 
-
-def free_folder(base: str) -> Path | None:
-    """Give a folder that no run uses yet: ``base``, or ``base-2`` and so on; relative to the repository's root.
-
-    An empty ``base`` gives None: nothing is written.
+    Args:
+        env: Has ``metrics`` and ``score``.
+        rows: The run's rows; those with ``eval/NAME`` of a metric become points.
+        title: The finding.
     """
-    if not base:
-        return None
-    here = Path.cwd()
-    root = next((p for p in (here, *here.parents) if (p / "notebooks").is_dir()), here)
-    number, folder = 1, root / base
-    while folder.exists() and any(folder.iterdir()):
-        number += 1
-        folder = root / f"{base}-{number}"
-    return folder
+    metrics = [metric for metric in env.metrics if metric.name in env.score]
+    shares = all(metric.over in PARTS and not metric.unit for metric in metrics)
+    units = ", ".join(dict.fromkeys(metric.unit or metric.name for metric in metrics))
+    figure = blank(title, "updates", "share of episodes or steps" if shares else units)
+    for number, metric in enumerate(metrics):
+        scored = [row for row in rows if f"eval/{metric.name}" in row]
+        figure.add_scatter(
+            x=[row["update"] for row in scored],
+            y=[row[f"eval/{metric.name}"] for row in scored],
+            name=f"{metric.name.replace('_', ' ')} ({metric.unit or PARTS.get(metric.over, metric.over)})",
+            mode="lines+markers",
+            **pen(number),
+        )
+    figure.update_xaxes(rangemode="tozero")
+    return figure.update_yaxes(range=[-0.02, 1.02]) if shares else figure

@@ -1,5 +1,4 @@
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import nbformat
@@ -9,28 +8,15 @@ from nbformat.v4 import new_output
 from plotly.offline import get_plotlyjs
 
 from tests.support.tiny_notebook import Write
+from tests.support.web_page import loaded_addresses
 from uavlab.core.errors import FileError
 from uavlab.lab.headless.report import report
 from uavlab.lab.headless.strip_outputs import FIGURE, WIDGET
 
 
-class Addresses(HTMLParser):
-    """Collects every address that a browser would fetch on its own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in {"script", "link", "img", "iframe", "source", "video", "audio", "object", "embed"}:
-            self.found += [value for name, value in attrs if name in {"src", "href", "data"} and value]
-
-
 def fetched(page: str) -> list[str]:
-    parser = Addresses()
-    parser.feed(page)
     styles = re.findall(r"@import[^;]*|url\(\s*['\"]?(?:https?:)?//[^)]*", page.replace(get_plotlyjs(), ""))
-    return [a for a in [*parser.found, *styles] if not a.startswith("data:")]
+    return [a for a in [*loaded_addresses(page), *styles] if not a.startswith("data:")]
 
 
 @pytest.fixture

@@ -24,9 +24,9 @@ def row(claim: str, unit: str = "ratio", **changes: Any) -> dict[str, Any]:
     return {"claim": claim, "unit": unit, **known, **texts, **changes}
 
 
-class TestLaid:
+class TestClaimRows:
     def test_rows_have_the_claims_words_and_their_intervals(self) -> None:
-        rows = {each["claim"]: each for each in claims.laid(select(NAMES), RECORD)}
+        rows = {each["claim"]: each for each in claims.claim_rows(select(NAMES), RECORD)}
         cached = rows["cached-forwards"]
         assert (cached["verdict"], cached["low"], cached["high"]) == ("partly", 1.1, 1.4)
         assert (cached["claimed_text"], cached["measured_text"]) == ("1.40x to 1.60x", "1.20x")
@@ -35,12 +35,12 @@ class TestLaid:
         assert rows["more-agents-gain-more"]["verdict"] == "not measured"
 
     def test_without_a_record_every_row_is_there(self) -> None:
-        rows = claims.laid(ledger(), None)
+        rows = claims.claim_rows(ledger(), None)
         assert len(rows) == len(ledger())
         assert {each["measured"] for each in rows} == {None}
 
 
-class TestChosen:
+class TestSelectRows:
     ROWS = (row("x"), row("y", system="b"), row("z", system="b", verdict="holds"))
 
     @pytest.mark.parametrize(
@@ -48,17 +48,17 @@ class TestChosen:
         [("all", "all", "xyz"), ("b", "all", "yz"), ("all", "partly", "xy"), ("b", "holds", "z"), ("a", "holds", "")],
     )
     def test_by_system_and_verdict(self, system: str, verdict: str, names: str) -> None:
-        assert "".join(each["claim"] for each in claims.chosen(self.ROWS, system, verdict)) == names
+        assert "".join(each["claim"] for each in claims.select_rows(self.ROWS, system, verdict)) == names
 
     def test_they_are_counted(self) -> None:
-        assert claims.counted(self.ROWS) == "3 claims: 2 partly, 1 holds"
-        assert claims.counted([]) == "no such claims"
+        assert claims.count_verdicts(self.ROWS) == "3 claims: 2 partly, 1 holds"
+        assert claims.count_verdicts([]) == "no such claims"
 
 
-class TestBeside:
+class TestRanges:
     def test_ranges_are_bars_and_numbers_points_with_intervals(self) -> None:
         rows = [row("x"), row("y", verdict="holds", measured=1.75, low=None, high=None), row("other unit", unit="h")]
-        bar, partly, holds = claims.beside([*rows, row("none", measured=None)], "ratio").data
+        bar, partly, holds = claims.ranges([*rows, row("none", measured=None)], "ratio").data
         assert (list(bar.y), list(bar.base), list(bar.x)) == (["x", "y"], [1.5, 1.5], [0.5, 0.5])
         assert (list(partly.x), list(holds.x)) == ([1.25], [1.75])
         assert (list(partly.error_x.array), list(partly.error_x.arrayminus)) == ([0.25], [0.05])
@@ -67,18 +67,18 @@ class TestBeside:
 
     def test_shares_are_in_percent(self) -> None:
         share = row("x", "fraction", claimed_low=0.25, claimed_high=0.5, measured=0.125, low=None, high=None)
-        figure = claims.beside([share], "fraction")
+        figure = claims.ranges([share], "fraction")
         assert (list(figure.data[0].base), list(figure.data[1].x)) == ([25], [12.5])
         assert figure.layout.xaxis.title.text == "share (%)"
 
     @pytest.mark.parametrize(("measured", "end"), [(3.0, 3.0), (1.0, 1.5)])
     def test_a_claim_without_an_upper_end_reaches_what_was_measured(self, measured: float, end: float) -> None:
-        bar = claims.beside([row("x", claimed_high=None, measured=measured)], "ratio").data[0]
+        bar = claims.ranges([row("x", claimed_high=None, measured=measured)], "ratio").data[0]
         assert bar.base[0] + bar.x[0] == end
 
     def test_nothing_to_draw(self) -> None:
-        assert len(claims.beside([], "ratio", "no such claims").data) == 1
+        assert len(claims.ranges([], "ratio", "no such claims").data) == 1
 
     def test_every_verdict_on_a_number_has_its_look(self) -> None:
-        drawn = {row["verdict"] for row in claims.laid(ledger(), RECORD) if row["measured"] is not None}
+        drawn = {row["verdict"] for row in claims.claim_rows(ledger(), RECORD) if row["measured"] is not None}
         assert drawn <= {*claims.POINTS, "ill-defined"}

@@ -1,24 +1,20 @@
-"""A flight can be played and says how it ended; every axis has a unit; a page needs no network."""
+"""A leader-follower flight can be played and says how it ended; every axis has a unit."""
 
 import dataclasses
-import html.parser
 import math
-from pathlib import Path
-from typing import Any
 
 import plotly.graph_objects as go
 import pytest
 import torch
 
-from tests.support.fixtures_mapping import TINY_MISSION, drawn
-from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.envs.leader_follower.env import PUBLISHED, LeaderFollower, State
-from uavlab.lab.plots import animation, leader_follower, mapping
+from uavlab.lab.plots import flight, leader_follower
+from uavlab.lab.plots.leader_follower import draw_flight
 
 FOUR = dataclasses.replace(PUBLISHED, lagged=False, obstacles=2)
 
 
-def flown(env: LeaderFollower, steps: int) -> list[State]:
+def fly_straight(env: LeaderFollower, steps: int) -> list[State]:
     """Fly straight on from one start, whatever happens."""
     noise = torch.full((1, env.spec.initial_noise), 0.25)
     states = [env.initial(noise)]
@@ -36,12 +32,12 @@ def placed(state: State, **distances: float) -> State:
 @pytest.fixture(scope="module")
 def long() -> go.Figure:
     """The longest flight of the published test: 1000 steps of 0.1 s with 4 followers."""
-    return leader_follower.flight(FOUR, flown(FOUR, 1000))
+    return draw_flight(FOUR, fly_straight(FOUR, 1000))
 
 
 class TestFlight:
     def test_can_be_played(self, long: go.Figure) -> None:
-        assert 30 <= len(long.frames) <= animation.FRAMES
+        assert 30 <= len(long.frames) <= flight.FRAMES
         [menu] = long.layout.updatemenus
         assert [(button.label, button.method) for button in menu.buttons] == [("Play", "animate"), ("Pause", "animate")]
         [slider] = long.layout.sliders
@@ -54,8 +50,8 @@ class TestFlight:
     @pytest.mark.parametrize("steps", [1, 2, 58, 59, 60, 61, 118, 119, 120, 1000])
     def test_shows_first_and_last_in_few_frames(self, steps: int) -> None:
         env = LeaderFollower(horizon=1000)
-        figure = leader_follower.flight(env, flown(env, steps))
-        assert len(figure.frames) <= animation.FRAMES
+        figure = draw_flight(env, fly_straight(env, steps))
+        assert len(figure.frames) <= flight.FRAMES
         assert [figure.frames[0].name, figure.frames[-1].name] == ["0.0", f"{steps:.1f}"]
 
     def test_is_small(self, long: go.Figure) -> None:
@@ -74,8 +70,8 @@ class TestFlight:
 
     def test_agents_are_where_they_are(self) -> None:
         env = LeaderFollower(followers=2)
-        states = flown(env, 3)
-        frame = leader_follower.flight(env, states).frames[2]
+        states = fly_straight(env, 3)
+        frame = draw_flight(env, states).frames[2]
         ring, leader, followers = frame.data[1], frame.data[4], frame.data[5]
         x, y = states[2].pos[0].T.tolist()
         assert [*leader.x, *followers.x] == pytest.approx(x, abs=0.05)
@@ -105,98 +101,14 @@ class TestFlight:
         ],
     )
     def test_the_title_tells_how_it_ended(self, distances: dict[str, float], end: str) -> None:
-        states = [placed(state, gap=60.0) for state in flown(FOUR, 4)]
+        states = [placed(state, gap=60.0) for state in fly_straight(FOUR, 4)]
         states[1] = placed(states[1], gap=49.0)  # in formation after one step of four
         states[0] = placed(states[0], gap=0.0)  # before the first step: does not count
         states[-1] = placed(states[-1], **distances)
-        title = leader_follower.flight(FOUR, states).layout.title.text
+        title = draw_flight(FOUR, states).layout.title.text
         assert title == f"{end}; the whole team was in formation for 25% of the flight"
 
     def test_one_follower_apart_breaks_formation(self) -> None:
-        states = [placed(state, gap=10.0, to_goal=90.0, clearance=90.0) for state in flown(FOUR, 2)]
+        states = [placed(state, gap=10.0, to_goal=90.0, clearance=90.0) for state in fly_straight(FOUR, 2)]
         states[1].gap[0, 3] = 50.0
-        assert "for 50% of the flight" in leader_follower.flight(FOUR, states).layout.title.text
-
-
-class TestOtherTasks:
-    def test_a_mapping_mission_is_drawn_as_one(self) -> None:
-        start, _ = drawn(TINY_MISSION, 1)
-        figure = leader_follower.flight(TINY_MISSION, [start, start])
-        assert figure.data[0].type == "heatmap"
-        assert figure.to_json() == mapping.mission(TINY_MISSION, [start, start]).to_json()
-        assert leader_follower.picture(figure).layout.updatemenus == ()
-
-    def test_others_have_no_picture(self) -> None:
-        with pytest.raises(ConfigError, match=r"object has no picture; .* LeaderFollower and Mapping alone"):
-            leader_follower.flight(object(), [])
-
-
-class TestCurves:
-    ROWS = (
-        {"update": 1, "q": 0.5},
-        {"update": 2, "eval/completion": 0.25, "eval/formation_strict": 0.5},
-        {"update": 4, "eval/completion": 0.75, "eval/formation_strict": 0.125},
-    )
-
-    def test_only_scores_are_drawn(self) -> None:
-        figure = leader_follower.curves(self.ROWS, "Learning")
-        assert [list(trace.x) for trace in figure.data] == [[2, 4], [2, 4]]
-        assert [list(trace.y) for trace in figure.data] == [[0.25, 0.75], [0.5, 0.125]]
-        assert len({trace.line.dash for trace in figure.data}) == 2  # told apart without colour
-        assert figure.layout.title.text == "Learning"
-        assert (figure.layout.xaxis.title.text, figure.layout.yaxis.title.text) == (
-            "updates",
-            "share of episodes or steps",
-        )
-
-    def test_before_the_first_score(self) -> None:
-        assert [list(trace.x) for trace in leader_follower.curves([]).data] == [[], []]
-
-
-def test_comparison() -> None:
-    ours = {
-        "completion": {"mean": 0.5, "low": 0.25, "high": 0.756},
-        "flight_time": {"mean": 212, "low": 200, "high": 220},
-    }
-    rows = (("completion", "completion (share)", ".2f"), ("flight_time", "flight time (steps)", ".0f"))
-    table = leader_follower.comparison({"ours": ours, "theirs": {"flight_time": 264.9}}, rows).data[0]
-    assert list(table.header["values"]) == ["", "<b>ours</b>", "<b>theirs</b>"]
-    assert [list(column) for column in table.cells["values"]] == [
-        ["completion (share)", "flight time (steps)"],
-        ["0.50  [0.25, 0.76]", "212  [200, 220]"],
-        ["not published", "265"],
-    ]
-
-
-class Addresses(html.parser.HTMLParser):
-    """Collects what a browser would load for a page."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[str] = []
-
-    def handle_starttag(self, tag: str, attributes: list[Any]) -> None:
-        self.found += [f"{tag} {value}" for name, value in attributes if name in ("src", "href", "data")]
-
-
-class TestPage:
-    def test_it_loads_nothing(self, long: go.Figure, tmp_path: Path) -> None:
-        path = tmp_path / "deep" / "page.html"
-        leader_follower.write_page(long, path)
-        page = path.read_text()
-        addresses = Addresses()
-        addresses.feed(page)
-        assert addresses.found == []
-        assert "the whole team was in formation" in page
-        assert page.count("Plotly.newPlot(") >= 1
-        assert "Plotly.addFrames(" in page
-
-    def test_loading_from_elsewhere_would_be_seen(self, long: go.Figure) -> None:
-        addresses = Addresses()
-        addresses.feed(long.to_html(include_plotlyjs="cdn"))  # the mutant
-        assert any("http" in found for found in addresses.found)
-
-    def test_a_refusing_disk_is_told(self, long: go.Figure, tmp_path: Path) -> None:
-        (tmp_path / "file").write_text("")
-        with pytest.raises(ResourceError, match=r"page\.html: cannot be written .*; choose another --out"):
-            leader_follower.write_page(long, tmp_path / "file" / "page.html")
+        assert "for 50% of the flight" in draw_flight(FOUR, states).layout.title.text

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.support.fixtures_mapping import TINY_MISSION, drawn, moved
+from uavlab.core.bootstrap import nested_bands
 from uavlab.envs.mapping.env import Mapping, State
 from uavlab.lab.plots import mapping as pictures
 from uavlab.ops import belief_maps
@@ -15,7 +16,7 @@ from uavlab.ops import belief_maps
 UAVS = TINY_MISSION.uavs
 
 
-def flown(env: Mapping, missions: int = 1) -> list[State]:
+def fly(env: Mapping, missions: int = 1) -> list[State]:
     state, generator = drawn(env, missions)
     states = [state]
     for _ in range(env.measurements - 1):
@@ -25,12 +26,12 @@ def flown(env: Mapping, missions: int = 1) -> list[State]:
 
 @pytest.fixture(scope="module")
 def states() -> list[State]:
-    return flown(TINY_MISSION, missions=2)
+    return fly(TINY_MISSION, missions=2)
 
 
 @pytest.fixture(scope="module")
 def figure(states: list[State]) -> go.Figure:
-    return pictures.mission(TINY_MISSION, states)
+    return pictures.draw_mission(TINY_MISSION, states)
 
 
 class TestMission:
@@ -94,26 +95,26 @@ class TestMission:
 
     def test_long_missions_and_large_maps_stay_small(self) -> None:
         long = replace(TINY_MISSION, measurements=60)
-        assert len(pictures.mission(long, flown(long)).frames) <= pictures.FRAMES
+        assert len(pictures.draw_mission(long, fly(long)).frames) <= pictures.FRAMES
         whole = Mapping()
         start, _ = drawn(whole, 1)
-        assert len(pictures.mission(whole, [start] * 15).to_json()) < 150_000
+        assert len(pictures.draw_mission(whole, [start] * 15).to_json()) < 150_000
 
 
-class TestSmall:
+class TestShrink:
     def test_maps_are_averaged(self) -> None:
         image = torch.zeros(2 * pictures.SIDE, 2 * pictures.SIDE)
         image[0, 0] = 1.0  # a quarter of the first cell
-        drawn_map = pictures.small(image)
+        drawn_map = pictures.shrink(image)
         assert drawn_map.shape == (pictures.SIDE, pictures.SIDE)
         assert (drawn_map[0, 0], drawn_map.sum()) == (25, 25)
 
     def test_small_maps_stay(self) -> None:
         image = torch.rand(5, 5)
-        assert torch.equal(pictures.small(image), (100 * image).round().to(torch.uint8))
+        assert torch.equal(pictures.shrink(image), (100 * image).round().to(torch.uint8))
 
 
-FOUND = {
+SCORES = {
     "a": torch.linspace(1, 0.5, 14).expand(1, 6, 14),
     "b": torch.rand(2, 5, 14, generator=torch.manual_seed(0)),
 }
@@ -121,20 +122,20 @@ FOUND = {
 
 class TestCurves:
     def test_means_with_their_band(self) -> None:
-        figure = pictures.curves(FOUND, title="Scores")
+        figure = pictures.score_curves(SCORES, title="Scores")
         band, line, wide, _ = figure.data
         assert list(line.x) == list(range(2, 16))
         assert list(line.y) == pytest.approx(torch.linspace(1, 0.5, 14).tolist(), abs=1e-5)
         assert list(band.y) == pytest.approx([*line.y, *line.y[::-1]], abs=1e-5)  # equal missions have no spread
-        low, _, high = pictures.bands(FOUND["b"])
+        low, _, high = nested_bands(SCORES["b"].double().numpy())
         assert (wide.y[13], wide.y[14]) == pytest.approx((high[-1], low[-1]), abs=1e-5)
         assert [trace.name for trace in figure.data if trace.showlegend is not False] == ["a", "b"]
         assert len({trace.line.dash for trace in (line, figure.data[3])}) == 2  # told apart without colour
 
-    @pytest.mark.parametrize(("metric", "said"), [("entropy", "lower is better"), ("f1", "higher"), ("x", "x")])
-    def test_the_axis_says_what_is_drawn(self, metric: str, said: str) -> None:
-        assert said in pictures.curves(FOUND, metric).layout.yaxis.title.text
+    @pytest.mark.parametrize(("metric", "text"), [("entropy", "lower is better"), ("f1", "higher"), ("x", "x")])
+    def test_the_axis_says_what_is_drawn(self, metric: str, text: str) -> None:
+        assert text in pictures.score_curves(SCORES, metric).layout.yaxis.title.text
 
     def test_scores_in_words(self) -> None:
-        assert pictures.told({"a": FOUND["a"]}) == "a 0.50 (0.50 to 0.50)"
-        assert pictures.told({"a": FOUND["a"]}, 0) == "a 1.00 (1.00 to 1.00)"
+        assert pictures.format_scores({"a": SCORES["a"]}) == "a 0.50 (0.50 to 0.50)"
+        assert pictures.format_scores({"a": SCORES["a"]}, 0) == "a 1.00 (1.00 to 1.00)"

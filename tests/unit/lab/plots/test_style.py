@@ -24,6 +24,15 @@ def test_pale_is_the_same_colour_with_less_of_it() -> None:
     assert style.pale(0) == "rgba(27, 79, 156, 0.18)"  # 0x1b, 0x4f, 0x9c
 
 
+def test_a_curve_has_its_interval_as_an_area() -> None:
+    figure = go.Figure()
+    style.add_curve(figure, 1, "runs", [10, 20], [0.0, 1.0], [0.25, 1.0], [0.5, 1.0])
+    area, line = figure.data
+    assert (list(line.x), list(line.y), line.name) == ([10, 20], [0.25, 1.0], "runs")
+    assert (list(area.x), list(area.y)) == ([10, 20, 20, 10], [0.5, 1.0, 1.0, 0.0])
+    assert (area.fillcolor, area.showlegend) == (style.pale(1), False)
+
+
 def test_whiskers_reach_from_the_value_to_its_ends() -> None:
     rows = [{"x": 3.0, "low": 2.5, "high": 4.0}]
     drawn = style.whiskers(rows, "x", ("low", "high"))
@@ -35,7 +44,7 @@ def test_whiskers_reach_from_the_value_to_its_ends() -> None:
 
 def test_a_claim_is_a_band_with_its_name() -> None:
     figure = go.Figure()
-    style.claimed(figure, 1.5, 1.8)
+    style.add_claim(figure, 1.5, 1.8)
     (band,) = figure.layout.shapes
     assert (band.x0, band.x1) == (1.5, 1.8)
     assert figure.layout.annotations[0].text == "claimed"

@@ -1,0 +1,118 @@
+"""What the tour shows: widgets for the settings of its run, and the published scores of the leader-follower test."""
+
+import time
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import ipywidgets as widgets
+
+from uavlab.experiment.config import configure
+from uavlab.experiment.run import Run
+from uavlab.lab.widgets.panel import Panel, guard, write_status
+from uavlab.storage.machine import ROOT
+from uavlab.train import training
+
+WARM_UP, TRIAL_UPDATES = 10, 40  # updates before and during the measurement of a run's speed
+
+TEAM = ROOT / "figures" / "tour"
+"""The exported policy of the team that ``make tour`` trains."""
+
+PX_PER_UNIT = 30 * 0.1  # the published path is a sum of speed / 30 over steps of 0.1 s
+
+MASAC = {
+    "completion": 0.848,  # shipped weights, 5 x 100 episodes, sampled actions
+    "formation_strict": 0.3233,
+    "flight_time": 264.9,
+    "path": 151.2 * PX_PER_UNIT,
+    "energy": 293.5,
+    "collision": 0.15,  # shipped weights
+    "timeout": 0.002,  # shipped weights
+}
+"""Fang, Yang and Pan 2024, doi 10.1360/SSI-2024-0050: 100 episodes; completion as measured with the weights shipped.
+
+Their flight time is the index of the last step, and their formation is divided by it; ours count every step, one more
+in an episode of some 250.
+"""
+
+MADDPG = {"formation_strict": 0.0068, "flight_time": 309.2, "path": 186.3 * PX_PER_UNIT, "energy": 305.9}
+"""Their baseline, from the same figures."""
+
+COLUMNS = {"published MASAC": MASAC, "published MADDPG": MADDPG}
+
+ROWS = (
+    ("completion", "completion", ".2f"),
+    ("formation_strict", "strict formation", ".2f"),
+    ("formation_mean", "mean formation", ".2f"),
+    ("flight_time", "time (0.1 s steps)", ".0f"),
+    ("path", "path (px)", ".0f"),
+    ("energy", "energy (Σ |action|)", ".0f"),
+    ("collision", "collisions", ".2f"),
+    ("timeout", "time-outs", ".2f"),
+)
+
+
+class Choices(Panel):
+    """Widgets for some settings of a run; headless they hold the notebook's parameters."""
+
+    def __init__(self, followers: int, obstacles: int, seed: int, updates: int) -> None:
+        """Show the parameters and an estimate, measured here, of the minutes that the updates will take."""
+        narrow = widgets.Layout(width="230px")
+        self.followers = widgets.BoundedIntText(followers, min=1, max=16, description="followers", layout=narrow)
+        self.obstacles = widgets.BoundedIntText(obstacles, min=1, max=8, description="obstacles", layout=narrow)
+        self.seed = widgets.BoundedIntText(seed, min=0, max=2**31, description="seed", layout=narrow)
+        self.updates = widgets.BoundedIntText(updates, min=1, max=10**6, step=500, description="updates", layout=narrow)
+        self.status = widgets.HTML()
+        fields = [self.followers, self.obstacles, self.seed, self.updates]
+        label = "followers, obstacles, seed and updates: change them, then run the next cell"
+        super().__init__([widgets.HBox(fields), self.status], None, label)
+        for field in fields:
+            field.observe(guard(self.status)(self._estimate), "value")
+        self._estimate()
+
+    def values(self) -> dict[str, Any]:
+        """Return the chosen settings.
+
+        The run trains with one follower and flies with any number, because followers share one network. Beyond the one
+        published obstacle the agents see the offset to the two nearest.
+        """
+        obstacles = self.obstacles.value
+        return {
+            "eval_followers": self.followers.value,
+            "obstacles": obstacles,
+            "sight": 2 if obstacles > 1 else 0,
+            "seed": self.seed.value,
+            "updates": self.updates.value,
+        }
+
+    def _estimate(self, _: Any = None) -> None:
+        minutes = self.updates.value * seconds_per_update(self.obstacles.value) / 60
+        team = f"1 leader, {self.followers.value} follower(s), {self.obstacles.value} obstacle(s)"
+        write_status(self.status, f"{team}: about {minutes:.1f} min of training here, scores apart")
+
+
+@lru_cache
+def seconds_per_update(obstacles: int = 1) -> float:
+    """Time a few updates of the preset on this machine (s)."""
+    run = Run(configure("leader_follower_published", {"obstacles": obstacles, "sight": 2 if obstacles > 1 else 0}))
+    with run.rt.scope():
+        for step in training(run.source, run.learner, run.rng, run.rt, 0, WARM_UP + TRIAL_UPDATES):
+            if step.number == WARM_UP:
+                start = time.perf_counter()
+        return (time.perf_counter() - start) / TRIAL_UPDATES
+
+
+def free_folder(base: str) -> Path | None:
+    """Return a folder that no run uses yet: ``base``, ``base-2`` and so on, relative to the repository's root.
+
+    An empty ``base`` returns None, so that nothing is written.
+    """
+    if not base:
+        return None
+    here = Path.cwd()
+    root = next((p for p in (here, *here.parents) if (p / "notebooks").is_dir()), here)
+    number, folder = 1, root / base
+    while folder.exists() and any(folder.iterdir()):
+        number += 1
+        folder = root / f"{base}-{number}"
+    return folder

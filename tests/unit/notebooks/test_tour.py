@@ -1,0 +1,123 @@
+"""Widgets hold a run's settings and estimate its time; the published figures are those of the paper, in our units."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.fixtures_config import TINY
+from uavlab.core.errors import ConfigError
+from uavlab.envs.leader_follower.env import PUBLISHED, LeaderFollower
+from uavlab.evaluate import COMMON
+from uavlab.experiment import build
+from uavlab.experiment.config import configure
+from uavlab_notebooks import tour
+from uavlab_notebooks.tour import COLUMNS, MADDPG, MASAC, ROWS, Choices, free_folder, seconds_per_update
+
+SHARES = {"completion", "collision", "timeout", "formation_strict", "formation_mean"}
+
+
+@pytest.fixture
+def speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pretend that updates take 3 ms, 6 ms with several obstacles."""
+    monkeypatch.setattr(tour, "seconds_per_update", lambda obstacles: 0.006 if obstacles > 1 else 0.003)
+
+
+@pytest.mark.usefixtures("speed")
+class TestChoices:
+    def test_values_are_settings(self) -> None:
+        choices = Choices(followers=4, obstacles=1, seed=7, updates=2000)
+        assert choices.values() == {"eval_followers": 4, "obstacles": 1, "sight": 0, "seed": 7, "updates": 2000}
+        choices.obstacles.value, choices.followers.value, choices.updates.value = 3, 2, 500
+        assert choices.values() == {"eval_followers": 2, "obstacles": 3, "sight": 2, "seed": 7, "updates": 500}
+
+    @pytest.mark.parametrize("obstacles", [1, 2, 8])
+    @pytest.mark.parametrize("followers", [1, 16])
+    def test_every_choice_is_valid(self, followers: int, obstacles: int) -> None:
+        config = configure("leader_follower_published", Choices(followers, obstacles, 0, 1).values())
+        assert (config.evaluation.followers, config.evaluation.obstacles) == (followers, obstacles)  # type: ignore[attr-defined]
+
+    def test_the_estimate_follows_the_choice(self) -> None:
+        choices = Choices(4, 1, 0, 40_000)  # 40 000 x 3 ms = 120 s
+        assert "1 leader, 4 follower(s), 1 obstacle(s): about 2.0 min" in choices.status.value
+        choices.updates.value = 10_000  # 30 s
+        assert "about 0.5 min" in choices.status.value
+        choices.obstacles.value = 2  # 60 s
+        assert "2 obstacle(s): about 1.0 min" in choices.status.value
+
+    def test_numbers_outside_the_range_are_pulled_in(self) -> None:
+        choices = Choices(4, 1, 0, 100)
+        choices.followers.value, choices.obstacles.value = 99, -3
+        assert (choices.followers.value, choices.obstacles.value) == (16, 1)
+
+    def test_a_failure_shows_until_the_next_success(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refuse(obstacles: int) -> float:
+            if obstacles == 3:
+                raise ConfigError("no more than <2> obstacles")
+            return 0.003
+
+        monkeypatch.setattr(tour, "seconds_per_update", refuse)
+        choices = Choices(4, 1, 0, 100)
+        choices.obstacles.value = 3
+        assert choices.status.value == "<b role='alert'>ConfigError: no more than &lt;2&gt; obstacles</b>"
+        choices.obstacles.value = 2
+        assert "2 obstacle(s)" in choices.status.value
+
+    def test_headless_it_saves_a_stable_text(self) -> None:
+        shown = [Choices(4, 1, seed, 100)._repr_mimebundle_()["text/plain"] for seed in (0, 1)]
+        assert shown[0] == shown[1]
+        assert "then run the next cell" in shown[0]
+
+
+def test_the_estimate_is_the_mean_of_a_few_updates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ticks: Iterator[float] = iter([10.0, 12.0])
+    monkeypatch.setattr(tour.time, "perf_counter", lambda: next(ticks))
+    monkeypatch.setattr(tour, "configure", lambda preset, chosen: configure(preset, TINY, chosen))
+    monkeypatch.setattr(build, "figures", None)  # scoring is no part of it
+    monkeypatch.chdir(tmp_path)
+    measure = seconds_per_update.__wrapped__
+    assert measure(3) == 2.0 / tour.TRIAL_UPDATES
+    assert list(tmp_path.iterdir()) == []
+
+
+class TestFreeFolder:
+    def test_counts_on_until_a_folder_is_free(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "notebooks").mkdir()
+        monkeypatch.chdir(tmp_path / "notebooks")  # where JupyterLab starts kernels
+        assert free_folder("runs/tour") == tmp_path / "runs" / "tour"
+        for name in ("tour", "tour-2"):
+            (tmp_path / "runs" / name).mkdir(parents=True)
+            (tmp_path / "runs" / name / "run.json").touch()
+        (tmp_path / "runs" / "tour-3").mkdir()  # empty, so free
+        assert free_folder("runs/tour") == tmp_path / "runs" / "tour-3"
+
+    def test_without_a_repository_it_lies_here(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        assert free_folder("tour") == tmp_path / "tour"
+        assert free_folder("") is None
+
+
+def test_paths_are_pixels() -> None:
+    """The published path sums speed / 30 over steps of 0.1 s: 1 is 30 px/s for 0.1 s, so 3 px."""
+    assert (MASAC["path"], MADDPG["path"]) == pytest.approx((151.2 * 3, 186.3 * 3))
+    slowest, fastest = 10 * PUBLISHED.dt, 20 * PUBLISHED.dt  # px per step of the leader
+    for column in COLUMNS.values():
+        assert slowest * column["flight_time"] < column["path"] < fastest * column["flight_time"]
+
+
+def test_every_row_is_a_figure_of_ours() -> None:
+    ours = {metric.name for metric in (*LeaderFollower.metrics, *COMMON)}
+    keys = [key for key, _, _ in ROWS]
+    assert set(keys) == ours - {"return"}
+    assert set().union(*COLUMNS.values()) <= set(keys)
+    assert len(set(keys)) == len(keys)
+    for key, label, shape in ROWS:
+        assert f"{0.5:{shape}}"
+        assert label.endswith(")") is (key not in SHARES)  # every row that is no share names its unit
+
+
+def test_shares_are_shares() -> None:
+    for column in COLUMNS.values():
+        assert all(0 <= value <= 1 for key, value in column.items() if key in SHARES)
+        assert all(value > 1 for key, value in column.items() if key not in SHARES)
+    assert abs(MASAC["completion"] + MASAC["collision"] + MASAC["timeout"] - 1) < 1e-9  # a flight ends in one way

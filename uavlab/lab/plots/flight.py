@@ -1,0 +1,173 @@
+"""Animated flights: a picture of an environment is a function registered by ``scene`` with the environment's class."""
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.offline import get_plotlyjs
+
+from uavlab.core.errors import ConfigError, ResourceError
+from uavlab.storage.files import write_text
+
+FRAMES = 40  # frames of an animation at most; longer flights skip steps
+PLAY_MS = 120  # milliseconds between frames
+
+Scene = Callable[[Any, Sequence[Any]], go.Figure]
+SCENES: dict[type, Scene] = {}
+
+
+def scene(kind: type) -> Callable[[Scene], Scene]:
+    """Register the decorated function, which animates flights of one environment, for a class and its subclasses.
+
+    The function takes the environment and the states of a batch, of which it draws the first world.
+
+    Raises:
+        ConfigError: The class has another scene already.
+    """
+
+    def register(draw: Scene) -> Scene:
+        if SCENES.setdefault(kind, draw) is not draw:
+            raise ConfigError(f"scene: {kind.__name__} is drawn by {SCENES[kind].__name__} already; subclass it.")
+        return draw
+
+    return register
+
+
+def animate(env: Any, states: Sequence[Any]) -> go.Figure:
+    """Animate one flight with the scene of its environment.
+
+    Raises:
+        ConfigError: No scene is registered for the environment's class.
+    """
+    draw = next((SCENES[kind] for kind in type(env).__mro__ if kind in SCENES), None)
+    if draw is None:
+        known = ", ".join(kind.__name__ for kind in SCENES)
+        raise ConfigError(
+            f"flight: {type(env).__name__} has no picture; registered are {known}; add one with "
+            "`uavlab.lab.plots.flight.scene`."
+        )
+    return draw(env, states)
+
+
+def freeze(figure: go.Figure, share: float = 0.55) -> go.Figure:
+    """Return one moment of an animated flight, after ``share`` of its time, without the controls."""
+    frame = figure.frames[int(share * (len(figure.frames) - 1))]
+    controls = ("updatemenus", "sliders")
+    layout = {key: value for key, value in figure.layout.to_plotly_json().items() if key not in controls}
+    still = go.Figure(data=figure.data, layout=layout)
+    for index, trace in zip(frame.traces, frame.data, strict=True):
+        still.data[index].update(trace)
+    still.update_layout(margin={"l": 70, "r": 30, "t": figure.layout.margin.t - 10, "b": 90})
+    return still
+
+
+def write_image(figure: go.Figure, path: Path) -> None:
+    """Write a figure as an image of the kind that the path's suffix names.
+
+    Raises:
+        ResourceError: No browser to draw it with, or the disk refuses.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.write_image(path, width=900, height=640, scale=1.5)
+    except (RuntimeError, OSError, ValueError) as error:
+        raise ResourceError(f"{path}: not drawn ({error}); images need Chromium or Chrome, pages do not.") from error
+
+
+def write_page(figure: go.Figure, path: Path) -> None:
+    """Write one figure as a page that needs no network.
+
+    Raises:
+        ResourceError: The disk refuses.
+    """
+    body = figure.to_html(full_html=False, include_plotlyjs=False, auto_play=False)
+    page = (
+        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>uavlab flight</title>'
+        f"<script>{get_plotlyjs()}</script></head><body>{body}</body></html>"
+    )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ResourceError(f"{path}: cannot be written ({error.strerror}); choose another --out.") from error
+    write_text(path, page)
+
+
+def select_frames(count: int, most: int = FRAMES) -> list[int]:
+    """Return at most ``most`` of ``count`` indices, evenly spaced, the first and the last among them."""
+    every = max(1, math.ceil((count - 1) / (most - 1)))
+    indices = list(range(0, count, every))
+    return indices if indices[-1] == count - 1 else [*indices, count - 1]
+
+
+def add_frames(
+    figure: go.Figure,
+    moving: Sequence[Sequence[Any]],
+    names: Sequence[str],
+    first: int = 0,
+    *,
+    heights: tuple[float, float] = (-0.2, -0.27),
+    prefix: str = "time ",
+    suffix: str = " s",
+    pause_ms: int = PLAY_MS,
+    redraw: bool = False,
+) -> None:
+    """Add the frames of an animation, a slider that jumps to them by name, and a play and a pause button.
+
+    Args:
+        figure: Has the traces of the first frame.
+        moving: For each frame the traces that move.
+        names: Names of the frames.
+        first: Position of the first moving trace in the figure.
+        heights: Where the slider and the buttons stand, in heights of the plot.
+        prefix: Text before the name of the frame on the slider.
+        suffix: Text after it.
+        pause_ms: Milliseconds between frames.
+        redraw: Draw each frame anew: maps need it; lines do not, and play smoothly without.
+    """
+    traces = list(range(first, first + len(moving[0])))
+    figure.frames = [
+        go.Frame(name=name, data=[_changes(trace) for trace in data], traces=traces)
+        for name, data in zip(names, moving, strict=True)
+    ]
+    play = {"frame": {"duration": pause_ms, "redraw": redraw}, "transition": {"duration": 0}, "fromcurrent": True}
+    pause = {"frame": {"duration": 0, "redraw": redraw}, "mode": "immediate"}
+    jump = {**pause, "transition": {"duration": 0}}
+    buttons = {
+        "type": "buttons",
+        "direction": "left",
+        "x": 0,
+        "y": heights[1],
+        "xanchor": "left",
+        "yanchor": "top",
+        "buttons": [
+            {"label": "Play", "method": "animate", "args": [None, play]},
+            {"label": "Pause", "method": "animate", "args": [[None], pause]},
+        ],
+    }
+    slider = {
+        "x": 0.2,
+        "len": 0.8,
+        "y": heights[0],
+        "pad": {"t": 20},
+        "currentvalue": {"prefix": prefix, "suffix": suffix},
+        "steps": [{"label": name, "method": "animate", "args": [[name], jump]} for name in names],
+    }
+    figure.update_layout(updatemenus=[buttons], sliders=[slider])
+
+
+def path_line(places: np.ndarray, **look: Any) -> go.Scatter:
+    """Draw a path through ``places`` (N 2), in four bytes per number: a page holds thousands of them."""
+    x, y = np.asarray(places, dtype=np.float32).T
+    return go.Scatter(**{"x": x, "y": y, "mode": "lines", **look})
+
+
+def _changes(trace: Any) -> Any:
+    """Return a trace with only those properties that differ from frame to frame."""
+    if trace.type == "heatmap":
+        return go.Heatmap(z=trace.z)
+    text = {} if trace.text is None else {"text": trace.text}
+    angle = {} if trace.marker.angle is None else {"marker": {"angle": trace.marker.angle}}
+    return go.Scatter(x=trace.x, y=trace.y, **text, **angle)
