@@ -1,1 +1,1 @@
-"""Types, protocols, random streams, errors: what everything else is made of."""
+"""Types, contracts, random streams, errors and messages that every other package uses."""

@@ -1,6 +1,6 @@
-"""The five ways uavlab refuses to go on; each carries the exit code with which the command line ends.
+"""The five kinds of error, each with the exit code of the command line, and two warnings.
 
-A message says what is wrong, where, what was got, what was expected and what to do next.
+A message states what is wrong, where, the value received, the value expected and the next step.
 """
 
 from typing import Any
@@ -14,34 +14,34 @@ AXIS_NAMES = {
     "O": "feature",
     "D": "dimension",
 }
-"""What the axes of a tensor count, as messages call it."""
+"""Names in messages of the axes of a tensor, by the letters of its shape."""
 
 
 class UavlabError(Exception):
-    """Base of every error that uavlab raises on purpose."""
+    """Base of all errors that uavlab raises on purpose."""
 
     exit_code = 1
 
 
 class ConfigError(UavlabError):
-    """A setting, parameter or argument is unknown, mistyped, out of range or contradicts another."""
+    """A setting, parameter or argument is unknown, has a wrong type or value, or contradicts another."""
 
     exit_code = 2
 
 
 class FileError(UavlabError):
-    """A file or folder of a run is missing, damaged or not what its name promises."""
+    """A file or folder is missing, damaged or of another kind than expected."""
 
     exit_code = 3
 
 
 class DivergedError(UavlabError):
-    """Training met a number that is not finite, or too large to go on with.
+    """Training computed a number that is not finite or too large.
 
     Attributes:
-        record: The finding: ``tensor``, ``value``, ``expected``, ``kind`` (``environment`` or ``learner``, who made it)
-            and, as far as they are known, ``run``, ``world``, ``agent`` and the like, and ``update``.
-        advice: The next step; whoever knows more than the finder (a run's folder, say) writes a better one.
+        record: ``tensor``, ``value``, ``expected``, ``kind`` (its origin, ``environment`` or ``learner``) and, where
+            known, ``run``, ``world``, ``agent`` or another axis, and ``update``. Callers may add to it.
+        advice: The next step. Callers may replace it.
     """
 
     exit_code = 4
@@ -51,23 +51,23 @@ class DivergedError(UavlabError):
         self.record, self.advice = record, advice
 
     def __str__(self) -> str:
-        """Compose the message late: the update is added to the record on the way up."""
-        found = self.record
-        place = ", ".join(f"{name} {found[name]}" for name in AXIS_NAMES.values() if name in found)
-        what = found["tensor"] + (f" of {place}" if place else "")
-        when = f" at update {found['update']}" if "update" in found else ""
-        return f"training: {what} is {found['value']}{when}; expected {found['expected']}. {self.advice}"
+        """Compose the message from the record as it is now."""
+        record = self.record
+        place = ", ".join(f"{name} {record[name]}" for name in AXIS_NAMES.values() if name in record)
+        what = record["tensor"] + (f" of {place}" if place else "")
+        when = f" at update {record['update']}" if "update" in record else ""
+        return f"training: {what} is {record['value']}{when}; expected {record['expected']}. {self.advice}"
 
 
 class ResourceError(UavlabError):
-    """Memory, disk or a device does not suffice."""
+    """Memory, disk space or a device is insufficient."""
 
     exit_code = 5
 
 
 class FallbackWarning(UserWarning):
-    """An optimization could not be used; the run goes on with the plain reference, and its record says why."""
+    """An optimization is not available here; the run uses the plain reference and records the reason."""
 
 
 class RetryWarning(UserWarning):
-    """Memory was refused; the same work is done in smaller pieces, and the run's record says so."""
+    """An allocation failed; the work is repeated in smaller pieces and the run records it."""

@@ -1,6 +1,6 @@
-"""Randomness as data: named streams per run, from which the loop draws the noise that pure functions receive.
+"""Random streams by name, one for each run; the training loop draws noise from them and passes it to pure functions.
 
-Run r of R draws from the streams of its own seed alone, so runs held in one process equal runs made one by one.
+Run r of R draws only from streams of its own seed, so its results do not depend on the other runs of the process.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,12 +18,12 @@ INTEGER_NOISE = 2**62  # integer noise lies in [0, 2^62); `noise % n` is uniform
 
 
 class Streams:
-    """One generator per (run, name), made on first use and seeded from both."""
+    """One generator per run and name, created on first use and seeded from both."""
 
     def __init__(
         self, seeds: Sequence[int], device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
     ) -> None:
-        """Open the streams of the runs with these seeds; numbers come out on ``device`` as ``dtype``."""
+        """Create the streams of the runs with these seeds; they return tensors on ``device`` of type ``dtype``."""
         self.seeds = tuple(seeds)
         self.device = torch.device(device)
         self.dtype = dtype
@@ -31,36 +31,36 @@ class Streams:
         self._generators: dict[tuple[int, str], torch.Generator] = {}
 
     def reopen(self, salt: int) -> None:
-        """Close every stream and open others, seeded from ``salt`` too: where states of old ones cannot be loaded."""
+        """Replace all streams by new ones that are also seeded from ``salt``, as on another kind of device."""
         self._generators.clear()
         self.salt = salt
 
     def uniform(self, name: str, *shape: int) -> Float[Tensor, "R ..."]:
-        """Draw uniform numbers in [0, 1), ``shape`` of them for each run."""
+        """Draw uniform numbers in [0, 1) of this shape for each run."""
         return self._draw(lambda g: torch.rand(shape, generator=g, device=self.device, dtype=self.dtype), name)
 
     def normal(self, name: str, *shape: int) -> Float[Tensor, "R ..."]:
-        """Draw standard normal numbers, ``shape`` of them for each run."""
+        """Draw standard normal numbers of this shape for each run."""
         return self._draw(lambda g: torch.randn(shape, generator=g, device=self.device, dtype=self.dtype), name)
 
     def integers(self, name: str, *shape: int) -> Int[Tensor, "R ..."]:
-        """Draw int64 noise in [0, 2^62), to be reduced modulo a size that may live on the device."""
+        """Draw int64 numbers in [0, 2^62); reduce them modulo a size, which may be a tensor on the device."""
         return self._draw(lambda g: torch.randint(INTEGER_NOISE, shape, generator=g, device=self.device), name)
 
     def generators(self) -> list[torch.Generator]:
-        """Return those of all streams opened so far."""
+        """Return the generators of all streams in use."""
         return list(self._generators.values())
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the state of every stream opened so far, and the salt of those to come."""
+        """Return the state of every stream in use, and the salt."""
         states = {f"{name}.{run}": g.get_state() for (run, name), g in self._generators.items()}
         return {**states, "salt": torch.tensor(self.salt)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue every stream where ``state_dict`` was taken.
+        """Restore the streams of a ``state_dict``.
 
         Raises:
-            FileError: The state holds a stream of a run that is not here.
+            FileError: The state holds a stream of a run that this process does not have.
         """
         self.reopen(int(state["salt"]))
         for key, value in state.items():
@@ -84,7 +84,7 @@ class Streams:
 
 
 def acting_noise(rng: Streams, name: str, count: int, spec: EnvSpec) -> Float[Tensor, "R count A ..."]:
-    """Draw what a policy consumes in ``count`` worlds per run: standard normal, or to choose by, uniform in [0, 1)."""
+    """Draw the noise of a policy in ``count`` worlds per run: standard normal, for choices uniform in [0, 1)."""
     if spec.choices:
         return rng.uniform(name, count, spec.agents)
     return rng.normal(name, count, spec.agents, spec.action)

@@ -1,6 +1,6 @@
-"""The data that flows through uavlab: frozen dataclasses of tensors with fixed leading axes.
+"""Data types: frozen dataclasses of tensors with fixed leading axes, and functions over them.
 
-Axes: R independent runs held in one process, B worlds (R x worlds per run, flat), N rows of a batch per run, A agents,
+Axes: R independent runs in one process, B worlds (R x worlds per run, flat), N rows of a batch per run, A agents,
 O observation features, D action dimensions. ``*lead`` is B in a world and R N in a batch.
 """
 
@@ -15,17 +15,17 @@ from torch import Tensor
 T = TypeVar("T")
 
 Rule = tuple[tuple[str, ...], Callable[..., bool], str]
-"""Settings that belong together: their names, what must hold of their values, and what to say, ``{0}`` the first."""
+"""A condition on several settings: their names, the condition on their values, and a message with ``{0}``, ``{1}``."""
 
 
 @dataclass_transform(frozen_default=True)
 def tensors(cls: type[T]) -> type[T]:
-    """Make a frozen dataclass whose fields are tensors or other ``@tensors`` objects."""
+    """Turn a class into a frozen dataclass whose fields are tensors or other ``@tensors`` objects."""
     return dataclass(frozen=True, eq=False)(cls)
 
 
 def tree_map(fn: Callable[..., Any], tree: T, *others: T) -> T:
-    """Apply ``fn`` to each tensor of ``tree`` (and to its namesakes in ``others``), keeping the structure."""
+    """Apply ``fn`` to each tensor of ``tree`` and the tensors of the same name in ``others``; keep the structure."""
     if isinstance(tree, Tensor):
         return fn(tree, *others)
     parts = {
@@ -45,38 +45,38 @@ def leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
 
 
 def load_leaves(tree: T, state: dict[str, Tensor], prefix: str) -> T:
-    """Rebuild ``tree`` from tensors named like its leaves, on the devices that it has now."""
+    """Rebuild ``tree`` from a state dict with the names of its leaves, on its present devices."""
     names = iter([f"{prefix}.{name}" for name, _ in leaves(tree)])
     return tree_map(lambda leaf: state[next(names)].to(leaf.device).clone(), tree)
 
 
 def where_world(mask: Bool[Tensor, " B"], chosen: Tensor, other: Tensor) -> Tensor:
-    """Take each world of ``chosen`` where ``mask`` is true and of ``other`` elsewhere."""
+    """Return ``chosen`` in the worlds where ``mask`` is true and ``other`` elsewhere."""
     return torch.where(mask.view(-1, *[1] * (chosen.dim() - 1)), chosen, other)
 
 
 def select(mask: Bool[Tensor, " B"], chosen: T, other: T) -> T:
-    """Do the same leaf by leaf."""
+    """Apply ``where_world`` to every tensor of two trees."""
     return tree_map(lambda a, b: where_world(mask, a, b), chosen, other)
 
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """What a learner and a source must know of an environment.
+    """Shapes, time scale and noise of an environment.
 
     Attributes:
         agents: Agents per world (A).
         obs: Observation features per agent (O); of maps, an agent's channels (C).
-        action: Continuous action dimensions per agent (D), each in [-1, 1]; 1 where agents choose.
+        action: Continuous action dimensions per agent (D), each in [-1, 1]; 1 where actions are choices.
         horizon: Steps after which an episode is truncated.
         dt: Duration of one step (s).
-        initial_noise: Uniform numbers in [0, 1) that ``initial`` consumes per world.
-        step_noise: Uniform numbers in [0, 1) that ``transition`` consumes per world and step.
+        initial_noise: Uniform numbers in [0, 1) that ``initial`` needs per world.
+        step_noise: Uniform numbers in [0, 1) that ``transition`` needs per world and step.
         groups: One label per agent; agents with the same label are interchangeable and may share a network.
-        choices: Moves that agents choose among (E); 0 where actions are continuous.
-        team: Of maps, the channels that a critic may see beyond the agents' own (K).
-        side: Of maps, rows and columns (L); 0 where observations are vectors.
-        centred: Maps are drawn around each agent, and a critic's shall be, too.
+        choices: Discrete actions of an agent (E); 0 where actions are continuous.
+        team: Additional map channels that a critic sees (K).
+        side: Rows and columns of maps (L); 0 where observations are vectors.
+        centred: Maps are egocentric: the agent is in the centre. A critic's additional maps are centred likewise.
     """
 
     agents: int
@@ -95,13 +95,13 @@ class EnvSpec:
 
 @dataclass(frozen=True)
 class Metric:
-    """One figure by which a flight is judged.
+    """One figure of an episode.
 
     Attributes:
-        name: Its key in results.
-        over: How an episode's steps become one number: ``last`` live step, ``mean`` or ``sum`` over live steps.
-        unit: Unit for tables and axes; empty for shares.
-        better: ``high`` or ``low``.
+        name: Key in results.
+        over: Reduction over an episode's steps: value at the ``last`` step, ``mean`` or ``sum``.
+        unit: Unit in tables and axes; empty for shares.
+        better: Whether ``high`` or ``low`` values are better.
     """
 
     name: str
@@ -112,15 +112,15 @@ class Metric:
 
 @tensors
 class Transition:
-    """One step's lesson, and one row of replay.
+    """A transition of all agents, the row of a replay buffer.
 
     Attributes:
-        obs: What each agent saw before acting.
-        action: What it did, in [-1, 1].
-        reward: What it earned.
-        next_obs: What it saw next: the true successor, recorded before any reset.
-        terminated: The agent's task ended here, so nothing is bootstrapped.
-        truncated: The time limit cut the episode; bootstrapping goes on.
+        obs: Observations before the action.
+        action: Actions in [-1, 1].
+        reward: Rewards of the step.
+        next_obs: Observations after the action, before any reset.
+        terminated: The agent's task ended with this step; its value is not bootstrapped.
+        truncated: The time limit ended the episode; values are bootstrapped.
     """
 
     obs: Float[Tensor, "*lead A O"]
@@ -133,14 +133,14 @@ class Transition:
 
 @tensors
 class MapObs:
-    """What a team sees that chooses moves on a grid, one agent after the other.
+    """Observations of a team whose agents choose moves on a grid, one after the other.
 
     Attributes:
-        maps: What each agent sees.
-        team: What a critic may see beyond that, the same for all.
-        place: Cell of the maps in which each agent is, row * L + column.
+        maps: Maps of each agent.
+        team: Additional maps for a critic, the same for all agents.
+        place: Cell of each agent in the maps, row * L + column.
         legal: Moves that each agent may choose, at least one.
-        target_cell: Cell that each move leads to, as a number; no two agents move into one in the same step.
+        target_cell: Number of the cell that each move leads to; in one step no two agents move to the same one.
     """
 
     maps: Float[Tensor, "*lead A C L L"]
@@ -152,14 +152,14 @@ class MapObs:
 
 @tensors
 class Rollout:
-    """Whole episodes of W worlds, T steps each, and what was seen and chosen after the last of them.
+    """Whole episodes of W worlds, T steps each, with the observation and action after the last step.
 
     Attributes:
-        obs: What each agent saw.
-        action: What it chose.
-        reward: What it earned.
-        live: Its task had not ended before the step.
-        terminated: Its task ended with the step, so nothing is bootstrapped.
+        obs: Observations.
+        action: Choices.
+        reward: Rewards.
+        live: The agent's task had not ended before the step.
+        terminated: The agent's task ended with the step; its value is not bootstrapped.
     """
 
     obs: MapObs  # R T+1 W ...
@@ -171,7 +171,7 @@ class Rollout:
 
 @tensors
 class Inputs:
-    """Where observations lie and how much they vary, per run, agent and feature: what a fresh network is fitted to."""
+    """Mean and standard deviation of observations, by run, agent and feature, for the first parameters of networks."""
 
     center: Float[Tensor, "R A O"]
     scale: Float[Tensor, "R A O"]
@@ -179,7 +179,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows drawn by a source: ``data`` has leading axes R N; ``weight`` are importance weights, None for uniform."""
+    """Rows of a source: ``data`` with leading axes R N, their indices, importance weights (None if uniform)."""
 
     data: Any
     index: Int[Tensor, "R N"]
@@ -188,7 +188,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Update:
-    """What a learner returns: metrics still on the device, and how far each agent's value of each row was off."""
+    """Result of an update: metrics on the device, and the absolute TD error of each row and agent."""
 
     metrics: dict[str, Shaped[Tensor, "R ..."]]
     td_error: Float[Tensor, "R N A"] | None = None
