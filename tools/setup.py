@@ -1,7 +1,7 @@
-"""Install the pinned packages into .venv, unless they are there already; every make target runs this first.
+"""Install the pinned packages into .venv if they are missing or outdated; every make target runs this first.
 
-Any Python from 3.6 on can run it, because one of its duties is to say that a Python is too old.
-The environment variable TORCH_INDEX names the package index from which torch alone is taken.
+The code runs under Python 3.6 and newer, so that it can report a Python that is too old.
+The environment variable TORCH_INDEX is the URL of the package index from which torch, and nothing else, is installed.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ NEEDED_CUDA = 8 * GB
 
 
 def wanted(stamp: dict, index: str, this_python: bool) -> dict:
-    """Describe the .venv that should be there; what was not asked for may stay as ``stamp`` has it."""
+    """Describe the required .venv; the index and Python stay those of ``stamp`` unless they are given."""
     files = b"".join((ROOT / name).read_bytes() for name in ("pyproject.toml", "constraints.txt"))
     version = "{}.{}".format(*sys.version_info)
     return {
@@ -36,7 +36,7 @@ def wanted(stamp: dict, index: str, this_python: bool) -> dict:
 
 
 def read_stamp() -> dict:
-    """Return what the last complete set-up wrote, nothing if there was none."""
+    """Return the description that the last complete set-up wrote, empty if there was none."""
     try:
         return json.loads(STAMP.read_text()) if PYTHON.exists() else {}
     except (OSError, ValueError):
@@ -44,7 +44,7 @@ def read_stamp() -> dict:
 
 
 def has_pip() -> bool:
-    """Tell whether .venv can install packages, as it cannot when its making was interrupted or its Python is gone."""
+    """Return whether .venv can install packages; it cannot if its creation was interrupted or its Python is gone."""
     if not PYTHON.exists():
         return False
     silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -52,7 +52,7 @@ def has_pip() -> bool:
 
 
 def create() -> None:
-    """Make an empty .venv with this Python, or say why that cannot be."""
+    """Create an empty .venv with this Python, or end with the reason why not."""
     if sys.version_info < OLDEST:
         others = [name for name in ("python3.14", "python3.13", "python3.12", "python3.11") if shutil.which(name)]
         stop(
@@ -67,7 +67,7 @@ def create() -> None:
 
 
 def install(index: str) -> None:
-    """Install torch from ``index`` if there is one, then everything else from where pip usually looks."""
+    """Install torch from ``index`` if it is given, then all other packages from the default index."""
     pip = [str(PYTHON), "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "-c", "constraints.txt"]
     pip += [] if sys.stdout.isatty() else ["--quiet"]
     torch = [[*pip, "--index-url", index, "--no-deps", "--force-reinstall", "torch"]] if index else []
@@ -77,7 +77,7 @@ def install(index: str) -> None:
 
 
 def check_disk(index: str) -> None:
-    """Refuse to start what cannot fit; warn where torch may bring CUDA with it."""
+    """End if the disk is too full; warn if torch with CUDA may not fit."""
     free = shutil.disk_usage(str(ROOT)).free
     if free < NEEDED:
         stop(f"{ROOT} has {free / GB:.1f} GB free; the packages need {NEEDED / GB:.0f} GB.", "Free some, then retry.")
@@ -89,17 +89,17 @@ def check_disk(index: str) -> None:
 
 
 def say(message: str) -> None:
-    """Print one line, at once."""
+    """Print one line without buffering."""
     print("setup: " + message, flush=True)
 
 
 def stop(*lines: str) -> None:
-    """End with a message instead of a traceback."""
+    """End with a message."""
     sys.exit("\n".join("setup: " + line for line in lines))
 
 
 def main() -> None:
-    """Bring .venv up to date."""
+    """Update .venv if it differs from the required one."""
     index = os.environ.get("TORCH_INDEX", "")
     stamp = read_stamp()
     want = wanted(stamp, index, this_python="--this-python" in sys.argv[1:])

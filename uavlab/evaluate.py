@@ -1,6 +1,6 @@
-"""Scores of a policy over whole episodes, with intervals; the same seed gives the same figures.
+"""Scores of a policy over whole episodes, with bootstrap intervals; the same seed gives the same figures.
 
-Evaluation draws from streams of its own. Whoever picks a policy by its score uses another stream than the final score.
+Evaluation draws from random streams of its own; validation and the final test use different ones.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,15 +22,15 @@ COMMON = (
     Metric("timeout", "last", better="low"),
     Metric("return", "sum"),
 )
-CHECK_STEPS = 32  # steps between looks at whether all episodes have ended, each a host sync
+CHECK_STEPS = 32  # steps between checks whether all episodes have ended, each a host sync
 
 
 @dataclass(frozen=True)
 class Planner:
-    """A policy that nothing was learned for: it sees whole states.
+    """A hand-written policy that sees the whole state.
 
     Attributes:
-        plan: The environment, the state (B worlds) and uniform noise (B A) to actions (B A).
+        plan: Function of the environment, the state (B worlds) and uniform noise (B A) that returns actions (B A).
     """
 
     plan: Callable[[Any, Any, Tensor], Tensor]
@@ -40,10 +40,10 @@ class Planner:
 def simulate(
     env: Env, policy: Policy | Planner, rng: Streams, count: int, mean_action: bool = False, stream: str = "evaluate"
 ) -> Iterator[tuple[dict[str, Float[Tensor, " B"]], Bool[Tensor, " B"], Bool[Tensor, " B"]]]:
-    """Fly ``count`` fresh worlds per run to the horizon.
+    """Step ``count`` new worlds per run from their start to the horizon.
 
     Yields:
-        Step by step what was measured, return, flight time and timeout too, and which worlds had not ended before it,
+        For each step the metrics (with return, flight time and timeout), and the worlds that had not ended before it
         and after it.
     """
     spec, runs = env.spec, len(rng.seeds)
@@ -68,11 +68,10 @@ def simulate(
 def episodes(
     env: Env, policy: Policy | Planner, rng: Streams, count: int, mean_action: bool = False, stream: str = "evaluate"
 ) -> dict[str, Float[Tensor, "R E"]]:
-    """Fly ``count`` episodes per run to their ends and measure each.
+    """Run ``count`` episodes per run to their ends.
 
     Returns:
-        Per metric of the environment, and for flight time, timeout and return (mean over agents), one figure per
-        run and episode.
+        The metrics of the environment, flight time, timeout and return (mean over agents), by run and episode.
     """
     sums: dict[str, Tensor] = {}
     for step, (measured, live, still) in enumerate(simulate(env, policy, rng, count, mean_action, stream)):
@@ -90,12 +89,12 @@ def episodes(
 def curves(
     env: Env, policy: Policy | Planner, rng: Streams, count: int, mean_action: bool = False, stream: str = "evaluate"
 ) -> dict[str, Float[Tensor, "R E T"]]:
-    """Fly the episodes of ``episodes`` and give the environment's metrics after every step; an end stays as it was."""
-    found: dict[str, list[Tensor]] = {metric.name: [] for metric in env.metrics}
+    """Return the environment's metrics of the same episodes after every step; after its end an episode is constant."""
+    history: dict[str, list[Tensor]] = {metric.name: [] for metric in env.metrics}
     for measured, live, _ in simulate(env, policy, rng, count, mean_action, stream):
-        for name, values in found.items():
+        for name, values in history.items():
             values.append(torch.where(live, measured[name], values[-1]) if values else measured[name])
-    return {name: torch.stack(values, -1).unflatten(0, (len(rng.seeds), count)) for name, values in found.items()}
+    return {name: torch.stack(values, -1).unflatten(0, (len(rng.seeds), count)) for name, values in history.items()}
 
 
 @dataclass(frozen=True)
@@ -108,24 +107,22 @@ class Interval:
 
 
 def interval(values: Float[Tensor, "R E"], outcomes: bool = False, seed: int = 0) -> Interval:
-    """Bootstrap the mean over runs and, within each run drawn, over its episodes.
+    """Return the mean with its bootstrap interval, resampling runs and, in each, its episodes.
 
-    Where ``values`` are outcomes, 0 or 1, and all the same, the rule of three gives the open end.
+    If ``values`` are outcomes (0 or 1) and all equal, one end of the interval is that of the rule of three.
 
     Source:
         Hanley and Lippman-Hand 1983, "If Nothing Goes Wrong, Is Everything All Right?" (3 / n).
     """
     table = values.double().cpu().numpy()
     mean, low, high = nested_interval(table, seed)
-    if (
-        outcomes and table.min() == table.max() and table.min() in (0, 1)
-    ):  # resampling equal outcomes would claim certainty
+    if outcomes and table.min() == table.max() and table.min() in (0, 1):  # resampling would claim certainty
         low, high = (0.0, min(1.0, 3 / table.size)) if table.min() == 0 else (max(0.0, 1 - 3 / table.size), 1.0)
     return Interval(mean, low, high)
 
 
 def summary(figures: dict[str, Tensor], metrics: Sequence[Metric]) -> dict[str, dict[str, Any]]:
-    """Give mean, low and high of each metric, the task's first; of several runs also ``each`` run's mean."""
+    """Return ``mean``, ``low`` and ``high`` of each metric; for several runs also the mean of ``each`` run."""
     result = {m.name: vars(interval(figures[m.name], outcomes=m.over == "last")) for m in (*metrics, *COMMON)}
     for name, figure in result.items():
         if len(figures[name]) > 1:

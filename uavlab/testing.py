@@ -1,6 +1,6 @@
-"""Checks that an environment keeps its contract, for whoever writes one: ``print(check_env(MyEnv()))``.
+"""A check of the contract of ``uavlab.core.protocols.Env`` for authors of environments: ``print(check_env(MyEnv()))``.
 
-The first breach raises ConfigError with what, where, got, expected and what to do; passing returns what was counted.
+The first breach raises ConfigError with the place, the value, the expected value and the next step.
 """
 
 import math
@@ -17,25 +17,25 @@ from uavlab.core.types import EnvSpec, Metric, leaves, select, tree_map
 from uavlab.evaluate import COMMON
 
 FUNCTIONS = ("initial", "transition", "observe", "reward", "terminated", "measure")
-PILOTS = ("random", "corner", "zero")
-DOUBLE_STEPS = 20  # float64 is checked for types alone
-SEEN = {"observe.legal": torch.bool, "observe.place": torch.int64, "observe.target_cell": torch.int64}
-ALONE = 1e-4  # relative and absolute: a world alone takes other rounding paths than a world in a batch
+ACTIONS = ("random", "corner", "zero")
+DOUBLE_STEPS = 20  # in float64, where only types are checked
+DTYPES = {"observe.legal": torch.bool, "observe.place": torch.int64, "observe.target_cell": torch.int64}
+TOLERANCE = 1e-4  # relative and absolute; rounding depends on the batch size
 
 
 @dataclass(frozen=True)
 class EnvReport:
-    """What ``check_env`` flew and counted; printing it gives a few readable lines.
+    """Result of ``check_env``, printed as a few lines.
 
     Attributes:
-        env: The environment, as it prints itself.
-        worlds: Worlds flown side by side.
-        steps: Steps of each world under each pilot (random, corner and zero actions).
-        started: Episodes begun.
-        terminated: Episodes that the task ended.
-        truncated: Episodes that the time limit ended.
+        env: The environment's ``repr``.
+        worlds: Worlds in the batch.
+        steps: Steps of each world under each kind of actions (random, corner and zero).
+        started: Episodes started.
+        terminated: Episodes ended by the task.
+        truncated: Episodes ended by the time limit.
         tensors: Tensors whose shape, type and values were checked.
-        metrics: The figures that the environment measures.
+        metrics: Names of the environment's metrics.
     """
 
     env: str
@@ -48,27 +48,26 @@ class EnvReport:
     metrics: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Say what was checked, one fact per line."""
-        total = self.worlds * self.steps * len(PILOTS)
-        lines = (
-            f"{self.env} keeps the contract of an environment.",
-            f"  flown     {total} steps: {self.worlds} worlds x {self.steps} steps, {', '.join(PILOTS)} actions",
-            f"  episodes  {self.started} begun, {self.terminated} ended by the task, {self.truncated} by the horizon",
-            f"  checked   {self.tensors} tensors; every flight repeated and flown on past its end,"
-            " every world also flown alone",
-            f"  metrics   {', '.join(self.metrics)}",
+        """Describe the checks, one fact per line."""
+        total, ends = self.worlds * self.steps * len(ACTIONS), (self.terminated, self.truncated)
+        return (
+            f"{self.env} keeps the contract of an environment.\n"
+            f"  steps     {total}: {self.worlds} worlds x {self.steps} steps, {', '.join(ACTIONS)} actions\n"
+            f"  episodes  {self.started} started, {ends[0]} ended by the task, {ends[1]} by the horizon\n"
+            f"  checked   {self.tensors} tensors; every rollout repeated and continued past its end,"
+            " every world also stepped alone\n"
+            f"  metrics   {', '.join(self.metrics)}"
         )
-        return "\n".join(lines)
 
 
 def check_env(env: Env, worlds: int = 7, steps: int = 300) -> EnvReport:
-    """Fly an environment for hundreds of steps and refuse it at the first breach of the contract of ``Env``.
+    """Step an environment hundreds of times and raise at the first breach of the contract of ``Env``.
 
     Args:
-        env: The environment, built with the parameters to be checked.
-        worlds: Worlds side by side, at least 2, so that neighbours can be told apart.
+        env: The environment with the parameters to be checked.
+        worlds: Worlds in the batch, at least 2, so that dependence between worlds is seen.
         steps: Steps of each world under random, corner (every action -1 or 1; the last choice) and zero actions (the
-            first choice), at least 1. Time limits beyond them are not met.
+            first choice), at least 1. A longer time limit is never reached.
 
     Raises:
         ConfigError: The environment breaks the contract, or ``worlds`` or ``steps`` is too small.
@@ -78,16 +77,16 @@ def check_env(env: Env, worlds: int = 7, steps: int = 300) -> EnvReport:
     _check_parameters(env)
     _check_metrics(env)
     counts: Counter[str] = Counter(started=0, terminated=0, truncated=0, tensors=0)
-    for pilot in PILOTS:
-        flight, again = (_Flight(env, worlds, pilot, torch.float32) for _ in range(2))
-        first = [flight.step() for _ in range(steps)]
-        for one in first:
-            again.repeat(one)
-        beyond = _Flight(env, worlds, pilot, torch.float32, past_end=True)
+    for actions in ACTIONS:
+        rollout, repeated = (_Rollout(env, worlds, actions, torch.float32) for _ in range(2))
+        first = [rollout.step() for _ in range(steps)]
+        for results in first:
+            repeated.repeat(results)
+        beyond = _Rollout(env, worlds, actions, torch.float32, past_end=True)
         for _ in range(steps):
             beyond.step()
-        counts.update(flight.counts)
-    double = _Flight(env, worlds, "random", torch.float64)
+        counts.update(rollout.counts)
+    double = _Rollout(env, worlds, "random", torch.float64)
     for _ in range(min(steps, DOUBLE_STEPS)):
         double.step()
     return EnvReport(repr(env), worlds, steps, **counts, metrics=tuple(m.name for m in env.metrics))
@@ -144,19 +143,19 @@ def _check_metrics(env: Env) -> None:
             _refuse(f"{type(env).__name__}.score", f"{name!r}: {weight!r}", expected, "Weigh what is measured.")
 
 
-class _Flight:
-    """Worlds flown step by step, every result checked; flights of one pilot meet the same noise and actions."""
+class _Rollout:
+    """Worlds stepped with every result checked; rollouts with one kind of actions use the same noise and actions."""
 
-    def __init__(self, env: Env, worlds: int, pilot: str, dtype: torch.dtype, past_end: bool = False) -> None:
-        self.env, self.spec, self.worlds, self.pilot, self.dtype = env, env.spec, worlds, pilot, dtype
-        self.past_end = past_end  # no world starts afresh, as in evaluate.episodes and sources.survey
-        self.noise = torch.Generator().manual_seed(PILOTS.index(pilot))
-        self.counts, self.number = Counter[str](), 0  # the number is that of the step that comes next
+    def __init__(self, env: Env, worlds: int, actions: str, dtype: torch.dtype, past_end: bool = False) -> None:
+        self.env, self.spec, self.worlds, self.actions, self.dtype = env, env.spec, worlds, actions, dtype
+        self.past_end = past_end  # no world is replaced, as in evaluate.episodes and off_policy.survey
+        self.noise = torch.Generator().manual_seed(ACTIONS.index(actions))
+        self.counts, self.number = Counter[str](), 0  # the number is that of the next step
         self.state = self.fresh(worlds)
         self.check_clock()
 
     def step(self) -> dict[str, Tensor]:
-        """Take and check one step; return all that it gave, by the name of what gave it."""
+        """Take and check one step; return all results by the name of their function."""
         state, action, noise = self.state, self.action(), self.draw(self.spec.step_noise)
         after, results = self.results(state, action, noise)
         self.check_types(results)
@@ -168,20 +167,20 @@ class _Flight:
         truncated = (after.step >= self.spec.horizon) & ~ended
         self.counts.update(terminated=int(ended.sum()), truncated=int(truncated.sum()), tensors=len(results))
         self.number += 1
-        fresh = self.fresh(int((ended | truncated).sum()))  # drawn in any case: all flights meet the same noise
+        fresh = self.fresh(int((ended | truncated).sum()))  # always drawn, so that all rollouts use the same noise
         self.state = after if self.past_end else select(ended | truncated, fresh, after)
         return results
 
     def repeat(self, first: dict[str, Tensor]) -> None:
-        """Take one step, which must give what the same step of another flight gave."""
+        """Take one step and compare its results with those of another rollout."""
         for name, value in self.step().items():
             if not torch.equal(value, first[name]):
-                self.number -= 1  # the step to be named is the one just taken
+                self.number -= 1  # the message is about the step just taken
                 do = "Draw all randomness from the noise that is passed in, and keep nothing between calls."
                 self.refuse(name, "other numbers on a second flight", "the same from equal noise", do)
 
     def fresh(self, count: int) -> Any:
-        """Draw a fresh state for every world, of which ``count`` will be used, and check it."""
+        """Create and check a new state for every world; ``count`` of them will be used."""
         noise = self.draw(self.spec.initial_noise)
         state = self.call("initial", noise)
         self.check_state("initial", state, self.worlds)
@@ -212,7 +211,7 @@ class _Flight:
         }
 
     def call(self, function: str, *args: Any) -> Any:
-        """Call one function of the environment, which may neither fail, change its arguments nor draw by itself."""
+        """Call one function of the environment; check that it changes no argument and draws no random number."""
         before, generator = [tree_map(torch.clone, a) for a in args], torch.get_rng_state()
         try:
             result = getattr(self.env, function)(*args)
@@ -230,9 +229,9 @@ class _Flight:
         return result
 
     def check_types(self, results: dict[str, Tensor]) -> None:
-        """Check shape and type of everything that is not part of a state."""
+        """Check shape, type and values of all results that are not part of a state."""
         spec, B = self.spec, self.worlds
-        shapes = {**self.shown(), "reward": (B, spec.agents), "terminated": (B, spec.agents)}
+        shapes = {**self.observation_shapes(), "reward": (B, spec.agents), "terminated": (B, spec.agents)}
         if missing := shapes.keys() - results.keys():
             self.refuse("observe", f"no {min(missing)}", "what spec describes", "Compare with spec.")
         for name, value in results.items():
@@ -242,16 +241,16 @@ class _Flight:
             if not isinstance(value, Tensor) or value.shape != shape:
                 got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
                 self.refuse(name, got, f"a tensor of shape {shape}", "Compare with spec.")
-            kind = {"terminated": torch.bool, **SEEN}.get(name, self.dtype)
-            if value.dtype != kind and (name in SEEN or name == "terminated" or not value.is_floating_point()):
+            kind = {"terminated": torch.bool, **DTYPES}.get(name, self.dtype)
+            if value.dtype != kind and (name in DTYPES or name == "terminated" or not value.is_floating_point()):
                 do = "Return the comparison itself." if kind == torch.bool else "Convert it to the type of the noise."
                 self.refuse(name, f"{value.dtype}", f"{kind}", do)
             self.check_numbers(name, value)
         if not results.get("observe.legal", torch.ones(1, 1)).any(-1).all():
             self.refuse("observe.legal", "an agent without a move", "at least one", "Let it stay where it is.")
 
-    def shown(self) -> dict[str, tuple[int, ...]]:
-        """Give the shapes of what agents see."""
+    def observation_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shapes that ``spec`` implies for observations, by name."""
         spec, lead = self.spec, (self.worlds, self.spec.agents)
         if not spec.choices:
             return {"observe": (*lead, spec.obs)}
@@ -274,7 +273,7 @@ class _Flight:
                 self.check_numbers(part, value)
 
     def check_numbers(self, name: str, value: Tensor) -> None:
-        """Refuse floating point numbers of another type than the noise, and any that are not finite."""
+        """Check that floating point numbers have the type of the noise and are finite."""
         if value.is_floating_point() and value.dtype != self.dtype:
             do = "Make tensors like those passed in (new_tensor, to(x.dtype)), never of a fixed or default type."
             self.refuse(name, f"{value.dtype}", f"{self.dtype} as of the noise", do)
@@ -284,7 +283,7 @@ class _Flight:
             self.refuse(name, got, "finite numbers", "Guard divisions and roots.")
 
     def check_successor(self, state: Any, after: Any) -> None:
-        """Check that the next state is built like this one, and counts one step more."""
+        """Check that the next state has the structure of this one and counts one more step."""
         if type(after) is not type(state):
             do = "Return the state that initial returns."
             self.refuse("transition", type(after).__name__, type(state).__name__, do)
@@ -297,7 +296,7 @@ class _Flight:
             self.refuse("transition.step", got, "one more in every world", do)
 
     def check_alias(self, state: Any, after: Any, results: dict[str, Tensor]) -> None:
-        """Check that writing into an observation would not move a world."""
+        """Check that observations share no memory with the state."""
         seen = [value for name, value in results.items() if name.startswith("observe")]
         for name, leaf in (*leaves(state), *leaves(after)):
             if any(obs.untyped_storage().data_ptr() == leaf.untyped_storage().data_ptr() for obs in seen):
@@ -305,39 +304,39 @@ class _Flight:
                 self.refuse("observe", f"a view of the state's {name}", "an observation of its own", do)
 
     def check_alone(self, results: dict[str, Tensor], alone: dict[str, Tensor]) -> None:
-        """Check that a world gives the same without its neighbours."""
+        """Check that a world gives the same results without the other worlds."""
         for name, value in results.items():
             got, expected = alone[name], value[self.alone()]
-            if got.shape != expected.shape or not torch.allclose(got.double(), expected.double(), ALONE, ALONE):
+            if got.shape != expected.shape or not torch.allclose(got.double(), expected.double(), TOLERANCE, TOLERANCE):
                 do = "Compute along the other axes only; no means, sorts or indices over worlds."
                 self.refuse(name, "other numbers without a world's neighbours", "worlds that are independent", do)
 
     def check_clock(self) -> None:
-        """Check that nothing terminates just because the horizon is reached."""
+        """Check that no task terminates merely because the horizon is reached."""
         late = replace(self.state, step=torch.full_like(self.state.step, self.spec.horizon))
         if self.call("terminated", late).all() and not self.call("terminated", self.state).all():
             do = "Leave the time limit to spec.horizon, so that learners go on bootstrapping there."
             self.refuse("terminated", "True wherever step has reached the horizon", "the task's own ends alone", do)
 
     def action(self) -> Tensor:
-        """Draw this pilot's actions."""
+        """Draw the actions of the next step."""
         if choices := self.spec.choices:
             move = (self.draw(self.spec.agents) * choices).long()
-            return {"random": move, "corner": torch.full_like(move, choices - 1), "zero": move * 0}[self.pilot]
+            return {"random": move, "corner": torch.full_like(move, choices - 1), "zero": move * 0}[self.actions]
         action = 2 * self.draw(self.spec.agents * self.spec.action).view(self.worlds, self.spec.agents, -1) - 1
-        return {"random": action, "corner": action.sign(), "zero": torch.zeros_like(action)}[self.pilot]
+        return {"random": action, "corner": action.sign(), "zero": torch.zeros_like(action)}[self.actions]
 
     def alone(self) -> slice:
-        """Choose the world that is also flown alone in this step: each in turn."""
+        """Return the index of the world that is also stepped alone in this step."""
         return slice(self.number % self.worlds, self.number % self.worlds + 1)
 
     def draw(self, count: int) -> Tensor:
-        """Draw uniform numbers for each world."""
+        """Draw ``count`` uniform numbers for each world."""
         return torch.rand(self.worlds, count, generator=self.noise, dtype=self.dtype)
 
     def refuse(self, what: str, got: str, expected: str, do: str) -> NoReturn:
-        """Refuse one of the environment's results."""
-        flight = f"{self.pilot} flight" + " on past the end" * self.past_end
+        """Raise an error about one of the environment's results."""
+        flight = f"{self.actions} flight" + " on past the end" * self.past_end
         where = f"{type(self.env).__name__}.{what}, step {self.number} of the {flight}"
         _refuse(where, got, expected, do)
 

@@ -1,4 +1,4 @@
-"""The training loop, whole: a generator, so that its caller logs, evaluates, saves and stops between updates."""
+"""The training loop: a generator, so that the caller can log, evaluate, save and stop between updates."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,19 +14,19 @@ from uavlab.runtime.runtime import Runtime
 
 @dataclass(frozen=True)
 class Step:
-    """One finished update: how many were made in all, and what the learner returned."""
+    """A finished update: its number, counted from 1, and the learner's result."""
 
     number: int
     update: Update
 
 
 def one_cycle(source: Source, learner: Learner, rng: Streams, rt: Runtime) -> Update:
-    """Produce a batch, learn from it, tell the source.
+    """Get a batch, update the learner, pass the result back to the source.
 
     Raises:
-        DivergedError: An observation, action or reward, or what the learner returned, is not finite.
+        DivergedError: An observation, action, reward, parameter or metric is not finite.
     """
-    with at_update(-1):  # as the update before left it
+    with at_update(-1):  # the parameters are those of the previous update
         rt.check(learner.tensors_to_check())
     rt.next_update()
     batch = source.next()
@@ -37,7 +37,7 @@ def one_cycle(source: Source, learner: Learner, rng: Streams, rt: Runtime) -> Up
 
 
 def make_cycle(source: Source, learner: Learner, rng: Streams, rt: Runtime) -> Callable[[], Update]:
-    """Make cycles of these, one per call; what a captured one leaves to be done is done around it."""
+    """Return a function that runs one cycle per call, captured by a CUDA graph if the runtime does so."""
     cycle = rt.cycle(partial(one_cycle, source, learner, rng, rt), rng.generators)
 
     def call() -> Update:
@@ -50,10 +50,10 @@ def make_cycle(source: Source, learner: Learner, rng: Streams, rt: Runtime) -> C
 
 
 def training(source: Source, learner: Learner, rng: Streams, rt: Runtime, start: int, updates: int) -> Iterator[Step]:
-    """Make updates ``start`` + 1 to ``updates``, yielding after each; stop by breaking off.
+    """Run updates ``start`` + 1 to ``updates`` and yield after each; a caller stops by leaving its loop.
 
     Raises:
-        DivergedError: A number is not finite, so that this update or the one before is the last.
+        DivergedError: A number is not finite.
     """
     cycle = make_cycle(source, learner, rng, rt)
     for number in range(start + 1, updates + 1):
@@ -63,10 +63,10 @@ def training(source: Source, learner: Learner, rng: Streams, rt: Runtime, start:
 
 
 def check_state(source: Source, learner: Learner, rt: Runtime, number: int) -> None:
-    """Check everything that a checkpoint after update ``number`` would keep; call it before each.
+    """Check all tensors of a checkpoint after update ``number``; call it before saving.
 
     Raises:
-        DivergedError: A number in it is not finite.
+        DivergedError: A number is not finite.
     """
     with at_update(number):
         rt.check(learner.tensors_to_check())
@@ -76,7 +76,7 @@ def check_state(source: Source, learner: Learner, rt: Runtime, number: int) -> N
 
 @contextmanager
 def at_update(number: int) -> Iterator[None]:
-    """Add to a finding which update it belongs to."""
+    """Add the number of the update to the record of a ``DivergedError``."""
     try:
         yield
     except DivergedError as error:

@@ -101,8 +101,8 @@ def make(
 Seen = list[tuple[str, Tensor]]
 
 
-def told(batch: Batch, pupil: Pupil) -> Seen:
-    """Name what an update was made of, and what it led to."""
+def tensors_of(batch: Batch, pupil: Pupil) -> Seen:
+    """Return all tensors of a batch, and the parameter after its update."""
     weight = [] if batch.weight is None else [("weight", batch.weight)]
     return [*leaves(batch.data), ("index", batch.index), *weight, ("theta", pupil.theta.clone())]
 
@@ -114,7 +114,7 @@ def learned(source: Replayed, pupil: Pupil, updates: int) -> Seen:
         batch = source.next()
         update = pupil.learn(batch)
         source.feedback(batch, update)
-        seen += told(batch, pupil)
+        seen += tensors_of(batch, pupil)
     return seen
 
 
@@ -143,23 +143,23 @@ def in_turn(toggles: Toggles, updates: int, config: ReplayConfig = CONFIG, seeds
         index, weight = store.choose(rng.integers("replay", config.batch))
         return Batch(store.take(index), index, weight)
 
-    pool, seen, flown, ahead = filled(), [], [], None
+    pool, seen, rows, ahead = filled(), [], [], None
     while steps * count < config.learning_starts:
         store.add(step(None))
     for number in range(updates):
         if number % (toggles.interval * toggles.ratio) == 0:
-            for row in flown:  # of the round before
+            for row in rows:  # of the round before
                 store.add(row)
-            flown = [step(pupil.policy) for _ in range(toggles.interval * config.world_steps)]
+            rows = [step(pupil.policy) for _ in range(toggles.interval * config.world_steps)]
             if toggles.prefetch != "overlap":
-                for row in flown:
+                for row in rows:
                     store.add(row)
-                flown = []
+                rows = []
         batch = ahead or draw()
         ahead = draw() if toggles.prefetch == "on" else None
         update = pupil.learn(batch)
         store.feedback(batch.index, update)
-        seen += told(batch, pupil)
+        seen += tensors_of(batch, pupil)
     return seen
 
 

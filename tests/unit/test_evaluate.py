@@ -111,15 +111,15 @@ def test_an_end_at_the_horizon_is_no_timeout() -> None:
 
 
 def test_flights_stop_soon_after_the_last_end() -> None:
-    flown = []
+    steps = []
 
     class Counted(Lives):
         def transition(self, state: Life, action: Tensor, noise: Tensor) -> Life:
-            flown.append(1)
+            steps.append(1)
             return super().transition(state, action, noise)
 
     episodes(Counted(horizon=1000), push, streams(), COUNT)
-    assert len(flown) == CHECK_STEPS
+    assert len(steps) == CHECK_STEPS
 
 
 def test_same_seed_same_figures_other_stream_others() -> None:
@@ -205,12 +205,12 @@ def test_equal_outcomes_do_not_claim_certainty() -> None:
 
 def test_curves_end_where_episodes_do() -> None:
     """A metric of the last step is the curve's last value, and an end stays as it was."""
-    found, whole = curves(Lives(), push, streams(), COUNT), episodes(Lives(), push, streams(), COUNT)
-    assert set(found) == {"final", "mean_step", "total", "push"}
-    assert found["final"].shape == (len(SEEDS), COUNT, 4)
-    assert torch.equal(found["final"][..., -1], whole["final"])
+    history, whole = curves(Lives(), push, streams(), COUNT), episodes(Lives(), push, streams(), COUNT)
+    assert set(history) == {"final", "mean_step", "total", "push"}
+    assert history["final"].shape == (len(SEEDS), COUNT, 4)
+    assert torch.equal(history["final"][..., -1], whole["final"])
     steps = torch.arange(1, 5, dtype=torch.float64)
-    assert torch.equal(found["final"], steps.minimum(ends()[..., None].double()))
+    assert torch.equal(history["final"], steps.minimum(ends()[..., None].double()))
 
 
 def test_a_plan_sees_the_state_and_its_own_noise() -> None:

@@ -126,16 +126,16 @@ def test_an_interval_that_loses_updates_would_be_counted() -> None:
 )
 def test_an_interval_changes_how_old_the_policy_is_that_flies(toggles: dict[str, Any], ages: list[int]) -> None:
     source, pupil = make(**toggles)
-    learn, updates, flown = pupil.learn, [], []
+    learn, updates, versions = pupil.learn, [], []
 
     def dated(obs: Tensor, noise: Tensor | None) -> Tensor:
-        flown.append(len(updates))
+        versions.append(len(updates))
         return pupil.policy(obs, noise)
 
     pupil.learn = lambda batch: updates.append(learn(batch)) or updates[-1]
     source.policy = dated
     learned(source, pupil, 4)
-    assert flown == ages  # two steps per cycle, each by the policy after so many updates
+    assert versions == ages  # two steps per cycle, each by the policy after so many updates
 
 
 def test_steps_and_updates_overlap() -> None:
@@ -168,11 +168,11 @@ def saved(source: Replayed, pupil: Pupil) -> Saved:
     return state, rows, source.rng.state_dict(), pupil.theta.clone()
 
 
-def restored(kept: Saved, fresh_replay: bool = False, **toggles: Any) -> tuple[Replayed, Pupil]:
+def restored(checkpoint: Saved, fresh_replay: bool = False, **toggles: Any) -> tuple[Replayed, Pupil]:
     """Bring a source that had begun something else to where another one was saved."""
     source, pupil = make(**toggles)
     learned(source, pupil, 2)
-    state, rows, streams, theta = kept
+    state, rows, streams, theta = checkpoint
     source.load_state_dict(state)
     assert {k: v.shape for k, v in source.state_dict().items()} == {k: v.shape for k, v in state.items()}
     source.load_segments(None if fresh_replay else rows)
@@ -197,9 +197,9 @@ def test_going_on_from_any_update_is_bit_exact(toggles: dict[str, Any]) -> None:
     seen: Seen = []
     for done in range(1, UPDATES):  # saving at any time changes nothing
         seen += learned(source, pupil, 1)
-        kept = saved(source, pupil)
+        checkpoint = saved(source, pupil)
         if done < 9 or done % 4 == 0:
-            equal(learned(*restored(kept, **toggles), UPDATES - done), expected[done * each :])
+            equal(learned(*restored(checkpoint, **toggles), UPDATES - done), expected[done * each :])
     equal(seen, expected[: (UPDATES - 1) * each])
 
 
@@ -218,27 +218,27 @@ def test_going_on_from_any_update_is_bit_exact(toggles: dict[str, Any]) -> None:
 def test_a_part_of_the_state_that_is_changed_or_gone_is_noticed(toggles: dict[str, Any], lost: str) -> None:
     source, pupil = make(**toggles)
     learned(source, pupil, 4)
-    kept = saved(source, pupil)
+    checkpoint = saved(source, pupil)
     expected = learned(source, pupil, 12)
-    equal(learned(*restored(kept, **toggles), 12), expected)
-    whole = kept[0][lost]
+    equal(learned(*restored(checkpoint, **toggles), 12), expected)
+    whole = checkpoint[0][lost]
     for changed in (whole.roll(1, -1) if whole.dim() else whole - 1, None):
-        kept[0].update({lost: changed} if changed is not None else {})
+        checkpoint[0].update({lost: changed} if changed is not None else {})
         if changed is None:
-            del kept[0][lost]
+            del checkpoint[0][lost]
         with pytest.raises((AssertionError, FileError, KeyError)):
-            equal(learned(*restored(kept, **toggles), 12), expected)
+            equal(learned(*restored(checkpoint, **toggles), 12), expected)
 
 
 def test_rows_of_a_batch_ahead_are_read_before_they_are_overwritten() -> None:
     source, pupil = make(prefetch="on")
     learned(source, pupil, 12)
     assert int(source.ring.size) == CONFIG.capacity
-    kept = saved(source, pupil)
+    checkpoint = saved(source, pupil)
     expected = learned(source, pupil, 1)
-    again, twin = restored(kept, prefetch="on")
+    again, twin = restored(checkpoint, prefetch="on")
     equal(learned(again, twin, 1), expected)
-    late, twin = restored(kept, prefetch="on")
+    late, twin = restored(checkpoint, prefetch="on")
     batch = late.ahead.take()  # type: ignore[union-attr]
     late._gather()
     rows = late.store.take(batch.index)  # type: ignore[union-attr]
@@ -314,5 +314,5 @@ def test_a_captured_cycle_that_binds_its_worlds_anew_would_be_noticed() -> None:
     (plain, _), (source, _) = make(), make()
     source._settled = lambda old, new: new
     call, _ = captured(source)
-    told = [torch.equal(call().data.obs, plain.next().data.obs) for _ in range(30)]
-    assert not all(told)
+    same = [torch.equal(call().data.obs, plain.next().data.obs) for _ in range(30)]
+    assert not all(same)

@@ -324,10 +324,10 @@ def test_toy_passes_and_the_report_counts() -> None:
     assert report.tensors == 3 * 30 * 7  # place, step, observe, reward, terminated and two figures per step
     assert str(report) == (
         "Toy(horizon=12) keeps the contract of an environment.\n"
-        "  flown     270 steps: 3 worlds x 30 steps, random, corner, zero actions\n"
-        f"  episodes  {report.started} begun, {report.terminated} ended by the task, "
+        "  steps     270: 3 worlds x 30 steps, random, corner, zero actions\n"
+        f"  episodes  {report.started} started, {report.terminated} ended by the task, "
         f"{report.truncated} by the horizon\n"
-        "  checked   630 tensors; every flight repeated and flown on past its end, every world also flown alone\n"
+        "  checked   630 tensors; every rollout repeated and continued past its end, every world also stepped alone\n"
         "  metrics   speed, arrived"
     )
 

@@ -22,20 +22,20 @@ class Diary:
 
     def __init__(self) -> None:
         self.pages: list[Any] = []
-        self.made = 0
+        self.batches = 0
         self.state = torch.zeros(2)
         self.value = 0.0  # what updates return
 
     def before_cycle(self) -> None:
-        self.pages.append(("begin",))
+        self.pages.append(("before_cycle",))
 
     def after_cycle(self) -> None:
-        self.pages.append(("end",))
+        self.pages.append(("after_cycle",))
 
     def next(self) -> Batch:
-        self.made += 1
-        self.pages.append(("next", self.made))
-        return Batch(data=self.made, index=torch.zeros(2, ROWS, dtype=torch.int64))
+        self.batches += 1
+        self.pages.append(("next", self.batches))
+        return Batch(data=self.batches, index=torch.zeros(2, ROWS, dtype=torch.int64))
 
     def update_noise(self, rng: Streams, rows: int) -> float:
         self.pages.append(("noise", rows))
@@ -64,8 +64,8 @@ def test_order_within_a_cycle() -> None:
         page
         for k in (1, 2)
         for page in (
-            *(("begin",), ("next", k), ("noise", ROWS)),
-            *(("update", k, noises[k - 1]), ("feedback", k, k), ("end",)),
+            *(("before_cycle",), ("next", k), ("noise", ROWS)),
+            *(("update", k, noises[k - 1]), ("feedback", k, k), ("after_cycle",)),
         )
     ]
     assert [step.update.metrics["batch"].item() for step in steps] == [1, 2]
@@ -77,7 +77,7 @@ def test_order_within_a_cycle() -> None:
 def test_numbers_run_from_start_to_updates(start: int, updates: int, numbers: list[int]) -> None:
     diary = Diary()
     assert [step.number for step in loop(diary, start, updates)] == numbers
-    assert diary.made == len(numbers)
+    assert diary.batches == len(numbers)
 
 
 def test_nothing_runs_ahead_of_the_caller() -> None:
@@ -85,10 +85,10 @@ def test_nothing_runs_ahead_of_the_caller() -> None:
     steps = loop(diary, 0, 10)
     assert diary.pages == []
     for done, step in enumerate(steps, 1):
-        assert step.number == diary.made == done
+        assert step.number == diary.batches == done
         if done == 4:
             break
-    assert diary.made == 4  # stop is break
+    assert diary.batches == 4  # stop is break
     assert [step.number for step in loop(diary, 4, 6)] == [5, 6]
 
 
@@ -99,7 +99,7 @@ def test_a_bad_state_is_refused_before_anything_is_done_with_it() -> None:
     diary.state[1] = math.nan
     with pytest.raises(DivergedError, match="training: state of run 1 is nan at update 6; expected "):
         next(steps)  # the state is that after update 6
-    assert diary.made == 1
+    assert diary.batches == 1
 
 
 def test_a_bad_update_is_refused_before_the_source_hears_of_it() -> None:
@@ -109,7 +109,7 @@ def test_a_bad_update_is_refused_before_the_source_hears_of_it() -> None:
     diary.value = math.inf
     with pytest.raises(DivergedError, match="training: loss of run 1 is inf at update 7; expected "):
         next(steps)
-    whole = ["begin", "next", "noise", "update", "feedback", "end"]
+    whole = ["before_cycle", "next", "noise", "update", "feedback", "after_cycle"]
     assert [page[0] for page in diary.pages] == [*whole, *whole[:4]]
 
 

@@ -1,4 +1,4 @@
-"""The contracts that meet in the training loop: an environment, a source of batches and a learner."""
+"""Protocols of the training loop: an environment, a source of batches and a learner."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -11,25 +11,25 @@ from uavlab.core.types import Batch, EnvSpec, Metric, Update
 S = TypeVar("S")
 
 CheckedTensors = dict[str, tuple[Tensor, str]]
-"""Tensors that must stay finite, by name and in the order of cause, with their leading axes: ``(reward, "R W A")``.
+"""Tensors that must be finite, by name, with their leading axes: ``(reward, "R W A")``; causes before effects.
 
-The letters are those of ``uavlab.core.errors.PLACES``; an axis with another letter is not named in messages.
+Letters of axes are explained in ``uavlab.core.errors.AXIS_NAMES``; messages leave out axes with other letters.
 """
 
 Policy = Callable[[Any, Tensor | None], Tensor]
-"""Observations (R W A O, or a tree of tensors) and noise of ``rng.acting_noise``, None for the mode, to actions.
+"""A function of observations (R W A O, or a tree of tensors) and noise of ``rng.acting_noise`` (None for the mode).
 
-Actions are R W A D in [-1, 1], or R W A numbers of choices.
+It returns actions (R W A D) in [-1, 1], or numbers of choices (R W A).
 """
 
 
 class Env(Protocol[S]):
-    """A task as five pure functions over a batch of worlds; its parameters live on ``self``, its state never does.
+    """A task as pure functions over a batch of worlds; its fields are parameters, its state is an argument.
 
-    World b of the result depends on world b of the arguments alone. Randomness arrives as ``noise``. Worlds are also
-    flown on past their end, where all their numbers must stay finite. ``metrics`` are what ``measure`` gives; ``score``
-    weighs them (and flight time, timeout, return) where one policy must be chosen. A class attribute ``rules``, a tuple
-    of ``uavlab.core.types.Rule``, is optional: what must hold between its fields, and ``eval_`` fields too.
+    World b of a result depends only on world b of the arguments. Random numbers are passed in as ``noise``. Worlds are
+    also stepped after their end, where all numbers must stay finite. ``metrics`` describes what ``measure`` returns;
+    ``score`` holds weights of metrics (and of flight time, timeout and return) for the selection of a policy. The class
+    attribute ``rules``, a tuple of ``uavlab.core.types.Rule``, is optional: conditions on fields and ``eval_`` fields.
     """
 
     metrics: ClassVar[tuple[Metric, ...]]
@@ -37,93 +37,93 @@ class Env(Protocol[S]):
 
     @property
     def spec(self) -> EnvSpec:
-        """Shapes, limits and noise of the task."""
+        """Shapes, time limit and noise of the task."""
         ...
 
     def initial(self, noise: Float[Tensor, "B K"]) -> S:
-        """Draw fresh worlds from ``spec.initial_noise`` uniform numbers each."""
+        """Create worlds from ``spec.initial_noise`` uniform numbers each."""
         ...
 
     def transition(self, state: S, action: Float[Tensor, "B A D"], noise: Float[Tensor, "B K"]) -> S:
-        """Move every world by one step; the state counts its steps in ``step``."""
+        """Step every world once; the state counts steps in ``step``."""
         ...
 
     def observe(self, state: S) -> Any:
-        """Show each agent what it may see: B A O, or where it chooses among moves a ``MapObs``."""
+        """Return observations (B A O), or a ``MapObs`` where agents choose moves."""
         ...
 
     def reward(self, state: S, action: Float[Tensor, "B A D"], after: S) -> Float[Tensor, "B A"]:
-        """Pay each agent for one step."""
+        """Return the reward of each agent for a step."""
         ...
 
     def terminated(self, state: S) -> Bool[Tensor, "B A"]:
-        """Tell which agents' task has ended; a time limit is not such an end."""
+        """Return which agents' task has ended; the time limit does not count."""
         ...
 
     def measure(self, state: S, action: Float[Tensor, "B A D"], after: S) -> dict[str, Float[Tensor, " B"]]:
-        """Give one number per world and step for each of ``metrics``."""
+        """Return a number per world for each of ``metrics``."""
         ...
 
 
 class Source(Protocol):
-    """Where batches come from."""
+    """A source of batches: a collector over worlds, or windows of logs."""
 
     def next(self) -> Batch:
-        """Produce the next batch."""
+        """Return the next batch."""
         ...
 
     def before_cycle(self) -> None:
-        """Do what must not be part of a captured cycle, before each."""
+        """Run the work before a cycle that a CUDA graph must not capture."""
         ...
 
     def after_cycle(self) -> None:
-        """Do so after each."""
+        """Run the work after a cycle that a CUDA graph must not capture."""
         ...
 
     def feedback(self, batch: Batch, update: Update) -> None:
-        """Learn how the batch fared (priorities, say)."""
+        """Use the result of the update on a batch, such as for priorities."""
         ...
 
     def tensors_to_check(self) -> CheckedTensors:
-        """Name what a checkpoint would keep of it, as far as it was not checked before."""
+        """Return the saved tensors that were not checked when they were computed."""
         ...
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return everything that the next batches depend on."""
+        """Return all tensors that later batches depend on."""
         ...
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue where ``state_dict`` was taken."""
+        """Restore a ``state_dict``."""
         ...
 
 
 class Learner(Protocol):
-    """What turns batches into a better policy."""
+    """A learning algorithm with its parameters."""
 
     def policy(self, spec: EnvSpec, explore: bool = False) -> Policy:
-        """Give the policy in training, for a team of this kind; as it gathers rows, if that differs."""
+        """Return the policy in training for a team of this kind; with ``explore`` as it collects data."""
         ...
 
     def parameters(self) -> Tensor:
-        """Copy what ``policy`` needs to fly again, run by run (leading axis R)."""
+        """Return a copy of the parameters that a policy needs, with leading axis R."""
         ...
 
     def update(self, batch: Batch, noise: Any) -> Update:
-        """Take one gradient step from a batch."""
+        """Update the parameters from a batch."""
         ...
 
     def update_noise(self, rng: Any, rows: int) -> Any:
-        """Draw the noise that one update on ``rows`` rows per run consumes."""
+        """Draw the noise of one update on ``rows`` rows per run."""
         ...
 
     def tensors_to_check(self, update: Update | None = None) -> CheckedTensors:
-        """Name everything that the next updates depend on, or all that ``update`` returned."""
+        """Return all tensors that later updates depend on, or all tensors of ``update``."""
         ...
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return everything that the next updates depend on."""
+        """Return all tensors that later updates depend on."""
         ...
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue where ``state_dict`` was taken."""
+        """Restore a ``state_dict``."""
         ...

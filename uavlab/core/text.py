@@ -8,7 +8,7 @@ from typing import Any
 
 from uavlab.core.errors import ConfigError
 
-MAX_DEPTH, MAX_LENGTH = 32, 1000  # of nested lists; of an unquoted value, in characters
+MAX_DEPTH, MAX_CHARS = 32, 1000  # of nested lists; of an unquoted value, in characters
 OCTAL = re.compile(r"[-+]?0[0-9_]+")
 THREADS = re.compile(r"0*[1-9][0-9]{0,3}(,0*[1-9][0-9]{0,3})*")  # OpenMP takes one number for each level of nesting
 
@@ -58,10 +58,10 @@ def yaml_value(text: str, where: str, lines: bool = False) -> Any:
 
     line: int | None = None
     try:
-        excess = next(_excesses(YAML(typ="safe", pure=True).parse(text)), None)
-        if excess is None:
+        forbidden = next(_forbidden_constructs(YAML(typ="safe", pure=True).parse(text)), None)
+        if forbidden is None:
             return YAML(typ="safe", pure=True).load(text)
-        line, problem = excess
+        line, problem = forbidden
     except MarkedYAMLError as error:
         mark, why = error.problem_mark or error.context_mark, filter(None, (error.context, error.problem))
         line, problem = mark.line if mark else None, f"not readable as YAML: {' '.join(why)}"
@@ -78,7 +78,7 @@ def yaml_lines(text: str) -> dict[str, int]:
     return {key.value: key.start_mark.line + 1 for key, _ in YAML(typ="safe", pure=True).compose(text).value}
 
 
-def _excesses(events: Iterable[Any]) -> Iterator[tuple[int, str]]:
+def _forbidden_constructs(events: Iterable[Any]) -> Iterator[tuple[int, str]]:
     """Yield line and description of each construct that settings do not need, before any value is built."""
     from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, ScalarEvent
 
@@ -94,7 +94,7 @@ def _excesses(events: Iterable[Any]) -> Iterator[tuple[int, str]]:
             name = str(tag).replace("tag:yaml.org,2002:", "!!")[:60]
             yield line, f"tag {name!r}; expected plain values without tags"
         if isinstance(event, ScalarEvent) and event.style is None:
-            if len(event.value) > MAX_LENGTH:
-                yield line, f"a value of {len(event.value):,} characters; expected at most {MAX_LENGTH:,} without quotes"
+            if len(event.value) > MAX_CHARS:
+                yield line, f"a value of {len(event.value):,} characters; expected at most {MAX_CHARS:,} without quotes"
             if OCTAL.fullmatch(event.value):
                 yield line, f"{quote(event.value)} may be decimal or octal; leave out the leading 0, or write 0o"

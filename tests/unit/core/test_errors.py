@@ -1,4 +1,4 @@
-"""The exit codes that scripts rely on, and the finding of a divergence, told in a sentence."""
+"""Exit codes, and the message of a divergence."""
 
 import pickle
 
@@ -13,11 +13,11 @@ def test_exit_codes() -> None:
     assert all(issubclass(e, UavlabError) for e in codes)
 
 
-FOUND = {"tensor": "q", "value": "nan", "expected": "less", "kind": "learner"}
+RECORD = {"tensor": "q", "value": "nan", "expected": "less", "kind": "learner"}
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "message"),
     [
         ({}, "training: q is nan; expected less. Rest."),
         ({"update": 7}, "training: q is nan at update 7; expected less. Rest."),
@@ -28,12 +28,12 @@ FOUND = {"tensor": "q", "value": "nan", "expected": "less", "kind": "learner"}
         ),
     ],
 )
-def test_a_divergence_tells_what_is_known(more: dict[str, int], told: str) -> None:
-    assert str(DivergedError({**FOUND, **more}, "Rest.")) == told
+def test_a_divergence_tells_what_is_known(more: dict[str, int], message: str) -> None:
+    assert str(DivergedError({**RECORD, **more}, "Rest.")) == message
 
 
 def test_a_divergence_learns_on_its_way_up() -> None:
-    error = DivergedError(dict(FOUND), "Rest.")
+    error = DivergedError(dict(RECORD), "Rest.")
     error.record["update"], error.advice = 9, "Go home."
     assert str(error) == "training: q is nan at update 9; expected less. Go home."
     again = pickle.loads(pickle.dumps(error))  # as worker processes hand it over

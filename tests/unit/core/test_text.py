@@ -97,10 +97,10 @@ def test_values_are_those_of_yaml_1_2(text: str, value: Any) -> None:
 def test_everything_else_is_refused_in_one_line_that_says_where(text: str, why: str) -> None:
     with pytest.raises(ConfigError) as refusal:
         yaml_value(text, "-p seed")
-    told = str(refusal.value)
-    assert told.startswith(f"-p seed: {why[:-1]}") if why.endswith("*") else told == f"-p seed: {why}."
-    assert "\n" not in told
-    assert len(told) < 400
+    message = str(refusal.value)
+    assert message.startswith(f"-p seed: {why[:-1]}") if why.endswith("*") else message == f"-p seed: {why}."
+    assert "\n" not in message
+    assert len(message) < 400
 
 
 def test_a_file_is_refused_by_line() -> None:
