@@ -54,32 +54,32 @@ class Side:
         self.source = Replayed(self.env, policy, replay, self.rng, Runtime(place))
 
     def next(self) -> tuple[Batch, Any]:
-        """Give a batch, and the noise of an update from it."""
+        """Return a batch, and the noise of an update from it."""
         batch = self.source.next()
         if self.weighted:
             batch = dataclasses.replace(batch, weight=self.rng.uniform("weight", ROWS))
         return batch, next(iter(self.learners.values())).update_noise(self.rng, ROWS)
 
     def train(self, updates: int, spoil: Callable[[Batch], Batch] = lambda batch: batch) -> dict[str, Update]:
-        """Update all learners from equal batches, the last one's spoilt; give their last updates."""
+        """Update all learners from equal batches, the last one's spoilt; return their last updates."""
         last = list(self.learners)[-1]
         for _ in range(updates):
             batch, noise = self.next()
-            made = {
+            results = {
                 name: learner.update(spoil(batch) if name == last else batch, noise)
                 for name, learner in self.learners.items()
             }
-        return made
+        return results
 
 
-def told(learner: MASAC, update: Update) -> dict[str, tuple[Tensor, str]]:
-    """Give every number of a learner and its update, in rows that all kinds share."""
+def all_numbers(learner: MASAC, update: Update) -> dict[str, tuple[Tensor, str]]:
+    """Return every tensor of a learner and of its last update, in rows that all kinds share."""
     assert update.td_error is not None
     return {**learner.tensors_to_check(), **learner.tensors_to_check(update), "td_error": (update.td_error, "R N A")}
 
 
 def difference(mine: dict[str, tuple[Tensor, str]], other: dict[str, tuple[Tensor, str]]) -> float:
-    """Give the largest difference of any tensor, relative to its largest number."""
+    """Return the largest difference of any tensor, relative to its largest number."""
     assert [(k, v.shape, axes) for k, (v, axes) in mine.items()] == [
         (k, v.shape, axes) for k, (v, axes) in other.items()
     ]
