@@ -76,8 +76,8 @@ def refused(config: Config, share: float = 0.5) -> dict[str, Any]:
         warnings.simplefilter("ignore", RetryWarning)
         made["refused"][1]()
     rt = made["refused"][2]
-    for ladder, reached in zip(made["cut"][2].ladders, rt.ladders, strict=True):
-        ladder.pieces = reached.pieces
+    for batcher, reached in zip(made["cut"][2].microbatchers, rt.microbatchers, strict=True):
+        batcher.pieces = reached.pieces
     made["cut"][1]()
     whole, found, cut = (made[name][0].state_dict() for name in ("whole", "refused", "cut"))
     off = [torch.linalg.vector_norm(found[key] - whole[key]) / torch.linalg.vector_norm(whole[key]) for key in whole]

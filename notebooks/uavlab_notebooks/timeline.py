@@ -60,8 +60,8 @@ def spans(config: Config, cycles: int = 3, warm: int = 5) -> list[dict[str, Any]
     watch = Spans(build.runtime(config.run).device)
     rt, rng, learner, source = build.assembled(config, watch)
     # what runs in a thread of its own is not timed by itself; of what is, the outer call alone is kept
-    source.store.take = rt.timed(source.store.take, "draw")
-    source._advance = rt.timed(source._advance, "environment")
+    source.store.take = rt.time_stage(source.store.take, "draw")
+    source._advance = rt.time_stage(source._advance, "environment")
     cycle = make_cycle(source, learner, rng, rt)
     with rt.scope():
         for number in range(warm + cycles):

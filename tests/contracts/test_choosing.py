@@ -14,7 +14,7 @@ from uavlab.experiment import build, policy
 from uavlab.experiment import run_state as state
 from uavlab.experiment.config import Config, configure
 from uavlab.experiment.run import Run
-from uavlab.runtime.oom_retry import SIGNS
+from uavlab.runtime.oom_retry import OOM_MESSAGES
 
 UPDATES, POINTS = 8, (1, 3, 4, 7)
 
@@ -99,14 +99,14 @@ def test_a_plan_counts_in_honest_units() -> None:
 
 def test_memory_that_is_refused_is_told_and_the_batch_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(mission(updates=2))
-    plain = run.learner.critic.ladder
+    plain = run.learner.critic.microbatcher
     assert plain.pieces == 1
     real, calls = run.learner.critic_net.__class__.__call__, []
 
     def once(self: Any, theta: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         if torch.is_grad_enabled() and theta.requires_grad and not calls:
             calls.append(1)
-            raise RuntimeError(f"CUDA {SIGNS[0]}")
+            raise RuntimeError(f"CUDA {OOM_MESSAGES[0]}")
         return real(self, theta, x)
 
     monkeypatch.setattr(run.learner.critic_net.__class__, "__call__", once)

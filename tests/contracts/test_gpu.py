@@ -107,9 +107,9 @@ def test_what_cannot_be_recorded_falls_back_with_the_same_digest(graph, monkeypa
     update = MASAC._update
 
     def asks(self, batch, noise):
-        made = update(self, batch, noise)
-        assert made.metrics["target"].isfinite().all()  # waits for the value
-        return made
+        result = update(self, batch, noise)
+        assert result.metrics["target"].isfinite().all()  # waits for the value
+        return result
 
     monkeypatch.setattr(MASAC, "_update", asks)
     with pytest.warns(FallbackWarning, match=f"graph={graph} fell back"):

@@ -19,10 +19,10 @@ GRAPHS = pytest.mark.parametrize("graph", ["update", "cycle"])
 
 @pytest.fixture(autouse=True)
 def emulators(monkeypatch: pytest.MonkeyPatch) -> list[Emulator]:
-    made: list[Emulator] = []
-    monkeypatch.setattr(cuda_graph, "Cuda", lambda: made.append(Emulator()) or made[-1])
+    backends: list[Emulator] = []
+    monkeypatch.setattr(cuda_graph, "CudaBackend", lambda: backends.append(Emulator()) or backends[-1])
     monkeypatch.setattr(toggles, "_cuda", lambda what, device: None)
-    return made
+    return backends
 
 
 @GRAPHS
@@ -52,9 +52,9 @@ def test_what_cannot_be_recorded_falls_back_with_the_same_digest(graph: str, mon
     plain, update = trained(updates=10), MASAC._update
 
     def asks(self: MASAC, batch: Any, noise: Any) -> Any:
-        made = update(self, batch, noise)
-        assert made.metrics["target"].isfinite().all()  # waits for the value
-        return made
+        result = update(self, batch, noise)
+        assert result.metrics["target"].isfinite().all()  # waits for the value
+        return result
 
     monkeypatch.setattr(MASAC, "_update", asks)
     with pytest.warns(FallbackWarning, match=f"graph={graph} fell back"):

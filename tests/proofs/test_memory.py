@@ -116,11 +116,11 @@ with warnings.catch_warnings(record=True) as told:
     for _ in range(2):
         refused(loss, refused.parameter, Rows(x, 0))
 resource.setrlimit(resource.RLIMIT_AS, limits)
-again = step(refused.ladder.pieces)
+again = step(refused.microbatcher.pieces)
 for _ in range(2):
     again(loss, again.parameter, Rows(x, 0))
 same = all(torch.equal(a, b) for a, b in zip(refused.state_dict().values(), again.state_dict().values(), strict=True))
-print(json.dumps({"same": same, "retries": refused.ladder.retries, "told": [str(line.message) for line in told]}))
+print(json.dumps({"same": same, "retries": refused.microbatcher.retries, "told": [str(line.message) for line in told]}))
 """
 
 

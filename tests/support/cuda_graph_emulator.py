@@ -1,10 +1,10 @@
-"""CUDA graphs as they behave, on a CPU: operators are recorded with their very tensors, and replayed on those.
+"""An emulator of CUDA graphs on a CPU: operators are recorded with their tensors, and replayed on these tensors.
 
-Recording executes nothing that lasts: every tensor and generator is as before, and what was made meanwhile holds
-rubbish until the first replay, as on a GPU. Refused is what a recording stream refuses: waiting for a value, shapes
-that depend on one, numbers from the host, generators that the graph does not know. A replay runs operators, never
-Python; so a name bound to a new tensor, a count kept by the host or an input that was not copied has the consequence
-that it has there. What it does not show: work on several streams, and memory that operators of one graph share.
+A capture has no lasting effect: every tensor and generator is as before, and new tensors hold rubbish until the first
+replay, as on a GPU. The emulator refuses what a capturing stream refuses: waiting for a value, shapes that depend on a
+value, numbers from the host, generators that the graph does not know. A replay runs operators, never Python; so a name
+bound to a new tensor, a count on the host or an input that was not copied has the same effect as on a GPU. It does not
+emulate work on several streams, nor memory that operators of one graph share.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -20,29 +20,29 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 aten = torch.ops.aten
 MASKS = {torch.bool, torch.uint8}
-RUBBISH = 0xFF  # every byte of it: nan, -1 or True
+RUBBISH = 0xFF  # in every byte: nan, -1 or True
 NEEDS_HOST = (aten._local_scalar_dense.default, aten.is_nonzero.default, aten.equal.default, aten.lift_fresh.default)
-NO_OPERATORS = ("cpu", "numpy", "tolist")  # on a CPU, where they need none
+NO_OPERATORS = ("cpu", "numpy", "tolist")  # on a CPU they call none
 INDEXING = (aten.index.Tensor, aten.index_put_.default, aten.index_put.default)
 
 
 class Emulator:
-    """A backend of ``Captured``.
+    """A backend of ``GraphedFunction``.
 
     Attributes:
-        plain: Calls that ran as they are.
-        tapes: What was recorded, also where that failed.
+        plain: Number of direct calls.
+        tapes: All captures, failed ones too.
     """
 
     def __init__(self) -> None:
         self.plain = 0
         self.tapes: list[Tape] = []
 
-    def aside(self, fn: Callable[[], Any]) -> Any:
+    def run(self, fn: Callable[[], Any]) -> Any:
         self.plain += 1
         return fn()
 
-    def record(self, fn: Callable[[], Any], generators: Iterable[Generator]) -> tuple[Any, Callable[[], None]]:
+    def capture(self, fn: Callable[[], Any], generators: Iterable[Generator]) -> tuple[Any, Callable[[], None]]:
         self.tapes.append(tape := Tape(generators))
         try:
             with tape, patch.multiple(Tensor, **{name: partial(waits, name) for name in NO_OPERATORS}):
@@ -53,7 +53,7 @@ class Emulator:
 
 
 class Tape(TorchDispatchMode):
-    """Operators in order, with the tensors that they read, write and make."""
+    """Operators in order, with the tensors that they read, write and return."""
 
     def __init__(self, generators: Iterable[Generator]) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class Tape(TorchDispatchMode):
         self.generators = [torch.default_generator, *generators]
         self._states = [generator.get_state() for generator in self.generators]
         self._before: dict[int, tuple[Any, Any]] = {}  # storages written to, with their first content
-        self._made: dict[int, Any] = {}  # storages made meanwhile
+        self._new: dict[int, Any] = {}  # storages created by operators
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
@@ -72,14 +72,14 @@ class Tape(TorchDispatchMode):
         with self.registered_only((args, kwargs)):
             result = func(*args, **kwargs)
         given = {storage.data_ptr() for storage in storages((args, kwargs))}
-        self._made |= {s.data_ptr(): s for s in storages(result) if s.data_ptr() not in given}
+        self._new |= {s.data_ptr(): s for s in storages(result) if s.data_ptr() not in given}
         # aliases without gradients: replays must not meet autograd
         self.calls.append((func, *tree_map_only(Tensor, Tensor.detach, (args, kwargs, result))))
         return result
 
     @contextmanager
     def registered_only(self, given: Any) -> Iterator[None]:
-        """Refuse to draw from other generators; of no numbers at all, a GPU knows nothing."""
+        """Refuse draws from other generators; drawing no numbers is allowed, as on a GPU."""
         known = {generator._cdata for generator in self.generators}
         others = [leaf for leaf in tree_leaves(given) if isinstance(leaf, Generator) and leaf._cdata not in known]
         states = [generator.get_state() for generator in others]
@@ -90,29 +90,29 @@ class Tape(TorchDispatchMode):
                 raise RuntimeError("attempt to draw from a generator that is not in capture mode")
 
     def undo(self) -> None:
-        """Bring back what recording changed, and spoil what it made."""
+        """Restore the tensors that the capture changed, and fill new ones with rubbish."""
         for storage, content in self._before.values():
             storage.copy_(content)
-        for storage in self._made.values():
+        for storage in self._new.values():
             storage.fill_(RUBBISH)
         for generator, state in zip(self.generators, self._states, strict=True):
             generator.set_state(state)
 
     def replay(self) -> None:
-        """Run the operators again, on the same tensors and into the same tensors."""
+        """Run the operators again on the same tensors."""
         self.replays += 1
         for func, args, kwargs, result in self.calls:
             again = func(*args, **kwargs)
-            for kept, new in zip(tree_leaves(result), tree_leaves(again), strict=True):
-                if isinstance(kept, Tensor) and kept.untyped_storage().data_ptr() != new.untyped_storage().data_ptr():
-                    kept.copy_(new)
+            for old, new in zip(tree_leaves(result), tree_leaves(again), strict=True):
+                if isinstance(old, Tensor) and old.untyped_storage().data_ptr() != new.untyped_storage().data_ptr():
+                    old.copy_(new)
 
 
 def refuse(func: Any, args: tuple) -> None:
-    """Refuse what makes the host wait.
+    """Refuse operators that make the host wait.
 
     Raises:
-        RuntimeError: It would need a value, or a shape that depends on one, or brings one.
+        RuntimeError: The operator needs a value, has a shape that depends on one, or copies one from the host.
     """
     by_mask = func in INDEXING and any(index is not None and index.dtype in MASKS for index in args[1])
     shaped = torch.Tag.dynamic_output_shape in func.tags and func not in INDEXING

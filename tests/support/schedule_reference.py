@@ -88,7 +88,7 @@ def make(
     """Build a source and its pupil; an executor takes the place of the source's thread."""
     asked, pupil = Toggles(**toggles), Pupil(len(seeds))
     source = Replayed(
-        ENV, pupil.policy, config, Streams(seeds, dtype=torch.float64), Runtime(asked=asked),
+        ENV, pupil.policy, config, Streams(seeds, dtype=torch.float64), Runtime(requested=asked),
         make_store(asked, len(seeds), config), pupil.snapshot,
     )  # fmt: skip
     if executor is not None:

@@ -14,7 +14,7 @@ from uavlab.collectors.off_policy import POOL_STEPS, Replayed
 from uavlab.core.errors import ConfigError, DivergedError, FileError
 from uavlab.core.rng import Streams
 from uavlab.core.types import leaves
-from uavlab.runtime.cuda_graph import Captured
+from uavlab.runtime.cuda_graph import GraphedFunction
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
 
@@ -270,7 +270,7 @@ def test_a_number_that_is_not_finite_is_found_before_a_flight_is_stored() -> Non
 
 
 def test_a_policy_that_cannot_be_copied_cannot_fly_while_it_learns() -> None:
-    rt = Runtime(asked=Toggles(**{"prefetch": "overlap"}))
+    rt = Runtime(requested=Toggles(**{"prefetch": "overlap"}))
     with pytest.raises(ConfigError, match=r"^prefetch=overlap: .* use prefetch=off or on\.$"):
         Replayed(ENV, Pupil(1).policy, CONFIG, Streams([0]), rt)
 
@@ -281,7 +281,7 @@ def captured(source: Replayed) -> tuple[Callable[[], Any], Emulator]:
     emulator = Emulator()
     source.static = True
     source._check = lambda numbers: None  # it asks the device at once, which no graph can
-    graph = Captured(source.next, fell_back.append, source.rng.generators, emulator)
+    graph = GraphedFunction(source.next, fell_back.append, source.rng.generators, emulator)
 
     def call() -> Any:
         source.before_cycle()

@@ -12,7 +12,7 @@ import psutil
 import torch
 
 from uavlab.profiling.roofline import matrix_rate
-from uavlab.runtime.process_flags import switched
+from uavlab.runtime.process_flags import process_flags
 from uavlab.runtime.toggles import TOGGLES, Toggles, resolve, toggle_presets, turned
 from uavlab.storage.machine import cpu_model, device_name, usable_cores
 
@@ -72,7 +72,7 @@ def examine(folder: Path = Path(), device: torch.device | str | None = None) -> 
 
 def _rates(device: torch.device) -> list[Row]:
     """Compare float32 and bfloat16; on a CPU with one thread."""
-    with switched(Toggles(threads=1), device):
+    with process_flags(Toggles(threads=1), device):
         single, half = (matrix_rate(device, precision) / GB for precision in ("fp32", "bf16"))
     where = f"on {device_name(device)}" + (", one thread" if device.type == "cpu" else "")
     faster = half > single

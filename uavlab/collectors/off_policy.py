@@ -104,9 +104,9 @@ class Replayed:
                 raise ConfigError("prefetch=overlap: this learner gives no copy of its policy; use prefetch=off or on.")
             self.pilot = ThreadPoolExecutor(1, "fly")
             self._advance = advance  # compiled code must not run in one thread while another one compiles
-        self._take = rt.draw(lambda index: self.store.take(index))
-        self._act, self._add = rt.timed(self._acted, "acting"), rt.timed(self.store.add, "store")
-        self._draw, self._await = rt.timed(self._drawn, "draw"), rt.timed(self._awaited, "draw")
+        self._take = rt.split_draw(lambda index: self.store.take(index))
+        self._act, self._add = rt.time_stage(self._acted, "acting"), rt.time_stage(self.store.add, "store")
+        self._draw, self._await = rt.time_stage(self._drawn, "draw"), rt.time_stage(self._awaited, "draw")
 
     @property
     def ring(self) -> Ring:

@@ -37,7 +37,7 @@ class Rollouts:
         self.runs = len(rng.seeds)
         self.steps = 0  # of every world
         self._start, self._move = rt.kernel(begun, "environment"), rt.kernel(moved, "environment")
-        self._act, self._check = rt.timed(lambda obs, noise: policy(obs, noise), "acting"), rt.check
+        self._act, self._check = rt.time_stage(lambda obs, noise: policy(obs, noise), "acting"), rt.check
 
     def start(self) -> tuple[Any, Any]:
         """Draw fresh worlds, and look at them."""

@@ -32,7 +32,7 @@ from uavlab.learners.masac.vmap import MASACVmap
 from uavlab.nets.mlp import StackedMLP
 from uavlab.replay.buffer import HERE, ByPriority, Store, Uniform
 from uavlab.replay.host_buffer import on_host
-from uavlab.runtime.oom_retry import out_of_memory, require
+from uavlab.runtime.oom_retry import is_out_of_memory, require_memory
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.stage_timer import Monitor
 from uavlab.runtime.toggles import EAGER, Toggles
@@ -93,9 +93,9 @@ def learner(config: Config, rng: Streams, rt: Runtime) -> Any:
         return build.learner(config, rng, rt)
     spec, acting = config.env.spec, rt.toggles.acting
     if isinstance(config.learner, COMAConfig):
-        require(coma_bytes(config), "learner", "width, hidden, worlds or runs", rt.device)
+        require_memory(coma_bytes(config), "learner", "width, hidden, worlds or runs", rt.device)
         return COMA(config.learner, spec, rng, rt, acting)
-    require(learner_bytes(config), "learner", "hidden, batch or runs", rt.device)
+    require_memory(learner_bytes(config), "learner", "hidden, batch or runs", rt.device)
     rungs = {name: partial(MASACLoop, rung=name) for name in RUNGS}
     kinds: dict[str, Callable[..., MASAC]] = {**rungs, "vmap": MASACVmap, "batched": MASAC}
     made, inputs = kinds[rt.toggles.update], survey(config.env, rng)
@@ -114,7 +114,7 @@ def source(config: Config, pupil: Any, rng: Streams, rt: Runtime) -> Any:
     policy = pupil.policy(spec, explore=True)
     if isinstance(config.source, RolloutConfig):
         states = 2 * world_bytes(config.env) * config.source.worlds * config.run.runs  # of two steps at a time
-        require(states, "worlds", "worlds or runs", rt.device)
+        require_memory(states, "worlds", "worlds or runs", rt.device)
         return Rollouts(world(config.env, rt), policy, config.source, rng, rt)
 
     def snapshot() -> Policy:
@@ -190,7 +190,7 @@ def store(config: Config, rng: Streams, rt: Runtime) -> Store:
     here = toggles.placement == "device"
     device = rt.device if here else torch.device("cpu")
     masses = 0 if toggles.priorities == "off" else 8 * replay.capacity * runs
-    require(replay_bytes(env, replay, runs) + masses, "replay", "capacity or runs", device)
+    require_memory(replay_bytes(env, replay, runs) + masses, "replay", "capacity or runs", device)
     noise = torch.zeros(runs * replay.worlds, env.spec.initial_noise, dtype=rng.dtype, device=device)
     worlds = start_worlds(env, noise)
     example = tree_map(lambda leaf: leaf.unflatten(0, (runs, -1)), blank_row(env, worlds))
@@ -237,7 +237,7 @@ def enough_memory() -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        if not out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         what = str(error).splitlines()[0] if str(error) else "allocation refused"
         raise ResourceError(f"out of memory: {what}; lower capacity, worlds, batch or hidden.") from error

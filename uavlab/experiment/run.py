@@ -321,7 +321,7 @@ class Run:
             "seeds": list(self.rng.seeds),
             "digest": self.digest,
             "not_exact": self.lifted,
-            "toggles": {**changed(self.rt.asked), "fell_back": self.rt.fell_back},
+            "toggles": {**changed(self.rt.requested), "fell_back": self.rt.fell_back},
             "retries": self.rt.retries,
             "saves": self.saves(),
             "machine": self.machine,

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from uavlab.core.errors import ConfigError, ResourceError, RetryWarning
-from uavlab.runtime.oom_retry import capturing, free_cache, refusal
+from uavlab.runtime.oom_retry import free_cache, is_capturing, refusal_reason
 
 StepOf = Callable[[int], Callable[[], Any]]
 """Builds everything anew for a size and returns what takes one full step with it."""
@@ -52,7 +52,7 @@ def largest_batch(step_of: StepOf, low: int, high: int, margin: float = 0.1, bud
         ConfigError: The bounds or the margin make no sense, or a CUDA graph is being captured.
         ResourceError: Not even ``low`` rows fit.
     """
-    if capturing():
+    if is_capturing():
         raise ConfigError("Batch search: a CUDA graph is being captured; search before, refusals end a capture.")
     if not (1 <= low <= high and 0 <= margin < 1):
         raise ConfigError(
@@ -93,7 +93,7 @@ def _trial(step_of: StepOf, rows: int, budget: int | None) -> bool:
         except (ResourceError, RetryWarning):
             return False
         except (MemoryError, RuntimeError) as error:
-            refusal(error)
+            refusal_reason(error)
             return False
     return True
 

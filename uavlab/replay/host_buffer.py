@@ -49,7 +49,7 @@ class Ferry:
         self.up = ring.blank(example, batch, pin_memory=pinned)[0].flatten(0, 1)
         self.packed, self.packing = ring.blank(example, example.reward.shape[1], device=rt.device)
         self._left: torch.cuda.Event | None = None  # when the last batch had left its buffer
-        self._copy_down, self._copy_up = rt.timed(self._downward, "copy"), rt.timed(self._upward, "copy")
+        self._copy_down, self._copy_up = rt.time_stage(self._downward, "copy"), rt.time_stage(self._upward, "copy")
 
     def put(self, rows: Transition) -> Transition:
         """Copy new rows down (host sync)."""

@@ -1,4 +1,6 @@
-"""Finds the first number that is not finite, in one pass over each tensor and one wait for the device."""
+"""Check that numbers are finite: at once, or without waiting for the device until the findings are read."""
+
+import math
 
 import torch
 from torch import Tensor
@@ -6,45 +8,90 @@ from torch import Tensor
 from uavlab.core.errors import AXIS_NAMES, DivergedError
 from uavlab.core.protocols import CheckedTensors
 
-LARGEST = 1e18  # whose square is still finite in float32: beyond it, squares and norms overflow one step later
+LARGEST = 1e18  # its square is still finite in float32; the norm of larger numbers overflows one step later
 FROM_ENVIRONMENT = {"obs", "next_obs", "reward", "worlds", "pool"}  # first parts of names; others: the learner
 ADVICE = {
     "environment": "The environment made it: see `uavlab check PRESET`.",
     "learner": "Go on from the last good checkpoint with a lower rate: `uavlab resume RUN --set lr=...`.",
 }
+SLOTS = 1024  # names in a deferred check; each set of names checked together takes its own
+NEVER = 2**62
 
 
 def require_finite(numbers: CheckedTensors) -> None:
-    """Refuse tensors that hold anything but numbers of at most ``LARGEST`` in size (host sync).
+    """Refuse tensors with any number that is not finite or larger than ``LARGEST`` in size (host sync).
 
     Raises:
-        DivergedError: It names the first such tensor in the given order, and where in it the first such number stands.
+        DivergedError: It names the first such tensor in the given order, and the place of its first such number.
     """
     norms = [torch.linalg.vector_norm(tensor) for tensor, _ in numbers.values()]
     if norms and norms[0].is_cuda:
         norms = [torch.stack(norms).amax()]  # on the CPU reading each is cheaper
     if not all(norm.item() <= LARGEST for norm in norms):  # nan compares as false
         for name, (tensor, axes) in numbers.items():  # all may pass: a norm is larger than each of its numbers
-            refuse_first(name, tensor, axes)
+            _refuse_first(name, tensor, axes)
 
 
-def refuse_first(name: str, tensor: Tensor, axes: str) -> None:
-    """Refuse one tensor.
-
-    Raises:
-        DivergedError: It holds a number that is not finite or too large.
-    """
+def _refuse_first(name: str, tensor: Tensor, axes: str) -> None:
     bad = (~(tensor.abs() <= LARGEST)).nonzero()
     if not len(bad):
         return
     index = bad[0].tolist()
-    kind = "environment" if name.partition(".")[0] in FROM_ENVIRONMENT else "learner"
     place = {AXIS_NAMES[axis]: i for axis, i in zip(axes.split(), index, strict=False) if axis in AXIS_NAMES}
-    record = {
-        "tensor": name,
-        "value": f"{tensor[tuple(index)].item():g}",
-        "expected": f"a finite number of at most {LARGEST:g} in size",
-        "kind": kind,
-        **place,
-    }
-    raise DivergedError(record, ADVICE[kind])
+    value, expected = f"{tensor[tuple(index)].item():g}", f"a finite number of at most {LARGEST:g} in size"
+    raise _diverged(name, value, expected, place)
+
+
+def _diverged(name: str, value: str, expected: str, place: dict[str, int]) -> DivergedError:
+    kind = "environment" if name.partition(".")[0] in FROM_ENVIRONMENT else "learner"
+    return DivergedError({"tensor": name, "value": value, "expected": expected, "kind": kind, **place}, ADVICE[kind])
+
+
+class DeferredCheck:
+    """``require_finite`` without waiting for the device: findings stay on the device until they are read.
+
+    A check notes the update in which each tensor first held a bad number, so a late reading still names the cause, not
+    its later effects. ``record`` and ``next_update`` may be part of a CUDA graph.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        """Reserve a table on the device."""
+        self._table = torch.full((1 + SLOTS,), NEVER, dtype=torch.int64, device=device)
+        self._now, self._first = self._table[0], self._table[1:]
+        self._now.zero_()
+        self._checks: dict[tuple[str, ...], tuple[int, int]] = {}  # by names: first slot, and order in an update
+        self._count = 0
+
+    def next_update(self) -> None:
+        """Count an update; later records belong to it."""
+        self._now.add_(1)
+        self._count = 0
+
+    def record(self, numbers: CheckedTensors) -> None:
+        """Note which tensors hold a number that is not finite or larger than ``LARGEST`` in size."""
+        names = tuple(numbers)
+        slot, _ = self._checks.get(names, (sum(map(len, self._checks)), None))
+        self._checks[names], self._count = (slot, self._count), self._count + 1
+        # one operator for all tensors, the same that clips gradients in torch
+        largest = torch.stack(torch._foreach_norm([tensor for tensor, _ in numbers.values()], math.inf))
+        first = self._first[slot : slot + len(names)]
+        torch.where(largest <= LARGEST, first, first.clamp(max=self._now), out=first)  # nan compares as false
+
+    def read(self, number: int) -> None:
+        """Refuse bad numbers of any update so far, the last of which was ``number`` (host sync).
+
+        Raises:
+            DivergedError: It names the first bad tensor of the first update that had one, and that update.
+        """
+        now, *first = self._table.tolist()
+        findings = [
+            (first[slot + i], order, i, name)
+            for names, (slot, order) in self._checks.items()
+            for i, name in enumerate(names)
+            if first[slot + i] < NEVER
+        ]
+        if findings:
+            update, _, _, name = min(findings)
+            value = f"not finite or too large (checked {now - update} updates later)"
+            place = {"update": number - (now - update), "checked": number}
+            raise _diverged(name, value, f"finite numbers of at most {LARGEST:g} in size", place)

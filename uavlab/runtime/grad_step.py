@@ -1,10 +1,11 @@
 """One gradient step: gradients of all pieces of a batch, each network clipped by its own norm, then Adam.
 
-Nothing is changed before the last gradient is there, so a batch that was too large is simply cut and tried again.
+No state changes before the last gradient is computed, so a batch that is too large is split and tried again.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -13,29 +14,29 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from uavlab.runtime.loss_scaler import Scaler
-from uavlab.runtime.oom_retry import Ladder, Rows, cut, join, reserve
+from uavlab.runtime.oom_retry import Microbatcher, Rows, join_pieces, reserve, split_rows
 from uavlab.runtime.toggles import Toggles
 
 __all__ = ["ADAM_EPS", "MOMENTS", "GradientStep", "Rows"]
 
 ADAM_EPS = 1e-5
-MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # what Adam keeps for a parameter
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # state of Adam for a parameter
 IMPLEMENTATIONS: dict[str, dict[str, Any]] = {
     "single": {"foreach": False},
     "foreach": {"foreach": True},
     "fused": {"fused": True},
 }
-SCRATCH = {"single": 2, "foreach": 2, "fused": 0}  # copies of its parameters that a step holds for a moment, at most
+SCRATCH = {"single": 2, "foreach": 2, "fused": 0}  # temporary copies of its parameters in a step, at most
 
 
 class GradientStep:
     """Adam over the parameters of several owners, each clipped by its own norm.
 
-    ``stacked`` parameters lead with an axis of independent networks, each of which is clipped by its own norm and
-    never influences another.
+    The first axis of ``stacked`` parameters counts independent networks; each is clipped by its own norm and never
+    influences another.
 
     Attributes:
-        ladder: How finely batches are cut, and what was tried again.
+        microbatcher: Splits the batches, and records its retries.
     """
 
     def __init__(
@@ -46,38 +47,38 @@ class GradientStep:
         stacked: bool,
         toggles: Toggles,
         scaler: Scaler | None = None,
-        ladder: Ladder | None = None,
+        microbatcher: Microbatcher | None = None,
         scope: Callable[[str], AbstractContextManager] = nullcontext,
     ) -> None:
-        """Descend the given tensors in place.
+        """Create the optimizers; steps change the given tensors in place.
 
         Args:
             owners: The tensors of each owner.
             lr: Adam's learning rate.
             clip: Largest norm, None for no clipping.
-            stacked: Parameters lead with an axis of networks.
-            toggles: Which Adam, how many, and without ``ladder`` how many pieces of a batch to begin with.
+            stacked: The first axis of parameters counts networks.
+            toggles: Which Adam, how many, and without ``microbatcher`` the pieces of a batch.
             scaler: The loss scale that all gradient steps of an iteration share.
-            ladder: How finely batches are cut.
+            microbatcher: Splits the batches.
             scope: Times the stages ``forward``, ``backward`` and ``optimizer``.
         """
         self.scope = scope
         self.owners, self.clip, self.stacked = [list(owner) for owner in owners], clip, stacked
-        self.scaler, self.ladder = scaler, ladder or Ladder(toggles.micro_batches)
+        self.scaler, self.microbatcher = scaler, microbatcher or Microbatcher(toggles.micro_batches)
         groups = [self.parameters] if toggles.optimizers == "one" else self.owners
         self.device = self.parameters[0].device
-        # on the CPU, counts of steps would make a graph's capture fail, and a skipped step wait
+        # step counts on the CPU would make a capture fail, and a skipped step wait
         capturable = self.device.type == "cuda" and (toggles.graph != "off" or scaler is not None)
         kind = {**IMPLEMENTATIONS[toggles.adam], "capturable": capturable}
         self.adams = [torch.optim.Adam(group, lr=lr, eps=ADAM_EPS, **kind) for group in groups]
-        counted = self.device if capturable or toggles.adam == "fused" else torch.device("cpu")
+        counter_device = self.device if capturable or toggles.adam == "fused" else torch.device("cpu")
         for _, adam, parameter in self._named():  # now, not in the first step, where memory may be refused midway
-            steps = torch.zeros((), dtype=torch.float32, device=counted)
+            steps = torch.zeros((), dtype=torch.float32, device=counter_device)
             moments = (steps, torch.zeros_like(parameter), torch.zeros_like(parameter))
             adam.state[parameter] = dict(zip(MOMENTS, moments, strict=True))
         sizes = [sum(parameter.nbytes for parameter in group) for group in groups]
         self._scratch = SCRATCH[toggles.adam] * max(sizes) + (3 * sum(sizes) if scaler else 0)
-        self._held = {"parameters": sum(sizes), "gradients": sum(sizes), "moments": 2 * sum(sizes)}
+        self._memory = {"parameters": sum(sizes), "gradients": sum(sizes), "moments": 2 * sum(sizes)}
 
     @property
     def parameters(self) -> list[Tensor]:
@@ -93,27 +94,27 @@ class GradientStep:
     def __call__(
         self, loss_fn: Callable[..., tuple[Tensor, dict[str, Any]]], *inputs: Any
     ) -> tuple[dict[str, Any], Float[Tensor, " G"]]:
-        """Descend ``loss_fn(*inputs)``, a mean over rows.
+        """Take a step that lowers ``loss_fn(*inputs)``, a mean over rows.
 
         Returns:
-            Its metrics, and each norm before clipping; 0 where a network was skipped because its gradient overflowed.
+            Its metrics, and the norm of each network before clipping; 0 where a gradient overflowed and the network
+            was skipped.
 
         Raises:
-            ResourceError: Memory does not suffice for one row at a time, or for Adam; nothing has changed.
+            ResourceError: Memory does not suffice for one row at a time, or for Adam; no state has changed.
         """
         what = getattr(loss_fn, "__name__", "loss")
         for parameter in self.parameters:
             parameter.grad = None
-        gradients, metrics = self.ladder.descend(
-            what, lambda pieces: self._gradients(loss_fn, inputs, pieces), inputs, self._held
-        )
-        self.ladder.phase = "optimizer"
+        batcher = self.microbatcher
+        gradients, metrics = batcher.run(what, partial(self._gradients, loss_fn, inputs), inputs, self._memory)
+        batcher.phase = "optimizer"
         with self.scope("optimizer"):
-            self.ladder.once_more(what, lambda: reserve(self._scratch, self.device), inputs, self._held)
-            return metrics, self._descend(gradients)
+            batcher.run(what, lambda _: reserve(self._scratch, self.device), inputs, self._memory, split=False)
+            return metrics, self._apply(gradients)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the parameters and Adam's moments; where there are several, numbered."""
+        """Return the parameters and Adam's moments, numbered if there are several."""
         state = {}
         for prefix, adam, parameter in self._named():
             state[f"{prefix}parameter"] = parameter.detach()
@@ -134,38 +135,38 @@ class GradientStep:
                 yield (f"{next(number)}." if several else "", adam, parameter)
 
     def _gradients(self, loss_fn: Callable, inputs: Sequence[Any], pieces: int) -> tuple[list[Tensor], dict[str, Any]]:
-        """Add up the gradients of all pieces, each weighted by its share of the rows."""
+        """Sum the gradients of all pieces, each weighted by its share of the rows."""
         total: list[Tensor] = []
         results = []
-        for share, values in cut(inputs, pieces):
+        for share, values in split_rows(inputs, pieces):
             gradients, metrics = self._piece(loss_fn, values, share)
             total = [a.add_(b) for a, b in zip(total, gradients, strict=True)] if total else gradients
             results.append((share, metrics))
-        return total, join(results)
+        return total, join_pieces(results)
 
     def _piece(self, loss_fn: Callable, values: list[Any], share: float) -> tuple[list[Tensor], dict[str, Any]]:
-        self.ladder.phase = "forward"
+        self.microbatcher.phase = "forward"
         with self.scope("forward"):
             loss, metrics = loss_fn(*values)
             if share < 1:
                 loss = loss * share
             if self.scaler is not None:
                 loss = loss * self.scaler.scale
-        self.ladder.phase = "backward"
+        self.microbatcher.phase = "backward"
         with self.scope("backward"):
-            return own(torch.autograd.grad(loss, self.parameters)), metrics
+            return unshare(torch.autograd.grad(loss, self.parameters)), metrics
 
-    def _descend(self, gradients: list[Tensor]) -> Float[Tensor, " G"]:
-        """Clip and take a step, except where a gradient overflowed."""
+    def _apply(self, gradients: list[Tensor]) -> Float[Tensor, " G"]:
+        """Clip the gradients and step, except where a gradient overflowed."""
         if self.scaler is not None:
             shrink = self.scaler.scale.reciprocal()
             for gradient in gradients:
                 gradient.mul_(shrink)
         remaining, norms = iter(gradients), []
         for owner in self.owners:
-            own = [next(remaining) for _ in owner]
-            norms.append(self._clip(own))
-            for parameter, gradient in zip(owner, own, strict=True):
+            group = [next(remaining) for _ in owner]
+            norms.append(self._clip(group))
+            for parameter, gradient in zip(owner, group, strict=True):
                 parameter.grad = gradient
         norm = torch.cat(norms)
         if self.scaler is None:
@@ -182,10 +183,10 @@ class GradientStep:
             adam.step()
 
     def _undo(self, skipped: Sequence[Bool[Tensor, " G"]], before: dict[str, Tensor]) -> None:
-        """Bring back what belongs to skipped networks, given owner by owner.
+        """Restore the state of skipped networks, given owner by owner.
 
-        Stacked networks share one count of steps, which moves unless all of them were skipped: the next steps of one
-        that was skipped are then a little shorter than with a count of its own.
+        Stacked networks share one step count, which grows unless all of them were skipped: the next steps of a skipped
+        network are then slightly smaller than with a count of its own.
         """
         state = self.state_dict()
         masks = [mask for mask, owner in zip(skipped, self.owners, strict=True) for _ in owner]
@@ -196,7 +197,7 @@ class GradientStep:
                 tensor.copy_(torch.where(mask.all() if key == "step" else rows, old, tensor, out=old))
 
     def _clip(self, gradients: list[Tensor]) -> Float[Tensor, " G"]:
-        """Shrink the gradients of one owner, or of each of its stacked networks; return the norms before."""
+        """Clip the gradients of one owner, or of each of its stacked networks; return the norms before clipping."""
         if self.stacked:
             norms = torch.stack([torch.linalg.vector_norm(g.flatten(1), dim=1) for g in gradients])
             norm = torch.linalg.vector_norm(norms, dim=0) if len(gradients) > 1 else norms[0]
@@ -209,12 +210,12 @@ class GradientStep:
         return norm
 
 
-def own(gradients: Sequence[Tensor]) -> list[Tensor]:
-    """Copy gradients that are not memory of their own: those of a sum are one number, those of a + b one tensor."""
+def unshare(gradients: Sequence[Tensor]) -> list[Tensor]:
+    """Clone gradients that share memory: that of a sum is one expanded number, those of a + b are one tensor."""
     seen: set[int] = set()
-    kept = []
+    result = []
     for gradient in gradients:
         shared = gradient.data_ptr() in seen or 0 in gradient.stride()
-        kept.append(gradient.clone() if shared else gradient)
+        result.append(gradient.clone() if shared else gradient)
         seen.add(gradient.data_ptr())
-    return kept
+    return result

@@ -1,11 +1,11 @@
-"""Loss scaling for float16, below whose smallest numbers gradients fall: losses grow by a factor for their sake.
+"""Dynamic loss scaling for float16: losses are multiplied by a scale so that small gradients do not underflow.
 
-A gradient that overflows costs its network one step, and the factor is halved; after enough clean iterations it is
-doubled. It is one factor for all gradient steps of an iteration, and moves once per iteration.
+A network whose gradient overflows skips one step, and the scale is halved; after enough iterations without an overflow
+it is doubled. All gradient steps of an iteration share one scale, which changes once per iteration.
 
 ``torch.amp.GradScaler`` follows the same rule, but has neither floor nor ceiling, waits for the device before each step
-of an optimizer that is not fused, and skips the whole optimizer. Here each network stands alone: one row of a stacked
-matrix is skipped without the others, and nothing waits.
+of an optimizer that is not fused, and skips the whole optimizer. Here one row of a stacked matrix is skipped without
+the others, and nothing waits.
 """
 
 from collections.abc import Callable
@@ -19,45 +19,45 @@ from uavlab.core.errors import DivergedError
 
 T = TypeVar("T")
 PRESETS = {"conservative": (2.0**10, 2.0, 0.5, 2000), "aggressive": (2.0**16, 2.0, 0.5, 1000)}
-"""First scale, growth, backoff, and clean iterations until it grows; powers of two, so scaling rounds nothing."""
+"""First scale, growth, backoff, and iterations without overflow until it grows; powers of two do not round."""
 FLOOR, CEILING = 2.0**0, 2.0**24
-PATIENCE = 200  # iterations in a row, each with an overflow, after which smaller scales will not help either
+MAX_OVERFLOWS = 200  # iterations in a row with an overflow
 
 
 class Scaler:
-    """The loss scale of a learner; its tensors are changed in place, so that a CUDA graph may hold them."""
+    """The loss scale of a learner; its tensors change in place, as CUDA graphs require."""
 
     def __init__(self, preset: str, device: torch.device) -> None:
-        """Start at the preset's first scale."""
+        """Start at the first scale of the preset."""
         first, self.growth, self.backoff, self.interval = PRESETS[preset]
         self.scale = torch.tensor(first, dtype=torch.float32, device=device)
         self.clean, self.overflows, self.skipped = torch.zeros(3, dtype=torch.int64, device=device).unbind()
-        self.found = torch.zeros((), dtype=torch.bool, device=device)  # an overflow, in this iteration
+        self.overflow = torch.zeros((), dtype=torch.bool, device=device)  # in this iteration
 
     def skip(self, norms: Float[Tensor, " G"]) -> Bool[Tensor, " G"]:
-        """Tell which networks must not step, by the norms of their gradients."""
+        """Return which networks must skip their step, by the norms of their gradients."""
         skipped = ~norms.isfinite()
-        self.found.logical_or_(skipped.any())
+        self.overflow.logical_or_(skipped.any())
         self.skipped.add_(skipped.sum())
         return skipped
 
     def update(self) -> None:
-        """End an iteration: one change of the scale, whatever its gradient steps met."""
-        self.overflows.add_(1).mul_(self.found)
-        self.clean.add_(1).mul_(~self.found)
-        grown = self.clean == self.interval
-        factor = torch.where(self.found, self.backoff, torch.where(grown, self.growth, 1.0))
+        """End an iteration and change the scale once."""
+        self.overflows.add_(1).mul_(self.overflow)
+        self.clean.add_(1).mul_(~self.overflow)
+        grow = self.clean == self.interval
+        factor = torch.where(self.overflow, self.backoff, torch.where(grow, self.growth, 1.0))
         self.scale.mul_(factor).clamp_(FLOOR, CEILING)
-        self.clean.mul_(~grown)
-        self.found.zero_()
+        self.clean.mul_(~grow)
+        self.overflow.zero_()
 
     def check(self) -> None:
-        """Refuse to go on where no scale helps (host sync).
+        """Refuse to continue where no scale helps (host sync).
 
         Raises:
-            DivergedError: Every one of the last 200 iterations had an overflow.
+            DivergedError: Each of the last 200 iterations had an overflow.
         """
-        if (count := int(self.overflows)) >= PATIENCE:
+        if (count := int(self.overflows)) >= MAX_OVERFLOWS:
             raise DivergedError(
                 {
                     "tensor": "the loss scale",
@@ -69,7 +69,7 @@ class Scaler:
             )
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the scale and the counts behind it."""
+        """Return the scale and its counts."""
         return {name: getattr(self, name) for name in ("scale", "clean", "overflows", "skipped")}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
@@ -77,13 +77,12 @@ class Scaler:
         for name, tensor in self.state_dict().items():
             tensor.copy_(state[name])
 
+    def wrap(self, fn: Callable[..., T]) -> Callable[..., T]:
+        """Return ``fn``, an iteration, followed by one change of the scale."""
 
-def scaled(fn: Callable[..., T], scaler: Scaler) -> Callable[..., T]:
-    """Let each call of ``fn``, an iteration, move the scale once, whatever its gradient steps met."""
+        def call(*args: Any) -> T:
+            result = fn(*args)
+            self.update()
+            return result
 
-    def call(*args: Any) -> T:
-        result = fn(*args)
-        scaler.update()
-        return result
-
-    return call
+        return call

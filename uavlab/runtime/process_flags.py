@@ -1,4 +1,4 @@
-"""Switches of the whole process: threads, TF32, deterministic operators, the share of a GPU's memory."""
+"""Settings of the whole process: threads, TF32, deterministic operators, the share of a GPU's memory."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -10,8 +10,8 @@ from uavlab.runtime.toggles import Toggles
 
 
 @contextmanager
-def switched(toggles: Toggles, device: torch.device) -> Iterator[None]:
-    """Apply what ``toggles`` ask of the process, and restore what was there however it ends."""
+def process_flags(toggles: Toggles, device: torch.device) -> Iterator[None]:
+    """Apply the settings that ``toggles`` request, and restore the old ones at the end."""
     with ExitStack() as undo:
 
         def change(read: Callable[[], object], write: Callable, value: object) -> None:
@@ -22,7 +22,7 @@ def switched(toggles: Toggles, device: torch.device) -> Iterator[None]:
 
         change(torch.get_num_threads, torch.set_num_threads, toggles.threads)
         if toggles.deterministic == "on":
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS refuses without; read at its start
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS requires it, and reads it once
             change(torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, True)
         if toggles.precision == "tf32":
             undo.enter_context(fp32_products("tf32"))
@@ -34,7 +34,7 @@ def switched(toggles: Toggles, device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def fp32_products(precision: str) -> Iterator[None]:
-    """Multiply float32 matrices on a GPU as ``tf32`` or as ``ieee``, and restore what was set."""
+    """Multiply float32 matrices on a GPU in ``tf32`` or ``ieee`` precision, and restore the old setting at the end."""
     settings = torch.backends.cuda.matmul
     before = settings.fp32_precision
     settings.fp32_precision = precision

@@ -1,4 +1,4 @@
-"""The seams at which optimizations act on functions from outside; with nothing switched on each is the identity."""
+"""The seams where optimizations wrap functions from outside; with no toggle set, each seam is the identity."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -11,19 +11,19 @@ from torch import Tensor
 
 from uavlab.core.protocols import CheckedTensors
 from uavlab.runtime import wrappers
-from uavlab.runtime.compiled_step import TracedStep
-from uavlab.runtime.cuda_graph import Captured, DeferredCheck
-from uavlab.runtime.finite_check import require_finite
+from uavlab.runtime.compiled_step import CompiledStep
+from uavlab.runtime.cuda_graph import GraphedFunction
+from uavlab.runtime.finite_check import DeferredCheck, require_finite
 from uavlab.runtime.grad_step import GradientStep
-from uavlab.runtime.loss_scaler import Scaler, scaled
-from uavlab.runtime.oom_retry import Ladder, Rows, retrying
-from uavlab.runtime.process_flags import switched
+from uavlab.runtime.loss_scaler import Scaler
+from uavlab.runtime.oom_retry import Microbatcher, Rows
+from uavlab.runtime.process_flags import process_flags
 from uavlab.runtime.stage_timer import Monitor
 from uavlab.runtime.toggles import Toggles, resolve
 
 F = TypeVar("F", bound=Callable)
 STAGE = {"act": "acting", "environment": "environment", "targets": "target"}
-"""The stages that kernels are, by their names; losses are part of a gradient step's ``forward``."""
+"""Stages of kernels, by their names; losses belong to the stage ``forward`` of a gradient step."""
 
 
 @dataclass(frozen=True)
@@ -31,41 +31,45 @@ class Runtime:
     """Where and how functions run.
 
     Attributes:
-        device: Where every tensor of the run lives.
-        asked: The toggles as they were set; those that cannot be used fall back to the plain reference.
-        fell_back: Why, by the name of the toggle; for the run's record.
+        device: Device of every tensor of the run.
+        requested: The toggles as set; those that cannot be used fall back to the plain reference.
+        fell_back: Reasons of fallbacks, by the name of the toggle, for the record of the run.
         monitor: Times the stages of the loop, if there is one.
-        retries: What was tried again in smaller pieces because memory was refused; for the run's record.
-        ladders: How finely each function's batches are cut, in the order in which functions were wrapped.
+        retries: Work repeated in smaller pieces because memory was refused, for the record of the run.
+        microbatchers: Splitters of the batches of each function, in the order in which functions were wrapped.
     """
 
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    asked: Toggles = field(default_factory=Toggles)
+    requested: Toggles = field(default_factory=Toggles)
     fell_back: dict[str, str] = field(default_factory=dict)
     monitor: Monitor | None = None
     retries: list[dict[str, Any]] = field(default_factory=list)
-    ladders: list[Ladder] = field(default_factory=list)
+    microbatchers: list[Microbatcher] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Tell which toggles cannot be used here."""
-        for name, reason in resolve(self.asked, self.device)[1].items():
+        """Report the toggles that cannot be used on this device."""
+        for name, reason in self._resolved[1].items():
             self.fall_back(name, reason)
+
+    @cached_property
+    def _resolved(self) -> tuple[Toggles, dict[str, str]]:
+        return resolve(self.requested, self.device)
 
     @property
     def toggles(self) -> Toggles:
         """The toggles that can be used on this device."""
-        return resolve(self.asked, self.device)[0]
+        return self._resolved[0]
 
     def fall_back(self, name: str, reason: str) -> None:
-        """Record, and say once, that a toggle is not in effect."""
+        """Record that a toggle is not in effect, and warn once."""
         if name not in self.fell_back:
             self.fell_back[name] = reason
-            wrappers.tell(name, getattr(self.asked, name), reason)
+            wrappers.warn_fallback(name, getattr(self.requested, name), reason)
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Apply what holds for the whole process, and restore it on leaving."""
-        with switched(self.toggles, self.device):
+        """Apply the settings of the whole process, and restore the old ones at the end."""
+        with process_flags(self.toggles, self.device):
             yield
 
     def kernel(self, fn: F, name: str, part: bool = False) -> F:
@@ -73,109 +77,108 @@ class Runtime:
 
         Args:
             fn: Tensors (or dataclasses of them) to tensors.
-            name: How reports call it.
-            part: It is called in updates alone, which are compiled as a whole.
+            name: Its name in reports.
+            part: Only updates call it, and these are compiled as a whole.
         """
-        toggles, made = self.toggles, fn
+        toggles, kernel = self.toggles, fn
         if toggles.recompute == "on" and name.endswith("loss"):
-            made = wrappers.recomputed(made)  # type: ignore[assignment]
+            kernel = wrappers.recompute_activations(kernel)  # type: ignore[assignment]
         low = wrappers.DTYPES[toggles.precision] != torch.float32
-        if low and name != "environment":  # only networks bear fewer digits
-            made = wrappers.in_precision(made, self.device, toggles.precision)  # type: ignore[assignment]
+        if low and name != "environment":  # only networks tolerate fewer digits
+            kernel = wrappers.autocast(kernel, self.device, toggles.precision)  # type: ignore[assignment]
         if toggles.compile != "off" and not part:
-            made = self._compiled(made, name)
-        return self.timed(made, STAGE[name]) if name in STAGE else made
+            kernel = self._compile(kernel, name)
+        return self.time_stage(kernel, STAGE[name]) if name in STAGE else kernel
 
-    def timed(self, fn: F, name: str) -> F:
-        """Count what a function takes as stage ``name``; nothing else is done to it."""
+    def time_stage(self, fn: F, name: str) -> F:
+        """Count the time of a function as stage ``name``."""
         if self.monitor is None:
             return fn
         monitor = self.monitor
 
-        def watched(*args: Any) -> Any:
+        def call(*args: Any) -> Any:
             with monitor.scope(name):
                 return fn(*args)
 
-        return watched  # type: ignore[return-value]
+        return call  # type: ignore[return-value]
 
     def grad(
         self, parameters: Tensor | Sequence[Sequence[Tensor]], lr: float, clip: float | None, stacked: bool = False
-    ) -> GradientStep | TracedStep:
+    ) -> GradientStep | CompiledStep:
         """Build the gradient step of one kind of network.
 
         Args:
-            parameters: A matrix whose rows are independent networks, which is copied; or each owner's own tensors.
+            parameters: A matrix whose rows are independent networks, which is copied; or the tensors of each owner.
             lr: Adam's learning rate.
             clip: Largest gradient norm of a row, or of an owner; None for no clipping.
-            stacked: The owners' tensors lead with an axis of independent networks.
+            stacked: The first axis of the owners' tensors counts independent networks.
         """
         scope = nullcontext if self.monitor is None else self.monitor.scope
         if isinstance(parameters, Tensor):
-            copy = parameters.detach().clone().requires_grad_()
-            plain = GradientStep([[copy]], lr, clip, True, self.toggles, self.scaler, self._ladder(), scope)
-            return plain if self.toggles.compile == "off" else TracedStep(plain)
-        return GradientStep(parameters, lr, clip, stacked, self.toggles, self.scaler, self._ladder(), scope)
+            matrix = parameters.detach().clone().requires_grad_()
+            plain = GradientStep([[matrix]], lr, clip, True, self.toggles, self.scaler, self._microbatcher(), scope)
+            return plain if self.toggles.compile == "off" else CompiledStep(plain)
+        return GradientStep(parameters, lr, clip, stacked, self.toggles, self.scaler, self._microbatcher(), scope)
 
-    def in_pieces(self, fn: Callable[..., Any], what: str, axis: int) -> Callable[..., Any]:
-        """Let a pure function take its batch in ``micro_batches`` pieces, and in more where memory is refused.
+    def split_batch(self, fn: Callable[..., Any], what: str, axis: int) -> Callable[..., Any]:
+        """Split the batch of a pure function into ``micro_batches`` pieces, and into more where memory is refused.
 
-        Compiled code allocates as a whole, and takes the batch whole.
+        Compiled code takes the batch whole.
 
         Args:
-            fn: Called with ``Rows`` for what is to be cut; gives tensors, or a tree of them.
-            what: How messages call it.
-            axis: Which axis of what it gives counts the rows.
+            fn: Called with ``Rows`` for the arguments to split; returns tensors, or a tree of them.
+            what: Its name in messages.
+            axis: The axis of its results that counts the rows.
         """
-        in_turn = retrying(lambda *given: Rows(fn(*given), axis), what, self._ladder())
+        split = self._microbatcher().wrap(lambda *args: Rows(fn(*args), axis), what)
 
-        def call(*given: Any) -> Any:
+        def call(*args: Any) -> Any:
             if torch.compiler.is_compiling():
-                return fn(*(each.value if isinstance(each, Rows) else each for each in given))
-            return in_turn(*given)
+                return fn(*(arg.value if isinstance(arg, Rows) else arg for arg in args))
+            return split(*args)
 
         return call
 
-    def draw(self, take: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
-        """Let rows be taken out of replay by their index, a part after the other where memory is refused."""
-        ladder = self._ladder(1, "gather")
-        in_turn = retrying(lambda index: Rows(take(index), 1), "draw", ladder)
-        return lambda index: in_turn(Rows(index, 1))
+    def split_draw(self, take: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+        """Split the reading of replay rows by their index where memory is refused."""
+        split = self._microbatcher(1, "gather").wrap(lambda index: Rows(take(index), 1), "draw")
+        return lambda index: split(Rows(index, 1))
 
     def update(self, fn: F, name: str) -> F:
-        """Wrap a learner's whole mutation of its state."""
-        made = self._compiled(fn, name) if self.toggles.compile != "off" else fn
+        """Wrap a learner's whole update of its state."""
+        update = self._compile(fn, name) if self.toggles.compile != "off" else fn
         if self.scaler is not None:
-            made = scaled(made, self.scaler)  # type: ignore[assignment]
+            update = self.scaler.wrap(update)  # type: ignore[assignment]
         if self.toggles.graph == "update":
-            made = Captured(made, partial(self.fall_back, "graph"))  # type: ignore[assignment]
-        return self.timed(made, "update")
+            update = GraphedFunction(update, partial(self.fall_back, "graph"))  # type: ignore[assignment]
+        return self.time_stage(update, "update")
 
     def cycle(self, fn: F, generators: Callable[[], Iterable[torch.Generator]]) -> F:
         """Wrap one whole cycle of the loop: step, act, store, draw, update, feedback; it draws from ``generators``."""
         if self.toggles.graph == "cycle":
-            return Captured(fn, partial(self.fall_back, "graph"), generators)  # type: ignore[return-value]
+            return GraphedFunction(fn, partial(self.fall_back, "graph"), generators)  # type: ignore[return-value]
         return fn
 
     @cached_property
     def scaler(self) -> Scaler | None:
-        """The loss scale of all gradient steps, where numbers are small enough to need one."""
+        """The loss scale of all gradient steps; only float16 needs one."""
         return Scaler(self.toggles.scaler, self.device) if self.toggles.precision == "fp16" else None
 
     @cached_property
     def deferred(self) -> DeferredCheck | None:
-        """What keeps findings on the device where nothing may wait for them."""
+        """The check without waiting, needed where a graph is captured."""
         return None if self.toggles.graph == "off" else DeferredCheck(self.device)
 
     def next_update(self) -> None:
-        """Tell a check that is read later where an update begins."""
+        """Mark the start of an update for the deferred check."""
         if self.deferred is not None:
             self.deferred.next_update()
 
     def check(self, numbers: CheckedTensors) -> None:
-        """Refuse numbers that nothing may be built on: at once (host sync), or with a graph when ``read`` is called.
+        """Refuse numbers that are not finite: at once (host sync), or with a graph when ``read`` is called.
 
         Raises:
-            DivergedError: One of them is not finite.
+            DivergedError: A number is not finite.
         """
         if self.deferred is None:
             require_finite(numbers)
@@ -183,7 +186,7 @@ class Runtime:
             self.deferred.record(numbers)
 
     def read(self, number: int) -> None:
-        """Refuse what was found since the last time, up to update ``number`` (host sync, if anything was left to find).
+        """Raise the findings of the deferred check and the scaler, up to update ``number`` (host sync if any exists).
 
         Raises:
             DivergedError: A number was not finite.
@@ -193,9 +196,9 @@ class Runtime:
         if self.scaler is not None:
             self.scaler.check()
 
-    def _ladder(self, pieces: int | None = None, phase: str = "forward") -> Ladder:
-        self.ladders.append(Ladder(pieces or self.toggles.micro_batches, self.retries, phase))
-        return self.ladders[-1]
+    def _microbatcher(self, pieces: int | None = None, phase: str = "forward") -> Microbatcher:
+        self.microbatchers.append(Microbatcher(pieces or self.toggles.micro_batches, self.retries, phase))
+        return self.microbatchers[-1]
 
-    def _compiled(self, fn: F, name: str) -> F:
-        return wrappers.compiled(fn, name, self.toggles.compile, partial(self.fall_back, "compile"))
+    def _compile(self, fn: F, name: str) -> F:
+        return wrappers.compile_function(fn, name, self.toggles.compile, partial(self.fall_back, "compile"))

@@ -14,15 +14,15 @@ from uavlab.core.errors import FallbackWarning
 
 F = TypeVar("F", bound=Callable)
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-OF_ITS_OWN = (  # what torch warns of while it compiles: looking through caches of constants, and its own old parts
+COMPILER_WARNINGS = (  # about caches of constants, and about deprecated parts of torch itself
     "Dynamo detected a call to a `functools",
     "`torch.jit",
 )
-FAILURES = (TorchDynamoException, ImportError)  # of compiling; a function of ours raises neither
+COMPILER_ERRORS = (TorchDynamoException, ImportError)  # the functions of this package raise neither
 
 
-def in_precision(fn: Callable, device: torch.device, precision: str) -> Callable:
-    """Run the matrix products of ``fn`` in lower precision; what it returns is as exact as its own code makes it."""
+def autocast(fn: Callable, device: torch.device, precision: str) -> Callable:
+    """Run the matrix products of ``fn`` in lower precision; its code decides the precision of its result."""
     dtype = DTYPES[precision]
 
     @wraps(fn)
@@ -33,25 +33,25 @@ def in_precision(fn: Callable, device: torch.device, precision: str) -> Callable
     return cast
 
 
-def recomputed(fn: Callable) -> Callable:
-    """Keep no activations of ``fn`` for its backward pass; noise is an argument, so none is drawn twice."""
+def recompute_activations(fn: Callable) -> Callable:
+    """Keep no activations of ``fn`` for its backward pass; noise is an argument, so it is not drawn twice."""
     return partial(checkpoint, fn, use_reentrant=False, preserve_rng_state=False)
 
 
-def compiled(fn: F, name: str, mode: str, fall_back: Callable[[str], None]) -> F:
-    """Compile ``fn`` when it is first called; where that fails, ``fall_back`` is told why and ``fn`` runs as it is.
+def compile_function(fn: F, name: str, mode: str, fall_back: Callable[[str], None]) -> F:
+    """Compile ``fn`` at its first call; on failure, call ``fall_back`` with the reason and run ``fn`` uncompiled.
 
-    torch compiles before it runs, so a function that writes in place has not begun to when this fails.
+    torch compiles before it runs, so on failure a function that writes in place has not started yet.
     """
 
     def body(*args: Any) -> Any:
         return fn(*args)
 
-    for about in OF_ITS_OWN:
-        warnings.filterwarnings("ignore", about)
-    # torch counts recompilations by code object: kernels that shared one would use up each other's share
+    for message in COMPILER_WARNINGS:
+        warnings.filterwarnings("ignore", message)
+    # torch limits recompilations per code object: functions that shared one would share the limit
     code = body.__code__.replace(co_name=name)
-    own = FunctionType(code, body.__globals__, name, None, body.__closure__)
+    copy = FunctionType(code, body.__globals__, name, None, body.__closure__)
     run: Callable = fn
 
     @wraps(fn)
@@ -59,25 +59,25 @@ def compiled(fn: F, name: str, mode: str, fall_back: Callable[[str], None]) -> F
         nonlocal run
         try:
             return run(*args)
-        except FAILURES as error:
+        except COMPILER_ERRORS as error:
             if run is fn:
                 raise
             run = fn
-            fall_back(f"{name}: {_said(error)}")
+            fall_back(f"{name}: {_summary(error)}")
             return fn(*args)
 
     try:
-        run = torch.compile(own, dynamic=False, fullgraph=True, mode=mode)
-    except FAILURES as error:
-        fall_back(f"{name}: {_said(error)}")
+        run = torch.compile(copy, dynamic=False, fullgraph=True, mode=mode)
+    except COMPILER_ERRORS as error:
+        fall_back(f"{name}: {_summary(error)}")
     return call  # type: ignore[return-value]
 
 
-def _said(error: Exception) -> str:
+def _summary(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {' '.join(lines[:2])}"[:300]
 
 
-def tell(name: str, value: Any, reason: str) -> None:
-    """Say in one visible line that a toggle is not in effect."""
+def warn_fallback(name: str, value: Any, reason: str) -> None:
+    """Warn in one line that a toggle is not in effect."""
     warnings.warn(f"{name}={value} fell back: {reason}", FallbackWarning, stacklevel=3)

@@ -16,7 +16,7 @@ from uavlab.core.errors import FileError, ResourceError
 from uavlab.core.protocols import CheckedTensors
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Update, tree_map
-from uavlab.runtime.oom_retry import refusal, require
+from uavlab.runtime.oom_retry import refusal_reason, require_memory
 from uavlab.runtime.runtime import Runtime
 from uavlab.telemetry import dataset
 from uavlab.telemetry import flights as fleet
@@ -59,7 +59,7 @@ def loaded(task: Telemetry, device: torch.device, loader: Loader = "device") -> 
     try:
         return _loaded(task, device, loader, fleet.file_stamp(task))
     except (MemoryError, RuntimeError) as error:
-        said = refusal(error)
+        said = refusal_reason(error)
         less = "most" if loader == "stream" else LESS
         raise ResourceError(f"flights: memory was refused ({said}); lower {less}.") from error
 
@@ -101,7 +101,7 @@ def _held(task: Telemetry, device: torch.device) -> dict[int, fleet.Columns]:
 
 def _require_room(rows: int, device: torch.device) -> None:
     for place in (torch.device("cpu"), device):
-        require(ROW * rows, "flights", LESS, place)
+        require_memory(ROW * rows, "flights", LESS, place)
 
 
 def _on(tree: T, device: torch.device) -> T:
@@ -136,7 +136,8 @@ class Windowed:
         bounds = self.sets.training.bounds.cpu()
         self.starts = dataset.starts(bounds, sum(task.shape), task.stride)[0].to(rt.device)
         self.drawn: deque[Tensor] = deque()  # and not yet brought
-        self._timed, self._copied = partial(rt.timed, name="load"), rt.timed(partial(_on, device=rt.device), "copy")
+        self._timed = partial(rt.time_stage, name="load")
+        self._copied = rt.time_stage(partial(_on, device=rt.device), "copy")
         self._bring = self._timed(self._items() if self.loader == "per_item" else self._at_once)
 
     @torch.no_grad()

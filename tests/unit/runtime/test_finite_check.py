@@ -1,6 +1,7 @@
-"""The first bad number in the given order is named by what its axes count; good ones, however large, pass."""
+"""The error names the first bad number by its axes, at once or deferred; good numbers of any size pass."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -8,7 +9,9 @@ from torch import Tensor
 
 from uavlab.core.errors import DivergedError
 from uavlab.core.protocols import CheckedTensors
-from uavlab.runtime.finite_check import LARGEST, require_finite
+from uavlab.runtime.finite_check import LARGEST, DeferredCheck, require_finite
+
+CPU = torch.device("cpu")
 
 
 def finding(numbers: CheckedTensors) -> DivergedError:
@@ -75,7 +78,7 @@ def test_the_first_tensor_in_the_given_order_is_to_blame() -> None:
         ("actor.parameter", "learner"),
     ],
 )
-def test_the_name_tells_who_made_it(name: str, kind: str) -> None:
+def test_the_name_decides_between_environment_and_learner(name: str, kind: str) -> None:
     assert finding({name: (spoilt((1,), (0,)), "R")}).record["kind"] == kind
 
 
@@ -92,6 +95,88 @@ def test_what_is_good_passes() -> None:
             "view": (torch.ones(4, 6).t()[::2], "R A"),
         }
     )
+
+
+def numbers(**values: Any) -> CheckedTensors:
+    return {name: (torch.tensor(value), "R") for name, value in values.items()}
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 2 * LARGEST, -2 * LARGEST, LARGEST, -LARGEST, 0.0])
+def test_a_deferred_check_refuses_what_the_direct_one_refuses(value: float) -> None:
+    for place in range(4):
+        values = [0.5] * 4
+        values[place] = value
+        tensors = numbers(alpha=values[:3], reward=values[3:], late=[math.nan])
+        del tensors["late" if abs(value) <= LARGEST else "alpha" if place == 3 else "reward"]
+        findings = []
+        for check in (require_finite, lambda tensors: deferred([tensors])):
+            try:
+                check(tensors)
+                findings.append(None)
+            except DivergedError as error:
+                findings.append((error.record["tensor"], error.record["kind"], error.advice))
+        assert findings[0] == findings[1]
+        assert (findings[0] is None) == (abs(value) <= LARGEST)
+
+
+def deferred(updates: list[CheckedTensors], number: int = 1, kind: type[DeferredCheck] = DeferredCheck) -> None:
+    check = kind(CPU)
+    for tensors in updates:
+        check.next_update()
+        for name, value in tensors.items():
+            check.record({name: value})
+    check.read(number)
+
+
+GOOD = {"obs": [1.0, 2.0], "loss": [3.0]}
+HISTORY = [GOOD, {"obs": [1.0, 2.0], "loss": [math.inf]}, {"obs": [math.nan, 1.0], "loss": [math.nan]}, GOOD]
+
+
+class Latest(DeferredCheck):
+    """A mutant that keeps the last finding, not the first."""
+
+    def record(self, numbers: CheckedTensors) -> None:
+        self._first.fill_(2**62)
+        super().record(numbers)
+
+
+class Timeless(DeferredCheck):
+    """A mutant that does not count updates."""
+
+    def next_update(self) -> None:
+        self._count = 0
+
+
+def cause(kind: type[DeferredCheck]) -> tuple[Any, ...]:
+    try:
+        deferred([numbers(**values) for values in HISTORY], 14, kind)
+    except DivergedError as error:
+        return tuple(error.record[key] for key in ("tensor", "kind", "update", "checked"))
+    return ()
+
+
+def test_a_late_reading_names_the_cause_and_its_update() -> None:
+    assert cause(DeferredCheck) == ("loss", "learner", 12, 14)
+    assert cause(Latest) == ()
+    assert cause(Timeless) == ("obs", "environment", 14, 14)
+    with pytest.raises(DivergedError, match=r"^training: loss is .* \(checked 2 updates later\) at update 12;"):
+        deferred([numbers(**values) for values in HISTORY], 14)
+
+
+@pytest.mark.parametrize(
+    ("bad", "cause"),
+    [(("metric", "moment", "state"), "state"), (("metric", "moment"), "moment"), (("metric",), "metric")],
+)
+def test_within_an_update_what_is_checked_first_comes_first(bad: tuple[str, ...], cause: str) -> None:
+    check = DeferredCheck(CPU)
+    check.record(numbers(metric=[1.0]))  # before the first update, whatever comes first in one
+    for names in (("state",), ("state", "moment")):  # the second is there once an update was made
+        check.next_update()
+        spoiled = bad if "moment" in names else ()
+        check.record(numbers(**{name: [math.nan if name in spoiled else 1.0] for name in names}))
+        check.record(numbers(metric=[math.nan if "metric" in spoiled else 1.0]))
+    with pytest.raises(DivergedError, match=f"training: {cause} is not finite"):
+        check.read(2)
 
 
 @pytest.mark.gpu

@@ -15,7 +15,7 @@ from uavlab.learners.masac.batched import MASAC, MASACConfig
 from uavlab.profiling.batch_size import Budget
 from uavlab.runtime import grad_step
 from uavlab.runtime.grad_step import ADAM_EPS, IMPLEMENTATIONS, MOMENTS, SCRATCH, GradientStep, Rows
-from uavlab.runtime.oom_retry import cut
+from uavlab.runtime.oom_retry import split_rows
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
 
@@ -29,8 +29,8 @@ def toward_goal(rows: Tensor, goal: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     return each.sum(), {"loss": each.detach()}
 
 
-def made(start: Tensor, lr: float, clip: float | None) -> GradientStep:
-    return Runtime(asked=Toggles(adam="fused")).grad(start, lr, clip)
+def build(start: Tensor, lr: float, clip: float | None) -> GradientStep:
+    return Runtime(requested=Toggles(adam="fused")).grad(start, lr, clip)
 
 
 def alone(start: Tensor, goal: Tensor, clip: float | None, steps: int) -> Tensor:
@@ -51,14 +51,14 @@ def alone(start: Tensor, goal: Tensor, clip: float | None, steps: int) -> Tensor
 
 @pytest.mark.parametrize("clip", [None, 1.0, 20.0])
 def test_rows_step_like_adam_alone(clip: float | None) -> None:
-    step = made(torch.zeros(2, 3), LR, clip)
+    step = build(torch.zeros(2, 3), LR, clip)
     for _ in range(20):
         step(toward_goal, step.parameter, GOAL)
     torch.testing.assert_close(step.parameter.detach(), alone(torch.zeros(2, 3), GOAL, clip, 20))
 
 
 def test_each_row_is_clipped_by_its_own_norm() -> None:
-    step = made(torch.zeros(2, 3), LR, 10.0)
+    step = build(torch.zeros(2, 3), LR, 10.0)
     metrics, norm = step(toward_goal, step.parameter, GOAL)
     torch.testing.assert_close(norm, torch.tensor([5.25**0.5, 50.0]))  # 1 + 4 + 0.25; 30, 40: before clipping
     assert step.parameter.grad is not None
@@ -71,7 +71,7 @@ def test_clipping_by_the_norm_of_all_rows_would_be_seen() -> None:
     tiny_goal = torch.tensor([[1e-5, 0.0, 0.0], [30.0, 40.0, 0.0]])
 
     def first_row(clip_all: bool) -> float:
-        step = made(torch.zeros(2, 3), LR, None if clip_all else 1.0)
+        step = build(torch.zeros(2, 3), LR, None if clip_all else 1.0)
         loss: Callable = toward_goal
         if clip_all:
 
@@ -88,7 +88,7 @@ def test_clipping_by_the_norm_of_all_rows_would_be_seen() -> None:
 
 def test_the_given_matrix_is_copied() -> None:
     given = torch.zeros(2, 3)
-    step = made(given, LR, None)
+    step = build(given, LR, None)
     step(toward_goal, step.parameter, GOAL)
     assert not given.any()
     assert step.parameter.any()
@@ -96,19 +96,19 @@ def test_the_given_matrix_is_copied() -> None:
 
 def test_inputs_receive_no_gradient() -> None:
     goal = GOAL.clone().requires_grad_()
-    step = made(torch.zeros(2, 3), LR, 1.0)
+    step = build(torch.zeros(2, 3), LR, 1.0)
     step(toward_goal, step.parameter, goal)
     assert goal.grad is None
 
 
 @pytest.mark.parametrize("before", [0, 3])
 def test_a_restored_state_goes_on_bit_for_bit(before: int) -> None:
-    whole, first = (made(torch.zeros(2, 3), LR, 1.0) for _ in range(2))
+    whole, first = (build(torch.zeros(2, 3), LR, 1.0) for _ in range(2))
     for step in (whole, first):
         for _ in range(before):
             step(toward_goal, step.parameter, GOAL)
     state = {name: value.clone() for name, value in first.state_dict().items()}
-    second = made(torch.ones(2, 3), LR, 1.0)
+    second = build(torch.ones(2, 3), LR, 1.0)
     second(toward_goal, second.parameter, -GOAL)  # moments that must be forgotten
     second.load_state_dict(state)
     for _ in range(3):
@@ -144,9 +144,9 @@ def test_gradients_of_uneven_pieces_add_up_to_that_of_the_batch(pieces: int) -> 
 
 def test_pieces_that_count_alike_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     def alike(inputs: Any, pieces: int) -> Iterator[tuple[float, list[Any]]]:
-        return ((1 / pieces, values) for _, values in cut(inputs, pieces))
+        return ((1 / pieces, values) for _, values in split_rows(inputs, pieces))
 
-    monkeypatch.setattr(grad_step, "cut", alike)
+    monkeypatch.setattr(grad_step, "split_rows", alike)
     step, _ = one_step(2)
     assert step.parameter.grad is not None
     assert step.parameter.grad.item() == pytest.approx(-(1 + 4) / 2)
@@ -162,14 +162,14 @@ def two_runs(rt: Runtime, dtype: torch.dtype, hidden: int = 16, rows: int = 16) 
 
 @pytest.mark.parametrize("pieces", [2, 3, 16])
 def test_a_learner_cannot_tell_micro_batches_but_by_rounding(pieces: int, proof: Callable[[str, str], None]) -> None:
-    found = []
+    results = []
     for count in (1, pieces):
-        rt = Runtime(asked=Toggles(update="batched", micro_batches=count))
+        rt = Runtime(requested=Toggles(update="batched", micro_batches=count))
         learner, batch, noise = two_runs(rt, torch.float64)
         metrics = learner.update(batch, noise).metrics
         gradients = {name: getattr(learner, name).parameter.grad for name in ("actor", "critic", "temperature")}
-        found.append({**metrics, **gradients})
-    whole, cut_up = found
+        results.append({**metrics, **gradients})
+    whole, cut_up = results
     errors = {name: ((cut_up[name] - whole[name]).norm() / whole[name].norm()).item() for name in whole}
     assert max(errors.values()) < 1e-12, errors
     assert max(errors.values()) > 0  # they were cut
@@ -249,12 +249,12 @@ def test_on_a_cpu_no_step_is_counted_on_a_gpu() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("adam", IMPLEMENTATIONS)
 def test_a_step_can_be_captured(adam: Any) -> None:
-    def made() -> tuple[GradientStep, Tensor]:
+    def build_step() -> tuple[GradientStep, Tensor]:
         start = torch.zeros(2, 3, device="cuda").requires_grad_()
         return GradientStep([[start]], LR, 1.0, True, Toggles(adam=adam, graph="update")), start
 
     goal = GOAL.cuda()
-    (eager, _), (captured, start) = made(), made()
+    (eager, _), (captured, start) = build_step(), build_step()
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
         captured(toward_goal, start, goal)

@@ -18,7 +18,7 @@ from uavlab.learners.masac import batched
 from uavlab.learners.masac.batched import MASAC, MASACConfig
 from uavlab.runtime import loss_scaler
 from uavlab.runtime.grad_step import IMPLEMENTATIONS, GradientStep
-from uavlab.runtime.loss_scaler import CEILING, FLOOR, PATIENCE, PRESETS, Scaler
+from uavlab.runtime.loss_scaler import CEILING, FLOOR, MAX_OVERFLOWS, PRESETS, Scaler
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
 
@@ -35,8 +35,8 @@ def toward_goal(rows: Tensor, factor: Tensor) -> tuple[Tensor, dict[str, Tensor]
 def scales(pattern: str, preset: str = "conservative") -> list[float]:
     """Follow the scale through iterations with (x) and without (.) an overflow."""
     scaler, seen = Scaler(preset, CPU), []
-    for found in pattern:
-        scaler.skip(torch.tensor([1.0, torch.inf if found == "x" else 1.0]))
+    for overflow in pattern:
+        scaler.skip(torch.tensor([1.0, torch.inf if overflow == "x" else 1.0]))
         scaler.update()
         seen.append(scaler.scale.item())
     return seen
@@ -58,12 +58,12 @@ def test_the_presets_are_those_of_the_plan() -> None:
 def test_between_floor_and_ceiling_it_is_torchs_own_scale(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PRESETS, "conservative", (1024.0, 2.0, 0.5, 4))
     draws = torch.rand(300, generator=torch.Generator().manual_seed(0)) < 0.15
-    own = scales("".join("x" if found else "." for found in draws))
+    own = scales("".join("x" if overflow else "." for overflow in draws))
     parameter = torch.ones(1, requires_grad=True)
     theirs = torch.amp.GradScaler("cpu", init_scale=1024, growth_interval=4)
     sgd, seen = torch.optim.SGD([parameter], lr=0.1), []
-    for found in draws:
-        parameter.grad = theirs.scale(torch.tensor([torch.inf if found else 1.0]))
+    for overflow in draws:
+        parameter.grad = theirs.scale(torch.tensor([torch.inf if overflow else 1.0]))
         theirs.step(sgd)
         theirs.update()
         seen.append(theirs.get_scale())
@@ -77,10 +77,10 @@ def test_the_scale_stays_between_floor_and_ceiling_and_gives_up_at_last(proof: C
     assert set(seen[17:]) == {1.0}
     assert scales("." * 9_000, "aggressive")[-1] == 2**24
     scaler = Scaler("aggressive", CPU)
-    for number in range(1, PATIENCE + 1):
+    for number in range(1, MAX_OVERFLOWS + 1):
         scaler.skip(torch.tensor([torch.nan]))
         scaler.update()
-        if number < PATIENCE:
+        if number < MAX_OVERFLOWS:
             scaler.check()
     with pytest.raises(DivergedError) as refusal:
         scaler.check()
@@ -166,9 +166,9 @@ def test_gradients_are_clipped_at_their_true_size() -> None:
     torch.testing.assert_close(step.parameter.grad, torch.tensor([[-1.0, 2.0, -0.5], [-6.0, -8.0, 0.0]]))
 
     class ClipFirst(GradientStep):
-        def _descend(self, gradients: list[Tensor]) -> Tensor:
+        def _apply(self, gradients: list[Tensor]) -> Tensor:
             self._clip(gradients)
-            return super()._descend(gradients)
+            return super()._apply(gradients)
 
     mutant = ClipFirst([[torch.zeros(2, 3).requires_grad_()]], 0.1, 10.0, True, Toggles(), Scaler("conservative", CPU))
     call(mutant, [1.0, 1.0])
@@ -204,8 +204,8 @@ def test_a_restored_scaler_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     for cut in range(len(pattern)):
         first, second = Scaler("conservative", CPU), Scaler("conservative", CPU)
         for scaler, part in ((first, pattern[:cut]), (second, pattern[cut:])):
-            for found in part:
-                scaler.skip(torch.tensor([torch.inf if found == "x" else 1.0]))
+            for overflow in part:
+                scaler.skip(torch.tensor([torch.inf if overflow == "x" else 1.0]))
                 scaler.update()
             if scaler is first:
                 second.load_state_dict({name: tensor.clone() for name, tensor in first.state_dict().items()})
@@ -261,7 +261,7 @@ class Scaled(Runtime):
 def learner_in(precision: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[MASAC, Replayed, Streams, Scaler | None]:
     scaler = Scaler("aggressive", CPU) if precision == "fp16" else None
     monkeypatch.setattr(Scaled, "scaler", scaler)
-    rt = Scaled(asked=Toggles(update="batched", precision=precision))
+    rt = Scaled(requested=Toggles(update="batched", precision=precision))
     env, rng = LeaderFollower(followers=1), Streams((0, 1))
     learner = MASAC(MASACConfig(hidden=16, share=False), env.spec, survey(env, rng), rng, rt)
     config = ReplayConfig(worlds=8, batch=16, capacity=512, learning_starts=64)
@@ -280,9 +280,9 @@ def test_nothing_but_products_and_hidden_layers_leaves_float32(
     densities = []
 
     def watched(*given: Tensor) -> tuple[Tensor, Tensor]:
-        found = squashed_gaussian(*given)
-        densities.extend([*given, *found])
-        return found
+        result = squashed_gaussian(*given)
+        densities.extend([*given, *result])
+        return result
 
     squashed_gaussian = batched.squashed_gaussian
     monkeypatch.setattr(batched, "squashed_gaussian", watched)

@@ -1,4 +1,4 @@
-"""A batch that memory refuses is cut and tried again, and ends in the bits of one that was cut so from the start."""
+"""A batch that memory refuses is split and retried, with the bits of a batch split so from the start."""
 
 import hashlib
 import weakref
@@ -14,7 +14,7 @@ from uavlab.core.errors import ConfigError, ResourceError, RetryWarning
 from uavlab.core.types import Inputs
 from uavlab.runtime import grad_step, oom_retry
 from uavlab.runtime.grad_step import GradientStep
-from uavlab.runtime.oom_retry import Ladder, Rows, count_rows, cut, in_pieces, out_of_memory, retrying
+from uavlab.runtime.oom_retry import Microbatcher, Rows, count_rows, is_out_of_memory, run_in_pieces, split_rows
 from uavlab.runtime.toggles import Toggles
 
 KINDS: dict[str, Callable[[], Exception]] = {
@@ -36,20 +36,20 @@ KINDS: dict[str, Callable[[], Exception]] = {
     ],
 )
 def test_every_way_of_saying_it_is_known(error: Exception, is_one: bool) -> None:
-    assert out_of_memory(error) is is_one
+    assert is_out_of_memory(error) is is_one
 
 
 def test_rows_are_cut_into_nearly_equal_pieces() -> None:
     tree = Inputs(center=torch.arange(14).view(2, 7), scale=torch.arange(28).view(2, 7, 2))
     given = [Rows(tree, 1), "as it is", Rows(None, 1), Rows(torch.arange(7), 0)]
-    parts = list(cut(given, 3))  # 7 * k // 3 = 0, 2, 4, 7
+    parts = list(split_rows(given, 3))  # 7 * k // 3 = 0, 2, 4, 7
     assert [share for share, _ in parts] == [2 / 7, 2 / 7, 3 / 7]
     assert [values[3].tolist() for _, values in parts] == [[0, 1], [2, 3], [4, 5, 6]]
     assert parts[1][1][0].center.tolist() == [[2, 3], [9, 10]]
     assert parts[2][1][0].scale.shape == (2, 3, 2)
     assert all(values[1:3] == ["as it is", None] for _, values in parts)
-    assert len(list(cut(given, 100))) == 7  # never an empty piece
-    assert [(share, values[2]) for share, values in cut(["x", None, 3], 4)] == [(1.0, 3)]  # nothing to be cut
+    assert len(list(split_rows(given, 100))) == 7  # never an empty piece
+    assert [(share, values[2]) for share, values in split_rows(["x", None, 3], 4)] == [(1.0, 3)]  # nothing to be cut
 
 
 def test_results_are_put_together_by_their_rows() -> None:
@@ -58,7 +58,7 @@ def test_results_are_put_together_by_their_rows() -> None:
 
     x = torch.tensor([1.0, 2.0, 6.0])
     for pieces in (1, 2, 3):  # in two: the means of 1 and of 2 and 6 count 1 and 2 thirds
-        doubled, rest = in_pieces(fn, pieces, Rows(x, 0), 2)
+        doubled, rest = run_in_pieces(fn, pieces, Rows(x, 0), 2)
         assert doubled.tolist() == [2, 4, 12]
         assert rest["mean"].item() == pytest.approx(3)
         assert rest["tree"].scale.tolist() == [2, 3, 7]
@@ -75,7 +75,7 @@ ROWS, FIRST_BAD, UPDATES = 16, 2, 4
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Collect no garbage in each of a few hundred retries."""
+    """Skip garbage collection in each of a few hundred retries."""
     monkeypatch.setattr(oom_retry, "free_cache", lambda: None)
 
 
@@ -87,17 +87,17 @@ class Refusals:
     limit: int = ROWS
     error: Callable[[], Exception] = MemoryError
     armed: bool = False
-    told: int = 0
+    count: int = 0
 
     def meet(self, phase: str, rows: int) -> None:
         if self.armed and phase == self.phase and rows > self.limit:
-            self.told += 1
+            self.count += 1
             self.armed = phase != "optimizer"
             raise self.error()
 
 
 class Pupil:
-    """One network after moving targets: an update has every phase in which memory may be refused."""
+    """One network with moving targets: its update has every phase in which memory may be refused."""
 
     def __init__(self, refusals: Refusals, pieces: int = 1, step: type[GradientStep] = GradientStep) -> None:
         self.refusals, self.stream = refusals, torch.Generator().manual_seed(0)
@@ -105,10 +105,10 @@ class Pupil:
         start = torch.randn(8, 5, generator=self.stream) / 3
         self.goal = start.clone()
         self.step = step([[start.requires_grad_()]], 0.01, 1.0, False, Toggles(micro_batches=pieces))
-        self.ladders = {"sampling": Ladder(pieces), "targets": Ladder(pieces)}
-        self.ladders |= dict.fromkeys(("forward", "backward", "optimizer"), self.step.ladder)
-        self.draw = retrying(self._draw, "draw", self.ladders["sampling"])
-        self.targets = retrying(self._targets, "targets", self.ladders["targets"])
+        self.microbatchers = {"sampling": Microbatcher(pieces), "targets": Microbatcher(pieces)}
+        self.microbatchers |= dict.fromkeys(("forward", "backward", "optimizer"), self.step.microbatcher)
+        self.draw = self.microbatchers["sampling"].wrap(self._draw, "draw")
+        self.targets = self.microbatchers["targets"].wrap(self._targets, "targets")
         self.log: list[Tensor] = []
 
     def _draw(self, table: Tensor, noise: Tensor) -> Rows:
@@ -151,11 +151,11 @@ def disturbed(refusals: Refusals, monkeypatch: pytest.MonkeyPatch, **kind: Any) 
 
 
 def cut_from_the_start(phase: str, pieces: int, first: int = 1) -> Pupil:
-    """Use the smaller size from the first bad update on, without any refusal."""
+    """Use the smaller size from the first refused update on, without a refusal."""
     pupil = Pupil(Refusals(), first)
     for number in range(UPDATES):
         if number == FIRST_BAD:
-            pupil.ladders[phase].pieces = pieces
+            pupil.microbatchers[phase].pieces = pieces
         pupil.update()
     return pupil
 
@@ -169,13 +169,13 @@ def test_a_refused_size_ends_in_the_bits_of_the_smaller_one(
 ) -> None:
     refusals, pieces = Refusals(phase, limit, KINDS[kind]), ROWS // limit
     first = pieces if phase == "optimizer" else 1  # where a smaller size is no remedy
-    with pytest.warns(RetryWarning) as told:
+    with pytest.warns(RetryWarning) as messages:
         pupil = disturbed(refusals, monkeypatch, pieces=first)
     steps = [(1, 2), (2, 4), (4, 8), (8, 16)] if phase != "optimizer" else [(first, first)]
-    ladder, what = pupil.ladders[phase], {"sampling": "draw", "targets": "targets"}.get(phase, "loss")
+    batcher, what = pupil.microbatchers[phase], {"sampling": "draw", "targets": "targets"}.get(phase, "loss")
     named = "forward" if phase in ("sampling", "targets") else phase
-    assert ladder.retries == [{"what": what, "phase": named, "from": a, "to": b} for a, b in steps if b <= pieces]
-    assert len(told) == len(ladder.retries) == refusals.told
+    assert batcher.retries == [{"what": what, "phase": named, "from": a, "to": b} for a, b in steps if b <= pieces]
+    assert len(messages) == len(batcher.retries) == refusals.count
     assert pupil.digest() == cut_from_the_start(phase, pieces, first).digest()
     proof("memory refused", "80 cases: 5 phases x 4 sizes x 4 kinds, all in the bits of the smaller size")
 
@@ -183,10 +183,10 @@ def test_a_refused_size_ends_in_the_bits_of_the_smaller_one(
 def test_a_step_that_moves_before_all_gradients_are_there_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     class Hasty(GradientStep):
         def _piece(self, loss_fn: Callable, values: list[Any], share: float) -> tuple[list[Tensor], dict[str, Any]]:
-            found = super()._piece(loss_fn, values, share)
+            result = super()._piece(loss_fn, values, share)
             with torch.no_grad():
-                self.parameter.sub_(1e-3 * found[0][0])
-            return found
+                self.parameter.sub_(1e-3 * result[0][0])
+            return result
 
     class Late(Refusals):
         """The second half of a batch is refused."""
@@ -208,7 +208,7 @@ def test_any_other_error_is_raised_as_it_is() -> None:
     before = {name: tensor.clone() for name, tensor in pupil.step.state_dict().items()}
     with pytest.raises(RuntimeError, match=r"^shapes differ$"):
         pupil.update()
-    assert pupil.step.ladder.retries == []
+    assert pupil.step.microbatcher.retries == []
     assert all(torch.equal(tensor, before[name]) for name, tensor in pupil.step.state_dict().items())
 
 
@@ -226,9 +226,9 @@ def test_where_nothing_helps_nothing_has_changed(phase: str, monkeypatch: pytest
 
     monkeypatch.setattr(grad_step, "reserve", refuse)
     refusals.armed = True
-    with pytest.warns(RetryWarning) as told, pytest.raises(ResourceError) as refusal:
+    with pytest.warns(RetryWarning) as messages, pytest.raises(ResourceError) as refusal:
         pupil.update()
-    assert len(told) == {"optimizer": 1}.get(phase, 4)  # 2, 4, 8, 16 pieces
+    assert len(messages) == {"optimizer": 1}.get(phase, 4)  # 2, 4, 8, 16 pieces
     first, *table, last = str(refusal.value).splitlines()
     pieces = 1 if phase == "optimizer" else ROWS
     assert first.startswith(
@@ -248,28 +248,28 @@ def test_what_has_no_rows_is_not_tried_again() -> None:
         raise MemoryError
 
     with pytest.raises(ResourceError, match=r"act: memory was refused in forward with batches in 1 pieces \(MemoryErr"):
-        retrying(fn, "act", Ladder())(torch.zeros(9))
+        Microbatcher().wrap(fn, "act")(torch.zeros(9))
 
 
-class Inside(Ladder):
-    """The mutant: it tries again while the error, and so the failed attempt, is still alive."""
+class Inside(Microbatcher):
+    """A mutant that tries again while the error, and with it the failed attempt, is still alive."""
 
-    def descend(self, what: str, attempt: Callable, inputs: Any, held: Any = None) -> Any:
+    def run(self, what: str, attempt: Callable, inputs: Any, other_bytes: Any = None, split: bool = True) -> Any:
         try:
             return attempt(self.pieces)
         except MemoryError:
             self.pieces *= 2
-            return self.descend(what, attempt, inputs, held)
+            return self.run(what, attempt, inputs)
 
 
 @pytest.mark.filterwarnings("ignore::uavlab.core.errors.RetryWarning")
-@pytest.mark.parametrize(("ladder", "alive"), [(Ladder(), [False, False]), (Inside(), [True, True])])
-def test_a_failed_attempt_is_dead_before_the_next(ladder: Ladder, alive: list[bool]) -> None:
-    seen, found = [], []
+@pytest.mark.parametrize(("batcher", "alive"), [(Microbatcher(), [False, False]), (Inside(), [True, True])])
+def test_a_failed_attempt_is_dead_before_the_next(batcher: Microbatcher, alive: list[bool]) -> None:
+    seen, survivals = [], []
 
     def fn(x: Tensor) -> Rows:
         if seen:
-            found.append(seen[-1]() is not None)
+            survivals.append(seen[-1]() is not None)
         activation = (x * 2).exp()
         garbage: list[Any] = [activation]
         garbage.append(garbage)  # which dies only when it is collected
@@ -278,16 +278,16 @@ def test_a_failed_attempt_is_dead_before_the_next(ladder: Ladder, alive: list[bo
             raise MemoryError
         return Rows(activation, 0)
 
-    assert retrying(fn, "fn", ladder)(Rows(torch.zeros(8), 0)).tolist() == [1] * 8
-    assert found[:2] == alive
+    assert batcher.wrap(fn, "fn")(Rows(torch.zeros(8), 0)).tolist() == [1] * 8
+    assert survivals[:2] == alive
 
 
 def test_inside_a_capture_nothing_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(oom_retry, "capturing", lambda: True)
+    monkeypatch.setattr(oom_retry, "is_capturing", lambda: True)
     pupil = Pupil(Refusals("forward", 8, KINDS["torch"], armed=True))
     with pytest.raises(ResourceError, match=r"while a CUDA graph was captured \(CUDA out of memory.*micro_batches"):
         pupil.update()
-    assert pupil.step.ladder.pieces == 1
+    assert pupil.step.microbatcher.pieces == 1
 
 
 @pytest.mark.gpu
@@ -309,5 +309,5 @@ def test_a_gpu_that_is_full_cuts_batches_and_gives_memory_back() -> None:
             step(loss, step.parameter, Rows(x, 0))
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
-    assert step.ladder.pieces > 1
+    assert step.microbatcher.pieces > 1
     assert abs(torch.cuda.memory_allocated() - before) < 2**20

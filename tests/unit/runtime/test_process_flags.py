@@ -1,4 +1,4 @@
-"""Switches of the process are what the toggles say inside, and what they were outside, however it ends."""
+"""Settings of the process follow the toggles inside the context, and are restored after it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from uavlab.runtime.process_flags import switched
+from uavlab.runtime.process_flags import process_flags
 from uavlab.runtime.toggles import Toggles
 
 CPU = torch.device("cpu")
@@ -20,10 +20,10 @@ SWITCHES: list[tuple[Toggles, Callable[[], Any], Any]] = [
 @pytest.mark.parametrize(("toggles", "read", "inside"), SWITCHES)
 def test_on_inside_and_restored_outside(toggles: Toggles, read: Callable[[], Any], inside: Any) -> None:
     before = read()
-    with switched(toggles, CPU):
+    with process_flags(toggles, CPU):
         assert read() == inside
     assert read() == before != inside
-    with pytest.raises(KeyError), switched(toggles, CPU):
+    with pytest.raises(KeyError), process_flags(toggles, CPU):
         raise KeyError
     assert read() == before
 
@@ -31,7 +31,7 @@ def test_on_inside_and_restored_outside(toggles: Toggles, read: Callable[[], Any
 def test_what_is_on_already_stays_on() -> None:
     torch.use_deterministic_algorithms(True)
     try:
-        with switched(Toggles(deterministic="on"), CPU):
+        with process_flags(Toggles(deterministic="on"), CPU):
             pass
         assert torch.are_deterministic_algorithms_enabled()
     finally:
@@ -39,11 +39,11 @@ def test_what_is_on_already_stays_on() -> None:
 
 
 def test_a_share_of_the_memory_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[float] = []
-    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share, device: told.append(share))
-    with switched(Toggles(memory_fraction=0.25), CPU):
-        assert told == [0.25]
-    assert told == [0.25, 1.0]
-    with switched(Toggles(), CPU):
+    shares: list[float] = []
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share, device: shares.append(share))
+    with process_flags(Toggles(memory_fraction=0.25), CPU):
+        assert shares == [0.25]
+    assert shares == [0.25, 1.0]
+    with process_flags(Toggles(), CPU):
         pass
-    assert len(told) == 2
+    assert len(shares) == 2

@@ -34,10 +34,10 @@ def test_check_refuses_at_once() -> None:
 
 def test_scope_sets_threads_and_restores_them_however_it_ends() -> None:
     before = torch.get_num_threads()
-    with Runtime(asked=Toggles(threads=before + 1)).scope():
+    with Runtime(requested=Toggles(threads=before + 1)).scope():
         assert torch.get_num_threads() == before + 1
     assert torch.get_num_threads() == before
-    with pytest.raises(KeyError), Runtime(asked=Toggles(threads=before + 2)).scope():  # noqa: PT012
+    with pytest.raises(KeyError), Runtime(requested=Toggles(threads=before + 2)).scope():  # noqa: PT012
         assert torch.get_num_threads() == before + 2
         raise KeyError
     assert torch.get_num_threads() == before

@@ -51,9 +51,9 @@ def test_what_cannot_be_used_falls_back_and_says_why(
 
 
 def test_the_runtime_tells_once_and_records_it() -> None:
-    with pytest.warns(FallbackWarning, match="graph=update fell back") as told:
-        rt = Runtime(asked=Toggles(update="batched", graph="update"))
-    assert len(told) == 1
+    with pytest.warns(FallbackWarning, match="graph=update fell back") as messages:
+        rt = Runtime(requested=Toggles(update="batched", graph="update"))
+    assert len(messages) == 1
     assert (rt.toggles.graph, list(rt.fell_back)) == ("off", ["graph"])
     rt.fall_back("graph", "again")  # known already: no second line
     assert rt.fell_back["graph"] != "again"

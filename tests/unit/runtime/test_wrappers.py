@@ -1,4 +1,4 @@
-"""Wrappers leave the function's meaning alone, and step aside, told once, where they cannot work."""
+"""Wrappers leave the function's meaning alone, and step aside, reasons once, where they cannot work."""
 
 import warnings
 from collections.abc import Callable
@@ -33,25 +33,25 @@ class TestPrecision:
             seen.extend([(a @ b).dtype, (a + b).dtype])
             return a
 
-        wrappers.in_precision(fn, CPU, precision)(*operands())
+        wrappers.autocast(fn, CPU, precision)(*operands())
         assert seen == [dtype, torch.float32]
         assert not torch.is_autocast_enabled("cpu")
 
     def test_float64_is_left_alone(self) -> None:
         a, b = (x.detach().double() for x in operands())
-        assert torch.equal(wrappers.in_precision(product, CPU, "bf16")(a, b), product(a, b))
+        assert torch.equal(wrappers.autocast(product, CPU, "bf16")(a, b), product(a, b))
 
 
 class TestRecomputed:
     def test_the_same_numbers_and_fewer_kept(self) -> None:
         a, b = operands()
-        kept: dict[str, list[Tensor]] = {"plain": [], "recomputed": []}
+        saved: dict[str, list[Tensor]] = {"plain": [], "recomputed": []}
         gradients = {}
-        for name, fn in (("plain", product), ("recomputed", wrappers.recomputed(product))):
-            with torch.autograd.graph.saved_tensors_hooks(lambda x, n=name: kept[n].append(x) or x, lambda x: x):
+        for name, fn in (("plain", product), ("recomputed", wrappers.recompute_activations(product))):
+            with torch.autograd.graph.saved_tensors_hooks(lambda x, n=name: saved[n].append(x) or x, lambda x: x):
                 (gradients[name],) = torch.autograd.grad(fn(a, b), b)
         assert torch.equal(gradients["plain"], gradients["recomputed"])
-        assert len(kept["recomputed"]) < len(kept["plain"])
+        assert len(saved["recomputed"]) < len(saved["plain"])
 
 
 def refusing(error: BaseException) -> Callable[..., Any]:
@@ -68,34 +68,35 @@ class TestCompiled:
     @pytest.mark.parametrize("message", ["cannot trace\nmore", ""])
     def test_where_it_fails_the_function_runs_as_it_is(self, monkeypatch: pytest.MonkeyPatch, message: str) -> None:
         monkeypatch.setattr(torch, "compile", refusing(TorchDynamoException(message)))
-        told: list[str] = []
-        fn = wrappers.compiled(product, "product", "default", told.append)
+        reasons: list[str] = []
+        fn = wrappers.compile_function(product, "product", "default", reasons.append)
         a, b = operands()
         for _ in range(3):
             assert torch.equal(fn(a, b), product(a, b))
-        assert len(told) == 1
-        assert told[0].startswith("product: ")
-        assert "\n" not in told[0]
+        assert len(reasons) == 1
+        assert reasons[0].startswith("product: ")
+        assert "\n" not in reasons[0]
 
     def test_an_error_of_the_function_itself_is_raised(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(torch, "compile", refusing(RuntimeError("the function's own")))
         with pytest.raises(RuntimeError, match="the function's own"):
-            wrappers.compiled(product, "product", "default", pytest.fail)(*operands())
+            wrappers.compile_function(product, "product", "default", pytest.fail)(*operands())
 
     def test_kernels_do_not_use_up_each_others_recompilations(self) -> None:
         seen: list[Any] = []
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(torch, "compile", lambda fn, **options: seen.append(fn) or fn)
             for name in ("first", "second"):
-                assert wrappers.compiled(product, name, "default", pytest.fail)(*operands()) == product(*operands())
+                fn = wrappers.compile_function(product, name, "default", pytest.fail)
+                assert fn(*operands()) == product(*operands())
         assert [fn.__code__.co_name for fn in seen] == ["first", "second"]
         assert seen[0].__code__ is not seen[1].__code__
 
 
 def test_falling_back_is_one_visible_line() -> None:
     with pytest.warns(FallbackWarning, match=r"^compile=default fell back: no compiler$"):
-        wrappers.tell("compile", "default", "no compiler")
+        wrappers.warn_fallback("compile", "default", "no compiler")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(FallbackWarning):
-            wrappers.tell("compile", "default", "no compiler")
+            wrappers.warn_fallback("compile", "default", "no compiler")

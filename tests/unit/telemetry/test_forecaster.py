@@ -33,7 +33,7 @@ normalised(FLIGHTS, INPUTS)
 def made(seeds: tuple[int, ...] = (0,), config: ForecasterConfig = CONFIG, **toggles: Any) -> Forecaster:
     """Make a learner of many digits, so that comparisons can be sharp."""
     rng = Streams(seeds, dtype=torch.float64)
-    return Forecaster(config, SHAPE, INPUTS, TARGETS, rng, Runtime(asked=Toggles(**toggles)))
+    return Forecaster(config, SHAPE, INPUTS, TARGETS, rng, Runtime(requested=Toggles(**toggles)))
 
 
 def batch_of(*seeds: int) -> Batch:

@@ -48,7 +48,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, Mapping[str, Te
 
 
 def made(loader: Loader, workers: int = 0, seeds: tuple[int, ...] = (0, 1), **runtime: object) -> Windowed:
-    rt = Runtime(asked=Toggles(loader=loader), **runtime)  # type: ignore[arg-type]
+    rt = Runtime(requested=Toggles(loader=loader), **runtime)  # type: ignore[arg-type]
     return Windowed(SMALL, WindowsConfig(batch=6, workers=workers), Streams(seeds), rt)
 
 

@@ -31,7 +31,7 @@ from uavlab.core.types import Batch, EnvSpec, Inputs, Transition, Update
 from uavlab.learners.masac.networks import Theta, assign, each, initial_parameters, per_agent, tensors
 from uavlab.nets.mlp import StackedMLP
 from uavlab.ops.action_sampling import squashed_gaussian
-from uavlab.runtime.compiled_step import TracedStep
+from uavlab.runtime.compiled_step import CompiledStep
 from uavlab.runtime.grad_step import MOMENTS, GradientStep, Rows
 from uavlab.runtime.runtime import Runtime
 
@@ -79,7 +79,7 @@ class UpdateNoise:
     action: Float[Tensor, "R N A D"]
 
 
-Step = GradientStep | TracedStep
+Step = GradientStep | CompiledStep
 
 Evaluate = Callable[[Theta, Float[Tensor, "G N I"]], Float[Tensor, "G N out"]]
 """Network g of some on rows x[g]."""
@@ -119,7 +119,7 @@ class MASAC:
         self.temperature, _ = self._hold(rt, alpha.log(), lambda rows: [rows], config.alpha_lr, None)
         self.target = each(lambda tensor: tensor.detach().clone(), self._theta(self.critic))
         self._act = rt.kernel(sample, "act")
-        self._targets = rt.in_pieces(rt.kernel(self.targets, "targets", part=True), "targets", 2)
+        self._targets = rt.split_batch(rt.kernel(self.targets, "targets", part=True), "targets", 2)
         self._critic_loss = rt.kernel(self.critic_loss, "critic_loss", part=True)
         self._actor_loss = rt.kernel(self.actor_loss, "actor_loss", part=True)
         self._axes = {} if self.networks == tuple(range(spec.agents)) else dict.fromkeys(BY_NETWORK, "R K")

@@ -88,7 +88,7 @@ def test_compilation_that_would_leave_the_time_out_falls_back() -> None:
     told: list[str] = []
     env = SlowLeaderFollower(step_ms=0.1)
     state = env.initial(torch.rand(3, env.spec.initial_noise))
-    fast = wrappers.compiled(env.transition, "environment", "default", told.append)
+    fast = wrappers.compile_function(env.transition, "environment", "default", told.append)
     for _ in range(2):
         state = fast(state, torch.zeros(3, 2, 2), torch.zeros(3, 0))
     assert len(told) == 1
