@@ -10,7 +10,7 @@ from torch import Tensor
 from uavlab.bench.suites.replay import binary, cumsum
 from uavlab.core.rng import INTEGER_NOISE
 from uavlab.ops import sum_tree
-from uavlab.replay.prioritized import importance
+from uavlab.replay.prioritized import importance_weights
 
 
 def draws(priority: Float[Tensor, " N"], alpha: float, batches: int, batch: int = 64, seed: int = 0) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def weights(priority: Float[Tensor, " N"], alpha: float, betas: Iterable[float])
     return [
         {"beta": beta, "priority": each, "weight": round(weight, 4)}
         for beta in betas
-        for each, weight in zip(priority.tolist(), importance(mass, beta)[0].tolist(), strict=True)
+        for each, weight in zip(priority.tolist(), importance_weights(mass, beta)[0].tolist(), strict=True)
     ]
 
 

@@ -54,7 +54,7 @@ def test_on_a_gpu_streams_and_threads_change_nothing(flow: dict[str, Any]) -> No
     run, twin = (Run(tiny(device="cuda", updates=60, **flow)) for _ in range(2))
     twin.source.pilot = twin.source.pilot and AtOnce()
     if twin.source.ahead is not None:
-        twin.source.ahead.thread = twin.source.ahead.stream = None
+        twin.source.ahead.executor = twin.source.ahead.stream = None
     for each in (run, twin):
         for _ in each.train():
             pass

@@ -20,7 +20,7 @@ from uavlab.envs.leader_follower.env import PUBLISHED, LeaderFollower
 from uavlab.nets.mlp import StackedMLP
 from uavlab.ops.action_sampling import squashed_gaussian
 from uavlab.ops.geometry import distance, nearest_offsets
-from uavlab.replay.ring import add, allocate, draw
+from uavlab.replay.ring import add, allocate, choose, take
 from uavlab.replay.segments import cut, paste, plan
 rng = Streams([0, 1])
 """
@@ -43,7 +43,7 @@ for env in (LeaderFollower(), PUBLISHED, LeaderFollower(followers=3, obstacles=2
         rows = tree_map(lambda leaf: leaf.unflatten(0, (2, 4)), row)
         ring = ring or allocate(rows, 50)
         add(ring, rows)
-        draw(ring, rng.integers("replay", 5))
+        take(ring, choose(ring, rng.integers("replay", 5)))
     (name,) = plan([], total=int(ring.size), capacity=50)
     paste(ring, {name: cut(ring, name)}, int(ring.size))
 """

@@ -1,4 +1,4 @@
-"""Prioritized replay as plain Python lists and whole numbers of any size, and a game that compares both."""
+"""Prioritized replay as plain Python lists and whole numbers, and random operations that compare both."""
 
 import random
 from dataclasses import replace
@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from tests.support.named_rows import RUNS, check, named, names_of, rows
-from uavlab.core.types import leaves
+from uavlab.core.types import Batch, leaves
 from uavlab.ops import sum_tree
 from uavlab.replay import prioritized as module
+from uavlab.replay import ring as rings
 from uavlab.replay.prioritized import Prioritized, PriorityConfig
 
 UNIT, MOST = 2**20, 2**36
@@ -18,7 +19,7 @@ WILD = (float("nan"), float("inf"), float("-inf"), -1.0, -1e-30)
 
 
 class Plain:
-    """What prioritized replay must do, one row after the other."""
+    """Prioritized replay, one row after the other."""
 
     def __init__(self, capacity: int, config: PriorityConfig) -> None:
         self.capacity, self.config = capacity, config
@@ -30,8 +31,8 @@ class Plain:
     def add(self, count: int) -> None:
         for _ in range(count):
             slot = self.total % self.capacity
-            for kept, new in ((self.names, self.total), *zip(self.mass, self.largest, strict=True)):
-                kept[slot : slot + 1] = [new]
+            for values, new in ((self.names, self.total), *zip(self.mass, self.largest, strict=True)):
+                values[slot : slot + 1] = [new]
             self.total += 1
 
     def draw(self, noise: list[list[int]]) -> tuple[list[list[int]], list[list[float]]]:
@@ -52,7 +53,7 @@ class Plain:
             point -= mass
         raise IndexError("beyond the mass")
 
-    def reweight(self, index: list[list[int]], priority: list[list[float]]) -> None:
+    def set_priorities(self, index: list[list[int]], priority: list[list[float]]) -> None:
         for run in range(RUNS):
             given: dict[int, int] = {}
             for slot, value in zip(index[run], priority[run], strict=True):
@@ -65,8 +66,14 @@ class Plain:
             self.largest[run] = max([self.largest[run], *given.values()])
 
 
+def draw(replay: Prioritized, noise: Tensor) -> Batch:
+    """Draw a batch."""
+    index, weight = module.choose(replay, noise)
+    return Batch(rings.take(replay.ring, index), index, weight)
+
+
 def digest(replay: Prioritized) -> dict[str, bytes]:
-    """Copy all that a replay holds."""
+    """Copy everything that a replay holds."""
     held = {**dict(leaves(replay.ring)), "largest": replay.largest, "draws": replay.draws, "refused": replay.refused}
     held |= {f"level {n}": level for n, level in enumerate(replay.tree.levels)}
     return {name: tensor.clone().numpy().tobytes() for name, tensor in held.items()}
@@ -90,13 +97,13 @@ def compare(replay: Prioritized, plain: Plain) -> None:
 
 
 def random_operations(seed: int, operations: int) -> int:
-    """Play adds, draws, new priorities and saves on a replay and on plain lists, and compare after each.
+    """Perform adds, draws, new priorities and saves on a replay and on plain lists, and compare after each.
 
     Returns:
-        Operations played.
+        The number of operations.
 
     Raises:
-        AssertionError: They disagree.
+        AssertionError: They differ.
     """
     dice = random.Random(seed)
     capacity = dice.choice((1, 2, 7, 16, 64))
@@ -112,30 +119,30 @@ def random_operations(seed: int, operations: int) -> int:
             plain.add(count)
         elif kind < 0.55:
             noise = _noise(dice, plain)
-            batch, (index, weight) = module.draw(replay, torch.tensor(noise)), plain.draw(noise)
+            batch, (index, weight) = draw(replay, torch.tensor(noise)), plain.draw(noise)
             assert batch.index.tolist() == index
             check(batch.data, torch.tensor([[plain.names[slot] for slot in row] for row in index]) + named(1))
             assert batch.weight is not None
             assert batch.weight.flatten().tolist() == pytest.approx([w for row in weight for w in row], rel=1e-5)
         elif kind < 0.95:
             index, priority = _priorities(dice, plain)
-            module.reweight(replay, torch.tensor(index), priority)
-            plain.reweight(index, priority.tolist())
+            module.set_priorities(replay, torch.tensor(index), priority)
+            plain.set_priorities(index, priority.tolist())
         else:
-            replay = _resumed(replay)
+            replay = _save_and_load(replay)
         compare(replay, plain)
     return operations
 
 
 def _noise(dice: random.Random, plain: Plain) -> list[list[int]]:
-    """Draw noise; where a batch is one row, often noise that meets the border between two slots."""
+    """Draw noise, often noise at the border between two slots of a batch of one row."""
     count = dice.choice((1, 1, 2, 5, 3 * plain.capacity))
     borders = [0, 2**62 - 1, *(sum(plain.mass[0][:slot]) for slot in range(len(plain.names)))]
     return [[dice.choice((dice.randrange(2**62), dice.choice(borders))) for _ in range(count)] for _ in range(RUNS)]
 
 
 def _priorities(dice: random.Random, plain: Plain) -> tuple[list[list[int]], Tensor]:
-    """Make up priorities, duplicates among them; most are squares, whose root is exact."""
+    """Draw priorities with duplicates; most are squares, whose root is exact."""
     size, count = len(plain.names), dice.choice((1, 2, 8, plain.capacity + 3))
     odd = (-1, size, plain.capacity, 10**12, -(2**40))
 
@@ -151,8 +158,8 @@ def _priorities(dice: random.Random, plain: Plain) -> tuple[list[list[int]], Ten
     return index, torch.tensor([[priority() for _ in range(count)] for _ in range(RUNS)])
 
 
-def _resumed(replay: Prioritized) -> Prioritized:
-    """Carry a replay over into a fresh one of the same kind."""
+def _save_and_load(replay: Prioritized) -> Prioritized:
+    """Load the state of a replay into a new one."""
     fresh = module.allocate(rows(named(1)), replay.ring.capacity, replay.config)
     fresh = replace(fresh, tree=sum_tree.empty(RUNS, replay.ring.capacity, torch.device("cpu"), 5, 3))
     module.load(fresh, module.state(replay))

@@ -94,7 +94,7 @@ def make(
     if executor is not None:
         source.pilot = source.pilot and executor
         if source.ahead is not None:
-            source.ahead.thread = executor
+            source.ahead.executor = executor
     return source, pupil
 
 

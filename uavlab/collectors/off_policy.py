@@ -16,7 +16,7 @@ from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Inputs, Transition, Update, leaves, load_leaves, tree_map
 from uavlab.envs.autoreset import Pool, Worlds, advance, make_pool, start_worlds
 from uavlab.replay.buffer import Store, Uniform
-from uavlab.replay.prefetch import Ahead
+from uavlab.replay.prefetch import Prefetcher
 from uavlab.replay.prioritized import PriorityConfig
 from uavlab.replay.ring import Ring, row_bytes
 from uavlab.replay.segments import cut, paste, plan
@@ -92,13 +92,13 @@ class Replayed:
         self.store = store or Uniform(self._split(blank_row(env, self.worlds)), config.capacity)
         self.steps = 0  # of every world
         self.turn = 0  # updates of this round so far
-        self.ahead: Ahead | None = None
+        self.ahead: Prefetcher | None = None
         self.pilot: Executor | None = None
         self.flight: Future[list[Transition]] | None = None
         self.landed: list[Transition] = []  # rows of a flight, step by step, that are not stored yet
         self._advance, self._check = rt.kernel(advance, "environment"), rt.check
         if toggles.prefetch == "on":
-            self.ahead = Ahead(rng.device, threaded=self.ring.cursor.device.type == "cpu")
+            self.ahead = Prefetcher(rng.device, threaded=self.ring.cursor.device.type == "cpu")
         elif toggles.prefetch == "overlap":
             if snapshot is None:
                 raise ConfigError("prefetch=overlap: this learner gives no copy of its policy; use prefetch=off or on.")

@@ -30,8 +30,8 @@ from uavlab.learners.masac.batched import MASAC, MASACConfig, assign
 from uavlab.learners.masac.loop import RUNGS, MASACLoop
 from uavlab.learners.masac.vmap import MASACVmap
 from uavlab.nets.mlp import StackedMLP
-from uavlab.replay.buffer import HERE, ByPriority, Store, Uniform
-from uavlab.replay.host_buffer import on_host
+from uavlab.replay.buffer import IDENTITY, ByPriority, Store, Uniform
+from uavlab.replay.host_buffer import host_transfer
 from uavlab.runtime.oom_retry import is_out_of_memory, require_memory
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.stage_timer import Monitor
@@ -194,10 +194,10 @@ def store(config: Config, rng: Streams, rt: Runtime) -> Store:
     noise = torch.zeros(runs * replay.worlds, env.spec.initial_noise, dtype=rng.dtype, device=device)
     worlds = start_worlds(env, noise)
     example = tree_map(lambda leaf: leaf.unflatten(0, (runs, -1)), blank_row(env, worlds))
-    place = HERE if here else on_host(example, replay.batch, rt, toggles.placement == "pinned")
+    transfer = IDENTITY if here else host_transfer(example, replay.batch, rt, toggles.placement == "pinned")
     if toggles.priorities == "off":
-        return Uniform(example, replay.capacity, place)
-    return ByPriority(example, replay.capacity, replay, toggles.priorities, place)
+        return Uniform(example, replay.capacity, transfer)
+    return ByPriority(example, replay.capacity, replay, toggles.priorities, transfer)
 
 
 def assembled(config: Config, monitor: Monitor | None = None) -> tuple[Runtime, Streams, Any, Any]:

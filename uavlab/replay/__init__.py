@@ -1,1 +1,1 @@
-"""Replay: what was seen, kept where it is learned from."""
+"""Replay: the transitions that off-policy learners draw their batches from."""

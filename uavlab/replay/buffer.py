@@ -1,7 +1,7 @@
-"""What a source asks of replay, whatever chooses among its rows and wherever they are kept.
+"""Replay buffers as a collector uses them: which rows are chosen, and where they are stored.
 
-``choose`` turns int64 noise into slots, where the rows are kept, and into weights, where training runs. ``take`` copies
-the rows of slots to where training runs.
+``choose`` turns int64 noise into slots, on the device of the rows, and into weights, on the training device. ``take``
+copies the rows of slots to the training device.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,8 +18,8 @@ from uavlab.replay.ring import Ring
 
 
 @dataclass(frozen=True)
-class Place:
-    """How rows come to where they are kept, and from there to where training runs; by default there is no way to go.
+class Transfer:
+    """How rows get to the ring's memory and back to the training device; the identity by default.
 
     Attributes:
         put: Brings new rows (leading axes R W).
@@ -30,45 +30,59 @@ class Place:
     take: Callable[[Ring, Tensor], Transition] = ring.take
 
 
-HERE = Place()
+IDENTITY = Transfer()
 
 
-class Uniform:
-    """Every row is drawn with the same chance."""
+class Store:
+    """A ring of rows and a rule that chooses among them; by default the rule has no state."""
 
-    def __init__(self, example: Transition, capacity: int, place: Place = HERE) -> None:
-        """Reserve ``capacity`` rows per run, shaped like ``example`` (leading axes R N), on its device."""
-        self.ring, self.place = ring.allocate(example, capacity), place
+    ring: Ring
+    transfer: Transfer
+
+    def choose(self, noise: Int[Tensor, "R N"]) -> tuple[Int[Tensor, "R N"], Float[Tensor, "R N"] | None]:
+        """Choose slots, and weigh them; slot 0 if the ring is empty, which the caller must prevent."""
+        raise NotImplementedError
 
     def add(self, rows: Transition) -> None:
         """Write rows over the oldest."""
-        ring.add(self.ring, self.place.put(rows))
-
-    def choose(self, noise: Int[Tensor, "R N"]) -> tuple[Int[Tensor, "R N"], None]:
-        """Choose slots; an empty ring is the caller's mistake and yields slot 0."""
-        size = self.ring.size.clamp(min=1)
-        return noise.to(size.device).remainder(size), None
+        ring.add(self.ring, self.transfer.put(rows))
 
     def take(self, index: Int[Tensor, "R N"]) -> Transition:
         """Copy the rows of slots."""
-        return self.place.take(self.ring, index)
+        return self.transfer.take(self.ring, index)
 
     def feedback(self, index: Int[Tensor, "R N"], update: Update) -> None:
-        """Learn nothing from an update."""
+        """Use the result of an update on these slots for later choices."""
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return what the next choices depend on beside the rows: nothing."""
+        """Return what the next choices depend on beside the rows."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Continue where ``state_dict`` was taken."""
+        """Continue where ``state_dict`` was taken, before or after the rows are loaded.
+
+        Raises:
+            FileError: The state is not that of such a store.
+        """
 
     def forget(self) -> None:
-        """Start anew, without rows."""
+        """Start again without rows."""
 
 
-class ByPriority:
-    """A row is drawn the more often the more its agents' values erred when it was learned last."""
+class Uniform(Store):
+    """Every row is drawn with the same chance."""
+
+    def __init__(self, example: Transition, capacity: int, transfer: Transfer = IDENTITY) -> None:
+        """Reserve ``capacity`` rows per run, shaped like ``example`` (leading axes R N), on its device."""
+        self.ring, self.transfer = ring.allocate(example, capacity), transfer
+
+    def choose(self, noise: Int[Tensor, "R N"]) -> tuple[Int[Tensor, "R N"], None]:
+        """Choose slots by chance, without weights."""
+        return ring.choose(self.ring, noise), None
+
+
+class ByPriority(Store):
+    """A row is drawn the more often, the larger the TD errors of its agents were when it was learned last."""
 
     def __init__(
         self,
@@ -76,62 +90,47 @@ class ByPriority:
         capacity: int,
         config: prioritized.PriorityConfig,
         by: Literal["mean", "max"],
-        place: Place = HERE,
+        transfer: Transfer = IDENTITY,
     ) -> None:
-        """Reserve rows and the tree over them; ``by`` makes one priority of the errors of all agents.
+        """Reserve rows and the tree over them; ``by`` reduces the errors of all agents to one priority.
 
         Raises:
             ConfigError: The capacity is more than a tree can serve.
         """
-        self.replay, self.by, self.place = prioritized.allocate(example, capacity, config), by, place
-
-    @property
-    def ring(self) -> Ring:
-        """The rows."""
-        return self.replay.ring
+        self.replay, self.by, self.transfer = prioritized.allocate(example, capacity, config), by, transfer
+        self.ring = self.replay.ring
 
     def add(self, rows: Transition) -> None:
         """Write rows over the oldest, each with the largest priority so far."""
-        prioritized.add(self.replay, self.place.put(rows))
+        prioritized.add(self.replay, self.transfer.put(rows))
 
     def choose(self, noise: Int[Tensor, "R N"]) -> tuple[Int[Tensor, "R N"], Float[Tensor, "R N"]]:
         """Choose slots by priority, and weigh them."""
         index, weight = prioritized.choose(self.replay, noise.to(self.ring.size.device))
         return index, weight.to(noise.device)
 
-    def take(self, index: Int[Tensor, "R N"]) -> Transition:
-        """Copy the rows of slots."""
-        return self.place.take(self.ring, index)
-
     def feedback(self, index: Int[Tensor, "R N"], update: Update) -> None:
-        """Give rows their new priorities.
+        """Set the priorities of rows by their TD errors.
 
         Raises:
-            ConfigError: The learner does not tell its errors.
+            ConfigError: The learner returned no TD errors.
         """
         if update.td_error is None:
             raise ConfigError(
                 "priorities: the learner returned no td_error; expected the error of each row and agent. Set "
                 "priorities=off, or let the learner return it."
             )
-        priority = prioritized.joint(update.td_error, self.by)
-        prioritized.reweight(self.replay, index, priority.to(index.device))
+        priority = prioritized.joint_priority(update.td_error, self.by)
+        prioritized.set_priorities(self.replay, index, priority.to(index.device))
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return what the next choices depend on beside the rows: priorities and counters (host sync)."""
+        """Return priorities and counters (host sync)."""
         return prioritized.state(self.replay)
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Continue where ``state_dict`` was taken, before or after the ring is given the rows.
-
-        Raises:
-            FileError: The state is not that of such a store.
-        """
+        """Load priorities and counters."""
         prioritized.load(self.replay, state)
 
     def forget(self) -> None:
-        """Start anew, without rows."""
-        prioritized.forget(self.replay)
-
-
-Store = Uniform | ByPriority
+        """Clear the priorities."""
+        prioritized.clear(self.replay)

@@ -1,9 +1,9 @@
 """Replay in host memory while training runs on a GPU: new rows are copied down, batches are copied up.
 
-The CPU gathers a batch into a buffer, which is copied as a whole. Only such buffers are ever pinned: no copy engine
-gathers scattered rows, so pinning the ring would take memory and buy nothing. The device makes the copies of a stream
-in order and needs no waiting. The host does: it must not read a buffer before a copy down has arrived, nor write into
-one before a copy up has left.
+The CPU gathers a batch into a staging buffer, which is copied as a whole. Only staging buffers are ever pinned: no copy
+engine gathers scattered rows, so pinning the ring would take memory and gain nothing. The device makes the copies of a
+stream in order and needs no waiting. The host must not read a buffer before a copy down has arrived, nor write into one
+before a copy up has left.
 """
 
 import torch
@@ -13,42 +13,42 @@ from torch import Tensor
 from uavlab.core.types import Transition, tree_map
 from uavlab.ops.sum_tree import offset_by_run
 from uavlab.replay import ring
-from uavlab.replay.buffer import Place
+from uavlab.replay.buffer import Transfer
 from uavlab.replay.ring import Ring
 from uavlab.runtime.runtime import Runtime
 
 
-def on_host(example: Transition, batch: int, rt: Runtime, pinned: bool) -> Place:
-    """Keep rows in host memory; on the CPU nothing changes but that rows are copied.
+def host_transfer(example: Transition, batch: int, rt: Runtime, pinned: bool) -> Transfer:
+    """Return the transfer to host memory; on the CPU rows are copied, and nothing else changes.
 
-    Memory that cannot be pinned is ordinary memory then, and the run says so.
+    Where memory cannot be pinned, ordinary memory is used and the run records the fallback.
 
     Args:
         example: New rows (leading axes R W).
-        batch: Rows per run that are taken.
+        batch: Rows per run of a batch.
         rt: Where training runs.
         pinned: Copy through pinned buffers, without waiting for a batch to arrive.
     """
     try:
-        ferry = Ferry(example, batch, rt, pinned)
+        staging = StagingBuffers(example, batch, rt, pinned)
     except RuntimeError as error:
-        if not pinned or isinstance(error, torch.OutOfMemoryError):  # which is what the device says
+        if not pinned or isinstance(error, torch.OutOfMemoryError):  # of the device, not of pinned memory
             raise
         rt.fall_back("placement", f"no memory could be pinned ({str(error).splitlines()[0]}); ordinary memory is used")
-        ferry = Ferry(example, batch, rt, pinned=False)
-    return Place(ferry.put, ferry.take)
+        staging = StagingBuffers(example, batch, rt, pinned=False)
+    return Transfer(staging.put, staging.take)
 
 
-class Ferry:
-    """Two buffers in host memory, one for each way, and one on the device in which new rows are put side by side."""
+class StagingBuffers:
+    """Two buffers in host memory, one for each direction, and one on the device in which new rows are packed."""
 
     def __init__(self, example: Transition, batch: int, rt: Runtime, pinned: bool) -> None:
-        """Reserve them."""
+        """Reserve the buffers."""
         self.device, self.pinned = rt.device, pinned
-        self.down, self.new = ring.blank(example, example.reward.shape[1], pin_memory=pinned)
-        self.up = ring.blank(example, batch, pin_memory=pinned)[0].flatten(0, 1)
-        self.packed, self.packing = ring.blank(example, example.reward.shape[1], device=rt.device)
-        self._left: torch.cuda.Event | None = None  # when the last batch had left its buffer
+        self.down, self.new = ring.allocate_words(example, example.reward.shape[1], pin_memory=pinned)
+        self.up = ring.allocate_words(example, batch, pin_memory=pinned)[0].flatten(0, 1)
+        self.packed, self.packing = ring.allocate_words(example, example.reward.shape[1], device=rt.device)
+        self._up_copied: torch.cuda.Event | None = None  # when the last batch had left its buffer
         self._copy_down, self._copy_up = rt.time_stage(self._downward, "copy"), rt.time_stage(self._upward, "copy")
 
     def put(self, rows: Transition) -> Transition:
@@ -56,13 +56,13 @@ class Ferry:
         self._copy_down(rows)
         return self.new
 
-    def take(self, full: Ring, index: Int[Tensor, "R N"]) -> Transition:
+    def take(self, source: Ring, index: Int[Tensor, "R N"]) -> Transition:
         """Gather the rows of slots, at most a batch, and copy them up."""
-        if self._left is not None:
-            self._left.synchronize()
-        flat = offset_by_run(index, full.capacity).view(-1)
-        words = torch.index_select(full.words.flatten(0, 1), 0, flat, out=self.up[: len(flat)])
-        return ring.fields(self._copy_up(words).view(*index.shape, -1), full.rows)
+        if self._up_copied is not None:
+            self._up_copied.synchronize()
+        flat = offset_by_run(index, source.capacity).view(-1)
+        words = torch.index_select(source.words.flatten(0, 1), 0, flat, out=self.up[: len(flat)])
+        return ring.view_fields(self._copy_up(words).view(*index.shape, -1), source.rows)
 
     def _downward(self, rows: Transition) -> None:
         tree_map(lambda field, leaf: field.copy_(leaf), self.packing, rows)
@@ -70,8 +70,8 @@ class Ferry:
         if self.pinned:
             torch.cuda.current_stream(self.device).synchronize()
 
-    def _upward(self, gathered: Int[Tensor, "RN words"]) -> Int[Tensor, "RN words"]:
-        words = gathered.to(self.device, non_blocking=self.pinned, copy=True)
+    def _upward(self, words: Int[Tensor, "RN words"]) -> Int[Tensor, "RN words"]:
+        copy = words.to(self.device, non_blocking=self.pinned, copy=True)
         if self.pinned:
-            self._left = torch.cuda.current_stream(self.device).record_event()
-        return words
+            self._up_copied = torch.cuda.current_stream(self.device).record_event()
+        return copy

@@ -1,4 +1,4 @@
-"""A batch that is drawn while another one is learned: in a thread, on a GPU in a stream of its own."""
+"""Prefetching: a batch is drawn while another one is learned, in a thread, on a GPU in a stream of its own."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -8,51 +8,51 @@ from torch import Tensor
 
 from uavlab.core.types import Batch, leaves
 
-Drawn = tuple[Batch, torch.cuda.Event | None]
+BatchAndEvent = tuple[Batch, torch.cuda.Event | None]
 
 
-class Ahead:
-    """At most one batch under way; whoever asks for it waits until it is there."""
+class Prefetcher:
+    """Draws at most one batch in advance."""
 
     def __init__(self, device: torch.device, threaded: bool) -> None:
-        """Open a stream where there are any, and a thread if drawing would keep the host busy."""
+        """Open a stream on a GPU, and a thread if drawing would keep the host busy."""
         self.device = device
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self.thread: Executor | None = ThreadPoolExecutor(1, "draw") if threaded else None
-        self._under_way: Future[Drawn] | None = None
-        self._reading: Callable[[], Batch] | None = None  # kept, because a stream reads its tensors after it returned
+        self.executor: Executor | None = ThreadPoolExecutor(1, "draw") if threaded else None
+        self._pending: Future[BatchAndEvent] | None = None
+        self._draw: Callable[[], Batch] | None = None  # referenced, because a stream reads its tensors after the call
 
     def start(self, draw: Callable[[], Batch]) -> None:
-        """Begin to draw, after all work that the present stream was given before."""
+        """Begin to draw a batch, after all work that the present stream was given before."""
         ready = None if self.stream is None else torch.cuda.current_stream(self.device).record_event()
-        self._reading = draw
-        if self.thread is not None:
-            self._under_way = self.thread.submit(self._draw, draw, ready)
+        self._draw = draw
+        if self.executor is not None:
+            self._pending = self.executor.submit(self._run, draw, ready)
         else:
-            self._under_way = _done(self._draw(draw, ready))
+            self._pending = _completed(self._run(draw, ready))
 
     def hold(self, batch: Batch) -> None:
-        """Take over a batch that was drawn before."""
-        self._under_way = _done((batch, None))
+        """Hold a batch that was drawn before, as that of a checkpoint."""
+        self._pending = _completed((batch, None))
 
     def wait(self) -> Batch | None:
-        """Give the batch under way once it is there; work that the present stream is given then comes after it."""
-        if self._under_way is None:
+        """Wait for the batch and return it; later work of the present stream comes after it."""
+        if self._pending is None:
             return None
-        batch, drawn = self._under_way.result()
-        if drawn is not None:
-            torch.cuda.current_stream(self.device).wait_event(drawn)
+        batch, event = self._pending.result()
+        if event is not None:
+            torch.cuda.current_stream(self.device).wait_event(event)
         return batch
 
     def take(self) -> Batch | None:
-        """Give the batch under way and let go of it."""
-        batch, self._under_way, self._reading = self.wait(), None, None
+        """Wait for the batch, return it and release it."""
+        batch, self._pending, self._draw = self.wait(), None, None
         for tensor in _tensors(batch):
             if tensor.is_cuda:  # its memory is the other stream's, which may use it again once this one has read it
                 tensor.record_stream(torch.cuda.current_stream(self.device))
         return batch
 
-    def _draw(self, draw: Callable[[], Batch], ready: torch.cuda.Event | None) -> Drawn:
+    def _run(self, draw: Callable[[], Batch], ready: torch.cuda.Event | None) -> BatchAndEvent:
         if self.stream is None or ready is None:
             return draw(), None
         with torch.cuda.stream(self.stream):
@@ -60,9 +60,9 @@ class Ahead:
             return draw(), self.stream.record_event()
 
 
-def _done(drawn: Drawn) -> Future[Drawn]:
-    future: Future[Drawn] = Future()
-    future.set_result(drawn)
+def _completed(result: BatchAndEvent) -> Future[BatchAndEvent]:
+    future: Future[BatchAndEvent] = Future()
+    future.set_result(result)
     return future
 
 

@@ -1,6 +1,6 @@
-"""Prioritized replay on the training device: rows are drawn as often as they surprised, without a host sync.
+"""Prioritized replay on the training device: rows are drawn in proportion to their TD errors, without a host sync.
 
-Row i is drawn with chance P(i) = p_i^alpha / sum_k p_k^alpha, one row from each of N equal parts of the mass, and
+Row i is drawn with probability P(i) = p_i^alpha / sum_k p_k^alpha, one row from each of N equal parts of the mass, and
 weighs w_i = (size P(i))^-beta / max_j w_j, the maximum being the batch's. A new row gets the largest priority so far.
 
 Source:
@@ -18,21 +18,21 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError, FileError
-from uavlab.core.types import Batch, Transition
+from uavlab.core.types import Transition
 from uavlab.ops import sum_tree
 from uavlab.replay import ring as rings
-from uavlab.replay.ring import Ring, spell
+from uavlab.replay.ring import Ring, describe_leaf
 
 
 @dataclass(frozen=True)
 class PriorityConfig:
-    """How much priorities matter, and how much of that the weights take back.
+    """How much priorities matter, and how much of their bias the importance weights correct.
 
     Attributes:
         priority_alpha: Exponent of priorities; 0 draws uniformly.
-        priority_alpha_end: Exponent after ``priority_draws`` batches, for rows learned then; None for no change.
+        priority_alpha_end: Exponent after ``priority_draws`` batches; None for no change.
         priority_beta: Exponent of importance weights at first; 1 corrects all of the bias.
-        priority_draws: Batches over which it rises to 1, on a straight line.
+        priority_draws: Batches over which the exponent of importance weights rises linearly to 1.
     """
 
     priority_alpha: Annotated[float, Ge(0), Le(1)] = 0.6
@@ -43,10 +43,10 @@ class PriorityConfig:
 
 @dataclass(frozen=True)
 class Prioritized:
-    """A ring whose rows have priorities; all tensors are changed in place.
+    """A ring whose rows have priorities; all tensors are updated in place.
 
     Attributes:
-        config: Its exponents.
+        config: Exponents.
         ring: The rows.
         tree: Their priorities to the power of alpha, as masses.
         largest: Largest mass given so far, at least that of priority 1.
@@ -94,41 +94,38 @@ def add(replay: Prioritized, rows: Transition) -> None:
     sum_tree.update(replay.tree, slot, replay.largest[:, None].expand(runs, count))
 
 
-def draw(replay: Prioritized, noise: Int[Tensor, "R N"]) -> Batch:
-    """Draw rows by priority from int64 noise; an empty ring is the caller's mistake and yields slot 0."""
-    index, weight = choose(replay, noise)
-    return Batch(data=rings.take(replay.ring, index), index=index, weight=weight)
-
-
 def choose(replay: Prioritized, noise: Int[Tensor, "R N"]) -> tuple[Int[Tensor, "R N"], Float[Tensor, "R N"]]:
-    """Choose rows by priority, and give their importance weights in (0, 1]; the largest of a batch is 1."""
+    """Choose rows by priority from int64 noise; return slots and importance weights, the largest of a batch being 1.
+
+    The slots are 0 if the ring is empty, which the caller must prevent.
+    """
     index, mass = sum_tree.sample(replay.tree, noise)
-    weight = importance(mass, annealed(replay, replay.config.priority_beta, 1.0))
+    weight = importance_weights(mass, anneal(replay, replay.config.priority_beta, 1.0))
     replay.draws.add_(1)
     return index, weight
 
 
-def importance(mass: Int[Tensor, "R N"], beta: Tensor | float) -> Float[Tensor, "R N"]:
-    """Weigh rows drawn with these masses: as P(i) = mass_i / total, w_i / max_j w_j = (min_j mass_j / mass_i)^beta."""
+def importance_weights(mass: Int[Tensor, "R N"], beta: Tensor | float) -> Float[Tensor, "R N"]:
+    """Return w_i / max_j w_j = (min_j mass_j / mass_i)^beta, as P(i) = mass_i / total."""
     return (mass.amin(1, keepdim=True) / mass).pow(beta)
 
 
-def annealed(replay: Prioritized, first: float, last: float | None) -> Tensor | float:
-    """Move an exponent from ``first`` to ``last`` on a straight line, by the batches drawn so far."""
+def anneal(replay: Prioritized, first: float, last: float | None) -> Tensor | float:
+    """Interpolate an exponent linearly from ``first`` to ``last`` by the batches drawn so far."""
     if last is None or first == last:
         return first
     slope = (last - first) / replay.config.priority_draws
     return (replay.draws * slope + first).clamp(min(first, last), max(first, last))
 
 
-def joint(error: Float[Tensor, "R N A"], by: Literal["mean", "max"]) -> Float[Tensor, "R N"]:
-    """Reduce the TD errors of all agents to one priority per row, by the mean or the largest of their sizes."""
+def joint_priority(error: Float[Tensor, "R N A"], by: Literal["mean", "max"]) -> Float[Tensor, "R N"]:
+    """Reduce the TD errors of all agents to one priority per row: the mean or the largest magnitude."""
     size = error.abs()
     return size.mean(-1) if by == "mean" else size.amax(-1)
 
 
-def reweight(replay: Prioritized, index: Int[Tensor, "R N"], priority: Float[Tensor, "R N"]) -> None:
-    """Give rows new priorities; of several for one row, the last one stays.
+def set_priorities(replay: Prioritized, index: Int[Tensor, "R N"], priority: Float[Tensor, "R N"]) -> None:
+    """Set the priorities of rows; of several for one row, the last one stays.
 
     A priority that is not finite or below 0, or is meant for a slot without a row, changes nothing and is counted in
     ``refused``, without a host sync. Priorities to the power of alpha lie in [2^-20, 2^16]: 0 is drawn now and then.
@@ -138,38 +135,20 @@ def reweight(replay: Prioritized, index: Int[Tensor, "R N"], priority: Float[Ten
     """
     require_fit(replay, index, priority)
     bad = unusable(replay.ring, index, priority)
-    alpha = annealed(replay, replay.config.priority_alpha, replay.config.priority_alpha_end)
+    alpha = anneal(replay, replay.config.priority_alpha, replay.config.priority_alpha_end)
     mass = sum_tree.update(replay.tree, index, sum_tree.fixed_point(priority.pow(alpha)), bad)
     torch.maximum(replay.largest, mass.amax(1), out=replay.largest)
     replay.refused.add_(bad.sum(1))
 
 
-def reweight_checked(replay: Prioritized, index: Int[Tensor, "R N"], priority: Float[Tensor, "R N"]) -> None:
-    """Do the same, but refuse all of them if one cannot be used (host sync).
-
-    Raises:
-        ConfigError: A priority is not finite or below 0, or meant for a slot without a row; nothing is changed.
-    """
-    require_fit(replay, index, priority)
-    bad = unusable(replay.ring, index, priority).nonzero()
-    if len(bad):
-        run, row = bad[0].tolist()
-        raise ConfigError(
-            f"Prioritized replay: {len(bad)} of {priority.numel()} priorities cannot be used, first that of row {row} "
-            f"of run {run}: {float(priority[run, row])} for slot {int(index[run, row])}. Expected finite priorities of "
-            f"at least 0 for slots in [0, {int(replay.ring.size)}); nothing was changed; pass on the batch's index."
-        )
-    reweight(replay, index, priority)
-
-
 def unusable(ring: Ring, index: Int[Tensor, "R N"], priority: Float[Tensor, "R N"]) -> Bool[Tensor, "R N"]:
-    """Tell which priorities are not finite, below 0 or meant for a slot without a row."""
+    """Mark priorities that are not finite, below 0 or meant for a slot without a row."""
     wild = priority.clamp(0, torch.finfo(priority.dtype).max) != priority  # true for nan
     return wild | (index < 0) | (index >= ring.size)
 
 
 def require_fit(replay: Prioritized, index: Tensor, priority: Tensor) -> None:
-    """Refuse what is no R x N slots and priorities; reads metadata alone.
+    """Check the shapes, types and devices of R x N slots and priorities; reads metadata alone.
 
     Raises:
         ConfigError: Shapes, types or devices are wrong, or there are none.
@@ -178,17 +157,17 @@ def require_fit(replay: Prioritized, index: Tensor, priority: Tensor) -> None:
     fits = index.shape == priority.shape and index.dim() == 2 and index.shape[0] == runs and index.numel() > 0
     types = index.dtype == torch.int64 and priority.dtype in (torch.float32, torch.float64)
     if not (fits and types and index.device == priority.device == device):
+        index_, priority_ = (f"{describe_leaf(leaf)} on {leaf.device}" for leaf in (index, priority))
         raise ConfigError(
-            f"Prioritized replay: index is {spell(index)} on {index.device}, priority {spell(priority)} on "
-            f"{priority.device}; expected int64 and float32 or float64, both {runs}xN with N at least 1, on {device}. "
-            "Give each row that was drawn one priority."
+            f"Prioritized replay: index is {index_}, priority {priority_}; expected int64 and float32 or float64, both "
+            f"{runs}xN with N at least 1, on {device}. Give each row that was drawn one priority."
         )
 
 
 def state(replay: Prioritized) -> dict[str, Tensor]:
-    """Copy what the next draws depend on beside the rows: their masses by slot, R n, and the counters (host sync)."""
+    """Copy what the next draws depend on beside the rows: masses by slot (R n) and counters (host sync)."""
     mass = sum_tree.masses(replay.tree)[:, : int(replay.ring.size)]
-    return {name: kept.clone() for name, kept in {"mass": mass, **_counters(replay)}.items()}
+    return {name: value.clone() for name, value in {"mass": mass, **_counters(replay)}.items()}
 
 
 def load(replay: Prioritized, saved: Mapping[str, Tensor]) -> None:
@@ -200,19 +179,21 @@ def load(replay: Prioritized, saved: Mapping[str, Tensor]) -> None:
     expected = {"mass": sum_tree.masses(replay.tree), **_counters(replay)}
     wrong = [name for name, here in expected.items() if name not in saved or not _like(saved[name], here)]
     if wrong or not _in_range(saved["mass"]):
-        found = [f"{name} is {spell(saved[name])}" if name in saved else f"no {name}" for name in wrong or ["mass"]]
+        problems = [
+            f"{name} is {describe_leaf(saved[name])}" if name in saved else f"no {name}" for name in wrong or ["mass"]
+        ]
         raise FileError(
-            f"Prioritized replay: the saved state does not fit: {', '.join(found)}. Expected int64: mass in [1, 2^36], "
-            f"{len(replay.largest)}xN with N at most {replay.ring.capacity}, and one counter each; resume with the "
-            "settings that it was saved with, or with --fresh-replay."
+            f"Prioritized replay: the saved state does not fit: {', '.join(problems)}. Expected int64: mass in "
+            f"[1, 2^36], {len(replay.largest)}xN with N at most {replay.ring.capacity}, and one counter each; resume "
+            "with the settings that it was saved with, or with --fresh-replay."
         )
     sum_tree.fill(replay.tree, saved["mass"].to(replay.largest.device))
-    for name, kept in _counters(replay).items():
-        kept.copy_(saved[name])
+    for name, counter in _counters(replay).items():
+        counter.copy_(saved[name])
 
 
-def forget(replay: Prioritized) -> None:
-    """Forget the priority of every row, where replay is started anew."""
+def clear(replay: Prioritized) -> None:
+    """Clear the priority of every row, where replay is started anew."""
     sum_tree.fill(replay.tree, sum_tree.masses(replay.tree)[:, :0])
 
 

@@ -1,7 +1,7 @@
-"""Uniform replay on the training device: a ring of rows per run, written in place, drawn without a host sync.
+"""A ring of transitions per run on the training device, written in place and drawn from without a host sync.
 
-The fields of a row lie side by side in one buffer, so that a batch is gathered, or copied to another device, by one
-operator; what a learner sees are views.
+The fields of a row lie side by side in one buffer, so that one operator gathers a batch or copies it to another device.
+A learner gets views of that buffer.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ WORD = 8  # bytes; each field begins at a whole word, as views by type demand
 
 @dataclass(frozen=True)
 class Ring:
-    """The last ``capacity`` rows of each run; all runs write in step, so one cursor serves them.
+    """The last ``capacity`` rows of each run; all runs write in step and share one cursor.
 
     Attributes:
         words: The memory of all rows, each padded to whole words.
@@ -41,18 +41,18 @@ class Ring:
 
 
 def row_bytes(example: Transition) -> int:
-    """Count the bytes of one stored row; ``example`` has leading axes R N."""
+    """Return the bytes of one stored row; ``example`` has leading axes R N."""
     return WORD * sum(_sizes(example))
 
 
 def allocate(example: Transition, capacity: int) -> Ring:
     """Reserve ``capacity`` rows per run, shaped like ``example`` (leading axes R N)."""
-    words, rows = blank(example, capacity, device=example.reward.device)
+    words, rows = allocate_words(example, capacity, device=example.reward.device)
     zero = torch.zeros((), dtype=torch.int64, device=words.device)
     return Ring(words, rows, cursor=zero.clone(), size=zero.clone())
 
 
-def blank(example: Transition, count: int, **options: Any) -> tuple[Int[Tensor, "R count words"], Transition]:
+def allocate_words(example: Transition, count: int, **options: Any) -> tuple[Int[Tensor, "R count words"], Transition]:
     """Reserve zeroed words for ``count`` rows per run like ``example`` (leading axes R N), and view their fields.
 
     ``options`` are those of ``torch.zeros``: device, pinning.
@@ -68,8 +68,8 @@ def blank(example: Transition, count: int, **options: Any) -> tuple[Int[Tensor, 
     return words, tree_map(field, example)
 
 
-def fields(words: Int[Tensor, "R N words"], like: Transition) -> Transition:
-    """View rows of words, each row whole, as the fields that ``like`` is of its own words, from their first on."""
+def view_fields(words: Int[Tensor, "R N words"], layout: Transition) -> Transition:
+    """View whole rows of words as fields that lie in them as those of ``layout`` lie in its own words."""
     runs, count, _ = words.shape
 
     def field(leaf: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ def fields(words: Int[Tensor, "R N words"], like: Transition) -> Transition:
         begin = size * words.storage_offset() + leaf.storage_offset()
         return words.view(leaf.dtype).as_strided((runs, count, *leaf.shape[2:]), stride, begin)
 
-    return tree_map(field, like)
+    return tree_map(field, layout)
 
 
 def add(ring: Ring, rows: Transition) -> None:
@@ -89,7 +89,7 @@ def add(ring: Ring, rows: Transition) -> None:
     """
     pairs = [(name, old, new) for (name, old), (_, new) in zip(leaves(ring.rows), leaves(rows), strict=True)]
     count, capacity = rows.reward.shape[1] if rows.reward.dim() > 1 else 1, ring.capacity
-    if not all(like(old, new, count) and new.device == old.device for _, old, new in pairs):
+    if not all(matches(old, new, count) and new.device == old.device for _, old, new in pairs):
         raise _misfit(pairs, count)
     slot = (ring.cursor + torch.arange(count, device=ring.cursor.device)).remainder(capacity)
     keep = slice(max(0, count - capacity), None)
@@ -99,27 +99,26 @@ def add(ring: Ring, rows: Transition) -> None:
     ring.size.add_(count).clamp_(max=capacity)
 
 
-def draw(ring: Ring, noise: Int[Tensor, "R N"]) -> tuple[Transition, Int[Tensor, "R N"]]:
-    """Draw rows uniformly from int64 noise; an empty ring is the caller's mistake and yields slot 0."""
-    index = noise.remainder(ring.size.clamp(min=1))
-    return take(ring, index), index
+def choose(ring: Ring, noise: Int[Tensor, "R N"]) -> Int[Tensor, "R N"]:
+    """Choose slots uniformly by int64 noise; slot 0 if the ring is empty, which the caller must prevent."""
+    return noise.to(ring.size.device).remainder(ring.size.clamp(min=1))
 
 
 def take(ring: Ring, index: Int[Tensor, "R N"]) -> Transition:
     """Copy rows out of the ring."""
     flat = offset_by_run(index, ring.capacity).view(-1)
     words = ring.words.flatten(0, 1).index_select(0, flat)
-    return fields(words.view(*index.shape, -1), ring.rows)
+    return view_fields(words.view(*index.shape, -1), ring.rows)
 
 
-def like(stored: Tensor, new: Tensor, count: int) -> bool:
-    """Tell whether ``new`` has the shape and type of ``count`` rows of ``stored``; reads metadata alone."""
+def matches(stored: Tensor, new: Tensor, count: int) -> bool:
+    """Return whether ``new`` has the shape and type of ``count`` rows of ``stored``; reads metadata alone."""
     runs, _, *rest = stored.shape
     return new.dtype == stored.dtype and new.shape == (runs, count, *rest)
 
 
-def spell(leaf: Tensor, count: int | None = None) -> str:
-    """Write type and shape for a message, as those of ``count`` rows if given: ``float32 2x64x3``."""
+def describe_leaf(leaf: Tensor, count: int | None = None) -> str:
+    """Return type and shape for a message, of ``count`` rows if given: ``float32 2x64x3``."""
     shape = leaf.shape if count is None else (leaf.shape[0], count, *leaf.shape[2:])
     return f"{leaf.dtype} {'x'.join(map(str, shape)) or 'scalar'}".removeprefix("torch.")
 
@@ -130,9 +129,9 @@ def _sizes(example: Transition) -> list[int]:
 
 def _misfit(pairs: list[tuple[str, Tensor, Tensor]], count: int) -> ConfigError:
     wrong = [
-        f"{name} is {spell(new)} on {new.device}, expected {spell(old, count)} on {old.device}"
+        f"{name} is {describe_leaf(new)} on {new.device}, expected {describe_leaf(old, count)} on {old.device}"
         for name, old, new in pairs
-        if not like(old, new, count) or new.device != old.device
+        if not matches(old, new, count) or new.device != old.device
     ]
     return ConfigError(
         f"Replay: rows do not fit the ring: {'; '.join(wrong)}. Add rows like those that it was allocated for; "

@@ -1,8 +1,8 @@
-"""Replay on disk: immutable pieces, so that a checkpoint writes only the rows that are new.
+"""Replay on disk in immutable segments, so that a checkpoint writes new rows only.
 
 The rows of each run are numbered from 0 in the order in which they were added; all runs add in step. Row n lies in slot
 n mod capacity, and after ``total`` rows the ring holds the last min(total, capacity) of them. A segment holds the rows
-[lo, hi) of every run and is named by them. Segments together take at most about twice the room of a full ring: the
+[lo, hi) of every run and is named by them. All segments take at most about twice the room of a full ring, because the
 oldest stays whole until its last row is overwritten.
 """
 
@@ -14,28 +14,28 @@ from torch import Tensor
 
 from uavlab.core.errors import FileError
 from uavlab.core.types import leaves
-from uavlab.replay.ring import Ring, like, spell
+from uavlab.replay.ring import Ring, describe_leaf, matches
 
-MOST = 64  # segments that replay is kept in before they are written anew as one
+MOST = 64  # segments, beyond which replay is written anew as one
 NAME = re.compile(r"replay-([0-9]{12,18})-([0-9]{12,18})")
 
 
 def plan(known: Iterable[str], total: int, capacity: int) -> list[str]:
-    """Name the segments that hold the last min(total, capacity) rows, oldest first.
+    """Return the names of the segments that hold the last min(total, capacity) rows, oldest first.
 
     Args:
-        known: Segments that this replay was loaded from or saved to. Those too old to matter, those that reach beyond
-            ``total`` and those behind a gap are left out. Rows taken back and added anew differ from those of before:
-            after going back to a checkpoint, its segments alone are known.
+        known: Segments that this replay was loaded from or saved to; only those of a checkpoint after going back to
+            it, because rows added since then differ. Segments that are too old, reach beyond ``total`` or follow a
+            gap are left out.
         total: Rows per run added so far.
         capacity: Rows per run that the ring holds.
 
     Returns:
-        Those of ``known`` that still hold some of the rows and, if rows remain, one new segment for them; one new
-        segment for everything where these would be more than ``MOST``.
+        The names in ``known`` that still hold some of the rows and, if rows remain, one new segment for them; a single
+        new segment for all rows where these would be more than ``MOST``.
 
     Raises:
-        FileError: A known name is no segment's.
+        FileError: A known name is not a segment's.
     """
     start = at = max(0, total - capacity)
     spans = []
@@ -51,12 +51,12 @@ def plan(known: Iterable[str], total: int, capacity: int) -> list[str]:
 
 
 def cut(ring: Ring, name: str) -> dict[str, Tensor]:
-    """Copy the rows of a segment, all still in the ring, out of it: leaf name to R n ..., on the ring's device.
+    """Copy the rows of a segment out of the ring: leaf name to R n ..., on the ring's device.
 
-    Copies, because training writes on into the ring; a full ring takes as much memory again.
+    Training writes on into the ring, so these are copies; those of a full ring take as much memory again.
 
     Raises:
-        FileError: The name is no segment's, or it means more rows than the ring has.
+        FileError: The name is not a segment's, or covers more rows than the ring has.
     """
     lo, hi = _span(name)
     if hi - lo > ring.capacity:
@@ -66,7 +66,7 @@ def cut(ring: Ring, name: str) -> dict[str, Tensor]:
 
 
 def paste(ring: Ring, segments: Mapping[str, Mapping[str, Tensor]], total: int) -> None:
-    """Write segments into the ring, which then stands as after ``total`` rows; slots never written stay as they are.
+    """Write segments into the ring, whose state is then that after ``total`` rows; other slots stay as they are.
 
     Raises:
         FileError: The last min(total, capacity) rows are not all there exactly once, a segment is newer than ``total``,
@@ -102,13 +102,13 @@ def _span(name: str) -> tuple[int, int]:
 
 
 def _slots(lo: int, hi: int, capacity: int) -> tuple[slice, slice]:
-    """Find where rows [lo, hi) lie: slots up to the end of the ring, and slots from its beginning."""
+    """Return the slots of rows [lo, hi): those up to the end of the ring, and those from its beginning."""
     first, last = lo % capacity, lo % capacity + hi - lo
     return slice(first, min(last, capacity)), slice(0, max(0, last - capacity))
 
 
 def _require_cover(spans: list[tuple[int, int, str]], start: int, total: int) -> None:
-    """Refuse spans, sorted, that do not hold every row of [start, total) once."""
+    """Check that sorted spans hold every row of [start, total) exactly once."""
     at = start
     for lo, hi, name in spans:
         if max(lo, start) != at:
@@ -121,14 +121,16 @@ def _require_cover(spans: list[tuple[int, int, str]], start: int, total: int) ->
 
 
 def _require_fit(ring: Ring, name: str, count: int, rows: Mapping[str, Tensor]) -> None:
-    """Refuse leaves that are not ``count`` rows of the ring's."""
+    """Check that leaves are ``count`` rows of the ring's shapes and types."""
     stored = dict(leaves(ring.rows))
     if rows.keys() != stored.keys():
-        got, wanted = (", ".join(sorted(names)) or "nothing" for names in (rows, stored))
-        raise _refusal(f"segment {name}", f"holds {got}, expected {wanted}")
+        got, expected = (", ".join(sorted(names)) or "nothing" for names in (rows, stored))
+        raise _refusal(f"segment {name}", f"holds {got}, expected {expected}")
     for leaf, old in stored.items():
-        if not like(old, rows[leaf], count):
-            raise _refusal(f"segment {name}", f"has {leaf} as {spell(rows[leaf])}, expected {spell(old, count)}")
+        if not matches(old, rows[leaf], count):
+            raise _refusal(
+                f"segment {name}", f"has {leaf} as {describe_leaf(rows[leaf])}, expected {describe_leaf(old, count)}"
+            )
 
 
 def _refusal(what: str, why: str) -> FileError:

@@ -3,13 +3,12 @@
 import pytest
 import torch
 
-from tests.support.named_rows import RUNS, check, named, rows
+from tests.support.named_rows import RUNS, check, draw, named, rows
 from uavlab.core.errors import ConfigError
 from uavlab.core.types import Update
 from uavlab.ops import sum_tree
 from uavlab.replay.buffer import ByPriority, Store, Uniform
 from uavlab.replay.prioritized import PriorityConfig
-from uavlab.replay.ring import draw
 
 CAPACITY = 7
 NOISE = torch.tensor([[0, 8, 15, 2**61], [3, 4, 5, 6]])

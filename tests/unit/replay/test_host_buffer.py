@@ -13,8 +13,8 @@ from uavlab.core.rng import Streams
 from uavlab.core.types import Transition, Update, leaves, tree_map
 from uavlab.experiment import build
 from uavlab.replay import ring
-from uavlab.replay.buffer import ByPriority, Place, Store, Uniform
-from uavlab.replay.host_buffer import Ferry, on_host
+from uavlab.replay.buffer import ByPriority, Store, Transfer, Uniform
+from uavlab.replay.host_buffer import StagingBuffers, host_transfer
 from uavlab.replay.prioritized import PriorityConfig
 from uavlab.runtime.runtime import Runtime
 
@@ -22,11 +22,11 @@ W, BATCH, CAPACITY = 3, 5, 11
 EXAMPLE = rows(named(W))
 
 
-def stores(place: Place) -> tuple[Store, Store]:
-    return Uniform(EXAMPLE, CAPACITY, place), ByPriority(EXAMPLE, CAPACITY, PriorityConfig(), "max", place)
+def stores(transfer: Transfer) -> tuple[Store, Store]:
+    return Uniform(EXAMPLE, CAPACITY, transfer), ByPriority(EXAMPLE, CAPACITY, PriorityConfig(), "max", transfer)
 
 
-def drawn(store: Store) -> list[Tensor]:
+def add_and_draw(store: Store) -> list[Tensor]:
     """Add and draw for a while; return all that came up."""
     rng, out = Streams(range(RUNS)), []
     for step in range(12):
@@ -40,15 +40,15 @@ def drawn(store: Store) -> list[Tensor]:
 
 @pytest.mark.parametrize("kind", [0, 1], ids=["uniform", "priority"])
 def test_the_rows_are_the_same_wherever_they_are_kept(kind: int) -> None:
-    here, there = stores(Place())[kind], stores(on_host(EXAMPLE, BATCH, Runtime(), pinned=False))[kind]
-    for a, b in zip(drawn(here), drawn(there), strict=True):
+    here, there = stores(Transfer())[kind], stores(host_transfer(EXAMPLE, BATCH, Runtime(), pinned=False))[kind]
+    for a, b in zip(add_and_draw(here), add_and_draw(there), strict=True):
         assert torch.equal(a, b)
     for (name, a), (_, b) in zip(leaves(here.ring), leaves(there.ring), strict=True):
         assert torch.equal(a, b), name
 
 
 def test_rows_by_name_survive_both_ways() -> None:
-    store = Uniform(EXAMPLE, CAPACITY, on_host(EXAMPLE, BATCH, Runtime(), pinned=False))
+    store = Uniform(EXAMPLE, CAPACITY, host_transfer(EXAMPLE, BATCH, Runtime(), pinned=False))
     for step in range(5):  # 15 rows in 11 slots
         store.add(rows(named(W, W * step)))
     index = torch.tensor([[0, 3, 4, 10, 0], [5, 5, 1, 2, 9]])
@@ -57,37 +57,37 @@ def test_rows_by_name_survive_both_ways() -> None:
 
 
 def test_a_batch_stays_as_it_is_when_the_next_is_drawn() -> None:
-    def kept(copy: bool) -> bool:
-        ferry = Ferry(EXAMPLE, 2, Runtime(), pinned=False)
+    def batch_stays(copy: bool) -> bool:
+        staging = StagingBuffers(EXAMPLE, 2, Runtime(), pinned=False)
         if not copy:
-            ferry._copy_up = lambda words: words  # type: ignore[method-assign]
-        store = Uniform(EXAMPLE, CAPACITY, Place(ferry.put, ferry.take))
+            staging._copy_up = lambda words: words  # type: ignore[method-assign]
+        store = Uniform(EXAMPLE, CAPACITY, Transfer(staging.put, staging.take))
         store.add(rows(named(W)))
         batch = store.take(torch.tensor([[0, 1], [0, 1]]))
         before = tree_map(torch.clone, batch)
         store.take(torch.tensor([[2, 2], [2, 2]]))
         return all(torch.equal(a, b) for (_, a), (_, b) in zip(leaves(batch), leaves(before), strict=True))
 
-    assert kept(copy=True)
-    assert not kept(copy=False)
+    assert batch_stays(copy=True)
+    assert not batch_stays(copy=False)
 
 
-def test_memory_that_cannot_be_pinned_is_said_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    blank = ring.blank
+def test_memory_that_cannot_be_pinned_is_recorded_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    allocate_words = ring.allocate_words
 
     def unpinned(*args: Any, pin_memory: bool = False, **options: Any) -> Any:
         if pin_memory:
             raise RuntimeError("CUDA error: out of memory\nand more")
-        return blank(*args, **options)
+        return allocate_words(*args, **options)
 
-    monkeypatch.setattr(ring, "blank", unpinned)
+    monkeypatch.setattr(ring, "allocate_words", unpinned)
     rt = Runtime()
     with pytest.warns(
         FallbackWarning, match=r"no memory could be pinned \(CUDA error: out of memory\); ordinary memory is used$"
     ):
-        place = on_host(EXAMPLE, BATCH, rt, pinned=True)
+        transfer = host_transfer(EXAMPLE, BATCH, rt, pinned=True)
     assert rt.fell_back["placement"].startswith("no memory could be pinned")
-    for a, b in zip(drawn(stores(place)[0]), drawn(stores(Place())[0]), strict=True):
+    for a, b in zip(add_and_draw(stores(transfer)[0]), add_and_draw(stores(Transfer())[0]), strict=True):
         assert torch.equal(a, b)
 
 
@@ -95,9 +95,9 @@ def test_other_errors_are_not_taken_for_that(monkeypatch: pytest.MonkeyPatch) ->
     def broken(*args: Any, **options: Any) -> Transition:
         raise RuntimeError("allocate")
 
-    monkeypatch.setattr(ring, "blank", broken)
+    monkeypatch.setattr(ring, "allocate_words", broken)
     with pytest.raises(RuntimeError, match="allocate"):
-        on_host(EXAMPLE, BATCH, Runtime(), pinned=False)
+        host_transfer(EXAMPLE, BATCH, Runtime(), pinned=False)
 
 
 class Stream:
@@ -116,12 +116,14 @@ class Stream:
 
 
 @pytest.fixture
-def lazy(monkeypatch: pytest.MonkeyPatch) -> tuple[Ferry, Stream]:
-    """A ferry with pinned buffers to a device that copies late: what a copy reads is read when it is made."""
-    stream, blank = Stream(), ring.blank
-    monkeypatch.setattr(ring, "blank", lambda *args, pin_memory=False, **options: blank(*args, **options))
+def lazy(monkeypatch: pytest.MonkeyPatch) -> tuple[StagingBuffers, Stream]:
+    """Pinned staging buffers to a device whose copies read their source late."""
+    stream, allocate_words = Stream(), ring.allocate_words
+    monkeypatch.setattr(
+        ring, "allocate_words", lambda *args, pin_memory=False, **options: allocate_words(*args, **options)
+    )
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
-    ferry = Ferry(EXAMPLE, 2, Runtime(), pinned=True)
+    staging = StagingBuffers(EXAMPLE, 2, Runtime(), pinned=True)
     copy_ = Tensor.copy_
 
     def late_copy(self: Tensor, other: Tensor, non_blocking: bool = False) -> Tensor:
@@ -138,12 +140,12 @@ def lazy(monkeypatch: pytest.MonkeyPatch) -> tuple[Ferry, Stream]:
 
     monkeypatch.setattr(Tensor, "copy_", late_copy)
     monkeypatch.setattr(Tensor, "to", late_to)
-    return ferry, stream
+    return staging, stream
 
 
-def test_the_host_waits_for_copies_down_and_never_overtakes_copies_up(lazy: tuple[Ferry, Stream]) -> None:
-    ferry, stream = lazy
-    store = Uniform(EXAMPLE, CAPACITY, Place(ferry.put, ferry.take))
+def test_the_host_waits_for_copies_down_and_never_overtakes_copies_up(lazy: tuple[StagingBuffers, Stream]) -> None:
+    staging, stream = lazy
+    store = Uniform(EXAMPLE, CAPACITY, Transfer(staging.put, staging.take))
     store.add(rows(named(W)))
     first = store.take(torch.tensor([[0, 1], [0, 1]]))
     second = store.take(torch.tensor([[2, 2], [2, 2]]))
@@ -152,10 +154,10 @@ def test_the_host_waits_for_copies_down_and_never_overtakes_copies_up(lazy: tupl
     check(second, torch.tensor([[2, 2], [100_002, 100_002]]))
 
 
-def test_a_host_that_does_not_wait_would_be_noticed(lazy: tuple[Ferry, Stream]) -> None:
-    ferry, stream = lazy
+def test_a_host_that_does_not_wait_would_be_noticed(lazy: tuple[StagingBuffers, Stream]) -> None:
+    staging, stream = lazy
     wait, stream.synchronize = stream.synchronize, lambda: None  # type: ignore[method-assign]
-    store = Uniform(EXAMPLE, CAPACITY, Place(ferry.put, ferry.take))
+    store = Uniform(EXAMPLE, CAPACITY, Transfer(staging.put, staging.take))
     store.add(rows(named(W)))
     wait()
     with pytest.raises(AssertionError):
@@ -173,12 +175,12 @@ def test_a_run_has_one_digest_wherever_its_replay_is_kept(toggles: dict[str, Any
     assert trained(placement="host", **toggles).digest == trained(**toggles).digest
 
 
-def test_what_is_kept_on_the_host_is_asked_of_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replay_on_the_host_requires_host_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     config = tiny(placement="host", priorities="max")
-    asked = []
-    monkeypatch.setattr(build, "require", lambda needed, what, remedy, device: asked.append((needed, str(device))))
+    requests = []
+    monkeypatch.setattr(build, "require", lambda needed, what, remedy, device: requests.append((needed, str(device))))
     build.store(config, Streams([0]), build.runtime(config.run, config.toggles))
-    assert asked == [(build.replay_bytes(config.env, config.source, 1) + 8 * 32, "cpu")]
+    assert requests == [(build.replay_bytes(config.env, config.source, 1) + 8 * 32, "cpu")]
 
 
 @pytest.mark.gpu

@@ -1,4 +1,4 @@
-"""A batch drawn ahead: one at a time, waited for, and ordered between streams on a GPU."""
+"""A batch drawn in advance: one at a time, waited for, and ordered between streams on a GPU."""
 
 import threading
 import weakref
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from uavlab.core.types import Batch
-from uavlab.replay.prefetch import Ahead
+from uavlab.replay.prefetch import Prefetcher
 
 CPU = torch.device("cpu")
 
@@ -19,58 +19,58 @@ def batch(number: int) -> Batch:
 
 
 @pytest.mark.parametrize("threaded", [False, True])
-def test_a_batch_is_there_once_it_was_asked_for(threaded: bool) -> None:
-    ahead, batches = Ahead(CPU, threaded), [batch(1), batch(2)]
-    assert (ahead.wait(), ahead.take()) == (None, None)
+def test_batches_come_in_order_and_once(threaded: bool) -> None:
+    prefetcher, batches = Prefetcher(CPU, threaded), [batch(1), batch(2)]
+    assert (prefetcher.wait(), prefetcher.take()) == (None, None)
     for one in batches:
-        ahead.start(lambda one=one: one)
-        assert ahead.wait() is ahead.wait() is ahead.take() is one
-        assert ahead.take() is None
-    ahead.hold(batches[0])
-    assert ahead.take() is batches[0]
+        prefetcher.start(lambda one=one: one)
+        assert prefetcher.wait() is prefetcher.wait() is prefetcher.take() is one
+        assert prefetcher.take() is None
+    prefetcher.hold(batches[0])
+    assert prefetcher.take() is batches[0]
 
 
-def test_it_is_drawn_beside_the_caller() -> None:
-    ahead, go = Ahead(CPU, threaded=True), threading.Event()
+def test_start_returns_before_the_batch_is_drawn() -> None:
+    prefetcher, go = Prefetcher(CPU, threaded=True), threading.Event()
     one = batch(1)
 
     def draw() -> Batch:
         assert go.wait(60)
         return one
 
-    ahead.start(draw)  # returns while it waits
+    prefetcher.start(draw)  # returns while it waits
     go.set()
-    assert ahead.take() is one
+    assert prefetcher.take() is one
 
 
 @pytest.mark.parametrize("threaded", [False, True])
-def test_an_error_of_the_drawing_is_told_to_whoever_asks(threaded: bool) -> None:
+def test_an_error_of_the_draw_is_raised_by_take(threaded: bool) -> None:
     def broken() -> Batch:
         raise ValueError("no rows")
 
     def ask() -> None:
-        ahead.start(broken)
-        ahead.take()
+        prefetcher.start(broken)
+        prefetcher.take()
 
-    ahead = Ahead(CPU, threaded)
+    prefetcher = Prefetcher(CPU, threaded)
     with pytest.raises(ValueError, match="no rows"):
         ask()
 
 
 @pytest.mark.parametrize("threaded", [False, True])
-def test_what_is_read_is_kept_until_the_batch_is_taken(threaded: bool) -> None:
-    ahead, noise = Ahead(CPU, threaded), torch.zeros(1, 2, dtype=torch.int64)
+def test_inputs_of_the_draw_live_until_the_batch_is_taken(threaded: bool) -> None:
+    prefetcher, noise = Prefetcher(CPU, threaded), torch.zeros(1, 2, dtype=torch.int64)
     alive = weakref.ref(noise)
-    ahead.start(lambda noise=noise: Batch(None, noise + 1))
+    prefetcher.start(lambda noise=noise: Batch(None, noise + 1))
     del noise
-    ahead.wait()
+    prefetcher.wait()
     assert alive() is not None
-    ahead.take()
+    prefetcher.take()
     assert alive() is None
 
 
 class Stream:
-    """A stream that writes down what it is told."""
+    """A stream that records its calls."""
 
     def __init__(self, name: str, diary: list[Any]) -> None:
         self.name, self.diary, self.marks = name, diary, 0
@@ -98,9 +98,9 @@ def test_streams_wait_for_each_other(monkeypatch: pytest.MonkeyPatch, threaded: 
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: side)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: main)
     monkeypatch.setattr(torch.cuda, "stream", stream)
-    ahead = Ahead(torch.device("cuda"), threaded)
-    ahead.start(lambda: diary.append("draws") or batch(1))
-    assert ahead.take() is not None
+    prefetcher = Prefetcher(torch.device("cuda"), threaded)
+    prefetcher.start(lambda: diary.append("draws") or batch(1))
+    assert prefetcher.take() is not None
     assert diary == [
         "main marks main1",  # rows are written up to here
         "side begins",
@@ -116,14 +116,14 @@ def test_streams_wait_for_each_other(monkeypatch: pytest.MonkeyPatch, threaded: 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("threaded", [False, True])
 def test_on_a_gpu_what_was_written_before_is_drawn_and_what_is_written_later_is_not(threaded: bool) -> None:
-    ahead = Ahead(torch.device("cuda"), threaded)
+    prefetcher = Prefetcher(torch.device("cuda"), threaded)
     value = torch.zeros(1, 1, dtype=torch.int64, device="cuda")
     heavy = torch.rand(4096, 4096, device="cuda")
     for number in range(20):
         heavy = (heavy @ heavy).sigmoid()  # keeps the main stream behind
         value.fill_(number)
-        ahead.start(lambda: Batch(None, value.clone()))
-        drawn = ahead.take()
+        prefetcher.start(lambda: Batch(None, value.clone()))
+        drawn = prefetcher.take()
         value.fill_(-1)
         assert drawn is not None
         assert drawn.index.item() == number

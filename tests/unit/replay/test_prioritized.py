@@ -1,4 +1,4 @@
-"""Prioritized replay against plain lists, by hand, run by run, and against whatever a priority may be."""
+"""Prioritized replay against plain lists, by hand, run by run, and with unusable priorities."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tests.support.named_rows import RUNS, check, named, rows
-from tests.support.plain_priorities import UNIT, digest, random_operations, small
+from tests.support.plain_priorities import UNIT, digest, draw, random_operations, small
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.rng import Streams
 from uavlab.core.types import Transition, tree_map
@@ -22,12 +22,10 @@ from uavlab.replay.prioritized import (
     add,
     allocate,
     choose,
-    draw,
-    forget,
-    joint,
+    clear,
+    joint_priority,
     load,
-    reweight,
-    reweight_checked,
+    set_priorities,
     state,
 )
 
@@ -42,14 +40,14 @@ def filled(count: int, capacity: int = 8, config: PriorityConfig = PLAIN) -> Pri
 
 
 def both(values: list[Any]) -> Tensor:
-    """Say the same for each run."""
+    """Repeat values for each run."""
     return torch.tensor([values] * RUNS)
 
 
 class TestByHand:
     def test_new_rows_get_the_largest_priority_so_far(self) -> None:
         replay = filled(2)
-        reweight(replay, torch.tensor([[0, 1], [0, 1]]), torch.tensor([[3.0, 0.5], [0.25, 0.5]]))
+        set_priorities(replay, torch.tensor([[0, 1], [0, 1]]), torch.tensor([[3.0, 0.5], [0.25, 0.5]]))
         add(replay, rows(named(1, 2)))
         assert sum_tree.masses(replay.tree)[:, :3].tolist() == [
             [3 * UNIT, UNIT // 2, 3 * UNIT],
@@ -58,13 +56,13 @@ class TestByHand:
 
     def test_priorities_are_raised_to_alpha_once(self) -> None:
         replay = filled(2, config=PriorityConfig(priority_alpha=0.5))
-        reweight(replay, both([0]), both([16.0]))
+        set_priorities(replay, both([0]), both([16.0]))
         add(replay, rows(named(1, 2)))
         assert sum_tree.masses(replay.tree)[0, :3].tolist() == [4 * UNIT, UNIT, 4 * UNIT]
 
     def test_weights(self) -> None:
         replay = filled(3, config=PriorityConfig(priority_alpha=1.0, priority_beta=0.5))
-        reweight(replay, both([0, 1, 2]), both([4.0, 1.0, 16.0]))  # chances 4/21, 1/21, 16/21
+        set_priorities(replay, both([0, 1, 2]), both([4.0, 1.0, 16.0]))  # chances 4/21, 1/21, 16/21
         noise = both([0, 0, 0])  # from thirds of the mass: points 0, 7, 14
         batch = draw(replay, noise)
         assert batch.index.tolist() == [[0, 2, 2]] * RUNS
@@ -75,7 +73,7 @@ class TestByHand:
 
     def test_beta_rises_to_1_on_a_straight_line(self) -> None:
         replay = filled(2, config=PriorityConfig(priority_alpha=1.0, priority_beta=0.5, priority_draws=2))
-        reweight(replay, both([0, 1]), both([1.0, 3.0]))
+        set_priorities(replay, both([0, 1]), both([1.0, 3.0]))
         noise = both([0, 3 * UNIT])
         seen = [choose(replay, noise)[1][0, 1].item() for _ in range(4)]
         assert seen == pytest.approx([3**-0.5, 3**-0.75, 3**-1, 3**-1])
@@ -85,21 +83,21 @@ class TestByHand:
         replay = filled(1, config=PriorityConfig(priority_alpha=1.0, priority_alpha_end=0.0, priority_draws=2))
         seen = []
         for _ in range(4):
-            reweight(replay, both([0]), both([4.0]))
+            set_priorities(replay, both([0]), both([4.0]))
             seen.append(int(sum_tree.masses(replay.tree)[0, 0]))
             choose(replay, both([0]))
         assert seen == [4 * UNIT, 2 * UNIT, UNIT, UNIT]
 
     def test_joint_priorities(self) -> None:
         error = torch.tensor([[[1.0, -3.0], [0.5, 0.25]]])
-        assert joint(error, "mean").tolist() == [[2.0, 0.375]]
-        assert joint(error, "max").tolist() == [[3.0, 0.5]]
+        assert joint_priority(error, "mean").tolist() == [[2.0, 0.375]]
+        assert joint_priority(error, "max").tolist() == [[3.0, 0.5]]
 
     def test_of_several_priorities_for_one_row_the_last_stays(self) -> None:
         replay = filled(3)
-        reweight(replay, both([1, 1, 2, 1]), both([9.0, 2.0, 3.0, 5.0]))
+        set_priorities(replay, both([1, 1, 2, 1]), both([9.0, 2.0, 3.0, 5.0]))
         assert sum_tree.masses(replay.tree)[0, :3].tolist() == [UNIT, 5 * UNIT, 3 * UNIT]
-        reweight(replay, both([1, 1]), both([4.0, float("nan")]))  # the last one that can be used
+        set_priorities(replay, both([1, 1]), both([4.0, float("nan")]))  # the last one that can be used
         assert sum_tree.masses(replay.tree)[0, 1] == 4 * UNIT
 
     def test_an_empty_ring_yields_slot_zero(self) -> None:
@@ -122,9 +120,9 @@ def test_random_operations_equal_plain_lists(seed: int) -> None:
 
 @pytest.mark.soak  # minutes
 def test_random_operations_equal_plain_lists_at_length(proof: Callable[[str, str], None]) -> None:
-    played = sum(random_operations(seed, 1000) for seed in range(100, 300))
-    assert played == 200_000
-    proof("random operations on prioritized replay and on plain lists", f"{played:,}, 0 differences")
+    count = sum(random_operations(seed, 1000) for seed in range(100, 300))
+    assert count == 200_000
+    proof("random operations on prioritized replay and on plain lists", f"{count:,}, 0 differences")
 
 
 def find_by_float32(tree: sum_tree.Tree, ends: Tensor, point: Tensor) -> tuple[Tensor, Tensor]:
@@ -144,14 +142,14 @@ def update_first(tree: sum_tree.Tree, slot: Tensor, mass: Tensor, skip: Tensor |
 
 
 def update_all(tree: sum_tree.Tree, slot: Tensor, mass: Tensor, skip: Tensor | None = None) -> Tensor:
-    """Give rows that cannot be used the smallest mass instead of leaving them theirs."""
+    """Set unusable rows to the smallest mass instead of leaving them unchanged."""
     wild = torch.zeros_like(slot, dtype=torch.bool) if skip is None else skip
     outside = (slot < 0) | (slot >= tree.capacity)
     return UPDATE(tree, slot, mass.masked_fill(wild, 1), wild & outside)
 
 
 def update_adding_every_change(tree: sum_tree.Tree, slot: Tensor, mass: Tensor, skip: Tensor | None = None) -> Tensor:
-    """Tell the nodes above of each of several masses for one slot."""
+    """Add every one of several changes of a slot to the nodes above."""
     good = torch.ones_like(slot, dtype=torch.bool) if skip is None else ~skip
     slots, flat = tree.levels[-1].view(-1), sum_tree.offset_by_run(slot * good, tree.width)
     change = mass[good] - slots[flat[good]]
@@ -161,7 +159,7 @@ def update_adding_every_change(tree: sum_tree.Tree, slot: Tensor, mass: Tensor, 
     return slots[flat]
 
 
-UPDATE, ADD, REWEIGHT, IMPORTANCE = sum_tree.update, module.add, module.reweight, module.importance
+UPDATE, ADD, SET_PRIORITIES = sum_tree.update, module.add, module.set_priorities
 
 
 def add_without_modulo(replay: Prioritized, new: Transition) -> None:
@@ -179,12 +177,12 @@ def add_with_alpha_again(replay: Prioritized, new: Transition) -> None:
     replay.largest.copy_(before)
 
 
-def reweight_with_alpha_again(replay: Prioritized, index: Tensor, priority: Tensor) -> None:
-    REWEIGHT(replay, index, priority**replay.config.priority_alpha)
+def set_with_alpha_again(replay: Prioritized, index: Tensor, priority: Tensor) -> None:
+    SET_PRIORITIES(replay, index, priority**replay.config.priority_alpha)
 
 
-def reweight_forgetting_the_largest(replay: Prioritized, index: Tensor, priority: Tensor) -> None:
-    REWEIGHT(replay, index, priority)
+def set_forgetting_the_largest(replay: Prioritized, index: Tensor, priority: Tensor) -> None:
+    SET_PRIORITIES(replay, index, priority)
     replay.largest.fill_(UNIT)
 
 
@@ -201,10 +199,10 @@ MUTANTS = [
     (sum_tree, "offset_by_run", lambda slot, width: slot.clone()),
     (module, "add", add_without_modulo),
     (module, "add", add_with_alpha_again),
-    (module, "reweight", reweight_with_alpha_again),
-    (module, "reweight", reweight_forgetting_the_largest),
-    (module, "importance", weigh_over_the_whole_ring),
-    (module, "annealed", lambda replay, first, last: first),
+    (module, "set_priorities", set_with_alpha_again),
+    (module, "set_priorities", set_forgetting_the_largest),
+    (module, "importance_weights", weigh_over_the_whole_ring),
+    (module, "anneal", lambda replay, first, last: first),
 ]
 
 
@@ -222,59 +220,36 @@ def test_random_operations_catch_mutants(home: Any, name: str, mutant: Any, monk
 
 NAN, INF = float("nan"), float("inf")
 UNUSABLE = [
-    ([0, 1], [1.0, NAN], "1 of 4 priorities cannot be used, first that of row 1 of run 1: nan for slot 1"),
-    ([0, 1], [INF, 1.0], "1 of 4 priorities cannot be used, first that of row 0 of run 1: inf for slot 0"),
-    ([0, 1], [1.0, -INF], "1 of 4 priorities cannot be used, first that of row 1 of run 1: -inf for slot 1"),
-    ([0, 1], [-1.0, -2.0], "2 of 4 priorities cannot be used, first that of row 0 of run 1: -1.0 for slot 0"),
-    ([-1, 1], [1.0, 1.0], "1 of 4 priorities cannot be used, first that of row 0 of run 1: 1.0 for slot -1"),
-    ([0, 5], [1.0, 1.0], "1 of 4 priorities cannot be used, first that of row 1 of run 1: 1.0 for slot 5"),  # the size
-    ([0, 8], [1.0, 1.0], "1 of 4 priorities cannot be used, first that of row 1 of run 1: 1.0 for slot 8"),  # capacity
-    ([0, 2**62], [1.0, 1.0], f"first that of row 1 of run 1: 1.0 for slot {2**62}"),
-    ([-(2**63), 0], [1.0, NAN], f"2 of 4 .* first that of row 0 of run 1: 1.0 for slot -{2**63}"),
+    ([0, 1], [1.0, NAN]),
+    ([0, 1], [INF, 1.0]),
+    ([0, 1], [1.0, -INF]),
+    ([0, 1], [-1.0, -2.0]),
+    ([-1, 1], [1.0, 1.0]),
+    ([0, 5], [1.0, 1.0]),  # the size
+    ([0, 8], [1.0, 1.0]),  # the capacity
+    ([0, 2**62], [1.0, 1.0]),
+    ([-(2**63), 0], [1.0, NAN]),
 ]
 
 
-@pytest.mark.parametrize(("index", "priority", "message"), UNUSABLE)
-def test_priorities_that_cannot_be_used_are_refused_and_nothing_changes(
-    index: list[int], priority: list[float], message: str
-) -> None:
-    replay = filled(5)
-    before = digest(replay)
-    expected = rf"Prioritized replay: .*{message}. Expected finite priorities of at least 0 for slots in \[0, 5\); .*"
-    with pytest.raises(ConfigError, match=expected):
-        reweight_checked(replay, torch.tensor([[2, 3], index]), torch.tensor([[7.0, 7.0], priority]))
-    assert digest(replay) == before
-
-
-@pytest.mark.parametrize(("index", "priority", "message"), UNUSABLE)
-def test_in_training_they_are_counted_and_the_others_used(
-    index: list[int], priority: list[float], message: str
-) -> None:
+@pytest.mark.parametrize(("index", "priority"), UNUSABLE)
+def test_unusable_priorities_are_counted_and_the_others_used(index: list[int], priority: list[float]) -> None:
     replay, expected = filled(5), filled(5)
     usable = [p for i, p in zip(index, priority, strict=True) if 0 <= i < 5 and 0 <= p < INF]
-    reweight(replay, torch.tensor([[2, 3], index]), torch.tensor([[7.0, 7.0], priority]))
-    reweight(expected, torch.tensor([[2, 3], [0, 0]]), torch.tensor([[7.0, 7.0], [1.0, 1.0]]))  # 1 is what they had
+    set_priorities(replay, torch.tensor([[2, 3], index]), torch.tensor([[7.0, 7.0], priority]))
+    set_priorities(
+        expected, torch.tensor([[2, 3], [0, 0]]), torch.tensor([[7.0, 7.0], [1.0, 1.0]])
+    )  # 1 is what they had
     expected.refused[1] = 2 - len(usable)
     assert digest(replay) == digest(expected)
 
 
-def test_no_row_can_be_reweighed_before_there_is_one() -> None:
+def test_an_empty_replay_accepts_no_priority() -> None:
     replay = filled(0)
     before = digest(replay)
-    with pytest.raises(ConfigError, match=r"for slots in \[0, 0\)"):
-        reweight_checked(replay, both([0]), both([9.0]))
-    reweight(replay, both([0]), both([9.0]))
+    set_priorities(replay, both([0]), both([9.0]))
     replay.refused.sub_(1)
     assert digest(replay) == before
-
-
-def test_what_can_be_used_is_used_by_both() -> None:
-    first, second = filled(5), filled(5)
-    index, priority = both([0, 4, 4]), both([0.0, 1e38, 3.0])
-    reweight_checked(first, index, priority)
-    reweight(second, index, priority)
-    assert digest(first) == digest(second) != digest(filled(5))
-    assert int(first.refused.sum()) == 0
 
 
 SHAPELESS = [
@@ -292,16 +267,15 @@ SHAPELESS = [
 ]
 
 
-@pytest.mark.parametrize("call", [reweight, reweight_checked])
 @pytest.mark.parametrize(("index", "priority"), SHAPELESS)
-def test_what_are_no_priorities_is_refused(call: Callable, index: Tensor, priority: Tensor) -> None:
+def test_priorities_of_a_wrong_shape_or_type_are_refused(index: Tensor, priority: Tensor) -> None:
     replay = filled(5)
     before = digest(replay)
     message = (
         "Prioritized replay: index is .*; expected int64 and float32 or float64, both 2xN with N at least 1, on cpu"
     )
     with pytest.raises(ConfigError, match=message):
-        call(replay, index, priority)
+        set_priorities(replay, index, priority)
     assert digest(replay) == before
 
 
@@ -328,7 +302,7 @@ def test_runs_together_equal_runs_by_themselves() -> None:
         add(together, new)
         batch = draw(together, rng.integers("replay", 16))
         priority = 3 * rng.uniform("priority", 16)
-        reweight(together, batch.index, priority)
+        set_priorities(together, batch.index, priority)
         for run, replay in enumerate(alone):
             add(replay, part(new, run))
             single = draw(replay, own[run].integers("replay", 16))
@@ -336,7 +310,7 @@ def test_runs_together_equal_runs_by_themselves() -> None:
             assert batch.weight is not None
             torch.testing.assert_close(single.weight, batch.weight[run : run + 1])  # the last bit of a power may differ
             assert torch.equal(single.data.obs, batch.data.obs[run : run + 1])
-            reweight(replay, single.index, 3 * own[run].uniform("priority", 16))
+            set_priorities(replay, single.index, 3 * own[run].uniform("priority", 16))
     for run, replay in enumerate(alone):
         assert torch.equal(sum_tree.masses(replay.tree)[0], sum_tree.masses(together.tree)[run])
 
@@ -346,7 +320,7 @@ class TestSaved:
         replay, fresh = filled(6, config=PriorityConfig(priority_draws=5)), small(8, PriorityConfig(priority_draws=5))
         rng = Streams([0, 1])
         for _ in range(3):
-            reweight(replay, draw(replay, rng.integers("replay", 4)).index, rng.uniform("priority", 4))
+            set_priorities(replay, draw(replay, rng.integers("replay", 4)).index, rng.uniform("priority", 4))
         load(fresh, state(replay))
         fresh = replace(fresh, ring=replay.ring)
         assert digest(fresh) == digest(replay)
@@ -356,9 +330,9 @@ class TestSaved:
     def test_a_state_is_a_copy(self) -> None:
         replay = filled(5)
         saved = state(replay)
-        reweight(replay, both([0, 7]), both([9.0, 9.0]))
+        set_priorities(replay, both([0, 7]), both([9.0, 9.0]))
         draw(replay, both([0]))
-        assert {name: kept.tolist() for name, kept in saved.items()} == {
+        assert {name: value.tolist() for name, value in saved.items()} == {
             "mass": [[UNIT] * 5] * RUNS,
             "largest": [UNIT] * RUNS,
             "draws": 0,
@@ -385,29 +359,29 @@ class TestSaved:
     def test_a_state_of_another_replay_is_refused(self, changed: dict[str, Any], message: str) -> None:
         replay = filled(5)
         before = digest(replay)
-        saved = {name: kept for name, kept in {**state(filled(3)), **changed}.items() if kept is not None}
+        saved = {name: value for name, value in {**state(filled(3)), **changed}.items() if value is not None}
         with pytest.raises(FileError, match=f"Prioritized replay: the saved state does not fit: {message}. Expected"):
             load(replay, saved)
         assert digest(replay) == before
 
     def test_replay_started_anew_forgets_the_priorities_of_its_rows(self) -> None:
         replay = filled(5)
-        reweight(replay, both([3]), both([4.0]))
-        forget(replay)
+        set_priorities(replay, both([3]), both([4.0]))
+        clear(replay)
         assert sum_tree.masses(replay.tree).tolist() == [[1] + [0] * 7] * RUNS
         assert replay.largest.tolist() == [4 * UNIT] * RUNS
 
 
 def test_nothing_is_read_from_the_device() -> None:
-    """Tensors without values cannot be read at all, so that any wait for a value raises."""
+    """Meta tensors hold no values, so that any read of a value raises."""
     new = tree_map(lambda leaf: leaf.to("meta"), rows(named(3)))
     replay = allocate(new, 5, PriorityConfig(priority_alpha_end=0.5))
     add(replay, new)
     batch = draw(replay, torch.zeros(RUNS, 4, dtype=torch.int64, device="meta"))
-    reweight(replay, batch.index, batch.index.float())
+    set_priorities(replay, batch.index, batch.index.float())
     assert batch.data.obs.shape == (RUNS, 4, 2, 3)
     with pytest.raises((RuntimeError, NotImplementedError)):
-        reweight_checked(replay, batch.index, batch.index.float())
+        state(replay)  # reads the size
 
 
 @pytest.mark.gpu
@@ -427,7 +401,7 @@ def test_a_captured_graph_gives_the_same_bits_without_a_host_sync() -> None:
 
     def cycle() -> None:
         add(there, new)
-        reweight(there, draw(there, noise).index, priority)
+        set_priorities(there, draw(there, noise).index, priority)
 
     torch.cuda.set_sync_debug_mode("error")
     try:
@@ -443,7 +417,7 @@ def test_a_captured_graph_gives_the_same_bits_without_a_host_sync() -> None:
         torch.cuda.set_sync_debug_mode("default")
     for step, (r, n, p) in enumerate(given):
         add(here, r)
-        reweight(here, draw(here, n).index, p)
+        set_priorities(here, draw(here, n).index, p)
         if step:
             tree_map(lambda static, value: static.copy_(value), new, r)
             noise.copy_(n)

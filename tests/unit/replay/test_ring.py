@@ -1,4 +1,4 @@
-"""The ring against a plain Python list, every row knowing its own name."""
+"""The ring against a plain Python list, with rows that contain their names."""
 
 import random
 from collections import deque
@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.named_rows import RUNS, check, named, names_of, rows
+from tests.support.named_rows import RUNS, check, draw, named, names_of, rows
 from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
 from uavlab.core.types import Transition, leaves, tree_map
 from uavlab.replay import ring as module
-from uavlab.replay.ring import Ring, add, allocate, blank, draw, fields, row_bytes, take
+from uavlab.replay.ring import Ring, add, allocate, allocate_words, row_bytes, take, view_fields
 
 
 def contents(ring: Ring) -> list[int]:
@@ -59,7 +59,9 @@ def test_of_more_rows_than_fit_the_last_stay(count: int) -> None:
 def test_fields_of_a_part_of_the_words_are_that_part(part: tuple[slice, slice]) -> None:
     ring = allocate(rows(named(1)), 5)
     add(ring, rows(named(5)))
-    for (name, seen), (_, stored) in zip(leaves(fields(ring.words[part], ring.rows)), leaves(ring.rows), strict=True):
+    for (name, seen), (_, stored) in zip(
+        leaves(view_fields(ring.words[part], ring.rows)), leaves(ring.rows), strict=True
+    ):
         assert torch.equal(seen, stored[part]), name
 
 
@@ -108,7 +110,7 @@ def test_fields_of_any_size_begin_at_whole_words_and_lie_apart(agents: int) -> N
         terminated=torch.ones(RUNS, 1, agents, dtype=torch.bool),
         obs=torch.ones(RUNS, 1, agents, 3),
     )
-    words, fields = blank(example, 4)
+    words, fields = allocate_words(example, 4)
     for number, (name, field) in enumerate(leaves(fields), 1):
         assert field.data_ptr() % 8 == 0, name
         assert field.untyped_storage().data_ptr() == words.data_ptr(), name
@@ -126,10 +128,10 @@ def test_a_batch_is_one_copy_of_whole_rows() -> None:
 
 
 def random_operations(seed: int, operations: int) -> None:
-    """Play adds and draws of all sizes on a ring and on a deque, and compare.
+    """Perform adds and draws of all sizes on a ring and on a deque, and compare.
 
     Raises:
-        AssertionError: They disagree.
+        AssertionError: They differ.
     """
     dice = random.Random(seed)
     capacity = dice.choice((1, 2, 3, 7, 16))
@@ -146,7 +148,7 @@ def random_operations(seed: int, operations: int) -> None:
             assert [slots[s] for s in range(len(oracle))] == contents(ring)
         else:
             noise = torch.tensor([[dice.randrange(2**62) for _ in range(4)] for _ in range(RUNS)])
-            got, index = module.draw(ring, noise)
+            got, index = draw(ring, noise)
             expected = torch.tensor([[slots[n % len(oracle)] + 100_000 * r for n in row] for r, row in
                                      enumerate(noise.tolist())])  # fmt: skip
             check(got, expected)
@@ -159,7 +161,7 @@ def test_random_operations_equal_a_plain_list(seed: int) -> None:
 
 
 def write_forward(ring: Ring, new: Transition) -> None:
-    """Write rows one by one without dropping the ones that do not fit: right, but with the first rows kept."""
+    """Write rows one by one without dropping the ones that do not fit: right, but the first rows stay."""
     count, capacity = new.reward.shape[1], ring.capacity
     slot = (ring.cursor + torch.arange(count)).remainder(capacity)
     for (_, stored), (_, leaf) in zip(leaves(ring.rows), leaves(new), strict=True):
@@ -207,7 +209,7 @@ MISFITS = [
 
 
 def misfit(changed: dict[str, Tensor]) -> str:
-    """Add rows that do not fit to a ring in use and say how that ended; an error's message if nothing was written."""
+    """Add rows that do not fit to a ring in use and return the outcome: the message if nothing was written."""
     ring = allocate(rows(named(1)), 5)
     add(ring, rows(named(7)))
     before = tree_map(Tensor.clone, ring)
@@ -232,12 +234,12 @@ def test_rewards_without_rows_are_refused(rewards: Tensor) -> None:
 
 
 def test_a_ring_that_leaves_the_check_to_torch_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "like", lambda *_: True)
+    monkeypatch.setattr(module, "matches", lambda *_: True)
     assert "half written" in [misfit(changed) for changed, _ in MISFITS]
 
 
 def test_nothing_is_read_from_the_device() -> None:
-    """Tensors without values cannot be read at all, so that any wait for a value raises."""
+    """Meta tensors hold no values, so that any read of a value raises."""
     ring = allocate(tree_map(lambda leaf: leaf.to("meta"), NEW), 5)
     add(ring, tree_map(lambda leaf: leaf.to("meta"), NEW))
     got, _ = draw(ring, torch.zeros(RUNS, 4, dtype=torch.int64, device="meta"))

@@ -1,4 +1,4 @@
-"""Replay on disk against a plain Python list: 200 000 random operations, and everything that must be refused."""
+"""Replay on disk against a plain Python list: 200 000 random operations, and every error."""
 
 import random
 from collections.abc import Callable
@@ -11,14 +11,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.named_rows import RUNS, named, rows
+from tests.support.named_rows import RUNS, draw, named, rows
 from uavlab.core.errors import FileError
 from uavlab.core.types import Transition, leaves, tree_map
 from uavlab.replay import segments as real
-from uavlab.replay.ring import Ring, add, allocate, draw
+from uavlab.replay.ring import Ring, add, allocate
 
 SOURCE = Path(real.__file__).read_text()
-TABLE = rows(named(60_000))  # row n of every run bears the name n; name 0 is a slot never written
+TABLE = rows(named(60_000))  # row n of every run has the name n; name 0 is a slot never written
 tree_map(lambda leaf: leaf[:, 0].zero_(), TABLE)
 RUN = torch.arange(RUNS)[:, None]
 GAME = 500  # operations
@@ -32,7 +32,7 @@ def span(name: str) -> tuple[int, int]:
     return int(name[7:19]), int(name[20:])
 
 
-def taken(start: int, count: int) -> Transition:
+def table_rows(start: int, count: int) -> Transition:
     return tree_map(lambda leaf: leaf[:, start : start + count], TABLE)
 
 
@@ -45,7 +45,7 @@ def require(got: dict[str, Tensor], names: list[int] | list[list[int]]) -> None:
 
 @dataclass
 class Replay:
-    """A ring, its checkpoints, and beside them the plain list of the names of its rows, by row number."""
+    """A ring, its checkpoints, and the plain list of the names of its rows, by row number."""
 
     module: ModuleType
     dice: random.Random
@@ -54,14 +54,14 @@ class Replay:
     next_name: int = 1
     last: dict[str, dict[str, Tensor]] = field(default_factory=dict)  # the newest checkpoint of these rows
     saved: int = 0  # rows that it covers
-    kept: list[tuple[list[int], dict[str, dict[str, Tensor]]]] = field(default_factory=list)
+    checkpoints: list[tuple[list[int], dict[str, dict[str, Tensor]]]] = field(default_factory=list)
     ever: list[str] = field(default_factory=list)
 
     def add(self) -> None:
         capacity = self.ring.capacity
         many = (capacity - 1, capacity, capacity + 1, 2 * capacity, 2 * capacity + 1)
         count = self.dice.choice(many if self.dice.random() < 0.1 else (0, 1, 1, 2, 3, 5))
-        add(self.ring, taken(self.next_name, count))
+        add(self.ring, table_rows(self.next_name, count))
         self.names += range(self.next_name, self.next_name + count)
         self.next_name += count
 
@@ -92,19 +92,19 @@ class Replay:
             require(cut, self.names[slice(*span(name))])
         self.last, self.saved = {name: new.get(name) or self.last[name] for name in plan}, total
         self.ever = [*self.ever[-30:], *plan]
-        self.kept = [*self.kept[-4:], (list(self.names), self.last)]
+        self.checkpoints = [*self.checkpoints[-4:], (list(self.names), self.last)]
 
     def load(self) -> None:
         """Go back to a checkpoint; what was added and saved since is an abandoned future."""
-        if self.kept:
-            names, segments = self.dice.choice(self.kept)
-            self.ring = allocate(taken(0, 1), self.ring.capacity)
+        if self.checkpoints:
+            names, segments = self.dice.choice(self.checkpoints)
+            self.ring = allocate(table_rows(0, 1), self.ring.capacity)
             self.module.paste(self.ring, dict(self.dice.sample(sorted(segments.items()), len(segments))), len(names))
             self.names, self.last, self.saved = list(names), segments, len(names)
 
     def clear(self) -> None:
-        """Begin anew with no row, as after a checkpoint whose replay is lost."""
-        self.ring, self.names, self.last, self.saved = allocate(taken(0, 1), self.ring.capacity), [], {}, 0
+        """Start without rows, as after a checkpoint whose replay is lost."""
+        self.ring, self.names, self.last, self.saved = allocate(table_rows(0, 1), self.ring.capacity), [], {}, 0
 
     def slots(self) -> list[int]:
         slots = [0] * self.ring.capacity
@@ -119,13 +119,13 @@ class Replay:
 
 
 def play(module: ModuleType, seed: int) -> None:
-    """Make random operations on a ring and on the list.
+    """Perform random operations on a ring and on the list, and compare.
 
     Raises:
-        AssertionError: They disagree.
+        AssertionError: They differ.
     """
     dice = random.Random(seed)
-    replay = Replay(module, dice, allocate(taken(0, 1), dice.choice((1, 2, 3, 7, 16, 100))))
+    replay = Replay(module, dice, allocate(table_rows(0, 1), dice.choice((1, 2, 3, 7, 16, 100))))
     operations = (replay.add, replay.draw, replay.save, replay.load, replay.clear)
     with mock.patch.object(module, "MOST", dice.choice((1, 2, 5, 64))):
         for operation in dice.choices(operations, (50, 15, 25, 8, 2), k=GAME):
@@ -218,7 +218,7 @@ STRANGE = ["", "learner", "replay-0-4", of(4, 4), of(4, 3), of(0, 4) + "\n", of(
 
 @pytest.mark.parametrize("name", STRANGE)
 def test_strange_names_are_refused(name: str) -> None:
-    ring = allocate(taken(0, 1), 5)
+    ring = allocate(table_rows(0, 1), 5)
     for use in (lambda: real.plan([name], 4, 5), lambda: real.cut(ring, name), lambda: real.paste(ring, {name: {}}, 4)):
         with pytest.raises(FileError) as caught:
             use()
@@ -227,7 +227,7 @@ def test_strange_names_are_refused(name: str) -> None:
 
 def test_more_rows_than_the_ring_has_cannot_be_cut() -> None:
     with pytest.raises(FileError) as caught:
-        real.cut(allocate(taken(0, 1), 5), of(2, 8))
+        real.cut(allocate(table_rows(0, 1), 5), of(2, 8))
     assert str(caught.value) == f"Replay segment {of(2, 8)} means 6 rows, expected at most the 5 of the ring.{NEXT}"
 
 
@@ -235,15 +235,15 @@ Segments = dict[str, dict[str, Tensor]]
 
 
 def good(*spans: tuple[int, int]) -> Segments:
-    """Make segments whose row n bears the name n + 1."""
-    return {of(lo, hi): dict(leaves(taken(lo + 1, hi - lo))) for lo, hi in spans}
+    """Make segments whose row n has the name n + 1."""
+    return {of(lo, hi): dict(leaves(table_rows(lo + 1, hi - lo))) for lo, hi in spans}
 
 
 def with_leaf(lo: int, hi: int, **changed: Tensor | None) -> Segments:
     """Change leaves of the segment, or leave them out, beside good ones that make up the rest of rows 3 to 7."""
     segments = good((0, 4), (4, 6), (6, 8))
-    kept = {**segments[of(lo, hi)], **changed}
-    return {**segments, of(lo, hi): {leaf: tensor for leaf, tensor in kept.items() if tensor is not None}}
+    changes = {**segments[of(lo, hi)], **changed}
+    return {**segments, of(lo, hi): {leaf: tensor for leaf, tensor in changes.items() if tensor is not None}}
 
 
 ALL = "action, next_obs, obs, reward, terminated, truncated"
@@ -282,10 +282,10 @@ CASES = [
 ]  # fmt: skip
 
 
-def ending(module: ModuleType, segments: Segments, total: int) -> str:
-    """Paste onto a ring in use and say how that ended; a refusal's message if it left the ring as it was."""
-    ring = allocate(taken(0, 1), 5)
-    add(ring, taken(100, 7))
+def outcome(module: ModuleType, segments: Segments, total: int) -> str:
+    """Paste onto a ring in use and return the outcome: the message of a refusal that left the ring unchanged."""
+    ring = allocate(table_rows(0, 1), 5)
+    add(ring, table_rows(100, 7))
     before = [leaf.clone() for _, leaf in leaves(ring)]
     try:
         module.paste(ring, segments, total)
@@ -303,14 +303,14 @@ def whole(message: str) -> str:
 
 @pytest.mark.parametrize(("segments", "total", "message"), CASES)
 def test_what_does_not_fit_is_refused_and_the_ring_untouched(segments: Segments, total: int, message: str) -> None:
-    assert ending(real, segments, total) == whole(message)
+    assert outcome(real, segments, total) == whole(message)
 
 
 def test_segments_come_back_by_hand() -> None:
-    ring = allocate(taken(0, 1), 5)
-    add(ring, taken(100, 7))
+    ring = allocate(table_rows(0, 1), 5)
+    add(ring, table_rows(100, 7))
     real.paste(ring, good((0, 4), (4, 6), (6, 8)), 8)
-    require(dict(leaves(ring.rows)), [6, 7, 8, 4, 5])  # row n bears the name n + 1: rows 5, 6, 7, 3, 4
+    require(dict(leaves(ring.rows)), [6, 7, 8, 4, 5])  # row n has the name n + 1: rows 5, 6, 7, 3, 4
     assert (int(ring.cursor), int(ring.size)) == (3, 5)
 
 
@@ -320,7 +320,7 @@ LEAVES = "    stored = dict(leaves(ring.rows))\n"
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "ended"),
+    ("old", "new", "outcome_part"),
     [
         ("    _require_cover([span for span in spans if span[1] > start], start, total)\n", "", "accepted"),
         ("if span[1] > start]", "]", "goes on from row 2"),
@@ -328,7 +328,7 @@ LEAVES = "    stored = dict(leaves(ring.rows))\n"
         (LOOP + FIT + LEAVES + LOOP, LEAVES + LOOP + FIT, "half written"),
     ],
 )
-def test_a_paste_that_looks_less_closely_is_caught(old: str, new: str, ended: str) -> None:
+def test_a_paste_that_looks_less_closely_is_caught(old: str, new: str, outcome_part: str) -> None:
     careless = edited(old, new)
-    endings = [(ending(careless, segments, total), whole(message)) for segments, total, message in CASES]
-    assert any(ended in got and got != expected for got, expected in endings)
+    outcomes = [(outcome(careless, segments, total), whole(message)) for segments, total, message in CASES]
+    assert any(outcome_part in got and got != expected for got, expected in outcomes)

@@ -100,7 +100,7 @@ def wide(replay: prioritized.Prioritized) -> Structure:
     """Build the wide tree of prioritized replay."""
     return Structure(
         draw=lambda noise: prioritized.choose(replay, noise)[0],
-        reweight=lambda slot, priority: prioritized.reweight(replay, slot, priority),
+        reweight=lambda slot, priority: prioritized.set_priorities(replay, slot, priority),
     )
 
 
@@ -155,7 +155,7 @@ def uniform(replay: prioritized.Prioritized) -> Structure:
 
 def weigh(mass: Int[Tensor, " N"]) -> Tensor:
     """Compute importance weights."""
-    return prioritized.importance(mass[None], SETTINGS.priority_beta)
+    return prioritized.importance_weights(mass[None], SETTINGS.priority_beta)
 
 
 def to_mass(priority: Float[Tensor, "1 N"]) -> Int[Tensor, " N"]:
