@@ -178,7 +178,9 @@ def test_a_run_has_one_digest_wherever_its_replay_is_kept(toggles: dict[str, Any
 def test_replay_on_the_host_requires_host_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     config = tiny(placement="host", priorities="max")
     requests = []
-    monkeypatch.setattr(build, "require", lambda needed, what, remedy, device: requests.append((needed, str(device))))
+    monkeypatch.setattr(
+        build, "require_memory", lambda needed, what, remedy, device: requests.append((needed, str(device)))
+    )
     build.store(config, Streams([0]), build.runtime(config.run, config.toggles))
     assert requests == [(build.replay_bytes(config.env, config.source, 1) + 8 * 32, "cpu")]
 
