@@ -13,7 +13,7 @@ from uavlab.envs.autoreset import start_worlds
 from uavlab.experiment import build
 from uavlab.experiment.config import Config
 from uavlab.learners.masac.batched import MASAC, UpdateNoise
-from uavlab.profiling.batch_size import Budget, StepOf
+from uavlab.profiling.batch_size import Budget, StepFactory
 from uavlab.runtime.runtime import Runtime
 
 
@@ -24,25 +24,25 @@ def peak_bytes(call: Callable[[], Any]) -> int:
     return counted.peak
 
 
-def whole_steps(config: Config, unit: int = 1) -> StepOf:
+def whole_steps(config: Config, unit: int = 1) -> StepFactory:
     """Build, for ``unit`` rows times a number, a whole update of them: forward, backward, optimizer."""
 
-    def step_of(count: int) -> Callable[[], Any]:
+    def make_step(count: int) -> Callable[[], Any]:
         learner, batch, noise = _blank(config, unit * count)
         return lambda: learner.update(batch, noise)
 
-    return step_of
+    return make_step
 
 
-def forward_alone(config: Config, unit: int = 1) -> StepOf:
+def forward_alone(config: Config, unit: int = 1) -> StepFactory:
     """Build, for as many rows, what a search often makes do with: actors and critics, forward, without gradients."""
 
-    def step_of(count: int) -> Callable[[], Any]:
+    def make_step(count: int) -> Callable[[], Any]:
         learner, batch, noise = _blank(config, unit * count)
         parts = (learner.actor.parameter, learner.target, learner.temperature.parameter)
         return torch.no_grad()(lambda: learner.targets(*parts, batch.data, noise.next_action))
 
-    return step_of
+    return make_step
 
 
 def _blank(config: Config, rows: int) -> tuple[MASAC, Batch, UpdateNoise]:

@@ -11,8 +11,7 @@ from uavlab.bench.suites import telemetry
 from uavlab.bench.timing import FEWEST, timed
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
-from uavlab.profiling.bottleneck import predicted, verdict
-from uavlab.profiling.roofline import ceilings
+from uavlab.profiling.roofline import ceilings, find_bottleneck, predict_speedup
 from uavlab.profiling.torch_profile import profile
 from uavlab.runtime.stage_timer import Monitor, count_work, memory
 from uavlab.runtime.toggles import TOGGLES, resolve, turned
@@ -64,7 +63,7 @@ def profile_preset(
     calls = PARTS if has_worlds else LOG_PARTS
     parts = [{row["setting"]: row for row in time_calls(changes, *layers, call=call)} for call in calls]
     forecast = {
-        name: predicted(whole_ms, [(part[""]["ms"], part[name]["ms"]) for part in parts])
+        name: predict_speedup(whole_ms, [(part[""]["ms"], part[name]["ms"]) for part in parts])
         for name in changes
         if name and not any(part[name]["fell_back"] for part in parts)
     }
@@ -137,7 +136,7 @@ def _watch(config: Config, trace: Path | None) -> dict[str, Any]:
         work = count_work(plain.call)  # compiled code hides what it does
         limits = ceilings(rt.device, config.toggles.precision, work)
     shares = {row["name"]: row["share"] for row in stages}
-    kind, sentence = verdict(shares, seconds, work.operators, work.flops, work.bytes, limits)
+    kind, sentence = find_bottleneck(shares, seconds, work.operators, work.flops, work.bytes, limits)
     return {
         "preset": config.preset,
         "machine": describe(rt.device),

@@ -1,1 +1,1 @@
-"""Tools that measure where time and memory go: roofline, bottleneck, operator profile, batch size."""
+"""Tools that measure where time and memory go: roofline and bottleneck, operator profile, batch size."""

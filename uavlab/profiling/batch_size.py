@@ -1,6 +1,6 @@
-"""Sizes found by trying: the largest batch that fits into memory, and the knee beyond which more worlds gain little.
+"""Search for sizes: the largest batch that fits into memory, and the knee beyond which larger sizes gain little.
 
-Whatever is tried is built for the purpose and thrown away, so there is no state to bring back.
+Each trial builds its own objects and drops them, so the search changes no state.
 """
 
 import math
@@ -19,38 +19,40 @@ from torch.utils._pytree import tree_leaves
 from uavlab.core.errors import ConfigError, ResourceError, RetryWarning
 from uavlab.runtime.oom_retry import free_cache, is_capturing, refusal_reason
 
-StepOf = Callable[[int], Callable[[], Any]]
-"""Builds everything anew for a size and returns what takes one full step with it."""
+StepFactory = Callable[[int], Callable[[], Any]]
+"""Builds new objects for a size and returns one full step with them."""
 
-STEPS = 2  # per trial: the second one stands beside what the first one left
+STEPS = 2  # per trial: the second step also needs room for what the first one leaves
 
 
 @dataclass(frozen=True)
-class Fit:
-    """What a search found.
+class BatchSearch:
+    """The result of a search.
 
     Attributes:
         rows: The largest batch that leaves the margin free.
-        tried: Sizes in the order in which they were tried, and whether they fitted.
+        trials: Whether each size fits, in the order of the trials.
     """
 
     rows: int
-    tried: dict[int, bool]
+    trials: dict[int, bool]
 
 
-def largest_batch(step_of: StepOf, low: int, high: int, margin: float = 0.1, budget: int | None = None) -> Fit:
+def largest_batch(
+    make_step: StepFactory, low: int, high: int, margin: float = 0.1, budget: int | None = None
+) -> BatchSearch:
     """Search the largest batch by full training steps: forward, backward, and the optimizer with its moments.
 
     Args:
-        step_of: Builds fresh objects for a number of rows and returns one training step of them.
-        low: The smallest batch of use.
-        high: The largest batch of use.
-        margin: Share of the rows that fit to be given up, in [0, 1); other programs come and go.
-        budget: Bytes of tensors to make do with, instead of the device's memory.
+        make_step: Builds new objects for a number of rows and returns one training step of them.
+        low: The smallest useful batch.
+        high: The largest useful batch.
+        margin: Share of the rows that fit to leave free for other programs, in [0, 1).
+        budget: Limit on the bytes of tensors, in place of the device's memory.
 
     Raises:
-        ConfigError: The bounds or the margin make no sense, or a CUDA graph is being captured.
-        ResourceError: Not even ``low`` rows fit.
+        ConfigError: The bounds or the margin are invalid, or a CUDA graph is being captured.
+        ResourceError: ``low`` rows do not fit.
     """
     if is_capturing():
         raise ConfigError("Batch search: a CUDA graph is being captured; search before, refusals end a capture.")
@@ -58,12 +60,12 @@ def largest_batch(step_of: StepOf, low: int, high: int, margin: float = 0.1, bud
         raise ConfigError(
             f"Batch search: got low={low}, high={high}, margin={margin}; expected 1 <= low <= high, 0 <= margin < 1."
         )
-    tried: dict[int, bool] = {}
+    trials: dict[int, bool] = {}
 
     def fits(rows: int) -> bool:
-        tried[rows] = _trial(step_of, rows, budget)
+        trials[rows] = _try(make_step, rows, budget)
         free_cache()
-        return tried[rows]
+        return trials[rows]
 
     least, most = (math.ceil(rows / (1 - margin)) for rows in (low, high))
     if not fits(least):
@@ -79,15 +81,15 @@ def largest_batch(step_of: StepOf, low: int, high: int, margin: float = 0.1, bud
     while bad - good > 1:
         size = (good + bad) // 2
         good, bad = (size, bad) if fits(size) else (good, size)
-    return Fit(min(high, math.floor(good * (1 - margin) + 1e-9)), tried)
+    return BatchSearch(min(high, math.floor(good * (1 - margin) + 1e-9)), trials)
 
 
-def _trial(step_of: StepOf, rows: int, budget: int | None) -> bool:
-    """Tell whether steps succeed as they are; one that had to be cut did not fit."""
+def _try(make_step: StepFactory, rows: int, budget: int | None) -> bool:
+    """Return whether steps succeed without splitting the batch."""
     with warnings.catch_warnings(), nullcontext() if budget is None else Budget(budget):
         warnings.simplefilter("error", RetryWarning)
         try:
-            step = step_of(rows)
+            step = make_step(rows)
             for _ in range(STEPS):
                 step()
         except (ResourceError, RetryWarning):
@@ -99,15 +101,15 @@ def _trial(step_of: StepOf, rows: int, budget: int | None) -> bool:
 
 
 class Budget(TorchDispatchMode):
-    """Memory of so many bytes, pretended: inside, an operator whose result is one tensor too many is refused.
+    """Emulates a memory limit: inside, an operator is refused if its result exceeds the limit.
 
-    It counts what operators return, not what they hold while they run, and sees no compiled code. So a CPU can show
-    what a small device would do.
+    So a CPU can behave like a small device. It counts the results of operators, not their temporary memory, and does
+    not see compiled code.
 
     Attributes:
-        limit: Bytes that tensors made inside may hold at a time.
+        limit: Bytes that tensors created inside may hold at a time.
         live: Bytes that they hold now.
-        peak: The most that they held.
+        peak: The maximum of ``live``.
     """
 
     def __init__(self, limit: int) -> None:
@@ -119,18 +121,18 @@ class Budget(TorchDispatchMode):
         """Run an operator and count its results.
 
         Raises:
-            torch.OutOfMemoryError: They do not fit.
+            torch.OutOfMemoryError: A result does not fit.
         """
-        given = {leaf.untyped_storage().data_ptr() for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
+        inputs = {leaf.untyped_storage().data_ptr() for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
         out = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(out):
             if isinstance(leaf, Tensor):
-                self._count(leaf.untyped_storage(), given)
+                self._count(leaf.untyped_storage(), inputs)
         return out
 
-    def _count(self, storage: torch.UntypedStorage, given: set[int]) -> None:
+    def _count(self, storage: torch.UntypedStorage, inputs: set[int]) -> None:
         place, size = storage.data_ptr(), storage.nbytes()
-        if size == 0 or place in given or place in self._known:
+        if size == 0 or place in inputs or place in self._known:
             return
         if self.live + size > self.limit:
             raise torch.OutOfMemoryError(f"{size:,} bytes do not fit, {self.live:,} of {self.limit:,} are taken")
@@ -145,7 +147,7 @@ class Budget(TorchDispatchMode):
 
 
 def knee(rates: Mapping[int, float], share: float = 0.9) -> int:
-    """Give the smallest size that reaches ``share`` of the best rate.
+    """Return the smallest size that reaches ``share`` of the best rate.
 
     Raises:
         ConfigError: There are no rates.

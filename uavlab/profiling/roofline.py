@@ -1,37 +1,38 @@
-"""What this machine does at best, measured: matrix products, memory, and the launch of one small operator.
+"""A roofline model: the measured ceilings of this machine, what binds a loop, and what a faster part would bring.
 
-Peaks come from large operands. A program of small operators reaches them on no machine, so each ceiling can also be
-measured at the sizes of a given call. All are those of torch's present number of threads, and kept for the process.
+Peaks need large operands. A program of small operators reaches them on no machine, so each ceiling can also be measured
+at the sizes of a given call. Ceilings hold for torch's current number of threads, and are cached.
 """
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
 
+from uavlab.core.errors import ConfigError
 from uavlab.runtime.process_flags import fp32_products
 from uavlab.runtime.stage_timer import Work, synchronize
 from uavlab.runtime.wrappers import DTYPES
 
 PRECISIONS = {"cpu": ("fp32", "bf16"), "cuda": ("fp32", "tf32", "bf16", "fp16")}
-SIDE = {"cpu": 512, "cuda": 8192}  # square matrices that show a device's rate
-LARGE = {"cpu": 2**27, "cuda": 2**29}  # bytes that no cache holds
-ROUNDS, ROUND = 5, 0.005  # the best of some rounds is the least disturbed; seconds that one should last
+SIDE = {"cpu": 512, "cuda": 8192}  # rows of square matrices that reach the peak
+LARGE = {"cpu": 2**27, "cuda": 2**29}  # bytes, more than any cache
+ROUNDS, ROUND = 5, 0.005  # the best of some rounds is the least disturbed; seconds of one
 
 Products = tuple[tuple[tuple[int, int, int, int], int], ...]
 
 
 @dataclass(frozen=True)
 class Ceilings:
-    """The most that can be had.
+    """Upper limits of a device.
 
     Attributes:
         rate: Matrix products (FLOP/s).
         bandwidth: Bytes read and written (per s).
-        launch: Cost of one small operator from Python (s).
+        launch: Time of one small operator from Python (s).
     """
 
     rate: float
@@ -43,9 +44,9 @@ def ceilings(device: torch.device | str, precision: str = "fp32", work: Work | N
     """Measure the ceilings of a device, in about half a second the first time.
 
     Args:
-        device: Where.
-        precision: Of matrix products: one of ``PRECISIONS`` for the device.
-        work: Measure products of this call's shapes, and a copy of as many bytes as it moves; else the peaks.
+        device: The device.
+        precision: Of matrix products, one of ``PRECISIONS`` for the device.
+        work: A call: measure products of its shapes, and a copy of as many bytes as it moves; without it, the peaks.
     """
     device, threads = torch.device(device), torch.get_num_threads()
     size = LARGE[device.type]
@@ -65,7 +66,7 @@ def matrix_rate(device: torch.device, precision: str, products: Products = ()) -
 
 @lru_cache
 def _product_rate(device: torch.device, precision: str, products: Products, threads: int) -> float:
-    """Run batched products N x K times K x M one after the other, as a call would (FLOP/s)."""
+    """Measure batched products N x K times K x M one after the other, as in a call (FLOP/s)."""
     dtype, flops, factors = DTYPES[precision], 0, []
     for (G, N, K, M), count in products:
         pair = torch.ones(G, N, K, device=device, dtype=dtype), torch.ones(G, K, M, device=device, dtype=dtype)
@@ -77,7 +78,7 @@ def _product_rate(device: torch.device, precision: str, products: Products, thre
 
 @lru_cache
 def _bandwidth(device: torch.device, size: int, threads: int) -> float:
-    """Copy, reading half of ``size`` bytes and writing the other half (bytes/s)."""
+    """Measure a copy that reads half of ``size`` bytes and writes the other half (bytes/s)."""
     source = torch.zeros(size // 2, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     return size / _best(lambda: target.copy_(source), device)
@@ -85,14 +86,14 @@ def _bandwidth(device: torch.device, size: int, threads: int) -> float:
 
 @lru_cache
 def _launch(device: torch.device, threads: int) -> float:
-    """Add two numbers: all but the cost of a launch is nothing (s)."""
+    """Time the sum of two numbers, whose cost is the launch (s)."""
     x = torch.ones(1, device=device)
     return _best(lambda: x + x, device)
 
 
 def _best(call: Callable[[], object], device: torch.device) -> float:
-    """Time a call, in rounds of as many repetitions as show on a clock (s)."""
-    _seconds(call, device, 1)  # the first call also prepares
+    """Time a call, in rounds of enough repetitions for the clock (s)."""
+    _seconds(call, device, 1)
     repeats = max(1, math.ceil(ROUND / max(_seconds(call, device, 1), 1e-6)))
     return min(_seconds(call, device, repeats) for _ in range(ROUNDS)) / repeats
 
@@ -104,3 +105,78 @@ def _seconds(call: Callable[[], object], device: torch.device, repeats: int) -> 
         call()
     synchronize(device)
     return time.perf_counter() - began
+
+
+def find_bottleneck(
+    shares: Mapping[str, float], update_seconds: float, operators: int, flops: int, bytes: int, ceilings: Ceilings
+) -> tuple[str, str]:
+    """Find what binds a training loop: ``environment``, ``copy``, ``load``, ``launch``, ``arithmetic`` or ``memory``.
+
+    A stage (the environment, copies between host and device, loading windows of logs) binds if it takes more than half
+    of the time. Otherwise an update is compared with three lower bounds of its time on this machine: matrix products at
+    the arithmetic ceiling (flops / rate), other operators at the memory ceiling (bytes / bandwidth), and the launches
+    of its operators (operators x launch). The measured time that the first two do not explain counts as launches too:
+    Python, the dispatcher, gaps between kernels. The largest of the three binds. Bounds may exceed a measured time,
+    because caches beat memory; then their proportions decide.
+
+    Args:
+        shares: Shares of the loop's time by stage, as in ``Monitor.read``.
+        update_seconds: Time of one update (s); the fastest of several, as for ceilings.
+        operators: Launches from the host per update; 1 for a replayed graph.
+        flops: Of its matrix products.
+        bytes: Read and written by its other operators.
+        ceilings: Measured at the precision and the sizes of the update.
+
+    Returns:
+        The kind, and a sentence with the shares.
+
+    Raises:
+        ConfigError: The update took no time.
+    """
+    if not update_seconds > 0:
+        raise ConfigError(f"update_seconds: expected a time above 0 s, got {update_seconds}; measure an update first.")
+    environment, copy, load = (shares.get(stage, 0.0) for stage in ("environment", "copy", "load"))
+    if environment > 0.5:
+        return "environment", f"environment-bound: stepping the worlds takes {environment:.0%} of the time."
+    if copy > 0.5:
+        return "copy", f"copy-bound: copies between host and device take {copy:.0%} of the time."
+    if load > 0.5:
+        return "load", f"load-bound: bringing windows of logs takes {load:.0%} of the time."
+    bounds = {"arithmetic": flops / ceilings.rate, "memory": bytes / ceilings.bandwidth}
+    bounds["launch"] = max(operators * ceilings.launch, update_seconds - sum(bounds.values()))
+    whole = max(update_seconds, sum(bounds.values()))
+    kind = max(bounds, key=lambda name: bounds[name])
+    words = {
+        "arithmetic": "matrix products",
+        "memory": "reading and writing memory",
+        "launch": f"starting {operators:,} operators",
+    }
+    texts = {name: f"{words[name]} {seconds / whole:.0%}" for name, seconds in bounds.items()}
+    first = texts.pop(kind)
+    return kind, (
+        f"{kind}-bound: of an update's {1e3 * update_seconds:.3g} ms, {first}, {' and '.join(texts.values())}; "
+        f"of the loop, {'loading' if load else 'the environment'} takes {load or environment:.0%} and copies "
+        f"{copy:.0%}."
+    )
+
+
+def predict_speedup(whole: float, parts: Iterable[tuple[float, float]]) -> float:
+    """Predict the speed-up of a call from parts of it that were timed alone: Amdahl's law for several parts.
+
+    Args:
+        whole: Time of the call (s).
+        parts: Time of each part now and after the change (s). Together they may exceed the whole, because clocks are
+            noisy; then the rest of the call counts as 0 s.
+
+    Raises:
+        ConfigError: A time is negative, or no time remains after the change.
+
+    Source:
+        Amdahl 1967, "Validity of the single processor approach to achieving large scale computing capabilities".
+    """
+    pairs = list(parts)
+    before, after = (sum(each) for each in zip(*pairs, strict=True)) if pairs else (0.0, 0.0)
+    whole = max(whole, before)
+    if min([whole, *(second for pair in pairs for second in pair)]) < 0 or not whole - before + after > 0:
+        raise ConfigError(f"speed-up: expected times above 0 s, got {whole} for the whole and parts {pairs}.")
+    return whole / (whole - before + after)

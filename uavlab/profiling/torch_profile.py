@@ -1,4 +1,4 @@
-"""One look through torch.profiler: which operators a step spends its time in, and a trace for Perfetto.
+"""Profile a step with torch.profiler: the operators that take its time, and a trace for Perfetto.
 
 Open a trace at https://ui.perfetto.dev or in chrome://tracing.
 """
@@ -23,14 +23,14 @@ PYTHON, GRAPHS = "between operators", "kernels of no operator"
 
 @dataclass(frozen=True)
 class Profile:
-    """What was seen.
+    """The result of a profile.
 
     Attributes:
         rows: A row per operator, the longest first: ``operator``, ``calls`` and own ``cpu_ms`` per step, and ``share``
-            of all own time. What runs between operators, Python above all, is a row too. On a GPU there is also
-            ``device_ms``, by which rows are then sorted and shares taken, and a row for what graphs launched.
+            of all own time. One row holds the time between operators, mostly Python. On a GPU there is also
+            ``device_ms``, which then decides order and shares, and a row for kernels of graphs.
         operators: Operators of one step that reach the device.
-        trace: Where the trace of the last cycle lies.
+        trace: The file with the trace of the last cycle.
     """
 
     rows: list[dict[str, Any]]
@@ -47,20 +47,20 @@ def profile(
     stacks: bool = False,
     top: int = 10,
 ) -> Profile:
-    """Take ``step`` 11 times: wait, warm up and record 3 times, all that twice, and once to count operators.
+    """Call ``step`` 11 times: twice (one to wait, one to warm up, three to record), and once to count operators.
 
     Args:
         step: A step of a loop.
-        device: Where it works.
-        trace: Write a trace here, with shapes and memory; compressed if the name ends in ``.gz``.
-        monitor: Show the stages of this one in the trace.
-        stacks: Record where in Python each operator was called, which is slow.
-        top: How many rows to keep.
+        device: Its device.
+        trace: Write a trace to this file, with shapes and memory; compressed if the name ends in ``.gz``.
+        monitor: Show the stages of this monitor in the trace.
+        stacks: Record the Python stack of each operator, which is slow.
+        top: Maximum number of rows.
 
     Raises:
         ResourceError: The trace cannot be written.
     """
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's library writes of itself to stderr
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise the profiler's library writes to stderr
     cuda = torch.device(device).type == "cuda"
     before = monitor.tracing if monitor else False
     with torch.profiler.profile(
@@ -70,20 +70,20 @@ def profile(
         profile_memory=trace is not None,
         with_stack=stacks,
         acc_events=True,
-    ) as seen:
+    ) as profiler:
         if monitor:
             monitor.tracing = True
         try:
             for _ in range(STEPS):
                 step()
-                seen.step()
+                profiler.step()
         finally:
             if monitor:
                 monitor.tracing = before
     if trace is not None:
         with atomic_write(trace) as temporary:
-            seen.export_chrome_trace(str(temporary))
-    return Profile(_rows(seen.key_averages(), cuda)[:top], count_operators(step), trace)
+            profiler.export_chrome_trace(str(temporary))
+    return Profile(_rows(profiler.key_averages(), cuda)[:top], count_operators(step), trace)
 
 
 def _rows(averages: Any, cuda: bool) -> list[dict[str, Any]]:
@@ -91,7 +91,7 @@ def _rows(averages: Any, cuda: bool) -> list[dict[str, Any]]:
     rows: dict[str, dict[str, Any]] = {}
     kernels = 0.0
     for each in averages:
-        if each.device_type != DeviceType.CPU:  # a kernel, whose time its operator has too
+        if each.device_type != DeviceType.CPU:  # a kernel, whose time counts for its operator too
             kernels += 0 if each.is_user_annotation else each.self_device_time_total / 1e3 / steps
             continue
         ours = each.key.startswith(("ProfilerStep", PREFIX))

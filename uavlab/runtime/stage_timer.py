@@ -1,7 +1,7 @@
-"""Where the time of a loop goes, stage by stage, and how much work one call is: operators, FLOPs, bytes.
+"""Measure the time of a loop by stage, and the work of one call: operators, FLOPs, bytes.
 
-A stage's time is its own: what stages inside it take is theirs alone, so nothing is counted twice. On a GPU it is the
-time of the stream in which stages queue their work, waiting included; work that overlaps on other streams costs none.
+The time of a stage excludes that of stages inside it, so no time is counted twice. On a GPU it is the time of the
+stream in which stages queue their work, including waits; work that overlaps on other streams is not counted.
 """
 
 import math
@@ -21,37 +21,37 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-KEPT = 1024  # durations per stage, for percentiles; and segments that a GPU may be behind
-PREFIX = "uavlab."  # of stages in traces
+RECENT = 1024  # durations per stage for percentiles; and segments that a GPU may lag behind
+PREFIX = "uavlab."  # of stage names in traces
 
 
 class Monitor:
-    """A clock for the stages of one thread's loop; its memory is bounded, and only ``read`` waits for a GPU.
+    """A timer for the stages of the loop of one thread, with bounded memory; only ``read`` waits for a GPU.
 
     Attributes:
-        tracing: Stages also become ranges of torch.profiler's trace; on a GPU, NVTX ranges always show them.
+        tracing: Also show stages as ranges in traces of torch.profiler; on a GPU, NVTX ranges always show them.
     """
 
     def __init__(self, device: torch.device | str) -> None:
-        """Begin to measure; on a GPU, along the stream that is current now."""
+        """Start to measure; on a GPU, on the current stream."""
         self.tracing = False
         self._thread = threading.get_ident()
         self._cuda = torch.device(device).type == "cuda"
         self._stream = torch.cuda.current_stream(device) if self._cuda else None
-        self._open: list[_Call] = []  # calls under way, the innermost last
+        self._open: list[_Call] = []  # the innermost call last
         self.reset()
 
     def reset(self) -> None:
-        """Forget what was measured; of calls under way, the part so far."""
+        """Drop all measured times, also those of open calls so far."""
         self._stages: dict[str, _Stage] = {}
-        self._segments: deque[tuple[_Call, Any, Any, bool]] = deque()  # call, its beginning and end, whether the last
+        self._segments: deque[tuple[_Call, Any, Any, bool]] = deque()  # call, start, end, whether the call ended
         self._since = self._began = self._mark()
         for call in self._open:
             call.seconds = 0.0
 
     @contextmanager
     def scope(self, name: str) -> Iterator[None]:
-        """Count what runs inside as stage ``name``, also when it raises; in a capture or another thread, nothing."""
+        """Count the time inside as stage ``name``, also if it raises; during a capture or in another thread, none."""
         if threading.get_ident() != self._thread or (self._cuda and torch.cuda.is_current_stream_capturing()):
             yield
             return
@@ -69,7 +69,7 @@ class Monitor:
             self._open.pop()
 
     def read(self) -> list[dict[str, Any]]:
-        """Give a row per stage, the longest first (host sync).
+        """Return a row per stage, the longest first (host sync).
 
         Returns:
             JSON values: ``name``, ``calls``, ``total_ms``, ``mean_ms``, ``p50_ms`` and ``p95_ms`` per finished call (of
@@ -83,7 +83,7 @@ class Monitor:
         return sorted((stage.row(window) for stage in self._stages.values()), key=lambda row: -row["total_ms"])
 
     def _mark(self) -> Any:
-        """Note this moment: of the host, or of the stream once it gets here."""
+        """Return the current time of the host, or an event on the stream."""
         if not self._cuda:
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)
@@ -94,16 +94,16 @@ class Monitor:
         return began.elapsed_time(ended) / 1e3 if self._cuda else ended - began
 
     def _cut(self, last: bool = False) -> None:
-        """End the segment of the innermost call under way; what follows belongs to another, or to none."""
+        """End the segment of the innermost open call."""
         now = self._mark()
         if self._open:
             self._segments.append((self._open[-1], self._since, now, last))
         self._since = now
-        if not self._cuda or len(self._segments) > KEPT:
+        if not self._cuda or len(self._segments) > RECENT:
             self._settle()
 
     def _settle(self) -> None:
-        """Add up the segments that have come to their end."""
+        """Sum the segments that have ended."""
         while self._segments and (not self._cuda or self._segments[0][2].query()):
             call, began, ended, last = self._segments.popleft()
             call.seconds += self._seconds(began, ended)
@@ -120,7 +120,7 @@ class _Call:
 class _Stage:
     def __init__(self, name: str) -> None:
         self.name, self.calls, self.seconds = name, 0, 0.0
-        self.recent: deque[float] = deque(maxlen=KEPT)
+        self.recent: deque[float] = deque(maxlen=RECENT)
 
     def add(self, seconds: float) -> None:
         self.calls += 1
@@ -147,11 +147,11 @@ def synchronize(device: torch.device) -> None:
 
 
 def memory(device: torch.device | str) -> dict[str, int]:
-    """Tell the memory of this process (bytes).
+    """Return the memory of this process (bytes).
 
     Returns:
-        On a GPU ``allocated`` by tensors, its ``peak``, and ``reserved`` by torch, which the driver's figure exceeds by
-        the context; else ``resident``.
+        On a GPU ``allocated`` by tensors, its ``peak``, and ``reserved`` by torch (without the context of the driver);
+        on a CPU ``resident``.
     """
     if torch.device(device).type == "cuda":
         return {
@@ -164,12 +164,12 @@ def memory(device: torch.device | str) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Work:
-    """What one call asks of a device.
+    """The work of one call.
 
     Attributes:
-        operators: Operators that reach the device; views, which do no work, left out.
-        flops: Floating-point operations of matrix products, a multiplication and an addition counted as two.
-        bytes: Sizes of what the other operators read and wrote; what products do is part of their rate.
+        operators: Operators that reach the device, without views.
+        flops: Floating-point operations of matrix products; a multiplication and an addition count as two.
+        bytes: Bytes read and written by the other operators; the rate of products includes theirs.
         products: The matrix products N x K times K x M, in batches of G: ``((G, N, K, M), count)``.
     """
 
@@ -181,26 +181,26 @@ class Work:
 
 def count_work(call: Callable[[], Any]) -> Work:
     """Count the work of one call, forward and backward; of compiled code and replayed graphs, only what torch sees."""
-    with FlopCounterMode(display=False) as flops, _Operators() as seen:
+    with FlopCounterMode(display=False) as flops, _OperatorCounter() as counter:
         call()
-    return Work(seen.count, flops.get_total_flops(), seen.bytes, tuple(sorted(seen.products.items())))
+    return Work(counter.count, flops.get_total_flops(), counter.bytes, tuple(sorted(counter.products.items())))
 
 
 def count_operators(call: Callable[[], Any]) -> int:
-    """Count the operators of one call, forward and backward, views left out."""
-    with _Operators() as seen:
+    """Count the operators of one call, forward and backward, without views."""
+    with _OperatorCounter() as counter:
         call()
-    return seen.count
+    return counter.count
 
 
-# Operators whose first argument is a table of which they touch the indexed rows alone.
+# operators that touch only the indexed rows of their first argument
 INDEXED = frozenset(
     {"index", "index_select", "gather", "take", "embedding", "index_put_", "index_copy_", "index_add_", "scatter_"}
 )
-PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # and where their first factor stands
+PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # and the position of their first factor
 
 
-class _Operators(TorchDispatchMode):
+class _OperatorCounter(TorchDispatchMode):
     """Counts operators, their bytes and the shapes of matrix products."""
 
     def __init__(self) -> None:
@@ -210,7 +210,7 @@ class _Operators(TorchDispatchMode):
 
     @classmethod
     def is_infra_mode(cls) -> bool:
-        """Tell torch that compiled code may run as it is under this mode, instead of refusing it."""
+        """Allow compiled code under this mode, which torch otherwise refuses."""
         return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -227,15 +227,15 @@ class _Operators(TorchDispatchMode):
 
 
 def _bytes(name: str, args: Any, kwargs: Any, out: Any) -> int:
-    """Add up the sizes of what an operator reads and writes, as if nothing stayed in a cache."""
+    """Return the bytes that an operator reads and writes, without a cache."""
     if name in INDEXED:
         return 2 * sum(_size(leaf) for leaf in tree_leaves((args[1:], kwargs, out)) if leaf is not args[0])
-    given = sum(map(_size, tree_leaves((args, kwargs))))
-    return given + (given if out is None else sum(map(_size, tree_leaves(out))))  # None: written in place
+    read = sum(map(_size, tree_leaves((args, kwargs))))
+    return read + (read if out is None else sum(map(_size, tree_leaves(out))))  # None: written in place
 
 
 def _size(value: Any) -> int:
-    """Give the bytes that a tensor occupies: a dimension that was expanded occupies none."""
+    """Return the bytes that a tensor occupies; an expanded dimension occupies none."""
     if not isinstance(value, Tensor):
         return 0
     return value.element_size() * math.prod(n for n, step in zip(value.shape, value.stride(), strict=True) if step)

@@ -31,14 +31,14 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def room_for(most: int, error: Exception | None = None) -> Callable[[int], Step]:
-    def step_of(rows: int) -> Step:
+    def make_step(rows: int) -> Step:
         def step() -> None:
             if rows > most:
                 raise error or MemoryError()
 
         return step
 
-    return step_of
+    return make_step
 
 
 @pytest.mark.usefixtures("quick")
@@ -51,17 +51,17 @@ def test_it_finds_what_trying_every_size_finds(low: int, high: int, margin: floa
             with pytest.raises(ResourceError, match="does not fit into the device; lower low, margin, hidden or runs"):
                 largest_batch(room_for(most), low, high, margin)
             continue
-        found = largest_batch(room_for(most), low, high, margin)
-        assert found.rows == fine[-1], (most, found)
-        assert found.tried == {rows: rows <= most for rows in found.tried}
-        assert len(found.tried) <= 2 * (2 * high).bit_length() + 2
+        search = largest_batch(room_for(most), low, high, margin)
+        assert search.rows == fine[-1], (most, search)
+        assert search.trials == {rows: rows <= most for rows in search.trials}
+        assert len(search.trials) <= 2 * (2 * high).bit_length() + 2
 
 
 @pytest.mark.usefixtures("quick")
 def test_it_doubles_and_then_bisects() -> None:
-    found = largest_batch(room_for(21), 4, 512, margin=0.0)
-    assert list(found.tried) == [4, 8, 16, 32, 24, 20, 22, 21]
-    assert found.rows == 21
+    search = largest_batch(room_for(21), 4, 512, margin=0.0)
+    assert list(search.trials) == [4, 8, 16, 32, 24, 20, 22, 21]
+    assert search.rows == 21
 
 
 @pytest.mark.usefixtures("quick")
@@ -109,9 +109,9 @@ def forward_pass(rows: int) -> Step:
     return step
 
 
-def peak(step_of: Callable[[int], Step], rows: int) -> int:
+def peak(make_step: Callable[[int], Step], rows: int) -> int:
     with Budget(10**9) as budget:
-        step = step_of(rows)
+        step = make_step(rows)
         step()
         step()
     return budget.peak
@@ -121,13 +121,13 @@ def peak(step_of: Callable[[int], Step], rows: int) -> int:
 @pytest.mark.filterwarnings("default")  # here all warnings are errors, so the search could forget to ask for that
 def test_a_full_step_is_measured_and_one_that_had_to_be_cut_does_not_fit(proof: Callable[[str, str], None]) -> None:
     budget = 200_000
-    found = largest_batch(training_step, 8, 10_000, margin=0.0, budget=budget)
-    assert peak(training_step, found.rows) <= budget < peak(training_step, found.rows + 1)
+    search = largest_batch(training_step, 8, 10_000, margin=0.0, budget=budget)
+    assert peak(training_step, search.rows) <= budget < peak(training_step, search.rows + 1)
     forward = largest_batch(forward_pass, 8, 10_000, margin=0.0, budget=budget)
-    assert forward.rows > 1.2 * found.rows
+    assert forward.rows > 1.2 * search.rows
     assert peak(training_step, forward.rows) > budget
     proof(
-        "largest batch", f"{found.rows} rows by whole steps in {budget:,} bytes; forward passes promise {forward.rows}"
+        "largest batch", f"{search.rows} rows by whole steps in {budget:,} bytes; forward passes promise {forward.rows}"
     )
 
 
@@ -142,11 +142,11 @@ def test_nothing_is_left_behind() -> None:
     made: list[Any] = []
     before = torch.get_rng_state()
 
-    def step_of(rows: int) -> Step:
+    def make_step(rows: int) -> Step:
         made.append(weakref.ref(step := training_step(rows)))
         return step
 
-    largest_batch(step_of, 8, 64, budget=50_000)
+    largest_batch(make_step, 8, 64, budget=50_000)
     assert len(made) > 2
     assert [step() for step in made] == [None] * len(made)
     assert torch.equal(torch.get_rng_state(), before)
@@ -190,23 +190,23 @@ def test_the_knee_is_the_first_size_that_reaches_its_share() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_a_gpu_is_filled_up_to_its_share() -> None:
-    def step_of(rows: int) -> Step:
+    def make_step(rows: int) -> Step:
         start = torch.zeros(64, 64, device="cuda").requires_grad_()
         step = GradientStep([[start]], 0.1, 1.0, False, Toggles(adam="fused"))
         x = torch.ones(rows, 64, device="cuda")
         return lambda: step(loss, start, Rows(x, 0))
 
-    step_of(16)()  # whatever a first step loads
+    make_step(16)()  # whatever a first step loads
     torch.cuda.empty_cache()
     total = torch.cuda.get_device_properties(0).total_memory
     share = (torch.cuda.memory_reserved() + 512 * 2**20) / total
     torch.cuda.set_per_process_memory_fraction(share)
     try:
-        found = largest_batch(step_of, 2**10, 2**24, margin=0.1)
-        step_of(found.rows)()
+        search = largest_batch(make_step, 2**10, 2**24, margin=0.1)
+        make_step(search.rows)()
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
-    assert 2**18 < found.rows < 2**20  # 512 MiB hold at most a million rows of 2 x 64 floats
+    assert 2**18 < search.rows < 2**20  # 512 MiB hold at most a million rows of 2 x 64 floats
     before = torch.cuda.memory_allocated()
-    largest_batch(step_of, 2**10, 2**12)
+    largest_batch(make_step, 2**10, 2**12)
     assert torch.cuda.memory_allocated() == before

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from uavlab.runtime import stage_timer
-from uavlab.runtime.stage_timer import KEPT, Monitor, Work, count_operators, count_work, memory
+from uavlab.runtime.stage_timer import RECENT, Monitor, Work, count_operators, count_work, memory
 
 
 class Clock:
@@ -208,13 +208,13 @@ def test_broken_monitors_are_caught(
 
 def test_memory_is_bounded(clock: Clock) -> None:
     watch = Monitor("cpu")
-    for number in range(3 * KEPT):
+    for number in range(3 * RECENT):
         with watch.scope("draw"):
-            clock.passes(1.0 if number < 2 * KEPT else 3.0)
+            clock.passes(1.0 if number < 2 * RECENT else 3.0)
     (row,) = watch.read()
-    assert (row["calls"], row["mean_ms"]) == (3 * KEPT, pytest.approx(5000 / 3))  # exact, over all
+    assert (row["calls"], row["mean_ms"]) == (3 * RECENT, pytest.approx(5000 / 3))  # exact, over all
     assert row["p50_ms"] == 3000.0  # of the last ones
-    assert len(watch._stages["draw"].recent) == KEPT
+    assert len(watch._stages["draw"].recent) == RECENT
     assert len(watch._segments) == 0
 
 
@@ -222,10 +222,10 @@ class TestOnAGpu:
     def test_only_reading_waits(self, clock: Clock, gpu: type[FakeEvent]) -> None:
         gpu.behind = 10
         watch = Monitor("cuda")
-        for _ in range(KEPT):
+        for _ in range(RECENT):
             update(watch, clock)
         assert gpu.waits == 0
-        assert len(watch._segments) <= KEPT + gpu.behind
+        assert len(watch._segments) <= RECENT + gpu.behind
         assert shares(watch) == {"forward": 0.3, "backward": 0.3, "optimizer": 0.1}
         assert gpu.waits == 1
         assert len(watch._segments) == 0
@@ -255,7 +255,7 @@ class TestOnAGpu:
         x = torch.ones(512, 512, device="cuda")
         torch.cuda.set_sync_debug_mode("error")
         try:
-            for _ in range(KEPT):
+            for _ in range(RECENT):
                 with watch.scope("forward"):
                     y = x @ x
                     with watch.scope("backward"):
@@ -263,7 +263,7 @@ class TestOnAGpu:
         finally:
             torch.cuda.set_sync_debug_mode("default")
         rows = watch.read()
-        assert {row["name"]: row["calls"] for row in rows} == {"forward": KEPT, "backward": KEPT}
+        assert {row["name"]: row["calls"] for row in rows} == {"forward": RECENT, "backward": RECENT}
         assert all(row["total_ms"] > 0 for row in rows)
         assert sum(row["share"] for row in rows) <= 1 + 1e-3
         assert set(memory("cuda")) == {"allocated", "peak", "reserved"}
