@@ -16,7 +16,7 @@ from uavlab.lab.plots.charts import interval
 from uavlab.lab.plots.style import DARK, blank, color, pale, short
 from uavlab.storage.machine import ROOT
 from uavlab.telemetry import dataset, flights, metrics
-from uavlab.telemetry.dataset import HIDDEN, Series
+from uavlab.telemetry.dataset import HIDDEN, FlightDataset
 from uavlab.telemetry.physics_loss import residuals
 from uavlab.telemetry.predict import COLUMNS, OWN_UNITS, Prediction, require_task
 from uavlab.telemetry.task import Telemetry
@@ -39,12 +39,12 @@ def network(run: str = "", device: Device = "cpu") -> tuple[Kept, str]:
     return trained, f"{which}, {trained.update:,} updates"
 
 
-def unseen(by: Kept, count: int = 2, seed: int = 10**6) -> list[Series]:
+def unseen(by: Kept, count: int = 2, seed: int = 10**6) -> list[FlightDataset]:
     """Simulate some of the shortest flights of a network's task, from a seed on that no preset reaches."""
     task = by.config.env
     task = replace(task, logs="", mapping="", flights=max(3, count), first=seed, most=task.least)
     (chunk,) = flights.simulate(task)
-    return [dataset.series([chunk[number]]) for number in range(count)]
+    return [dataset.concatenate([chunk[number]]) for number in range(count)]
 
 
 def simulated(folder: Path, seed: int = 2 * 10**6) -> Path:
@@ -68,7 +68,7 @@ def drawn(prediction: Prediction, names: Sequence[str] = COLUMNS, title: str = "
     time = short(prediction.time.tolist())
     for number, name in enumerate(shown):
         n, place = COLUMNS.index(name), {"row": number // 2 + 1, "col": number % 2 + 1}
-        values, truth, far = prediction.values[:, n], prediction.truth[:, n], metrics.WITHIN * prediction.sd[n]
+        values, truth, far = prediction.values[:, n], prediction.truth[:, n], metrics.Z_90 * prediction.sd[n]
         band = short([*(values + far).tolist(), *(values - far).flip(0).tolist()])
         area = {"fill": "toself", "fillcolor": pale(0), "line": {"width": 0}, "hoverinfo": "skip"}
         kinds = {"showlegend": number == 0}
@@ -95,7 +95,7 @@ def _named(name: str) -> str:
     return f"{name.replace('_', ' ')} ({OWN_UNITS[name]})"
 
 
-def missed(flight: Series, window: int, stride: int = 50) -> list[dict[str, Any]]:
+def missed(flight: FlightDataset, window: int, stride: int = 50) -> list[dict[str, Any]]:
     """Measure the residuals of the equations of flight at the truth, and where one hidden quantity is wrong.
 
     Returns:
@@ -103,7 +103,7 @@ def missed(flight: Series, window: int, stride: int = 50) -> list[dict[str, Any]
         in standard deviations of the sensors' noise.
     """
     start = torch.arange(0, len(flight.inputs) - window, stride)
-    rows = flight.gathered(start, window, 1)
+    rows = flight.gather(start, window, 1)
     cases = []
     for name, by in {"the truth": 0.0, **WRONG}.items():
         hidden = rows.truth.clone()

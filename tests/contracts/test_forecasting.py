@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.support.fixtures_config import sizes
-from tests.support.fixtures_telemetry import made_up, save, written
+from tests.support.fixtures_telemetry import random_flight, save_log, write_logs
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.experiment import policy, run_state
 from uavlab.experiment.config import configure
@@ -16,7 +16,7 @@ from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_config
 from uavlab.experiment.score import score, score_plan
 from uavlab.telemetry import flights, window_source
-from uavlab.telemetry.forecaster import TASKS
+from uavlab.telemetry.forecaster import TARGETS
 from uavlab.telemetry.task import Telemetry
 
 UPDATES, POINTS = 8, (1, 3, 4, 7)
@@ -56,8 +56,8 @@ def test_a_run_stopped_again_and_again_ends_in_the_same_bits(tmp_path: Path, mor
 
 
 @pytest.mark.parametrize("lost", ["average", "drawn"])
-def test_what_is_not_restored_is_noticed(tmp_path: Path, lost: str) -> None:
-    """The mutants: an average that starts anew, and batches forgotten that were drawn ahead."""
+def test_a_missing_part_of_the_state_is_noticed(tmp_path: Path, lost: str) -> None:
+    """The mutants: an average that starts anew, and batches drawn ahead that are lost."""
     more = {"loader": "per_item", "workers": 1}
     whole, folder = finished(updates=UPDATES, **more), tmp_path / "run"
     finished(folder, updates=4, **more)
@@ -65,8 +65,8 @@ def test_what_is_not_restored_is_noticed(tmp_path: Path, lost: str) -> None:
     if lost == "average":
         run.learner.average.copy_(run.learner.step.parameter.detach())
     else:
-        run.source.drawn.clear()
-        run.source._bring = run.source._items()
+        run.source.pending.clear()
+        run.source._load = run.source._load_items()
     for _ in run.train():
         pass
     assert run.digest != whole.digest
@@ -84,24 +84,24 @@ def test_other_flights_are_refused(tmp_path: Path) -> None:
 
 
 def test_scores_are_those_of_flights_never_learned_from(tmp_path: Path) -> None:
-    folder, said = tmp_path / "run", []
+    folder, lines = tmp_path / "run", []
     run = finished(folder, updates=UPDATES, training=0.3, validation=0.3)
-    row = score([str(folder)], 10, 0, False, None, said.append)["rows"][0]
-    assert set(row["r2"]) == set(row["rmse"]) == set(TASKS)
-    mean = sum(figure["mean"] for figure in row["r2"].values()) / len(TASKS)
+    row = score([str(folder)], 10, 0, False, None, lines.append)["rows"][0]
+    assert set(row["r2"]) == set(row["rmse"]) == set(TARGETS)
+    mean = sum(figure["mean"] for figure in row["r2"].values()) / len(TARGETS)
     assert row["mean_r2"]["mean"] == pytest.approx(mean)
-    assert any(line.startswith("rmse/wind_north") and line.endswith("m/s") for line in said)
-    assert score([str(folder)], 10, 5, True, None, said.append)["rows"][0]["r2"] == row["r2"]  # no episode is drawn
-    assert row["r2"] != score([str(folder)], 1, 0, False, None, said.append)["rows"][0]["r2"]
+    assert any(line.startswith("rmse/wind_north") and line.endswith("m/s") for line in lines)
+    assert score([str(folder)], 10, 5, True, None, lines.append)["rows"][0]["r2"] == row["r2"]  # no episode is drawn
+    assert row["r2"] != score([str(folder)], 1, 0, False, None, lines.append)["rows"][0]["r2"]
     assert run.headline == ("mean_r2",)
 
 
 @pytest.mark.parametrize("change", ["one more", "one less", "other numbers"])
-def test_logs_that_changed_are_no_judges(tmp_path: Path, change: str) -> None:
-    """They are shared out anew: what was learned from would be among those of the test."""
+def test_changed_logs_are_refused_in_evaluation(tmp_path: Path, change: str) -> None:
+    """They would be split anew, with flights of the training in the test."""
     logs, folder = tmp_path / "logs", tmp_path / "run"
     logs.mkdir()
-    written(logs, 5)
+    write_logs(logs, 5)
     finished(folder, updates=2, logs=str(logs))
     before = policy.evaluate(policy.load(folder), 10, 0, False)
     (logs / "notes.md").write_text("no log")
@@ -109,17 +109,17 @@ def test_logs_that_changed_are_no_judges(tmp_path: Path, change: str) -> None:
     if change == "one less":
         (logs / "e.npz").unlink()
     else:
-        save(logs / ("f.npz" if change == "one more" else "a.npz"), made_up(120, 9))
+        save_log(logs / ("f.npz" if change == "one more" else "a.npz"), random_flight(120, 9))
     with pytest.raises(FileError, match=r"^flights: others than those this run was trained on; bring those back"):
         policy.evaluate(policy.load(folder), 10, 0, False)
 
 
-def test_other_flights_may_judge_if_a_run_was_told_so(tmp_path: Path) -> None:
+def test_other_flights_may_be_set_for_evaluation(tmp_path: Path) -> None:
     run = finished(updates=2, eval_first=1000)
     assert policy.evaluate(policy.of(run), 10, 0, False)["mean_r2"]["mean"] < 1
 
 
-def test_an_exported_copy_tells_the_same(tmp_path: Path) -> None:
+def test_an_exported_copy_scores_the_same(tmp_path: Path) -> None:
     folder, out = tmp_path / "run", tmp_path / "out"
     finished(folder, updates=4)
     policy.export(folder, out)
@@ -153,13 +153,13 @@ def test_a_run_ends_where_nothing_gets_better(tmp_path: Path) -> None:
 
 
 def test_ridge_regression_is_judged_by_the_same_flights() -> None:
-    said: list[str] = []
+    lines: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("uavlab.experiment.score.configure", lambda name, layer: small())
-        record = score_plan(["telemetry"], "ridge", 10, 0, None, said.append)
-    assert set(record["rows"][0]["r2"]) == set(TASKS)
+        record = score_plan(["telemetry"], "ridge", 10, 0, None, lines.append)
+    assert set(record["rows"][0]["r2"]) == set(TARGETS)
     with pytest.raises(ConfigError, match="--policy 'rigde' for telemetry: unknown"):
-        score_plan(["telemetry"], "rigde", 10, 0, None, said.append)
+        score_plan(["telemetry"], "rigde", 10, 0, None, lines.append)
 
 
 def test_windows_of_other_sizes_are_refused() -> None:
@@ -184,8 +184,8 @@ def test_contradictions(changes: dict[str, Any], message: str) -> None:
         small(**changes)
 
 
-def test_a_learner_that_is_told_the_truth_wrongly_scores_worse() -> None:
-    """What decides is the truth of the windows: with that of others, nothing is learned of it."""
+def test_a_learner_of_wrong_targets_scores_worse() -> None:
+    """With the truth of other windows, nothing is learned."""
 
     def mean_r2(shuffled: bool) -> float:
         lengths = {"flights": 16, "least": 500, "most": 600, "window": 30}
@@ -199,7 +199,7 @@ def test_a_learner_that_is_told_the_truth_wrongly_scores_worse() -> None:
         return float(run.best_score)
 
     honest = mean_r2(False)
-    window_source._loaded.cache_clear()  # the flights in memory are about to be spoiled
+    window_source._load_split.cache_clear()  # the flights in memory are about to be spoiled
     spoiled = mean_r2(True)
-    window_source._loaded.cache_clear()
+    window_source._load_split.cache_clear()
     assert honest > spoiled

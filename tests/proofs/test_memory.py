@@ -20,29 +20,29 @@ from uavlab.telemetry.dataset import FEATURES
 ROOT = Path(__file__).parents[2]
 LIMITED = """
 import os, resource, sys, torch
-from uavlab.telemetry import disk_dataset as spool
-from uavlab.telemetry.dataset import Scale, Series
+from uavlab.telemetry import disk_dataset as disk
+from uavlab.telemetry.dataset import FlightDataset, Scale
 
-def held():
+def memory():
     (line,) = (line for line in open("/proc/self/status") if line.startswith("VmData:"))
     return 1024 * int(line.split()[1])
 
-spool.BLOCK, blocks, room = 20_000, 100, 32 * 2**20
-kept, part = spool.Spool(), torch.zeros(spool.BLOCK, 33).add_(torch.arange(spool.BLOCK)[:, None])
+disk.BLOCK, blocks, room = 20_000, 100, 32 * 2**20
+files, part = disk.DiskDataset(), torch.zeros(disk.BLOCK, 33).add_(torch.arange(disk.BLOCK)[:, None])
 for _ in range(blocks):
-    kept.append(Series(part, part[:, :6], part[:, :3], torch.tensor([0, spool.BLOCK])))
-resource.setrlimit(resource.RLIMIT_DATA, (held() + room,) * 2)
+    files.append(FlightDataset(part, part[:, :6], part[:, :3], torch.tensor([0, disk.BLOCK])))
+resource.setrlimit(resource.RLIMIT_DATA, (memory() + room,) * 2)
 if sys.argv[1] == "one block":
-    spool.BLOCK = kept.rows
-flights = kept
+    disk.BLOCK = files.rows
+flights = files
 if sys.argv[1] == "memory":
-    flights = Series(*(kept._read(name, 0, kept.rows) for name in spool.FIELDS), kept.bounds)
-center, spread = kept.statistics(["inputs"])
-kept.normalise(Scale(center.float(), spread.float()))
+    flights = FlightDataset(*(files._read(name, 0, files.rows) for name in disk.FIELDS), files.bounds)
+center, spread = files.statistics(["inputs"])
+files.normalise(Scale(center.float(), spread.float()))
 dice = torch.Generator().manual_seed(0)
 for _ in range(20):
-    flights.gathered(torch.randint(kept.rows - 250, (256,), generator=dice), 200, 50)
-size = sum(os.fstat(number).st_size for number in kept.files.values())
+    flights.gather(torch.randint(files.rows - 250, (256,), generator=dice), 200, 50)
+size = sum(os.fstat(number).st_size for number in files.files.values())
 print(size / room, center[0].item(), spread[0].item())
 """
 
@@ -75,9 +75,9 @@ class TestTenTimesWhatAProcessMayHold:
 
 def test_nothing_is_left_by_a_process_that_is_killed(tmp_path: Path) -> None:
     script = (
-        "import os; from tests.unit.telemetry.test_disk_dataset import filled; "
-        "kept = filled(None); print(kept.folder, flush=True); "
-        "print(os.fstat(kept.files['inputs']).st_size, flush=True); os.kill(os.getpid(), 9)"
+        "import os; from tests.unit.telemetry.test_disk_dataset import write; "
+        "files = write(None); print(files.folder, flush=True); "
+        "print(os.fstat(files.files['inputs']).st_size, flush=True); os.kill(os.getpid(), 9)"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True,

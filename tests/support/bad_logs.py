@@ -10,7 +10,7 @@ import torch
 
 from tests.support import ulog_writer
 from tests.support.bad_inputs import Make, Row
-from tests.support.fixtures_telemetry import made_up, save
+from tests.support.fixtures_telemetry import random_flight, save_log
 
 HEAD = "time,x\n0,1\n"
 AGAIN = "copy or save it again."
@@ -42,9 +42,9 @@ def logs(count: int = 4, lost: str = "", **constant: float) -> dict[str, str | b
     """A folder of logs of made-up numbers, in which some columns never vary and one is not there."""
 
     def write(seed: int) -> Make:
-        told = {name: column for name, column in made_up(300, seed).items() if name != lost}
+        told = {name: column for name, column in random_flight(300, seed).items() if name != lost}
         told |= {name: torch.full((300,), value) for name, value in constant.items()}
-        return lambda path: save(path, told)
+        return lambda path: save_log(path, told)
 
     return {"logs": Path.mkdir, **{f"logs/{n}.npz": write(n) for n in range(count)}}
 

@@ -1,4 +1,4 @@
-"""Small flights for tests of learning from logs: of made-up numbers, or flown once for all tests of a process."""
+"""Small flights for tests of learning from logs: random numbers, or simulated once for all tests of a process."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 
 from uavlab.core.types import tree_map
 from uavlab.telemetry import flights as fleet
-from uavlab.telemetry.dataset import Series, Windows, series
+from uavlab.telemetry.dataset import FEATURES, FlightDataset, Scale, Windows, concatenate, make_scale
 from uavlab.telemetry.logs.columns import INPUTS, QUATERNION, TRUTH
 from uavlab.telemetry.task import Telemetry
 
@@ -22,40 +22,46 @@ CENTER = {
 }
 
 
-def made_up(rows: int, seed: int) -> dict[str, Tensor]:
-    """Give every column of a flight, of numbers that vary and might be true one by one."""
+def random_flight(rows: int, seed: int) -> dict[str, Tensor]:
+    """Draw every column of a flight independently, each with plausible numbers."""
     dice = torch.Generator().manual_seed(seed)
-    told = {name: torch.randn(rows, generator=dice) for name in (*INPUTS, *TRUTH)}
-    told |= {name: center + 0.1 * told[name] for name, center in CENTER.items()}
-    attitude = normalize(torch.stack([told[name] for name in QUATERNION]), dim=0)
-    return told | dict(zip(QUATERNION, attitude, strict=True))
+    columns = {name: torch.randn(rows, generator=dice) for name in (*INPUTS, *TRUTH)}
+    columns |= {name: center + 0.1 * columns[name] for name, center in CENTER.items()}
+    attitude = normalize(torch.stack([columns[name] for name in QUATERNION]), dim=0)
+    return columns | dict(zip(QUATERNION, attitude, strict=True))
 
 
-def made_up_series(*rows: int) -> Series:
-    return series([made_up(count, seed) for seed, count in enumerate(rows)])
+def random_dataset(*rows: int) -> FlightDataset:
+    """Put random flights of so many rows each end to end."""
+    return concatenate([random_flight(count, seed) for seed, count in enumerate(rows)])
+
+
+def input_scale(flights: FlightDataset) -> Scale:
+    """Measure the scale of a dataset's inputs."""
+    return make_scale(*flights.statistics(["inputs"]), FEATURES)
 
 
 @cache
-def flown() -> Mapping[int, Mapping[str, Tensor]]:
-    """Fly the flights of ``SMALL``; nobody may change them."""
-    (some,) = fleet.simulate(SMALL)
-    return some
+def simulated_flights() -> Mapping[int, Mapping[str, Tensor]]:
+    """Simulate the flights of ``SMALL``; tests must not change them."""
+    (chunk,) = fleet.simulate(SMALL)
+    return chunk
 
 
-def save(path: Path, flight: Mapping[str, Tensor]) -> None:
-    """Write a log."""
+def save_log(path: Path, flight: Mapping[str, Tensor]) -> None:
+    """Write a log of 100 rows a second."""
     values = {name: column.numpy() for name, column in flight.items()}
     np.savez(path, allow_pickle=False, time=np.arange(len(values["x"])) / 100, **values)
 
 
-def written(folder: Path, count: int = 4, rows: int = 120) -> dict[str, dict[str, Tensor]]:
-    """Write logs of made-up numbers into a folder that is there."""
-    flights = {f"{chr(97 + number)}.npz": made_up(rows + number, number) for number in range(count)}
+def write_logs(folder: Path, count: int = 4, rows: int = 120) -> dict[str, dict[str, Tensor]]:
+    """Write random flights into an existing folder, and return them by file name."""
+    flights = {f"{chr(97 + number)}.npz": random_flight(rows + number, number) for number in range(count)}
     for name, flight in flights.items():
-        save(folder / name, flight)
+        save_log(folder / name, flight)
     return flights
 
 
-def stacked(*windows: Windows) -> Windows:
-    """Lead with an axis of runs."""
+def stack_runs(*windows: Windows) -> Windows:
+    """Stack the windows of several runs along a leading axis."""
     return tree_map(lambda *leaf: torch.stack(leaf), *windows)

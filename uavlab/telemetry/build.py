@@ -15,22 +15,21 @@ from uavlab.telemetry import flights as fleet
 from uavlab.telemetry import forecaster, metrics, ridge
 from uavlab.telemetry.dataset import HIDDEN, ROW, Scale
 from uavlab.telemetry.forecaster import Forecast, Forecaster
-from uavlab.telemetry.ridge import Ridge
 from uavlab.telemetry.task import Telemetry
-from uavlab.telemetry.window_source import OTHERS, Windowed, loaded
+from uavlab.telemetry.window_source import DATASET_CHANGED, WindowSource, load_split
 
 MOVED = 1e-3  # deviations: more than other machines make of the same flights
 
 
 def learner(config: Config, rng: Streams, rt: Runtime) -> Forecaster:
     """Build the learner with its first parameters."""
-    sets, task = loaded(config.env, rt.device, rt.toggles.loader), config.env
+    sets, task = load_split(config.env, rt.device, rt.toggles.loader), config.env
     return Forecaster(config.learner, task.shape, sets.inputs, targets(sets.hidden, task.horizon), rng, rt)
 
 
-def source(config: Config, rng: Streams, rt: Runtime) -> Windowed:
+def source(config: Config, rng: Streams, rt: Runtime) -> WindowSource:
     """Build what draws windows."""
-    return Windowed(config.env, config.source, rng, rt)
+    return WindowSource(config.env, config.source, rng, rt)
 
 
 def targets(hidden: Scale, horizon: int) -> Scale:
@@ -52,29 +51,29 @@ def size(config: Config) -> int:
 
 
 def figures(
-    config: Config, task: Telemetry, forecast: metrics.Tells, device: torch.device, count: int, choose: bool
+    config: Config, task: Telemetry, forecast: Forecast, device: torch.device, count: int, choose: bool
 ) -> dict[str, Tensor]:
     """Score what is told of flights that were not learned from; those of validation choose, the others judge.
 
     Raises:
         FileError: Logs came or went since, so that they would be shared out otherwise than they were.
     """
-    sets = loaded(task, device, config.toggles.loader)
-    if isinstance(forecast, Forecast) and replace(task, stride=config.env.stride) == config.env:
-        center, spread = forecast.scales[:2]
+    sets = load_split(task, device, config.toggles.loader)
+    if replace(task, stride=config.env.stride) == config.env:
+        center, spread = forecast.inputs.center, forecast.inputs.spread
         if ((sets.inputs.center - center) / spread).abs().max() > MOVED:
-            raise FileError(OTHERS)
+            raise FileError(DATASET_CHANGED)
     flights = sets.validation if choose else sets.test
     return metrics.figures(forecast, flights, task.shape, task.stride, count)
 
 
-def planned(config: Config, device: torch.device, plan: str) -> Ridge:
+def planned(config: Config, device: torch.device, plan: str) -> Forecast:
     """Make what tells of windows by other means than a network: ``PLANS``."""
-    sets = loaded(config.env, device, config.toggles.loader)
+    sets = load_split(config.env, device, config.toggles.loader)
     return PLANS[plan](sets, config.env.shape, config.env.stride)
 
 
-PLANS = {"ridge": ridge.fitted}
+PLANS = {"ridge": ridge.fit_ridge}
 
 
 def plan(config: Config) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Checks that flights can be learned from, for whoever has logs or changes how they are read: ``check_logs(task)``.
+"""Checks that a task's flights can be learned from: ``check_logs(task)``, for own logs or a changed reader.
 
-The first breach raises ConfigError with what, where, got, expected and what to do; passing returns what was counted.
+The first breach raises ConfigError with what, where, got, expected and what to do; otherwise the counts are returned.
 """
 
 import hashlib
@@ -16,25 +16,24 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.types import leaves
 from uavlab.telemetry import dataset
 from uavlab.telemetry import flights as fleet
-from uavlab.telemetry.dataset import FEATURES, Series, Windows
-from uavlab.telemetry.disk_dataset import Spool
+from uavlab.telemetry.dataset import FEATURES, FlightDataset, Windows
 from uavlab.telemetry.task import Telemetry
-from uavlab.telemetry.window_source import Loader, Sets, loaded
+from uavlab.telemetry.window_source import DataSplit, Flights, Loader, load_split
 
 GROUPS = ("training", "validation", "test")
 COMPARED = 10  # windows of each flight, its first and its last among them
-OFF = 0.001  # by which the mean of a normalised input may differ from 0, and its deviation from 1
+TOLERANCE = 0.001  # of the mean of a normalised input from 0, and of its deviation from 1
 
 
 @dataclass(frozen=True)
 class LogsReport:
-    """What ``check_logs`` read and counted; printing it gives a few readable lines.
+    """Counts of ``check_logs``; printing it gives a few readable lines.
 
     Attributes:
         task: The task, as it prints itself.
         flights: Flights for training, for validation and for the test.
-        rows: Rows of each.
-        windows: Windows of each.
+        rows: Rows of each group.
+        windows: Windows of each group.
         compared: Windows that were compared with the rows of their flights.
     """
 
@@ -45,55 +44,52 @@ class LogsReport:
     compared: int
 
     def __str__(self) -> str:
-        """Say what was checked, one fact per line."""
-        counts = {"flights": self.flights, "rows": self.rows, "windows": self.windows}
-        lines = (
-            f"{self.task} can be learned from.",
-            *(
-                f"  {what:9} {', '.join(f'{n:,} for {group}' for n, group in zip(numbers, GROUPS, strict=True))}"
-                for what, numbers in counts.items()
-            ),
-            "  checked   every flight made twice, finite and in one group; every window within its flight,"
-            f" {self.compared:,} equal its rows; {len(FEATURES)} inputs vary, with mean 0 and deviation 1",
+        """Describe what was checked, one fact per line."""
+        lines = [f"{self.task} can be learned from."]
+        for name, counts in (("flights", self.flights), ("rows", self.rows), ("windows", self.windows)):
+            groups = (f"{count:,} for {group}" for count, group in zip(counts, GROUPS, strict=True))
+            lines.append(f"  {name:9} {', '.join(groups)}")
+        return "\n".join(lines) + (
+            "\n  checked   every flight made twice, finite and in one group; every window within its flight,"
+            f" {self.compared:,} equal its rows; {len(FEATURES)} inputs vary, with mean 0 and deviation 1"
         )
-        return "\n".join(lines)
 
 
 def check_logs(task: Telemetry, loader: Loader = "device") -> LogsReport:
-    """Fly or read a task's flights and refuse them at the first breach of what learning from them relies on.
+    """Simulate or read a task's flights and refuse the first breach of what learning relies on.
 
     Flights are finite, the same each time, and in one group each; inputs vary, and those of the training flights have
     mean 0 and deviation 1; windows stay within their flights and hold their rows.
 
     Args:
-        task: Where flights come from, and how they are cut.
-        loader: How windows are brought.
+        task: The task.
+        loader: How windows are read.
 
     Raises:
-        ConfigError: Something of that does not hold.
-        FileError: A log cannot be read, or something never varies in the training flights.
+        ConfigError: A condition does not hold.
+        FileError: A log cannot be read, or a feature never varies in the training flights.
         ResourceError: Memory or disk does not suffice.
     """
     groups = dataset.split(fleet.count(task), (task.training, task.validation), task.split)
     _check_split(groups, fleet.count(task))
-    sets = loaded(task, torch.device("cpu"), loader)
+    sets = load_split(task, torch.device("cpu"), loader)
     _check_scale(sets, loader)
     parts = [_Part(task, name, getattr(sets, name), group) for name, group in zip(GROUPS, groups, strict=True)]
     names = [str(path) for path in fleet.list_logs(Path(task.logs))] if task.logs else []
-    met: dict[str, str] = {}
-    for some, again in zip(fleet.load(task), fleet.load(task), strict=True):
-        for number, told in some.items():
+    owners: dict[str, str] = {}  # of rows, by their hash
+    for chunk, again in zip(fleet.load(task), fleet.load(task), strict=True):
+        for number, flight in chunk.items():
             where = names[number] if names else f"flight {number}"
-            _check_columns(where, told, again[number])
-            rows = hashlib.sha256(b"".join(values.numpy().tobytes() for values in told.values())).hexdigest()
-            if met.setdefault(rows, where) != where:
+            _check_columns(where, flight, again[number])
+            rows = hashlib.sha256(b"".join(values.numpy().tobytes() for values in flight.values())).hexdigest()
+            if owners.setdefault(rows, where) != where:
                 do = "Leave one of them out, or what was learned may be judged by what it was learned from."
-                _refuse(where, f"the rows of {met[rows]} once more", "every flight once", do)
+                _refuse(where, f"the rows of {owners[rows]} once more", "every flight once", do)
             for part in parts:
                 if number in part.numbers:
-                    own = dataset.series([told])
+                    own = dataset.concatenate([flight])
                     if part is parts[0] and loader != "per_item":
-                        dataset.normalised(own, sets.inputs)
+                        own.normalise(sets.inputs)
                     part.check(where, number, own)
     return LogsReport(
         repr(task),
@@ -110,31 +106,27 @@ def _refuse(where: str, got: str, expected: str, do: str) -> NoReturn:
 
 def _check_split(groups: tuple[list[int], ...], count: int) -> None:
     for number in range(count):
-        found = [name for name, group in zip(GROUPS, groups, strict=True) for other in group if other == number]
-        if len(found) != 1:
-            got = f"flight {number} in {' and '.join(found) or 'no group'}"
+        names = [name for name, group in zip(GROUPS, groups, strict=True) for other in group if other == number]
+        if len(names) != 1:
+            got = f"flight {number} in {' and '.join(names) or 'no group'}"
             _refuse("split", got, f"each of {count} flights in one group", "Correct uavlab.telemetry.dataset.split.")
 
 
-def _check_scale(sets: Sets, loader: Loader) -> None:
-    flights = sets.training
-    if isinstance(flights, Spool):
-        mean, spread = flights.statistics(["inputs"])
-    else:
-        spread, mean = torch.std_mean(flights.inputs.double(), 0, correction=0)
+def _check_scale(sets: DataSplit, loader: Loader) -> None:
+    mean, deviation = sets.training.statistics(["inputs"])
     if loader == "per_item":  # which normalises window by window
-        mean, spread = (mean - sets.inputs.center) / sets.inputs.spread, spread / sets.inputs.spread
-    for n, (low, wide) in enumerate(zip(mean.tolist(), spread.tolist(), strict=True)):
-        if not (abs(low) < OFF and abs(wide - 1) < OFF):
+        mean, deviation = (mean - sets.inputs.center) / sets.inputs.spread, deviation / sets.inputs.spread
+    for n, (low, wide) in enumerate(zip(mean.tolist(), deviation.tolist(), strict=True)):
+        if not (abs(low) < TOLERANCE and abs(wide - 1) < TOLERANCE):
             got, expected = f"mean {low:.3g} and deviation {wide:.3g}", "0 and 1 over the training flights"
             do = "Measure scales on these flights alone, and apply them once."
             _refuse(f"input {n} ({FEATURES[n]})", got, expected, do)
 
 
-def _check_columns(where: str, told: Mapping[str, Tensor], again: Mapping[str, Tensor]) -> None:
-    for name, values in told.items():
-        if not (known := values.isfinite()).all():
-            row = int(known.long().argmin())
+def _check_columns(where: str, columns: Mapping[str, Tensor], again: Mapping[str, Tensor]) -> None:
+    for name, values in columns.items():
+        if not (finite := values.isfinite()).all():
+            row = int(finite.long().argmin())
             do = "Leave this flight out, or correct what makes it."
             _refuse(f"{where}, column {name!r}, row {row}", f"{values[row]:g}", "a finite number", do)
         if not torch.equal(values, again[name]):
@@ -145,38 +137,38 @@ def _check_columns(where: str, told: Mapping[str, Tensor], again: Mapping[str, T
 class _Part:
     """A group's flights as they are learned from, and where their windows begin."""
 
-    def __init__(self, task: Telemetry, name: str, flights: Series | Spool, group: list[int]) -> None:
+    def __init__(self, task: Telemetry, name: str, flights: Flights, group: list[int]) -> None:
         self.task, self.name, self.flights, self.compared = task, name, flights, 0
         self.bounds = flights.bounds
         self.numbers = sorted(group[: len(self.bounds) - 1])  # fewer where not all are used
-        self.start, self.flight = dataset.starts(self.bounds, sum(task.shape), task.stride)
+        self.start, self.flight = dataset.window_starts(self.bounds, sum(task.shape), task.stride)
         last = self.start + sum(task.shape) - 1
-        inside = (self.bounds[self.flight] <= self.start) & (last < self.bounds[self.flight + 1])
-        if not inside.all():
-            n = int(inside.long().argmin())
+        within = (self.bounds[self.flight] <= self.start) & (last < self.bounds[self.flight + 1])
+        if not within.all():
+            n = int(within.long().argmin())
             flight, got = self.numbers[self.flight[n]], f"rows {self.start[n]} to {last[n]} of the {name} flights"
-            do = "Correct uavlab.telemetry.dataset.starts."
+            do = "Correct uavlab.telemetry.dataset.window_starts."
             _refuse(f"a window of flight {flight}", got, "rows of that flight alone", do)
         if without := set(range(len(self.numbers))) - set(self.flight.tolist()):
             number = self.numbers[min(without)]
             do = "Leave it out, or lower window or horizon."
             _refuse(f"flight {number}", "no window", f"at least {sum(task.shape)} rows", do)
 
-    def check(self, where: str, number: int, own: Series) -> None:
-        """Compare windows of a flight with its rows, as they were just made."""
+    def check(self, where: str, number: int, own: FlightDataset) -> None:
+        """Compare windows of a flight with its rows, which were simulated or read again."""
         window, horizon = self.task.shape
         begin, end = self.bounds[(n := self.numbers.index(number)) : n + 2].tolist()
         if len(own.inputs) != end - begin:
-            do = "Correct uavlab.telemetry.window_source.loaded."
+            do = "Correct uavlab.telemetry.window_source.load_split."
             _refuse(where, f"{end - begin} rows among the {self.name} flights", f"its {len(own.inputs)}", do)
         start = self.start[self.flight == n]
         start = start[torch.linspace(0, len(start) - 1, min(len(start), COMPARED)).long()]
         rows = start[:, None] - begin + torch.arange(window)
         ahead = rows[:, -1:] + 1 + torch.arange(horizon)
-        expected = Windows(own.inputs[rows], own.truth[rows[:, -1]], own.astray[ahead])
-        found = self.flights.gathered(start, window, horizon)
-        for (name, value), (_, right) in zip(leaves(found), leaves(expected), strict=True):
+        expected = Windows(own.inputs[rows], own.truth[rows[:, -1]], own.tracking_error[ahead])
+        windows = self.flights.gather(start, window, horizon)
+        for (name, value), (_, right) in zip(leaves(windows), leaves(expected), strict=True):
             if not torch.equal(value, right):
-                do = "Correct how flights are shared out, or how windows are gathered."
+                do = "Correct how flights are split, or how windows are gathered."
                 _refuse(f"{where}, {name} of its windows", f"other numbers from the {self.name} flights", "its own", do)
         self.compared += len(start)

@@ -1,7 +1,7 @@
-"""Flights end to end in one tensor per quantity, and windows of them: gathered by index, never kept.
+"""Flights end to end in one tensor per quantity, and windows of them, gathered by index.
 
-A window never crosses from one flight into the next, and what is told of it comes from rows that it cannot see: the
-hidden quantities of its last row, and how far the vehicle is from its reference in the rows after.
+A window lies within one flight. Its targets come from rows that it cannot see: the hidden quantities of its last row,
+and the tracking error of the rows after.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,21 +13,22 @@ from torch import Tensor
 from uavlab.core.errors import FileError
 from uavlab.core.types import tensors
 from uavlab.ops.quaternions import rotate
+from uavlab.telemetry.simulation.quadrotor import LAYOUT
 
 AXES, TURNS = ("north", "east", "down"), ("roll", "pitch", "yaw")
-AHEAD, RIGHT, CLOCKWISE = (1, -1, 1, -1), (1, -1, -1, 1), (1, 1, -1, -1)  # motors, as PX4 numbers those of "quad x"
 RECENT = 100  # rows of a recent mean
-LOOKED_AT = 50  # last rows of a window, by the equations of flight
-ASTRAY = tuple(f"astray_{axis}" for axis in AXES)
+PHYSICS_ROWS = 50  # last rows of a window that the physics loss needs
+TRACKING_ERROR = tuple(f"tracking_error_{axis}" for axis in AXES)
+MOTORS = tuple(f"motor_{number}" for number in (1, 2, 3, 4))
 FEATURES = (
-    *ASTRAY,
+    *TRACKING_ERROR,
     *(f"velocity_{axis}" for axis in AXES),
-    *(f"wanted_velocity_{axis}" for axis in AXES),
+    *(f"commanded_velocity_{axis}" for axis in AXES),
     *(f"force_{axis}" for axis in AXES),
     "thrust",
     *(f"rate_{axis}" for axis in TURNS),
     *(f"lean_{axis}" for axis in AXES),
-    *(f"motor_{number}" for number in (1, 2, 3, 4)),
+    *MOTORS,
     "voltage",
     "current",
     *(f"spin_{axis}" for axis in TURNS),
@@ -35,123 +36,134 @@ FEATURES = (
     "voltage_swing",
     "current_swing",
 )
-"""What a network sees of a row: positions and velocities by themselves say little, their differences do.
+"""Inputs of a network in each row: differences of positions and velocities say more than their values.
 
-``spin`` is how rates change, ``command`` what the motors are told to do about it; ``swing`` is by how much a number
-differs from its recent mean.
+``lean`` is the direction of the body's down axis, ``spin`` the change of turn rates, ``command`` the torque that the
+motors are commanded, ``swing`` the difference of a number from its recent mean.
 """
 
-MOTORS = tuple(zip(AHEAD, RIGHT, CLOCKWISE, strict=True))
 HIDDEN = ("wind_north", "wind_east", "payload", "drag", "motor_lag", "battery_sag")
-ROW = 4 * (len(FEATURES) + len(HIDDEN) + len(ASTRAY))  # bytes
-
-
-@tensors
-class Series:
-    """Flights end to end.
-
-    Attributes:
-        inputs: ``FEATURES`` of each row.
-        truth: ``HIDDEN`` of each row.
-        astray: How far the vehicle truly is from its reference (m; north, east, down).
-        bounds: First row of each flight, and the end of the last.
-    """
-
-    inputs: Float[Tensor, "rows F"]
-    truth: Float[Tensor, "rows K"]
-    astray: Float[Tensor, "rows 3"]
-    bounds: Int[Tensor, " bounds"]
-
-    def gathered(self, start: Int[Tensor, " N"], window: int, horizon: int) -> "Windows":
-        """Take windows out by their first rows.
-
-        Windows overlap in memory: each is a row of a view whose rows are one feature vector apart.
-        """
-        inputs, rows = self.inputs, len(self.inputs)
-        width = inputs.shape[1]
-        overlapping = inputs.as_strided((rows - window + 1, window * width), (width, 1))
-        after = self.astray.as_strided((rows - horizon + 1, horizon * 3), (3, 1))
-        return Windows(
-            inputs=overlapping.index_select(0, start).unflatten(1, (window, width)),
-            truth=self.truth.index_select(0, start + (window - 1)),
-            astray=after.index_select(0, start + window).unflatten(1, (horizon, 3)),
-        )
+ROW = 4 * (len(FEATURES) + len(HIDDEN) + len(TRACKING_ERROR))  # bytes
 
 
 @tensors
 class Windows:
-    """Windows of T rows with what is to be told of them; ``astray`` is that of the H rows after."""
+    """Windows of T rows with their targets: the truth of the last row, the tracking error of the H rows after it."""
 
     inputs: Float[Tensor, "*lead T F"]
     truth: Float[Tensor, "*lead K"]
-    astray: Float[Tensor, "*lead H 3"]
+    tracking_error: Float[Tensor, "*lead H 3"]
 
 
 @tensors
 class Scale:
-    """Where numbers lie and how much they vary."""
+    """Mean and standard deviation of each number of a vector."""
 
     center: Float[Tensor, " F"]
     spread: Float[Tensor, " F"]
 
 
-def features(columns: Mapping[str, Float[Tensor, " rows"]], rate: float = 100) -> Float[Tensor, "rows F"]:
-    """Turn a log's columns, at ``rate`` rows a second, into ``FEATURES``.
+@tensors
+class FlightDataset:
+    """Flights end to end.
 
-    Columns are named as in ``uavlab.telemetry.logs.columns``. A row's features come from it and from those before.
+    Attributes:
+        inputs: ``FEATURES`` of each row.
+        truth: ``HIDDEN`` of each row.
+        tracking_error: True position minus its reference (m; north, east, down).
+        bounds: First row of each flight, and the end of the last.
     """
 
-    def several(*names: str) -> Tensor:
+    inputs: Float[Tensor, "rows F"]
+    truth: Float[Tensor, "rows K"]
+    tracking_error: Float[Tensor, "rows 3"]
+    bounds: Int[Tensor, " bounds"]
+
+    def gather(self, start: Int[Tensor, " N"], window: int, horizon: int) -> Windows:
+        """Copy windows by their first rows, from overlapping views whose rows are one feature vector apart."""
+        inputs, rows = self.inputs, len(self.inputs)
+        width = inputs.shape[1]
+        overlapping = inputs.as_strided((rows - window + 1, window * width), (width, 1))
+        ahead = self.tracking_error.as_strided((rows - horizon + 1, horizon * 3), (3, 1))
+        return Windows(
+            inputs=overlapping.index_select(0, start).unflatten(1, (window, width)),
+            truth=self.truth.index_select(0, start + (window - 1)),
+            tracking_error=ahead.index_select(0, start + window).unflatten(1, (horizon, 3)),
+        )
+
+    def statistics(self, fields: Sequence[str]) -> tuple[Float[Tensor, " F"], Float[Tensor, " F"]]:
+        """Compute mean and standard deviation of the columns of ``fields``."""
+        values = torch.cat([getattr(self, name) for name in fields], 1).double()
+        spread, center = torch.std_mean(values, 0, correction=0)
+        return center, spread
+
+    def normalise(self, scale: Scale) -> None:
+        """Normalise the inputs in place."""
+        self.inputs.sub_(scale.center).div_(scale.spread)
+
+
+def features(columns: Mapping[str, Float[Tensor, " rows"]], rate: float = 100) -> Float[Tensor, "rows F"]:
+    """Compute ``FEATURES`` from the columns of a log with ``rate`` rows per second.
+
+    Columns are named as in ``uavlab.telemetry.logs.columns``. Features of a row depend on it and on earlier rows.
+    """
+
+    def stack(*names: str) -> Tensor:
         return torch.stack([columns[name] for name in names], -1)
 
-    attitude, force = several("qw", "qx", "qy", "qz"), several("ax", "ay", "az")
+    attitude, force = stack("qw", "qx", "qy", "qz"), stack("ax", "ay", "az")
     down = torch.zeros_like(force)
     down[:, 2] = 1
-    turning, lift = several("p", "q", "r"), several("motor_1", "motor_2", "motor_3", "motor_4").square()
-    power = several("voltage", "current")
-    made = [
-        several("x", "y", "z") - several("ref_x", "ref_y", "ref_z"),
-        several("vx", "vy", "vz"),
-        several("ref_vx", "ref_vy", "ref_vz"),
+    gyro, motors, power = stack("p", "q", "r"), stack(*MOTORS), stack("voltage", "current")
+    lift = motors.square()
+    parts = [
+        stack("x", "y", "z") - stack("ref_x", "ref_y", "ref_z"),
+        stack("vx", "vy", "vz"),
+        stack("ref_vx", "ref_vy", "ref_vz"),
         rotate(attitude, force),
         force[:, 2:],
-        turning,
+        gyro,
         rotate(attitude, down),
-        several("motor_1", "motor_2", "motor_3", "motor_4"),
+        motors,
         power,
-        torch.diff(turning, dim=0, prepend=turning[:1]) * rate,
-        lift @ lift.new_tensor([[-right, ahead, turn] for ahead, right, turn in MOTORS]),
-        power - recent(power),
+        torch.diff(gyro, dim=0, prepend=gyro[:1]) * rate,
+        lift @ lift.new_tensor([[-right, ahead, turn] for ahead, right, turn in LAYOUT]),
+        power - recent_mean(power),
     ]
-    return torch.cat(made, -1)
+    return torch.cat(parts, -1)
 
 
-def recent(values: Float[Tensor, "rows F"]) -> Float[Tensor, "rows F"]:
-    """Average each row with those of the last ``RECENT`` rows that there are."""
+def recent_mean(values: Float[Tensor, "rows F"]) -> Float[Tensor, "rows F"]:
+    """Average the last ``RECENT`` rows up to each row, or as many as there are."""
     total = torch.cat([torch.zeros_like(values[:1]), values.double().cumsum(0)])
     row = torch.arange(1, len(values) + 1, device=values.device)
     first = (row - RECENT).clamp_min(0)
     return ((total[row] - total[first]) / (row - first)[:, None]).to(values.dtype)
 
 
-def series(flights: Sequence[Mapping[str, Tensor]]) -> Series:
-    """Put flights end to end; where the truth is not known it is NaN."""
+def concatenate(flights: Sequence[Mapping[str, Tensor]]) -> FlightDataset:
+    """Put flights end to end; unknown truth is NaN."""
     parts = []
     for columns in flights:
         unknown = torch.full_like(columns["x"], torch.nan)
         truth = torch.stack([columns.get(name, unknown) for name in HIDDEN], -1)
         place = [columns.get(f"true_{axis}", columns[axis]) - columns[f"ref_{axis}"] for axis in "xyz"]
         parts.append((features(columns), truth, torch.stack(place, -1)))
-    inputs, truth, astray = (torch.cat(each) for each in zip(*parts, strict=True))
+    inputs, truth, error = (torch.cat(each) for each in zip(*parts, strict=True))
     bounds = torch.tensor([0, *(len(part[0]) for part in parts)]).cumsum(0)
-    return Series(inputs, truth, astray, bounds)
+    return FlightDataset(inputs, truth, error, bounds)
 
 
 def split(count: int, shares: tuple[float, float], seed: int) -> tuple[list[int], list[int], list[int]]:
-    """Share flights out, by chance, for training, for choosing between models, and for the last word.
+    """Split flights at random into training, validation and test.
+
+    Args:
+        count: Number of flights.
+        shares: Shares of training and validation; each group has at least one flight.
+        seed: Seed of the permutation.
 
     Raises:
-        FileError: There are fewer than three.
+        FileError: There are fewer than three flights.
     """
     if count < 3:
         raise FileError(f"flights: {count} cannot be split into training, validation and test; expected 3 or more.")
@@ -161,30 +173,22 @@ def split(count: int, shares: tuple[float, float], seed: int) -> tuple[list[int]
     return order[:first], order[first : first + second], order[first + second :]
 
 
-def starts(bounds: Int[Tensor, " bounds"], rows: int, stride: int) -> tuple[Int[Tensor, " M"], Int[Tensor, " M"]]:
+def window_starts(
+    bounds: Int[Tensor, " bounds"], rows: int, stride: int
+) -> tuple[Int[Tensor, " M"], Int[Tensor, " M"]]:
     """List the first rows of all stretches of ``rows`` rows within a flight, ``stride`` apart, and their flights."""
-    found = [
+    starts = [
         torch.arange(a, b - rows + 1, stride) for a, b in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
     ]
-    flight = torch.arange(len(found)).repeat_interleave(torch.tensor([len(each) for each in found]))
-    return torch.cat(found), flight
+    flight = torch.arange(len(starts)).repeat_interleave(torch.tensor([len(each) for each in starts]))
+    return torch.cat(starts), flight
 
 
-def fitted(values: Float[Tensor, "rows F"], names: Sequence[str]) -> Scale:
-    """Measure where each feature lies, and how much it varies.
-
-    Raises:
-        FileError: One never varies.
-    """
-    spread, center = torch.std_mean(values.double(), 0, correction=0)
-    return named(center, spread, names)
-
-
-def named(center: Tensor, spread: Tensor, names: Sequence[str]) -> Scale:
-    """Make a scale of what was measured.
+def make_scale(center: Tensor, spread: Tensor, names: Sequence[str]) -> Scale:
+    """Return measured means and standard deviations as a scale.
 
     Raises:
-        FileError: A feature never varies, or was not known of some row.
+        FileError: A feature never varies, or is not known in some row.
     """
     for n, value in enumerate(spread.tolist()):
         if not value > 1e-9:
@@ -193,9 +197,3 @@ def named(center: Tensor, spread: Tensor, names: Sequence[str]) -> Scale:
                 f"flights: feature {n} ({names[n]}) {what}; nothing can be learned of it. Leave such logs out."
             )
     return Scale(center.float(), spread.float())
-
-
-def normalised(flights: Series, scale: Scale) -> Series:
-    """Normalise the inputs of whole flights, once and in place."""
-    flights.inputs.sub_(scale.center).div_(scale.spread)
-    return flights

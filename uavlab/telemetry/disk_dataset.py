@@ -1,4 +1,4 @@
-"""Flights that are larger than memory: kept in files, of which windows are read where they lie."""
+"""Flights that are larger than memory: in temporary files, from which windows are read by position."""
 
 import os
 import tempfile
@@ -14,32 +14,32 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from uavlab.core.errors import ResourceError
-from uavlab.telemetry.dataset import Scale, Series, Windows
+from uavlab.telemetry.dataset import FlightDataset, Scale, Windows
 
-FIELDS = ("inputs", "truth", "astray")
-BLOCK = 100_000  # rows held in memory at a time
+FIELDS = ("inputs", "truth", "tracking_error")
+BLOCK = 100_000  # rows in memory at a time
 
 
-class Spool:
-    """Flights in files without a name, which go with the object or the process; read as ``Series`` are, into memory.
+class DiskDataset:
+    """Flights in files without a name, which vanish with the object or the process; read like a ``FlightDataset``.
 
     Attributes:
         bounds: First row of each flight, and the end of the last.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        """Make the files, within ``folder`` or where the system keeps such.
+        """Create the files in ``folder``, by default the system's folder for temporary files.
 
         Raises:
-            ResourceError: They cannot be made.
+            ResourceError: They cannot be created.
         """
         self.folder = folder or Path(tempfile.gettempdir())
         with ExitStack() as stack:
             try:
-                opened = [stack.enter_context(tempfile.TemporaryFile(dir=self.folder)) for _ in FIELDS]
+                files = [stack.enter_context(tempfile.TemporaryFile(dir=self.folder)) for _ in FIELDS]
             except OSError as error:
                 raise ResourceError(f"{self.folder}: no flights can be kept ({error.strerror}); set TMPDIR.") from error
-            self.files = {name: file.fileno() for name, file in zip(FIELDS, opened, strict=True)}
+            self.files = {name: file.fileno() for name, file in zip(FIELDS, files, strict=True)}
             finalize(self, stack.pop_all().close)
         self.widths: dict[str, int] = {}
         self.bounds = torch.zeros(1, dtype=torch.int64)
@@ -49,11 +49,11 @@ class Spool:
         """Rows of all flights."""
         return int(self.bounds[-1])
 
-    def append(self, flights: Series) -> None:
-        """Add flights.
+    def append(self, flights: FlightDataset) -> None:
+        """Append flights.
 
         Raises:
-            ResourceError: The disk refuses; what was added before is whole.
+            ResourceError: The disk refuses; flights appended before are whole.
         """
         for name in FIELDS:
             values = getattr(flights, name).cpu().float().contiguous().numpy()
@@ -62,7 +62,7 @@ class Spool:
         self.bounds = torch.cat([self.bounds, self.bounds[-1] + flights.bounds[1:].cpu()])
 
     def statistics(self, fields: Sequence[str]) -> tuple[Float[Tensor, " F"], Float[Tensor, " F"]]:
-        """Measure mean and standard deviation of the columns of ``fields``, a block of rows after the other.
+        """Compute mean and standard deviation of the columns of ``fields``, block by block.
 
         Source:
             Chan, Golub and LeVeque 1983, "Algorithms for Computing the Sample Variance", eq. 2.1.
@@ -70,53 +70,53 @@ class Spool:
         count, mean, total = 0, torch.zeros(()), torch.zeros(())
         for begin in range(0, self.rows, BLOCK):
             values = torch.cat([self._read(name, begin, min(BLOCK, self.rows - begin)) for name in fields], 1).double()
-            own, off = values.mean(0), len(values) / (count + len(values))
-            total = total + (values - own).square().sum(0) + (own - mean).square() * count * off
-            mean, count = mean + (own - mean) * off, count + len(values)
+            own, share = values.mean(0), len(values) / (count + len(values))
+            total = total + (values - own).square().sum(0) + (own - mean).square() * count * share
+            mean, count = mean + (own - mean) * share, count + len(values)
         return mean, (total / count).sqrt()
 
     def normalise(self, scale: Scale) -> None:
-        """Normalise the inputs, once and in their place, a block of rows after the other."""
+        """Normalise the inputs in place, block by block."""
         for begin in range(0, self.rows, BLOCK):
             values = self._read("inputs", begin, min(BLOCK, self.rows - begin))
             self._write("inputs", begin, values.sub_(scale.center).div_(scale.spread).numpy())
 
-    def gathered(self, start: Int[Tensor, " N"], window: int, horizon: int) -> Windows:
+    def gather(self, start: Int[Tensor, " N"], window: int, horizon: int) -> Windows:
         """Read windows by their first rows."""
         first = start.tolist()
 
-        def several(name: str, ahead: int, rows: int) -> Tensor:
+        def stack(name: str, ahead: int, rows: int) -> Tensor:
             out = torch.empty(len(first), rows, self.widths[name])
-            for into, begin in zip(out, first, strict=True):
-                self._into(name, begin + ahead, into)
+            for row, begin in zip(out, first, strict=True):
+                self._read_into(name, begin + ahead, row)
             return out
 
         return Windows(
-            inputs=several("inputs", 0, window),
-            truth=several("truth", window - 1, 1)[:, 0],
-            astray=several("astray", window, horizon),
+            inputs=stack("inputs", 0, window),
+            truth=stack("truth", window - 1, 1)[:, 0],
+            tracking_error=stack("tracking_error", window, horizon),
         )
 
     def _read(self, name: str, begin: int, rows: int) -> Tensor:
         out = torch.empty(rows, self.widths[name])
-        self._into(name, begin, out)
+        self._read_into(name, begin, out)
         return out
 
-    def _into(self, name: str, begin: int, out: Tensor) -> None:
+    def _read_into(self, name: str, begin: int, out: Tensor) -> None:
         view = memoryview(cast(Any, out.numpy())).cast("B")
-        place, done = 4 * self.widths[name] * begin, 0
+        position, done = 4 * self.widths[name] * begin, 0
         while done < len(view):
-            got = os.preadv(self.files[name], [view[done:]], place + done)
-            if not got:
+            count = os.preadv(self.files[name], [view[done:]], position + done)
+            if not count:
                 raise ResourceError(f"{self.folder}: {name} ended early; check the disk and start again.")
-            done += got
+            done += count
 
     def _write(self, name: str, begin: int, values: np.ndarray) -> None:
         view = memoryview(cast(Any, values)).cast("B")
-        place, done = 4 * self.widths[name] * begin, 0
+        position, done = 4 * self.widths[name] * begin, 0
         try:
             while done < len(view):
-                done += os.pwrite(self.files[name], view[done:], place + done)
+                done += os.pwrite(self.files[name], view[done:], position + done)
         except OSError as error:
             raise ResourceError(
                 f"{self.folder}: cannot be written ({error.strerror}); free space there, or set TMPDIR."

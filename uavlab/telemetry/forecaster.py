@@ -1,5 +1,6 @@
-"""A temporal convolutional network that tells hidden quantities of a flight, and where it will go, from its log."""
+"""A temporal convolutional network that predicts from a flight's log its hidden quantities and tracking error ahead."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -7,6 +8,7 @@ import torch
 from annotated_types import Ge, Gt, Le
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import huber_loss
 
 from uavlab.core.protocols import CheckedTensors
 from uavlab.core.rng import Streams
@@ -15,11 +17,11 @@ from uavlab.nets.tcn import StackedTCN
 from uavlab.runtime.grad_step import MOMENTS
 from uavlab.runtime.oom_retry import Rows
 from uavlab.runtime.runtime import Runtime
-from uavlab.telemetry.augment import turned
+from uavlab.telemetry.augment import rotate_windows
 from uavlab.telemetry.dataset import FEATURES, HIDDEN, Scale, Windows
 from uavlab.telemetry.physics_loss import residuals
 
-TASKS = (*HIDDEN, "error")  # the last: how far from its reference, over all rows ahead
+TARGETS = (*HIDDEN, "error")  # the last: tracking error over all rows ahead
 
 
 @dataclass(frozen=True)
@@ -28,13 +30,13 @@ class ForecasterConfig:
 
     Attributes:
         width: Channels of each convolution.
-        hidden: Width of the layer after them.
+        hidden: Width of the layer after the convolutions.
         lr: Adam's learning rate.
         clip: Largest gradient norm.
         average: Share of itself that the averaged network keeps in an update.
-        weights: Of the targets' errors in the loss: all the same, or learned with it.
+        weights: Weights of the targets' errors in the loss: all equal, or learned.
         physics: Weight of the equations of flight in the loss.
-        turned: Every window is turned about the vertical by an angle of its own.
+        turned: Turns each window about the vertical by a random angle.
     """
 
     width: Annotated[int, Ge(1), Le(4096)] = 64
@@ -48,9 +50,9 @@ class ForecasterConfig:
 
 
 class Forecaster:
-    """Learner over R runs whose state is two matrices with a row for each run, and an Adam.
+    """Learner over R runs: parameters and log variances in one matrix, their average in another, and an Adam.
 
-    What flies is an average over updates, which needs no schedule and no end to be known for the network to settle.
+    The policy is an average over updates, which settles without a schedule of learning rates.
 
     Source:
         Polyak and Juditsky 1992, "Acceleration of Stochastic Approximation by Averaging", here with weights that fade.
@@ -64,32 +66,32 @@ class Forecaster:
         Args:
             config: Hyper-parameters.
             shape: Rows of a window, and rows ahead.
-            inputs: How windows were normalised.
-            targets: Of ``outputs``, where they lie and how much they vary.
+            inputs: Scale by which windows were normalised.
+            targets: Scale of ``flatten_targets``.
             rng: Random streams.
-            rt: How it runs.
+            rt: Runtime.
         """
         self.config, self.shape, self.runs = config, shape, len(rng.seeds)
         self.inputs, self.targets = (tree_map(lambda leaf: leaf.to(rng.dtype), each) for each in (inputs, targets))
         self.net = network(config, shape)
         theta = self.net.initial(rng.uniform("network", self.net.count))
-        doubt = torch.zeros(self.runs, len(TASKS), dtype=theta.dtype, device=theta.device)  # log of the error's square
-        self.step = rt.grad(torch.cat([theta, doubt], 1), config.lr, config.clip)
+        log_variance = torch.zeros(self.runs, len(TARGETS), dtype=theta.dtype, device=theta.device)
+        self.step = rt.grad(torch.cat([theta, log_variance], 1), config.lr, config.clip)
         self.average = self.step.parameter.detach().clone()
         self._loss = rt.kernel(self.loss, "forecast_loss", part=True)
         self._descend = rt.update(self._one_step, "forecaster")
 
     def policy(self, spec: Any = None, explore: bool = False) -> "Forecast":
-        """Give the averaged network: windows in their own units to ``outputs`` in theirs."""
+        """Return the averaged network as a forecast."""
         return predictor(self.net, self.parameters())
 
     def parameters(self) -> Float[Tensor, "R 1 P"]:
-        """Copy the averaged network, and with it how its inputs and outputs are to be scaled."""
+        """Copy the averaged network with its log variances and the scales of its inputs and outputs."""
         scales = torch.cat([self.inputs.center, self.inputs.spread, self.targets.center, self.targets.spread])
         return torch.cat([self.average, scales.expand(self.runs, -1)], 1)[:, None]
 
     def update_noise(self, rng: Streams, rows: int) -> Float[Tensor, "R rows"]:
-        """Draw how far each window is turned."""
+        """Draw the share of a turn by which each window is turned."""
         return rng.uniform("turn", rows)
 
     def update(self, batch: Batch, noise: Float[Tensor, "R rows"]) -> Update:
@@ -97,7 +99,7 @@ class Forecaster:
         return Update(self._descend(batch.data, noise))
 
     def tensors_to_check(self, update: Update | None = None) -> CheckedTensors:
-        """Name all parameters and moments, or all that ``update`` returned."""
+        """Return parameters and moments by name, or the metrics of ``update``."""
         if update is not None:
             return {name: (value, "R") for name, value in update.metrics.items()}
         state = self.step.state_dict()
@@ -107,39 +109,38 @@ class Forecaster:
         }
 
     def loss(self, theta: Float[Tensor, "R P"], rows: Windows) -> tuple[Tensor, dict[str, Any]]:
-        """Sum over runs of the mean squared errors of standardised targets, and of what equations of flight miss.
+        """Sum over runs of the mean squared errors of standardised targets and of the physics residual loss.
 
         Source:
             Kendall, Gal and Cipolla 2018, "Multi-Task Learning Using Uncertainty to Weigh Losses", eq. 7, for learned
-            weights; fixed ones are all 1, and the doubt follows the errors alone.
+            weights; fixed ones are all 1, and the log variances follow the errors alone.
         """
-        network, doubt = theta.split([self.net.count, len(TASKS)], 1)
-        said = self.net(network, rows.inputs)
-        off = (said - (outputs(rows) - self.targets.center) / self.targets.spread).square()
-        hidden = off[..., : len(HIDDEN)]
-        errors = torch.cat([hidden, off[..., len(HIDDEN) :].mean(-1, keepdim=True)], -1).mean(1)  # R tasks
-        sure = 0.5 * (torch.exp(-doubt) * (errors.detach() if self.config.weights == "fixed" else errors) + doubt)
-        mean = sure.sum(-1) + (0.5 * errors.sum(-1) if self.config.weights == "fixed" else 0.0)
-        told = {f"mse/{name}": value for name, value in zip(TASKS, errors.detach().unbind(-1), strict=True)}
+        network, log_variance = theta.split([self.net.count, len(TARGETS)], 1)
+        output = self.net(network, rows.inputs)
+        square = (output - (flatten_targets(rows) - self.targets.center) / self.targets.spread).square()
+        hidden, ahead = square[..., : len(HIDDEN)], square[..., len(HIDDEN) :].mean(-1, keepdim=True)
+        errors = torch.cat([hidden, ahead], -1).mean(1)  # R targets
+        fixed = self.config.weights == "fixed"
+        likelihood = 0.5 * (torch.exp(-log_variance) * (errors.detach() if fixed else errors) + log_variance)
+        mean = likelihood.sum(-1) + (0.5 * errors.sum(-1) if fixed else 0.0)
+        metrics = {f"mse/{name}": value for name, value in zip(TARGETS, errors.detach().unbind(-1), strict=True)}
         if self.config.physics:
-            missed = self.missed(rows, said)
-            mean = mean + self.config.physics * missed
-            told["physics"] = missed.detach()
-        return mean.sum(), {**told, "loss": mean.detach()}
+            physics = self.physics_residual_loss(rows, output)
+            mean = mean + self.config.physics * physics
+            metrics["physics"] = physics.detach()
+        return mean.sum(), {**metrics, "loss": mean.detach()}
 
-    def missed(self, rows: Windows, said: Float[Tensor, "R N out"]) -> Float[Tensor, " R"]:
-        """Average how far the equations of flight are from holding, in standard deviations of the noise, squared.
+    def physics_residual_loss(self, rows: Windows, output: Float[Tensor, "R N out"]) -> Float[Tensor, " R"]:
+        """Average the Huber loss of the equations' residuals, so that a step in the truth does not outweigh all else.
 
-        What is far off counts by its distance alone: a step in the truth must not outweigh all else.
+        Residuals are in standard deviations of the sensors' noise.
         """
         count = len(HIDDEN)
-        hidden = said[..., :count] * self.targets.spread[:count] + self.targets.center[:count]
+        hidden = output[..., :count] * self.targets.spread[:count] + self.targets.center[:count]
         with torch.autocast(rows.inputs.device.type, enabled=False):  # only networks bear fewer digits
-            found = residuals(rows.inputs * self.inputs.spread + self.inputs.center, hidden)
-        parts = [
-            torch.nn.functional.huber_loss(r, torch.zeros_like(r), reduction="none", delta=3.0) for r in found.values()
-        ]
-        return torch.stack([part.flatten(1).mean(1) for part in parts]).sum(0)
+            parts = residuals(rows.inputs * self.inputs.spread + self.inputs.center, hidden).values()
+        losses = [huber_loss(part, torch.zeros_like(part), reduction="none", delta=3.0) for part in parts]
+        return torch.stack([loss.flatten(1).mean(1) for loss in losses]).sum(0)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return parameters, Adam's moments and the average."""
@@ -153,63 +154,62 @@ class Forecaster:
     def _one_step(self, rows: Windows, turn: Tensor) -> dict[str, Float[Tensor, " R"]]:
         rows = tree_map(lambda leaf: leaf.to(self.average.dtype), rows)
         if self.config.turned == "on":
-            rows = turned(rows, turn, self.inputs)
-        told, norm = self.step(self._loss, self.step.parameter, Rows(rows, 1))
+            rows = rotate_windows(rows, turn, self.inputs)
+        metrics, norm = self.step(self._loss, self.step.parameter, Rows(rows, 1))
         self.average.lerp_(self.step.parameter.detach(), 1 - self.config.average)
-        return {**told, "norm": norm}
+        return {**metrics, "norm": norm}
 
 
-def outputs(rows: Windows) -> Float[Tensor, "*lead out"]:
-    """Lay out what is to be told: ``HIDDEN``, then row by row how far from the reference."""
-    return torch.cat([rows.truth, rows.astray.flatten(-2)], -1)
+def flatten_targets(rows: Windows) -> Float[Tensor, "*lead out"]:
+    """Return ``HIDDEN``, then the tracking error row by row, as one vector per window."""
+    return torch.cat([rows.truth, rows.tracking_error.flatten(-2)], -1)
 
 
 def network(config: ForecasterConfig, shape: tuple[int, int]) -> StackedTCN:
-    """Describe the network."""
+    """Return the architecture."""
     return StackedTCN(len(FEATURES), shape[0], config.width, config.hidden, len(HIDDEN) + 3 * shape[1])
 
 
 def size(config: ForecasterConfig, shape: tuple[int, int]) -> int:
-    """Count the numbers that are kept of a run."""
+    """Count the numbers in a run's ``parameters``."""
     net = network(config, shape)
-    return net.count + len(TASKS) + 2 * (net.inputs + net.outputs)
+    return net.count + len(TARGETS) + 2 * (net.inputs + net.outputs)
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """A function from windows to outputs, both in their own units.
+    """A function from windows to ``flatten_targets``, both in their own units, for R runs.
 
     Attributes:
-        net: The network.
-        theta: Its parameters.
-        doubt: Logarithm of the squared error that is to be expected, by task, in units of ``spread``.
-        scales: Of inputs and outputs, centers and spreads.
+        function: From normalised windows (R N T F) to targets in their own units (R N out).
+        inputs: Scale of the windows.
+        log_variance: Logarithm of the expected squared error of each target, in units of ``spread``.
+        spread: Standard deviation of each target in training.
     """
 
-    net: StackedTCN
-    theta: Float[Tensor, "R P"]
-    doubt: Float[Tensor, "R tasks"]
-    scales: tuple[Tensor, ...]
+    function: Callable[[Tensor], Tensor]
+    inputs: Scale
+    log_variance: Float[Tensor, "R targets"]
+    spread: Float[Tensor, "R targets"]
 
     @property
     def runs(self) -> int:
-        """How many networks tell at once."""
-        return len(self.theta)
-
-    @property
-    def spread(self) -> Float[Tensor, "R tasks"]:
-        """How much the truth varies."""
-        return self.scales[3][:, : len(TASKS)]  # errors ahead all have the same
+        """Number of runs (R)."""
+        return len(self.log_variance)
 
     @torch.no_grad()
     def __call__(self, windows: Float[Tensor, "R N T F"], noise: None = None) -> Float[Tensor, "R N out"]:
-        """Tell."""
-        center, spread, out_center, out_spread = (each[:, None] for each in self.scales)
-        return self.net(self.theta, (windows - center[:, :, None]) / spread[:, :, None]) * out_spread + out_center
+        """Predict targets."""
+        center, spread = (each[:, None, None] for each in (self.inputs.center, self.inputs.spread))
+        return self.function((windows - center) / spread)
 
 
 def predictor(net: StackedTCN, parameters: Float[Tensor, "R 1 P"]) -> Forecast:
-    """Unpack what ``Forecaster.parameters`` packed."""
-    sizes = [net.count, len(TASKS), net.inputs, net.inputs, net.outputs, net.outputs]
-    theta, doubt, *scales = parameters[:, 0].split(sizes, 1)
-    return Forecast(net, theta, doubt, tuple(scales))
+    """Unpack ``Forecaster.parameters``."""
+    sizes = [net.count, len(TARGETS), net.inputs, net.inputs, net.outputs, net.outputs]
+    theta, log_variance, center, spread, out_center, out_spread = parameters[:, 0].split(sizes, 1)
+
+    def function(windows: Tensor) -> Tensor:
+        return net(theta, windows) * out_spread[:, None] + out_center[:, None]
+
+    return Forecast(function, Scale(center, spread), log_variance, out_spread[:, : len(TARGETS)])  # ahead: all alike

@@ -1,4 +1,4 @@
-"""Windows one by one, as data sets are usually read: a scaler called for each, collated by a DataLoader."""
+"""Windows read one by one, as data sets usually are: each scaled by a fitted scaler, collated by a DataLoader."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,18 +8,18 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from uavlab.telemetry.dataset import Scale, Series, Windows
+from uavlab.telemetry.dataset import FlightDataset, Scale, Windows
 
 
-class Items(Dataset):
-    """Every window a copy of its own, normalised when it is asked for."""
+class ItemDataset(Dataset):
+    """Windows by their first row, each a copy that is normalised when it is read."""
 
-    def __init__(self, flights: Series, scale: Scale, window: int, horizon: int) -> None:
-        """Take flights as they were logged, and a scaler fitted before."""
+    def __init__(self, flights: FlightDataset, scale: Scale, window: int, horizon: int) -> None:
+        """Copy flights that are not normalised, and turn ``scale`` into a fitted scaler."""
         from sklearn.preprocessing import StandardScaler
 
-        self.inputs, self.truth, self.astray = (
-            leaf.double().cpu().numpy() for leaf in (flights.inputs, flights.truth, flights.astray)
+        self.inputs, self.truth, self.tracking_error = (
+            leaf.double().cpu().numpy() for leaf in (flights.inputs, flights.truth, flights.tracking_error)
         )
         self.window, self.horizon = window, horizon
         self.scaler = StandardScaler()
@@ -27,30 +27,30 @@ class Items(Dataset):
         self.scaler.var_, self.scaler.n_features_in_ = self.scaler.scale_**2, self.inputs.shape[1]
 
     def __getitem__(self, begin: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Give the window that begins with a row."""
+        """Return inputs, truth and tracking error of the window that begins with a row."""
         end = begin + self.window
         parts = (
             self.scaler.transform(self.inputs[begin:end]),
             self.truth[end - 1],
-            self.astray[end : end + self.horizon],
+            self.tracking_error[end : end + self.horizon],
         )
-        inputs, truth, astray = (torch.from_numpy(part.astype(np.float32)) for part in parts)
-        return inputs, truth, astray
+        inputs, truth, error = (torch.from_numpy(part.astype(np.float32)) for part in parts)
+        return inputs, truth, error
 
 
-class Asked(Sampler):
-    """Hands batches on as they are asked for."""
+class IteratorSampler(Sampler):
+    """Sampler of the batches of an iterator."""
 
-    def __init__(self, asked: Iterator[list[int]]) -> None:
-        self.asked = asked
+    def __init__(self, batches: Iterator[list[int]]) -> None:
+        self.batches = batches
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Give each once."""
-        return self.asked
+        """Return the iterator itself, so that each batch is read once."""
+        return self.batches
 
 
-def brought(items: Items, asked: Iterator[list[int]], workers: int, pin: bool) -> Iterator[Windows]:
-    """Bring batch by batch what is asked for, by its first rows; ``workers`` processes ask ahead, twice each."""
+def load_batches(items: ItemDataset, starts: Iterator[list[int]], workers: int, pin: bool) -> Iterator[Windows]:
+    """Yield batches of windows by their first rows; each of ``workers`` processes reads two batches ahead."""
     kind: dict[str, Any] = {"persistent_workers": True, "prefetch_factor": 2} if workers else {}
-    loader = DataLoader(items, batch_sampler=Asked(asked), num_workers=workers, pin_memory=pin, **kind)
+    loader = DataLoader(items, batch_sampler=IteratorSampler(starts), num_workers=workers, pin_memory=pin, **kind)
     return (Windows(*parts) for parts in loader)

@@ -1,6 +1,6 @@
-"""What the equations of flight say of the last rows of a window, given what a network says of its hidden quantities.
+"""Residuals of the equations of flight in the last rows of a window, given predicted hidden quantities.
 
-The residuals are in units of the noise that logs have, so that they may be added up.
+The residuals are in standard deviations of the sensors' noise, so that they may be added up.
 """
 
 from collections.abc import Sequence
@@ -9,65 +9,62 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab.telemetry.dataset import FEATURES, HIDDEN, LOOKED_AT
+from uavlab.telemetry.dataset import AXES, FEATURES, MOTORS, PHYSICS_ROWS, TURNS
 from uavlab.telemetry.simulation.flights import ACCELEROMETER, CURRENT, GYROSCOPE, RATE, VOLTAGE
 from uavlab.telemetry.simulation.quadrotor import Quadrotor
 
-ROWS = 20  # at the end of a window that are looked at
-MEMORY = LOOKED_AT - ROWS  # rows for which motors remember their commands
-LEAST_LAG, LEAST_MASS = 0.005, 0.3  # s, kg: what a network says may be impossible
+ROWS = 20  # rows at the end of a window in which residuals are computed
+MEMORY = PHYSICS_ROWS - ROWS  # rows for which motors remember their commands
+LEAST_LAG, LEAST_MASS = 0.005, 0.3  # s, kg: a network may predict the impossible
 
 
 def residuals(inputs: Float[Tensor, "*lead T F"], hidden: Float[Tensor, "*lead K"]) -> dict[str, Tensor]:
     """Compare logs with the equations of motion of ``uavlab.telemetry.simulation.quadrotor``.
 
     Args:
-        inputs: ``FEATURES`` in their own units, at least ``ROWS`` + ``MEMORY`` rows.
-        hidden: ``HIDDEN`` in their own units, taken to hold for the last ``ROWS`` rows.
+        inputs: ``FEATURES`` in their own units, at least ``PHYSICS_ROWS`` rows.
+        hidden: ``HIDDEN`` in their own units, constant over the last ``ROWS`` rows.
 
     Returns:
-        ``force`` (Newton's second law: what the accelerometer felt), ``spin`` (Euler's: how rates changed) and
-        ``charge`` (Ohm's law: that a battery at rest keeps its voltage for so short a time).
+        ``force`` (Newton's law for what the accelerometer measured), ``spin`` (Euler's equation for the turn rates) and
+        ``charge`` (Ohm's law: a battery at rest keeps its voltage for so short a time).
     """
     vehicle = Quadrotor()
-    told = dict(zip(HIDDEN, hidden.unbind(-1), strict=True))
+    wind_north, wind_east, payload, drag, lag, sag = hidden.unbind(-1)  # HIDDEN
     last = inputs[..., -ROWS:, :]
-    voltage, current = _of(last, ["voltage"])[..., 0], _of(last, ["current"])[..., 0]
-    lift = vehicle.lift(motors(inputs, told["motor_lag"], vehicle.nominal))
-    mass = (vehicle.mass + told["payload"]).clamp_min(LEAST_MASS)[..., None, None]
-    down = _of(last, ["lean_north", "lean_east", "lean_down"])
-    air = _of(last, ["velocity_north", "velocity_east", "velocity_down"]).clone()
-    air = (
-        air - torch.stack([told["wind_north"], told["wind_east"], torch.zeros_like(mass[..., 0, 0])], -1)[..., None, :]
+    voltage, current = _columns(last, ["voltage"])[..., 0], _columns(last, ["current"])[..., 0]
+    lift = vehicle.lift(motor_speeds(inputs, lag, vehicle.nominal))
+    mass = (vehicle.mass + payload).clamp_min(LEAST_MASS)[..., None, None]
+    down, velocity, measured = (
+        _columns(last, [f"{name}_{axis}" for axis in AXES]) for name in ("lean", "velocity", "force")
     )
-    beside = air - (air * down).sum(-1, keepdim=True) * down  # in the plane of the rotors
-    force = -(lift.sum(-1, keepdim=True) * down + told["drag"][..., None, None] * beside) / mass
-    felt = _of(last, ["force_north", "force_east", "force_down"])
-    rate = _of(last, ["rate_roll", "rate_pitch", "rate_yaw"])
+    air = velocity - torch.stack([wind_north, wind_east, torch.zeros_like(drag)], -1)[..., None, :]
+    across = air - (air * down).sum(-1, keepdim=True) * down  # in the plane of the rotors
+    force = -(lift.sum(-1, keepdim=True) * down + drag[..., None, None] * across) / mass
+    rate = _columns(last, [f"rate_{axis}" for axis in TURNS])
     inertia = rate.new_tensor(vehicle.inertia)
     torque = vehicle.torque(lift) - torch.linalg.cross(rate, inertia * rate)
-    spun = (rate[..., 1:, :] - rate[..., :-1, :]) * RATE
-    drop = (told["battery_sag"] / current[..., -1].clamp_min(1.0))[..., None] * current
-    rest = voltage + drop
+    change = (rate[..., 1:, :] - rate[..., :-1, :]) * RATE
+    rest = voltage + (sag / current[..., -1].clamp_min(1.0))[..., None] * current
     return {
-        "force": (felt - force) / ACCELEROMETER,
-        "spin": (spun - (torque / inertia)[..., :-1, :]) / (GYROSCOPE * RATE * 2**0.5),
+        "force": (measured - force) / ACCELEROMETER,
+        "spin": (change - (torque / inertia)[..., :-1, :]) / (GYROSCOPE * RATE * 2**0.5),
         "charge": (rest - rest.mean(-1, keepdim=True)) / (VOLTAGE**2 + (0.03 * CURRENT) ** 2) ** 0.5,
     }
 
 
-def motors(
+def motor_speeds(
     inputs: Float[Tensor, "*lead T F"], lag: Float[Tensor, "*lead"], nominal: float
 ) -> Float[Tensor, "*lead M 4"]:
-    """Tell the motors' speeds in the last ``ROWS`` rows: their commands, by voltage, behind by the lag."""
+    """Estimate the motors' speeds in the last ``ROWS`` rows: commands, scaled by voltage, delayed by the lag (s)."""
     recent = inputs[..., -(ROWS + MEMORY - 1) :, :]
-    aim = _of(recent, [f"motor_{n}" for n in (1, 2, 3, 4)]) * _of(recent, ["voltage"]) / nominal
-    keep = torch.exp(-1 / (RATE * lag.clamp_min(LEAST_LAG)))[..., None]
-    weight = (1 - keep) * keep ** torch.arange(MEMORY - 1, -1, -1, device=lag.device)
+    aim = _columns(recent, MOTORS) * _columns(recent, ["voltage"]) / nominal
+    decay = torch.exp(-1 / (RATE * lag.clamp_min(LEAST_LAG)))[..., None]
+    weight = (1 - decay) * decay ** torch.arange(MEMORY - 1, -1, -1, device=lag.device)
     weight = weight / weight.sum(-1, keepdim=True)
     return torch.einsum("...rmk,...k->...rm", aim.unfold(-2, MEMORY, 1), weight)
 
 
-def _of(inputs: Tensor, names: Sequence[str]) -> Tensor:
-    first = FEATURES.index(names[0])  # they lie side by side
+def _columns(inputs: Tensor, names: Sequence[str]) -> Tensor:
+    first = FEATURES.index(names[0])  # they are adjacent
     return inputs[..., first : first + len(names)]

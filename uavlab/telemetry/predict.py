@@ -10,11 +10,12 @@ from torch import Tensor
 
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.storage.files import atomic_write
-from uavlab.telemetry import dataset, flights, metrics
-from uavlab.telemetry.dataset import HIDDEN, Series
+from uavlab.telemetry import dataset, flights
+from uavlab.telemetry.dataset import HIDDEN, FlightDataset
+from uavlab.telemetry.forecaster import Forecast
 from uavlab.telemetry.logs.column_map import read_mapping
 from uavlab.telemetry.logs.columns import TRUTH
-from uavlab.telemetry.metrics import UNITS, Tells, by_task
+from uavlab.telemetry.metrics import UNITS, by_target, predict_windows
 from uavlab.telemetry.simulation.flights import RATE
 from uavlab.telemetry.task import Telemetry
 
@@ -52,8 +53,8 @@ def require_task(task: Any, preset: str) -> Telemetry:
     return task
 
 
-def predict(forecast: Tells, task: Telemetry, flight: Series, stride: int = 10) -> Prediction:
-    """Predict from windows ``stride`` rows apart in the first flight of a series, by the first network of a forecast.
+def predict(forecast: Forecast, task: Telemetry, flight: FlightDataset, stride: int = 10) -> Prediction:
+    """Predict from windows ``stride`` rows apart in the first flight, by the first network of a forecast.
 
     Raises:
         FileError: The flight is shorter than a window and its horizon.
@@ -61,9 +62,9 @@ def predict(forecast: Tells, task: Telemetry, flight: Series, stride: int = 10) 
     rows, least = int(flight.bounds[1]), sum(task.shape)
     if rows < least:
         raise FileError(f"flight: {rows} rows at {RATE} a second; a window and what follows it are {least}.")
-    _, values, truth = zip(*metrics.told(forecast, flight, task.shape, stride, 1), strict=True)
-    start, _ = dataset.starts(flight.bounds[:2].cpu(), least, stride)
-    sd = ((0.5 * forecast.doubt).exp() * forecast.spread)[0]
+    _, values, truth = zip(*predict_windows(forecast, flight, task.shape, stride, 1), strict=True)
+    start, _ = dataset.window_starts(flight.bounds[:2].cpu(), least, stride)
+    sd = ((0.5 * forecast.log_variance).exp() * forecast.spread)[0]
     return Prediction(
         time=(start + task.window - 1) / RATE,
         values=_columns(torch.cat(values, 1)[0]),
@@ -73,7 +74,7 @@ def predict(forecast: Tells, task: Telemetry, flight: Series, stride: int = 10) 
 
 
 def predict_log(
-    forecast: Tells, task: Telemetry, path: Path, mapping: Path | None = None, stride: int = 10
+    forecast: Forecast, task: Telemetry, path: Path, mapping: Path | None = None, stride: int = 10
 ) -> Prediction:
     """Predict from windows of a log, whether or not it holds the truth.
 
@@ -83,7 +84,7 @@ def predict_log(
     columns = flights.read(path, read_mapping(mapping) if mapping else None)
     known = {name: column for name, column in columns.items() if name not in TRUTH or column.isfinite().all()}
     try:
-        return predict(forecast, task, dataset.series([known]), stride)
+        return predict(forecast, task, dataset.concatenate([known]), stride)
     except FileError as error:
         raise FileError(f"{path}: {error}") from error
 
@@ -115,5 +116,5 @@ def write_csv(prediction: Prediction, path: Path) -> None:
 
 
 def _columns(values: Float[Tensor, "M out"]) -> Float[Tensor, "M columns"]:
-    targets = by_task(values[None])[0]
+    targets = by_target(values[None])[0]
     return torch.cat([targets[:, :-1, 0], targets[:, -1]], 1)

@@ -1,4 +1,4 @@
-"""The task of telling from a window of a flight's log what the log does not show."""
+"""The task of predicting, from a window of a flight's log, quantities that the log does not show."""
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -6,28 +6,28 @@ from typing import Annotated, ClassVar
 from annotated_types import Ge, Le
 
 from uavlab.core.types import Rule
-from uavlab.telemetry.dataset import LOOKED_AT
+from uavlab.telemetry.dataset import PHYSICS_ROWS
 
 
 @dataclass(frozen=True)
 class Telemetry:
-    """A task: tell from a window of a flight's log what the log does not show.
+    """Predict hidden quantities and the tracking error ahead from a window of a flight's log.
 
     Attributes:
         logs: Folder of logs to learn from; simulated flights if empty.
-        mapping: YAML file that tells which of their fields are which columns; they bear our names if empty.
+        mapping: YAML file that maps fields of the logs to columns; fields are named like columns if empty.
         flights: Flights to simulate.
-        first: Seed of the first flight; each is the same whatever others are flown.
+        first: Seed of the first flight; a flight depends on its own seed alone.
         least: Rows of the shortest, 100 a second.
         most: Rows of the longest.
         wind: Strongest mean wind (m/s).
         payload: Heaviest payload (kg).
         training: Share of the flights that are learned from.
-        validation: Share of those by which a model is chosen; the rest is for the last word.
-        used: Share of the training flights that are used: what can be learned from less.
-        split: Seed by which flights are shared out.
+        validation: Share of the flights by which a model is chosen; the rest is the test.
+        used: Share of the training flights that are used, to see what can be learned from less.
+        split: Seed by which flights are split.
         window: Rows that a model sees (T).
-        horizon: Rows ahead for which it tells how far the vehicle goes astray (H).
+        horizon: Rows ahead for which it predicts the tracking error (H).
         stride: Rows between windows.
     """
 
@@ -59,8 +59,8 @@ class Telemetry:
         ),
         (
             ("physics", "window"),
-            lambda p, w: p == 0 or w >= LOOKED_AT,
-            f"physics {{0}} looks at {LOOKED_AT} rows, window {{1}} has fewer",
+            lambda p, w: p == 0 or w >= PHYSICS_ROWS,
+            f"physics {{0}} looks at {PHYSICS_ROWS} rows, window {{1}} has fewer",
         ),
         (
             ("training", "validation"),
@@ -71,7 +71,7 @@ class Telemetry:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows that are seen, and rows ahead."""
+        """Rows of a window, and rows ahead."""
         return self.window, self.horizon
 
 

@@ -1,7 +1,7 @@
-"""Where batches come from that are learned from logs: windows of flights, drawn by index."""
+"""Batches for learning from logs: windows of flights, drawn by index."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import chain
@@ -20,97 +20,98 @@ from uavlab.runtime.oom_retry import refusal_reason, require_memory
 from uavlab.runtime.runtime import Runtime
 from uavlab.telemetry import dataset
 from uavlab.telemetry import flights as fleet
-from uavlab.telemetry.dataset import ASTRAY, FEATURES, HIDDEN, ROW, Scale, Series
-from uavlab.telemetry.disk_dataset import Spool
-from uavlab.telemetry.item_dataset import Items, brought
+from uavlab.telemetry.dataset import FEATURES, HIDDEN, ROW, TRACKING_ERROR, FlightDataset, Scale
+from uavlab.telemetry.disk_dataset import DiskDataset
+from uavlab.telemetry.item_dataset import ItemDataset, load_batches
 from uavlab.telemetry.task import Telemetry
 
 T = TypeVar("T")
-OTHERS = "flights: others than those this run was trained on; bring those back, or train anew."
-LESS = "their number, or --set loader=stream"
+Flights = FlightDataset | DiskDataset
+DATASET_CHANGED = "flights: others than those this run was trained on; bring those back, or train anew."
+REDUCE_HINT = "their number, or --set loader=stream"
 Loader = Literal["per_item", "stream", "device"]
 
 
 @dataclass(frozen=True)
-class Sets:
-    """Flights shared out; both scales were measured on the training flights alone.
+class DataSplit:
+    """Flights split into groups, with scales measured on the training flights alone.
 
-    ``hidden`` is that of the truth and of how far vehicles go astray. The training flights' inputs are normalised,
-    unless that is left to whoever reads them.
+    Attributes:
+        training: Its inputs are normalised, except for ``loader=per_item``, which normalises window by window.
+        validation: As in the logs.
+        test: As in the logs.
+        inputs: Scale of the inputs.
+        hidden: Scale of the truth and of the tracking error, in this order.
     """
 
-    training: Series | Spool
-    validation: Series | Spool
-    test: Series | Spool
+    training: Flights
+    validation: Flights
+    test: Flights
     inputs: Scale
     hidden: Scale
 
 
-def loaded(task: Telemetry, device: torch.device, loader: Loader = "device") -> Sets:
-    """Fly or read a task's flights and share them out; where that was just done, give the same.
+def load_split(task: Telemetry, device: torch.device, loader: Loader = "device") -> DataSplit:
+    """Simulate or read a task's flights and split them; the last result of each loader is cached.
 
     Raises:
-        FileError: There are too few, or something in them never varies.
+        FileError: There are too few flights, or a feature never varies.
         ResourceError: Memory or disk does not suffice.
     """
     plain = Telemetry()
-    if not task.logs:  # which must be as long as a window and what follows it
+    if not task.logs:  # the windows of simulated flights do not change the flights
         task = replace(task, window=plain.window, horizon=plain.horizon, stride=plain.stride)
     try:
-        return _loaded(task, device, loader, fleet.file_stamp(task))
+        return _load_split(task, device, loader, fleet.file_stamp(task))
     except (MemoryError, RuntimeError) as error:
-        said = refusal_reason(error)
-        less = "most" if loader == "stream" else LESS
-        raise ResourceError(f"flights: memory was refused ({said}); lower {less}.") from error
+        reason = refusal_reason(error)
+        less = "most" if loader == "stream" else REDUCE_HINT
+        raise ResourceError(f"flights: memory was refused ({reason}); lower {less}.") from error
 
 
 @lru_cache(maxsize=len(get_args(Loader)))
-def _loaded(task: Telemetry, device: torch.device, loader: Loader, stamp: object) -> Sets:
-    groups = dataset.split(fleet.count(task), (task.training, task.validation), task.split)
-    used = (groups[0][: max(1, round(task.used * len(groups[0])))], *groups[1:])
-    if loader == "stream":
-        spools = [Spool(), Spool(), Spool()]
-        for flights in fleet.load(task):
-            for spool, group in zip(spools, used, strict=True):
-                if some := [told for number, told in flights.items() if number in group]:
-                    spool.append(dataset.series(some))
-        training, validation, test = spools
-        scale = dataset.named(*training.statistics(["inputs"]), FEATURES)
-        hidden = dataset.named(*training.statistics(["truth", "astray"]), (*HIDDEN, *ASTRAY))
-        training.normalise(scale)
-        return Sets(training, validation, test, _on(scale, device), _on(hidden, device))
-    everything = _held(task, device)
-    first, second, third = (dataset.series([everything[n] for n in sorted(group)]) for group in used)
-    scale = dataset.fitted(first.inputs, FEATURES)
-    hidden = dataset.fitted(torch.cat([first.truth, first.astray], 1), (*HIDDEN, *ASTRAY))
-    if loader == "device":
-        dataset.normalised(first, scale)
-    first, second, third = (_on(part, device) for part in (first, second, third))
-    return Sets(first, second, third, _on(scale, device), _on(hidden, device))
+def _load_split(task: Telemetry, device: torch.device, loader: Loader, stamp: object) -> DataSplit:
+    group, *others = dataset.split(fleet.count(task), (task.training, task.validation), task.split)
+    groups = [group[: max(1, round(task.used * len(group)))], *others]
+    parts = _read_to_disk(task, groups) if loader == "stream" else _read_to_memory(task, groups, device)
+    inputs = dataset.make_scale(*parts[0].statistics(["inputs"]), FEATURES)
+    hidden = dataset.make_scale(*parts[0].statistics(["truth", "tracking_error"]), (*HIDDEN, *TRACKING_ERROR))
+    if loader != "per_item":
+        parts[0].normalise(inputs)
+    training, validation, test = (part if isinstance(part, DiskDataset) else _move(part, device) for part in parts)
+    return DataSplit(training, validation, test, _move(inputs, device), _move(hidden, device))
 
 
-def _held(task: Telemetry, device: torch.device) -> dict[int, fleet.Columns]:
-    """Fly or read flights while there is room for them: for all, if that is known before, or for those that came."""
-    found: dict[int, fleet.Columns] = {}
+def _read_to_disk(task: Telemetry, groups: Sequence[list[int]]) -> Sequence[Flights]:
+    parts = [DiskDataset() for _ in groups]
+    for chunk in fleet.load(task):
+        for part, group in zip(parts, groups, strict=True):
+            if flights := [flight for number, flight in chunk.items() if number in group]:
+                part.append(dataset.concatenate(flights))
+    return parts
+
+
+def _read_to_memory(task: Telemetry, groups: Sequence[list[int]], device: torch.device) -> Sequence[Flights]:
+    flights: dict[int, fleet.Columns] = {}
     _require_room(fleet.rows(task) or 0, device)
-    for flights in fleet.load(task):
-        found |= flights
-        _require_room(sum(len(told["x"]) for told in found.values()), device)
-    return found
+    for chunk in fleet.load(task):
+        flights |= chunk
+        _require_room(sum(len(flight["x"]) for flight in flights.values()), device)
+    return [dataset.concatenate([flights[number] for number in sorted(group)]) for group in groups]
 
 
 def _require_room(rows: int, device: torch.device) -> None:
-    for place in (torch.device("cpu"), device):
-        require_memory(ROW * rows, "flights", LESS, place)
+    for memory in (torch.device("cpu"), device):
+        require_memory(ROW * rows, "flights", REDUCE_HINT, memory)
 
 
-def _on(tree: T, device: torch.device) -> T:
+def _move(tree: T, device: torch.device) -> T:
     return tree_map(lambda leaf: leaf.to(device), tree)
 
 
 @dataclass(frozen=True)
 class WindowsConfig:
-    """How much is learned from at a time.
+    """Size of a batch, and how it is read.
 
     Attributes:
         batch: Windows per run and update (N).
@@ -121,89 +122,89 @@ class WindowsConfig:
     workers: Annotated[int, Ge(0), Le(256)] = 0
 
 
-class Windowed:
-    """Draws windows of the training flights, each as likely as any other at any time: nothing of a pass is to be kept.
+class WindowSource:
+    """Draws windows of the training flights uniformly with replacement, so there is no state of an epoch.
 
-    However they are read, ``device``, ``stream`` or ``per_item``, they are the same.
+    All loaders, ``device``, ``stream`` and ``per_item``, return the same windows.
     """
 
-    items: Callable[..., Items] = Items  # what brings them one by one
+    items: Callable[..., ItemDataset] = ItemDataset
 
     def __init__(self, task: Telemetry, config: WindowsConfig, rng: Streams, rt: Runtime) -> None:
-        """Find out where windows begin."""
+        """List the windows of the training flights."""
         self.task, self.config, self.rng, self.loader = task, config, rng, rt.toggles.loader
-        self.sets = loaded(task, rt.device, self.loader)
+        self.sets = load_split(task, rt.device, self.loader)
         bounds = self.sets.training.bounds.cpu()
-        self.starts = dataset.starts(bounds, sum(task.shape), task.stride)[0].to(rt.device)
-        self.drawn: deque[Tensor] = deque()  # and not yet brought
+        self.starts = dataset.window_starts(bounds, sum(task.shape), task.stride)[0].to(rt.device)
+        self.pending: deque[Tensor] = deque()  # indices of windows that were drawn and not yet returned
         self._timed = partial(rt.time_stage, name="load")
-        self._copied = rt.time_stage(partial(_on, device=rt.device), "copy")
-        self._bring = self._timed(self._items() if self.loader == "per_item" else self._at_once)
+        self._copy = rt.time_stage(partial(_move, device=rt.device), "copy")
+        self._load = self._timed(self._load_items() if self.loader == "per_item" else self._gather)
 
     @torch.no_grad()
     def next(self) -> Batch:
         """Draw a batch for each run."""
-        rows = self._copied(self._bring())
-        index = self.drawn.popleft()
+        rows = self._copy(self._load())
+        index = self.pending.popleft()
         return Batch(tree_map(lambda leaf: leaf.unflatten(0, index.shape), rows), index)
 
     def draw(self) -> Int[Tensor, " N"]:
-        """Choose windows for a batch of all runs, and give their first rows."""
-        self.drawn.append(self.rng.integers("windows", self.config.batch) % len(self.starts))
-        return self.starts[self.drawn[-1].flatten()]
+        """Draw the windows of a batch for all runs, and return their first rows."""
+        self.pending.append(self.rng.integers("windows", self.config.batch) % len(self.starts))
+        return self.starts[self.pending[-1].flatten()]
 
-    def _at_once(self) -> dataset.Windows:
-        return self.sets.training.gathered(self.draw(), *self.task.shape)
+    def _gather(self) -> dataset.Windows:
+        return self.sets.training.gather(self.draw(), *self.task.shape)
 
-    def _items(self) -> Callable[[], dataset.Windows]:
-        again = list(self.drawn)
+    def _load_items(self) -> Callable[[], dataset.Windows]:
+        again = list(self.pending)
         first = (self.starts[index.flatten()] for index in again)
-        asked = (start.tolist() for start in chain(first, iter(self.draw, None)))
-        flights, pin = cast(Series, self.sets.training), self.starts.is_cuda
+        starts = (start.tolist() for start in chain(first, iter(self.draw, None)))
+        flights, pin = cast(FlightDataset, self.sets.training), self.starts.is_cuda
         items = self.items(flights, self.sets.inputs, *self.task.shape)
-        return brought(items, asked, self.config.workers, pin).__next__
+        return load_batches(items, starts, self.config.workers, pin).__next__
 
     def before_cycle(self) -> None:
-        """Nothing is left outside a captured cycle."""
+        """Do nothing: no work lies outside a captured cycle."""
 
     def after_cycle(self) -> None:
-        """Nothing is."""
+        """Do nothing: no work lies outside a captured cycle."""
 
     def feedback(self, batch: Batch, update: Update) -> None:
-        """Every window stays as likely as it was."""
+        """Do nothing: windows are drawn uniformly."""
 
     def tensors_to_check(self) -> CheckedTensors:
-        """Name nothing: what is kept never changes."""
+        """Return no tensors: the flights never change."""
         return {}
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return a sign of the flights, and what was drawn ahead; all else is in the streams."""
+        """Return the fingerprint of the flights and the indices drawn ahead; all else is in the streams."""
         empty = self.starts.new_zeros(0, len(self.rng.seeds), self.config.batch)
-        return {"flights": self._sign(), "drawn": torch.stack(list(self.drawn)) if self.drawn else empty}
+        return {"flights": self._fingerprint(), "drawn": torch.stack(list(self.pending)) if self.pending else empty}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Continue where ``state_dict`` was taken.
 
         Raises:
-            FileError: The flights are others.
+            FileError: The flights changed.
         """
-        if not torch.equal(state["flights"].to(self.starts.device), self._sign()):
-            raise FileError(OTHERS)
-        self.drawn = deque(state["drawn"].to(self.starts.device))
+        if not torch.equal(state["flights"].to(self.starts.device), self._fingerprint()):
+            raise FileError(DATASET_CHANGED)
+        self.pending = deque(state["drawn"].to(self.starts.device))
         if self.loader == "per_item":
-            self._bring = self._timed(self._items())
+            self._load = self._timed(self._load_items())
 
-    def _sign(self) -> Tensor:
+    def _fingerprint(self) -> Tensor:
         scales = (self.sets.inputs, self.sets.hidden)
         return torch.cat([part for scale in scales for part in (scale.center, scale.spread)])
 
     def segments(self, saved: Iterable[str]) -> dict[str, dict[str, Tensor] | None]:
-        """Cut up nothing: there is no replay."""
+        """Return no segments: there is no replay."""
         return {}
 
     def load_segments(self, segments: Mapping[str, Mapping[str, Tensor]] | None) -> None:
-        """Bring back nothing."""
+        """Load nothing: there is no replay."""
 
     def rows(self) -> dict[str, Tensor]:
-        """Give nothing."""
+        """Return no rows: there is no replay."""
         return {}

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.cli_runner import uavlab
 from tests.support.fixtures_config import sizes
-from tests.support.fixtures_telemetry import written
+from tests.support.fixtures_telemetry import write_logs
 from uavlab.bench import profile_run
 from uavlab.cli import cli
 
@@ -90,7 +90,7 @@ def test_no_command_is_left_out() -> None:
 
 def test_logs_are_counted_and_their_rows_are_not_guessed() -> None:
     Path("logs").mkdir()
-    written(Path("logs"), 4)
+    write_logs(Path("logs"), 4)
     given = [*SET, "--set", "logs=logs"]
     planned = uavlab("train", "telemetry", *given, "--dry-run", "--json").json
     assert (planned["flights"], planned["flight_bytes"], planned["passes_per_run"]) == (4, None, None)

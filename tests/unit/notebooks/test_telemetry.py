@@ -13,7 +13,7 @@ from uavlab.experiment.config import configure
 from uavlab.experiment.policy import Kept
 from uavlab.experiment.run import Run
 from uavlab.telemetry import dataset, flights, predict
-from uavlab.telemetry.dataset import Series
+from uavlab.telemetry.dataset import FlightDataset
 from uavlab.telemetry.predict import COLUMNS, Prediction
 from uavlab.telemetry.task import Telemetry
 from uavlab_notebooks import telemetry as hidden
@@ -44,12 +44,12 @@ def test_a_run_of_another_task_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def flight(trained: Kept) -> Series:
+def flight(trained: Kept) -> FlightDataset:
     return hidden.unseen(trained, 1)[0]
 
 
 @pytest.fixture(scope="module")
-def prediction(trained: Kept, flight: Series) -> Prediction:
+def prediction(trained: Kept, flight: FlightDataset) -> Prediction:
     task: Any = trained.config.env
     forecast: Any = trained.policy(task, 0)
     return predict.predict(forecast, task, flight)
@@ -110,7 +110,7 @@ class TestDrawn:
 class TestMissed:
     def test_equations_notice_what_they_are_about(self) -> None:
         [chunk] = flights.simulate(Telemetry(flights=3, least=600, most=600))
-        truth, *wrong = hidden.missed(dataset.series([chunk[0]]), 200)
+        truth, *wrong = hidden.missed(dataset.concatenate([chunk[0]]), 200)
         assert truth["case"] == "the truth"
         rows = {row["case"].split(" wrong")[0]: row for row in wrong}
         for name, equation in (("wind north", "force"), ("payload", "force"), ("drag", "force"), ("motor lag", "spin")):

@@ -1,4 +1,4 @@
-"""A run that learns from logs is told in windows, scales errors ahead alike, and keeps what it was trained with."""
+"""The plan of a run that learns from logs, the scale of its targets, and the size of its policy."""
 
 import pytest
 import torch
@@ -12,11 +12,11 @@ from uavlab.telemetry.dataset import Scale
 
 def test_what_a_run_would_do() -> None:
     config = configure("telemetry", {"updates": 100, "batch": 50, "flights": 10, "least": 1000, "most": 3000})
-    told = build.plan(config)
-    assert told["windows_per_run"] == 5000
-    assert told["passes_per_run"] == pytest.approx(5000 * 5 / (10 * 0.7 * 2000), abs=0.01)
-    assert told["flights"] == 10
-    assert told["flight_bytes"] == 4 * 10 * 2000 * (33 + 6 + 3)
+    plan = build.plan(config)
+    assert plan["windows_per_run"] == 5000
+    assert plan["passes_per_run"] == pytest.approx(5000 * 5 / (10 * 0.7 * 2000), abs=0.01)
+    assert plan["flights"] == 10
+    assert plan["flight_bytes"] == 4 * 10 * 2000 * (33 + 6 + 3)
     assert build.pace(config) == (50, "windows")
     endless = build.plan(configure("telemetry", {"minutes": 1.0}))
     assert endless["windows_per_run"] is endless["passes_per_run"] is None
@@ -24,12 +24,12 @@ def test_what_a_run_would_do() -> None:
 
 def test_errors_ahead_are_scaled_alike() -> None:
     hidden = Scale(torch.arange(9.0), torch.tensor([1.0, 2, 3, 4, 5, 6, 1, 2, 2]))
-    made = supervised.targets(hidden, 2)
-    assert made.center.tolist() == [0, 1, 2, 3, 4, 5, 0, 0, 0, 0, 0, 0]  # errors lie around none
-    assert made.spread.tolist() == [1, 2, 3, 4, 5, 6] + [pytest.approx(3**0.5)] * 6  # root of (1 + 4 + 4) / 3
+    scale = supervised.targets(hidden, 2)
+    assert scale.center.tolist() == [0, 1, 2, 3, 4, 5, 0, 0, 0, 0, 0, 0]  # errors lie around none
+    assert scale.spread.tolist() == [1, 2, 3, 4, 5, 6] + [pytest.approx(3**0.5)] * 6  # root of (1 + 4 + 4) / 3
 
 
-def test_the_numbers_kept_are_as_many_as_told() -> None:
+def test_parameters_are_as_many_as_counted() -> None:
     config = configure("telemetry", sizes("telemetry"))
     _, _, learner, _ = build.assembled(config)
     assert learner.parameters().shape == (1, 1, build.actor_size(config))

@@ -1,4 +1,4 @@
-"""The check of flights on some that can be learned from, and on flights and functions each broken in one place."""
+"""The check of flights: sound ones pass, flights and functions broken in one place each are refused."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -11,12 +11,12 @@ from torch import Tensor
 
 from tests.support.cli_runner import uavlab
 from tests.support.fixtures_config import sizes
-from tests.support.fixtures_telemetry import SMALL, made_up, save, written
+from tests.support.fixtures_telemetry import SMALL, random_flight, save_log, write_logs
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.telemetry import dataset, window_source
 from uavlab.telemetry import flights as fleet
 from uavlab.telemetry.check import check_logs
-from uavlab.telemetry.dataset import FEATURES, Series, Windows
+from uavlab.telemetry.dataset import FEATURES, FlightDataset, Windows
 from uavlab.telemetry.task import Telemetry
 
 LOADERS: tuple[window_source.Loader, ...] = ("device", "stream", "per_item")
@@ -29,12 +29,12 @@ Flights = dict[int, dict[str, Tensor]]
 
 @pytest.fixture(autouse=True)
 def flights(monkeypatch: pytest.MonkeyPatch) -> Iterator[Flights]:
-    """Four flights of made-up numbers in place of simulated ones."""
-    made: Flights = {number: made_up(rows, number) for number, rows in ROWS.items()}
-    monkeypatch.setattr(fleet, "simulate", lambda task: iter([made]))
-    forget = window_source._loaded.cache_clear
+    """Four random flights in place of simulated ones."""
+    random: Flights = {number: random_flight(rows, number) for number, rows in ROWS.items()}
+    monkeypatch.setattr(fleet, "simulate", lambda task: iter([random]))
+    forget = window_source._load_split.cache_clear
     forget()
-    yield made
+    yield random
     forget()
 
 
@@ -89,34 +89,34 @@ def lost_flight(flights: Flights, patch: pytest.MonkeyPatch) -> None:
 
 
 def judged_by_what_was_learned(flights: Flights, patch: pytest.MonkeyPatch) -> None:
-    loaded = window_source._loaded
+    load_split = window_source._load_split
 
-    def leaking(*given: object) -> window_source.Sets:
-        sets = loaded(*given)  # type: ignore[arg-type]
+    def leaking(*given: object) -> window_source.DataSplit:
+        sets = load_split(*given)  # type: ignore[arg-type]
         first = sets.training.bounds[1]
-        parts = (sets.training.inputs[:first], sets.training.truth[:first], sets.training.astray[:first])
-        return replace(sets, test=Series(*parts, sets.training.bounds[:2]))
+        parts = (sets.training.inputs[:first], sets.training.truth[:first], sets.training.tracking_error[:first])
+        return replace(sets, test=FlightDataset(*parts, sets.training.bounds[:2]))
 
-    patch.setattr(window_source, "_loaded", leaking)
+    patch.setattr(window_source, "_load_split", leaking)
 
 
 def shuffled_flights(flights: Flights, patch: pytest.MonkeyPatch) -> None:
     for number in ROWS:
         flights[number] = {name: values[:300] for name, values in flights[number].items()}
-    series = dataset.series
+    concatenate = dataset.concatenate
 
-    def turned(some: list[Mapping[str, Tensor]]) -> Series:
-        return series(some[::-1])
+    def reverse(some: list[Mapping[str, Tensor]]) -> FlightDataset:
+        return concatenate(some[::-1])
 
-    patch.setattr(window_source.dataset, "series", turned)
+    patch.setattr(window_source.dataset, "concatenate", reverse)
 
 
 def windows_across_flights(flights: Flights, patch: pytest.MonkeyPatch) -> None:
-    def starts(bounds: Tensor, rows: int, stride: int) -> tuple[Tensor, Tensor]:
-        found = torch.arange(0, int(bounds[-1]) - rows + 1, stride)
-        return found, torch.searchsorted(bounds, found, right=True) - 1
+    def all_starts(bounds: Tensor, rows: int, stride: int) -> tuple[Tensor, Tensor]:
+        starts = torch.arange(0, int(bounds[-1]) - rows + 1, stride)
+        return starts, torch.searchsorted(bounds, starts, right=True) - 1
 
-    patch.setattr(dataset, "starts", starts)
+    patch.setattr(dataset, "window_starts", all_starts)
 
 
 def a_flight_without_windows(flights: Flights, patch: pytest.MonkeyPatch) -> None:
@@ -126,30 +126,34 @@ def a_flight_without_windows(flights: Flights, patch: pytest.MonkeyPatch) -> Non
 
 def a_row_early(name: str) -> Callable[[Flights, pytest.MonkeyPatch], None]:
     def broken(flights: Flights, patch: pytest.MonkeyPatch) -> None:
-        gathered = Series.gathered
+        gather = FlightDataset.gather
 
-        def off(self: Series, start: Tensor, window: int, horizon: int) -> Windows:
-            right, early = (gathered(self, begin, window, horizon) for begin in (start, (start - 1).clamp_min(0)))
+        def off(self: FlightDataset, start: Tensor, window: int, horizon: int) -> Windows:
+            right, early = (gather(self, begin, window, horizon) for begin in (start, (start - 1).clamp_min(0)))
             return replace(right, **{name: getattr(early, name)})
 
-        patch.setattr(Series, "gathered", off)
+        patch.setattr(FlightDataset, "gather", off)
 
     return broken
 
 
 def scales_of_all_flights(flights: Flights, patch: pytest.MonkeyPatch) -> None:
-    fitted = dataset.fitted
+    make_scale, every = dataset.make_scale, dataset.concatenate(list(flights.values()))
 
-    def leaking(values: Tensor, names: tuple[str, ...]) -> dataset.Scale:
-        every = dataset.series(list(flights.values())).inputs
-        return fitted(every if names is FEATURES else values, names)
+    def leaking(center: Tensor, spread: Tensor, names: tuple[str, ...]) -> dataset.Scale:
+        return make_scale(*(every.statistics(["inputs"]) if names is FEATURES else (center, spread)), names)
 
-    patch.setattr(dataset, "fitted", leaking)
+    patch.setattr(dataset, "make_scale", leaking)
 
 
-def normalised_twice(flights: Flights, patch: pytest.MonkeyPatch) -> None:
-    once = dataset.normalised
-    patch.setattr(dataset, "normalised", lambda some, scale: once(once(some, scale), scale))
+def normalise_twice(flights: Flights, patch: pytest.MonkeyPatch) -> None:
+    once = FlightDataset.normalise
+
+    def twice(self: FlightDataset, scale: dataset.Scale) -> None:
+        once(self, scale)
+        once(self, scale)
+
+    patch.setattr(FlightDataset, "normalise", twice)
 
 
 BROKEN: dict[Callable[[Flights, pytest.MonkeyPatch], None], str] = {
@@ -164,27 +168,27 @@ BROKEN: dict[Callable[[Flights, pytest.MonkeyPatch], None], str] = {
     lost_flight: "split: got flight 3 in no group; expected each of 4 flights in one group. Correct "
     "uavlab.telemetry.dataset.split.",
     judged_by_what_was_learned: f"flight {SHARED[2][0]}: got … rows among the test flights; expected its "
-    f"{ROWS[SHARED[2][0]]}. Correct uavlab.telemetry.window_source.loaded.",
+    f"{ROWS[SHARED[2][0]]}. Correct uavlab.telemetry.window_source.load_split.",
     shuffled_flights: "flight …, inputs of its windows: got other numbers from the training flights; expected its own. "
-    "Correct how flights are shared out, or how windows are gathered.",
+    "Correct how flights are split, or how windows are gathered.",
     windows_across_flights: f"a window of flight {min(SHARED[0])}: got rows … to … of the training flights; expected "
-    "rows of that flight alone. Correct uavlab.telemetry.dataset.starts.",
+    "rows of that flight alone. Correct uavlab.telemetry.dataset.window_starts.",
     a_flight_without_windows: f"flight {SHARED[2][0]}: got no window; expected at least 50 rows. Leave it out, or "
     "lower window or horizon.",
     **{
         a_row_early(name): f"flight 0, {name} of its windows: got other numbers from the … flights; expected its own. "
-        "Correct how flights are shared out, or how windows are gathered."
-        for name in ("inputs", "truth", "astray")
+        "Correct how flights are split, or how windows are gathered."
+        for name in ("inputs", "truth", "tracking_error")
     },
     scales_of_all_flights: "input …: got mean … and deviation …; expected 0 and 1 over the training "
     "flights. Measure scales on these flights alone, and apply them once.",
-    normalised_twice: "input …: got mean … and deviation …; expected 0 and 1 over the training flights. Measure scales "
+    normalise_twice: "input …: got mean … and deviation …; expected 0 and 1 over the training flights. Measure scales "
     "on these flights alone, and apply them once.",
 }
 
 
 @pytest.mark.parametrize("broken", BROKEN)
-def test_each_breach_is_told(
+def test_each_breach_is_refused(
     broken: Callable[[Flights, pytest.MonkeyPatch], None], flights: Flights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken(flights, monkeypatch)
@@ -193,9 +197,9 @@ def test_each_breach_is_told(
     assert re.fullmatch(re.escape(BROKEN[broken]).replace("…", ".+"), str(refusal.value)), refusal.value
 
 
-def test_what_never_varies_is_told(flights: Flights) -> None:
-    for told in flights.values():
-        told["voltage"][:] = 15
+def test_a_constant_input_is_refused(flights: Flights) -> None:
+    for flight in flights.values():
+        flight["voltage"][:] = 15
     with pytest.raises(FileError, match=rf"^flights: feature {VOLTAGE} \(voltage\) has zero variance"):
         check_logs(SMALL)
 
@@ -217,9 +221,9 @@ def test_the_command(preset: str, loader: str, monkeypatch: pytest.MonkeyPatch) 
     assert "windows   " in ended.out
 
 
-def test_logs_are_told_by_their_names(tmp_path: Path) -> None:
-    flights = written(tmp_path, 3, 60)
-    save(tmp_path / "c.npz", flights["a.npz"])
+def test_messages_name_the_log(tmp_path: Path) -> None:
+    flights = write_logs(tmp_path, 3, 60)
+    save_log(tmp_path / "c.npz", flights["a.npz"])
     ended = uavlab("check", "telemetry", *settings(logs=tmp_path, window=40, horizon=10, physics=0))
     assert ended.code == 2
     assert ended.err.startswith(f"ConfigError: {tmp_path}/c.npz: got the rows of {tmp_path}/a.npz once more; expected ")

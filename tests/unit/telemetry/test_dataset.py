@@ -1,4 +1,4 @@
-"""Features by hand, windows that stay within their flight, and scales; a plain slice for every gathered window."""
+"""Features by hand, windows within their flights, each equal to a plain slice, splits and scales."""
 
 import math
 from collections.abc import Callable
@@ -8,24 +8,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.fixtures_telemetry import made_up, made_up_series
+from tests.support.fixtures_telemetry import input_scale, random_dataset, random_flight
 from uavlab.core.errors import FileError
 from uavlab.core.types import leaves
 from uavlab.telemetry import dataset
 from uavlab.telemetry.dataset import (
     FEATURES,
     HIDDEN,
-    Series,
+    FlightDataset,
     features,
-    fitted,
-    named,
-    normalised,
-    recent,
+    make_scale,
+    recent_mean,
     split,
-    starts,
+    window_starts,
 )
 from uavlab.telemetry.logs.columns import INPUTS
-from uavlab.telemetry.simulation import quadrotor
 
 HALF = math.sqrt(0.5)
 LOGGED = {
@@ -37,9 +34,9 @@ LOGGED = {
     **{"voltage": [16, 15], "current": [20, 30]},
 }
 BY_HAND = {
-    **{"astray_north": [0.5, -0.5], "astray_east": [-1, 0], "astray_down": [0, -2]},
+    **{"tracking_error_north": [0.5, -0.5], "tracking_error_east": [-1, 0], "tracking_error_down": [0, -2]},
     **{"velocity_north": [1, 2], "velocity_east": [3, 4], "velocity_down": [5, 6]},
-    **{"wanted_velocity_north": [7, 8], "wanted_velocity_east": [9, 10], "wanted_velocity_down": [11, 12]},
+    **{"commanded_velocity_north": [7, 8], "commanded_velocity_east": [9, 10], "commanded_velocity_down": [11, 12]},
     # rolled, what is right of the body is down, and what is below it is west
     **{"force_north": [1, 1], "force_east": [2, 9], "force_down": [-9, 2], "thrust": [-9, -9]},
     **{"rate_roll": [0.1, 0.3], "rate_pitch": [0, -0.1], "rate_yaw": [1, 1.5]},
@@ -56,14 +53,14 @@ BY_HAND = {
 
 def test_features_of_two_rows_by_hand() -> None:
     assert set(LOGGED) == set(INPUTS)
-    made = features({name: torch.tensor(values, dtype=torch.float64) for name, values in LOGGED.items()})
+    rows = features({name: torch.tensor(values, dtype=torch.float64) for name, values in LOGGED.items()})
     assert tuple(BY_HAND) == FEATURES
-    for column, (name, values) in zip(made.T, BY_HAND.items(), strict=True):
+    for column, (name, values) in zip(rows.T, BY_HAND.items(), strict=True):
         assert column.tolist() == pytest.approx(values, abs=1e-9), name
 
 
 def test_features_see_no_later_row() -> None:
-    flight = made_up(250, 0)
+    flight = random_flight(250, 0)
     before = features(flight)
     for row in (1, 120, 249):
         changed = {name: torch.cat([values[:row], 2 * values[row:]]) for name, values in flight.items()}
@@ -73,56 +70,53 @@ def test_features_see_no_later_row() -> None:
 
 
 def test_spin_goes_by_the_rate_of_rows() -> None:
-    flight = made_up(10, 0)
+    flight = random_flight(10, 0)
     first = FEATURES.index("spin_roll")
     torch.testing.assert_close(features(flight)[:, first : first + 3], 2 * features(flight, 50)[:, first : first + 3])
 
 
-def test_motors_are_those_of_the_vehicle() -> None:
-    assert dataset.MOTORS == quadrotor.LAYOUT
-
-
 def test_recent_means_equal_a_plain_loop() -> None:
     values = 15 + torch.randn(250, 2, generator=torch.Generator().manual_seed(0))
-    found = recent(values)
-    assert found.dtype == torch.float32
+    means = recent_mean(values)
+    assert means.dtype == torch.float32
     for row in range(250):
         some = values[max(0, row - 99) : row + 1].numpy().astype(np.float64)
-        assert found[row].tolist() == pytest.approx(some.mean(0).tolist(), rel=1e-6)
+        assert means[row].tolist() == pytest.approx(some.mean(0).tolist(), rel=1e-6)
 
 
 def test_flights_are_put_end_to_end() -> None:
-    flights = [made_up(rows, rows) for rows in (5, 3, 4)]
+    flights = [random_flight(rows, rows) for rows in (5, 3, 4)]
     for name in HIDDEN:
         del flights[1][name]
     del flights[1]["true_x"], flights[2]["true_z"]
-    together = dataset.series(flights)
+    together = dataset.concatenate(flights)
     assert together.bounds.tolist() == [0, 5, 8, 12]
     for flight, first in zip(flights, together.bounds.tolist(), strict=False):
         rows = slice(first, first + len(flight["x"]))
         assert torch.equal(together.inputs[rows], features(flight))
         for n, name in enumerate(HIDDEN):
-            told = together.truth[rows, n]
-            assert torch.equal(told, flight[name]) if name in flight else told.isnan().all()
+            truth = together.truth[rows, n]
+            assert torch.equal(truth, flight[name]) if name in flight else truth.isnan().all()
         for n, axis in enumerate("xyz"):  # where the truth is not known, as far as the vehicle knows
             place = flight.get(f"true_{axis}", flight[axis])
-            assert torch.equal(together.astray[rows, n], place - flight[f"ref_{axis}"])
+            assert torch.equal(together.tracking_error[rows, n], place - flight[f"ref_{axis}"])
 
 
 def test_starts_by_hand() -> None:
     """Of flights with rows 0 to 9, 10 to 12 and 13 to 19, the second is too short for 4."""
-    start, flight = starts(torch.tensor([0, 10, 13, 20]), 4, 3)
+    start, flight = window_starts(torch.tensor([0, 10, 13, 20]), 4, 3)
     assert start.tolist() == [0, 3, 6, 13, 16]
     assert flight.tolist() == [0, 0, 0, 2, 2]
 
 
-def numbered(*rows: int) -> Series:
-    """Flights whose every number tells flight and row."""
+def numbered(*rows: int) -> FlightDataset:
+    """Flights whose columns hold the number of the flight, of the row, and its negative."""
     bounds = torch.tensor([0, *rows]).cumsum(0)
     flight = torch.arange(len(rows)).repeat_interleave(torch.tensor(rows))
     row = torch.arange(sum(rows))
-    told = torch.stack([flight, row, -row], 1).float()
-    return Series(told.repeat(1, 12)[:, : len(FEATURES)].contiguous(), told.repeat(1, 2), told.clone(), bounds)
+    numbers = torch.stack([flight, row, -row], 1).float()
+    inputs = numbers.repeat(1, 12)[:, : len(FEATURES)].contiguous()
+    return FlightDataset(inputs, numbers.repeat(1, 2), numbers.clone(), bounds)
 
 
 WINDOW, HORIZON = 7, 3
@@ -132,11 +126,11 @@ Starts = Callable[[Tensor, int, int], tuple[Tensor, Tensor]]
 
 
 def check_windows(find: Starts, stride: int) -> None:
-    """See that each window is one flight's and its rows follow one another, and that none is missing."""
+    """Check that each window is one flight's, that its rows follow one another, and that none is missing."""
     flights = numbered(*ROWS)
     start, flight = find(flights.bounds, WINDOW + HORIZON, stride)
-    windows = flights.gathered(start, WINDOW, HORIZON)
-    seen = torch.cat([windows.inputs[..., :3], windows.astray], 1)
+    windows = flights.gather(start, WINDOW, HORIZON)
+    seen = torch.cat([windows.inputs[..., :3], windows.tracking_error], 1)
     assert (seen[..., 0] == flight[:, None]).all(), "two flights in a window"
     row = start[:, None] + torch.arange(WINDOW + HORIZON)
     assert (seen[..., 1] == row).all(), "rows out of order"
@@ -148,45 +142,45 @@ def check_windows(find: Starts, stride: int) -> None:
 
 @pytest.mark.parametrize("stride", [1, 2, 5])
 def test_windows_never_cross_a_flight(stride: int) -> None:
-    check_windows(starts, stride)
+    check_windows(window_starts, stride)
 
 
 @pytest.mark.parametrize(
-    ("mutant", "told"),
+    ("mutant", "message"),
     [
-        (lambda bounds, rows, stride: starts(bounds, rows - HORIZON, stride), "two flights in a window"),
-        (lambda bounds, rows, stride: starts(bounds[[0, -1]], rows, stride), "two flights in a window"),
-        (lambda bounds, rows, stride: starts(bounds, rows + 1, stride), "not all windows"),
-        (lambda bounds, rows, stride: starts(bounds, rows, 2 * stride), "not all windows"),
+        (lambda bounds, rows, stride: window_starts(bounds, rows - HORIZON, stride), "two flights in a window"),
+        (lambda bounds, rows, stride: window_starts(bounds[[0, -1]], rows, stride), "two flights in a window"),
+        (lambda bounds, rows, stride: window_starts(bounds, rows + 1, stride), "not all windows"),
+        (lambda bounds, rows, stride: window_starts(bounds, rows, 2 * stride), "not all windows"),
     ],
     ids=["no horizon", "no bounds", "one too few", "stride"],
 )
-def test_wrong_starts_are_caught(mutant: Starts, told: str) -> None:
+def test_wrong_starts_are_caught(mutant: Starts, message: str) -> None:
     def padded(bounds: Tensor, rows: int, stride: int) -> tuple[Tensor, Tensor]:
         start, flight = mutant(bounds, rows, stride)
-        inside = start + WINDOW + HORIZON <= bounds[-1]  # what is beyond the end would be refused
-        return start[inside], flight[inside]
+        within = start + WINDOW + HORIZON <= bounds[-1]  # what is beyond the end would be refused
+        return start[within], flight[within]
 
-    with pytest.raises(AssertionError, match=told):
+    with pytest.raises(AssertionError, match=message):
         check_windows(padded, 1)
 
 
 def test_windows_are_slices() -> None:
-    flights = made_up_series(60, 45)
-    start, _ = starts(flights.bounds, 20 + 5, 1)
-    windows = flights.gathered(start, 20, 5)
+    flights = random_dataset(60, 45)
+    start, _ = window_starts(flights.bounds, 20 + 5, 1)
+    windows = flights.gather(start, 20, 5)
     assert windows.inputs.shape == (36 + 21, 20, len(FEATURES))
     for n, first in enumerate(start.tolist()):
         assert torch.equal(windows.inputs[n], flights.inputs[first : first + 20])
         assert torch.equal(windows.truth[n], flights.truth[first + 19])
-        assert torch.equal(windows.astray[n], flights.astray[first + 20 : first + 25])
+        assert torch.equal(windows.tracking_error[n], flights.tracking_error[first + 20 : first + 25])
 
 
 def test_windows_are_copies() -> None:
-    flights = made_up_series(30)
-    windows = flights.gathered(torch.tensor([3]), 4, 2)
+    flights = random_dataset(30)
+    windows = flights.gather(torch.tensor([3]), 4, 2)
     before = [leaf.clone() for _, leaf in leaves(windows)]
-    for part in (flights.inputs, flights.truth, flights.astray):
+    for part in (flights.inputs, flights.truth, flights.tracking_error):
         part.zero_()
     for (_, leaf), old in zip(leaves(windows), before, strict=True):
         assert torch.equal(leaf, old)
@@ -222,8 +216,13 @@ def test_too_few_flights_are_refused(count: int) -> None:
     )
 
 
+def fit(values: Tensor, names: tuple[str, ...]) -> dataset.Scale:
+    flights = FlightDataset(values, values[:, :0], values[:, :0], torch.tensor([0, len(values)]))
+    return make_scale(*flights.statistics(["inputs"]), names)
+
+
 def test_scales_by_hand() -> None:
-    scale = fitted(torch.tensor([[1.0, 10.0], [3.0, 10.0], [5.0, 13.0]]), ("a", "b"))
+    scale = fit(torch.tensor([[1.0, 10.0], [3.0, 10.0], [5.0, 13.0]]), ("a", "b"))
     assert scale.center.tolist() == [3, 11]
     assert scale.spread.tolist() == pytest.approx([math.sqrt(8 / 3), math.sqrt(2)])
 
@@ -231,33 +230,29 @@ def test_scales_by_hand() -> None:
 def test_a_scale_of_large_numbers_keeps_its_digits() -> None:
     values = 1e5 + torch.randn(10_000, 1, generator=torch.Generator().manual_seed(0))
     exact = values.double().numpy()
-    scale = fitted(values, ("a",))
+    scale = fit(values, ("a",))
     assert scale.center.item() == pytest.approx(exact.mean(), rel=1e-7)
     assert scale.spread.item() == pytest.approx(exact.std(), rel=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "reason"),
     [(2.0, "has zero variance"), (math.nan, "is not known of every row")],
     ids=["constant", "unknown"],
 )
-def test_what_tells_nothing_is_refused(value: float, told: str) -> None:
+def test_a_feature_without_variance_is_refused(value: float, reason: str) -> None:
     values = torch.tensor([[1.0, 2.0], [3.0, value]])
     with pytest.raises(FileError) as refusal:
-        fitted(values, ("left", "right"))
-    expected = f"flights: feature 1 (right) {told}; nothing can be learned of it. Leave such logs out."
-    assert str(refusal.value) == expected
-    with pytest.raises(FileError) as refusal:
-        named(values.mean(0), values.std(0), ("left", "right"))
+        fit(values, ("left", "right"))
+    expected = f"flights: feature 1 (right) {reason}; nothing can be learned of it. Leave such logs out."
     assert str(refusal.value) == expected
 
 
 def test_inputs_are_normalised_in_their_place() -> None:
-    flights = made_up_series(100, 80)
+    flights = random_dataset(100, 80)
     before = flights.inputs.clone()
-    scale = fitted(before, FEATURES)
-    after = normalised(flights, scale)
-    assert after.inputs.data_ptr() == flights.inputs.data_ptr()
-    assert after.inputs.mean(0).abs().max() < 1e-5
-    torch.testing.assert_close(after.inputs.std(0, correction=0), torch.ones(len(FEATURES)), rtol=1e-5, atol=0)
-    torch.testing.assert_close(after.inputs * scale.spread + scale.center, before, rtol=1e-5, atol=1e-5)
+    scale, after = input_scale(flights), flights.inputs
+    flights.normalise(scale)
+    assert after.mean(0).abs().max() < 1e-5
+    torch.testing.assert_close(after.std(0, correction=0), torch.ones(len(FEATURES)), rtol=1e-5, atol=0)
+    torch.testing.assert_close(after * scale.spread + scale.center, before, rtol=1e-5, atol=1e-5)

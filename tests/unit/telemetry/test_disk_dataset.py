@@ -1,4 +1,4 @@
-"""Flights in files equal flights in memory, take no more memory than a block of them, and leave nothing behind."""
+"""Flights in files equal flights in memory, take no more memory than a block of rows, and leave no file behind."""
 
 import errno
 import gc
@@ -9,32 +9,32 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.fixtures_telemetry import made_up_series
+from tests.support.fixtures_telemetry import input_scale, random_dataset
 from uavlab.core.errors import ResourceError
 from uavlab.core.types import leaves
 from uavlab.telemetry import disk_dataset
-from uavlab.telemetry.dataset import FEATURES, Series, fitted, named, normalised, starts
-from uavlab.telemetry.disk_dataset import BLOCK, FIELDS, Spool
+from uavlab.telemetry.dataset import FEATURES, FlightDataset, make_scale, window_starts
+from uavlab.telemetry.disk_dataset import BLOCK, FIELDS, DiskDataset
 
 ROOT = Path(__file__).parents[3]
 
 
-def parts() -> list[Series]:
+def parts() -> list[FlightDataset]:
     """Two series to be put one after the other."""
-    return [made_up_series(40, 30), made_up_series(25, 50, 35)]
+    return [random_dataset(40, 30), random_dataset(25, 50, 35)]
 
 
-def together() -> Series:
+def together() -> FlightDataset:
     first, second = parts()
     bounds = torch.cat([first.bounds, 70 + second.bounds[1:]])
-    return Series(*(torch.cat([getattr(first, name), getattr(second, name)]) for name in FIELDS), bounds)
+    return FlightDataset(*(torch.cat([getattr(first, name), getattr(second, name)]) for name in FIELDS), bounds)
 
 
-def filled(folder: Path | None) -> Spool:
-    made = Spool(folder)
+def write(folder: Path | None) -> DiskDataset:
+    files = DiskDataset(folder)
     for part in parts():
-        made.append(part)
-    return made
+        files.append(part)
+    return files
 
 
 @pytest.fixture(params=[BLOCK, 180, 64, 7])
@@ -45,94 +45,92 @@ def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
 
 
 def test_windows_equal_those_of_memory(tmp_path: Path) -> None:
-    kept, flights = filled(tmp_path), together()
-    assert kept.rows == 180
-    assert torch.equal(kept.bounds, flights.bounds)
-    start, _ = starts(flights.bounds, 15, 1)
+    files, flights = write(tmp_path), together()
+    assert files.rows == 180
+    assert torch.equal(files.bounds, flights.bounds)
+    start, _ = window_starts(flights.bounds, 15, 1)
     order = torch.randperm(len(start), generator=torch.Generator().manual_seed(0))
     for shape in ((10, 5), (1, 14)):
-        found, expected = kept.gathered(start[order], *shape), flights.gathered(start[order], *shape)
-        for (name, value), (_, same) in zip(leaves(found), leaves(expected), strict=True):
+        windows, expected = files.gather(start[order], *shape), flights.gather(start[order], *shape)
+        for (name, value), (_, same) in zip(leaves(windows), leaves(expected), strict=True):
             assert value.dtype == torch.float32
             assert torch.equal(value, same), name
 
 
-@pytest.mark.parametrize("fields", [("inputs",), ("truth", "astray")])
+@pytest.mark.parametrize("fields", [("inputs",), ("truth", "tracking_error")])
 def test_statistics_equal_those_of_memory(tmp_path: Path, block: int, fields: tuple[str, ...]) -> None:
-    values = torch.cat([getattr(together(), name) for name in fields], 1)
-    names = [str(n) for n in range(values.shape[1])]
-    expected, found = fitted(values, names), named(*filled(tmp_path).statistics(fields), names)
-    torch.testing.assert_close(found.center, expected.center, rtol=1e-6, atol=1e-7)
-    torch.testing.assert_close(found.spread, expected.spread, rtol=1e-6, atol=0)
+    center, spread = write(tmp_path).statistics(fields)
+    expected_center, expected_spread = together().statistics(fields)
+    torch.testing.assert_close(center, expected_center, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(spread, expected_spread, rtol=1e-6, atol=0)
 
 
 def test_statistics_of_large_numbers_keep_their_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Squares of 1e5 with a spread of 1 would lose it in single precision, and means of blocks differ."""
     monkeypatch.setattr(disk_dataset, "BLOCK", 100)
-    flights = made_up_series(950)
+    flights = random_dataset(950)
     flights.inputs.add_(1e5).add_(torch.linspace(0, 3, 950)[:, None])
-    kept = Spool(tmp_path)
-    kept.append(flights)
-    center, spread = kept.statistics(["inputs"])
+    files = DiskDataset(tmp_path)
+    files.append(flights)
+    center, spread = files.statistics(["inputs"])
     exact = flights.inputs.double()
     torch.testing.assert_close(center, exact.mean(0), rtol=1e-12, atol=0)
     torch.testing.assert_close(spread, exact.std(0, correction=0), rtol=1e-9, atol=0)
 
 
 def test_inputs_are_normalised_in_their_place(tmp_path: Path, block: int) -> None:
-    kept, flights = filled(tmp_path), together()
-    scale = fitted(flights.inputs, FEATURES)
-    kept.normalise(scale)
-    normalised(flights, scale)
-    start, _ = starts(flights.bounds, 15, 1)
+    files, flights = write(tmp_path), together()
+    scale = input_scale(flights)
+    files.normalise(scale)
+    flights.normalise(scale)
+    start, _ = window_starts(flights.bounds, 15, 1)
     for (name, value), (_, same) in zip(
-        leaves(kept.gathered(start, 10, 5)), leaves(flights.gathered(start, 10, 5)), strict=True
+        leaves(files.gather(start, 10, 5)), leaves(flights.gather(start, 10, 5)), strict=True
     ):
         assert torch.equal(value, same), name
-    assert os.fstat(kept.files["inputs"]).st_size == 4 * 180 * len(FEATURES)
+    assert os.fstat(files.files["inputs"]).st_size == 4 * 180 * len(FEATURES)
 
 
 def test_no_more_than_a_block_is_read_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk_dataset, "BLOCK", 20)
-    kept, asked = Spool(tmp_path), []
-    kept.append(made_up_series(210))
-    into = Spool._into
+    files, sizes = DiskDataset(tmp_path), []
+    files.append(random_dataset(210))
+    read_into = DiskDataset._read_into
 
-    def watched(self: Spool, name: str, begin: int, out: Tensor) -> None:
-        asked.append(len(out))
-        into(self, name, begin, out)
+    def watch(self: DiskDataset, name: str, begin: int, out: Tensor) -> None:
+        sizes.append(len(out))
+        read_into(self, name, begin, out)
 
-    monkeypatch.setattr(Spool, "_into", watched)
-    scale = named(*kept.statistics(["inputs"]), FEATURES)
-    kept.normalise(scale)
-    assert asked == [*[20] * 10, 10] * 2
-    asked.clear()
-    kept.gathered(torch.tensor([3, 100]), 30, 5)
-    assert asked == [30, 30, 1, 1, 5, 5]
+    monkeypatch.setattr(DiskDataset, "_read_into", watch)
+    files.normalise(make_scale(*files.statistics(["inputs"]), FEATURES))
+    assert sizes == [*[20] * 10, 10] * 2
+    sizes.clear()
+    files.gather(torch.tensor([3, 100]), 30, 5)
+    assert sizes == [30, 30, 1, 1, 5, 5]
 
 
 def full(*_: object) -> int:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_a_full_disk_is_told_and_what_was_added_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = Spool(tmp_path)
+def test_a_full_disk_is_reported_and_leaves_whole_flights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = DiskDataset(tmp_path)
     first, second = parts()
-    kept.append(first)
+    files.append(first)
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", full)
-        for act in (lambda: kept.append(second), lambda: kept.normalise(fitted(first.inputs, FEATURES))):
+        for act in (lambda: files.append(second), lambda: files.normalise(input_scale(first))):
             with pytest.raises(ResourceError) as refusal:
                 act()
             assert str(refusal.value) == (
-                f"{kept.folder}: cannot be written (No space left on device); free space there, or set TMPDIR."
+                f"{files.folder}: cannot be written (No space left on device); free space there, or set TMPDIR."
             )
-    assert torch.equal(kept.bounds, first.bounds)
-    start, _ = starts(first.bounds, 15, 1)
-    assert torch.equal(kept.gathered(start, 10, 5).inputs, first.gathered(start, 10, 5).inputs)
-    kept.append(second)
-    assert torch.equal(kept.bounds, together().bounds)
-    assert torch.equal(kept._read("inputs", 0, 180), together().inputs)
+    assert torch.equal(files.bounds, first.bounds)
+    start, _ = window_starts(first.bounds, 15, 1)
+    assert torch.equal(files.gather(start, 10, 5).inputs, first.gather(start, 10, 5).inputs)
+    files.append(second)
+    assert torch.equal(files.bounds, together().bounds)
+    assert torch.equal(files._read("inputs", 0, 180), together().inputs)
 
 
 def test_a_disk_that_fills_up_midway_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +141,7 @@ def test_a_disk_that_fills_up_midway_leaves_nothing_behind(tmp_path: Path, monke
         return pwrite(file, data[:1000], place) if room[0] >= 0 else full()
 
     def fill() -> None:
-        Spool(tmp_path).append(parts()[0])
+        DiskDataset(tmp_path).append(parts()[0])
 
     monkeypatch.setattr(os, "pwrite", soon_full)
     with pytest.raises(ResourceError, match=r"cannot be written \(No space left on device\)"):
@@ -158,46 +156,46 @@ def test_files_are_written_and_read_in_as_many_parts_as_the_system_takes(
     pwrite, preadv = os.pwrite, os.preadv
     monkeypatch.setattr(os, "pwrite", lambda file, data, place: pwrite(file, data[:1001], place))
     monkeypatch.setattr(os, "preadv", lambda file, into, place: preadv(file, [into[0][:999]], place))
-    kept = filled(tmp_path)
+    files = write(tmp_path)
     for name in FIELDS:
-        assert torch.equal(kept._read(name, 0, 180), getattr(together(), name))
+        assert torch.equal(files._read(name, 0, 180), getattr(together(), name))
 
 
 def test_files_go_with_the_object(tmp_path: Path) -> None:
-    kept = filled(tmp_path)
-    numbers = list(kept.files.values())
+    files = write(tmp_path)
+    numbers = list(files.files.values())
     assert len(set(numbers)) == len(FIELDS)
     assert {os.fstat(number).st_dev for number in numbers} == {tmp_path.stat().st_dev}
-    del kept
+    del files
     gc.collect()
     for number in numbers:
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(number)
 
 
-def test_no_folder_is_told(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ResourceError) as refusal:
-        Spool(tmp_path / "missing")
-    told = "no flights can be kept (No such file or directory); set TMPDIR."
-    assert str(refusal.value) == f"{tmp_path / 'missing'}: {told}"
+        DiskDataset(tmp_path / "missing")
+    reason = "no flights can be kept (No such file or directory); set TMPDIR."
+    assert str(refusal.value) == f"{tmp_path / 'missing'}: {reason}"
 
 
 def test_where_the_last_file_fails_the_others_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened, made = disk_dataset.tempfile.TemporaryFile, []
+    create, files = disk_dataset.tempfile.TemporaryFile, []
 
     def two(**where: object) -> object:
-        made.append(opened(**where) if len(made) < 2 else full())  # type: ignore[call-overload]
-        return made[-1]
+        files.append(create(**where) if len(files) < 2 else full())  # type: ignore[call-overload]
+        return files[-1]
 
     monkeypatch.setattr(disk_dataset.tempfile, "TemporaryFile", two)
     with pytest.raises(ResourceError, match=r"no flights can be kept \(No space left on device\);"):
-        Spool(tmp_path)
-    assert [file.closed for file in made] == [True, True]
+        DiskDataset(tmp_path)
+    assert [file.closed for file in files] == [True, True]
 
 
-def test_a_file_that_was_cut_is_told(tmp_path: Path) -> None:
-    kept = filled(tmp_path)
-    os.ftruncate(kept.files["truth"], 100)
+def test_a_truncated_file_is_reported(tmp_path: Path) -> None:
+    files = write(tmp_path)
+    os.ftruncate(files.files["truth"], 100)
     with pytest.raises(ResourceError) as refusal:
-        kept.gathered(torch.tensor([50]), 10, 5)
+        files.gather(torch.tensor([50]), 10, 5)
     assert str(refusal.value) == f"{tmp_path}: truth ended early; check the disk and start again."

@@ -1,4 +1,4 @@
-"""Flights by their numbers, written and read again; what is wrong with a folder of logs is told with its file."""
+"""Flights by number, written and read again; messages about a folder of logs name the file."""
 
 import errno
 import os
@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.fixtures_telemetry import SMALL, flown, made_up, save, written
+from tests.support.fixtures_telemetry import SMALL, random_flight, save_log, simulated_flights, write_logs
 from uavlab.core.errors import FileError, ResourceError
 from uavlab.telemetry import flights as fleet
 from uavlab.telemetry import window_source
@@ -23,33 +23,33 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture(autouse=True)
-def nothing_kept() -> None:
-    window_source._loaded.cache_clear()
+def clear_cache() -> None:
+    window_source._load_split.cache_clear()
 
 
 def logs(folder: Path, **changes: object) -> Telemetry:
     return replace(SMALL, logs=str(folder), **changes)  # type: ignore[arg-type]
 
 
-def assert_same(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
-    assert set(found) == {*INPUTS, *TRUTH}
-    for name, values in found.items():
+def assert_same(flight: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    assert set(flight) == {*INPUTS, *TRUTH}
+    for name, values in flight.items():
         assert values.dtype == torch.float32
         assert name in QUATERNION or torch.equal(values, expected[name]), name
-    same = sum(found[name] * expected[name] for name in QUATERNION)  # and its negative are the same attitude
+    same = sum(flight[name] * expected[name] for name in QUATERNION)  # and its negative are the same attitude
     torch.testing.assert_close(same.abs(), torch.ones(len(same)), rtol=0, atol=1e-6)
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
-    told = list(fleet.write(SMALL, tmp_path, 3))
-    assert [path.name for path, _ in told] == ["flight_000000.npz", "flight_000001.npz", "flight_000002.npz"]
-    assert sorted(tmp_path.iterdir()) == [path for path, _ in told]
-    for (path, rows), flight in zip(told, flown().values(), strict=False):
+    written = list(fleet.write(SMALL, tmp_path, 3))
+    assert [path.name for path, _ in written] == ["flight_000000.npz", "flight_000001.npz", "flight_000002.npz"]
+    assert sorted(tmp_path.iterdir()) == [path for path, _ in written]
+    for (path, rows), flight in zip(written, simulated_flights().values(), strict=False):
         assert rows == len(flight["x"])
         assert_same(fleet.read(path), flight)
     again = {number: each for some in fleet.load(logs(tmp_path)) for number, each in some.items()}
     assert list(again) == [0, 1, 2]
-    assert_same(again[2], flown()[2])
+    assert_same(again[2], simulated_flights()[2])
 
 
 def test_each_file_holds_all_columns(tmp_path: Path) -> None:
@@ -69,141 +69,142 @@ def test_files_are_named_by_their_seeds(tmp_path: Path) -> None:
     assert others == []
     for name, values in fleet.read(path).items():
         if name not in QUATERNION:
-            torch.testing.assert_close(values, flown()[2][name], rtol=1e-5, atol=1e-4)
+            torch.testing.assert_close(values, simulated_flights()[2][name], rtol=1e-5, atol=1e-4)
 
 
-def test_some_are_flown_after_the_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_flights_are_simulated_in_chunks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(fleet, "CHUNK", 3)
     parts = list(fleet.simulate(SMALL))
     assert [list(part) for part in parts] == [[0, 1, 2], [3]]
-    for number, flight in flown().items():
+    for number, flight in simulated_flights().items():
         for name, values in parts[number // 3][number].items():
             torch.testing.assert_close(values, flight[name], rtol=1e-5, atol=1e-4)
     assert len(list(fleet.write(SMALL, tmp_path, 4))) == 4
 
 
 def test_numbers_are_of_single_precision_and_no_gradient() -> None:
-    for flight in flown().values():
+    for flight in simulated_flights().values():
         for values in flight.values():
             assert values.dtype == torch.float32
             assert not values.requires_grad
 
 
 def test_a_task_counts_its_flights(tmp_path: Path) -> None:
-    written(tmp_path, 5)
+    write_logs(tmp_path, 5)
     assert fleet.count(SMALL) == 4
     assert fleet.count(logs(tmp_path)) == 5
 
 
 def test_logs_are_read_in_the_order_of_their_names_and_nothing_else_is(tmp_path: Path) -> None:
-    flights = written(tmp_path, 3)
+    flights = write_logs(tmp_path, 3)
     (tmp_path / "b.npz").rename(tmp_path / "z.NPZ")
     (tmp_path / "notes.md").write_text("none")
     (tmp_path / "0.yaml").write_text("columns: {}")
-    told = [each for some in fleet.load(logs(tmp_path)) for each in some.values()]
+    read = [each for some in fleet.load(logs(tmp_path)) for each in some.values()]
     assert [path.name for path in fleet.list_logs(tmp_path)] == ["a.npz", "c.npz", "z.NPZ"]
-    for found, name in zip(told, ("a.npz", "c.npz", "b.npz"), strict=True):
-        assert_same(found, flights[name])
+    for flight, name in zip(read, ("a.npz", "c.npz", "b.npz"), strict=True):
+        assert_same(flight, flights[name])
 
 
-def test_a_mapping_tells_which_columns_are_which(tmp_path: Path) -> None:
-    flight = made_up(120, 0)
-    save(tmp_path / "a.npz", {"speed" if name == "vx" else name: values for name, values in flight.items()})
+def test_a_mapping_names_the_fields_of_columns(tmp_path: Path) -> None:
+    flight = random_flight(120, 0)
+    save_log(tmp_path / "a.npz", {"speed" if name == "vx" else name: values for name, values in flight.items()})
     names = "".join(f"  {name}: {'speed' if name == 'vx' else name}\n" for name in ("time", *INPUTS, *TRUTH))
     (tmp_path / "mine.yaml").write_text(f"columns:\n{names}")
-    (told,) = fleet.load(logs(tmp_path, mapping=str(tmp_path / "mine.yaml")))
-    assert_same(told[0], flight)
+    (chunk,) = fleet.load(logs(tmp_path, mapping=str(tmp_path / "mine.yaml")))
+    assert_same(chunk[0], flight)
     with pytest.raises(FileError, match=rf"^{tmp_path}/a\.npz: no column 'vx'"):
         list(fleet.load(logs(tmp_path)))
 
 
 def test_other_rates_become_ours(tmp_path: Path) -> None:
     """A log of 50 rows a second that runs evenly has its values half-way between."""
-    values = {name: column.numpy() for name, column in made_up(61, 0).items()}
+    values = {name: column.numpy() for name, column in random_flight(61, 0).items()}
     values["x"] = np.arange(61.0)
     np.savez(tmp_path / "a.npz", allow_pickle=False, time=np.arange(61) / 50, **values)
-    told = fleet.read(tmp_path / "a.npz")
-    assert told["x"].tolist() == pytest.approx((np.arange(121) / 2).tolist())
-    assert told["motor_1"][::2].tolist() == [*told["motor_1"][1::2].tolist(), told["motor_1"][-1]]  # held
+    columns = fleet.read(tmp_path / "a.npz")
+    assert columns["x"].tolist() == pytest.approx((np.arange(121) / 2).tolist())
+    motor = columns["motor_1"].tolist()
+    assert motor[::2] == [*motor[1::2], motor[-1]]  # commands keep their value
 
 
 def test_logs_are_read_again_once_they_changed(tmp_path: Path) -> None:
-    flights = written(tmp_path)
+    flights = write_logs(tmp_path)
     task = logs(tmp_path)
-    first = window_source.loaded(task, CPU)
-    assert window_source.loaded(task, CPU) is first
+    first = window_source.load_split(task, CPU)
+    assert window_source.load_split(task, CPU) is first
     again = {**flights["b.npz"], "voltage": flights["b.npz"]["voltage"] + 1}
-    save(tmp_path / "b.npz", again)
-    second = window_source.loaded(task, CPU)
+    save_log(tmp_path / "b.npz", again)
+    second = window_source.load_split(task, CPU)
     assert not torch.equal(second.training.inputs, first.training.inputs)  # type: ignore[union-attr]
     names = "".join(f"  {name}: {name}\n" for name in ("time", *INPUTS, *TRUTH))
     (tmp_path / "mine.yaml").write_text(f"columns:\n{names}")
     mapped = replace(task, mapping=str(tmp_path / "mine.yaml"))
-    third = window_source.loaded(mapped, CPU)
+    third = window_source.load_split(mapped, CPU)
     (tmp_path / "mine.yaml").write_text(f"columns:\n{names}  # as they are\n")
-    assert window_source.loaded(mapped, CPU) is not third
+    assert window_source.load_split(mapped, CPU) is not third
     (tmp_path / "d.npz").rename(tmp_path / "e.npz")
     assert fleet.file_stamp(task) != fleet.file_stamp(SMALL) == ()
     assert [Path(name).name for name, _, _ in fleet.file_stamp(task)] == ["a.npz", "b.npz", "c.npz", "e.npz"]
 
 
-def refused(task: Telemetry) -> str:
+def refusal_of(task: Telemetry) -> str:
     with pytest.raises(FileError) as refusal:
-        window_source.loaded(task, CPU)
+        window_source.load_split(task, CPU)
     return str(refusal.value)
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_a_folder_without_logs_is_told(tmp_path: Path, there: bool) -> None:
+def test_a_folder_without_logs_is_refused(tmp_path: Path, there: bool) -> None:
     folder = tmp_path if there else tmp_path / "missing"
     (tmp_path / "notes.md").write_text("none")
     endings = ".csv, .npz, .parquet, .pq, .tsv, .txt, .ulg"
-    assert refused(logs(folder)) == f"{folder}: no logs there; expected files that end in {endings}."
+    assert refusal_of(logs(folder)) == f"{folder}: no logs there; expected files that end in {endings}."
 
 
-def test_too_few_logs_are_told(tmp_path: Path) -> None:
-    written(tmp_path, 2)
-    told = "flights: 2 cannot be split into training, validation and test; expected 3 or more."
-    assert refused(logs(tmp_path)) == told
+def test_too_few_logs_are_refused(tmp_path: Path) -> None:
+    write_logs(tmp_path, 2)
+    message = "flights: 2 cannot be split into training, validation and test; expected 3 or more."
+    assert refusal_of(logs(tmp_path)) == message
 
 
 @pytest.mark.parametrize("loader", ["device", "stream"])
 def test_a_log_must_be_as_long_as_a_window_and_what_follows(tmp_path: Path, loader: window_source.Loader) -> None:
     """The shortest has 120 rows."""
-    written(tmp_path)
+    write_logs(tmp_path)
     task = logs(tmp_path, window=100, horizon=20)
-    assert window_source.loaded(task, CPU, loader).training.bounds[-1] > 240
-    told = f"{tmp_path}/a.npz: 120 rows at 100 a second; a window and what follows it are 121."
-    assert refused(replace(task, window=101)) == told
+    assert window_source.load_split(task, CPU, loader).training.bounds[-1] > 240
+    message = f"{tmp_path}/a.npz: 120 rows at 100 a second; a window and what follows it are 121."
+    assert refusal_of(replace(task, window=101)) == message
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_a_log_without_the_truth_is_told_whatever_it_is_for(tmp_path: Path, number: int) -> None:
+def test_a_log_without_the_truth_is_refused_in_any_group(tmp_path: Path, number: int) -> None:
     """Whether it would have been learned from or judged by."""
-    flights = written(tmp_path)
+    flights = write_logs(tmp_path)
     name = sorted(flights)[number]
     unknown = {"payload", "drag"}
-    save(tmp_path / name, {key: values for key, values in flights[name].items() if key not in unknown})
-    told = f"{tmp_path}/{name}: does not tell payload, drag; only logs that do can be learned from."
-    assert refused(logs(tmp_path)) == told
+    save_log(tmp_path / name, {key: values for key, values in flights[name].items() if key not in unknown})
+    message = f"{tmp_path}/{name}: does not tell payload, drag; only logs that do can be learned from."
+    assert refusal_of(logs(tmp_path)) == message
     assert unknown < set(HIDDEN)
     assert unknown.isdisjoint(fleet.read(tmp_path / name))  # by itself it can be read
 
 
-def test_a_log_that_lacks_a_column_is_told(tmp_path: Path) -> None:
-    flights = written(tmp_path)
-    save(tmp_path / "c.npz", {key: values for key, values in flights["c.npz"].items() if key != "motor_3"})
-    told = refused(logs(tmp_path))
-    assert told.startswith(f"{tmp_path}/c.npz: no column 'motor_3'; expected ref_x, ")
+def test_a_log_that_lacks_a_column_is_refused(tmp_path: Path) -> None:
+    flights = write_logs(tmp_path)
+    save_log(tmp_path / "c.npz", {key: values for key, values in flights["c.npz"].items() if key != "motor_3"})
+    message = refusal_of(logs(tmp_path))
+    assert message.startswith(f"{tmp_path}/c.npz: no column 'motor_3'; expected ref_x, ")
 
 
-def test_a_damaged_log_is_told(tmp_path: Path) -> None:
-    written(tmp_path)
+def test_a_damaged_log_is_refused(tmp_path: Path) -> None:
+    write_logs(tmp_path)
     (tmp_path / "b.npz").write_bytes(b"PK")
-    assert refused(logs(tmp_path)).startswith(f"{tmp_path}/b.npz: damaged, or no NPZ file: ")
+    assert refusal_of(logs(tmp_path)).startswith(f"{tmp_path}/b.npz: damaged, or no NPZ file: ")
 
 
-def test_a_full_disk_is_told_and_leaves_whole_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_and_leaves_whole_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     savez, room = np.savez, [2]
 
     def soon_full(path: Path, **arrays: np.ndarray) -> None:
@@ -222,7 +223,7 @@ def test_a_full_disk_is_told_and_leaves_whole_files(tmp_path: Path, monkeypatch:
         "permissions."
     )
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["flight_000000.npz", "flight_000001.npz"]
-    assert_same(fleet.read(tmp_path / "flight_000001.npz"), flown()[1])
+    assert_same(fleet.read(tmp_path / "flight_000001.npz"), simulated_flights()[1])
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:

@@ -1,35 +1,37 @@
-"""Windows one by one equal those that were normalised at once, whoever reads them."""
+"""Windows read one by one equal those that were normalised at once, with and without workers."""
 
 import numpy as np
 import pytest
 import torch
 from sklearn.preprocessing import StandardScaler
 
-from tests.support.fixtures_telemetry import made_up_series
+from tests.support.fixtures_telemetry import input_scale, random_dataset
 from uavlab.core.types import leaves, tree_map
-from uavlab.telemetry.dataset import FEATURES, Scale, fitted, normalised, starts
-from uavlab.telemetry.item_dataset import Asked, Items, brought
+from uavlab.telemetry.dataset import Scale, window_starts
+from uavlab.telemetry.item_dataset import ItemDataset, IteratorSampler, load_batches
 
 WINDOW, HORIZON = 20, 5
-FLIGHTS = made_up_series(70, 45, 60)
-SCALE = fitted(FLIGHTS.inputs, FEATURES)
-START, _ = starts(FLIGHTS.bounds, WINDOW + HORIZON, 1)
+FLIGHTS = random_dataset(70, 45, 60)
+SCALE = input_scale(FLIGHTS)
+START, _ = window_starts(FLIGHTS.bounds, WINDOW + HORIZON, 1)
 
 
-def items(scale: Scale = SCALE) -> Items:
-    return Items(FLIGHTS, scale, WINDOW, HORIZON)
+def items(scale: Scale = SCALE) -> ItemDataset:
+    return ItemDataset(FLIGHTS, scale, WINDOW, HORIZON)
 
 
 def test_all_windows_equal_those_normalised_at_once() -> None:
-    at_once = normalised(tree_map(torch.clone, FLIGHTS), SCALE).gathered(START, WINDOW, HORIZON)
+    flights = tree_map(torch.clone, FLIGHTS)
+    flights.normalise(SCALE)
+    at_once = flights.gather(START, WINDOW, HORIZON)
     one_by_one = items()
     assert len(START) == 46 + 21 + 36
     for n, begin in enumerate(START.tolist()):
-        inputs, truth, astray = one_by_one[begin]
-        assert inputs.dtype == truth.dtype == astray.dtype == torch.float32
+        inputs, truth, error = one_by_one[begin]
+        assert inputs.dtype == truth.dtype == error.dtype == torch.float32
         torch.testing.assert_close(inputs, at_once.inputs[n], rtol=1e-6, atol=1e-6)
         assert torch.equal(truth, at_once.truth[n])
-        assert torch.equal(astray, at_once.astray[n])
+        assert torch.equal(error, at_once.tracking_error[n])
 
 
 @pytest.mark.parametrize("part", ["center", "spread"])
@@ -60,31 +62,31 @@ def test_flights_are_left_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
-def test_batches_come_in_the_order_they_are_asked_for(workers: int) -> None:
-    asked = [[0, 7, 3], [80], [50, 50, 12, 1], [9, 8]]
-    found = list(brought(items(), iter(asked), workers, pin=False))
-    assert [len(rows.inputs) for rows in found] == [3, 1, 4, 2]
+def test_batches_come_in_the_order_of_their_starts(workers: int) -> None:
+    starts = [[0, 7, 3], [80], [50, 50, 12, 1], [9, 8]]
+    batches = list(load_batches(items(), iter(starts), workers, pin=False))
+    assert [len(rows.inputs) for rows in batches] == [3, 1, 4, 2]
     one_by_one = items()
-    for rows, begins in zip(found, asked, strict=True):
+    for rows, begins in zip(batches, starts, strict=True):
         for n, begin in enumerate(begins):
             for (name, leaf), value in zip(leaves(rows), one_by_one[begin], strict=True):
                 assert torch.equal(leaf[n], value), name
 
 
 @pytest.mark.parametrize(("workers", "ahead"), [(0, 0), (1, 2), (2, 4)])
-def test_each_worker_asks_for_two_batches_ahead(workers: int, ahead: int) -> None:
-    given = []
+def test_each_worker_reads_two_batches_ahead(workers: int, ahead: int) -> None:
+    read = []
 
-    def asked():
+    def starts():
         for begin in range(50):
-            given.append(begin)
+            read.append(begin)
             yield [begin]
 
-    batches = brought(items(), asked(), workers, pin=False)
+    batches = load_batches(items(), starts(), workers, pin=False)
     for count in range(4):
-        assert len(given) == count + ahead
+        assert len(read) == count + ahead
         next(batches)
 
 
-def test_what_is_asked_for_is_handed_on() -> None:
-    assert list(Asked(iter([[1, 2], [3]]))) == [[1, 2], [3]]
+def test_the_sampler_passes_batches_on() -> None:
+    assert list(IteratorSampler(iter([[1, 2], [3]]))) == [[1, 2], [3]]

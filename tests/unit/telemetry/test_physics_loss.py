@@ -1,4 +1,4 @@
-"""Equations of flight: nothing is missed where the truth is told, much where anything else is."""
+"""Equations of flight: residuals vanish at the truth, and are large at anything else."""
 
 from dataclasses import replace
 
@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from uavlab.core.rng import Streams
-from uavlab.telemetry.dataset import FEATURES, HIDDEN, series
-from uavlab.telemetry.physics_loss import LEAST_LAG, MEMORY, ROWS, motors, residuals
+from uavlab.telemetry.dataset import FEATURES, HIDDEN, MOTORS, concatenate
+from uavlab.telemetry.physics_loss import LEAST_LAG, MEMORY, ROWS, motor_speeds, residuals
 from uavlab.telemetry.simulation import flights
 from uavlab.telemetry.simulation.controller import WAVE_NOISE, aggressive
 from uavlab.telemetry.simulation.quadrotor import Hidden, Quadrotor
@@ -16,14 +16,14 @@ from uavlab.telemetry.simulation.quadrotor import Hidden, Quadrotor
 NOISE = ("ACCELEROMETER", "GYROSCOPE", "VELOCITY", "VOLTAGE", "POSITION", "ATTITUDE", "CURRENT")
 RUNS, COUNT, WINDOW = 3, 260, 60
 ENDS = (100, 150, 200, 250)
-TOLD_BY = {
+EQUATION = {
     **{"wind_north": "force", "wind_east": "force", "payload": "force", "drag": "force"},
     **{"motor_lag": "spin", "battery_sag": "charge"},
 }
 
 
 @pytest.fixture(scope="module")
-def flown() -> tuple[Tensor, Tensor]:
+def noiseless() -> tuple[Tensor, Tensor]:
     """Windows of flights without any noise whose truth never changes, and that truth; references jump now and then."""
     with pytest.MonkeyPatch.context() as patch:
         for name in NOISE:
@@ -39,34 +39,34 @@ def flown() -> tuple[Tensor, Tensor]:
         truth = Hidden(torch.stack([3 * one, -2 * one], -1), 0.3 * one, 0.5 * one, 0.04 * one, 0.04 * one)
         aim, rows = replace(aim, pos=aim.pos + 0.3 * jumps), torch.full((RUNS,), COUNT)
         logs = flights.columns(flights.flown(rng, Quadrotor(), rows, aim, truth, once))
-    told = series(logs)
+    dataset = concatenate(logs)
     starts = [run * COUNT + end - WINDOW for run in range(RUNS) for end in ENDS]
-    inputs = torch.stack([told.inputs[start : start + WINDOW] for start in starts])
-    return inputs, torch.stack([told.truth[start + WINDOW - 1] for start in starts])
+    inputs = torch.stack([dataset.inputs[start : start + WINDOW] for start in starts])
+    return inputs, torch.stack([dataset.truth[start + WINDOW - 1] for start in starts])
 
 
-def missed(inputs: Tensor, hidden: Tensor) -> dict[str, Tensor]:
-    """Give root mean squares, window by window."""
-    return {name: found.flatten(1).square().mean(1).sqrt() for name, found in residuals(inputs, hidden).items()}
+def root_mean_squares(inputs: Tensor, hidden: Tensor) -> dict[str, Tensor]:
+    """Return root mean squares of the residuals, window by window."""
+    return {name: part.flatten(1).square().mean(1).sqrt() for name, part in residuals(inputs, hidden).items()}
 
 
-def test_nothing_is_missed_where_the_truth_is_told(flown: tuple[Tensor, Tensor]) -> None:
-    found = residuals(*flown)
+def test_residuals_vanish_at_the_truth(noiseless: tuple[Tensor, Tensor]) -> None:
+    parts = residuals(*noiseless)
     count = RUNS * len(ENDS)
     shapes = {"force": (count, ROWS, 3), "spin": (count, ROWS - 1, 3), "charge": (count, ROWS)}
-    assert {name: tuple(value.shape) for name, value in found.items()} == shapes
-    for value in missed(*flown).values():
+    assert {name: tuple(value.shape) for name, value in parts.items()} == shapes
+    for value in root_mean_squares(*noiseless).values():
         assert value.max() < 0.03  # standard deviations of the noise
 
 
 @pytest.mark.parametrize("factor", [0.7, 1.3])
 @pytest.mark.parametrize("name", HIDDEN)
-def test_a_wrong_quantity_is_noticed(flown: tuple[Tensor, Tensor], name: str, factor: float) -> None:
-    inputs, truth = flown
+def test_a_wrong_quantity_is_noticed(noiseless: tuple[Tensor, Tensor], name: str, factor: float) -> None:
+    inputs, truth = noiseless
     wrong = truth.clone()
     wrong[:, HIDDEN.index(name)] *= factor
-    right, off = missed(inputs, truth), missed(inputs, wrong)
-    kind = TOLD_BY[name]
+    right, off = root_mean_squares(inputs, truth), root_mean_squares(inputs, wrong)
+    kind = EQUATION[name]
     assert (off[kind] > 5 * right[kind]).all()
     assert off[kind].min() > 0.1
     if name not in ("motor_lag", "payload"):
@@ -82,9 +82,9 @@ def test_force_by_hand() -> None:
     inputs = still()
     inputs[..., FEATURES.index("force_down")] = -8.64 - 0.15
     inputs[..., FEATURES.index("force_north")] = 0.8 + 0.3
-    found = residuals(inputs, torch.tensor([4.0, 0.0, 0.3, 0.3, 0.05, 0.6], dtype=torch.float64))["force"]
-    assert found.shape == (ROWS, 3)
-    for row in found.tolist():
+    force = residuals(inputs, torch.tensor([4.0, 0.0, 0.3, 0.3, 0.05, 0.6], dtype=torch.float64))["force"]
+    assert force.shape == (ROWS, 3)
+    for row in force.tolist():
         assert row == pytest.approx([2, 0, -1])  # in units of 0.15 m/s^2
 
 
@@ -92,8 +92,8 @@ def test_spin_by_hand() -> None:
     """Rates that grow by 0.01 rad/s from row to row, without any torque, are 1 rad/s^2 too many."""
     inputs = still()
     inputs[..., FEATURES.index("rate_pitch")] = 0.01 * torch.arange(WINDOW).double()
-    found = residuals(inputs, torch.tensor([0.0, 0.0, 0.3, 0.3, 0.05, 0.6], dtype=torch.float64))["spin"]
-    for row in found.tolist():  # 0.005 rad/s twice, a hundred times a second, are 0.7071 rad/s^2
+    spin = residuals(inputs, torch.tensor([0.0, 0.0, 0.3, 0.3, 0.05, 0.6], dtype=torch.float64))["spin"]
+    for row in spin.tolist():  # 0.005 rad/s twice, a hundred times a second, are 0.7071 rad/s^2
         assert row == pytest.approx([0, 1 / 0.5**0.5, 0])
 
 
@@ -102,15 +102,15 @@ def test_charge_by_hand() -> None:
     inputs = still()
     inputs[..., -10:, FEATURES.index("current")] = 20.0
     inputs[..., :-10, FEATURES.index("current")] = 18.0
-    found = residuals(inputs, torch.tensor([0.0, 0.0, 0.3, 0.3, 0.05, 0.6], dtype=torch.float64))["charge"]
+    charge = residuals(inputs, torch.tensor([0.0, 0.0, 0.3, 0.3, 0.05, 0.6], dtype=torch.float64))["charge"]
     noise = (0.05**2 + (0.03 * 0.2) ** 2) ** 0.5
-    assert found.tolist() == pytest.approx([-0.03 / noise] * 10 + [0.03 / noise] * 10)
+    assert charge.tolist() == pytest.approx([-0.03 / noise] * 10 + [0.03 / noise] * 10)
 
 
 def still() -> Tensor:
     """A window of a level vehicle that hovers at the nominal voltage."""
     inputs = torch.zeros(WINDOW, len(FEATURES), dtype=torch.float64)
-    for name in ("motor_1", "motor_2", "motor_3", "motor_4"):
+    for name in MOTORS:
         inputs[:, FEATURES.index(name)] = 0.6
     inputs[:, FEATURES.index("lean_down")] = 1
     inputs[:, FEATURES.index("voltage")] = 15.2
@@ -118,32 +118,32 @@ def still() -> Tensor:
     return inputs
 
 
-def test_every_quantity_is_learned_of(flown: tuple[Tensor, Tensor]) -> None:
-    inputs, truth = flown
-    said = (1.1 * truth).requires_grad_()
-    total = torch.stack([part.square().mean() for part in residuals(inputs, said).values()]).sum()
-    (gradient,) = torch.autograd.grad(total, said)
+def test_every_quantity_is_learned_of(noiseless: tuple[Tensor, Tensor]) -> None:
+    inputs, truth = noiseless
+    hidden = (1.1 * truth).requires_grad_()
+    total = torch.stack([part.square().mean() for part in residuals(inputs, hidden).values()]).sum()
+    (gradient,) = torch.autograd.grad(total, hidden)
     assert gradient.isfinite().all()
     assert (gradient.abs() > 1e-6).all()
 
 
-def test_what_is_impossible_is_survived(flown: tuple[Tensor, Tensor]) -> None:
-    inputs, truth = flown
-    said = (0 * truth - 5).requires_grad_()
-    found = residuals(inputs, said)
-    (gradient,) = torch.autograd.grad(torch.stack([part.square().mean() for part in found.values()]).sum(), said)
+def test_what_is_impossible_is_survived(noiseless: tuple[Tensor, Tensor]) -> None:
+    inputs, truth = noiseless
+    hidden = (0 * truth - 5).requires_grad_()
+    parts = residuals(inputs, hidden)
+    (gradient,) = torch.autograd.grad(torch.stack([part.square().mean() for part in parts.values()]).sum(), hidden)
     assert gradient.isfinite().all()
-    assert all(part.isfinite().all() for part in found.values())
+    assert all(part.isfinite().all() for part in parts.values())
 
 
 def recursion(commands: Tensor, voltage: Tensor, lag: float, nominal: float) -> Tensor:
-    """Follow the commands from row to row, as the vehicle does."""
-    keep = torch.exp(torch.tensor(-0.01 / lag, dtype=torch.float64))
-    speed, found = commands[0] * voltage[0] / nominal, []
+    """Compute the motors' speeds row by row, as the vehicle does."""
+    decay = torch.exp(torch.tensor(-0.01 / lag, dtype=torch.float64))
+    speed, speeds = commands[0] * voltage[0] / nominal, []
     for command, volts in zip(commands, voltage, strict=True):
-        speed = keep * speed + (1 - keep) * command * volts / nominal
-        found.append(speed)
-    return torch.stack(found)
+        speed = decay * speed + (1 - decay) * command * volts / nominal
+        speeds.append(speed)
+    return torch.stack(speeds)
 
 
 @pytest.mark.parametrize("lag", [0.02, 0.05, 0.07])
@@ -155,23 +155,23 @@ def test_motors_equal_the_recursion(lag: float) -> None:
     inputs[:, FEATURES.index("voltage")] += torch.rand(WINDOW, generator=dice, dtype=torch.float64)
     expected = recursion(inputs[:, first : first + 4], inputs[:, FEATURES.index("voltage")], lag, 15.2)[-ROWS:]
     forgotten = torch.exp(torch.tensor(-MEMORY / (100 * lag))).item()
-    off = (motors(inputs, torch.tensor(lag, dtype=torch.float64), 15.2) - expected).abs().max().item()
+    off = (motor_speeds(inputs, torch.tensor(lag, dtype=torch.float64), 15.2) - expected).abs().max().item()
     assert off < 1.2 * forgotten  # speeds differ by 1.1 at most
-    slower = motors(inputs, torch.tensor(1.3 * lag, dtype=torch.float64), 15.2)
+    slower = motor_speeds(inputs, torch.tensor(1.3 * lag, dtype=torch.float64), 15.2)
     assert (slower - expected).abs().max() > 0.02
 
 
 def test_motors_have_a_least_lag() -> None:
     inputs = still()
     inputs[::2, FEATURES.index("motor_1")] = 0.2
-    least = motors(inputs, torch.tensor(LEAST_LAG, dtype=torch.float64), 15.2)
+    least = motor_speeds(inputs, torch.tensor(LEAST_LAG, dtype=torch.float64), 15.2)
     for lag in (0.0, -1.0):
-        assert torch.equal(motors(inputs, torch.tensor(lag, dtype=torch.float64), 15.2), least)
+        assert torch.equal(motor_speeds(inputs, torch.tensor(lag, dtype=torch.float64), 15.2), least)
     assert least.isfinite().all()
 
 
-def test_leading_axes_may_be_several(flown: tuple[Tensor, Tensor]) -> None:
-    inputs, truth = flown
+def test_leading_axes_may_be_several(noiseless: tuple[Tensor, Tensor]) -> None:
+    inputs, truth = noiseless
     several = residuals(inputs.unflatten(0, (RUNS, -1)), truth.unflatten(0, (RUNS, -1)))
-    for name, found in residuals(inputs, truth).items():
-        assert torch.equal(several[name].flatten(0, 1), found)
+    for name, part in residuals(inputs, truth).items():
+        assert torch.equal(several[name].flatten(0, 1), part)

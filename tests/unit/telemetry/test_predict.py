@@ -53,14 +53,14 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 class TestPredict:
     def test_equals_the_network_window_by_window(self, forecasts: list[Any], task: Telemetry, log: Path) -> None:
-        flight = dataset.series([flights.read(log)])
+        flight = dataset.concatenate([flights.read(log)])
         prediction = predict(forecasts[1], task, flight, stride=50)
         window, horizon = task.shape
         for n in (0, 3):
             rows = flight.inputs[50 * n : 50 * n + window]
             own = forecasts[1](rows[None, None])[0, 0]
             torch.testing.assert_close(prediction.values[n], torch.cat([own[:6], own[-3:]]))
-            ahead = flight.astray[50 * n + window + horizon - 1]
+            ahead = flight.tracking_error[50 * n + window + horizon - 1]
             torch.testing.assert_close(prediction.truth[n], torch.cat([flight.truth[50 * n + window - 1], ahead]))
             assert prediction.time[n].item() == pytest.approx((50 * n + window - 1) / 100)
         assert len(prediction.values) == len(prediction.time) == (len(flight.inputs) - window - horizon) // 50 + 1
@@ -71,7 +71,7 @@ class TestPredict:
         assert not torch.equal(first.values, second.values)
 
     def test_errors_are_those_of_evaluate(self, forecasts: list[Any], task: Telemetry, log: Path) -> None:
-        flight = dataset.series([flights.read(log)])
+        flight = dataset.concatenate([flights.read(log)])
         rmse = {row["column"]: row["rmse"] for row in summary(predict(forecasts[0], task, flight, 5))}
         scores = figures(forecasts[0], flight, task.shape, 5, 1)
         for name in ("wind_north", "battery_sag"):

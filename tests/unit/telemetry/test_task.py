@@ -1,4 +1,4 @@
-"""What settings of the task belong together, and what is told where they do not."""
+"""Which settings of the task belong together, and the messages where they do not."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def test_defaults_keep_their_own_rules() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"mapping": "px4.yaml"}, "mapping px4.yaml without logs: set the folder that it is for"),
         ({"least": 3000, "most": 2999}, "least 3000 > most 2999: no flight is as long as that"),
@@ -33,10 +33,10 @@ def test_defaults_keep_their_own_rules() -> None:
         ({"training": 0.8, "validation": 0.2}, "training 0.8 + validation 0.2 leave no flight for the test"),
     ],
 )
-def test_what_does_not_belong_together_is_refused(changes: dict[str, object], told: str) -> None:
+def test_what_does_not_belong_together_is_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError) as refusal:
         configure("telemetry", changes)
-    assert told in str(refusal.value)
+    assert message in str(refusal.value)
 
 
 @pytest.mark.parametrize(

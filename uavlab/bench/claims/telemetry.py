@@ -18,9 +18,9 @@ from uavlab.bench.suites.telemetry import CYCLES, loading_calls, raw_bytes
 from uavlab.bench.timing import interleaved, median, ratio, timed
 from uavlab.experiment.config import Config, configure
 from uavlab.profiling.torch_profile import profile
-from uavlab.telemetry.dataset import Scale, Series
-from uavlab.telemetry.item_dataset import Items
-from uavlab.telemetry.window_source import Windowed
+from uavlab.telemetry.dataset import FlightDataset, Scale
+from uavlab.telemetry.item_dataset import ItemDataset
+from uavlab.telemetry.window_source import WindowSource
 
 FLIGHTS = 24
 PATHS = ("per_item", "once", "cached", "device")
@@ -28,45 +28,45 @@ PRINTED_EVERY = 20  # batches between two print-outs of the claims' program
 EPOCH = round(0.7 * 109_000 / 512)  # its batches: 70 % of its windows are for training
 
 
-class Once(Items):
+class Once(ItemDataset):
     """Windows one by one, of rows that were normalised at the beginning."""
 
-    def __init__(self, flights: Series, scale: Scale, window: int, horizon: int) -> None:
+    def __init__(self, flights: FlightDataset, scale: Scale, window: int, horizon: int) -> None:
         super().__init__(flights, scale, window, horizon)
         self.inputs = self.scaler.transform(self.inputs).astype("float32")
-        self.truth, self.astray = self.truth.astype("float32"), self.astray.astype("float32")
+        self.truth, self.tracking_error = self.truth.astype("float32"), self.tracking_error.astype("float32")
 
     def __getitem__(self, begin: int) -> tuple[Tensor, Tensor, Tensor]:
         """Give the window that begins with a row."""
         end = begin + self.window
-        parts = self.inputs[begin:end], self.truth[end - 1 : end], self.astray[end : end + self.horizon]
-        inputs, truth, astray = (torch.from_numpy(part) for part in parts)
-        return inputs, truth[0], astray
+        parts = self.inputs[begin:end], self.truth[end - 1 : end], self.tracking_error[end : end + self.horizon]
+        inputs, truth, tracking_error = (torch.from_numpy(part) for part in parts)
+        return inputs, truth[0], tracking_error
 
 
 class Cached(Once):
     """Every window a tensor of its own, made the first time that it is asked for, and copied each time."""
 
-    def __init__(self, flights: Series, scale: Scale, window: int, horizon: int) -> None:
+    def __init__(self, flights: FlightDataset, scale: Scale, window: int, horizon: int) -> None:
         super().__init__(flights, scale, window, horizon)
         self.kept: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
 
     def __getitem__(self, begin: int) -> tuple[Tensor, Tensor, Tensor]:
         """Give the window that begins with a row."""
         if begin not in self.kept:
-            inputs, truth, astray = super().__getitem__(begin)
-            self.kept[begin] = inputs.clone(), truth.clone(), astray.clone()
-        inputs, truth, astray = self.kept[begin]
-        return inputs.clone(), truth.clone(), astray.clone()
+            inputs, truth, tracking_error = super().__getitem__(begin)
+            self.kept[begin] = inputs.clone(), truth.clone(), tracking_error.clone()
+        inputs, truth, tracking_error = self.kept[begin]
+        return inputs.clone(), truth.clone(), tracking_error.clone()
 
 
-class OnceWindowed(Windowed):
+class OnceWindowSource(WindowSource):
     """Draws windows of rows that were normalised once."""
 
     items = Once
 
 
-class CachedWindowed(Windowed):
+class CachedWindowSource(WindowSource):
     """Draws windows that are kept, each by itself; all are there before the first is timed."""
 
     def __init__(self, *given: object) -> None:
@@ -79,16 +79,16 @@ class CachedWindowed(Windowed):
         """Bytes of all windows."""
         return sum(leaf.nbytes for window in self.cache.kept.values() for leaf in window)
 
-    def items(self, *given: object) -> Items:
+    def items(self, *given: object) -> ItemDataset:
         """Make what keeps them."""
         self.cache = Cached(*given)  # type: ignore[arg-type]
         return self.cache
 
 
-KINDS: Mapping[str, type[Windowed] | None] = {
+KINDS: Mapping[str, type[WindowSource] | None] = {
     "per_item": None,
-    "once": OnceWindowed,
-    "cached": CachedWindowed,
+    "once": OnceWindowSource,
+    "cached": CachedWindowSource,
     "device": None,
 }
 
@@ -122,7 +122,7 @@ def _timed(bench: Bench) -> tuple[dict[str, list[float]], dict[str, int]]:
         for path in PATHS:
             _, source, some = loading_calls(config(bench, path), KINDS[path])
             calls |= {f"{path} {name}": call for name, call in some.items()}
-            sizes[path] = source.held if isinstance(source, CachedWindowed) else raw_bytes(source.sets.training)
+            sizes[path] = source.held if isinstance(source, CachedWindowSource) else raw_bytes(source.sets.training)
         sizes["per_item"] *= 2  # float64
         return interleaved(calls, bench.rounds, bench.device), sizes
 

@@ -11,9 +11,9 @@ from uavlab.bench.timing import interleaved, median, ratio, timed
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, Device, configure
 from uavlab.runtime.runtime import Runtime
-from uavlab.telemetry.dataset import Series
-from uavlab.telemetry.disk_dataset import Spool
-from uavlab.telemetry.window_source import Windowed
+from uavlab.telemetry.dataset import FlightDataset
+from uavlab.telemetry.disk_dataset import DiskDataset
+from uavlab.telemetry.window_source import WindowSource
 from uavlab.train import make_cycle
 
 PATHS = ("device", "stream", "per_item")
@@ -43,7 +43,7 @@ def telemetry_suite(
         training flights take in memory) and ``raw_bytes`` (what they are).
     """
     calls: dict[str, Callable[[], Any]] = {}
-    sources: dict[str, Windowed] = {}
+    sources: dict[str, WindowSource] = {}
     for path in PATHS:
         config = configure(preset, sizes or {"flights": FLIGHTS}, {"device": device, "loader": path})
         rt, sources[path], parts = loading_calls(config)
@@ -66,8 +66,8 @@ def telemetry_suite(
 
 
 def loading_calls(
-    config: Config, kind: type[Windowed] | None = None
-) -> tuple[Runtime, Windowed, dict[str, Callable[[], Any]]]:
+    config: Config, kind: type[WindowSource] | None = None
+) -> tuple[Runtime, WindowSource, dict[str, Callable[[], Any]]]:
     """Build the calls ``loader`` (``IN_A_ROW`` batches), ``model`` (an update on one batch) and ``both`` (a cycle).
 
     Args:
@@ -144,20 +144,22 @@ def _bytes_read() -> tuple[int | None, int | None]:
     return getattr(count, "read_bytes", None), getattr(count, "read_chars", None)
 
 
-def raw_bytes(flights: Series | Spool) -> int:
+def raw_bytes(flights: FlightDataset | DiskDataset) -> int:
     """Count the bytes of flights as they are: float32, nothing twice."""
-    widths = flights.widths.values() if isinstance(flights, Spool) else [leaf.shape[1] for leaf in _columns(flights)]
+    widths = (
+        flights.widths.values() if isinstance(flights, DiskDataset) else [leaf.shape[1] for leaf in _columns(flights)]
+    )
     return FLOAT * int(flights.bounds[-1]) * sum(widths)
 
 
-def memory_bytes(source: Windowed) -> int:
+def memory_bytes(source: WindowSource) -> int:
     """Count the bytes that a source holds in memory for its flights and for where their windows begin."""
     flights = source.sets.training
-    if isinstance(flights, Spool):
+    if isinstance(flights, DiskDataset):
         return source.starts.nbytes
     one = sum(leaf.nbytes for leaf in _columns(flights))
     return source.starts.nbytes + (3 * one if source.loader == "per_item" else one)  # one by one: float64 copies, too
 
 
-def _columns(flights: Series) -> tuple[Any, ...]:
-    return flights.inputs, flights.truth, flights.astray
+def _columns(flights: FlightDataset) -> tuple[Any, ...]:
+    return flights.inputs, flights.truth, flights.tracking_error

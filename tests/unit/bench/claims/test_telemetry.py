@@ -37,13 +37,13 @@ class TestRemedies:
             brought.append(source.next())
         for batch in brought[1:]:
             assert torch.equal(batch.index, brought[0].index)
-            for name in ("inputs", "truth", "astray"):
+            for name in ("inputs", "truth", "tracking_error"):
                 torch.testing.assert_close(
                     getattr(batch.data, name), getattr(brought[0].data, name), rtol=1e-5, atol=1e-5
                 )
 
     def test_what_is_kept_is_handed_out_as_a_copy(self, bench: Bench) -> None:
-        _, source, _ = loading_calls(measures.config(bench, "cached"), measures.CachedWindowed)
+        _, source, _ = loading_calls(measures.config(bench, "cached"), measures.CachedWindowSource)
         cache = source.cache  # type: ignore[attr-defined]
         assert len(cache.kept) == len(source.starts)
         first = int(source.starts[0])
@@ -51,7 +51,7 @@ class TestRemedies:
         assert cache[first][0].any()
 
     def test_nothing_is_scaled_again(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-        _, source, _ = loading_calls(measures.config(bench, "once"), measures.OnceWindowed)
+        _, source, _ = loading_calls(measures.config(bench, "once"), measures.OnceWindowSource)
         _, plain, _ = loading_calls(measures.config(bench, "per_item"))
 
         def refused(*given: object) -> None:
@@ -103,7 +103,7 @@ class TestHere:
         assert measures.paths(bench) is found
         sizes = measures.held(bench)
         assert sizes["per_item"] == 2 * sizes["once"] == 2 * sizes["device"]
-        _, source, _ = loading_calls(measures.config(bench, "cached"), measures.CachedWindowed)
+        _, source, _ = loading_calls(measures.config(bench, "cached"), measures.CachedWindowSource)
         window, horizon = source.task.shape
         assert sizes["cached"] == 4 * len(source.starts) * (33 * window + 6 + 3 * horizon)
 

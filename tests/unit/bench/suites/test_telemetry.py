@@ -66,8 +66,8 @@ def test_calls_load_as_a_run_does(loader: str) -> None:
     config = configure("telemetry", sizes("telemetry"), {"loader": loader, "runs": 2})
     _, source, calls = loading_calls(config)
     loads = []
-    bring = source._bring
-    source._bring = lambda: loads.append(None) or bring()  # type: ignore[func-returns-value]
+    bring = source._load
+    source._load = lambda: loads.append(None) or bring()  # type: ignore[func-returns-value]
     for name, batches in (("loader", IN_A_ROW), ("model", 0), ("both", 1)):
         loads.clear()
         calls[name]()
