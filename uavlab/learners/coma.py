@@ -30,7 +30,7 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import CheckedTensors, Policy
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, MapObs, Rollout, Update, tensors, tree_map
-from uavlab.nets.cnn import StackedMaps
+from uavlab.nets.cnn import StackedCNN
 from uavlab.ops.action_sampling import masked_policy, open_moves_in_turn, sample_in_turn
 from uavlab.ops.belief_maps import centre_maps
 from uavlab.ops.returns import counterfactual_advantage, lambda_returns
@@ -251,10 +251,10 @@ class COMA:
                 yield tree_map(lambda leaf, i=index: leaf.index_select(0, i).unflatten(0, (self.runs, -1)), flat)
 
 
-def networks(config: COMAConfig, spec: EnvSpec) -> tuple[StackedMaps, StackedMaps]:
+def networks(config: COMAConfig, spec: EnvSpec) -> tuple[StackedCNN, StackedCNN]:
     """Describe actor and critic: the critic also sees the team's maps, and what the others choose."""
     shape = (spec.side, config.width, config.kernels, config.hidden, spec.choices)
-    return StackedMaps(spec.obs, *shape), StackedMaps(spec.obs + spec.team + 1, *shape)
+    return StackedCNN(spec.obs, *shape), StackedCNN(spec.obs + spec.team + 1, *shape)
 
 
 def require_same(trained: EnvSpec, flown: EnvSpec) -> None:
@@ -287,7 +287,7 @@ def critic_maps(
 
 
 def choose(
-    net: StackedMaps,
+    net: StackedCNN,
     theta: Float[Tensor, "R P"],
     obs: MapObs,
     noise: Float[Tensor, "R W A"] | None,

@@ -1,1 +1,1 @@
-"""Stacked networks: G of them evaluated as one."""
+"""Stacked networks: G equal ones evaluated as one."""

@@ -1,9 +1,8 @@
 """G equal networks on square maps, evaluated as one: convolutions without padding, then two linear layers.
 
-As in ``nets.stacked``, a network is a row of one matrix. Within it, channels come last.
+As in ``nets.mlp``, a network is a row of one matrix. Within it, channels come last.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,16 +11,16 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab.nets.mlp import affine, fresh
+from uavlab.nets.mlp import StackedNet, affine, initial_parameters
 
 WIDE = 128  # channels from which on a product over patches is faster than a convolution
 
 
 @dataclass(frozen=True)
-class StackedMaps:
+class StackedCNN(StackedNet):
     """Convolutions and a hidden layer with ReLU, then a linear layer.
 
-    Kernels larger than what is left of a map shrink to that, so maps may have any size.
+    A kernel shrinks to the side of its input where that is smaller, so maps may have any size.
 
     Attributes:
         channels: Channels of the maps (C).
@@ -51,7 +50,7 @@ class StackedMaps:
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Shapes of one network's pieces, in the order in which a row holds them: weight, bias, layer by layer."""
+        """Shapes of one network's pieces."""
         filters = self.kernel_shapes
         side = self.side - sum(shape[0] - 1 for shape in filters)
         features = side**2 * (self.width if filters else self.channels)
@@ -59,26 +58,16 @@ class StackedMaps:
         layers += [((features, self.hidden), (1, self.hidden)), ((self.hidden, self.outputs), (1, self.outputs))]
         return tuple(shape for layer in layers for shape in layer)
 
-    @property
-    def count(self) -> int:
-        """Parameters of one network (P)."""
-        return sum(math.prod(shape) for shape in self.shapes)
-
     def initial(self, noise: Float[Tensor, "*lead P"]) -> Float[Tensor, "*lead P"]:
-        """Turn uniform noise in [0, 1) into first parameters; outputs start near zero."""
-        return fresh(noise, self.shapes)
-
-    def unpack(self, theta: Float[Tensor, "G P"]) -> list[Tensor]:
-        """View a matrix of parameters as its pieces, each with the leading axis G."""
-        pieces = theta.split([math.prod(shape) for shape in self.shapes], dim=1)
-        return [piece.view(-1, *shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
+        """Turn uniform noise in [0, 1) into initial parameters; outputs are near zero."""
+        return initial_parameters(noise, self.shapes)
 
     def __call__(self, theta: Float[Tensor, "G P"], x: Float[Tensor, "G N C L L"]) -> Float[Tensor, "G N out"]:
         """Evaluate network g on maps x[g]; the last layer is never in lower precision."""
         *filters, w1, b1, w2, b2 = self.unpack(theta)
         x = x.permute(0, 1, 3, 4, 2).contiguous()
         for weight, bias in zip(filters[::2], filters[1::2], strict=True):
-            convolve = by_product if weight.shape[-1] >= WIDE else by_convolution
+            convolve = convolve_by_matmul if weight.shape[-1] >= WIDE else convolve_grouped
             x = convolve(x, weight, bias).relu()
         x = affine(x.flatten(2), w1, b1).relu()
         wide = torch.promote_types(theta.dtype, torch.float32)
@@ -86,28 +75,28 @@ class StackedMaps:
             return affine(x.to(wide), w2.to(wide), b2.to(wide))
 
 
-def by_convolution(
+def convolve_grouped(
     x: Float[Tensor, "G N H W C"], weight: Float[Tensor, "G k k C D"], bias: Float[Tensor, "G 1 D"]
 ) -> Float[Tensor, "G N h w D"]:
-    """Convolve the maps of all networks as channels of one image: the fastest way for few channels."""
+    """Convolve the maps of all networks as channels of one image: fastest for few channels."""
     groups = len(x)
     images = x.permute(1, 0, 4, 2, 3).flatten(1, 2)
     filters = weight.permute(0, 4, 3, 1, 2).flatten(0, 1)
-    made = F.conv2d(images, filters, bias.flatten(), groups=groups)
-    return made.unflatten(1, (groups, -1)).permute(1, 0, 3, 4, 2)
+    result = F.conv2d(images, filters, bias.flatten(), groups=groups)
+    return result.unflatten(1, (groups, -1)).permute(1, 0, 3, 4, 2)
 
 
-def by_product(
+def convolve_by_matmul(
     x: Float[Tensor, "G N H W C"], weight: Float[Tensor, "G k k C D"], bias: Float[Tensor, "G 1 D"]
 ) -> Float[Tensor, "G N h w D"]:
-    """Do the same as a matrix product over patches: on a CPU, with many channels, two to four times as fast."""
-    cut = patches(x, weight.shape[1])
-    made = affine(cut.flatten(1, 3), weight.flatten(1, 3), bias)
-    return made.unflatten(1, cut.shape[1:4])
+    """Convolve by a matrix product over patches: two to four times as fast on a CPU, with many channels."""
+    cut = extract_patches(x, weight.shape[1])
+    result = affine(cut.flatten(1, 3), weight.flatten(1, 3), bias)
+    return result.unflatten(1, cut.shape[1:4])
 
 
-def patches(x: Float[Tensor, "G N H W C"], size: int) -> Float[Tensor, "G N h w size*size*C"]:
-    """Lay out the square around each place side by side."""
+def extract_patches(x: Float[Tensor, "G N H W C"], size: int) -> Float[Tensor, "G N h w size*size*C"]:
+    """Return the square of each place as one row of features."""
     if torch.compiler.is_compiling():
         down, across = (length - size + 1 for length in x.shape[2:4])
         squares = [x[:, :, i : i + down, j : j + across] for i in range(size) for j in range(size)]

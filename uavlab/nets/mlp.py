@@ -1,6 +1,7 @@
 """G equal networks evaluated as one: their parameters are the rows of one matrix, each layer is one batched product.
 
-One matrix of parameters makes a gradient norm, an optimizer step, a target update and a checkpoint one operation each.
+With one matrix of parameters, a gradient norm, an optimizer step, a target update and a checkpoint are one operation
+each.
 """
 
 import math
@@ -12,15 +13,34 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-OUTPUT_STD = 0.01  # standard deviation of the last layer's first weights: policies start near zero
+OUTPUT_STD = 0.01  # standard deviation of the last layer's initial weights: policies start near zero
+
+
+class StackedNet:
+    """Base of stacked networks, whose parameters follow from ``shapes``."""
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Shapes of one network's pieces in the order of a row: weight and bias, layer by layer."""
+        raise NotImplementedError
+
+    @property
+    def count(self) -> int:
+        """Parameters of one network (P)."""
+        return sum(math.prod(shape) for shape in self.shapes)
+
+    def unpack(self, theta: Float[Tensor, "G P"]) -> list[Tensor]:
+        """View a matrix of parameters as its pieces, each with the leading axis G."""
+        pieces = theta.split([math.prod(shape) for shape in self.shapes], dim=1)
+        return [piece.view(-1, *shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
 
 
 @dataclass(frozen=True)
-class StackedMLP:
+class StackedMLP(StackedNet):
     """Two hidden layers with LayerNorm and ReLU, then a linear layer.
 
-    LayerNorm has no scale and shift of its own: stacked, they are two more passes over every activation, a seventh of
-    an update, and teams learn without them.
+    LayerNorm has no scale and shift: stacked, they are two more passes over every activation, a seventh of an update,
+    and teams learn without them.
 
     Attributes:
         inputs: Input features.
@@ -34,22 +54,17 @@ class StackedMLP:
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Shapes of one network's pieces, in the order in which a row holds them."""
+        """Shapes of one network's pieces."""
         i, h, o = self.inputs, self.hidden, self.outputs
         return ((i, h), (1, h), (h, h), (1, h), (h, o), (1, o))
-
-    @property
-    def count(self) -> int:
-        """Parameters of one network (P)."""
-        return sum(math.prod(shape) for shape in self.shapes)
 
     def initial(
         self, noise: Float[Tensor, "*lead P"], center: Float[Tensor, "*lead I"], scale: Float[Tensor, "*lead I"]
     ) -> Float[Tensor, "*lead P"]:
-        """Turn uniform noise in [0, 1) into first parameters.
+        """Turn uniform noise in [0, 1) into initial parameters.
 
-        The first layer starts as if its inputs were (x - center) / scale: LayerNorm sees only the direction of what
-        enters it, so inputs that vary little around a large mean would all look alike to a fresh network.
+        The first layer starts as if its inputs were (x - center) / scale: LayerNorm keeps only the direction of its
+        input, so an untrained network could not tell inputs apart that vary little around a large mean.
 
         Source:
             He et al. 2015, "Delving Deep into Rectifiers", eq. 10, uniform form: bound sqrt(6 / fan_in).
@@ -61,46 +76,41 @@ class StackedMLP:
         bias = bias - (center[..., None, :] @ weight).squeeze(-2)
         return torch.cat([weight.flatten(-2), bias, *rest], -1)
 
-    def unpack(self, theta: Float[Tensor, "G P"]) -> list[Tensor]:
-        """View a matrix of parameters as its pieces, each with the leading axis G."""
-        pieces = theta.split([math.prod(shape) for shape in self.shapes], dim=1)
-        return [piece.view(-1, *shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
-
     def __call__(self, theta: Float[Tensor, "G P"], x: Float[Tensor, "G N I"]) -> Float[Tensor, "G N out"]:
         """Evaluate network g on rows x[g].
 
         Only the product between the hidden layers, nearly all of the work, may be in lower precision. The first layer
-        subtracts means that may be large against what is left; the last makes values that may be large, and bfloat16
-        knows one of 800 to within 4.
+        subtracts means that may be much larger than the difference; the last returns values that may be large, and
+        bfloat16 resolves 800 to within 4.
         """
         w1, b1, w2, b2, w3, b3 = self.unpack(theta)
         wide = torch.promote_types(theta.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):
-            x = self._normed(affine(x, w1, b1))
-        x = self._normed(affine(x, w2, b2))
+            x = self._normalise(affine(x, w1, b1))
+        x = self._normalise(affine(x, w2, b2))
         with torch.autocast(x.device.type, enabled=False):
             return affine(x.to(wide), w3.to(wide), b3.to(wide))
 
-    def _normed(self, x: Tensor) -> Tensor:
+    def _normalise(self, x: Tensor) -> Tensor:
         return F.layer_norm(x, (self.hidden,)).relu_()
 
 
 def affine(
     x: Float[Tensor, "G N I"], weight: Float[Tensor, "G I O"], bias: Float[Tensor, "G 1 O"]
 ) -> Float[Tensor, "G N O"]:
-    """Multiply and add; compilers add to what comes next for free, elsewhere one operator is cheaper than two."""
+    """Multiply and add: two operators where a compiler fuses the sum with the next one, elsewhere one."""
     return torch.bmm(x, weight) + bias if torch.compiler.is_compiling() else torch.baddbmm(bias, x, weight)
 
 
-def fresh(noise: Float[Tensor, "*lead P"], shapes: Sequence[tuple[int, ...]]) -> Float[Tensor, "*lead P"]:
-    """Turn uniform noise in [0, 1) into first weights and biases of layers, the last of which starts near zero.
+def initial_parameters(noise: Float[Tensor, "*lead P"], shapes: Sequence[tuple[int, ...]]) -> Float[Tensor, "*lead P"]:
+    """Turn uniform noise in [0, 1) into initial weights and biases; the last layer's outputs are near zero.
 
     Source:
         He et al. 2015, "Delving Deep into Rectifiers", eq. 10, uniform form: bound sqrt(6 / fan_in).
     """
     pieces = noise.split([math.prod(shape) for shape in shapes], dim=-1)
     bounds = [math.sqrt(6 / math.prod(shape[:-1])) for shape in shapes[:-2:2]] + [OUTPUT_STD * math.sqrt(3)]
-    made = []
+    parameters = []
     for bound, weight, bias in zip(bounds, pieces[::2], pieces[1::2], strict=True):
-        made += [bound * (2 * weight - 1), torch.zeros_like(bias)]
-    return torch.cat(made, -1)
+        parameters += [bound * (2 * weight - 1), torch.zeros_like(bias)]
+    return torch.cat(parameters, -1)

@@ -7,15 +7,15 @@ import torch
 from torch import Tensor, nn
 
 from uavlab.nets import cnn
-from uavlab.nets.cnn import StackedMaps, by_convolution, by_product, patches
+from uavlab.nets.cnn import StackedCNN, convolve_by_matmul, convolve_grouped, extract_patches
 
-NET = StackedMaps(channels=3, side=9, width=4, kernels=(4, 3), hidden=8, outputs=6)
-PUBLISHED = StackedMaps(channels=7, side=11, width=256, kernels=(5, 4, 4), hidden=256, outputs=6)
+NET = StackedCNN(channels=3, side=9, width=4, kernels=(4, 3), hidden=8, outputs=6)
+PUBLISHED = StackedCNN(channels=7, side=11, width=256, kernels=(5, 4, 4), hidden=256, outputs=6)
 G, N = 3, 5
 
 
-def plain(net: StackedMaps, row: Tensor) -> nn.Sequential:
-    """Build one network the usual way, with channels first, and give it the numbers of a row."""
+def plain(net: StackedCNN, row: Tensor) -> nn.Sequential:
+    """Build one network by torch.nn, with channels first, with the parameters of a row."""
     layers: list[nn.Module] = []
     for size, _, into, out in net.kernel_shapes:
         layers += [nn.Conv2d(into, out, size), nn.ReLU()]
@@ -39,12 +39,12 @@ def plain(net: StackedMaps, row: Tensor) -> nn.Sequential:
     return model
 
 
-def theta(net: StackedMaps = NET) -> Tensor:
+def theta(net: StackedCNN = NET) -> Tensor:
     dice = torch.Generator().manual_seed(0)
     return torch.randn(G, net.count, generator=dice, dtype=torch.float64)
 
 
-def inputs(net: StackedMaps = NET) -> Tensor:
+def inputs(net: StackedCNN = NET) -> Tensor:
     dice = torch.Generator().manual_seed(1)
     return torch.randn(G, N, net.channels, net.side, net.side, generator=dice, dtype=torch.float64)
 
@@ -75,34 +75,34 @@ def test_products_equal_convolutions_with_gradients() -> None:
     x = torch.randn(2, 3, 6, 7, 4, generator=dice, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(2, 3, 3, 4, 5, generator=dice, dtype=torch.float64, requires_grad=True)
     bias = torch.randn(2, 1, 5, generator=dice, dtype=torch.float64, requires_grad=True)
-    made = [convolve(x, weight, bias) for convolve in (by_convolution, by_product)]
-    torch.testing.assert_close(*made)
-    grads = [torch.autograd.grad(each.cos().sum(), (x, weight, bias)) for each in made]
+    outputs = [convolve(x, weight, bias) for convolve in (convolve_grouped, convolve_by_matmul)]
+    torch.testing.assert_close(*outputs)
+    grads = [torch.autograd.grad(each.cos().sum(), (x, weight, bias)) for each in outputs]
     for one, other in zip(*grads, strict=True):
         torch.testing.assert_close(one, other)
 
 
 def test_patches_pass_the_check_of_gradients() -> None:
     x = torch.randn(1, 2, 4, 5, 3, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda given: patches(given, 3), (x,))
+    assert torch.autograd.gradcheck(lambda given: extract_patches(given, 3), (x,))
 
 
 def test_patches_are_the_same_compiled() -> None:
     x = torch.randn(2, 3, 5, 5, 2)
-    compiled = torch.compile(lambda given: patches(given, 2), backend="eager", fullgraph=True)
-    assert torch.equal(compiled(x), patches(x, 2))
+    compiled = torch.compile(lambda given: extract_patches(given, 2), backend="eager", fullgraph=True)
+    assert torch.equal(compiled(x), extract_patches(x, 2))
 
 
 def test_the_published_network_has_the_published_size() -> None:
     unused = 256 * 256 + 256  # a layer that is defined there and never called
     assert PUBLISHED.count == 2_275_846 - unused
-    critic = StackedMaps(channels=12, side=11, width=256, kernels=(5, 4, 4), hidden=256, outputs=6)
+    critic = StackedCNN(channels=12, side=11, width=256, kernels=(5, 4, 4), hidden=256, outputs=6)
     assert critic.count == 2_307_846 - unused
 
 
 @pytest.mark.parametrize("side", [1, 3, 7, 11, 13])
 def test_maps_may_have_any_size(side: int) -> None:
-    net = StackedMaps(channels=2, side=side, width=4, kernels=(5, 4, 4), hidden=8, outputs=6)
+    net = StackedCNN(channels=2, side=side, width=4, kernels=(5, 4, 4), hidden=8, outputs=6)
     assert net(torch.zeros(1, net.count), torch.zeros(1, 2, 2, side, side)).shape == (1, 2, 6)
 
 

@@ -1,4 +1,4 @@
-"""Stacked networks equal the same number of torch.nn networks; first parameters lie where the rule says."""
+"""Stacked networks equal the same number of torch.nn networks; initial parameters have the distribution of He et al."""
 
 import math
 from functools import partial
@@ -14,7 +14,7 @@ G, N = 4, 6
 
 
 def plain(net: StackedMLP, row: Tensor) -> nn.Sequential:
-    """Build one network the usual way and give it the numbers of a row."""
+    """Build one network by torch.nn with the parameters of a row."""
     i, h, o = net.inputs, net.hidden, net.outputs
     norm = partial(nn.LayerNorm, elementwise_affine=False)
     model = nn.Sequential(nn.Linear(i, h), norm(h), nn.ReLU(), nn.Linear(h, h), norm(h), nn.ReLU(), nn.Linear(h, o)).to(

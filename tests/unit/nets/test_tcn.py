@@ -1,4 +1,4 @@
-"""The stacked convolutions equal a plain network that works out every row, and the last row sees the whole window."""
+"""Stacked convolutions equal a plain network that computes every row; the last row depends on the whole window."""
 
 import math
 from dataclasses import replace
@@ -38,9 +38,9 @@ def slow(net: StackedTCN, row: Tensor, x: Tensor, dilations: list[int]) -> Tenso
             convolution.weight.copy_(weight.view(3, x.shape[1], net.width).permute(2, 1, 0))
             convolution.bias.copy_(bias[0])
             earlier = x.new_zeros(2 * apart, x.shape[1])
-            made = convolution(torch.cat([earlier, x]).T[None])[0].T
-        made = nn.functional.layer_norm(made, (net.width,)).relu()
-        x = made + x if n else made
+            y = convolution(torch.cat([earlier, x]).T[None])[0].T
+        y = nn.functional.layer_norm(y, (net.width,)).relu()
+        x = y + x if n else y
     return (x @ w1 + b1).relu() @ w2 + b2
 
 
@@ -49,7 +49,7 @@ def doubled(net: StackedTCN) -> list[int]:
 
 
 @pytest.mark.parametrize("rows", [1, 2, 7, 33, 200])
-def test_equals_a_network_that_works_out_every_row(rows: int) -> None:
+def test_equals_a_network_that_computes_every_row(rows: int) -> None:
     net = of_window(rows)
     rows_of, x = theta(net), windows(net)
     out = net(rows_of, x)
@@ -68,12 +68,12 @@ def test_other_dilations_would_be_noticed(dilations: list[int]) -> None:
 
 
 def test_a_row_sees_none_after_it() -> None:
-    """What the plain network tells at a row, ours tells of a window that ends there."""
+    """The plain network's output at a row is ours for a window that ends there."""
     row, x = theta(NET)[0], windows(NET)[0, 0]
     every = slow(NET, row, x, doubled(NET))
     for end in (10, 20, 33):
-        found = NET(row[None], x[None, None, :end])[0, 0]  # of as many layers
-        torch.testing.assert_close(found, every[end - 1], rtol=1e-12, atol=1e-12)
+        output = NET(row[None], x[None, None, :end])[0, 0]  # of as many layers
+        torch.testing.assert_close(output, every[end - 1], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(("rows", "layers"), LAYERS.items())
@@ -113,7 +113,7 @@ def test_shapes_and_count_by_hand() -> None:
     net = of_window(7)
     assert net.shapes == ((15, 6), (1, 6), (18, 6), (1, 6), (6, 8), (1, 8), (8, 3), (1, 3))
     assert net.count == 90 + 6 + 108 + 6 + 48 + 8 + 24 + 3
-    assert [tuple(part.shape) for pair in net.unpack(theta(net)) for part in pair] == [(G, *s) for s in net.shapes]
+    assert [tuple(part.shape) for part in net.unpack(theta(net))] == [(G, *s) for s in net.shapes]
 
 
 @pytest.mark.parametrize(("unit", "sign"), [(0.0, -1), (1.0, 1), (0.5, 0)])
@@ -121,8 +121,8 @@ def test_shapes_and_count_by_hand() -> None:
 def test_first_parameters_reach_their_bounds_and_no_further(unit: float, sign: int, outputs: int) -> None:
     net = replace(of_window(7), outputs=outputs)
     bounds = [math.sqrt(6 / 15), math.sqrt(6 / 18), math.sqrt(6 / 6), OUTPUT_STD * math.sqrt(3)]
-    made = net.unpack(net.initial(torch.full((1, net.count), unit, dtype=torch.float64)))
-    for (weight, bias), bound in zip(made, bounds, strict=True):
+    pieces = net.unpack(net.initial(torch.full((1, net.count), unit, dtype=torch.float64)))
+    for (weight, bias), bound in zip(zip(pieces[::2], pieces[1::2], strict=True), bounds, strict=True):
         assert weight.flatten().tolist() == pytest.approx([sign * bound] * weight.numel())
         assert bias.abs().max() == 0
 
