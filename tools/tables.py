@@ -108,7 +108,7 @@ def told_claims() -> str:
     rows = report.rows(ledger(), record)
     verdicts = Counter(row["verdict"] for row in rows)
     counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
-    table = report.table(row for row in rows if row["claim"] in CLAIMS)
+    table = report.markdown(report.HEAD, (report.texts(row) for row in rows if row["claim"] in CLAIMS))
     return f"{table}\n\nOf {len(rows)} claims: {counts}. A verdict may rest on arithmetic; then its note says so."
 
 

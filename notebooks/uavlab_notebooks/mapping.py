@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab.bench.claims.mapping import PROGRAM
+from uavlab.bench.claims.mapping import count_missions
 from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
 from uavlab.envs import PLANS
@@ -24,6 +24,13 @@ from uavlab.experiment.policy import Kept
 from uavlab.experiment.run import Run
 
 COARSE = 99  # cells a side of the maps that seconds of training use; policies see averages over the lattice alone
+PROGRAM = {
+    "mapping_full": count_missions(updates=1500, batch=64, minibatches=3, budget=14),
+    "mapping_balanced": count_missions(updates=1000, batch=48, minibatches=3, budget=12),
+    "mapping_fast": count_missions(updates=500, batch=32, minibatches=2, budget=8),
+}
+"""Missions of a run with the published program's settings, by the preset that comes nearest."""
+
 STEPS_SAID = {"mapping_full": 4800, "mapping_balanced": 3333, "mapping_fast": 2083}
 """How many steps runs with the published program's settings are said to make."""
 

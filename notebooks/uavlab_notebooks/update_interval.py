@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from uavlab.bench.claims.leader_follower import Bench
-from uavlab.bench.claims.update_interval import BLOCK, beside
+from uavlab.bench.claims.measures import Bench
+from uavlab.bench.claims.update_interval import BLOCK, paced_blocks
 from uavlab.bench.timing import median, ratio
 from uavlab.experiment import build
 from uavlab.experiment.config import Config
@@ -17,7 +17,7 @@ def paced(bench: Bench, settings: Mapping[str, Mapping[str, Any]], paces: Sequen
         Rows ``setting, step_ms``; ``share``, the learner's part of the time (None where worlds are stepped meanwhile);
         ``updates_per_s`` and ``rows_per_s`` (learned and gathered); ``over_first, low, high`` as ``compare`` has them.
     """
-    blocks = {name: beside(bench, setting) for name, setting in settings.items()}
+    blocks = {name: paced_blocks(bench, setting) for name, setting in settings.items()}
     rows = []
     for pace in paces:
         rounds = [{name: block(pace) for name, block in blocks.items()} for _ in range(bench.rounds)]

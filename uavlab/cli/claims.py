@@ -1,4 +1,4 @@
-"""The command that lays claims beside what was measured: claims."""
+"""The command that compares claims with measured numbers: claims."""
 
 from pathlib import Path
 
@@ -20,17 +20,17 @@ SYSTEMS = ("leader_follower", "mapping", "assignment", "telemetry", "scale_out")
 def claims(
     names: tuple[str, ...], every: bool, system: str | None, rounds: int, out: Path | None, as_json: bool
 ) -> None:
-    """Lay what is claimed of each technique beside what it is on this machine, with a verdict."""
-    from uavlab.bench.claims import report as book
-    from uavlab.bench.claims.leader_follower import Bench
+    """Compare what is claimed of each technique with what it is on this machine, with a verdict."""
+    from uavlab.bench.claims import report
     from uavlab.bench.claims.ledger import select
+    from uavlab.bench.claims.measures import Bench
 
-    chosen, bench = select(names, system), Bench(rounds)
-    path = out or book.own_path(bench.device)
+    selection, bench = select(names, system), Bench(rounds)
+    path = out or report.own_path(bench.device)
     if names or every:
-        book.measure(chosen, path, bench, lambda line: click.echo(line, err=True))
-    record, whose = book.newest(path) if out is None else (book.read(out), f"From {out}.")
-    rows = book.rows(chosen, record)
-    click.echo(book.told(rows))
+        report.measure(selection, path, bench, lambda line: click.echo(line, err=True))
+    record, whose = report.newest(path) if out is None else (report.read(out), f"From {out}.")
+    rows = report.rows(selection, record)
+    click.echo(report.format_rows(rows))
     click.echo(one_line(whose))
     tell(as_json, {"rows": rows})

@@ -1,4 +1,4 @@
-"""The ledger as a person asks for it, and two numbers that are counted, end to end."""
+"""The ledger on the command line, and two numbers that are counted, end to end."""
 
 from pathlib import Path
 
@@ -15,10 +15,11 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(book, "FOLDER", tmp_path / "records")
 
 
-def test_nothing_is_written_or_measured_unless_it_is_asked_for(tmp_path: Path) -> None:
+def test_nothing_is_written_or_measured_by_default(tmp_path: Path) -> None:
     ended = uavlab("claims", "--json")
     assert ended.code == 0
-    assert len(ended.json["rows"]) == 88
+    assert [row["claim"] for row in ended.json["rows"]] == [claim.claim for claim in ledger()]
+    assert all(row["verdict"] for row in ended.json["rows"])
     assert "Not measured on this machine" in ended.out
     assert list(tmp_path.iterdir()) == []
 
@@ -34,8 +35,8 @@ def test_counted_claims_end_to_end(tmp_path: Path) -> None:
     ]
     assert rows[0]["command"] == "uavlab claims --measure duplicate-waste-2"
     assert "equal-updates: 1,000,000 updates, claimed 10,000,000 updates" in ended.err
-    kept = uavlab("claims", "--json").json["rows"]  # from the record of this machine
-    assert [row for row in kept if row["claim"] in names] == rows
+    recorded = uavlab("claims", "--json").json["rows"]  # from the record of this machine
+    assert [row for row in recorded if row["claim"] in names] == rows
 
 
 def test_numbers_in_a_file_of_ones_own(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from uavlab.bench.claims.leader_follower import Bench
+from uavlab.bench.claims.measures import Bench
 from uavlab.experiment.config import configure
 from uavlab_notebooks.update_interval import paced, steps_made
 

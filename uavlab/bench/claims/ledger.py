@@ -1,4 +1,4 @@
-"""What is claimed of each technique, row by row of ``ledger.csv``, and when a measured number bears it out."""
+"""The claims about each technique, row by row of ``ledger.csv``, and when a measured number supports one."""
 
 import csv
 from collections.abc import Iterable, Mapping
@@ -20,16 +20,17 @@ class Claim:
 
     Attributes:
         claim: Its name.
-        system: What it is said of.
-        technique: What brings it about.
-        setting: For which sizes and devices it is said.
+        system: What it is about.
+        technique: What has the claimed effect.
+        setting: For which sizes and devices it is claimed; where it names a GPU's model, for that model alone.
         metric: What the number is.
         low: The least that is claimed.
         high: The most; None where any number from ``low`` on will do.
         digits: Decimals of the claimed numbers.
         unit: Of both.
         neutral: The number that would show no effect; None where no effect is claimed, but a size.
-        measure: What gives the number here, one of ``MEASURES``; empty if nothing does yet.
+        measure: What measures the number here, one of ``MEASURES``; empty if nothing does yet.
+        arguments: Its arguments, as a YAML mapping without braces.
         standing: ``judged`` by its number, ``ill-defined`` whatever that is, or ``not built yet``.
         note: Why, or what the number depends on.
     """
@@ -45,8 +46,14 @@ class Claim:
     unit: str
     neutral: float | None
     measure: str
+    arguments: str
     standing: str
     note: str
+
+    @property
+    def gpu(self) -> str:
+        """The model of GPU that the claim is about; empty if it is about any device."""
+        return next((part for part in self.setting.split(", ") if part.startswith(("RTX ", "GTX "))), "")
 
 
 def ledger() -> list[Claim]:
@@ -78,20 +85,20 @@ def select(names: Iterable[str] = (), system: str | None = None) -> list[Claim]:
     return [claim for claim in claims.values() if claim.claim in wanted and system in (None, claim.system)]
 
 
-def verdict(claim: Claim, found: Mapping[str, Any] | None) -> str:
-    """Say whether a claim holds, or why that cannot be said; ``found`` is its entry in a record."""
+def verdict(claim: Claim, entry: Mapping[str, Any] | None) -> str:
+    """Decide by its entry in a record whether a claim holds, or return why that cannot be decided."""
     if not claim.measure:
         return NOT_BUILT
-    if found is None:
+    if entry is None:
         return NOT_MEASURED
-    if found["value"] is None:
+    if entry["value"] is None:
         return NOT_TESTABLE
     if claim.standing == ILL_DEFINED:
         return ILL_DEFINED
-    return judged(claim, found["value"], found["low"], found["high"])
+    return judge(claim, entry["value"], entry["low"], entry["high"])
 
 
-def judged(claim: Claim, value: float, low: float | None = None, high: float | None = None) -> str:
+def judge(claim: Claim, value: float, low: float | None = None, high: float | None = None) -> str:
     """Judge a number, given its 95 % interval where there is one.
 
     ``holds``: rounded to the claim's digits it lies in the claimed range, or beyond it in the claimed direction.
@@ -109,8 +116,8 @@ def judged(claim: Claim, value: float, low: float | None = None, high: float | N
     return ("holds" if reached else "partly") if effect else "does not hold"
 
 
-def quantity(value: float | None, unit: str) -> str:
-    """Write a number with its unit."""
+def format_number(value: float | None, unit: str) -> str:
+    """Format a number with its unit."""
     if value is None:
         return "-"
     if unit == "boolean":
@@ -119,8 +126,8 @@ def quantity(value: float | None, unit: str) -> str:
     return {"ratio": f"{value:.2f}x", "fraction": f"{100 * value:.3g} %"}.get(unit, f"{number} {unit}")
 
 
-def claimed(low: float, high: float | None, unit: str) -> str:
-    """Write what is claimed."""
+def format_range(low: float, high: float | None, unit: str) -> str:
+    """Format a claimed range."""
     if high is None:
-        return f"at least {quantity(low, unit)}"
-    return quantity(low, unit) if low == high else f"{quantity(low, unit)} to {quantity(high, unit)}"
+        return f"at least {format_number(low, unit)}"
+    return format_number(low, unit) if low == high else f"{format_number(low, unit)} to {format_number(high, unit)}"

@@ -1,6 +1,6 @@
-"""The claims ledger, filled in: each claim beside what was measured on a machine, and whether it holds.
+"""The claims ledger, filled in: each claim with its number on a machine, and whether it holds.
 
-Measured numbers live in ``figures/records/claims_<machine>.json``.
+Measured numbers are kept in ``figures/records/claims_<machine>.json``.
 """
 
 import datetime
@@ -12,22 +12,20 @@ from typing import Any
 
 import torch
 
-from uavlab.bench.claims import gpu, leader_follower, mapping, telemetry, update_interval
-from uavlab.bench.claims.leader_follower import Bench, Measure, NotTestable
-from uavlab.bench.claims.ledger import Claim, claimed, quantity, verdict
+from uavlab.bench.claims import mapping, telemetry, update_interval  # noqa: F401 - they register measures
+from uavlab.bench.claims.ledger import Claim, format_number, format_range, verdict
+from uavlab.bench.claims.measures import MEASURES, Bench, Measured, NotTestable
 from uavlab.core.errors import DivergedError, FileError, ResourceError
-from uavlab.core.text import one_line
+from uavlab.core.text import one_line, yaml_value
 from uavlab.storage.files import read_json, write_json
 from uavlab.storage.machine import ROOT, describe
 
 FOLDER = ROOT / "figures" / "records"
-
-KINDS = (leader_follower, gpu, update_interval, mapping, telemetry)
-MEASURES: dict[str, Measure] = {name: each for kind in KINDS for name, each in kind.MEASURES.items()}
+HEAD = ("claim", "claimed", "measured here", "verdict")
 
 
 def measure(claims: Sequence[Claim], path: Path, bench: Bench, say: Callable[[str], Any] = print) -> dict[str, Any]:
-    """Measure claims here, one after the other, each kept in the record at ``path`` as soon as it is there.
+    """Measure claims here, one after the other, and write each to the record at ``path`` at once.
 
     Raises:
         FileError: There is something else at ``path``.
@@ -38,22 +36,34 @@ def measure(claims: Sequence[Claim], path: Path, bench: Bench, say: Callable[[st
     for claim in claims:
         if not claim.measure:
             continue
-        entry = {**_entry(MEASURES[claim.measure], bench), "rounds": bench.rounds, "commit": machine["commit"]}
+        entry = {**_entry(claim, bench), "rounds": bench.rounds, "commit": machine["commit"]}
         record["measured"][claim.claim] = entry
         record["date"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, record)
-        said = claimed(claim.low, claim.high, claim.unit)
-        say(f"{claim.claim}: {quantity(entry['value'], claim.unit)}, claimed {said}")
+        expected = format_range(claim.low, claim.high, claim.unit)
+        say(f"{claim.claim}: {format_number(entry['value'], claim.unit)}, claimed {expected}")
     return record
 
 
-def _entry(of: Measure, bench: Bench) -> dict[str, Any]:
+def _entry(claim: Claim, bench: Bench) -> dict[str, Any]:
     try:
-        found = asdict(of(bench))
+        entry = asdict(measure_claim(claim, bench))
     except (NotTestable, ResourceError, DivergedError) as reason:
         return {"value": None, "low": None, "high": None, "note": str(reason)}
-    return {name: float(f"{x:.4g}") if isinstance(x, int | float) else x for name, x in found.items()}
+    return {name: float(f"{x:.4g}") if isinstance(x, int | float) else x for name, x in entry.items()}
+
+
+def measure_claim(claim: Claim, bench: Bench) -> Measured:
+    """Call a claim's measure with the arguments of the ledger.
+
+    Raises:
+        NotTestable: The number cannot be measured on this machine, or is claimed of a GPU that is not this device.
+    """
+    result = MEASURES[claim.measure](bench, **yaml_value(f"{{{claim.arguments}}}", claim.claim))
+    if claim.gpu not in bench.name:
+        raise NotTestable(f"needs another device, {claim.gpu}; here it is {result.value:.3g}, {result.note}")
+    return result
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -75,7 +85,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def own_path(device: torch.device | str) -> Path:
-    """Give the file in which this machine's numbers are kept."""
+    """Return the file of this machine's numbers."""
     return FOLDER / f"claims_{slug(describe(device))}.json"
 
 
@@ -89,7 +99,7 @@ def slug(machine: Mapping[str, Any]) -> str:
 
 
 def newest(own: Path) -> tuple[dict[str, Any] | None, str]:
-    """Find the record at ``own``, or else the newest of another machine; and say whose it is.
+    """Return the record at ``own``, or else the newest of another machine, and a sentence about its machine.
 
     Raises:
         FileError: A record is damaged.
@@ -105,56 +115,50 @@ def newest(own: Path) -> tuple[dict[str, Any] | None, str]:
 
 
 def rows(claims: Iterable[Claim], record: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """Lay claims beside what a record has of them.
+    """Join claims with their entries in a record.
 
     Returns:
         A row for each: ``claim``, ``claimed_low``, ``claimed_high`` (None if any more will do), ``measured`` (None if
         it was not), ``verdict``, ``command`` (which makes the row again; empty where nothing does yet), ``unit``,
         ``note`` and ``machine``.
     """
-    found = record["measured"] if record else {}
-    made = []
-    for claim in claims:
-        entry = found.get(claim.claim)
-        made.append(
-            {
-                "claim": claim.claim,
-                "claimed_low": claim.low,
-                "claimed_high": claim.high,
-                "measured": entry and entry["value"],
-                "verdict": verdict(claim, entry),
-                "command": f"uavlab claims --measure {claim.claim}" if claim.measure else "",
-                "unit": claim.unit,
-                "note": _note(claim, entry),
-                "machine": record["machine"]["device"] if record and entry else None,
-            }
-        )
-    return made
+    entries = record["measured"] if record else {}
+    return [_row(claim, entries.get(claim.claim), record) for claim in claims]
 
 
-def _note(claim: Claim, entry: Mapping[str, Any] | None) -> str:
-    said = [claim.note]
+def _row(claim: Claim, entry: Mapping[str, Any] | None, record: Mapping[str, Any] | None) -> dict[str, Any]:
+    notes = [claim.note]
     if entry and entry["low"] is not None:
-        said.append(f"95 % interval {quantity(entry['low'], claim.unit)} to {quantity(entry['high'], claim.unit)}.")
+        low, high = (format_number(entry[end], claim.unit) for end in ("low", "high"))
+        notes.append(f"95 % interval {low} to {high}.")
     if entry and entry["note"]:
-        said.append(f"{entry['note'][0].upper()}{entry['note'][1:]}.")
-    return " ".join(filter(None, said))
+        notes.append(f"{entry['note'][0].upper()}{entry['note'][1:]}.")
+    return {
+        "claim": claim.claim,
+        "claimed_low": claim.low,
+        "claimed_high": claim.high,
+        "measured": entry and entry["value"],
+        "verdict": verdict(claim, entry),
+        "command": f"uavlab claims --measure {claim.claim}" if claim.measure else "",
+        "unit": claim.unit,
+        "note": " ".join(filter(None, notes)),
+        "machine": record["machine"]["device"] if record and entry else None,
+    }
 
 
 def texts(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    """Write a row's claim, what is claimed, what was measured, and the verdict."""
-    said = claimed(row["claimed_low"], row["claimed_high"], row["unit"])
-    return row["claim"], said, quantity(row["measured"], row["unit"]), row["verdict"]
+    """Format a row's claim, claimed range, measured number and verdict."""
+    claimed = format_range(row["claimed_low"], row["claimed_high"], row["unit"])
+    return row["claim"], claimed, format_number(row["measured"], row["unit"]), row["verdict"]
 
 
-def table(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Lay rows out as a Markdown table."""
-    lines = [("claim", "claimed", "measured here", "verdict"), ("---",) * 4, *map(texts, rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Format rows of text as a Markdown table."""
+    return "\n".join("| " + " | ".join(line) + " |" for line in (head, ("---",) * len(head), *rows))
 
 
-def told(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Lay rows out for a terminal, each with its note."""
+def format_rows(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Format rows for a terminal, each with its note."""
     lines = ["{:24} {:>24} {:>14}  {}".format("claim", "claimed", "measured", "verdict")]
     for row in rows:
         lines.append("{:24} {:>24} {:>14}  {}".format(*texts(row)))

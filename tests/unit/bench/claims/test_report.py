@@ -6,11 +6,22 @@ from typing import Any
 
 import pytest
 
-from tests.unit.bench.claims.test_leader_follower import TINY
+from tests.unit.bench.claims.test_measures import TINY
 from uavlab.bench.claims import report as book
-from uavlab.bench.claims.leader_follower import Bench, Measured, NotTestable
 from uavlab.bench.claims.ledger import select
-from uavlab.bench.claims.report import measure, newest, read, rows, slug, table, told
+from uavlab.bench.claims.measures import Bench, Measured, NotTestable
+from uavlab.bench.claims.report import (
+    HEAD,
+    format_rows,
+    markdown,
+    measure,
+    measure_claim,
+    newest,
+    read,
+    rows,
+    slug,
+    texts,
+)
 from uavlab.core.errors import FileError, ResourceError
 
 COLUMNS = ["claim", "claimed_low", "claimed_high", "measured", "verdict", "command", "unit", "note", "machine"]
@@ -29,55 +40,66 @@ def bench() -> Bench:
     return Bench(3, **TINY)
 
 
-def given(monkeypatch: pytest.MonkeyPatch, **found: Measured | Exception) -> None:
-    """Let measures answer at once."""
+def given(monkeypatch: pytest.MonkeyPatch, **results: Measured | Exception) -> None:
+    """Set what measures return or raise."""
 
     def answer(name: str) -> Any:
-        def made(bench: Bench) -> Measured:
-            if isinstance(found[name], Exception):
-                raise found[name]
-            return found[name]
+        def function(bench: Bench, **arguments: Any) -> Measured:
+            result = results[name]
+            if isinstance(result, Exception):
+                raise result
+            return result
 
-        return made
+        return function
 
-    monkeypatch.setattr(book, "MEASURES", {name: answer(name) for name in found})
+    monkeypatch.setattr(book, "MEASURES", {name: answer(name) for name in results})
 
 
 class TestMeasure:
+    def test_a_claim_about_another_gpu_is_measured_here_and_not_judged(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        given(monkeypatch, total=Measured(2.0, note="so and so"))
+        [claim] = select(["rtx-3060"])
+        with pytest.raises(NotTestable, match="needs another device, RTX 3060; here it is 2, so and so"):
+            measure_claim(claim, bench)
+        bench.name = "NVIDIA GeForce RTX 3060"
+        assert measure_claim(claim, bench).value == 2
+
     def test_an_entry_in_full(self, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        given(monkeypatch, compile=Measured(1.234567, 1.1, 1.39999, "so it is"))
-        said: list[str] = []
-        made = measure(select(["compile"]), tmp_path / "new" / "claims.json", bench, said.append)
-        assert read(tmp_path / "new" / "claims.json") == made
-        assert made["measured"]["compile"] == {
+        given(monkeypatch, gain=Measured(1.234567, 1.1, 1.39999, "so it is"))
+        lines: list[str] = []
+        saved = measure(select(["compile"]), tmp_path / "new" / "claims.json", bench, lines.append)
+        assert read(tmp_path / "new" / "claims.json") == saved
+        assert saved["measured"]["compile"] == {
             **{"value": 1.235, "low": 1.1, "high": 1.4, "note": "so it is", "rounds": 3},
-            "commit": made["machine"]["commit"],
+            "commit": saved["machine"]["commit"],
         }
-        assert made["suite"] == "claims"
-        assert said == ["compile: 1.24x, claimed 1.05x to 1.15x"]
+        assert saved["suite"] == "claims"
+        assert lines == ["compile: 1.24x, claimed 1.05x to 1.15x"]
 
     def test_what_cannot_be_measured_keeps_its_reason(
         self, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        given(monkeypatch, total_2=NotTestable("needs luck"), batch=ResourceError("no memory"))
-        made = measure(select(["total", "auto-batch"]), tmp_path / "claims.json", bench, lambda line: None)
-        assert {name: found["note"] for name, found in made["measured"].items()} == {
+        given(monkeypatch, total=NotTestable("needs luck"), batch_size=ResourceError("no memory"))
+        saved = measure(select(["total", "auto-batch"]), tmp_path / "claims.json", bench, lambda line: None)
+        assert {name: each["note"] for name, each in saved["measured"].items()} == {
             "total": "needs luck",
             "auto-batch": "no memory",
         }
-        assert [row["verdict"] for row in rows(select(["total", "auto-batch"]), made)] == [
+        assert [row["verdict"] for row in rows(select(["total", "auto-batch"]), saved)] == [
             "not testable on this machine",
             "not testable on this machine",
         ]
 
-    def test_others_stay_and_each_is_kept_at_once(
+    def test_others_stay_and_each_is_written_at_once(
         self, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = tmp_path / "claims.json"
-        given(monkeypatch, total_2=Measured(3.0), cached=Measured(1.1), compile=ValueError("a fault"))
+        given(monkeypatch, total=Measured(3.0), gain=Measured(1.1), duplicates=ValueError("a fault"))
         measure(select(["total"]), path, bench, lambda line: None)
         with pytest.raises(ValueError, match="a fault"):
-            measure(select(["cached-forwards", "compile"]), path, bench, lambda line: None)
+            measure(select(["cached-forwards", "duplicate-waste-2"]), path, bench, lambda line: None)
         assert list(read(path)["measured"]) == ["total", "cached-forwards"]
         assert [file.name for file in tmp_path.iterdir()] == ["claims.json"]
 
@@ -125,8 +147,8 @@ class TestMachines:
         assert newest(own) == (None, "Not measured on this machine, nor on another; uavlab claims --all measures.")
         for name, date in (("b", "2026-02-01"), ("a", "2026-01-01")):
             (tmp_path / f"claims_{name}.json").write_text(json.dumps(record(name, date)))
-        found, whose = newest(own)
-        assert found == record("b", "2026-02-01")
+        newer, whose = newest(own)
+        assert newer == record("b", "2026-02-01")
         assert whose == "Not measured on this machine; uavlab claims --all does. Measured, the newest shown: b, a."
         own.write_text(json.dumps(record("own", "2025-01-01")))
         assert newest(own) == (record("own", "2025-01-01"), "Measured on own.")
@@ -138,14 +160,14 @@ class TestMachines:
 
 class TestRows:
     def test_columns(self) -> None:
-        made = rows(select(), None)
-        assert len(made) == 88
-        assert all(list(row) == COLUMNS for row in made)
-        assert {row["verdict"] for row in made} == {"not measured", "not built yet"}
+        unmeasured = rows(select(), None)
+        assert [row["claim"] for row in unmeasured] == [claim.claim for claim in select()]
+        assert all(list(row) == COLUMNS for row in unmeasured)
+        assert {row["verdict"] for row in unmeasured} == {"not measured", "not built yet"}
 
     def test_a_measured_row(self) -> None:
-        found = record(**{"cached-forwards": entry(1.06, 1.01, 1.12, "17 ms before")})
-        (row,) = rows(select(["cached-forwards"]), found)
+        measured = record(**{"cached-forwards": entry(1.06, 1.01, 1.12, "17 ms before")})
+        (row,) = rows(select(["cached-forwards"]), measured)
         assert [row[name] for name in COLUMNS[:7]] == [
             *("cached-forwards", 1.4, 1.6, 1.06, "partly"),
             *("uavlab claims --measure cached-forwards", "ratio"),
@@ -159,14 +181,14 @@ class TestRows:
             assert (row["verdict"] == "not built yet") == (row["command"] == "")
 
     def test_tables(self) -> None:
-        made = rows(select(["total", "zero-shot"]), record(total=entry(4.2, 4.0, 4.4)))
-        assert table(made).splitlines() == [
+        two = rows(select(["total", "zero-shot"]), record(total=entry(4.2, 4.0, 4.4)))
+        assert markdown(HEAD, map(texts, two)).splitlines() == [
             "| claim | claimed | measured here | verdict |",
             "| --- | --- | --- | --- |",
             "| total | 2.30x to 4.00x | 4.20x | holds |",
             "| zero-shot | at least 0.50x | - | not built yet |",
         ]
-        lines = told(made).splitlines()
+        lines = format_rows(two).splitlines()
         assert [line.split() for line in (lines[0], lines[1], lines[3])] == [
             ["claim", "claimed", "measured", "verdict"],
             ["total", "2.30x", "to", "4.00x", "4.20x", "holds"],
@@ -174,5 +196,5 @@ class TestRows:
         ]
         assert lines[2].startswith("    The stages claimed multiply")
 
-    def test_what_a_file_says_moves_no_cursor(self) -> None:
-        assert "\x1b" not in told(rows(select(["total"]), record(total=entry(4.2, note="\x1b[2J"))))
+    def test_control_characters_of_a_file_are_escaped(self) -> None:
+        assert "\x1b" not in format_rows(rows(select(["total"]), record(total=entry(4.2, note="\x1b[2J"))))

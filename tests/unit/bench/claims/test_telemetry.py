@@ -1,4 +1,4 @@
-"""Every remedy brings the same windows; paces come from what was timed, and each claim is judged by its number."""
+"""Every remedy draws the same windows; paces come from what was timed, and each claim is judged by its number."""
 
 from typing import Any
 
@@ -7,8 +7,8 @@ import torch
 
 from tests.support.fixtures_config import sizes
 from uavlab.bench.claims import telemetry as measures
-from uavlab.bench.claims.leader_follower import Bench, Measured, NotTestable
 from uavlab.bench.claims.ledger import select, verdict
+from uavlab.bench.claims.measures import Bench, Measured, NotTestable
 from uavlab.bench.suites.telemetry import CYCLES, IN_A_ROW, loading_calls
 
 
@@ -21,37 +21,37 @@ def bench() -> Bench:
 def timed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[float]]:
     """Answer for the paths from a table: seconds."""
     loader = {"per_item": 8.0, "once": 2.0, "cached": 1.0, "device": 0.1}
-    answers = {f"{path} loader": [loader[path]] * 3 for path in measures.PATHS}
-    answers |= {f"{path} model": [0.5] * 3 for path in measures.PATHS}
-    answers |= {f"{path} both": [0.5 + loader[path]] * 3 for path in measures.PATHS}
-    monkeypatch.setattr(measures, "paths", lambda bench: answers)
+    answers = {f"{path} loader": [loader[path]] * 3 for path in measures.SOURCES}
+    answers |= {f"{path} model": [0.5] * 3 for path in measures.SOURCES}
+    answers |= {f"{path} both": [0.5 + loader[path]] * 3 for path in measures.SOURCES}
+    monkeypatch.setattr(measures, "time_paths", lambda bench: (answers, {}))
     return answers
 
 
 class TestRemedies:
-    def test_bring_the_same_windows(self, bench: Bench) -> None:
-        brought = []
-        for path in measures.PATHS:
-            _, source, _ = loading_calls(measures.config(bench, path), measures.KINDS[path])
+    def test_draw_the_same_windows(self, bench: Bench) -> None:
+        batches = []
+        for path in measures.SOURCES:
+            _, source, _ = loading_calls(measures.config(bench, path), measures.SOURCES[path])
             source.next()
-            brought.append(source.next())
-        for batch in brought[1:]:
-            assert torch.equal(batch.index, brought[0].index)
+            batches.append(source.next())
+        for batch in batches[1:]:
+            assert torch.equal(batch.index, batches[0].index)
             for name in ("inputs", "truth", "tracking_error"):
                 torch.testing.assert_close(
-                    getattr(batch.data, name), getattr(brought[0].data, name), rtol=1e-5, atol=1e-5
+                    getattr(batch.data, name), getattr(batches[0].data, name), rtol=1e-5, atol=1e-5
                 )
 
-    def test_what_is_kept_is_handed_out_as_a_copy(self, bench: Bench) -> None:
-        _, source, _ = loading_calls(measures.config(bench, "cached"), measures.CachedWindowSource)
-        cache = source.cache  # type: ignore[attr-defined]
-        assert len(cache.kept) == len(source.starts)
+    def test_cached_windows_are_copied(self, bench: Bench) -> None:
+        _, source, _ = loading_calls(measures.config(bench, "cached"), measures.CachedSource)
+        windows = source.windows  # type: ignore[attr-defined]
+        assert len(windows.cache) == len(source.starts)
         first = int(source.starts[0])
-        cache[first][0].zero_()
-        assert cache[first][0].any()
+        windows[first][0].zero_()
+        assert windows[first][0].any()
 
     def test_nothing_is_scaled_again(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-        _, source, _ = loading_calls(measures.config(bench, "once"), measures.OnceWindowSource)
+        _, source, _ = loading_calls(measures.config(bench, "once"), measures.ScaledSource)
         _, plain, _ = loading_calls(measures.config(bench, "per_item"))
 
         def refused(*given: object) -> None:
@@ -65,52 +65,50 @@ class TestRemedies:
 
 class TestTimed:
     def test_paces_by_hand(self, bench: Bench, timed: dict[str, list[float]]) -> None:
-        found = measures.pace(bench, "once")
-        assert found.value == round(16 / 2.5)
-        assert found.note.startswith(f"the loader alone {IN_A_ROW * 16 / 2:,.0f}, the model alone 32, on ")
+        result = measures.window_rate(bench, "once")
+        assert result.value == round(16 / 2.5)
+        assert result.note.startswith(f"the loader alone {IN_A_ROW * 16 / 2:,.0f}, the model alone 32, on ")
 
     def test_loading_by_hand(self, bench: Bench, timed: dict[str, list[float]]) -> None:
-        found = measures.loading(bench)
-        assert (found.value, found.low, found.high) == (4.0, 4.0, 4.0)
-        assert found.note == "kept window by window 8x, gathered by index 80x"
+        result = measures.loading_gain(bench)
+        assert (result.value, result.low, result.high) == (4.0, 4.0, 4.0)
+        assert result.note == "kept window by window 8x, gathered by index 80x"
 
-    @pytest.mark.parametrize(("late", "value", "said"), [(1.0, 1.0, "does not hold"), (4.0, 0.25, "holds")])
+    @pytest.mark.parametrize(("late", "value", "expected"), [(1.0, 1.0, "does not hold"), (4.0, 0.25, "holds")])
     def test_a_fall_is_seen_where_there_is_one(
-        self, bench: Bench, monkeypatch: pytest.MonkeyPatch, late: float, value: float, said: str
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch, late: float, value: float, expected: str
     ) -> None:
         times = iter([9.0] + [1.0] * 4 * CYCLES + [late] * 4 * CYCLES)  # the first call is not counted
         monkeypatch.setattr(measures, "timed", lambda call, device: next(times))
-        found = measures.drop(bench)
-        assert found.value == value
-        assert found.note.endswith("as was printed, fall to 0.13 at any pace")
-        assert verdict(select(["throughput-drop"])[0], vars(found)) == said
+        result = measures.pace_drop(bench)
+        assert result.value == value
+        assert result.note.endswith("as was printed, fall to 0.13 at any pace")
+        assert verdict(select(["throughput-drop"])[0], vars(result)) == expected
 
     @pytest.mark.parametrize(
-        ("claim", "value", "said"),
+        ("claim", "value", "expected"),
         [("per-item-scaling", 1240, "does not hold"), ("cached", 4000, "holds"), ("prenormalised", 12.0, "holds")],
     )
-    def test_verdicts(self, claim: str, value: float, said: str) -> None:
-        assert verdict(select([claim])[0], vars(Measured(value))) == said
+    def test_verdicts(self, claim: str, value: float, expected: str) -> None:
+        assert verdict(select([claim])[0], vars(Measured(value))) == expected
 
 
 class TestHere:
     """Small tasks, end to end: whatever the machine, numbers are there."""
 
     def test_every_path_is_timed(self, bench: Bench) -> None:
-        found = measures.paths(bench)
-        assert set(found) == {f"{path} {part}" for path in measures.PATHS for part in ("loader", "model", "both")}
-        assert all(len(seconds) == 3 and min(seconds) > 0 for seconds in found.values())
-        assert measures.paths(bench) is found
-        sizes = measures.held(bench)
+        seconds, sizes = measures.time_paths(bench)
+        assert set(seconds) == {f"{path} {part}" for path in measures.SOURCES for part in ("loader", "model", "both")}
+        assert all(len(each) == 3 and min(each) > 0 for each in seconds.values())
+        assert measures.time_paths(bench)[0] is seconds
         assert sizes["per_item"] == 2 * sizes["once"] == 2 * sizes["device"]
-        _, source, _ = loading_calls(measures.config(bench, "cached"), measures.CachedWindowSource)
+        _, source, _ = loading_calls(measures.config(bench, "cached"), measures.CachedSource)
         window, horizon = source.task.shape
         assert sizes["cached"] == 4 * len(source.starts) * (33 * window + 6 + 3 * horizon)
 
     def test_without_a_gpu_utilisation_has_a_reason(self, bench: Bench) -> None:
-        for name in ("telemetry_busy_per_item", "telemetry_busy_once", "telemetry_busy_cached"):
-            with pytest.raises(NotTestable, match="needs a GPU: device utilisation"):
-                measures.MEASURES[name](bench)
+        with pytest.raises(NotTestable, match="needs a GPU: device utilisation"):
+            measures.telemetry_utilisation(bench, "once")
 
     def test_compiled_cycles(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
         def compared(preset: str, settings: Any, *layers: Any, **how: Any) -> list[dict[str, Any]]:
@@ -120,9 +118,9 @@ class TestHere:
 
         monkeypatch.setattr(measures, "compare", compared)
         fell_back: dict[str, str] = {}
-        found = measures.compiled(bench)
-        assert (found.value, found.low, found.high) == (1.2, 1.1, 1.3)
-        assert found.note == "compile=default; 12 ms before, 10 ms after; the first call takes 61 s"
+        result = measures.compiled_cycles(bench)
+        assert (result.value, result.low, result.high) == (1.2, 1.1, 1.3)
+        assert result.note == "compile=default; 12 ms before, 10 ms after; the first call takes 61 s"
         fell_back["compile"] = "no compiler"
         with pytest.raises(NotTestable, match="no compiler"):
-            measures.compiled(bench)
+            measures.compiled_cycles(bench)
