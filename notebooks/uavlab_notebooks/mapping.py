@@ -15,7 +15,7 @@ from torch import Tensor
 from uavlab.bench.claims.mapping import count_missions
 from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
-from uavlab.envs import PLANS
+from uavlab.core.registry import ENVIRONMENTS
 from uavlab.envs.mapping.env import Mapping, State
 from uavlab.evaluate import Planner, curves
 from uavlab.experiment import build, policy
@@ -72,7 +72,7 @@ def compared(
         count: Missions.
         device: Where they are computed.
     """
-    plans = {name.replace("_", " "): Planner(plan) for name, plan in PLANS["mapping"].items()}
+    plans = {name.replace("_", " "): Planner(plan) for name, plan in ENVIRONMENTS["mapping"].baselines.items()}
     scores = {name: curves(env, plan, Streams([seed], device), count) for name, plan in plans.items()}
     for name, each in others.items():
         own = as_seen(env, each)
@@ -100,7 +100,7 @@ def flown(env: Mapping, plan: str, seed: int, device: torch.device) -> list[Stat
         seed: Of the mission.
         device: Where it is computed.
     """
-    rng, spec, choose = Streams([seed], device), env.spec, PLANS["mapping"][plan]
+    rng, spec, choose = Streams([seed], device), env.spec, ENVIRONMENTS["mapping"].baselines[plan]
     states = [env.initial(rng.uniform("fly.start", 1, spec.initial_noise)[0])]
     for _ in range(spec.horizon):
         action = choose(env, states[-1], rng.uniform("fly.act", 1, spec.agents)[0])
@@ -119,7 +119,7 @@ def budgets(presets: Sequence[str] = tuple(STEPS_SAID)) -> list[dict[str, Any]]:
     rows = []
     for preset in presets:
         config = configure(preset)
-        plan = build.plan(config)
+        plan = config.task.plan(config)
         rows.append(
             {
                 "preset": preset,

@@ -16,7 +16,7 @@ from uavlab.learners.masac.batched import MASAC, UpdateNoise
 from uavlab.runtime import wrappers
 from uavlab.runtime.loss_scaler import Scaler
 from uavlab.runtime.runtime import Runtime
-from uavlab.runtime.toggles import Toggles, turned
+from uavlab.runtime.toggles import Toggles, with_toggles
 
 DTYPES = {name: wrappers.DTYPES[name] for name in ("fp32", "bf16", "fp16")}
 ESTIMATES = ("critic gradient", "actor gradient")  # tensors that every batch gives anew
@@ -94,7 +94,7 @@ def moment(config: Config, updates: int = 30) -> Moment:
             learner.update(source.next(), learner.update_noise(rng, config.source.batch))
         data, other = source.next().data, source.next().data
         noise = learner.update_noise(rng, config.source.batch)
-        exact = build.learner(config, build.streams(config.run, rt.device, torch.float64), rt)
+        exact, _ = config.task.build(config, build.streams(config.run, rt.device, torch.float64), rt)
     exact.load_state_dict(learner.state_dict())
     return Moment(rt, learner, exact, data, other, noise)
 
@@ -108,7 +108,7 @@ def errors(at: Moment) -> list[dict[str, Any]]:
     """
     truth, found = _truth(at, at.data), {"another batch": _truth(at, at.other)}
     for name in DTYPES:
-        low = Runtime(at.rt.device, turned(Toggles(), {"precision": name}))
+        low = Runtime(at.rt.device, with_toggles(Toggles(), {"precision": name}))
         found[name] = evaluated(at.learner, low, at.data, at.noise)
     rows = []
     for name in (*DTYPES, "another batch"):

@@ -27,13 +27,13 @@ def differences(preset: str, settings: Settings, *layers: Mapping[str, Any], upd
     """
     configs = {name: configure(preset, *layers, setting) for name, setting in settings.items()}
     runtimes = {name: build.runtime(config.run, config.toggles) for name, config in configs.items()}
-    learners = {}
+    learners, sources, streams = {}, {}, {}
     for name, config in configs.items():
-        rng = build.streams(config.run, runtimes[name].device, torch.float64)
+        streams[name] = build.streams(config.run, runtimes[name].device, torch.float64)
         with runtimes[name].scope():
-            learners[name] = build.learner(config, rng, runtimes[name])
+            learners[name], sources[name] = config.task.build(config, streams[name], runtimes[name])
     first = next(iter(configs))
-    source = build.source(configs[first], learners[first], rng, runtimes[first])
+    source, rng = sources[first], streams[first]
     for _ in range(updates):
         batch, noise = source.next(), learners[first].update_noise(rng, configs[first].source.batch)
         for name, learner in learners.items():

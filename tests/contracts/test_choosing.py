@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from tests.support.fixtures_config import sizes, train_run
+from uavlab.collectors import entries
 from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.envs.mapping.env import Mapping
-from uavlab.experiment import build, policy
+from uavlab.experiment import policy
 from uavlab.experiment import run_state as state
 from uavlab.experiment.config import Config, configure
 from uavlab.experiment.run import Run
@@ -89,12 +90,12 @@ def test_an_evaluation_on_other_maps_is_refused() -> None:
 
 
 def test_a_plan_counts_in_honest_units() -> None:
-    told = build.plan(mission(updates=10))
+    told = mission(updates=10).task.plan(mission(updates=10))
     assert (told["missions_per_run"], told["world_steps_per_run"], told["agent_steps_per_run"]) == (30, 120, 360)
     assert told["gradient_steps_per_run"] == 10 * 2 * 2
     run = finished(updates=10)
     assert run.source.steps * 3 == told["world_steps_per_run"]
-    assert told["world_bytes"] == 3 * build.world_bytes(run.config.env)
+    assert told["world_bytes"] == 3 * entries.world_bytes(run.config.env)
 
 
 def test_memory_that_is_refused_is_told_and_the_batch_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:

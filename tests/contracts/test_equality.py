@@ -14,15 +14,15 @@ from torch._dynamo.exc import TorchDynamoException
 
 from tests.support.fixtures_config import sizes
 from uavlab.core.errors import FallbackWarning
-from uavlab.envs import ENVS
+from uavlab.core.registry import ENVIRONMENTS
 from uavlab.experiment import build, run_state
 from uavlab.experiment.config import Config, configure
 from uavlab.experiment.run import Run
-from uavlab.runtime.toggles import EAGER, TOGGLES, Toggles, resolve
-from uavlab.telemetry.task import DATA
+from uavlab.runtime.toggle_records import EAGER
+from uavlab.runtime.toggles import TOGGLES, Toggles, as_dict, resolve
 from uavlab.train import training
 
-TASKS = (*ENVS, *DATA)
+TASKS = tuple(ENVIRONMENTS)
 CPU = torch.device("cpu")
 UPDATES = 5
 CLOSE = {"rounding": 1e-9, "single": 1e-3, "precision": 0.1}  # of each matrix's largest number
@@ -32,7 +32,7 @@ COMPILED = {"compile": ("default",)}  # other modes are the same code, tuned for
 
 def cases(usable: bool) -> list[Any]:
     found = []
-    for toggle in TOGGLES:
+    for toggle in TOGGLES.values():
         values = COMPILED.get(toggle.name, toggle.choices) or (NUMBERS[toggle.name],)
         for value in values:
             base = EAGER if toggle.name in ("compile", "graph") else {}
@@ -48,7 +48,7 @@ def cases(usable: bool) -> list[Any]:
 def config(env: str, toggles: dict[str, Any]) -> Config:
     more = {"step_ms": 0.0, "followers": 2, "alpha": 0.5}
     own = {key: value for key, value in more.items() if key in configure(env).values}
-    return configure(env, sizes(env), asdict(Toggles()), own, toggles)
+    return configure(env, sizes(env), as_dict(Toggles()), own, toggles)
 
 
 def trained(env: str, toggles: dict[str, Any]) -> dict[str, Tensor]:
@@ -58,11 +58,10 @@ def trained(env: str, toggles: dict[str, Any]) -> dict[str, Tensor]:
     rng = build.streams(made.run, rt.device, torch.float64)
     with rt.scope(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FallbackWarning)  # told below
-        learner = build.learner(made, rng, rt)
-        source = build.source(made, learner, rng, rt)
+        learner, source = made.task.build(made, rng, rt)
         for _ in training(source, learner, rng, rt, 0, UPDATES):
             pass
-    assert set(rt.fell_back) <= set(build.UNSERVED[type(made.learner)])
+    assert set(rt.fell_back) <= set(made.task.unserved)
     tables = {name: table for name, (table, _) in learner.tensors_to_check().items() if name.endswith("parameter")}
     return {**tables, "steps": torch.tensor(getattr(source, "steps", UPDATES))}
 

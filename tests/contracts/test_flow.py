@@ -3,16 +3,15 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
 import pytest
 import torch
 
 from tests.support.fixtures_config import tiny, trained
 from tests.support.schedule_reference import AtOnce
-from uavlab.experiment.build import plan
 from uavlab.experiment.run import Run
-from uavlab.runtime.toggles import Toggles
+from uavlab.runtime.toggles import TOGGLES
 
 FLOWS: list[dict[str, Any]] = [
     {"interval": 3, "ratio": 2},
@@ -41,7 +40,7 @@ def test_a_run_stopped_again_and_again_ends_in_the_same_bits(
 
 
 def test_every_value_is_met() -> None:
-    hints = get_type_hints(Toggles)
+    hints = {name: toggle.kind for name, toggle in TOGGLES.items()}
     for name in ("prefetch", "priorities", "placement"):
         met = {flow.get(name) for flow in FLOWS} | {"off", "device", "pinned"}  # only a GPU has use for pinned memory
         assert set(get_args(hints[name])) <= met
@@ -64,4 +63,4 @@ def test_on_a_gpu_streams_and_threads_change_nothing(flow: dict[str, Any]) -> No
 @pytest.mark.parametrize("flow", [{}, {"interval": 2, "ratio": 2}, {"interval": 3, "prefetch": "overlap"}], ids=str)
 def test_a_plan_counts_the_steps_that_are_made(flow: dict[str, Any]) -> None:
     run = trained(updates=7, world_steps=2, **flow)
-    assert run.source.steps * run.config.source.worlds == plan(run.config)["world_steps_per_run"]
+    assert run.source.steps * run.config.source.worlds == run.config.task.plan(run.config)["world_steps_per_run"]

@@ -52,25 +52,15 @@ def acting_call(config: Config) -> Call:
     """Build a call that chooses the actions of all worlds once."""
     rt, rng, learner, source = build.assembled(config)
     spec = config.env.spec
-    seen = source.start()[1] if isinstance(source, Rollouts) else source.worlds.obs
-    policy, obs = learner.policy(spec), tree_map(lambda leaf: leaf.unflatten(0, (config.run.runs, -1)), seen)
+    policy, obs = learner.policy(spec), source.observations()
     noise = acting_noise(rng, "act", config.source.worlds, spec)
     return Call(lambda: policy(obs, noise), rt)
 
 
 def environment_call(config: Config) -> Call:
     """Build a call that steps all worlds once: transition, reward, observation, and autoreset where there is one."""
-    rt, rng, _, source = build.assembled(config)
-    spec, count = config.env.spec, config.source.worlds
-    if isinstance(source, Rollouts):
-        move, (state, obs) = rt.kernel(moved, "environment"), source.start()
-        noise = rng.uniform("step", count, spec.step_noise).flatten(0, 1)
-        choice = obs.legal.to(torch.uint8).argmax(-1)
-        return Call(lambda: move(source.env, state, choice, noise), rt)
-    action = 2 * rng.uniform("explore", count, spec.agents, spec.action).flatten(0, 1) - 1
-    noise = rng.uniform("step", count, spec.step_noise).flatten(0, 1)
-    step = rt.kernel(advance, "environment")
-    return Call(lambda: step(config.env, source.worlds, action, noise, source.pool), rt)
+    rt, _, _, source = build.assembled(config)
+    return Call(source.world_step(), rt)
 
 
 def load_call(config: Config) -> Call:

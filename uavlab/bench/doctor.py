@@ -13,7 +13,7 @@ import torch
 
 from uavlab.profiling.roofline import matrix_rate
 from uavlab.runtime.process_flags import process_flags
-from uavlab.runtime.toggles import TOGGLES, Toggles, resolve, toggle_presets, turned
+from uavlab.runtime.toggles import TOGGLES, Toggles, resolve, toggle_presets, with_toggles
 from uavlab.storage.machine import cpu_model, device_name, usable_cores
 
 GB = 1e9
@@ -143,7 +143,7 @@ def toggle_rows(device: str = "auto") -> list[dict[str, Any]]:
     target = _target(device)
     sets = {name: Toggles(**values) for name, values in toggle_presets(target).items()}
     rows = []
-    for toggle in TOGGLES:
+    for toggle in TOGGLES.values():
         reasons = {value: _reason(toggle.name, value, target) for value in toggle.choices}
         rows.append(
             {
@@ -181,4 +181,4 @@ def _target(device: Any) -> torch.device:
 
 
 def _reason(name: str, value: Any, device: torch.device) -> str:
-    return resolve(turned(Toggles(update="batched"), {name: value}), device)[1].get(name, "")
+    return resolve(with_toggles(Toggles(update="batched"), {name: value}), device)[1].get(name, "")

@@ -14,12 +14,10 @@ from uavlab.experiment.config import Config, configure
 from uavlab.profiling.roofline import ceilings, find_bottleneck, predict_speedup
 from uavlab.profiling.torch_profile import profile
 from uavlab.runtime.stage_timer import Monitor, count_work, memory
-from uavlab.runtime.toggles import TOGGLES, resolve, turned
+from uavlab.runtime.toggles import TOGGLES, resolve, with_toggles
 from uavlab.storage.machine import describe, usable_cores
 from uavlab.train import make_cycle
 
-PARTS = ("update", "acting", "environment")  # parts of a cycle that toggles make faster or slower
-LOG_PARTS = ("update", "load")  # parts of a cycle that learns from logs
 WARM, WATCHED = 10, 60  # cycles before and while the monitor watches, at most
 ENOUGH_S = 20.0  # seconds after which a measurement takes no more rounds than it needs
 UPDATES = 10  # of which the quickest counts, as for ceilings
@@ -57,10 +55,9 @@ def profile_preset(
     changes: Settings = {"": {}, **candidates(config)}
     time_calls = partial(compare, preset, rounds=rounds, enough_s=ENOUGH_S)
     whole_ms = time_calls({"": {}}, *layers, call="cycle")[0]["ms"]
-    has_worlds = hasattr(config.env, "spec")
-    if not has_worlds:
+    calls = config.task.calls
+    if "load" in calls:
         record["pipeline"] = telemetry.throughput(config, rounds)
-    calls = PARTS if has_worlds else LOG_PARTS
     parts = [{row["setting"]: row for row in time_calls(changes, *layers, call=call)} for call in calls]
     forecast = {
         name: predict_speedup(whole_ms, [(part[""]["ms"], part[name]["ms"]) for part in parts])
@@ -86,15 +83,15 @@ def profile_preset(
 def candidates(config: Config) -> dict[str, dict[str, Any]]:
     """List every usable change of one toggle that leaves the algorithm as it is, by ``name=value``."""
     device, now = build.runtime(config.run).device, config.toggles
-    useless = build.UNSERVED.get(type(config.learner), {})
+    useless = config.task.unserved
     changes = {}
-    for toggle in TOGGLES:
+    for toggle in TOGGLES.values():
         tried = toggle.equality != "algorithm" and toggle.name not in useless
         values = TRIED.get(toggle.name, toggle.choices) if tried else ()
         for value in (usable_cores(),) if toggle.name == "threads" else values:
             change = {toggle.name: value}
             hopeless = (toggle.name, value, device.type) == SLOWEST
-            if value != getattr(now, toggle.name) and not hopeless and not resolve(turned(now, change), device)[1]:
+            if value != getattr(now, toggle.name) and not hopeless and not resolve(with_toggles(now, change), device)[1]:
                 changes[f"{toggle.name}={value}"] = change
     return changes
 

@@ -24,9 +24,9 @@ def presets(as_json: bool) -> None:
 @as_json
 def settings(preset: str, as_json: bool) -> None:
     """List every setting of PRESET: its value there, what it may be and what it means."""
-    from uavlab.experiment.config_help import described, table
+    from uavlab.experiment.config_help import describe, table
 
-    rows = described(preset)
+    rows = describe(preset)
     click.echo(table(rows))
     tell(as_json, {"rows": rows})
 
@@ -38,13 +38,9 @@ def settings(preset: str, as_json: bool) -> None:
 def check(preset: str, as_json: bool, **options: Any) -> None:
     """Check PRESET as it is set: that its environment keeps its contract, or that its flights can be learned from."""
     from uavlab.experiment.config import configure
-    from uavlab.telemetry.check import check_logs
-    from uavlab.telemetry.task import Telemetry
-    from uavlab.testing import check_env
 
     config = configure(preset, *layers(**options))
-    logs = isinstance(config.env, Telemetry)
-    report = check_logs(config.env, config.toggles.loader) if logs else check_env(config.env)
+    report = config.task.evaluation.check(config)
     click.echo(report)
     tell(as_json, vars(report))
 

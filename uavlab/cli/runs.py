@@ -21,13 +21,12 @@ from uavlab.experiment.signals import first_asks
 @as_json
 def train(preset: str, out: Path | None, name: str | None, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Train a PRESET."""
-    from uavlab.experiment.build import plan
     from uavlab.experiment.config import configure
     from uavlab.experiment.run import Run
     from uavlab.experiment.run_dir import require_empty, run_name
 
     config = configure(preset, *layers(**options))
-    planned = plan(config)
+    planned = config.task.plan(config)
     folder = Path("runs") / run_name(f"{preset}-{config.run.seed}" if name is None else name)
     if name and out:
         raise ConfigError("--name and --out both say where the run is kept; give one of them.")
@@ -140,13 +139,12 @@ def drive(run: Any, as_json: bool) -> None:
     """Train to the end with a progress bar; the first SIGINT or SIGTERM ends after the update in progress."""
     from tqdm import tqdm
 
-    from uavlab.experiment.build import pace
     from uavlab.storage.machine import program
 
     for reason in run.lifted:
         click.echo(f"not bit for bit repeatable: {reason}")
     settings = run.config.run
-    row, what = pace(run.config)
+    row, what = run.config.task.pace(run.config)
     seconds = 0.5 if sys.stderr.isatty() else 60  # where nobody watches, one line a minute
     bar = tqdm(total=settings.updates, initial=run.number, unit="update", mininterval=seconds, maxinterval=seconds)
     if run.done:

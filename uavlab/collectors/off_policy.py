@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import torch
 from annotated_types import Ge, Le
@@ -205,6 +205,17 @@ class Replayed:
     def rows(self) -> dict[str, Tensor]:
         """Give replay as it lies in memory: its rows by slot, cursor and size."""
         return {**dict(leaves(self.ring.rows)), "cursor": self.ring.cursor, "size": self.ring.size}
+
+    def observations(self) -> Tensor:
+        """Return what the agents of all worlds observe now (R W A O)."""
+        return self.worlds.obs.unflatten(0, (self.runs, self.config.worlds))
+
+    def world_step(self) -> Callable[[], Any]:
+        """Return a call that moves all worlds by one random step, always the same."""
+        spec, count = self.env.spec, self.config.worlds
+        action = 2 * self.rng.uniform("explore", count, spec.agents, spec.action).flatten(0, 1) - 1
+        noise = self.rng.uniform("step", count, spec.step_noise).flatten(0, 1)
+        return lambda: self._advance(self.env, self.worlds, action, noise, self.pool)
 
     @property
     def _stored(self) -> int:

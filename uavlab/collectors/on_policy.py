@@ -1,6 +1,6 @@
 """Where batches of learners come from that learn from what their own policy just did: whole episodes, flown anew."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -8,9 +8,10 @@ import torch
 from annotated_types import Ge, Le
 from torch import Tensor
 
-from uavlab.core.protocols import CheckedTensors, Env, Policy
+from uavlab.collectors.base import CollectorBase
+from uavlab.core.protocols import Env, Policy
 from uavlab.core.rng import Streams, acting_noise
-from uavlab.core.types import Batch, Rollout, Update, leaves, tree_map
+from uavlab.core.types import Batch, Rollout, leaves, tree_map
 from uavlab.runtime.runtime import Runtime
 
 
@@ -25,7 +26,7 @@ class RolloutConfig:
     worlds: Annotated[int, Ge(1), Le(1_000_000)] = 16
 
 
-class Rollouts:
+class Rollouts(CollectorBase):
     """Flies R x W worlds from start to end with the learner's policy for each batch, and keeps nothing of them.
 
     Worlds that end early are flown on, and what they do then is marked as dead.
@@ -43,6 +44,17 @@ class Rollouts:
         """Draw fresh worlds, and look at them."""
         noise = self.rng.uniform("start", self.config.worlds, self.env.spec.initial_noise).flatten(0, 1)
         return self._start(self.env, noise)
+
+    def observations(self) -> Any:
+        """Return what the teams of fresh worlds observe (R W ...)."""
+        return tree_map(lambda leaf: leaf.unflatten(0, (self.runs, -1)), self.start()[1])
+
+    def world_step(self) -> Callable[[], Any]:
+        """Return a call that moves fresh worlds by one step, always the same."""
+        state, obs = self.start()
+        noise = self.rng.uniform("step", self.config.worlds, self.env.spec.step_noise).flatten(0, 1)
+        first = obs.legal.to(torch.uint8).argmax(-1)
+        return lambda: self._move(self.env, state, first, noise)
 
     @torch.no_grad()
     def next(self) -> Batch:
@@ -76,19 +88,6 @@ class Rollouts:
             data, torch.arange(spec.horizon * self.config.worlds, device=self.rng.device).expand(self.runs, -1)
         )
 
-    def before_cycle(self) -> None:
-        """Nothing is left outside a captured cycle."""
-
-    def after_cycle(self) -> None:
-        """Nothing is."""
-
-    def feedback(self, batch: Batch, update: Update) -> None:
-        """Nothing is drawn twice, so nothing is to be learned from it."""
-
-    def tensors_to_check(self) -> CheckedTensors:
-        """Name nothing: no number outlives its batch."""
-        return {}
-
     def state_dict(self) -> dict[str, Tensor]:
         """Return how many steps were made; all else is in the streams."""
         return {"steps": torch.tensor(self.steps)}
@@ -96,17 +95,6 @@ class Rollouts:
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Continue where ``state_dict`` was taken."""
         self.steps = int(state["steps"])
-
-    def segments(self, saved: Iterable[str]) -> dict[str, dict[str, Tensor] | None]:
-        """Cut up nothing: there is no replay."""
-        return {}
-
-    def load_segments(self, segments: Mapping[str, Mapping[str, Tensor]] | None) -> None:
-        """Bring back nothing."""
-
-    def rows(self) -> dict[str, Tensor]:
-        """Give nothing."""
-        return {}
 
 
 def begun(env: Env, noise: Tensor) -> tuple[Any, Any]:

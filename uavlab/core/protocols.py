@@ -1,6 +1,6 @@
 """Protocols of the training loop: an environment, a source of batches and a learner."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from jaxtyping import Bool, Float
@@ -96,12 +96,24 @@ class Source(Protocol):
         """Restore a ``state_dict``."""
         ...
 
+    def segments(self, saved: Iterable[str]) -> dict[str, dict[str, Tensor] | None]:
+        """Return replay in segments that never change; None stands for a segment that is in ``saved``."""
+        ...
+
+    def load_segments(self, segments: Mapping[str, Mapping[str, Tensor]] | None) -> None:
+        """Restore replay from its segments; None leaves it empty."""
+        ...
+
+    def rows(self) -> dict[str, Tensor]:
+        """Return replay as it lies in memory, for digests."""
+        ...
+
 
 class Learner(Protocol):
     """A learning algorithm with its parameters."""
 
-    def policy(self, spec: EnvSpec, explore: bool = False) -> Policy:
-        """Return the policy in training for a team of this kind; with ``explore`` as it collects data."""
+    def policy(self, spec: Any, explore: bool = False) -> Policy:
+        """Return the policy in training for an environment of this ``spec``; with ``explore``, as it collects rows."""
         ...
 
     def parameters(self) -> Tensor:

@@ -1,35 +1,23 @@
-"""The environments by name; a new one is one file and one line here, or one call of ``register`` from outside."""
+"""The environments by name; a new one is its file and one registration, from inside or from outside the package."""
 
 from typing import Any
 
-from uavlab.core.errors import ConfigError
-from uavlab.envs.leader_follower.delayed import SlowLeaderFollower
-from uavlab.envs.leader_follower.env import LeaderFollower
-from uavlab.envs.mapping import baselines
-from uavlab.envs.mapping.env import Mapping
+from uavlab.core.registry import ENVIRONMENTS, Environment
+from uavlab.envs import leader_follower, mapping
 
-ENVS: dict[str, type[Any]] = {
-    "leader_follower": LeaderFollower,
-    "slow_leader_follower": SlowLeaderFollower,
-    "mapping": Mapping,
-}
-
-PLANS: dict[str, dict[str, Any]] = {
-    "mapping": {
-        "random": baselines.random,
-        "information_gain": baselines.information_gain,
-        "sweep": baselines.sweep,
-    }
-}
-"""Policies that nothing was learned for, by environment and name: what learned ones are compared with."""
+__all__ = ["leader_follower", "mapping", "register"]
 
 
-def register(name: str, env: type[Any]) -> type[Any]:
+def register(name: str, env: type[Any], **entry: Any) -> type[Any]:
     """Make an environment class known to presets, commands and notebooks under ``name``.
 
+    Args:
+        name: Its name.
+        env: A frozen dataclass that keeps the contract of ``uavlab.core.protocols.Env``.
+        entry: Other fields of ``uavlab.core.registry.Environment``, such as ``learner`` and ``baselines``.
+
     Raises:
-        ConfigError: The name is taken by another class.
+        ConfigError: The name belongs to another class.
     """
-    if ENVS.setdefault(name, env) is not env:
-        raise ConfigError(f"register: {name!r} is already {ENVS[name].__qualname__}; choose another name.")
+    ENVIRONMENTS.register(name, Environment(env, **entry))
     return env

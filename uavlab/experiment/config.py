@@ -6,29 +6,25 @@ evaluation alone. Nothing is created before everything is valid, and all problem
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal
 
 import torch
 from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
-from uavlab.collectors.off_policy import POOL_STEPS, ReplayConfig
-from uavlab.collectors.on_policy import RolloutConfig
+from uavlab.collectors.off_policy import POOL_STEPS
 from uavlab.core.errors import ConfigError
+from uavlab.core.registry import Resume
 from uavlab.core.text import quote, suggest, yaml_lines, yaml_value
 from uavlab.core.types import Rule
-from uavlab.envs import ENVS
 from uavlab.experiment.presets import presets
-from uavlab.learners.coma import COMAConfig, require_same
-from uavlab.learners.masac.batched import MASACConfig, assign
-from uavlab.runtime.toggles import EAGER, Toggles, toggle_presets
+from uavlab.experiment.settings import settings_of
+from uavlab.experiment.task import Task, task
+from uavlab.runtime.toggles import TOGGLES, Toggles, as_dict, eager, toggle_presets
 from uavlab.storage.files import read_regular
-from uavlab.telemetry.forecaster import ForecasterConfig
-from uavlab.telemetry.task import DATA
-from uavlab.telemetry.window_source import WindowsConfig
 
 Device = Literal["auto", "cpu", "cuda"]
 LARGEST_FILE = 50_000  # bytes of a settings file
@@ -36,16 +32,17 @@ TOLD = 20  # unknown settings named in one message
 ELSEWHERE = {
     **{"learning_rate": "lr", "actor_lr": "lr", "lr_actor": "lr", "lr_critic": "critic_lr", "discount": "gamma"},
     **{"batch_size": "batch", "buffer_size": "capacity", "hidden_size": "hidden", "total_steps": "updates"},
-    **{"n_envs": "worlds", "n_agents": "followers", "polyak": "tau", "learner": "update"},
+    **{"n_envs": "worlds", "n_agents": "followers", "polyak": "tau"},
 }
 """Names by which other programs know these settings."""
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """What a run is, apart from its task and algorithm.
+    """What a run is, apart from its environment and algorithm.
 
     Attributes:
+        learner: Name of the learner; None takes the environment's default.
         seed: Seed of the first run; run r has seed + r.
         runs: Independent runs trained in this process (R).
         updates: Updates to make; None trains until ``minutes`` are over.
@@ -59,26 +56,26 @@ class RunConfig:
         keep: Checkpoints kept.
     """
 
+    learner: str | None = None
     seed: Annotated[int, Ge(0), Le(2**31)] = 0
     runs: Annotated[int, Ge(1), Le(256)] = 1
-    updates: Annotated[int, Ge(1), Le(10**9)] | None = 10_000
-    minutes: Annotated[float, Gt(0), Le(100_000)] | None = None
-    patience: Annotated[int, Ge(1), Le(10_000)] | None = None
-    device: Device = "auto"
-    log_every: Annotated[int, Ge(1)] = 100
-    evaluate_every: Annotated[int, Ge(1)] = 500
-    evaluate_episodes: Annotated[int, Ge(1), Le(100_000)] = 100
-    checkpoint_every: Annotated[int, Ge(1)] = 1_000
-    keep: Annotated[int, Ge(1), Le(1000)] = 3
+    updates: Annotated[Annotated[int, Ge(1), Le(10**9)] | None, Resume.SAME] = 10_000
+    minutes: Annotated[Annotated[float, Gt(0), Le(100_000)] | None, Resume.SAME] = None
+    patience: Annotated[Annotated[int, Ge(1), Le(10_000)] | None, Resume.SAME] = None
+    device: Annotated[Device, Resume.SAME] = "auto"
+    log_every: Annotated[int, Ge(1), Resume.YES] = 100
+    evaluate_every: Annotated[int, Ge(1), Resume.YES] = 500
+    evaluate_episodes: Annotated[int, Ge(1), Le(100_000), Resume.YES] = 100
+    checkpoint_every: Annotated[int, Ge(1), Resume.YES] = 1_000
+    keep: Annotated[int, Ge(1), Le(1000), Resume.SAME] = 3
 
 
 @dataclass(frozen=True)
 class Config:
     """Valid settings: ``values`` is the flat namespace, the other fields are what it describes.
 
-    ``source`` and ``learner`` are a ``ReplayConfig`` and a ``MASACConfig``, or for teams that choose among moves a
-    ``RolloutConfig`` and a ``COMAConfig``; where logs are learned from a ``WindowsConfig`` and a ``ForecasterConfig``,
-    and ``env`` and ``evaluation`` are tasks of ``uavlab.windows``.
+    ``source``, ``learner`` and ``env`` are of the classes that ``task.settings`` names; ``evaluation`` is the
+    environment on which policies are judged.
     """
 
     preset: str
@@ -89,6 +86,7 @@ class Config:
     toggles: Toggles
     env: Any
     evaluation: Any
+    task: Task
 
 
 RULES: tuple[Rule, ...] = (
@@ -142,8 +140,10 @@ def configure(preset: str, *layers: Mapping[str, Any]) -> Config:
         came |= {name: f" from {origins[name]}" if name in origins else "" for name in layer}
     if given.get("minutes") is not None:
         given.setdefault("updates", None)
-    values = {**EAGER, **chosen.values, **given}
-    model = _model(chosen.env)
+    values = {**eager(), **chosen.values, **given}
+    chosen_task = task(chosen.env, _learner_name(values, came))
+    values["learner"] = chosen_task.learner
+    model = _model(chosen_task.settings, tuple(TOGGLES))
     unknown = [name for name in values if name not in model.model_fields]
     elsewhere = {other: own for other, own in ELSEWHERE.items() if own in model.model_fields}
     problems = [
@@ -158,12 +158,12 @@ def configure(preset: str, *layers: Mapping[str, Any]) -> Config:
     except ValidationError as error:
         wrong = {str(e["loc"][0]) for e in error.errors()}
         problems += [_said(e, came) for e in error.errors()]
-    rules = (*RULES, *getattr(task(chosen.env), "rules", ()))
+    rules = (*RULES, *getattr(chosen_task.settings[2], "rules", ()))
     problems += _contradictions(rules, {**_defaults(model), **values}, wrong, came)
     if problems:
         more = f" All settings: uavlab settings {preset}." if unknown else ""
         raise ConfigError(f"{preset}: " + "; ".join(problems) + "." + more)
-    return _built(preset, chosen.env, {**_defaults(model), **values})
+    return _build(preset, chosen_task, {**_defaults(model), **values})
 
 
 def gather(
@@ -202,7 +202,7 @@ def toggle_layer(name: str, device: str | None = None) -> Layer:
     known = toggle_presets(torch.device("cuda" if on_cuda else "cpu"))
     if name not in known:
         raise ConfigError(f"unknown toggles {quote(name)}{suggest(name, known)}. Known sets: {', '.join(known)}.")
-    values = {**asdict(Toggles()), **known[name]}
+    values = {**as_dict(Toggles()), **known[name]}
     return Layer(values, dict.fromkeys(values, f"--toggles {name}"))
 
 
@@ -213,7 +213,7 @@ def parse_toggle(text: str) -> tuple[str, Any]:
         ConfigError: No ``=`` in it, a value that is not YAML, or no toggle of that name.
     """
     name, value = parse_setting(text, "--toggle")
-    known = [f.name for f in dataclasses.fields(Toggles)]
+    known = list(TOGGLES)
     if name not in known:
         told = f"unknown toggle {quote(name)} from --toggle{suggest(name, known)}"
         raise ConfigError(f"{told}. All toggles: uavlab toggles.")
@@ -253,37 +253,36 @@ def parse_setting(text: str, option: str = "--set") -> tuple[str, Any]:
     return key.strip(), yaml_value(value, f"{option} {quote(text)}")
 
 
-def task(name: str) -> type[Any]:
-    """Give the class of an environment, or of a task of learning from data."""
-    return DATA.get(name) or ENVS[name]
+def parts(settings: tuple[type[Any], ...]) -> tuple[type[Any], ...]:
+    """Return the classes whose fields are the settings of a run, the environment last."""
+    source, learner, env = settings
+    return RunConfig, source, learner, Toggles, env
 
 
-def parts(env: str) -> tuple[type[Any], ...]:
-    """Give the classes whose fields are the settings of a run on ``env``."""
-    if env in DATA:
-        return RunConfig, WindowsConfig, ForecasterConfig, Toggles, DATA[env]
-    spec = getattr(ENVS[env](), "spec", None)  # what else is wrong with it, ``check_env`` tells
-    chooses = spec is not None and spec.choices > 0
-    learning = (RolloutConfig, COMAConfig) if chooses else (ReplayConfig, MASACConfig)
-    return RunConfig, *learning, Toggles, ENVS[env]
+def _learner_name(values: Mapping[str, Any], origins: Mapping[str, str]) -> str | None:
+    name = values.get("learner")
+    if name is not None and not isinstance(name, str):
+        raise ConfigError(f"learner: expected a name, got {shown(name)}{origins.get('learner', '')}.")
+    return name
 
 
 @lru_cache
-def _model(env: str) -> type[BaseModel]:
-    """Gather every settable field of a run on ``env`` in one strict model.
+def _model(settings: tuple[type[Any], ...], toggles: tuple[str, ...]) -> type[BaseModel]:
+    """Gather every settable field of a run in one strict model.
 
     Raises:
-        ConfigError: A field of the environment bears the name of another setting.
+        ConfigError: A field of a part bears the name of another setting.
     """
     fields: dict[str, Any] = {}
-    for part in parts(env):
-        hints = get_type_hints(part, include_extras=True)
-        for f in dataclasses.fields(part):
-            own = {f.name: (hints[f.name], f.default)}
-            if part is task(env):
-                own[f"eval_{f.name}"] = (hints[f.name] | None, None)
+    for part in parts(settings):
+        for setting in settings_of(part):
+            own = {setting.name: (setting.kind, setting.default)}
+            if part is settings[2]:
+                own[f"eval_{setting.name}"] = (setting.kind | None, None)
             if taken := fields.keys() & own:
-                raise ConfigError(f"{part.__name__}.{f.name}: {min(taken)!r} is another setting; rename the field.")
+                raise ConfigError(
+                    f"{part.__name__}.{setting.name}: {min(taken)!r} is another setting; rename the field."
+                )
             fields |= own
     strict = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
     return create_model("Settings", __config__=strict, **fields)
@@ -317,32 +316,12 @@ def _contradictions(
     return said
 
 
-def _built(preset: str, env_name: str, values: dict[str, Any]) -> Config:
-    env_class = task(env_name)
-
+def _build(preset: str, task: Task, values: dict[str, Any]) -> Config:
     def part(cls: type[Any]) -> Any:
-        return cls(**{f.name: values[f.name] for f in dataclasses.fields(cls)})
+        return cls(**{setting.name: values[setting.name] for setting in settings_of(cls)})
 
-    run, source, learner, toggles, env = (part(cls) for cls in parts(env_name))
-    changed = {f.name: values[f"eval_{f.name}"] for f in dataclasses.fields(env_class)}
+    run, source, learner, toggles, env = (part(cls) for cls in parts(task.settings))
+    changed = {f.name: values[f"eval_{f.name}"] for f in dataclasses.fields(env)}
     evaluation = dataclasses.replace(env, **{k: v for k, v in changed.items() if v is not None})
-    able(learner, env, evaluation)
-    return Config(preset, values, run, source, learner, toggles, env, evaluation)
-
-
-def able(learner: Any, trained: Any, judged: Any) -> None:
-    """Refuse an evaluation on which what is trained cannot be judged.
-
-    Raises:
-        ConfigError: A team sees or does something else, or windows are of other sizes.
-    """
-    if isinstance(learner, ForecasterConfig):
-        if trained.shape != judged.shape:
-            raise ConfigError(
-                f"eval_window, eval_horizon: {judged.shape} differ from window, horizon {trained.shape}; a network "
-                "tells of windows as large as those it was trained on."
-            )
-    elif isinstance(learner, COMAConfig):
-        require_same(trained.spec, judged.spec)
-    else:
-        assign(trained.spec, judged.spec, learner.share)
+    task.require_same(learner, env, evaluation)
+    return Config(preset, values, run, source, learner, toggles, env, evaluation, task)

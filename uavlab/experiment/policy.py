@@ -18,6 +18,7 @@ from uavlab.experiment.config import Config, Device
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_config, require_empty
 from uavlab.runtime.runtime import Runtime
+from uavlab.runtime.toggles import Toggles
 from uavlab.storage import checkpoint
 from uavlab.storage.files import read_json, write_json
 
@@ -35,7 +36,7 @@ class Kept:
     def policy(self, env: Env, run: int | None = None) -> Policy:
         """Give the policies of all runs, or of one, for the teams of ``env``."""
         chosen = self.parameters if run is None else self.parameters[run : run + 1]
-        return build.kept_policy(self.config, env, chosen)
+        return self.config.task.load_policy(self.config, env, chosen)
 
 
 def load(folder: Path, device: Device | None = None) -> Kept:
@@ -47,12 +48,12 @@ def load(folder: Path, device: Device | None = None) -> Kept:
     """
     config = read_config(folder)
     run = config.run if device is None else replace(config.run, device=device)
-    rt = build.runtime(run, replace(build.PLAIN, threads=config.toggles.threads))
+    rt = build.runtime(run, Toggles(threads=config.toggles.threads))
     saved = checkpoint.newest(folder / "checkpoints", only="best")
     best = saved.groups.get("best", {})
     if not {"parameters", "score"} <= set(best) or not best["parameters"].isfinite().all():
         raise FileError(f"{saved.path}: keeps no policy of finite numbers; evaluate another run, or train a new one.")
-    stored, wanted = best["parameters"].shape, build.actor_size(config)
+    stored, wanted = best["parameters"].shape, config.task.policy_size(config)
     if len(stored) != 3 or stored[0] != config.run.runs or stored[2] != wanted:
         raise FileError(
             f"{folder}: keeps policies of shape {tuple(stored)}, its settings describe {config.run.runs} run(s) of "
@@ -79,12 +80,13 @@ def export(folder: Path, out: Path) -> Path:
 
 def evaluate(kept: Kept, count: int, seed: int, mean_action: bool, env: Env | None = None) -> dict[str, Any]:
     """Score a kept policy over ``count`` episodes per run; the same call gives the same figures."""
-    task = env or kept.config.evaluation
+    env = env or kept.config.evaluation
     seeds = [seed * 1_000_003 + own for own in build.streams(kept.config.run, kept.rt.device).seeds]
     with kept.rt.scope():
         rng = Streams(seeds, kept.rt.device)
-        found = build.figures(kept.config, task, kept.policy(task), rng, count, mean_action)
-    return build.summed_up(kept.config, task, found)
+        evaluation = kept.config.task.evaluation
+        figures = evaluation.figures(kept.config, env, kept.policy(env), rng, count, mean_action, build.EVALUATION)
+    return evaluation.summary(env, figures)
 
 
 @torch.no_grad()
@@ -97,8 +99,8 @@ def flight(kept: Kept, seed: int, mean_action: bool = False, run: int = 0, env: 
     task = env or kept.config.evaluation
     if not 0 <= run < len(kept.parameters):
         raise ConfigError(f"fly: run {run} of {len(kept.parameters)}; expected 0 to {len(kept.parameters) - 1}.")
-    if not hasattr(task, "spec"):
-        raise ConfigError(f"fly: {kept.config.preset} learns from logs, no team flies; see `uavlab evaluate`.")
+    if not kept.config.task.evaluation.flies:
+        raise ConfigError(f"fly: {kept.config.preset} has no team that flies; see `uavlab evaluate`.")
     policy, spec = kept.policy(task, run), task.spec
     rng = Streams([seed], kept.rt.device)
     state = task.initial(rng.uniform("fly.start", 1, spec.initial_noise)[0])

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from uavlab.envs import ENVS
+from uavlab.core.registry import Registry
 from uavlab.envs.leader_follower.env import PUBLISHED
-from uavlab.telemetry.task import DATA
+from uavlab.experiment.task import ENVIRONMENTS
 
 TEAM = ("obstacles", "sight", "obstacle_speed")  # what the tour's widgets change in training and test alike
 PUBLISHED_TEST = {f"eval_{f.name}": getattr(PUBLISHED, f.name) for f in fields(PUBLISHED) if f.name not in TEAM}
@@ -18,6 +18,9 @@ class Preset:
     env: str
     about: str
     values: dict[str, Any] = field(default_factory=dict)
+
+
+PRESETS: Registry[Preset] = Registry("preset")
 
 
 LEARNING = {
@@ -42,7 +45,7 @@ THREE, TWO = ({"passes": n, "actor_passes": n, "minibatches": n} for n in (3, 2)
 
 TELEMETRY = {"eval_stride": 25, "checkpoint_every": 500, "log_every": 50}
 
-PRESETS = {
+for name, preset in {
     "leader_follower_quick": Preset(
         "leader_follower",
         "1 leader, 1 follower, 1 s steps: learns to reach the goal in minutes on one core.",
@@ -96,10 +99,11 @@ PRESETS = {
         "600 flights: what can be told of flights never seen, in 20 minutes on two cores.",
         {**TELEMETRY, "flights": 600, "updates": None, "minutes": 20.0},
     ),
-}
+}.items():
+    PRESETS.register(name, preset)
 
 
 def presets() -> dict[str, Preset]:
-    """Give all presets by name, the environments' defaults among them."""
-    plain = {name: Preset(name, f"{env.__name__} with its defaults.") for name, env in {**ENVS, **DATA}.items()}
+    """Return all presets by name, with one of all defaults for each registered environment."""
+    plain = {name: Preset(name, f"{env} with its defaults.") for name, env in ENVIRONMENTS.items()}
     return {**plain, **PRESETS}

@@ -17,14 +17,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab.collectors.off_policy import ReplayConfig
 from uavlab.core.errors import ConfigError, DivergedError, ResourceError, UavlabError
 from uavlab.core.types import Update
 from uavlab.experiment import build, run_state
 from uavlab.experiment.config import Config
 from uavlab.experiment.run_dir import claimed, read_command, read_config, require_empty, said, write_config
 from uavlab.experiment.signals import uncut
-from uavlab.runtime.toggles import changed
+from uavlab.runtime.toggles import changes
 from uavlab.storage import checkpoint
 from uavlab.storage.files import write_json
 from uavlab.storage.machine import describe, invocation, program
@@ -65,8 +64,7 @@ class Run:
         self.rng = build.streams(config.run, self.rt.device)
         with self.rt.scope(), build.enough_memory():
             self.machine = describe(self.rt.device)
-            self.learner = build.learner(config, self.rng, self.rt)
-            self.source = build.source(config, self.learner, self.rng, self.rt)
+            self.learner, self.source = config.task.build(config, self.rng, self.rt)
         self.number, self.seconds, self.stopping = 0, 0.0, False
         self.status, self.reason, self.digest = "new", "", ""
         self.lifted: list[str] = [TIMED] if config.run.minutes else []  # why the run is not exactly repeatable
@@ -96,7 +94,7 @@ class Run:
 
         Args:
             folder: The run's.
-            changes: Layers of settings to go on with, among ``folder.RESUMABLE``.
+            changes: Layers of settings to go on with, marked as resumable where they are declared.
             fresh_replay: Leave replay empty, and fill it by random actions before the next update.
 
         Raises:
@@ -104,7 +102,7 @@ class Run:
             ConfigError: Another process holds it, a change does not fit its state, or it has no replay to fill.
         """
         config = read_config(folder, *changes)
-        if fresh_replay and not isinstance(config.source, ReplayConfig):
+        if fresh_replay and not config.task.replay:
             raise ConfigError(f"{folder}: a run of {config.preset} keeps no replay; leave out --fresh-replay.")
         with claimed(folder):
             run = cls(config)
@@ -295,9 +293,9 @@ class Run:
         began = time.perf_counter()
         check_state(self.source, self.learner, self.rt, self.number)
         env = self.config.evaluation
-        policy = self.learner.policy(getattr(env, "spec", None))
-        figures = build.figures(
-            self.config, env, policy, self.rng, self.config.run.evaluate_episodes, stream=build.VALIDATION
+        policy = self.learner.policy(env.spec)
+        figures = self.config.task.evaluation.figures(
+            self.config, env, policy, self.rng, self.config.run.evaluate_episodes, False, build.VALIDATION
         )
         score = torch.stack([weight * figures[name].mean(1) for name, weight in env.score.items()]).sum(0)
         better = score > self.best_score
@@ -321,7 +319,7 @@ class Run:
             "seeds": list(self.rng.seeds),
             "digest": self.digest,
             "not_exact": self.lifted,
-            "toggles": {**changed(self.rt.requested), "fell_back": self.rt.fell_back},
+            "toggles": {**changes(self.rt.requested), "fell_back": self.rt.fell_back},
             "retries": self.rt.retries,
             "saves": self.saves(),
             "machine": self.machine,

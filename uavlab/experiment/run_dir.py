@@ -11,28 +11,15 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from uavlab.core.errors import ConfigError, FileError, ResourceError
+from uavlab.core.registry import Resume
 from uavlab.core.text import quote, suggest
-from uavlab.experiment.config import Config, Layer, configure
+from uavlab.experiment.config import Config, Layer, configure, parts
 from uavlab.experiment.presets import presets
+from uavlab.experiment.settings import settings_of
 from uavlab.storage.files import MAX_JSON_BYTES, read_json, read_regular, write_json
 
 LOCK = ".lock"
 RESTS = ".*.json.*"  # of a process that was killed while it wrote
-UNHARMED = {
-    "updates",
-    "minutes",
-    "patience",
-    "keep",
-    "device",
-    "threads",
-}  # the last two: if the machine then is the same
-RESUMABLE = UNHARMED | {
-    *("log_every", "checkpoint_every", "evaluate_every", "evaluate_episodes"),
-    *("precision", "scaler", "compile", "graph", "adam", "acting", "recompute", "micro_batches", "deterministic"),
-    *("lr", "critic_lr", "alpha_lr", "clip", "gamma", "tau", "target_entropy", "reward_scale"),
-    *("average", "physics"),
-}
-"""Settings that a resumed run may change; those beyond ``UNHARMED`` change its numbers."""
 
 
 @contextmanager
@@ -165,23 +152,25 @@ def read_config(folder: Path, *changes: Mapping[str, Any]) -> Config:
         if any(one in layer for layer in changes):
             values[other] = None  # a new target takes the place of the old one
     config = configure(stored["preset"], values, *changes)
-    require_resumable(folder, stored["values"], config.values)
+    require_resumable(folder, stored["values"], config)
     return config
 
 
-def require_resumable(folder: Path, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Tell which settings differ, ``lr 0.001 -> 0.0005``, leaving out those that change no number of a run.
+def require_resumable(folder: Path, before: Mapping[str, Any], config: Config) -> list[str]:
+    """Return the settings that differ, ``lr 0.001 -> 0.0005``, without those that change no number of a run.
 
     Raises:
         ConfigError: A setting differs that the state of a run does not survive.
     """
-    now = {key: list(value) if isinstance(value, tuple) else value for key, value in after.items()}  # as JSON has it
-    known = [key for key in now if key in before]  # a setting that came later was not there to be chosen
-    changed = {key: f"{key} {before[key]} -> {now[key]}" for key in known if before[key] != now[key]}
-    refused = [text for key, text in changed.items() if key not in RESUMABLE]
+    after = {key: list(value) if isinstance(value, tuple) else value for key, value in config.values.items()}  # as JSON
+    common = [key for key in after if key in before]  # a setting that came later was not there to be chosen
+    changes = {key: f"{key} {before[key]} -> {after[key]}" for key in common if before[key] != after[key]}
+    resume = {each.name: each.resume for part in parts(config.task.settings) for each in settings_of(part)}
+    refused = [text for key, text in changes.items() if resume.get(key, Resume.NO) is Resume.NO]
     if refused:
+        allowed = sorted(name for name, mark in resume.items() if mark is not Resume.NO)
         raise ConfigError(
             f"{folder}: cannot go on with {', '.join(refused)}; start a new run for that. A resumed run may change "
-            f"{', '.join(sorted(RESUMABLE))}."
+            f"{', '.join(allowed)}."
         )
-    return [text for key, text in changed.items() if key not in UNHARMED]
+    return [text for key, text in changes.items() if resume[key] is not Resume.SAME]

@@ -114,7 +114,7 @@ def take_up(run: "Run", folder: Path, fresh_replay: bool) -> None:
             f"{folder.parent}: trained on {before}, this process runs on {here}; random streams do not carry over. "
             f"Resume it on {before}, or go on with new streams: --device {here}."
         )
-    reasons = require_resumable(saved.path, saved.meta["values"], run.config.values)
+    reasons = require_resumable(saved.path, saved.meta["values"], run.config)
     restore(run, saved, fresh_replay, streams=before == here)
     if before != here:
         run.rng.reopen(saved.step)

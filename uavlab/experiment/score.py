@@ -1,24 +1,17 @@
 """The final scores of kept policies, and the record of how they came about."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.protocols import Env
 from uavlab.core.rng import Streams
 from uavlab.core.text import quote, suggest
-from uavlab.envs import PLANS
-from uavlab.evaluate import COMMON, Planner
 from uavlab.experiment import build
 from uavlab.experiment import policy as kept
-from uavlab.experiment.config import Config, Device, configure
-from uavlab.experiment.presets import presets
+from uavlab.experiment.config import Device, configure
 from uavlab.experiment.run_dir import run_folder
 from uavlab.storage.files import read_json
 from uavlab.storage.machine import describe, invocation
-from uavlab.telemetry import build as supervised
-from uavlab.telemetry import metrics
-from uavlab.telemetry.task import DATA, Telemetry
 
 
 def score(
@@ -52,9 +45,10 @@ def score(
     rows = []
     for run, loaded in zip(runs, flown, strict=True):
         result = kept.evaluate(loaded, episodes, seed, mean_action)
-        counted = _counted(loaded.config, episodes)
+        evaluation = loaded.config.task.evaluation
+        counted = evaluation.count.format(episodes)
         say(f"{run}: policy of update <= {loaded.update}, {counted} x {len(loaded.parameters)} run(s)")
-        _say(result, loaded.config.evaluation, say)
+        _say(result, evaluation.units(loaded.config.evaluation), say)
         action = "mean" if mean_action else "sampled"
         rows.append({**result, "run": run, "episodes": episodes, "seed": seed, "action": action})
     machine = describe(flown[0].rt.device)
@@ -73,28 +67,23 @@ def score_plan(
     rows = []
     for name in names:
         config = configure(name, layer)
-        logs = presets()[name].env in DATA
-        known: dict[str, Any] = supervised.PLANS if logs else PLANS.get(presets()[name].env, {})
+        env, evaluation, known = config.evaluation, config.task.evaluation, config.task.baselines
         if plan not in known:
             there = f"Known: {', '.join(known)}." if known else f"{name} has none."
             raise ConfigError(f"--policy {quote(plan)} for {name}: unknown{suggest(plan, known)}. {there}")
-        rt, env = build.runtime(config.run, config.toggles), config.evaluation
+        rt = build.runtime(config.run, config.toggles)
         with rt.scope():
             rng = Streams([seed * 1_000_003 + config.run.seed], rt.device)
-            policy = supervised.planned(config, rt.device, plan) if logs else Planner(known[plan])
-            result = build.summed_up(config, env, build.figures(config, env, policy, rng, count))
-        say(f"{name}: {plan}, {_counted(config, count)}")
-        _say(result, env, say)
+            policy = evaluation.baseline(config, rt, known[plan])
+            figures = evaluation.figures(config, env, policy, rng, count, False, build.EVALUATION)
+            result = evaluation.summary(env, figures)
+        say(f"{name}: {plan}, {evaluation.count.format(count)}")
+        _say(result, evaluation.units(env), say)
         rows.append({**result, "preset": name, "policy": plan, "episodes": count, "seed": seed})
     return {"command": invocation(), "machine": describe(rt.device), "rows": rows}
 
 
-def _counted(config: Config, count: int) -> str:
-    return f"at most {count} flights" if isinstance(config.env, Telemetry) else f"{count} episodes"
-
-
-def _say(result: dict[str, Any], env: Env, say: Callable[[str], Any]) -> None:
-    units = {metric.name: metric.unit for metric in (*getattr(env, "metrics", metrics.METRICS), *COMMON)}
+def _say(result: dict[str, Any], units: Mapping[str, str], say: Callable[[str], Any]) -> None:
     flat = {name: row for name, row in result.items() if "mean" in row}
     flat |= {f"{kind}/{name}": row for kind, rows in result.items() if kind not in flat for name, row in rows.items()}
     width = max(18, *map(len, flat))

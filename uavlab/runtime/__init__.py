@@ -1,1 +1,5 @@
-"""Everything about speed and files of state: the seams, gradient steps, checkpoints."""
+"""Speed: the seams at which optimizations act on functions from outside, and the toggles that switch them."""
+
+from uavlab.runtime import toggle_records
+
+__all__ = ["toggle_records"]

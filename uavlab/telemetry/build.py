@@ -1,94 +1,152 @@
-"""From valid settings to the objects of a run that learns from data."""
+"""The registrations of telemetry: its environment, its learner and its collector."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.core.errors import FileError
+from uavlab.core.protocols import Policy
+from uavlab.core.registry import (
+    COLLECTORS,
+    ENVIRONMENTS,
+    LEARNERS,
+    CollectorEntry,
+    Environment,
+    Evaluation,
+    LearnerEntry,
+    Settings,
+)
 from uavlab.core.rng import Streams
-from uavlab.experiment.config import Config
 from uavlab.runtime.runtime import Runtime
 from uavlab.telemetry import flights as fleet
 from uavlab.telemetry import forecaster, metrics, ridge
+from uavlab.telemetry.check import check_logs
 from uavlab.telemetry.dataset import HIDDEN, ROW, Scale
-from uavlab.telemetry.forecaster import Forecast, Forecaster
-from uavlab.telemetry.task import Telemetry
-from uavlab.telemetry.window_source import DATASET_CHANGED, WindowSource, load_split
+from uavlab.telemetry.forecaster import Forecast, Forecaster, ForecasterConfig
+from uavlab.telemetry.task import Telemetry, require_same
+from uavlab.telemetry.window_source import DATASET_CHANGED, Split, WindowSource, WindowsConfig, load_split
 
-MOVED = 1e-3  # deviations: more than other machines make of the same flights
+TOLERANCE = 1e-3  # deviations: more than other machines make of the same flights
+NO_TEAM = "this learner learns from logs, no team flies"
 
 
-def learner(config: Config, rng: Streams, rt: Runtime) -> Forecaster:
+def learner(config: Settings, sets: Split, rng: Streams, rt: Runtime) -> Forecaster:
     """Build the learner with its first parameters."""
-    sets, task = load_split(config.env, rt.device, rt.toggles.loader), config.env
-    return Forecaster(config.learner, task.shape, sets.inputs, targets(sets.hidden, task.horizon), rng, rt)
+    outputs = targets(sets.hidden, config.env.horizon)
+    return Forecaster(config.learner, config.env.spec, sets.inputs, outputs, rng, rt)
 
 
-def source(config: Config, rng: Streams, rt: Runtime) -> WindowSource:
-    """Build what draws windows."""
-    return WindowSource(config.env, config.source, rng, rt)
+def source(
+    config: Settings,
+    task: Telemetry,
+    sets: Split,
+    learner: Forecaster,
+    snapshot: Callable[[], Policy],
+    rng: Streams,
+    rt: Runtime,
+) -> WindowSource:
+    """Build the source of windows."""
+    return WindowSource(task, config.source, rng, rt, sets)
 
 
 def targets(hidden: Scale, horizon: int) -> Scale:
-    """Scale a network's outputs: errors ahead like those of any row, around none."""
+    """Scale a network's outputs: errors ahead like those of any row, around zero."""
     count = len(HIDDEN)
     center = torch.cat([hidden.center[:count], torch.zeros_like(hidden.center[count:]).repeat(horizon)])
     spread = hidden.spread[count:].square().mean().sqrt().expand(3 * horizon)  # of all axes alike
     return Scale(center, torch.cat([hidden.spread[:count], spread]))
 
 
-def kept_policy(config: Config, parameters: Float[Tensor, "R 1 P"]) -> Forecast:
-    """Make kept numbers tell again."""
-    return forecaster.predictor(forecaster.network(config.learner, config.env.shape), parameters)
-
-
-def size(config: Config) -> int:
-    """Count the numbers kept of a run."""
-    return forecaster.size(config.learner, config.env.shape)
-
-
 def figures(
-    config: Config, task: Telemetry, forecast: Forecast, device: torch.device, count: int, choose: bool
+    config: Settings,
+    task: Telemetry,
+    forecast: Forecast,
+    rng: Streams,
+    count: int,
+    mean_action: bool,
+    stream: str,
 ) -> dict[str, Tensor]:
-    """Score what is told of flights that were not learned from; those of validation choose, the others judge.
+    """Score a forecast on flights outside training: those of validation, or in the end those of the test.
 
     Raises:
-        FileError: Logs came or went since, so that they would be shared out otherwise than they were.
+        FileError: Logs came or went since training, so that the split differs.
     """
-    sets = load_split(task, device, config.toggles.loader)
+    sets = load_split(task, rng.device, config.toggles.loader)
     if replace(task, stride=config.env.stride) == config.env:
         center, spread = forecast.inputs.center, forecast.inputs.spread
-        if ((sets.inputs.center - center) / spread).abs().max() > MOVED:
+        if ((sets.inputs.center - center) / spread).abs().max() > TOLERANCE:
             raise FileError(DATASET_CHANGED)
-    flights = sets.validation if choose else sets.test
+    flights = sets.validation if stream == "validate" else sets.test
     return metrics.figures(forecast, flights, task.shape, task.stride, count)
 
 
-def planned(config: Config, device: torch.device, plan: str) -> Forecast:
-    """Make what tells of windows by other means than a network: ``PLANS``."""
-    sets = load_split(config.env, device, config.toggles.loader)
-    return PLANS[plan](sets, config.env.shape, config.env.stride)
+def baseline(config: Settings, rt: Runtime, fit: Callable[..., Any]) -> Any:
+    """Fit a baseline to the training flights."""
+    return fit(load_split(config.env, rt.device, config.toggles.loader), config.env.shape, config.env.stride)
 
 
-PLANS = {"ridge": ridge.fit_ridge}
-
-
-def plan(config: Config) -> dict[str, Any]:
-    """Tell what a run would do and take, before any flight is made; how long logs are is not known then.
+def plan(config: Settings) -> dict[str, Any]:
+    """Count what a run takes, before any flight is simulated or read; the length of logs is not known then.
 
     Raises:
         FileError: There are no logs.
     """
-    task, run, rows = config.env, config.run, fleet.rows(config.env)
-    windows = None if run.updates is None else run.updates * config.source.batch
+    task, updates, rows = config.env, config.run.updates, fleet.rows(config.env)
+    windows = None if updates is None else updates * config.source.batch
     strides = None if windows is None else windows * task.stride
     return {
         "windows_per_run": windows,
         "passes_per_run": strides and rows and round(strides / round(rows * task.training * task.used), 2),
         "flights": fleet.count(task),
         "flight_bytes": rows and rows * ROW,
-        "parameters": size(config),
     }
+
+
+ENVIRONMENTS.register(
+    "telemetry",
+    Environment(
+        Telemetry,
+        learner="forecaster",
+        baselines={"ridge": ridge.fit_ridge},
+        evaluation=Evaluation(
+            figures=figures,
+            summary=lambda task, values: metrics.summary(values),
+            baseline=baseline,
+            check=lambda config: check_logs(config.env, config.toggles.loader),
+            units=lambda task: {metric.name: metric.unit for metric in metrics.METRICS},
+            count="at most {} flights",
+            flies=False,
+        ),
+    ),
+)
+LEARNERS.register(
+    "forecaster",
+    LearnerEntry(
+        settings=ForecasterConfig,
+        collector="windows",
+        build=learner,
+        load_policy=lambda config, trained, spec, numbers: forecaster.predictor(
+            forecaster.network(config, trained), numbers
+        ),
+        size=forecaster.size,
+        refusal=lambda spec: None if isinstance(spec, tuple) else "it learns from windows of logs; this one flies",
+        require_same=lambda config, trained, spec: require_same(trained, spec),
+        plan=lambda config: {"parameters": forecaster.size(config.learner, config.env.spec)},
+    ),
+)
+COLLECTORS.register(
+    "windows",
+    CollectorEntry(
+        settings=WindowsConfig,
+        data=lambda config, rng, rt: load_split(config.env, rt.device, rt.toggles.loader),
+        build=source,
+        plan=plan,
+        pace=lambda config: (config.source.batch * config.run.runs, "windows"),
+        calls=("update", "load"),
+        replay=False,
+        lacks=dict.fromkeys(("team", "replay"), NO_TEAM),
+    ),
+)

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import huber_loss
 
 from uavlab.core.protocols import CheckedTensors
+from uavlab.core.registry import Resume
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Update, tree_map
 from uavlab.nets.tcn import StackedTCN
@@ -41,11 +42,11 @@ class ForecasterConfig:
 
     width: Annotated[int, Ge(1), Le(4096)] = 64
     hidden: Annotated[int, Ge(1), Le(4096)] = 128
-    lr: Annotated[float, Gt(0), Le(1)] = 1e-3
-    clip: Annotated[float, Gt(0)] = 1.0
-    average: Annotated[float, Ge(0), Le(1)] = 0.998
+    lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 1e-3
+    clip: Annotated[float, Gt(0), Resume.YES] = 1.0
+    average: Annotated[float, Ge(0), Le(1), Resume.YES] = 0.998
     weights: Literal["fixed", "learned"] = "fixed"
-    physics: Annotated[float, Ge(0), Le(1000)] = 0.0
+    physics: Annotated[float, Ge(0), Le(1000), Resume.YES] = 0.0
     turned: Literal["off", "on"] = "on"
 
 

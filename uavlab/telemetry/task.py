@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Le
 
+from uavlab.core.errors import ConfigError
 from uavlab.core.types import Rule
 from uavlab.telemetry.dataset import PHYSICS_ROWS
 
@@ -74,6 +75,20 @@ class Telemetry:
         """Rows of a window, and rows ahead."""
         return self.window, self.horizon
 
+    @property
+    def spec(self) -> tuple[int, int]:
+        """What a learner must know of it: ``shape``."""
+        return self.shape
 
-DATA: dict[str, type[Telemetry]] = {"telemetry": Telemetry}
-"""Tasks of learning from data, by name."""
+
+def require_same(trained: tuple[int, int], shape: tuple[int, int]) -> None:
+    """Refuse windows of another size than those of training.
+
+    Raises:
+        ConfigError: Window or horizon differ.
+    """
+    if trained != shape:
+        raise ConfigError(
+            f"eval_window, eval_horizon: {shape} differ from window, horizon {trained}; a network predicts from "
+            "windows as large as those it was trained on."
+        )

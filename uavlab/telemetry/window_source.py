@@ -1,7 +1,7 @@
 """Batches for learning from logs: windows of flights, drawn by index."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import chain
@@ -12,10 +12,10 @@ from annotated_types import Ge, Le
 from jaxtyping import Int
 from torch import Tensor
 
+from uavlab.collectors.base import CollectorBase
 from uavlab.core.errors import FileError, ResourceError
-from uavlab.core.protocols import CheckedTensors
 from uavlab.core.rng import Streams
-from uavlab.core.types import Batch, Update, tree_map
+from uavlab.core.types import Batch, tree_map
 from uavlab.runtime.oom_retry import refusal_reason, require_memory
 from uavlab.runtime.runtime import Runtime
 from uavlab.telemetry import dataset
@@ -122,7 +122,7 @@ class WindowsConfig:
     workers: Annotated[int, Ge(0), Le(256)] = 0
 
 
-class WindowSource:
+class WindowSource(CollectorBase):
     """Draws windows of the training flights uniformly with replacement, so there is no state of an epoch.
 
     All loaders, ``device``, ``stream`` and ``per_item``, return the same windows.
@@ -130,10 +130,12 @@ class WindowSource:
 
     items: Callable[..., ItemDataset] = ItemDataset
 
-    def __init__(self, task: Telemetry, config: WindowsConfig, rng: Streams, rt: Runtime) -> None:
-        """List the windows of the training flights."""
+    def __init__(
+        self, task: Telemetry, config: WindowsConfig, rng: Streams, rt: Runtime, sets: Split | None = None
+    ) -> None:
+        """List the windows of the training flights; ``sets`` are those flights, if they were loaded before."""
         self.task, self.config, self.rng, self.loader = task, config, rng, rt.toggles.loader
-        self.sets = load_split(task, rt.device, self.loader)
+        self.sets = sets or load_split(task, rt.device, self.loader)
         bounds = self.sets.training.bounds.cpu()
         self.starts = dataset.window_starts(bounds, sum(task.shape), task.stride)[0].to(rt.device)
         self.pending: deque[Tensor] = deque()  # indices of windows that were drawn and not yet returned
@@ -164,19 +166,6 @@ class WindowSource:
         items = self.items(flights, self.sets.inputs, *self.task.shape)
         return load_batches(items, starts, self.config.workers, pin).__next__
 
-    def before_cycle(self) -> None:
-        """Do nothing: no work lies outside a captured cycle."""
-
-    def after_cycle(self) -> None:
-        """Do nothing: no work lies outside a captured cycle."""
-
-    def feedback(self, batch: Batch, update: Update) -> None:
-        """Do nothing: windows are drawn uniformly."""
-
-    def tensors_to_check(self) -> CheckedTensors:
-        """Return no tensors: the flights never change."""
-        return {}
-
     def state_dict(self) -> dict[str, Tensor]:
         """Return the fingerprint of the flights and the indices drawn ahead; all else is in the streams."""
         empty = self.starts.new_zeros(0, len(self.rng.seeds), self.config.batch)
@@ -197,14 +186,3 @@ class WindowSource:
     def _fingerprint(self) -> Tensor:
         scales = (self.sets.inputs, self.sets.hidden)
         return torch.cat([part for scale in scales for part in (scale.center, scale.spread)])
-
-    def segments(self, saved: Iterable[str]) -> dict[str, dict[str, Tensor] | None]:
-        """Return no segments: there is no replay."""
-        return {}
-
-    def load_segments(self, segments: Mapping[str, Mapping[str, Tensor]] | None) -> None:
-        """Load nothing: there is no replay."""
-
-    def rows(self) -> dict[str, Tensor]:
-        """Return no rows: there is no replay."""
-        return {}

@@ -13,7 +13,6 @@ from tests.support.cli_runner import SETTINGS, uavlab
 from tests.support.fixtures_config import trained
 from tests.support.fixtures_mapping import TINY_MISSION
 from uavlab.experiment import policy
-from uavlab.experiment.build import plan
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_config
@@ -59,7 +58,8 @@ class TestTrain:
 
     def test_a_dry_run_tells_and_makes_nothing(self, tmp_path: Path) -> None:
         ended = uavlab("train", "leader_follower_quick", "--dry-run", "--json", "--runs", "2")
-        planned = plan(configure("leader_follower_quick", {"runs": 2}))
+        config = configure("leader_follower_quick", {"runs": 2})
+        planned = config.task.plan(config)
         assert (ended.code, ended.json) == (0, planned)
         for key in ("updates", "world_steps_per_run", "agent_steps_per_run", "replay_bytes"):
             assert f"{key:22} {planned[key]}" in ended.out.splitlines()

@@ -10,6 +10,7 @@ from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.core.rng import Streams
 from uavlab.experiment import build
 from uavlab.experiment.config import RunConfig
+from uavlab.learners import masac
 from uavlab.learners.masac.batched import MASAC
 from uavlab.learners.masac.loop import RUNGS, MASACLoop
 from uavlab.learners.masac.vmap import MASACVmap
@@ -47,26 +48,21 @@ def test_cuda_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch, visi
 def test_the_bytes_of_a_learner() -> None:
     # 2 actors of 7 x 8 + 8 + 8 x 8 + 8 + 8 x 4 + 4 = 172 parameters, with gradient and two moments each; 2 x 2 critics
     # of 18 x 8 + 8 + 8 x 8 + 8 + 8 + 1 = 233 with targets besides; 2 x 2 critics keep 2 layers of 8 rows of 8
-    assert build.learner_bytes(tiny()) == 4 * (4 * 2 * 172 + 5 * 4 * 233 + 4 * 2 * 8 * 8)
-    assert build.learner_bytes(tiny(runs=3)) == 3 * build.learner_bytes(tiny())
-    assert build.learner_bytes(tiny(update="loop")) == build.learner_bytes(tiny())
+    assert masac.learner_bytes(tiny()) == 4 * (4 * 2 * 172 + 5 * 4 * 233 + 4 * 2 * 8 * 8)
+    assert masac.learner_bytes(tiny(runs=3)) == 3 * masac.learner_bytes(tiny())
+    assert masac.learner_bytes(tiny(update="loop")) == masac.learner_bytes(tiny())
 
 
 @pytest.mark.parametrize(("short", "what"), [("learner", "learner: 26,192 bytes"), ("source", "replay: 5,120 bytes")])
 def test_what_does_not_fit_is_refused_with_both_figures(monkeypatch: pytest.MonkeyPatch, short: str, what: str) -> None:
     config = tiny()
     rt, rng = build.runtime(config.run), Streams([0])
-    pupil = build.learner(config, rng, rt)
     free = {"learner": 26_191, "source": 5_119}[short]
-    build_it = {
-        "learner": lambda: build.learner(config, rng, rt),
-        "source": lambda: build.source(config, pupil, rng, rt),
-    }
     monkeypatch.setattr(oom_retry.psutil, "virtual_memory", lambda: SimpleNamespace(available=free))
     with pytest.raises(ResourceError, match=f"^{what}, {free:,} are free on cpu; lower .*\\.$"):
-        build_it[short]()
+        config.task.build(config, rng, rt)
     monkeypatch.setattr(oom_retry.psutil, "virtual_memory", lambda: SimpleNamespace(available=free + 1))
-    build_it[short]()
+    config.task.build(config, rng, rt)
 
 
 def test_run_r_has_the_seed_plus_r() -> None:
@@ -83,9 +79,9 @@ def test_run_r_has_the_seed_plus_r() -> None:
 def test_the_learner(name: str, kind: type, acting: str) -> None:
     config = tiny(update=name, acting=acting)
     rt, rng = build.runtime(config.run, config.toggles), Streams([0])
-    pupil = build.learner(config, rng, rt)
+    pupil, source = config.task.build(config, rng, rt)
     assert type(pupil) is kind
     assert pupil.acting == acting
     assert not isinstance(pupil, MASACLoop) or pupil.rung is RUNGS[name]
-    batch = build.source(config, pupil, rng, rt).next()
+    batch = source.next()
     assert batch.data.reward.shape == (1, 8, 2)

@@ -14,8 +14,8 @@ from annotated_types import Ge
 
 from uavlab.collectors.off_policy import ReplayConfig
 from uavlab.core.errors import ConfigError
+from uavlab.core.registry import ENVIRONMENTS, Environment
 from uavlab.core.types import Rule
-from uavlab.envs import ENVS
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.experiment.config import (
     ELSEWHERE,
@@ -29,6 +29,7 @@ from uavlab.experiment.config import (
     read_yaml,
 )
 from uavlab.experiment.presets import presets
+from uavlab.experiment.settings import settings_of
 from uavlab.learners.masac.batched import MASACConfig
 from uavlab.runtime.toggles import Toggles
 
@@ -50,7 +51,7 @@ def read(folder: Path, content: str | bytes) -> dict[str, Any]:
 
 class TestNames:
     def test_every_field_is_reached_flat(self) -> None:
-        names = [field.name for part in PARTS for field in dataclasses.fields(part)]
+        names = [setting.name for part in PARTS for setting in settings_of(part)]
         assert len(set(names)) == len(names)
         evaluation = [f"eval_{field.name}" for field in dataclasses.fields(LeaderFollower)]
         assert set(configure(PRESET).values) == {*names, *evaluation}
@@ -70,7 +71,7 @@ class TestNames:
     def test_a_name_taken_twice_is_caught(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         fields = [("dt", float, 1.0), (name, float, 1.0)]
         clashing = dataclasses.make_dataclass("Clashing", fields, frozen=True)
-        monkeypatch.setitem(ENVS, f"clashing {name}", clashing)
+        monkeypatch.setitem(ENVIRONMENTS, f"clashing {name}", Environment(clashing))
         assert f"Clashing.{name}: '{name}' is another setting; rename the field." in refused(preset=f"clashing {name}")
 
     def test_a_field_of_an_own_environment_is_a_setting(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +79,7 @@ class TestNames:
         class Windy(LeaderFollower):
             wind: Annotated[float, Ge(0)] = 0.0
 
-        monkeypatch.setitem(ENVS, "windy", Windy)
+        monkeypatch.setitem(ENVIRONMENTS, "windy", Environment(Windy))
         config = configure("windy", {"wind": 1.5, "eval_wind": 2})
         assert (config.env, config.evaluation) == (Windy(wind=1.5), Windy(wind=2))
         assert "wind: input should be greater than or equal to 0, got -1" in refused({"wind": -1}, preset="windy")
@@ -90,7 +91,7 @@ class TestNames:
             gust: float = 0.0
             rules: ClassVar[tuple[Rule, ...]] = ((("wind", "gust"), lambda w, g: w <= g, "wind {0} > gust {1}"),)
 
-        monkeypatch.setitem(ENVS, "squall", Squall)
+        monkeypatch.setitem(ENVIRONMENTS, "squall", Environment(Squall))
         assert refused({"wind": 2, "gust": 1, "batch": 0, "sight": 2}, preset="squall") == (
             "squall: batch: input should be greater than or equal to 1, got 0; wind 2 > gust 1."
         )
@@ -175,9 +176,7 @@ class TestRefusals:
     def test_an_unknown_preset(self) -> None:
         assert refused(preset="leader_folower_quick") == (
             "unknown preset 'leader_folower_quick' (did you mean 'leader_follower_quick'?). "
-            "Known presets: leader_follower, slow_leader_follower, mapping, telemetry, leader_follower_quick, "
-            "leader_follower_published, slow_leader_follower_quick, mapping_quick, mapping_published, mapping_full, "
-            "mapping_balanced, mapping_fast, telemetry_quick, telemetry_full."
+            f"Known presets: {', '.join(presets())}."
         )
 
     @pytest.mark.parametrize(

@@ -4,17 +4,16 @@ import dataclasses
 
 import pytest
 
-from uavlab.envs import ENVS
+from uavlab.core.registry import ENVIRONMENTS
 from uavlab.envs.leader_follower.env import PUBLISHED, LeaderFollower
 from uavlab.experiment.config import configure
 from uavlab.experiment.presets import PRESETS, presets
-from uavlab.telemetry.task import DATA
 
 
 def test_every_environment_is_a_preset_of_its_own() -> None:
     known = presets()
-    assert set(known) == set(ENVS) | set(DATA) | set(PRESETS)
-    assert {*ENVS, *DATA}.isdisjoint(PRESETS)
+    assert set(known) == set(ENVIRONMENTS) | set(PRESETS)
+    assert ENVIRONMENTS.keys().isdisjoint(PRESETS)
     assert configure("leader_follower").env == configure("leader_follower").evaluation == LeaderFollower()
 
 

@@ -19,10 +19,9 @@ from uavlab.core.errors import ConfigError, DivergedError, FileError, ResourceEr
 from uavlab.core.rng import Streams
 from uavlab.experiment import build, policy
 from uavlab.experiment import run as module
-from uavlab.experiment.build import plan
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_config, require_empty
-from uavlab.runtime.toggles import EAGER
+from uavlab.runtime.toggle_records import EAGER
 
 
 @pytest.fixture(scope="module")
@@ -459,7 +458,8 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> tuple[set[bytes], set[bytes]]:
 
 
 def test_a_plan_is_arithmetic() -> None:
-    planned = plan(tiny(runs=2, followers=3, world_steps=5, worlds=4, updates=10, learning_starts=20))
+    config = tiny(runs=2, followers=3, world_steps=5, worlds=4, updates=10, learning_starts=20)
+    planned = config.task.plan(config)
     floats = 4 * (7 + 2 + 1 + 7)  # of 4 agents: observation, action, reward and next observation
     row = 4 * floats + 2 * 8  # terminated of each agent, truncated: a word each
     assert planned == {
@@ -471,11 +471,11 @@ def test_a_plan_is_arithmetic() -> None:
         "agent_steps_per_run": (10 * 5 * 4 + 20) * 4,
         "replay_bytes": row * 32 * 2,
     }
-    endless = plan(tiny(updates=None, minutes=3.0))
+    endless = config.task.plan(tiny(updates=None, minutes=3.0))
     assert (endless["updates"], endless["minutes"], endless["world_steps_per_run"]) == (None, 3.0, None)
 
 
 def test_the_bytes_planned_are_the_bytes_taken() -> None:
     config = tiny(runs=2, followers=3)
     ring = Run(config).source.ring
-    assert plan(config)["replay_bytes"] == ring.words.nbytes
+    assert config.task.plan(config)["replay_bytes"] == ring.words.nbytes

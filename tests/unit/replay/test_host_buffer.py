@@ -8,6 +8,7 @@ from torch import Tensor
 
 from tests.support.fixtures_config import tiny, trained
 from tests.support.named_rows import RUNS, check, named, rows
+from uavlab.collectors import entries, off_policy
 from uavlab.core.errors import FallbackWarning
 from uavlab.core.rng import Streams
 from uavlab.core.types import Transition, Update, leaves, tree_map
@@ -179,10 +180,10 @@ def test_replay_on_the_host_requires_host_memory(monkeypatch: pytest.MonkeyPatch
     config = tiny(placement="host", priorities="max")
     requests = []
     monkeypatch.setattr(
-        build, "require_memory", lambda needed, what, remedy, device: requests.append((needed, str(device)))
+        entries, "require_memory", lambda needed, what, remedy, device: requests.append((needed, str(device)))
     )
-    build.store(config, Streams([0]), build.runtime(config.run, config.toggles))
-    assert requests == [(build.replay_bytes(config.env, config.source, 1) + 8 * 32, "cpu")]
+    entries.store(config, Streams([0]), build.runtime(config.run, config.toggles))
+    assert requests == [(off_policy.replay_bytes(config.env, config.source, 1) + 8 * 32, "cpu")]
 
 
 @pytest.mark.gpu

@@ -9,7 +9,7 @@ from torch import Tensor
 from uavlab.runtime.compiled_step import CompiledStep
 from uavlab.runtime.grad_step import GradientStep, Rows
 from uavlab.runtime.runtime import Runtime
-from uavlab.runtime.toggles import Toggles, turned
+from uavlab.runtime.toggles import Toggles, with_toggles
 
 GOAL = torch.tensor([[1.0, -2.0, 0.5], [30.0, 40.0, 0.0]], dtype=torch.float64)
 
@@ -23,7 +23,7 @@ def toward_goal(rows: Tensor, goal: Tensor) -> tuple[Tensor, dict[str, Any]]:
 def pair(clip: float | None) -> tuple[GradientStep, CompiledStep]:
     start, toggles = torch.zeros(2, 3, dtype=torch.float64), Toggles(update="batched", adam="fused")
     plain = Runtime(requested=toggles).grad(start, 0.1, clip)
-    compiled = Runtime(requested=turned(toggles, {"compile": "default"})).grad(start, 0.1, clip)
+    compiled = Runtime(requested=with_toggles(toggles, {"compile": "default"})).grad(start, 0.1, clip)
     assert isinstance(plain, GradientStep)
     assert isinstance(compiled, CompiledStep)
     return plain, compiled

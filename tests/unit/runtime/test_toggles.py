@@ -1,6 +1,5 @@
 """The records name every toggle, the defaults are the plain reference, and what cannot be used falls back told."""
 
-from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -9,22 +8,22 @@ import torch
 from uavlab.core.errors import FallbackWarning
 from uavlab.runtime import toggles as records
 from uavlab.runtime.runtime import Runtime
-from uavlab.runtime.toggles import TOGGLES, Toggles, changed, resolve, toggle_presets, turned
+from uavlab.runtime.toggles import TOGGLES, Toggles, as_dict, changes, resolve, toggle_presets, with_toggles
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 
 def test_every_toggle_has_its_record() -> None:
-    assert [toggle.name for toggle in TOGGLES] == [f.name for f in fields(Toggles)]
-    assert {toggle.equality for toggle in TOGGLES} == {"exact", "rounding", "single", "precision", "algorithm"}
-    assert all(toggle.claim and toggle.cost and toggle.seam for toggle in TOGGLES)
-    by_name = {toggle.name: toggle for toggle in TOGGLES}
+    assert list(as_dict(Toggles())) == list(TOGGLES) == [toggle.name for toggle in TOGGLES.values()]
+    assert {toggle.equality for toggle in TOGGLES.values()} == {"exact", "rounding", "single", "precision", "algorithm"}
+    assert all(toggle.claim and toggle.cost and toggle.seam for toggle in TOGGLES.values())
+    by_name = {toggle.name: toggle for toggle in TOGGLES.values()}
     assert (by_name["adam"].values, by_name["threads"].values) == ("single, foreach, fused", "a number")
 
 
 def test_what_is_changed_is_told() -> None:
-    assert changed(Toggles()) == {}
-    assert changed(turned(Toggles(), {"update": "vmap", "threads": 2})) == {"update": "vmap", "threads": 2}
+    assert changes(Toggles()) == {}
+    assert changes(with_toggles(Toggles(), {"update": "vmap", "threads": 2})) == {"update": "vmap", "threads": 2}
 
 
 @pytest.mark.parametrize(
@@ -42,12 +41,12 @@ def test_what_is_changed_is_told() -> None:
 def test_what_cannot_be_used_falls_back_and_says_why(
     asked: dict[str, Any], here: torch.device, name: str, reason: str
 ) -> None:
-    given = turned(Toggles(update="batched"), asked)
+    given = with_toggles(Toggles(update="batched"), asked)
     effective, reasons = resolve(given, here)
     assert list(reasons) == [name]
     assert reason in reasons[name]
     assert getattr(effective, name) == getattr(Toggles(), name)
-    assert changed(effective) == {k: v for k, v in changed(given).items() if k != name}
+    assert changes(effective) == {k: v for k, v in changes(given).items() if k != name}
 
 
 def test_the_runtime_tells_once_and_records_it() -> None:

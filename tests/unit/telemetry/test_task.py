@@ -4,11 +4,11 @@ import pytest
 
 from uavlab.core.errors import ConfigError
 from uavlab.experiment.config import configure
-from uavlab.telemetry.task import DATA, Telemetry
+from uavlab.telemetry.task import Telemetry
 
 
 def test_the_task_is_known_by_its_name() -> None:
-    assert DATA["telemetry"] is Telemetry
+    assert Telemetry().spec == Telemetry().shape
     assert isinstance(configure("telemetry").env, Telemetry)
 
 

@@ -19,13 +19,13 @@ from uavlab.experiment.config import Config, RunConfig, configure
 from uavlab.profiling.roofline import ceilings
 from uavlab.profiling.torch_profile import profile
 from uavlab.runtime.stage_timer import Monitor, count_work
-from uavlab.runtime.toggles import Toggles, toggle_presets
+from uavlab.runtime.toggles import Toggles, as_dict, toggle_presets
 from uavlab.storage.machine import device_name
 from uavlab.train import make_cycle
 
 Setting = Mapping[str, Any]
 
-PLAIN = asdict(Toggles())
+PLAIN = as_dict(Toggles())
 SIZES = {"batch": 128, "hidden": 256, "share": False, "worlds": 1, "learning_starts": 128}
 
 LOOP: Setting = {}

@@ -18,6 +18,7 @@ import torch
 from uavlab.bench.compare import compare
 from uavlab.bench.registry import Record, suite
 from uavlab.bench.timing import interleaved, median, ratio
+from uavlab.collectors.entries import world_bytes
 from uavlab.collectors.on_policy import moved
 from uavlab.core.types import tree_map
 from uavlab.envs.mapping.env import Mapping as MappingEnv
@@ -26,7 +27,8 @@ from uavlab.envs.mapping.numpy_reference import HostMapping
 from uavlab.experiment import build
 from uavlab.experiment.config import Device, RunConfig, configure
 from uavlab.runtime.runtime import Runtime
-from uavlab.runtime.toggles import EAGER, Toggles, turned
+from uavlab.runtime.toggle_records import EAGER
+from uavlab.runtime.toggles import Toggles, as_dict, with_toggles
 
 MISSIONS = (1, 8, 64)
 WORKERS = 2  # and missions of the slow paths, which work them off one by one, so that more would only take longer
@@ -72,8 +74,8 @@ def maps_suite(
     """
     side = MappingEnv.cell * MappingEnv.cells / cells
     env, over, host = (kind(cells=cells, cell=side) for kind in (MappingEnv, OverwrittenMapping, HostMapping))
-    rt = build.runtime(RunConfig(device=device), turned(Toggles(), {"threads": 1}))
-    fast = build.runtime(RunConfig(device=device), turned(Toggles(), {"update": "batched", "compile": "default"}))
+    rt = build.runtime(RunConfig(device=device), with_toggles(Toggles(), {"threads": 1}))
+    fast = build.runtime(RunConfig(device=device), with_toggles(Toggles(), {"update": "batched", "compile": "default"}))
     with rt.scope(), ExitStack() as stack:
         pool = stack.enter_context(ProcessPoolExecutor(workers, get_context("spawn"), initializer=one_thread))
         calls: dict[tuple[str, str, int], Callable[[], Any]] = {
@@ -99,7 +101,7 @@ def maps_suite(
             "low": over_host["low"],
             "high": over_host["high"],
             "over_original": round(ORIGINAL_MS / 1e3 / median(steps), 2),
-            "bytes_per_mission": build.world_bytes(env),
+            "bytes_per_mission": world_bytes(env),
         }
         for (path, setting, count), steps in each.items()
         for over_host in (ratio(plain, steps),)
@@ -111,10 +113,10 @@ def maps_suite(
 def missions_suite(rounds: int, device: Device, training: Mapping[str, Any] = TRAINING) -> Record:
     """Time whole training steps of the published network: missions, returns, and 5 passes over them."""
     low = {**EAGER, "precision": "bf16"}
-    settings = {"plain": {**asdict(Toggles())}, "eager": dict(EAGER), "eager, bf16": low}
+    settings = {"plain": as_dict(Toggles()), "eager": dict(EAGER), "eager, bf16": low}
     compared = compare("mapping_published", settings, training, {"device": device}, call="cycle", rounds=rounds)
     config = configure("mapping_published", training)
-    moves = build.steps_per_update(config) * config.env.spec.agents
+    moves = config.task.pace(config)[0] // config.run.runs
     rows = [
         {
             "setting": row["setting"],

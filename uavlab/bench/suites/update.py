@@ -20,7 +20,8 @@ from uavlab.experiment.config import Config, Device, RunConfig, configure
 from uavlab.profiling.roofline import ceilings
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.stage_timer import Work, count_work
-from uavlab.runtime.toggles import EAGER, Toggles
+from uavlab.runtime.toggle_records import EAGER
+from uavlab.runtime.toggles import Toggles, as_dict
 from uavlab.storage.machine import usable_cores
 from uavlab.train import make_cycle
 
@@ -83,8 +84,8 @@ def guard_suite(rounds: int, device: Device, preset: str = "leader_follower_quic
 
 def _cycles(config: Config, rt: Runtime) -> Callable[[], Any]:
     rng = build.streams(config.run, rt.device)
-    learner = build.learner(config, rng, rt)
-    cycle = make_cycle(build.source(config, learner, rng, rt), learner, rng, rt)
+    learner, source = config.task.build(config, rng, rt)
+    cycle = make_cycle(source, learner, rng, rt)
     return lambda: [cycle() for _ in range(CYCLES)]
 
 
@@ -143,7 +144,7 @@ def ladder_suite(
     if build.runtime(RunConfig(device=device)).device.type == "cuda":
         rungs = {**rungs, **ON_CUDA}
     for agents in (2, 4, 8, 16) if full else (2, 4, 8):
-        layer = {**asdict(Toggles()), **sizes, "followers": agents - 1, "device": device, "threads": counts[0]}
+        layer = {**as_dict(Toggles()), **sizes, "followers": agents - 1, "device": device, "threads": counts[0]}
         configs = {name: configure("leader_follower", layer, rung) for name, rung in rungs.items()}
         with inductor.patch(force_disable_caches=True):  # else a first call would take less than it takes at first
             calls, first = prepare({name: partial(update_call, config) for name, config in configs.items()})

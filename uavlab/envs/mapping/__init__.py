@@ -1,1 +1,35 @@
 """Informative mapping with a team of UAVs, batched over missions."""
+
+from dataclasses import fields
+from typing import Any
+
+from uavlab.core.registry import ENVIRONMENTS, Environment
+from uavlab.envs.mapping import baselines
+from uavlab.envs.mapping.env import Mapping, OverwrittenMapping
+from uavlab.envs.mapping.numpy_reference import HostMapping
+
+
+def implementation(env: Mapping, rt: Any) -> Mapping:
+    """Return the environment with its maps computed as the toggle ``maps`` of a runtime says."""
+    if rt.toggles.maps == "device":
+        return env
+    if rt.toggles.maps == "host" and rt.device.type != "cpu":
+        rt.fall_back("maps", f"numpy and OpenCV work on the CPU, this run is on {rt.device.type}")
+        return env
+    kind = HostMapping if rt.toggles.maps == "host" else OverwrittenMapping
+    return kind(**{f.name: getattr(env, f.name) for f in fields(env)})
+
+
+ENVIRONMENTS.register(
+    "mapping",
+    Environment(
+        Mapping,
+        learner="coma",
+        baselines={
+            "random": baselines.random,
+            "information_gain": baselines.information_gain,
+            "sweep": baselines.sweep,
+        },
+        implementation=implementation,
+    ),
+)

@@ -1,1 +1,67 @@
 """Multi-agent soft actor-critic: batched, as a loop over agents, and through vmap."""
+
+from collections.abc import Callable
+from functools import partial
+
+from uavlab.core.registry import LEARNERS, LearnerEntry, Settings
+from uavlab.core.rng import Streams
+from uavlab.core.types import EnvSpec, Inputs
+from uavlab.learners.masac.batched import MASAC, MASACConfig, load_policy
+from uavlab.learners.masac.loop import RUNGS, MASACLoop
+from uavlab.learners.masac.networks import assign
+from uavlab.learners.masac.vmap import MASACVmap
+from uavlab.nets.mlp import StackedMLP
+from uavlab.runtime.oom_retry import require_memory
+from uavlab.runtime.runtime import Runtime
+
+
+def build(config: Settings, inputs: Inputs, rng: Streams, rt: Runtime) -> MASAC:
+    """Build the learner in the form that the toggle ``update`` asks for.
+
+    Raises:
+        ResourceError: It does not fit into free memory.
+    """
+    require_memory(learner_bytes(config), "learner", "hidden, batch or runs", rt.device)
+    loops = {name: partial(MASACLoop, rung=name) for name in RUNGS}
+    forms: dict[str, Callable[..., MASAC]] = {**loops, "vmap": MASACVmap, "batched": MASAC}
+    return forms[rt.toggles.update](config.learner, config.env.spec, inputs, rng, rt, acting=rt.toggles.acting)
+
+
+def actor_size(config: MASACConfig, spec: EnvSpec) -> int:
+    """Count the parameters of one actor."""
+    return StackedMLP(spec.obs, config.hidden, 2 * spec.action).count
+
+
+def learner_bytes(config: Settings) -> int:
+    """Count the bytes that the learner takes at least: networks, and the critics' activations for their gradients.
+
+    Every parameter has a gradient and two moments; critics have targets, too.
+    """
+    spec, given, batch = config.env.spec, config.learner, config.source.batch
+    actors = len(set(assign(spec, spec, given.share))) * actor_size(given, spec)
+    critics = 2 * spec.agents * StackedMLP(spec.agents * (spec.obs + spec.action), given.hidden, 1).count
+    activations = 2 * 2 * spec.agents * batch * given.hidden  # two critics of two layers
+    return 4 * config.run.runs * (4 * actors + 5 * critics + activations)
+
+
+def refusal(spec: object) -> str | None:
+    """Return why MASAC cannot learn an environment; None if it can."""
+    if spec is None:  # ``check_env`` reports a class without a spec
+        return None
+    if not isinstance(spec, EnvSpec):
+        return "it has no team of agents"
+    return "its agents choose among moves, MASAC's actions are continuous" if spec.choices else None
+
+
+LEARNERS.register(
+    "masac",
+    LearnerEntry(
+        settings=MASACConfig,
+        collector="off_policy",
+        build=build,
+        load_policy=load_policy,
+        size=actor_size,
+        refusal=refusal,
+        require_same=lambda config, trained, spec: assign(trained, spec, config.share),
+    ),
+)

@@ -26,6 +26,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.core.protocols import CheckedTensors, Policy
+from uavlab.core.registry import Resume
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Inputs, Transition, Update
 from uavlab.learners.masac.networks import Theta, assign, each, initial_parameters, per_agent, tensors
@@ -57,15 +58,15 @@ class MASACConfig:
     """
 
     hidden: Annotated[int, Ge(1), Le(4096)] = 256
-    gamma: Annotated[float, Ge(0), Le(1)] = 0.9
-    tau: Annotated[float, Gt(0), Le(1)] = 0.01
-    lr: Annotated[float, Gt(0), Le(1)] = 1e-3
-    critic_lr: Annotated[float, Gt(0), Le(1)] = 3e-3
-    alpha_lr: Annotated[float, Gt(0), Le(1)] = 3e-4
+    gamma: Annotated[float, Ge(0), Le(1), Resume.YES] = 0.9
+    tau: Annotated[float, Gt(0), Le(1), Resume.YES] = 0.01
+    lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 1e-3
+    critic_lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 3e-3
+    alpha_lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 3e-4
     alpha: Annotated[float, Gt(0)] = 1.0
-    clip: Annotated[float, Gt(0)] = 1.0
-    target_entropy: float = -2.0
-    reward_scale: Annotated[float, Gt(0)] = 1.0
+    clip: Annotated[float, Gt(0), Resume.YES] = 1.0
+    target_entropy: Annotated[float, Resume.YES] = -2.0
+    reward_scale: Annotated[float, Gt(0), Resume.YES] = 1.0
     log_std_low: Annotated[float, Ge(-20), Le(0)] = -5.0
     log_std_high: Annotated[float, Ge(0), Le(4)] = 2.0
     share: bool = True
@@ -325,8 +326,8 @@ def squash(
     return squashed_gaussian(mean, log_std.clamp(config.log_std_low, config.log_std_high), noise)
 
 
-def kept_policy(config: MASACConfig, trained: EnvSpec, flown: EnvSpec, parameters: Float[Tensor, "R K P"]) -> Policy:
-    """Fly kept actors, for a team that may differ in size from the one trained.
+def load_policy(config: MASACConfig, trained: EnvSpec, flown: EnvSpec, parameters: Float[Tensor, "R K P"]) -> Policy:
+    """Return the policy of trained actors, for a team that may differ in size from the one trained.
 
     Raises:
         ConfigError: The team has agents for which no network was trained, or other observations or actions.

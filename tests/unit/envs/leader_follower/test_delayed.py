@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tests.support.fixtures_config import TINY
+from uavlab.core.registry import ENVIRONMENTS
 from uavlab.core.types import Transition, leaves
-from uavlab.envs import ENVS
 from uavlab.envs.autoreset import advance, make_pool, start_worlds
 from uavlab.envs.leader_follower.delayed import SlowLeaderFollower
 from uavlab.envs.leader_follower.env import LeaderFollower
@@ -55,7 +55,7 @@ def test_it_flies_like_the_fast_one_bit_for_bit(naps: list[float], step_ms: floa
 
 
 def test_it_is_the_same_task_with_one_more_setting() -> None:
-    assert ENVS["slow_leader_follower"] is SlowLeaderFollower
+    assert ENVIRONMENTS["slow_leader_follower"].kind is SlowLeaderFollower
     config = configure("slow_leader_follower", {"step_ms": 3.0, "eval_step_ms": 0.0, "followers": 3})
     assert config.env == SlowLeaderFollower(followers=3, step_ms=3.0)
     assert config.evaluation == SlowLeaderFollower(followers=3, step_ms=0.0)

@@ -13,7 +13,7 @@ from tests.support.update_rungs import KINDS, Side, all_numbers, difference
 from uavlab.core.types import Batch
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.learners.masac import loop
-from uavlab.learners.masac.batched import MASAC, kept_policy
+from uavlab.learners.masac.batched import MASAC, load_policy
 from uavlab.learners.masac.loop import MASACLoop, apart, together
 from uavlab.runtime.toggles import Toggles
 
@@ -216,5 +216,5 @@ def test_acting_agent_by_agent_equals_acting_at_once(name: str, share: bool) -> 
             alone, at_once = (learner.policy(team.spec)(obs, drawn) for learner in side.learners.values())
             torch.testing.assert_close(alone, at_once, rtol=1e-12, atol=1e-12)
             learner = side.learners["loop"]
-            kept = kept_policy(learner.config, side.env.spec, team.spec, learner.parameters())
+            kept = load_policy(learner.config, side.env.spec, team.spec, learner.parameters())
             torch.testing.assert_close(alone, kept(obs, drawn), rtol=1e-12, atol=1e-12)

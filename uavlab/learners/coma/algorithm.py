@@ -28,6 +28,7 @@ from torch import Tensor
 
 from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import CheckedTensors, Policy
+from uavlab.core.registry import Resume
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, MapObs, Rollout, Update, tensors, tree_map
 from uavlab.nets.cnn import StackedCNN
@@ -64,11 +65,11 @@ class COMAConfig:
     width: Annotated[int, Ge(1), Le(4096)] = 32
     kernels: tuple[Annotated[int, Ge(1), Le(64)], ...] = (5, 4, 4)
     hidden: Annotated[int, Ge(1), Le(4096)] = 64
-    gamma: Annotated[float, Ge(0), Le(1)] = 0.99
+    gamma: Annotated[float, Ge(0), Le(1), Resume.YES] = 0.99
     lam: Annotated[float, Ge(0), Le(1)] = 0.8
-    lr: Annotated[float, Gt(0), Le(1)] = 2e-4
-    critic_lr: Annotated[float, Gt(0), Le(1)] = 1e-3
-    clip: Annotated[float, Gt(0)] = 10.0
+    lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 2e-4
+    critic_lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 1e-3
+    clip: Annotated[float, Gt(0), Resume.YES] = 10.0
     passes: Annotated[int, Ge(1), Le(1000)] = 6
     actor_passes: Annotated[int, Ge(1), Le(1000)] = 1
     minibatches: Annotated[int, Ge(1), Le(1000)] = 8
@@ -303,8 +304,8 @@ def choose(
     return sample_in_turn(logits, obs.legal, obs.target_cell, noise, explore)
 
 
-def kept_policy(config: COMAConfig, trained: EnvSpec, flown: EnvSpec, parameters: Float[Tensor, "R 1 P"]) -> Policy:
-    """Fly kept actors, for a team that may differ in size from the one trained.
+def load_policy(config: COMAConfig, trained: EnvSpec, flown: EnvSpec, parameters: Float[Tensor, "R 1 P"]) -> Policy:
+    """Return the policy of trained actors, for a team that may differ in size from the one trained.
 
     Raises:
         ConfigError: The team sees other maps or chooses among other moves.

@@ -1,0 +1,68 @@
+"""A task is put together from an environment and a learner that fits, and says why when it is not."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from uavlab.core.errors import ConfigError
+from uavlab.core.registry import COLLECTORS, LEARNERS, Environment
+from uavlab.core.types import EnvSpec
+from uavlab.experiment.config import configure
+from uavlab.experiment.task import ENVIRONMENTS, task
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_every_environment_names_a_learner_that_fits(name: str) -> None:
+    made = task(name)
+    assert made.learner == ENVIRONMENTS[name].learner
+    assert LEARNERS[made.learner].refusal(ENVIRONMENTS[name].kind().spec) is None
+    assert made.settings == (
+        COLLECTORS[LEARNERS[made.learner].collector].settings,
+        LEARNERS[made.learner].settings,
+        ENVIRONMENTS[name].kind,
+    )
+
+
+def test_a_learner_that_does_not_fit_is_refused_with_those_that_do() -> None:
+    with pytest.raises(ConfigError, match=r"^learner coma cannot learn leader_follower: .*Learners that can: masac.$"):
+        configure("leader_follower", {"learner": "coma"})
+    with pytest.raises(ConfigError, match=r"^unknown learner 'masak' \\(did you mean 'masac'\\?\\)"):
+        configure("leader_follower", {"learner": "masak"})
+    with pytest.raises(ConfigError, match=r"^learner: expected a name, got 3.$"):
+        configure("leader_follower", {"learner": 3})
+
+
+@pytest.mark.parametrize("name", ["mapping", "telemetry"])
+def test_a_learner_of_continuous_actions_refuses_other_environments(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"^learner masac cannot learn {name}: "):
+        task(name, "masac")
+
+
+def test_without_a_default_the_first_learner_that_fits_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass(frozen=True)
+    class Maps:
+        choices: int = 4
+
+        @property
+        def spec(self) -> EnvSpec:
+            return EnvSpec(1, 1, 1, 10, 1.0, 1, 1, (0,), choices=self.choices, side=3)
+
+    monkeypatch.setitem(ENVIRONMENTS, "maps", Environment(Maps))
+    assert task("maps").learner == "coma"
+    monkeypatch.setitem(
+        ENVIRONMENTS, "maps", Environment(dataclass(frozen=True)(type("Vectors", (Maps,), {"choices": 0})))
+    )
+    assert task("maps").learner == "masac"
+
+
+def test_toggles_of_missing_parts_are_unserved() -> None:
+    assert set(task("leader_follower").unserved) == {"loader"}
+    assert {"update", "prefetch", "loader"} <= set(task("mapping").unserved)
+    assert task("telemetry").unserved["interval"] == "this learner learns from logs, no team flies"
+
+
+def test_a_second_learner_needs_no_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A registered learner is served at once, for every environment that it fits."""
+    monkeypatch.setitem(LEARNERS, "mine", replace(LEARNERS["masac"]))
+    config = configure("leader_follower", {"learner": "mine"})
+    assert (config.task.learner, config.values["learner"]) == ("mine", "mine")

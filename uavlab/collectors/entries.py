@@ -1,0 +1,142 @@
+"""The registrations of both collectors: what each builds, takes and cannot do."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from uavlab.collectors.off_policy import ReplayConfig, Replayed, blank_row, replay_bytes, survey
+from uavlab.collectors.on_policy import RolloutConfig, Rollouts
+from uavlab.core.protocols import Env, Learner, Policy
+from uavlab.core.registry import COLLECTORS, CollectorEntry, Settings
+from uavlab.core.rng import Streams
+from uavlab.core.types import leaves, tree_map
+from uavlab.envs.autoreset import start_worlds
+from uavlab.replay.buffer import HERE, ByPriority, Store, Uniform
+from uavlab.replay.host_buffer import on_host
+from uavlab.runtime.oom_retry import require_memory
+from uavlab.runtime.runtime import Runtime
+
+NO_REPLAY = "this learner flies whole episodes anew for each update and keeps no replay"
+NO_LOGS = "this learner reads no logs"
+
+
+def off_policy(
+    config: Settings,
+    env: Env,
+    data: Any,
+    learner: Learner,
+    snapshot: Callable[[], Policy],
+    rng: Streams,
+    rt: Runtime,
+) -> Replayed:
+    """Build worlds and replay.
+
+    Raises:
+        ResourceError: They do not fit into free memory.
+        ConfigError: Replay has more rows than priorities can serve.
+    """
+    policy = learner.policy(env.spec, explore=True)
+    return Replayed(env, policy, config.source, rng, rt, store(config, rng, rt), snapshot)
+
+
+def on_policy(
+    config: Settings,
+    env: Env,
+    data: Any,
+    learner: Learner,
+    snapshot: Callable[[], Policy],
+    rng: Streams,
+    rt: Runtime,
+) -> Rollouts:
+    """Build worlds that are flown whole for each update.
+
+    Raises:
+        ResourceError: They do not fit into free memory.
+    """
+    states = 2 * world_bytes(config.env) * config.source.worlds * config.run.runs  # of two steps at a time
+    require_memory(states, "worlds", "worlds or runs", rt.device)
+    return Rollouts(env, learner.policy(env.spec, explore=True), config.source, rng, rt)
+
+
+def store(config: Settings, rng: Streams, rt: Runtime) -> Store:
+    """Choose what holds the rows of replay, and where.
+
+    Raises:
+        ResourceError: They do not fit into the memory that is free there.
+        ConfigError: There are more rows than priorities can serve.
+    """
+    toggles, replay, env, runs = rt.toggles, config.source, config.env, len(rng.seeds)
+    here = toggles.placement == "device"
+    device = rt.device if here else torch.device("cpu")
+    masses = 0 if toggles.priorities == "off" else 8 * replay.capacity * runs
+    require_memory(replay_bytes(env, replay, runs) + masses, "replay", "capacity or runs", device)
+    noise = torch.zeros(runs * replay.worlds, env.spec.initial_noise, dtype=rng.dtype, device=device)
+    worlds = start_worlds(env, noise)
+    example = tree_map(lambda leaf: leaf.unflatten(0, (runs, -1)), blank_row(env, worlds))
+    place = HERE if here else on_host(example, replay.batch, rt, toggles.placement == "pinned")
+    if toggles.priorities == "off":
+        return Uniform(example, replay.capacity, place)
+    return ByPriority(example, replay.capacity, replay, toggles.priorities, place)
+
+
+def world_bytes(env: Env) -> int:
+    """Count the bytes of one world's state."""
+    state = env.initial(torch.zeros(1, env.spec.initial_noise))
+    return sum(leaf.nbytes for _, leaf in leaves(state))
+
+
+def plan_off_policy(config: Settings) -> dict[str, Any]:
+    """Count what a run with replay takes."""
+    replay, toggles, run = config.source, config.toggles, config.run
+    cycles = -(-(run.updates or 0) // (toggles.interval * toggles.ratio)) * toggles.interval  # whole rounds
+    steps = None if run.updates is None else cycles * replay.world_steps * replay.worlds + replay.learning_starts
+    return {
+        "world_steps_per_run": steps,
+        "agent_steps_per_run": None if steps is None else steps * config.env.spec.agents,
+        "replay_bytes": replay_bytes(config.env, replay, run.runs),
+    }
+
+
+def plan_on_policy(config: Settings) -> dict[str, Any]:
+    """Count what a run of whole episodes takes."""
+    worlds, updates, spec = config.source.worlds, config.run.updates, config.env.spec
+    steps = None if updates is None else updates * spec.horizon * worlds
+    return {
+        "missions_per_run": None if updates is None else updates * worlds,
+        "world_steps_per_run": steps,
+        "agent_steps_per_run": None if steps is None else steps * spec.agents,
+        "world_bytes": world_bytes(config.env) * worlds * config.run.runs,
+    }
+
+
+def _agent_steps(config: Settings, steps: int) -> tuple[int, str]:
+    return steps * config.source.worlds * config.run.runs * config.env.spec.agents, "agent-steps"
+
+
+COLLECTORS.register(
+    "off_policy",
+    CollectorEntry(
+        settings=ReplayConfig,
+        data=lambda config, rng, rt: survey(config.env, rng),
+        build=off_policy,
+        plan=plan_off_policy,
+        pace=lambda config: _agent_steps(config, config.source.world_steps),
+        calls=("update", "acting", "environment"),
+        replay=True,
+        lacks={"logs": NO_LOGS},
+    ),
+)
+COLLECTORS.register(
+    "on_policy",
+    CollectorEntry(
+        settings=RolloutConfig,
+        data=lambda config, rng, rt: None,
+        build=on_policy,
+        plan=plan_on_policy,
+        pace=lambda config: _agent_steps(config, config.env.spec.horizon),
+        calls=("update", "acting", "environment"),
+        replay=False,
+        lacks={"replay": NO_REPLAY, "logs": NO_LOGS},
+    ),
+)

@@ -1,0 +1,55 @@
+"""Counterfactual multi-agent policy gradients, for teams that see maps and choose moves in turn."""
+
+from uavlab.core.registry import LEARNERS, LearnerEntry, Settings
+from uavlab.core.rng import Streams
+from uavlab.core.types import EnvSpec
+from uavlab.learners.coma.algorithm import COMA, COMAConfig, load_policy, networks, require_same
+from uavlab.runtime.oom_retry import require_memory
+from uavlab.runtime.runtime import Runtime
+
+
+def build(config: Settings, data: None, rng: Streams, rt: Runtime) -> COMA:
+    """Build the learner.
+
+    Raises:
+        ResourceError: It does not fit into free memory.
+    """
+    require_memory(learner_bytes(config), "learner", "width, hidden, worlds or runs", rt.device)
+    return COMA(config.learner, config.env.spec, rng, rt, rt.toggles.acting)
+
+
+def learner_bytes(config: Settings) -> int:
+    """Count the bytes that the learner takes at least: networks, and the activations of one minibatch."""
+    spec, given = config.env.spec, config.learner
+    actor, critic = networks(given, spec)
+    rows = -(-spec.horizon * config.source.worlds // given.minibatches) * spec.agents
+    activations = rows * given.width * spec.side**2 * len(given.kernels)
+    return 4 * config.run.runs * (4 * actor.count + 5 * critic.count + activations)
+
+
+def plan(config: Settings) -> dict[str, int | None]:
+    """Count the gradient steps of a run."""
+    updates, given = config.run.updates, config.learner
+    return {"gradient_steps_per_run": None if updates is None else updates * given.passes * given.minibatches}
+
+
+def refusal(spec: object) -> str | None:
+    """Return why COMA cannot learn an environment; None if it can."""
+    maps = isinstance(spec, EnvSpec) and spec.choices and spec.side
+    return None if maps else "COMA chooses among moves on square maps; this one has none"
+
+
+LEARNERS.register(
+    "coma",
+    LearnerEntry(
+        settings=COMAConfig,
+        collector="on_policy",
+        build=build,
+        load_policy=load_policy,
+        size=lambda config, spec: networks(config, spec)[0].count,
+        refusal=refusal,
+        require_same=lambda config, trained, spec: require_same(trained, spec),
+        plan=plan,
+        unserved={"update": "this learner updates all agents at once; use update=batched"},
+    ),
+)
