@@ -2,7 +2,7 @@
 
 With each toggle at its default a run is the plain reference. An unusable value falls back to that default (memory
 that cannot be pinned: to ordinary memory of the host), with one visible line and an entry in the run's record.
-A new toggle is one record in ``toggle_records.py``, or one call of ``register`` from outside, and its lines at one seam.
+A new toggle is one record in ``toggle_records.py``, or one call of ``register``, and its lines at one seam.
 """
 
 from collections.abc import Callable, Mapping

@@ -18,9 +18,7 @@ def test_a_name_belongs_to_one_entry() -> None:
     registry: Registry[Environment] = Registry("environment")
     entry = registry.register("task", Environment(One))
     assert registry == {"task": entry}
-    assert (
-        registry.register("task", Environment(One, baselines=entry.baselines)) == entry
-    )  # a notebook's cell, run again
-    with pytest.raises(ConfigError, match="^register: the environment 'task' is already One; choose another name.$"):
+    assert registry.register("task", Environment(One, baselines=entry.baselines)) == entry
+    with pytest.raises(ConfigError, match=r"^register: the environment 'task' is already One; choose another name\.$"):
         registry.register("task", Environment(Other))
     assert registry == {"task": entry}

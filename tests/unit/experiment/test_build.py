@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.support.fixtures_config import tiny
+from uavlab.collectors import entries
 from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.core.rng import Streams
 from uavlab.experiment import build
@@ -53,16 +54,19 @@ def test_the_bytes_of_a_learner() -> None:
     assert masac.learner_bytes(tiny(update="loop")) == masac.learner_bytes(tiny())
 
 
-@pytest.mark.parametrize(("short", "what"), [("learner", "learner: 26,192 bytes"), ("source", "replay: 5,120 bytes")])
+@pytest.mark.parametrize(("short", "what"), [("learner", "learner: 26,192 bytes"), ("source", "replay: 4,864 bytes")])
 def test_what_does_not_fit_is_refused_with_both_figures(monkeypatch: pytest.MonkeyPatch, short: str, what: str) -> None:
     config = tiny()
     rt, rng = build.runtime(config.run), Streams([0])
-    free = {"learner": 26_191, "source": 5_119}[short]
+    part, free = {
+        "learner": (lambda: masac.build(config, entries.survey(config.env, rng), rng, rt), 26_191),
+        "source": (lambda: entries.store(config, rng, rt), 4_863),
+    }[short]
     monkeypatch.setattr(oom_retry.psutil, "virtual_memory", lambda: SimpleNamespace(available=free))
     with pytest.raises(ResourceError, match=f"^{what}, {free:,} are free on cpu; lower .*\\.$"):
-        config.task.build(config, rng, rt)
+        part()
     monkeypatch.setattr(oom_retry.psutil, "virtual_memory", lambda: SimpleNamespace(available=free + 1))
-    config.task.build(config, rng, rt)
+    part()
 
 
 def test_run_r_has_the_seed_plus_r() -> None:
