@@ -14,11 +14,11 @@ from torch import Tensor
 
 from uavlab.bench.claims.mapping import count_missions
 from uavlab.core.errors import ConfigError
-from uavlab.core.rng import Streams
 from uavlab.core.registry import ENVIRONMENTS
+from uavlab.core.rng import Streams
 from uavlab.envs.mapping.env import Mapping, State
 from uavlab.evaluate import Planner, curves
-from uavlab.experiment import build, policy
+from uavlab.experiment import policy
 from uavlab.experiment.config import configure
 from uavlab.experiment.policy import Kept
 from uavlab.experiment.run import Run

@@ -6,13 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch
-
 from uavlab.bench.timing import interleaved, median, ratio, timed
-from uavlab.collectors.on_policy import Rollouts, moved
 from uavlab.core.rng import acting_noise
-from uavlab.core.types import tree_map
-from uavlab.envs.autoreset import advance
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
 from uavlab.experiment.run import Run

@@ -91,7 +91,11 @@ def candidates(config: Config) -> dict[str, dict[str, Any]]:
         for value in (usable_cores(),) if toggle.name == "threads" else values:
             change = {toggle.name: value}
             hopeless = (toggle.name, value, device.type) == SLOWEST
-            if value != getattr(now, toggle.name) and not hopeless and not resolve(with_toggles(now, change), device)[1]:
+            if (
+                value != getattr(now, toggle.name)
+                and not hopeless
+                and not resolve(with_toggles(now, change), device)[1]
+            ):
                 changes[f"{toggle.name}={value}"] = change
     return changes
 
@@ -127,7 +131,8 @@ def _watch(config: Config, trace: Path | None) -> dict[str, Any]:
             cycle()
         stages = monitor.read()
         table = profile(cycle, rt.device, trace, monitor=monitor)
-    one, plain = update_call(config), update_call(replace(config, toggles=replace(config.toggles, compile="off")))
+    uncompiled = replace(config, toggles=with_toggles(config.toggles, {"compile": "off"}))
+    one, plain = update_call(config), update_call(uncompiled)
     with rt.scope():
         seconds = min(timed(one.call, rt.device) for _ in range(UPDATES))
         work = count_work(plain.call)  # compiled code hides what it does

@@ -11,7 +11,7 @@ import torch
 from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.core.rng import Streams
 from uavlab.experiment.config import Config, RunConfig
-from uavlab.runtime.oom_retry import out_of_memory
+from uavlab.runtime.oom_retry import is_out_of_memory
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.stage_timer import Monitor
 from uavlab.runtime.toggles import Toggles

@@ -262,7 +262,7 @@ def parts(settings: tuple[type[Any], ...]) -> tuple[type[Any], ...]:
 def _learner_name(values: Mapping[str, Any], origins: Mapping[str, str]) -> str | None:
     name = values.get("learner")
     if name is not None and not isinstance(name, str):
-        raise ConfigError(f"learner: expected a name, got {shown(name)}{origins.get('learner', '')}.")
+        raise ConfigError(f"learner: expected a name, got {quote(name)}{origins.get('learner', '')}.")
     return name
 
 

@@ -12,7 +12,7 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Policy
 from uavlab.core.registry import COLLECTORS, ENVIRONMENTS, LEARNERS, Environment, Evaluation, Settings
 from uavlab.core.rng import Streams
-from uavlab.core.text import suggest, quote
+from uavlab.core.text import quote, suggest
 from uavlab.evaluate import COMMON, Planner, episodes, summary
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggle_records import EAGER

@@ -8,7 +8,6 @@ import pstats
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict
 from functools import partial
 from multiprocessing import get_context
 from typing import Any
