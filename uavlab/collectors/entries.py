@@ -12,8 +12,8 @@ from uavlab.core.registry import COLLECTORS, CollectorEntry, Settings
 from uavlab.core.rng import Streams
 from uavlab.core.types import leaves, tree_map
 from uavlab.envs.autoreset import start_worlds
-from uavlab.replay.buffer import HERE, ByPriority, Store, Uniform
-from uavlab.replay.host_buffer import on_host
+from uavlab.replay.buffer import IDENTITY, ByPriority, Store, Uniform
+from uavlab.replay.host_buffer import host_transfer
 from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.runtime import Runtime
 
@@ -74,10 +74,10 @@ def store(config: Settings, rng: Streams, rt: Runtime) -> Store:
     noise = torch.zeros(runs * replay.worlds, env.spec.initial_noise, dtype=rng.dtype, device=device)
     worlds = start_worlds(env, noise)
     example = tree_map(lambda leaf: leaf.unflatten(0, (runs, -1)), blank_row(env, worlds))
-    place = HERE if here else on_host(example, replay.batch, rt, toggles.placement == "pinned")
+    transfer = IDENTITY if here else host_transfer(example, replay.batch, rt, toggles.placement == "pinned")
     if toggles.priorities == "off":
-        return Uniform(example, replay.capacity, place)
-    return ByPriority(example, replay.capacity, replay, toggles.priorities, place)
+        return Uniform(example, replay.capacity, transfer)
+    return ByPriority(example, replay.capacity, replay, toggles.priorities, transfer)
 
 
 def world_bytes(env: Env) -> int:

@@ -27,13 +27,13 @@ from uavlab.telemetry.check import check_logs
 from uavlab.telemetry.dataset import HIDDEN, ROW, Scale
 from uavlab.telemetry.forecaster import Forecast, Forecaster, ForecasterConfig
 from uavlab.telemetry.task import Telemetry, require_same
-from uavlab.telemetry.window_source import DATASET_CHANGED, Split, WindowSource, WindowsConfig, load_split
+from uavlab.telemetry.window_source import DATASET_CHANGED, DataSplit, WindowsConfig, WindowSource, load_split
 
 TOLERANCE = 1e-3  # deviations: more than other machines make of the same flights
 NO_TEAM = "this learner learns from logs, no team flies"
 
 
-def learner(config: Settings, sets: Split, rng: Streams, rt: Runtime) -> Forecaster:
+def learner(config: Settings, sets: DataSplit, rng: Streams, rt: Runtime) -> Forecaster:
     """Build the learner with its first parameters."""
     outputs = targets(sets.hidden, config.env.horizon)
     return Forecaster(config.learner, config.env.spec, sets.inputs, outputs, rng, rt)
@@ -42,7 +42,7 @@ def learner(config: Settings, sets: Split, rng: Streams, rt: Runtime) -> Forecas
 def source(
     config: Settings,
     task: Telemetry,
-    sets: Split,
+    sets: DataSplit,
     learner: Forecaster,
     snapshot: Callable[[], Policy],
     rng: Streams,

@@ -131,7 +131,7 @@ class WindowSource(CollectorBase):
     items: Callable[..., ItemDataset] = ItemDataset
 
     def __init__(
-        self, task: Telemetry, config: WindowsConfig, rng: Streams, rt: Runtime, sets: Split | None = None
+        self, task: Telemetry, config: WindowsConfig, rng: Streams, rt: Runtime, sets: DataSplit | None = None
     ) -> None:
         """List the windows of the training flights; ``sets`` are those flights, if they were loaded before."""
         self.task, self.config, self.rng, self.loader = task, config, rng, rt.toggles.loader
