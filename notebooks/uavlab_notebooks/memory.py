@@ -13,7 +13,8 @@ from uavlab.core.types import Batch, Inputs, tree_map
 from uavlab.envs.autoreset import start_worlds
 from uavlab.experiment import build
 from uavlab.experiment.config import Config
-from uavlab.learners.masac.batched import MASAC, UpdateNoise
+from uavlab.learners.masac.base import UpdateNoise
+from uavlab.learners.masac.batched import MASAC
 from uavlab.profiling.batch_size import Budget, StepFactory
 from uavlab.runtime.runtime import Runtime
 

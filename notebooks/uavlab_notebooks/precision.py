@@ -12,7 +12,8 @@ from torch import Tensor
 from uavlab.core.types import Transition, tree_map
 from uavlab.experiment import build
 from uavlab.experiment.config import Config
-from uavlab.learners.masac.batched import MASAC, UpdateNoise
+from uavlab.learners.masac.base import UpdateNoise
+from uavlab.learners.masac.batched import MASAC
 from uavlab.runtime import wrappers
 from uavlab.runtime.loss_scaler import Scaler
 from uavlab.runtime.runtime import Runtime

@@ -25,9 +25,11 @@ from uavlab.evaluate import episodes, summary
 from uavlab.experiment.config import Config, RunConfig
 from uavlab.learners import coma
 from uavlab.learners.coma import COMA, COMAConfig
-from uavlab.learners.masac import batched
-from uavlab.learners.masac.batched import MASAC, MASACConfig, assign
+from uavlab.learners.masac import base
+from uavlab.learners.masac.base import MASACBase, MASACConfig
+from uavlab.learners.masac.batched import MASAC
 from uavlab.learners.masac.loop import RUNGS, MASACLoop
+from uavlab.learners.masac.networks import assign_networks
 from uavlab.learners.masac.vmap import MASACVmap
 from uavlab.nets.mlp import StackedMLP
 from uavlab.replay.buffer import IDENTITY, ByPriority, Store, Uniform
@@ -97,7 +99,7 @@ def learner(config: Config, rng: Streams, rt: Runtime) -> Any:
         return COMA(config.learner, spec, rng, rt, acting)
     require_memory(learner_bytes(config), "learner", "hidden, batch or runs", rt.device)
     rungs = {name: partial(MASACLoop, rung=name) for name in RUNGS}
-    kinds: dict[str, Callable[..., MASAC]] = {**rungs, "vmap": MASACVmap, "batched": MASAC}
+    kinds: dict[str, Callable[..., MASACBase]] = {**rungs, "vmap": MASACVmap, "batched": MASAC}
     made, inputs = kinds[rt.toggles.update], survey(config.env, rng)
     return made(config.learner, spec, inputs, rng, rt, acting=acting)
 
@@ -143,7 +145,7 @@ def kept_policy(config: Config, task: Any, parameters: Float[Tensor, "R K P"]) -
     if isinstance(config.learner, ForecasterConfig):
         return build.kept_policy(config, parameters)
     flown = task.spec
-    kept = coma.kept_policy if isinstance(config.learner, COMAConfig) else batched.kept_policy
+    kept = coma.load_policy if isinstance(config.learner, COMAConfig) else base.load_policy
     return kept(config.learner, config.env.spec, flown, parameters)
 
 
@@ -220,7 +222,7 @@ def learner_bytes(config: Config) -> int:
     Every parameter has a gradient and two moments; critics have targets, too.
     """
     spec, given, batch = config.env.spec, config.learner, config.source.batch
-    networks = len(set(assign(spec, spec, given.share)))
+    networks = len(set(assign_networks(spec, spec, given.share)))
     actors = networks * StackedMLP(spec.obs, given.hidden, 2 * spec.action).count
     critics = 2 * spec.agents * StackedMLP(spec.agents * (spec.obs + spec.action), given.hidden, 1).count
     kept = 2 * 2 * spec.agents * batch * given.hidden  # two critics of two layers

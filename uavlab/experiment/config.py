@@ -22,8 +22,9 @@ from uavlab.core.text import quote, suggest, yaml_lines, yaml_value
 from uavlab.core.types import Rule
 from uavlab.envs import ENVS
 from uavlab.experiment.presets import presets
-from uavlab.learners.coma import COMAConfig, require_same
-from uavlab.learners.masac.batched import MASACConfig, assign
+from uavlab.learners.coma import COMAConfig, require_same_task
+from uavlab.learners.masac.base import MASACConfig
+from uavlab.learners.masac.networks import assign_networks
 from uavlab.runtime.toggles import EAGER, Toggles, toggle_presets
 from uavlab.storage.files import read_regular
 from uavlab.telemetry.forecaster import ForecasterConfig
@@ -343,6 +344,6 @@ def able(learner: Any, trained: Any, judged: Any) -> None:
                 "tells of windows as large as those it was trained on."
             )
     elif isinstance(learner, COMAConfig):
-        require_same(trained.spec, judged.spec)
+        require_same_task(trained.spec, judged.spec)
     else:
-        assign(trained.spec, judged.spec, learner.share)
+        assign_networks(trained.spec, judged.spec, learner.share)

@@ -29,7 +29,7 @@ from uavlab.experiment.config import (
     read_yaml,
 )
 from uavlab.experiment.presets import presets
-from uavlab.learners.masac.batched import MASACConfig
+from uavlab.learners.masac.base import MASACConfig
 from uavlab.runtime.toggles import Toggles
 
 PRESET = "leader_follower"

@@ -1,1 +1,1 @@
-"""Multi-agent soft actor-critic: batched, as a loop over agents, and through vmap."""
+"""Multi-agent soft actor-critic: the update, and its networks as a matrix, as lists and through ``vmap``."""
