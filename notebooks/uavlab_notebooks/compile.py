@@ -86,7 +86,7 @@ def build_critics(config: Config, device: torch.device) -> tuple[Loss, Tensor, T
 
 def count_launches(call: Callable[[], Any], device: torch.device) -> float:
     """Count the operators that torch starts one by one in a call; those inside compiled code are not visible."""
-    rows = profile(call, device, top=10_000).rows
+    rows = profile(call, device, top=10_000)
     return round(sum(row["calls"] for row in rows if row["operator"].startswith(LAUNCH)), 1)
 
 
