@@ -1,8 +1,7 @@
-"""What compiling costs before it gives: the critics under plain torch, TorchScript and torch.compile; when it pays."""
+"""What compiling costs before it gives: the critics of a team under plain torch and torch.compile; when it pays."""
 
 import math
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -17,78 +16,67 @@ from uavlab.nets.mlp import StackedMLP
 from uavlab.profiling.torch_profile import profile
 from uavlab.runtime.stage_timer import synchronize
 
-SETTLING = 3  # calls until TorchScript has looked at what it is given and made its choices
 REPEATS = 10  # calls that are timed at once: one takes less than a scheduler's turn
-LAUNCH = "aten::"  # how the profiler calls what torch starts by itself
-
-TRACED = "torch.jit.trace`"  # of which a warning speaks
+LAUNCH = "aten::"  # prefix in a profile of the operators that torch starts by itself
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-WAYS: dict[str, Callable[[Loss, Tensor, Tensor], Loss]] = {
-    "plain torch": lambda loss, *given: loss,
-    "TorchScript": lambda loss, *given: torch.jit.trace(loss, given),
-    "torch.compile": lambda loss, *given: torch.compile(loss, dynamic=False),
+WAYS: dict[str, Callable[[Loss], Loss]] = {
+    "plain torch": lambda loss: loss,
+    "torch.compile": partial(torch.compile, dynamic=False),
 }
 
 
-def variants(
-    preset: str, *layers: Mapping[str, Any], rounds: int = 20, ways: Sequence[str] = tuple(WAYS)
-) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Time a forward and a backward pass through all critics of a team, run in several ways.
+def compare_ways(preset: str, *layers: Mapping[str, Any], rounds: int = 20) -> list[dict[str, Any]]:
+    """Time a forward and a backward pass through all critics of a team, in each of ``WAYS``.
 
     Args:
-        preset: Gives the team, the batch and the width of the networks.
+        preset: Names the team, the batch and the width of the networks.
         layers: Settings over it.
         rounds: Interleaved repetitions.
-        ways: Some of ``WAYS``, the first one to compare with.
 
     Returns:
-        Rows with ``setting``, ``ms``, ``over_first``, ``low``, ``high``, ``first_call_s`` (until it has settled),
-        ``launches`` (operators that torch starts one by one) and ``difference`` (of the gradients from those of the
-        first way, relative); and by setting what torch says of it: that it is deprecated, or why it is left out.
+        Rows with ``setting``, ``ms``, ``over_first``, ``low``, ``high``, ``first_call_s``, ``launches`` (operators that
+        torch starts one by one) and ``difference`` (of the gradients from those of the first way, relative).
 
     Raises:
         ConfigError: Settings that are not valid.
     """
     config = configure(preset, *layers)
     rt = build.runtime(config.run, config.toggles)
-    calls: dict[str, Callable[[], Tensor]] = {}
-    first, said = {}, {}
-    with rt.scope(), warnings.catch_warnings(record=True) as heard:
-        warnings.simplefilter("always", DeprecationWarning)
-        given = critics(config, rt.device)
-        for name in ways:
-            try:
-                calls[name], first[name] = _settled(WAYS[name], *given, device=rt.device)
-            except (AttributeError, RuntimeError) as error:
-                said[name] = f"left out: {str(error).splitlines()[0]}"
-        seconds = interleaved({name: partial(_repeated, call) for name, call in calls.items()}, rounds, rt.device)
-        rows = [
+    calls, first = {}, {}
+    with rt.scope():
+        loss, theta, x = build_critics(config, rt.device)
+        for name, way in WAYS.items():
+            start = time.perf_counter()
+            calls[name] = partial(_gradient, way(loss), theta, x)
+            calls[name]()
+            synchronize(rt.device)
+            first[name] = time.perf_counter() - start
+        seconds = interleaved({name: partial(_repeat, call) for name, call in calls.items()}, rounds, rt.device)
+        reference = next(iter(calls))
+        over = {name: ratio(seconds[reference], each) for name, each in seconds.items()}
+        return [
             {
                 "setting": name,
                 "ms": round(1e3 * median(seconds[name]) / REPEATS, 4),
-                **_over(ratio(seconds[ways[0]], seconds[name])),
+                "over_first": over[name]["median"],
+                "low": over[name]["low"],
+                "high": over[name]["high"],
                 "first_call_s": round(first[name], 3),
-                "launches": launches(call, rt.device),
-                "difference": _difference(calls[ways[0]](), call()),
+                "launches": count_launches(call, rt.device),
+                "difference": _difference(calls[reference](), call()),
             }
             for name, call in calls.items()
         ]
-    for each in heard:
-        if TRACED in str(each.message):
-            said["TorchScript"] = str(each.message)
-        elif not issubclass(each.category, DeprecationWarning):  # torch's own, of what it imports
-            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
-    return rows, said
 
 
-def critics(config: Config, device: torch.device) -> tuple[Loss, Tensor, Tensor]:
+def build_critics(config: Config, device: torch.device) -> tuple[Loss, Tensor, Tensor]:
     """Build the critics of a team, two for each agent: a loss, their parameters, and rows to evaluate."""
     spec = config.env.spec
     net = StackedMLP(spec.agents * (spec.obs + spec.action), config.learner.hidden, 1)
-    dice = torch.Generator().manual_seed(config.run.seed)
-    theta = torch.randn(2 * spec.agents, net.count, generator=dice) / math.sqrt(config.learner.hidden)
-    x = torch.randn(2 * spec.agents, config.source.batch, net.inputs, generator=dice)
+    rng = torch.Generator().manual_seed(config.run.seed)
+    theta = torch.randn(2 * spec.agents, net.count, generator=rng) / math.sqrt(config.learner.hidden)
+    x = torch.randn(2 * spec.agents, config.source.batch, net.inputs, generator=rng)
 
     def loss(theta: Tensor, x: Tensor) -> Tensor:
         return net(theta, x).square().mean()
@@ -96,14 +84,14 @@ def critics(config: Config, device: torch.device) -> tuple[Loss, Tensor, Tensor]
     return loss, theta.to(device).requires_grad_(), x.to(device)
 
 
-def launches(call: Callable[[], Any], device: torch.device) -> float:
-    """Count what torch starts one by one in a call; what compiled code does inside of itself is not seen."""
-    rows = profile(call, device, top=10_000).rows
+def count_launches(call: Callable[[], Any], device: torch.device) -> float:
+    """Count the operators that torch starts one by one in a call; those inside compiled code are not visible."""
+    rows = profile(call, device, top=10_000)
     return round(sum(row["calls"] for row in rows if row["operator"].startswith(LAUNCH)), 1)
 
 
 def elapsed(rows: Sequence[Mapping[str, Any]], most: int, points: int = 25) -> list[dict[str, Any]]:
-    """Lay out the seconds that each way has taken after so many calls, warm-up first: ``setting, calls, seconds``."""
+    """Return the seconds that each way needs for up to ``most`` calls and the first: ``setting, calls, seconds``."""
     every = max(1, most // points)
     return [
         {"setting": row["setting"], "calls": calls, "seconds": row["first_call_s"] + calls * row["ms"] / 1e3}
@@ -112,29 +100,13 @@ def elapsed(rows: Sequence[Mapping[str, Any]], most: int, points: int = 25) -> l
     ]
 
 
-def _settled(
-    way: Callable[..., Loss], loss: Loss, theta: Tensor, x: Tensor, device: torch.device
-) -> tuple[Callable[[], Tensor], float]:
-    """Make a way of computing the gradient and call it until it has settled; give it and the seconds that took."""
-    began = time.perf_counter()
-    made = way(loss, theta, x)
-
-    def gradient() -> Tensor:
-        return torch.autograd.grad(made(theta, x), theta)[0]
-
-    for _ in range(SETTLING):
-        gradient()
-    synchronize(device)
-    return gradient, time.perf_counter() - began
+def _gradient(loss: Loss, theta: Tensor, x: Tensor) -> Tensor:
+    return torch.autograd.grad(loss(theta, x), theta)[0]
 
 
-def _repeated(call: Callable[[], Any]) -> None:
+def _repeat(call: Callable[[], Any]) -> None:
     for _ in range(REPEATS):
         call()
-
-
-def _over(found: Mapping[str, float]) -> dict[str, float]:
-    return {"over_first": found["median"], "low": found["low"], "high": found["high"]}
 
 
 def _difference(one: Tensor, other: Tensor) -> float:

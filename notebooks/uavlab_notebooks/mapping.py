@@ -1,6 +1,6 @@
-"""Mapping missions as the notebook needs them: flown state by state, scored policy by policy, counted budget by budget.
+"""Mapping missions: states of a flight, scores by policy, and counts by budget.
 
-What is learned comes from a run's folder, or from a training of seconds that says that it is one.
+A learned policy comes from a run's folder, or from a training of seconds, and is labelled so.
 """
 
 from collections.abc import Sequence
@@ -31,75 +31,68 @@ PROGRAM = {
 }
 """Missions of a run with the published program's settings, by the preset that comes nearest."""
 
-STEPS_SAID = {"mapping_full": 4800, "mapping_balanced": 3333, "mapping_fast": 2083}
-"""How many steps runs with the published program's settings are said to make."""
+CLAIMED_STEPS = {"mapping_full": 4800, "mapping_balanced": 3333, "mapping_fast": 2083}
+"""Steps that runs with the published program's settings are claimed to make."""
 
 
-def learned(run: str, updates: int, **settings: Any) -> tuple[Kept, str]:
-    """Take the policy that a run keeps, or train one for ``updates`` on coarse maps; and say which it is.
+def load_or_train(run: str, updates: int, **settings: Any) -> tuple[Kept, str]:
+    """Load the policy of a run, or train one for ``updates`` on coarse maps; return it with a label.
 
     Args:
         run: Folder of a run or an exported copy; empty to train.
         updates: Of that training.
-        settings: Laid over the preset ``mapping_quick``.
+        settings: Over the preset ``mapping_quick``.
 
     Raises:
         FileError: The folder is no run.
-        ConfigError: It is one of another task.
+        ConfigError: It is a run of another task.
     """
     if run:
-        found = policy.load(Path(run), settings.get("device"))
-        if not isinstance(found.config.env, Mapping):
-            raise ConfigError(f"{run}: a run of {found.config.preset}; expected one that maps, of mapping_quick say.")
-        return found, f"learned, {found.update:,} updates"
+        trained = policy.load(Path(run), settings.get("device"))
+        if not isinstance(trained.config.env, Mapping):
+            raise ConfigError(f"{run}: a run of {trained.config.preset}; expected one that maps, of mapping_quick say.")
+        return trained, f"learned, {trained.update:,} updates"
     side = Mapping.cell * Mapping.cells / COARSE
     layer = {"cells": COARSE, "cell": side, "updates": updates, "evaluate_every": updates, "evaluate_episodes": 4}
-    made = Run(configure("mapping_quick", layer, settings))
-    for _ in made.train():
+    short = Run(configure("mapping_quick", layer, settings))
+    for _ in short.train():
         pass
-    return policy.of(made), f"trained for {updates:,} updates only"
+    return policy.of(short), f"trained for {updates:,} updates only"
 
 
-def compared(
-    env: Mapping, others: dict[str, Kept], seed: int, count: int, device: torch.device
+def scores_by_policy(
+    env: Mapping, trained: dict[str, Kept], seed: int, count: int, device: torch.device
 ) -> dict[str, dict[str, Float[Tensor, "R E T"]]]:
-    """Fly all plans and some kept policies on the same missions; by policy the scores after every step.
+    """Score all plans and some trained policies on the same missions, after every step.
 
     Args:
         env: The task.
-        others: Kept policies by name.
+        trained: Trained policies by name.
         seed: Of the missions.
         count: Missions.
         device: Where they are computed.
     """
     plans = {name.replace("_", " "): Planner(plan) for name, plan in ENVIRONMENTS["mapping"].baselines.items()}
     scores = {name: curves(env, plan, Streams([seed], device), count) for name, plan in plans.items()}
-    for name, each in others.items():
-        own = as_seen(env, each)
+    for name, each in trained.items():
+        own = with_view_of(env, each)
         scores[name] = curves(own, each.policy(own, 0), Streams([seed], device), count)
     return scores
 
 
-def as_seen(env: Mapping, by: Kept) -> Mapping:
-    """Show a task as a policy saw the one that it was trained on: maps around each UAV, or not."""
-    return replace(env, centred=by.config.env.spec.centred)
+def with_view_of(env: Mapping, trained: Kept) -> Mapping:
+    """Return a task whose maps are centred on each UAV, or not, as those that a policy was trained on."""
+    return replace(env, centred=trained.config.env.spec.centred)
 
 
-def flight(env: Mapping, by: Kept, seed: int) -> list[State]:
-    """Fly one mission by a kept policy; its state after each measurement."""
-    return list(policy.flight(by, seed, env=as_seen(env, by)))
+def fly_policy(env: Mapping, trained: Kept, seed: int) -> list[State]:
+    """Fly one mission by a trained policy; return its state after each measurement."""
+    return list(policy.flight(trained, seed, env=with_view_of(env, trained)))
 
 
 @torch.no_grad()
-def flown(env: Mapping, plan: str, seed: int, device: torch.device) -> list[State]:
-    """Fly one mission by a plan; its state after each measurement.
-
-    Args:
-        env: The task.
-        plan: One of ``PLANS["mapping"]``.
-        seed: Of the mission.
-        device: Where it is computed.
-    """
+def fly_plan(env: Mapping, plan: str, seed: int, device: torch.device) -> list[State]:
+    """Fly one mission by a baseline; return its state after each measurement."""
     rng, spec, choose = Streams([seed], device), env.spec, ENVIRONMENTS["mapping"].baselines[plan]
     states = [env.initial(rng.uniform("fly.start", 1, spec.initial_noise)[0])]
     for _ in range(spec.horizon):
@@ -108,13 +101,13 @@ def flown(env: Mapping, plan: str, seed: int, device: torch.device) -> list[Stat
     return states
 
 
-def budgets(presets: Sequence[str] = tuple(STEPS_SAID)) -> list[dict[str, Any]]:
-    """Count what runs make with the published program's settings.
+def budgets(presets: Sequence[str] = tuple(CLAIMED_STEPS)) -> list[dict[str, Any]]:
+    """Count what runs with the published program's settings amount to.
 
     Returns:
         A row for each preset: ``preset``, ``measurements``, ``updates``, ``missions``, ``team_steps``, ``moves`` (of
         all UAVs) and ``gradient_steps`` of ours; ``formula``, the missions by the published program's own formula; and
-        ``said``, the steps that it is said to make.
+        ``claimed``, the steps that it is claimed to make.
     """
     rows = []
     for preset in presets:
@@ -130,7 +123,7 @@ def budgets(presets: Sequence[str] = tuple(STEPS_SAID)) -> list[dict[str, Any]]:
                 "moves": plan["agent_steps_per_run"],
                 "gradient_steps": plan["gradient_steps_per_run"],
                 "formula": round(PROGRAM[preset]),
-                "said": STEPS_SAID[preset],
+                "claimed": CLAIMED_STEPS[preset],
             }
         )
     return rows

@@ -1,7 +1,8 @@
-"""How much memory a batch takes, searched for and refused: what notebooks show of sizes."""
+"""Memory of a batch: its peak, the largest that fits, and an update that is refused memory."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,20 +13,21 @@ from uavlab.core.types import Batch, Inputs, tree_map
 from uavlab.envs.autoreset import start_worlds
 from uavlab.experiment import build
 from uavlab.experiment.config import Config
-from uavlab.learners.masac.batched import MASAC, UpdateNoise
+from uavlab.learners.masac.base import UpdateNoise
+from uavlab.learners.masac.batched import MASAC
 from uavlab.profiling.batch_size import Budget, StepFactory
 from uavlab.runtime.runtime import Runtime
 
 
 def peak_bytes(call: Callable[[], Any]) -> int:
-    """Count the most bytes that tensors made during a call hold at a time."""
-    with Budget(2**62) as counted:
+    """Return the most bytes that tensors allocated during a call hold at a time."""
+    with Budget(2**62) as budget:
         call()
-    return counted.peak
+    return budget.peak
 
 
 def whole_steps(config: Config, unit: int = 1) -> StepFactory:
-    """Build, for ``unit`` rows times a number, a whole update of them: forward, backward, optimizer."""
+    """Return what builds, for a number of units of ``unit`` rows, a whole update: forward, backward, optimizer."""
 
     def make_step(count: int) -> Callable[[], Any]:
         learner, batch, noise = _blank(config, unit * count)
@@ -34,8 +36,8 @@ def whole_steps(config: Config, unit: int = 1) -> StepFactory:
     return make_step
 
 
-def forward_alone(config: Config, unit: int = 1) -> StepFactory:
-    """Build, for as many rows, what a search often makes do with: actors and critics, forward, without gradients."""
+def forward_passes(config: Config, unit: int = 1) -> StepFactory:
+    """Return what builds a forward pass of actors and critics alone, which many searches stop at."""
 
     def make_step(count: int) -> Callable[[], Any]:
         learner, batch, noise = _blank(config, unit * count)
@@ -57,41 +59,48 @@ def _blank(config: Config, rows: int) -> tuple[MASAC, Batch, UpdateNoise]:
     return learner, Batch(data, torch.zeros(runs, rows, dtype=torch.int64)), learner.update_noise(rng, rows)
 
 
-def refused(config: Config, share: float = 0.5) -> dict[str, Any]:
-    """Make one update with too little memory, and the same update with enough of it, whole and in pieces.
+def refuse_memory(config: Config, share: float = 0.5) -> dict[str, Any]:
+    """Run one update with too little memory, and the same update with enough of it, whole and in pieces.
 
     Args:
         config: Of the learner.
-        share: Memory that is granted, of what the whole batch takes at its peak.
+        share: Memory that is granted, as a share of the whole batch's peak.
 
     Returns:
         ``peak_bytes`` and ``limit_bytes``; ``retries`` (``what, phase, from, to``); ``same_bits``, whether the result
-        is that of batches cut so from the start; ``off``, how far it is from the whole batch's, relative to its norm.
+        equals that of batches cut so from the start; ``difference`` from the whole batch's, relative to its norm.
     """
-    made = {name: _prepared(config) for name in ("counted", "whole", "refused", "cut")}
-    peak = peak_bytes(made["counted"][1])
+    updates = {name: _build_update(config) for name in ("counted", "whole", "refused", "cut")}
+    peak = peak_bytes(updates["counted"].run)
     limit = int(share * peak)
-    made["whole"][1]()
+    updates["whole"].run()
     with warnings.catch_warnings(), Budget(limit):
         warnings.simplefilter("ignore", RetryWarning)
-        made["refused"][1]()
-    rt = made["refused"][2]
-    for batcher, reached in zip(made["cut"][2].microbatchers, rt.microbatchers, strict=True):
+        updates["refused"].run()
+    rt = updates["refused"].rt
+    for batcher, reached in zip(updates["cut"].rt.microbatchers, rt.microbatchers, strict=True):
         batcher.pieces = reached.pieces
-    made["cut"][1]()
-    whole, found, cut = (made[name][0].state_dict() for name in ("whole", "refused", "cut"))
-    off = [torch.linalg.vector_norm(found[key] - whole[key]) / torch.linalg.vector_norm(whole[key]) for key in whole]
+    updates["cut"].run()
+    whole, refused, cut = (updates[name].learner.state_dict() for name in ("whole", "refused", "cut"))
+    norm = torch.linalg.vector_norm
     return {
         "peak_bytes": peak,
         "limit_bytes": limit,
         "retries": rt.retries,
-        "same_bits": all(torch.equal(found[key], cut[key]) for key in found),
-        "off": max(error.item() for error in off),
+        "same_bits": all(torch.equal(refused[key], cut[key]) for key in refused),
+        "difference": max((norm(refused[key] - whole[key]) / norm(whole[key])).item() for key in whole),
     }
 
 
-def _prepared(config: Config) -> tuple[Any, Callable[[], Any], Runtime]:
-    """Build a learner, one update of it, and its runtime; all that are built alike would do the same."""
+@dataclass(frozen=True)
+class _Update:
+    learner: Any
+    run: Callable[[], Any]
+    rt: Runtime
+
+
+def _build_update(config: Config) -> _Update:
+    """Build a learner and one update of it; equal settings give equal updates."""
     rt, rng, learner, source = build.assembled(config)
     batch, noise = source.next(), learner.update_noise(rng, config.source.batch)
 
@@ -99,15 +108,15 @@ def _prepared(config: Config) -> tuple[Any, Callable[[], Any], Runtime]:
         with rt.scope():
             learner.update(batch, noise)
 
-    return learner, update, rt
+    return _Update(learner, update, rt)
 
 
-def rates(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Turn rows of ``compare``, whose settings are sizes, into rows ``size, ms, rate`` (per second), ``low, high``."""
+def to_rates(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Convert rows of ``compare``, whose settings are sizes, to rows ``size, ms, rate`` (per second), ``low, high``."""
     first = rows[0]["ms"] / 1e3
-    found = []
+    rates = []
     for row in rows:
         size = int(row["setting"])
         rate, low, high = (round(size / first * row[key], 1) for key in ("over_first", "low", "high"))
-        found.append({"size": size, "ms": row["ms"], "rate": rate, "low": low, "high": high})
-    return found
+        rates.append({"size": size, "ms": row["ms"], "rate": rate, "low": low, "high": high})
+    return rates

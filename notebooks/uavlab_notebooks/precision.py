@@ -1,4 +1,4 @@
-"""What fewer digits do to training: to a tensor, to small steps, to the scale of a loss."""
+"""Effects of fewer digits: on numbers, on the tensors of an update, on small steps, on the scale of a loss."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -12,18 +12,19 @@ from torch import Tensor
 from uavlab.core.types import Transition, tree_map
 from uavlab.experiment import build
 from uavlab.experiment.config import Config
-from uavlab.learners.masac.batched import MASAC, UpdateNoise
+from uavlab.learners.masac.base import UpdateNoise
+from uavlab.learners.masac.batched import MASAC
 from uavlab.runtime import wrappers
 from uavlab.runtime.loss_scaler import Scaler
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles, with_toggles
 
 DTYPES = {name: wrappers.DTYPES[name] for name in ("fp32", "bf16", "fp16")}
-ESTIMATES = ("critic gradient", "actor gradient")  # tensors that every batch gives anew
+ESTIMATES = ("critic gradient", "actor gradient")  # tensors that depend on the batch drawn
 
 
 def formats() -> list[dict[str, Any]]:
-    """Describe the kinds of numbers: ``name, bytes, at_1, at_800`` (spacing there), ``largest, smallest`` (normal)."""
+    """Return a row per precision: ``name, bytes, at_1, at_800`` (spacing there), ``largest, smallest`` (normal)."""
     return [
         {
             "name": name,
@@ -38,12 +39,12 @@ def formats() -> list[dict[str, Any]]:
 
 
 def spacing(value: float, dtype: torch.dtype) -> float:
-    """Give the distance from a positive number to the next larger one of its kind."""
+    """Return the distance from a positive number to the next larger one of its type."""
     return torch.finfo(dtype).eps * 2.0 ** math.floor(math.log2(value))
 
 
-def followed(dtype: torch.dtype, tau: float, steps: int, start: float = 1.0, goal: float = 1.1) -> list[float]:
-    """Move a target parameter towards ``goal`` by the share ``tau`` at each step, in numbers of one kind."""
+def follow_target(dtype: torch.dtype, tau: float, steps: int, start: float = 1.0, goal: float = 1.1) -> list[float]:
+    """Move a target parameter towards ``goal`` by the share ``tau`` per step in one type; return its path."""
     parameter, aim = (torch.tensor(value, dtype=dtype) for value in (start, goal))
     path = [parameter.item()]
     for _ in range(steps):
@@ -53,10 +54,10 @@ def followed(dtype: torch.dtype, tau: float, steps: int, start: float = 1.0, goa
 
 
 def corrections(places: Sequence[float]) -> list[dict[str, Any]]:
-    """Evaluate log(1 - tanh(u)^2), the correction of a squashed density, by two formulas and in two kinds of numbers.
+    """Evaluate log(1 - tanh(u)^2), the correction of a squashed density, by two formulas and in two types.
 
     Returns:
-        Rows ``u, formula, value``; the plain formula adds 1e-6, as it must.
+        Rows ``u, formula, value``; the plain formula adds 1e-6, so that its logarithm is finite.
     """
     rows = []
     for u in places:
@@ -70,13 +71,13 @@ def corrections(places: Sequence[float]) -> list[dict[str, Any]]:
 
 
 def softplus_form(u: Tensor) -> Tensor:
-    """Evaluate it as ``ops.densities`` does."""
+    """Return log(1 - tanh(u)^2) without loss of digits."""
     return 2 * (math.log(2) - u - F.softplus(-2 * u))
 
 
 @dataclass(frozen=True)
-class Moment:
-    """A learner after some updates, its twin in float64, a batch for both, and another one."""
+class Probe:
+    """A learner after some updates, its copy in float64, a batch for both, and another one."""
 
     rt: Runtime
     learner: MASAC
@@ -86,8 +87,8 @@ class Moment:
     noise: UpdateNoise
 
 
-def moment(config: Config, updates: int = 30) -> Moment:
-    """Train for some updates by the toggles of ``config``, and draw two more batches."""
+def train_probe(config: Config, updates: int = 30) -> Probe:
+    """Train for some updates with the toggles of ``config``, and draw two more batches."""
     rt, rng, learner, source = build.assembled(config)
     with rt.scope():
         for _ in range(updates):
@@ -96,50 +97,50 @@ def moment(config: Config, updates: int = 30) -> Moment:
         noise = learner.update_noise(rng, config.source.batch)
         exact, _ = config.task.build(config, build.streams(config.run, rt.device, torch.float64), rt)
     exact.load_state_dict(learner.state_dict())
-    return Moment(rt, learner, exact, data, other, noise)
+    return Probe(rt, learner, exact, data, other, noise)
 
 
-def errors(at: Moment) -> list[dict[str, Any]]:
+def errors(probe: Probe) -> list[dict[str, Any]]:
     """Compare the tensors of one update, in each precision, with float64.
 
     Returns:
-        Rows ``tensor, with, error``: the norm of the difference over the norm; ``with`` is a precision, or ``another
-        batch`` (in float64) for what a batch only estimates.
+        Rows ``tensor, with, error``: the norm of the difference over the norm; ``with`` is a precision, or for
+        gradients, which a batch only estimates, ``another batch`` (in float64).
     """
-    truth, found = _truth(at, at.data), {"another batch": _truth(at, at.other)}
+    truth, tensors = _exact_tensors(probe, probe.data), {"another batch": _exact_tensors(probe, probe.other)}
     for name in DTYPES:
-        low = Runtime(at.rt.device, with_toggles(Toggles(), {"precision": name}))
-        found[name] = evaluated(at.learner, low, at.data, at.noise)
+        rt = Runtime(probe.rt.device, with_toggles(Toggles(), {"precision": name}))
+        tensors[name] = update_tensors(probe.learner, rt, probe.data, probe.noise)
     rows = []
     for name in (*DTYPES, "another batch"):
         for tensor in ESTIMATES if name not in DTYPES else truth:
-            off = torch.linalg.vector_norm(found[name][tensor].double() - truth[tensor])
-            error = (off / torch.linalg.vector_norm(truth[tensor])).item()
+            difference = torch.linalg.vector_norm(tensors[name][tensor].double() - truth[tensor])
+            error = (difference / torch.linalg.vector_norm(truth[tensor])).item()
             rows.append({"tensor": tensor, "with": name, "error": float(f"{error:.3g}")})
     return rows
 
 
-def scaled(at: Moment, scales: Sequence[float]) -> list[dict[str, Any]]:
-    """Take the critics' gradient in float16, of a loss that is scaled.
+def scaled_gradients(probe: Probe, scales: Sequence[float]) -> list[dict[str, Any]]:
+    """Compute the critics' gradient in float16 for scaled losses.
 
     Returns:
-        Rows ``scale``, ``vanished`` (share of entries that are 0 and should not be) and ``overflowed`` (share that is
+        Rows ``scale``, ``vanished`` (share of entries that are 0 and should not be) and ``overflowed`` (share that are
         not finite).
     """
-    truth = _truth(at, at.data)["critic gradient"]
-    half = Runtime(at.rt.device, Toggles(precision="fp16"))
+    truth = _exact_tensors(probe, probe.data)["critic gradient"]
+    half = Runtime(probe.rt.device, Toggles(precision="fp16"))
     rows = []
     for scale in scales:
-        found = evaluated(at.learner, half, at.data, at.noise, scale)["critic gradient"]
-        vanished = ((found == 0) & (truth != 0)).double().mean().item()
-        rows.append({"scale": scale, "vanished": vanished, "overflowed": (~found.isfinite()).double().mean().item()})
+        gradient = update_tensors(probe.learner, half, probe.data, probe.noise, scale)["critic gradient"]
+        vanished = ((gradient == 0) & (truth != 0)).double().mean().item()
+        rows.append({"scale": scale, "vanished": vanished, "overflowed": (~gradient.isfinite()).double().mean().item()})
     return rows
 
 
-def evaluated(
+def update_tensors(
     learner: MASAC, rt: Runtime, data: Transition, noise: UpdateNoise, scale: float = 1.0
 ) -> dict[str, Tensor]:
-    """Give the tensors of an update that changes nothing; gradients are those of losses times ``scale``."""
+    """Return the tensors of an update without applying it; gradients are those of losses times ``scale``."""
     actor, critic, log_alpha = (part.parameter for part in (learner.actor, learner.critic, learner.temperature))
     with torch.no_grad():
         target = rt.kernel(learner.targets, "targets")(actor, learner.target, log_alpha, data, noise.next_action)
@@ -155,20 +156,20 @@ def evaluated(
     }
 
 
-def scales(
+def follow_scale(
     preset: str, iterations: int, changes: int = 1, largest: float = 4.0, at: Collection[int] = ()
 ) -> dict[str, Any]:
-    """Follow the loss scale of a preset beside gradients of a given size.
+    """Run the loss scaler of a preset on gradients of a given size.
 
     Args:
         preset: ``conservative`` or ``aggressive``.
-        iterations: Of the learner.
+        iterations: Iterations of the learner.
         changes: How often ``Scaler.update`` is called in an iteration; once is right.
         largest: Largest entry of the gradient in every iteration, unscaled.
-        at: Iterations with a gradient that no scale can hold.
+        at: Iterations with an infinite gradient.
 
     Returns:
-        ``scale`` after each iteration, and ``skipped``: steps that were lost to an overflow.
+        ``scale`` after each iteration, and ``skipped``: steps lost to an overflow.
     """
     scaler, path = Scaler(preset, torch.device("cpu")), []
     for iteration in range(iterations):
@@ -180,9 +181,10 @@ def scales(
     return {"scale": path, "skipped": int(scaler.skipped)}
 
 
-def _truth(at: Moment, data: Transition) -> dict[str, Tensor]:
-    return evaluated(at.exact, Runtime(at.rt.device), tree_map(_wide, data), tree_map(_wide, at.noise))
+def _exact_tensors(probe: Probe, data: Transition) -> dict[str, Tensor]:
+    rt = Runtime(probe.rt.device)
+    return update_tensors(probe.exact, rt, tree_map(_to_double, data), tree_map(_to_double, probe.noise))
 
 
-def _wide(leaf: Tensor) -> Tensor:
+def _to_double(leaf: Tensor) -> Tensor:
     return leaf.double() if leaf.is_floating_point() else leaf

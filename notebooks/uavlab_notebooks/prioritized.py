@@ -1,4 +1,4 @@
-"""Draws by priority, counted: what theory expects of them, what they weigh, and that all ways to draw agree."""
+"""Draws by priority: counts and what theory expects of them, importance weights, and agreement of all structures."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,11 +13,13 @@ from uavlab.ops import sum_tree
 from uavlab.replay.prioritized import importance_weights
 
 
-def draws(priority: Float[Tensor, " N"], alpha: float, batches: int, batch: int = 64, seed: int = 0) -> dict[str, Any]:
+def count_draws(
+    priority: Float[Tensor, " N"], alpha: float, batches: int, batch: int = 64, seed: int = 0
+) -> dict[str, Any]:
     """Draw batches of slots with these priorities.
 
     Returns:
-        ``observed`` and ``expected``, how often each slot was drawn and should have been, and their ``chi_square``.
+        ``observed`` and ``expected`` counts of each slot, and their ``chi_square``.
     """
     mass, noise = sum_tree.fixed_point(priority.pow(alpha))[None], torch.Generator().manual_seed(seed)
     tree = sum_tree.empty(1, len(priority), mass.device)
@@ -27,12 +29,12 @@ def draws(priority: Float[Tensor, " N"], alpha: float, batches: int, batch: int 
         slot, _ = sum_tree.sample(tree, torch.randint(INTEGER_NOISE, (1, batch), generator=noise))
         count += slot[0].bincount(minlength=len(priority))
     expected = batches * batch * mass[0] / mass.sum()
-    off = ((count - expected).square() / expected).sum().item()
-    return {"observed": count.tolist(), "expected": expected.tolist(), "chi_square": round(off, 2)}
+    chi_square = ((count - expected).square() / expected).sum().item()
+    return {"observed": count.tolist(), "expected": expected.tolist(), "chi_square": round(chi_square, 2)}
 
 
 def weights(priority: Float[Tensor, " N"], alpha: float, betas: Iterable[float]) -> list[dict[str, Any]]:
-    """Give the importance weights of a batch in which every slot was drawn once: rows ``beta, priority, weight``."""
+    """Return the importance weights of a batch with every slot drawn once: rows ``beta, priority, weight``."""
     mass = sum_tree.fixed_point(priority.pow(alpha))[None]
     return [
         {"beta": beta, "priority": each, "weight": round(weight, 4)}
@@ -42,11 +44,11 @@ def weights(priority: Float[Tensor, " N"], alpha: float, betas: Iterable[float])
 
 
 def structures_agree(capacity: int, batch: int = 256, seed: int = 0) -> bool:
-    """Tell whether the wide tree, a binary tree and a running sum draw the same slots from the same noise."""
-    chance = torch.Generator().manual_seed(seed)
-    mass = torch.randint(1, 2**30, (1, capacity), generator=chance)
+    """Return whether the wide tree, a binary tree and a running sum draw the same slots from the same noise."""
+    rng = torch.Generator().manual_seed(seed)
+    mass = torch.randint(1, 2**30, (1, capacity), generator=rng)
     tree = sum_tree.empty(1, capacity, mass.device)
     sum_tree.fill(tree, mass)
-    noise = torch.randint(INTEGER_NOISE, (1, batch), generator=chance)
+    noise = torch.randint(INTEGER_NOISE, (1, batch), generator=rng)
     slot, _ = sum_tree.sample(tree, noise)
-    return all(torch.equal(slot, kept.draw(noise)) for kept in (binary(mass[0].clone()), cumsum(mass[0].clone())))
+    return all(torch.equal(slot, other.draw(noise)) for other in (binary(mass[0].clone()), cumsum(mass[0].clone())))

@@ -1,4 +1,4 @@
-"""Variants that lose, measured so that notebooks can show how: replay behind a DataLoader, sums in float32."""
+"""Two ways to store replay that lose rows: behind a DataLoader, and with sums of priorities in float32."""
 
 import time
 import warnings
@@ -17,11 +17,11 @@ FEATURES = 85  # float32 of a row of the team of five
 PATIENCE = 60  # seconds granted to a worker for a batch
 
 
-class Rows(IterableDataset[tuple[np.ndarray, np.ndarray]]):
-    """Replay as programs often keep it: arrays that are written in place, and a generator that draws from them.
+class ArrayReplay(IterableDataset[tuple[np.ndarray, np.ndarray]]):
+    """Replay as many programs store it: arrays that are written in place, and a generator that draws from them.
 
     Attributes:
-        number: Of the row in each slot, counted since the beginning.
+        number: Number of the row in each slot, counted from the first row written.
         size: Rows written so far, in an array of one.
     """
 
@@ -32,7 +32,7 @@ class Rows(IterableDataset[tuple[np.ndarray, np.ndarray]]):
         self.generator = np.random.default_rng(seed)
 
     def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Draw without end."""
+        """Yield draws without end."""
         while True:
             yield self.draw()
 
@@ -43,15 +43,15 @@ class Rows(IterableDataset[tuple[np.ndarray, np.ndarray]]):
         self.size += count
 
     def draw(self) -> tuple[np.ndarray, np.ndarray]:
-        """Give the numbers and the contents of some rows."""
+        """Return the numbers and the contents of some rows."""
         slot = self.generator.integers(self.size[0], size=self.batch)
         return self.number[slot], self.data[slot]
 
 
-def behind_a_loader(
+def read_through_loader(
     steps: int = 40, start: int = 512, new: int = 64, batch: int = 64, workers: int = 2, seed: int = 0
 ) -> dict[str, Any]:
-    """Write rows into replay and draw batches, from itself and through worker processes.
+    """Write rows into replay and draw batches, directly and through worker processes.
 
     Args:
         steps: Rounds of writing and drawing.
@@ -59,25 +59,25 @@ def behind_a_loader(
         new: Rows written in each round.
         batch: Rows of a batch.
         workers: Processes that draw; 0 draws here.
-        seed: Of the generator that each of them gets a copy of.
+        seed: Of the generator, of which each process has a copy.
 
     Returns:
-        ``rows``: for each round and each of ``source`` ``replay itself`` and ``DataLoader`` the ``newest`` row of all
-        batches so far, its ``age_s`` (since it was written), and the last row ``written``; ``repeated``, the
-        share of the loader's batches that another worker had drawn before; ``start_s`` until its first batch came, and
-        ``ms`` by source, a batch after that.
+        ``rows``: for each round and ``source`` (``replay itself`` or ``DataLoader``) the ``newest`` row of all batches
+        so far, its ``age_s`` since it was written, and the last row ``written``; ``repeated``, the share of the
+        loader's batches that another worker drew before; ``start_s`` until its first batch, and by source ``ms`` for
+        each later batch.
 
     Raises:
         ResourceError: The workers give no answer.
     """
-    replay, born = Rows(start + steps * new, batch, seed), np.empty(start + steps * new)
+    replay, written_at = ArrayReplay(start + steps * new, batch, seed), np.empty(start + steps * new)
     replay.write(start)
-    began = born[:start] = time.perf_counter()  # when each row was written
-    rows, given = [], []
+    begin = written_at[:start] = time.perf_counter()
+    rows, numbers = [], []
     try:
         batches = _batches(replay, workers)
-        given.append(next(batches))
-        start_s = time.perf_counter() - began
+        numbers.append(next(batches))
+        start_s = time.perf_counter() - begin
         draws: dict[str, Callable[[], np.ndarray]] = {
             "replay itself": lambda: replay.draw()[0],
             "DataLoader": lambda: next(batches),
@@ -87,37 +87,38 @@ def behind_a_loader(
         for step in range(steps):
             written = int(replay.size[0])
             replay.write(new)
-            born[written : written + new] = time.perf_counter()
+            written_at[written : written + new] = time.perf_counter()
             for source, draw in draws.items():
-                asked = time.perf_counter()
+                before = time.perf_counter()
                 number = draw()
                 now = time.perf_counter()
-                seconds[source].append(now - asked)
+                seconds[source].append(now - before)
                 newest[source] = max(newest[source], int(number.max()))
-                found = {"newest": newest[source], "age_s": round(now - float(born[newest[source]]), 4)}
-                rows.append({"source": source, "step": step + 1, "written": written + new - 1, **found})
-            given.append(number)  # the loader's, which came last
+                age_s = round(now - float(written_at[newest[source]]), 4)
+                place = {"source": source, "step": step + 1, "written": written + new - 1}
+                rows.append({**place, "newest": newest[source], "age_s": age_s})
+            numbers.append(number)  # the loader's, which came last
     except RuntimeError as error:
         raise ResourceError(f"DataLoader: {error}; close other programs or take fewer workers.") from error
     return {
         "rows": rows,
-        "repeated": 1 - len({number.tobytes() for number in given}) / len(given),
+        "repeated": 1 - len({number.tobytes() for number in numbers}) / len(numbers),
         "start_s": round(start_s, 3),
         "ms": {source: round(1e3 * median(each), 3) for source, each in seconds.items()},
     }
 
 
-def _batches(replay: Rows, workers: int) -> Iterator[np.ndarray]:
+def _batches(replay: ArrayReplay, workers: int) -> Iterator[np.ndarray]:
     """Yield the numbers of rows that a loader draws."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that the workers are many for this machine, that forks and threads mix
-        drawn = iter(DataLoader(replay, batch_size=None, num_workers=workers, timeout=PATIENCE if workers else 0))
-    for number, _ in drawn:
+        warnings.simplefilter("ignore")  # of more workers than cores, and of forks in a process with threads
+        pairs = iter(DataLoader(replay, batch_size=None, num_workers=workers, timeout=PATIENCE if workers else 0))
+    for number, _ in pairs:
         yield number.numpy()
 
 
-def unreachable(capacities: Sequence[int], seed: int = 0) -> list[dict[str, Any]]:
-    """Count the slots that no draw can reach, because the sums before and behind their priority are the same number.
+def count_unreachable(capacities: Sequence[int], seed: int = 0) -> list[dict[str, Any]]:
+    """Count the slots that no draw can reach, because the sums before and after their priority are equal.
 
     Priorities are uniform in [0, 1).
 

@@ -1,4 +1,4 @@
-"""Where a loop's time goes under several settings, that watching it changes nothing, and what being busy is worth."""
+"""Shares of a cycle by stage under several settings, weights of an update, and utilisation beside achieved rates."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,35 +15,36 @@ from uavlab.profiling.torch_profile import PYTHON
 from uavlab.runtime.stage_timer import Monitor, count_work
 from uavlab.train import make_cycle
 
-WARM = 5  # cycles before a monitor watches
+WARM = 5  # cycles before a monitor starts
 
 
-def shares(
+def measure_shares(
     preset: str, settings: Settings, *layers: Mapping[str, Any], cycles: int = 40
 ) -> dict[str, list[dict[str, Any]]]:
-    """Watch some cycles of a run under each of ``settings`` and give its stages, as ``charts.stages`` takes them.
+    """Monitor some cycles of a run under each of ``settings``; return its stages by setting for ``charts.stages``.
 
     Raises:
         ConfigError: Settings that are not valid.
     """
-    found = {}
+    stages = {}
     for name, setting in settings.items():
         config = configure(preset, *layers, setting)
         monitor = Monitor(build.runtime(config.run).device)
-        _cycled(config, cycles, monitor)
-        found[name] = monitor.read()
-    return found
+        _run_cycles(config, cycles, monitor)
+        stages[name] = monitor.read()
+    return stages
 
 
-def unchanged(preset: str, *layers: Mapping[str, Any], cycles: int = 5) -> bool:
-    """Tell whether a run that was watched has learned the same as one that was not, to the last bit."""
+def monitor_changes_nothing(preset: str, *layers: Mapping[str, Any], cycles: int = 5) -> bool:
+    """Return whether a monitored run learns the same as one without a monitor, to the last bit."""
     config = configure(preset, *layers)
-    plain, watched = (_cycled(config, cycles, monitor) for monitor in (None, Monitor(build.runtime(config.run).device)))
-    return all(torch.equal(plain[name][0], watched[name][0]) for name in plain)
+    monitors = (None, Monitor(build.runtime(config.run).device))
+    plain, monitored = (_run_cycles(config, cycles, monitor) for monitor in monitors)
+    return all(torch.equal(plain[name][0], monitored[name][0]) for name in plain)
 
 
-def _cycled(config: Config, cycles: int, monitor: Monitor | None) -> Any:
-    """Make some cycles, watched after the first ones; give all numbers of the learner."""
+def _run_cycles(config: Config, cycles: int, monitor: Monitor | None) -> Any:
+    """Run some cycles, monitored after the first ones; return all tensors of the learner."""
     rt, rng, learner, source = build.assembled(config, monitor)
     cycle = make_cycle(source, learner, rng, rt)
     with rt.scope():
@@ -54,8 +55,8 @@ def _cycled(config: Config, cycles: int, monitor: Monitor | None) -> Any:
     return learner.tensors_to_check()
 
 
-def weighed(preset: str, settings: Settings, *layers: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Weigh an update under each of ``settings``, as ``charts.roofline`` takes it.
+def weigh_updates(preset: str, settings: Settings, *layers: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Weigh an update under each of ``settings`` for ``charts.roofline``.
 
     Returns:
         Rows with ``name``, ``flops`` (of matrix products), ``bytes`` (of the other operators), ``operators`` and ``ms``
@@ -76,8 +77,8 @@ def weighed(preset: str, settings: Settings, *layers: Mapping[str, Any]) -> list
     return rows
 
 
-def residency(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Lay the share of time in which something runs beside what it achieves.
+def utilisation(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Compare the share of time in which any operator runs with the achieved shares of this device's ceilings.
 
     Args:
         record: A record of ``profile_preset``.

@@ -1,4 +1,4 @@
-"""Hidden states of flights as the notebook needs them: a network, a flight that it never saw, and what physics asks."""
+"""Hidden states of flights: a network, flights it never saw, its predictions, and residuals of the physics."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,10 +9,10 @@ import plotly.graph_objects as go
 import torch
 from plotly.subplots import make_subplots
 
+from uavlab.core.bootstrap import interval
 from uavlab.experiment import policy
 from uavlab.experiment.config import Device
 from uavlab.experiment.policy import Kept
-from uavlab.lab.plots.charts import interval
 from uavlab.lab.plots.style import DARK, blank, color, pale, short
 from uavlab.storage.machine import ROOT
 from uavlab.telemetry import dataset, flights, metrics
@@ -26,7 +26,7 @@ WRONG = {"wind_north": 5.0, "payload": 0.3, "drag": 0.4, "motor_lag": 0.05, "bat
 """Errors of the hidden quantities, about their standard deviations, that show which equation notices them."""
 
 
-def network(run: str = "", device: Device = "cpu") -> tuple[Kept, str]:
+def load_network(run: str = "", device: Device = "cpu") -> tuple[Kept, str]:
     """Load the network of a run, or the one in ``figures/telemetry``, and describe which it is.
 
     Raises:
@@ -39,20 +39,20 @@ def network(run: str = "", device: Device = "cpu") -> tuple[Kept, str]:
     return trained, f"{which}, {trained.update:,} updates"
 
 
-def unseen(by: Kept, count: int = 2, seed: int = 10**6) -> list[FlightDataset]:
+def unseen_flights(trained: Kept, count: int = 2, seed: int = 10**6) -> list[FlightDataset]:
     """Simulate some of the shortest flights of a network's task, from a seed on that no preset reaches."""
-    task = by.config.env
+    task = trained.config.env
     task = replace(task, logs="", mapping="", flights=max(3, count), first=seed, most=task.least)
     (chunk,) = flights.simulate(task)
     return [dataset.concatenate([chunk[number]]) for number in range(count)]
 
 
-def simulated(folder: Path, seed: int = 2 * 10**6) -> Path:
-    """Write a flight of 20 s to a file, truth and all."""
+def write_flight(folder: Path, seed: int = 2 * 10**6) -> Path:
+    """Simulate a flight of 20 s and write it to a file, with the hidden quantities."""
     return next(flights.write(Telemetry(flights=3, first=seed, most=Telemetry.least), folder, 1))[0]
 
 
-def drawn(prediction: Prediction, names: Sequence[str] = COLUMNS, title: str = "") -> go.Figure:
+def draw_prediction(prediction: Prediction, names: Sequence[str] = COLUMNS, title: str = "") -> go.Figure:
     """Draw predictions over the time of a flight, with the band that should hold 90 % of the truth, and the truth.
 
     Args:
@@ -60,13 +60,13 @@ def drawn(prediction: Prediction, names: Sequence[str] = COLUMNS, title: str = "
         names: Which columns; two stand side by side.
         title: The finding.
     """
-    shown = [name for name in COLUMNS if name in names]
-    rows = max(1, -(-len(shown) // 2))
+    columns = [name for name in COLUMNS if name in names]
+    rows = max(1, -(-len(columns) // 2))
     grid = make_subplots(
-        rows=rows, cols=2, shared_xaxes=True, vertical_spacing=0.16 / rows, subplot_titles=[_named(n) for n in shown]
+        rows=rows, cols=2, shared_xaxes=True, vertical_spacing=0.16 / rows, subplot_titles=[_title(n) for n in columns]
     )
     time = short(prediction.time.tolist())
-    for number, name in enumerate(shown):
+    for number, name in enumerate(columns):
         n, place = COLUMNS.index(name), {"row": number // 2 + 1, "col": number % 2 + 1}
         values, truth, far = prediction.values[:, n], prediction.truth[:, n], metrics.Z_90 * prediction.sd[n]
         band = short([*(values + far).tolist(), *(values - far).flip(0).tolist()])
@@ -91,11 +91,11 @@ def drawn(prediction: Prediction, names: Sequence[str] = COLUMNS, title: str = "
     return grid
 
 
-def _named(name: str) -> str:
+def _title(name: str) -> str:
     return f"{name.replace('_', ' ')} ({OWN_UNITS[name]})"
 
 
-def missed(flight: FlightDataset, window: int, stride: int = 50) -> list[dict[str, Any]]:
+def physics_residuals(flight: FlightDataset, window: int, stride: int = 50) -> list[dict[str, Any]]:
     """Measure the residuals of the equations of flight at the truth, and where one hidden quantity is wrong.
 
     Returns:
@@ -116,12 +116,12 @@ def missed(flight: FlightDataset, window: int, stride: int = 50) -> list[dict[st
     return cases
 
 
-def printed(paces: Sequence[float], windows: int, epoch: int) -> list[dict[str, Any]]:
-    """Lay each interval's own pace beside a whole epoch over the time since it began, which falls at any pace.
+def printed_rates(paces: Sequence[float], windows: int, epoch: int) -> list[dict[str, Any]]:
+    """Compare each interval's own pace with a whole epoch over the time since its start, which falls at any pace.
 
     Args:
         paces: Windows per second, interval by interval.
-        windows: In each interval.
+        windows: Windows of each interval.
         epoch: Windows of the whole epoch.
     """
     rows, seconds = [], 0.0
@@ -134,7 +134,7 @@ def printed(paces: Sequence[float], windows: int, epoch: int) -> list[dict[str, 
 
 
 def differences(without: Mapping[str, Any], with_it: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Compare two evaluations of the same seeds, seed by seed: how much ``r2`` rises, with 95 % bootstrap intervals.
+    """Return how much ``r2`` rises from one evaluation to another of the same seeds, with 95 % bootstrap intervals.
 
     Returns:
         ``target, by, low, high``: the mean of all targets first, then each.
@@ -150,7 +150,7 @@ def differences(without: Mapping[str, Any], with_it: Mapping[str, Any]) -> list[
 
 
 def scores(records: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Lay the scores in some records of ``evaluate`` side by side: ``target, by, r2, low, high``."""
+    """Return the scores in some records of ``evaluate`` as rows ``target, by, r2, low, high``."""
     return [
         {"target": target, "by": name, "r2": row["mean"], "low": row["low"], "high": row["high"]}
         for name, record in records.items()

@@ -1,4 +1,4 @@
-"""What ran when: the stages of some cycles with their threads, for a timeline."""
+"""When each stage of some cycles ran, and in which thread."""
 
 import threading
 import time
@@ -15,23 +15,23 @@ LANES = {"draw": "thread that draws", "fly": "thread that flies"}  # by the firs
 MAIN = "training"
 
 
-class Spans(Monitor):
-    """A monitor that keeps the beginning and end of every outermost stage of every thread, as the host sees them."""
+class SpanRecorder(Monitor):
+    """A monitor that records start and end of every outermost stage of every thread, as the host sees them."""
 
     def __init__(self, device: Any) -> None:
-        """Begin to watch."""
+        """Start with no spans."""
         self._inside = threading.local()
         super().__init__(device)
 
     def reset(self) -> None:
-        """Forget what was seen."""
+        """Forget all spans and start the clock anew."""
         super().reset()
-        self.seen: list[dict[str, Any]] = []
-        self.began = time.perf_counter()
+        self.spans: list[dict[str, Any]] = []
+        self.start = time.perf_counter()
 
     @contextmanager
     def scope(self, name: str) -> Iterator[None]:
-        """Note when what runs inside begins and ends, unless it is part of another stage."""
+        """Record when the block starts and ends, unless it is part of another stage."""
         if getattr(self._inside, "stage", False):
             yield
             return
@@ -41,33 +41,33 @@ class Spans(Monitor):
         finally:
             self._inside.stage = False
             lane = LANES.get(threading.current_thread().name.partition("_")[0], MAIN)
-            start, end = (1e3 * (moment - self.began) for moment in (start, time.perf_counter()))
-            self.seen.append({"lane": lane, "name": name, "start": start, "end": end})
+            start, end = (1e3 * (moment - self.start) for moment in (start, time.perf_counter()))
+            self.spans.append({"lane": lane, "name": name, "start": start, "end": end})
 
 
-def spans(config: Config, cycles: int = 3, warm: int = 5) -> list[dict[str, Any]]:
-    """Run some cycles and tell what ran when.
+def record_spans(config: Config, cycles: int = 3, warm: int = 5) -> list[dict[str, Any]]:
+    """Run some cycles and record their stages.
 
     Args:
-        config: Of the run; stages of compiled code are not seen.
-        cycles: Cycles that are watched.
+        config: Of the run; stages inside compiled code are not visible.
+        cycles: Cycles that are recorded.
         warm: Cycles before.
 
     Returns:
-        ``lane`` (which thread), ``name`` (of the stage), ``start`` and ``end`` (ms), in the order of beginning; on a
+        ``lane`` (which thread), ``name`` (of the stage), ``start`` and ``end`` (ms), in the order of their start; on a
         GPU, the host's part of each stage.
     """
-    watch = Spans(build.runtime(config.run).device)
-    rt, rng, learner, source = build.assembled(config, watch)
-    # what runs in a thread of its own is not timed by itself; of what is, the outer call alone is kept
+    recorder = SpanRecorder(build.runtime(config.run).device)
+    rt, rng, learner, source = build.assembled(config, recorder)
+    # other threads do not time their own stages; of nested stages only the outer call counts
     source.store.take = rt.time_stage(source.store.take, "draw")
     source._advance = rt.time_stage(source._advance, "environment")
     cycle = make_cycle(source, learner, rng, rt)
     with rt.scope():
         for number in range(warm + cycles):
             if number == warm:
-                watch.reset()
+                recorder.reset()
             cycle()
-        found = list(watch.seen)  # a flight under way may add more
-    whole = [span for span in found if span["start"] >= 0]  # begun while it was watched
+        spans = list(recorder.spans)  # a step that overlaps the end may add more
+    whole = [span for span in spans if span["start"] >= 0]  # started after the reset
     return sorted(whole, key=lambda span: (span["lane"] != MAIN, span["start"]))

@@ -1,7 +1,7 @@
-"""Lessons to compare learning by, parts of the task that five runs learn in seconds or in a minute.
+"""Lessons, parts of the task that five runs learn in seconds or in a minute, for comparisons of learning.
 
 ``edge``: every step within 50 px of the area's edge costs 1, and nothing else counts. ``formation``: a follower within
-50 px of its leader earns 1 per step for both, one farther away costs both. They tell whether a change harms learning,
+50 px of its leader earns 1 per step for both, one farther away costs both. They show whether a change harms learning,
 not how well a team flies in the end.
 """
 
@@ -28,10 +28,10 @@ ABOUT = {
     "formation": "Lesson: a follower within 50 px of its leader earns both 1 per step; at random that is 5 % of steps.",
 }
 METRICS = {"edge": "return", "formation": "formation_mean"}
-"""By what each is judged."""
+"""The metric by which each lesson is judged."""
 
 
 def course(lesson: Lesson, updates: int, scores: int = 3, **settings: Any) -> dict[str, Any]:
-    """Give the settings of a lesson over ``leader_follower_quick``: so many updates, with so many scores on the way."""
-    paced = {"updates": updates, "evaluate_every": max(1, updates // scores), "log_every": updates}
-    return {**LESSONS[lesson], **paced, **settings}
+    """Return the settings of a lesson over ``leader_follower_quick``, with ``scores`` evaluations on the way."""
+    schedule = {"updates": updates, "evaluate_every": max(1, updates // scores), "log_every": updates}
+    return {**LESSONS[lesson], **schedule, **settings}

@@ -1,21 +1,22 @@
-"""Loops beside worlds that wait, and the steps that they make: what notebooks show of update intervals."""
+"""Update intervals with a slow simulator: shares of the time, rates, and counts of steps."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from uavlab.bench.claims.measures import Bench
 from uavlab.bench.claims.update_interval import BLOCK, paced_blocks
+from uavlab.bench.compare import Settings
 from uavlab.bench.timing import median, ratio
 from uavlab.experiment import build
 from uavlab.experiment.config import Config
 
 
-def paced(bench: Bench, settings: Mapping[str, Mapping[str, Any]], paces: Sequence[float]) -> list[dict[str, Any]]:
-    """Make the same number of updates under each of ``settings``, in turn, beside worlds of each pace (ms a step).
+def compare_paces(bench: Bench, settings: Settings, paces: Sequence[float]) -> list[dict[str, Any]]:
+    """Time the same number of updates under each of ``settings``, in turn, with worlds of each pace (ms per step).
 
     Returns:
-        Rows ``setting, step_ms``; ``share``, the learner's part of the time (None where worlds are stepped meanwhile);
-        ``updates_per_s`` and ``rows_per_s`` (learned and gathered); ``over_first, low, high`` as ``compare`` has them.
+        Rows ``setting, step_ms``; ``share``, the learner's part of the time (None where worlds step at the same time);
+        ``updates_per_s`` and ``rows_per_s`` (learned and gathered); ``over_first, low, high`` as in ``compare``.
     """
     blocks = {name: paced_blocks(bench, setting) for name, setting in settings.items()}
     rows = []
@@ -23,15 +24,15 @@ def paced(bench: Bench, settings: Mapping[str, Mapping[str, Any]], paces: Sequen
         rounds = [{name: block(pace) for name, block in blocks.items()} for _ in range(bench.rounds)]
         first = [each[next(iter(settings))].seconds for each in rounds]
         for name, setting in settings.items():
-            made = [each[name] for each in rounds]
-            seconds = [block.seconds for block in made]
+            own = [each[name] for each in rounds]
+            seconds = [block.seconds for block in own]
             over, rate = ratio(first, seconds), BLOCK / median(seconds)
-            together = setting.get("prefetch") == "overlap"
+            overlap = setting.get("prefetch") == "overlap"
             rows.append(
                 {
                     "setting": name,
                     "step_ms": pace,
-                    "share": None if together else round(median([block.learner for block in made]), 4),
+                    "share": None if overlap else round(median([block.learner for block in own]), 4),
                     "updates_per_s": round(rate, 1),
                     "rows_per_s": round(rate * setting.get("worlds", 1) / setting.get("ratio", 1), 1),
                     "over_first": over["median"],
@@ -42,8 +43,8 @@ def paced(bench: Bench, settings: Mapping[str, Mapping[str, Any]], paces: Sequen
     return rows
 
 
-def steps_made(config: Config, updates: int) -> int:
-    """Count the steps that every world makes for so many updates."""
+def count_steps(config: Config, updates: int) -> int:
+    """Count the steps of every world during ``updates`` updates."""
     _, _, _, source = build.assembled(config)
     source.before_cycle()
     before = source.steps

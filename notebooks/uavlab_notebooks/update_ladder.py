@@ -1,4 +1,4 @@
-"""The rungs of the ladder side by side: equal numbers from equal noise, evaluations counted, runs held together."""
+"""The rungs of the update ladder side by side: differences of results, evaluations of actors, several runs at once."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -39,23 +39,21 @@ def differences(preset: str, settings: Settings, *layers: Mapping[str, Any], upd
         for name, learner in learners.items():
             with runtimes[name].scope():
                 learner.update(batch, noise)
-    told = {name: learner.tensors_to_check() for name, learner in learners.items()}
-    return [
-        {"setting": name, "difference": _largest(told[first], told[name]), "fell_back": runtimes[name].fell_back}
-        for name in configs
-    ]
+    results = {name: learner.tensors_to_check() for name, learner in learners.items()}
+    largest = {name: _largest_difference(results[first], result) for name, result in results.items()}
+    return [{"setting": n, "difference": largest[n], "fell_back": runtimes[n].fell_back} for n in configs]
 
 
-def _largest(one: CheckedTensors, other: CheckedTensors) -> float:
+def _largest_difference(one: CheckedTensors, other: CheckedTensors) -> float:
     pairs = [(one[name][0], other[name][0]) for name in one]
     return max(float((a - b).abs().max() / a.abs().max().clamp(min=1e-300)) for a, b in pairs)
 
 
-def evaluations(preset: str, settings: Settings, *layers: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Count how often an update evaluates an actor: its products that have the shape of an actor's first layer.
+def count_evaluations(preset: str, settings: Settings, *layers: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Count how often an update evaluates an actor, by its products with the shape of an actor's first layer.
 
     Returns:
-        A row for each setting: ``setting``, ``agents``, ``made``, and ``operators`` of the update.
+        A row for each setting: ``setting``, ``agents``, ``evaluations``, and ``operators`` of the update.
     """
     rows = []
     for name, setting in settings.items():
@@ -67,21 +65,21 @@ def evaluations(preset: str, settings: Settings, *layers: Mapping[str, Any]) -> 
             {
                 "setting": name,
                 "agents": config.env.spec.agents,
-                "made": _made(config, dict(work.products)),
+                "evaluations": _actor_products(config, dict(work.products)),
                 "operators": work.operators,
             }
         )
     return rows
 
 
-def _made(config: Config, products: dict[tuple[int, int, int, int], int]) -> int:
-    """Count evaluations: G networks stacked in one product are G of them."""
+def _actor_products(config: Config, products: dict[tuple[int, int, int, int], int]) -> int:
+    """Count products of an actor's first layer; G networks stacked in one product count as G."""
     shape = config.source.batch, config.env.spec.obs, config.learner.hidden
     return sum(group * count for (group, *sizes), count in products.items() if tuple(sizes) == shape)
 
 
-def together(preset: str, *layers: Mapping[str, Any], runs: int = 5, updates: int = 10) -> float:
-    """Train runs in one process and each by itself, and give the largest relative difference of any actor.
+def compare_with_single_runs(preset: str, *layers: Mapping[str, Any], runs: int = 5, updates: int = 10) -> float:
+    """Train several runs at once and each by itself; return the largest relative difference of any actor.
 
     Raises:
         ConfigError: Settings that are not valid.

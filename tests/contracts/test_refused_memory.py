@@ -1,4 +1,4 @@
-"""Memory that runs out in a training run: it goes on in smaller pieces, to the bits of a run cut so at once."""
+"""A training run whose memory is refused continues in smaller pieces, with the bits of a run split so at once."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -28,7 +28,7 @@ def ended(toggles: dict[str, Any]) -> tuple[str, list[dict[str, Any]]]:
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, rows_of: Callable[..., int], most: int) -> None:
-    """Let a function get no memory for more than ``most`` rows."""
+    """Make a function refuse memory for more than ``most`` rows."""
     fn = getattr(owner, name)
 
     @wraps(fn)
@@ -96,7 +96,7 @@ def test_a_refused_draw_changes_nothing(kind: str, monkeypatch: pytest.MonkeyPat
     toggles = {**KINDS[kind][1], "priorities": "mean"}
     plain = ended(toggles)
     batch = config("leader_follower", {}).source.batch
-    refuse(monkeypatch, ring, "fields", lambda words, like: words.shape[1], batch // 2)
+    refuse(monkeypatch, ring, "view_fields", lambda words, like: words.shape[1], batch // 2)
     with pytest.warns(RetryWarning):
         got, retries = ended(toggles)
     assert (got, [each["what"] for each in retries]) == (plain[0], ["draw"])

@@ -13,9 +13,10 @@ from uavlab.core.errors import DivergedError
 from uavlab.core.rng import Streams
 from uavlab.core.types import Inputs, leaves
 from uavlab.envs.leader_follower.env import LeaderFollower
-from uavlab.learners.masac.batched import MASAC, MASACConfig
+from uavlab.learners.masac.base import MASACConfig
+from uavlab.learners.masac.batched import MASAC
 from uavlab.learners.masac.loop import MASACLoop
-from uavlab.learners.masac.networks import tensors
+from uavlab.learners.masac.networks import list_tensors
 from uavlab.runtime.runtime import Runtime
 from uavlab.train import Step, check_state, training
 
@@ -149,7 +150,7 @@ WORLD = {  # what environment and policy give: world known, nothing written
 MOMENTS = [f"{part}.{key}" for part in ("actor", "critic", "temperature") for key in ("exp_avg", "exp_avg_sq")]
 STATE: dict[str, Site] = {name: state(*name.split(".")) for name in MOMENTS} | {
     **{f"{part}.parameter": state(part, "parameter") for part in ("actor", "critic", "temperature")},
-    "target.parameter": lambda t, value: t.last(tensors(t.learner.target)).fill_(value),
+    "target.parameter": lambda t, value: t.last(list_tensors(t.learner.target)).fill_(value),
 }
 UPDATE: dict[str, Site] = {  # what the update computes
     "target": kernel("targets", lambda t, value, out: out[t.run, t.agent, 5:6].fill_(value)),

@@ -12,13 +12,14 @@ from uavlab.collectors.off_policy import ReplayConfig, Replayed, survey
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Update
 from uavlab.envs.leader_follower.env import LeaderFollower
-from uavlab.learners.masac.batched import MASAC, MASACConfig
+from uavlab.learners.masac.base import MASACBase, MASACConfig
+from uavlab.learners.masac.batched import MASAC
 from uavlab.learners.masac.loop import MASACLoop
 from uavlab.learners.masac.vmap import MASACVmap
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
 
-KINDS: dict[str, Callable[..., MASAC]] = {
+KINDS: dict[str, Callable[..., MASACBase]] = {
     "loop": partial(MASACLoop, rung="loop"),
     "cached": partial(MASACLoop, rung="cached"),
     "merged": partial(MASACLoop, rung="merged"),
@@ -33,7 +34,7 @@ class Side:
 
     def __init__(
         self,
-        kinds: dict[str, Callable[..., MASAC]],
+        kinds: dict[str, Callable[..., MASACBase]],
         agents: int,
         share: bool = False,
         seeds: tuple[int, ...] = (0,),
@@ -72,7 +73,7 @@ class Side:
         return results
 
 
-def all_numbers(learner: MASAC, update: Update) -> dict[str, tuple[Tensor, str]]:
+def all_numbers(learner: MASACBase, update: Update) -> dict[str, tuple[Tensor, str]]:
     """Return every tensor of a learner and of its last update, in rows that all kinds share."""
     assert update.td_error is not None
     return {**learner.tensors_to_check(), **learner.tensors_to_check(update), "td_error": (update.td_error, "R N A")}

@@ -157,6 +157,6 @@ def _watch(config: Config, trace: Path | None) -> dict[str, Any]:
             "bytes_per_s_ceiling": round(limits.bandwidth),
             "launch_us": round(1e6 * limits.launch, 2),
         },
-        "operators": table.rows,
+        "operators": table,
         "trace": str(trace) if trace else None,
     }

@@ -5,7 +5,6 @@ Open a trace at https://ui.perfetto.dev or in chrome://tracing.
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,29 +12,12 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, schedule
 
-from uavlab.runtime.stage_timer import PREFIX, Monitor, count_operators
+from uavlab.runtime.stage_timer import PREFIX, Monitor
 from uavlab.storage.files import atomic_write
 
 WAIT, WARM_UP, ACTIVE, REPEAT = 1, 1, 3, 2  # steps, and cycles of them
 STEPS = (WAIT + WARM_UP + ACTIVE) * REPEAT
 PYTHON, GRAPHS = "between operators", "kernels of no operator"
-
-
-@dataclass(frozen=True)
-class Profile:
-    """The result of a profile.
-
-    Attributes:
-        rows: A row per operator, the longest first: ``operator``, ``calls`` and own ``cpu_ms`` per step, and ``share``
-            of all own time. One row holds the time between operators, mostly Python. On a GPU there is also
-            ``device_ms``, which then decides order and shares, and a row for kernels of graphs.
-        operators: Operators of one step that reach the device.
-        trace: The file with the trace of the last cycle.
-    """
-
-    rows: list[dict[str, Any]]
-    operators: int
-    trace: Path | None
 
 
 def profile(
@@ -44,18 +26,21 @@ def profile(
     trace: Path | None = None,
     *,
     monitor: Monitor | None = None,
-    stacks: bool = False,
     top: int = 10,
-) -> Profile:
-    """Call ``step`` 11 times: twice (one to wait, one to warm up, three to record), and once to count operators.
+) -> list[dict[str, Any]]:
+    """Profile ``step`` in two cycles: a call to wait, a call to warm up, and three calls to record.
 
     Args:
         step: A step of a loop.
         device: Its device.
         trace: Write a trace to this file, with shapes and memory; compressed if the name ends in ``.gz``.
         monitor: Show the stages of this monitor in the trace.
-        stacks: Record the Python stack of each operator, which is slow.
         top: Maximum number of rows.
+
+    Returns:
+        A row per operator, the longest first: ``operator``, ``calls`` and own ``cpu_ms`` per step, and ``share`` of all
+        own time. One row holds the time between operators, mostly Python. On a GPU there is also ``device_ms``, which
+        then decides order and shares, and a row for kernels of graphs.
 
     Raises:
         ResourceError: The trace cannot be written.
@@ -68,7 +53,6 @@ def profile(
         schedule=schedule(wait=WAIT, warmup=WARM_UP, active=ACTIVE, repeat=REPEAT),
         record_shapes=trace is not None,
         profile_memory=trace is not None,
-        with_stack=stacks,
         acc_events=True,
     ) as profiler:
         if monitor:
@@ -83,7 +67,7 @@ def profile(
     if trace is not None:
         with atomic_write(trace) as temporary:
             profiler.export_chrome_trace(str(temporary))
-    return Profile(_rows(profiler.key_averages(), cuda)[:top], count_operators(step), trace)
+    return _rows(profiler.key_averages(), cuda)[:top]
 
 
 def _rows(averages: Any, cuda: bool) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ A check that waits for the device cannot be captured; ``finite_check.DeferredChe
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
@@ -22,18 +22,6 @@ WARM_UP = 3  # plain calls before a capture, in which libraries choose kernels a
 MAX_CAPTURES = 4  # graphs in all, for arguments that change their form
 
 Form = tuple[torch.Size, torch.dtype, torch.device]
-
-
-class Backend(Protocol):
-    """Runs and captures device work: ``CudaBackend``, or an emulator of it."""
-
-    def run(self, fn: Callable[[], Any]) -> Any:
-        """Run ``fn`` on the stream that captures use."""
-        ...
-
-    def capture(self, fn: Callable[[], Any], generators: Iterable[Generator]) -> tuple[Any, Callable[[], None]]:
-        """Capture ``fn`` without executing it; return its result, and the replay that fills this result."""
-        ...
 
 
 class CudaBackend:
@@ -53,7 +41,10 @@ class CudaBackend:
             torch.cuda.current_stream().wait_stream(self.stream)
 
     def capture(self, fn: Callable[[], Any], generators: Iterable[Generator]) -> tuple[Any, Callable[[], None]]:
-        """Capture ``fn``; on failure, restore the current stream and the generators."""
+        """Capture ``fn`` without executing it; return its result, and the replay that fills this result.
+
+        On failure, the current stream and the generators are restored.
+        """
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         default = torch.cuda.default_generators[torch.cuda.current_device()]  # torch registers this one itself
         states = [(generator, generator.clone_state()) for generator in (*generators, default)]
@@ -108,7 +99,7 @@ class GraphedFunction:
         fn: Callable[..., Any],
         fall_back: Callable[[str], None],
         generators: Callable[[], Iterable[Generator]] = tuple,
-        backend: Backend | None = None,
+        backend: CudaBackend | None = None,
     ) -> None:
         """Wrap ``fn``.
 
@@ -116,10 +107,10 @@ class GraphedFunction:
             fn: The function to capture; everything else that it reads or writes must stay in the same memory.
             fall_back: Called once with the reason if ``fn`` has to run directly.
             generators: Returns those that ``fn`` may draw from; the graph registers those that it does draw from.
-            backend: Captures the graphs; by default CUDA.
+            backend: Captures the graphs; tests pass an emulator.
         """
         self._fn, self._fall_back, self._generators = fn, fall_back, generators
-        self._backend: Backend = backend or CudaBackend()
+        self._backend = backend or CudaBackend()
         self._captures_left, self._plain = MAX_CAPTURES, False
         self.reset()
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import psutil
@@ -23,7 +22,6 @@ from uavlab.runtime import stage_timer
 
 T = TypeVar("T")
 OOM_MESSAGES = ("out of memory", "allocate memory", "not enough memory", "ALLOC_FAILED")  # of allocators and cuBLAS
-NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -165,7 +163,7 @@ class Microbatcher:
         what: str,
         attempt: Callable[[int], T],
         inputs: Sequence[Any],
-        other_bytes: Mapping[str, int] = NOTHING,
+        other_bytes: Mapping[str, int] | None = None,
         split: bool = True,
     ) -> T:
         """Call ``attempt(pieces)``, again with twice as many pieces each time memory is refused, down to single rows.
@@ -190,7 +188,7 @@ class Microbatcher:
             rows = count_rows(inputs)
             exhausted = self.pieces >= rows if split else not first
             if exhausted:
-                raise self._exhausted(what, reason, inputs, other_bytes)
+                raise self._exhausted(what, reason, inputs, other_bytes or {})
             self._retry(what, reason, min(2 * self.pieces, rows) if split else self.pieces)
             first = False
 

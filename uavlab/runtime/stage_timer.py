@@ -188,9 +188,7 @@ def count_work(call: Callable[[], Any]) -> Work:
 
 def count_operators(call: Callable[[], Any]) -> int:
     """Count the operators of one call, forward and backward, without views."""
-    with _OperatorCounter() as counter:
-        call()
-    return counter.count
+    return count_work(call).operators
 
 
 # operators that touch only the indexed rows of their first argument

@@ -38,7 +38,7 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 UNFINISHED = ".tmp-"  # prefix of a checkpoint that is being written or removed
 NAME = re.compile(r"ckpt-(\d{12,})(\.old)?")  # .old: about to be replaced by one of the same step
-GROUP, MEMBER = re.compile(r"[A-Za-z0-9_-]+"), re.compile(r"[\w.-]+\.npy")
+GROUP = re.compile(r"[A-Za-z0-9_-]+")
 MARGIN = 1.2  # free space asked for, over the size of the tensors
 LARGEST_MANIFEST = 10_000_000  # bytes
 LINKLESS = {errno.EPERM, errno.EXDEV, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS}  # a file system without hard links
@@ -311,20 +311,12 @@ def _verified(path: Path, entry: dict[str, Any]) -> Iterator[BufferedReader]:
 def _read_group(path: Path, entry: dict[str, Any]) -> dict[str, Tensor]:
     with _verified(path, entry) as handle:
         try:
-            with zipfile.ZipFile(handle) as archive:
-                infos = archive.infolist()
-                if sum(info.file_size for info in infos) > entry["bytes"]:
+            with np.load(handle, allow_pickle=False) as archive:
+                if sum(info.file_size for info in archive.zip.infolist()) > entry["bytes"]:
                     raise ValueError("it would unpack to more than its size")
-                if odd := [info.filename for info in infos if not MEMBER.fullmatch(info.filename)]:
-                    raise ValueError(f"it holds {odd[0][:60]!r}")
-                return {info.filename.removesuffix(".npy"): _read_tensor(archive, info) for info in infos}
+                return {name: torch.from_numpy(archive[name]) for name in archive.files}
         except Exception as error:  # the digest matches, so this is a forgery, which may fail in any way
             raise FileError(f"{path} was not written by uavlab: {error}.") from error
-
-
-def _read_tensor(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Tensor:
-    with archive.open(info) as member:
-        return torch.from_numpy(np.lib.format.read_array(member, allow_pickle=False))
 
 
 def _sync(handle: BinaryIO) -> None:

@@ -37,7 +37,7 @@ def simulate(task: Telemetry) -> Iterator[Mapping[int, Columns]]:
     for start in range(0, task.flights, CHUNK):
         numbers = range(start, min(start + CHUNK, task.flights))
         with torch.no_grad():
-            record = fleet.recorded(Streams([task.first + n for n in numbers]), Quadrotor())
+            record = fleet.fly(Streams([task.first + n for n in numbers]), Quadrotor())
         yield dict(zip(numbers, columns(record), strict=True))
 
 

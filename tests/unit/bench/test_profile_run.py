@@ -1,20 +1,13 @@
 """A profile watches, weighs, predicts and measures; its text shows the toggle that measured best first."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.fixtures_config import TINY, tiny
 from uavlab.bench import profile_run
-from uavlab.bench.profile_run import candidates, format_profile, profile_preset
+from uavlab.bench.profile_run import candidates, profile_preset
 from uavlab.experiment.config import configure
-
-
-@pytest.fixture
-def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profile_run, "TRIED", {**profile_run.TRIED, "compile": ()})
-    monkeypatch.setattr(profile_run, "WATCHED", 4)
 
 
 def test_candidates_are_usable_and_keep_the_algorithm() -> None:
@@ -24,25 +17,6 @@ def test_candidates_are_usable_and_keep_the_algorithm() -> None:
     assert names.isdisjoint({"graph", "interval", "ratio", "priorities", "prefetch", "scaler", "memory_fraction"})
     assert "update=batched" not in changes  # is on already
     assert changes["precision=bf16"] == {"precision": "bf16"}
-
-
-@pytest.mark.usefixtures("uncompiled")
-def test_a_whole_profile(tmp_path: Path) -> None:
-    record = profile_preset("leader_follower", TINY, rounds=3, trace=tmp_path / "trace.json")
-    stages = {row["name"]: row["share"] for row in record["stages"]}
-    assert {"environment", "acting", "draw", "store"} <= set(stages)
-    assert 0.5 < sum(stages.values()) <= 1.0001
-    assert record["kind"] in ("environment", "copy", "launch", "arithmetic", "memory")
-    assert record["verdict"].startswith(f"{record['kind']}-bound")
-    assert len(record["candidates"]) == profile_run.WORTH
-    measured = [row["measured"] for row in record["candidates"]]
-    assert measured == sorted(measured, reverse=True)
-    assert all({"toggle", "predicted", "measured"} <= set(row) for row in record["candidates"])
-    assert record["update"]["flops"] > 0
-    assert (tmp_path / "trace.json").stat().st_size > 1000
-    text = format_profile(record)
-    assert record["verdict"] in text
-    assert text.index(record["candidates"][0]["toggle"]) < text.index(record["candidates"][1]["toggle"])
 
 
 def test_the_prediction_is_amdahls_of_the_parts(monkeypatch: pytest.MonkeyPatch) -> None:

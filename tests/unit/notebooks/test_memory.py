@@ -7,7 +7,7 @@ from uavlab.experiment.config import Config, configure
 from uavlab.profiling import batch_size
 from uavlab.profiling.batch_size import largest_batch
 from uavlab_notebooks import memory
-from uavlab_notebooks.memory import forward_alone, peak_bytes, rates, refused, whole_steps
+from uavlab_notebooks.memory import forward_passes, peak_bytes, refuse_memory, to_rates, whole_steps
 
 SMALL = {"hidden": 16, "worlds": 4, "learning_starts": 16, "capacity": 64, "batch": 64, "device": "cpu"}
 
@@ -27,7 +27,7 @@ def test_peak_bytes_counts_what_lives_at_a_time() -> None:
 
 
 def test_a_step_learns_and_a_forward_pass_does_not(config: Config) -> None:
-    step, forward = whole_steps(config, unit=8)(2), forward_alone(config, unit=8)(2)
+    step, forward = whole_steps(config, unit=8)(2), forward_passes(config, unit=8)(2)
     assert step().metrics["q"].shape == (1, 2)
     target = forward()
     assert target.shape == (1, 2, 16)  # runs, agents, 2 x 8 rows
@@ -36,41 +36,41 @@ def test_a_step_learns_and_a_forward_pass_does_not(config: Config) -> None:
 
 def test_forward_passes_promise_more(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_size, "free_cache", lambda: None)  # collecting garbage takes most of a trial
-    whole, forward = (largest_batch(way(config, 32), 1, 32, 0.0, 600_000).rows for way in (whole_steps, forward_alone))
+    whole, forward = (largest_batch(way(config, 32), 1, 32, 0.0, 600_000).rows for way in (whole_steps, forward_passes))
     assert 1 < whole < forward
 
 
 def test_a_refused_update_ends_in_the_bits_of_one_cut_from_the_start(config: Config) -> None:
-    found = refused(config)
-    assert found["limit_bytes"] == found["peak_bytes"] // 2
-    assert [(each["what"], each["from"], each["to"]) for each in found["retries"]] == [
+    result = refuse_memory(config)
+    assert result["limit_bytes"] == result["peak_bytes"] // 2
+    assert [(each["what"], each["from"], each["to"]) for each in result["retries"]] == [
         ("critic_loss", 1, 2),
         ("actor_loss", 1, 2),
         ("actor_loss", 2, 4),
     ]
-    assert found["same_bits"]
-    assert 0 < found["off"] < 1e-4
+    assert result["same_bits"]
+    assert 0 < result["difference"] < 1e-4
 
 
 def test_targets_are_cut_alike() -> None:
-    found = refused(configure("leader_follower_quick", SMALL, {"batch": 1024, "capacity": 1024}), share=0.2)
-    assert "targets" in {each["what"] for each in found["retries"]}
-    assert found["same_bits"]
+    result = refuse_memory(configure("leader_follower_quick", SMALL, {"batch": 1024, "capacity": 1024}), share=0.2)
+    assert "targets" in {each["what"] for each in result["retries"]}
+    assert result["same_bits"]
 
 
 def test_enough_memory_is_not_refused(config: Config) -> None:
-    found = refused(config, share=1.0)
-    assert (found["retries"], found["off"], found["same_bits"]) == ([], 0, True)
+    result = refuse_memory(config, share=1.0)
+    assert (result["retries"], result["difference"], result["same_bits"]) == ([], 0, True)
 
 
 def test_an_update_that_was_not_repeated_alike_would_be_seen(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    prepared, seeds = memory._prepared, iter(range(4))
+    build_update, seeds = memory._build_update, iter(range(4))
 
     def other(config: Config) -> object:
-        return prepared(configure("leader_follower_quick", SMALL, {"seed": next(seeds)}))
+        return build_update(configure("leader_follower_quick", SMALL, {"seed": next(seeds)}))
 
-    monkeypatch.setattr(memory, "_prepared", other)
-    assert not refused(config)["same_bits"]
+    monkeypatch.setattr(memory, "_build_update", other)
+    assert not refuse_memory(config)["same_bits"]
 
 
 def test_rates() -> None:
@@ -78,7 +78,7 @@ def test_rates() -> None:
         {"setting": "10", "ms": 2.0, "over_first": 1.0, "low": 1.0, "high": 1.0},
         {"setting": "40", "ms": 4.0, "over_first": 0.5, "low": 0.25, "high": 0.75},
     ]
-    assert rates(rows) == [
+    assert to_rates(rows) == [
         {"size": 10, "ms": 2.0, "rate": 5000.0, "low": 5000.0, "high": 5000.0},  # 10 in 2 ms
         {"size": 40, "ms": 4.0, "rate": 10_000.0, "low": 5000.0, "high": 15_000.0},
     ]

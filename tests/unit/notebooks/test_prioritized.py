@@ -4,19 +4,20 @@ import pytest
 import torch
 
 from uavlab_notebooks import prioritized
-from uavlab_notebooks.prioritized import draws, structures_agree, weights
+from uavlab_notebooks.prioritized import count_draws, structures_agree, weights
 
 
 def test_draws_follow_the_chances() -> None:
-    found = draws(torch.tensor([1.0, 4.0, 0.0, 16.0]), alpha=0.5, batches=500, batch=64)
-    assert found["expected"] == pytest.approx([32_000 * p / 7 for p in (1, 2, 0, 4)], rel=1e-5, abs=0.1)
-    assert sum(found["observed"]) == 32_000
-    assert found["chi_square"] < 16.3  # 3 degrees of freedom, one in a thousand
-    assert draws(torch.tensor([1.0, 4.0]), 0.5, 10)["observed"] == draws(torch.tensor([1.0, 4.0]), 0.5, 10)["observed"]
+    counts = count_draws(torch.tensor([1.0, 4.0, 0.0, 16.0]), alpha=0.5, batches=500, batch=64)
+    assert counts["expected"] == pytest.approx([32_000 * p / 7 for p in (1, 2, 0, 4)], rel=1e-5, abs=0.1)
+    assert sum(counts["observed"]) == 32_000
+    assert counts["chi_square"] < 16.3  # 3 degrees of freedom, one in a thousand
+    few = [count_draws(torch.tensor([1.0, 4.0]), 0.5, 10)["observed"] for _ in range(2)]
+    assert few[0] == few[1]
 
 
 def test_another_exponent_would_be_seen() -> None:
-    flat = draws(torch.tensor([1.0, 4.0, 16.0]), alpha=0.0, batches=100)
+    flat = count_draws(torch.tensor([1.0, 4.0, 16.0]), alpha=0.0, batches=100)
     assert max(flat["observed"]) - min(flat["observed"]) < 200
     assert flat["expected"] == pytest.approx([6400 / 3] * 3)
 

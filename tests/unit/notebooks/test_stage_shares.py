@@ -17,9 +17,9 @@ UPDATE = {"flop_per_s": 2e9, "bytes_per_s": 1e9}
 
 
 def test_stages_are_those_of_so_many_cycles() -> None:
-    found = stage_shares.shares(PRESET, {"plain": {"update": "loop"}, "batched": {}}, TINY, cycles=3)
-    assert list(found) == ["plain", "batched"]
-    for rows in found.values():
+    stages = stage_shares.measure_shares(PRESET, {"plain": {"update": "loop"}, "batched": {}}, TINY, cycles=3)
+    assert list(stages) == ["plain", "batched"]
+    for rows in stages.values():
         stages = {row["name"]: row for row in rows}
         assert {"environment", "draw", "store", "acting"} <= set(stages)
         assert stages["environment"]["calls"] == 3  # what came before the watch began does not count
@@ -28,24 +28,24 @@ def test_stages_are_those_of_so_many_cycles() -> None:
 
 class TestWatching:
     def test_it_changes_nothing(self) -> None:
-        assert stage_shares.unchanged(PRESET, TINY, cycles=2)
+        assert stage_shares.monitor_changes_nothing(PRESET, TINY, cycles=2)
 
     def test_one_changed_number_would_be_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        cycled = stage_shares._cycled
+        run_cycles = stage_shares._run_cycles
 
         def meddling(config: Any, cycles: int, monitor: Any) -> Any:
-            numbers = cycled(config, cycles, monitor)
+            numbers = run_cycles(config, cycles, monitor)
             if monitor:
                 value, axes = numbers["actor.parameter"]
                 numbers["actor.parameter"] = value + 1e-6, axes
             return numbers
 
-        monkeypatch.setattr(stage_shares, "_cycled", meddling)
-        assert not stage_shares.unchanged(PRESET, TINY, cycles=2)
+        monkeypatch.setattr(stage_shares, "_run_cycles", meddling)
+        assert not stage_shares.monitor_changes_nothing(PRESET, TINY, cycles=2)
 
 
 def test_updates_are_weighed() -> None:
-    loop, batched = stage_shares.weighed(PRESET, {"loop": {"update": "loop"}, "batched": {}}, TINY)
+    loop, batched = stage_shares.weigh_updates(PRESET, {"loop": {"update": "loop"}, "batched": {}}, TINY)
     assert (loop["name"], batched["name"]) == ("loop", "batched")
     assert loop["operators"] > batched["operators"] > 0
     assert loop["flops"] > batched["flops"] > 0  # the loop evaluates actors again
@@ -57,25 +57,25 @@ class TestResidency:
     def peak(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(stage_shares, "ceilings", lambda device: Ceilings(rate=1e11, bandwidth=1e10, launch=1e-6))
 
-    def told(self, operators: list[dict[str, Any]]) -> list[float]:
+    def shares(self, operators: list[dict[str, Any]]) -> list[float]:
         record = {"update": UPDATE, "operators": operators, "stages": [ROW]}
-        return [row["share"] for row in stage_shares.residency(record)]
+        return [row["share"] for row in stage_shares.utilisation(record)]
 
     def test_on_a_cpu_all_but_python(self) -> None:
         operators = [{"operator": PYTHON, "cpu_ms": 3.0, "share": 0.3}, {"operator": "mm", "cpu_ms": 5.0, "share": 0.5}]
-        assert self.told(operators) == pytest.approx([0.7, 0.02, 0.1])
+        assert self.shares(operators) == pytest.approx([0.7, 0.02, 0.1])
 
     def test_on_a_gpu_the_kernels_time_of_a_cycle(self) -> None:
         operators = [
             {"operator": name, "cpu_ms": 9.0, "device_ms": ms, "share": 0.1} for name, ms in (("a", 3), ("b", 2))
         ]
-        assert self.told(operators) == pytest.approx([0.25, 0.02, 0.1])  # 5 of 20 ms
+        assert self.shares(operators) == pytest.approx([0.25, 0.02, 0.1])  # 5 of 20 ms
 
     def test_kernels_side_by_side_fill_no_more_than_all_of_it(self) -> None:
-        assert self.told([{"operator": "a", "cpu_ms": 9.0, "device_ms": 25.0, "share": 1.0}])[0] == 1
+        assert self.shares([{"operator": "a", "cpu_ms": 9.0, "device_ms": 25.0, "share": 1.0}])[0] == 1
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_watching_changes_nothing_on_a_gpu() -> None:
-    assert stage_shares.unchanged(PRESET, TINY, {"device": "cuda"}, cycles=2)
+    assert stage_shares.monitor_changes_nothing(PRESET, TINY, {"device": "cuda"}, cycles=2)

@@ -21,7 +21,7 @@ from uavlab_notebooks import telemetry as hidden
 
 @pytest.fixture(scope="module")
 def trained() -> Kept:
-    trained, name = hidden.network()
+    trained, name = hidden.load_network()
     assert name == f"the network that comes along, {trained.update:,} updates"
     return trained
 
@@ -39,13 +39,13 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_of_another_task_is_refused(tmp_path: Path) -> None:
     Run(tiny(), tmp_path / "team").save()
     with pytest.raises(ConfigError) as refusal:
-        hidden.network(str(tmp_path / "team"))
+        hidden.load_network(str(tmp_path / "team"))
     assert str(refusal.value) == ("leader_follower: flies, and tells nothing of logs; expected a run of telemetry.")
 
 
 @pytest.fixture(scope="module")
 def flight(trained: Kept) -> FlightDataset:
-    return hidden.unseen(trained, 1)[0]
+    return hidden.unseen_flights(trained, 1)[0]
 
 
 @pytest.fixture(scope="module")
@@ -64,13 +64,13 @@ class TestNetwork:
             assert rows[name]["rmse"] < most, name
 
     def test_a_run_of_ones_own(self, own: Path) -> None:
-        trained, name = hidden.network(str(own))
+        trained, name = hidden.load_network(str(own))
         assert (name, trained.update) == ("the run wind, 1 updates", 1)
 
 
 def test_flights_are_flown_from_their_own_seed(own: Path) -> None:
-    trained, _ = hidden.network(str(own))
-    first, second = hidden.unseen(trained, 2)
+    trained, _ = hidden.load_network(str(own))
+    first, second = hidden.unseen_flights(trained, 2)
     task = replace(trained.config.env, flights=3, most=trained.config.env.least)
     [unseen], [trained_on] = (list(flights.simulate(replace(task, first=seed))) for seed in (10**6, 0))
     torch.testing.assert_close(second.inputs, dataset.features(unseen[1]))
@@ -80,7 +80,7 @@ def test_flights_are_flown_from_their_own_seed(own: Path) -> None:
 
 
 def test_a_simulated_log_can_be_predicted(trained: Kept, tmp_path: Path) -> None:
-    path = hidden.simulated(tmp_path, 77)
+    path = hidden.write_flight(tmp_path, 77)
     assert path.name == "flight_000077.npz"
     assert len(flights.read(path)["x"]) == 2000
     task: Any = trained.config.env
@@ -90,7 +90,7 @@ def test_a_simulated_log_can_be_predicted(trained: Kept, tmp_path: Path) -> None
 
 class TestDrawn:
     def test_all_columns(self, prediction: Prediction) -> None:
-        figure = hidden.drawn(prediction, title="A flight")
+        figure = hidden.draw_prediction(prediction, title="A flight")
         assert [trace.name for trace in figure.data] == ["90 %", "predicted", "truth"] * len(COLUMNS)
         band, values, truth = figure.data[3:6]
         assert list(values.y) == pytest.approx(prediction.values[:, 1].tolist(), rel=1e-5)
@@ -101,7 +101,7 @@ class TestDrawn:
 
     def test_some_columns_without_truth(self, prediction: Prediction) -> None:
         blind = replace(prediction, truth=torch.full_like(prediction.truth, torch.nan))
-        figure = hidden.drawn(blind, ["drag", "payload", "error_down"])
+        figure = hidden.draw_prediction(blind, ["drag", "payload", "error_down"])
         assert [trace.name for trace in figure.data] == ["90 %", "predicted"] * 3
         assert [each.text for each in figure.layout.annotations] == ["payload (kg)", "drag (kg/s)", "error down (m)"]
         assert sum(bool(trace.showlegend) for trace in figure.data) == 2
@@ -110,7 +110,7 @@ class TestDrawn:
 class TestMissed:
     def test_equations_notice_what_they_are_about(self) -> None:
         [chunk] = flights.simulate(Telemetry(flights=3, least=600, most=600))
-        truth, *wrong = hidden.missed(dataset.concatenate([chunk[0]]), 200)
+        truth, *wrong = hidden.physics_residuals(dataset.concatenate([chunk[0]]), 200)
         assert truth["case"] == "the truth"
         rows = {row["case"].split(" wrong")[0]: row for row in wrong}
         for name, equation in (("wind north", "force"), ("payload", "force"), ("drag", "force"), ("motor lag", "spin")):
@@ -122,13 +122,13 @@ class TestMissed:
 
 class TestPrinted:
     def test_falls_although_the_pace_is_the_same(self) -> None:
-        rows = hidden.printed([100.0] * 4, 50, 1000)
+        rows = hidden.printed_rates([100.0] * 4, 50, 1000)
         own, whole = ([row["pace"] for row in rows if row["how"].startswith(how)] for how in ("of the in", "of the wh"))
         assert own == [100.0] * 4
         assert whole == [2000.0, 1000.0, pytest.approx(2000 / 3), 500.0]
 
     def test_a_slow_interval_is_seen_in_its_own_pace(self) -> None:
-        rows = hidden.printed([100.0, 25.0], 50, 1000)
+        rows = hidden.printed_rates([100.0, 25.0], 50, 1000)
         assert [row["seconds"] for row in rows] == [0.5, 0.5, 2.5, 2.5]
         assert rows[2]["pace"] == 25.0
 

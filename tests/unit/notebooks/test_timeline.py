@@ -1,36 +1,36 @@
-"""Stages are kept once, with their threads, and none twice."""
+"""Each outermost stage is recorded once, with its thread."""
 
 import threading
 
 import pytest
 
 from uavlab.experiment.config import configure
-from uavlab_notebooks.timeline import MAIN, Spans, spans
+from uavlab_notebooks.timeline import MAIN, SpanRecorder, record_spans
 
 TINY = {"hidden": 8, "batch": 8, "worlds": 4, "learning_starts": 16, "capacity": 64, "device": "cpu", "step_ms": 1.0}
 
 
 def test_only_the_outermost_stage_of_each_thread_is_kept() -> None:
-    watch = Spans("cpu")
+    recorder = SpanRecorder("cpu")
 
     def fly() -> None:
-        with watch.scope("acting"):
+        with recorder.scope("acting"):
             pass
 
-    with watch.scope("update"):
+    with recorder.scope("update"):
         thread = threading.Thread(target=fly, name="fly_0")
         thread.start()
         thread.join()
-        with watch.scope("forward"):
+        with recorder.scope("forward"):
             pass
-    with pytest.raises(ZeroDivisionError), watch.scope("store"):
+    with pytest.raises(ZeroDivisionError), recorder.scope("store"):
         raise ZeroDivisionError
-    kept = [(span["lane"], span["name"]) for span in watch.seen]
-    assert kept == [("thread that flies", "acting"), (MAIN, "update"), (MAIN, "store")]
-    acting, update, _ = watch.seen
+    spans = [(span["lane"], span["name"]) for span in recorder.spans]
+    assert spans == [("thread that flies", "acting"), (MAIN, "update"), (MAIN, "store")]
+    acting, update, _ = recorder.spans
     assert 0 <= update["start"] <= acting["start"] <= acting["end"] <= update["end"]
-    watch.reset()
-    assert watch.seen == []
+    recorder.reset()
+    assert recorder.spans == []
 
 
 @pytest.mark.parametrize(
@@ -42,17 +42,17 @@ def test_only_the_outermost_stage_of_each_thread_is_kept() -> None:
     ],
 )
 def test_spans(prefetch: str, elsewhere: dict[str, set[str]]) -> None:
-    found = spans(configure("slow_leader_follower", TINY, {"prefetch": prefetch}), cycles=3)
+    recorded = record_spans(configure("slow_leader_follower", TINY, {"prefetch": prefetch}), cycles=3)
     lanes: dict[str, set[str]] = {}
-    for span in found:
+    for span in recorded:
         assert span["end"] >= span["start"] >= 0
         lanes.setdefault(span["lane"], set()).add(span["name"])
     here = lanes.pop(MAIN)
     assert lanes == elsewhere
     assert {"update", "store"} <= here
     assert ("environment" in here) == (prefetch != "overlap")
-    updates = [span for span in found if span["name"] == "update"]
+    updates = [span for span in recorded if span["name"] == "update"]
     assert len(updates) == 3
-    steps = [span["end"] - span["start"] for span in found if span["name"] == "environment"]
+    steps = [span["end"] - span["start"] for span in recorded if span["name"] == "environment"]
     assert min(steps) >= 1.0  # each waits so long (ms)
-    assert next(iter(found))["lane"] == MAIN
+    assert next(iter(recorded))["lane"] == MAIN

@@ -4,14 +4,14 @@ import pytest
 
 from uavlab.bench.claims.measures import Bench
 from uavlab.experiment.config import configure
-from uavlab_notebooks.update_interval import paced, steps_made
+from uavlab_notebooks.update_interval import compare_paces, count_steps
 
 TINY = {"hidden": 8, "batch": 8, "device": "cpu"}
 
 
 def test_paced() -> None:
     settings = {"one": {}, "overlap": {"prefetch": "overlap"}, "both": {"worlds": 16, "ratio": 4}}
-    rows = paced(Bench(2, **TINY), settings, [1.0, 0.0])
+    rows = compare_paces(Bench(2, **TINY), settings, [1.0, 0.0])
     assert [(row["step_ms"], row["setting"]) for row in rows] == [(ms, name) for ms in (1.0, 0.0) for name in settings]
     assert (rows[0]["over_first"], rows[0]["low"], rows[0]["high"]) == (1, 1, 1)
     for row in rows:
@@ -28,4 +28,4 @@ def test_paced() -> None:
 )
 def test_steps_made(toggles: dict[str, int], steps: int) -> None:
     small = {"worlds": 4, "learning_starts": 16, "capacity": 256, **TINY}
-    assert steps_made(configure("leader_follower", small, toggles), updates=20) == steps
+    assert count_steps(configure("leader_follower", small, toggles), updates=20) == steps

@@ -43,13 +43,13 @@ class TestDifferences:
 class TestEvaluations:
     @pytest.mark.parametrize("agents", [2, 3])
     def test_the_loop_makes_them_for_every_agent_again(self, agents: int) -> None:
-        rows = update_ladder.evaluations(PRESET, WAYS, SMALL, {"followers": agents - 1})
-        made = {row["setting"]: row["made"] for row in rows}
-        assert made == {"loop": 2 * agents**2, **dict.fromkeys(["cached", "merged", "vmap", "batched"], 2 * agents)}
+        rows = update_ladder.count_evaluations(PRESET, WAYS, SMALL, {"followers": agents - 1})
+        counts = {row["setting"]: row["evaluations"] for row in rows}
+        assert counts == {"loop": 2 * agents**2, **dict.fromkeys(["cached", "merged", "vmap", "batched"], 2 * agents)}
         assert {row["agents"] for row in rows} == {agents}
 
     def test_stacked_operators_do_not_grow_with_the_team(self) -> None:
-        few, many = (update_ladder.evaluations(PRESET, WAYS, SMALL, {"followers": n}) for n in (1, 3))
+        few, many = (update_ladder.count_evaluations(PRESET, WAYS, SMALL, {"followers": n}) for n in (1, 3))
         grown = {a["setting"]: b["operators"] - a["operators"] for a, b in zip(few, many, strict=True)}
         assert grown["vmap"] == grown["batched"] == 0
         assert min(grown[name] for name in ("loop", "cached", "merged")) > 0
@@ -57,7 +57,7 @@ class TestEvaluations:
 
 class TestTogether:
     def test_runs_held_together_learn_what_they_learn_alone(self) -> None:
-        assert update_ladder.together(PRESET, TINY, runs=2, updates=3) < 1e-5
+        assert update_ladder.compare_with_single_runs(PRESET, TINY, runs=2, updates=3) < 1e-5
 
     def test_another_seed_would_be_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
         configure = update_ladder.configure
@@ -67,7 +67,7 @@ class TestTogether:
             return configure(preset, *layers, later)
 
         monkeypatch.setattr(update_ladder, "configure", shifted)
-        assert update_ladder.together(PRESET, TINY, runs=2, updates=3) > 1e-2
+        assert update_ladder.compare_with_single_runs(PRESET, TINY, runs=2, updates=3) > 1e-2
 
 
 def test_settings_are_checked() -> None:

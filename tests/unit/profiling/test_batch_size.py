@@ -79,7 +79,7 @@ def test_senseless_bounds_are_refused(low: int, high: int, margin: float) -> Non
 
 
 def test_no_search_inside_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_size, "capturing", lambda: True)
+    monkeypatch.setattr(batch_size, "is_capturing", lambda: True)
     with pytest.raises(ConfigError, match="a CUDA graph is being captured; search before"):
         largest_batch(room_for(9), 1, 8)
 
@@ -139,16 +139,16 @@ def test_the_same_memory_lets_training_go_on_in_pieces() -> None:
 
 
 def test_nothing_is_left_behind() -> None:
-    made: list[Any] = []
+    steps: list[Any] = []
     before = torch.get_rng_state()
 
     def make_step(rows: int) -> Step:
-        made.append(weakref.ref(step := training_step(rows)))
+        steps.append(weakref.ref(step := training_step(rows)))
         return step
 
     largest_batch(make_step, 8, 64, budget=50_000)
-    assert len(made) > 2
-    assert [step() for step in made] == [None] * len(made)
+    assert len(steps) > 2
+    assert [step() for step in steps] == [None] * len(steps)
     assert torch.equal(torch.get_rng_state(), before)
 
 

@@ -20,11 +20,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(module, "SIDE", {"cpu": 8})
     monkeypatch.setattr(module, "LARGE", {"cpu": 4096})
     monkeypatch.setattr(module, "ROUND", 1e-5)
-    kept = (module._product_rate, module._bandwidth, module._launch)
-    for each in kept:
+    cached = (module._product_rate, module._bandwidth, module._launch)
+    for each in cached:
         each.cache_clear()
     yield
-    for each in kept:
+    for each in cached:
         each.cache_clear()
 
 
@@ -43,10 +43,10 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> list[Work]:
 
 @pytest.mark.parametrize("precision", PRECISIONS["cpu"])
 def test_everything_measured_is_positive(precision: str) -> None:
-    found = ceilings("cpu", precision)
-    assert found.rate > 0
-    assert found.bandwidth > 0
-    assert 0 < found.launch < 1
+    limits = ceilings("cpu", precision)
+    assert limits.rate > 0
+    assert limits.bandwidth > 0
+    assert 0 < limits.launch < 1
 
 
 def test_peaks(seconds: list[Work]) -> None:
@@ -209,5 +209,5 @@ def test_impossible_times_are_refused(whole: float, parts: list[tuple[float, flo
 def test_on_a_gpu(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SIDE", {"cuda": 256})
     monkeypatch.setattr(module, "LARGE", {"cuda": 2**20})
-    found = ceilings("cuda", precision)
-    assert min(found.rate, found.bandwidth, found.launch) > 0
+    limits = ceilings("cuda", precision)
+    assert min(limits.rate, limits.bandwidth, limits.launch) > 0

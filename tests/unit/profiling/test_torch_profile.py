@@ -20,11 +20,11 @@ class Loop:
     """Two products and a sum per step, in stages."""
 
     def __init__(self) -> None:
-        self.watch, self.taken = Monitor("cpu"), 0
+        self.watch, self.steps = Monitor("cpu"), 0
         self.x = torch.ones(64, 64)
 
     def step(self) -> None:
-        self.taken += 1
+        self.steps += 1
         with self.watch.scope("forward"):
             y = self.x @ self.x @ self.x
         with self.watch.scope("logging"):
@@ -33,30 +33,28 @@ class Loop:
 
 def test_rows_are_per_step(capfd: pytest.CaptureFixture[str]) -> None:
     loop = Loop()
-    found = profile(loop.step, "cpu", top=100)
-    assert loop.taken == STEPS + 1 == 11
-    assert found.operators == 3
-    assert found.trace is None
-    rows = {row["operator"]: row for row in found.rows}
+    result = profile(loop.step, "cpu", top=100)
+    assert loop.steps == STEPS == 10
+    rows = {row["operator"]: row for row in result}
     assert {name: rows[name]["calls"] for name in ("aten::mm", "aten::sum", PYTHON)} == {
         "aten::mm": 2.0,
         "aten::sum": 1.0,
         PYTHON: 0.0,
     }
-    assert all(set(row) == {"operator", "calls", "cpu_ms", "share"} for row in found.rows)
-    assert [row["cpu_ms"] for row in found.rows] == sorted((row["cpu_ms"] for row in found.rows), reverse=True)
-    assert sum(row["share"] for row in found.rows) == pytest.approx(1)
+    assert all(set(row) == {"operator", "calls", "cpu_ms", "share"} for row in result)
+    assert [row["cpu_ms"] for row in result] == sorted((row["cpu_ms"] for row in result), reverse=True)
+    assert sum(row["share"] for row in result) == pytest.approx(1)
     assert "USDT" not in capfd.readouterr().err  # the profiler's library keeps to itself
 
 
 def test_the_longest_come_first() -> None:
-    assert len(profile(Loop().step, "cpu", top=2).rows) == 2
+    assert len(profile(Loop().step, "cpu", top=2)) == 2
 
 
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
 def test_trace(tmp_path: Path, name: str) -> None:
     loop, path = Loop(), tmp_path / name
-    assert profile(loop.step, "cpu", path, monitor=loop.watch, stacks=name.endswith("gz")).trace == path
+    profile(loop.step, "cpu", path, monitor=loop.watch)
     assert list(tmp_path.iterdir()) == [path]
     with gzip.open(path) if name.endswith("gz") else path.open("rb") as file:
         events = json.load(file)["traceEvents"]
@@ -76,14 +74,14 @@ def test_a_step_that_raises_leaves_everything_ready(tmp_path: Path) -> None:
 
     def broken() -> None:
         loop.step()
-        if loop.taken == 4:  # while recording
+        if loop.steps == 4:  # while recording
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         profile(broken, "cpu", tmp_path / "trace.json", monitor=loop.watch)
     assert list(tmp_path.iterdir()) == []
     assert not loop.watch.tracing
-    assert profile(loop.step, "cpu").operators == 3
+    assert profile(loop.step, "cpu") != []
 
 
 def event(key: str, cpu_us: float, device_us: float, count: int = 6, kernel: bool = False, **given: Any) -> Any:
@@ -122,8 +120,8 @@ def test_rows_of_a_gpu() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_on_a_gpu(tmp_path: Path) -> None:
     x = torch.ones(512, 512, device="cuda")
-    found = profile(lambda: x @ x, "cuda", tmp_path / "trace.json")
-    (row,) = [row for row in found.rows if row["operator"] == "aten::mm"]
+    result = profile(lambda: x @ x, "cuda", tmp_path / "trace.json")
+    (row,) = [row for row in result if row["operator"] == "aten::mm"]
     assert row["calls"] == 1.0
     assert row["device_ms"] > 0
     assert row["share"] > 0.9

@@ -11,7 +11,8 @@ from uavlab.collectors.off_policy import ReplayConfig, Replayed, survey
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch
 from uavlab.envs.leader_follower.env import LeaderFollower
-from uavlab.learners.masac.batched import MASAC, MASACConfig
+from uavlab.learners.masac.base import MASACConfig
+from uavlab.learners.masac.batched import MASAC
 from uavlab.profiling.batch_size import Budget
 from uavlab.runtime import grad_step
 from uavlab.runtime.grad_step import ADAM_EPS, IMPLEMENTATIONS, MOMENTS, SCRATCH, GradientStep, Rows

@@ -15,7 +15,8 @@ from uavlab.core.errors import DivergedError
 from uavlab.core.rng import Streams
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.learners.masac import batched
-from uavlab.learners.masac.batched import MASAC, MASACConfig
+from uavlab.learners.masac.base import MASACConfig
+from uavlab.learners.masac.batched import MASAC
 from uavlab.runtime import loss_scaler
 from uavlab.runtime.grad_step import IMPLEMENTATIONS, GradientStep
 from uavlab.runtime.loss_scaler import CEILING, FLOOR, MAX_OVERFLOWS, PRESETS, Scaler

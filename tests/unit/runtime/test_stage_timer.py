@@ -349,12 +349,12 @@ class TestWork:
 
 
 def test_tracing_is_off_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[str] = []
-    monkeypatch.setattr(torch.profiler, "record_function", lambda name: made.append(name) or nullcontext())
+    ranges: list[str] = []
+    monkeypatch.setattr(torch.profiler, "record_function", lambda name: ranges.append(name) or nullcontext())
     watch = Monitor("cpu")
     with watch.scope("draw"):
         pass
     watch.tracing = True
     with watch.scope("copy"):
         pass
-    assert made == ["uavlab.copy"]
+    assert ranges == ["uavlab.copy"]

@@ -28,7 +28,7 @@ def noiseless() -> tuple[Tensor, Tensor]:
     with pytest.MonkeyPatch.context() as patch:
         for name in NOISE:
             patch.setattr(flights, name, 0.0)
-        patch.setattr(flights, "HELD", 1)
+        patch.setattr(flights, "HOLD", 1)
         rng = Streams(range(RUNS), dtype=torch.float64)
         time = torch.arange(COUNT, dtype=torch.float64) / flights.RATE
         once = rng.uniform("once", flights.ONCE)
@@ -38,7 +38,7 @@ def noiseless() -> tuple[Tensor, Tensor]:
         one = torch.ones(RUNS, COUNT, dtype=torch.float64)
         truth = Hidden(torch.stack([3 * one, -2 * one], -1), 0.3 * one, 0.5 * one, 0.04 * one, 0.04 * one)
         aim, rows = replace(aim, pos=aim.pos + 0.3 * jumps), torch.full((RUNS,), COUNT)
-        logs = flights.columns(flights.flown(rng, Quadrotor(), rows, aim, truth, once))
+        logs = flights.columns(flights.fly(rng, Quadrotor(), rows, aim, truth, once))
     dataset = concatenate(logs)
     starts = [run * COUNT + end - WINDOW for run in range(RUNS) for end in ENDS]
     inputs = torch.stack([dataset.inputs[start : start + WINDOW] for start in starts])

@@ -142,7 +142,7 @@ class Bench:
         """Return the share of a call in which a kernel runs on the GPU, however few of its units that kernel uses."""
         with one.rt.scope():
             seconds = median(interleaved({"call": one.call}, rounds, self.device, warm_up=1)["call"])
-            rows = profile(one.call, self.device, top=10_000).rows
+            rows = profile(one.call, self.device, top=10_000)
         return min(1.0, sum(row["device_ms"] for row in rows) / 1e3 / seconds)
 
 

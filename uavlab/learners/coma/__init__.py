@@ -3,7 +3,7 @@
 from uavlab.core.registry import LEARNERS, LearnerEntry, Settings
 from uavlab.core.rng import Streams
 from uavlab.core.types import EnvSpec
-from uavlab.learners.coma.algorithm import COMA, COMAConfig, load_policy, networks, require_same
+from uavlab.learners.coma.algorithm import COMA, COMAConfig, load_policy, networks, require_same_task
 from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.runtime import Runtime
 
@@ -48,7 +48,7 @@ LEARNERS.register(
         load_policy=load_policy,
         size=lambda config, spec: networks(config, spec)[0].count,
         refusal=refusal,
-        require_same=lambda config, trained, spec: require_same(trained, spec),
+        require_same=lambda config, trained, spec: require_same_task(trained, spec),
         plan=plan,
         unserved={"update": "this learner updates all agents at once; use update=batched"},
     ),

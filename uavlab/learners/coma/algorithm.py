@@ -1,6 +1,6 @@
-"""Counterfactual multi-agent policy gradients for teams that see maps and choose moves in turn.
+"""Counterfactual multi-agent policy gradients for teams that observe maps and choose moves in turn.
 
-Equations, in order of use (agent i, discount gamma, its move a_i among E, what all others chose a_-i):
+Equations, in order of use (agent i, discount gamma, its move a_i among E, the moves of all others a_-i):
 
 * returns     G_t = r_t + gamma ((1 - lambda) Q'(s_t+1, a_t+1) + lambda G_t+1)  ``COMA.targets``
 * critic      minimize the mean of (Q(s, a_-i)[a_i] - G)^2  ``COMA.critic_loss``
@@ -8,8 +8,8 @@ Equations, in order of use (agent i, discount gamma, its move a_i among E, what 
               A_i = Q[a_i] - sum over e of pi_i(e) Q[e]
 * target      Q' <- Q after every ``target_every`` updates  ``COMA.update``
 
-All agents share one actor and one critic, and are told apart by what they see. A policy mixes a softmax over the moves
-that are open when an agent's turn comes with an even share of them, which falls as training goes on.
+All agents share one actor and one critic; their observations identify them. The policy is a softmax over the moves
+that are open when an agent's turn comes, mixed with a uniform distribution whose share falls during training.
 
 Source:
     Foerster et al. 2018, "Counterfactual Multi-Agent Policy Gradients"; maps and exploration as in Westheider, Rückin,
@@ -48,18 +48,18 @@ class COMAConfig:
         kernels: Side of each convolution's kernel.
         hidden: Width of the layer after them.
         gamma: Discount per step.
-        lam: Weight of what was earned against what the critic held it to be worth.
+        lam: Weight of observed returns against the critic's values (lambda).
         lr: Adam's learning rate of the actor.
         critic_lr: Adam's learning rate of the critic.
         clip: Largest gradient norm of either.
-        passes: How often an update goes over its episodes.
-        actor_passes: In how many of them, the last ones, the actor learns as well; published in all.
-        minibatches: Pieces of each pass, a step of each network that learns.
+        passes: Passes of an update over its episodes.
+        actor_passes: Passes, the last ones, that update the actor as well; in the published training all.
+        minibatches: Pieces of each pass; each is a step of the networks in training.
         target_every: Updates between copies of the critic to its target.
-        entropy: Weight of the policy's entropy in the actor's loss; published without.
-        explore_from: Share of even chances in the first policy.
-        explore_to: Share of them in the end.
-        explore_updates: Updates over which it falls.
+        entropy: Weight of the policy's entropy in the actor's loss; 0 in the published training.
+        explore_from: First share of the uniform distribution in the policy.
+        explore_to: Last share of the uniform distribution.
+        explore_updates: Updates over which the share falls.
     """
 
     width: Annotated[int, Ge(1), Le(4096)] = 32
@@ -82,10 +82,10 @@ class COMAConfig:
 
 @tensors
 class Samples:
-    """Rows of a batch, a step of one team each; ``weight`` is 0 where an agent's task was over, and 1 on average."""
+    """Rows of a batch, each a step of one team; ``weight`` is 0 after the end of an agent's task, and 1 on average."""
 
     maps: Float[Tensor, "R N A C L L"]
-    seen: Float[Tensor, "R N A C+K+1 L L"]  # by the critic
+    seen: Float[Tensor, "R N A C+K+1 L L"]  # input of the critic
     action: Int[Tensor, "R N A"]
     open: Bool[Tensor, "R N A E"]
     target: Float[Tensor, "R N A"]
@@ -93,12 +93,12 @@ class Samples:
 
 
 class COMA:
-    """Learner over R runs whose state is three matrices with a row for each run, two Adams and a count."""
+    """A learner over R runs; the state is three matrices with a row for each run, two Adams and a count."""
 
     def __init__(
         self, config: COMAConfig, spec: EnvSpec, rng: Streams, rt: Runtime, acting: Literal["loop", "batched"]
     ) -> None:
-        """Draw first parameters from each run's own stream; ``acting`` is how the policy in training flies."""
+        """Draw the first parameters; the policy in training evaluates all agents at once or, with ``loop``, in turn."""
         self.config, self.spec, self.runs, self.acting = config, spec, len(rng.seeds), acting
         self.actor_net, self.critic_net = networks(config, spec)
         actor = self.actor_net.initial(rng.uniform("actor", self.actor_net.count))
@@ -110,22 +110,22 @@ class COMA:
         self._targets = rt.kernel(self.targets, "targets")
         self._critic_loss = rt.kernel(self.critic_loss, "critic_loss", part=True)
         self._actor_loss = rt.kernel(self.actor_loss, "actor_loss", part=True)
-        self._prepare = rt.update(self._critic_step, "coma_critic")
-        self._descend = rt.update(self._both_steps, "coma")
+        self._update_critic = rt.update(self._critic_step, "coma_critic")
+        self._update_both = rt.update(self._both_steps, "coma")
 
     @property
     def explore(self) -> Float[Tensor, ""]:
-        """Share of even chances in the policy as it is."""
+        """Share of the uniform distribution in the present policy."""
         first, last = self.config.explore_from, self.config.explore_to
         return first + (last - first) * (self.count / self.config.explore_updates).clamp_max(1)
 
     def policy(self, spec: EnvSpec, explore: bool = False) -> Policy:
-        """Give the policy in training for a team of any size, exploring or not.
+        """Return the policy in training, for a team of any size, with or without exploration.
 
         Raises:
-            ConfigError: The team sees other maps or chooses among other moves.
+            ConfigError: The team has other maps or moves.
         """
-        require_same(self.spec, spec)
+        require_same_task(self.spec, spec)
 
         @torch.no_grad()
         def act(obs: MapObs, noise: Tensor | None) -> Tensor:
@@ -135,45 +135,45 @@ class COMA:
         return act
 
     def parameters(self) -> Float[Tensor, "R 1 P"]:
-        """Copy the actors, run by run: what ``policy`` needs to fly again."""
+        """Return a copy of the actors' parameters, the argument of ``load_policy``."""
         return self.actor.parameter.detach().clone()[:, None]
 
     def update_noise(self, rng: Streams, rows: int) -> Int[Tensor, "R passes rows"]:
-        """Shuffle the rows of each pass."""
+        """Draw the order of rows in each pass."""
         return rng.uniform("shuffle", self.config.passes, rows).argsort(-1)
 
     def update(self, batch: Batch, noise: Int[Tensor, "R passes rows"]) -> Update:
-        """Go over whole episodes ``passes`` times."""
+        """Train on whole episodes, ``passes`` times each."""
         with torch.no_grad():
             samples = self._targets(self.target, batch.data)
             explore = self.explore
-        alone = noise.shape[1] - min(self.config.actor_passes, noise.shape[1])
-        for part in self._minibatches(samples, noise[:, :alone]):
-            self._prepare(part)
-        steps = [self._descend(part, explore) for part in self._minibatches(samples, noise[:, alone:])]
+        critic_passes = noise.shape[1] - min(self.config.actor_passes, noise.shape[1])
+        for part in self._minibatches(samples, noise[:, :critic_passes]):
+            self._update_critic(part)
+        steps = [self._update_both(part, explore) for part in self._minibatches(samples, noise[:, critic_passes:])]
         self.count.add_(1)
         due = (self.count % self.config.target_every == 0).to(self.target.dtype)
-        self.target.lerp_(self.critic.parameter.detach(), due)  # all the way or not at all, without a look at the count
+        self.target.lerp_(self.critic.parameter.detach(), due)  # weight 1 or 0, without a host sync for the count
         metrics = {"return": samples.target.mean((1, 2))}
         metrics |= {name: torch.stack([step[name] for step in steps]).mean(0) for name in steps[0]}
         return Update({**metrics, "explore": explore.expand(self.runs)})
 
     def tensors_to_check(self, update: Update | None = None) -> CheckedTensors:
-        """Name all parameters and moments, a row of each run, or all that ``update`` returned."""
+        """Return all parameters and moments, with a row for each run, or all tensors of ``update``."""
         if update is not None:
             return {name: (value, "R") for name, value in update.metrics.items()}
-        given: CheckedTensors = {}
+        tensors: CheckedTensors = {}
         for name, part in (("actor", self.actor), ("critic", self.critic)):
             state = part.state_dict()
-            given |= {f"{name}.{key}": (state[key], "R") for key in ("parameter", *MOMENTS[1:])}
-        return {**given, "target.parameter": (self.target, "R")}
+            tensors |= {f"{name}.{key}": (state[key], "R") for key in ("parameter", *MOMENTS[1:])}
+        return {**tensors, "target.parameter": (self.target, "R")}
 
     def targets(self, target: Float[Tensor, "R Q"], data: Rollout) -> Samples:
-        """Work out what every row is to learn: what its critic sees, its return, and what was open."""
+        """Compute critic inputs, lambda returns and open moves of all rows."""
         config, obs = self.config, data.obs
         seen = critic_maps(obs, data.action, self.spec.centred)
         value = self.critic_net(target, seen.flatten(1, 3)).view(*data.action.shape, -1)
-        value = value.gather(-1, data.action[..., None])[:, 1:, ..., 0]  # of successors
+        value = value.gather(-1, data.action[..., None])[:, 1:, ..., 0]  # of the next states
         reward, value, terminated = (each.transpose(0, 1) for each in (data.reward, value, data.terminated))
         returns = lambda_returns(reward, value, terminated, config.gamma, config.lam).transpose(0, 1)
         live = data.live.to(returns.dtype)
@@ -191,12 +191,12 @@ class COMA:
         )
 
     def critic_loss(self, critic: Float[Tensor, "R Q"], rows: Samples) -> tuple[Tensor, dict[str, Any]]:
-        """Sum over runs of the mean squared error; the values of all moves go along."""
+        """Sum the mean squared error over runs; also return the values of all moves."""
         value = self.critic_net(critic, rows.seen.flatten(1, 2)).view(*rows.action.shape, -1)
         chosen = value.gather(-1, rows.action[..., None])[..., 0]
         mean = (rows.weight * (chosen - rows.target).square()).mean((1, 2))
-        told = {"q": chosen.detach().mean((1, 2)), "critic_loss": mean.detach()}
-        return mean.sum(), {**told, "value": Rows(value.detach(), 1)}
+        metrics = {"q": chosen.detach().mean((1, 2)), "critic_loss": mean.detach()}
+        return mean.sum(), {**metrics, "value": Rows(value.detach(), 1)}
 
     def actor_loss(
         self,
@@ -205,39 +205,39 @@ class COMA:
         value: Float[Tensor, "R N A E"],
         explore: Float[Tensor, ""],
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Sum over runs of the mean of what chosen moves lose against the policy's own mixture."""
+        """Sum the mean loss -A_i log pi_i(a_i) - beta H(pi_i) over runs."""
         logits = self.actor_net(actor, rows.maps.flatten(1, 2)).view(*rows.action.shape, -1)
         chance = masked_policy(logits, rows.open, explore)
         index = rows.action[..., None]
         advantage = counterfactual_advantage(value, chance.detach(), value.gather(-1, index)[..., 0])
         log_prob = chance.clamp_min(1e-12).log()
         entropy = -(chance * log_prob).sum(-1)
-        gained = advantage * log_prob.gather(-1, index)[..., 0] + self.config.entropy * entropy
-        mean = -(rows.weight * gained).mean((1, 2))
-        told = {"advantage": advantage.abs().mean((1, 2)), "actor_loss": mean.detach()}
-        return mean.sum(), {**told, "entropy": entropy.detach().mean((1, 2))}
+        objective = advantage * log_prob.gather(-1, index)[..., 0] + self.config.entropy * entropy
+        mean = -(rows.weight * objective).mean((1, 2))
+        metrics = {"advantage": advantage.abs().mean((1, 2)), "actor_loss": mean.detach()}
+        return mean.sum(), {**metrics, "entropy": entropy.detach().mean((1, 2))}
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return parameters, target critic, Adams and the count of updates."""
+        """Return parameters, target critic, the states of the optimizers and the count of updates."""
         parts = (("actor", self.actor), ("critic", self.critic))
         state = {f"{name}.{key}": value for name, part in parts for key, value in part.state_dict().items()}
         return {**state, "target": self.target, "count": self.count}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue where ``state_dict`` was taken."""
+        """Restore a ``state_dict``."""
         for name, part in (("actor", self.actor), ("critic", self.critic)):
             part.load_state_dict({k.removeprefix(f"{name}."): v for k, v in state.items() if k.startswith(f"{name}.")})
         self.target.copy_(state["target"])
         self.count.copy_(state["count"])
 
     def _critic_step(self, rows: Samples) -> tuple[dict[str, Float[Tensor, " R"]], Float[Tensor, "R N A E"]]:
-        """Take one step of the critic; give the values that it saw before."""
+        """Take one step of the critic; return metrics and the values before the step."""
         critics, norm = self.critic(self._critic_loss, self.critic.parameter, Rows(rows, 1))
         value = critics.pop("value")
         return {**critics, "critic_norm": norm}, value.value if isinstance(value, Rows) else value
 
     def _both_steps(self, rows: Samples, explore: Tensor) -> dict[str, Float[Tensor, " R"]]:
-        """Take one step of the critic, and one of the actor by the critic as it was."""
+        """Take one step of the critic, and one of the actor with the critic's values before it."""
         critics, value = self._critic_step(rows)
         actors, actor_norm = self.actor(self._actor_loss, self.actor.parameter, Rows(rows, 1), Rows(value, 1), explore)
         return {**critics, **actors, "actor_norm": actor_norm}
@@ -253,29 +253,29 @@ class COMA:
 
 
 def networks(config: COMAConfig, spec: EnvSpec) -> tuple[StackedCNN, StackedCNN]:
-    """Describe actor and critic: the critic also sees the team's maps, and what the others choose."""
+    """Return actor and critic networks; the critic also gets the team's maps and the other agents' choices."""
     shape = (spec.side, config.width, config.kernels, config.hidden, spec.choices)
     return StackedCNN(spec.obs, *shape), StackedCNN(spec.obs + spec.team + 1, *shape)
 
 
-def require_same(trained: EnvSpec, flown: EnvSpec) -> None:
-    """Refuse a team that does not see and choose what the one trained did; its size may differ.
+def require_same_task(trained: EnvSpec, team: EnvSpec) -> None:
+    """Check that a team has the maps and moves of the one trained; its size may differ.
 
     Raises:
-        ConfigError: It does not.
+        ConfigError: Maps or moves differ.
     """
-    sees = [(spec.obs, spec.side, spec.choices, spec.centred) for spec in (trained, flown)]
-    if sees[0] != sees[1]:
-        told = ["{} channels of side {} and {} moves (centred: {})".format(*each) for each in sees]
-        raise ConfigError(f"policy: trained on {told[0]}, to be flown with {told[1]}; expected the same of both.")
+    tasks = [(spec.obs, spec.side, spec.choices, spec.centred) for spec in (trained, team)]
+    if tasks[0] != tasks[1]:
+        text = ["{} channels of side {} and {} moves (centred: {})".format(*task) for task in tasks]
+        raise ConfigError(f"policy: trained on {text[0]}, to be used with {text[1]}; expected the same of both.")
 
 
 def critic_maps(
-    obs: MapObs, action: Int[Tensor, "*lead A"], around: bool = False
+    obs: MapObs, action: Int[Tensor, "*lead A"], centred_maps: bool = False
 ) -> Float[Tensor, "*lead A C+K+1 L L"]:
-    """Stack what a critic sees of each agent: its maps, the team's, and what the others choose, where they are.
+    """Stack the critic's input of each agent: its maps, the team's, and the other agents' choices at their places.
 
-    ``around``: the agent's own maps are drawn around it, and the others shall be.
+    With ``centred_maps`` the additional maps are centred at the agent, like its own.
     """
     side, agents, choices = obs.maps.shape[-1], action.shape[-1], obs.legal.shape[-1]
     shade = (action + 1).to(obs.maps.dtype) / choices
@@ -284,7 +284,7 @@ def critic_maps(
     others = spots.sum(-3, keepdim=True) - spots
     team = obs.team[..., None, :, :, :].expand(*action.shape[:-1], agents, *obs.team.shape[-3:])
     more = torch.cat((team, others[..., None, :, :]), -3)
-    return torch.cat((obs.maps, centre_maps(more, obs.place) if around else more), -3)
+    return torch.cat((obs.maps, centre_maps(more, obs.place) if centred_maps else more), -3)
 
 
 def choose(
@@ -295,7 +295,7 @@ def choose(
     explore: Tensor | float,
     one_by_one: bool = False,
 ) -> Int[Tensor, "R W A"]:
-    """Choose everybody's moves in turn, from noise or the likeliest."""
+    """Choose the moves of all agents in turn, at random or, without noise, the most probable."""
     runs, worlds, agents = obs.place.shape
     if one_by_one:
         logits = torch.stack([net(theta, maps) for maps in obs.maps.unbind(2)], 2)
@@ -304,13 +304,13 @@ def choose(
     return sample_in_turn(logits, obs.legal, obs.target_cell, noise, explore)
 
 
-def load_policy(config: COMAConfig, trained: EnvSpec, flown: EnvSpec, parameters: Float[Tensor, "R 1 P"]) -> Policy:
-    """Return the policy of trained actors, for a team that may differ in size from the one trained.
+def load_policy(config: COMAConfig, trained: EnvSpec, team: EnvSpec, parameters: Float[Tensor, "R 1 P"]) -> Policy:
+    """Return the policy of saved parameters, for a team that may differ in size from the one trained.
 
     Raises:
-        ConfigError: The team sees other maps or chooses among other moves.
+        ConfigError: The team has other maps or moves.
     """
-    require_same(trained, flown)
+    require_same_task(trained, team)
     net = networks(config, trained)[0]
 
     @torch.no_grad()

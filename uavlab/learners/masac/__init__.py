@@ -6,16 +6,17 @@ from functools import partial
 from uavlab.core.registry import LEARNERS, LearnerEntry, Settings
 from uavlab.core.rng import Streams
 from uavlab.core.types import EnvSpec, Inputs
-from uavlab.learners.masac.batched import MASAC, MASACConfig, load_policy
+from uavlab.learners.masac.base import MASACBase, MASACConfig, load_policy
+from uavlab.learners.masac.batched import MASAC
 from uavlab.learners.masac.loop import RUNGS, MASACLoop
-from uavlab.learners.masac.networks import assign
+from uavlab.learners.masac.networks import assign_networks
 from uavlab.learners.masac.vmap import MASACVmap
 from uavlab.nets.mlp import StackedMLP
 from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.runtime import Runtime
 
 
-def build(config: Settings, inputs: Inputs, rng: Streams, rt: Runtime) -> MASAC:
+def build(config: Settings, inputs: Inputs, rng: Streams, rt: Runtime) -> MASACBase:
     """Build the learner in the form that the toggle ``update`` asks for.
 
     Raises:
@@ -23,7 +24,7 @@ def build(config: Settings, inputs: Inputs, rng: Streams, rt: Runtime) -> MASAC:
     """
     require_memory(learner_bytes(config), "learner", "hidden, batch or runs", rt.device)
     loops = {name: partial(MASACLoop, rung=name) for name in RUNGS}
-    forms: dict[str, Callable[..., MASAC]] = {**loops, "vmap": MASACVmap, "batched": MASAC}
+    forms: dict[str, Callable[..., MASACBase]] = {**loops, "vmap": MASACVmap, "batched": MASAC}
     return forms[rt.toggles.update](config.learner, config.env.spec, inputs, rng, rt, acting=rt.toggles.acting)
 
 
@@ -38,7 +39,7 @@ def learner_bytes(config: Settings) -> int:
     Every parameter has a gradient and two moments; critics have targets, too.
     """
     spec, given, batch = config.env.spec, config.learner, config.source.batch
-    actors = len(set(assign(spec, spec, given.share))) * actor_size(given, spec)
+    actors = len(set(assign_networks(spec, spec, given.share))) * actor_size(given, spec)
     critics = 2 * spec.agents * StackedMLP(spec.agents * (spec.obs + spec.action), given.hidden, 1).count
     activations = 2 * 2 * spec.agents * batch * given.hidden  # two critics of two layers
     return 4 * config.run.runs * (4 * actors + 5 * critics + activations)
@@ -62,6 +63,6 @@ LEARNERS.register(
         load_policy=load_policy,
         size=actor_size,
         refusal=refusal,
-        require_same=lambda config, trained, spec: assign(trained, spec, config.share),
+        require_same=lambda config, trained, spec: assign_networks(trained, spec, config.share),
     ),
 )

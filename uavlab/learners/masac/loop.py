@@ -1,9 +1,9 @@
-"""The plain reference of ``masac``, and the rungs above it: networks of their own, one agent after the other.
+"""MASAC as a loop over agents: the plain reference of the batched update, and two faster rungs of the update ladder.
 
-It computes the same numbers with the same equations. Runs and agents are Python loops; each network is a list of six
-tensors with a gradient norm of its own. As in the method's usual description every agent evaluates all actors again in
-both phases, 2 N^2 evaluations where 2 N are needed, and descends its losses in backward passes of its own; otherwise
-the reference wastes nothing, because a slow one would flatter every ratio.
+Runs and agents are Python loops; each network is a list of six tensors with a gradient norm of its own. Results equal
+those of the batched update up to rounding. As in the usual description of the method, each agent of the rung ``loop``
+evaluates all actors again in both phases (2 N^2 evaluations where 2 N suffice) and has backward passes of its own.
+Otherwise the reference is efficient, because a slow one would inflate every ratio.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,30 +18,31 @@ from torch import Tensor
 
 from uavlab.core.rng import Streams
 from uavlab.core.types import EnvSpec, Inputs, Transition
-from uavlab.learners.masac.batched import MASAC, MASACConfig, Step, Unpack, squash
+from uavlab.learners.masac.base import Evaluate, MASACBase, MASACConfig, Step, Unpack, squash
 from uavlab.learners.masac.networks import Theta
+from uavlab.nets.mlp import StackedMLP
 from uavlab.runtime.grad_step import GradientStep, Rows
 from uavlab.runtime.runtime import Runtime
 
 Network = Sequence[Tensor]
-"""Weights and biases of three layers; a pair of critics is two of them, one after the other."""
+"""Weights and biases of three layers; a pair of critics is the concatenation of two networks."""
 
-Drawn = Sequence[tuple[Float[Tensor, "N D"], Float[Tensor, " N"]]]
+Actions = Sequence[tuple[Float[Tensor, "N D"], Float[Tensor, " N"]]]
 """Action and log density of each agent."""
 
 
-def again(draw: Callable[[int], Any], agents: int) -> Iterator[Drawn]:
-    """Evaluate all agents' actors for each agent anew."""
+def sample_for_each(draw: Callable[[int], Any], agents: int) -> Iterator[Actions]:
+    """Yield all agents' actions for each agent, evaluating all actors each time."""
     return ([draw(j) for j in range(agents)] for _ in range(agents))
 
 
-def once(draw: Callable[[int], Any], agents: int) -> Iterator[Drawn]:
-    """Evaluate all agents' actors and hand every agent the same."""
+def sample_once(draw: Callable[[int], Any], agents: int) -> Iterator[Actions]:
+    """Yield all agents' actions for each agent, evaluating all actors once."""
     return repeat([draw(j) for j in range(agents)], agents)
 
 
-class _OneByOne(torch.autograd.Function):
-    """The sum of each owner's loss, whose backward pass is one backward pass per owner."""
+class _SeparateBackward(torch.autograd.Function):
+    """Sum of the owners' losses with one backward pass per owner."""
 
     @staticmethod
     def forward(ctx: Any, losses: Sequence[Tensor], owners: Sequence[Network], *parameters: Tensor) -> Tensor:
@@ -54,28 +55,32 @@ class _OneByOne(torch.autograd.Function):
         return None, None, *chain.from_iterable(torch.autograd.grad(loss, owner, slope) for loss, owner in each)
 
 
-def apart(losses: Sequence[Tensor], owners: Sequence[Network]) -> Tensor:
-    """Add up losses that share no parameters; the backward pass takes one after the other."""
-    return _OneByOne.apply(losses, owners, *chain.from_iterable(owners))
+def sum_separately(losses: Sequence[Tensor], owners: Sequence[Network]) -> Tensor:
+    """Sum losses that share no parameters, with a backward pass for each."""
+    return _SeparateBackward.apply(losses, owners, *chain.from_iterable(owners))
 
 
-def together(losses: Sequence[Tensor], owners: Sequence[Network]) -> Tensor:
-    """Add up losses; one backward pass takes them all."""
+def sum_together(losses: Sequence[Tensor], owners: Sequence[Network]) -> Tensor:
+    """Sum losses, with one backward pass for all."""
     return torch.stack(list(losses)).sum()
 
 
 class Rung(NamedTuple):
-    """How often actors are evaluated in a phase, and how losses of several owners become one."""
+    """How actors are evaluated in a phase, and how the losses of several owners are summed."""
 
-    draws: Callable[[Callable[[int], Any], int], Iterator[Drawn]]
+    draws: Callable[[Callable[[int], Any], int], Iterator[Actions]]
     total: Callable[[Sequence[Tensor], Sequence[Network]], Tensor]
 
 
-RUNGS = {"loop": Rung(again, apart), "cached": Rung(once, apart), "merged": Rung(once, together)}
+RUNGS = {
+    "loop": Rung(sample_for_each, sum_separately),
+    "cached": Rung(sample_once, sum_separately),
+    "merged": Rung(sample_once, sum_together),
+}
 
 
-class MASACLoop(MASAC):
-    """R runs of A agents, each with networks of their own."""
+class MASACLoop(MASACBase):
+    """Networks as lists of tensors, evaluated one after the other."""
 
     def __init__(
         self,
@@ -87,7 +92,7 @@ class MASACLoop(MASAC):
         acting: Literal["loop", "batched"] = "batched",
         rung: str = "loop",
     ) -> None:
-        """Draw the same first parameters as the batched learner does from the same seeds; ``rung`` is of ``RUNGS``."""
+        """Draw the same first parameters as the batched learner; ``rung`` is a key of ``RUNGS``."""
         self.rung = RUNGS[rung]
         super().__init__(config, spec, inputs, rng, rt, acting)
         self.owner = [run * self.count + network for run in range(self.runs) for network in self.networks]
@@ -100,10 +105,10 @@ class MASACLoop(MASAC):
         data: Transition,
         noise: Float[Tensor, "R N A D"],
     ) -> Float[Tensor, "R A N"]:
-        """Compute y_i, agent by agent."""
+        """Compute y_i; nothing is bootstrapped where an agent's task ended."""
         goals = []
-        drawn_by = self._drawn(actor, data.next_obs, noise)
-        for pair, owner, (run, agent, drawn) in zip(target, self.owner, drawn_by, strict=True):
+        samples = self._sample_actions(actor, data.next_obs, noise)
+        for pair, owner, (run, agent, drawn) in zip(target, self.owner, samples, strict=True):
             q = values(pair, data.next_obs[run], [action for action, _ in drawn]).amin(0)
             soft = q - log_alpha[owner][0].exp() * drawn[agent][1]
             alive = (~data.terminated[run, :, agent]).to(q.dtype)
@@ -118,7 +123,7 @@ class MASACLoop(MASAC):
         target: Float[Tensor, "R A N"],
         weight: Float[Tensor, "R N"] | None,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Add up the mean squared errors of each pair of critics, weighted if weights are given."""
+        """Sum the mean squared error over rows, with importance weights if given, over runs, agents and critics."""
         losses, q_means, td_errors = [], [], []
         for unit, pair in enumerate(critic):
             run, agent = divmod(unit, self.spec.agents)
@@ -140,10 +145,10 @@ class MASACLoop(MASAC):
         data: Transition,
         noise: Float[Tensor, "R N A D"],
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Add up the soft value that each agent's own action loses."""
+        """Sum the negative mean soft value of each agent's own action over runs and agents."""
         losses, log_probs = [], []
-        drawn_by = self._drawn(actor, data.obs, noise)
-        for pair, owner, (run, agent, drawn) in zip(critic, self.owner, drawn_by, strict=True):
+        samples = self._sample_actions(actor, data.obs, noise)
+        for pair, owner, (run, agent, drawn) in zip(critic, self.owner, samples, strict=True):
             joint = [action if j == agent else action.detach() for j, (action, _) in enumerate(drawn)]
             q = values(pair, data.obs[run], joint).amin(0)
             log_prob = drawn[agent][1]
@@ -155,15 +160,15 @@ class MASACLoop(MASAC):
     def temperature_loss(
         self, log_alpha: list[Network], log_prob: Float[Tensor, "R A"]
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Steer each temperature so that its agents' entropy meets the target."""
+        """Sum the loss that moves the entropy of each temperature's agents to the target entropy."""
         excess = (log_prob + self.config.target_entropy).view(-1)
         losses = [-(log_alpha[owner][0] * excess[unit]).sum() for unit, owner in enumerate(self.owner)]
         return self.rung.total(self._by_owner(losses), log_alpha), {}
 
-    def _drawn(
+    def _sample_actions(
         self, actor: list[Network], obs: Float[Tensor, "R N A O"], noise: Float[Tensor, "R N A D"]
-    ) -> Iterator[tuple[int, int, Drawn]]:
-        """Go through runs and agents, each with all agents' actions."""
+    ) -> Iterator[tuple[int, int, Actions]]:
+        """Yield run, agent and the actions of all agents."""
 
         def draw(run: int, agent: int) -> tuple[Tensor, Tensor]:
             net = actor[self.owner[run * self.spec.agents + agent]]
@@ -173,28 +178,31 @@ class MASACLoop(MASAC):
             for agent, drawn in enumerate(self.rung.draws(partial(draw, run), self.spec.agents)):
                 yield run, agent, drawn
 
-    def _by_agent(self, each: list[Tensor]) -> Float[Tensor, "R A ..."]:
-        return torch.stack(each).unflatten(0, (self.runs, -1))
+    def _by_agent(self, values: list[Tensor]) -> Float[Tensor, "R A ..."]:
+        return torch.stack(values).unflatten(0, (self.runs, -1))
 
     def _by_owner(self, losses: list[Tensor]) -> list[Tensor]:
-        """Add up the losses of agents that share a network."""
+        """Sum the losses of agents that share a network."""
         shares: list[list[Tensor]] = [[] for _ in range(self.runs * self.count)]
         for owner, loss in zip(self.owner, losses, strict=True):
             shares[owner].append(loss)
         return [reduce(torch.add, share) for share in shares]
 
+    def _evaluator(self, net: StackedMLP) -> Evaluate:
+        return net
+
     def _hold(self, rt: Runtime, rows: Tensor, unpack: Unpack, lr: float, clip: float | None) -> tuple[Step, Theta]:
-        """Make each network's tensors views of its row, so that all actors can also act as the rows of one matrix."""
-        held = rows.detach().flatten(0, 1).clone()
-        layers = [unpack(row.view(-1, row.shape[-1])) for row in held]
+        # tensors are views of rows, so that all actors can also act as the rows of one matrix
+        matrix = rows.detach().flatten(0, 1).clone()
+        layers = [unpack(row.view(-1, row.shape[-1])) for row in matrix]
         owners = [[piece[k].requires_grad_() for k in range(len(own[0])) for piece in own] for own in layers]
-        return rt.grad(owners, lr, clip), held
+        return rt.grad(owners, lr, clip), matrix
 
     def _theta(self, step: GradientStep) -> list[list[Tensor]]:
         return step.owners
 
-    def _table(self, held: Sequence[Tensor], count: int) -> Float[Tensor, "R count P"]:
-        return torch.cat([tensor.detach().flatten() for tensor in held]).view(self.runs, count, -1)
+    def _table(self, tensors: Sequence[Tensor], count: int) -> Float[Tensor, "R count P"]:
+        return torch.cat([tensor.detach().flatten() for tensor in tensors]).view(self.runs, count, -1)
 
 
 def values(pair: Network, obs: Float[Tensor, "N A O"], actions: Sequence[Tensor]) -> Float[Tensor, "2 N"]:
@@ -204,7 +212,7 @@ def values(pair: Network, obs: Float[Tensor, "N A O"], actions: Sequence[Tensor]
 
 
 def evaluate(net: Network, x: Float[Tensor, "N I"]) -> Float[Tensor, "N out"]:
-    """Evaluate one network; its last layer is exact in every precision, as that of ``StackedMLP``."""
+    """Evaluate one network; its last layer is computed in float32 in every precision, as in ``StackedMLP``."""
     w1, b1, w2, b2, w3, b3 = net
     x = F.layer_norm(torch.addmm(b1, x, w1), b1.shape[1:]).relu_()
     x = F.layer_norm(torch.addmm(b2, x, w2), b2.shape[1:]).relu_()

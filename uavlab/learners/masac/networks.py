@@ -1,4 +1,4 @@
-"""Who has which network: assignment, first parameters, and the forms in which a learner may hold them."""
+"""Networks of a team: their assignment to agents, first parameters, and the forms in which a learner holds them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,32 +16,32 @@ Theta = Any
 """All networks of a kind: a matrix of rows (G P), stacked tensors of their layers (G ...), or a list for each."""
 
 
-def assign(trained: EnvSpec, flown: EnvSpec, share: bool) -> tuple[int, ...]:
-    """Assign each agent of ``flown`` the row of a network: its group's if networks are shared, else its own.
+def assign_networks(trained: EnvSpec, team: EnvSpec, share: bool) -> tuple[int, ...]:
+    """Return the number of each agent's network: that of its group if networks are shared, else its own.
 
-    A team of another size whose agents each had their own network flies the network of its groups' first agents.
+    In a team of another size without shared networks, agents use the network of the first agent of their group.
 
     Raises:
-        ConfigError: There is no network for some agent, or observations or actions differ.
+        ConfigError: An agent has no network, or observations or actions differ.
     """
-    if (flown.obs, flown.action) != (trained.obs, trained.action) or not set(flown.groups) <= set(trained.groups):
+    if (team.obs, team.action) != (trained.obs, trained.action) or not set(team.groups) <= set(trained.groups):
         raise ConfigError(
-            f"policy: a team of groups {flown.groups} with {flown.obs} observations and {flown.action} actions cannot "
+            f"policy: a team of groups {team.groups} with {team.obs} observations and {team.action} actions cannot "
             f"fly networks of groups {trained.groups} with {trained.obs} and {trained.action}; expected agents of "
             "trained groups that see and do the same."
         )
-    if not share and flown.agents == trained.agents:
-        return tuple(range(flown.agents))
+    if not share and team.agents == trained.agents:
+        return tuple(range(team.agents))
     rows = sorted(set(trained.groups)) if share else list(trained.groups)
-    return tuple(rows.index(group) for group in flown.groups)
+    return tuple(rows.index(group) for group in team.groups)
 
 
 def initial_parameters(
     actor: StackedMLP, critic: StackedMLP, networks: tuple[int, ...], inputs: Inputs, rng: Streams
 ) -> tuple[Float[Tensor, "R K P"], Float[Tensor, "R A 2 Q"]]:
-    """Draw the first actors (one per network) and pairs of critics (one per agent) of every run."""
+    """Draw the first actors (one per network) and pairs of critics (one per agent) of each run."""
     runs, agents, _ = inputs.center.shape
-    first = [networks.index(network) for network in sorted(set(networks))]  # an agent that stands for its network
+    first = [networks.index(network) for network in sorted(set(networks))]  # an agent of each network
     actors = actor.initial(
         rng.uniform("actor", len(first), actor.count), inputs.center[:, first], inputs.scale[:, first]
     )
@@ -52,18 +52,18 @@ def initial_parameters(
 
 
 def per_agent(rows: Float[Tensor, "G ..."], runs: int, networks: tuple[int, ...]) -> Float[Tensor, "R A ..."]:
-    """Hand each agent its network's row; neighbours in their order are not copied."""
+    """Return the row of each agent's network; consecutive rows are a view."""
     table, first = rows.unflatten(0, (runs, -1)), networks[0]
     if networks == tuple(range(first, first + len(networks))):
         return table[:, first : first + len(networks)]
     return torch.cat([table[:, n : n + 1] for n in networks], 1)
 
 
-def each(fn: Callable[[Tensor], Any], theta: Theta) -> Theta:
-    """Apply ``fn`` to every tensor, keeping the form."""
-    return fn(theta) if isinstance(theta, Tensor) else [each(fn, part) for part in theta]
+def map_tensors(fn: Callable[[Tensor], Any], theta: Theta) -> Theta:
+    """Apply ``fn`` to every tensor; keep the form."""
+    return fn(theta) if isinstance(theta, Tensor) else [map_tensors(fn, part) for part in theta]
 
 
-def tensors(theta: Theta) -> list[Tensor]:
-    """List every tensor."""
-    return [theta] if isinstance(theta, Tensor) else [tensor for part in theta for tensor in tensors(part)]
+def list_tensors(theta: Theta) -> list[Tensor]:
+    """List all tensors."""
+    return [theta] if isinstance(theta, Tensor) else [tensor for part in theta for tensor in list_tensors(part)]

@@ -1,4 +1,4 @@
-"""A quadrotor in wind: its equations of motion, with the quantities that no sensor shows as arguments.
+"""Equations of motion of a quadrotor in wind, with the hidden quantities as arguments.
 
 World axes point north, east and down, body axes forward, right and down. Motors are numbered as in PX4's "quad x":
 front right, rear left, front left, rear right; the first two turn counter-clockwise seen from above.
@@ -13,14 +13,14 @@ from torch import Tensor
 from uavlab.core.types import tensors
 from uavlab.ops.quaternions import integrate, rotate, rotate_inverse
 
-GRAVITY = 9.81
-AHEAD, RIGHT, TURN = (1.0, -1.0, 1.0, -1.0), (1.0, -1.0, -1.0, 1.0), (1.0, 1.0, -1.0, -1.0)
-"""Of each motor: which side of the body it is on, and which way its drag turns the body."""
+GRAVITY = 9.81  # m/s^2
+LAYOUT = ((1.0, 1.0, 1.0), (-1.0, -1.0, 1.0), (1.0, -1.0, -1.0), (-1.0, 1.0, -1.0))
+"""Signs of each motor: position forward, position to the right, direction in which its drag turns the body (yaw)."""
 
 
 @tensors
 class Hidden:
-    """What a flight log does not show."""
+    """Quantities that a flight log does not show."""
 
     wind: Float[Tensor, "*lead 2"]  # north, east (m/s)
     payload: Float[Tensor, "*lead"]  # kg
@@ -31,7 +31,7 @@ class Hidden:
 
 @tensors
 class Body:
-    """Where vehicles are and how they move."""
+    """State of vehicles."""
 
     pos: Float[Tensor, "*lead 3"]
     vel: Float[Tensor, "*lead 3"]
@@ -53,9 +53,9 @@ class Quadrotor:
         turning: Torque about the vertical per thrust (m).
         nominal: Voltage at which motors reach their fastest (V).
         empty: Voltage of an empty battery at rest (V).
-        full: Of a full one (V).
-        capacity: Charge of a full one (A s).
-        current: All four motors at their fastest draw this much (A).
+        full: Voltage of a full battery at rest (V).
+        capacity: Charge of a full battery (A s).
+        current: Current of all four motors at their fastest (A).
     """
 
     mass: float = 1.2
@@ -69,16 +69,16 @@ class Quadrotor:
     capacity: float = 10_000.0
     current: float = 80.0
 
-    def drawn(self, motor: Float[Tensor, "*lead 4"]) -> Float[Tensor, "*lead"]:
-        """Tell the current (A) that motors draw: a rotor's power grows with the cube of its speed."""
+    def motor_current(self, motor: Float[Tensor, "*lead 4"]) -> Float[Tensor, "*lead"]:
+        """Compute the motors' current (A): a rotor's power grows with the cube of its speed."""
         return self.current / 4 * motor.pow(3).sum(-1)
 
-    def resting(self, charge: Float[Tensor, "*lead"]) -> Float[Tensor, "*lead"]:
-        """Tell the battery's voltage (V) without load."""
+    def rest_voltage(self, charge: Float[Tensor, "*lead"]) -> Float[Tensor, "*lead"]:
+        """Compute the battery's voltage (V) without load."""
         return self.empty + (self.full - self.empty) * charge
 
     def lift(self, motor: Float[Tensor, "*lead 4"]) -> Float[Tensor, "*lead 4"]:
-        """Tell each motor's thrust (N).
+        """Compute each motor's thrust (N).
 
         Source:
             Mahony, Kumar and Corke 2012, "Multirotor Aerial Vehicles", eq. 3.
@@ -86,18 +86,18 @@ class Quadrotor:
         return self.thrust * motor.square()
 
     def torque(self, lift: Float[Tensor, "*lead 4"]) -> Float[Tensor, "*lead 3"]:
-        """Tell the torque (N m) of four thrusts about the body's axes."""
+        """Compute the torque (N m) of four thrusts about the body's axes."""
         return lift @ lift.new_tensor([[-self.arm * y, self.arm * x, self.turning * t] for x, y, t in LAYOUT])
 
-    def mixed(self, total: Float[Tensor, "*lead"], torque: Float[Tensor, "*lead 3"]) -> Float[Tensor, "*lead 4"]:
-        """Share a thrust (N) and a torque out to the motors: what ``torque`` and a sum undo."""
+    def mix(self, total: Float[Tensor, "*lead"], torque: Float[Tensor, "*lead 3"]) -> Float[Tensor, "*lead 4"]:
+        """Distribute a thrust (N) and a torque (N m) over the motors: the inverse of the sum and ``torque``."""
         rows = [[-y / (4 * self.arm), x / (4 * self.arm), t / (4 * self.turning)] for x, y, t in LAYOUT]
         return total[..., None] / 4 + torque @ torque.new_tensor(rows).T
 
     def force(
         self, lift: Float[Tensor, "*lead"], air: Float[Tensor, "*lead 3"], mass: Tensor, drag: Tensor
     ) -> Float[Tensor, "*lead 3"]:
-        """Tell the specific force (m/s^2, body axes) that an accelerometer feels: thrust, and drag of the rotors.
+        """Compute the specific force (m/s^2, body axes) that an accelerometer measures: thrust, and drag of the rotors.
 
         Args:
             lift: Thrust of all motors (N).
@@ -114,11 +114,11 @@ class Quadrotor:
     def step(
         self, body: Body, throttle: Float[Tensor, "*lead 4"], hidden: Hidden, dt: float
     ) -> tuple[Body, Float[Tensor, "*lead 3"]]:
-        """Fly on for ``dt`` (s); also give the specific force meanwhile.
+        """Advance the state by ``dt`` (s), and return with it the specific force in between.
 
         Motors follow their commands with a lag, and turn more slowly the less voltage the battery gives under load.
         """
-        voltage = self.resting(body.charge) - hidden.resistance * self.drawn(body.motor)
+        voltage = self.rest_voltage(body.charge) - hidden.resistance * self.motor_current(body.motor)
         aim = throttle * (voltage / self.nominal)[..., None]
         motor = body.motor + (aim - body.motor) * (1 - torch.exp(-dt / hidden.lag))[..., None]
         lift = self.lift(motor)
@@ -135,9 +135,6 @@ class Quadrotor:
             attitude=integrate(body.attitude, rate, dt),
             rate=rate,
             motor=motor,
-            charge=(body.charge - dt * self.drawn(motor) / self.capacity).clamp_min(0),
+            charge=(body.charge - dt * self.motor_current(motor) / self.capacity).clamp_min(0),
         )
         return after, force
-
-
-LAYOUT = tuple(zip(AHEAD, RIGHT, TURN, strict=True))

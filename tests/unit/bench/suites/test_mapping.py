@@ -15,23 +15,6 @@ PROFILED = HostMapping(cells=64, cell=50 / 64)
 HERE = "/some/where/uavlab/envs/mapping/numpy_reference.py"
 
 
-def test_rows() -> None:
-    record = mapping.maps_suite(3, "cpu", missions=(1, 2), workers=2, compiled=False, cells=48)
-    keys = [(row["path"], row["setting"], row["missions"]) for row in record["rows"]]
-    assert keys == [
-        ("host", "one process", 2),
-        ("host", "2 processes", 2),
-        ("device", "eager", 1),
-        ("device", "eager", 2),
-        ("device", "eager, fresh memory", 2),
-    ]
-    assert record["rows"][0]["over_host"] == 1.0
-    for row in record["rows"]:
-        assert row["team_step_ms"] > 0
-        assert 0 < row["low"] <= row["over_host"] <= row["high"]
-    assert len({row["bytes_per_mission"] for row in record["rows"]}) == 1
-
-
 def test_the_pool_steps_as_one_process_does() -> None:
     """The pool here has no processes, so that only the splitting and joining of missions is tested."""
 

@@ -22,11 +22,6 @@ def test_runs_in_one_process_and_in_five(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [command[-2:] for command in apart] == [[str(seed), "1"] for seed in range(5)]
 
 
-def test_the_processes_train() -> None:
-    code = runs.ALONE.format(hidden=8, device="cpu", updates=2)
-    runs._seconds([[runs.sys.executable, "-c", code, "3", "2"]])
-
-
 def test_the_goal_is_reached_when_it_is_first_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     """Completion passes 0.95 at the second score, 30 s after the start, 20 of which came before the second update."""
     asked: list[Any] = []

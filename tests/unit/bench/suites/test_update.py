@@ -46,20 +46,6 @@ def test_guard_suite_times_the_same_run_both_ways(monkeypatch: pytest.MonkeyPatc
     assert len(checks) == cycles * (2 + 2) + 2 * 2 * first  # two of the state and the update, two of each step
 
 
-def test_every_rung_at_every_size() -> None:
-    lines: list[str] = []
-    rows = ladder_suite(3, "cpu", threads=[1], say=lines.append, rungs=EAGER, sizes=SMALL)["rows"]
-    assert [(row["agents"], row["setting"]) for row in rows] == [(n, name) for n in (2, 4, 8) for name in EAGER]
-    columns = {"agents", "setting", "threads", "ms", "over_loop", "over_below", "ops", "first_call_s", "share"}
-    assert all(set(row) == {*columns, "best", "paid_back"} and row["threads"] == 1 for row in rows)
-    assert [sum(row["best"] for row in rows if row["agents"] == n) for n in (2, 4, 8)] == [1, 1, 1]
-    by_name = {(row["agents"], row["setting"]): row for row in rows}
-    loops = [by_name[n, "loop"]["ops"] for n in (2, 4, 8)]
-    assert loops[0] < loops[1] / 1.5 < loops[2] / 3  # operators of the loop grow with the team
-    assert len({by_name[n, "batched, fused Adam"]["ops"] for n in (2, 4, 8)}) == 1  # those of the batch do not
-    assert len(lines) == 3
-
-
 def test_a_warm_up_pays_off_by_what_it_saves(monkeypatch: pytest.MonkeyPatch) -> None:
     """A first call that takes 7 s more than that of the fastest uncompiled rung saves 2 s each time: earned after 4."""
     times = {name: [6.0, 6.0, 6.0] for name in EAGER} | {"batched, bf16": [3.0, 3.0, 3.0], COMPILED: [1.0, 1.0, 1.0]}

@@ -69,8 +69,8 @@ class TestRefusedBeforeAKernelStarts:
         (tmp_path / "file").touch()
         with pytest.raises(ResourceError) as caught:
             run_notebook(write("1"), {}, tmp_path / folder / "o.ipynb")
-        told = rf"Folder {tmp_path}/{folder} cannot be made or written \([A-Z][a-z ]+\); name another\."
-        assert re.fullmatch(told, str(caught.value))
+        message = rf"Folder {tmp_path}/{folder} cannot be made or written \([A-Z][a-z ]+\); name another\."
+        assert re.fullmatch(message, str(caught.value))
 
 
 class TestFinding:

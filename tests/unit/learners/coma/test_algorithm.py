@@ -20,16 +20,16 @@ CONFIG = COMAConfig(width=4, kernels=(3, 2), hidden=8, passes=2, minibatches=2, 
 RT = Runtime()
 
 
-def made(seeds=(0,), config=CONFIG, env=TINY_MISSION, acting="batched") -> tuple[COMA, Streams, Batch]:
+def build(seeds=(0,), config=CONFIG, env=TINY_MISSION, acting="batched") -> tuple[COMA, Streams, Batch]:
     rng = Streams(seeds)
     learner = COMA(config, env.spec, rng, RT, acting)
     batch = Rollouts(env, learner.policy(env.spec, explore=True), RolloutConfig(worlds=3), rng, RT).next()
     return learner, rng, batch
 
 
-def made_double(config=CONFIG) -> tuple[COMA, Streams, Batch]:
+def build_double(config=CONFIG) -> tuple[COMA, Streams, Batch]:
     """Hold the same numbers with more digits, so that comparisons can be sharp."""
-    learner, rng, batch = made(config=config)
+    learner, rng, batch = build(config=config)
     data = tree_map(lambda leaf: leaf.double() if leaf.is_floating_point() else leaf, batch.data)
     for part, lr in ((learner.actor, learner.config.lr), (learner.critic, learner.config.critic_lr)):
         name = "actor" if part is learner.actor else "critic"
@@ -109,7 +109,7 @@ def slow_update(learner: COMA, data: Rollout, noise: Tensor) -> dict[str, Tensor
 
 @pytest.mark.parametrize("actor_passes", [1, 2])
 def test_an_update_equals_the_one_written_out(actor_passes: int) -> None:
-    learner, rng, batch = made_double(replace(CONFIG, actor_passes=actor_passes))
+    learner, rng, batch = build_double(replace(CONFIG, actor_passes=actor_passes))
     before = learner.actor.parameter.detach().clone()
     noise = learner.update_noise(rng, batch.index.shape[1])
     expected = slow_update(learner, batch.data, noise)
@@ -122,7 +122,7 @@ def test_an_update_equals_the_one_written_out(actor_passes: int) -> None:
 
 @pytest.mark.parametrize("broken", ["lam", "gamma", "explore_from", "entropy"])
 def test_a_broken_variant_is_caught(broken: str) -> None:
-    learner, rng, batch = made_double()
+    learner, rng, batch = build_double()
     noise = learner.update_noise(rng, batch.index.shape[1])
     expected = slow_update(learner, batch.data, noise)
     object.__setattr__(learner, "config", COMAConfig(**{**vars(CONFIG), broken: 0.9}))
@@ -133,7 +133,7 @@ def test_a_broken_variant_is_caught(broken: str) -> None:
 
 def test_runs_together_equal_runs_apart() -> None:
     def learned(seeds: tuple[int, ...]) -> dict[str, Tensor]:
-        learner, rng, batch = made(seeds)
+        learner, rng, batch = build(seeds)
         for _ in range(2):
             learner.update(batch, learner.update_noise(rng, batch.index.shape[1]))
         return learner.state_dict()
@@ -147,13 +147,13 @@ def test_runs_together_equal_runs_apart() -> None:
 
 
 def test_dead_rows_teach_nothing() -> None:
-    learner, rng, batch = made_double()
+    learner, rng, batch = build_double()
     noise = learner.update_noise(rng, batch.index.shape[1])
     live = batch.data.live.clone()
     live[:, 2:] = False
 
     def learned(poison: float) -> Tensor:
-        other, _, _ = made_double()
+        other, _, _ = build_double()
         reward = batch.data.reward.clone()
         reward[:, 2:] += poison
         ends = batch.data.terminated.clone()
@@ -166,7 +166,7 @@ def test_dead_rows_teach_nothing() -> None:
 
 
 def test_agents_one_by_one_choose_what_they_choose_at_once() -> None:
-    learner, rng, batch = made()
+    learner, rng, batch = build()
     loop = COMA(CONFIG, TINY_MISSION.spec, Streams([0]), RT, "loop")
     loop.load_state_dict(learner.state_dict())
     obs = tree_map(lambda leaf: leaf[:, 0], batch.data.obs)
@@ -176,7 +176,7 @@ def test_agents_one_by_one_choose_what_they_choose_at_once() -> None:
 
 
 def test_exploration_falls_to_its_end() -> None:
-    learner, _, _ = made(config=COMAConfig(**{**vars(CONFIG), "explore_from": 0.5, "explore_updates": 4}))
+    learner, _, _ = build(config=COMAConfig(**{**vars(CONFIG), "explore_from": 0.5, "explore_updates": 4}))
     shares = []
     for _ in range(6):
         shares.append(learner.explore.item())
@@ -185,7 +185,7 @@ def test_exploration_falls_to_its_end() -> None:
 
 
 def test_the_target_is_copied_when_it_is_due() -> None:
-    learner, rng, batch = made(config=COMAConfig(**{**vars(CONFIG), "target_every": 2}))
+    learner, rng, batch = build(config=COMAConfig(**{**vars(CONFIG), "target_every": 2}))
     first = learner.target.clone()
     noise = learner.update_noise(rng, batch.index.shape[1])
     learner.update(batch, noise)
@@ -195,11 +195,11 @@ def test_the_target_is_copied_when_it_is_due() -> None:
 
 
 def test_the_state_goes_on_bit_for_bit() -> None:
-    learner, rng, batch = made()
+    learner, rng, batch = build()
     noise = [learner.update_noise(rng, batch.index.shape[1]) for _ in range(2)]
     learner.update(batch, noise[0])
     state = {name: tensor.clone() for name, tensor in learner.state_dict().items()}
-    other, _, _ = made(seeds=(4,))
+    other, _, _ = build(seeds=(4,))
     other.load_state_dict(state)
     for each in (learner, other):
         each.update(batch, noise[1])
@@ -219,13 +219,13 @@ def test_what_others_choose_is_drawn_where_they_are() -> None:
     assert seen.shape == (1, 2, 3, 3, 3)
     assert seen[0, 0, 2].tolist() == [[0, 0, 0], [0, 0, 1], [0, 0, 0]]
     assert seen[0, 1, 2].tolist() == [[0.5, 0, 0], [0, 0, 0], [0, 0, 0]]
-    moved = critic_maps(obs, torch.tensor([[2, 5]]), around=True)
+    moved = critic_maps(obs, torch.tensor([[2, 5]]), centred_maps=True)
     assert moved[0, 1, 2].tolist() == [[0, 0, 0], [0, 0, 0], [0, 0, 0]]  # the other is two columns away: out of sight
     assert moved[0, 0, 1].tolist() == [[0, 0, 0], [0, 7, 7], [0, 7, 7]]
 
 
-def test_a_kept_policy_flies_teams_of_any_size_and_no_other_maps() -> None:
-    learner, rng, _ = made()
+def test_a_load_policy_flies_teams_of_any_size_and_no_other_maps() -> None:
+    learner, rng, _ = build()
     bigger = replace(TINY_MISSION, uavs=5)
     policy = load_policy(CONFIG, TINY_MISSION.spec, bigger.spec, learner.parameters())
     obs = bigger.observe(bigger.initial(rng.uniform("start", 2, bigger.initial_noise)[0]))

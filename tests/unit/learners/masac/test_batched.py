@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from uavlab.collectors.off_policy import ReplayConfig, Replayed, survey
-from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Inputs, Transition
 from uavlab.envs.leader_follower.env import LeaderFollower
-from uavlab.learners.masac.batched import MASAC, MASACConfig, UpdateNoise
+from uavlab.learners.masac.base import MASACConfig, UpdateNoise
+from uavlab.learners.masac.batched import MASAC
 from uavlab.runtime.runtime import Runtime
 from uavlab.train import training
 
@@ -188,24 +188,6 @@ def test_the_mean_target_is_told():
     data = row([3.0, 7.0], [True, True])  # nothing is bootstrapped, so y = r
     update = learner.update(Batch(data, torch.zeros(1, 1, dtype=torch.int64)), UpdateNoise(NO_NOISE, NO_NOISE))
     assert update.metrics["target"].tolist() == [[3.0, 7.0]]
-
-
-def test_shared_followers_fly_in_any_number():
-    env = LeaderFollower(followers=2)
-    rng = Streams([0])
-    learner = MASAC(MASACConfig(hidden=16), env.spec, survey(env, rng), rng, RT)
-    assert learner.actor.parameter.shape[0] == 2  # one network for the leader, one for all followers
-    team = LeaderFollower(followers=5)
-    obs = torch.rand(1, 3, 1, 7).expand(1, 3, 6, 7)
-    action = learner.policy(team.spec)(obs, None)
-    assert torch.equal(action[:, :, 1], action[:, :, 5])
-    assert not torch.equal(action[:, :, 0], action[:, :, 1])
-
-
-def test_a_team_without_networks_is_refused():
-    _, learner, _ = build(MASAC, 2)
-    with pytest.raises(ConfigError, match=r"cannot fly networks of groups \(0, 1\)"):
-        learner.policy(dataclasses.replace(LeaderFollower(followers=3).spec, groups=(0, 1, 2, 3)))
 
 
 def test_identity_task_is_learned():

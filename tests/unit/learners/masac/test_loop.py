@@ -11,10 +11,9 @@ from torch import Tensor
 
 from tests.support.update_rungs import KINDS, Side, all_numbers, difference
 from uavlab.core.types import Batch
-from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.learners.masac import loop
-from uavlab.learners.masac.batched import MASAC, load_policy
-from uavlab.learners.masac.loop import MASACLoop, apart, together
+from uavlab.learners.masac.base import MASACBase
+from uavlab.learners.masac.loop import MASACLoop, sum_separately, sum_together
 from uavlab.runtime.toggles import Toggles
 
 
@@ -47,7 +46,7 @@ def test_every_rung_equals_batched_on_a_gpu() -> None:
         assert difference(all_numbers(side.learners[name], results[name]), reference) <= 1e-9, name
 
 
-def apart_from_merged(kind: Callable[..., MASAC], spoil: Callable[[Batch], Batch] = lambda batch: batch) -> float:
+def apart_from_merged(kind: Callable[..., MASACBase], spoil: Callable[[Batch], Batch] = lambda batch: batch) -> float:
     """Return the difference of a broken kind from the right one after some updates."""
     side = Side({"merged": KINDS["merged"], "broken": kind}, 2)
     results = side.train(20, spoil)
@@ -66,13 +65,13 @@ def test_a_critic_fed_its_neighbours_reward_is_caught() -> None:
 
 def test_actions_kept_from_the_phase_before_are_caught() -> None:
     class Stale(MASACLoop):
-        kept: list[Any] | None = None
+        previous: list[Any] | None = None
 
-        def _drawn(self, actor: Any, obs: Tensor, noise: Tensor) -> Iterator[Any]:
-            drawn = self.kept
+        def _sample_actions(self, actor: Any, obs: Tensor, noise: Tensor) -> Iterator[Any]:
+            drawn = self.previous
             with torch.enable_grad():
-                self.kept = list(super()._drawn(actor, obs, noise)) if drawn is None else None
-            return iter(drawn or self.kept or [])
+                self.previous = list(super()._sample_actions(actor, obs, noise)) if drawn is None else None
+            return iter(drawn or self.previous or [])
 
     assert apart_from_merged(partial(Stale, rung="merged")) > 1e-6
 
@@ -93,8 +92,8 @@ def test_actions_of_others_that_are_not_detached_are_caught() -> None:
             return self
 
     class Blaming(MASACLoop):
-        def _drawn(self, *given: Any) -> Iterator[Any]:
-            for run, agent, drawn in super()._drawn(*given):
+        def _sample_actions(self, *given: Any) -> Iterator[Any]:
+            for run, agent, drawn in super()._sample_actions(*given):
                 yield run, agent, [(action.as_subclass(Attached), log_prob) for action, log_prob in drawn]
 
         def targets(self, *given: Any) -> Tensor:
@@ -142,7 +141,7 @@ def test_losses_apart_and_together_have_the_same_slopes() -> None:
         assert loss.detach().item() == 20  # 1 + 4 + 15
         return list(torch.autograd.grad(2 * loss, [owners[0][0], owners[1][0]]))
 
-    for total in (apart, together):
+    for total in (sum_separately, sum_together):
         first, second = slopes(total)
         assert first.tolist() == [4, 8]  # 2 x 2 x
         assert second.item() == 10
@@ -201,20 +200,3 @@ def test_low_precision_is_the_same_on_every_rung() -> None:
         norm, exact_norm = second[name].metrics["critic_norm"], first[name].metrics["critic_norm"]
         assert not torch.allclose(norm, exact_norm, rtol=1e-4)
         torch.testing.assert_close(norm, second["batched"].metrics["critic_norm"], rtol=1e-2, atol=0)
-
-
-@pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("share", [False, True])
-def test_acting_agent_by_agent_equals_acting_at_once(name: str, share: bool) -> None:
-    kinds = {acting: partial(KINDS[name], acting=acting) for acting in ("loop", "batched")}
-    side = Side(kinds, 3, share, (3, 5))
-    side.train(2)
-    for team in (side.env, LeaderFollower(followers=4)):
-        agents = team.spec.agents
-        obs, noise = side.rng.uniform("obs", 6, agents, 7), side.rng.normal("noise", 6, agents, 2)
-        for drawn in (noise, None):
-            alone, at_once = (learner.policy(team.spec)(obs, drawn) for learner in side.learners.values())
-            torch.testing.assert_close(alone, at_once, rtol=1e-12, atol=1e-12)
-            learner = side.learners["loop"]
-            kept = load_policy(learner.config, side.env.spec, team.spec, learner.parameters())
-            torch.testing.assert_close(alone, kept(obs, drawn), rtol=1e-12, atol=1e-12)

@@ -5,16 +5,16 @@ import dataclasses
 import torch
 
 from uavlab.envs.leader_follower.env import LeaderFollower
-from uavlab.learners.masac.networks import assign, each, per_agent, tensors
+from uavlab.learners.masac.networks import assign_networks, list_tensors, map_tensors, per_agent
 
 
 def test_labels_of_groups_are_only_labels():
     spec = dataclasses.replace(LeaderFollower(followers=2).spec, groups=(7, 3, 3))
-    assert assign(spec, spec, share=True) == (1, 0, 0)  # rows in the order of the labels
+    assert assign_networks(spec, spec, share=True) == (1, 0, 0)  # rows in the order of the labels
     more = dataclasses.replace(spec, agents=4, groups=(7, 3, 3, 3))
-    assert assign(spec, more, share=True) == (1, 0, 0, 0)
-    assert assign(spec, spec, share=False) == (0, 1, 2)
-    assert assign(spec, more, share=False) == (0, 1, 1, 1)  # the first agent of each group lends its network
+    assert assign_networks(spec, more, share=True) == (1, 0, 0, 0)
+    assert assign_networks(spec, spec, share=False) == (0, 1, 2)
+    assert assign_networks(spec, more, share=False) == (0, 1, 1, 1)  # the first agent of each group lends its network
 
 
 def test_agents_get_their_networks_rows() -> None:
@@ -35,7 +35,7 @@ def test_neighbours_are_not_copied() -> None:
 def test_every_form_is_walked() -> None:
     one, two, three = (torch.tensor(float(n)) for n in (1, 2, 3))
     for theta, count in ((one, 1), ([one, two], 2), ([[one, two], [three]], 3)):
-        assert [tensor.item() for tensor in tensors(theta)] == [1.0, 2.0, 3.0][:count]
-        doubled = each(lambda tensor: 2 * tensor, theta)
-        assert [tensor.item() for tensor in tensors(doubled)] == [2.0, 4.0, 6.0][:count]
-    assert [len(part) for part in each(torch.neg, [[one, two], [three]])] == [2, 1]
+        assert [tensor.item() for tensor in list_tensors(theta)] == [1.0, 2.0, 3.0][:count]
+        doubled = map_tensors(lambda tensor: 2 * tensor, theta)
+        assert [tensor.item() for tensor in list_tensors(doubled)] == [2.0, 4.0, 6.0][:count]
+    assert [len(part) for part in map_tensors(torch.neg, [[one, two], [three]])] == [2, 1]

@@ -32,10 +32,10 @@ def test_parameters_are_stacked_layer_by_layer() -> None:
 
 def test_a_pair_of_critics_is_clipped_by_the_norm_of_all_its_layers() -> None:
     side = Side({name: KINDS[name] for name in ("vmap", "batched")}, 3)
-    made = side.train(1)
+    updates = side.train(1)
     vmap = side.learners["vmap"]
-    norm = made["vmap"].metrics["critic_norm"]
-    torch.testing.assert_close(norm, made["batched"].metrics["critic_norm"])
+    norm = updates["vmap"].metrics["critic_norm"]
+    torch.testing.assert_close(norm, updates["batched"].metrics["critic_norm"])
     assert (norm > vmap.config.clip).any()
     used = torch.stack([tensor.grad.flatten(1).norm(dim=1) for tensor in vmap.critic.parameters]).norm(dim=0)
     torch.testing.assert_close(used, norm[0].clamp(max=vmap.config.clip), rtol=1e-5, atol=0)

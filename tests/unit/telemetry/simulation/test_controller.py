@@ -1,4 +1,4 @@
-"""References by hand, with the derivatives that they tell, and which motors an autopilot turns up when."""
+"""References by hand, their derivatives, and which motors an autopilot speeds up when."""
 
 import math
 from dataclasses import replace
@@ -7,7 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from uavlab.telemetry.simulation.controller import LEGS, MOST, Autopilot, Reference, aggressive, chosen, way_points
+from uavlab.telemetry.simulation.controller import (
+    LEGS,
+    PEAK,
+    Autopilot,
+    Reference,
+    aggressive,
+    select_reference,
+    way_points,
+)
 from uavlab.telemetry.simulation.quadrotor import Body, Quadrotor
 
 VEHICLE = Quadrotor()
@@ -33,13 +41,13 @@ def times(*values: float) -> Tensor:
 
 def test_least_jerk_begins_and_ends_at_rest() -> None:
     """A leg of 5 m with 4 m/s^2 at most takes sqrt(10 / sqrt(3) * 5 / 4) = 2.686 s."""
-    lasting = math.sqrt(10 / math.sqrt(3) * 5 / 4)
+    duration = math.sqrt(10 / math.sqrt(3) * 5 / 4)
     noise = noise_of([[0, 0, 0], [3, 4, 0], [3, 4, 0]], 0.0)
-    aim = way_points(noise, times(0, lasting / 2, lasting, lasting + 0.5))
+    aim = way_points(noise, times(0, duration / 2, duration, duration + 0.5))
     assert aim.pos[0].tolist() == [
         pytest.approx(row, abs=1e-9) for row in ([0, 0, 0], [1.5, 2, 0], [3, 4, 0], [3, 4, 0])
     ]
-    fastest = 15 / 8 * 5 / lasting  # half-way
+    fastest = 15 / 8 * 5 / duration  # half-way
     expected = ([0, 0, 0], [0.6 * fastest, 0.8 * fastest, 0], [0, 0, 0], [0, 0, 0])
     assert aim.vel[0].tolist() == [pytest.approx(row, abs=1e-9) for row in expected]
     assert aim.acc[0].tolist() == [pytest.approx([0, 0, 0], abs=1e-9)] * 4
@@ -49,12 +57,12 @@ def test_least_jerk_begins_and_ends_at_rest() -> None:
 def test_least_jerk_accelerates_as_much_as_it_may(strength: float) -> None:
     """10 / sqrt(3) L / T^2, that is 4 to 7 m/s^2 by what was drawn, (3 - sqrt(3)) / 6 of the way in time."""
     most, length = 4 + 3 * strength, 13.0
-    lasting = math.sqrt(MOST * length / most)
-    when = (3 - math.sqrt(3)) / 6 * lasting
+    duration = math.sqrt(PEAK * length / most)
+    when = (3 - math.sqrt(3)) / 6 * duration
     noise = noise_of([[0, 0, 0], [12, 5, 0]], strength)
-    aim = way_points(noise, torch.linspace(0, lasting, 5001, dtype=torch.float64))
+    aim = way_points(noise, torch.linspace(0, duration, 5001, dtype=torch.float64))
     along = aim.acc[0, :, :2] @ times(12 / 13, 5 / 13)
-    assert along.max().item() == pytest.approx(10 / math.sqrt(3) * length / lasting**2, rel=1e-6)
+    assert along.max().item() == pytest.approx(10 / math.sqrt(3) * length / duration**2, rel=1e-6)
     assert along.max().item() == pytest.approx(most, rel=1e-6)
     assert along.min().item() == pytest.approx(-most, rel=1e-6)
     (at_most,) = way_points(noise, times(when)).acc[0]
@@ -72,12 +80,12 @@ def test_short_legs_take_a_second() -> None:
 
 def test_way_points_are_where_they_were_drawn_and_time_ends_at_the_last() -> None:
     noise = uniform(2, 4 * LEGS)
-    drawn = noise.view(2, LEGS, 4)
-    points = (drawn[..., 1:] - 0.5) * BOX
+    numbers = noise.view(2, LEGS, 4)
+    points = (numbers[..., 1:] - 0.5) * BOX
     length = (points[:, 1:] - points[:, :-1]).norm(dim=-1)
-    lasting = (MOST * length / (4 + 3 * drawn[:, :-1, 0])).sqrt().clamp_min(1)
+    duration = (PEAK * length / (4 + 3 * numbers[:, :-1, 0])).sqrt().clamp_min(1)
     for flight in range(2):
-        ends = lasting[flight].cumsum(0)
+        ends = duration[flight].cumsum(0)
         aim = way_points(noise, torch.cat([times(0), ends, ends[-1:] + 100]))
         expected = torch.cat([points[flight], points[flight, -1:]])
         torch.testing.assert_close(aim.pos[flight], expected, rtol=1e-6, atol=1e-6)
@@ -88,8 +96,8 @@ def test_way_points_are_where_they_were_drawn_and_time_ends_at_the_last() -> Non
 def check_derivatives(aim: Reference, step: float, close: float) -> None:
     """Compare with differences, around a row."""
     for value, slope in ((aim.pos, aim.vel), (aim.vel, aim.acc)):
-        found = (value[:, 2:] - value[:, :-2]) / (2 * step)
-        assert (found - slope[:, 1:-1]).abs().max() < close
+        difference = (value[:, 2:] - value[:, :-2]) / (2 * step)
+        assert (difference - slope[:, 1:-1]).abs().max() < close
 
 
 def test_velocities_and_accelerations_are_those_of_positions() -> None:
@@ -123,9 +131,9 @@ def test_an_aggressive_flight_by_hand() -> None:
         assert aim.pos[0, 1, axis].item() == pytest.approx(swung)
 
 
-def test_rough_flights_are_chosen_where_asked() -> None:
-    calm, rough = (Reference(*[torch.full((3, 2, 3), value)] * 3) for value in (0.0, 1.0))
-    aim = chosen(torch.tensor([True, False, True]), calm, rough)
+def test_references_are_selected_by_a_mask() -> None:
+    zeros, ones = (Reference(*[torch.full((3, 2, 3), value)] * 3) for value in (0.0, 1.0))
+    aim = select_reference(torch.tensor([True, False, True]), ones, zeros)
     for leaf in (aim.pos, aim.vel, aim.acc):
         assert leaf[:, 0, 0].tolist() == [1, 0, 1]
 
@@ -137,17 +145,17 @@ NORTH, EAST, NOWHERE = times(1, 0, 0), times(0, 1, 0), times(0, 0, 0)
 HERE = Reference(NOWHERE, NOWHERE, NOWHERE)
 
 
-def asked(
-    body: Body = STILL, aim: Reference = HERE, ahead: Tensor = NORTH, astray: Tensor = NOWHERE, gyro: Tensor = NOWHERE
+def command(
+    body: Body = STILL, aim: Reference = HERE, heading: Tensor = NORTH, error: Tensor = NOWHERE, gyro: Tensor = NOWHERE
 ) -> tuple[list[float], list[float]]:
-    throttle, astray = PILOT.throttle(body, astray, aim, ahead, gyro, 0.01)
-    return throttle.tolist(), astray.tolist()
+    throttle, error = PILOT.throttle(body, error, aim, heading, gyro, 0.01)
+    return throttle.tolist(), error.tolist()
 
 
-def test_where_it_should_be_it_hovers() -> None:
-    throttle, astray = asked()
+def test_without_an_error_it_hovers() -> None:
+    throttle, error = command()
     assert throttle == pytest.approx([HOVER] * 4)
-    assert astray == [0, 0, 0]
+    assert error == [0, 0, 0]
 
 
 MORE = {  # which motors turn faster: front right, rear left, front left, rear right
@@ -156,8 +164,8 @@ MORE = {  # which motors turn faster: front right, rear left, front left, rear r
     "faster": ({"aim": replace(HERE, vel=0.1 * NORTH)}, [-1, 1, -1, 1]),
     "sooner": ({"aim": replace(HERE, acc=0.1 * NORTH)}, [-1, 1, -1, 1]),
     "brake": ({"body": replace(STILL, vel=0.1 * NORTH)}, [1, -1, 1, -1]),
-    "often too far south": ({"astray": 0.1 * NORTH}, [-1, 1, -1, 1]),
-    "nose to the east": ({"ahead": times(0.9, 0.1, 0)}, [1, 1, -1, -1]),  # clockwise
+    "often too far south": ({"error": 0.1 * NORTH}, [-1, 1, -1, 1]),
+    "nose to the east": ({"heading": times(0.9, 0.1, 0)}, [1, 1, -1, -1]),  # clockwise
     "rolling to the right": ({"gyro": times(0.1, 0, 0)}, [1, -1, -1, 1]),
     "pitching up": ({"gyro": times(0, 0.1, 0)}, [-1, 1, -1, 1]),
     "climb": ({"aim": replace(HERE, pos=times(0, 0, -0.1))}, [1, 1, 1, 1]),
@@ -167,8 +175,8 @@ MORE = {  # which motors turn faster: front right, rear left, front left, rear r
 
 @pytest.mark.parametrize("name", MORE)
 def test_motors_answer(name: str) -> None:
-    given, signs = MORE[name]
-    throttle, _ = asked(**given)  # type: ignore[arg-type]
+    change, signs = MORE[name]
+    throttle, _ = command(**change)  # type: ignore[arg-type]
     more = [speed - HOVER for speed in throttle]
     assert [math.copysign(1, each) for each in more] == signs
     assert min(map(abs, more)) > 1e-3
@@ -176,21 +184,21 @@ def test_motors_answer(name: str) -> None:
 
 def test_a_command_by_hand() -> None:
     """0.5 m too low: 0.6 m/s are wanted, 0.006 m of integral, so 2.5 * 0.6 + 1.5 * 0.006 = 1.509 m/s^2 upwards."""
-    throttle, astray = asked(aim=replace(HERE, pos=times(0, 0, -0.5)))
-    assert astray == pytest.approx([0, 0, -0.006])
+    throttle, error = command(aim=replace(HERE, pos=times(0, 0, -0.5)))
+    assert error == pytest.approx([0, 0, -0.006])
     assert throttle == pytest.approx([math.sqrt(1.2 * (9.81 + 1.509) / 4 / 9)] * 4)
 
 
 def test_damping_by_hand() -> None:
     """Yawing by 0.1 rad/s asks for 0.022 * 16 * 0.1 = 0.0352 N m the other way: 0.0352 / (4 * 0.016) = 0.55 N each."""
-    throttle, _ = asked(gyro=times(0, 0, 0.1))
+    throttle, _ = command(gyro=times(0, 0, 0.1))
     less, more = (math.sqrt((2.943 + sign * 0.55) / 9) for sign in (-1, 1))
     assert throttle == pytest.approx([less, less, more, more])
 
 
-def test_the_account_is_bounded_and_so_are_commands() -> None:
+def test_the_integral_and_the_commands_are_bounded() -> None:
     far = replace(HERE, pos=times(1000, -1000, -1000))
-    throttle, astray = asked(aim=far, astray=times(3.9, -3.9, -3.9), gyro=times(30, -30, 30))
-    assert astray == [4, -4, -4]
+    throttle, error = command(aim=far, error=times(3.9, -3.9, -3.9), gyro=times(30, -30, 30))
+    assert error == [4, -4, -4]
     assert min(throttle) == 0
     assert max(throttle) == 1

@@ -1,4 +1,4 @@
-"""What is hidden, against plain loops and by hand; flights alone and in company; noise against the truth."""
+"""Hidden quantities against plain loops and by hand; flights alone and together; noise against the truth."""
 
 import math
 from collections.abc import Sequence
@@ -15,40 +15,40 @@ from uavlab.telemetry.logs.columns import COLUMNS, INPUTS, TRUTH
 from uavlab.telemetry.simulation import flights
 from uavlab.telemetry.simulation.controller import Reference
 from uavlab.telemetry.simulation.flights import (
-    HELD,
+    HOLD,
     ONCE,
     RATE,
     Fleet,
-    Recording,
+    FlightRecord,
     columns,
-    drifting,
-    flown,
-    fronts,
+    drift,
+    fly,
+    gusts,
     levels,
 )
 from uavlab.telemetry.simulation.quadrotor import Hidden, Quadrotor
 
 FLEET = Fleet(300, 360)
-UNSEEN = ("ACCELEROMETER", "VOLTAGE", "CURRENT", "ATTITUDE")  # noise that the autopilot does not fly by
+UNSEEN = ("ACCELEROMETER", "VOLTAGE", "CURRENT", "ATTITUDE")  # noise that the autopilot does not see
 
 
-def recorded(seeds: Sequence[int], fleet: Fleet = FLEET) -> Recording:
-    return fleet.recorded(Streams(seeds), Quadrotor())
-
-
-@cache
-def several() -> Recording:
-    """Record more flights than are needed for a look, so that spreads can be measured."""
-    return recorded(range(24))
+def simulate(seeds: Sequence[int], fleet: Fleet = FLEET) -> FlightRecord:
+    return fleet.fly(Streams(seeds), Quadrotor())
 
 
 @cache
-def without_noise() -> Recording:
-    """Record the same flights with what the autopilot never sees left out."""
+def several() -> FlightRecord:
+    """Simulate enough flights to measure standard deviations."""
+    return simulate(range(24))
+
+
+@cache
+def without_noise() -> FlightRecord:
+    """Simulate these flights without the noise that the autopilot never sees."""
     with pytest.MonkeyPatch.context() as patch:
         for name in UNSEEN:
             patch.setattr(flights, name, 0.0)
-        return recorded(range(24))
+        return simulate(range(24))
 
 
 def normal(*shape: int) -> Tensor:
@@ -56,19 +56,19 @@ def normal(*shape: int) -> Tensor:
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 63, 64, 65, 200])
-def test_drifting_equals_a_plain_loop(rows: int) -> None:
+def test_drift_equals_a_plain_loop(rows: int) -> None:
     noise = normal(2, rows, 3)
-    keep = math.exp(-1 / (RATE * 0.5))
+    decay = math.exp(-1 / (RATE * 0.5))
     x, expected = noise[:, 0], [noise[:, 0]]
     for t in range(1, rows):
-        x = keep * x + math.sqrt(1 - keep**2) * noise[:, t]
+        x = decay * x + math.sqrt(1 - decay**2) * noise[:, t]
         expected.append(x)
-    torch.testing.assert_close(drifting(noise, 0.5, 2.0), 2 * torch.stack(expected, 1), rtol=1e-11, atol=1e-12)
+    torch.testing.assert_close(drift(noise, 0.5, 2.0), 2 * torch.stack(expected, 1), rtol=1e-11, atol=1e-12)
 
 
-def test_drifting_has_its_spread_and_forgets_in_time() -> None:
+def test_drift_has_its_spread_and_time_constant() -> None:
     """Numbers a time constant apart are correlated by 1 / e."""
-    x = drifting(normal(2000, 300), 1.0, 0.3)
+    x = drift(normal(2000, 300), 1.0, 0.3)
     spread = x.square().mean(0).sqrt()
     assert spread[0].item() == pytest.approx(0.3, rel=0.05)
     assert spread.mean().item() == pytest.approx(0.3, rel=0.02)
@@ -92,11 +92,11 @@ def test_a_gust_by_hand() -> None:
     time = torch.tensor([0, 1.99, 2.125, 2.25, 2.5, 8, 8.5, 8.75, 9, 10])
     eighth = 2.5 * (1 - math.cos(math.pi / 4)) / 2
     strength = [0, 0, eighth, 1.25, 2.5, 2.5, 2.5, 1.25, 0, 0]
-    found = fronts(noise, time)
-    assert found[0, :, 1].tolist() == pytest.approx(strength, abs=1e-5)
-    assert found[0, :, 0].tolist() == pytest.approx([0] * 10, abs=1e-5)
+    wind = gusts(noise, time)
+    assert wind[0, :, 1].tolist() == pytest.approx(strength, abs=1e-5)
+    assert wind[0, :, 0].tolist() == pytest.approx([0] * 10, abs=1e-5)
     noise[0, 2] = torch.tensor([0.2, 0.5, 1.0, 0.75])  # twice as strong, towards the west
-    assert fronts(noise, time)[0, :, 1].tolist() == pytest.approx([-value for value in strength], abs=1e-5)
+    assert gusts(noise, time)[0, :, 1].tolist() == pytest.approx([-value for value in strength], abs=1e-5)
 
 
 def hidden(fleet: Fleet, count: int = 200, rows: int = 4000) -> Hidden:
@@ -113,9 +113,9 @@ def test_the_truth_changes_in_steps_within_flights() -> None:
     """Levels last for 5 to 25 s, so a flight of 40 s has at least one step, and three at most."""
     truth = hidden(FLEET)
     for name, least in (("resistance", 1e-5), ("drag", 1e-4), ("payload", 1e-6)):
-        found = jumps(getattr(truth, name), least)
-        assert found.max() >= 3, name
-        assert (found > 0).double().mean() > 0.8, name
+        steps = jumps(getattr(truth, name), least)
+        assert steps.max() >= 3, name
+        assert (steps > 0).double().mean() > 0.8, name
     assert jumps(truth.resistance, 0).max() == 3
     assert jumps(truth.resistance, 0).min() >= 1
     assert (jumps(truth.lag, 0) > 3900).all()  # drifts
@@ -141,8 +141,8 @@ def test_the_truth_stays_within_its_limits() -> None:
 
 
 def test_a_flight_is_the_same_in_any_company() -> None:
-    """Equal up to their last digits, which vary with how many are flown at once."""
-    two, five, last = (columns(recorded(seeds)) for seeds in ((0, 1), (3, 0, 4, 1, 2), (1,)))
+    """Equal up to their last digits, which vary with how many are simulated at once."""
+    two, five, last = (columns(simulate(seeds)) for seeds in ((0, 1), (3, 0, 4, 1, 2), (1,)))
     for alone, other in ((two[0], five[1]), (two[1], five[3]), (two[1], last[0])):
         assert len(alone["x"]) == len(other["x"])
         for name, values in alone.items():
@@ -152,12 +152,11 @@ def test_a_flight_is_the_same_in_any_company() -> None:
 
 
 def test_rows_lie_between_the_least_and_the_most() -> None:
-    told = columns(several())
-    rows = [len(flight["x"]) for flight in told]
+    rows = [len(flight["x"]) for flight in columns(several())]
     assert min(rows) >= 300
     assert max(rows) <= 360
     assert max(rows) - min(rows) > 40
-    assert {len(each["x"]) for each in columns(recorded((0, 1, 2), Fleet(40, 40)))} == {40}
+    assert {len(each["x"]) for each in columns(simulate((0, 1, 2), Fleet(40, 40)))} == {40}
 
 
 def test_columns_are_those_of_logs() -> None:
@@ -170,23 +169,23 @@ def test_columns_are_those_of_logs() -> None:
             assert values.max() <= COLUMNS[name].high, name
 
 
-def test_columns_are_what_was_recorded() -> None:
-    flights_, told = several(), columns(several())[3]
-    rows = slice(0, int(flights_.rows[3]))
+def test_columns_equal_the_record() -> None:
+    record, flight = several(), columns(several())[3]
+    rows = slice(0, int(record.rows[3]))
     for names, values in {
-        **{("ref_x", "ref_y", "ref_z"): flights_.reference.pos, ("ref_vx", "ref_vy", "ref_vz"): flights_.reference.vel},
-        **{("x", "y", "z"): flights_.pos, ("vx", "vy", "vz"): flights_.vel, ("ax", "ay", "az"): flights_.force},
-        **{("p", "q", "r"): flights_.gyro, ("qw", "qx", "qy", "qz"): flights_.attitude},
-        **{("motor_1", "motor_2", "motor_3", "motor_4"): flights_.throttle},
-        **{("wind_north", "wind_east"): flights_.truth.wind, ("true_x", "true_y", "true_z"): flights_.true_pos},
+        **{("ref_x", "ref_y", "ref_z"): record.reference.pos, ("ref_vx", "ref_vy", "ref_vz"): record.reference.vel},
+        **{("x", "y", "z"): record.pos, ("vx", "vy", "vz"): record.vel, ("ax", "ay", "az"): record.force},
+        **{("p", "q", "r"): record.gyro, ("qw", "qx", "qy", "qz"): record.attitude},
+        **{("motor_1", "motor_2", "motor_3", "motor_4"): record.throttle},
+        **{("wind_north", "wind_east"): record.truth.wind, ("true_x", "true_y", "true_z"): record.true_pos},
     }.items():
         for n, name in enumerate(names):
-            assert torch.equal(told[name], values[3, rows, n]), name
+            assert torch.equal(flight[name], values[3, rows, n]), name
     for name, values in {
-        **{"voltage": flights_.voltage, "current": flights_.current, "battery_sag": flights_.sag},
-        **{"payload": flights_.truth.payload, "drag": flights_.truth.drag, "motor_lag": flights_.truth.lag},
+        **{"voltage": record.voltage, "current": record.current, "battery_sag": record.sag},
+        **{"payload": record.truth.payload, "drag": record.truth.drag, "motor_lag": record.truth.lag},
     }.items():
-        assert torch.equal(told[name], values[3, rows]), name
+        assert torch.equal(flight[name], values[3, rows]), name
 
 
 def spread(values: Tensor) -> float:
@@ -195,31 +194,31 @@ def spread(values: Tensor) -> float:
 
 def test_every_logged_column_is_as_noisy_as_its_constant_says() -> None:
     """True rates and velocities are differences of true attitudes and positions."""
-    told, true = several(), without_noise()
-    assert torch.equal(told.true_pos, true.true_pos)
-    fresh = slice(0, None, HELD)
-    biased = told.force - true.force
+    record, true = several(), without_noise()
+    assert torch.equal(record.true_pos, true.true_pos)
+    new = slice(0, None, HOLD)
+    biased = record.force - true.force
     bias = biased.mean(1, keepdim=True)
     assert spread(biased - bias) == pytest.approx(flights.ACCELEROMETER, rel=0.05)
-    assert spread(told.voltage - true.voltage) == pytest.approx(flights.VOLTAGE, rel=0.05)
-    assert spread(told.current - true.current) == pytest.approx(flights.CURRENT, rel=0.05)
-    wrong = 2 * multiply(told.attitude, conjugate(true.attitude))[..., 1:]  # small angles
+    assert spread(record.voltage - true.voltage) == pytest.approx(flights.VOLTAGE, rel=0.05)
+    assert spread(record.current - true.current) == pytest.approx(flights.CURRENT, rel=0.05)
+    wrong = 2 * multiply(record.attitude, conjugate(true.attitude))[..., 1:]  # small angles
     assert spread(wrong) == pytest.approx(flights.ATTITUDE, rel=0.25)  # drifts for 5 s: few independent numbers
-    assert spread((told.pos - told.true_pos)[:, fresh]) == pytest.approx(flights.POSITION, rel=0.1)
-    velocity = told.true_pos.double().diff(dim=1) * RATE
-    assert spread((told.vel[:, 1:] - velocity)[:, HELD - 1 :: HELD]) == pytest.approx(flights.VELOCITY, rel=0.1)
-    turned = multiply(conjugate(true.attitude[:, :-1]), true.attitude[:, 1:]).double()
-    rate = 2 * turned[..., 1:] / turned[..., :1] * RATE
-    assert spread(told.gyro[:, 1:] - rate) == pytest.approx(flights.GYROSCOPE, rel=0.1)
+    assert spread((record.pos - record.true_pos)[:, new]) == pytest.approx(flights.POSITION, rel=0.1)
+    velocity = record.true_pos.double().diff(dim=1) * RATE
+    assert spread((record.vel[:, 1:] - velocity)[:, HOLD - 1 :: HOLD]) == pytest.approx(flights.VELOCITY, rel=0.1)
+    change = multiply(conjugate(true.attitude[:, :-1]), true.attitude[:, 1:]).double()
+    rate = 2 * change[..., 1:] / change[..., :1] * RATE
+    assert spread(record.gyro[:, 1:] - rate) == pytest.approx(flights.GYROSCOPE, rel=0.1)
 
 
 def test_accelerometers_are_biased_by_a_little() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(flights, "ACCELEROMETER", 0.0)
         seeds = range(3)
-        biased = recorded(seeds)
+        biased = simulate(seeds)
         patch.setattr(Streams, "uniform", unbiased(Streams.uniform))
-        level = recorded(seeds)
+        level = simulate(seeds)
     bias = biased.force - level.force
     assert (bias.amax(1) - bias.amin(1)).max() < 1e-4  # the same in all rows
     once = Streams(seeds).uniform("flights.once", ONCE)
@@ -227,18 +226,18 @@ def test_accelerometers_are_biased_by_a_little() -> None:
 
 
 def unbiased(uniform):
-    def drawn(rng: Streams, name: str, *shape: int) -> Tensor:
+    def draw(rng: Streams, name: str, *shape: int) -> Tensor:
         numbers = uniform(rng, name, *shape)
         if name == "flights.once":
             numbers[:, 6:9] = 0.5
         return numbers
 
-    return drawn
+    return draw
 
 
 def test_positions_and_velocities_are_held() -> None:
     for values in (several().pos, several().vel):
-        rows = values[:, : values.shape[1] // HELD * HELD].unflatten(1, (-1, HELD))
+        rows = values[:, : values.shape[1] // HOLD * HOLD].unflatten(1, (-1, HOLD))
         assert torch.equal(rows, rows[:, :, :1].expand_as(rows))
         assert (rows[:, 1:, 0] != rows[:, :-1, 0]).all()
 
@@ -253,17 +252,17 @@ def test_voltage_and_current_belong_together() -> None:
     assert (rest.diff(dim=1) < 1e-5).all()  # it only empties
 
 
-def test_vehicles_go_where_they_are_told() -> None:
-    """In wind, with loads that their autopilots know nothing of."""
-    told = several()
-    away = (told.true_pos - told.reference.pos).norm(dim=-1)
+def test_vehicles_track_their_references() -> None:
+    """In wind, with payloads that their autopilots do not know."""
+    record = several()
+    away = (record.true_pos - record.reference.pos).norm(dim=-1)
     assert away[:, 0].max() == 0
     assert away.mean() < 1.5
     assert away.max() < 6
-    assert ((told.throttle > 0) & (told.throttle < 1)).double().mean() > 0.99
+    assert ((record.throttle > 0) & (record.throttle < 1)).double().mean() > 0.99
 
 
-def test_still_air_and_a_vehicle_as_it_is_believed_to_be_hover() -> None:
+def test_in_still_air_the_assumed_vehicle_hovers() -> None:
     with pytest.MonkeyPatch.context() as patch:
         for name in (*UNSEEN, "GYROSCOPE", "VELOCITY", "POSITION"):
             patch.setattr(flights, name, 0.0)
@@ -273,12 +272,12 @@ def test_still_air_and_a_vehicle_as_it_is_believed_to_be_hover() -> None:
         once[:, 9] = (1.2 / 2.8 - 0.4) / 0.6  # a charge that gives the nominal voltage
         nothing, still = torch.zeros(1, 100), torch.zeros(1, 100, 3)
         calm = Hidden(torch.zeros(1, 100, 2), nothing, nothing, nothing + 0.05, nothing)
-        told = flown(rng, Quadrotor(), torch.tensor([100]), Reference(still, still, still), calm, once)
-    assert told.true_pos.abs().max() < 1e-3  # the battery empties, ever so slightly
-    torch.testing.assert_close(told.force, torch.tensor([0.0, 0.0, -9.81]).expand(1, 100, 3), rtol=0, atol=1e-2)
-    nose = rotate(told.attitude, torch.tensor([1.0, 0.0, 0.0]).expand(1, 100, 3))
+        record = fly(rng, Quadrotor(), torch.tensor([100]), Reference(still, still, still), calm, once)
+    assert record.true_pos.abs().max() < 1e-3  # the battery empties, ever so slightly
+    torch.testing.assert_close(record.force, torch.tensor([0.0, 0.0, -9.81]).expand(1, 100, 3), rtol=0, atol=1e-2)
+    nose = rotate(record.attitude, torch.tensor([1.0, 0.0, 0.0]).expand(1, 100, 3))
     torch.testing.assert_close(nose, torch.tensor([0.0, 1.0, 0.0]).expand(1, 100, 3), rtol=0, atol=1e-4)
-    assert told.throttle[0, 0].tolist() == pytest.approx([math.sqrt(1.2 * 9.81 / 36)] * 4)
+    assert record.throttle[0, 0].tolist() == pytest.approx([math.sqrt(1.2 * 9.81 / 36)] * 4)
 
 
 def test_half_of_the_flights_are_aggressive() -> None:

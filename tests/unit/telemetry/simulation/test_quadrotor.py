@@ -29,7 +29,7 @@ NOTHING = Hidden(of(0, 0), number(0), number(0), number(0.05), number(0))
 
 
 def test_hover_needs_a_quarter_of_the_weight_of_each_motor() -> None:
-    shares = VEHICLE.mixed(number(1.2 * GRAVITY), of(0, 0, 0))
+    shares = VEHICLE.mix(number(1.2 * GRAVITY), of(0, 0, 0))
     assert shares.tolist() == pytest.approx([2.943] * 4)
     assert VEHICLE.lift(of(*[HOVER] * 4)).tolist() == pytest.approx([2.943] * 4)
     after, force = VEHICLE.step(STILL, of(*[HOVER] * 4), NOTHING, DT)
@@ -71,11 +71,11 @@ def test_torque_of_one_newton_by_hand(motor: int, torque: list[float]) -> None:
 def test_the_mixer_undoes_torque_and_sum() -> None:
     dice = torch.Generator().manual_seed(0)
     total, torque = (torch.randn(*shape, generator=dice, dtype=torch.float64) for shape in ((2, 5), (2, 5, 3)))
-    shares = VEHICLE.mixed(total, torque)
+    shares = VEHICLE.mix(total, torque)
     torch.testing.assert_close(shares.sum(-1), total)
     torch.testing.assert_close(VEHICLE.torque(shares), torque)
     thrusts = torch.rand(6, 4, generator=dice, dtype=torch.float64)
-    torch.testing.assert_close(VEHICLE.mixed(thrusts.sum(-1), VEHICLE.torque(thrusts)), thrusts)
+    torch.testing.assert_close(VEHICLE.mix(thrusts.sum(-1), VEHICLE.torque(thrusts)), thrusts)
 
 
 def test_drag_by_hand() -> None:
@@ -105,9 +105,9 @@ def test_motors_lag() -> None:
 
 def test_voltage_sags_and_motors_with_it() -> None:
     """At full speed 80 A flow; 0.05 ohm take 4 of 16.8 V, so motors aim at 12.8 / 15.2 of their commands."""
-    assert VEHICLE.drawn(of(1, 1, 1, 1)).item() == 80
-    assert VEHICLE.drawn(of(0.5, 0.5, 0.5, 0.5)).item() == 10
-    assert [VEHICLE.resting(number(share)).item() for share in (0, 0.5, 1)] == pytest.approx([14, 15.4, 16.8])
+    assert VEHICLE.motor_current(of(1, 1, 1, 1)).item() == 80
+    assert VEHICLE.motor_current(of(0.5, 0.5, 0.5, 0.5)).item() == 10
+    assert [VEHICLE.rest_voltage(number(share)).item() for share in (0, 0.5, 1)] == pytest.approx([14, 15.4, 16.8])
     full = replace(STILL, motor=of(1, 1, 1, 1), charge=number(1))
     hidden = replace(NOTHING, resistance=number(0.05), lag=number(1e-6))
     after, _ = VEHICLE.step(full, of(1, 0.5, 0.25, 0), hidden, DT)
@@ -178,26 +178,26 @@ class Twin:
         angle = np.linalg.norm(self.rate) * DT
         p, q, r = self.rate * DT / angle
         cross = np.array([[0, -r, q], [r, 0, -p], [-q, p, 0]])
-        turned = np.eye(3) + math.sin(angle) * cross + (1 - math.cos(angle)) * cross @ cross  # Rodrigues
-        self.matrix = self.matrix @ turned
+        rotation = np.eye(3) + math.sin(angle) * cross + (1 - math.cos(angle)) * cross @ cross  # Rodrigues
+        self.matrix = self.matrix @ rotation
         self.charge -= DT * sum(20 * speed**3 for speed in self.motor) / 10_000
 
 
 def test_flights_equal_the_twin() -> None:
     dice = torch.Generator().manual_seed(0)
 
-    def drawn(*shape: int) -> Tensor:
+    def draw(*shape: int) -> Tensor:
         return torch.rand(3, *shape, generator=dice, dtype=torch.float64)
 
-    attitude = torch.nn.functional.normalize(drawn(4) - 0.5, dim=-1)
-    body = Body(drawn(3), 9 * drawn(3), attitude, 2 * drawn(3) - 1, drawn(4), drawn())
-    hidden = Hidden(10 * drawn(2) - 5, drawn(), drawn(), 0.02 + 0.1 * drawn(), 0.06 * drawn())
+    attitude = torch.nn.functional.normalize(draw(4) - 0.5, dim=-1)
+    body = Body(draw(3), 9 * draw(3), attitude, 2 * draw(3) - 1, draw(4), draw())
+    hidden = Hidden(10 * draw(2) - 5, draw(), draw(), 0.02 + 0.1 * draw(), 0.06 * draw())
     twins = [
         Twin(Body(*(getattr(body, name)[n] for name in ("pos", "vel", "attitude", "rate", "motor", "charge"))))
         for n in range(3)
     ]
     for _ in range(60):
-        throttle = 0.4 + 0.4 * drawn(4)
+        throttle = 0.4 + 0.4 * draw(4)
         body, force = VEHICLE.step(body, throttle, hidden, DT)
         for n, twin in enumerate(twins):
             rest = (float(each[n]) for each in (hidden.payload, hidden.drag, hidden.lag, hidden.resistance))
@@ -208,5 +208,5 @@ def test_flights_equal_the_twin() -> None:
             assert force[n].tolist() == pytest.approx(twin.force.tolist(), rel=1e-9, abs=1e-9)
             assert body.motor[n].tolist() == pytest.approx(twin.motor, rel=1e-9)
             assert float(body.charge[n]) == pytest.approx(twin.charge, rel=1e-9)
-            found = matrix_of(body.attitude[n].tolist())
-            np.testing.assert_allclose(found, twin.matrix, rtol=1e-9, atol=1e-9)
+            matrix = matrix_of(body.attitude[n].tolist())
+            np.testing.assert_allclose(matrix, twin.matrix, rtol=1e-9, atol=1e-9)

@@ -1,0 +1,76 @@
+"""Suites and a profile measured for real, with their processes; the unit tests replace what is measured."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.fixtures_config import TINY
+from uavlab.bench import profile_run
+from uavlab.bench.profile_run import format_profile, profile_preset
+from uavlab.bench.suites import mapping, runs
+from uavlab.bench.suites.update import RUNGS, ladder_suite
+
+UNCOMPILED = {name: rung for name, rung in RUNGS.items() if "compile" not in rung}
+
+
+def test_rows_of_missions_in_one_process_and_in_several() -> None:
+    record = mapping.maps_suite(3, "cpu", missions=(1, 2), workers=2, compiled=False, cells=48)
+    keys = [(row["path"], row["setting"], row["missions"]) for row in record["rows"]]
+    assert keys == [
+        ("host", "one process", 2),
+        ("host", "2 processes", 2),
+        ("device", "eager", 1),
+        ("device", "eager", 2),
+        ("device", "eager, fresh memory", 2),
+    ]
+    assert record["rows"][0]["over_host"] == 1.0
+    for row in record["rows"]:
+        assert row["team_step_ms"] > 0
+        assert 0 < row["low"] <= row["over_host"] <= row["high"]
+    assert len({row["bytes_per_mission"] for row in record["rows"]}) == 1
+
+
+def test_the_processes_of_runs_train() -> None:
+    code = runs.ALONE.format(hidden=8, device="cpu", updates=2)
+    runs._seconds([[runs.sys.executable, "-c", code, "3", "2"]])
+
+
+@pytest.fixture
+def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profile_run, "TRIED", {**profile_run.TRIED, "compile": ()})
+    monkeypatch.setattr(profile_run, "WATCHED", 4)
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_a_whole_profile(tmp_path: Path) -> None:
+    record = profile_preset("leader_follower", TINY, rounds=3, trace=tmp_path / "trace.json")
+    stages = {row["name"]: row["share"] for row in record["stages"]}
+    assert {"environment", "acting", "draw", "store"} <= set(stages)
+    assert 0.5 < sum(stages.values()) <= 1.0001
+    assert record["kind"] in ("environment", "copy", "launch", "arithmetic", "memory")
+    assert record["verdict"].startswith(f"{record['kind']}-bound")
+    assert len(record["candidates"]) == profile_run.WORTH
+    measured = [row["measured"] for row in record["candidates"]]
+    assert measured == sorted(measured, reverse=True)
+    assert all({"toggle", "predicted", "measured"} <= set(row) for row in record["candidates"])
+    assert record["update"]["flops"] > 0
+    assert (tmp_path / "trace.json").stat().st_size > 1000
+    text = format_profile(record)
+    assert record["verdict"] in text
+    assert text.index(record["candidates"][0]["toggle"]) < text.index(record["candidates"][1]["toggle"])
+
+
+def test_every_rung_at_every_size() -> None:
+    lines: list[str] = []
+    rows = ladder_suite(
+        3, "cpu", threads=[1], say=lines.append, rungs=UNCOMPILED, sizes={"batch": 16, "hidden": 16, "share": False}
+    )["rows"]
+    assert [(row["agents"], row["setting"]) for row in rows] == [(n, name) for n in (2, 4, 8) for name in UNCOMPILED]
+    columns = {"agents", "setting", "threads", "ms", "over_loop", "over_below", "ops", "first_call_s", "share"}
+    assert all(set(row) == {*columns, "best", "paid_back"} and row["threads"] == 1 for row in rows)
+    assert [sum(row["best"] for row in rows if row["agents"] == n) for n in (2, 4, 8)] == [1, 1, 1]
+    by_name = {(row["agents"], row["setting"]): row for row in rows}
+    loops = [by_name[n, "loop"]["ops"] for n in (2, 4, 8)]
+    assert loops[0] < loops[1] / 1.5 < loops[2] / 3  # operators of the loop grow with the team
+    assert len({by_name[n, "batched, fused Adam"]["ops"] for n in (2, 4, 8)}) == 1  # those of the batch do not
+    assert len(lines) == 3

@@ -1,0 +1,293 @@
+"""Multi-agent soft actor-critic: the update, apart from the form in which networks are held and evaluated.
+
+Equations, in order of use (agent i, discount gamma, temperature alpha_i, joint observation s and action a):
+
+* target      y_i = r_i + gamma (1 - d_i) (min_k Q'_ik(s', a') - alpha_i log pi_i(a'_i | o'_i))         ``targets``
+* critics     minimize the mean of (Q_ik(s, a) - y_i)^2 over rows and both critics k                  ``critic_loss``
+* actor       minimize the mean of alpha_i log pi_i(a_i | o_i) - min_k Q_ik(s, a), only a_i varying      ``actor_loss``
+* temperature minimize -log alpha_i (log pi_i + target entropy)                                    ``temperature_loss``
+* targets     theta' <- theta' + tau (theta - theta')                                                       ``update``
+
+All losses are computed from the parameters at the start of their phase: all critics, then all actors and temperatures
+against the updated critics. Other agents' actions in the actor loss are their current policy's, detached.
+
+Source:
+    Haarnoja et al. 2018, "Soft Actor-Critic Algorithms and Applications"; joint critics as in Lowe et al. 2017,
+    "Multi-Agent Actor-Critic for Mixed Cooperative-Competitive Environments".
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import torch
+from annotated_types import Ge, Gt, Le
+from jaxtyping import Float
+from torch import Tensor
+
+from uavlab.core.protocols import CheckedTensors, Policy
+from uavlab.core.registry import Resume
+from uavlab.core.rng import Streams
+from uavlab.core.types import Batch, EnvSpec, Inputs, Transition, Update
+from uavlab.learners.masac.networks import (
+    Theta,
+    assign_networks,
+    initial_parameters,
+    list_tensors,
+    map_tensors,
+    per_agent,
+)
+from uavlab.nets.mlp import StackedMLP
+from uavlab.ops.action_sampling import squashed_gaussian
+from uavlab.runtime.compiled_step import CompiledStep
+from uavlab.runtime.grad_step import MOMENTS, GradientStep, Rows
+from uavlab.runtime.runtime import Runtime
+
+
+@dataclass(frozen=True)
+class MASACConfig:
+    """Hyper-parameters.
+
+    Attributes:
+        hidden: Width of the hidden layers.
+        gamma: Discount per step.
+        tau: Share of the way that target critics move per update.
+        lr: Adam's learning rate of the actors.
+        critic_lr: Adam's learning rate of the critics.
+        alpha_lr: Adam's learning rate of the log temperatures.
+        alpha: First temperature.
+        clip: Largest gradient norm of one agent's actor, and of its pair of critics.
+        target_entropy: Entropy that the temperature steers the policy to (nats per agent).
+        reward_scale: Factor on rewards in the target.
+        log_std_low: Smallest log standard deviation of the Gaussian before squashing.
+        log_std_high: Largest log standard deviation.
+        share: Interchangeable agents share one actor; otherwise each has its own.
+    """
+
+    hidden: Annotated[int, Ge(1), Le(4096)] = 256
+    gamma: Annotated[float, Ge(0), Le(1), Resume.YES] = 0.9
+    tau: Annotated[float, Gt(0), Le(1), Resume.YES] = 0.01
+    lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 1e-3
+    critic_lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 3e-3
+    alpha_lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 3e-4
+    alpha: Annotated[float, Gt(0)] = 1.0
+    clip: Annotated[float, Gt(0), Resume.YES] = 1.0
+    target_entropy: Annotated[float, Resume.YES] = -2.0
+    reward_scale: Annotated[float, Gt(0), Resume.YES] = 1.0
+    log_std_low: Annotated[float, Ge(-20), Le(0)] = -5.0
+    log_std_high: Annotated[float, Ge(0), Le(4)] = 2.0
+    share: bool = True
+
+
+@dataclass(frozen=True)
+class UpdateNoise:
+    """Standard normal noise of one update: for the next actions of the target, and for the actor loss."""
+
+    next_action: Float[Tensor, "R N A D"]
+    action: Float[Tensor, "R N A D"]
+
+
+Step = GradientStep | CompiledStep
+
+Evaluate = Callable[[Theta, Float[Tensor, "G N I"]], Float[Tensor, "G N out"]]
+"""A function that evaluates network g on rows x[g], for all g."""
+
+Unpack = Callable[[Float[Tensor, "G P"]], list[Tensor]]
+"""A function that splits rows of parameters into the tensors of their layers, each with the leading axis G."""
+
+BY_NETWORK = ("actor", "temperature", "actor_norm", "alpha")  # tensors with a row for each network, not each agent
+
+
+class MASACBase(ABC):
+    """A learner over R runs; subclasses hold networks in a form (see ``Theta``) and compute targets and losses."""
+
+    targets: Callable[..., Float[Tensor, "R A N"]]
+    critic_loss: Callable[..., tuple[Tensor, dict[str, Any]]]
+    actor_loss: Callable[..., tuple[Tensor, dict[str, Any]]]
+    temperature_loss: Callable[..., tuple[Tensor, dict[str, Any]]]
+
+    def __init__(
+        self,
+        config: MASACConfig,
+        spec: EnvSpec,
+        inputs: Inputs,
+        rng: Streams,
+        rt: Runtime,
+        acting: Literal["loop", "batched"] = "batched",
+    ) -> None:
+        """Draw the first parameters; the policy in training evaluates all agents at once or, with ``loop``, in turn."""
+        self.config, self.spec, self.runs, self.acting = config, spec, len(rng.seeds), acting
+        self.networks = assign_networks(spec, spec, config.share)
+        self.count = len(set(self.networks))
+        actor_net = StackedMLP(spec.obs, config.hidden, 2 * spec.action)
+        critic_net = StackedMLP(spec.agents * (spec.obs + spec.action), config.hidden, 1)
+        actor, critic = initial_parameters(actor_net, critic_net, self.networks, inputs, rng)
+        alpha = actor.new_full((*actor.shape[:2], 1), config.alpha)
+        self.actor_net, self.critic_net = self._evaluator(actor_net), self._evaluator(critic_net)
+        self.actor, self.acting_parameters = self._hold(rt, actor, actor_net.unpack, config.lr, config.clip)
+        self.critic, _ = self._hold(rt, critic, critic_net.unpack, config.critic_lr, config.clip)
+        self.temperature, _ = self._hold(rt, alpha.log(), lambda rows: [rows], config.alpha_lr, None)
+        self.target = map_tensors(lambda tensor: tensor.detach().clone(), self._theta(self.critic))
+        self._act = rt.kernel(sample, "act")
+        self._targets = rt.split_batch(rt.kernel(self.targets, "targets", part=True), "targets", 2)
+        self._critic_loss = rt.kernel(self.critic_loss, "critic_loss", part=True)
+        self._actor_loss = rt.kernel(self.actor_loss, "actor_loss", part=True)
+        self._axes = {} if self.networks == tuple(range(spec.agents)) else dict.fromkeys(BY_NETWORK, "R K")
+        self.update = rt.update(self._update, "masac")
+
+    @abstractmethod
+    def _evaluator(self, net: StackedMLP) -> Evaluate:
+        """Return the function that evaluates all networks of a kind."""
+
+    @abstractmethod
+    def _hold(self, rt: Runtime, rows: Tensor, unpack: Unpack, lr: float, clip: float | None) -> tuple[Step, Theta]:
+        """Return the optimizer step of networks, or pairs of them, that start as ``rows`` (R K ... P).
+
+        The second value is the form of the same parameters that ``sample`` takes.
+        """
+
+    @abstractmethod
+    def _theta(self, step: Any) -> Theta:
+        """Return the networks of ``step`` in the form that the losses take."""
+
+    @abstractmethod
+    def _table(self, tensors: Sequence[Tensor], count: int) -> Float[Tensor, "R count P"]:
+        """Return tensors of all networks of a kind, ``count`` per run, as a row for each network."""
+
+    def policy(self, spec: EnvSpec, explore: bool = False) -> Policy:
+        """Return the policy in training, for a team of any size; it is stochastic with or without ``explore``.
+
+        Raises:
+            ConfigError: The team has agents for which no network was trained, or other observations or actions.
+        """
+        networks = assign_networks(self.spec, spec, self.config.share)
+
+        def act(obs: Tensor, noise: Tensor | None, networks: tuple[int, ...]) -> Tensor:
+            return self._act(self.actor_net, self.config, self.acting_parameters, obs, noise, networks)[0]
+
+        @torch.no_grad()
+        def act_together(obs: Tensor, noise: Tensor | None) -> Tensor:
+            return act(obs, noise, networks)
+
+        @torch.no_grad()
+        def act_in_turn(obs: Tensor, noise: Tensor | None) -> Tensor:
+            noises = [None] * spec.agents if noise is None else noise.split(1, 2)
+            agents = zip(obs.split(1, 2), noises, networks, strict=True)
+            return torch.cat([act(seen, own, (network,)) for seen, own, network in agents], 2)
+
+        return act_together if self.acting == "batched" else act_in_turn
+
+    def parameters(self) -> Float[Tensor, "R K P"]:
+        """Return a copy of the actors' parameters, the argument of ``load_policy``."""
+        return self._table(list_tensors(self._theta(self.actor)), self.count).detach().clone()
+
+    def update_noise(self, rng: Streams, rows: int) -> UpdateNoise:
+        """Draw the noise of one update on ``rows`` rows per run."""
+        shape = (rows, self.spec.agents, self.spec.action)
+        return UpdateNoise(next_action=rng.normal("next_action", *shape), action=rng.normal("action", *shape))
+
+    def _update(self, batch: Batch, noise: UpdateNoise) -> Update:
+        data: Transition = batch.data
+        theta, rows = self._theta, Rows(data, 1)
+        with torch.no_grad():
+            target = self._targets(
+                theta(self.actor), self.target, theta(self.temperature), rows, Rows(noise.next_action, 1)
+            )
+        critics, critic_norm = self.critic(
+            self._critic_loss, theta(self.critic), rows, Rows(target, 2), Rows(batch.weight, 1)
+        )
+        critic, log_alpha = (map_tensors(torch.detach, theta(step)) for step in (self.critic, self.temperature))
+        actors, actor_norm = self.actor(
+            self._actor_loss, theta(self.actor), critic, log_alpha, rows, Rows(noise.action, 1)
+        )
+        self.temperature(self.temperature_loss, theta(self.temperature), actors["log_prob"])
+        with torch.no_grad():
+            for old, new in zip(list_tensors(self.target), list_tensors(theta(self.critic)), strict=True):
+                old.lerp_(new, self.config.tau)
+        td_error = critics.pop("td_error")
+        metrics = {  # causes before effects: a message is about the first that is not finite
+            "target": target.mean(2),
+            **critics,
+            "critic_norm": critic_norm.view(self.runs, -1),
+            "entropy": -actors.pop("log_prob"),
+            **actors,
+            "actor_norm": actor_norm.view(self.runs, -1),
+            "alpha": self._table(list_tensors(theta(self.temperature)), self.count)[..., 0].detach().exp(),
+        }
+        return Update(metrics, td_error)
+
+    def tensors_to_check(self, update: Update | None = None) -> CheckedTensors:
+        """Return all parameters and moments, with a row for each network, or all tensors of ``update``."""
+        if update is None:
+            tables = {}
+            for name, part in self._parts().items():
+                state, count = part.state_dict(), self.spec.agents if name == "critic" else self.count
+                for key in ("parameter", *MOMENTS[1:]):
+                    tensors = [tensor for own, tensor in state.items() if own.split(".")[-1] == key]
+                    tables[f"{name}.{key}"] = self._table(tensors, count)
+            tables["target.parameter"] = self._table(list_tensors(self.target), self.spec.agents)
+        else:
+            tables = update.metrics
+        return {k: (v, self._axes.get(k.partition(".")[0], "R A")) for k, v in tables.items()}
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return parameters, target critics and the states of the optimizers."""
+        parts = self._parts().items()
+        state = {f"{name}.{key}": value for name, part in parts for key, value in part.state_dict().items()}
+        return state | self._target_state()
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Restore a ``state_dict``."""
+        for name, part in self._parts().items():
+            part.load_state_dict({k.removeprefix(f"{name}."): v for k, v in state.items() if k.startswith(f"{name}.")})
+        for name, tensor in self._target_state().items():
+            tensor.copy_(state[name])
+
+    def _parts(self) -> dict[str, Step]:
+        return {"actor": self.actor, "critic": self.critic, "temperature": self.temperature}
+
+    def _target_state(self) -> dict[str, Tensor]:
+        tensors = list_tensors(self.target)
+        return {"target": tensors[0]} if len(tensors) == 1 else {f"target.{n}": t for n, t in enumerate(tensors)}
+
+
+def sample(
+    net: Evaluate,
+    config: MASACConfig,
+    theta: Theta,
+    obs: Float[Tensor, "R N A O"],
+    noise: Float[Tensor, "R N A D"] | None,
+    networks: tuple[int, ...],
+) -> tuple[Float[Tensor, "R N A D"], Float[Tensor, "R N A"]]:
+    """Return actions (the mean actions without noise) and their log densities."""
+    runs, rows, agents, features = obs.shape
+    weights = map_tensors(lambda tensor: per_agent(tensor, runs, networks).flatten(0, 1), theta)
+    flat = obs.transpose(1, 2).reshape(runs * agents, rows, features)
+    return squash(config, net(weights, flat).view(runs, agents, rows, -1).transpose(1, 2), noise)
+
+
+def squash(
+    config: MASACConfig, out: Float[Tensor, "*lead E"], noise: Float[Tensor, "*lead D"] | None
+) -> tuple[Float[Tensor, "*lead D"], Float[Tensor, "*lead"]]:
+    """Turn an actor's output, mean and log standard deviation (E = 2 D), into actions and log densities."""
+    mean, log_std = out.chunk(2, -1)
+    if noise is None:
+        return torch.tanh(mean), mean.new_zeros(mean.shape[:-1])
+    return squashed_gaussian(mean, log_std.clamp(config.log_std_low, config.log_std_high), noise)
+
+
+def load_policy(config: MASACConfig, trained: EnvSpec, team: EnvSpec, parameters: Float[Tensor, "R K P"]) -> Policy:
+    """Return the policy of saved parameters, for a team that may differ in size from the one trained.
+
+    Raises:
+        ConfigError: The team has agents for which no network was trained, or other observations or actions.
+    """
+    networks = assign_networks(trained, team, config.share)
+    net = StackedMLP(trained.obs, config.hidden, 2 * trained.action)
+
+    @torch.no_grad()
+    def act(obs: Tensor, noise: Tensor | None) -> Tensor:
+        return sample(net, config, parameters.flatten(0, 1), obs, noise, networks)[0]
+
+    return act
