@@ -13,8 +13,8 @@ def test_tables_are_the_records(name):
 
 
 def test_every_proof_is_a_test():
-    for found in tables.read("proofs")["figures"].values():
-        file, _, rest = found["test"].partition("::")
+    for proof in tables.read("proofs")["figures"].values():
+        file, _, rest = proof["test"].partition("::")
         assert f"def {rest.rpartition('::')[2].partition('[')[0]}(" in (tables.ROOT / file).read_text(encoding="utf-8")
 
 
