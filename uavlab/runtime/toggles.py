@@ -34,7 +34,7 @@ class Toggles:
         raise AttributeError(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"Toggles are immutable; use turned(toggles, {{{name!r}: {value!r}}}).")
+        raise AttributeError(f"Toggles are immutable; use with_toggles(toggles, {{{name!r}: {value!r}}}).")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Toggles) and vars(self) == vars(other)
