@@ -8,11 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import plotly.graph_objects as go
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.bench.claims.mapping import count_missions
+from uavlab.core.bootstrap import nested_bands
 from uavlab.core.errors import ConfigError
 from uavlab.core.registry import ENVIRONMENTS
 from uavlab.core.rng import Streams
@@ -22,6 +24,7 @@ from uavlab.experiment import policy
 from uavlab.experiment.config import configure
 from uavlab.experiment.policy import Kept
 from uavlab.experiment.run import Run
+from uavlab.lab.plots.style import add_curve, blank
 
 COARSE = 99  # cells a side of the maps that seconds of training use; policies see averages over the lattice alone
 PROGRAM = {
@@ -33,6 +36,12 @@ PROGRAM = {
 
 CLAIMED_STEPS = {"mapping_full": 4800, "mapping_balanced": 3333, "mapping_fast": 2083}
 """Steps that runs with the published program's settings are claimed to make."""
+
+AXES = {
+    "entropy": "entropy of the cells with targets (bits, lower is better)",
+    "f1": "F1 of targets (higher is better)",
+}
+"""Titles of the axis by score."""
 
 
 def load_or_train(run: str, updates: int, **settings: Any) -> tuple[Kept, str]:
@@ -99,6 +108,24 @@ def fly_plan(env: Mapping, plan: str, seed: int, device: torch.device) -> list[S
         action = choose(env, states[-1], rng.uniform("fly.act", 1, spec.agents)[0])
         states.append(env.transition(states[-1], action, rng.uniform("fly.step", 1, spec.step_noise)[0]))
     return states
+
+
+def score_curves(scores: dict[str, Float[Tensor, "R E T"]], metric: str = "entropy", title: str = "") -> go.Figure:
+    """Draw a score over measurements by policy, means with 95 % bootstrap intervals over missions and runs.
+
+    ``scores`` has those after the second measurement of a policy, its third and so on, see ``evaluate.curves``.
+    """
+    figure = blank(title, "measurements of each UAV", AXES.get(metric, metric))
+    for number, (name, each) in enumerate(scores.items()):
+        low, mean, high = nested_bands(each.double().cpu().numpy())
+        add_curve(figure, number, name, range(2, len(mean) + 2), low, mean, high)  # the first precedes any move
+    return figure
+
+
+def format_scores(scores: dict[str, Float[Tensor, "R E T"]], step: int = -1) -> str:
+    """Return the scores by policy at one step with their intervals: ``random 0.73 (0.71 to 0.75), sweep ...``."""
+    at = {name: nested_bands(each[..., step, None].double().cpu().numpy())[:, 0] for name, each in scores.items()}
+    return ", ".join(f"{name} {mean:.2f} ({low:.2f} to {high:.2f})" for name, (low, mean, high) in at.items())
 
 
 def budgets(presets: Sequence[str] = tuple(CLAIMED_STEPS)) -> list[dict[str, Any]]:

@@ -1,14 +1,17 @@
 """What the tour shows: widgets for the settings of its run, and the published scores of the leader-follower test."""
 
 import time
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import ipywidgets as widgets
+import plotly.graph_objects as go
 
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
+from uavlab.lab.plots import charts
 from uavlab.lab.widgets.panel import Panel, guard, write_status
 from uavlab.storage.machine import ROOT
 from uavlab.train import training
@@ -89,6 +92,24 @@ class Choices(Panel):
         minutes = self.updates.value * seconds_per_update(self.obstacles.value) / 60
         team = f"1 leader, {self.followers.value} follower(s), {self.obstacles.value} obstacle(s)"
         write_status(self.status, f"{team}: about {minutes:.1f} min of training here, scores apart")
+
+
+def comparison(columns: Mapping[str, Mapping[str, Any]], metrics: Sequence[tuple[str, str, str]]) -> go.Figure:
+    """Draw figures side by side: a column per policy, a row per metric (key, label, format).
+
+    A figure is a number, or a mapping with ``mean``, ``low`` and ``high``.
+    """
+
+    def text(value: Any, shape: str) -> str:
+        if isinstance(value, Mapping):
+            return f"{value['mean']:{shape}}  [{value['low']:{shape}}, {value['high']:{shape}}]"
+        return "not published" if value is None else f"{value:{shape}}"
+
+    rows = [
+        {"": label, **{name: text(figures.get(key), shape) for name, figures in columns.items()}}
+        for key, label, shape in metrics
+    ]
+    return charts.table(rows, {name: name for name in ("", *columns)}, widths=[1.5] + [1.2] * len(columns))
 
 
 @lru_cache

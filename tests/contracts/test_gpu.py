@@ -1,4 +1,4 @@
-"""The same worlds and learners on a GPU; equal noise is drawn on the CPU and copied."""
+"""Worlds and learners on a GPU match those on the CPU; equal noise is drawn on the CPU and copied."""
 
 from typing import Any
 

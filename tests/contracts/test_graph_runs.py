@@ -1,4 +1,4 @@
-"""Whole runs with graphs, on an emulator: the same digests, also after a resume and where recording fails."""
+"""Whole runs with emulated graphs have the digests of plain runs, also after a resume or a failed capture."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -162,7 +162,7 @@ def races(count: int, seed: int, base: Path) -> dict[str, Any]:
 
 
 def find_fault(folder: Path, numbers: list[signal.Signals], code: int, status: str) -> str:
-    """Return what is wrong with how a run ended on one signal or two; empty if nothing is."""
+    """Check how a run ended on one signal or two; return the fault, or an empty text."""
     number = numbers[0]
     early = status in ("nothing", "new") and code in (-number, 128 + number)  # before training began
     late = status == "complete" and code in (0, -number, 128 + number)

@@ -37,6 +37,7 @@ class Runtime:
         monitor: Times the stages of the loop, if there is one.
         retries: Work repeated in smaller pieces because memory was refused, for the record of the run.
         microbatchers: Splitters of the batches of each function, in the order in which functions were wrapped.
+        toggles: The toggles that can be used on this device.
     """
 
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -45,20 +46,14 @@ class Runtime:
     monitor: Monitor | None = None
     retries: list[dict[str, Any]] = field(default_factory=list)
     microbatchers: list[Microbatcher] = field(default_factory=list)
+    toggles: Toggles = field(init=False)
 
     def __post_init__(self) -> None:
-        """Report the toggles that cannot be used on this device."""
-        for name, reason in self._resolved[1].items():
+        """Resolve the toggles, and report those that cannot be used on this device."""
+        toggles, reasons = resolve(self.requested, self.device)
+        object.__setattr__(self, "toggles", toggles)
+        for name, reason in reasons.items():
             self.fall_back(name, reason)
-
-    @cached_property
-    def _resolved(self) -> tuple[Toggles, dict[str, str]]:
-        return resolve(self.requested, self.device)
-
-    @property
-    def toggles(self) -> Toggles:
-        """The toggles that can be used on this device."""
-        return self._resolved[0]
 
     def fall_back(self, name: str, reason: str) -> None:
         """Record that a toggle is not in effect, and warn once."""

@@ -32,16 +32,15 @@ from torch import Tensor
 
 from uavlab import __version__
 from uavlab.core.errors import ConfigError, FileError, ResourceError
-from uavlab.storage.files import open_regular, read_regular
+from uavlab.storage.files import MAX_JSON_BYTES, open_regular, read_regular
 
 FORMAT = 1
 MANIFEST = "manifest.json"
-UNFINISHED = ".tmp-"  # prefix of a checkpoint that is being written or removed
+UNFINISHED = ".tmp-"  # prefix of a checkpoint while it is written or removed
 NAME = re.compile(r"ckpt-(\d{12,})(\.old)?")  # .old: about to be replaced by one of the same step
 GROUP = re.compile(r"[A-Za-z0-9_-]+")
-MARGIN = 1.2  # free space asked for, over the size of the tensors
-LARGEST_MANIFEST = 10_000_000  # bytes
-LINKLESS = {errno.EPERM, errno.EXDEV, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS}  # a file system without hard links
+MARGIN = 1.2  # required free space, relative to the size of the tensors
+NO_HARD_LINKS = {errno.EPERM, errno.EXDEV, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS}  # errors of a file system
 
 
 @dataclass(frozen=True)
@@ -248,7 +247,7 @@ def _link_groups(path: Path, groups: Collection[str], partial: Path) -> dict[str
         try:
             os.link(old, new)
         except OSError as error:
-            if error.errno not in LINKLESS:
+            if error.errno not in NO_HARD_LINKS:
                 raise
             shutil.copyfile(old, new)
             with new.open("rb+") as handle:
@@ -259,7 +258,7 @@ def _link_groups(path: Path, groups: Collection[str], partial: Path) -> dict[str
 def _read_manifest(path: Path) -> dict[str, Any]:
     file = path / MANIFEST
     try:
-        raw = read_regular(file, LARGEST_MANIFEST)
+        raw = read_regular(file, MAX_JSON_BYTES)
     except OSError as error:
         raise FileError(f"{path} is no complete checkpoint: {MANIFEST} cannot be read ({error.strerror}).") from error
     try:

@@ -7,6 +7,7 @@ import torch
 
 from tests.support.fixtures_config import sizes, tiny
 from tests.support.fixtures_mapping import TINY_MISSION
+from uavlab.core.bootstrap import nested_bands
 from uavlab.core.errors import ConfigError
 from uavlab.experiment import policy
 from uavlab.experiment.config import configure
@@ -73,3 +74,30 @@ def test_budgets_multiply() -> None:
     full, _, fast = rows
     assert (full["missions"], full["team_steps"], full["formula"], full["claimed"]) == (4500, 63_000, 4800, 4800)
     assert (fast["missions"], fast["team_steps"], fast["formula"], fast["claimed"]) == (1000, 8_000, 889, 2083)
+
+
+SCORES = {
+    "a": torch.linspace(1, 0.5, 14).expand(1, 6, 14),
+    "b": torch.rand(2, 5, 14, generator=torch.manual_seed(0)),
+}
+
+
+class TestCurves:
+    def test_means_with_their_band(self) -> None:
+        figure = mapping.score_curves(SCORES, title="Scores")
+        band, line, wide, _ = figure.data
+        assert list(line.x) == list(range(2, 16))
+        assert list(line.y) == pytest.approx(torch.linspace(1, 0.5, 14).tolist(), abs=1e-5)
+        assert list(band.y) == pytest.approx([*line.y, *line.y[::-1]], abs=1e-5)  # equal missions have no spread
+        low, _, high = nested_bands(SCORES["b"].double().numpy())
+        assert (wide.y[13], wide.y[14]) == pytest.approx((high[-1], low[-1]), abs=1e-5)
+        assert [trace.name for trace in figure.data if trace.showlegend is not False] == ["a", "b"]
+        assert len({trace.line.dash for trace in (line, figure.data[3])}) == 2  # told apart without colour
+
+    @pytest.mark.parametrize(("metric", "text"), [("entropy", "lower is better"), ("f1", "higher"), ("x", "x")])
+    def test_the_axis_says_what_is_drawn(self, metric: str, text: str) -> None:
+        assert text in mapping.score_curves(SCORES, metric).layout.yaxis.title.text
+
+    def test_scores_in_words(self) -> None:
+        assert mapping.format_scores({"a": SCORES["a"]}) == "a 0.50 (0.50 to 0.50)"
+        assert mapping.format_scores({"a": SCORES["a"]}, 0) == "a 1.00 (1.00 to 1.00)"

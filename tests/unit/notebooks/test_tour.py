@@ -9,7 +9,6 @@ from tests.support.fixtures_config import TINY
 from uavlab.core.errors import ConfigError
 from uavlab.envs.leader_follower.env import PUBLISHED, LeaderFollower
 from uavlab.evaluate import COMMON
-from uavlab.experiment import build
 from uavlab.experiment.config import configure
 from uavlab_notebooks import tour
 from uavlab_notebooks.tour import COLUMNS, MADDPG, MASAC, ROWS, Choices, free_folder, seconds_per_update
@@ -73,7 +72,6 @@ def test_the_estimate_is_the_mean_of_a_few_updates(monkeypatch: pytest.MonkeyPat
     ticks: Iterator[float] = iter([10.0, 12.0])
     monkeypatch.setattr(tour.time, "perf_counter", lambda: next(ticks))
     monkeypatch.setattr(tour, "configure", lambda preset, chosen: configure(preset, TINY, chosen))
-    monkeypatch.setattr(build, "figures", None)  # scoring is no part of it
     monkeypatch.chdir(tmp_path)
     measure = seconds_per_update.__wrapped__
     assert measure(3) == 2.0 / tour.TRIAL_UPDATES
@@ -121,3 +119,18 @@ def test_shares_are_shares() -> None:
         assert all(0 <= value <= 1 for key, value in column.items() if key in SHARES)
         assert all(value > 1 for key, value in column.items() if key not in SHARES)
     assert abs(MASAC["completion"] + MASAC["collision"] + MASAC["timeout"] - 1) < 1e-9  # a flight ends in one way
+
+
+def test_figures_side_by_side() -> None:
+    ours = {
+        "completion": {"mean": 0.5, "low": 0.25, "high": 0.756},
+        "flight_time": {"mean": 212, "low": 200, "high": 220},
+    }
+    rows = (("completion", "completion (share)", ".2f"), ("flight_time", "flight time (steps)", ".0f"))
+    [shown] = tour.comparison({"ours": ours, "theirs": {"flight_time": 264.9}}, rows).data
+    assert list(shown.header["values"]) == ["<b></b>", "<b>ours</b>", "<b>theirs</b>"]
+    assert [list(column) for column in shown.cells["values"]] == [
+        ["completion (share)", "flight time (steps)"],
+        ["0.50  [0.25, 0.76]", "212  [200, 220]"],
+        ["not published", "265"],
+    ]

@@ -1,4 +1,4 @@
-"""The largest batch is what a slow search over every size finds, by whole steps; the knee is read off a table."""
+"""The largest batch equals that of a slow search over every size, by whole steps; the knee matches a table."""
 
 import weakref
 from collections.abc import Callable

@@ -30,7 +30,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def seconds(monkeypatch: pytest.MonkeyPatch) -> list[Work]:
-    """Let every call take half a second; what the calls did is collected."""
+    """Make every call take half a second, and collect the work of the calls."""
     done: list[Work] = []
 
     def scripted(call: Callable[[], object], device: torch.device) -> float:

@@ -1,4 +1,4 @@
-"""A profile takes as many steps as it says, counts as one would by hand, and leaves a whole trace or none."""
+"""A profile calls the step ten times, its counts match those by hand, and it writes a whole trace or none."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""The step that a compiler sees through makes the numbers of torch's own Adam, and of the plain gradient step."""
+"""The step that can be compiled equals torch's own Adam and the plain gradient step."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Rows of one matrix are clipped and stepped as if each were alone with torch's own Adam, however batches are cut."""
+"""Rows of one matrix are clipped and stepped like separate networks with torch's own Adam, for any split of batches."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -35,7 +35,7 @@ def build(start: Tensor, lr: float, clip: float | None) -> GradientStep:
 
 
 def alone(start: Tensor, goal: Tensor, clip: float | None, steps: int) -> Tensor:
-    """Do the same with one parameter and one torch.optim.Adam for each row."""
+    """Step with one parameter and one torch.optim.Adam for each row."""
     rows = []
     for row, target in zip(start, goal, strict=True):
         parameter = row.clone().requires_grad_()

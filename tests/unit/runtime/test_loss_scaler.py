@@ -1,4 +1,4 @@
-"""An overflow costs its own network one step and halves the scale once; whatever is not a product stays in float32."""
+"""An overflow skips one step of its network and halves the scale once; all but matrix products stay in float32."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from uavlab.collectors.off_policy import ReplayConfig, Replayed, survey
 from uavlab.core.errors import DivergedError
 from uavlab.core.rng import Streams
 from uavlab.envs.leader_follower.env import LeaderFollower
-from uavlab.learners.masac import batched
+from uavlab.learners.masac import base
 from uavlab.learners.masac.base import MASACConfig
 from uavlab.learners.masac.batched import MASAC
 from uavlab.runtime import loss_scaler
@@ -285,8 +285,8 @@ def test_nothing_but_products_and_hidden_layers_leaves_float32(
         densities.extend([*given, *result])
         return result
 
-    squashed_gaussian = batched.squashed_gaussian
-    monkeypatch.setattr(batched, "squashed_gaussian", watched)
+    squashed_gaussian = base.squashed_gaussian
+    monkeypatch.setattr(base, "squashed_gaussian", watched)
     batch, noise = source.next(), learner.update_noise(rng, 16)
     densities.clear()
     with LowNumbers() as low:

@@ -1,4 +1,4 @@
-"""With nothing switched on, a runtime changes nothing and leaves the process as it was."""
+"""With no toggle set, a runtime changes nothing and leaves the process unchanged."""
 
 import pytest
 import torch

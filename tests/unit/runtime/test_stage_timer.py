@@ -1,4 +1,4 @@
-"""Every moment belongs to one stage or to none, a GPU is waited for in ``read`` alone, and work is counted by hand."""
+"""All time belongs to one stage or none, only ``read`` waits for a GPU, and counts of work match those by hand."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from uavlab.runtime.stage_timer import RECENT, Monitor, Work, count_operators, c
 
 
 class Clock:
-    """Time that passes only when it is told to."""
+    """A clock that tests move by hand."""
 
     def __init__(self) -> None:
         self.now = 100.0

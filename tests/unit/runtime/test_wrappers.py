@@ -1,4 +1,4 @@
-"""Wrappers leave the function's meaning alone, and step aside, reasons once, where they cannot work."""
+"""Wrappers do not change results; where one cannot work, it warns once and the plain function runs."""
 
 import warnings
 from collections.abc import Callable

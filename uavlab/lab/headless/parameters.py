@@ -14,6 +14,7 @@ from uavlab.core.text import quote, suggest, yaml_value
 # nbformat and experiment.config are imported late: they would cost every notebook that calls `parameters` 2 s.
 
 KINDS = {kind.__name__: kind for kind in (int, float, bool, str, list)}
+MISSING = object()
 COMMON = {"seed": (int, 0, 2**31), "device": ("auto", "cpu", "cuda"), "threads": (int, 1, 64)}
 """What `parameters` declares by itself, of the names that the notebook's parameters cell sets."""
 
@@ -33,19 +34,13 @@ def parameters(namespace: Mapping[str, Any], /, **declared: Any) -> SimpleNamesp
         ConfigError: Names are unknown or missing, or values do not fit; one message lists all problems.
     """
     declared = {name: spec for name, spec in COMMON.items() if name in namespace} | declared
-    unknown = [name for name in _injected(namespace) if name not in declared]
-    problems = [f"unknown parameter '{name}'{suggest(name, declared)}" for name in unknown]
-    values = {}
-    for name, spec in declared.items():
-        if name not in namespace:
-            problems.append(f"'{name}' is missing from the parameters cell")
-        elif not _fits(namespace[name], spec):
-            problems.append(f"{name} = {quote(namespace[name])}, expected {_describe(spec)}")
-        else:
-            kind = spec[0] if isinstance(spec, tuple) else spec
-            values[name] = float(namespace[name]) if kind is float else namespace[name]
-    _refuse("this notebook", problems, declared)
-    return SimpleNamespace(**values)
+    unknown = {name: None for name in _injected(namespace) if name not in declared}
+    values = {name: namespace.get(name, MISSING) for name in declared}
+    _refuse("this notebook", list(_problems(unknown | values, declared)), declared)
+    floats = {
+        name for name, spec in declared.items() if spec is float or (isinstance(spec, tuple) and spec[0] is float)
+    }
+    return SimpleNamespace(**{name: float(value) if name in floats else value for name, value in values.items()})
 
 
 def declared_parameters(path: Path) -> dict[str, type]:
@@ -99,14 +94,7 @@ def check_values(path: Path, values: Mapping[str, Any]) -> None:
         ConfigError: A name is unknown or is code, or a value has the wrong type; one message lists all problems.
     """
     kinds = declared_parameters(path)
-    problems = []
-    for name, value in values.items():
-        if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
-            problems.append(f"{quote(name)} is no Python identifier")  # papermill would execute it
-        elif name not in kinds:
-            problems.append(f"unknown parameter '{name}'{suggest(name, kinds)}")
-        elif not _fits(value, kinds[name]):
-            problems.append(f"{name} = {quote(value)}, expected {_describe(kinds[name])}")
+    problems = list(_problems(values, kinds))
     if values and not kinds:
         problems.append("the notebook has no cell tagged 'parameters'")
     _refuse(path.name, problems, kinds)
@@ -135,6 +123,18 @@ def _read_valid(path: Path) -> Any:
 def _refuse(where: str, problems: list[str], known: Iterable[str]) -> None:
     if problems:
         raise ConfigError(f"Parameters of {where}: {'; '.join(problems)}. Known: {', '.join(known) or 'none'}.")
+
+
+def _problems(values: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in values.items():
+        if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
+            yield f"{quote(name)} is no Python identifier"  # papermill would execute it
+        elif name not in declared:
+            yield f"unknown parameter '{name}'{suggest(name, declared)}"
+        elif value is MISSING:
+            yield f"'{name}' is missing from the parameters cell"
+        elif not _fits(value, declared[name]):
+            yield f"{name} = {quote(value)}, expected {_describe(declared[name])}"
 
 
 def _fits(value: Any, spec: Any) -> bool:

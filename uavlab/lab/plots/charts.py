@@ -1,11 +1,12 @@
 """Figures from measured rows: speed-ups, stages, ceilings, learning, counts against theory, timelines, tables.
 
 Every function takes rows (mappings of plain numbers) and returns a plain plotly figure of a few kilobytes; nothing here
-measures. Titles state a finding: build them from the rows, for example with ``outcome`` and ``speedup``.
+measures. A ``title`` states a finding: build it from the rows, for example with ``outcome`` and ``speedup``. Titles of
+axes name the quantity and its unit.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -26,10 +27,9 @@ def outcome(row: Row, ends: Ends = ENDS) -> str:
     return "faster" if low > 1 else "slower" if high < 1 else "no different"
 
 
-def speedup(row: Row, value: str = "over_first", ends: Ends = ENDS) -> str:
+def speedup(row: Row, value: str = "over_first") -> str:
     """Return a speed-up with its interval: ``2.10x (2.02 to 2.18)``."""
-    low, high = (row[end] for end in ends)
-    return f"{row[value]:.2f}x ({low:.2f} to {high:.2f})"
+    return f"{row[value]:.2f}x ({row['low']:.2f} to {row['high']:.2f})"
 
 
 def bars(
@@ -65,10 +65,9 @@ def bars(
     ends = ENDS if ends is None and value == "over_first" else ends
     ratio = value.startswith("over")
     names = list(dict.fromkeys(str(row[label]) for row in rows))
-    groups = list(dict.fromkeys(row[by] for row in rows)) if by else [None]
-    figure = blank(title, axis, height=140 + max(34, 20 * len(groups)) * max(len(names), 2))
-    for number, group in enumerate(groups):
-        some = [row for row in rows if by is None or row[by] == group]
+    grouped = list(group_rows(rows, by))
+    figure = blank(title, axis, height=140 + max(34, 20 * len(grouped)) * max(len(names), 2))
+    for number, group, some in grouped:
         spread = whiskers(some, value, ends)
         judged = [OUTCOMES[outcome(row, ends)] for row in some] if ratio and ends and spread and not by else None
         figure.add_bar(
@@ -84,7 +83,7 @@ def bars(
             insidetextanchor="start",
             textangle=0,
         )
-    figure.update_yaxes(autorange="reversed", type="category", categoryorder="array", categoryarray=names)
+    list_downwards(figure, names)
     figure.update_xaxes(type="log" if log else "linear", rangemode="tozero")
     if ratio:
         figure.add_vline(x=1, line={"color": DARK, "width": 1, "dash": "dot"})
@@ -122,8 +121,7 @@ def lines(
     """
     rows = [row for row in rows if row.get(y) is not None]
     figure = blank(title, x_axis or x, y_axis or y)
-    for number, group in enumerate(dict.fromkeys(row[by] for row in rows) if by else [None]):
-        some = [row for row in rows if by is None or row[by] == group]
+    for number, group, some in group_rows(rows, by):
         figure.add_scatter(
             x=[row[x] for row in some],
             y=[row[y] for row in some],
@@ -142,13 +140,9 @@ def lines(
 
 
 def stages(columns: Mapping[str, Sequence[Row]], value: str = "share", *, title: str = "", axis: str = "") -> go.Figure:
-    """Draw the stages of some programs stacked, one bar for each program.
+    """Draw the stages of some programs, ``Monitor.read`` by program, as stacked bars.
 
-    Args:
-        columns: By the bar's name the rows of ``Monitor.read``.
-        value: ``share`` (the rest up to 1 is shown as ``other``), or ``mean_ms``, ``total_ms``.
-        title: The finding.
-        axis: What the number is, with its unit.
+    ``value`` is ``share`` (the rest up to 1 is drawn as ``other``), ``mean_ms`` or ``total_ms``.
     """
     names = list(dict.fromkeys(row["name"] for rows in columns.values() for row in rows))
     table = {column: {row["name"]: row[value] for row in rows} for column, rows in columns.items()}
@@ -178,11 +172,8 @@ def stages(columns: Mapping[str, Sequence[Row]], value: str = "share", *, title:
 def roofline(points: Sequence[Row], rate: float, bandwidth: float, *, title: str = "") -> go.Figure:
     """Draw achieved FLOP/s over FLOPs per byte under the roof of this machine, both axes logarithmic.
 
-    Args:
-        points: ``name, flops, bytes, ms`` of a call.
-        rate: Ceiling of matrix products (FLOP/s).
-        bandwidth: Ceiling of memory (bytes/s).
-        title: The finding.
+    ``points`` have ``name, flops, bytes, ms`` of a call; ``rate`` (FLOP/s) is the ceiling of matrix products and
+    ``bandwidth`` (bytes/s) that of memory.
     """
     figure = blank(title, "intensity (FLOPs per byte)", "achieved (GFLOP/s)")
     ridge = rate / bandwidth
@@ -217,7 +208,7 @@ def learning_curves(
 
     Args:
         rows: As ``compare.learning`` returns them.
-        metric: A score in ``each``, such as ``completion``.
+        metric: A score in ``each``.
         x: ``update`` or ``seconds`` (of the process that trains all runs of a setting).
         warm: Count seconds from the end of the first update, without building and compiling.
         title: The finding.
@@ -244,16 +235,7 @@ def against_theory(
     x_axis: str = "",
     y_axis: str = "draws",
 ) -> go.Figure:
-    """Draw counts as bars and their expectation as a line, with the range of 95 % of Poisson counts.
-
-    Args:
-        x: Positions of the bars: slots or bins.
-        observed: Counts.
-        expected: Expected counts.
-        title: The finding.
-        x_axis: What ``x`` is, with its unit.
-        y_axis: What is counted.
-    """
+    """Draw observed counts as bars at ``x`` and expected ones as a line with the range of 95 % of Poisson counts."""
     figure = blank(title, x_axis, y_axis)
     figure.add_bar(x=list(x), y=list(observed), name="observed", marker_color=color(0), opacity=0.75)
     spread = short(1.96 * math.sqrt(count) for count in expected)
@@ -270,17 +252,10 @@ def against_theory(
 
 
 def timeline(spans: Sequence[Row], *, title: str = "", unit: str = "ms") -> go.Figure:
-    """Draw intervals of time, one lane below the other.
-
-    Args:
-        spans: ``lane, name, start, end`` in ``unit``; equal names share a colour.
-        title: The finding.
-        unit: Unit of the time axis.
-    """
+    """Draw ``spans`` (``lane, name, start, end`` in ``unit``), one lane below the other; equal names share a colour."""
     lanes = list(dict.fromkeys(span["lane"] for span in spans))
     figure = blank(title, f"time ({unit})", height=130 + 60 * len(lanes))
-    for number, name in enumerate(dict.fromkeys(span["name"] for span in spans)):
-        some = [span for span in spans if span["name"] == name]
+    for number, name, some in group_rows(spans, "name"):
         figure.add_bar(
             base=short(span["start"] for span in some),
             x=short(span["end"] - span["start"] for span in some),
@@ -290,17 +265,14 @@ def timeline(spans: Sequence[Row], *, title: str = "", unit: str = "ms") -> go.F
             marker={"color": color(number), "line": {"color": "white", "width": 1}},
         )
     figure.update_layout(barmode="overlay", bargap=0.3)
-    figure.update_yaxes(autorange="reversed", categoryorder="array", categoryarray=lanes)
-    return figure
+    return list_downwards(figure, lanes)
 
 
 def table(rows: Sequence[Row], columns: Mapping[str, str | tuple[str, str]], widths: Sequence[float] = ()) -> go.Figure:
-    """Draw rows as a table.
+    """Draw rows as a table, with relative ``widths`` of its columns.
 
-    Args:
-        rows: Any mappings.
-        columns: By key a header, or a header and a format: ``{"ms": ("time (ms)", ".2f")}``. None shows as a dash.
-        widths: Relative widths of the columns.
+    ``columns`` maps a key to a header, or to a header and a format: ``{"ms": ("time (ms)", ".2f")}``. None becomes a
+    dash.
     """
     heads = {key: (head, "") if isinstance(head, str) else head for key, head in columns.items()}
     cells = [[_cell(row.get(key), shape) for row in rows] for key, (_, shape) in heads.items()]
@@ -319,24 +291,15 @@ def table(rows: Sequence[Row], columns: Mapping[str, str | tuple[str, str]], wid
     return figure
 
 
-def comparison(columns: Mapping[str, Mapping[str, Any]], metrics: Sequence[tuple[str, str, str]]) -> go.Figure:
-    """Draw figures side by side: a column per policy, a row per metric (key, label, format).
+def group_rows(rows: Sequence[Row], by: str | None) -> Iterator[tuple[int, Any, list[Row]]]:
+    """Yield number, value and rows of each group with one value of ``by``; all rows are one group without it."""
+    for number, group in enumerate(dict.fromkeys(row[by] for row in rows) if by else [None]):
+        yield number, group, [row for row in rows if by is None or row[by] == group]
 
-    Args:
-        columns: By policy and key a number, or a mapping with ``mean``, ``low`` and ``high``.
-        metrics: Key, label and format of each row.
-    """
 
-    def text(value: Any, shape: str) -> str:
-        if isinstance(value, Mapping):
-            return f"{value['mean']:{shape}}  [{value['low']:{shape}}, {value['high']:{shape}}]"
-        return "not published" if value is None else f"{value:{shape}}"
-
-    rows = [
-        {"": label, **{name: text(figures.get(key), shape) for name, figures in columns.items()}}
-        for key, label, shape in metrics
-    ]
-    return table(rows, {name: name for name in ("", *columns)}, widths=[1.5] + [1.2] * len(columns))
+def list_downwards(figure: go.Figure, names: Sequence[str]) -> go.Figure:
+    """List ``names`` along the vertical axis, the first on top."""
+    return figure.update_yaxes(autorange="reversed", type="category", categoryorder="array", categoryarray=names)
 
 
 def _cell(value: Any, shape: str) -> str:

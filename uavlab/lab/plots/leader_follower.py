@@ -16,12 +16,7 @@ TRAIL = 9  # frames that a trail looks back
 
 @scene(LeaderFollower)
 def draw_flight(env: LeaderFollower, states: Sequence[State]) -> go.Figure:
-    """Animate the flight of the first world of a batch.
-
-    Args:
-        env: The task.
-        states: Its state at the start and after each step.
-    """
+    """Animate the flight of the first world of a batch; ``states`` are those at the start and after each step."""
     steps = select_frames(len(states))
     places = [states[i].pos[0].cpu().numpy() for i in steps]
     still = [_circle(states[0].goal[0].tolist(), GOAL_RADIUS, "goal", GOAL, fill=True), *_paths(places, opacity=0.2)]

@@ -1,6 +1,6 @@
-"""The picture of a mapping mission, the team's belief as it grows; and scores over measurements by policy."""
+"""The picture of a mapping mission: the team's belief as it grows, paths and footprints."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,11 +9,10 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from uavlab.core.bootstrap import nested_bands
 from uavlab.envs.mapping.env import Mapping as MappingEnv
 from uavlab.envs.mapping.env import State
 from uavlab.lab.plots.flight import add_frames, path_line, scene, select_frames
-from uavlab.lab.plots.style import add_curve, blank, color
+from uavlab.lab.plots.style import blank, color
 from uavlab.ops import belief_maps
 
 SIDE = 60  # cells along a drawn map at most: one byte each, so that a mission takes 100 kB
@@ -22,20 +21,12 @@ PLAY_MS = 450  # milliseconds between frames
 BELIEFS = ((0.0, "#9fc5e8"), (0.5, "#f2f2f2"), (1.0, "#f6c344"))
 """Colours of beliefs: free, nothing known, target; pale, so that paths can be seen on them."""
 
-AXES = {
-    "entropy": "entropy of the cells with targets (bits, lower is better)",
-    "f1": "F1 of targets (higher is better)",
-}
-"""Titles of the axis by score."""
-
 
 @scene(MappingEnv)
 def draw_mission(env: MappingEnv, states: Sequence[State]) -> go.Figure:
     """Animate the first mission of a batch: belief map, outline of the targets, paths, and current footprints.
 
-    Args:
-        env: The task.
-        states: Its state after each measurement, the first included.
+    ``states`` are those after each measurement, the first included.
     """
     steps = select_frames(len(states), FRAMES)
     places = np.stack([state.place[0].cpu().numpy() for state in states])
@@ -57,27 +48,6 @@ def draw_mission(env: MappingEnv, states: Sequence[State]) -> go.Figure:
     figure.update_xaxes(range=[0, edge], constrain="domain", showgrid=False)
     figure.update_yaxes(range=[0, edge], scaleanchor="x", constrain="domain", showgrid=False)
     return figure
-
-
-def score_curves(scores: Mapping[str, Float[Tensor, "R E T"]], metric: str = "entropy", title: str = "") -> go.Figure:
-    """Draw a score over measurements by policy, means with 95 % bootstrap intervals over missions and runs.
-
-    Args:
-        scores: By policy the scores after its second measurement, its third and so on, see ``evaluate.curves``.
-        metric: What the scores are.
-        title: The finding.
-    """
-    figure = blank(title, "measurements of each UAV", AXES.get(metric, metric))
-    for number, (name, each) in enumerate(scores.items()):
-        low, mean, high = nested_bands(each.double().cpu().numpy())
-        add_curve(figure, number, name, range(2, len(mean) + 2), low, mean, high)  # the first precedes any move
-    return figure
-
-
-def format_scores(scores: Mapping[str, Float[Tensor, "R E T"]], step: int = -1) -> str:
-    """Return the scores by policy at one step with their intervals: ``random 0.73 (0.71 to 0.75), sweep ...``."""
-    at = {name: nested_bands(each[..., step, None].double().cpu().numpy())[:, 0] for name, each in scores.items()}
-    return ", ".join(f"{name} {mean:.2f} ({low:.2f} to {high:.2f})" for name, (low, mean, high) in at.items())
 
 
 def shrink(image: Float[Tensor, "H W"]) -> UInt8[Tensor, "h w"]:

@@ -35,13 +35,11 @@ class Panel(widgets.VBox):
     change, or the saved copy shows the first state of the figure.
     """
 
-    def __init__(
-        self, children: Sequence[widgets.Widget], figure: go.Figure | None, label: str, png: bytes | None = None
-    ) -> None:
+    def __init__(self, children: Sequence[widgets.Widget], figure: go.Figure | None, label: str) -> None:
         """Stack ``children``; ``label`` describes ``figure`` in words that must not differ from run to run."""
         super().__init__(children)
         self.figure: Any = figure
-        self.label, self.png = label, png
+        self.label = label
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         bundle = {**super()._repr_mimebundle_(**options), "text/plain": self.label}
@@ -49,11 +47,8 @@ class Panel(widgets.VBox):
             copy = bundle[FIGURE] = json.loads(go.Figure(self.figure).to_json())
             for trace in copy["data"]:
                 trace.pop("uid", None)  # random, so every run would save another copy
-        png = self.png
-        if self.figure is not None and png is None and "png" in pio.renderers.default:  # of PLOTLY_RENDERER
-            png = go.Figure(self.figure).to_image("png")
-        if png:
-            bundle["image/png"] = base64.b64encode(png).decode()
+            if "png" in pio.renderers.default:  # as plain figures do with PLOTLY_RENDERER=plotly_mimetype+png
+                bundle["image/png"] = base64.b64encode(go.Figure(self.figure).to_image("png")).decode()
         return bundle
 
 

@@ -41,12 +41,9 @@ class LiveRun(Panel):
 
 
 def training_curves(env: Any, rows: Sequence[Mapping[str, float]] = (), title: str = "") -> go.Figure:
-    """Draw the metrics that an environment's ``score`` weighs over the updates of a run.
+    """Draw the metrics that the ``score`` of an environment weighs over the updates of a run.
 
-    Args:
-        env: Has ``metrics`` and ``score``.
-        rows: The run's rows; those with ``eval/NAME`` of a metric become points.
-        title: The finding.
+    Of ``rows`` those with ``eval/NAME`` of a metric become points.
     """
     metrics = [metric for metric in env.metrics if metric.name in env.score]
     shares = all(metric.over in PARTS and not metric.unit for metric in metrics)

@@ -7,6 +7,7 @@ from typing import Any
 
 import ipywidgets as widgets
 import plotly.graph_objects as go
+import plotly.io as pio
 import pytest
 
 from uavlab.core.errors import ConfigError
@@ -17,11 +18,16 @@ from uavlab.lab.widgets.panel import Panel, Stop, ToggleRow, guard, stoppable
 class TestPanel:
     def test_its_saved_output_reads_without_a_kernel(self) -> None:
         figure = go.Figure(go.Scatter(y=[1, 2]), {"title": "Curve"})
-        panel = Panel([widgets.Checkbox()], figure, "Return rises from 1 to 2.", png=b"\x89PNG")
+        panel = Panel([widgets.Checkbox()], figure, "Return rises from 1 to 2.")
         bundle = panel._repr_mimebundle_()
-        assert set(bundle) == {WIDGET, FIGURE, "text/plain", "image/png"}
+        assert set(bundle) == {WIDGET, FIGURE, "text/plain"}
         assert bundle["text/plain"] == "Return rises from 1 to 2."
         assert bundle[FIGURE]["layout"]["title"]["text"] == "Curve"
+
+    def test_a_renderer_of_png_saves_a_picture_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(pio.renderers, "default", "plotly_mimetype+png")
+        monkeypatch.setattr(go.Figure, "to_image", lambda self, kind: b"\x89PNG")
+        bundle = Panel([], go.Figure(), "label")._repr_mimebundle_()
         assert base64.b64decode(bundle["image/png"]) == b"\x89PNG"
 
     def test_the_copy_is_taken_when_it_is_shown(self) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from uavlab.bench.claims.ledger import ledger, select
-from uavlab.lab.plots import claims
+from uavlab_notebooks import claims
 
 RECORD: dict[str, Any] = {
     "date": "2026-01-01",

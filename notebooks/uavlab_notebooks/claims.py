@@ -8,9 +8,8 @@ import plotly.graph_objects as go
 
 from uavlab.bench.claims import report
 from uavlab.bench.claims.ledger import Claim
+from uavlab.lab.plots.charts import Row, group_rows, list_downwards
 from uavlab.lab.plots.style import CLAIM, CLAIM_EDGE, DARK, blank, whiskers
-
-Row = Mapping[str, Any]
 
 ALL = "all"
 POINTS = {  # colour and symbol of a verdict
@@ -26,9 +25,8 @@ UNITS = {"ratio": ("times (logarithmic)", 1.0), "fraction": ("share (%)", 100.0)
 def claim_rows(ledger: Sequence[Claim], record: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     """Join claims with the measurements of a record, as ``report.rows`` does, and add the claims' own words.
 
-    Returns:
-        Its rows with ``system``, ``technique``, ``setting`` and ``metric``, the ends ``low`` and ``high`` of the 95 %
-        interval (None without one), and ``claimed_text`` and ``measured_text``.
+    The rows also have ``system``, ``technique``, ``setting``, ``metric``, the ends ``low`` and ``high`` of the 95 %
+    interval (None without one), ``claimed_text`` and ``measured_text``.
     """
     entries = record["measured"] if record else {}
     rows = []
@@ -53,12 +51,9 @@ def count_verdicts(rows: Sequence[Row]) -> str:
 
 
 def ranges(rows: Sequence[Row], unit: str, title: str = "") -> go.Figure:
-    """Draw each claimed range as a bar and its measurement as a point, coloured and shaped by the verdict.
+    """Draw each claimed range in a ``unit`` of ``UNITS`` as a bar, and its measurement as a point.
 
-    Args:
-        rows: As ``claim_rows`` returns them; those in other units, or without a measurement, are left out.
-        unit: One of ``UNITS``.
-        title: The finding.
+    ``rows`` are those of ``claim_rows``; those in other units, or without a measurement, are left out.
     """
     axis, factor = UNITS[unit]
     rows = [row for row in rows if row["unit"] == unit and row["measured"] is not None]
@@ -75,8 +70,7 @@ def ranges(rows: Sequence[Row], unit: str, title: str = "") -> go.Figure:
         hovertext=[row["claimed_text"] for row in rows],
         hoverinfo="y+text",
     )
-    for verdict in dict.fromkeys(row["verdict"] for row in rows):
-        some = [row for row in rows if row["verdict"] == verdict]
+    for _, verdict, some in group_rows(rows, "verdict"):
         tint, symbol = POINTS.get(verdict, OTHER)
         figure.add_scatter(
             y=[row["claim"] for row in some],
@@ -88,8 +82,7 @@ def ranges(rows: Sequence[Row], unit: str, title: str = "") -> go.Figure:
             hovertext=[row["measured_text"] for row in some],
             hoverinfo="y+text",
         )
-    names = [row["claim"] for row in rows]
-    figure.update_yaxes(autorange="reversed", type="category", categoryorder="array", categoryarray=names)
+    list_downwards(figure, [row["claim"] for row in rows])
     if unit == "ratio":
         figure.update_xaxes(type="log", dtick="D2")
         figure.add_vline(x=1, line={"color": DARK, "width": 1, "dash": "dot"})
