@@ -1,4 +1,4 @@
-"""Runs with every way of storing, drawing and fetching rows, stopped again and again, end in the bits of a whole run."""
+"""Runs with every way of storing, drawing and fetching rows, stopped again and again, end in a whole run's bits."""
 
 import json
 from collections.abc import Callable
