@@ -1,4 +1,4 @@
-"""Every way for rows and batches to flow: a run that is stopped again and again ends in the bits of a whole one."""
+"""Runs with every way of storing, drawing and fetching rows, stopped again and again, end in a whole run's bits."""
 
 import json
 from collections.abc import Callable
@@ -29,12 +29,12 @@ def test_a_run_stopped_again_and_again_ends_in_the_same_bits(
 ) -> None:
     whole, folder = trained(updates=UPDATES, **flow), tmp_path / "run"
     Run(tiny(updates=UPDATES, **flow), folder)
-    for done in POINTS:
+    for point in POINTS:
         run = Run.resume(folder)
         for progress in run.train():
-            if progress.number == done:
+            if progress.number == point:
                 run.stop()
-        assert json.loads((folder / "run.json").read_text())["update"] == done
+        assert json.loads((folder / "run.json").read_text())["update"] == point
     assert (run.digest, run.lifted) == (whole.digest, [])
     proof("exact resume of the data flow", f"{len(FLOWS)} ways, {len(POINTS) - 1} resume points, equal digests")
 
@@ -42,8 +42,12 @@ def test_a_run_stopped_again_and_again_ends_in_the_same_bits(
 def test_every_value_is_met() -> None:
     hints = {name: toggle.kind for name, toggle in TOGGLES.items()}
     for name in ("prefetch", "priorities", "placement"):
-        met = {flow.get(name) for flow in FLOWS} | {"off", "device", "pinned"}  # only a GPU has use for pinned memory
-        assert set(get_args(hints[name])) <= met
+        values = {flow.get(name) for flow in FLOWS} | {
+            "off",
+            "device",
+            "pinned",
+        }  # only a GPU has use for pinned memory
+        assert set(get_args(hints[name])) <= values
 
 
 @pytest.mark.gpu

@@ -1,4 +1,4 @@
-"""A number that is not finite is found within an update, in its place, and never reaches replay or a checkpoint."""
+"""A number that is not finite is located within an update, and reaches neither replay nor a checkpoint."""
 
 import math
 from collections.abc import Callable
@@ -21,9 +21,11 @@ from uavlab.train import check_state
 
 
 def failures(kind: Any = MASAC, seams: type[Seams] = Seams, source: type[Replayed] = Replayed) -> dict[str, str]:
-    """Inject every value at every site; tell what failed."""
-    told = {f"{name} {value:g}": inject(kind, name, value, seams, source) for name in SITES[kind] for value in VALUES}
-    return {case: failure for case, failure in told.items() if failure}
+    """Inject every value at every site; return what failed."""
+    results = {
+        f"{name} {value:g}": inject(kind, name, value, seams, source) for name in SITES[kind] for value in VALUES
+    }
+    return {case: failure for case, failure in results.items() if failure}
 
 
 def test_every_number_is_found_in_its_place_and_contained(proof: Callable) -> None:
@@ -35,7 +37,7 @@ def test_every_number_is_found_in_its_place_and_contained(proof: Callable) -> No
 
 class OnlyLosses(Seams):
     def check(self, numbers: CheckedTensors) -> None:
-        super().check({name: given for name, given in numbers.items() if name.endswith("_loss")})
+        super().check({name: entry for name, entry in numbers.items() if name.endswith("_loss")})
 
 
 class NotBelow(Seams):
@@ -50,7 +52,7 @@ class OnlyInfinite(Seams):
 
 class NoState(Seams):
     def check(self, numbers: CheckedTensors) -> None:
-        super().check({name: given for name, given in numbers.items() if "." not in name})
+        super().check({name: entry for name, entry in numbers.items() if "." not in name})
 
 
 class WritesFirst(Replayed):
@@ -80,8 +82,8 @@ class WritesFirst(Replayed):
     ids=["losses alone", "not below", "infinite alone", "no state", "written first"],
 )
 def test_a_guard_with_a_gap_is_caught(mutant: dict[str, Any], caught: dict[str, str]) -> None:
-    found = failures(**mutant)
-    assert {case: found.get(case, "")[: len(told)] for case, told in caught.items()} == caught
+    texts = failures(**mutant)
+    assert {case: texts.get(case, "")[: len(start)] for case, start in caught.items()} == caught
 
 
 def test_networks_that_agents_share_are_named_as_such() -> None:
@@ -94,7 +96,7 @@ def test_networks_that_agents_share_are_named_as_such() -> None:
     )
 
 
-def test_a_bad_reward_is_laid_at_the_environment() -> None:
+def test_a_bad_reward_is_reported_as_the_environments() -> None:
     t = build()
     t.run, t.world, t.agent = 1, 3, 2
     WORLD["reward"](t, -math.inf)

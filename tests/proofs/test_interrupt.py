@@ -37,39 +37,39 @@ def kernel(tmp_path: Path) -> Iterator[Callable[..., tuple[str, str]]]:
     )
 
     def run(source: str, interrupt_after: float | None = None) -> tuple[str, str]:
-        message = client.execute(source)
+        request = client.execute(source)
         if interrupt_after is not None:
             time.sleep(interrupt_after)
             manager.interrupt_kernel()
-        return reply(client, message)
+        return reply(client, request)
 
     yield run
     client.stop_channels()
     manager.shutdown_kernel(now=True)
 
 
-def reply(client: BlockingKernelClient, message: str) -> tuple[str, str]:
+def reply(client: BlockingKernelClient, request: str) -> tuple[str, str]:
     """Wait for a cell; return ok or the error's name, and all that it printed."""
     printed = ""
     while True:
         try:
-            found = client.get_iopub_msg(timeout=60)
+            message = client.get_iopub_msg(timeout=60)
         except Empty:
             raise AssertionError("the kernel does not answer") from None
-        if found["parent_header"].get("msg_id") != message:
+        if message["parent_header"].get("msg_id") != request:
             continue
-        if found["msg_type"] == "stream":
-            printed += found["content"]["text"]
-        if found["msg_type"] == "status" and found["content"]["execution_state"] == "idle":
-            return answer(client, message), printed
+        if message["msg_type"] == "stream":
+            printed += message["content"]["text"]
+        if message["msg_type"] == "status" and message["content"]["execution_state"] == "idle":
+            return answer(client, request), printed
 
 
-def answer(client: BlockingKernelClient, message: str) -> str:
-    """Return ok or the error's name; a slow kernel also answers what was asked while it started."""
+def answer(client: BlockingKernelClient, request: str) -> str:
+    """Return ok or the error's name; replies to earlier requests, of a slow start, are passed over."""
     while True:
-        found = client.get_shell_msg(timeout=60)
-        if found["parent_header"].get("msg_id") == message:
-            return found["content"].get("ename", found["content"]["status"])
+        message = client.get_shell_msg(timeout=60)
+        if message["parent_header"].get("msg_id") == request:
+            return message["content"].get("ename", message["content"]["status"])
 
 
 @pytest.mark.parametrize("loop", [pytest.param("plain", marks=pytest.mark.soak), "stoppable"])

@@ -128,11 +128,13 @@ print(json.dumps({"same": same, "retries": refused.microbatcher.retries, "told":
 def test_memory_that_is_really_refused(proof: Callable[[str, str], None]) -> None:
     done = subprocess.run([sys.executable, "-c", REAL], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["same"]
-    assert len(told["retries"]) == len(told["told"]) >= 1
-    assert "DefaultCPUAllocator" in told["told"][0]
-    proof("memory really refused", f"100 MiB for activations of 64 MiB: {told['retries'][-1]['to']} pieces, same bits")
+    record = json.loads(done.stdout)
+    assert record["same"]
+    assert len(record["retries"]) == len(record["told"]) >= 1
+    assert "DefaultCPUAllocator" in record["told"][0]
+    proof(
+        "memory really refused", f"100 MiB for activations of 64 MiB: {record['retries'][-1]['to']} pieces, same bits"
+    )
 
 
 BATCH, CAPACITY = 1_000, 30_500  # rows per run; the end of the ring falls into a batch

@@ -1,3 +1,5 @@
+"""Notebooks are checked against their outputs, with no option to remember, and changed results fail."""
+
 import re
 import shutil
 import subprocess
@@ -29,7 +31,7 @@ RESULT = "print('improved:', 3 > 2)"
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Lay out a project with this one's configuration, one good notebook, and bad ones where nobody should look."""
+    """Create a project with this one's configuration, one good notebook, and bad ones where nobody should look."""
     root = tmp_path_factory.mktemp("project")
     for name in CONFIGURATION:
         (root / name).parent.mkdir(exist_ok=True)
@@ -61,18 +63,18 @@ def nbval(where: Path, *arguments: str) -> tuple[int, str]:
     ],
 )
 def test_no_flag_to_remember_from_any_folder(project: Path, where: str, argument: str) -> None:
-    code, said = nbval(Path(where.format(project=project)), *filter(None, [argument.format(project=project)]))
-    assert code == 0, said
-    assert "4 passed" in said
+    code, output = nbval(Path(where.format(project=project)), *filter(None, [argument.format(project=project)]))
+    assert code == 0, output
+    assert "4 passed" in output
 
 
 def test_a_changed_result_fails(project: Path, tmp_path: Path) -> None:
     shutil.copytree(project, tmp_path, dirs_exist_ok=True)
     path = tmp_path / "notebooks" / "good.ipynb"
     path.write_text(path.read_text().replace("improved: True", "improved: False"))
-    code, said = nbval(tmp_path, "notebooks")
+    code, output = nbval(tmp_path, "notebooks")
     assert code == 1
-    assert "1 failed, 3 passed" in said
+    assert "1 failed, 3 passed" in output
 
 
 @pytest.mark.parametrize(

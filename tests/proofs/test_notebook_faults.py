@@ -1,4 +1,4 @@
-"""Real headless runs are disturbed, and what they claim is held against what their cells wrote down themselves."""
+"""Headless runs are disturbed, and their reports are compared with what their cells wrote."""
 
 import json
 import os
@@ -31,7 +31,7 @@ NOTHING = "pass"
 
 @dataclass(frozen=True)
 class Fault:
-    """What is done to a run and how the run may answer."""
+    """A disturbance of a run, and the ends that the run may come to."""
 
     name: str
     codes: set[int]
@@ -56,15 +56,15 @@ class Outcome:
 
 
 def marked(mark: str) -> list[psutil.Process]:
-    """Find the living processes of one run by their environment."""
-    found = []
+    """Return the living processes of one run, recognised by their environment."""
+    processes = []
     for process in psutil.process_iter():
         try:
             if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
+                processes.append(process)
         except psutil.Error:
             continue
-    return found
+    return processes
 
 
 def prepare(folder: Path, fault: Fault) -> None:
@@ -79,10 +79,10 @@ def prepare(folder: Path, fault: Fault) -> None:
 
 def start(folder: Path, fault: Fault, runner: tuple[str, ...] = RUNNER, log: str = "log") -> Process:
     out = str(folder / fault.out)
-    given = (out, "--cwd", str(folder)) if "papermill" in runner else ("--out", out, "--json", *fault.options)
+    arguments = (out, "--cwd", str(folder)) if "papermill" in runner else ("--out", out, "--json", *fault.options)
     with (folder / f"{log}.out").open("wb") as stdout, (folder / f"{log}.err").open("wb") as stderr:
         return subprocess.Popen(
-            [*fault.wrap, *runner, str(folder / "tiny.ipynb"), *given],
+            [*fault.wrap, *runner, str(folder / "tiny.ipynb"), *arguments],
             stdout=stdout, stderr=stderr, start_new_session=True, env={**os.environ, MARK: str(folder)},
         )  # fmt: skip
 
@@ -112,7 +112,7 @@ def conclude(folder: Path, process: Process, log: str = "log") -> Outcome:
 
 
 def run(folder: Path, fault: Fault, runner: tuple[str, ...] = RUNNER) -> list[str]:
-    """Run one fault and give the complaints about it."""
+    """Run one fault; return the complaints about it."""
     prepare(folder, fault)
     process = start(folder, fault, runner)
     if fault.signals:
@@ -121,22 +121,22 @@ def run(folder: Path, fault: Fault, runner: tuple[str, ...] = RUNNER) -> list[st
 
 
 def complaints(fault: Fault, outcome: Outcome) -> Iterator[str]:
-    """Say everything in which a run was untrue or untidy."""
-    told = [json.loads(line)["exit_code"] for line in outcome.stdout.splitlines() if line.startswith("{")]
+    """Yield every false statement of a run, and everything that it left behind."""
+    reported = [json.loads(line)["exit_code"] for line in outcome.stdout.splitlines() if line.startswith("{")]
     unborn = outcome.code == 1 and "init_import_site" in outcome.stderr  # Python itself had not begun
     if outcome.code not in fault.codes and not unborn:
         yield f"exit code {outcome.code}, expected one of {fault.codes}: {outcome.stderr[-300:]}"
     if not re.search(fault.stderr, outcome.stderr):
         yield f"stderr {outcome.stderr[-300:]!r} without {fault.stderr!r}"
-    if told and told != [outcome.code] and isinstance(fault.when, str):
-        yield f"the JSON line says {told}, the exit code is {outcome.code}"
+    if reported and reported != [outcome.code] and isinstance(fault.when, str):
+        yield f"the JSON line says {reported}, the exit code is {outcome.code}"
     if outcome.orphans:
         yield f"{outcome.orphans} processes outlived the runner"
     if outcome.code >= 0 and len(fault.signals) < 2 and list(outcome.folder.glob(".*.part.ipynb")):
         yield "a part is left behind"
     ended = outcome.folder / "ended"
     ran = ended.exists() and ended.read_text() == "".join(str(number + 1) for number in range(len(fault.cells)))
-    if not ran and (outcome.code == 0 or 0 in told):
+    if not ran and (outcome.code == 0 or 0 in reported):
         yield "false complete, by exit code or JSON line"
     out = outcome.folder / fault.out
     if out.exists() != fault.written:
@@ -158,7 +158,7 @@ def untruths(out: Path, ran: bool) -> Iterator[str]:
 
 
 def at(cell: int, source: str) -> tuple[str, ...]:
-    """Give three cells, one of them this."""
+    """Return three cells, of which number ``cell`` runs this source."""
     return tuple(source if number == cell else NOTHING for number in (1, 2, 3))
 
 
@@ -234,8 +234,8 @@ def at_random(seed: int) -> Fault:
 def run_all(folder: Path, faults: Sequence[Fault]) -> list[str]:
     """Run faults two at a time."""
     with ThreadPoolExecutor(2) as pool:
-        found = pool.map(run, [folder / str(number) for number in range(len(faults))], faults)
-        return [complaint for complaints_ in found for complaint in complaints_]
+        results = pool.map(run, [folder / str(number) for number in range(len(faults))], faults)
+        return [complaint for result in results for complaint in result]
 
 
 def test_no_fault_passes_for_a_complete_run(tmp_path: Path, proof: Callable[[str, str], None]) -> None:
@@ -304,5 +304,5 @@ def mutant(change: str) -> tuple[str, ...]:
         ),
     ],
 )  # fmt: skip
-def test_a_worse_runner_is_found_out(tmp_path: Path, runner: tuple[str, ...], fault: Fault, complaint: str) -> None:
+def test_a_worse_runner_is_caught(tmp_path: Path, runner: tuple[str, ...], fault: Fault, complaint: str) -> None:
     assert complaint in " ".join(run(tmp_path / "it", fault, runner))

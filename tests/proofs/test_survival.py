@@ -1,4 +1,4 @@
-"""What hours bring: killed processes, killed saves, signals. Each proof runs in processes of its own."""
+"""Killed processes, killed saves and signals lose nothing; each proof runs in processes of its own."""
 
 import json
 import signal
@@ -32,11 +32,11 @@ def harness(module: str, *arguments: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.soak)])
 def test_a_run_killed_at_random_ends_in_the_same_bits(count: int, proof: Proof) -> None:
-    told = harness("tests.support.kill_harness", "kills", str(count))
-    assert told["other"] == [], f"seed {told['seed']}"
-    assert told["kills"] == count
-    assert told["furthest"] > 20  # kills met runs well on their way, too
-    proof("kill -9 at a random moment", f"{count} kills of {told['runs']} runs, all went on to the same bits")
+    record = harness("tests.support.kill_harness", "kills", str(count))
+    assert record["other"] == [], f"seed {record['seed']}"
+    assert record["kills"] == count
+    assert record["furthest"] > 20  # kills met runs well on their way, too
+    proof("kill -9 at a random moment", f"{count} kills of {record['runs']} runs, all went on to the same bits")
 
 
 @pytest.mark.parametrize("loss", ["streams", "log"])
@@ -45,32 +45,32 @@ def test_what_a_kill_could_lose_would_be_noticed(loss: str) -> None:
 
 
 def test_a_save_killed_at_any_call_loses_nothing(proof: Proof) -> None:
-    told = harness("tests.support.save_harness")
-    assert {case: found["lost"] for case, found in told.items()} == dict.fromkeys(told, 0)
-    assert len(told) == 5
-    assert all(found["kills"] > 15 for found in told.values())
-    kills = sum(found["kills"] for found in told.values())
-    proof("kill -9 at each step of a save", f"{kills} kills in {len(told)} cases, 0 lost")
+    record = harness("tests.support.save_harness")
+    assert {case: counts["lost"] for case, counts in record.items()} == dict.fromkeys(record, 0)
+    assert len(record) == 5
+    assert all(counts["kills"] > 15 for counts in record.values())
+    kills = sum(counts["kills"] for counts in record.values())
+    proof("kill -9 at each step of a save", f"{kills} kills in {len(record)} cases, 0 lost")
 
 
 @pytest.mark.parametrize(
     "mutant", ["in_place", *(pytest.param(name, marks=pytest.mark.soak) for name in ("unlink_first", "two_renames"))]
 )
 def test_a_writer_that_loses_what_it_replaces_is_caught(mutant: str) -> None:
-    assert sum(found["lost"] for found in harness("tests.support.save_harness", mutant).values()) > 0
+    assert sum(counts["lost"] for counts in harness("tests.support.save_harness", mutant).values()) > 0
 
 
-def heard(told: dict[str, Any]) -> bool:
-    """Tell whether all ended rightly, and most of those that got one signal did so at work."""
-    once = {status: told["seen"].get(f"1 x {status}", 0) for status in ("interrupted", "complete")}
-    return told["wrong"] == [] and once["interrupted"] > 3 * once["complete"]
+def heard(record: dict[str, Any]) -> bool:
+    """Return whether all ended as they should, and most of those that got one signal were training then."""
+    once = {status: record["seen"].get(f"1 x {status}", 0) for status in ("interrupted", "complete")}
+    return record["wrong"] == [] and once["interrupted"] > 3 * once["complete"]
 
 
 @pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.soak)])
 def test_a_signal_at_any_time_ends_a_run_that_goes_on(count: int, proof: Proof) -> None:
-    told = harness("tests.support.kill_harness", "signals", str(count))
-    assert heard(told), told
-    proof("signals at random times", f"{count} runs, all ended as told and went on to the same bits")
+    record = harness("tests.support.kill_harness", "signals", str(count))
+    assert heard(record), record
+    proof("signals at random times", f"{count} runs, all ended as they should and went on to the same bits")
 
 
 def test_a_signal_that_is_not_heard_would_be_noticed() -> None:
@@ -79,9 +79,9 @@ def test_a_signal_that_is_not_heard_would_be_noticed() -> None:
 
 @pytest.mark.parametrize("count", [8, pytest.param(20, marks=pytest.mark.soak)])
 def test_of_processes_that_want_one_folder_one_has_it(count: int, proof: Proof) -> None:
-    told = harness("tests.support.kill_harness", "races", str(count))
-    assert told["other"] == []
-    proof("one writer per run", f"{told['races']} races of three processes, one alone wrote in each")
+    record = harness("tests.support.kill_harness", "races", str(count))
+    assert record["other"] == []
+    proof("one writer per run", f"{record['races']} races of three processes, one alone wrote in each")
 
 
 def test_a_folder_without_a_lock_would_be_noticed() -> None:

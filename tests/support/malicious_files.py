@@ -1,4 +1,4 @@
-"""Files that mean harm, and the reader that each is fed to.
+"""Malicious files, and the reader that each is given to.
 
 ``python -m tests.support.malicious_files FOLDER`` reads them all.
 
@@ -105,7 +105,7 @@ def manifest(change: Callable[[dict[str, Any]], object]) -> Reader:
 
 
 def group(write: Callable[[Path], object]) -> Reader:
-    """Put other contents into the group of the kept policy, and make its digest fit."""
+    """Put other contents into the group of the best policy, and make its digest fit."""
     path = saved_in(Path("run")) / "best.npz"
     write(path)
     with path.open("rb") as handle:
@@ -124,7 +124,7 @@ def members(contents: dict[str, bytes], change: Callable[[zipfile.ZipInfo], obje
 
 
 def array(header: str, data: bytes = b"") -> Reader:
-    """Put a hand-made array into the kept policy."""
+    """Put a hand-made array into the group of the best policy."""
     text = header.encode().ljust(118) + b"\n"
     return members({"parameters.npy": b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data})
 
@@ -305,7 +305,7 @@ GALLERY = SETTINGS | RUN_FILES | CHECKPOINTS | NOTEBOOKS
 
 
 class Hung(BaseException):
-    """A reader did not end; no reader may take this for an error of its own."""
+    """A reader did not end; a reader that catches its own errors must not catch this."""
 
 
 def hang(number: int, frame: object) -> None:
@@ -313,7 +313,7 @@ def hang(number: int, frame: object) -> None:
 
 
 def complaint(entry: Entry, folder: Path, run: Path) -> str:
-    """Feed one file to its reader in a fresh folder, and say what went wrong; empty if it was refused as it should."""
+    """Have a reader read one file in a fresh folder; return what went wrong, empty if it was refused as expected."""
     expected, prepare = entry
     shutil.copytree(run, folder / "run")
     os.chdir(folder)
@@ -328,7 +328,7 @@ def complaint(entry: Entry, folder: Path, run: Path) -> str:
         if type(error) is not expected or not one_line(str(error)).isprintable():
             return f"{type(error).__name__}: {error}"
         if any(word in str(error) for word in ("Error(", "KeyError", "NoneType", "\x1b")) or len(str(error)) > 1000:
-            return f"is told badly: {error}"
+            return f"is reported badly: {error}"
     except BaseException as error:
         return f"{type(error).__name__}: {error}"
     finally:
@@ -338,10 +338,10 @@ def complaint(entry: Entry, folder: Path, run: Path) -> str:
 
 
 def peak_bytes() -> int:
-    """Tell the most memory that this program held; what getrusage tells begins with that of the one that started it."""
+    """Return the largest memory of this program; getrusage alone would count that of its parent."""
     status = Path("/proc/self/status")
-    if status.exists() and (found := re.search(r"VmHWM:\s+(\d+) kB", status.read_text())):
-        return 1024 * int(found[1])
+    if status.exists() and (match := re.search(r"VmHWM:\s+(\d+) kB", status.read_text())):
+        return 1024 * int(match[1])
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
@@ -352,8 +352,8 @@ def main(folder: Path) -> None:
     complaints, seconds = {}, {}
     for number, (name, entry) in enumerate(GALLERY.items()):
         began = time.monotonic()
-        if told := complaint(entry, folder / str(number), folder / "finished"):
-            complaints[name] = told
+        if problem := complaint(entry, folder / str(number), folder / "finished"):
+            complaints[name] = problem
         seconds[name] = time.monotonic() - began
     peak = peak_bytes()
     longest = max(seconds, key=lambda name: seconds[name])

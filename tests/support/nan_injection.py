@@ -1,4 +1,4 @@
-"""Numbers that are not finite, injected into a training that runs: at which sites, how, and what must come of it."""
+"""Inject numbers that are not finite into a running training: the sites, the ways, and the expected reports."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -169,7 +169,7 @@ def fine(tensors: Iterator[Tensor]) -> bool:
     return all(bool((tensor.double().abs() <= LARGEST).all()) for tensor in tensors)
 
 
-def kept(t: Trainer) -> Iterator[Tensor]:
+def checkpoint_tensors(t: Trainer) -> Iterator[Tensor]:
     """Yield every tensor that a checkpoint would hold."""
     yield from t.learner.state_dict().values()
     yield from t.source.state_dict().values()
@@ -184,7 +184,7 @@ def refused(call: Callable[[], Any]) -> DivergedError | None:
 
 
 def inject(kind: Any, name: str, value: float, seams: type[Seams] = Seams, source: type[Replayed] = Replayed) -> str:
-    """Inject one number; tell what went other than promised, nothing if all is well."""
+    """Inject one number; return what went wrong, empty if nothing did."""
     t = build(kind, seams, source)
     turn = 4 * list(SITES[kind]).index(name) + [str(v) for v in VALUES].index(str(value))
     t.run, t.world, t.agent = turn % t.runs, turn % WORLDS, (turn // 3) % AGENTS
@@ -203,6 +203,6 @@ def inject(kind: Any, name: str, value: float, seams: type[Seams] = Seams, sourc
     if wrong := {key: error.record.get(key) for key, value in expected.items() if error.record.get(key) != value}:
         return f"located as {wrong}"
     verdict = refused(lambda: check_state(t.source, t.learner, t.rt, BEFORE))
-    if (verdict is None) != fine(kept(t)) or (verdict is None and "." in name):
+    if (verdict is None) != fine(checkpoint_tensors(t)) or (verdict is None and "." in name):
         return "a checkpoint would hold it"
     return ""

@@ -17,7 +17,7 @@ class Machine:
     """A checkout in which programs are recorded instead of run."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Give the set-up a folder of its own and a recorder."""
+        """Load the set-up with a folder of its own and a recorder of programs."""
         spec = importlib.util.spec_from_file_location("setup_script", SCRIPT)
         self.setup: ModuleType = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(self.setup)

@@ -59,7 +59,7 @@ def test_a_run_of_another_task_is_refused(tmp_path: Path) -> None:
 
 def test_a_flight_has_a_state_for_every_measurement() -> None:
     states = mapping.fly_plan(TINY_MISSION, "sweep", 3, CPU)
-    assert [int(state.left[0]) for state in states] == [4, 3, 2, 1, 0]
+    assert [int(state.remaining[0]) for state in states] == [4, 3, 2, 1, 0]
     other = mapping.fly_plan(TINY_MISSION, "random", 3, CPU)
     assert torch.equal(states[0].logits, other[0].logits)  # the same mission
     assert not torch.equal(states[-1].place, other[-1].place)

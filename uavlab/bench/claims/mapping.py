@@ -83,7 +83,7 @@ def process_pool(bench: Bench) -> Measured:
 class CachedConstants(HostMapping):
     """The task on the host with its constant channels cached."""
 
-    def _even(self, value: float) -> Array:
+    def _constant(self, value: float) -> Array:
         return _constant_channel(self.lattice, value)
 
 

@@ -40,12 +40,12 @@ them, on one core of another machine."""
 
 PARTS: Mapping[str, tuple[str, ...]] = {
     "beliefs from log odds": ("belief",),
-    "entropy and weights": ("entropy", "interest"),
+    "entropy and weights": ("entropy", "target_weight"),
     "resizing": ("resize",),
-    "map of who is where": ("_drawn_around",),
-    "the sensor": ("_told",),
-    "adding measurements up": ("_fused",),
-    "constant channels": ("_even",),
+    "map of who is where": ("_local_positions",),
+    "the sensor": ("_sense",),
+    "adding measurements up": ("_fuse",),
+    "constant channels": ("_constant",),
 }
 """Functions of a step on the host by what they are for; none of them calls another, so their times add up."""
 

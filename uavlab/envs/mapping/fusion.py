@@ -1,10 +1,11 @@
-"""What a team learns from a measurement: cells below each UAV, told to those that hear it, and averages of the maps.
+"""Fusion of measurements: log odds of the cells below each UAV, for all UAVs that hear of it, and averages of the maps.
 
-On a CPU footprints are cut out one by one, so that little memory is touched and what is touched stays in the cache. A
-GPU would have to wait for where they lie; there whole maps are computed at once. Both give the same maps.
+On a CPU footprints are updated one by one, so that little memory is touched, and stays in the cache. A GPU would have
+to wait for their positions; there whole maps are computed at once. Both compute the same maps.
 """
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,137 +13,137 @@ from jaxtyping import Bool, Complex, Float, Int
 from torch import Tensor
 
 from uavlab.envs.mapping.geometry import constant
-from uavlab.ops import belief_maps
+from uavlab.ops.belief_maps import LIMIT, area_resize, log_odds_steps, signed_belief, weight_entropy_table
 
-DIGITS = 2.0**12  # a float32 number in [0, 1) holds 24 bits: 12 that decide about one cell, and 12 for another
+DIGITS = 2.0**12  # a float32 number in [0, 1) holds 24 bits: 12 for one cell, and 12 for another
+
+
+class Measurement(NamedTuple):
+    """One step's measurements, and the sensor; within compiled loops the same fields are arrays.
+
+    Attributes:
+        truth: 1 where targets are, else 0.
+        place: Places of the UAVs.
+        box: Their footprints: first row and column, end of rows and columns.
+        heard: Whose measurements each map receives; the team's map is the last.
+        noise: Uniform numbers, each for two cells; those of a footprint are numbered row by row.
+        flip: Probability that a cell is measured wrongly, by altitude.
+        whole: Matrix that averages an axis down to the lattice.
+        part: Matrices that average the footprint of each place.
+    """
+
+    truth: Int[Tensor, "B H H"]
+    place: Int[Tensor, "B A 3"]
+    box: Int[Tensor, "B A 4"]
+    heard: Bool[Tensor, "B M A"]
+    noise: Float[Tensor, "B A N"]
+    flip: Sequence[float]
+    whole: Float[Tensor, "L H"]
+    part: Float[Tensor, "Z L L H"]
 
 
 def fuse(
-    logits: Int[Tensor, "B M H H"],
-    means: Float[Tensor, "B M L L"],
-    truth: Int[Tensor, "B H H"],
-    place: Int[Tensor, "B A 3"],
-    box: Int[Tensor, "B A 4"],
-    heard: Bool[Tensor, "B M A"],
-    noise: Float[Tensor, "B A N"],
-    flip: Sequence[float],
-    whole: Float[Tensor, "L H"],
-    part: Float[Tensor, "Z L L H"],
-    reuse: bool = False,
+    logits: Int[Tensor, "B M H H"], means: Float[Tensor, "B M L L"], measurement: Measurement, reuse: bool = False
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Measure the cells in each UAV's box, and add what was found to the maps of all that hear of it.
+    """Measure the footprint of each UAV, and add the results to all maps that receive them.
 
     Args:
-        logits: Log odds of all maps, the team's last.
-        means: Their leanings, averaged down to the lattice.
-        truth: 1 where targets are, else 0.
-        place: Where UAVs are.
-        box: What they see from there: first row and column, end of rows and columns.
-        heard: Whose measurements each map learns of.
-        noise: Uniform numbers, each for two cells; those of a box are numbered row by row.
-        flip: Chance that a cell is measured wrongly, by altitude.
-        whole: Averages the whole axis down to the lattice.
-        part: Averages the part of it that is seen from each place.
-        reuse: Maps may be written over those before; on a CPU they are.
+        logits: Steps of log odds of all maps, the team's last.
+        means: Signed beliefs of the maps, averaged down to the lattice.
+        measurement: The measurements.
+        reuse: Allow writing the new maps over the old ones, which happens on a CPU.
 
     Returns:
-        Maps, their means, those of each UAV's box in its own map, what new weights added to the weighted entropy of
-        the team's map before, and what of it was then lost.
+        Maps, their means, means of each UAV's footprint in its own map, the change of the weighted entropy of the
+        team's old map by new weights, and how much of it was removed then (bits).
     """
-    given = (means, truth, place, box, heard, noise, flip, whole, part)
     if logits.device.type != "cpu":
-        return whole_maps(logits, *given)
+        return fuse_whole_maps(logits, means, measurement)
     after = logits if reuse else logits.clone()
-    by = box_by_box if torch.compiler.is_compiling() else cut_out  # an operator of one's own takes seconds to import
-    return after, *by(after, *given)
+    if torch.compiler.is_compiling():
+        return after, *fuse_footprints_op(after, means, *measurement)
+    return after, *fuse_footprints(after, means, measurement)  # the first call of a custom operator takes seconds
 
 
-def whole_maps(
-    logits: Tensor,
-    means: Tensor,
-    truth: Tensor,
-    place: Tensor,
-    box: Tensor,
-    heard: Tensor,
-    noise: Tensor,
-    flip: Sequence[float],
-    whole: Tensor,
-    part: Tensor,
+def fuse_whole_maps(
+    logits: Tensor, means: Tensor, measurement: Measurement
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Do so for all missions and cells at once."""
+    """Fuse the measurements of all missions and cells at once."""
+    truth, place, box, heard, noise, flip, whole, part = measurement
     x, y, z = place.unbind(-1)
     chance = constant(tuple(flip), noise.device, noise.dtype)[z][..., None, None]
-    weight = constant(tuple(map(belief_maps.log_odds_steps, flip)), noise.device, logits.dtype)[z][..., None, None]
+    weight = constant(tuple(map(log_odds_steps, flip)), noise.device, logits.dtype)[z][..., None, None]
     after, line = logits, torch.arange(logits.shape[-1], device=logits.device)
     top, left, bottom, right = box[..., None, None].unbind(2)
     row, column = line[:, None], line
     for uav in range(place.shape[1]):
-        mine = (slice(None), uav)
-        inside = (row >= top[mine]) & (row < bottom[mine]) & (column >= left[mine]) & (column < right[mine])
-        cell = (row - top[mine]) * (right - left)[mine] + column - left[mine]
+        own = (slice(None), uav)
+        inside = (row >= top[own]) & (row < bottom[own]) & (column >= left[own]) & (column < right[own])
+        cell = (row - top[own]) * (right - left)[own] + column - left[own]
         number = torch.where(inside, cell, 0).flatten(1)
-        wrong = digits(noise[mine]).gather(1, number).view_as(inside) < chance[mine]
-        told = torch.where(wrong ^ (truth > 0), weight[mine], -weight[mine]) * inside
-        added = told[:, None] * heard[:, :, uav, None, None]
-        after = (after + added).clamp(-belief_maps.LIMIT, belief_maps.LIMIT)
-    leaning = belief_maps.signed_belief(after, means.dtype)
-    near = part[z, y] @ leaning[:, :-1] @ part[z, x].mT
-    then, now = (each[:, -1].flatten(1).long() for each in (logits, after))
-    added, lost = weigh(then, now, belief_maps.weight_entropy_table(noise.device, noise.dtype))
-    return after, belief_maps.area_resize(leaning, whole, whole), near, added, lost
+        wrong = split_digits(noise[own]).gather(1, number).view_as(inside) < chance[own]
+        change = torch.where(wrong ^ (truth > 0), weight[own], -weight[own]) * inside
+        after = (after + change[:, None] * heard[:, :, uav, None, None]).clamp(-LIMIT, LIMIT)
+    signed = signed_belief(after, means.dtype)
+    footprints = part[z, y] @ signed[:, :-1] @ part[z, x].mT
+    old, new = (each[:, -1].flatten(1).long() for each in (logits, after))
+    added, removed = entropy_change(old, new, weight_entropy_table(noise.device, noise.dtype))
+    return after, area_resize(signed, whole, whole), footprints, added, removed
 
 
-def cut_out(
-    logits: Tensor,
-    means: Tensor,
-    truth: Tensor,
-    place: Tensor,
-    box: Tensor,
-    heard: Tensor,
-    noise: Tensor,
-    flip: Sequence[float],
-    whole: Tensor,
-    part: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Do so box by box within the maps given; means change by what changes in each."""
+def fuse_footprints(logits: Tensor, means: Tensor, measurement: Measurement) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Fuse measurements into ``logits`` in place, footprint by footprint; means change by the change of each."""
     from uavlab.envs.mapping import fusion_numba  # numba takes half a second to import, and only maps need it
 
-    means, near = means.clone(), torch.empty_like(means[:, :-1])
-    added, lost = torch.zeros_like(means[:, 0, 0, 0]), torch.zeros_like(means[:, 0, 0, 0])
-    sensor = (
-        np.asarray(flip, np.asarray(noise).dtype),
-        np.asarray([belief_maps.log_odds_steps(each) for each in flip], np.int16),
-    )
-    written = map(np.asarray, (logits, means, near))
-    read = map(np.ascontiguousarray, (truth.view(torch.bool), place, box, heard, noise))
-    averages, found = map(np.asarray, (whole, part)), map(np.asarray, (added, lost))
-    fusion_numba.learn(*written, *read, *sensor, *averages, fusion_numba.tables(means.dtype), *found)
-    return means, near, added, lost
+    means, footprints = means.clone(), torch.empty_like(means[:, :-1])
+    added, removed = torch.zeros_like(means[:, 0, 0, 0]), torch.zeros_like(means[:, 0, 0, 0])
+    flip, noise = measurement.flip, np.ascontiguousarray(measurement.noise)
+    arrays: list[Any] = [measurement.truth.view(torch.bool), *measurement[1:4]]
+    arrays = [
+        *map(np.ascontiguousarray, arrays),
+        noise,
+        np.asarray(flip, noise.dtype),
+        *map(np.asarray, measurement[6:]),
+    ]
+    maps = fusion_numba.Maps(*map(np.asarray, (logits, means, footprints, added, removed)))
+    steps = np.asarray([log_odds_steps(each) for each in flip], np.int16)
+    fusion_numba.fuse(maps, Measurement(*arrays), steps, fusion_numba.tables(means.dtype))
+    return means, footprints, added, removed
 
 
-box_by_box = torch.library.custom_op("uavlab::box_by_box", cut_out, mutates_args=("logits",))
-"""``cut_out`` for a compiler of tensors, which cannot cut where numbers say."""
+def _fuse_footprints(logits: Tensor, means: Tensor, *measurement: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return fuse_footprints(logits, means, Measurement(*measurement))
 
 
-@box_by_box.register_fake
+fuse_footprints_op = torch.library.custom_op(
+    "uavlab::fuse_footprints",
+    _fuse_footprints,
+    mutates_args=("logits",),
+    schema="(Tensor(a!) logits, Tensor means, Tensor truth, Tensor place, Tensor box, Tensor heard, Tensor noise, "
+    "float[] flip, Tensor whole, Tensor part) -> (Tensor, Tensor, Tensor, Tensor)",
+)
+"""``fuse_footprints`` for a compiler of tensors, which cannot index by values of tensors."""
+
+
+@fuse_footprints_op.register_fake
 def _(logits: Tensor, means: Tensor, *_: object) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     one = means.new_empty(len(means))
     return torch.empty_like(means), torch.empty_like(means[:, :-1]), one, one.clone()
 
 
-def digits(noise: Float[Tensor, "*lead N"]) -> Float[Tensor, "*lead 2*N"]:
-    """Make two uniform numbers out of each: itself, and its lower digits."""
+def split_digits(noise: Float[Tensor, "*lead N"]) -> Float[Tensor, "*lead 2*N"]:
+    """Return two uniform numbers for each: itself, and its lower digits."""
     return torch.cat((noise, (noise * DIGITS).frac_()), -1)
 
 
-def weigh(
+def entropy_change(
     before: Int[Tensor, "B N"], after: Int[Tensor, "B N"], table: Complex[Tensor, " K"]
 ) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
-    """Sum up what new weights add to the weighted entropy before, and what of it is then lost.
+    """Return the change of the old weighted entropy by new weights, and how much of it is removed then.
 
     Args:
-        before: Steps of log odds of each cell, as indices.
-        after: The same after the measurement.
+        before: Steps of log odds of each cell before the measurement, as indices.
+        after: Those after the measurement.
         table: Weights and entropies, see ``belief_maps.weight_entropy_table``.
     """
     old, new = table[before], table[after]

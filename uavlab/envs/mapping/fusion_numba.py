@@ -1,26 +1,36 @@
-"""Footprints cut out of maps one by one, in compiled loops: a CPU's way to learn from measurements.
+"""Fusion of measurements footprint by footprint, in compiled loops on a CPU.
 
-numba compiles them when they are first called, which takes seconds, and keeps the result beside this file. Loops run
-over views of single rows: where an index cannot be negative, cells are worked off several at a time.
+numba compiles the loops at their first call, which takes seconds, and caches the result beside this file. Loops run
+over views of single rows: where an index cannot be negative, several cells are computed at a time.
 """
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 import torch
 
-from uavlab.envs.mapping.fusion import DIGITS
-from uavlab.ops import belief_maps
+from uavlab.envs.mapping.fusion import DIGITS, Measurement
+from uavlab.ops.belief_maps import LIMIT, belief, entropy, signed_belief, target_weight
 
 Array = np.ndarray[Any, np.dtype[Any]]
-ZERO = 2**15  # where tables that are looked up by any int16 hold what 0 means
+ZERO = 2**15  # index of 0 in tables that are looked up by any int16
 
 
-def compiled(loops: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function at its first call, and keep the result for the next process where there is a place for it."""
+class Maps(NamedTuple):
+    """What ``fuse`` updates: maps of log odds (B M H H), their means, means of footprints, and changes of entropy."""
+
+    logits: Array
+    means: Array
+    footprints: Array
+    added: Array
+    removed: Array
+
+
+def compile_loops(loops: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a function at its first call, and cache the result on disk where a folder for it can be written."""
     make = partial(numba.njit, nogil=True, fastmath={"reassoc", "contract", "nsz"})
     try:
         return make(cache=True)(loops)
@@ -30,49 +40,31 @@ def compiled(loops: Callable[..., Any]) -> Callable[..., Any]:
 
 @lru_cache
 def tables(dtype: torch.dtype) -> tuple[Array, Array, Array]:
-    """Give leaning, interest and entropy (bits) of each int16 as steps of log odds."""
-    logits = torch.arange(-ZERO, ZERO).clamp(-belief_maps.LIMIT, belief_maps.LIMIT)
-    chance = belief_maps.belief(logits, torch.float64)
-    found = (
-        belief_maps.signed_belief(logits, dtype),
-        belief_maps.target_weight(chance).to(dtype),
-        belief_maps.entropy(chance).to(dtype),
-    )
-    return tuple(np.asarray(each) for each in found)  # type: ignore[return-value]
+    """Return signed belief, target weight and entropy (bits) of each int16 as steps of log odds."""
+    logits = torch.arange(-ZERO, ZERO).clamp(-LIMIT, LIMIT)
+    chance = belief(logits, torch.float64)
+    columns = signed_belief(logits, dtype), target_weight(chance).to(dtype), entropy(chance).to(dtype)
+    return tuple(np.asarray(column) for column in columns)  # type: ignore[return-value]
 
 
-@compiled
-def learn(
-    logits: Array,
-    means: Array,
-    near: Array,
-    truth: Array,
-    place: Array,
-    box: Array,
-    heard: Array,
-    noise: Array,
-    flip: Array,
-    steps: Array,
-    whole: Array,
-    part: Array,
-    table: tuple[Array, Array, Array],
-    added: Array,
-    lost: Array,
-) -> None:
-    """Write what each mission learns into ``logits``, ``means``, ``near``, ``added`` and ``lost``; see ``fusion.fuse``.
+@compile_loops
+def fuse(maps: Maps, measurement: Measurement, steps: Array, table: tuple[Array, Array, Array]) -> None:
+    """Fuse the measurements of each mission into ``maps``; ``steps`` change log odds by altitude.
 
     Raises:
         IndexError: A box or place lies outside, or has more cells than there are numbers for.
     """
+    logits, means, footprints, added, removed = maps
+    truth, place, box, heard, noise, flip, whole, part = measurement
     missions, uavs = box.shape[:2]
     side, parts = logits.shape[-1], whole.shape[0]
-    told, team = np.empty((side, side), np.int16), np.empty((side, side), logits.dtype)
-    change = np.empty((side, side), means.dtype)
-    fresh = np.empty(side, means.dtype)
+    change, team = np.empty((side, side), np.int16), np.empty((side, side), logits.dtype)
+    signed = np.empty((side, side), means.dtype)
+    counts = np.empty(side, means.dtype)
     first, end = _spans(whole, 0, side)
     for mission in range(missions):
-        maps = logits[mission]
-        team[:] = maps[-1]
+        own = logits[mission]
+        team[:] = own[-1]
         for uav in range(uavs):
             top, left, bottom, right = box[mission, uav]
             x, y, z = place[mission, uav]
@@ -81,37 +73,38 @@ def learn(
             if not (inside and 0 <= x < parts and 0 <= y < parts and 0 <= z < len(flip)):
                 raise IndexError("a box or place outside of the map, or too little noise for it")
             for row in range(height):
-                hidden = truth[mission, top + row, left:right]
-                _measure(hidden, noise[mission, uav], row * width, flip[z], steps[z], told[row, :width])
-            for listener in range(len(maps)):
+                targets = truth[mission, top + row, left:right]
+                _measure(targets, noise[mission, uav], row * width, flip[z], steps[z], change[row, :width])
+            for listener in range(len(own)):
                 if heard[mission, listener, uav]:
                     for row in range(height):
-                        _learn(maps[listener, top + row, left:right], told[row, :width], table[0], change[row, :width])
-                    cut = change[:height, :width]
+                        line = own[listener, top + row, left:right]
+                        _add(line, change[row, :width], table[0], signed[row, :width])
+                    cut = signed[:height, :width]
                     _average(cut, top, left, whole, first, end, whole, first, end, means[mission, listener])
         for uav in range(uavs):
             top, left, bottom, right = box[mission, uav]
             x, y, z = place[mission, uav]
             for row in range(top, bottom):
-                _lean(maps[uav, row, left:right], table[0], change[row - top, : right - left])
-            cut, rows, columns = change[: bottom - top, : right - left], part[z, y], part[z, x]
-            near[mission, uav] = 0
+                _look_up(own[uav, row, left:right], table[0], signed[row - top, : right - left])
+            cut, rows, columns = signed[: bottom - top, : right - left], part[z, y], part[z, x]
+            footprints[mission, uav] = 0
             down, across = _spans(rows, top, bottom), _spans(columns, left, right)
-            _average(cut, top, left, rows, down[0], down[1], columns, across[0], across[1], near[mission, uav])
+            _average(cut, top, left, rows, down[0], down[1], columns, across[0], across[1], footprints[mission, uav])
             for row in range(top, bottom):
-                fresh[:] = 1
+                counts[:] = 1
                 for other in range(uav):  # sums count a cell once
                     if box[mission, other, 0] <= row < box[mission, other, 2]:
-                        fresh[box[mission, other, 1] : box[mission, other, 3]] = 0
-                then, now = team[row, left:right], maps[-1, row, left:right]
-                more, less = _weigh(then, now, fresh[left:right], table[1], table[2])
+                        counts[box[mission, other, 1] : box[mission, other, 3]] = 0
+                before, after = team[row, left:right], own[-1, row, left:right]
+                more, less = _entropy_change(before, after, counts[left:right], table[1], table[2])
                 added[mission] += more
-                lost[mission] += less
+                removed[mission] += less
 
 
-@compiled
+@compile_loops
 def _spans(weights: Array, start: int, end: int) -> tuple[Array, Array]:
-    """Give where the weights of each row begin and end to differ from 0, within those from ``start`` to ``end``."""
+    """Return where the nonzero weights of each row begin and end, within [start, end)."""
     low, high = np.full(len(weights), start), np.full(len(weights), end)
     for row in range(len(weights)):
         while low[row] < high[row] and weights[row, low[row]] == 0:
@@ -121,47 +114,48 @@ def _spans(weights: Array, start: int, end: int) -> tuple[Array, Array]:
     return low, high
 
 
-@compiled
-def _measure(truth: Array, noise: Array, begin: int, flip: float, step: int, told: Array) -> None:
-    """Tell of the cells numbered from ``begin`` by how many steps log odds rise, or fall."""
-    full = min(max(len(noise) - begin, 0), len(told))
+@compile_loops
+def _measure(truth: Array, noise: Array, begin: int, flip: float, step: int, change: Array) -> None:
+    """Measure the cells numbered from ``begin``, and write the steps by which their log odds change."""
+    full = min(max(len(noise) - begin, 0), len(change))
     number = noise[begin : begin + full]
     for cell in range(full):
-        told[cell] = step if (number[cell] < flip) != truth[cell] else -step
-    number, truth, told = noise[begin + full - len(noise) :], truth[full:], told[full:]
-    for cell in range(len(told)):
+        change[cell] = step if (number[cell] < flip) != truth[cell] else -step
+    number, truth, change = noise[begin + full - len(noise) :], truth[full:], change[full:]
+    for cell in range(len(change)):
         digits = number[cell] * noise.dtype.type(DIGITS)
-        told[cell] = step if (digits - np.floor(digits) < flip) != truth[cell] else -step
+        change[cell] = step if (digits - np.floor(digits) < flip) != truth[cell] else -step
 
 
-@compiled
-def _learn(row: Array, told: Array, leanings: Array, change: Array) -> None:
-    """Add what was told, and give the change of leanings."""
+@compile_loops
+def _add(row: Array, change: Array, table: Array, signed: Array) -> None:
+    """Add changes to a row of log odds, and write the changes of signed beliefs."""
     for cell in range(len(row)):
         old = np.int32(row[cell])
-        new = min(max(old + np.int32(told[cell]), np.int32(-belief_maps.LIMIT)), np.int32(belief_maps.LIMIT))
+        new = min(max(old + np.int32(change[cell]), np.int32(-LIMIT)), np.int32(LIMIT))
         row[cell] = new
-        change[cell] = leanings[np.uint32(new + ZERO)] - leanings[np.uint32(old + ZERO)]
+        signed[cell] = table[np.uint32(new + ZERO)] - table[np.uint32(old + ZERO)]
 
 
-@compiled
-def _lean(row: Array, leanings: Array, found: Array) -> None:
+@compile_loops
+def _look_up(row: Array, table: Array, signed: Array) -> None:
+    """Write the signed beliefs of a row."""
     for cell in range(len(row)):
-        found[cell] = leanings[np.uint32(np.int32(row[cell]) + ZERO)]
+        signed[cell] = table[np.uint32(np.int32(row[cell]) + ZERO)]
 
 
-@compiled
-def _weigh(before: Array, after: Array, fresh: Array, interest: Array, entropy: Array) -> tuple[float, float]:
-    """Sum up what new weights add to the weighted entropy before, and what of it is then lost."""
-    more = less = fresh.dtype.type(0)
+@compile_loops
+def _entropy_change(before: Array, after: Array, counts: Array, weight: Array, entropy: Array) -> tuple[float, float]:
+    """Return the change of the old weighted entropy by new weights, and how much of it is removed then."""
+    more = less = counts.dtype.type(0)
     for cell in range(len(before)):
         old, new = np.uint32(np.int32(before[cell]) + ZERO), np.uint32(np.int32(after[cell]) + ZERO)
-        more += fresh[cell] * (interest[new] - interest[old]) * entropy[old]
-        less += fresh[cell] * interest[new] * (entropy[old] - entropy[new])
+        more += counts[cell] * (weight[new] - weight[old]) * entropy[old]
+        less += counts[cell] * weight[new] * (entropy[old] - entropy[new])
     return more, less
 
 
-@compiled
+@compile_loops
 def _average(
     image: Array,
     top: int,
@@ -174,22 +168,22 @@ def _average(
     column_end: Array,
     total: Array,
 ) -> None:
-    """Add ``rows @ image @ columns.T``, where ``image`` lies at (top, left), looking only at weights within spans."""
+    """Add ``rows @ image @ columns.T``, where ``image`` lies at (top, left), using only weights within spans."""
     height, width = image.shape
     strip = np.zeros((len(columns), height), image.dtype)
     for across in range(len(columns)):
         start, end = max(column_first[across], left), max(min(column_end[across], left + width), left)
         weight = columns[across, start:end]
         for row in range(height):
-            line, found = image[row, start - left : end - left], image.dtype.type(0)
+            line, result = image[row, start - left : end - left], image.dtype.type(0)
             for cell in range(len(weight)):
-                found += line[cell] * weight[cell]
-            strip[across, row] = found
+                result += line[cell] * weight[cell]
+            strip[across, row] = result
     for down in range(len(rows)):
         start, end = max(row_first[down], top), max(min(row_end[down], top + height), top)
         weight = rows[down, start:end]
         for across in range(len(columns)):
-            line, found = strip[across, start - top : end - top], image.dtype.type(0)
+            line, result = strip[across, start - top : end - top], image.dtype.type(0)
             for row in range(len(weight)):
-                found += line[row] * weight[row]
-            total[down, across] += found
+                result += line[row] * weight[row]
+            total[down, across] += result

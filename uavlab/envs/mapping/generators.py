@@ -1,4 +1,4 @@
-"""Where targets are: maps to be found out, drawn from uniform noise."""
+"""Generators of ground truth: maps of targets, drawn from uniform noise."""
 
 import math
 
@@ -9,12 +9,12 @@ from torch import Tensor
 LEAST, SPAN = 30, 31  # targets cover 30 to 60 % of a map, in whole percent
 
 WAVES = 8  # shortest wave of a random field, per side of the map
-FALL = 5.0  # how fast power falls with the wave number
+FALL = 5.0  # exponent by which power falls with the wave number
 FIELD_NOISE = 2 * (2 * WAVES + 1) * (WAVES + 1)
 
 
 def halves(unit: Float[Tensor, "B 2"], cells: int) -> Bool[Tensor, "B cells cells"]:
-    """Split maps along one of their sides, which are ``cells`` long."""
+    """Cover one side of square maps with targets, up to a straight edge."""
     side, cell = (4 * unit[:, 0]).long(), torch.arange(cells, device=unit.device)
     edge = (_share(unit[:, 1]) * cells).round()[:, None]
     line = torch.where((side % 2 == 0)[:, None], cell < edge, cell >= cells - edge)
@@ -23,7 +23,7 @@ def halves(unit: Float[Tensor, "B 2"], cells: int) -> Bool[Tensor, "B cells cell
 
 
 def fields(unit: Float[Tensor, "B K"], cells: int) -> Bool[Tensor, "B cells cells"]:
-    """Take the highest part of a random field whose power falls with the wave number to the power of 5.
+    """Cover the highest part of a random field whose power falls with the wave number to the power of 5.
 
     The field is a sum of waves with up to ``WAVES`` periods per side, with random amplitudes and phases; ``unit`` holds
     a number for the share of targets, then ``FIELD_NOISE``.
@@ -36,11 +36,11 @@ def fields(unit: Float[Tensor, "B K"], cells: int) -> Bool[Tensor, "B cells cell
 
 
 def heights(noise: Float[Tensor, "B K"], cells: int) -> Float[Tensor, "B cells cells"]:
-    """Add up waves whose amplitudes fall with the wave number to the power of 2.5; ``FIELD_NOISE`` numbers each."""
+    """Sum waves whose amplitudes fall with the wave number to the power of 2.5; ``FIELD_NOISE`` numbers per map."""
     across = torch.arange(-WAVES, WAVES + 1, device=noise.device)
     down = torch.arange(WAVES + 1, device=noise.device)
     number = torch.hypot(down[:, None].to(noise.dtype), across.to(noise.dtype))
-    once = (down[:, None] > 0) | (across > 0)  # a wave and its opposite are one; the mean is none
+    once = (down[:, None] > 0) | (across > 0)  # a wave equals its opposite; the mean is no wave
     power = torch.where(once, number.clamp_min(1) ** -FALL, 0.0)
     radius, turn = noise.view(len(noise), 2, WAVES + 1, 2 * WAVES + 1).unbind(1)
     size = (power * -2 * (1 - radius).log()).sqrt()  # Rayleigh: heights are then normally distributed

@@ -1,4 +1,4 @@
-"""Where UAVs that map can be, and which cells of the map below they see from there.
+"""Where mapping UAVs can be, which cells of the map they see from there, and lattice maps of positions.
 
 Places are (x, y, altitude), whole numbers; maps are rows (y) by columns (x).
 """
@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError
-from uavlab.ops import belief_maps
+from uavlab.ops.belief_maps import area_matrix, area_resize
 
 MOVES = ((0, 0, 1), (-1, 0, 0), (0, -1, 0), (0, 1, 0), (1, 0, 0), (0, 0, -1))
 """Up, west, south, north, east and down, as steps in (x, y, altitude)."""
@@ -20,7 +20,7 @@ MOVES = ((0, 0, 1), (-1, 0, 0), (0, -1, 0), (0, 1, 0), (1, 0, 0), (0, 0, -1))
 
 @dataclass(frozen=True)
 class Lattice:
-    """Places over a map, and footprints on it.
+    """Places over a map, and their footprints on it.
 
     Attributes:
         cells: Cells along each side of the map (H).
@@ -28,7 +28,7 @@ class Lattice:
         spacing: Distance between neighbours (m), in each direction; the lowest are that far above the ground.
         size: Places along each side (L).
         altitudes: Levels (Z).
-        view_deg: Field of view, across and along.
+        view_deg: Field of view along both axes.
     """
 
     cells: int
@@ -44,7 +44,7 @@ class Lattice:
         return min(2 * self.half(self.altitudes - 1), self.cells - 1) ** 2
 
     def half(self, altitude: int) -> int:
-        """Give half the side of a footprint at that altitude (cells).
+        """Return half the side of a footprint at that altitude (cells).
 
         Raises:
             ConfigError: There is no such altitude.
@@ -58,7 +58,7 @@ class Lattice:
 
     @property
     def edges(self) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
-        """Give where footprints begin and end on an axis, by altitude and place.
+        """First cells and ends of footprints on an axis, by altitude and place.
 
         As published, the last row and column of the map are never seen.
         """
@@ -68,20 +68,20 @@ class Lattice:
         return low, tuple(tuple(min(centre + half, self.cells - 1) for centre in centres) for half in halves)
 
     def footprint(self, place: Int[Tensor, "*lead 3"]) -> tuple[Int[Tensor, "*lead 2"], Int[Tensor, "*lead 2"]]:
-        """Give the cells that are seen from a place: first and end of rows and of columns."""
+        """Return the cells seen from a place: first row and column, and end of rows and columns."""
         low, high = (constant(edge, place.device) for edge in self.edges)
         axes, altitude = place[..., :2].flip(-1), place[..., 2:]
         return low[altitude, axes], high[altitude, axes]
 
     def legal(self, place: Int[Tensor, "*lead 3"]) -> Bool[Tensor, "*lead 6"]:
-        """Tell which moves stay within the lattice."""
-        there = place[..., None, :] + constant(MOVES, place.device)
-        return ((there >= 0) & (there < self._shape(place.device))).all(-1)
+        """Mark the moves that stay within the lattice."""
+        target = place[..., None, :] + constant(MOVES, place.device)
+        return ((target >= 0) & (target < self._shape(place.device))).all(-1)
 
-    def moved(self, place: Int[Tensor, "*lead 3"], move: Int[Tensor, "*lead"]) -> Int[Tensor, "*lead 3"]:
-        """Move; who would leave the lattice stays."""
-        there = place + constant(MOVES, move.device)[move]
-        return torch.minimum(there.clamp_min(0), self._shape(move.device) - 1)
+    def move(self, place: Int[Tensor, "*lead 3"], move: Int[Tensor, "*lead"]) -> Int[Tensor, "*lead 3"]:
+        """Return the places after a move; UAVs do not leave the lattice."""
+        target = place + constant(MOVES, move.device)[move]
+        return torch.minimum(target.clamp_min(0), self._shape(move.device) - 1)
 
     def _shape(self, device: torch.device) -> Tensor:
         return constant((self.size, self.size, self.altitudes), device)
@@ -89,7 +89,7 @@ class Lattice:
 
 @lru_cache
 def constant(values: tuple, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
-    """Keep a tensor of numbers on the device: a copy per call would wait for it."""
+    """Return a tensor of numbers that stays on the device: a copy per call would wait for it."""
     return torch.tensor(values, device=device, dtype=dtype)
 
 
@@ -97,16 +97,15 @@ def constant(values: tuple, device: torch.device, dtype: torch.dtype | None = No
 def averages(
     lattice: Lattice, device: torch.device, dtype: torch.dtype
 ) -> tuple[Float[Tensor, "L H"], Float[Tensor, "Z L L H"]]:
-    """Give the matrices that average an axis down to the lattice's size: the whole axis, and each footprint."""
+    """Return the matrices that average an axis down to the lattice's size: the whole axis, and each footprint."""
     low, high = map(torch.tensor, lattice.edges)
-    whole = belief_maps.area_matrix(lattice.cells, lattice.size)
-    part = belief_maps.area_matrix(lattice.cells, lattice.size, low, high)
-    return whole.to(device, dtype), part.to(device, dtype)
+    whole = area_matrix(lattice.cells, lattice.size)
+    return whole.to(device, dtype), area_matrix(lattice.cells, lattice.size, low, high).to(device, dtype)
 
 
 @lru_cache
 def covers(lattice: Lattice, device: torch.device, dtype: torch.dtype) -> Float[Tensor, "Z L H"]:
-    """Give the cells of an axis that each footprint covers, as 1 and 0."""
+    """Return 1 for the cells of an axis that each footprint covers, else 0."""
     low, high = map(torch.tensor, lattice.edges)
     cell = torch.arange(lattice.cells)
     return ((cell >= low[..., None]) & (cell < high[..., None])).to(device, dtype)
@@ -116,15 +115,53 @@ def covers(lattice: Lattice, device: torch.device, dtype: torch.dtype) -> Float[
 def bands(
     lattice: Lattice, device: torch.device, dtype: torch.dtype
 ) -> tuple[Float[Tensor, "L bands"], Float[Tensor, "Z L bands"]]:
-    """Cut an axis wherever a footprint begins or ends: how bands average to the lattice, and whose bands are whose.
+    """Cut an axis wherever a footprint begins or ends.
 
     Footprints are constant within bands, so masks of them need no more cells than there are bands.
+
+    Returns:
+        The matrix that averages bands to the lattice, and 1 for the bands that each footprint covers, else 0.
     """
     low, high = map(torch.tensor, lattice.edges)
     cuts = torch.tensor(sorted({0, lattice.cells}.union(*lattice.edges[0], *lattice.edges[1])))
     start, end = cuts[:-1], cuts[1:]
     cell = torch.arange(lattice.cells)
     member = ((cell >= start[:, None]) & (cell < end[:, None])).float()
-    average = belief_maps.area_matrix(lattice.cells, lattice.size) @ member.T
+    average = area_matrix(lattice.cells, lattice.size) @ member.T
     covered = (start >= low[..., None]) & (end <= high[..., None])
     return average.to(device, dtype), covered.to(device, dtype)
+
+
+def local_positions(
+    lattice: Lattice, place: Int[Tensor, "B A 3"], link: Bool[Tensor, "B A A"]
+) -> Float[Tensor, "B A L L"]:
+    """Draw the lattice around each UAV: 0 outside, the altitudes of itself and of UAVs that it heard, else 1."""
+    offset = torch.arange(lattice.size, device=place.device) - lattice.size // 2
+    x, y = place[..., 0, None] + offset, place[..., 1, None] + offset  # B A L
+    rows, columns = (y >= 0) & (y < lattice.size), (x >= 0) & (x < lattice.size)
+    inside = (rows[..., :, None] & columns[..., None, :]).float()
+    at = (y[:, :, None] == place[:, None, :, 1, None])[..., :, None]
+    at = at & (x[:, :, None] == place[:, None, :, 0, None])[..., None, :] & link[..., None, None]
+    height = (place[..., 2] + 1) / (lattice.altitudes + 1)
+    return torch.where(at.any(2), (at * height[:, None, :, None, None]).amax(2), inside)
+
+
+def global_positions(lattice: Lattice, place: Int[Tensor, "B A 3"]) -> Float[Tensor, "B L L"]:
+    """Draw the altitudes of all UAVs on the lattice."""
+    grid = torch.arange(lattice.size, device=place.device)
+    at = (place[..., 1, None] == grid)[..., :, None] & (place[..., 0, None] == grid)[..., None, :]
+    return (at * ((place[..., 2] + 1) / lattice.altitudes)[..., None, None]).amax(1)
+
+
+def last_footprints(
+    lattice: Lattice, place: Int[Tensor, "B A 3"], link: Bool[Tensor, "B A A"]
+) -> tuple[Float[Tensor, "B A L L"], Float[Tensor, "B L L"]]:
+    """Draw the last footprints: for each UAV 1 for its own, 0 for those it heard of, else 0.5; for the team 1 or 0."""
+    average, covered = bands(lattice, place.device, torch.float32)
+    x, y, z = place.unbind(-1)
+    rows, columns = covered[z, y], covered[z, x]  # B A bands
+    own = rows[..., :, None] * columns[..., None, :]
+    others = link & ~torch.eye(link.shape[1], dtype=torch.bool, device=link.device)
+    heard = torch.einsum("bij,bjp,bjq->bipq", others.to(own.dtype), rows, columns)
+    mask = torch.maximum(own, 0.5 - heard.clamp_max(0.5))  # products and maxima are cheaper than torch.where
+    return area_resize(mask, average, average), area_resize(own.amax(1), average, average)

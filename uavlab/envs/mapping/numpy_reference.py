@@ -1,6 +1,6 @@
-"""Informative mapping in numpy and OpenCV, mission by mission on whole maps: how programs of this kind usually do it.
+"""Informative mapping in numpy and OpenCV, mission by mission on whole maps, as programs of this kind usually do it.
 
-The slow twin of ``uavlab.envs.mapping.env``: same parameters, states, observations and noise.
+The reference for ``uavlab.envs.mapping.env``: the same parameters, states, observations and noise.
 """
 
 from dataclasses import dataclass
@@ -20,74 +20,59 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class HostMapping(Mapping):
-    """The same task, computed on the host."""
+    """The mapping task, computed on the host."""
 
     def observe(self, state: State) -> MapObs:
-        """Show what ``Mapping.observe`` shows."""
-        beliefs = ((part + 1) / 2 for part in (state.mean, state.near))
-        given = (np.asarray(part) for part in (state.place, state.link, *beliefs, state.left))
-        shown = [self._shown(*mission) for mission in zip(*given, strict=True)]
-        maps, team = (torch.from_numpy(np.stack(part)).to(state.mean) for part in zip(*shown, strict=True))
-        return self.shown(state.place, maps, team)
+        """Return the observations of ``Mapping.observe``."""
+        beliefs = ((part + 1) / 2 for part in (state.mean, state.footprint))
+        parts = (np.asarray(part) for part in (state.place, state.link, *beliefs, state.remaining))
+        channels = [self._channels(*mission) for mission in zip(*parts, strict=True)]
+        maps, team = (torch.from_numpy(np.stack(part)).to(state.mean) for part in zip(*channels, strict=True))
+        return self.complete(state.place, maps, team)
 
-    def _measured(self, state: State, place: Tensor, noise: Tensor) -> State:
-        given = (np.asarray(part) for part in (state.truth, place, state.logits, noise))
-        made = [self._mission(*mission) for mission in zip(*given, strict=True)]
-        link, maps, mean, near, doubt, gain = (torch.from_numpy(np.stack(part)) for part in zip(*made, strict=True))
-        return State(
-            place=place,
-            truth=state.truth,
-            logits=maps,
-            mean=mean.to(noise),
-            near=near.to(noise),
-            link=link,
-            doubt=doubt.to(noise),
-            gain=gain.to(noise),
-            left=state.left,
-            step=state.step,
-        )
+    def _measure(self, state: State, place: Tensor, noise: Tensor) -> State:
+        parts = (np.asarray(part) for part in (state.truth, place, state.logits, noise))
+        missions = [self._mission(*mission) for mission in zip(*parts, strict=True)]
+        link, logits, *means = (torch.from_numpy(np.stack(part)) for part in zip(*missions, strict=True))
+        mean, footprint, uncertainty, gain = (part.to(noise) for part in means)
+        remaining, step = state.remaining, state.step
+        return State(place, state.truth, logits, mean, footprint, link, uncertainty, gain, remaining, step)
 
     def _mission(self, truth: Array, place: Array, logits: Array, noise: Array) -> tuple[Any, ...]:
-        """Measure, exchange and update the maps of one mission."""
+        """Measure, exchange measurements and update the maps of one mission."""
         uavs = self.uavs
         flips, drops = noise[: -(uavs**2)].reshape(uavs, -1), noise[-(uavs**2) :].reshape(uavs, uavs)
         apart = np.linalg.norm((place[:, None] - place[None]) * self.spacing, axis=-1)
         link = ((apart <= self.reach) & (drops >= self.dropout)) | np.eye(uavs, dtype=bool)
-        told = [self._told(truth, place[uav], flips[uav]) for uav in range(uavs)]
-        maps = self._fused(logits, told, link)
+        changes = [self._sense(truth, place[uav], flips[uav]) for uav in range(uavs)]
+        maps = self._fuse(logits, changes, link)
         before, after, beliefs = belief(logits[-1]), belief(maps[-1]), belief(maps)
-        weight = interest(after)
-        lost, had = (weight * (entropy(before) - entropy(after))).sum(), (weight * entropy(before)).sum()
-        mean = [self._small(each) for each in beliefs]
-        near = [self._small(beliefs[uav][self._part(place[uav])]) for uav in range(uavs)]
-        return (
-            link,
-            maps,
-            2 * np.array(mean) - 1,
-            2 * np.array(near) - 1,
-            np.float64(had - lost),
-            np.float64(lost / had),
-        )
+        weight = target_weight(after)
+        removed, total = (weight * (entropy(before) - entropy(after))).sum(), (weight * entropy(before)).sum()
+        mean = [self._downscale(each) for each in beliefs]
+        footprint = [self._downscale(beliefs[uav][self._slices(place[uav])]) for uav in range(uavs)]
+        uncertainty, gain = np.float64(total - removed), np.float64(removed / total)
+        return link, maps, 2 * np.array(mean) - 1, 2 * np.array(footprint) - 1, uncertainty, gain
 
-    def _fused(self, logits: Array, told: list[Array], link: Array) -> Array:
-        """Add measurements to the maps of all that hear of them, the team's map last."""
+    def _fuse(self, logits: Array, changes: list[Array], link: Array) -> Array:
+        """Add measurements to all maps that receive them, the team's map last."""
         maps = logits.copy()
         for listener in range(self.uavs + 1):
             for uav in range(self.uavs):
                 if listener == self.uavs or link[listener, uav]:
-                    maps[listener] = np.clip(maps[listener] + told[uav], -LIMIT, LIMIT)
+                    maps[listener] = np.clip(maps[listener] + changes[uav], -LIMIT, LIMIT)
         return maps
 
-    def _told(self, truth: Array, place: Array, noise: Array) -> Array:
-        """Draw one UAV's measurement on a map of its own; 0 where it saw nothing."""
-        part, flip = self._part(place), self.flip[place[2]]
-        sure, seen = round(np.log((1 - flip) / flip) / STEP), truth[part] > 0
-        chance = np.concatenate((noise, (noise * 4096) % 1))[: seen.size].reshape(seen.shape)
-        told = np.zeros(truth.shape, np.int16)
-        told[part] = np.where(seen ^ (chance < noise.dtype.type(flip)), sure, -sure)
-        return told
+    def _sense(self, truth: Array, place: Array, noise: Array) -> Array:
+        """Draw one UAV's measurement as changes of log odds, 0 outside its footprint."""
+        part, flip = self._slices(place), self.flip[place[2]]
+        step, targets = round(np.log((1 - flip) / flip) / STEP), truth[part] > 0
+        chance = np.concatenate((noise, (noise * 4096) % 1))[: targets.size].reshape(targets.shape)
+        change = np.zeros(truth.shape, np.int16)
+        change[part] = np.where(targets ^ (chance < noise.dtype.type(flip)), step, -step)
+        return change
 
-    def _part(self, place: Array) -> tuple[slice, slice]:
+    def _slices(self, place: Array) -> tuple[slice, slice]:
         (top, left), (bottom, right) = self._rectangle(place)
         return slice(top, bottom), slice(left, right)
 
@@ -95,12 +80,12 @@ class HostMapping(Mapping):
         half, centre = self.places.half(int(place[2])), (place[1::-1] * (self.spacing / self.cell) + 0.5).astype(int)
         return np.stack((np.maximum(centre - half, 0), np.minimum(centre + half, self.cells - 1)))
 
-    def _shown(
-        self, place: Array, link: Array, mean: Array, around: Array, budget: np.integer[Any]
+    def _channels(
+        self, place: Array, link: Array, mean: Array, footprint: Array, remaining: np.integer[Any]
     ) -> tuple[Array, Array]:
-        """Draw all channels of one mission, those of a UAV and those of the team, from maps that were made small."""
+        """Draw all channels of one mission, those of each UAV and those of the team."""
         size, uavs = self.lattice, self.uavs
-        mean, around = (np.clip(each, MIN_BELIEF, 1 - MIN_BELIEF) for each in (mean, around))
+        mean, footprint = (np.clip(each, MIN_BELIEF, 1 - MIN_BELIEF) for each in (mean, footprint))
         parts = [self._rectangle(each) for each in place]
         own = []
         for uav in range(uavs):
@@ -108,14 +93,14 @@ class HostMapping(Mapping):
             for other in (*np.flatnonzero(link[uav] & (np.arange(uavs) != uav)), uav):
                 (first, start), (last, end) = parts[other]
                 seen[first:last, start:end] = float(other == uav)
-            small, near = mean[uav], around[uav]
+            small, near = mean[uav], footprint[uav]
             own.append(
                 (
-                    self._even(budget / (self.measurements - 1)),
-                    self._even((uav + 1) / uavs),
-                    self._drawn_around(place, uav, link[uav]),
-                    interest(small) * entropy(small),
-                    interest(near) * entropy(near),
+                    self._constant(remaining / (self.measurements - 1)),
+                    self._constant((uav + 1) / uavs),
+                    self._local_positions(place, uav, link[uav]),
+                    target_weight(small) * entropy(small),
+                    target_weight(near) * entropy(near),
                     small,
                     cv2.resize(seen, (size, size), interpolation=cv2.INTER_AREA),
                 )
@@ -127,27 +112,26 @@ class HostMapping(Mapping):
             anyone[top:bottom, left:right] = 1
         small = mean[-1]
         last = cv2.resize(anyone, (size, size), interpolation=cv2.INTER_AREA)
-        return np.array(own), np.array((everywhere, interest(small) * entropy(small), small, last))
+        return np.array(own), np.array((everywhere, target_weight(small) * entropy(small), small, last))
 
-    def _even(self, value: float) -> Array:
+    def _constant(self, value: float) -> Array:
         return np.full((self.lattice, self.lattice), value)
 
-    def _small(self, image: Array) -> Array:
+    def _downscale(self, image: Array) -> Array:
         size = (self.lattice, self.lattice)
-        return np.clip(
-            cv2.resize(image.astype(np.float64), size, interpolation=cv2.INTER_AREA), MIN_BELIEF, 1 - MIN_BELIEF
-        )
+        small = cv2.resize(image.astype(np.float64), size, interpolation=cv2.INTER_AREA)
+        return np.clip(small, MIN_BELIEF, 1 - MIN_BELIEF)
 
-    def _drawn_around(self, place: Array, uav: int, link: Array) -> Array:
+    def _local_positions(self, place: Array, uav: int, link: Array) -> Array:
         size, centre = self.lattice, self.lattice // 2
-        drawn = np.zeros((size, size))
+        positions = np.zeros((size, size))
         for row in range(size):
             for column in range(size):
                 y, x = place[uav, 1] + row - centre, place[uav, 0] + column - centre
                 here = [z for (ox, oy, z), heard in zip(place, link, strict=True) if heard and (ox, oy) == (x, y)]
                 inside = 0 <= y < size and 0 <= x < size
-                drawn[row, column] = (max(here) + 1) / (len(self.flip) + 1) if here else float(inside)
-        return drawn
+                positions[row, column] = (max(here) + 1) / (len(self.flip) + 1) if here else float(inside)
+        return positions
 
 
 def belief(logits: Array) -> Array:
@@ -156,10 +140,10 @@ def belief(logits: Array) -> Array:
 
 
 def entropy(belief: Array) -> Array:
-    """Measure what is unknown about each cell (bits)."""
+    """Return the entropy of each cell (bits)."""
     return -(belief * np.log2(belief) + (1 - belief) * np.log2(1 - belief))
 
 
-def interest(belief: Array) -> Array:
-    """Weigh cells by what they seem to be: 1 for targets, 0 for free ones, themselves where nothing is known."""
+def target_weight(belief: Array) -> Array:
+    """Return 1 for likely targets, 0 for likely free cells, the belief itself where unknown."""
     return np.where(belief > 0.5 + UNKNOWN_MARGIN, 1.0, np.where(belief < 0.5 - UNKNOWN_MARGIN, 0.0, belief))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.fixtures_mapping import SMALL, drawn
+from tests.support.fixtures_mapping import SMALL, start_missions
 from uavlab.bench.claims import mapping as maps
 from uavlab.bench.claims.ledger import select, verdict
 from uavlab.bench.claims.measures import Bench, Measured, NotTestable
@@ -123,7 +123,7 @@ class TestHere:
     def test_cached_constants_give_equal_maps(self) -> None:
         env = HostMapping(cells=SMALL.cells, cell=SMALL.cell, uavs=SMALL.uavs)
         cached = maps.CachedConstants(cells=SMALL.cells, cell=SMALL.cell, uavs=SMALL.uavs)
-        state, _ = drawn(env, 1)
+        state, _ = start_missions(env, 1)
         assert torch.equal(env.observe(state).maps, cached.observe(state).maps)
 
 

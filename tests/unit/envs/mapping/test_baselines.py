@@ -1,11 +1,11 @@
-"""Plans for mapping: hand-made cases, and sums beside loops."""
+"""Baselines for mapping: cases by hand, and sums against loops."""
 
 from dataclasses import replace
 
 import pytest
 import torch
 
-from tests.support.fixtures_mapping import SMALL, drawn, moved
+from tests.support.fixtures_mapping import SMALL, random_step, start_missions
 from uavlab.envs.mapping import baselines as plans
 from uavlab.envs.mapping.env import Mapping, State
 from uavlab.ops import belief_maps
@@ -15,7 +15,7 @@ UP, WEST, SOUTH, NORTH, EAST, DOWN = range(6)
 
 def test_random_takes_every_legal_move_alike() -> None:
     env = Mapping(uavs=1, cells=193, cell=50 / 193)
-    state, generator = drawn(env, 4000)
+    state, generator = start_missions(env, 4000)
     state = replace(state, place=torch.tensor([[[0, 5, 2]]]).expand(4000, 1, 3))  # nothing west, nothing above
     chosen = plans.random(env, state, torch.rand(4000, 1, generator=generator))
     counts = chosen.flatten().bincount(minlength=6)
@@ -23,11 +23,11 @@ def test_random_takes_every_legal_move_alike() -> None:
     assert counts[[SOUTH, NORTH, EAST, DOWN]].tolist() == pytest.approx([1000] * 4, abs=120)  # four standard errors
 
 
-def test_promised_is_the_sum_over_each_footprint() -> None:
-    state, generator = drawn(SMALL, 1)
+def test_expected_gain_is_the_sum_over_each_footprint() -> None:
+    state, generator = start_missions(SMALL, 1)
     for _ in range(4):
-        _, state = moved(SMALL, state, generator)
-    got = plans.promised(SMALL, state.logits[:, :-1], torch.float64)
+        _, state = random_step(SMALL, state, generator)
+    got = plans.expected_gain(SMALL, state.logits[:, :-1], torch.float64)
     for uav, place in ((0, (0, 0, 0)), (1, (3, 10, 2)), (2, (7, 4, 1))):
         low, high = SMALL.places.footprint(torch.tensor(place))
         belief = belief_maps.belief(state.logits[0, uav, low[0] : high[0], low[1] : high[1]], torch.float64).flatten()
@@ -47,18 +47,18 @@ def test_promised_is_the_sum_over_each_footprint() -> None:
 def test_information_gain_moves_to_what_is_unknown() -> None:
     """Everything is known and free up to cell 104, just beyond the UAV at x = 5 (cell 96)."""
     env = Mapping(uavs=1, cells=193, cell=50 / 193)
-    state, _ = drawn(env, 1)
+    state, _ = start_missions(env, 1)
     logits = torch.full_like(state.logits, -belief_maps.LIMIT)
     logits[..., 104:] = 0
     state = replace(state, place=torch.tensor([[[5, 5, 0]]]), logits=logits)
     assert plans.information_gain(env, state, torch.zeros(1, 1)).tolist() == [[EAST]]
 
 
-def test_information_gain_shares_places_out() -> None:
-    """Beside loops, where three UAVs next to each other want the same places."""
-    state, generator = drawn(SMALL, 6)
+def test_information_gain_assigns_different_places() -> None:
+    """Compare with loops, where three neighbours prefer the same places."""
+    state, generator = start_missions(SMALL, 6)
     for _ in range(3):
-        _, state = moved(SMALL, state, generator)
+        _, state = random_step(SMALL, state, generator)
     for mission in range(6):
         start = torch.randint(4, 7, (1, 3, 3), generator=generator)
         start[..., 2] = torch.randint(3, (1, 3), generator=generator)
@@ -68,8 +68,8 @@ def test_information_gain_shares_places_out() -> None:
 
 
 def chosen_in_loops(state: State) -> list[int]:
-    gain = plans.promised(SMALL, state.logits[:, :-1], torch.float32)[0].tolist()
-    legal = (SMALL.places.legal(state.place) & ~plans.taken(state.place))[0].tolist()
+    gain = plans.expected_gain(SMALL, state.logits[:, :-1], torch.float32)[0].tolist()
+    legal = (SMALL.places.legal(state.place) & ~plans.blocked_moves(state.place))[0].tolist()
     shares: list[dict[int, float]] = []
     there: list[dict[int, tuple[int, ...]]] = []
     for uav, place in enumerate(state.place[0].tolist()):
@@ -86,10 +86,10 @@ def chosen_in_loops(state: State) -> list[int]:
     return [max(share, key=lambda move: (share[move], -move)) for share in shares]
 
 
-def test_nobody_flies_over_or_under_a_smaller_number() -> None:
+def test_moves_above_or_below_a_smaller_number_are_blocked() -> None:
     env = Mapping(uavs=2)
     place = torch.tensor([[[5, 5, 0], [6, 5, 2]]])
-    got = plans.taken(place)
+    got = plans.blocked_moves(place)
     assert got[0, 0].nonzero().flatten().tolist() == []
     assert got[0, 1].nonzero().flatten().tolist() == [WEST]
     assert env.places.legal(place)[0, 1, WEST]
@@ -99,7 +99,7 @@ def test_nobody_flies_over_or_under_a_smaller_number() -> None:
 def test_sweep_covers_its_part_and_stays_in_it(altitude: int) -> None:
     env = Mapping(cells=193, cell=50 / 193)
     place = torch.tensor([[[0, 0, 2], [6, 0, 2], [6, 6, 2], [0, 6, 2]]])
-    state, _ = drawn(env, 1)
+    state, _ = start_missions(env, 1)
     lane, seen = [1, 2, 3][altitude], [{tuple(start)} for start in place[0].tolist()]
     for _ in range(60):
         action = plans.sweep(env, replace(state, place=place), torch.zeros(1, 4), altitude)

@@ -1,4 +1,4 @@
-"""Informative mapping: hand-made cases."""
+"""Informative mapping: cases by hand."""
 
 from dataclasses import fields, replace
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.support.fixtures_config import sizes
-from tests.support.fixtures_mapping import SMALL, TINY_MISSION, differ, drawn, moved
+from tests.support.fixtures_mapping import SMALL, TINY_MISSION, random_step, require_close, start_missions
 from uavlab.collectors.on_policy import RolloutConfig, Rollouts
 from uavlab.core.errors import ConfigError, DivergedError
 from uavlab.core.rng import Streams
@@ -20,43 +20,45 @@ from uavlab.runtime.runtime import Runtime
 
 
 def test_published_starts() -> None:
-    state, _ = drawn(Mapping(), 2)
+    state, _ = start_missions(Mapping(), 2)
     assert state.place[0].tolist() == [[2, 2, 2], [8, 2, 2], [8, 8, 2], [2, 8, 2]]
 
 
-def test_doubt_is_the_sum_over_the_whole_map() -> None:
-    state, generator = drawn(SMALL, 4)
+def test_uncertainty_is_the_sum_over_the_whole_map() -> None:
+    state, generator = start_missions(SMALL, 4)
     for _ in range(14):
-        _, state = moved(SMALL, state, generator)
+        _, state = random_step(SMALL, state, generator)
         whole = belief_maps.weighted_entropy(belief_maps.belief(state.logits[:, -1], torch.float64)).sum((1, 2))
-        torch.testing.assert_close(state.doubt.double(), whole, rtol=1e-5, atol=0)
+        torch.testing.assert_close(state.uncertainty.double(), whole, rtol=1e-5, atol=0)
 
 
-def test_cells_that_two_uavs_see_count_once() -> None:
+def test_cells_seen_by_two_uavs_count_once() -> None:
     """With two UAVs at one place, what both see is learned twice but lost once."""
     env = replace(SMALL, uavs=2)
-    state, _ = drawn(env, 1)
+    state, _ = start_missions(env, 1)
     together = state.place[:, :1].expand(-1, 2, -1)
-    doubt = torch.full_like(state.doubt, 0.5 * SMALL.cells**2)
-    blank = replace(state, logits=torch.zeros_like(state.logits), mean=torch.zeros_like(state.mean), doubt=doubt)
-    after = env._measured(blank, together, torch.full((1, env.step_noise), 0.9))
+    uncertainty = torch.full_like(state.uncertainty, 0.5 * SMALL.cells**2)
+    blank = replace(
+        state, logits=torch.zeros_like(state.logits), mean=torch.zeros_like(state.mean), uncertainty=uncertainty
+    )
+    after = env._measure(blank, together, torch.full((1, env.step_noise), 0.9))
     whole = belief_maps.weighted_entropy(belief_maps.belief(after.logits[:, -1], torch.float64)).sum((1, 2))
-    torch.testing.assert_close(after.doubt.double(), whole, rtol=1e-5, atol=0)
+    torch.testing.assert_close(after.uncertainty.double(), whole, rtol=1e-5, atol=0)
 
 
 def test_reward_is_that_of_the_measurement_after_or_before_the_move() -> None:
     for lagged in (False, True):
         env = replace(SMALL, lagged=lagged)
-        state, generator = drawn(env, 2)
-        action, after = moved(env, state, generator)
-        paid = (state if lagged else after).gain
-        torch.testing.assert_close(env.reward(state, action, after), (22 * paid - 0.5)[:, None].expand(-1, 3))
+        state, generator = start_missions(env, 2)
+        action, after = random_step(env, state, generator)
+        gain = (state if lagged else after).gain
+        torch.testing.assert_close(env.reward(state, action, after), (22 * gain - 0.5)[:, None].expand(-1, 3))
 
 
 def test_metrics_by_hand() -> None:
     """Two target cells, one claimed and sure, one unknown: (0 + 1) / 2 bits; one of one claim right: F1 2 / 3."""
     env = Mapping(cells=17, cell=50 / 17, uavs=1)
-    state, _ = drawn(env, 1)
+    state, _ = start_missions(env, 1)
     truth, logits = torch.zeros_like(state.truth), torch.full_like(state.logits, -belief_maps.LIMIT)
     truth[0, 3, 4:6] = 1
     logits[0, -1, 3, 4], logits[0, -1, 3, 5] = belief_maps.LIMIT, 0
@@ -66,17 +68,17 @@ def test_metrics_by_hand() -> None:
     assert judged["f1"].item() == pytest.approx(2 / 3)
 
 
-def test_missions_do_not_meet() -> None:
-    state, generator = drawn(SMALL, 4)
+def test_missions_are_independent() -> None:
+    state, generator = start_missions(SMALL, 4)
     action, noise = torch.randint(6, (4, 3), generator=generator), torch.rand(4, SMALL.step_noise, generator=generator)
     together = tree_map(lambda leaf: leaf[2:3], SMALL.transition(state, action, noise))
     alone = SMALL.transition(tree_map(lambda leaf: leaf[2:3].clone(), state), action[2:3], noise[2:3])
-    differ(alone, together, 0.0)
+    require_close(alone, together, 0.0)
     assert (together.logits != state.logits[2:3]).any()
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("settings", "message"),
     [
         ({"uavs": 26, "lattice": 5}, "uavs 26 > lattice 5 x 5"),
         ({"measurements": 0}, "measurements: input should be greater than or equal to 2, got 0"),
@@ -95,14 +97,14 @@ def test_missions_do_not_meet() -> None:
     ],
     ids=str,
 )
-def test_settings_that_make_no_sense_are_told(given: dict, said: str) -> None:
+def test_invalid_settings_are_refused(settings: dict, message: str) -> None:
     with pytest.raises(ConfigError, match="mapping: ") as refused:
-        configure("mapping", given)
-    assert said in str(refused.value)
+        configure("mapping", settings)
+    assert message in str(refused.value)
 
 
-def test_an_altitude_outside_the_sensors_table_is_told() -> None:
-    state, _ = drawn(SMALL, 1)
+def test_an_altitude_without_a_sensor_is_refused() -> None:
+    state, _ = start_missions(SMALL, 1)
     with pytest.raises(ConfigError, match=r"altitude 3: expected 0 to 2"):
         SMALL.places.half(3)
     with pytest.raises(ConfigError, match=r"altitude 7: expected 0 to 2"):
@@ -110,15 +112,15 @@ def test_an_altitude_outside_the_sensors_table_is_told() -> None:
 
 
 @pytest.mark.parametrize("name", ["logits", "truth", "place", "mean"])
-def test_states_of_another_shape_are_told(name: str) -> None:
-    state, _ = drawn(SMALL, 2)
+def test_states_of_another_shape_are_refused(name: str) -> None:
+    state, _ = start_missions(SMALL, 2)
     wrong = replace(state, **{name: getattr(state, name)[:, :-1]})
     for call in (SMALL.observe, lambda given: SMALL.transition(given, torch.zeros(2, 3).long(), torch.zeros(2, 1))):
         with pytest.raises(ConfigError, match=rf"state\.{name} has shape \(2, .*expected \(missions, "):
             call(wrong)
 
 
-def test_beliefs_that_are_not_numbers_are_told() -> None:
+def test_nan_beliefs_are_reported() -> None:
     class Torn(Mapping):
         def initial(self, noise: torch.Tensor) -> State:
             state = super().initial(noise)
@@ -130,8 +132,8 @@ def test_beliefs_that_are_not_numbers_are_told() -> None:
         rollouts.next()
 
 
-def test_no_two_uavs_claim_the_same_place_twice() -> None:
-    state, _ = drawn(SMALL, 1)
+def test_target_cells_are_places_on_the_ground() -> None:
+    state, _ = start_missions(SMALL, 1)
     obs = SMALL.observe(state)
     x, y = state.place[0, 0, :2].tolist()
     size = SMALL.lattice
@@ -148,18 +150,18 @@ def test_no_two_uavs_claim_the_same_place_twice() -> None:
 
 
 def test_centred_maps_are_the_same_maps_moved() -> None:
-    state, _ = drawn(SMALL, 2)
-    plain, moved_ = SMALL.observe(state).maps, replace(SMALL, centred=True).observe(state).maps
-    assert torch.equal(plain[:, :, :3], moved_[:, :, :3])  # constants, and where everybody is
+    state, _ = start_missions(SMALL, 2)
+    plain, centred_maps = SMALL.observe(state).maps, replace(SMALL, centred=True).observe(state).maps
+    assert torch.equal(plain[:, :, :3], centred_maps[:, :, :3])  # constants, and where everybody is
     spot = SMALL.observe(state).place
     for mission in range(2):
         for uav in range(3):
             y, x = divmod(int(spot[mission, uav]), SMALL.lattice)
-            assert torch.equal(moved_[mission, uav, 3:, 5, 5], plain[mission, uav, 3:, y, x])
+            assert torch.equal(centred_maps[mission, uav, 3:, 5, 5], plain[mission, uav, 3:, y, x])
 
 
 def test_fewer_channels_are_the_same_channels_and_networks_follow() -> None:
-    state, _ = drawn(SMALL, 2)
+    state, _ = start_missions(SMALL, 2)
     whole = replace(SMALL, centred=True)
     few = replace(whole, channels=("belief", "places"))
     chosen = [CHANNELS.index(name) for name in few.channels]

@@ -1,4 +1,4 @@
-"""Maps to be found out: what they cover, and how they hang together."""
+"""Ground truth: its share of targets, and how it is connected."""
 
 import math
 
@@ -17,15 +17,15 @@ def test_halves_cover_30_to_60_percent_from_one_side() -> None:
     assert [(int(each[0]), int(each[-1])) for each in line] == [(1, 0), (0, 1), (1, 0), (0, 1)]
 
 
-def test_fields_cover_what_they_should() -> None:
+def test_fields_cover_the_requested_share() -> None:
     unit = torch.rand(4, 1 + generators.FIELD_NOISE, generator=torch.Generator().manual_seed(0))
     unit[:, 0] = torch.tensor([0.0, 0.5, 0.7, 0.999])
     truth = generators.fields(unit, 100)
     assert truth.double().mean((1, 2)).tolist() == pytest.approx([0.30, 0.45, 0.51, 0.60], abs=2e-4)
 
 
-def test_fields_hang_together_and_differ() -> None:
-    """Neighbours agree nearly always, cells far apart about as often as not; no row or column alone tells a map."""
+def test_fields_are_smooth_and_differ() -> None:
+    """Neighbours agree nearly always, cells far apart about as often as not; no row or column determines a map."""
     unit = torch.rand(64, 1 + generators.FIELD_NOISE, generator=torch.Generator().manual_seed(1))
     truth = generators.fields(unit, 64)
     assert (truth[:, 1:] == truth[:, :-1]).double().mean() > 0.95
@@ -47,7 +47,7 @@ def test_waves_are_cosines_whose_amplitudes_fall_with_the_wave_number() -> None:
         torch.testing.assert_close(got, first * math.hypot(down, across) ** -2.5 * wave)
 
 
-def test_no_wave_counts_twice_and_the_mean_is_none() -> None:
+def test_no_wave_counts_twice_and_the_mean_is_zero() -> None:
     noise = torch.zeros(1, 2, generators.WAVES + 1, 2 * generators.WAVES + 1, dtype=torch.float64)
     noise[0, 0, 0, : generators.WAVES + 1] = 0.9  # nothing down, backwards or not at all across
     assert not generators.heights(noise.flatten(1), 16).any()

@@ -23,12 +23,12 @@ def test_legal_moves_stay_within_the_lattice() -> None:
     assert [set(row.nonzero().flatten().tolist()) for row in PLACES.legal(places)] == expected
 
 
-def test_who_would_leave_the_lattice_stays() -> None:
+def test_uavs_do_not_leave_the_lattice() -> None:
     places = torch.tensor([[0, 0, 0], [10, 10, 2], [5, 5, 1]])
-    moved = [PLACES.moved(places, torch.full((3,), move)).tolist() for move in (1, 4, 5)]
-    assert moved[0] == [[0, 0, 0], [9, 10, 2], [4, 5, 1]]
-    assert moved[1] == [[1, 0, 0], [10, 10, 2], [6, 5, 1]]
-    assert moved[2] == [[0, 0, 0], [10, 10, 1], [5, 5, 0]]
+    places_after = [PLACES.move(places, torch.full((3,), move)).tolist() for move in (1, 4, 5)]
+    assert places_after[0] == [[0, 0, 0], [9, 10, 2], [4, 5, 1]]
+    assert places_after[1] == [[1, 0, 0], [10, 10, 2], [6, 5, 1]]
+    assert places_after[2] == [[0, 0, 0], [10, 10, 1], [5, 5, 0]]
 
 
 def test_bands_average_masks_as_cells_do() -> None:
@@ -45,7 +45,7 @@ def test_covers_are_the_footprints_of_an_axis() -> None:
 
 
 def _shares() -> torch.Tensor:
-    """Which share of each eleventh of 493 cells every cell takes, cell by cell."""
+    """Return the share of each cell in each eleventh of 493 cells, in plain loops."""
     shares = torch.zeros(11, 493)
     for part in range(11):
         begin, end = part * 493 / 11, (part + 1) * 493 / 11

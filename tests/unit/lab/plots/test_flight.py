@@ -5,7 +5,7 @@ from pathlib import Path
 import plotly.graph_objects as go
 import pytest
 
-from tests.support.fixtures_mapping import TINY_MISSION, drawn
+from tests.support.fixtures_mapping import TINY_MISSION, start_missions
 from tests.support.web_page import loaded_addresses
 from tests.unit.lab.plots.test_leader_follower import FOUR, fly_straight
 from uavlab.core.errors import ConfigError, ResourceError
@@ -20,7 +20,7 @@ def short() -> go.Figure:
 
 class TestScenes:
     def test_each_environment_has_its_own(self, short: go.Figure) -> None:
-        start, _ = drawn(TINY_MISSION, 1)
+        start, _ = start_missions(TINY_MISSION, 1)
         mission = flight.animate(TINY_MISSION, [start, start])
         assert (short.data[0].type, mission.data[0].type) == ("scatter", "heatmap")
         assert mission.to_json() == mapping.draw_mission(TINY_MISSION, [start, start]).to_json()

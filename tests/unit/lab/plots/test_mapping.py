@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 import pytest
 import torch
 
-from tests.support.fixtures_mapping import TINY_MISSION, drawn, moved
+from tests.support.fixtures_mapping import TINY_MISSION, random_step, start_missions
 from uavlab.envs.mapping.env import Mapping, State
 from uavlab.lab.plots import mapping as pictures
 from uavlab.ops import belief_maps
@@ -16,10 +16,10 @@ UAVS = TINY_MISSION.uavs
 
 
 def fly(env: Mapping, missions: int = 1) -> list[State]:
-    state, generator = drawn(env, missions)
+    state, generator = start_missions(env, missions)
     states = [state]
     for _ in range(env.measurements - 1):
-        states.append(moved(env, states[-1], generator)[1])
+        states.append(random_step(env, states[-1], generator)[1])
     return states
 
 
@@ -96,7 +96,7 @@ class TestMission:
         long = replace(TINY_MISSION, measurements=60)
         assert len(pictures.draw_mission(long, fly(long)).frames) <= pictures.FRAMES
         whole = Mapping()
-        start, _ = drawn(whole, 1)
+        start, _ = start_missions(whole, 1)
         assert len(pictures.draw_mission(whole, [start] * 15).to_json()) < 150_000
 
 
