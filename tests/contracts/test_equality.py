@@ -18,10 +18,10 @@ from torch._dynamo.exc import TorchDynamoException
 
 from tests.support.fixtures_config import sizes, train_run
 from uavlab.core.errors import FallbackWarning
-from uavlab.core.registry import ENVIRONMENTS
 from uavlab.experiment import build, run_state
 from uavlab.experiment.config import Config, configure
 from uavlab.experiment.run import Run
+from uavlab.experiment.task import ENVIRONMENTS, LEARNERS
 from uavlab.runtime.toggle_records import EAGER
 from uavlab.runtime.toggles import TOGGLES, Toggle, Toggles, as_dict, resolve
 from uavlab.train import training
@@ -37,20 +37,20 @@ SAME = ("slow_leader_follower",)  # another environment with a pause in each ste
 
 
 def tasks() -> list[Any]:
-    """Return the names of environments and data sets; all but the first of each learner are for the soak."""
-    learners, names = set(), []
-    for name in (name for name in ENVIRONMENTS if name not in SAME):
-        learner = configure(name).task.learner
-        names.append(pytest.param(name, marks=[pytest.mark.soak] if learner in learners else []))
-        learners.add(learner)
-    return names
+    """Return every learner with its first environment; other environments of theirs are for the soak."""
+    rows: list[Any] = []
+    for learner, entry in LEARNERS.items():
+        fits = [name for name, env in ENVIRONMENTS.items() if name not in SAME and not entry.refusal(env.kind().spec)]
+        marks = [[pytest.mark.soak] * (index > 0) for index in range(len(fits))]
+        rows += [pytest.param(env, learner, marks=each) for env, each in zip(fits, marks, strict=True)]
+    return rows
 
 
 def cases(usable: bool) -> list[Any]:
     """Return every value of every toggle that differs from plain and that a CPU can use, or cannot."""
     rows = []
     for toggle in TOGGLES.values():
-        for value in toggle.choices or (NUMBERS[toggle.name],):
+        for value in toggle.choices or (NUMBERS.get(toggle.name, 2),):
             base = EAGER if toggle.name in ("compile", "graph") else {}
             changes = {**base, toggle.name: value}
             if value == getattr(Toggles(), toggle.name) or usable is bool(resolve(Toggles(**changes), CPU)[1]):
@@ -66,8 +66,9 @@ def cases(usable: bool) -> list[Any]:
 
 def config(env: str, changes: Changes) -> Config:
     more = {"step_ms": 0.0, "followers": 2, "alpha": 0.5}
-    own = {key: value for key, value in more.items() if key in configure(env).values}
-    return configure(env, sizes(env), as_dict(Toggles()), own, changes)
+    learner = changes.get("learner")
+    own = {key: value for key, value in more.items() if key in configure(env, {"learner": learner}).values}
+    return configure(env, sizes(env, learner), as_dict(Toggles()), own, changes)
 
 
 def train(env: str, changes: Changes, dtype: torch.dtype = torch.float64) -> Tables:
@@ -97,25 +98,26 @@ def distances(tables: Tables, others: Tables) -> dict[str, float]:
     return {name: float((tables[name] - table).abs().max() / table.abs().max()) for name, table in others.items()}
 
 
-@pytest.mark.parametrize("env", tasks())
+@pytest.mark.parametrize(("env", "learner"), tasks())
 @pytest.mark.parametrize(("toggle", "changes"), cases(usable=True))
-def test_equal_to_plain(env: str, toggle: Toggle, changes: Changes) -> None:
+def test_equal_to_plain(env: str, learner: str, toggle: Toggle, changes: Changes) -> None:
     dtype = torch.float32 if toggle.equality == "precision" else torch.float64
-    result = train(env, changes, dtype)
+    result = train(env, {**changes, "learner": learner}, dtype)
     if toggle.equality == "algorithm":
         assert all(table.isfinite().all() for table in result.values())
         return
     inputs = {name: changes[name] for name in ("maps", "loader") if name in changes and name != toggle.name}
-    served = inputs if env != "leader_follower" else {}  # inputs that other code prepares have other digits
-    apart = distances(result, reference(env, dtype, **served))
+    served = inputs if learner in ("coma", "forecaster") else {}  # inputs that other code prepares have other digits
+    apart = distances(result, reference(env, dtype, learner=learner, **served))
     assert max(apart.values()) <= TOLERANCES.get(toggle.equality, 0), apart
     if toggle.name == "precision":
         assert max(apart.values()) > 0, "nothing ran in lower precision"
 
 
-@pytest.mark.parametrize("env", tasks())
-def test_another_seed_is_farther_than_any_toggle(env: str) -> None:
-    apart = distances(reference(env, torch.float64, seed=1), reference(env, torch.float64))
+@pytest.mark.parametrize(("env", "learner"), tasks())
+def test_another_seed_is_farther_than_any_toggle(env: str, learner: str) -> None:
+    seeds = (reference(env, torch.float64, learner=learner, **seed) for seed in ({"seed": 1}, {}))
+    apart = distances(*seeds)
     assert max(apart.values()) > max(TOLERANCES.values())
 
 

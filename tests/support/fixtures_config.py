@@ -45,9 +45,9 @@ LONG: dict[str, Any] = {
 }
 
 
-def sizes(env: str) -> dict[str, Any]:
+def sizes(env: str, learner: str | None = None) -> dict[str, Any]:
     """Return settings that make runs on an environment small."""
-    names = configure(env).values
+    names = configure(env, {} if learner is None else {"learner": learner}).values
     small = {key: value for key, value in TINY.items() if key in names}
     own = SMALL_MISSION if "cells" in names else SMALL_FLIGHTS if "flights" in names else {}
     return {**small, **own}

@@ -1,6 +1,7 @@
 """Imports point down, hot code never waits for the host, and no data file can make uavlab run code."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -176,3 +177,64 @@ subprocess.run(["git"], shell=False)
 """
     assert list(complaints(source, "envs/leader_follower/env.py")) == []
     assert list(complaints("value = loss.item()\nprint(value)\nx.cpu().numpy()", "experiment/run.py")) == []
+
+
+WINGS = {
+    "LeaderFollower": "envs/leader_follower",
+    "SlowLeaderFollower": "envs/leader_follower",
+    "Mapping": "envs/mapping",
+    "HostMapping": "envs/mapping",
+    "OverwrittenMapping": "envs/mapping",
+    "Telemetry": "telemetry",
+    **dict.fromkeys(("MASAC", "MASACBase", "MASACConfig", "MASACLoop", "MASACVmap"), "learners/masac"),
+    **dict.fromkeys(("COMA", "COMAConfig"), "learners/coma"),
+    **dict.fromkeys(("Forecaster", "ForecasterConfig", "Forecast", "WindowSource", "WindowsConfig"), "telemetry"),
+    **dict.fromkeys(("OffPolicyCollector", "OnPolicyCollector", "Replayed", "Rollouts"), "collectors"),
+    **dict.fromkeys(("ReplayConfig", "RolloutConfig"), "collectors"),
+}
+"""Kinds of environments, learners and collectors, and the folder that alone may ask whether something is one."""
+
+
+def kind_questions(source: str, path: str) -> Iterator[str]:
+    """Return every question which kind of environment, learner or source something is, outside the kind's folder."""
+    tree = ast.parse(source)
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    standard = {name.name for node in imports if not (node.module or "").startswith("uavlab") for name in node.names}
+    aliases = {name.asname or name.name: name.name for node in imports for name in node.names}
+    for node in ast.walk(tree):
+        asked = ""
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
+            asked = ast.unparse(node.args[1])
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "hasattr":
+            if len(node.args) > 1 and ast.unparse(node.args[1]) in ("'spec'", "'choices'"):
+                yield f"{path}:{node.lineno}: {ast.unparse(node)}"
+        elif isinstance(node, ast.Compare):
+            asked = " ".join(ast.unparse(side) for side in (node.left, *node.comparators))
+            if ".task.learner" in asked or ".task.environment" in asked:
+                yield f"{path}:{node.lineno}: {asked}"
+            asked = asked if "type(" in asked else ""
+        for name in re.findall(r"\w+", asked):
+            kind = aliases.get(name, name)
+            if kind in WINGS and kind not in standard and not path.startswith(WINGS[kind]):
+                yield f"{path}:{node.lineno}: {asked}"
+
+
+def test_nobody_outside_a_wing_asks_for_its_kind() -> None:
+    paths = sorted(str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py"))
+    assert [line for path in paths for line in kind_questions((PACKAGE / path).read_text(), path)] == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "isinstance(config.learner, COMAConfig)",
+        "issubclass(kind, (Telemetry, int))",
+        "hasattr(config.env, 'spec')",
+        "from uavlab.envs.mapping.env import Mapping as MappingEnv\ntype(env) is MappingEnv",
+        "config.task.learner == 'masac'",
+    ],
+)
+def test_each_question_is_caught(source: str) -> None:
+    assert list(kind_questions(source, "experiment/run.py")) != []
+    assert list(kind_questions("isinstance(x, COMAConfig)", "learners/coma/x.py")) == []
+    assert list(kind_questions("from collections.abc import Mapping\nisinstance(x, Mapping)", "lab/x.py")) == []

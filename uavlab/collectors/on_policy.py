@@ -51,10 +51,11 @@ class Rollouts(CollectorBase):
 
     def world_step(self) -> Callable[[], Any]:
         """Return a call that moves fresh worlds by one step, always the same."""
-        state, obs = self.start()
-        noise = self.rng.uniform("step", self.config.worlds, self.env.spec.step_noise).flatten(0, 1)
-        first = obs.legal.to(torch.uint8).argmax(-1)
-        return lambda: self._move(self.env, state, first, noise)
+        spec, (state, obs) = self.env.spec, self.start()
+        noise = self.rng.uniform("step", self.config.worlds, spec.step_noise).flatten(0, 1)
+        still = torch.zeros(len(noise), spec.agents, spec.action, dtype=noise.dtype, device=noise.device)
+        action = obs.legal.to(torch.uint8).argmax(-1) if spec.choices else still
+        return lambda: self._move(self.env, state, action, noise)
 
     @torch.no_grad()
     def next(self) -> Batch:

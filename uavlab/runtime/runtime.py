@@ -19,7 +19,7 @@ from uavlab.runtime.loss_scaler import Scaler
 from uavlab.runtime.oom_retry import Microbatcher, Rows
 from uavlab.runtime.process_flags import process_flags
 from uavlab.runtime.stage_timer import Monitor
-from uavlab.runtime.toggles import Toggles, resolve
+from uavlab.runtime.toggles import TOGGLES, Toggles, changes, resolve
 
 F = TypeVar("F", bound=Callable)
 STAGE = {"act": "acting", "environment": "environment", "targets": "target"}
@@ -81,6 +81,8 @@ class Runtime:
         low = wrappers.DTYPES[toggles.precision] != torch.float32
         if low and name != "environment":  # only networks tolerate fewer digits
             kernel = wrappers.autocast(kernel, self.device, toggles.precision)  # type: ignore[assignment]
+        for toggle, value in ((TOGGLES[each], value) for each, value in changes(toggles).items()):
+            kernel = toggle.wrap(kernel, value, name) if toggle.wrap else kernel  # type: ignore[assignment]
         if toggles.compile != "off" and not part:
             kernel = self._compile(kernel, name)
         return self.time_stage(kernel, STAGE[name]) if name in STAGE else kernel

@@ -1,0 +1,75 @@
+"""Every registered learner, on the first environment that it fits: exact resume, whole state, one policy, R runs."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.support.fixtures_config import checkpoint_leaves, sizes, train_run
+from uavlab.core.types import tree_map
+from uavlab.experiment import build
+from uavlab.experiment.config import Config, configure
+from uavlab.experiment.run import Run
+from uavlab.experiment.task import ENVIRONMENTS, LEARNERS
+
+UPDATES = 4
+
+
+def first_environment(learner: str) -> str:
+    entry = LEARNERS[learner]
+    return next(name for name, env in ENVIRONMENTS.items() if entry.refusal(env.kind().spec) is None)
+
+
+def small(learner: str, **changes: Any) -> Config:
+    env, layer = first_environment(learner), {"learner": learner}
+    return configure(env, layer, sizes(env, learner), {"updates": UPDATES, "checkpoint_every": 2, **changes})
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_a_run_that_was_stopped_ends_in_the_bits_of_a_whole_one(tmp_path: Path, learner: str) -> None:
+    whole = train_run(small(learner), tmp_path / "whole")
+    run = Run(small(learner), tmp_path / "run")
+    for progress in run.train():
+        if progress.number == 2:
+            run.stop()
+    resumed = Run.resume(tmp_path / "run")
+    for _ in resumed.train():
+        pass
+    assert (resumed.number, resumed.digest) == (UPDATES, whole.digest)
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_an_update_changes_the_policy_and_its_state_holds_it(learner: str) -> None:
+    run = Run(small(learner))
+    before, leaves = run.learner.parameters(), checkpoint_leaves(run)
+    for _ in run.train():
+        pass
+    after = checkpoint_leaves(run)
+    assert not torch.equal(run.learner.parameters(), before)
+    assert [name for name in leaves if name.startswith("learner/") and not torch.equal(leaves[name], after[name])]
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_saved_parameters_act_as_the_learner_does(learner: str) -> None:
+    config = small(learner)
+    _, _, trained, source = build.assembled(config)
+    obs = observations(source)
+    loaded = config.task.load_policy(config, config.env, trained.parameters())
+    torch.testing.assert_close(loaded(obs, None), trained.policy(config.env.spec)(obs, None))
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_each_run_is_as_it_is_alone(learner: str) -> None:
+    together, alone = (train_run(small(learner, **size)) for size in ({"runs": 2, "seed": 3}, {"seed": 4}))
+    torch.testing.assert_close(together.learner.parameters()[1], alone.learner.parameters()[0], rtol=1e-4, atol=1e-6)
+    other = train_run(small(learner, seed=5))
+    assert not torch.allclose(other.learner.parameters(), alone.learner.parameters(), rtol=1e-4, atol=1e-6)
+
+
+def observations(source: Any) -> Tensor:
+    """Return what a policy sees: of worlds what their agents observe, of logs the inputs of a batch."""
+    if hasattr(source, "observations"):
+        return tree_map(lambda leaf: leaf, source.observations())
+    return source.next().data.inputs
