@@ -32,7 +32,7 @@ def test_rows_of_missions_in_one_process_and_in_several() -> None:
 
 def test_the_processes_of_runs_train() -> None:
     code = runs.ALONE.format(hidden=8, device="cpu", updates=2)
-    runs._seconds([[runs.sys.executable, "-c", code, "3", "2"]])
+    assert runs._seconds([[runs.sys.executable, "-c", code, "3", "2"]]) > 0
 
 
 @pytest.fixture

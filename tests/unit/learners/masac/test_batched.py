@@ -176,7 +176,8 @@ def test_numbers_come_in_the_order_of_cause_with_what_their_rows_are():
             *("target", "q", "critic_loss", "critic_norm", "entropy", "actor_loss", "actor_norm", "alpha")
         ]
         state = learner.tensors_to_check()
-        assert len(state) == 10  # a parameter and two moments of three kinds, and the targets
+        kinds, parts = ("actor", "critic", "temperature"), ("parameter", "exp_avg", "exp_avg_sq")
+        assert set(state) == {f"{kind}.{part}" for kind in kinds for part in parts} | {"target.parameter"}
         networks = {"actor_norm", "alpha", *(name for name in state if name.startswith(("actor", "temperature")))}
         for name, (tensor, axes) in (returned | state).items():
             assert axes == (row if name in networks else "R A"), name
