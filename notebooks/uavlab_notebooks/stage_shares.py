@@ -6,8 +6,8 @@ from typing import Any
 import torch
 
 from uavlab.bench.compare import Settings, update_call
-from uavlab.bench.profile_run import UPDATES, WATCHED
-from uavlab.bench.timing import timed
+from uavlab.bench.profile_run import CYCLES, UPDATES
+from uavlab.bench.timing import time_call
 from uavlab.core.protocols import Learner
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
@@ -71,7 +71,7 @@ def weigh_updates(preset: str, settings: Settings, *layers: Mapping[str, Any]) -
         one = update_call(configure(preset, *layers, setting))
         with one.rt.scope():
             work = count_work(one.call)
-            seconds = min(timed(one.call, one.rt.device) for _ in range(UPDATES))
+            seconds = min(time_call(one.call, one.rt.device) for _ in range(UPDATES))
         rows.append(
             {"name": name, "ms": 1e3 * seconds, **{k: getattr(work, k) for k in ("flops", "bytes", "operators")}}
         )
@@ -89,7 +89,7 @@ def utilisation(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     update, operators, stage = record["update"], record["operators"], record["stages"][0]
     device = torch.device("cuda" if "device_ms" in operators[0] else "cpu")
     if device.type == "cuda":
-        cycle_ms = stage["total_ms"] / stage["share"] / WATCHED
+        cycle_ms = stage["total_ms"] / stage["share"] / CYCLES
         resident = min(1.0, sum(row["device_ms"] for row in operators) / cycle_ms)
     else:
         resident = 1 - sum(row["share"] for row in operators if row["operator"] == PYTHON)

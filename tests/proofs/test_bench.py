@@ -38,7 +38,7 @@ def test_the_processes_of_runs_train() -> None:
 @pytest.fixture
 def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profile_run, "TRIED", {**profile_run.TRIED, "compile": ()})
-    monkeypatch.setattr(profile_run, "WATCHED", 4)
+    monkeypatch.setattr(profile_run, "CYCLES", 4)
 
 
 @pytest.mark.usefixtures("uncompiled")

@@ -59,7 +59,7 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, finished: Path) -> Non
     """Work in a folder that holds the run, and try no compiler."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(profile_run, "TRIED", {**profile_run.TRIED, "compile": ()})
-    monkeypatch.setattr(profile_run, "WATCHED", 4)
+    monkeypatch.setattr(profile_run, "CYCLES", 4)
     shutil.copytree(finished, "run")
 
 
