@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from uavlab.collectors.off_policy import POOL_DEPTH, POOL_STEPS, ReplayConfig, Replayed, blank_row
+from uavlab.collectors.off_policy import POOL_DEPTH, POOL_STEPS, OffPolicyCollector, ReplayConfig, blank_row
 from uavlab.core.protocols import Policy
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Transition, Update, leaves, tree_map
@@ -84,17 +84,17 @@ def make_store(toggles: Toggles, runs: int, config: ReplayConfig = CONFIG) -> St
 
 def make(
     seeds: tuple[int, ...] = SEEDS, config: ReplayConfig = CONFIG, executor: Executor | None = None, **toggles: Any
-) -> tuple[Replayed, ToyLearner]:
+) -> tuple[OffPolicyCollector, ToyLearner]:
     """Build a source and its learner; an executor replaces the source's thread."""
     asked, learner = Toggles(**toggles), ToyLearner(len(seeds))
-    source = Replayed(
+    source = OffPolicyCollector(
         ENV, learner.policy, config, Streams(seeds, dtype=torch.float64), Runtime(requested=asked),
         make_store(asked, len(seeds), config), learner.snapshot,
     )  # fmt: skip
     if executor is not None:
-        source.pilot = source.pilot and executor
-        if source.ahead is not None:
-            source.ahead.executor = executor
+        source.executor = source.executor and executor
+        if source.prefetcher is not None:
+            source.prefetcher.executor = executor
     return source, learner
 
 
@@ -107,7 +107,7 @@ def tensors_of(batch: Batch, learner: ToyLearner) -> Trace:
     return [*leaves(batch.data), ("index", batch.index), *weight, ("theta", learner.theta.clone())]
 
 
-def run_updates(source: Replayed, learner: ToyLearner, updates: int) -> Trace:
+def run_updates(source: OffPolicyCollector, learner: ToyLearner, updates: int) -> Trace:
     """Make updates with a source; return every batch and parameter."""
     seen: Trace = []
     for _ in range(updates):

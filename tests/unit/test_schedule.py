@@ -21,7 +21,7 @@ from tests.support.schedule_reference import (
     run_in_turn,
     run_updates,
 )
-from uavlab.collectors.off_policy import POOL_STEPS, Replayed
+from uavlab.collectors.off_policy import POOL_STEPS, OffPolicyCollector
 from uavlab.core.errors import ConfigError, DivergedError, FileError
 from uavlab.core.rng import Streams
 from uavlab.core.types import leaves
@@ -45,41 +45,41 @@ def test_whatever_is_done_at_once_equals_it_done_in_turn(
         check_equal(run_updates(*make(executor=executor, **toggles), UPDATES), expected)
 
 
-def stale(source: Replayed, learner: ToyLearner) -> None:
+def stale(source: OffPolicyCollector, learner: ToyLearner) -> None:
     first = learner.snapshot()
     source.snapshot = lambda: first
 
 
-def live(source: Replayed, learner: ToyLearner) -> None:
+def live(source: OffPolicyCollector, learner: ToyLearner) -> None:
     source.snapshot = lambda: learner.policy
 
 
-def stored_at_once(source: Replayed, learner: ToyLearner) -> None:
-    gather = source._gather
+def stored_at_once(source: OffPolicyCollector, learner: ToyLearner) -> None:
+    gather = source._collect_round
 
     def impatient() -> None:
         gather()
-        gather_rows = source.flight.result()  # type: ignore[union-attr]
+        gather_rows = source.pending.result()  # type: ignore[union-attr]
         for rows in gather_rows:
             source._add(rows)
-        source.flight = None
+        source.pending = None
 
-    source._gather = impatient
-
-
-def drawn_after_the_steps(source: Replayed, learner: ToyLearner) -> None:
-    source.ahead.start = lambda draw: None  # type: ignore[union-attr]
+    source._collect_round = impatient
 
 
-def drawn_after_the_feedback(source: Replayed, learner: ToyLearner) -> None:
+def drawn_after_the_steps(source: OffPolicyCollector, learner: ToyLearner) -> None:
+    source.prefetcher.start = lambda draw: None  # type: ignore[union-attr]
+
+
+def drawn_after_the_feedback(source: OffPolicyCollector, learner: ToyLearner) -> None:
     source.feedback = lambda batch, update: source.store.feedback(batch.index, update)
 
 
-def without_ratio(source: Replayed, learner: ToyLearner) -> None:
+def without_ratio(source: OffPolicyCollector, learner: ToyLearner) -> None:
     source.round = source.interval
 
 
-def forgetful(source: Replayed, learner: ToyLearner) -> None:
+def forgetful(source: OffPolicyCollector, learner: ToyLearner) -> None:
     draw = source._draw
 
     def draw_and_begin_anew(noise: Tensor) -> Any:
@@ -89,7 +89,7 @@ def forgetful(source: Replayed, learner: ToyLearner) -> None:
     source._draw = draw_and_begin_anew
 
 
-MUTANTS: list[tuple[Callable[[Replayed, ToyLearner], None], dict[str, Any]]] = [
+MUTANTS: list[tuple[Callable[[OffPolicyCollector, ToyLearner], None], dict[str, Any]]] = [
     (stale, {"prefetch": "overlap"}),
     (live, {"prefetch": "overlap"}),
     (stored_at_once, {"prefetch": "overlap"}),
@@ -101,7 +101,9 @@ MUTANTS: list[tuple[Callable[[Replayed, ToyLearner], None], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("spoil", "toggles"), MUTANTS, ids=[spoil.__name__ for spoil, _ in MUTANTS])
-def test_another_order_would_be_noticed(spoil: Callable[[Replayed, ToyLearner], None], toggles: dict[str, Any]) -> None:
+def test_another_order_would_be_noticed(
+    spoil: Callable[[OffPolicyCollector, ToyLearner], None], toggles: dict[str, Any]
+) -> None:
     source, learner = make(executor=DeferredExecutor(), **toggles)
     spoil(source, learner)
     with pytest.raises(AssertionError):
@@ -167,19 +169,19 @@ def test_steps_and_updates_overlap() -> None:
     source.next()  # returns while the flight waits
     learning.set()
     source.tensors_to_check()
-    assert len(source.landed) == CONFIG.world_steps
+    assert len(source.ready) == CONFIG.world_steps
 
 
 Saved = tuple[dict[str, Tensor], dict[str, dict[str, Tensor]], dict[str, Tensor], Tensor]
 
 
-def saved(source: Replayed, learner: ToyLearner) -> Saved:
+def saved(source: OffPolicyCollector, learner: ToyLearner) -> Saved:
     state = {key: value.clone() for key, value in source.state_dict().items()}
     rows = {name: dict(cut) for name, cut in source.segments(()).items() if cut is not None}
     return state, rows, source.rng.state_dict(), learner.theta.clone()
 
 
-def restored(checkpoint: Saved, fresh_replay: bool = False, **toggles: Any) -> tuple[Replayed, ToyLearner]:
+def restored(checkpoint: Saved, fresh_replay: bool = False, **toggles: Any) -> tuple[OffPolicyCollector, ToyLearner]:
     """Bring a source that had begun something else to where another one was saved."""
     source, learner = make(**toggles)
     run_updates(source, learner, 2)
@@ -250,8 +252,8 @@ def test_rows_of_a_batch_ahead_are_read_before_they_are_overwritten() -> None:
     again, twin = restored(checkpoint, prefetch="on")
     check_equal(run_updates(again, twin, 1), expected)
     late, twin = restored(checkpoint, prefetch="on")
-    batch = late.ahead.take()  # type: ignore[union-attr]
-    late._gather()
+    batch = late.prefetcher.take()  # type: ignore[union-attr]
+    late._collect_round()
     rows = late.store.take(batch.index)  # type: ignore[union-attr]
     assert not torch.equal(rows.obs, dict(expected)["obs"])
 
@@ -261,7 +263,7 @@ def test_without_its_rows_replay_fills_anew(toggles: dict[str, Any]) -> None:
     source, learner = make(**toggles)
     run_updates(source, learner, 7)
     again, twin = restored(saved(source, learner), fresh_replay=True, **toggles)
-    assert (int(again.ring.size), again.steps, again.turn, again.landed) == (0, 0, 0, [])
+    assert (int(again.ring.size), again.steps, again.turn, again.ready) == (0, 0, 0, [])
     before = again.rng.state_dict()["explore.0"]
     run_updates(again, twin, 1)
     assert not torch.equal(again.rng.state_dict()["explore.0"], before)
@@ -283,10 +285,10 @@ def test_a_number_that_is_not_finite_is_found_before_a_flight_is_stored() -> Non
 def test_a_policy_that_cannot_be_copied_cannot_fly_while_it_learns() -> None:
     rt = Runtime(requested=Toggles(**{"prefetch": "overlap"}))
     with pytest.raises(ConfigError, match=r"^prefetch=overlap: .* use prefetch=off or on\.$"):
-        Replayed(ENV, ToyLearner(1).policy, CONFIG, Streams([0]), rt)
+        OffPolicyCollector(ENV, ToyLearner(1).policy, CONFIG, Streams([0]), rt)
 
 
-def captured(source: Replayed) -> tuple[Callable[[], Any], Emulator]:
+def captured(source: OffPolicyCollector) -> tuple[Callable[[], Any], Emulator]:
     """Record the device's part of ``next``; the host's is done between the replays."""
     fell_back: list[str] = []
     emulator = Emulator()
@@ -304,7 +306,7 @@ def captured(source: Replayed) -> tuple[Callable[[], Any], Emulator]:
     return call, emulator
 
 
-def memory(source: Replayed) -> list[int]:
+def memory(source: OffPolicyCollector) -> list[int]:
     return [leaf.data_ptr() for _, leaf in (*leaves(source.worlds), *leaves(source.pool))]
 
 
@@ -323,7 +325,7 @@ def test_a_captured_cycle_steps_in_place(priorities: str) -> None:
 
 def test_a_captured_cycle_that_binds_its_worlds_anew_would_be_noticed() -> None:
     (plain, _), (source, _) = make(), make()
-    source._settled = lambda old, new: new
+    source._copy_into_static = lambda old, new: new
     call, _ = captured(source)
     same = [torch.equal(call().data.obs, plain.next().data.obs) for _ in range(30)]
     assert not all(same)

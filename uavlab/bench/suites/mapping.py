@@ -18,7 +18,7 @@ from uavlab.bench.compare import compare
 from uavlab.bench.registry import Record, suite
 from uavlab.bench.timing import median, ratio, time_in_turn
 from uavlab.collectors.entries import world_bytes
-from uavlab.collectors.on_policy import moved
+from uavlab.collectors.on_policy import step_and_observe
 from uavlab.core.types import tree_map
 from uavlab.envs.mapping.env import Mapping as MappingEnv
 from uavlab.envs.mapping.env import OverwrittenMapping, State
@@ -135,7 +135,7 @@ def missions_suite(rounds: int, device: Device, training: Mapping[str, Any] = TR
 def team_step(env: MappingEnv, missions: int, rt: Runtime) -> Callable[[], Any]:
     """Build a call that makes one team step of random moves, noise included."""
     state, uniform = _start(env, missions, rt.device)
-    step = rt.kernel(moved, "environment")
+    step = rt.kernel(step_and_observe, "environment")
 
     def call() -> None:
         nonlocal state
@@ -175,7 +175,7 @@ def _start(env: MappingEnv, missions: int, device: torch.device) -> tuple[State,
 
 
 def _next_state(env: MappingEnv, state: State, action: torch.Tensor, noise: torch.Tensor) -> State:
-    return moved(env, state, action, noise)[0]
+    return step_and_observe(env, state, action, noise)[0]
 
 
 def profile_host(env: HostMapping, steps: int, top: int = 8) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from uavlab.collectors.off_policy import ReplayConfig, Replayed, survey
+from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig, survey
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Inputs, Transition
 from uavlab.envs.leader_follower.env import LeaderFollower
@@ -27,7 +27,7 @@ def build(kind, agents, seeds=(0,), config=SMALL):
 
 
 def source_for(env, learner, rng):
-    return Replayed(
+    return OffPolicyCollector(
         env, learner.policy(env.spec), ReplayConfig(worlds=8, batch=16, capacity=512, learning_starts=64), rng, RT
     )
 
