@@ -5,8 +5,9 @@ from typing import Any
 
 import torch
 
-from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig, blank_row, replay_bytes, survey
+from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig, blank_row, replay_bytes
 from uavlab.collectors.on_policy import OnPolicyCollector, RolloutConfig
+from uavlab.collectors.survey import survey
 from uavlab.core.protocols import Env, Learner, Policy
 from uavlab.core.registry import COLLECTORS, CollectorEntry, Settings
 from uavlab.core.rng import Streams

@@ -13,21 +13,19 @@ from torch import Tensor
 from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import CheckedTensors, Env, Policy
 from uavlab.core.rng import Streams
-from uavlab.core.types import Batch, Inputs, Transition, Update, leaves, load_leaves, tree_map
+from uavlab.core.types import Batch, Transition, Update, leaves, load_leaves, tree_map
 from uavlab.envs.autoreset import Pool, Worlds, advance, make_pool, start_worlds
 from uavlab.replay.buffer import Store, Uniform
 from uavlab.replay.prefetch import Prefetcher
 from uavlab.replay.prioritized import PriorityConfig
 from uavlab.replay.ring import Ring, row_bytes
 from uavlab.replay.segments import cut, paste, plan
-from uavlab.runtime.finite_check import require_finite
 from uavlab.runtime.runtime import Runtime
 
 T = TypeVar("T")
 
 POOL_DEPTH = 8  # new worlds in reserve for each running one
 POOL_STEPS = 32  # steps between refills; a world that ends more often than ``POOL_DEPTH`` times repeats a start
-SURVEY_WORLDS, SURVEY_STEPS = 64, 64  # random steps from which the scale of observations is estimated
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,10 @@ class OffPolicyCollector:
             self.executor = ThreadPoolExecutor(1, "collect")
             self._advance = advance  # compiled code must not run in one thread while another one compiles
         self._take = rt.split_draw(lambda index: self.store.take(index))
-        self._act, self._add = rt.time_stage(self._apply_policy, "acting"), rt.time_stage(self.store.add, "store")
+        self._act, self._add = (
+            rt.time_stage(lambda policy, obs, noise: policy(obs, noise), "acting"),
+            rt.time_stage(self.store.add, "store"),
+        )
         self._draw, self._await = (
             rt.time_stage(self._sample_batch, "draw"),
             rt.time_stage(self._take_prefetched, "draw"),
@@ -122,9 +123,9 @@ class OffPolicyCollector:
         if self.turn == 0:
             self._collect_round()
         if batch is None:
-            batch = self._draw(self._replay_noise())
+            batch = self._draw(self.rng.integers("replay", self.config.batch))
         if self.prefetcher is not None:
-            self.prefetcher.start(partial(self._sample_batch, self._replay_noise()))
+            self.prefetcher.start(partial(self._sample_batch, self.rng.integers("replay", self.config.batch)))
         self.turn = (self.turn + 1) % self.round
         return batch
 
@@ -280,12 +281,6 @@ class OffPolicyCollector:
         self._check({"next_obs": (rows.next_obs, "R W A O"), "reward": (rows.reward, "R W A")})
         return worlds, rows
 
-    def _apply_policy(self, policy: Policy, obs: Tensor, noise: Tensor) -> Tensor:
-        return policy(obs, noise)
-
-    def _replay_noise(self) -> Tensor:
-        return self.rng.integers("replay", self.config.batch)
-
     def _sample_batch(self, noise: Tensor) -> Batch:
         index, weight = self.store.choose(noise)
         return Batch(self._take(index), index, weight)
@@ -310,26 +305,6 @@ class OffPolicyCollector:
 
     def _split(self, row: Transition) -> Transition:
         return tree_map(lambda leaf: leaf.unflatten(0, (self.runs, self.config.worlds)), row)
-
-
-def survey(env: Env, rng: Streams) -> Inputs:
-    """Measure mean and standard deviation of observations under random actions; the scale of a constant feature is 1.
-
-    Raises:
-        DivergedError: An observation is not finite.
-    """
-    spec, runs = env.spec, len(rng.seeds)
-    state = env.initial(rng.uniform("survey", SURVEY_WORLDS, spec.initial_noise).flatten(0, 1))
-    seen = []
-    for _ in range(SURVEY_STEPS):
-        action = 2 * rng.uniform("survey", SURVEY_WORLDS, spec.agents, spec.action) - 1
-        noise = rng.uniform("survey", SURVEY_WORLDS, spec.step_noise)
-        state = env.transition(state, action.flatten(0, 1), noise.flatten(0, 1))
-        seen.append(env.observe(state).unflatten(0, (runs, SURVEY_WORLDS)))
-    obs = torch.cat(seen, 1)
-    require_finite({"obs": (obs, "R N A O")})  # the first layers depend on them
-    scale = obs.std(1)
-    return Inputs(center=obs.mean(1), scale=torch.where(scale > 1e-3, scale, 1.0))
 
 
 def blank_row(env: Env, worlds: Worlds) -> Transition:

@@ -1,6 +1,5 @@
 """Replay's source: every row a real transition, runs alone or together the same, stopping and going on the same."""
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -9,15 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from uavlab.collectors.off_policy import (
-    POOL_STEPS,
-    SURVEY_STEPS,
-    SURVEY_WORLDS,
-    OffPolicyCollector,
-    ReplayConfig,
-    replay_bytes,
-    survey,
-)
+from uavlab.collectors.off_policy import POOL_STEPS, OffPolicyCollector, ReplayConfig, replay_bytes
 from uavlab.core.errors import FileError
 from uavlab.core.rng import Streams
 from uavlab.core.types import Transition, Update, leaves, tree_map
@@ -238,36 +229,6 @@ def test_no_two_worlds_start_alike() -> None:
     source = make(config=replace(CONFIG, worlds=20))
     for state in (source.worlds.state, source.pool.state):
         assert len(state.heading[:, 0].unique()) == len(state.heading)
-
-
-def test_survey_measures_what_random_flights_see() -> None:
-    seeds = (3, 8)
-    inputs = survey(ENV, Streams(seeds, dtype=torch.float64))
-    assert inputs.center.shape == inputs.scale.shape == (2, 2, 9)
-    # The same draws by hand: starts, then action by action (this environment takes no step noise).
-    rng, runs = Streams(seeds, dtype=torch.float64), len(seeds)
-    noise = rng.uniform("survey", SURVEY_WORLDS, ENV.spec.initial_noise).flatten(0, 1)
-    state, seen = ENV.initial(noise), []
-    for _ in range(SURVEY_STEPS):
-        action = (2 * rng.uniform("survey", SURVEY_WORLDS, 2, 2) - 1).flatten(0, 1)
-        state = ENV.transition(state, action, noise[:, :0])
-        seen.append(ENV.observe(state).view(runs, SURVEY_WORLDS, 2, 9))
-    table = torch.cat(seen, 1)
-    close(inputs.center, table.mean(1))
-    spread = (table - table.mean(1, keepdim=True)).square().sum(1) / (table.shape[1] - 1)
-    close(inputs.scale, spread.sqrt())
-    alone = survey(ENV, Streams((8,), dtype=torch.float64))
-    close(inputs.scale[1:], alone.scale)
-
-
-def test_survey_gives_constant_features_scale_one() -> None:
-    class Blind(LeaderFollower):
-        def observe(self, state: State) -> Tensor:
-            return torch.full_like(super().observe(state), math.pi)
-
-    inputs = survey(Blind(), Streams((3,), dtype=torch.float64))
-    close(inputs.center, torch.full((1, 2, 7), math.pi, dtype=torch.float64))
-    assert inputs.scale.unique().tolist() == [1]
 
 
 def test_replay_bytes_are_those_allocated() -> None:
