@@ -147,20 +147,11 @@ def toggle_rows(device: str = "auto") -> list[dict[str, Any]]:
     sets = {name: Toggles(**values) for name, values in toggle_presets(target).items()}
     rows = []
     for toggle in TOGGLES.values():
+        own = {key: getattr(toggle, key) for key in ("name", "values", "default", "seam", "equality", "claim", "cost")}
+        in_sets = {name: getattr(values, toggle.name) for name, values in sets.items()}
         reasons = {value: _reason(toggle.name, value, target) for value in toggle.choices}
-        rows.append(
-            {
-                "name": toggle.name,
-                "values": toggle.values,
-                "default": getattr(Toggles(), toggle.name),
-                "seam": toggle.seam,
-                "equality": toggle.equality,
-                "claim": toggle.claim,
-                "cost": toggle.cost,
-                "sets": {name: getattr(values, toggle.name) for name, values in sets.items()},
-                "unusable": {value: reason for value, reason in reasons.items() if reason},
-            }
-        )
+        unusable = {value: reason for value, reason in reasons.items() if reason}
+        rows.append({**own, "sets": in_sets, "unusable": unusable})
     return rows
 
 

@@ -1,4 +1,4 @@
-"""Suites are registered where they are written, found by looking into their folder, and run into whole records."""
+"""Suites are registered where they are written, discovered in their folder, and run into whole records."""
 
 import sys
 from pathlib import Path

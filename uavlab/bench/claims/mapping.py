@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab.bench.claims.measures import Bench, Estimate, Setting, as_speedup, measure, once
-from uavlab.bench.compare import Settings, compare, cycle_call, prepare
+from uavlab.bench.claims.measures import Bench, Estimate, Setting, measure, once
+from uavlab.bench.compare import cycle_call, prepare
 from uavlab.bench.suites.mapping import one_thread, pool_step, profile_host, team_step
 from uavlab.bench.timing import median, ratio, time_call, time_in_turn
 from uavlab.envs.mapping.env import Mapping as MappingEnv
@@ -197,18 +197,3 @@ def moves_per_second(bench: Bench) -> Estimate:
     """Measure the moves of UAVs in a second of training with maps on the device."""
     step, moves = median(time_steps(bench, FULL, {})), _moves(bench.preset(FULL))
     return Estimate(moves / step, note=f"{moves} moves in a training step of {step:.3g} s, learning included")
-
-
-@measure
-def half_width(bench: Bench) -> Estimate:
-    """Measure updates with networks of half the width over those of the published width."""
-    settings: Settings = {"whole": {}, "half": {"width": 128, "hidden": 128}}
-    return as_speedup(compare(FULL, settings, bench.known(FULL), call="update", rounds=bench.few))
-
-
-@measure
-def mapping_utilisation(bench: Bench) -> Estimate:
-    """Measure the share of a training step in which a kernel runs on the GPU."""
-    bench.need_gpu("device utilisation")
-    value = bench.device_share(cycle_call(bench.preset(FULL)), bench.few)
-    return Estimate(value, note="with maps on the device, for those of the host know no GPU")

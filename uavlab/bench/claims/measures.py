@@ -84,7 +84,7 @@ class Bench:
         self.results: dict[str, Any] = {}
 
     def layer(self, setting: Setting, agents: int = 2) -> dict[str, Any]:
-        """Lay a setting over the plain reference."""
+        """Return a setting over the plain reference, as a whole layer."""
         stage, own = STAGES[setting.get("stage", 0)], {k: v for k, v in setting.items() if k != "stage"}
         layer = {**PLAIN, **SIZES, "followers": agents - 1, **stage, **own, **self.settings}
         return layer | ({"precision": self.low} if layer["precision"] == LOW else {})
@@ -112,13 +112,17 @@ class Bench:
         """Rounds of what takes seconds."""
         return max(3, self.rounds // 10)
 
-    def pair(self, call: str, before: Setting, after: Setting, agents: int = 2) -> list[Row]:
-        """Time a call under two settings, in two rows of ``compare``.
+    def pair(self, call: str, before: Setting, after: Setting, agents: int = 2, preset: str = "") -> list[Row]:
+        """Time a call under two settings of a team, or of another task's preset, in two rows of ``compare``.
 
         Raises:
             NotTestable: A toggle could not be used.
         """
-        rows = compare_once(self, call, {"before": self.layer(before, agents), "after": self.layer(after, agents)})
+        if preset:
+            known, settings = self.known(preset), {"before": before, "after": after}
+            rows = compare(preset, settings, known, call=call, rounds=self.few)
+        else:
+            rows = compare_once(self, call, {"before": self.layer(before, agents), "after": self.layer(after, agents)})
         if reasons := rows[1]["fell_back"]:
             raise NotTestable("; ".join(f"{name} cannot be used: {reason}" for name, reason in reasons.items()))
         return rows
@@ -141,7 +145,7 @@ class Bench:
 
 
 def once(function: F) -> F:
-    """Let a function of a bench measure once; called again with equal arguments it returns the same result."""
+    """Decorate a function of a bench: called again with equal arguments it returns the first result."""
 
     @wraps(function)
     def cached(bench: Bench, *arguments: Any) -> Any:
@@ -179,11 +183,13 @@ def constant(bench: Bench, note: str, value: float | None = None) -> Estimate:
 
 
 @measure
-def gain(bench: Bench, call: str, before: Setting = LOOP, after: Setting = LOOP, agents: int = 2) -> Estimate:
-    """Measure how many times faster a call becomes."""
+def gain(
+    bench: Bench, call: str, before: Setting = LOOP, after: Setting = LOOP, agents: int = 2, preset: str = ""
+) -> Estimate:
+    """Measure how many times faster a call becomes, of a team or of another task's preset."""
     if "placement" in before:
         bench.need_gpu("copies between host and device")
-    return as_speedup(bench.pair(call, before, after, agents))
+    return as_speedup(bench.pair(call, before, after, agents, preset))
 
 
 @measure
@@ -305,10 +311,11 @@ def hours(bench: Bench, agents: int) -> Estimate:
 
 
 @measure
-def utilisation(bench: Bench, setting: Setting = LOOP) -> Estimate:
-    """Measure the share of a cycle in which a kernel runs on the GPU."""
+def utilisation(bench: Bench, setting: Setting = LOOP, preset: str = "", note: str = "") -> Estimate:
+    """Measure the share of a cycle, of a team or of another task's preset, in which a kernel runs on the GPU."""
     bench.need_gpu("device utilisation")
-    return Estimate(bench.device_share(cycle_call(bench.config(setting)), bench.rounds))
+    config = bench.preset(preset, setting) if preset else bench.config(setting)
+    return Estimate(bench.device_share(cycle_call(config), bench.few if preset else bench.rounds), note=note)
 
 
 @measure

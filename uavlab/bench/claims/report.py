@@ -1,6 +1,6 @@
 """The claims ledger, filled in: each claim with its number on a machine, and whether it holds.
 
-Measured numbers are kept in ``figures/records/claims_<machine>.json``.
+Measured numbers are in ``figures/records/claims_<machine>.json``.
 """
 
 import datetime
@@ -90,7 +90,7 @@ def own_path(device: torch.device | str) -> Path:
 
 
 def slug(machine: Mapping[str, Any]) -> str:
-    """Name a machine for a file: its GPU, or its CPU and the cores that may be used."""
+    """Return a machine's name for a file: its GPU, or its CPU and the cores that may be used."""
     name = machine["device"]
     if name == machine["cpu"]:
         name += f" {machine['cores']} cores"

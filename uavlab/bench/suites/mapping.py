@@ -216,7 +216,7 @@ def own_times(stats: Mapping[Any, Any], steps: int) -> list[dict[str, Any]]:
 
 
 def function_name(key: tuple[str, int, str]) -> str:
-    """Name a function of a profile; functions outside this project's task and builtins keep their file."""
+    """Return a function's name in a profile; with its file, unless it is of this project's task or builtin."""
     file, _, name = key
     inner = file.endswith("numpy_reference.py")
     plain = name.strip("{}<>").removeprefix("built-in method ").removeprefix("method ")

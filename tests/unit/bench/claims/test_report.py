@@ -1,4 +1,4 @@
-"""Records are kept whole and per machine, damaged ones refused, and rows hold what notebooks and tables read."""
+"""Records are whole and per machine, damaged ones are refused, and rows hold what notebooks and tables read."""
 
 import json
 from pathlib import Path
