@@ -148,7 +148,7 @@ class _Rollout:
 
     def __init__(self, env: Env, worlds: int, actions: str, dtype: torch.dtype, past_end: bool = False) -> None:
         self.env, self.spec, self.worlds, self.actions, self.dtype = env, env.spec, worlds, actions, dtype
-        self.past_end = past_end  # no world is replaced, as in evaluate.episodes and off_policy.survey
+        self.past_end = past_end  # no world is replaced, as in evaluate.episodes and survey
         self.noise = torch.Generator().manual_seed(ACTIONS.index(actions))
         self.counts, self.number = Counter[str](), 0  # the number is that of the next step
         self.state = self.fresh(worlds)

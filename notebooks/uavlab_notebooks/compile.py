@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from uavlab.bench.timing import interleaved, median, ratio
+from uavlab.bench.timing import median, ratio, time_in_turn
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
 from uavlab.nets.mlp import StackedMLP
@@ -52,7 +52,7 @@ def compare_ways(preset: str, *layers: Mapping[str, Any], rounds: int = 20) -> l
             calls[name]()
             synchronize(rt.device)
             first[name] = time.perf_counter() - start
-        seconds = interleaved({name: partial(_repeat, call) for name, call in calls.items()}, rounds, rt.device)
+        seconds = time_in_turn({name: partial(_repeat, call) for name, call in calls.items()}, rounds, rt.device)
         reference = next(iter(calls))
         over = {name: ratio(seconds[reference], each) for name, each in seconds.items()}
         return [

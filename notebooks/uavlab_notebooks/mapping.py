@@ -37,6 +37,15 @@ PROGRAM = {
 CLAIMED_STEPS = {"mapping_full": 4800, "mapping_balanced": 3333, "mapping_fast": 2083}
 """Steps that runs with the published program's settings are claimed to make."""
 
+COUNTS = {
+    "updates": "updates",
+    "missions": "missions_per_run",
+    "team_steps": "world_steps_per_run",
+    "moves": "agent_steps_per_run",
+    "gradient_steps": "gradient_steps_per_run",
+}
+"""Columns of ``budgets`` by key of a run's plan."""
+
 AXES = {
     "entropy": "entropy of the cells with targets (bits, lower is better)",
     "f1": "F1 of targets (higher is better)",
@@ -45,12 +54,9 @@ AXES = {
 
 
 def load_or_train(run: str, updates: int, **settings: Any) -> tuple[Kept, str]:
-    """Load the policy of a run, or train one for ``updates`` on coarse maps; return it with a label.
+    """Load the policy of the folder ``run``, or train one for ``updates`` on coarse maps if it is empty.
 
-    Args:
-        run: Folder of a run or an exported copy; empty to train.
-        updates: Of that training.
-        settings: Over the preset ``mapping_quick``.
+    ``settings`` lie over the preset ``mapping_quick``. Return the policy and a label that says which it is.
 
     Raises:
         FileError: The folder is no run.
@@ -72,15 +78,7 @@ def load_or_train(run: str, updates: int, **settings: Any) -> tuple[Kept, str]:
 def scores_by_policy(
     env: Mapping, trained: dict[str, Kept], seed: int, count: int, device: torch.device
 ) -> dict[str, dict[str, Float[Tensor, "R E T"]]]:
-    """Score all plans and some trained policies on the same missions, after every step.
-
-    Args:
-        env: The task.
-        trained: Trained policies by name.
-        seed: Of the missions.
-        count: Missions.
-        device: Where they are computed.
-    """
+    """Score all plans and some trained policies, each after every step of the same ``count`` missions of ``seed``."""
     plans = {name.replace("_", " "): Planner(plan) for name, plan in ENVIRONMENTS["mapping"].baselines.items()}
     scores = {name: curves(env, plan, Streams([seed], device), count) for name, plan in plans.items()}
     for name, each in trained.items():
@@ -140,17 +138,7 @@ def budgets(presets: Sequence[str] = tuple(CLAIMED_STEPS)) -> list[dict[str, Any
     for preset in presets:
         config = configure(preset)
         plan = config.task.plan(config)
-        rows.append(
-            {
-                "preset": preset,
-                "measurements": config.env.spec.horizon + 1,
-                "updates": plan["updates"],
-                "missions": plan["missions_per_run"],
-                "team_steps": plan["world_steps_per_run"],
-                "moves": plan["agent_steps_per_run"],
-                "gradient_steps": plan["gradient_steps_per_run"],
-                "formula": round(PROGRAM[preset]),
-                "claimed": CLAIMED_STEPS[preset],
-            }
-        )
+        counts = {name: plan[key] for name, key in COUNTS.items()}
+        head = {"preset": preset, "measurements": config.env.spec.horizon + 1}
+        rows.append({**head, **counts, "formula": round(PROGRAM[preset]), "claimed": CLAIMED_STEPS[preset]})
     return rows

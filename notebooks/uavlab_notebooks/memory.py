@@ -60,11 +60,7 @@ def _blank(config: Config, rows: int) -> tuple[MASAC, Batch, UpdateNoise]:
 
 
 def refuse_memory(config: Config, share: float = 0.5) -> dict[str, Any]:
-    """Run one update with too little memory, and the same update with enough of it, whole and in pieces.
-
-    Args:
-        config: Of the learner.
-        share: Memory that is granted, as a share of the whole batch's peak.
+    """Run one update with ``share`` of its peak memory, and the same update with enough of it, whole and in pieces.
 
     Returns:
         ``peak_bytes`` and ``limit_bytes``; ``retries`` (``what, phase, from, to``); ``same_bits``, whether the result

@@ -51,15 +51,9 @@ class ArrayReplay(IterableDataset[tuple[np.ndarray, np.ndarray]]):
 def read_through_loader(
     steps: int = 40, start: int = 512, new: int = 64, batch: int = 64, workers: int = 2, seed: int = 0
 ) -> dict[str, Any]:
-    """Write rows into replay and draw batches, directly and through worker processes.
+    """Write rows into replay and draw batches, directly and through ``workers`` processes (0 draws here).
 
-    Args:
-        steps: Rounds of writing and drawing.
-        start: Rows written before the workers start.
-        new: Rows written in each round.
-        batch: Rows of a batch.
-        workers: Processes that draw; 0 draws here.
-        seed: Of the generator, of which each process has a copy.
+    ``start`` rows are written before the workers start, ``new`` ones in each of ``steps`` rounds.
 
     Returns:
         ``rows``: for each round and ``source`` (``replay itself`` or ``DataLoader``) the ``newest`` row of all batches

@@ -6,8 +6,9 @@ from typing import Any
 import torch
 
 from uavlab.bench.compare import Settings, update_call
-from uavlab.bench.profile_run import UPDATES, WATCHED
-from uavlab.bench.timing import timed
+from uavlab.bench.profile_run import CYCLES, UPDATES
+from uavlab.bench.timing import time_call
+from uavlab.core.protocols import Learner
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
 from uavlab.profiling.roofline import ceilings
@@ -30,7 +31,7 @@ def measure_shares(
     for name, setting in settings.items():
         config = configure(preset, *layers, setting)
         monitor = Monitor(build.runtime(config.run).device)
-        _run_cycles(config, cycles, monitor)
+        run_cycles(config, cycles, monitor)
         stages[name] = monitor.read()
     return stages
 
@@ -38,21 +39,21 @@ def measure_shares(
 def monitor_changes_nothing(preset: str, *layers: Mapping[str, Any], cycles: int = 5) -> bool:
     """Return whether a monitored run learns the same as one without a monitor, to the last bit."""
     config = configure(preset, *layers)
-    monitors = (None, Monitor(build.runtime(config.run).device))
-    plain, monitored = (_run_cycles(config, cycles, monitor) for monitor in monitors)
+    monitored = run_cycles(config, cycles, Monitor(build.runtime(config.run).device)).tensors_to_check()
+    plain = run_cycles(config, WARM + cycles).tensors_to_check()
     return all(torch.equal(plain[name][0], monitored[name][0]) for name in plain)
 
 
-def _run_cycles(config: Config, cycles: int, monitor: Monitor | None) -> Any:
-    """Run some cycles, monitored after the first ones; return all tensors of the learner."""
+def run_cycles(config: Config, cycles: int, monitor: Monitor | None = None) -> Learner:
+    """Run some cycles, and with a monitor ``WARM`` more before it starts; return the learner."""
     rt, rng, learner, source = build.assembled(config, monitor)
-    cycle = make_cycle(source, learner, rng, rt)
+    cycle, warm = make_cycle(source, learner, rng, rt), WARM if monitor else 0
     with rt.scope():
-        for number in range(WARM + cycles):
-            if monitor and number == WARM:
+        for number in range(warm + cycles):
+            if monitor and number == warm:
                 monitor.reset()
             cycle()
-    return learner.tensors_to_check()
+    return learner
 
 
 def weigh_updates(preset: str, settings: Settings, *layers: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -70,7 +71,7 @@ def weigh_updates(preset: str, settings: Settings, *layers: Mapping[str, Any]) -
         one = update_call(configure(preset, *layers, setting))
         with one.rt.scope():
             work = count_work(one.call)
-            seconds = min(timed(one.call, one.rt.device) for _ in range(UPDATES))
+            seconds = min(time_call(one.call, one.rt.device) for _ in range(UPDATES))
         rows.append(
             {"name": name, "ms": 1e3 * seconds, **{k: getattr(work, k) for k in ("flops", "bytes", "operators")}}
         )
@@ -80,18 +81,15 @@ def weigh_updates(preset: str, settings: Settings, *layers: Mapping[str, Any]) -
 def utilisation(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Compare the share of time in which any operator runs with the achieved shares of this device's ceilings.
 
-    Args:
-        record: A record of ``profile_preset``.
-
     Returns:
-        Rows with ``name`` and ``share``: of the time in which any operator runs (what a utilisation counts; on a GPU at
-        least, from the longest kernels), and of this device's ceilings, the rate of large matrix products and the
-        bandwidth of memory, that an update reaches.
+        Of a record of ``profile_preset`` rows with ``name`` and ``share``: of the time in which any operator runs (what
+        a utilisation counts; on a GPU at least, from the longest kernels), and of this device's ceilings, the rate of
+        large matrix products and the bandwidth of memory, that an update reaches.
     """
     update, operators, stage = record["update"], record["operators"], record["stages"][0]
     device = torch.device("cuda" if "device_ms" in operators[0] else "cpu")
     if device.type == "cuda":
-        cycle_ms = stage["total_ms"] / stage["share"] / WATCHED
+        cycle_ms = stage["total_ms"] / stage["share"] / CYCLES
         resident = min(1.0, sum(row["device_ms"] for row in operators) / cycle_ms)
     else:
         resident = 1 - sum(row["share"] for row in operators if row["operator"] == PYTHON)

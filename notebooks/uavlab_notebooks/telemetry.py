@@ -53,13 +53,7 @@ def write_flight(folder: Path, seed: int = 2 * 10**6) -> Path:
 
 
 def draw_prediction(prediction: Prediction, names: Sequence[str] = COLUMNS, title: str = "") -> go.Figure:
-    """Draw predictions over the time of a flight, with the band that should hold 90 % of the truth, and the truth.
-
-    Args:
-        prediction: Of one flight.
-        names: Which columns; two stand side by side.
-        title: The finding.
-    """
+    """Draw columns of a prediction over time, with the band that should hold 90 % of the truth, and the truth."""
     columns = [name for name in COLUMNS if name in names]
     rows = max(1, -(-len(columns) // 2))
     grid = make_subplots(
@@ -119,10 +113,7 @@ def physics_residuals(flight: FlightDataset, window: int, stride: int = 50) -> l
 def printed_rates(paces: Sequence[float], windows: int, epoch: int) -> list[dict[str, Any]]:
     """Compare each interval's own pace with a whole epoch over the time since its start, which falls at any pace.
 
-    Args:
-        paces: Windows per second, interval by interval.
-        windows: Windows of each interval.
-        epoch: Windows of the whole epoch.
+    ``paces`` are windows per second in intervals of ``windows`` each; the whole epoch has ``epoch`` windows.
     """
     rows, seconds = [], 0.0
     for number, pace in enumerate(paces, 1):

@@ -46,12 +46,7 @@ class SpanRecorder(Monitor):
 
 
 def record_spans(config: Config, cycles: int = 3, warm: int = 5) -> list[dict[str, Any]]:
-    """Run some cycles and record their stages.
-
-    Args:
-        config: Of the run; stages inside compiled code are not visible.
-        cycles: Cycles that are recorded.
-        warm: Cycles before.
+    """Run ``warm`` cycles, then record the stages of ``cycles`` more; stages inside compiled code are not visible.
 
     Returns:
         ``lane`` (which thread), ``name`` (of the stage), ``start`` and ``end`` (ms), in the order of their start; on a

@@ -4,15 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from uavlab.bench.compare import Settings, update_call
 from uavlab.core.protocols import CheckedTensors
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
 from uavlab.runtime.stage_timer import count_work
-from uavlab.train import make_cycle
+from uavlab_notebooks.stage_shares import run_cycles
 
 
 def differences(preset: str, settings: Settings, *layers: Mapping[str, Any], updates: int = 10) -> list[dict[str, Any]]:
@@ -85,18 +83,9 @@ def compare_with_single_runs(preset: str, *layers: Mapping[str, Any], runs: int 
         ConfigError: Settings that are not valid.
     """
     shared = configure(preset, *layers, {"runs": runs})
-    rows = _trained(shared, updates)
-    alone = [
-        _trained(configure(preset, *layers, {"runs": 1, "seed": shared.run.seed + number}), updates)[0]
-        for number in range(runs)
-    ]
-    return max(float((one - row).abs().max() / one.abs().max()) for one, row in zip(alone, rows, strict=True))
-
-
-def _trained(config: Config, updates: int) -> Float[Tensor, "R K P"]:
-    rt, rng, learner, source = build.assembled(config)
-    cycle = make_cycle(source, learner, rng, rt)
-    with rt.scope():
-        for _ in range(updates):
-            cycle()
-    return learner.parameters()
+    differences = []
+    for number, together in enumerate(run_cycles(shared, updates).parameters()):
+        config = configure(preset, *layers, {"runs": 1, "seed": shared.run.seed + number})
+        [alone] = run_cycles(config, updates).parameters()
+        differences.append(float((alone - together).abs().max() / alone.abs().max()))
+    return max(differences)

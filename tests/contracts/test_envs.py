@@ -1,4 +1,4 @@
-"""Every registered environment, and every quirk of LeaderFollower, keeps the contract of an environment."""
+"""Every registered environment, and every quirk of LeaderFollower, meets the contract of an environment."""
 
 from dataclasses import fields, replace
 
@@ -11,7 +11,7 @@ from uavlab.envs.mapping.numpy_reference import HostMapping
 from uavlab.experiment.task import ENVIRONMENTS, EPISODES
 from uavlab.testing import check_env
 
-STEPS = {"slow_leader_follower": 40, "mapping": 40}  # of worlds that take their time
+STEPS = {"slow_leader_follower": 40, "mapping": 40}  # of slow worlds
 SMALLER = {"mapping": TINY_MISSION}
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.support.fixtures_config import tiny, trained
-from tests.support.schedule_reference import AtOnce
+from tests.support.schedule_reference import InlineExecutor
 from uavlab.experiment.run import Run
 from uavlab.runtime.toggles import TOGGLES
 
@@ -55,9 +55,9 @@ def test_every_value_is_met() -> None:
 @pytest.mark.parametrize("flow", FLOWS, ids=str)
 def test_on_a_gpu_streams_and_threads_change_nothing(flow: dict[str, Any]) -> None:
     run, twin = (Run(tiny(device="cuda", updates=60, **flow)) for _ in range(2))
-    twin.source.pilot = twin.source.pilot and AtOnce()
-    if twin.source.ahead is not None:
-        twin.source.ahead.executor = twin.source.ahead.stream = None
+    twin.source.executor = twin.source.executor and InlineExecutor()
+    if twin.source.prefetcher is not None:
+        twin.source.prefetcher.executor = twin.source.prefetcher.stream = None
     for each in (run, twin):
         for _ in each.train():
             pass

@@ -125,7 +125,7 @@ def test_an_exported_copy_scores_the_same(tmp_path: Path) -> None:
     policy.export(folder, out)
     first, second = (policy.evaluate(policy.load(path), 10, 0, False) for path in (folder, out))
     assert first == second
-    with pytest.raises(ConfigError, match="learns from logs, no team flies"):
+    with pytest.raises(ConfigError, match="telemetry has no team that flies"):
         next(policy.flight(policy.load(out), 0))
 
 

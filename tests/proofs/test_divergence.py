@@ -10,7 +10,8 @@ from torch import Tensor
 
 from tests.support.fixtures_config import trained
 from tests.support.nan_injection import ENV, SITES, VALUES, WORLD, WORLDS, Seams, build, fine, inject, refused
-from uavlab.collectors.off_policy import Replayed, survey
+from uavlab.collectors.off_policy import OffPolicyCollector
+from uavlab.collectors.survey import survey
 from uavlab.core.protocols import CheckedTensors
 from uavlab.core.rng import Streams
 from uavlab.core.types import leaves
@@ -20,7 +21,9 @@ from uavlab.runtime.runtime import Runtime
 from uavlab.train import check_state
 
 
-def failures(kind: Any = MASAC, seams: type[Seams] = Seams, source: type[Replayed] = Replayed) -> dict[str, str]:
+def failures(
+    kind: Any = MASAC, seams: type[Seams] = Seams, source: type[OffPolicyCollector] = OffPolicyCollector
+) -> dict[str, str]:
     """Inject every value at every site; return what failed."""
     results = {
         f"{name} {value:g}": inject(kind, name, value, seams, source) for name in SITES[kind] for value in VALUES
@@ -55,13 +58,13 @@ class NoState(Seams):
         super().check({name: entry for name, entry in numbers.items() if "." not in name})
 
 
-class WritesFirst(Replayed):
+class WritesFirst(OffPolicyCollector):
     """Checks once the row is in replay."""
 
-    def _step(self, explore: bool) -> None:
+    def _step_and_store(self, explore: bool) -> None:
         checked: list[CheckedTensors] = []
         check, self._check = self._check, checked.append
-        super()._step(explore)
+        super()._step_and_store(explore)
         self._check = check
         for numbers in checked:
             check(numbers)

@@ -1,4 +1,4 @@
-"""Bad input and odd machines: what a person types, what lies on the disk, and the one line that comes back.
+"""The catalogue of bad input and odd machines: commands, files, and the line that each must end with.
 
 ``…`` in a message stands for a figure or a path that differs from machine to machine; everything else is pinned.
 """
@@ -23,15 +23,15 @@ class Row:
     """One line of the catalogue.
 
     Attributes:
-        id: Names the kind of input; a letter tells several of a kind apart.
+        id: The kind of input, and a word that distinguishes several of a kind.
         command: What follows ``uavlab``; words are separated as a shell does, a list is taken as it is.
-        message: All that is told on stderr, without the kind of error; empty for what is accepted.
-        code: How the command ends.
-        files: What lies in the working folder: contents, or functions that make something there.
-        run: What happens to a finished run, copied to ``run``, before.
+        message: The text on stderr, without the kind of error; empty for what is accepted.
+        code: The exit code.
+        files: Contents of files in the working folder, or functions that create something there.
+        run: A change to a complete run, copied to ``run``, before the command.
         out: A pattern that stdout holds.
         env: Environment variables.
-        alone: In a process of its own.
+        alone: Whether the command needs a process of its own.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""The part of the catalogue on logs of flights that are no use as they are, or no logs at all."""
+"""The part of the catalogue on logs of flights that are damaged, wrong, or no logs at all."""
 
 import os
 import struct
@@ -39,12 +39,12 @@ def npz(**arrays: Any) -> Make:
 
 
 def logs(count: int = 4, lost: str = "", **constant: float) -> dict[str, str | bytes | Make]:
-    """A folder of logs of made-up numbers, in which some columns never vary and one is not there."""
+    """A folder of random logs, in which some columns are constant and one is missing."""
 
     def write(seed: int) -> Make:
-        told = {name: column for name, column in random_flight(300, seed).items() if name != lost}
-        told |= {name: torch.full((300,), value) for name, value in constant.items()}
-        return lambda path: save_log(path, told)
+        columns = {name: column for name, column in random_flight(300, seed).items() if name != lost}
+        columns |= {name: torch.full((300,), value) for name, value in constant.items()}
+        return lambda path: save_log(path, columns)
 
     return {"logs": Path.mkdir, **{f"logs/{n}.npz": write(n) for n in range(count)}}
 
@@ -67,7 +67,7 @@ def changed(at: int, keep: float = 1.0) -> Make:
 
 
 def bomb(path: Path) -> None:
-    """A small archive that tells of four gigabytes."""
+    """A small archive that claims four gigabytes."""
     npz(x=np.arange(3.0))(path)
     content = bytearray(path.read_bytes())
     at = content.rfind(b"PK\x01\x02") + 24  # where the list of members tells a member's size
@@ -75,8 +75,8 @@ def bomb(path: Path) -> None:
     path.write_bytes(content)
 
 
-def turned(path: Path) -> None:
-    """What may look odd and is read: another byte order, columns one after another."""
+def unusual(path: Path) -> None:
+    """A file that is read: another byte order, columns in Fortran order."""
     position = np.asfortranarray(np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]))
     npz(vx=np.arange(3, dtype=">f8"), pos=position)(path)
 
@@ -197,7 +197,7 @@ ROWS = (
         "data.ulg: not a ULog file; one begins with the bytes 55 4c 6f 67 01 12 35.",
         "data.ulg",
     ),
-    read("dat-7 order", turned, r"(?s)vx +vx +m/s +3 .*pos\[1\] +\? +3 +2 +6 ", "data.npz"),
+    read("dat-7 order", unusual, r"(?s)vx +vx +m/s +3 .*pos\[1\] +\? +3 +2 +6 ", "data.npz"),
     log(
         "dat-8 order",
         HEAD + "0.2,1\n0.1,1\n",

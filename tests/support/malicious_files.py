@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from tests.support.fixtures_config import trained
-from tests.support.tampered_runs import saved_in, sealed
+from tests.support.tampered_runs import checkpoint_in, edit_manifest
 from uavlab.core.errors import ConfigError, FileError, UavlabError
 from uavlab.core.text import one_line
 from uavlab.experiment import policy, score
@@ -100,13 +100,13 @@ def scored(folder: Path) -> object:
 
 
 def manifest(change: Callable[[dict[str, Any]], object]) -> Reader:
-    sealed(change)(Path("run"))
+    edit_manifest(change)(Path("run"))
     return lambda: policy.load(Path("run"))
 
 
 def group(write: Callable[[Path], object]) -> Reader:
     """Put other contents into the group of the best policy, and make its digest fit."""
-    path = saved_in(Path("run")) / "best.npz"
+    path = checkpoint_in(Path("run")) / "best.npz"
     write(path)
     with path.open("rb") as handle:
         digest = checkpoint.hashlib.file_digest(handle, "sha256").hexdigest()

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from uavlab.collectors.off_policy import ReplayConfig, Replayed
+from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig
 from uavlab.core.errors import DivergedError
 from uavlab.core.rng import Streams
 from uavlab.core.types import Inputs, leaves
@@ -44,7 +44,7 @@ class Trainer:
 
     runs: int
     rt: Seams
-    source: Replayed
+    source: OffPolicyCollector
     learner: Any
     steps: Iterator[Step]
     run: int = 0
@@ -67,7 +67,12 @@ class Trainer:
         return held[(self.run * AGENTS + self.agent + 1) * each - 1].view(-1)[-1:]
 
 
-def build(kind: Any = MASAC, seams: type[Seams] = Seams, source_kind: type[Replayed] = Replayed, share: bool = False):
+def build(
+    kind: Any = MASAC,
+    seams: type[Seams] = Seams,
+    source_kind: type[OffPolicyCollector] = OffPolicyCollector,
+    share: bool = False,
+):
     runs, rt = 3, seams()
     rng = Streams(range(runs))
     flat = torch.zeros(runs, AGENTS, ENV.spec.obs)
@@ -183,7 +188,13 @@ def refused(call: Callable[[], Any]) -> DivergedError | None:
     return None
 
 
-def inject(kind: Any, name: str, value: float, seams: type[Seams] = Seams, source: type[Replayed] = Replayed) -> str:
+def inject(
+    kind: Any,
+    name: str,
+    value: float,
+    seams: type[Seams] = Seams,
+    source: type[OffPolicyCollector] = OffPolicyCollector,
+) -> str:
     """Inject one number; return what went wrong, empty if nothing did."""
     t = build(kind, seams, source)
     turn = 4 * list(SITES[kind]).index(name) + [str(v) for v in VALUES].index(str(value))

@@ -1,6 +1,6 @@
-"""The slow twin of LeaderFollower: one world, plain Python floats, one agent at a time, as the task is published.
+"""The reference of LeaderFollower: one world, plain Python floats, one agent at a time, as the task is published.
 
-It shares no code with the package and takes its parameters from any object that has LeaderFollower's attributes.
+It shares no code with the package, and takes its parameters from any object with the attributes of LeaderFollower.
 Uniform numbers are consumed in this order: x, y, speed, heading of every agent; x, y of the goal; x, y, course of every
 obstacle. ``lagged`` is written as published: a step first looks at the world, then moves it.
 """
@@ -37,7 +37,7 @@ class Obstacle:
 
 @dataclass
 class Seen:
-    """Everything that one step shows."""
+    """State, observations and results of one step."""
 
     agents: list[Agent]
     goal: tuple[float, float]
@@ -56,7 +56,7 @@ def whole(unit: float, low: int, high: int) -> float:
 
 
 def apart(a: Agent, b: Agent | Obstacle) -> float:
-    """Measure a distance with Pythagoras."""
+    """Return the distance of two points."""
     return math.sqrt((a.x - b.x) ** 2 + (a.y - b.y) ** 2)
 
 
@@ -84,7 +84,7 @@ class Twin:
         self.step_count = 0
 
     def look(self) -> Seen:
-        """Show the world as it is."""
+        """Return the present state and observations."""
         return Seen(
             agents=[Agent(a.x, a.y, a.speed, a.heading) for a in self.agents],
             goal=self.goal,
@@ -94,7 +94,7 @@ class Twin:
         )
 
     def step(self, action: Sequence[Sequence[float]]) -> Seen:
-        """Play one step, published order if ``lagged``, else move first."""
+        """Take one step, in the published order if ``lagged``, else motion first."""
         self.step_count += 1
         action = [[min(1.0, max(-1.0, float(v))) for v in pair] for pair in action]
         if not self.p.lagged:
@@ -183,7 +183,7 @@ class Twin:
         return total + self.formation(k)
 
     def formation(self, k: int) -> float:
-        """Value follower k's place: the bonus inside the radius at matched speed, the cost outside."""
+        """Return follower k's formation reward: the bonus inside the radius at matched speed, the cost outside."""
         gap = apart(self.agents[k], self.agents[0])
         if gap < self.p.formation_radius:
             return self.p.match_bonus if abs(self.agents[k].speed - self.agents[0].speed) < self.p.match_speed else 0.0

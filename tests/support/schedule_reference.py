@@ -1,4 +1,4 @@
-"""A toy learner, and the schedule of a source written out step by step: what may happen at once is done in turn."""
+"""A toy learner, and a reference of a source's schedule that makes every step in turn in one thread."""
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from uavlab.collectors.off_policy import POOL_DEPTH, POOL_STEPS, ReplayConfig, Replayed, blank_row
+from uavlab.collectors.off_policy import POOL_DEPTH, POOL_STEPS, OffPolicyCollector, ReplayConfig, blank_row
 from uavlab.core.protocols import Policy
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Transition, Update, leaves, tree_map
@@ -22,7 +22,7 @@ CONFIG = ReplayConfig(worlds=3, world_steps=2, batch=5, capacity=61, learning_st
 SEEDS = (3, 8)
 
 
-class Pupil:
+class ToyLearner:
     """One number per run, changed in place by every batch; its policy acts on it element by element."""
 
     def __init__(self, runs: int) -> None:
@@ -47,8 +47,8 @@ def act(theta: Tensor, obs: Tensor, noise: Tensor | None) -> Tensor:
     return torch.tanh(noise + obs[..., :2] + theta[:, None, None, None] - 1)
 
 
-class AtOnce(Executor):
-    """Does a job when it is handed in."""
+class InlineExecutor(Executor):
+    """Runs a job when it is submitted."""
 
     def submit(self, fn: Callable, /, *args: Any, **kwargs: Any) -> Future:
         future: Future = Future()
@@ -56,8 +56,8 @@ class AtOnce(Executor):
         return future
 
 
-class Late(Executor):
-    """Does a job when its result is asked for."""
+class DeferredExecutor(Executor):
+    """Runs a job when its result is requested."""
 
     def submit(self, fn: Callable, /, *args: Any, **kwargs: Any) -> Future:
         class Waiting(Future):
@@ -70,7 +70,7 @@ class Late(Executor):
 
 
 def example(runs: int, config: ReplayConfig = CONFIG) -> Transition:
-    """Shape rows R W."""
+    """Return one row of zeros for each run and world, R W."""
     noise = torch.zeros(runs * config.worlds, ENV.spec.initial_noise, dtype=torch.float64)
     row = blank_row(ENV, start_worlds(ENV, noise))
     return tree_map(lambda leaf: leaf.unflatten(0, (runs, config.worlds)), row)
@@ -84,44 +84,44 @@ def make_store(toggles: Toggles, runs: int, config: ReplayConfig = CONFIG) -> St
 
 def make(
     seeds: tuple[int, ...] = SEEDS, config: ReplayConfig = CONFIG, executor: Executor | None = None, **toggles: Any
-) -> tuple[Replayed, Pupil]:
-    """Build a source and its pupil; an executor takes the place of the source's thread."""
-    asked, pupil = Toggles(**toggles), Pupil(len(seeds))
-    source = Replayed(
-        ENV, pupil.policy, config, Streams(seeds, dtype=torch.float64), Runtime(requested=asked),
-        make_store(asked, len(seeds), config), pupil.snapshot,
+) -> tuple[OffPolicyCollector, ToyLearner]:
+    """Build a source and its learner; an executor replaces the source's thread."""
+    asked, learner = Toggles(**toggles), ToyLearner(len(seeds))
+    source = OffPolicyCollector(
+        ENV, learner.policy, config, Streams(seeds, dtype=torch.float64), Runtime(requested=asked),
+        make_store(asked, len(seeds), config), learner.snapshot,
     )  # fmt: skip
     if executor is not None:
-        source.pilot = source.pilot and executor
-        if source.ahead is not None:
-            source.ahead.executor = executor
-    return source, pupil
+        source.executor = source.executor and executor
+        if source.prefetcher is not None:
+            source.prefetcher.executor = executor
+    return source, learner
 
 
-Seen = list[tuple[str, Tensor]]
+Trace = list[tuple[str, Tensor]]
 
 
-def tensors_of(batch: Batch, pupil: Pupil) -> Seen:
+def tensors_of(batch: Batch, learner: ToyLearner) -> Trace:
     """Return all tensors of a batch, and the parameter after its update."""
     weight = [] if batch.weight is None else [("weight", batch.weight)]
-    return [*leaves(batch.data), ("index", batch.index), *weight, ("theta", pupil.theta.clone())]
+    return [*leaves(batch.data), ("index", batch.index), *weight, ("theta", learner.theta.clone())]
 
 
-def learned(source: Replayed, pupil: Pupil, updates: int) -> Seen:
-    """Make updates from a source."""
-    seen: Seen = []
+def run_updates(source: OffPolicyCollector, learner: ToyLearner, updates: int) -> Trace:
+    """Make updates with a source; return every batch and parameter."""
+    seen: Trace = []
     for _ in range(updates):
         batch = source.next()
-        update = pupil.learn(batch)
+        update = learner.learn(batch)
         source.feedback(batch, update)
-        seen += tensors_of(batch, pupil)
+        seen += tensors_of(batch, learner)
     return seen
 
 
-def in_turn(toggles: Toggles, updates: int, config: ReplayConfig = CONFIG, seeds: tuple[int, ...] = SEEDS) -> Seen:
-    """Make the same updates by a plain loop, one thing after the other."""
+def run_in_turn(toggles: Toggles, updates: int, config: ReplayConfig = CONFIG, seeds: tuple[int, ...] = SEEDS) -> Trace:
+    """Make updates with a plain loop that stores, draws and learns in turn."""
     runs, count, spec = len(seeds), config.worlds, ENV.spec
-    rng, pupil, store = Streams(seeds, dtype=torch.float64), Pupil(runs), make_store(toggles, runs, config)
+    rng, learner, store = Streams(seeds, dtype=torch.float64), ToyLearner(runs), make_store(toggles, runs, config)
     steps, worlds = 0, start_worlds(ENV, rng.uniform("worlds", count, spec.initial_noise).flatten(0, 1))
 
     def filled() -> Any:
@@ -150,19 +150,19 @@ def in_turn(toggles: Toggles, updates: int, config: ReplayConfig = CONFIG, seeds
         if number % (toggles.interval * toggles.ratio) == 0:
             for row in rows:  # of the round before
                 store.add(row)
-            rows = [step(pupil.policy) for _ in range(toggles.interval * config.world_steps)]
+            rows = [step(learner.policy) for _ in range(toggles.interval * config.world_steps)]
             if toggles.prefetch != "overlap":
                 for row in rows:
                     store.add(row)
                 rows = []
         batch = ahead or draw()
         ahead = draw() if toggles.prefetch == "on" else None
-        update = pupil.learn(batch)
+        update = learner.learn(batch)
         store.feedback(batch.index, update)
-        seen += tensors_of(batch, pupil)
+        seen += tensors_of(batch, learner)
     return seen
 
 
-def equal(a: Seen, b: Seen) -> None:
+def check_equal(a: Trace, b: Trace) -> None:
     for (name, x), (_, y) in zip(a, b, strict=True):
         assert torch.equal(x, y), name

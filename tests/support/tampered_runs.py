@@ -1,4 +1,4 @@
-"""The part of the catalogue on runs that were damaged, edited or forged."""
+"""Rows of the catalogue on runs that were damaged, edited or forged."""
 
 import json
 import shutil
@@ -12,11 +12,11 @@ from tests.support.bad_inputs import MORE, Make, P, Row
 from uavlab.storage import checkpoint
 
 
-def saved_in(run: Path) -> Path:
+def checkpoint_in(run: Path) -> Path:
     return run / "checkpoints" / "ckpt-000000000008"
 
 
-def settled(**values: Any) -> Make:
+def edit_settings(**values: Any) -> Make:
     """Edit a run's settings by hand."""
 
     def edit(run: Path) -> None:
@@ -28,36 +28,36 @@ def settled(**values: Any) -> Make:
 
 
 def write(name: str, content: str) -> Make:
-    """Put something else into a file of a run."""
+    """Replace the content of a file of a run."""
     return lambda run: (run / name).write_text(content)
 
 
 def member(name: str, change: Callable[[bytes], bytes]) -> Make:
     """Damage a file of a run's checkpoint."""
-    return lambda run: (path := saved_in(run) / name).write_bytes(change(path.read_bytes()))
+    return lambda run: (path := checkpoint_in(run) / name).write_bytes(change(path.read_bytes()))
 
 
 def state(group: str, **changes: Callable[[torch.Tensor], torch.Tensor] | None) -> Make:
     """Change or drop tensors of a run's checkpoint, its digests with them; ``more`` is a copy of the first one."""
 
     def replace(run: Path) -> None:
-        saved = checkpoint.load(saved_in(run))
+        saved = checkpoint.load(checkpoint_in(run))
         tensors = saved.groups[group]
         for name, change in changes.items():
             before = tensors.pop(name, next(iter(tensors.values())))
             if change is not None:
                 tensors[name] = change(before)
-        shutil.rmtree(saved_in(run))
+        shutil.rmtree(checkpoint_in(run))
         checkpoint.save(run / "checkpoints", saved.step, saved.groups, saved.meta, 1)
 
     return replace
 
 
-def sealed(change: Callable[[dict[str, Any]], object]) -> Make:
+def edit_manifest(change: Callable[[dict[str, Any]], object]) -> Make:
     """Change a manifest, its digest with it."""
 
     def replace(run: Path) -> None:
-        path = saved_in(run) / "manifest.json"
+        path = checkpoint_in(run) / "manifest.json"
         body = json.loads(path.read_text())
         del body["sha256"]
         change(body)
@@ -126,7 +126,7 @@ ROWS = (
         tampered(
             f"ckp-5 {what}",
             "fly run",
-            sealed(change),
+            edit_manifest(change),
             MANIFEST.format("was not written by uavlab: it lacks an entry or names a file outside its folder."),
         )
         for what, change in {
@@ -135,22 +135,26 @@ ROWS = (
             "list": lambda body: body["members"].update(best=["bytes", "sha256"]),
         }.items()
     ),
-    tampered("ckp-6", "resume run", sealed(lambda body: body.update(format=9)), MANIFEST.format(FORMAT.format(9))),
-    tampered("ckp-7", "resume run", sealed(lambda body: body.update(format=0)), MANIFEST.format(FORMAT.format(0))),
+    tampered(
+        "ckp-6", "resume run", edit_manifest(lambda body: body.update(format=9)), MANIFEST.format(FORMAT.format(9))
+    ),
+    tampered(
+        "ckp-7", "resume run", edit_manifest(lambda body: body.update(format=0)), MANIFEST.format(FORMAT.format(0))
+    ),
     tampered(
         "ckp-8",
         "resume run",
-        lambda run: shutil.copy(saved_in(run) / "learner.npz", saved_in(run) / "best.npz"),
+        lambda run: shutil.copy(checkpoint_in(run) / "learner.npz", checkpoint_in(run) / "best.npz"),
         BEST.format("has … bytes, its manifest says …."),
     ),
     tampered(
         "ckp-12",
         "evaluate run",
-        settled(hidden=16),
+        edit_settings(hidden=16),
         "run: keeps policies of shape (1, 2, 172), its settings describe 1 run(s) of networks with 468 parameters"
         f"{LEFT_OUT}",
     ),
-    tampered("ckp-12 resume", "resume run", settled(hidden=16), CHANGED.format("hidden 8 -> 16"), 2),
+    tampered("ckp-12 resume", "resume run", edit_settings(hidden=16), CHANGED.format("hidden 8 -> 16"), 2),
     tampered("ckp-12 shape", "resume run", state("learner", target=lambda it: it[..., 1:]), OTHER.format("…")),
     tampered("ckp-13", "resume run", state("learner", target=None), OTHER.format("'target'")),
     tampered(
@@ -171,17 +175,17 @@ ROWS = (
     tampered(
         "ckp-20",
         "evaluate run",
-        lambda run: saved_in(run).rename(run / "checkpoints" / ".tmp-ckpt-000000000008"),
+        lambda run: checkpoint_in(run).rename(run / "checkpoints" / ".tmp-ckpt-000000000008"),
         BROKEN.format("Unfinished ones: 1."),
     ),
-    tampered("ckp-22", "resume run", settled(update="loop"), CHANGED.format("update batched -> loop"), 2),
+    tampered("ckp-22", "resume run", edit_settings(update="loop"), CHANGED.format("update batched -> loop"), 2),
     tampered(
         "ckp-23", "fly run", member("best.npz", lambda raw: b""), BEST.format("has 0 bytes, its manifest says ….")
     ),
     tampered(
         "ckp-24",
         "resume run",
-        lambda run: [path.unlink() for path in saved_in(run).glob("replay*")],
+        lambda run: [path.unlink() for path in checkpoint_in(run).glob("replay*")],
         BROKEN.format(f"{SAVED}/replay-000000000000-000000000032.npz cannot be read (No such file or directory).")
         + " At update 8 replay alone is broken: --fresh-replay goes on from it.",
     ),
@@ -205,7 +209,7 @@ ROWS = (
     tampered(
         "run-1 values",
         "evaluate run",
-        settled(lr="x", hiden=3),
+        edit_settings(lr="x", hiden=3),
         f"{P}: unknown setting 'hiden' from run/config.json (did you mean 'hidden'?); lr: input should be a valid "
         f"number, got 'x' from run/config.json.{MORE}",
         2,

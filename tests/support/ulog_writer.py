@@ -1,4 +1,4 @@
-"""A writer of tiny ULog files, from the format that PX4's developer guide describes: what the reader is tried with."""
+"""A writer of tiny ULog files for tests of the reader, after the format in PX4's developer guide."""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ def header(start: int = START) -> bytes:
 
 
 def flags(*appended: int) -> bytes:
-    """Tell where data were appended after a crash."""
+    """Return the message with the offsets of data appended after a crash."""
     offsets = (*appended, 0, 0, 0)[:3]
     return message("B", bytes(8) + bytes([bool(appended)]) + bytes(7) + struct.pack("<3Q", *offsets))
 
@@ -48,12 +48,12 @@ def row(number: int, fields: Mapping[str, str], values: Sequence[float]) -> byte
 
 
 def _flat(fields: Mapping[str, str], values: Sequence[float]) -> list:
-    """Gather values of arrays."""
-    left, found = list(values), []
+    """Group the values of arrays."""
+    left, groups = list(values), []
     for kind in fields.values():
         count = int(kind.partition("[")[2].rstrip("]") or 0)
-        found.append([left.pop(0) for _ in range(count)] if count else left.pop(0))
-    return found
+        groups.append([left.pop(0) for _ in range(count)] if count else left.pop(0))
+    return groups
 
 
 def dropout(milliseconds: int) -> bytes:
@@ -64,12 +64,14 @@ def ulog(*topics: Topic, before: bytes = b"", after: bytes = b"") -> bytes:
     """Write a file: ``before`` stands among the definitions, ``after`` at the end; ``name#1`` is an instance."""
     names = [name.partition("#") for name, _, _ in topics]
     forms = {name: form(name, fields) for (name, _, _), (_, fields, _) in zip(names, topics, strict=True)}
-    begun = b"".join(subscribe(number, name, int(instance or 0)) for number, (name, _, instance) in enumerate(names))
+    subscriptions = b"".join(
+        subscribe(number, name, int(instance or 0)) for number, (name, _, instance) in enumerate(names)
+    )
     data = [
         (values[0], row(number, fields, values)) for number, (_, fields, rows) in enumerate(topics) for values in rows
     ]
     ordered = [packed for _, packed in sorted(data, key=lambda it: it[0])]
-    return header() + before + b"".join(forms.values()) + begun + b"".join(ordered) + after
+    return header() + before + b"".join(forms.values()) + subscriptions + b"".join(ordered) + after
 
 
 STAMP = {"timestamp": "uint64_t"}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from uavlab.bench.timing import interleaved, median, ratio, timed
+from uavlab.bench.timing import median, ratio, time_call, time_in_turn
 from uavlab.core.rng import acting_noise
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
@@ -114,7 +114,7 @@ def prepare(builders: Mapping[str, Callable[[], Call]]) -> tuple[dict[str, Call]
         with build.enough_memory():
             one = builder()
             calls[name] = Call(one.rt.scope()(one.call), one.rt)
-            first[name] = timed(calls[name].call, one.rt.device)
+            first[name] = time_call(calls[name].call, one.rt.device)
     return calls, first
 
 
@@ -130,7 +130,7 @@ def compare_calls(
         are not in effect, and why).
     """
     names, device = list(calls), next(iter(calls.values())).rt.device
-    seconds = interleaved({name: one.call for name, one in calls.items()}, rounds, device, enough_s=enough_s)
+    seconds = time_in_turn({name: one.call for name, one in calls.items()}, rounds, device, enough_s=enough_s)
     rows = []
     for name, below in zip(names, [names[0], *names], strict=False):
         over = ratio(seconds[names[0]], seconds[name])

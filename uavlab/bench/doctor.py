@@ -113,17 +113,20 @@ def _gpus() -> list[Row]:
 
 def _compiler() -> Row:
     names = (os.environ.get("CXX"), *COMPILERS)
-    program = next((path for name in names if name and (path := shutil.which(name))), None)
     why = "torch.compile on the CPU needs a C++ compiler: install g++ or clang++, or leave compilation switched off."
-    return Row("C++ compiler", program or "none", program is not None, "" if program else why)
+    return _program("C++ compiler", [shutil.which(name) for name in names if name], why)
 
 
 def _browser() -> Row:
-    candidates = [os.environ.get("BROWSER_PATH", ""), *(shutil.which(name) or "" for name in BROWSERS)]
-    candidates += [f"/Applications/{name}.app/Contents/MacOS/{name}" for name in MAC_BROWSERS]
-    program = next((path for path in candidates if path and Path(path).is_file()), None)
+    paths = [os.environ.get("BROWSER_PATH"), *map(shutil.which, BROWSERS)]
+    paths += [f"/Applications/{name}.app/Contents/MacOS/{name}" for name in MAC_BROWSERS]
     why = "Saving figures as images and the browser tests need Chromium or Chrome: install one, or set BROWSER_PATH."
-    return Row("browser", program or "none", program is not None, "" if program else why)
+    return _program("browser", paths, why)
+
+
+def _program(what: str, paths: list[str | None], why: str) -> Row:
+    path = next((path for path in paths if path and Path(path).is_file()), None)
+    return Row(what, path or "none", path is not None, "" if path else why)
 
 
 def _jupyter() -> Row:
@@ -144,20 +147,11 @@ def toggle_rows(device: str = "auto") -> list[dict[str, Any]]:
     sets = {name: Toggles(**values) for name, values in toggle_presets(target).items()}
     rows = []
     for toggle in TOGGLES.values():
+        own = {key: getattr(toggle, key) for key in ("name", "values", "default", "seam", "equality", "claim", "cost")}
+        in_sets = {name: getattr(values, toggle.name) for name, values in sets.items()}
         reasons = {value: _reason(toggle.name, value, target) for value in toggle.choices}
-        rows.append(
-            {
-                "name": toggle.name,
-                "values": toggle.values,
-                "default": getattr(Toggles(), toggle.name),
-                "seam": toggle.seam,
-                "equality": toggle.equality,
-                "claim": toggle.claim,
-                "cost": toggle.cost,
-                "sets": {name: getattr(values, toggle.name) for name, values in sets.items()},
-                "unusable": {value: reason for value, reason in reasons.items() if reason},
-            }
-        )
+        unusable = {value: reason for value, reason in reasons.items() if reason}
+        rows.append({**own, "sets": in_sets, "unusable": unusable})
     return rows
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from uavlab.bench.compare import Settings, compare, update_call
 from uavlab.bench.suites import telemetry
-from uavlab.bench.timing import FEWEST, timed
+from uavlab.bench.timing import FEWEST, time_call
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
 from uavlab.profiling.roofline import ceilings, find_bottleneck, predict_speedup
@@ -18,7 +18,7 @@ from uavlab.runtime.toggles import TOGGLES, resolve, with_toggles
 from uavlab.storage.machine import describe, usable_cores
 from uavlab.train import make_cycle
 
-WARM, WATCHED = 10, 60  # cycles before and while the monitor watches, at most
+WARM, CYCLES = 10, 60  # cycles before and while the monitor watches, at most
 ENOUGH_S = 20.0  # seconds after which a measurement takes no more rounds than it needs
 UPDATES = 10  # of which the quickest counts, as for ceilings
 WORTH = 3  # toggles worth trying
@@ -66,18 +66,16 @@ def profile_preset(
     }
     best = sorted(forecast, key=lambda name: -forecast[name])[: None if every else WORTH]
     _, *rows = time_calls({"": {}, **{name: changes[name] for name in best}}, *layers, call="cycle")
-    measured = [
+    results = [
         {
             "toggle": row["setting"],
             "predicted": round(forecast[row["setting"]], 3),
             "measured": row["over_first"],
-            "low": row["low"],
-            "high": row["high"],
-            "first_call_s": row["first_call_s"],
+            **{key: row[key] for key in ("low", "high", "first_call_s")},
         }
         for row in rows
     ]
-    return {**record, "candidates": sorted(measured, key=lambda row: -row["measured"])}
+    return {**record, "candidates": sorted(results, key=lambda row: -row["measured"])}
 
 
 def candidates(config: Config) -> dict[str, dict[str, Any]]:
@@ -123,9 +121,9 @@ def _watch(config: Config, trace: Path | None) -> dict[str, Any]:
     cycle = make_cycle(source, learner, rng, rt)
     with rt.scope(), build.enough_memory():
         cycle()  # may compile
-        once = timed(cycle, rt.device)
-        warm, watched = (max(FEWEST, min(most, int(ENOUGH_S / once))) for most in (WARM, WATCHED))
-        for number in range(warm + watched):
+        once = time_call(cycle, rt.device)
+        warm, cycles = (max(FEWEST, min(most, int(ENOUGH_S / once))) for most in (WARM, CYCLES))
+        for number in range(warm + cycles):
             if number == warm:
                 monitor.reset()
             cycle()
@@ -134,7 +132,7 @@ def _watch(config: Config, trace: Path | None) -> dict[str, Any]:
     uncompiled = replace(config, toggles=with_toggles(config.toggles, {"compile": "off"}))
     one, plain = update_call(config), update_call(uncompiled)
     with rt.scope():
-        seconds = min(timed(one.call, rt.device) for _ in range(UPDATES))
+        seconds = min(time_call(one.call, rt.device) for _ in range(UPDATES))
         work = count_work(plain.call)  # compiled code hides what it does
         limits = ceilings(rt.device, config.toggles.precision, work)
     shares = {row["name"]: row["share"] for row in stages}

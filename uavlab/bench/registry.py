@@ -48,7 +48,7 @@ class Suite:
         return {"suite": self.name, "rounds": rounds, "machine": machine, **self.function(rounds, device, **options)}
 
 
-_registered: dict[str, Suite] = {}
+REGISTRY: dict[str, Suite] = {}
 
 
 def suite(name: str, *, about: str, options: Sequence[Option] = ()) -> Callable[[Run], Run]:
@@ -64,10 +64,10 @@ def suite(name: str, *, about: str, options: Sequence[Option] = ()) -> Callable[
     """
 
     def register(function: Run) -> Run:
-        known = _registered.get(name)
+        known = REGISTRY.get(name)
         if known and _place(known.function) != _place(function):
             raise ConfigError(f"suite {name!r} is already registered, by {known.function.__module__}.")
-        _registered[name] = Suite(name, about, tuple(options), function)
+        REGISTRY[name] = Suite(name, about, tuple(options), function)
         return function
 
     return register
@@ -81,7 +81,7 @@ def suites() -> dict[str, Suite]:
     """Import every module of ``bench/suites`` and return all registered suites, sorted by name."""
     for module in pkgutil.iter_modules(folder.__path__, f"{folder.__name__}."):
         importlib.import_module(module.name)
-    return dict(sorted(_registered.items()))
+    return dict(sorted(REGISTRY.items()))
 
 
 def format_rows(rows: Sequence[Mapping[str, Any]]) -> str:

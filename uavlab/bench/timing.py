@@ -15,7 +15,7 @@ WARM_UP = 3  # rounds that are not counted
 FEWEST = 3  # rounds that an interval needs
 
 
-def interleaved(
+def time_in_turn(
     calls: Mapping[str, Callable[[], Any]],
     rounds: int,
     device: torch.device,
@@ -32,13 +32,13 @@ def interleaved(
             if number < 0:
                 continue
         for name, call in calls.items():
-            once = timed(call, device)
+            once = time_call(call, device)
             if number >= 0:
                 seconds[name].append(once)
     return seconds
 
 
-def timed(call: Callable[[], Any], device: torch.device) -> float:
+def time_call(call: Callable[[], Any], device: torch.device) -> float:
     """Time one call, with all work that it queued on a GPU (s)."""
     synchronize(device)
     began = time.perf_counter()
@@ -58,7 +58,7 @@ def ratio(slow: Sequence[float], fast: Sequence[float]) -> dict[str, float]:
     return {name: round(value, 4) for name, value in zip(("median", "low", "high"), ends, strict=True)}
 
 
-def paid_back(slow: Mapping[str, Any], fast: Mapping[str, Any]) -> int | None:
+def break_even_calls(slow: Mapping[str, Any], fast: Mapping[str, Any]) -> int | None:
     """Return the calls after which a longer warm-up pays off; 0 where it is not longer, None where it never does.
 
     Args:

@@ -41,9 +41,9 @@ def make(folder: Path, count: int, seed: int, as_json: bool) -> None:
 @as_json
 def describe(file: Path, mapping: Path | None, as_json: bool) -> None:
     """Describe what is in a log: CSV, NPZ, Parquet or PX4's ULog."""
-    from uavlab.telemetry.logs.describe import described
+    from uavlab.telemetry.logs.describe import describe as describe_log
 
-    description = described(file, mapping)
+    description = describe_log(file, mapping)
     for line in lines(description):
         click.echo(one_line(line))
     tell(as_json, description)

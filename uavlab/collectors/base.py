@@ -1,4 +1,4 @@
-"""What every collector shares: answers for the parts of the ``Source`` protocol that it has no use for."""
+"""A base class of sources with default methods."""
 
 from collections.abc import Iterable, Mapping
 
@@ -12,25 +12,25 @@ class CollectorBase:
     """A source without replay, priorities or host-side work around a captured cycle."""
 
     def before_cycle(self) -> None:
-        """Run what a captured cycle must not contain, before the cycle."""
+        """Run the work before a cycle that a CUDA graph must not capture."""
 
     def after_cycle(self) -> None:
-        """Run what a captured cycle must not contain, after the cycle."""
+        """Run the work after a cycle that a CUDA graph must not capture."""
 
     def feedback(self, batch: Batch, update: Update) -> None:
-        """Use the errors of an update, for priorities."""
+        """Use the result of the update on a batch, such as for priorities."""
 
     def tensors_to_check(self) -> CheckedTensors:
-        """Return the tensors of a checkpoint that must be finite and were not checked before."""
+        """Return the saved tensors that were not checked when they were computed."""
         return {}
 
     def segments(self, saved: Iterable[str]) -> dict[str, dict[str, Tensor] | None]:
-        """Return replay in segments; None stands for a segment that is in ``saved``."""
+        """Return the rows of replay as immutable segments; None stands for a segment that is in ``saved``."""
         return {}
 
     def load_segments(self, segments: Mapping[str, Mapping[str, Tensor]] | None) -> None:
-        """Restore replay from its segments; None leaves it empty."""
+        """Restore the rows of replay; with None replay is empty."""
 
     def rows(self) -> dict[str, Tensor]:
-        """Return replay as it lies in memory, for digests."""
+        """Return replay as it lies in memory."""
         return {}

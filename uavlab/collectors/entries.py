@@ -1,12 +1,13 @@
-"""The registrations of both collectors: what each builds, takes and cannot do."""
+"""Registrations of the collectors."""
 
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from uavlab.collectors.off_policy import ReplayConfig, Replayed, blank_row, replay_bytes, survey
-from uavlab.collectors.on_policy import RolloutConfig, Rollouts
+from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig, blank_row, replay_bytes
+from uavlab.collectors.on_policy import OnPolicyCollector, RolloutConfig
+from uavlab.collectors.survey import survey
 from uavlab.core.protocols import Env, Learner, Policy
 from uavlab.core.registry import COLLECTORS, CollectorEntry, Settings
 from uavlab.core.rng import Streams
@@ -17,7 +18,7 @@ from uavlab.replay.host_buffer import host_transfer
 from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.runtime import Runtime
 
-NO_REPLAY = "this learner flies whole episodes anew for each update and keeps no replay"
+NO_REPLAY = "this learner runs new episodes for each update and has no replay"
 NO_LOGS = "this learner reads no logs"
 
 
@@ -29,7 +30,7 @@ def off_policy(
     snapshot: Callable[[], Policy],
     rng: Streams,
     rt: Runtime,
-) -> Replayed:
+) -> OffPolicyCollector:
     """Build worlds and replay.
 
     Raises:
@@ -37,7 +38,7 @@ def off_policy(
         ConfigError: Replay has more rows than priorities can serve.
     """
     policy = learner.policy(env.spec, explore=True)
-    return Replayed(env, policy, config.source, rng, rt, store(config, rng, rt), snapshot)
+    return OffPolicyCollector(env, policy, config.source, rng, rt, store(config, rng, rt), snapshot)
 
 
 def on_policy(
@@ -48,23 +49,23 @@ def on_policy(
     snapshot: Callable[[], Policy],
     rng: Streams,
     rt: Runtime,
-) -> Rollouts:
-    """Build worlds that are flown whole for each update.
+) -> OnPolicyCollector:
+    """Build worlds.
 
     Raises:
         ResourceError: They do not fit into free memory.
     """
     states = 2 * world_bytes(config.env) * config.source.worlds * config.run.runs  # of two steps at a time
     require_memory(states, "worlds", "worlds or runs", rt.device)
-    return Rollouts(env, learner.policy(env.spec, explore=True), config.source, rng, rt)
+    return OnPolicyCollector(env, learner.policy(env.spec, explore=True), config.source, rng, rt)
 
 
 def store(config: Settings, rng: Streams, rt: Runtime) -> Store:
-    """Choose what holds the rows of replay, and where.
+    """Build replay on the device or the host, uniform or prioritized.
 
     Raises:
-        ResourceError: They do not fit into the memory that is free there.
-        ConfigError: There are more rows than priorities can serve.
+        ResourceError: It does not fit into free memory.
+        ConfigError: It has more rows than priorities can serve.
     """
     toggles, replay, env, runs = rt.toggles, config.source, config.env, len(rng.seeds)
     here = toggles.placement == "device"
@@ -81,13 +82,13 @@ def store(config: Settings, rng: Streams, rt: Runtime) -> Store:
 
 
 def world_bytes(env: Env) -> int:
-    """Count the bytes of one world's state."""
+    """Return the bytes of one world's state."""
     state = env.initial(torch.zeros(1, env.spec.initial_noise))
     return sum(leaf.nbytes for _, leaf in leaves(state))
 
 
 def plan_off_policy(config: Settings) -> dict[str, Any]:
-    """Count what a run with replay takes."""
+    """Return the steps and bytes of a run with replay."""
     replay, toggles, run = config.source, config.toggles, config.run
     cycles = -(-(run.updates or 0) // (toggles.interval * toggles.ratio)) * toggles.interval  # whole rounds
     steps = None if run.updates is None else cycles * replay.world_steps * replay.worlds + replay.learning_starts
@@ -99,7 +100,7 @@ def plan_off_policy(config: Settings) -> dict[str, Any]:
 
 
 def plan_on_policy(config: Settings) -> dict[str, Any]:
-    """Count what a run of whole episodes takes."""
+    """Return the episodes, steps and bytes of a run without replay."""
     worlds, updates, spec = config.source.worlds, config.run.updates, config.env.spec
     steps = None if updates is None else updates * spec.horizon * worlds
     return {

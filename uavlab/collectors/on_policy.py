@@ -1,4 +1,4 @@
-"""Where batches of learners come from that learn from what their own policy just did: whole episodes, flown anew."""
+"""The on-policy collector: each batch is whole episodes of the policy in training."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,49 +17,52 @@ from uavlab.runtime.runtime import Runtime
 
 @dataclass(frozen=True)
 class RolloutConfig:
-    """How much is flown for an update.
+    """Size of a batch.
 
     Attributes:
-        worlds: Worlds per run (W), each flown from its start to its end.
+        worlds: Worlds per run (W), each stepped from its start to its end.
     """
 
     worlds: Annotated[int, Ge(1), Le(1_000_000)] = 16
 
 
-class Rollouts(CollectorBase):
-    """Flies R x W worlds from start to end with the learner's policy for each batch, and keeps nothing of them.
+class OnPolicyCollector(CollectorBase):
+    """Steps R x W new worlds from start to end with the learner's policy for each batch.
 
-    Worlds that end early are flown on, and what they do then is marked as dead.
+    Worlds that end early are stepped on; those steps are marked as not live.
     """
 
     def __init__(self, env: Env, policy: Policy, config: RolloutConfig, rng: Streams, rt: Runtime) -> None:
-        """Make ready to fly."""
+        """Prepare the calls of an episode."""
         self.env, self.policy, self.config, self.rng = env, policy, config, rng
         self.runs = len(rng.seeds)
         self.steps = 0  # of every world
-        self._start, self._move = rt.kernel(begun, "environment"), rt.kernel(moved, "environment")
+        self._start, self._step = (
+            rt.kernel(start_and_observe, "environment"),
+            rt.kernel(step_and_observe, "environment"),
+        )
         self._act, self._check = rt.time_stage(lambda obs, noise: policy(obs, noise), "acting"), rt.check
 
     def start(self) -> tuple[Any, Any]:
-        """Draw fresh worlds, and look at them."""
+        """Return the state and observations of new worlds."""
         noise = self.rng.uniform("start", self.config.worlds, self.env.spec.initial_noise).flatten(0, 1)
         return self._start(self.env, noise)
 
     def observations(self) -> Any:
-        """Return what the teams of fresh worlds observe (R W ...)."""
+        """Return the observations of new worlds (R W ...)."""
         return tree_map(lambda leaf: leaf.unflatten(0, (self.runs, -1)), self.start()[1])
 
     def world_step(self) -> Callable[[], Any]:
-        """Return a call that moves fresh worlds by one step, always the same."""
+        """Return a call that takes the same step of the same new worlds each time."""
         spec, (state, obs) = self.env.spec, self.start()
         noise = self.rng.uniform("step", self.config.worlds, spec.step_noise).flatten(0, 1)
         still = torch.zeros(len(noise), spec.agents, spec.action, dtype=noise.dtype, device=noise.device)
         action = obs.legal.to(torch.uint8).argmax(-1) if spec.choices else still
-        return lambda: self._move(self.env, state, action, noise)
+        return lambda: self._step(self.env, state, action, noise)
 
     @torch.no_grad()
     def next(self) -> Batch:
-        """Fly one episode in every world."""
+        """Run one episode in every world."""
         env, spec, lead = self.env, self.env.spec, (self.runs, self.config.worlds)
         state, obs = self.start()
         live = torch.ones(*lead, spec.agents, dtype=torch.bool, device=self.rng.device)
@@ -71,8 +74,8 @@ class Rollouts(CollectorBase):
             if step == spec.horizon:
                 break
             noise = self.rng.uniform("step", self.config.worlds, spec.step_noise).flatten(0, 1)
-            state, obs, *told = self._move(env, state, actions[-1].flatten(0, 1), noise)
-            reward, terminated = (leaf.unflatten(0, lead) for leaf in told)
+            state, obs, *results = self._step(env, state, actions[-1].flatten(0, 1), noise)
+            reward, terminated = (leaf.unflatten(0, lead) for leaf in results)
             self._check({"reward": (reward, "R W A")})
             steps.append((reward, live, terminated))
             live = live & ~terminated
@@ -90,21 +93,21 @@ class Rollouts(CollectorBase):
         )
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return how many steps were made; all else is in the streams."""
+        """Return the count of steps; all else follows from the random streams."""
         return {"steps": torch.tensor(self.steps)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue where ``state_dict`` was taken."""
+        """Restore a ``state_dict``."""
         self.steps = int(state["steps"])
 
 
-def begun(env: Env, noise: Tensor) -> tuple[Any, Any]:
-    """Start worlds and look at them."""
+def start_and_observe(env: Env, noise: Tensor) -> tuple[Any, Any]:
+    """Return states and observations of new worlds."""
     state = env.initial(noise)
     return state, env.observe(state)
 
 
-def moved(env: Env, state: Any, action: Tensor, noise: Tensor) -> tuple[Any, Any, Tensor, Tensor]:
-    """Move worlds by one step: what they are then, look like, have earned, and whether they ended."""
+def step_and_observe(env: Env, state: Any, action: Tensor, noise: Tensor) -> tuple[Any, Any, Tensor, Tensor]:
+    """Return states, observations, rewards and ends after one step."""
     after = env.transition(state, action, noise)
     return after, env.observe(after), env.reward(state, action, after), env.terminated(after)

@@ -1,4 +1,4 @@
-"""One step of many worlds with replacement of those that ended, without a host sync."""
+"""Autoreset: one step of many worlds, in which worlds that ended are replaced without a host sync."""
 
 from typing import Generic, TypeVar
 
@@ -14,7 +14,7 @@ S = TypeVar("S")
 
 @tensors
 class Worlds(Generic[S]):
-    """Running worlds with what their agents see now, and how often each was replaced."""
+    """Running worlds, their present observations, and how often each was replaced."""
 
     state: S
     obs: Float[Tensor, "B A O"]
@@ -23,7 +23,7 @@ class Worlds(Generic[S]):
 
 @tensors
 class Pool(Generic[S]):
-    """Fresh worlds with their observations: ``depth`` of them in reserve for each running world."""
+    """New worlds and their observations: P = depth x B, ``depth`` for each running world."""
 
     state: S
     obs: Float[Tensor, "P A O"]
@@ -37,7 +37,7 @@ def start_worlds(env: Env[S], noise: Float[Tensor, "B K"]) -> Worlds[S]:
 
 
 def make_pool(env: Env[S], noise: Float[Tensor, "depth B K"]) -> Pool[S]:
-    """Fill a pool; world b takes entries b, b + B, b + 2 B, ... in turn, so worlds never share one."""
+    """Fill a pool; world b takes entries b, b + B, b + 2 B, ... in turn, so no two worlds share an entry."""
     state = env.initial(noise.flatten(0, 1))
     return tree_map(Tensor.contiguous, Pool(state=state, obs=env.observe(state)))  # gathers from views are slow
 
@@ -49,10 +49,10 @@ def advance(
     noise: Float[Tensor, "B K"],
     pool: Pool[S],
 ) -> tuple[Worlds[S], Transition]:
-    """Move every world by one step and replace those that ended from the pool.
+    """Step every world, and replace those that ended from the pool.
 
-    The successor is observed once and recorded before any replacement. ``terminated`` stops bootstrapping;
-    ``truncated`` is the time limit alone and never set where the task itself ended.
+    The successor is observed once, and recorded before any replacement. ``truncated`` is the time limit alone; it is
+    not set where the task ended.
     """
     after = env.transition(worlds.state, action, noise)
     next_obs = env.observe(after)
@@ -72,9 +72,9 @@ def advance(
     depth = pool.obs.shape[0] // count
     entry = worlds.replaced.remainder(depth) * count + torch.arange(count, device=done.device)
     spare = tree_map(lambda leaf: leaf.index_select(0, entry), pool)  # faster than indexing
-    moved = Worlds(
+    successors = Worlds(
         state=select(done, spare.state, after),
         obs=select(done, spare.obs, next_obs),
         replaced=worlds.replaced + done,
     )
-    return moved, row
+    return successors, row

@@ -1,10 +1,17 @@
-"""Angles and distances in the plane, over any leading axes."""
+"""Angles and distances in the plane over any leading axes, and constants on a device."""
 
 import math
+from functools import lru_cache
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+
+@lru_cache
+def constant(values: tuple, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
+    """Return a tensor of numbers that stays on the device: a copy per call would wait for it."""
+    return torch.tensor(values, device=device, dtype=dtype)
 
 
 def wrap_angle(angle: Float[Tensor, "*lead"]) -> Float[Tensor, "*lead"]:

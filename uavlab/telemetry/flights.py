@@ -11,11 +11,10 @@ from uavlab.core.errors import FileError, ResourceError
 from uavlab.core.rng import Streams
 from uavlab.storage.files import atomic_write
 from uavlab.telemetry.dataset import HIDDEN
-from uavlab.telemetry.logs.column_map import Mapping as ColumnMap
-from uavlab.telemetry.logs.column_map import read_mapping
+from uavlab.telemetry.logs.column_map import ColumnMap, read_column_map
 from uavlab.telemetry.logs.columns import INPUTS, TRUTH
 from uavlab.telemetry.logs.log import READERS, read_log
-from uavlab.telemetry.logs.resample import resampled
+from uavlab.telemetry.logs.resample import resample
 from uavlab.telemetry.simulation.flights import RATE, Fleet, columns
 from uavlab.telemetry.simulation.quadrotor import Quadrotor
 from uavlab.telemetry.task import Telemetry
@@ -47,7 +46,7 @@ def read_all(task: Telemetry) -> Iterator[Mapping[int, Columns]]:
     Raises:
         FileError: There is none, or one is damaged, lacks a column, does not hold the truth or is too short.
     """
-    mapping = read_mapping(Path(task.mapping)) if task.mapping else None
+    mapping = read_column_map(Path(task.mapping)) if task.mapping else None
     for number, path in enumerate(list_logs(Path(task.logs))):
         flight = read(path, mapping, sum(task.shape))
         if unknown := [name for name in HIDDEN if name not in flight]:
@@ -62,7 +61,7 @@ def read(path: Path, mapping: ColumnMap | None = None, least: int = 1) -> Column
         FileError: It is damaged, lacks a column, or has fewer than ``least`` rows.
     """
     log = read_log(path, mapping)
-    flight = resampled(log, RATE, [*INPUTS, *(name for name in TRUTH if name in log.columns)])
+    flight = resample(log, RATE, [*INPUTS, *(name for name in TRUTH if name in log.columns)])
     if (rows := len(flight.values)) < least:
         raise FileError(f"{path}: {rows} rows at {RATE} a second; a window and what follows it are {least}.")
     return {name: torch.from_numpy(flight.column(name).copy()) for name in flight.columns}

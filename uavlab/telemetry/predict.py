@@ -13,7 +13,7 @@ from uavlab.storage.files import atomic_write
 from uavlab.telemetry import dataset, flights
 from uavlab.telemetry.dataset import HIDDEN, FlightDataset
 from uavlab.telemetry.forecaster import Forecast
-from uavlab.telemetry.logs.column_map import read_mapping
+from uavlab.telemetry.logs.column_map import read_column_map
 from uavlab.telemetry.logs.columns import TRUTH
 from uavlab.telemetry.metrics import UNITS, by_target, predict_windows
 from uavlab.telemetry.simulation.flights import RATE
@@ -81,7 +81,7 @@ def predict_log(
     Raises:
         FileError: The log is damaged, lacks a column, or is too short.
     """
-    columns = flights.read(path, read_mapping(mapping) if mapping else None)
+    columns = flights.read(path, read_column_map(mapping) if mapping else None)
     known = {name: column for name, column in columns.items() if name not in TRUTH or column.isfinite().all()}
     try:
         return predict(forecast, task, dataset.concatenate([known]), stride)

@@ -27,7 +27,7 @@ def test_rows_are_in_order_and_complete(call: str, env: str) -> None:
 
 def test_ratios_are_of_the_row_above_and_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     times = {"a": [8.0, 8.0], "b": [4.0, 4.0], "c": [1.0, 1.0]}
-    monkeypatch.setattr(module, "interleaved", lambda calls, rounds, device, **_: times)
+    monkeypatch.setattr(module, "time_in_turn", lambda calls, rounds, device, **_: times)
     rows = compare("leader_follower", {key: {} for key in "abc"}, TINY, rounds=2)
     assert [(row["ms"], row["over_first"], row["over_below"]) for row in rows] == [
         (8000, 1, 1),

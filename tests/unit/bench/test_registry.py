@@ -1,4 +1,4 @@
-"""Suites are registered where they are written, found by looking into their folder, and run into whole records."""
+"""Suites are registered where they are written, discovered in their folder, and run into whole records."""
 
 import sys
 from pathlib import Path
@@ -26,7 +26,7 @@ def dropped_suite(rounds, device):
 @pytest.fixture(autouse=True)
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget afterwards what a test registers."""
-    monkeypatch.setattr(registry, "_registered", dict(suites()))
+    monkeypatch.setattr(registry, "REGISTRY", dict(suites()))
 
 
 def test_every_module_of_the_folder_registers_suites_with_a_few_words() -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from uavlab.bench import timing
-from uavlab.bench.timing import interleaved, median, paid_back, ratio, timed
+from uavlab.bench.timing import break_even_calls, median, ratio, time_call, time_in_turn
 
 CPU = torch.device("cpu")
 SLOW = {"ms": 3.0, "first_call_s": 0.5}
@@ -12,7 +12,7 @@ SLOW = {"ms": 3.0, "first_call_s": 0.5}
 
 def test_calls_take_turns_and_warm_up_is_not_counted() -> None:
     order: list[str] = []
-    seconds = interleaved({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 4, CPU, warm_up=2)
+    seconds = time_in_turn({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 4, CPU, warm_up=2)
     assert "".join(order) == "ab" * 6
     assert {name: len(each) for name, each in seconds.items()} == {"a": 4, "b": 4}
 
@@ -29,14 +29,14 @@ def test_what_takes_long_is_repeated_less(
         starts.append(clock[0])
         clock[0] += 1.0
 
-    seconds = interleaved({"a": call}, 5, CPU, warm_up=2, enough_s=enough_s)
+    seconds = time_in_turn({"a": call}, 5, CPU, warm_up=2, enough_s=enough_s)
     assert (len(starts), seconds["a"]) == (calls, [1.0] * counted)
 
 
 def test_a_call_is_timed_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([10.0, 12.5])
     monkeypatch.setattr(timing.time, "perf_counter", lambda: next(clock))
-    assert timed(lambda: None, CPU) == 2.5
+    assert time_call(lambda: None, CPU) == 2.5
 
 
 def test_medians() -> None:
@@ -58,14 +58,14 @@ def test_the_interval_holds_the_median_and_shows_the_spread() -> None:
 class TestPaidBack:
     def test_after_enough_calls(self) -> None:
         # 20 s more, 1 ms earned per call; and rounded up
-        assert paid_back(SLOW, {"ms": 2.0, "first_call_s": 20.5}) == 20_000
-        assert paid_back(SLOW, {"ms": 0.0, "first_call_s": 0.504}) == 2
+        assert break_even_calls(SLOW, {"ms": 2.0, "first_call_s": 20.5}) == 20_000
+        assert break_even_calls(SLOW, {"ms": 0.0, "first_call_s": 0.504}) == 2
 
     def test_never_if_calls_are_not_faster(self) -> None:
-        assert paid_back(SLOW, {"ms": 3.0, "first_call_s": 20.5}) is None
+        assert break_even_calls(SLOW, {"ms": 3.0, "first_call_s": 20.5}) is None
 
     def test_at_once_if_the_first_call_is_not_longer(self) -> None:
-        assert paid_back(SLOW, {"ms": 9.0, "first_call_s": 0.5}) == 0
+        assert break_even_calls(SLOW, {"ms": 9.0, "first_call_s": 0.5}) == 0
 
 
 def test_medians_of_times_instead_of_ratios_would_be_seen() -> None:

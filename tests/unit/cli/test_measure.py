@@ -22,7 +22,7 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.fixture
 def mine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Register a suite from outside, as a person's own program does."""
-    monkeypatch.setattr(registry, "_registered", dict(suites()))
+    monkeypatch.setattr(registry, "REGISTRY", dict(suites()))
 
     @suite("mine", about="of one's own", options=[Option("depth", "how deep", (1, 8))])
     def mine_suite(rounds: int, device: str, depth: tuple[int, ...] = ()) -> dict[str, Any]:

@@ -59,11 +59,11 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, finished: Path) -> Non
     """Work in a folder that holds the run, and try no compiler."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(profile_run, "TRIED", {**profile_run.TRIED, "compile": ()})
-    monkeypatch.setattr(profile_run, "WATCHED", 4)
+    monkeypatch.setattr(profile_run, "CYCLES", 4)
     shutil.copytree(finished, "run")
 
 
-def told(words: list[str]) -> tuple[int, str, str]:
+def run(words: list[str]) -> tuple[int, str, str]:
     ended = uavlab(*words)
     errors = [line for line in ended.err.splitlines() if line.strip() and "update/s" not in line]  # of a progress bar
     return ended.code, ended.out, "\n".join(errors)
@@ -72,15 +72,15 @@ def told(words: list[str]) -> tuple[int, str, str]:
 @pytest.mark.parametrize(("words", "out", "error"), COMMANDS, ids=[" ".join(row[0][:2]) for row in COMMANDS])
 def test_it_works_or_one_line_says_why_not(words: list[str], out: str, error: str) -> None:
     before = sorted(Path().rglob("*"))
-    code, said, complaint = told(words)
+    code, output, complaint = run(words)
     if error:
-        assert (code, said) == (2, "")
+        assert (code, output) == (2, "")
         assert complaint.startswith(f"ConfigError: {error}")
         assert "\n" not in complaint
         assert sorted(Path().rglob("*")) == before
     else:
         assert (code, complaint) == (0, "")
-        assert out in said
+        assert out in output
         assert "--trace" not in words or Path(words[-1]).stat().st_size > 1000
 
 
@@ -98,6 +98,6 @@ def test_logs_are_counted_and_their_rows_are_not_guessed() -> None:
     assert (ended.code, ended.out.splitlines()[0]) == (0, "4 logs to read; the run is kept in mine")
     shutil.rmtree("logs")
     for command in (["train", "telemetry", *given, "--dry-run"], ["evaluate", "mine"], ["resume", "mine"]):
-        code, said, complaint = told(command)
-        assert (code, said) == (3, "")
+        code, output, complaint = run(command)
+        assert (code, output) == (3, "")
         assert complaint.startswith("FileError: logs: no logs there; expected files that end in .csv, ")

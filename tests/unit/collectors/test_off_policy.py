@@ -1,6 +1,5 @@
 """Replay's source: every row a real transition, runs alone or together the same, stopping and going on the same."""
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -9,15 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from uavlab.collectors.off_policy import (
-    POOL_STEPS,
-    SURVEY_STEPS,
-    SURVEY_WORLDS,
-    ReplayConfig,
-    Replayed,
-    replay_bytes,
-    survey,
-)
+from uavlab.collectors.off_policy import POOL_STEPS, OffPolicyCollector, ReplayConfig, replay_bytes
 from uavlab.core.errors import FileError
 from uavlab.core.rng import Streams
 from uavlab.core.types import Transition, Update, leaves, tree_map
@@ -35,8 +26,8 @@ def policy(obs: Tensor, noise: Tensor | None) -> Tensor:
     return torch.tanh(noise + obs[..., :2])
 
 
-def make(seeds: tuple[int, ...] = (3, 8), config: ReplayConfig = CONFIG, act: Callable = policy) -> Replayed:
-    return Replayed(ENV, act, config, Streams(seeds, dtype=torch.float64), Runtime())
+def make(seeds: tuple[int, ...] = (3, 8), config: ReplayConfig = CONFIG, act: Callable = policy) -> OffPolicyCollector:
+    return OffPolicyCollector(ENV, act, config, Streams(seeds, dtype=torch.float64), Runtime())
 
 
 def recall(obs: Tensor) -> State:
@@ -51,7 +42,7 @@ def recall(obs: Tensor) -> State:
     )  # fmt: skip
 
 
-def check_rows(source: Replayed, calls: int) -> tuple[int, int]:
+def check_rows(source: OffPolicyCollector, calls: int) -> tuple[int, int]:
     """Compute every stored row again from its own observation and action; count task ends and time limits.
 
     Raises:
@@ -75,9 +66,9 @@ def check_rows(source: Replayed, calls: int) -> tuple[int, int]:
         assert torch.equal(table.truncated[:, t], late & ~ended)
         goes_on = ~(ended | late)
         assert torch.equal(table.obs[:, t + 1][goes_on], table.next_obs[:, t][goes_on])
-        begun = 1000 * table.obs[:, t + 1][~goes_on][..., :2]
-        close(begun, begun.round())  # starts are whole numbers of px ...
-        assert ((begun[..., 1] > 499.9) & (begun[..., 1] < 550.1)).all()  # ... in the published band
+        start = 1000 * table.obs[:, t + 1][~goes_on][..., :2]
+        close(start, start.round())  # starts are whole numbers of px ...
+        assert ((start[..., 1] > 499.9) & (start[..., 1] < 550.1)).all()  # ... in the published band
         age[~goes_on] = 0
     return int(rows.terminated.all(-1).sum()), int(rows.truncated.sum())
 
@@ -116,7 +107,7 @@ def test_batches_hold_the_rows_of_their_indices() -> None:
         source.feedback(batch, Update({}))
 
 
-def batches(source: Replayed, calls: int) -> list[tuple[str, Tensor]]:
+def batches(source: OffPolicyCollector, calls: int) -> list[tuple[str, Tensor]]:
     out = []
     for _ in range(calls):
         batch = source.next()
@@ -148,7 +139,7 @@ def test_runs_that_mix_would_be_noticed() -> None:
         equal([(name, leaf[:1]) for name, leaf in together], batches(make((3,), act=mixing), 5))
 
 
-def saved(source: Replayed) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]], dict[str, Tensor]]:
+def saved(source: OffPolicyCollector) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]], dict[str, Tensor]]:
     """Copy a source's state, its rows and its streams."""
     rows = {name: dict(cut) for name, cut in source.segments(()).items() if cut is not None}
     return {k: v.clone() for k, v in source.state_dict().items()}, rows, source.rng.state_dict()
@@ -157,11 +148,11 @@ def saved(source: Replayed) -> tuple[dict[str, Tensor], dict[str, dict[str, Tens
 def test_going_on_from_a_state_is_bit_exact() -> None:
     first = make()
     batches(first, 8)
-    kept, rows, streams = saved(first)
+    state, rows, streams = saved(first)
     expected = batches(first, CALLS)
     second = make()
     batches(second, 3)  # whatever it did before is forgotten
-    second.load_state_dict(kept)
+    second.load_state_dict(state)
     second.load_segments(rows)
     second.rng.load_state_dict(streams)
     equal(batches(second, CALLS), expected)
@@ -199,14 +190,14 @@ def test_without_its_rows_replay_fills_anew_before_the_next_batch() -> None:
 def test_a_state_with_a_part_changed_goes_on_differently(lost: str) -> None:
     first = make()
     batches(first, 8)
-    kept, rows, streams = saved(first)
+    state, rows, streams = saved(first)
     expected = batches(first, CALLS)
     second = make()
-    changed = next(iter(rows.values())) if lost == "reward" else kept
+    changed = next(iter(rows.values())) if lost == "reward" else state
     changed[lost] = changed[lost] + 7
 
     def go_on() -> None:
-        second.load_state_dict(kept)
+        second.load_state_dict(state)
         second.load_segments(rows)
         second.rng.load_state_dict(streams)
         equal(batches(second, CALLS), expected)
@@ -240,38 +231,8 @@ def test_no_two_worlds_start_alike() -> None:
         assert len(state.heading[:, 0].unique()) == len(state.heading)
 
 
-def test_survey_measures_what_random_flights_see() -> None:
-    seeds = (3, 8)
-    inputs = survey(ENV, Streams(seeds, dtype=torch.float64))
-    assert inputs.center.shape == inputs.scale.shape == (2, 2, 9)
-    # The same draws by hand: starts, then action by action (this environment takes no step noise).
-    rng, runs = Streams(seeds, dtype=torch.float64), len(seeds)
-    noise = rng.uniform("survey", SURVEY_WORLDS, ENV.spec.initial_noise).flatten(0, 1)
-    state, seen = ENV.initial(noise), []
-    for _ in range(SURVEY_STEPS):
-        action = (2 * rng.uniform("survey", SURVEY_WORLDS, 2, 2) - 1).flatten(0, 1)
-        state = ENV.transition(state, action, noise[:, :0])
-        seen.append(ENV.observe(state).view(runs, SURVEY_WORLDS, 2, 9))
-    table = torch.cat(seen, 1)
-    close(inputs.center, table.mean(1))
-    spread = (table - table.mean(1, keepdim=True)).square().sum(1) / (table.shape[1] - 1)
-    close(inputs.scale, spread.sqrt())
-    alone = survey(ENV, Streams((8,), dtype=torch.float64))
-    close(inputs.scale[1:], alone.scale)
-
-
-def test_survey_gives_constant_features_scale_one() -> None:
-    class Blind(LeaderFollower):
-        def observe(self, state: State) -> Tensor:
-            return torch.full_like(super().observe(state), math.pi)
-
-    inputs = survey(Blind(), Streams((3,), dtype=torch.float64))
-    close(inputs.center, torch.full((1, 2, 7), math.pi, dtype=torch.float64))
-    assert inputs.scale.unique().tolist() == [1]
-
-
 def test_replay_bytes_are_those_allocated() -> None:
-    source = Replayed(ENV, policy, CONFIG, Streams((3, 8)), Runtime())
+    source = OffPolicyCollector(ENV, policy, CONFIG, Streams((3, 8)), Runtime())
     allocated = source.ring.words.nbytes
     assert replay_bytes(ENV, CONFIG, runs=2) == allocated
     # Per row: float32 obs 18, action 4, reward 2, next_obs 18; terminated and truncated, a word of 8 bytes each.

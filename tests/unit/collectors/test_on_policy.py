@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.support.fixtures_mapping import TINY_MISSION
-from uavlab.collectors.on_policy import RolloutConfig, Rollouts
+from uavlab.collectors.on_policy import OnPolicyCollector, RolloutConfig
 from uavlab.core.errors import DivergedError
 from uavlab.core.rng import Streams
 from uavlab.core.types import MapObs, tree_map
@@ -20,8 +20,8 @@ def at_random(obs: MapObs, noise: torch.Tensor) -> torch.Tensor:
     return sample_in_turn(torch.zeros(obs.legal.shape), obs.legal, obs.target_cell, noise)
 
 
-def source(seeds=(0, 3), env=TINY_MISSION, policy=at_random) -> Rollouts:
-    return Rollouts(env, policy, RolloutConfig(worlds=4), Streams(seeds), RT)
+def source(seeds=(0, 3), env=TINY_MISSION, policy=at_random) -> OnPolicyCollector:
+    return OnPolicyCollector(env, policy, RolloutConfig(worlds=4), Streams(seeds), RT)
 
 
 def test_a_batch_can_be_flown_again() -> None:

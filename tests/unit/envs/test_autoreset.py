@@ -1,4 +1,4 @@
-"""Stepping with replacement, on counting worlds whose every number tells world, birth and step."""
+"""Autoreset on counting worlds, whose numbers encode world, start and step."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from uavlab.envs.leader_follower.env import LeaderFollower
 
 @tensors
 class Count:
-    """``name`` is the noise a world started from; ``end`` the step at which its task ends."""
+    """``name`` is the noise of a start; ``end`` the step at which its task ends."""
 
     name: Tensor
     end: Tensor
@@ -58,7 +58,7 @@ ACTION, NOTHING = torch.zeros(3, 1, 1), torch.zeros(3, 0)
 
 
 def begin(ends: tuple[int, ...], depth: int = 2) -> tuple[Worlds, Pool]:
-    """Start worlds 1, 2, 3; spare d of world b is called 10 d + b and never ends by itself."""
+    """Start worlds 1, 2, 3; spare d of world b has the name 10 d + b and does not end by itself."""
     noise = torch.tensor([[b + 1.0, end] for b, end in enumerate(ends)])
     spare = torch.tensor([[[10.0 * (d + 1) + b + 1, 99.0] for b in range(3)] for d in range(depth)])
     return start_worlds(ENV, noise), make_pool(ENV, spare)

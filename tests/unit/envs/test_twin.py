@@ -1,4 +1,4 @@
-"""Whole rollouts of LeaderFollower equal its slow twin, which was written from the published facts alone."""
+"""Whole rollouts of LeaderFollower equal its reference, which was written from the published facts alone."""
 
 import dataclasses
 import math
@@ -33,7 +33,7 @@ VARIANTS = {
 
 
 def pilot(state: State, draws: Tensor, seek: Tensor) -> Tensor:
-    """Fly at random, or, in the worlds of ``seek``, nose to the target (goal or first obstacle) with some jitter."""
+    """Fly at random, or, in the worlds of ``seek``, towards the goal or the first obstacle with some jitter."""
     target = torch.where((seek == 1)[:, None], state.goal, state.obstacle[:, 0])[:, None]
     dx, dy = (target - state.pos).unbind(-1)
     error = torch.remainder(torch.atan2(-dy, dx) - state.heading + math.pi, 2 * math.pi) - math.pi
@@ -42,17 +42,17 @@ def pilot(state: State, draws: Tensor, seek: Tensor) -> Tensor:
 
 
 def compare(env: LeaderFollower, seed: int = 0, steps: int = STEPS) -> Counter[str]:
-    """Fly env and twin side by side through endings and restarts; return what happened how often.
+    """Step environment and reference through ends and restarts; return counts of events.
 
     Raises:
-        AssertionError: They disagree; the message says where.
+        AssertionError: They differ; the message says where.
     """
     generator = torch.Generator().manual_seed(seed)
     noise = torch.rand(WORLDS, env.spec.initial_noise, generator=generator, dtype=torch.float64)
     spare = torch.rand(DEPTH, WORLDS, env.spec.initial_noise, generator=generator, dtype=torch.float64)
     worlds, pool = start_worlds(env, noise), make_pool(env, spare)
     twins, lives = [Twin(env, row.tolist()) for row in noise], [0] * WORLDS
-    happened: Counter[str] = Counter()
+    events: Counter[str] = Counter()
     for b, twin in enumerate(twins):
         check_state(twin.look(), worlds.state, b, f"world {b} at its start")
     for t in range(steps):
@@ -72,17 +72,17 @@ def compare(env: LeaderFollower, seed: int = 0, steps: int = STEPS) -> Counter[s
             near("measures", [measures[k][b].item() for k in seen.measures], list(seen.measures.values()), where)
             assert row.terminated[b].tolist() == [seen.terminated] * (env.followers + 1), f"terminated, {where}"
             assert row.truncated[b].item() == seen.truncated, f"truncated, {where}"
-            shown = seen.obs
+            present = seen.obs
             if seen.terminated or seen.truncated:
                 twins[b] = Twin(env, spare[lives[b] % DEPTH, b].tolist())
                 lives[b] += 1
-                shown = twins[b].look().obs
-            near("obs", worlds.obs[b].flatten().tolist(), [v for o in shown for v in o], where)
-            happened.update(k for k, v in seen.measures.items() if v > 0)
-            happened.update(("truncated",) if seen.truncated else ())
-            happened["near"] += seen.obs[0][6]
-            happened["border"] += any(a.x in (50, 750) or a.y in (50, 650) for a in seen.agents)
-    return happened
+                present = twins[b].look().obs
+            near("obs", worlds.obs[b].flatten().tolist(), [v for o in present for v in o], where)
+            events.update(k for k, v in seen.measures.items() if v > 0)
+            events.update(("truncated",) if seen.truncated else ())
+            events["near"] += seen.obs[0][6]
+            events["border"] += any(a.x in (50, 750) or a.y in (50, 650) for a in seen.agents)
+    return events
 
 
 def check_state(seen: Seen, state: State, b: int, where: str) -> None:
@@ -103,7 +103,7 @@ def check_state(seen: Seen, state: State, b: int, where: str) -> None:
 
 
 def near(name: str, got: list[float], expected: list[float], where: str) -> None:
-    """Agree to 1e-9, relative above 1."""
+    """Compare to 1e-9, relative above 1."""
     assert len(got) == len(expected), f"{name} has {len(got)} numbers for {len(expected)}, {where}"
     for g, e in zip(got, expected, strict=True):
         assert abs(g - e) <= 1e-9 * max(1.0, abs(e)), f"{name}: {g} for {e}, {where}"
@@ -116,15 +116,15 @@ def test_rollouts_equal_the_twin(name: str) -> None:
 
 def test_rollouts_meet_every_event() -> None:
     env = dataclasses.replace(VARIANTS["every_price"], horizon=60)
-    happened = compare(env, seed=3, steps=400)
-    rare = {k: happened[k] for k in ("completion", "collision", "truncated", "formation_strict", "near", "border")}
+    events = compare(env, seed=3, steps=400)
+    rare = {k: events[k] for k in ("completion", "collision", "truncated", "formation_strict", "near", "border")}
     assert min(rare.values()) >= 3, rare
 
 
 class SwappedAxes(LeaderFollower):
-    def _moved(self, state: State, action: Tensor) -> dict[str, Tensor]:
-        moved = super()._moved(state, action)
-        return {**moved, "pos": moved["pos"].flip(-1)}
+    def _move(self, state: State, action: Tensor) -> dict[str, Tensor]:
+        motion = super()._move(state, action)
+        return {**motion, "pos": motion["pos"].flip(-1)}
 
 
 class RewardBefore(LeaderFollower):
@@ -133,8 +133,8 @@ class RewardBefore(LeaderFollower):
 
 
 class FasterTurn(LeaderFollower):
-    def _moved(self, state: State, action: Tensor) -> dict[str, Tensor]:
-        return super()._moved(state, action * action.new_tensor((1.0, 1.0001)))
+    def _move(self, state: State, action: Tensor) -> dict[str, Tensor]:
+        return super()._move(state, action * action.new_tensor((1.0, 1.0001)))
 
 
 class LateEnd(LeaderFollower):
@@ -164,9 +164,9 @@ MUTANTS = [
 ]
 
 
-@pytest.mark.parametrize(("mutant", "found"), MUTANTS, ids=lambda p: getattr(p, "__name__", ""))
-def test_comparison_catches_mutants(mutant: type[LeaderFollower], found: str) -> None:
-    with pytest.raises(AssertionError, match=f"^{found}"):
+@pytest.mark.parametrize(("mutant", "message"), MUTANTS, ids=lambda p: getattr(p, "__name__", ""))
+def test_comparison_catches_mutants(mutant: type[LeaderFollower], message: str) -> None:
+    with pytest.raises(AssertionError, match=f"^{message}"):
         compare(mutant(followers=2, formation_radius=90.0), seed=1)
 
 

@@ -63,7 +63,7 @@ class TestRanges:
         assert (list(partly.x), list(holds.x)) == ([1.25], [1.75])
         assert (list(partly.error_x.array), list(partly.error_x.arrayminus)) == ([0.25], [0.05])
         assert (list(holds.error_x.array), list(holds.error_x.arrayminus)) == ([0], [0])
-        assert partly.marker.symbol != holds.marker.symbol  # told apart without colour
+        assert partly.marker.symbol != holds.marker.symbol  # distinct without colour
 
     def test_shares_are_in_percent(self) -> None:
         share = row("x", "fraction", claimed_low=0.25, claimed_high=0.5, measured=0.125, low=None, high=None)

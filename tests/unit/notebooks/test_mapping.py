@@ -92,7 +92,7 @@ class TestCurves:
         low, _, high = nested_bands(SCORES["b"].double().numpy())
         assert (wide.y[13], wide.y[14]) == pytest.approx((high[-1], low[-1]), abs=1e-5)
         assert [trace.name for trace in figure.data if trace.showlegend is not False] == ["a", "b"]
-        assert len({trace.line.dash for trace in (line, figure.data[3])}) == 2  # told apart without colour
+        assert len({trace.line.dash for trace in (line, figure.data[3])}) == 2  # distinct without colour
 
     @pytest.mark.parametrize(("metric", "text"), [("entropy", "lower is better"), ("f1", "higher"), ("x", "x")])
     def test_the_axis_says_what_is_drawn(self, metric: str, text: str) -> None:

@@ -31,16 +31,15 @@ class TestWatching:
         assert stage_shares.monitor_changes_nothing(PRESET, TINY, cycles=2)
 
     def test_one_changed_number_would_be_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        run_cycles = stage_shares._run_cycles
+        run_cycles = stage_shares.run_cycles
 
-        def meddling(config: Any, cycles: int, monitor: Any) -> Any:
-            numbers = run_cycles(config, cycles, monitor)
+        def meddling(config: Any, cycles: int, monitor: Any = None) -> Any:
+            learner = run_cycles(config, cycles, monitor)
             if monitor:
-                value, axes = numbers["actor.parameter"]
-                numbers["actor.parameter"] = value + 1e-6, axes
-            return numbers
+                learner.actor.parameter.data += 1e-6
+            return learner
 
-        monkeypatch.setattr(stage_shares, "_run_cycles", meddling)
+        monkeypatch.setattr(stage_shares, "run_cycles", meddling)
         assert not stage_shares.monitor_changes_nothing(PRESET, TINY, cycles=2)
 
 

@@ -63,9 +63,9 @@ class TestChoices:
         assert "2 obstacle(s)" in choices.status.value
 
     def test_headless_it_saves_a_stable_text(self) -> None:
-        shown = [Choices(4, 1, seed, 100)._repr_mimebundle_()["text/plain"] for seed in (0, 1)]
-        assert shown[0] == shown[1]
-        assert "then run the next cell" in shown[0]
+        texts = [Choices(4, 1, seed, 100)._repr_mimebundle_()["text/plain"] for seed in (0, 1)]
+        assert texts[0] == texts[1]
+        assert "then run the next cell" in texts[0]
 
 
 def test_the_estimate_is_the_mean_of_a_few_updates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -127,9 +127,9 @@ def test_figures_side_by_side() -> None:
         "flight_time": {"mean": 212, "low": 200, "high": 220},
     }
     rows = (("completion", "completion (share)", ".2f"), ("flight_time", "flight time (steps)", ".0f"))
-    [shown] = tour.comparison({"ours": ours, "theirs": {"flight_time": 264.9}}, rows).data
-    assert list(shown.header["values"]) == ["<b></b>", "<b>ours</b>", "<b>theirs</b>"]
-    assert [list(column) for column in shown.cells["values"]] == [
+    [table] = tour.comparison({"ours": ours, "theirs": {"flight_time": 264.9}}, rows).data
+    assert list(table.header["values"]) == ["<b></b>", "<b>ours</b>", "<b>theirs</b>"]
+    assert [list(column) for column in table.cells["values"]] == [
         ["completion (share)", "flight time (steps)"],
         ["0.50  [0.25, 0.76]", "212  [200, 220]"],
         ["not published", "265"],

@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 
 from tests.support.cuda_graph_emulator import Emulator
 from tests.support.fixtures_config import tiny
-from uavlab.collectors.off_policy import POOL_STEPS, Replayed
+from uavlab.collectors.off_policy import POOL_STEPS, OffPolicyCollector
 from uavlab.core.errors import DivergedError
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Update
@@ -333,7 +333,7 @@ def run_cycles(
     updates: int = FEW,
     static: bool = True,
     known: bool = True,
-    spoil: Callable[[Replayed], None] | None = None,
+    spoil: Callable[[OffPolicyCollector], None] | None = None,
     **changes: Any,
 ) -> tuple[Any, list[str]]:
     """Run whole cycles, with a ``static`` source as graphs require; return the state of the run afterwards."""
@@ -379,8 +379,8 @@ def test_recorded_cycles_equal_plain_ones(changes: dict[str, Any], proof: Callab
     proof("graph of the cycle (emulated)", f"{UPDATES} cycles, equal bits")
 
 
-def moves_worlds(source: Replayed) -> None:
-    source._settled = lambda old, new: new
+def moves_worlds(source: OffPolicyCollector) -> None:
+    source._copy_into_static = lambda old, new: new
 
 
 def test_worlds_that_move_are_noticed() -> None:

@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from uavlab.collectors.off_policy import ReplayConfig, Replayed, survey
+from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig
+from uavlab.collectors.survey import survey
 from uavlab.core.errors import DivergedError
 from uavlab.core.rng import Streams
 from uavlab.envs.leader_follower.env import LeaderFollower
@@ -259,14 +260,16 @@ class Scaled(Runtime):
         return GradientStep([[copy]], lr, clip, True, self.toggles, self.scaler)
 
 
-def learner_in(precision: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[MASAC, Replayed, Streams, Scaler | None]:
+def learner_in(
+    precision: Any, monkeypatch: pytest.MonkeyPatch
+) -> tuple[MASAC, OffPolicyCollector, Streams, Scaler | None]:
     scaler = Scaler("aggressive", CPU) if precision == "fp16" else None
     monkeypatch.setattr(Scaled, "scaler", scaler)
     rt = Scaled(requested=Toggles(update="batched", precision=precision))
     env, rng = LeaderFollower(followers=1), Streams((0, 1))
     learner = MASAC(MASACConfig(hidden=16, share=False), env.spec, survey(env, rng), rng, rt)
     config = ReplayConfig(worlds=8, batch=16, capacity=512, learning_starts=64)
-    return learner, Replayed(env, learner.policy(env.spec), config, rng, rt), rng, scaler
+    return learner, OffPolicyCollector(env, learner.policy(env.spec), config, rng, rt), rng, scaler
 
 
 PRODUCTS = {"baddbmm", "bmm", "_to_copy", "transpose", "detach"}

@@ -16,10 +16,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab.bench.claims.measures import Bench, Measured, Setting, measure, times_note
-from uavlab.bench.compare import cycle_call, prepare, update_call
-from uavlab.bench.suites.mapping import one_thread, pooled, profile_host, stepping
-from uavlab.bench.timing import interleaved, median, ratio, timed
+from uavlab.bench.claims.measures import Bench, Estimate, Setting, measure, once
+from uavlab.bench.compare import cycle_call, prepare
+from uavlab.bench.suites.mapping import one_thread, pool_step, profile_host, team_step
+from uavlab.bench.timing import median, ratio, time_call, time_in_turn
 from uavlab.envs.mapping.env import Mapping as MappingEnv
 from uavlab.envs.mapping.numpy_reference import Array, HostMapping
 from uavlab.experiment.config import Config
@@ -45,10 +45,10 @@ def count_missions(updates: int, batch: int, minibatches: int, budget: int, uavs
 
 
 @measure
-def missions(bench: Bench, updates: int, batch: int, minibatches: int, budget: int) -> Measured:
+def missions(bench: Bench, updates: int, batch: int, minibatches: int, budget: int) -> Estimate:
     """Count the missions of a run of the published program with four UAVs."""
     note = f"{updates:,} x {batch} x {minibatches} moves, {4 * (budget + 1)} in a mission"
-    return Measured(count_missions(updates, batch, minibatches, budget), note=note)
+    return Estimate(count_missions(updates, batch, minibatches, budget), note=note)
 
 
 def task(bench: Bench) -> Any:
@@ -62,22 +62,28 @@ def host(bench: Bench, kind: type[HostMapping] = HostMapping) -> HostMapping:
     return kind(**{f.name: getattr(env, f.name) for f in fields(env)})
 
 
+@once
+def host_profile(bench: Bench) -> dict[str, Any]:
+    """Profile team steps on the host."""
+    return profile_host(host(bench), bench.rounds)
+
+
 @measure
-def host_share(bench: Bench, part: str) -> Measured:
+def host_share(bench: Bench, part: str) -> Estimate:
     """Measure the share of a team step on the host that one of its parts takes."""
-    profile = bench.once("host", lambda: profile_host(host(bench), bench.rounds))
+    profile = host_profile(bench)
     shares = {row["name"]: row["share"] for row in profile["parts"]}
     largest = max(set(shares) - {"all else"}, key=shares.__getitem__)
     note = f"most goes to {largest}, {shares[largest]:.0%}; by a profile that makes a step "
-    return Measured(shares[part], note=f"{note}{profile['profiled_over_plain']:.2f} times as long")
+    return Estimate(shares[part], note=f"{note}{profile['profiled_over_plain']:.2f} times as long")
 
 
 @measure
-def process_pool(bench: Bench) -> Measured:
+def process_pool(bench: Bench) -> Estimate:
     """Measure team steps of four missions in a pool of four processes over one process."""
     env = host(bench)
     with ProcessPoolExecutor(WORKERS, get_context("spawn"), initializer=one_thread) as workers:
-        return speedup(stepping(env, WORKERS, Runtime()), pooled(env, workers, WORKERS), bench.few)
+        return speedup(team_step(env, WORKERS, Runtime()), pool_step(env, workers, WORKERS), bench.few)
 
 
 class CachedConstants(HostMapping):
@@ -93,18 +99,18 @@ def _constant_channel(size: int, value: float) -> Array:
 
 
 @measure
-def cached_constants(bench: Bench) -> Measured:
+def cached_constants(bench: Bench) -> Estimate:
     """Measure team steps on the host with constant channels cached over those that make them anew."""
-    plain, cached = (stepping(host(bench, kind), 1, Runtime()) for kind in (HostMapping, CachedConstants))
+    plain, cached = (team_step(host(bench, kind), 1, Runtime()) for kind in (HostMapping, CachedConstants))
     return speedup(plain, cached, bench.rounds)
 
 
-def speedup(slow: Callable[[], Any], fast: Callable[[], Any], rounds: int) -> Measured:
+def speedup(slow: Callable[[], Any], fast: Callable[[], Any], rounds: int) -> Estimate:
     """Measure how many times faster one call is than another."""
-    seconds = interleaved({"slow": slow, "fast": fast}, rounds, CPU, warm_up=1)
+    seconds = time_in_turn({"slow": slow, "fast": fast}, rounds, CPU, warm_up=1)
     over = ratio(seconds["slow"], seconds["fast"])
-    note = times_note(1e3 * median(seconds["slow"]), 1e3 * median(seconds["fast"]))
-    return Measured(over["median"], over["low"], over["high"], note)
+    note = f"{1e3 * median(seconds['slow']):.3g} ms before, {1e3 * median(seconds['fast']):.3g} ms after"
+    return Estimate(over["median"], over["low"], over["high"], note)
 
 
 def compare_resizing(env: MappingEnv, steps: int = 3, seed: int = 0) -> dict[str, Float[Tensor, "L L"]]:
@@ -128,43 +134,42 @@ def compare_resizing(env: MappingEnv, steps: int = 3, seed: int = 0) -> dict[str
 
 
 @measure
-def equal_resizing(bench: Bench) -> Measured:
+def equal_resizing(bench: Bench) -> Estimate:
     """Return 1 if bilinear resizing gives the averages that resizing by area gives, to a thousandth, else 0."""
     maps = compare_resizing(task(bench))
     most = (maps["area"] - maps["bilinear"]).abs().max().item()
-    return Measured(float(most < 1e-3), note=f"beliefs differ by up to {most:.2g}")
+    return Estimate(float(most < 1e-3), note=f"beliefs differ by up to {most:.2g}")
+
+
+@once
+def observe_seconds(bench: Bench) -> float:
+    """Measure the seconds in which the inputs of a team are made on the host."""
+    env = host(bench)
+    state = env.initial(torch.rand(1, env.spec.initial_noise))
+    return median(time_in_turn({"observe": lambda: env.observe(state)}, bench.rounds, CPU, warm_up=1)["observe"])
 
 
 @measure
-def input_seconds(bench: Bench, worlds: int) -> Measured:
+def input_seconds(bench: Bench, worlds: int) -> Estimate:
     """Measure the seconds in which the inputs of a training step are made on the host, mission by mission."""
-    env = host(bench)
-
-    def seconds() -> float:
-        state = env.initial(torch.rand(1, env.spec.initial_noise))
-        return median(interleaved({"observe": lambda: env.observe(state)}, bench.rounds, CPU, warm_up=1)["observe"])
-
-    each, count = bench.once("observe", seconds), worlds * env.measurements
-    return Measured(each * count, note=f"{1e3 * each:.3g} ms for a team's inputs, {count} times")
+    each, count = observe_seconds(bench), worlds * task(bench).measurements
+    return Estimate(each * count, note=f"{1e3 * each:.3g} ms for a team's inputs, {count} times")
 
 
+@once
 def time_steps(bench: Bench, preset: str, setting: Setting) -> list[float]:
     """Time training steps (s): their missions, and learning from them."""
-
-    def seconds() -> list[float]:
-        calls, _ = prepare({"step": partial(cycle_call, bench.preset(preset, setting))})
-        return [timed(calls["step"].call, calls["step"].rt.device) for _ in range(bench.few)]
-
-    return bench.once(f"steps {preset} {setting}", seconds)
+    calls, _ = prepare({"step": partial(cycle_call, bench.preset(preset, setting))})
+    return [time_call(calls["step"].call, calls["step"].rt.device) for _ in range(bench.few)]
 
 
 @measure
-def training_step(bench: Bench, preset: str, setting: Setting) -> Measured:
+def training_step(bench: Bench, preset: str, setting: Setting) -> Estimate:
     """Measure the seconds of a training step."""
     each = time_steps(bench, preset, setting)
     moves = _moves(bench.preset(preset, setting))
     note = f"{moves} moves; {min(each):.3g} to {max(each):.3g} s in {len(each)} repetitions"
-    return Measured(median(each), note=note)
+    return Estimate(median(each), note=note)
 
 
 def _moves(config: Config) -> int:
@@ -173,38 +178,22 @@ def _moves(config: Config) -> int:
 
 
 @measure
-def input_share(bench: Bench, preset: str, setting: Mapping[str, Any]) -> Measured:
+def input_share(bench: Bench, preset: str, setting: Mapping[str, Any]) -> Estimate:
     """Measure the share of a training step in which inputs are made on the host."""
     inputs, step = input_seconds(bench, setting["worlds"]), median(time_steps(bench, preset, setting))
-    return Measured(inputs.value / step, note=f"{inputs.value:.3g} of {step:.3g} s; on a CPU nothing is copied")
+    return Estimate(inputs.value / step, note=f"{inputs.value:.3g} of {step:.3g} s; on a CPU nothing is copied")
 
 
 @measure
-def training_hours(bench: Bench, preset: str, setting: Setting) -> Measured:
+def training_hours(bench: Bench, preset: str, setting: Setting) -> Estimate:
     """Measure the hours of all training steps of a preset."""
     step = median(time_steps(bench, preset, setting))
     updates = bench.preset(preset, setting).run.updates or 0
-    return Measured(updates * step / 3600, note=f"{updates:,} training steps of {step:.3g} s, scores left out")
+    return Estimate(updates * step / 3600, note=f"{updates:,} training steps of {step:.3g} s, scores left out")
 
 
 @measure
-def moves_per_second(bench: Bench) -> Measured:
+def moves_per_second(bench: Bench) -> Estimate:
     """Measure the moves of UAVs in a second of training with maps on the device."""
     step, moves = median(time_steps(bench, FULL, {})), _moves(bench.preset(FULL))
-    return Measured(moves / step, note=f"{moves} moves in a training step of {step:.3g} s, learning included")
-
-
-@measure
-def half_width(bench: Bench) -> Measured:
-    """Measure updates with networks of half the width over those of the published width."""
-    settings: dict[str, Setting] = {"whole": {}, "half": {"width": 128, "hidden": 128}}
-    calls, _ = prepare({name: partial(update_call, bench.preset(FULL, each)) for name, each in settings.items()})
-    return speedup(calls["whole"].call, calls["half"].call, bench.few)
-
-
-@measure
-def mapping_utilisation(bench: Bench) -> Measured:
-    """Measure the share of a training step in which a kernel runs on the GPU."""
-    bench.need_gpu("device utilisation")
-    value = bench.device_share(cycle_call(bench.preset(FULL)), bench.few)
-    return Measured(value, note="with maps on the device, for those of the host know no GPU")
+    return Estimate(moves / step, note=f"{moves} moves in a training step of {step:.3g} s, learning included")

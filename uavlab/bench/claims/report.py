@@ -1,6 +1,6 @@
 """The claims ledger, filled in: each claim with its number on a machine, and whether it holds.
 
-Measured numbers are kept in ``figures/records/claims_<machine>.json``.
+Measured numbers are in ``figures/records/claims_<machine>.json``.
 """
 
 import datetime
@@ -14,7 +14,7 @@ import torch
 
 from uavlab.bench.claims import mapping, telemetry, update_interval  # noqa: F401 - they register measures
 from uavlab.bench.claims.ledger import Claim, format_number, format_range, verdict
-from uavlab.bench.claims.measures import MEASURES, Bench, Measured, NotTestable
+from uavlab.bench.claims.measures import MEASURES, Bench, Estimate, NotTestable
 from uavlab.core.errors import DivergedError, FileError, ResourceError
 from uavlab.core.text import one_line, yaml_value
 from uavlab.storage.files import read_json, write_json
@@ -54,7 +54,7 @@ def _entry(claim: Claim, bench: Bench) -> dict[str, Any]:
     return {name: float(f"{x:.4g}") if isinstance(x, int | float) else x for name, x in entry.items()}
 
 
-def measure_claim(claim: Claim, bench: Bench) -> Measured:
+def measure_claim(claim: Claim, bench: Bench) -> Estimate:
     """Call a claim's measure with the arguments of the ledger.
 
     Raises:
@@ -90,7 +90,7 @@ def own_path(device: torch.device | str) -> Path:
 
 
 def slug(machine: Mapping[str, Any]) -> str:
-    """Name a machine for a file: its GPU, or its CPU and the cores that may be used."""
+    """Return a machine's name for a file: its GPU, or its CPU and the cores that may be used."""
     name = machine["device"]
     if name == machine["cpu"]:
         name += f" {machine['cores']} cores"

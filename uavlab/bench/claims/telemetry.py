@@ -5,16 +5,17 @@ tensor of its own, and compile. Here each is timed beside windows that are gathe
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from uavlab.bench.claims.measures import Bench, Measured, NotTestable, measure, times_note
+from uavlab.bench.claims.measures import Bench, Estimate, NotTestable, as_speedup, measure, once
 from uavlab.bench.compare import Call, compare
 from uavlab.bench.suites import telemetry
 from uavlab.bench.suites.telemetry import CYCLES, FLIGHTS, PARTS, loading_calls, raw_bytes
-from uavlab.bench.timing import interleaved, ratio, timed
+from uavlab.bench.timing import ratio, time_call, time_in_turn
 from uavlab.experiment.config import Config, configure
 from uavlab.telemetry.dataset import FlightDataset, Scale
 from uavlab.telemetry.item_dataset import ItemDataset
@@ -95,6 +96,7 @@ def sizes(bench: Bench) -> dict[str, Any]:
     return {"flights": FLIGHTS, **bench.known(PRESET)}
 
 
+@once
 def time_paths(bench: Bench) -> tuple[dict[str, list[float]], dict[str, int]]:
     """Time every path in turn.
 
@@ -102,10 +104,6 @@ def time_paths(bench: Bench) -> tuple[dict[str, list[float]], dict[str, int]]:
         Seconds of ``loader``, ``model`` and ``both`` by names such as ``cached both``; and by path the bytes that
         windows are taken out of.
     """
-    return bench.once("paths", lambda: _time_paths(bench))
-
-
-def _time_paths(bench: Bench) -> tuple[dict[str, list[float]], dict[str, int]]:
     calls: dict[str, Callable[[], Any]] = {}
     sizes = {}
     for path, kind in SOURCES.items():
@@ -115,7 +113,7 @@ def _time_paths(bench: Bench) -> tuple[dict[str, list[float]], dict[str, int]]:
         if isinstance(source, CachedSource):
             sizes[path] = sum(leaf.nbytes for window in source.windows.cache.values() for leaf in window)
     sizes["per_item"] *= 2  # float64
-    return interleaved(calls, bench.rounds, bench.device), sizes
+    return time_in_turn(calls, bench.rounds, bench.device), sizes
 
 
 def path_rates(bench: Bench, path: str) -> dict[str, float]:
@@ -126,38 +124,38 @@ def path_rates(bench: Bench, path: str) -> dict[str, float]:
 
 
 @measure
-def window_rate(bench: Bench, path: str) -> Measured:
+def window_rate(bench: Bench, path: str) -> Estimate:
     """Measure windows per second of a loop that loads and learns."""
     rates = path_rates(bench, path)
     alone = f"the loader alone {rates['loader']:,}, the model alone {rates['model']:,}"
-    return Measured(rates["both"], note=f"{alone}, on {bench.name}; another network is another pace")
+    return Estimate(rates["both"], note=f"{alone}, on {bench.name}; another network is another pace")
 
 
 @measure
-def loading_gain(bench: Bench) -> Measured:
+def loading_gain(bench: Bench) -> Estimate:
     """Measure loading of windows from rows that were normalised once over windows that are normalised one by one."""
     seconds, _ = time_paths(bench)
     gains = {path: ratio(seconds["per_item loader"], seconds[f"{path} loader"]) for path in SOURCES}
     cached, device = gains["cached"]["median"], gains["device"]["median"]
     note = f"kept window by window {cached:.3g}x, gathered by index {device:.3g}x"
-    return Measured(gains["once"]["median"], gains["once"]["low"], gains["once"]["high"], note)
+    return Estimate(gains["once"]["median"], gains["once"]["low"], gains["once"]["high"], note)
 
 
 @measure
-def pace_drop(bench: Bench) -> Measured:
+def pace_drop(bench: Bench) -> Estimate:
     """Measure the pace at the end of a training over that at its beginning, interval by interval."""
     _, _, calls = loading_calls(config(bench, "per_item"))
-    timed(calls["both"], bench.device)
+    time_call(calls["both"], bench.device)
     half = max(4, bench.rounds // 3)
-    seconds = [sum(timed(calls["both"], bench.device) for _ in range(CYCLES)) for _ in range(2 * half)]
+    seconds = [sum(time_call(calls["both"], bench.device) for _ in range(CYCLES)) for _ in range(2 * half)]
     over = ratio(seconds[:half], seconds[half:])
     final = PRINTED_EVERY / EPOCH
     note = f"windows of a whole epoch over the time since it began, as was printed, fall to {final:.2f} at any pace"
-    return Measured(over["median"], over["low"], over["high"], note)
+    return Estimate(over["median"], over["low"], over["high"], note)
 
 
 @measure
-def compiled_cycles(bench: Bench) -> Measured:
+def compiled_cycles(bench: Bench) -> Estimate:
     """Measure compiled cycles over plain ones, in the mode that is claimed; on a CPU it is the same as the default.
 
     Raises:
@@ -165,17 +163,16 @@ def compiled_cycles(bench: Bench) -> Measured:
     """
     mode = "reduce-overhead" if bench.device.type == "cuda" else "default"
     settings = {"plain": {"compile": "off"}, "compiled": {"compile": mode}}
-    plain, compiled = compare(PRESET, settings, sizes(bench), call="cycle", rounds=bench.rounds)
-    if compiled["fell_back"]:
-        raise NotTestable("; ".join(compiled["fell_back"].values()))
-    times = times_note(plain["ms"], compiled["ms"])
-    note = f"compile={mode}; {times}; the first call takes {compiled['first_call_s']:.0f} s"
-    return Measured(compiled["over_first"], compiled["low"], compiled["high"], note)
+    rows = compare(PRESET, settings, sizes(bench), call="cycle", rounds=bench.rounds)
+    if reasons := rows[1]["fell_back"]:
+        raise NotTestable("; ".join(reasons.values()))
+    over = as_speedup(rows)
+    return replace(over, note=f"compile={mode}; {over.note}; the first call takes {rows[1]['first_call_s']:.0f} s")
 
 
 @measure
-def telemetry_utilisation(bench: Bench, path: str) -> Measured:
+def telemetry_utilisation(bench: Bench, path: str) -> Estimate:
     """Measure the share of a cycle in which a kernel runs on the GPU."""
     bench.need_gpu("device utilisation")
     rt, _, calls = loading_calls(config(bench, path), SOURCES[path])
-    return Measured(bench.device_share(Call(calls["both"], rt), bench.rounds))
+    return Estimate(bench.device_share(Call(calls["both"], rt), bench.rounds))

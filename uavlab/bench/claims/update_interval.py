@@ -5,11 +5,10 @@ With an interval k, k steps are made in a row and then k updates; the gradient s
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from typing import Any
 
-from uavlab.bench.claims.measures import Bench, Measured, Setting, measure, read_shares
-from uavlab.bench.timing import median, ratio, timed
+from uavlab.bench.claims.measures import Bench, Estimate, Setting, measure, once, read_shares
+from uavlab.bench.timing import median, ratio, time_call
 from uavlab.envs.leader_follower.delayed import SlowLeaderFollower
 from uavlab.experiment import build
 from uavlab.runtime.stage_timer import Monitor
@@ -63,7 +62,7 @@ def paced_blocks(bench: Bench, setting: Setting) -> Callable[[float], Block]:
         with rt.scope():
             for _ in range(config.toggles.interval * overlap):  # steps that began in the last block are over by now
                 cycle()
-            seconds = timed(lambda: [cycle() for _ in range(BLOCK)], rt.device)
+            seconds = time_call(lambda: [cycle() for _ in range(BLOCK)], rt.device)
         shares = read_shares(monitor) if monitor else {}
         learner_share = sum(part for stage, part in shares.items() if stage not in OUTSIDE)
         return Block(learner_share, shares.get("environment", 0.0), seconds)
@@ -72,12 +71,9 @@ def paced_blocks(bench: Bench, setting: Setting) -> Callable[[float], Block]:
     return block
 
 
+@once
 def measure_intervals(bench: Bench) -> dict[str, list[Block]]:
     """Run every interval, and ``overlap`` of worlds and learner, in turn beside a world of the claimed ``PACE``."""
-    return bench.once("intervals", partial(_measure_intervals, bench))
-
-
-def _measure_intervals(bench: Bench) -> dict[str, list[Block]]:
     settings = {str(k): {"interval": k} for k in INTERVALS} | {"overlap": {"interval": 10, "prefetch": "overlap"}}
     blocks = {name: paced_blocks(bench, setting) for name, setting in settings.items()}
     update_ms = 1.0
@@ -91,28 +87,28 @@ def _measure_intervals(bench: Bench) -> dict[str, list[Block]]:
 
 
 @measure
-def learner_share(bench: Bench, interval: int) -> Measured:
+def learner_share(bench: Bench, interval: int) -> Estimate:
     """Measure the learner's share of the time at an update interval."""
-    return Measured(median([block.learner for block in measure_intervals(bench)[str(interval)]]))
+    return Estimate(median([block.learner for block in measure_intervals(bench)[str(interval)]]))
 
 
 @measure
-def interval_gain(bench: Bench) -> Measured:
+def interval_gain(bench: Bench) -> Estimate:
     """Measure the time of as many updates at interval 1 over that at 10."""
     seconds = {name: [block.seconds for block in blocks] for name, blocks in measure_intervals(bench).items()}
     over, overlap = (ratio(seconds["1"], seconds[name]) for name in ("10", "overlap"))
     note = f"on one device; with the worlds stepped beside the updates (prefetch=overlap): {overlap['median']:.2f}x"
-    return Measured(over["median"], over["low"], over["high"], note)
+    return Estimate(over["median"], over["low"], over["high"], note)
 
 
 @measure
-def game_share(bench: Bench) -> Measured:
+def game_share(bench: Bench) -> Estimate:
     """Measure the share of a world that takes 80 ms a step, beside updates of 64 rows."""
-    return Measured(paced_blocks(bench, {"batch": 64, "hidden": 256})(GAME_MS).environment)
+    return Estimate(paced_blocks(bench, {"batch": 64, "hidden": 256})(GAME_MS).environment)
 
 
 @measure
-def updates_per_episode(bench: Bench, steps: int = 200, interval: int = 10) -> Measured:
+def updates_per_episode(bench: Bench, steps: int = 200, interval: int = 10) -> Estimate:
     """Count the updates of an episode of ``steps`` steps at an update interval."""
     _, _, _, source = build.assembled(bench.config({"interval": interval}))
     source.before_cycle()
@@ -120,4 +116,4 @@ def updates_per_episode(bench: Bench, steps: int = 200, interval: int = 10) -> M
     while source.steps - start < steps or source.turn:
         source.next()
         updates += 1
-    return Measured(updates, note=f"{steps // interval} times {interval} updates")
+    return Estimate(updates, note=f"{steps // interval} times {interval} updates")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from uavlab.bench.registry import Record, suite
-from uavlab.bench.timing import interleaved, median
+from uavlab.bench.timing import median, time_in_turn
 from uavlab.collectors.off_policy import POOL_DEPTH, POOL_STEPS
 from uavlab.core.rng import Streams
 from uavlab.envs.autoreset import advance, make_pool, start_worlds
@@ -28,7 +28,7 @@ def env_suite(rounds: int, device: Device) -> Record:
     with rt.scope():
         for worlds in (64, 1024):
             calls = {name: _steps(env, worlds, rt) for name, env in settings.items()}
-            seconds = interleaved(calls, rounds, rt.device)
+            seconds = time_in_turn(calls, rounds, rt.device)
             rows += [
                 {
                     "env": "leader_follower",

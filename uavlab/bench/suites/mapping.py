@@ -16,9 +16,9 @@ import torch
 
 from uavlab.bench.compare import compare
 from uavlab.bench.registry import Record, suite
-from uavlab.bench.timing import interleaved, median, ratio
+from uavlab.bench.timing import median, ratio, time_in_turn
 from uavlab.collectors.entries import world_bytes
-from uavlab.collectors.on_policy import moved
+from uavlab.collectors.on_policy import step_and_observe
 from uavlab.core.types import tree_map
 from uavlab.envs.mapping.env import Mapping as MappingEnv
 from uavlab.envs.mapping.env import OverwrittenMapping, State
@@ -78,15 +78,15 @@ def maps_suite(
     with rt.scope(), ExitStack() as stack:
         pool = stack.enter_context(ProcessPoolExecutor(workers, get_context("spawn"), initializer=one_thread))
         calls: dict[tuple[str, str, int], Callable[[], Any]] = {
-            ("host", "one process", workers): stepping(host, workers, Runtime()),
-            ("host", f"{workers} processes", workers): pooled(host, pool, workers),
+            ("host", "one process", workers): team_step(host, workers, Runtime()),
+            ("host", f"{workers} processes", workers): pool_step(host, pool, workers),
         }
         for count in missions:
-            calls["device", "eager", count] = stepping(over, count, rt)
-        calls["device", "eager, fresh memory", missions[-1]] = stepping(env, missions[-1], rt)
+            calls["device", "eager", count] = team_step(over, count, rt)
+        calls["device", "eager, fresh memory", missions[-1]] = team_step(env, missions[-1], rt)
         if compiled:
-            calls["device", "compiled", missions[-1]] = stepping(over, missions[-1], fast)
-        seconds = interleaved({str(key): call for key, call in calls.items()}, rounds, rt.device, warm_up=1)
+            calls["device", "compiled", missions[-1]] = team_step(over, missions[-1], fast)
+        seconds = time_in_turn({str(key): call for key, call in calls.items()}, rounds, rt.device, warm_up=1)
     each = {key: [step / key[2] for step in seconds[str(key)]] for key in calls}
     plain = each["host", "one process", workers]
     rows = [
@@ -113,7 +113,7 @@ def missions_suite(rounds: int, device: Device, training: Mapping[str, Any] = TR
     """Time whole training steps of the published network: missions, returns, and 5 passes over them."""
     low = {**EAGER, "precision": "bf16"}
     settings = {"plain": as_dict(Toggles()), "eager": dict(EAGER), "eager, bf16": low}
-    compared = compare("mapping_published", settings, training, {"device": device}, call="cycle", rounds=rounds)
+    comparison = compare("mapping_published", settings, training, {"device": device}, call="cycle", rounds=rounds)
     config = configure("mapping_published", training)
     moves = config.task.pace(config)[0] // config.run.runs
     rows = [
@@ -127,15 +127,15 @@ def missions_suite(rounds: int, device: Device, training: Mapping[str, Any] = TR
             "over_original": round(ORIGINAL_STEP_S / (0.3 * row["ms"] / moves), 2),
             "moves_per_s": round(1e3 * moves / row["ms"]),
         }
-        for row in compared
+        for row in comparison
     ]
     return {"rows": rows}
 
 
-def stepping(env: MappingEnv, missions: int, rt: Runtime) -> Callable[[], Any]:
+def team_step(env: MappingEnv, missions: int, rt: Runtime) -> Callable[[], Any]:
     """Build a call that makes one team step of random moves, noise included."""
     state, uniform = _start(env, missions, rt.device)
-    step = rt.kernel(moved, "environment")
+    step = rt.kernel(step_and_observe, "environment")
 
     def call() -> None:
         nonlocal state
@@ -145,7 +145,7 @@ def stepping(env: MappingEnv, missions: int, rt: Runtime) -> Callable[[], Any]:
     return call
 
 
-def pooled(env: MappingEnv, pool: Executor, missions: int) -> Callable[[], Any]:
+def pool_step(env: MappingEnv, pool: Executor, missions: int) -> Callable[[], Any]:
     """Build a call that makes one team step of random moves, each mission in some process of a pool."""
     state, uniform = _start(env, missions, torch.device("cpu"))
 
@@ -175,7 +175,7 @@ def _start(env: MappingEnv, missions: int, device: torch.device) -> tuple[State,
 
 
 def _next_state(env: MappingEnv, state: State, action: torch.Tensor, noise: torch.Tensor) -> State:
-    return moved(env, state, action, noise)[0]
+    return step_and_observe(env, state, action, noise)[0]
 
 
 def profile_host(env: HostMapping, steps: int, top: int = 8) -> dict[str, Any]:
@@ -187,10 +187,10 @@ def profile_host(env: HostMapping, steps: int, top: int = 8) -> dict[str, Any]:
         ``step_ms`` (median without the profiler), ``profiled_over_plain``, ``parts`` (rows ``name, share, mean_ms``,
         the last for all else) and ``own`` (the ``top`` rows of ``own_times``).
     """
-    call, profile = stepping(env, 1, Runtime()), cProfile.Profile()
+    call, profile = team_step(env, 1, Runtime()), cProfile.Profile()
     call()
     calls = {"plain": call, "profiled": lambda: profile.runcall(call)}
-    seconds = interleaved(calls, steps, torch.device("cpu"), warm_up=0)
+    seconds = time_in_turn(calls, steps, torch.device("cpu"), warm_up=0)
     report: Any = pstats.Stats(profile)
     rows = []
     for name, functions in PARTS.items():
@@ -216,7 +216,7 @@ def own_times(stats: Mapping[Any, Any], steps: int) -> list[dict[str, Any]]:
 
 
 def function_name(key: tuple[str, int, str]) -> str:
-    """Name a function of a profile; functions outside this project's task and builtins keep their file."""
+    """Return a function's name in a profile; with its file, unless it is of this project's task or builtin."""
     file, _, name = key
     inner = file.endswith("numpy_reference.py")
     plain = name.strip("{}<>").removeprefix("built-in method ").removeprefix("method ")

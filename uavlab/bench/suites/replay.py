@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from uavlab.bench.registry import Record, suite
-from uavlab.bench.timing import WARM_UP, median, timed
+from uavlab.bench.timing import WARM_UP, median, time_call
 from uavlab.collectors.off_policy import blank_row
 from uavlab.core.types import tree_map
 from uavlab.envs.autoreset import start_worlds
@@ -64,7 +64,7 @@ def replay_suite(rounds: int, device: Device, capacity: int = CAPACITY) -> Recor
     with rt.scope():
         for number in range(-WARM_UP, rounds):
             for name, structure in structures.items():
-                batches = [timed_batch(structure, replay) for _ in range(BATCHES)]
+                batches = [time_batch(structure, replay) for _ in range(BATCHES)]
                 seconds[name] += batches if number >= 0 else []
     rows = []
     for name, batches in seconds.items():
@@ -85,14 +85,14 @@ def replay_suite(rounds: int, device: Device, capacity: int = CAPACITY) -> Recor
     return {"rows": rows}
 
 
-def timed_batch(structure: Structure, replay: prioritized.Prioritized) -> tuple[float, float, float]:
+def time_batch(structure: Structure, replay: prioritized.Prioritized) -> tuple[float, float, float]:
     """Draw, gather and reweight a batch (s each); each call is short, so that a busy machine seldom cuts in."""
     device, slots = replay.draws.device, list[Slots]()
     noise, priority = torch.randint(2**62, (1, BATCH), device=device), torch.rand(1, BATCH, device=device)
     return (
-        timed(lambda: slots.append(structure.draw(noise)), device),
-        timed(lambda: ring.take(replay.ring, slots[0]), device),
-        timed(lambda: structure.reweight(slots[0], priority), device),
+        time_call(lambda: slots.append(structure.draw(noise)), device),
+        time_call(lambda: ring.take(replay.ring, slots[0]), device),
+        time_call(lambda: structure.reweight(slots[0], priority), device),
     )
 
 

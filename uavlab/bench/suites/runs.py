@@ -4,13 +4,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-from uavlab.bench.compare import cycle_call, learning, prepare
+from uavlab.bench.compare import compare, learning
 from uavlab.bench.registry import Record, suite
-from uavlab.bench.timing import interleaved, median, ratio
-from uavlab.experiment.config import Device, configure, toggle_layer
+from uavlab.experiment.config import Device, toggle_layer
+from uavlab.runtime.toggles import Toggles
 
 RUNS = 5
 CYCLES = 300  # of each run that is timed with its start-up
@@ -28,18 +27,17 @@ def runs_suite(rounds: int, device: Device) -> Record:
     rows = []
     for hidden in (64, 256):
         layer = {"hidden": hidden, "device": device}
-        configs = {runs: configure("leader_follower_quick", layer, {"runs": runs}) for runs in (1, RUNS)}
-        calls, _ = prepare({str(runs): partial(cycle_call, config) for runs, config in configs.items()})
-        seconds = interleaved({name: one.call for name, one in calls.items()}, rounds, calls["1"].rt.device)
+        settings = {"five": {"runs": RUNS}, "one": {"runs": 1}}
+        five, one = compare("leader_follower_quick", settings, layer, call="cycle", rounds=rounds)
         command = [sys.executable, "-c", ALONE.format(hidden=hidden, device=device, updates=CYCLES)]
         rows.append(
             {
                 "hidden": hidden,
                 "runs": RUNS,
-                "threads": configs[1].toggles.threads,
-                "one_ms": round(1e3 * median(seconds["1"]), 3),
-                "five_ms": round(1e3 * median(seconds[str(RUNS)]), 3),
-                "five_over_one": ratio(seconds[str(RUNS)], seconds["1"])["median"],
+                "threads": Toggles().threads,
+                "one_ms": one["ms"],
+                "five_ms": five["ms"],
+                "five_over_one": one["over_first"],
                 "cycles": CYCLES,
                 "together_s": round(_seconds([[*command, "0", str(RUNS)]]), 2),
                 "apart_s": round(_seconds([[*command, str(seed), "1"] for seed in range(RUNS)]), 2),

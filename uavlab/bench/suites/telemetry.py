@@ -7,7 +7,7 @@ from typing import Any
 import psutil
 
 from uavlab.bench.registry import Record, suite
-from uavlab.bench.timing import interleaved, median, ratio, timed
+from uavlab.bench.timing import median, ratio, time_call, time_in_turn
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, Device, configure
 from uavlab.runtime.runtime import Runtime
@@ -48,7 +48,7 @@ def telemetry_suite(
         config = configure(preset, sizes or {"flights": FLIGHTS}, {"device": device, "loader": path})
         rt, sources[path], parts = loading_calls(config)
         calls |= {f"{path} {part}": call for part, call in parts.items()}
-    seconds = interleaved(calls, rounds, rt.device)
+    seconds = time_in_turn(calls, rounds, rt.device)
     rows = []
     for path, source in sources.items():
         own = {part: seconds[f"{path} {part}"] for part in PARTS}
@@ -112,9 +112,9 @@ def throughput(config: Config, rounds: int, intervals: int = INTERVALS) -> dict[
     """
     rt, _, calls = loading_calls(config)
     windows = config.source.batch * config.run.runs
-    own = rates(interleaved(calls, rounds, rt.device), windows)
+    own = rates(time_in_turn(calls, rounds, rt.device), windows)
     before, began = _bytes_read(), time.perf_counter()
-    seconds = [timed(lambda: [calls["both"]() for _ in range(CYCLES)], rt.device) for _ in range(intervals)]
+    seconds = [time_call(lambda: [calls["both"]() for _ in range(CYCLES)], rt.device) for _ in range(intervals)]
     elapsed = time.perf_counter() - began
     pairs = zip(_bytes_read(), before, strict=True)
     disk, read = (None if a is None or b is None else round((a - b) / MIB / elapsed, 3) for a, b in pairs)

@@ -11,7 +11,7 @@ from torch._inductor import config as inductor
 
 from uavlab.bench.compare import Call, Row, Settings, compare, compare_calls, prepare, update_call
 from uavlab.bench.registry import Option, Record, suite
-from uavlab.bench.timing import interleaved, median, paid_back, ratio
+from uavlab.bench.timing import break_even_calls, median, ratio, time_in_turn
 from uavlab.core.errors import ResourceError
 from uavlab.core.protocols import CheckedTensors
 from uavlab.experiment import build
@@ -74,7 +74,7 @@ def guard_suite(rounds: int, device: Device, preset: str = "leader_follower_quic
         runtimes = {"guarded": guarded, "plain": Unguarded(guarded.device, config.toggles)}
         with guarded.scope():
             calls = {name: _cycles(config, rt) for name, rt in runtimes.items()}
-            seconds = interleaved(calls, rounds, guarded.device)
+            seconds = time_in_turn(calls, rounds, guarded.device)
         times = {f"{name}_ms": round(1e3 * median(each) / CYCLES, 3) for name, each in seconds.items()}
         row = {"agents": agents, "setting": preset, "threads": config.toggles.threads, **times}
         rows.append({**row, "guarded_over_plain": ratio(seconds["guarded"], seconds["plain"])["median"]})
@@ -163,11 +163,11 @@ def _rows_of_process(rounds: int, device: Device, threads: int, full: bool) -> l
 
 
 def _ladder_rows(
-    agents: int, configs: Mapping[str, Config], calls: Mapping[str, Call], compared: list[Row]
+    agents: int, configs: Mapping[str, Config], calls: Mapping[str, Call], comparison: list[Row]
 ) -> list[Row]:
     work = count_work(calls["batched, fused Adam"].call)  # compiled code hides its operators
     rows = []
-    for row in compared:
+    for row in comparison:
         name, toggles = row["setting"], configs[row["setting"]].toggles
         rows.append(
             {
@@ -185,7 +185,7 @@ def _ladder_rows(
     best = max(rows, key=lambda row: row["over_loop"])
     eager = [row for row in rows if configs[row["setting"]].toggles.compile == "off"]
     fastest = max(eager, key=lambda row: row["over_loop"])
-    return [{**row, "best": row is best, "paid_back": paid_back(fastest, row)} for row in rows]
+    return [{**row, "best": row is best, "paid_back": break_even_calls(fastest, row)} for row in rows]
 
 
 def _floor(one: Call, work: Work, precision: str) -> float:

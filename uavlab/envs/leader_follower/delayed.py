@@ -1,7 +1,4 @@
-"""The leader and its followers in a simulator outside Python: a step of all worlds takes the host a given time.
-
-So settings can be judged where worlds, not updates, take the time.
-"""
+"""Leader-follower with a delay per step, as of a simulator outside Python: for settings where steps take the time."""
 
 import time
 from dataclasses import dataclass
@@ -17,19 +14,19 @@ from uavlab.envs.leader_follower.env import LeaderFollower, State
 
 @dataclass(frozen=True)
 class SlowLeaderFollower(LeaderFollower):
-    """The same task, slower.
+    """``LeaderFollower`` with a delay in each step.
 
     Attributes:
-        step_ms: Time for which every step of all worlds keeps the host waiting (ms); 0 is the same task at full speed.
+        step_ms: Time for which every step of all worlds keeps the host waiting (ms).
     """
 
     step_ms: Annotated[float, Ge(0), Le(60_000)] = 1.0
 
     def transition(self, state: State, action: Float[Tensor, "B A 2"], noise: Float[Tensor, "B 0"]) -> State:
-        """Wait, then move everybody by one step.
+        """Wait, then move agents and obstacles by one step.
 
         Raises:
-            RuntimeError: A CUDA graph is being captured; its replays would not wait.
+            RuntimeError: A CUDA graph is being captured, whose replays would not wait.
         """
         if self.step_ms > 0:
             if state.step.is_cuda and torch.cuda.is_current_stream_capturing():

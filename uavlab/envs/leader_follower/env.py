@@ -15,27 +15,31 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from uavlab.core.types import EnvSpec, Metric, Rule, tensors, where_world
-from uavlab.ops.geometry import distance, nearest_offsets, wrap_angle
+from uavlab.ops.geometry import constant, distance, nearest_offsets, wrap_angle
 
 AREA = (50.0, 50.0, 750.0, 650.0)  # px: left, top, right, bottom; positions are clamped here
 BORDER = 50.0  # px: closer to the edge of the area costs `border_cost`
 GOAL_RADIUS = 40.0  # px
-NEAR_RADIUS = 40.0  # px: an obstacle closer than this is seen and costs `near_cost`
+NEAR_RADIUS = 40.0  # px: an obstacle closer than this is observed and costs `near_cost`
 LENGTH, SPEED, TURN = 1000.0, 30.0, 360 / 57.3  # units of observations: px, px/s, and the published turn in radians
+LEADER_LIMITS, FOLLOWER_LIMITS = (0.3, 0.6, 10.0, 20.0), (0.6, 1.2, 10.0, 40.0)
+"""Largest acceleration (px/s^2) and turn rate (rad/s), lowest and highest speed (px/s)."""
+LEADER_START, FOLLOWER_START = (300, 500, 10, 100, 50, 10), (400, 500, 20, 100, 50, 10)
+"""Least x, y (px) and speed (px/s) of published starts, then their ranges; starts are whole numbers, ends included."""
 
 
 @tensors
 class State:
-    """Everything that changes in a batch of worlds; the distances are kept because several functions need them."""
+    """Everything that changes in a batch of worlds; distances are part of it because several functions need them."""
 
     pos: Float[Tensor, "B A 2"]  # px
     speed: Float[Tensor, "B A"]  # px/s
     heading: Float[Tensor, "B A"]  # rad in [0, 2 pi)
-    action: Float[Tensor, "B A 2"]  # the last action given
+    action: Float[Tensor, "B A 2"]  # the last action
     goal: Float[Tensor, "B 2"]  # px
     obstacle: Float[Tensor, "B M 2"]  # px
     drift: Float[Tensor, "B M 2"]  # obstacles' velocity, px/s
-    step: Int[Tensor, " B"]  # steps taken
+    step: Int[Tensor, " B"]  # number of steps
     gap: Float[Tensor, "B F"]  # px from each follower to the leader
     to_goal: Float[Tensor, "B A"]  # px from each agent to the goal
     clearance: Float[Tensor, "B A"]  # px from each agent to its nearest obstacle
@@ -43,7 +47,34 @@ class State:
 
 @dataclass(frozen=True)
 class LeaderFollower:
-    """Parameters of the task; the defaults are the corrected task, ``PUBLISHED`` the published one.
+    """The leader-follower task; the defaults are the corrected task, ``PUBLISHED`` is the published one.
+
+    | observation | leader                                                | follower       | unit           |
+    | ----------- | ----------------------------------------------------- | -------------- | -------------- |
+    | 0, 1        | own x, y                                              | own x, y       | 1000 px        |
+    | 2           | own speed                                             | own speed      | 30 px/s        |
+    | 3           | own heading                                           | own heading    | 360 / 57.3 rad |
+    | 4, 5        | x, y of the goal                                      | x, y of leader | 1000 px        |
+    | 6           | 1 within 40 px of an obstacle, else 0 (leader)        | leader's speed | 30 px/s        |
+    | 7, ...      | x, y from the agent to its ``sight`` nearest obstacles, nearest first | | 1000 px        |
+
+    | action in [-1, 1] | leader                     | follower                   | unit   |
+    | ----------------- | -------------------------- | -------------------------- | ------ |
+    | 0, acceleration   | 0.3, speeds of 10 to 20    | 0.6, speeds of 10 to 40    | px/s^2 |
+    | 1, turn rate      | 0.6                        | 1.2                        | rad/s  |
+
+    | reward for the state after a step                          | leader            | follower        |
+    | ---------------------------------------------------------- | ----------------- | --------------- |
+    | leader within 40 px of the goal                            | ``goal_reward``   |                 |
+    | leader lost (within ``crash_radius`` of an obstacle)       | -``crash_cost``   |                 |
+    | px to the goal, times                                      | -``distance_cost``|                 |
+    | follower in formation at matched speed                     | ``match_bonus``   | ``match_bonus`` |
+    | follower out of formation: px to the leader, times         | -``apart_cost``   | -``apart_cost`` |
+    | agent within 40 px of an obstacle                          | -``near_cost``    | -``near_cost``  |
+    | agent within 50 px of the area's edge                      | -``border_cost``  | -``border_cost``|
+    | every step                                                 | -``time_cost``    | -``time_cost``  |
+
+    End: for all agents, when the leader is within 40 px of the goal or lost.
 
     Attributes:
         followers: Followers per world (F); agents A = F + 1.
@@ -132,69 +163,67 @@ class LeaderFollower:
         )
 
     def initial(self, noise: Float[Tensor, "B K"]) -> State:
-        """Draw fresh worlds; ``noise`` holds ``spec.initial_noise`` uniform numbers per world."""
+        """Draw new worlds; ``noise`` holds ``spec.initial_noise`` uniform numbers per world."""
         worlds, agents = noise.shape[0], self.followers + 1
-        lead, follow = (300, 500, 10, 10), (400, 500, 20, 10)  # lowest x, y, speed and the speed's range
         unit, goal, obstacle = noise.split([4 * agents, 2, 3 * self.obstacles], dim=1)
         unit = unit.view(worlds, agents, 4)
-        low, width = _start(agents, lead, follow, noise.device, noise.dtype)
-        drawn = low + (unit[..., :3] * (width + 1)).floor()  # published starts are whole numbers, ends included
+        start = _whole_numbers(unit[..., :3], (LEADER_START, *[FOLLOWER_START] * self.followers))
         obstacle, drift = self._obstacles(obstacle.view(worlds, self.obstacles, 3))
-        return self._measured(
-            pos=drawn[..., :2],
-            speed=drawn[..., 2],
+        return self._with_distances(
+            pos=start[..., :2],
+            speed=start[..., 2],
             heading=unit[..., 3] * (2 * math.pi),
             action=noise.new_zeros(worlds, agents, 2),
-            goal=_whole(goal, (300, 150), (200, 50)),
+            goal=_whole_numbers(goal, (300, 150, 200, 50)),
             obstacle=obstacle,
             drift=drift,
             step=torch.zeros(worlds, dtype=torch.int64, device=noise.device),
         )
 
     def transition(self, state: State, action: Float[Tensor, "B A 2"], noise: Float[Tensor, "B 0"]) -> State:
-        """Move everybody by one step; actions (acceleration, turn rate) beyond [-1, 1] are clamped."""
+        """Move agents and obstacles by one step; actions beyond [-1, 1] are clamped."""
         action = action.clamp(-1, 1)
-        moved = self._moved(state, state.action if self.lagged else action)
-        if self.lagged:  # nothing was commanded yet before the first step, so nothing moves in it
-            still = state.step == 0
-            moved = {k: where_world(still, getattr(state, k), v) for k, v in moved.items()}
-        return self._measured(**moved, action=action, goal=state.goal, step=state.step + 1)
+        motion = self._move(state, state.action if self.lagged else action)
+        if self.lagged:  # there is no action before the first step, so nothing moves in it
+            first = state.step == 0
+            motion = {k: where_world(first, getattr(state, k), v) for k, v in motion.items()}
+        return self._with_distances(**motion, action=action, goal=state.goal, step=state.step + 1)
 
     def observe(self, state: State) -> Float[Tensor, "B A O"]:
-        """Show each agent its own place, speed and heading; the leader its goal, a follower its leader."""
+        """Return the observation of each agent, see the class."""
         near = (state.clearance[:, :1] < NEAR_RADIUS).to(state.pos.dtype)
         leader = torch.cat((state.goal, near), -1)[:, None]
         follower = torch.cat((state.pos[:, 0], state.speed[:, :1]), -1)[:, None].expand(-1, self.followers, -1)
-        known = torch.cat((leader, follower), 1)
-        seen = torch.cat((state.pos, state.speed[..., None], state.heading[..., None], known), -1)
-        seen = seen / _units(self.followers + 1, seen.device, seen.dtype)
+        other = torch.cat((leader, follower), 1)
+        obs = torch.cat((state.pos, state.speed[..., None], state.heading[..., None], other), -1)
+        obs = obs / _units(self.followers + 1, obs.device, obs.dtype)
         if not self.sight:
-            return seen
-        return torch.cat((seen, nearest_offsets(state.pos, state.obstacle, self.sight).flatten(2) / LENGTH), -1)
+            return obs
+        return torch.cat((obs, nearest_offsets(state.pos, state.obstacle, self.sight).flatten(2) / LENGTH), -1)
 
     def reward(self, state: State, action: Float[Tensor, "B A 2"], after: State) -> Float[Tensor, "B A"]:
-        """Pay each agent for where it is after the step; the terms are listed under the class's attributes."""
+        """Return the reward of each agent, see the class."""
         dtype = after.gap.dtype  # a number times a bool would be float32 even in a float64 world
-        won, crashed = (flag.to(dtype) for flag in self._ended(after))
+        won, crashed = (flag.to(dtype) for flag in self._outcome(after))
         leader = self.goal_reward * won - self.crash_cost * crashed - self.distance_cost * after.to_goal[:, 0]
         left, top, right, bottom = AREA
         x, y = after.pos.unbind(-1)
         edge = (x <= left + BORDER) | (x >= right - BORDER) | (y <= top + BORDER) | (y >= bottom - BORDER)
         near = after.clearance < NEAR_RADIUS
         costs = self.near_cost * near.to(dtype) + self.border_cost * edge.to(dtype) + self.time_cost
-        shared, own = self._formation(after)
+        shared, own = self._formation_reward(after)
         if not self.follower_costs:
             costs = torch.cat((costs[:, :1], torch.full_like(costs[:, 1:], self.time_cost)), 1)
         return torch.cat(((leader + shared)[:, None], own), 1) - costs
 
     def terminated(self, state: State) -> Tensor:
-        """Tell which agents' task has ended: all of a world whose leader reached the goal or an obstacle (B A)."""
-        won, crashed = self._ended(state)
+        """Return whether the task of each agent has ended (B A), see the class."""
+        won, crashed = self._outcome(state)
         return (won | crashed)[:, None].expand(-1, self.followers + 1)
 
     def measure(self, state: State, action: Float[Tensor, "B A 2"], after: State) -> dict[str, Float[Tensor, " B"]]:
-        """Give every published figure for one step; ``metrics`` tells how steps become an episode's figure."""
-        won, crashed = self._ended(after)
+        """Return every published figure for one step; ``metrics`` says how steps become an episode's figure."""
+        won, crashed = self._outcome(after)
         inside = after.gap < self.formation_radius
         return {
             "completion": won.to(after.gap.dtype),
@@ -205,7 +234,7 @@ class LeaderFollower:
             "energy": after.action[:, 0].abs().sum(-1),
         }
 
-    def _moved(self, state: State, action: Tensor) -> dict[str, Tensor]:
+    def _move(self, state: State, action: Tensor) -> dict[str, Tensor]:
         gain, low, high = _limits(self.followers + 1, self.dt, state.pos.device, state.pos.dtype)
         change = action * gain
         speed = torch.clamp(state.speed + change[..., 0], low, high)
@@ -214,7 +243,7 @@ class LeaderFollower:
         left, top, right, bottom = AREA
         x = (state.pos[..., 0] + reach * heading.cos()).clamp(left, right)
         y = (state.pos[..., 1] - reach * heading.sin()).clamp(top, bottom)
-        obstacle, drift = (state.obstacle, state.drift) if self.obstacle_speed == 0 else self._bounced(state)
+        obstacle, drift = (state.obstacle, state.drift) if self.obstacle_speed == 0 else self._move_obstacles(state)
         return {
             "pos": torch.stack((x, y), -1),
             "speed": speed,
@@ -223,19 +252,19 @@ class LeaderFollower:
             "drift": drift,
         }
 
-    def _bounced(self, state: State) -> tuple[Tensor, Tensor]:
-        low, high = _area(state.pos.device, state.pos.dtype)
+    def _move_obstacles(self, state: State) -> tuple[Tensor, Tensor]:
+        low, high = constant(AREA, state.pos.device, state.pos.dtype).view(2, 2)
         place = state.obstacle + state.drift * self.dt
         outside = (place < low) | (place > high)
         return place.clamp(low, high), torch.where(outside, -state.drift, state.drift)
 
     def _obstacles(self, unit: Tensor) -> tuple[Tensor, Tensor]:
-        first = _whole(unit[:, :1, :2], (350, 400), (0, 50))
-        others = _whole(unit[:, 1:, :2], (200, 250), (400, 200))
+        first = _whole_numbers(unit[:, :1, :2], (350, 400, 0, 50))
+        others = _whole_numbers(unit[:, 1:, :2], (200, 250, 400, 200))
         angle = unit[..., 2] * (2 * math.pi)
         return torch.cat((first, others), 1), self.obstacle_speed * torch.stack((angle.cos(), angle.sin()), -1)
 
-    def _measured(self, **parts: Tensor) -> State:
+    def _with_distances(self, **parts: Tensor) -> State:
         pos = parts["pos"]
         return State(
             **parts,
@@ -244,11 +273,11 @@ class LeaderFollower:
             clearance=distance(pos[:, :, None], parts["obstacle"][:, None]).amin(-1),
         )
 
-    def _ended(self, state: State) -> tuple[Tensor, Tensor]:
+    def _outcome(self, state: State) -> tuple[Tensor, Tensor]:
         won = state.to_goal[:, 0] < GOAL_RADIUS
         return won, (state.clearance[:, 0] < self.crash_radius) & ~won
 
-    def _formation(self, after: State) -> tuple[Tensor, Tensor]:
+    def _formation_reward(self, after: State) -> tuple[Tensor, Tensor]:
         inside = after.gap < self.formation_radius
         matched = (after.speed[:, 1:] - after.speed[:, :1]).abs() < self.match_speed
         bonus = self.match_bonus * (inside & matched).to(after.gap.dtype)
@@ -274,45 +303,21 @@ PUBLISHED = LeaderFollower(
 """The published test: one leader, four followers, 0.1 s steps, with every quirk that changes a number."""
 
 
-def _whole(unit: Tensor, low: tuple[int, int], width: tuple[int, int]) -> Tensor:
-    """Turn uniform numbers into whole ones in [low, low + width], both ends included."""
-    first, count = _whole_numbers(low, width, unit.device, unit.dtype)
-    return first + (unit * count).floor()
-
-
-@lru_cache
-def _whole_numbers(
-    low: tuple[int, int], width: tuple[int, int], device: torch.device, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
-    """Give the first whole numbers and how many there are, kept on the device: a copy per draw would wait for it."""
-    return torch.tensor(low, device=device, dtype=dtype), torch.tensor(width, device=device, dtype=dtype) + 1
-
-
-@lru_cache
-def _start(
-    agents: int, lead: tuple[int, ...], follow: tuple[int, ...], device: torch.device, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
-    rows = torch.tensor([lead] + [follow] * (agents - 1), device=device, dtype=dtype)
-    width = torch.tensor([100.0, 50.0], device=device, dtype=dtype).expand(agents, 2)
-    return rows[:, :3], torch.cat((width, rows[:, 3:]), 1)
-
-
-@lru_cache
-def _area(device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Give the area's corners, low and high."""
-    return torch.tensor(AREA, device=device, dtype=dtype).view(2, 2)
+def _whole_numbers(unit: Tensor, ranges: tuple) -> Tensor:
+    """Turn uniform numbers into whole ones; ``ranges`` hold the least ones, then the largest minus the least."""
+    low, width = constant(ranges, unit.device, unit.dtype).chunk(2, -1)
+    return low + (unit * (width + 1)).floor()
 
 
 @lru_cache
 def _units(agents: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Give the units of the seven published features of each agent, the leader first; the leader's last is a flag."""
+    """Return the units of the first seven features of each agent, the leader first."""
     own = [LENGTH, LENGTH, SPEED, TURN, LENGTH, LENGTH]
     return torch.tensor([[*own, 1.0]] + [[*own, SPEED]] * (agents - 1), device=device, dtype=dtype)
 
 
 @lru_cache
 def _limits(agents: int, dt: float, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """Give gains of (acceleration, turn rate) per step, lowest and highest speed, the leader first."""
-    lead, follow = (0.3, 0.6, 10.0, 20.0), (0.6, 1.2, 10.0, 40.0)
-    rows = torch.tensor([lead] + [follow] * (agents - 1), device=device, dtype=dtype)
+    """Return gains of (acceleration, turn rate) per step, lowest and highest speed, the leader first."""
+    rows = torch.tensor([LEADER_LIMITS] + [FOLLOWER_LIMITS] * (agents - 1), device=device, dtype=dtype)
     return rows[:, :2] * dt, rows[:, 2], rows[:, 3]

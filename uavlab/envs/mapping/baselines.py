@@ -11,8 +11,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from uavlab.envs.mapping.env import Mapping, State
-from uavlab.envs.mapping.geometry import MOVES, constant, covers
+from uavlab.envs.mapping.geometry import MOVES, covers
 from uavlab.ops.belief_maps import LIMIT, belief, entropy, log_odds_steps, target_weight
+from uavlab.ops.geometry import constant
 
 
 def random(env: Mapping, state: State, noise: Float[Tensor, "B A"]) -> Int[Tensor, "B A"]:

@@ -24,12 +24,12 @@ from uavlab.envs.mapping.geometry import (
     MOVES,
     Lattice,
     averages,
-    constant,
     global_positions,
     last_footprints,
     local_positions,
 )
 from uavlab.ops.belief_maps import MIN_BELIEF, above, belief, centre_maps, entropy, weighted_entropy
+from uavlab.ops.geometry import constant
 
 GENERATORS = {"halves": (2, generators.halves), "fields": (1 + generators.FIELD_NOISE, generators.fields)}
 """Uniform numbers that each generator of ground truth takes, and its function."""

@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Bool, Complex, Float, Int
 from torch import Tensor
 
-from uavlab.envs.mapping.geometry import constant
 from uavlab.ops.belief_maps import LIMIT, area_resize, log_odds_steps, signed_belief, weight_entropy_table
+from uavlab.ops.geometry import constant
 
 DIGITS = 2.0**12  # a float32 number in [0, 1) holds 24 bits: 12 for one cell, and 12 for another
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from uavlab.core.errors import ConfigError
 from uavlab.ops.belief_maps import area_matrix, area_resize
+from uavlab.ops.geometry import constant
 
 MOVES = ((0, 0, 1), (-1, 0, 0), (0, -1, 0), (0, 1, 0), (1, 0, 0), (0, 0, -1))
 """Up, west, south, north, east and down, as steps in (x, y, altitude)."""
@@ -85,12 +86,6 @@ class Lattice:
 
     def _shape(self, device: torch.device) -> Tensor:
         return constant((self.size, self.size, self.altitudes), device)
-
-
-@lru_cache
-def constant(values: tuple, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
-    """Return a tensor of numbers that stays on the device: a copy per call would wait for it."""
-    return torch.tensor(values, device=device, dtype=dtype)
 
 
 @lru_cache

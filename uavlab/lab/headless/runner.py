@@ -1,6 +1,6 @@
 """Headless runs of notebooks: parameters checked first, one writer per output, and an exit code for every way to end.
 
-A relative path inside a notebook counts from the notebook's own folder, whoever runs it.
+A relative path inside a notebook counts from the notebook's own folder, wherever the run starts.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,16 +1,16 @@
 """Which fields of a file are the columns of a flight, and in what units: a small YAML file, or what PX4 logs.
 
 ```yaml
-rate: 100                                 # Hz, of the resampled flight; may be left out
+rate: 100                                 # Hz, of the resampled flight; optional
 columns:
   x: vehicle_local_position.x
   p: {from: gyro_x, unit: deg/s}
-  current: {from: amps, unit: mA, unknown: -1}     # a value that stands for none
-  motor_1: {from: "actuator_outputs.output[0]", unit: us, blank: 0}  # what stands for no value
+  current: {from: amps, unit: mA, unknown: -1}     # a number that marks a missing value
+  motor_1: {from: "actuator_outputs.output[0]", unit: us, blank: 0}  # the value of a missing one
 ```
 """
 
-from collections.abc import Mapping as Named
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,20 +21,20 @@ from uavlab.storage.files import read_regular
 from uavlab.telemetry.logs.columns import COLUMNS, FORCE, QUATERNION
 from uavlab.telemetry.logs.units import check_unit
 
-LARGEST_FILE = 50_000  # bytes of a mapping
+LARGEST_FILE = 50_000  # bytes of a column map
 FASTEST = 2000.0  # Hz
 KEYS = ("from", "unit", "unknown", "blank")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a column is found.
+    """Field of a column.
 
     Attributes:
-        field: Its full name in the file, ``topic.field`` or ``topic#1.field`` for ULog.
-        unit: It is written in; None for the column's own, which nobody confirmed.
-        unknown: A number that stands for no value.
-        blank: What no value (NaN) stands for.
+        field: Full name of the field, ``topic.field`` or ``topic#1.field`` for ULog.
+        unit: Unit of the field; None for the column's own.
+        unknown: Number that marks a missing value.
+        blank: Value of a missing one (NaN).
     """
 
     field: str
@@ -44,27 +44,27 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Mapping:
-    """Where all columns are found.
+class ColumnMap:
+    """Fields of all columns.
 
     Attributes:
-        source: The file it was read from; empty for those that are built in.
-        columns: By column, entries of which the first that a file has is taken.
-        rate: Rows per second that the flight is to have; None where nothing is said.
+        source: File of the map; empty for the built-in maps.
+        columns: Entries by column; the first that a file has is used.
+        rate: Rows per second of the resampled flight, if set.
     """
 
     source: str
-    columns: Named[str, tuple[Entry, ...]]
+    columns: Mapping[str, tuple[Entry, ...]]
     rate: float | None = None
 
     @property
     def fields(self) -> list[str]:
-        """List every field that it names."""
+        """Full names of all fields."""
         return [entry.field for entries in self.columns.values() for entry in entries]
 
 
-def read_mapping(path: Path) -> Mapping:
-    """Read a mapping from a YAML 1.2 file.
+def read_column_map(path: Path) -> ColumnMap:
+    """Read a column map from a YAML 1.2 file.
 
     Raises:
         ConfigError: It is not readable, or names a column, unit or key that does not exist.
@@ -82,72 +82,66 @@ def read_mapping(path: Path) -> Mapping:
     rate = value.get("rate")
     if rate is not None:
         check_rate(rate, f"{path}: rate")
-    columns = {}
-    for name, entry in value["columns"].items():
+    for name in value["columns"]:
         if name not in COLUMNS:
             close = suggest(str(name), COLUMNS)
             raise ConfigError(f"{path}: unknown column {quote(name)}{close}. Known columns: {', '.join(COLUMNS)}.")
-        columns[name] = (_entry(f"{path}: columns.{name}", name, entry),)
-    return Mapping(str(path), columns, rate)
+    entries = {name: (_entry(f"{path}: columns.{name}", name, entry),) for name, entry in value["columns"].items()}
+    return ColumnMap(str(path), entries, rate)
 
 
 def check_rate(rate: Any, where: str) -> None:
-    """Refuse what is no rate.
+    """Refuse a value that is no rate.
 
     Raises:
         ConfigError: It is no number of rows per second above 0 and up to 2000.
     """
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= FASTEST:
+    if not _is_number(rate) or not 0 < rate <= FASTEST:
         raise ConfigError(f"{where}: expected a number of Hz above 0 and up to {FASTEST:g}, got {quote(rate)}.")
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _entry(where: str, name: str, value: Any) -> Entry:
-    given = value if isinstance(value, dict) else {"from": value}
-    for key in given:
+    options = value if isinstance(value, dict) else {"from": value}
+    for key in options:
         if key not in KEYS:
             raise ConfigError(f"{where}: unknown key {quote(key)}{suggest(str(key), KEYS)}. Known: {', '.join(KEYS)}.")
-    if not isinstance(given.get("from"), str) or not given["from"]:
-        raise ConfigError(f"{where}: expected the name of a field, got {quote(given.get('from'))}.")
-    unit = given.get("unit")
+    field, unit, unknown, blank = map(options.get, KEYS)
+    if not isinstance(field, str) or not field:
+        raise ConfigError(f"{where}: expected the name of a field, got {quote(field)}.")
     if unit is not None:
         check_unit(str(unit), COLUMNS[name], where)
-    for key in ("unknown", "blank"):
-        number = given.get(key)
-        if number is not None and (isinstance(number, bool) or not isinstance(number, int | float)):
+    for key, number in (("unknown", unknown), ("blank", blank)):
+        if number is not None and not _is_number(number):
             raise ConfigError(f"{where}: {key}: expected a number, got {quote(number)}.")
-    return Entry(given["from"], None if unit is None else str(unit), given.get("unknown"), given.get("blank"))
+    return Entry(field, None if unit is None else str(unit), unknown, blank)
 
 
-PLAIN = Mapping("", {name: (Entry(name),) for name in COLUMNS})
-"""Files whose columns bear our names."""
+def _entries(columns: Sequence[str], unit: str, *fields: str) -> dict[str, tuple[Entry, ...]]:
+    """Return the entries of adjacent columns: ``{n}`` in a field is the number of a column, ``{own}`` its name."""
+    return {
+        name: tuple(Entry(field.format(n=n, own=name.removeprefix("ref_")), unit) for field in fields)
+        for n, name in enumerate(columns)
+    }
 
-_XYZ = ("x", "y", "z")
-_SETPOINT, _POSITION = "vehicle_local_position_setpoint", "vehicle_local_position"
-PX4 = Mapping(
+
+PLAIN = ColumnMap("", {name: (Entry(name),) for name in COLUMNS})
+"""Fields named like columns."""
+
+_SETPOINT, _POSITION = "vehicle_local_position_setpoint.{own}", "vehicle_local_position.{own}"
+PX4 = ColumnMap(
     "",
     {
-        **{
-            f"ref_{it}": (Entry(f"{_SETPOINT}.{it}", "m"), Entry(f"trajectory_setpoint.position[{n}]", "m"))
-            for n, it in enumerate(_XYZ)
-        },
-        **{
-            f"ref_v{it}": (Entry(f"{_SETPOINT}.v{it}", "m/s"), Entry(f"trajectory_setpoint.velocity[{n}]", "m/s"))
-            for n, it in enumerate(_XYZ)
-        },
-        **{it: (Entry(f"{_POSITION}.{it}", "m"),) for it in _XYZ},
-        **{f"v{it}": (Entry(f"{_POSITION}.v{it}", "m/s"),) for it in _XYZ},
-        **{
-            it: (
-                Entry(f"sensor_combined.accelerometer_m_s2[{n}]", "m/s^2"),
-                Entry(f"vehicle_acceleration.xyz[{n}]", "m/s^2"),
-            )
-            for n, it in enumerate(FORCE)
-        },
-        **{
-            it: (Entry(f"sensor_combined.gyro_rad[{n}]", "rad/s"), Entry(f"vehicle_angular_velocity.xyz[{n}]", "rad/s"))
-            for n, it in enumerate("pqr")
-        },
-        **{it: (Entry(f"vehicle_attitude.q[{n}]", "1"),) for n, it in enumerate(QUATERNION)},
+        **_entries(("ref_x", "ref_y", "ref_z"), "m", _SETPOINT, "trajectory_setpoint.position[{n}]"),
+        **_entries(("ref_vx", "ref_vy", "ref_vz"), "m/s", _SETPOINT, "trajectory_setpoint.velocity[{n}]"),
+        **_entries(("x", "y", "z"), "m", _POSITION),
+        **_entries(("vx", "vy", "vz"), "m/s", _POSITION),
+        **_entries(FORCE, "m/s^2", "sensor_combined.accelerometer_m_s2[{n}]", "vehicle_acceleration.xyz[{n}]"),
+        **_entries(("p", "q", "r"), "rad/s", "sensor_combined.gyro_rad[{n}]", "vehicle_angular_velocity.xyz[{n}]"),
+        **_entries(QUATERNION, "1", "vehicle_attitude.q[{n}]"),
         **{
             f"motor_{n + 1}": (
                 Entry(f"actuator_motors.control[{n}]", "share", blank=0.0),  # NaN disarms a motor
@@ -159,4 +153,4 @@ PX4 = Mapping(
         "current": (Entry("battery_status.current_a", "A", unknown=-1.0),),
     },
 )
-"""What PX4 logs by default: the raw sensors, which all firmware logs at full rate, before their filtered values."""
+"""Topics that PX4 logs by default: raw sensors, which all firmware logs at full rate, before filtered values."""

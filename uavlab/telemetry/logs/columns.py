@@ -1,4 +1,4 @@
-"""The columns of a flight: names, units, meanings and what is plausible.
+"""The columns of a flight: names, units, meanings and plausible ranges.
 
 World frame: x north, y east, z down (NED). Body frame: x forward, y right, z down (FRD). Both are PX4's.
 """
@@ -11,12 +11,12 @@ class Column:
     """One column of a flight.
 
     Attributes:
-        name: As models and files of uavlab call it.
-        unit: Of its values; ``share`` is a share of full throttle, ``1`` a pure number.
-        meaning: What it is, in words.
+        name: Name in models and files of uavlab.
+        unit: Unit of its values; ``share`` is a share of full throttle, ``1`` a pure number.
+        meaning: Description in words.
         low: Smallest plausible value; beyond it a unit or a sensor is wrong.
         high: Largest plausible value.
-        held: It keeps its value until the next one, as commands do; others change evenly in between.
+        held: Whether it keeps its value until the next one, as commands do; others are interpolated.
     """
 
     name: str
@@ -71,8 +71,8 @@ _TRUTH = (
 )
 
 INPUTS = {column.name: column for column in _INPUTS}
-"""What a vehicle logs, and models may read."""
+"""Columns that a vehicle logs and models read."""
 TRUTH = {column.name: column for column in _TRUTH}
-"""What is known of simulated flights alone."""
+"""Columns that only simulated flights have."""
 COLUMNS = {TIME.name: TIME, **INPUTS, **TRUTH}
 """Every column by its name."""

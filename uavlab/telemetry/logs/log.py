@@ -1,10 +1,10 @@
-"""Logs of flights with our names and units, checked: what a file of any known format becomes.
+"""Logs of flights with checked columns in our names and units, read from a file of any known format.
 
 Each column keeps its own times, because a vehicle logs its sensors at different rates; ``resample.py`` brings them
-together. Whatever is wrong is told with its line, or its row where a format has no lines.
+together. Messages name the line of what is wrong, or its row where a format has no lines.
 """
 
-from collections.abc import Mapping as Named
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,29 +15,29 @@ from jaxtyping import Float64, Shaped
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.text import quote, suggest
 from uavlab.telemetry.logs import csv_reader, npz_reader, parquet_reader, ulog_reader
-from uavlab.telemetry.logs.column_map import PLAIN, PX4, Entry, Mapping, read_mapping
+from uavlab.telemetry.logs.column_map import PLAIN, PX4, ColumnMap, Entry, read_column_map
 from uavlab.telemetry.logs.columns import COLUMNS, FORCE, INPUTS, QUATERNION, TIME, Column
-from uavlab.telemetry.logs.raw import Group, Recording, listed, quoted
-from uavlab.telemetry.logs.units import UNITS, converted, suspected
+from uavlab.telemetry.logs.raw import Group, RawLog, list_names, quote_name
+from uavlab.telemetry.logs.units import UNITS, convert, guess_unit
 
 READERS = {
     **{".csv": csv_reader.read, ".tsv": csv_reader.read, ".txt": csv_reader.read},
     **{".npz": npz_reader.read, ".parquet": parquet_reader.read, ".pq": parquet_reader.read},
 }
-SLOWEST = 1.0  # s between rows from which on a time without unit is taken to be no seconds
+SLOWEST = 1.0  # s between rows from which on a time without unit is assumed to be in another one
 LEAST_FORCE = 3.0  # m/s^2: half of a flight's specific forces are never below this; in g they are about 1
-ROUND = 0.05  # by which the length of a quaternion may differ from 1
+TOLERANCE = 0.05  # by which the length of a quaternion may differ from 1
 
 
 @dataclass(frozen=True)
-class Series:
+class Signal:
     """One column of a log.
 
     Attributes:
         time: Seconds after the log's start, increasing.
-        values: In the column's unit; NaN where there is none.
+        values: In the column's unit; NaN where missing.
         field: Its name in the file.
-        group: What it was recorded with; it knows where rows are.
+        group: The fields recorded with it.
     """
 
     time: Float64[np.ndarray, " T"]
@@ -47,8 +47,8 @@ class Series:
 
     @property
     def rate(self) -> float:
-        """Rows per second, on average."""
-        return rate_of(self.time)
+        """Mean rows per second."""
+        return mean_rate(self.time)
 
 
 @dataclass(frozen=True)
@@ -58,54 +58,54 @@ class Log:
     Attributes:
         source: The file.
         format: ``csv``, ``npz``, ``parquet`` or ``ulog``.
-        start: What the file calls its start (s).
+        start: Time of the first row in the file (s).
         columns: By name, in the order of ``columns.COLUMNS``, without ``time``.
-        rate: Rows per second that a mapping asks for; None if none does.
-        facts: What the format tells besides.
-        notes: What a reader should know, in sentences.
+        rate: Rows per second that the column map asks for, if any.
+        facts: What else the format records.
+        notes: Remarks for the reader, in sentences.
     """
 
     source: str
     format: str
     start: float
-    columns: Named[str, Series]
+    columns: Mapping[str, Signal]
     rate: float | None = None
-    facts: Named[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     @property
     def missing(self) -> list[str]:
-        """What models may read and this log has not."""
+        """Columns that models read and this log lacks."""
         return [name for name in INPUTS if name not in self.columns]
 
 
-def read_log(path: Path | str, mapping: Mapping | Path | str | None = None) -> Log:
-    """Read a log, its format told by the ending of its name, or by its first bytes if it is ULog.
+def read_log(path: Path | str, mapping: ColumnMap | Path | str | None = None) -> Log:
+    """Read a log; its format follows from the ending of its name, or from its first bytes if it is ULog.
 
     Args:
         path: The file: ``.csv``, ``.tsv``, ``.txt``, ``.npz``, ``.parquet``, ``.pq``, ``.ulg`` or any ULog.
-        mapping: Which fields are which columns, or the YAML file that says so. Without one, tables bear our names, and
-            ULog is read as PX4 logs by default.
+        mapping: Column map, or its YAML file. By default, fields of tables are named like columns, and ULog is read as
+            PX4 logs by default.
 
     Raises:
         FileError: The file is damaged, lacks a column, or holds what cannot be a flight.
-        ConfigError: The mapping is wrong, or the ending is unknown.
+        ConfigError: The column map is wrong, or the ending is unknown.
     """
-    chosen = mapping_of(mapping)
-    return log_of(recorded(Path(path), chosen, others=False), chosen)
+    column_map = load_column_map(mapping)
+    return build_log(read_raw(Path(path), column_map, others=False), column_map)
 
 
-def mapping_of(mapping: Mapping | Path | str | None) -> Mapping | None:
-    """Read a mapping if it is a file.
+def load_column_map(mapping: ColumnMap | Path | str | None) -> ColumnMap | None:
+    """Read a column map if it is a file.
 
     Raises:
-        ConfigError: As for ``read_mapping``.
+        ConfigError: See ``read_column_map``.
     """
-    return read_mapping(Path(mapping)) if isinstance(mapping, Path | str) else mapping
+    return read_column_map(Path(mapping)) if isinstance(mapping, Path | str) else mapping
 
 
-def recorded(path: Path, mapping: Mapping | None, others: bool) -> Recording:
-    """Read a file as it is; fields that ``mapping`` (or our names) asks for must hold numbers.
+def read_raw(path: Path, mapping: ColumnMap | None, others: bool) -> RawLog:
+    """Read the fields of a file; those in ``mapping``, or those named like columns, must hold numbers.
 
     Raises:
         FileError: The file is not readable as its format.
@@ -120,75 +120,73 @@ def recorded(path: Path, mapping: Mapping | None, others: bool) -> Recording:
     return READERS[ending](path, {*used.fields, _time_entry(used).field}, others)
 
 
-def log_of(recording: Recording, mapping: Mapping | None = None) -> Log:
-    """Give a recording our names and units, and check everything.
+def build_log(raw: RawLog, mapping: ColumnMap | None = None) -> Log:
+    """Turn fields into columns with our names and units, and check them.
 
     Raises:
         FileError: A column is missing, or holds what cannot be a flight.
-        ConfigError: The mapping tells a time of ULog, which topics have of their own.
+        ConfigError: The column map names the time of ULog, whose topics have a time of their own.
     """
-    table = "" in recording.groups
+    table = "" in raw.groups
     used = mapping or (PLAIN if table else PX4)
-    _require(recording, used, strict=mapping is not None)
+    _require_fields(raw, used, strict=mapping is not None)
     if not table and TIME.name in used.columns:
         raise ConfigError(f"{used.source}: columns.time: topics of ULog bring their time; leave this line out.")
-    start, since = _table_time(recording, used) if table else (0.0, None)
-    columns: dict[str, Series] = {}
-    notes = list(recording.notes)
-    times: dict[str, Float64[np.ndarray, " T"]] = {}
+    start, times = _table_time(raw, used) if table else (0.0, {})
+    columns: dict[str, Signal] = {}
+    notes = list(raw.notes)
     for name, column in COLUMNS.items():
-        found = _found(recording, used.columns.get(name, ()))
-        if found is None or name == TIME.name:
+        match = _find(raw, used.columns.get(name, ()))
+        if match is None or name == TIME.name:
             continue
-        entry, group, key = found
+        entry, group, key = match
         values = _values(group, key, entry, column)
         if not np.isfinite(values).any():
             notes.append(f"{name}: no value in {entry.field}")
             continue
         if group.name not in times:
-            times[group.name] = _increasing(group, group.time, "timestamp") if since is None else since
-        columns[name] = Series(times[group.name], values, entry.field, group)
-    _check_attitude(recording.source, columns)
+            times[group.name] = _increasing(group, group.time, "timestamp")
+        columns[name] = Signal(times[group.name], values, entry.field, group)
+    _check_attitude(raw.source, columns)
     _check_force(columns)
-    return Log(recording.source, recording.format, start, columns, used.rate, recording.facts, tuple(notes))
+    return Log(raw.source, raw.format, start, columns, used.rate, raw.facts, tuple(notes))
 
 
-def rate_of(time: Float64[np.ndarray, " T"]) -> float:
-    """Give rows per second, on average; 0 where no time passes."""
-    passed = float(time[-1] - time[0]) if len(time) > 1 else 0.0
-    return (len(time) - 1) / passed if passed > 0 else 0.0
+def mean_rate(time: Float64[np.ndarray, " T"]) -> float:
+    """Return mean rows per second; 0 where no time passes."""
+    duration = float(time[-1] - time[0]) if len(time) > 1 else 0.0
+    return (len(time) - 1) / duration if duration > 0 else 0.0
 
 
-def _found(recording: Recording, entries: tuple[Entry, ...]) -> tuple[Entry, Group, str] | None:
-    for entry in entries:
-        if (place := recording.find(entry.field)) is not None:
-            return entry, *place
-    return None
+def _find(raw: RawLog, entries: tuple[Entry, ...]) -> tuple[Entry, Group, str] | None:
+    matches = ((entry, raw.find(entry.field)) for entry in entries)
+    return next(((entry, *place) for entry, place in matches if place is not None), None)
 
 
-def _require(recording: Recording, mapping: Mapping, strict: bool) -> None:
-    """Refuse a file that lacks its time, anything that the user's mapping names, or everything that we know."""
-    names = [*recording.names(), *recording.others]
+def _require_fields(raw: RawLog, mapping: ColumnMap, strict: bool) -> None:
+    """Refuse a file without its time, without any known column, or with ``strict`` without one of the map's."""
+    names = [*raw.names(), *raw.others]
     first = {name: entries[0].field for name, entries in mapping.columns.items() if name != TIME.name}
-    absent = [field for name, field in first.items() if _found(recording, mapping.columns[name]) is None]
-    clock = [_time_entry(mapping).field] if "" in recording.groups else []
+    absent = [field for name, field in first.items() if _find(raw, mapping.columns[name]) is None]
+    clock = [_time_entry(mapping).field] if "" in raw.groups else []
     lacking = [field for field in clock if field not in names]
     lacking += absent if strict or len(absent) == len(first) else []
     if lacking:
-        told = f"{recording.source}: no column {quoted(lacking[0])}{suggest(lacking[0], names)}"
+        problem = f"{raw.source}: no column {quote_name(lacking[0])}{suggest(lacking[0], names)}"
         advice = f"correct {mapping.source}" if strict else "rename columns, or say by a mapping which they are"
-        raise FileError(f"{told}; expected {listed([*clock, *first.values()])}; found {listed(names)}; {advice}.")
+        expected = list_names([*clock, *first.values()])
+        raise FileError(f"{problem}; expected {expected}; found {list_names(names)}; {advice}.")
 
 
-def _time_entry(mapping: Mapping) -> Entry:
+def _time_entry(mapping: ColumnMap) -> Entry:
     return mapping.columns.get(TIME.name, (Entry(TIME.name),))[0]
 
 
 def _values(group: Group, key: str, entry: Entry, column: Column) -> Float64[np.ndarray, " T"]:
-    """Give the values of a field in the column's unit.
+    """Return the values of a field in the column's unit.
 
     Raises:
-        FileError: One of them is not plausible.
+        FileError: A value is not plausible.
     """
     with np.errstate(invalid="ignore"):  # a NaN of the signalling kind
         raw = group.fields[key].astype(np.float64)
@@ -196,28 +194,27 @@ def _values(group: Group, key: str, entry: Entry, column: Column) -> Float64[np.
         raw = np.where(np.isclose(raw, entry.unknown, rtol=1e-6, atol=0), np.nan, raw)
     if entry.blank is not None:
         raw = np.where(np.isnan(raw), entry.blank, raw)
-    values = converted(raw, entry.unit or column.unit, column)
+    unit = entry.unit or column.unit
+    values = convert(raw, unit, column)
     wrong = np.flatnonzero((values < column.low) | (values > column.high))
     if len(wrong):
-        row, unit = int(wrong[0]), entry.unit or column.unit
-        finite = raw[np.isfinite(raw)]
-        other = suspected(float(finite.min()), float(finite.max()), column) if len(finite) else ""
+        row, finite = int(wrong[0]), raw[np.isfinite(raw)]
+        other = guess_unit(float(finite.min()), float(finite.max()), column) if len(finite) else ""
         hint = f" (is it in {other}? A mapping names units)" if other and other != unit else ""
         limits = f"{column.low:g} to {column.high:g} {column.unit}"
-        told = f"{group.place(row)} column {quoted(key)}: {raw[row]:.9g} {unit}; expected {limits}"
-        raise FileError(f"{told} for {column.name!r}{hint}.")
+        problem = f"{group.locate(row)} column {quote_name(key)}: {raw[row]:.9g} {unit}; expected {limits}"
+        raise FileError(f"{problem} for {column.name!r}{hint}.")
     return values
 
 
-def _table_time(recording: Recording, mapping: Mapping) -> tuple[float, Float64[np.ndarray, " T"]]:
-    """Give the start of a table (s), and the seconds of its rows after that."""
-    entry = _time_entry(mapping)
-    group, key = recording.groups[""], entry.field
-    raw = _increasing(group, group.fields[key].astype(np.float64), key)
+def _table_time(raw: RawLog, mapping: ColumnMap) -> tuple[float, dict[str, Float64[np.ndarray, " T"]]]:
+    """Return the start of a table (s), and the seconds of its rows after that."""
+    entry, group = _time_entry(mapping), raw.groups[""]
+    time = _increasing(group, group.fields[entry.field].astype(np.float64), entry.field)
     if entry.unit is None:
-        _check_seconds(group, key, raw)
+        _check_seconds(group, entry.field, time)
     factor = UNITS[TIME.unit][entry.unit or TIME.unit].factor
-    return float(raw[0] * factor), (raw - raw[0]) * factor
+    return float(time[0] * factor), {"": (time - time[0]) * factor}
 
 
 def _increasing(group: Group, time: Shaped[np.ndarray, " T"] | None, key: str) -> Float64[np.ndarray, " T"]:
@@ -226,55 +223,58 @@ def _increasing(group: Group, time: Shaped[np.ndarray, " T"] | None, key: str) -
         raise FileError(f"{group.where}: no field {key!r}, which tells the time; leave this topic out of the mapping.")
     unknown = np.flatnonzero(~np.isfinite(time))
     if len(unknown):
-        raise FileError(
-            f"{group.place(int(unknown[0]))} column {quoted(key)}: no finite time; fill it in, or cut the row."
-        )
+        where = f"{group.locate(int(unknown[0]))} column {quote_name(key)}"
+        raise FileError(f"{where}: no finite time; fill it in, or cut the row.")
     back = np.flatnonzero(np.diff(time) <= 0)
     if len(back):
         row = int(back[0]) + 1
         order = "the same time as" if time[row] == time[row - 1] else f"comes after {time[row - 1]:.9g} in"
-        told = f"{group.place(row)} column {quoted(key)}: {time[row]:.9g} {order} the row before"
-        raise FileError(f"{told}; expected increasing times. Sort the rows, or cut these out.")
+        problem = f"{group.locate(row)} column {quote_name(key)}: {time[row]:.9g} {order} the row before"
+        raise FileError(f"{problem}; expected increasing times. Sort the rows, or cut these out.")
     return time
 
 
 def _check_seconds(group: Group, key: str, time: Float64[np.ndarray, " T"]) -> None:
     step = float(np.median(np.diff(time)))
-    if step < SLOWEST:
-        return
-    units = UNITS[TIME.unit].items()
-    likely = next((name for name, unit in units if unit.factor < 1 and step * unit.factor < SLOWEST), "ns")
-    told = f"{group.where} column {quoted(key)}: {step:.9g} from row to row; expected seconds, less than {SLOWEST:g}"
-    raise FileError(f"{told} (is it in {likely}? A mapping names units).")
+    if step >= SLOWEST:
+        units = UNITS[TIME.unit].items()
+        likely = next((name for name, unit in units if unit.factor < 1 and step * unit.factor < SLOWEST), "ns")
+        problem = f"{group.where} column {quote_name(key)}: {step:.9g} from row to row"
+        raise FileError(
+            f"{problem}; expected seconds, less than {SLOWEST:g} (is it in {likely}? A mapping names units)."
+        )
 
 
-def _check_attitude(source: str, columns: Named[str, Series]) -> None:
+def _check_attitude(source: str, columns: Mapping[str, Signal]) -> None:
     """Refuse an attitude that is no rotation."""
-    there = [name for name in QUATERNION if name in columns]
-    if not there:
+    absent = [name for name in QUATERNION if name not in columns]
+    if len(absent) == len(QUATERNION):
         return
-    if len(there) < len(QUATERNION):
-        absent = [name for name in QUATERNION if name not in columns]
+    if absent:
         raise FileError(f"{source}: an attitude needs {', '.join(QUATERNION)}; {', '.join(absent)} missing.")
     parts = [columns[name] for name in QUATERNION]
     if any(not np.array_equal(part.time, parts[0].time) for part in parts):
         raise FileError(f"{source}: {', '.join(QUATERNION)} have different times; take all of them from one topic.")
-    length = np.sqrt(sum(part.values**2 for part in parts))
-    wrong = np.flatnonzero(np.abs(length - 1) > ROUND)
+    length = _norm(parts)
+    wrong = np.flatnonzero(np.abs(length - 1) > TOLERANCE)
     if len(wrong):
-        place, names = parts[0].group.place(int(wrong[0])), ", ".join(part.field for part in parts)
-        told = f"{place} columns {names}: a quaternion of length {length[wrong[0]]:.4g}"
-        raise FileError(f"{told}; expected 1 within {ROUND:g}. Check the columns' order and scale.")
+        where = f"{parts[0].group.locate(int(wrong[0]))} columns {', '.join(part.field for part in parts)}"
+        problem = f"a quaternion of length {length[wrong[0]]:.4g}; expected 1 within {TOLERANCE:g}"
+        raise FileError(f"{where}: {problem}. Check the columns' order and scale.")
 
 
-def _check_force(columns: Named[str, Series]) -> None:
-    """Refuse specific forces that are too small for a vehicle which gravity pulls at."""
+def _check_force(columns: Mapping[str, Signal]) -> None:
+    """Refuse specific forces that are too small for a vehicle in flight."""
     parts = [columns[name] for name in FORCE if name in columns]
     if len(parts) < len(FORCE) or len({len(part.values) for part in parts}) > 1:
         return
-    force = np.sqrt(sum(part.values**2 for part in parts))
-    usual = float(np.median(known)) if len(known := force[np.isfinite(force)]) else np.inf
-    if usual < LEAST_FORCE:
-        names = ", ".join(part.field for part in parts)
-        told = f"{parts[0].group.where} columns {names}: a specific force of {usual:.3g} m/s^2 in the middle"
-        raise FileError(f"{told}; expected about 9.8 (are they in g? A mapping names units).")
+    force = _norm(parts)
+    middle = float(np.median(known)) if len(known := force[np.isfinite(force)]) else np.inf
+    if middle < LEAST_FORCE:
+        where = f"{parts[0].group.where} columns {', '.join(part.field for part in parts)}"
+        problem = f"a specific force of {middle:.3g} m/s^2 in the middle; expected about 9.8"
+        raise FileError(f"{where}: {problem} (are they in g? A mapping names units).")
+
+
+def _norm(parts: Iterable[Signal]) -> Float64[np.ndarray, " T"]:
+    return np.sqrt(sum(part.values**2 for part in parts))

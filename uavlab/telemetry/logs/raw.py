@@ -1,15 +1,27 @@
-"""What readers return, whatever the format: fields of numbers, in groups that were recorded together."""
+"""What the readers of all formats share: opening a log, limits, and the fields of numbers that they return.
 
-from collections.abc import Mapping
+Readers are called with a path, the fields that must hold numbers if the file has them, and whether to read other
+fields too; those that hold no numbers are then listed in ``RawLog.others``. What cannot be read is a FileError.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from io import BufferedReader
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float64, Int, Shaped
 
+from uavlab.core.errors import FileError
 from uavlab.core.text import one_line
+from uavlab.storage.files import open_regular
 
-TOLD = 20  # names listed in one message
+LARGEST = 2**30  # bytes of a log, compressed or not
+MOST_COLUMNS = 2000
+LISTED = 20  # names in one message
 
 
 @dataclass(frozen=True)
@@ -17,11 +29,11 @@ class Group:
     """Fields with common rows: a table, or one instance of a ULog topic.
 
     Attributes:
-        name: Of the topic, ``actuator_outputs`` or ``actuator_outputs#1``; empty for a table.
-        where: How messages call it.
-        fields: Numbers by name, as they stand in the file.
-        time: Seconds of each row as the format itself tells them; None where a field does.
-        lines: Line of each row of a text file, counted from 1; None elsewhere.
+        name: Name of the topic, ``actuator_outputs`` or ``actuator_outputs#1``; empty for a table.
+        where: Name in messages.
+        fields: Numbers by name, as in the file.
+        time: Seconds of each row if the format has a time of its own; None if a field holds it.
+        lines: Line of each row of a text file, counted from 1; None for other formats.
     """
 
     name: str
@@ -35,26 +47,26 @@ class Group:
         """Number of rows."""
         return len(next(iter(self.fields.values()), ()))
 
-    def place(self, row: int) -> str:
-        """Say where a row is: by its line in a text, elsewhere by its number, counted from 0."""
+    def locate(self, row: int) -> str:
+        """Name a row in messages: by its line in a text file, elsewhere by its number from 0."""
         return f"{self.where} row {row}" if self.lines is None else f"{self.where}:{self.lines[row]}"
 
-    def full(self, name: str) -> str:
-        """Give the name by which a mapping asks for a field."""
+    def full_name(self, name: str) -> str:
+        """Return the name by which a column map refers to a field."""
         return f"{self.name}.{name}" if self.name else name
 
 
 @dataclass(frozen=True)
-class Recording:
-    """Everything that was read from a file.
+class RawLog:
+    """Contents of a file.
 
     Attributes:
         source: The file.
         format: ``csv``, ``npz``, ``parquet`` or ``ulog``.
-        groups: By name; a table is one group without a name.
-        others: Fields that hold no numbers, or that nobody asked for.
-        facts: What the format tells besides: versions, dropouts.
-        notes: What a reader should know, in sentences.
+        groups: Groups by name; a table is one group without a name.
+        others: Fields that hold no numbers or were not read.
+        facts: What else the format records: versions, dropouts.
+        notes: Remarks for the reader, in sentences.
     """
 
     source: str
@@ -65,7 +77,7 @@ class Recording:
     notes: tuple[str, ...] = ()
 
     def find(self, name: str) -> tuple[Group, str] | None:
-        """Find a field by its full name; instance 0 of a topic is meant where none is named."""
+        """Find a field by its full name; a topic without a number is its instance 0."""
         group, key = self.groups.get(""), name
         if group is None:
             topic, _, key = name.partition(".")
@@ -73,16 +85,56 @@ class Recording:
         return (group, key) if group is not None and key in group.fields else None
 
     def names(self) -> list[str]:
-        """List every field that was read by its full name."""
-        return [group.full(name) for group in self.groups.values() for name in group.fields]
+        """List all fields by their full names."""
+        return [group.full_name(name) for group in self.groups.values() for name in group.fields]
 
 
-def quoted(name: str) -> str:
-    """Quote a name in a message, whatever a file held."""
+@contextmanager
+def open_log(path: Path) -> Iterator[BufferedReader]:
+    """Open a log for reading.
+
+    Raises:
+        FileError: It is missing, no regular file, empty or too large, or reading it fails later.
+    """
+    try:
+        with open_regular(path) as handle:
+            size = os.fstat(handle.fileno()).st_size
+            if size == 0:
+                raise FileError(f"{path}: empty; expected a log of a flight.")
+            require_size(path, size)
+            yield handle
+    except (OSError, ValueError) as error:  # no path holds a null character
+        raise FileError(f"{path}: not readable: {getattr(error, 'strerror', None) or error}.") from error
+
+
+def require_size(path: Path, size: int, what: str = "") -> None:
+    """Refuse a log of more than ``LARGEST`` bytes.
+
+    Raises:
+        FileError: ``size`` is too large; ``what`` describes these bytes.
+    """
+    if size > LARGEST:
+        raise FileError(f"{path}: {size:,} bytes{what}; at most {LARGEST:,} are read. Cut the log into parts.")
+
+
+def require_columns(path: Path, count: int, what: str = "columns") -> None:
+    """Refuse a table of more than ``MOST_COLUMNS`` columns."""
+    if count > MOST_COLUMNS:
+        raise FileError(f"{path}: {count:,} {what}; at most {MOST_COLUMNS:,} are read.")
+
+
+def require_rows(path: Path, count: int, none: str = "0 rows") -> None:
+    """Refuse a table of fewer than two rows; ``none`` describes one without any."""
+    if count < 2:
+        raise FileError(f"{path}: {'1 row' if count else none}; at least 2 rows are needed.")
+
+
+def quote_name(name: str) -> str:
+    """Quote a name from a file in a message."""
     return repr(name[:80])
 
 
-def listed(names: list[str]) -> str:
-    """List names in a message, not too many of them."""
-    more = f" and {len(names) - TOLD} more" if len(names) > TOLD else ""
-    return (", ".join(one_line(name)[:60] for name in names[:TOLD]) or "none") + more
+def list_names(names: list[str]) -> str:
+    """List the first names from a file in a message."""
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return (", ".join(one_line(name)[:60] for name in names[:LISTED]) or "none") + more

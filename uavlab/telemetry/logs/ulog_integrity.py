@@ -1,7 +1,7 @@
-"""How far a ULog file is whole: its messages are walked through, one by one, before anybody decodes them.
+"""Integrity of a ULog file: a walk through its messages before they are decoded.
 
 A message is its length (2 bytes), its kind (1 byte) and that many bytes. A vehicle that crashed may have appended data
-later, at offsets which the first message tells; the message that the crash cut off there is no loss of ours.
+later, at offsets in the first message; the message that the crash cut off there is no loss.
 
 Source: the ULog file format, as PX4's developer guide describes it.
 """
@@ -14,21 +14,25 @@ MAGIC = b"ULog\x01\x12\x35"
 HEADER = 16  # bytes before the first message
 MOST_FIELDS = 100_000  # of all topics together
 DEEPEST = 16  # formats within formats
-BASIC = {"int8_t", "uint8_t", "int16_t", "uint16_t", "int32_t", "uint32_t", "int64_t", "uint64_t"} | {
+BASIC = {
+    *("int8_t", "uint8_t", "int16_t", "uint16_t", "int32_t", "uint32_t", "int64_t", "uint64_t"),
     *("float", "double", "bool", "char"),
 }
 
+Format = list[tuple[str, int]]
+"""Type and count of each field."""
+
 
 @dataclass(frozen=True)
-class Frames:
-    """What the walk found.
+class Integrity:
+    """Result of the walk.
 
     Attributes:
         whole: Bytes from the start that are intact.
-        problem: Why it is no more than that; empty if the file is whole.
-        bomb: What decoding it would run into; empty if nothing.
+        problem: What ends them; empty if the file is whole.
+        bomb: Why decoding would not end; empty if it would.
         rows: Messages of data.
-        appended: Places where data were appended after a crash.
+        appended: Offsets of data appended after a crash.
     """
 
     whole: int
@@ -38,14 +42,13 @@ class Frames:
     appended: tuple[int, ...]
 
 
-def walk(raw: bytes) -> Frames:
+def walk(raw: bytes) -> Integrity:
     """Walk through the messages of a ULog file that begins with the magic bytes."""
     size, at = len(raw), min(HEADER, len(raw))
-    offsets = _appended(raw)
-    ends = [*(offset for offset in offsets if offset < size), size]
+    ends = [*(offset for offset in _appended(raw) if offset < size), size]
     problem = "cut off within its header" if size < HEADER else ""
     counts: Counter[int] = Counter()
-    formats: dict[str, list[tuple[str, int]]] = {}
+    formats: dict[str, Format] = {}
     topics: list[str] = []
     for end in ends:
         while at < end and not problem:
@@ -65,19 +68,19 @@ def walk(raw: bytes) -> Frames:
                 topics.append(raw[at + 6 : after].decode("utf-8", "replace"))
             at = after
         at = at if problem or end == size else end
-    return Frames(at, problem, _bomb(formats, topics), counts[ord("D")], tuple(ends[:-1]))
+    return Integrity(at, problem, _bomb(formats, topics), counts[ord("D")], tuple(ends[:-1]))
 
 
 def _appended(raw: bytes) -> list[int]:
-    """Read the offsets of appended data from the first message, if it is the one that tells them."""
+    """Read the offsets of appended data from the first message, if it holds them."""
     if len(raw) < HEADER + 43 or raw[HEADER + 2 : HEADER + 3] != b"B" or not raw[HEADER + 11] & 1:
         return []
     offsets = [offset for offset in struct.unpack_from("<3Q", raw, HEADER + 19) if offset]
     return offsets if offsets == sorted(set(offsets)) and offsets[0] > HEADER else []
 
 
-def _format(raw: bytes) -> tuple[str, list[tuple[str, int]]]:
-    """Read ``name:type[count] field;...``; what is not written so counts as one field."""
+def _format(raw: bytes) -> tuple[str, Format]:
+    """Parse ``name:type[count] field;...``; a count that is no number is 1."""
     name, _, rest = raw.decode("utf-8", "replace").partition(":")
     fields = []
     for field in rest.split(";"):
@@ -87,22 +90,22 @@ def _format(raw: bytes) -> tuple[str, list[tuple[str, int]]]:
     return name, fields
 
 
-def _bomb(formats: dict[str, list[tuple[str, int]]], topics: list[str]) -> str:
-    """Tell of formats that hold each other, or that many fields that nobody logs so many."""
+def _bomb(formats: dict[str, Format], topics: list[str]) -> str:
+    """Describe formats that contain each other, or more fields than a vehicle logs."""
     known: dict[str, int] = {}
 
     def count(name: str, depth: int) -> int:
         if depth > DEEPEST:
             return MOST_FIELDS + 1
         if name not in known:
-            parts = ((times, 1 if kind in BASIC else count(kind, depth + 1)) for kind, times in formats.get(name, ()))
             total = 0
-            for times, each in parts:
-                total += times * each
+            for kind, times in formats.get(name, ()):
+                total += times * (1 if kind in BASIC else count(kind, depth + 1))
                 if total > MOST_FIELDS:
                     break
             known[name] = total
         return known[name]
 
-    total = sum(count(topic, 0) for topic in topics)
-    return f"more than {MOST_FIELDS:,} fields, or formats that hold each other" if total > MOST_FIELDS else ""
+    if sum(count(topic, 0) for topic in topics) > MOST_FIELDS:
+        return f"more than {MOST_FIELDS:,} fields, or formats that hold each other"
+    return ""

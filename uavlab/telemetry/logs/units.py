@@ -1,4 +1,4 @@
-"""Units in which logs may be written, and how they become those of ``columns.py``."""
+"""Units in which logs may be written, and their conversion to those of ``columns.py``."""
 
 from dataclasses import dataclass
 
@@ -37,27 +37,25 @@ UNITS: dict[str, dict[str, Unit]] = {
     "kg/s": {"kg/s": Unit(1)},
     "1": {"1": Unit(1)},
 }
-"""Known units by the unit that they become; ``us`` of a motor is the length of its pulse, 1000 to 2000."""
+"""Accepted units by the column's unit; ``us`` of a motor is the length of its pulse, 1000 to 2000."""
 
 
 def check_unit(unit: str, column: Column, where: str) -> None:
     """Refuse a unit that a column cannot be written in.
 
     Raises:
-        ConfigError: It is unknown, or measures something else.
+        ConfigError: It is unknown, or measures another quantity.
     """
     known = UNITS[column.unit]
-    if unit in known:
-        return
-    told = f"{where}: unit {quote(unit)} of {column.name!r}"
-    listed = f"Known units of {column.name!r}: {', '.join(known)}."
-    if others := [own for own, units in UNITS.items() if unit in units]:
-        raise ConfigError(f"{told} is one of {' and '.join(others)}, not of {column.unit}. {listed}")
-    raise ConfigError(f"{told} is unknown{suggest(unit, known)}. {listed}")
+    if unit not in known:
+        others = [own for own, units in UNITS.items() if unit in units]
+        problem = f"one of {' and '.join(others)}, not of {column.unit}" if others else f"unknown{suggest(unit, known)}"
+        names = f"Known units of {column.name!r}: {', '.join(known)}"
+        raise ConfigError(f"{where}: unit {quote(unit)} of {column.name!r} is {problem}. {names}.")
 
 
-def converted(values: Float64[np.ndarray, " T"], unit: str, column: Column) -> Float64[np.ndarray, " T"]:
-    """Give values in the column's own unit.
+def convert(values: Float64[np.ndarray, " T"], unit: str, column: Column) -> Float64[np.ndarray, " T"]:
+    """Convert values to the column's own unit.
 
     A motor's pulse that keeps it still (none, or 800 to 1000 us) is no throttle; one from 0 to 800 us is no pulse and
     ends up out of range.
@@ -70,8 +68,8 @@ def converted(values: Float64[np.ndarray, " T"], unit: str, column: Column) -> F
     return result
 
 
-def suspected(low: float, high: float, column: Column) -> str:
-    """Name the unit in which values from ``low`` to ``high`` would be plausible; empty if there is none."""
+def guess_unit(low: float, high: float, column: Column) -> str:
+    """Return the first unit in which values from ``low`` to ``high`` would be plausible; empty if there is none."""
     for name, unit in UNITS[column.unit].items():
         ends = low * unit.factor + unit.offset, high * unit.factor + unit.offset
         if all(column.low <= end <= column.high for end in ends):

@@ -8,7 +8,7 @@ import torch
 from tests.support.fixtures_mapping import SMALL, start_missions
 from uavlab.bench.claims import mapping as maps
 from uavlab.bench.claims.ledger import select, verdict
-from uavlab.bench.claims.measures import Bench, Measured, NotTestable
+from uavlab.bench.claims.measures import Bench, Estimate, NotTestable
 from uavlab.bench.claims.report import measure_claim
 from uavlab.envs.mapping.numpy_reference import HostMapping
 
@@ -74,7 +74,7 @@ class TestTimed:
         assert maps.training_hours(bench, "mapping_fast", FAST).value == pytest.approx(1.0)  # 500 x 7.2 s
         assert maps.training_hours(bench, "mapping_full", HOST).value == pytest.approx(1.0)  # 1500 x 2.4 s
         step = maps.training_step(bench, "mapping_fast", FAST)
-        assert step == Measured(7.2, note="64 moves; 7 to 7.2 s in 3 repetitions")
+        assert step == Estimate(7.2, note="64 moves; 7 to 7.2 s in 3 repetitions")
 
     def test_moves_in_a_second(self, bench: Bench, cycles: dict[str, list[float]]) -> None:
         cycles["mapping_full"] = [2.0]
@@ -84,13 +84,13 @@ class TestTimed:
         self, bench: Bench, cycles: dict[str, list[float]], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         cycles["mapping_full"] = [16.5]
-        monkeypatch.setattr(bench, "once", lambda key, function: 0.01)  # seconds of a team's inputs
+        monkeypatch.setattr(maps, "observe_seconds", lambda bench: 0.01)
         assert maps.input_seconds(bench, 11).value == pytest.approx(1.65)
         assert maps.input_share(bench, "mapping_full", HOST | {"worlds": 11}).value == pytest.approx(0.1)
 
     def test_one_call_over_another(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(maps, "interleaved", lambda *_, **__: {"slow": [0.3, 0.3, 0.3], "fast": [0.1, 0.1, 0.1]})
-        assert maps.speedup(print, print, 3) == Measured(3.0, 3.0, 3.0, "300 ms before, 100 ms after")
+        monkeypatch.setattr(maps, "time_in_turn", lambda *_, **__: {"slow": [0.3, 0.3, 0.3], "fast": [0.1, 0.1, 0.1]})
+        assert maps.speedup(print, print, 3) == Estimate(3.0, 3.0, 3.0, "300 ms before, 100 ms after")
 
     def test_parts_come_from_one_profile(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
         rows = [
@@ -109,7 +109,8 @@ class TestHere:
 
     def test_steps_of_whole_runs(self, bench: Bench) -> None:
         assert len(maps.time_steps(bench, maps.FULL, HOST)) == 3
-        assert maps.half_width(bench).value > 0
+        [smaller] = select(["smaller-networks"])
+        assert measure_claim(smaller, bench).value > 0
         assert maps.cached_constants(bench).value > 0
 
     def test_a_pool_steps_four_missions(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +119,7 @@ class TestHere:
 
     def test_without_a_gpu_utilisation_has_a_reason(self, bench: Bench) -> None:
         with pytest.raises(NotTestable, match="needs a GPU: device utilisation"):
-            maps.mapping_utilisation(bench)
+            measure_claim(select(["map-utilisation"])[0], bench)
 
     def test_cached_constants_give_equal_maps(self) -> None:
         env = HostMapping(cells=SMALL.cells, cell=SMALL.cell, uavs=SMALL.uavs)

@@ -13,7 +13,7 @@ from uavlab.bench.claims.measures import (
     LOOP,
     LOW,
     Bench,
-    Measured,
+    Estimate,
     NotTestable,
     acting_rate,
     batch_size,
@@ -60,7 +60,7 @@ def bench() -> Bench:
 
 
 @pytest.fixture
-def timed(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[float]]:
+def times(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[float]]:
     """Answer ``compare`` from a table: times (ms) by the settings that the second one changes."""
     answers: dict[str, list[float]] = {}
 
@@ -74,24 +74,24 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[float]]:
 
 
 class TestArithmetic:
-    def test_a_speed_up_with_its_interval(self, bench: Bench, timed: dict[str, list[float]]) -> None:
-        timed["update 2 update"] = [12.0, 8.0]
+    def test_a_speed_up_with_its_interval(self, bench: Bench, times: dict[str, list[float]]) -> None:
+        times["update 2 update"] = [12.0, 8.0]
         interval = pytest.approx(1.35), pytest.approx(1.65)
-        assert gain(bench, "update", LOOP, STAGE_1) == Measured(1.5, *interval, "12 ms before, 8 ms after")
+        assert gain(bench, "update", LOOP, STAGE_1) == Estimate(1.5, *interval, "12 ms before, 8 ms after")
 
-    def test_a_speed_up_as_a_share_of_time_lost(self, bench: Bench, timed: dict[str, list[float]]) -> None:
-        timed["update 2 update"] = [12.0, 8.0]  # a third of the time is not needed
+    def test_a_speed_up_as_a_share_of_time_lost(self, bench: Bench, times: dict[str, list[float]]) -> None:
+        times["update 2 update"] = [12.0, 8.0]  # a third of the time is not needed
         result = lost(bench, call="update", after=STAGE_1)
         assert (result.value, result.low, result.high) == pytest.approx((1 / 3, 1 - 1 / 1.35, 1 - 1 / 1.65))
 
-    def test_growth_with_agents(self, bench: Bench, timed: dict[str, list[float]]) -> None:
-        timed |= {f"cycle 2 {ALL_STAGES}": [20.0, 10.0], f"cycle 4 {ALL_STAGES}": [45.0, 15.0]}
+    def test_growth_with_agents(self, bench: Bench, times: dict[str, list[float]]) -> None:
+        times |= {f"cycle 2 {ALL_STAGES}": [20.0, 10.0], f"cycle 4 {ALL_STAGES}": [45.0, 15.0]}
         result = growth(bench)
         assert result.value == pytest.approx(3 / 2)
         assert (result.low, result.high) == pytest.approx((2.7 / 2.2, 3.3 / 1.8))  # the worst and the best that may be
 
-    def test_hours(self, bench: Bench, timed: dict[str, list[float]]) -> None:
-        timed[f"cycle 2 {ALL_STAGES}"] = [20.0, 6.0]
+    def test_hours(self, bench: Bench, times: dict[str, list[float]]) -> None:
+        times[f"cycle 2 {ALL_STAGES}"] = [20.0, 6.0]
         result = hours(bench, 2)
         assert result.value == pytest.approx(0.1001)  # 60,060 steps of 6 ms are 360.36 s
         assert result.note.startswith("50 updates/s before and 167 updates/s after;")
@@ -116,14 +116,14 @@ class TestArithmetic:
         assert result.value == pytest.approx(2 * 10 / 12)  # twice the rows in 12 ms; four times in 40 ms are no gain
         assert result.note.startswith("16 rows: 0.83 times the updates per second; 32 rows: 0.25")
 
-    def test_low_precision_has_both_in_its_note(self, bench: Bench, timed: dict[str, list[float]]) -> None:
-        timed["update 2 precision"] = [12.0, 10.0]
+    def test_low_precision_has_both_in_its_note(self, bench: Bench, times: dict[str, list[float]]) -> None:
+        times["update 2 precision"] = [12.0, 10.0]
         result = low_precision(bench)
         assert result.value == pytest.approx(1.2)
         assert result.note == "in bf16: 12 ms before, 10 ms after; in fp16 itself: 1.20x"
 
     def test_a_constant_is_a_number_or_a_reason(self, bench: Bench) -> None:
-        assert constant(bench, "6 x 7", 42) == Measured(42, note="6 x 7")
+        assert constant(bench, "6 x 7", 42) == Estimate(42, note="6 x 7")
         with pytest.raises(NotTestable, match="needs luck"):
             constant(bench, "needs luck")
 
@@ -180,8 +180,8 @@ class TestShares:
         assert all(part > 0 for part in shares)
         assert sum(shares) < 1
 
-    def test_of_several_stages_is_their_sum(self, bench: Bench) -> None:
-        bench.once("shares", lambda: {"forward": 0.25, "target": 0.125, "backward": 0.5})
+    def test_of_several_stages_is_their_sum(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(measures, "loop_shares", lambda bench: {"forward": 0.25, "target": 0.125, "backward": 0.5})
         assert share(bench, ["forward", "target"]).value == 0.375
 
 
@@ -199,8 +199,8 @@ class TestGPU:
         monkeypatch.setattr(bench, "need_gpu", lambda what: None)
         monkeypatch.setattr(measures, "_peak", lambda bench, setting: 65e6 if setting else 100e6)
         note = "100 MB before, 65 MB after"
-        assert peak_memory(bench, STAGE_1) == Measured(0.65, note=note)
-        assert peak_memory(bench, STAGE_1, saved=True) == Measured(pytest.approx(0.35), note=note)
+        assert peak_memory(bench, STAGE_1) == Estimate(0.65, note=note)
+        assert peak_memory(bench, STAGE_1, saved=True) == Estimate(pytest.approx(0.35), note=note)
 
     def test_acting_reaches_a_share_of_the_rate_of_products(self, bench: Bench) -> None:
         assert acting_rate(bench).value > 0

@@ -1,4 +1,4 @@
-"""Records are kept whole and per machine, damaged ones refused, and rows hold what notebooks and tables read."""
+"""Records are whole and per machine, damaged ones are refused, and rows hold what notebooks and tables read."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from tests.unit.bench.claims.test_measures import TINY
 from uavlab.bench.claims import report as book
 from uavlab.bench.claims.ledger import select
-from uavlab.bench.claims.measures import Bench, Measured, NotTestable
+from uavlab.bench.claims.measures import Bench, Estimate, NotTestable
 from uavlab.bench.claims.report import (
     HEAD,
     format_rows,
@@ -40,11 +40,11 @@ def bench() -> Bench:
     return Bench(3, **TINY)
 
 
-def given(monkeypatch: pytest.MonkeyPatch, **results: Measured | Exception) -> None:
+def given(monkeypatch: pytest.MonkeyPatch, **results: Estimate | Exception) -> None:
     """Set what measures return or raise."""
 
     def answer(name: str) -> Any:
-        def function(bench: Bench, **arguments: Any) -> Measured:
+        def function(bench: Bench, **arguments: Any) -> Estimate:
             result = results[name]
             if isinstance(result, Exception):
                 raise result
@@ -59,7 +59,7 @@ class TestMeasure:
     def test_a_claim_about_another_gpu_is_measured_here_and_not_judged(
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        given(monkeypatch, total=Measured(2.0, note="so and so"))
+        given(monkeypatch, total=Estimate(2.0, note="so and so"))
         [claim] = select(["rtx-3060"])
         with pytest.raises(NotTestable, match="needs another device, RTX 3060; here it is 2, so and so"):
             measure_claim(claim, bench)
@@ -67,7 +67,7 @@ class TestMeasure:
         assert measure_claim(claim, bench).value == 2
 
     def test_an_entry_in_full(self, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        given(monkeypatch, gain=Measured(1.234567, 1.1, 1.39999, "so it is"))
+        given(monkeypatch, gain=Estimate(1.234567, 1.1, 1.39999, "so it is"))
         lines: list[str] = []
         saved = measure(select(["compile"]), tmp_path / "new" / "claims.json", bench, lines.append)
         assert read(tmp_path / "new" / "claims.json") == saved
@@ -96,7 +96,7 @@ class TestMeasure:
         self, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = tmp_path / "claims.json"
-        given(monkeypatch, total=Measured(3.0), gain=Measured(1.1), duplicates=ValueError("a fault"))
+        given(monkeypatch, total=Estimate(3.0), gain=Estimate(1.1), duplicates=ValueError("a fault"))
         measure(select(["total"]), path, bench, lambda line: None)
         with pytest.raises(ValueError, match="a fault"):
             measure(select(["cached-forwards", "duplicate-waste-2"]), path, bench, lambda line: None)

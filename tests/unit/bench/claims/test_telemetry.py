@@ -8,7 +8,7 @@ import torch
 from tests.support.fixtures_config import sizes
 from uavlab.bench.claims import telemetry as measures
 from uavlab.bench.claims.ledger import select, verdict
-from uavlab.bench.claims.measures import Bench, Measured, NotTestable
+from uavlab.bench.claims.measures import Bench, Estimate, NotTestable
 from uavlab.bench.suites.telemetry import CYCLES, IN_A_ROW, loading_calls
 
 
@@ -18,7 +18,7 @@ def bench() -> Bench:
 
 
 @pytest.fixture
-def timed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[float]]:
+def times(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[float]]:
     """Answer for the paths from a table: seconds."""
     loader = {"per_item": 8.0, "once": 2.0, "cached": 1.0, "device": 0.1}
     answers = {f"{path} loader": [loader[path]] * 3 for path in measures.SOURCES}
@@ -64,12 +64,12 @@ class TestRemedies:
 
 
 class TestTimed:
-    def test_paces_by_hand(self, bench: Bench, timed: dict[str, list[float]]) -> None:
+    def test_paces_by_hand(self, bench: Bench, times: dict[str, list[float]]) -> None:
         result = measures.window_rate(bench, "once")
         assert result.value == round(16 / 2.5)
         assert result.note.startswith(f"the loader alone {IN_A_ROW * 16 / 2:,.0f}, the model alone 32, on ")
 
-    def test_loading_by_hand(self, bench: Bench, timed: dict[str, list[float]]) -> None:
+    def test_loading_by_hand(self, bench: Bench, times: dict[str, list[float]]) -> None:
         result = measures.loading_gain(bench)
         assert (result.value, result.low, result.high) == (4.0, 4.0, 4.0)
         assert result.note == "kept window by window 8x, gathered by index 80x"
@@ -79,7 +79,7 @@ class TestTimed:
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch, late: float, value: float, expected: str
     ) -> None:
         times = iter([9.0] + [1.0] * 4 * CYCLES + [late] * 4 * CYCLES)  # the first call is not counted
-        monkeypatch.setattr(measures, "timed", lambda call, device: next(times))
+        monkeypatch.setattr(measures, "time_call", lambda call, device: next(times))
         result = measures.pace_drop(bench)
         assert result.value == value
         assert result.note.endswith("as was printed, fall to 0.13 at any pace")
@@ -90,7 +90,7 @@ class TestTimed:
         [("per-item-scaling", 1240, "does not hold"), ("cached", 4000, "holds"), ("prenormalised", 12.0, "holds")],
     )
     def test_verdicts(self, claim: str, value: float, expected: str) -> None:
-        assert verdict(select([claim])[0], vars(Measured(value))) == expected
+        assert verdict(select([claim])[0], vars(Estimate(value))) == expected
 
 
 class TestHere:

@@ -85,7 +85,9 @@ class TestBlocks:
     ) -> None:
         calls: list[str] = []
         monkeypatch.setattr(update_interval, "make_cycle", lambda *loop: lambda: calls.append("cycle"))
-        monkeypatch.setattr(update_interval, "timed", lambda call, device: (calls.append("timed"), call())[:0] or 1.0)
+        monkeypatch.setattr(
+            update_interval, "time_call", lambda call, device: (calls.append("timed"), call())[:0] or 1.0
+        )
         block = paced_blocks(Bench(3, **TINY), {"interval": 10, "prefetch": prefetch})
         calls.clear()
         block(0.0)

@@ -53,10 +53,10 @@ def test_replay_suite() -> None:
 
 
 def test_a_batch_is_drawn_gathered_and_weighed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suite, "timed", lambda call, device: call())
+    monkeypatch.setattr(suite, "time_call", lambda call, device: call())
     replay, seen = full(50), []
     structure = suite.Structure(lambda noise: noise % 50, lambda slot, priority: seen.append((slot, priority)))
-    _, rows, _ = suite.timed_batch(structure, replay)
+    _, rows, _ = suite.time_batch(structure, replay)
     slot, priority = seen[0]
     assert torch.equal(rows.reward, replay.ring.rows.reward[:, slot[0]])
     assert slot.shape == priority.shape == (1, 256)

@@ -50,7 +50,7 @@ def test_a_warm_up_pays_off_by_what_it_saves(monkeypatch: pytest.MonkeyPatch) ->
     """A first call that takes 7 s more than that of the fastest uncompiled rung saves 2 s each time: earned after 4."""
     times = {name: [6.0, 6.0, 6.0] for name in EAGER} | {"batched, bf16": [3.0, 3.0, 3.0], COMPILED: [1.0, 1.0, 1.0]}
     monkeypatch.setattr(torch, "compile", lambda fn, **options: fn)
-    monkeypatch.setattr(compare, "interleaved", lambda calls, rounds, device, **options: times)
+    monkeypatch.setattr(compare, "time_in_turn", lambda calls, rounds, device, **options: times)
     prepare = update.prepare
 
     def slow_start(builders: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The slow task is the fast one but for the host's time."""
+"""The task with a delay equals the one without, except for the host's time."""
 
 import time
 from types import SimpleNamespace
@@ -29,10 +29,10 @@ VARIANT: dict[str, Any] = {
 
 @pytest.fixture
 def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Note for how long the host would have slept, instead of sleeping."""
-    taken: list[float] = []
-    monkeypatch.setattr(time, "sleep", taken.append)
-    return taken
+    """Record durations of sleep instead of sleeping."""
+    durations: list[float] = []
+    monkeypatch.setattr(time, "sleep", durations.append)
+    return durations
 
 
 def flight(env: LeaderFollower) -> Transition:
@@ -47,7 +47,7 @@ def flight(env: LeaderFollower) -> Transition:
 
 
 @pytest.mark.parametrize("step_ms", [0.0, 2.5])
-def test_it_flies_like_the_fast_one_bit_for_bit(naps: list[float], step_ms: float) -> None:
+def test_steps_equal_those_without_a_delay_bit_for_bit(naps: list[float], step_ms: float) -> None:
     slow, fast = flight(SlowLeaderFollower(**VARIANT, step_ms=step_ms)), flight(LeaderFollower(**VARIANT))
     for (name, a), (_, b) in zip(leaves(slow), leaves(fast), strict=True):
         assert torch.equal(a, b), name
@@ -85,11 +85,11 @@ def test_a_graph_that_would_leave_the_time_out_is_refused(monkeypatch: pytest.Mo
 
 
 def test_compilation_that_would_leave_the_time_out_falls_back() -> None:
-    told: list[str] = []
+    reasons: list[str] = []
     env = SlowLeaderFollower(step_ms=0.1)
     state = env.initial(torch.rand(3, env.spec.initial_noise))
-    fast = wrappers.compile_function(env.transition, "environment", "default", told.append)
+    fast = wrappers.compile_function(env.transition, "environment", "default", reasons.append)
     for _ in range(2):
         state = fast(state, torch.zeros(3, 2, 2), torch.zeros(3, 0))
-    assert len(told) == 1
-    assert told[0].startswith("environment: ")
+    assert len(reasons) == 1
+    assert reasons[0].startswith("environment: ")

@@ -1,4 +1,4 @@
-"""The task's numbers one by one: starts, motion, observations, rewards and ends against hand-computed values."""
+"""Starts, motion, observations, rewards and ends against values computed by hand."""
 
 import dataclasses
 import math
@@ -23,7 +23,7 @@ def world(
     drift: tuple[Place, ...] | None = None,
     step: int = 1,
 ) -> State:
-    """Put one world together; speeds are 15 px/s unless given."""
+    """Make one world; speeds are 15 px/s by default."""
     places = (leader, *followers)
 
     def row(values: object) -> Tensor:
@@ -45,7 +45,7 @@ def world(
 
 
 def pay(env: LeaderFollower, state: State) -> list[float]:
-    """Reward each agent for having come to ``state``."""
+    """Return the rewards of a step into ``state``."""
     return env.reward(state, torch.zeros(1, env.followers + 1, 2, dtype=torch.float64), state)[0].tolist()
 
 

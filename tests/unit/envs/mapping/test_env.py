@@ -7,7 +7,7 @@ import torch
 
 from tests.support.fixtures_config import sizes
 from tests.support.fixtures_mapping import SMALL, TINY_MISSION, random_step, require_close, start_missions
-from uavlab.collectors.on_policy import RolloutConfig, Rollouts
+from uavlab.collectors.on_policy import OnPolicyCollector, RolloutConfig
 from uavlab.core.errors import ConfigError, DivergedError
 from uavlab.core.rng import Streams
 from uavlab.core.types import tree_map
@@ -127,7 +127,9 @@ def test_nan_beliefs_are_reported() -> None:
             return replace(state, mean=state.mean * torch.nan)
 
     env = Torn(**{field.name: getattr(TINY_MISSION, field.name) for field in fields(TINY_MISSION)})
-    rollouts = Rollouts(env, lambda obs, noise: torch.zeros(1, 2, 3).long(), RolloutConfig(2), Streams([0]), Runtime())
+    rollouts = OnPolicyCollector(
+        env, lambda obs, noise: torch.zeros(1, 2, 3).long(), RolloutConfig(2), Streams([0]), Runtime()
+    )
     with pytest.raises(DivergedError, match=r"obs\.maps of run 0, world 0 is nan"):
         rollouts.next()
 

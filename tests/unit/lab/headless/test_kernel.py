@@ -33,7 +33,7 @@ def printed(text: str, name: str = "stdout") -> dict[str, Any]:
     return message("stream", name=name, text=text)
 
 
-def shown(kind: str = "display_data", **data: Any) -> dict[str, Any]:
+def display(kind: str = "display_data", **data: Any) -> dict[str, Any]:
     known = {"plain": "text/plain", "html": "text/html", "png": PNG, "plotly": PLOTLY}
     data = {known[name]: value for name, value in data.items()}
     return message(kind, data=data, metadata={}, transient={"display_id": "one"})
@@ -65,14 +65,18 @@ def process(*messages: dict[str, Any]) -> tuple[list[Any], str]:
         ([printed("0123456789a")], ["0123456789"], "left out: 1 characters of stdout"),
         ([printed("0123456"), printed("789ab"), printed("cd")], ["0123456789"], "left out: 4 characters of stdout"),
         ([printed("0123456789"), printed("err", "stderr")], ["0123456789", "err"], ""),  # each has its own room
-        ([shown(plain="0123456789ab")], [{"text/plain": "0123456789"}], "left out: 2 characters of text/plain"),
-        ([shown(html="<b>01234</b>", plain="b")], [{"text/plain": "b"}], "left out: 12 characters of text/html"),
-        ([shown(html="<b>01234</b>")], [], "left out: 12 characters of text/html"),  # half of it would be broken
-        ([shown(plain="")], [{"text/plain": ""}], ""),
-        ([shown(plotly={"data": [1]}, plain="f")], [{PLOTLY: {"data": [1]}, "text/plain": "f"}], ""),
-        ([shown(plotly={"data": [10**20]})], [], "left out: 33 characters of application/vnd.plotly.v1+json"),
-        ([shown(png="x" * 20), shown(png="y" * 20)], [{PNG: "x" * 20}], "left out: 20 characters of image/png"),
-        ([shown(png="x" * 20), *[shown(UPDATE, png="y" * 20)] * 9], [{PNG: "y" * 20}], ""),  # one takes another's place
+        ([display(plain="0123456789ab")], [{"text/plain": "0123456789"}], "left out: 2 characters of text/plain"),
+        ([display(html="<b>01234</b>", plain="b")], [{"text/plain": "b"}], "left out: 12 characters of text/html"),
+        ([display(html="<b>01234</b>")], [], "left out: 12 characters of text/html"),  # half of it would be broken
+        ([display(plain="")], [{"text/plain": ""}], ""),
+        ([display(plotly={"data": [1]}, plain="f")], [{PLOTLY: {"data": [1]}, "text/plain": "f"}], ""),
+        ([display(plotly={"data": [10**20]})], [], "left out: 33 characters of application/vnd.plotly.v1+json"),
+        ([display(png="x" * 20), display(png="y" * 20)], [{PNG: "x" * 20}], "left out: 20 characters of image/png"),
+        (
+            [display(png="x" * 20), *[display(UPDATE, png="y" * 20)] * 9],
+            [{PNG: "y" * 20}],
+            "",
+        ),  # one takes another's place
         ([printed("0123456789"), message("clear_output", wait=False), printed("abc")], ["abc"], ""),
         ([printed("0123456789"), message("clear_output", wait=True), printed("abc")], ["abc"], ""),
         (
@@ -105,7 +109,7 @@ def test_the_notice_names_everything_once_and_the_limits() -> None:
 
 def test_a_flood_of_tiny_outputs_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "WEIGHT", 4)
-    outputs, notice = process(*[shown(plain="1") for _ in range(50)])
+    outputs, notice = process(*[display(plain="1") for _ in range(50)])
     assert len(outputs) == 2  # of 1 + 4 characters each
     assert notice == "left out: 48 characters of text/plain"
 

@@ -104,8 +104,8 @@ class TestStages:
             "batched": [{"name": "update", "share": 0.75}],
         }
         figure = charts.stages(columns)
-        shown = {bar.name: lists(bar.x) for bar in figure.data}
-        assert shown == {"update": [0.5, 0.75], "draw": [0.25, 0], "other": [0.25, 0.25]}
+        drawn = {bar.name: lists(bar.x) for bar in figure.data}
+        assert drawn == {"update": [0.5, 0.75], "draw": [0.25, 0], "other": [0.25, 0.25]}
         assert list(figure.data[0].y) == ["plain", "batched"]
         assert figure.layout.barmode == "stack"
 
@@ -183,9 +183,9 @@ def test_a_timeline_has_lanes_and_a_colour_per_name() -> None:
 
 def test_a_table_formats_its_cells() -> None:
     columns: dict[str, Any] = {"setting": "setting", "ms": ("time (ms)", ".1f")}
-    shown = charts.table([SPEEDUPS[0], SPEEDUPS[3]], columns).data[0]
-    assert list(shown.header["values"]) == ["<b>setting</b>", "<b>time (ms)</b>"]
-    assert [list(column) for column in shown.cells["values"]] == [["loop", "unknown"], ["10.0", "-"]]
+    drawn = charts.table([SPEEDUPS[0], SPEEDUPS[3]], columns).data[0]
+    assert list(drawn.header["values"]) == ["<b>setting</b>", "<b>time (ms)</b>"]
+    assert [list(column) for column in drawn.cells["values"]] == [["loop", "unknown"], ["10.0", "-"]]
 
 
 @pytest.mark.parametrize("words", [3, 60])

@@ -63,26 +63,26 @@ def row() -> ToggleRow:
     return ToggleRow(draw, CHOICES, "time by rung")
 
 
-def shown(row: ToggleRow) -> tuple[str, list[str]]:
+def title_and_names(row: ToggleRow) -> tuple[str, list[str]]:
     return row.figure.layout.title.text, [trace.name for trace in row.figure.data]
 
 
 class TestToggleRow:
     def test_it_begins_with_the_first_of_a_list_and_what_is_on(self, row: ToggleRow) -> None:
         assert row.values() == {"agents": 2, "rungs": ("loop",)}
-        assert shown(row) == ("2 agents", ["loop"])
+        assert title_and_names(row) == ("2 agents", ["loop"])
         assert row.status.value == "<span role='status'>Shown: agents: 2 · rungs: loop</span>"
 
     def test_a_click_draws_the_figure_again(self, row: ToggleRow) -> None:
         row.buttons["rungs"][1].value = True
-        assert shown(row) == ("2 agents", ["loop", "vmap"])
+        assert title_and_names(row) == ("2 agents", ["loop", "vmap"])
         row.buttons["agents"][0].value = 4
-        assert shown(row) == ("4 agents", ["loop", "vmap"])
+        assert title_and_names(row) == ("4 agents", ["loop", "vmap"])
         assert [list(trace.x) for trace in row.figure.data] == [[4], [5]]
         assert "agents: 4 · rungs: loop, vmap" in row.status.value
         row.buttons["rungs"][0].value = row.buttons["rungs"][1].value = False
         row.buttons["agents"][0].value = 2
-        assert shown(row) == ("2 agents", [])
+        assert title_and_names(row) == ("2 agents", [])
 
     def test_what_the_last_figure_had_does_not_linger(self) -> None:
         def sometimes_banded(band: str) -> go.Figure:
@@ -101,9 +101,9 @@ class TestToggleRow:
         row.buttons["agents"][0].value = 4
         row.buttons["rungs"][0].value = False
         assert row.status.value == "<b role='alert'>ConfigError: nothing to show for &lt;4&gt;</b>"
-        assert shown(row) == ("4 agents", ["loop"])
+        assert title_and_names(row) == ("4 agents", ["loop"])
         row.buttons["agents"][0].value = 2
-        assert shown(row) == ("2 agents", [])
+        assert title_and_names(row) == ("2 agents", [])
         assert "agents: 2" in row.status.value
 
     def test_its_saved_copy_is_the_present_figure(self, row: ToggleRow) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tests.support.fixtures_mapping import TINY_MISSION
-from uavlab.collectors.on_policy import RolloutConfig, Rollouts
+from uavlab.collectors.on_policy import OnPolicyCollector, RolloutConfig
 from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, MapObs, Rollout, tree_map
@@ -23,7 +23,7 @@ RT = Runtime()
 def build(seeds=(0,), config=CONFIG, env=TINY_MISSION, acting="batched") -> tuple[COMA, Streams, Batch]:
     rng = Streams(seeds)
     learner = COMA(config, env.spec, rng, RT, acting)
-    batch = Rollouts(env, learner.policy(env.spec, explore=True), RolloutConfig(worlds=3), rng, RT).next()
+    batch = OnPolicyCollector(env, learner.policy(env.spec, explore=True), RolloutConfig(worlds=3), rng, RT).next()
     return learner, rng, batch
 
 

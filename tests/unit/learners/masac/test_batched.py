@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from uavlab.collectors.off_policy import ReplayConfig, Replayed, survey
+from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig
+from uavlab.collectors.survey import survey
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Inputs, Transition
 from uavlab.envs.leader_follower.env import LeaderFollower
@@ -27,7 +28,7 @@ def build(kind, agents, seeds=(0,), config=SMALL):
 
 
 def source_for(env, learner, rng):
-    return Replayed(
+    return OffPolicyCollector(
         env, learner.policy(env.spec), ReplayConfig(worlds=8, batch=16, capacity=512, learning_starts=64), rng, RT
     )
 
@@ -176,7 +177,8 @@ def test_numbers_come_in_the_order_of_cause_with_what_their_rows_are():
             *("target", "q", "critic_loss", "critic_norm", "entropy", "actor_loss", "actor_norm", "alpha")
         ]
         state = learner.tensors_to_check()
-        assert len(state) == 10  # a parameter and two moments of three kinds, and the targets
+        kinds, parts = ("actor", "critic", "temperature"), ("parameter", "exp_avg", "exp_avg_sq")
+        assert set(state) == {f"{kind}.{part}" for kind in kinds for part in parts} | {"target.parameter"}
         networks = {"actor_norm", "alpha", *(name for name in state if name.startswith(("actor", "temperature")))}
         for name, (tensor, axes) in (returned | state).items():
             assert axes == (row if name in networks else "R A"), name

@@ -1,11 +1,11 @@
-"""A mapping says which fields are which columns; what is wrong with one is told before a log is read."""
+"""Column maps name the fields of columns; wrong ones are refused before a log is read."""
 
 from pathlib import Path
 
 import pytest
 
 from uavlab.core.errors import ConfigError
-from uavlab.telemetry.logs.column_map import PLAIN, PX4, Entry, check_rate, read_mapping
+from uavlab.telemetry.logs.column_map import PLAIN, PX4, Entry, check_rate, read_column_map
 from uavlab.telemetry.logs.columns import COLUMNS, INPUTS, TRUTH
 from uavlab.telemetry.logs.units import check_unit
 
@@ -20,7 +20,7 @@ def test_a_mapping_is_read(tmp_path: Path) -> None:
         "  qw: {from: w, unit: 1}\n"
         '  motor_1: {from: "actuator_outputs#1.output[0]", unit: us, unknown: -1, blank: 0}\n'
     )
-    mapping = read_mapping(path)
+    mapping = read_column_map(path)
     assert mapping.source == str(path)
     assert mapping.rate == 100
     assert mapping.columns == {
@@ -79,7 +79,7 @@ def test_a_wrong_mapping_is_refused(tmp_path: Path, content: str | bytes, messag
     path = tmp_path / "m.yaml"
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(ConfigError) as refusal:
-        read_mapping(path)
+        read_column_map(path)
     if message is None:  # the words of `yaml_value`
         assert str(refusal.value).startswith(f"{path}:{content.count(chr(10)) + 1}: ")
     else:
@@ -88,7 +88,7 @@ def test_a_wrong_mapping_is_refused(tmp_path: Path, content: str | bytes, messag
 
 def test_a_mapping_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"m\.yaml: not readable: No such file or directory\.$"):
-        read_mapping(tmp_path / "m.yaml")
+        read_column_map(tmp_path / "m.yaml")
 
 
 def test_rates() -> None:

@@ -1,4 +1,4 @@
-"""Tables of text are read as they stand, and what is wrong with one is told with its line."""
+"""Tables of text in all ways of writing them; messages name the line of what is wrong."""
 
 from pathlib import Path
 
@@ -7,17 +7,17 @@ import pytest
 
 from uavlab.core.errors import FileError
 from uavlab.telemetry.logs import csv_reader
-from uavlab.telemetry.logs.raw import Recording
+from uavlab.telemetry.logs.raw import RawLog
 
 
-def read(folder: Path, content: str | bytes, needed: str = "time x", others: bool = True) -> Recording:
+def read(folder: Path, content: str | bytes, needed: str = "time x", others: bool = True) -> RawLog:
     path = folder / "data.csv"
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return csv_reader.read(path, needed.split(), others)
 
 
-def fields(recording: Recording) -> dict[str, list[float]]:
-    return {name: values.tolist() for name, values in recording.groups[""].fields.items()}
+def fields(table: RawLog) -> dict[str, list[float]]:
+    return {name: values.tolist() for name, values in table.groups[""].fields.items()}
 
 
 PLAIN = {"time": [0.0, 0.5], "x": [1.0, -2e-3]}
@@ -39,17 +39,17 @@ def test_ways_of_writing_the_same(tmp_path: Path, content: str | bytes) -> None:
 
 
 def test_cells_without_a_value(tmp_path: Path) -> None:
-    recording = read(tmp_path, "time,x\n0,\n1, \n2,NaN\n3,inf\n4,-Infinity\n")
-    assert np.isnan(recording.groups[""].fields["x"][:3]).all()
-    assert recording.groups[""].fields["x"][3:].tolist() == [np.inf, -np.inf]
+    table = read(tmp_path, "time,x\n0,\n1, \n2,NaN\n3,inf\n4,-Infinity\n")
+    assert np.isnan(table.groups[""].fields["x"][:3]).all()
+    assert table.groups[""].fields["x"][3:].tolist() == [np.inf, -np.inf]
 
 
 def test_lines_are_those_of_an_editor(tmp_path: Path) -> None:
-    recording = read(tmp_path, 'time,x,said\n0,1,a\n\n1,2,"b\nc"\n2,3,d\n')
-    assert recording.groups[""].place(0).endswith("data.csv:2")
-    assert recording.groups[""].place(1).endswith("data.csv:5")  # where its last cell ends
-    assert recording.groups[""].place(2).endswith("data.csv:6")
-    assert recording.others == ("said",)
+    table = read(tmp_path, 'time,x,text\n0,1,a\n\n1,2,"b\nc"\n2,3,d\n')
+    assert table.groups[""].locate(0).endswith("data.csv:2")
+    assert table.groups[""].locate(1).endswith("data.csv:5")  # where its last cell ends
+    assert table.groups[""].locate(2).endswith("data.csv:6")
+    assert table.others == ("text",)
 
 
 def test_other_columns_are_read_or_left(tmp_path: Path) -> None:

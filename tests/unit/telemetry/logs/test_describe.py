@@ -1,4 +1,4 @@
-"""A description tells a log's figures, of files that bear our names and of others, in values that JSON holds."""
+"""Descriptions hold the figures of a log, with our names or others, in values that JSON can hold."""
 
 import json
 from pathlib import Path
@@ -8,17 +8,17 @@ import pytest
 
 from tests.support import ulog_writer
 from uavlab.core.errors import FileError
-from uavlab.telemetry.logs.column_map import Entry, Mapping
+from uavlab.telemetry.logs.column_map import ColumnMap, Entry
 from uavlab.telemetry.logs.columns import INPUTS
-from uavlab.telemetry.logs.describe import described
+from uavlab.telemetry.logs.describe import describe
 
 
 def test_a_table(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("time,vx,temp,mode\n3,1,20,a\n3.25,,21,b\n3.5,-2,22,c\n4,2,,d\n")
-    found = described(tmp_path / "a.csv")
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    description = describe(tmp_path / "a.csv")
+    assert json.loads(json.dumps(description, allow_nan=False)) == description
     left = {"name": None, "unit": None, "rows": 4, "rate_hz": None}
-    assert found == {
+    assert description == {
         "file": str(tmp_path / "a.csv"),
         "format": "csv",
         "duration_s": 1.0,
@@ -38,47 +38,47 @@ def test_a_table(tmp_path: Path) -> None:
 
 def test_a_table_that_nobody_knows_is_described_as_it_stands(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", t_us=np.arange(3) * 10_000, gyro=np.full(3, np.nan))
-    found = described(tmp_path / "a.npz")
-    assert (found["duration_s"], found["rates_hz"]) == (None, {})
-    assert [(row["field"], row["min"], row["max"]) for row in found["columns"]] == [
+    description = describe(tmp_path / "a.npz")
+    assert (description["duration_s"], description["rates_hz"]) == (None, {})
+    assert [(row["field"], row["min"], row["max"]) for row in description["columns"]] == [
         ("t_us", 0, 20_000),
         ("gyro", None, None),
     ]
-    assert found["missing"] == list(INPUTS)
-    assert found["notes"] == ["no column of a flight found: write a mapping"]
-    mapping = Mapping("m", {"time": (Entry("t_us", "us"),), "x": (Entry("t_us", "mm"),)})
-    named = described(tmp_path / "a.npz", mapping)
-    assert named["duration_s"] == 0.02
-    assert (named["columns"][0]["name"], named["columns"][0]["max"]) == ("x", 20)
+    assert description["missing"] == list(INPUTS)
+    assert description["notes"] == ["no column of a flight found: write a mapping"]
+    mapping = ColumnMap("m", {"time": (Entry("t_us", "us"),), "x": (Entry("t_us", "mm"),)})
+    mapped = describe(tmp_path / "a.npz", mapping)
+    assert mapped["duration_s"] == 0.02
+    assert (mapped["columns"][0]["name"], mapped["columns"][0]["max"]) == ("x", 20)
 
 
 def test_topics(tmp_path: Path) -> None:
     wind = "wind_estimate", ulog_writer.WIND, [[t, 3, -4] for t in range(0, 1_000_001, 500_000)]
     load = "cpuload", ulog_writer.STAMP | {"load": "float"}, [[0, 1]]
     (tmp_path / "a.ulg").write_bytes(ulog_writer.ulog(ulog_writer.position(), wind, load, after=ulog_writer.dropout(7)))
-    found = described(str(tmp_path / "a.ulg"))
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert found["duration_s"] == 1
-    assert found["rates_hz"] == {"vehicle_local_position": 10, "cpuload": 0, "wind_estimate": 2}
-    assert [row["name"] for row in found["columns"]] == ["x", "y", "z", "vx", "vy", "vz"]
-    assert found["winds"] == [
+    description = describe(str(tmp_path / "a.ulg"))
+    assert json.loads(json.dumps(description, allow_nan=False)) == description
+    assert description["duration_s"] == 1
+    assert description["rates_hz"] == {"vehicle_local_position": 10, "cpuload": 0, "wind_estimate": 2}
+    assert [row["name"] for row in description["columns"]] == ["x", "y", "z", "vx", "vy", "vz"]
+    assert description["winds"] == [
         {"field": "wind_estimate.windspeed_north", "unit": "m/s", "rows": 3, "min": 3, "max": 3, "nan": 0},
         {"field": "wind_estimate.windspeed_east", "unit": "m/s", "rows": 3, "min": -4, "max": -4, "nan": 0},
     ]
-    assert found["facts"]["dropouts"] == {"count": 1, "total_ms": 7, "longest_ms": 7}
+    assert description["facts"]["dropouts"] == {"count": 1, "total_ms": 7, "longest_ms": 7}
 
 
 def test_topics_that_nobody_knows(tmp_path: Path) -> None:
     (tmp_path / "a.ulg").write_bytes(
         ulog_writer.ulog(("cpuload", ulog_writer.STAMP | {"load": "float"}, [[0, 1], [500_000, 2]]))
     )
-    found = described(tmp_path / "a.ulg")
-    assert [row["field"] for row in found["columns"]] == ["cpuload.load", "cpuload.timestamp"]
-    assert found["rates_hz"] == {"cpuload": 2}
-    assert found["notes"] == ["no column of a flight found: write a mapping"]
+    description = describe(tmp_path / "a.ulg")
+    assert [row["field"] for row in description["columns"]] == ["cpuload.load", "cpuload.timestamp"]
+    assert description["rates_hz"] == {"cpuload": 2}
+    assert description["notes"] == ["no column of a flight found: write a mapping"]
 
 
 def test_what_is_described_is_checked(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("time,vx\n0,1\n0.1,500\n")
     with pytest.raises(FileError, match=r"a\.csv:3 column 'vx': 500 m/s; expected -150 to 150 m/s"):
-        described(tmp_path / "a.csv")
+        describe(tmp_path / "a.csv")

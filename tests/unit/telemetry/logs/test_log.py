@@ -1,4 +1,4 @@
-"""Files of every format become logs with our names and units; what cannot be a flight is refused."""
+"""Files of every format become logs with our names and units; impossible flights are refused."""
 
 import os
 from collections.abc import Callable
@@ -11,9 +11,9 @@ from pyarrow import parquet
 
 from tests.support import ulog_writer
 from uavlab.core.errors import ConfigError, FileError
-from uavlab.telemetry.logs.column_map import PX4, Entry, Mapping
+from uavlab.telemetry.logs.column_map import PX4, ColumnMap, Entry
 from uavlab.telemetry.logs.columns import COLUMNS, INPUTS
-from uavlab.telemetry.logs.log import log_of, mapping_of, rate_of, read_log, recorded
+from uavlab.telemetry.logs.log import build_log, load_column_map, mean_rate, read_log, read_raw
 
 TABLE = {"time": [10.0, 10.25, 10.5], "x": [0.0, 1.0, 3.0], "voltage": [15.5, np.nan, 15.25]}
 
@@ -93,7 +93,7 @@ def test_a_mapping_renames_and_converts(tmp_path: Path) -> None:
         "rate: 50\ncolumns:\n  time: {from: t, unit: ms}\n  p: {from: gyro, unit: deg/s}\n"
         "  current: {from: amps, unit: mA, unknown: -1}\n  motor_1: {from: gyro, unit: '%', blank: 50}\n"
     )
-    mapping = mapping_of(tmp_path / "m.yaml")
+    mapping = load_column_map(tmp_path / "m.yaml")
     (tmp_path / "b.csv").write_text("t,gyro,amps\n1000,90,-1\n1010,45,1500\n1030,,500\n")
     with pytest.raises(
         FileError, match=r"a\.csv:2 column 'gyro': 180 %; expected -0\.05 to 1\.05 share for 'motor_1'\.$"
@@ -111,17 +111,17 @@ def test_a_mapping_of_topics(tmp_path: Path) -> None:
     second = "actuator_outputs#1", ulog_writer.OUTPUTS, [[t, 4, 1100, 1200, 1300, 1400] for t in (0, 20_000)]
     (tmp_path / "a.ulg").write_bytes(ulog_writer.ulog(ulog_writer.position(), ulog_writer.outputs(), second))
     motor = {"motor_1": (Entry("actuator_outputs#1.output[1]", "us"),)}
-    log = read_log(tmp_path / "a.ulg", Mapping("m", motor))
+    log = read_log(tmp_path / "a.ulg", ColumnMap("m", motor))
     assert list(log.columns) == ["motor_1"]
     assert log.columns["motor_1"].values == pytest.approx([0.2, 0.2])
     with pytest.raises(ConfigError, match=r"^m: columns\.time: topics of ULog bring their time; leave this"):
-        read_log(tmp_path / "a.ulg", Mapping("m", {**motor, "time": (Entry("actuator_outputs.timestamp"),)}))
+        read_log(tmp_path / "a.ulg", ColumnMap("m", {**motor, "time": (Entry("actuator_outputs.timestamp"),)}))
 
 
 def test_times_since_1970_keep_their_microseconds(tmp_path: Path) -> None:
     stamps = 1_710_773_350_346_000 + np.array([0, 4_000, 8_001])
     np.savez(tmp_path / "a.npz", t=stamps, x=np.zeros(3))
-    mapping = Mapping("m", {"time": (Entry("t", "us"),), "x": (Entry("x"),)})
+    mapping = ColumnMap("m", {"time": (Entry("t", "us"),), "x": (Entry("x"),)})
     assert read_log(tmp_path / "a.npz", mapping).columns["x"].time.tolist() == [0, 4000 * 1e-6, 8001 * 1e-6]
 
 
@@ -138,15 +138,15 @@ def test_a_strange_kind_of_nan_is_one(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_log(tmp_path / "a.npz").columns["x"].values, [np.nan, 0, 0])
 
 
-def test_a_recording_is_read_once_for_several_uses(tmp_path: Path) -> None:
+def test_a_raw_log_serves_several_uses(tmp_path: Path) -> None:
     csv(tmp_path / "a.csv")
-    recording = recorded(tmp_path / "a.csv", None, others=True)
-    assert log_of(recording).columns.keys() == read_log(tmp_path / "a.csv").columns.keys()
+    raw = read_raw(tmp_path / "a.csv", None, others=True)
+    assert build_log(raw).columns.keys() == read_log(tmp_path / "a.csv").columns.keys()
 
 
 def test_rates() -> None:
-    assert rate_of(np.array([0, 0.1, 0.5])) == 4
-    assert rate_of(np.array([1.0])) == rate_of(np.array([])) == rate_of(np.zeros(3)) == 0
+    assert mean_rate(np.array([0, 0.1, 0.5])) == 4
+    assert mean_rate(np.array([1.0])) == mean_rate(np.array([])) == mean_rate(np.zeros(3)) == 0
 
 
 ROTATION = "time,qw,qx,qy,qz\n0,1,0,0,0\n0.1,0.96,0,0.28,0\n"
@@ -233,7 +233,7 @@ def test_what_cannot_be_a_flight_is_refused(tmp_path: Path, content: str, messag
 
 def test_what_a_mapping_names_must_be_there(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("time,pos_x,b\n0,1,2\n0.1,2,3\n")
-    mapping = Mapping("m.yaml", {"x": (Entry("posx"),), "y": (Entry("b"),), "z": (Entry("alt"),)})
+    mapping = ColumnMap("m.yaml", {"x": (Entry("posx"),), "y": (Entry("b"),), "z": (Entry("alt"),)})
     with pytest.raises(FileError) as refusal:
         read_log(tmp_path / "a.csv", mapping)
     assert str(refusal.value) == (
@@ -273,7 +273,7 @@ def test_topics_that_cannot_be_a_flight_are_refused(tmp_path: Path, topics: list
     assert message in str(refusal.value)
 
 
-def test_an_attitude_is_taken_from_one_topic(tmp_path: Path) -> None:
+def test_an_attitude_comes_from_one_topic(tmp_path: Path) -> None:
     (tmp_path / "a.ulg").write_bytes(
         ulog_writer.ulog(
             ulog_writer.attitude(5), ("vehicle_attitude#1", ulog_writer.ATTITUDE, ulog_writer.attitude(6)[2])
@@ -281,7 +281,7 @@ def test_an_attitude_is_taken_from_one_topic(tmp_path: Path) -> None:
     )
     quaternion = {name: PX4.columns[name] for name in ("qw", "qx", "qy")}
     with pytest.raises(FileError, match="qw, qx, qy, qz have different times; take all of them from one topic"):
-        read_log(tmp_path / "a.ulg", Mapping("m", {**quaternion, "qz": (Entry("vehicle_attitude#1.q[3]"),)}))
+        read_log(tmp_path / "a.ulg", ColumnMap("m", {**quaternion, "qz": (Entry("vehicle_attitude#1.q[3]"),)}))
 
 
 @pytest.mark.parametrize(

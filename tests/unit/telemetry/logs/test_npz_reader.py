@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 
 from uavlab.core.errors import FileError
-from uavlab.telemetry.logs import npz_reader, safe_open
-from uavlab.telemetry.logs.raw import Recording
+from uavlab.telemetry.logs import npz_reader, raw
+from uavlab.telemetry.logs.raw import RawLog
 
 TIME = np.arange(4) / 10
 
 
-def written(path: Path, **arrays: Any) -> Path:
+def write(path: Path, **arrays: Any) -> Path:
     np.savez_compressed(path, **arrays)
     return path
 
 
-def raw(path: Path, members: Mapping[str, bytes], compression: int = zipfile.ZIP_DEFLATED) -> Path:
+def write_archive(path: Path, members: Mapping[str, bytes], compression: int = zipfile.ZIP_DEFLATED) -> Path:
     with zipfile.ZipFile(path, "w", compression) as archive:
         for name, content in members.items():
             archive.writestr(name, content)
@@ -35,39 +35,39 @@ def npy(array: Any, version: tuple[int, int] = (1, 0)) -> bytes:
     return stream.getvalue()
 
 
-def read(path: Path, needed: str = "time x q[0]", others: bool = True) -> Recording:
+def read(path: Path, needed: str = "time x q[0]", others: bool = True) -> RawLog:
     return npz_reader.read(path, needed.split(), others)
 
 
 def test_arrays_are_columns(tmp_path: Path) -> None:
-    turned = np.asfortranarray(np.arange(8.0).reshape(4, 2))
-    path = written(tmp_path / "a.npz", time=TIME, x=np.arange(4, dtype=">f4"), q=turned, on=TIME > 0, name="mine", n=7)
-    recording = read(path)
-    fields = recording.groups[""].fields
+    columns = np.asfortranarray(np.arange(8.0).reshape(4, 2))
+    path = write(tmp_path / "a.npz", time=TIME, x=np.arange(4, dtype=">f4"), q=columns, on=TIME > 0, name="mine", n=7)
+    table = read(path)
+    fields = table.groups[""].fields
     assert list(fields) == ["time", "x", "q[0]", "q[1]", "on"]
     assert fields["x"].tolist() == [0, 1, 2, 3]
     assert fields["q[1]"].tolist() == [1, 3, 5, 7]
     assert fields["on"].tolist() == [False, True, True, True]
-    assert recording.others == ("name", "n")
-    assert recording.groups[""].place(3) == f"{path} row 3"
+    assert table.others == ("name", "n")
+    assert table.groups[""].locate(3) == f"{path} row 3"
     assert list(read(path, others=False).groups[""].fields) == ["time", "x", "q[0]", "q[1]"]
     assert read(path, others=False).others == ("on", "name", "n")
 
 
 def test_arrays_of_another_length_are_no_columns(tmp_path: Path) -> None:
-    recording = read(written(tmp_path / "a.npz", time=TIME, x=TIME, gains=np.ones(3)))
-    assert (list(recording.groups[""].fields), recording.others) == (["time", "x"], ("gains",))
-    foreign = read(written(tmp_path / "b.npz", t=TIME, alt=TIME, gains=np.ones(9)))  # none of our names: what most have
+    table = read(write(tmp_path / "a.npz", time=TIME, x=TIME, gains=np.ones(3)))
+    assert (list(table.groups[""].fields), table.others) == (["time", "x"], ("gains",))
+    foreign = read(write(tmp_path / "b.npz", t=TIME, alt=TIME, gains=np.ones(9)))  # none of our names: what most have
     assert (list(foreign.groups[""].fields), foreign.others) == (["t", "alt"], ("gains",))
 
 
 def test_a_long_header_is_read(tmp_path: Path) -> None:
-    path = raw(tmp_path / "a.npz", {"time.npy": npy(TIME, (2, 0)), "x.npy": npy(TIME)})
+    path = write_archive(tmp_path / "a.npz", {"time.npy": npy(TIME, (2, 0)), "x.npy": npy(TIME)})
     assert read(path).groups[""].fields["time"].tolist() == TIME.tolist()
 
 
 def header(shape: str, descr: str = "<f8") -> bytes:
-    """An array whose header tells what we like, and two numbers."""
+    """An array with any header, and two numbers."""
     text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}}}\n".encode()
     return b"\x93NUMPY\x01\0" + struct.pack("<H", len(text)) + text + bytes(16)
 
@@ -81,7 +81,7 @@ def damaged(path: Path) -> Path:
 
 
 def cut(path: Path) -> Path:
-    content = written(path, time=TIME, x=TIME).read_bytes()
+    content = write(path, time=TIME, x=TIME).read_bytes()
     path.write_bytes(content[: len(content) // 2])
     return path
 
@@ -105,51 +105,51 @@ REFUSED = [
     (damaged, "{}: damaged, or no NPZ file: Bad CRC-32 for file 'time.npy'" + AGAIN),
     (objects, "{} array 'x': object arrays refused; they would run code. Save plain numbers (dtype float64)."),
     (doubled, "{}: two arrays 'x'; each name may stand there once."),
-    (lambda path: raw(path, {"a.txt": b""}), "{}: no arrays in it; expected a file that numpy.savez wrote."),
+    (lambda path: write_archive(path, {"a.txt": b""}), "{}: no arrays in it; expected a file that numpy.savez wrote."),
     (
-        lambda path: raw(path, {f"{n}.npy": b"" for n in range(2001)}),
+        lambda path: write_archive(path, {f"{n}.npy": b"" for n in range(2001)}),
         "{}: 2,001 arrays; at most 2,000 are read.",
     ),
     (
-        lambda path: written(path, time=TIME, x=TIME[:3]),
+        lambda path: write(path, time=TIME, x=TIME[:3]),
         "{}: 4 values in 'time', 3 in 'x'; expected one for each time in both.",
     ),
-    (lambda path: written(path, time=TIME[:1], x=TIME[:1]), "{}: 1 row; at least 2 rows are needed."),
-    (lambda path: written(path, mine="a"), "{}: 0 rows; at least 2 rows are needed."),
+    (lambda path: write(path, time=TIME[:1], x=TIME[:1]), "{}: 1 row; at least 2 rows are needed."),
+    (lambda path: write(path, mine="a"), "{}: 0 rows; at least 2 rows are needed."),
     (
-        lambda path: written(path, time=TIME, x=TIME.astype("datetime64[s]")),
+        lambda path: write(path, time=TIME, x=TIME.astype("datetime64[s]")),
         "{} column 'x': datetime64[s] of shape (4,); expected numbers in one row for each time.",
     ),
     (
-        lambda path: written(path, time=TIME, x=np.array(["a"] * 4)),
+        lambda path: write(path, time=TIME, x=np.array(["a"] * 4)),
         "{} column 'x': <U1 of shape (4,); expected numbers in one row for each time.",
     ),
     (
-        lambda path: written(path, time=TIME, x=TIME.astype(complex)),
+        lambda path: write(path, time=TIME, x=TIME.astype(complex)),
         "{} column 'x': complex128 of shape (4,); expected numbers in one row for each time.",
     ),
     (
-        lambda path: written(path, time=TIME, x=np.ones((2, 2, 2))),
+        lambda path: write(path, time=TIME, x=np.ones((2, 2, 2))),
         "{} column 'x': float64 of shape (2, 2, 2); expected numbers in one row for each time.",
     ),
     (
-        lambda path: raw(path, {"x.npy": header("(1000000000000,)")}),
+        lambda path: write_archive(path, {"x.npy": header("(1000000000000,)")}),
         "{} array 'x': its header tells of 1,000,000,000,000 values, and others follow; save it again.",
     ),
     (
-        lambda path: raw(path, {"x.npy": header("(-2, -1)")}),
+        lambda path: write_archive(path, {"x.npy": header("(-2, -1)")}),
         "{} array 'x': its header tells of 2 values, and others follow; save it again.",
     ),
     (
-        lambda path: raw(path, {"x.npy": b"\x93NUMPY\x03\0" + bytes(99)}),
+        lambda path: write_archive(path, {"x.npy": b"\x93NUMPY\x03\0" + bytes(99)}),
         "{} array 'x': npy format 3.0; expected 1.0 or 2.0. Save plain numbers.",
     ),
     (
-        lambda path: raw(path, {"x.npy": b"#!/bin/sh"}),
+        lambda path: write_archive(path, {"x.npy": b"#!/bin/sh"}),
         "{}: damaged, or no NPZ file: the magic string is not correct; expected b'\\x93NUMPY', got b'#!/bin'" + AGAIN,
     ),
     (
-        lambda path: raw(path, {"x.npy": header("(2,)", "|O")}),
+        lambda path: write_archive(path, {"x.npy": header("(2,)", "|O")}),
         "{} array 'x': object arrays refused; they would run code. Save plain numbers (dtype float64).",
     ),
 ]
@@ -165,7 +165,7 @@ def test_a_bad_archive_is_refused(tmp_path: Path, make: Any, message: str) -> No
 
 def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.npz"
-    monkeypatch.setattr(safe_open, "LARGEST", 2**22)
+    monkeypatch.setattr(raw, "LARGEST", 2**22)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("x.npy", "w") as member:
         for _ in range(5):
             member.write(bytes(2**20))
@@ -174,8 +174,8 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         read(path)
 
 
-def test_what_a_list_of_members_hides_is_not_unpacked_either(tmp_path: Path) -> None:
-    path = raw(tmp_path / "a.npz", {"x.npy": npy(np.zeros(100_000))})
+def test_a_wrong_size_in_the_directory_is_damage(tmp_path: Path) -> None:
+    path = write_archive(tmp_path / "a.npz", {"x.npy": npy(np.zeros(100_000))})
     content = bytearray(path.read_bytes())
     at = content.rfind(b"PK\x01\x02")
     content[at + 24 : at + 28] = struct.pack("<I", 1000)  # the size it claims to have

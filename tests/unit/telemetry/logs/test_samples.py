@@ -1,4 +1,4 @@
-"""Real logs of PX4, where somebody has some: UAVLAB_ULOGS names a folder of .ulg files."""
+"""Real logs of PX4, if UAVLAB_ULOGS names a folder of .ulg files."""
 
 import os
 from pathlib import Path
@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from uavlab.core.errors import FileError
-from uavlab.telemetry.logs.describe import described
+from uavlab.telemetry.logs.describe import describe
 from uavlab.telemetry.logs.log import read_log
-from uavlab.telemetry.logs.resample import resampled
+from uavlab.telemetry.logs.resample import resample
 
 FOLDER = os.environ.get("UAVLAB_ULOGS")
 LOGS = sorted(Path(FOLDER).glob("*.ulg")) if FOLDER else []
@@ -21,11 +21,11 @@ pytestmark = pytest.mark.skipif(not LOGS, reason="UAVLAB_ULOGS names no folder w
 def test_a_real_log_becomes_a_flight(path: Path) -> None:
     log = read_log(path)
     assert {"x", "vx", "ax", "p", "qw", "motor_1"} <= set(log.columns)
-    flight = resampled(log, 100)
+    flight = resample(log, 100)
     assert np.isfinite(flight.values).all()
-    told = described(path)
-    assert 0 < len(flight.values) / 100 <= told["duration_s"] + 0.01
-    assert told["missing"] == log.missing
+    description = describe(path)
+    assert 0 < len(flight.values) / 100 <= description["duration_s"] + 0.01
+    assert description["missing"] == log.missing
     force = np.linalg.norm([flight.column(name) for name in ("ax", "ay", "az")], axis=0)
     assert 9 < np.median(force) < 11
 

@@ -1,4 +1,4 @@
-"""The walk through a ULog file tells how much of it is whole, and what would blow up when it is decoded."""
+"""The walk through a ULog file: how much of it is intact, and formats that would exhaust memory."""
 
 import pytest
 
@@ -8,9 +8,9 @@ from uavlab.telemetry.logs.ulog_integrity import MOST_FIELDS, walk
 
 def test_a_whole_file() -> None:
     raw = ulog_writer.old()
-    frames = walk(raw)
-    assert (frames.whole, frames.problem, frames.bomb, frames.appended) == (len(raw), "", "", ())
-    assert frames.rows == 11 + 21 + 51 + 11
+    integrity = walk(raw)
+    assert (integrity.whole, integrity.problem, integrity.bomb, integrity.appended) == (len(raw), "", "", ())
+    assert integrity.rows == 11 + 21 + 51 + 11
 
 
 def test_every_cut_is_seen_but_those_between_messages() -> None:
@@ -20,21 +20,21 @@ def test_every_cut_is_seen_but_those_between_messages() -> None:
         at = max(ends)
         ends.add(at + 3 + int.from_bytes(raw[at : at + 2], "little"))
     for size in range(7, len(raw)):
-        frames = walk(raw[:size])
+        integrity = walk(raw[:size])
         if size < 16:
-            assert (frames.whole, frames.problem) == (size, "cut off within its header")
+            assert (integrity.whole, integrity.problem) == (size, "cut off within its header")
         elif size in ends:
-            assert (frames.whole, frames.problem) == (size, "")
+            assert (integrity.whole, integrity.problem) == (size, "")
         else:
             expected = max(end for end in ends if end < size), "cut off in the middle of a message"
-            assert (frames.whole, frames.problem) == expected
+            assert (integrity.whole, integrity.problem) == expected
 
 
 @pytest.mark.parametrize("junk", [bytes(64), b"\x05\0z12345", b"\0\0D"])
 def test_damage_is_found_where_it_begins(junk: bytes) -> None:
     raw = ulog_writer.old()
-    frames = walk(raw + junk + raw[16:])
-    assert (frames.whole, frames.problem) == (len(raw), f"damaged at byte {len(raw):,}")
+    integrity = walk(raw + junk + raw[16:])
+    assert (integrity.whole, integrity.problem) == (len(raw), f"damaged at byte {len(raw):,}")
 
 
 def appended(cut: int) -> bytes:
@@ -47,15 +47,15 @@ def appended(cut: int) -> bytes:
 
 
 @pytest.mark.parametrize(("cut", "rows"), [(0, 5), (1, 4), (30, 4)])
-def test_what_a_crash_cut_off_is_no_loss_of_ours(cut: int, rows: int) -> None:
+def test_a_message_cut_off_by_a_crash_is_no_loss(cut: int, rows: int) -> None:
     raw = appended(cut)
-    frames = walk(raw)
-    assert (frames.whole, frames.problem, frames.rows) == (len(raw), "", rows)
-    assert len(frames.appended) == 1
+    integrity = walk(raw)
+    assert (integrity.whole, integrity.problem, integrity.rows) == (len(raw), "", rows)
+    assert len(integrity.appended) == 1
     assert walk(raw[:-1]).problem == "cut off in the middle of a message"
 
 
-def test_offsets_that_cannot_be_are_passed_over() -> None:
+def test_impossible_offsets_are_ignored() -> None:
     raw = ulog_writer.ulog(ulog_writer.position(3), before=ulog_writer.flags(10**9))
     assert walk(raw).appended == ()
     assert walk(raw).whole == len(raw)
@@ -93,5 +93,5 @@ BOMB = f"more than {MOST_FIELDS:,} fields, or formats that hold each other"
         (ulog_writer.header() + ulog_writer.form("a", {"x": "float[9999999]"}) + ulog_writer.subscribe(0, "b"), ""),
     ],
 )
-def test_formats_that_blow_up_are_told(raw: bytes, bomb: str) -> None:
+def test_formats_that_exhaust_memory_are_refused(raw: bytes, bomb: str) -> None:
     assert walk(raw).bomb == bomb

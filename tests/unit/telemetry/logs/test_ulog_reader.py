@@ -10,23 +10,23 @@ import pyulog
 from tests.support import ulog_writer
 from uavlab.core.errors import FileError
 from uavlab.telemetry.logs import ulog_reader
-from uavlab.telemetry.logs.raw import Recording
+from uavlab.telemetry.logs.raw import RawLog
 
 
-def read(folder: Path, raw: bytes) -> Recording:
+def read(folder: Path, raw: bytes) -> RawLog:
     (folder / "a.ulg").write_bytes(raw)
     return ulog_reader.read(folder / "a.ulg")
 
 
 def test_topics_are_groups(tmp_path: Path) -> None:
     second = "actuator_outputs#1", ulog_writer.OUTPUTS, [[0, 4, 1, 2, 3, 4]]
-    recording = read(tmp_path, ulog_writer.ulog(ulog_writer.position(), ulog_writer.outputs(), second))
-    assert list(recording.groups) == ["actuator_outputs", "actuator_outputs#1", "vehicle_local_position"]
-    group = recording.groups["vehicle_local_position"]
+    raw = read(tmp_path, ulog_writer.ulog(ulog_writer.position(), ulog_writer.outputs(), second))
+    assert list(raw.groups) == ["actuator_outputs", "actuator_outputs#1", "vehicle_local_position"]
+    group = raw.groups["vehicle_local_position"]
     assert group.time.tolist() == [n / 10 for n in range(11)]
     assert group.fields["x"].tolist() == [np.float32(n / 10) for n in range(11)]
-    assert group.place(3) == f"{tmp_path / 'a.ulg'} vehicle_local_position row 3"
-    assert recording.groups["actuator_outputs#1"].fields["output[2]"].tolist() == [3]
+    assert group.locate(3) == f"{tmp_path / 'a.ulg'} vehicle_local_position row 3"
+    assert raw.groups["actuator_outputs#1"].fields["output[2]"].tolist() == [3]
 
 
 def test_what_a_log_tells_of_itself(tmp_path: Path) -> None:
@@ -38,22 +38,20 @@ def test_what_a_log_tells_of_itself(tmp_path: Path) -> None:
 
 def test_times_before_the_start_are_negative(tmp_path: Path) -> None:
     name, fields, _ = ulog_writer.position()
-    recording = read(
-        tmp_path, ulog_writer.ulog((name, fields, [[t, 0, 0, 0, 0, 0, 0] for t in (-500_000, 0, 250_000)]))
-    )
-    assert recording.groups[name].time.tolist() == [-0.5, 0, 0.25]
+    raw = read(tmp_path, ulog_writer.ulog((name, fields, [[t, 0, 0, 0, 0, 0, 0] for t in (-500_000, 0, 250_000)])))
+    assert raw.groups[name].time.tolist() == [-0.5, 0, 0.25]
 
 
 def test_a_topic_that_is_there_twice_is_noted(tmp_path: Path) -> None:
-    recording = read(tmp_path, ulog_writer.ulog(ulog_writer.position(), ulog_writer.position(3)))
-    assert recording.notes == ("vehicle_local_position is there twice; its first part is used",)
+    raw = read(tmp_path, ulog_writer.ulog(ulog_writer.position(), ulog_writer.position(3)))
+    assert raw.notes == ("vehicle_local_position is there twice; its first part is used",)
 
 
 def test_what_pyulog_prints_is_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     raw = bytearray(ulog_writer.old())
     raw[7] = 2
-    recording = read(tmp_path, bytes(raw))
-    assert recording.notes == ("pyulog: Warning: unknown file version. Will attempt to read it anyway",)
+    raw = read(tmp_path, bytes(raw))
+    assert raw.notes == ("pyulog: Warning: unknown file version. Will attempt to read it anyway",)
     assert capsys.readouterr().out == ""
 
 
@@ -62,12 +60,14 @@ def test_a_cut_file_tells_what_is_left_and_how_to_keep_it(tmp_path: Path) -> Non
     cut = raw[:-50]
     with pytest.raises(FileError) as refusal:
         read(tmp_path, cut)
-    told, _, command = str(refusal.value).partition(": head ")
-    assert told.startswith(f"{path}: cut off in the middle of a message; copy the log again, or use what is left: the ")
-    assert told.endswith(f" of {len(cut):,} bytes) are intact")
+    message, _, command = str(refusal.value).partition(": head ")
+    assert message.startswith(
+        f"{path}: cut off in the middle of a message; copy the log again, or use what is left: the "
+    )
+    assert message.endswith(f" of {len(cut):,} bytes) are intact")
     size = int(command.split()[1])
     assert command == f"-c {size} {path} > part.ulg"
-    assert f"first 1.0 s ({size:,} of" in told
+    assert f"first 1.0 s ({size:,} of" in message
     part = read(tmp_path, cut[:size])
     assert 0 < len(cut) - size < 50
     assert part.groups["sensor_combined"].rows in (50, 51)
@@ -75,8 +75,8 @@ def test_a_cut_file_tells_what_is_left_and_how_to_keep_it(tmp_path: Path) -> Non
 
 def test_a_start_that_cannot_be_is_no_overflow(tmp_path: Path) -> None:
     raw = ulog_writer.ulog(ulog_writer.position(2))
-    recording = read(tmp_path, ulog_writer.header(2**64 - 1) + raw[16:])
-    assert recording.groups["vehicle_local_position"].time.tolist() == [5.000001, 5.100001]
+    raw = read(tmp_path, ulog_writer.header(2**64 - 1) + raw[16:])
+    assert raw.groups["vehicle_local_position"].time.tolist() == [5.000001, 5.100001]
 
 
 OTHER = ulog_writer.STAMP | {"x": "float", "y": "float"}

@@ -1,4 +1,4 @@
-"""Units are converted by the numbers of a textbook, and what is no unit of a column is refused."""
+"""Units are converted by the numbers of a textbook, and a wrong unit of a column is refused."""
 
 import math
 
@@ -7,7 +7,7 @@ import pytest
 
 from uavlab.core.errors import ConfigError
 from uavlab.telemetry.logs.columns import COLUMNS
-from uavlab.telemetry.logs.units import UNITS, check_unit, converted, suspected
+from uavlab.telemetry.logs.units import UNITS, check_unit, convert, guess_unit
 
 
 @pytest.mark.parametrize(
@@ -32,12 +32,12 @@ from uavlab.telemetry.logs.units import UNITS, check_unit, converted, suspected
 )
 def test_a_value_is_converted(column: str, unit: str, given: float, expected: float) -> None:
     check_unit(unit, COLUMNS[column], "here")
-    assert converted(np.array([given]), unit, COLUMNS[column]) == pytest.approx([expected], rel=1e-12)
+    assert convert(np.array([given]), unit, COLUMNS[column]) == pytest.approx([expected], rel=1e-12)
 
 
 def test_a_pulse_that_keeps_a_motor_still_is_no_throttle() -> None:
     pulses = np.array([0.0, 800, 900, 1000, 1001, 2000, 2100, 0.5, 799, np.nan])
-    shares = converted(pulses, "us", COLUMNS["motor_2"])
+    shares = convert(pulses, "us", COLUMNS["motor_2"])
     assert shares[:7] == pytest.approx([0, 0, 0, 0, 0.001, 1, 1.1])
     assert (shares[7:9] < COLUMNS["motor_2"].low).all()  # no pulses: out of range
     assert np.isnan(shares[9])
@@ -77,8 +77,8 @@ def test_a_wrong_unit_is_refused(unit: str, column: str, message: str) -> None:
 
 
 def test_the_unit_that_was_meant_is_guessed() -> None:
-    assert suspected(-300, 410, COLUMNS["p"]) == "deg/s"
-    assert suspected(10_800, 12_600, COLUMNS["voltage"]) == "mV"
-    assert suspected(1000, 1950, COLUMNS["motor_1"]) == "us"
-    assert suspected(0, 98, COLUMNS["motor_1"]) == "%"
-    assert suspected(0, 1e12, COLUMNS["vx"]) == ""
+    assert guess_unit(-300, 410, COLUMNS["p"]) == "deg/s"
+    assert guess_unit(10_800, 12_600, COLUMNS["voltage"]) == "mV"
+    assert guess_unit(1000, 1950, COLUMNS["motor_1"]) == "us"
+    assert guess_unit(0, 98, COLUMNS["motor_1"]) == "%"
+    assert guess_unit(0, 1e12, COLUMNS["vx"]) == ""
