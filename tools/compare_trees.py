@@ -33,9 +33,9 @@ from uavlab.bench.timing import ratio
 ROOT = Path(__file__).parents[1]
 MEMBERS = ("learner", "best")
 EPISODES = 2
-REDUCED = {"passes": {"worlds": 2}, "flights": {"flights": 12}}
+SMALLER = {"passes": {"worlds": 2}, "flights": {"flights": 12}}
 """Smaller settings where a preset has the setting named first: the same code on less data."""
-MEASURED = re.compile(r"(?:.*_)?(?:ms|s)")
+TIMES_AND_RATES = re.compile(r"(?:.*_)?(?:ms|s)")
 """Keys of times (ms, s) and rates (per_s) in a row of a bench record."""
 UPDATES, UPDATES_OF_SETS = 60, 5  # by default: as the preset is set, and under a named set of toggles
 
@@ -82,10 +82,10 @@ def checkout(commit: str, folder: Path) -> None:
     Raises:
         RuntimeError: There is no such commit.
     """
-    packed = subprocess.run(["git", "-C", str(ROOT), "archive", commit], capture_output=True)
-    if packed.returncode:
-        raise RuntimeError(packed.stderr.decode().strip())
-    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
+    archive_process = subprocess.run(["git", "-C", str(ROOT), "archive", commit], capture_output=True)
+    if archive_process.returncode:
+        raise RuntimeError(archive_process.stderr.decode().strip())
+    with tarfile.open(fileobj=io.BytesIO(archive_process.stdout)) as archive:
         archive.extractall(folder, filter="data")
 
 
@@ -97,9 +97,9 @@ def require_own_package(tree: Tree, cwd: Path) -> None:
 
 
 def reductions(tree: Tree, preset: str, cwd: Path) -> dict[str, int]:
-    """Return the settings of ``REDUCED`` that make a preset smaller."""
+    """Return the settings of ``SMALLER`` that make a preset smaller."""
     values = {row["name"]: row["value"] for row in tree.uavlab("settings", preset, cwd=cwd)["rows"]}
-    smaller = {name: value for key, settings in REDUCED.items() if key in values for name, value in settings.items()}
+    smaller = {name: value for key, settings in SMALLER.items() if key in values for name, value in settings.items()}
     return {name: value for name, value in smaller.items() if values[name] > value}
 
 
@@ -161,10 +161,10 @@ def resume_both(trees: Sequence[Tree], case: Case, cwd: Path) -> list[str]:
 
 def compare_case(trees: Sequence[Tree], case: Case, options: argparse.Namespace, cwd: Path) -> dict[str, Any]:
     """Compare one case and print its result; a failure counts as a difference."""
-    began, count, changed = time.monotonic(), 0, ""
+    began, count, reduced = time.monotonic(), 0, ""
     try:
         smaller = {} if options.whole else reductions(trees[0], case.preset, cwd)
-        changed = "".join(f"  {name}={value}" for name, value in smaller.items())
+        reduced = "".join(f"  {name}={value}" for name, value in smaller.items())
         case = replace(case, settings={**smaller, **case.settings})
         differences = resume_both(trees, case, cwd) if options.resume else []
         for tree in () if options.resume else trees:
@@ -174,7 +174,7 @@ def compare_case(trees: Sequence[Tree], case: Case, options: argparse.Namespace,
     except (RuntimeError, OSError, ValueError) as error:
         differences = [str(error)]
     result, seconds = "DIFFERS" if differences else "equal bits", time.monotonic() - began
-    print(f"{case.preset:28} {case.toggles:8} {case.updates:7} {count:7} {seconds:6.0f}  {result:10}{changed}")
+    print(f"{case.preset:28} {case.toggles:8} {case.updates:7} {count:7} {seconds:6.0f}  {result:10}{reduced}")
     print(*(f"    {text}\n" for text in differences), sep="", end="", flush=True)
     return {**asdict(case), "tensors": count, "differences": differences}
 
@@ -204,7 +204,7 @@ def compare_bench(trees: Sequence[Tree], options: argparse.Namespace, cwd: Path)
     print(f"{suite:40} {'figure':20} {'here / there':>12} [95 % interval of the median]")
     for at, first in enumerate(here[0]):
         label = " ".join(f"{key}={value}" for key, value in first.items() if key in ("agents", "setting", "path"))
-        for key in (key for key in first if MEASURED.fullmatch(key) and key != "original_ms"):
+        for key in (key for key in first if TIMES_AND_RATES.fullmatch(key) and key != "original_ms"):
             over = ratio(*([record[at][key] for record in records] for records in (here, there)))
             print(f"{label:40} {key:20} {over['median']:12.3f} [{over['low']:.3f}, {over['high']:.3f}]")
             rows.append({"suite": suite, "row": at, "label": label, "key": key, **over})

@@ -23,7 +23,7 @@ NEEDED = 3 * GB  # packages with a CPU build of torch, and pip's working space
 NEEDED_CUDA = 8 * GB
 
 
-def wanted(stamp: dict, index: str, this_python: bool) -> dict:
+def required_environment(stamp: dict, index: str, this_python: bool) -> dict:
     """Describe the required .venv; the index and Python stay those of ``stamp`` unless they are given."""
     files = b"".join((ROOT / name).read_bytes() for name in ("pyproject.toml", "constraints.txt"))
     version = "{}.{}".format(*sys.version_info)
@@ -102,16 +102,16 @@ def main() -> None:
     """Update .venv if it differs from the required one."""
     index = os.environ.get("TORCH_INDEX", "")
     stamp = read_stamp()
-    want = wanted(stamp, index, this_python="--this-python" in sys.argv[1:])
-    if stamp == want:
+    required = required_environment(stamp, index, this_python="--this-python" in sys.argv[1:])
+    if stamp == required:
         return
     if not stamp:
         check_disk(index)
-    if any(stamp.get(key, want[key]) != want[key] for key in ("root", "python")) or not has_pip():
+    if any(stamp.get(key, required[key]) != required[key] for key in ("root", "python")) or not has_pip():
         create()
     say("installing the packages; the first time this takes some minutes")
     install(index)
-    STAMP.write_text(json.dumps(want, indent=2) + "\n")
+    STAMP.write_text(json.dumps(required, indent=2) + "\n")
     say("done")
 
 

@@ -56,12 +56,12 @@ def simulate(
             noise = None if mean_action else acting_noise(rng, f"{stream}.act", count, spec)
             action = policy(tree_map(lambda leaf: leaf.unflatten(0, (runs, count)), obs), noise).flatten(0, 1)
         after = env.transition(state, action, rng.uniform(f"{stream}.step", count, spec.step_noise).flatten(0, 1))
-        measured = dict(env.measure(state, action, after))
+        metrics = dict(env.measure(state, action, after))
         ended = env.terminated(after).all(-1)
-        measured["return"] = env.reward(state, action, after).mean(-1)
-        measured["flight_time"] = torch.ones_like(measured["return"])
-        measured["timeout"] = (after.step >= spec.horizon).to(measured["return"].dtype) * ~ended
-        yield measured, live, live & ~ended
+        metrics["return"] = env.reward(state, action, after).mean(-1)
+        metrics["flight_time"] = torch.ones_like(metrics["return"])
+        metrics["timeout"] = (after.step >= spec.horizon).to(metrics["return"].dtype) * ~ended
+        yield metrics, live, live & ~ended
         state, obs, live = after, env.observe(after), live & ~ended
 
 
@@ -74,9 +74,9 @@ def episodes(
         The metrics of the environment, flight time, timeout and return (mean over agents), by run and episode.
     """
     sums: dict[str, Tensor] = {}
-    for step, (measured, live, still) in enumerate(simulate(env, policy, rng, count, mean_action, stream)):
+    for step, (metrics, live, still) in enumerate(simulate(env, policy, rng, count, mean_action, stream)):
         for metric in (*env.metrics, *COMMON):
-            value, before = measured[metric.name], sums.get(metric.name, torch.zeros_like(measured["return"]))
+            value, before = metrics[metric.name], sums.get(metric.name, torch.zeros_like(metrics["return"]))
             sums[metric.name] = torch.where(live, value if metric.over == "last" else before + value, before)
         if step % CHECK_STEPS == CHECK_STEPS - 1 and not still.any():  # host sync
             break
@@ -91,9 +91,9 @@ def curves(
 ) -> dict[str, Float[Tensor, "R E T"]]:
     """Return the environment's metrics of the same episodes after every step; after its end an episode is constant."""
     history: dict[str, list[Tensor]] = {metric.name: [] for metric in env.metrics}
-    for measured, live, _ in simulate(env, policy, rng, count, mean_action, stream):
+    for metrics, live, _ in simulate(env, policy, rng, count, mean_action, stream):
         for name, values in history.items():
-            values.append(torch.where(live, measured[name], values[-1]) if values else measured[name])
+            values.append(torch.where(live, metrics[name], values[-1]) if values else metrics[name])
     return {name: torch.stack(values, -1).unflatten(0, (len(rng.seeds), count)) for name, values in history.items()}
 
 

@@ -126,20 +126,20 @@ def _check_parameters(env: Env) -> None:
 
 def _check_metrics(env: Env) -> None:
     where, common = f"{type(env).__name__}.metrics", [m.name for m in COMMON]
-    taken = list(common)
+    names = list(common)
     for metric in env.metrics:
         if not isinstance(metric, Metric):
             _refuse(where, repr(metric), "Metric objects", "Use uavlab.core.types.Metric(name, over).")
-        if metric.name in taken:
+        if metric.name in names:
             do = f"Choose another name; {', '.join(common)} are measured for every environment."
             _refuse(where, f"{metric.name!r} twice", "every name once", do)
         if metric.over not in ("last", "mean", "sum") or metric.better not in ("high", "low"):
             expected = "over 'last', 'mean' or 'sum' and better 'high' or 'low'"
             _refuse(where, repr(metric), expected, "Correct the metric.")
-        taken.append(metric.name)
+        names.append(metric.name)
     for name, weight in env.score.items():
-        if name not in taken or not (isinstance(weight, (int, float)) and math.isfinite(weight)):
-            expected = f"finite weights of {', '.join(taken)}"
+        if name not in names or not (isinstance(weight, (int, float)) and math.isfinite(weight)):
+            expected = f"finite weights of {', '.join(names)}"
             _refuse(f"{type(env).__name__}.score", f"{name!r}: {weight!r}", expected, "Weigh what is measured.")
 
 

@@ -22,7 +22,7 @@ from uavlab.envs.mapping.env import Mapping, State
 from uavlab.evaluate import Planner, curves
 from uavlab.experiment import policy
 from uavlab.experiment.config import configure
-from uavlab.experiment.policy import Kept
+from uavlab.experiment.policy import TrainedPolicy
 from uavlab.experiment.run import Run
 from uavlab.lab.plots.style import add_curve, blank
 
@@ -53,7 +53,7 @@ AXES = {
 """Titles of the axis by score."""
 
 
-def load_or_train(run: str, updates: int, **settings: Any) -> tuple[Kept, str]:
+def load_or_train(run: str, updates: int, **settings: Any) -> tuple[TrainedPolicy, str]:
     """Load the policy of the folder ``run``, or train one for ``updates`` on coarse maps if it is empty.
 
     ``settings`` lie over the preset ``mapping_quick``. Return the policy and a label that says which it is.
@@ -72,11 +72,11 @@ def load_or_train(run: str, updates: int, **settings: Any) -> tuple[Kept, str]:
     short = Run(configure("mapping_quick", layer, settings))
     for _ in short.train():
         pass
-    return policy.of(short), f"trained for {updates:,} updates only"
+    return policy.from_run(short), f"trained for {updates:,} updates only"
 
 
 def scores_by_policy(
-    env: Mapping, trained: dict[str, Kept], seed: int, count: int, device: torch.device
+    env: Mapping, trained: dict[str, TrainedPolicy], seed: int, count: int, device: torch.device
 ) -> dict[str, dict[str, Float[Tensor, "R E T"]]]:
     """Score all plans and some trained policies, each after every step of the same ``count`` missions of ``seed``."""
     plans = {name.replace("_", " "): Planner(plan) for name, plan in ENVIRONMENTS["mapping"].baselines.items()}
@@ -87,14 +87,14 @@ def scores_by_policy(
     return scores
 
 
-def with_view_of(env: Mapping, trained: Kept) -> Mapping:
+def with_view_of(env: Mapping, trained: TrainedPolicy) -> Mapping:
     """Return a task whose maps are centred on each UAV, or not, as those that a policy was trained on."""
     return replace(env, centred=trained.config.env.spec.centred)
 
 
-def fly_policy(env: Mapping, trained: Kept, seed: int) -> list[State]:
+def fly_policy(env: Mapping, trained: TrainedPolicy, seed: int) -> list[State]:
     """Fly one mission by a trained policy; return its state after each measurement."""
-    return list(policy.flight(trained, seed, env=with_view_of(env, trained)))
+    return list(policy.fly(trained, seed, env=with_view_of(env, trained)))
 
 
 @torch.no_grad()

@@ -97,7 +97,7 @@ class _Update:
 
 def _build_update(config: Config) -> _Update:
     """Build a learner and one update of it; equal settings give equal updates."""
-    rt, rng, learner, source = build.assembled(config)
+    rt, rng, learner, source = build.assemble(config)
     batch, noise = source.next(), learner.update_noise(rng, config.source.batch)
 
     def update() -> None:

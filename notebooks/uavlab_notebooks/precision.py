@@ -89,7 +89,7 @@ class Probe:
 
 def train_probe(config: Config, updates: int = 30) -> Probe:
     """Train for some updates with the toggles of ``config``, and draw two more batches."""
-    rt, rng, learner, source = build.assembled(config)
+    rt, rng, learner, source = build.assemble(config)
     with rt.scope():
         for _ in range(updates):
             learner.update(source.next(), learner.update_noise(rng, config.source.batch))

@@ -46,7 +46,7 @@ def monitor_changes_nothing(preset: str, *layers: Mapping[str, Any], cycles: int
 
 def run_cycles(config: Config, cycles: int, monitor: Monitor | None = None) -> Learner:
     """Run some cycles, and with a monitor ``WARM`` more before it starts; return the learner."""
-    rt, rng, learner, source = build.assembled(config, monitor)
+    rt, rng, learner, source = build.assemble(config, monitor)
     cycle, warm = make_cycle(source, learner, rng, rt), WARM if monitor else 0
     with rt.scope():
         for number in range(warm + cycles):

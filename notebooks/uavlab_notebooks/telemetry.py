@@ -12,7 +12,7 @@ from plotly.subplots import make_subplots
 from uavlab.core.bootstrap import interval
 from uavlab.experiment import policy
 from uavlab.experiment.config import Device
-from uavlab.experiment.policy import Kept
+from uavlab.experiment.policy import TrainedPolicy
 from uavlab.lab.plots.style import DARK, blank, color, pale, short
 from uavlab.storage.machine import ROOT
 from uavlab.telemetry import dataset, flights, metrics
@@ -26,7 +26,7 @@ WRONG = {"wind_north": 5.0, "payload": 0.3, "drag": 0.4, "motor_lag": 0.05, "bat
 """Errors of the hidden quantities, about their standard deviations, that show which equation notices them."""
 
 
-def load_network(run: str = "", device: Device = "cpu") -> tuple[Kept, str]:
+def load_network(run: str = "", device: Device = "cpu") -> tuple[TrainedPolicy, str]:
     """Load the network of a run, or the one in ``figures/telemetry``, and describe which it is.
 
     Raises:
@@ -39,7 +39,7 @@ def load_network(run: str = "", device: Device = "cpu") -> tuple[Kept, str]:
     return trained, f"{which}, {trained.update:,} updates"
 
 
-def unseen_flights(trained: Kept, count: int = 2, seed: int = 10**6) -> list[FlightDataset]:
+def unseen_flights(trained: TrainedPolicy, count: int = 2, seed: int = 10**6) -> list[FlightDataset]:
     """Simulate some of the shortest flights of a network's task, from a seed on that no preset reaches."""
     task = trained.config.env
     task = replace(task, logs="", mapping="", flights=max(3, count), first=seed, most=task.least)

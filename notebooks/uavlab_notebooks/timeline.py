@@ -53,7 +53,7 @@ def record_spans(config: Config, cycles: int = 3, warm: int = 5) -> list[dict[st
         GPU, the host's part of each stage.
     """
     recorder = SpanRecorder(build.runtime(config.run).device)
-    rt, rng, learner, source = build.assembled(config, recorder)
+    rt, rng, learner, source = build.assemble(config, recorder)
     # other threads do not time their own stages; of nested stages only the outer call counts
     source.store.take = rt.time_stage(source.store.take, "draw")
     source._advance = rt.time_stage(source._advance, "environment")

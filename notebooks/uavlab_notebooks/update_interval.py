@@ -45,7 +45,7 @@ def compare_paces(bench: Bench, settings: Settings, paces: Sequence[float]) -> l
 
 def count_steps(config: Config, updates: int) -> int:
     """Count the steps of every world during ``updates`` updates."""
-    _, _, _, source = build.assembled(config)
+    _, _, _, source = build.assemble(config)
     source.before_cycle()
     before = source.steps
     for _ in range(updates):

@@ -36,7 +36,7 @@ def test_a_run_stopped_again_and_again_ends_in_the_same_bits(tmp_path: Path, mor
         for progress in run.train():
             if progress.number == point:
                 run.stop()
-    assert (run.digest, run.lifted) == (whole.digest, [])
+    assert (run.digest, run.not_exact_reasons) == (whole.digest, [])
     assert whole.digest != train_mission(updates=UPDATES, **{**more, "seed": 1}).digest
 
 
@@ -77,7 +77,7 @@ def test_the_saved_policy_is_the_best_and_flies_other_teams(tmp_path: Path) -> N
     assert 0 <= policy.evaluate(loaded, 2, 0, mean_action=True, env=bigger)["f1"]["mean"] <= 1
     exported = policy.load(policy.export(tmp_path / "run", tmp_path / "copy"))
     assert torch.equal(exported.parameters, loaded.parameters)
-    states = list(policy.flight(loaded, 0))
+    states = list(policy.fly(loaded, 0))
     assert len(states) == run.config.env.spec.horizon + 1
 
 

@@ -51,7 +51,7 @@ def test_a_run_stopped_again_and_again_ends_in_the_same_bits(tmp_path: Path, mor
         for progress in run.train():
             if progress.number == done:
                 run.stop()
-    assert (run.digest, run.lifted) == (whole.digest, [])
+    assert (run.digest, run.not_exact_reasons) == (whole.digest, [])
     assert whole.digest != finished(updates=UPDATES, **{**more, "seed": 1}).digest
 
 
@@ -116,7 +116,7 @@ def test_changed_logs_are_refused_in_evaluation(tmp_path: Path, change: str) -> 
 
 def test_other_flights_may_be_set_for_evaluation(tmp_path: Path) -> None:
     run = finished(updates=2, eval_first=1000)
-    assert policy.evaluate(policy.of(run), 10, 0, False)["mean_r2"]["mean"] < 1
+    assert policy.evaluate(policy.from_run(run), 10, 0, False)["mean_r2"]["mean"] < 1
 
 
 def test_an_exported_copy_scores_the_same(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_an_exported_copy_scores_the_same(tmp_path: Path) -> None:
     first, second = (policy.evaluate(policy.load(path), 10, 0, False) for path in (folder, out))
     assert first == second
     with pytest.raises(ConfigError, match="telemetry has no team that flies"):
-        next(policy.flight(policy.load(out), 0))
+        next(policy.fly(policy.load(out), 0))
 
 
 def test_logs_of_ones_own_serve_in_place_of_simulated_ones(tmp_path: Path) -> None:
@@ -143,10 +143,10 @@ def test_logs_of_ones_own_serve_in_place_of_simulated_ones(tmp_path: Path) -> No
 def test_a_run_ends_where_nothing_gets_better(tmp_path: Path) -> None:
     settings = {"updates": 50, "lr": 1e-9, "average": 1.0, "evaluate_every": 2, "patience": 3}
     run = finished(tmp_path / "run", **settings)
-    assert (run.status, run.number, run.stale) == ("complete", 8, 3)  # the first score is better than none
+    assert (run.status, run.number, run.evals_since_best) == ("complete", 8, 3)  # the first score is better than none
     assert run.done
     assert "stale" in {key for item in run_state.items(run) for key in item.read()}
-    assert Run.resume(tmp_path / "run").stale == 3
+    assert Run.resume(tmp_path / "run").evals_since_best == 3
     further = Run.resume(tmp_path / "run", {"patience": None})
     assert not further.done
     assert read_config(tmp_path / "run").run.patience is None

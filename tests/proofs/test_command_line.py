@@ -88,7 +88,7 @@ def test_checking_parameters_does_not_import_the_runner() -> None:
 
 @pytest.mark.parametrize("number", ENDING)
 def test_where_there_is_nothing_to_finish_a_signal_ends_the_process(number: signal.Signals) -> None:
-    code = "import os\nfrom uavlab.experiment.signals import at_once\nwith at_once():\n"
+    code = "import os\nfrom uavlab.experiment.signals import exit_immediately\nwith exit_immediately():\n"
     code += f"    os.kill(os.getpid(), {int(number)})"
     swallowed = "\n    try: [None for _ in range(10**6)]\n    except KeyboardInterrupt: pass\nprint('went on')"
     done = subprocess.run([sys.executable, "-c", code + swallowed], capture_output=True, text=True)

@@ -36,7 +36,7 @@ MUTANTS = {
     "streams": (Streams, "load_state_dict"),
     "log": (Recorder, "rewind"),
     "stop": (Run, "stop"),
-    "lock": (run_module, "claimed"),
+    "lock": (run_module, "lock_run_dir"),
 }
 LONG: dict[str, Any] = {"updates": 60, "evaluate_every": 6, "checkpoint_every": 3, "log_every": 4}
 LONGEST = 0.4  # s, somewhat less than such a run takes
@@ -188,7 +188,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.broken:
         owner, name = MUTANTS[given.broken]
-        setattr(owner, name, (lambda *given, **named: nullcontext()) if name == "claimed" else lambda *given: None)
+        setattr(owner, name, (lambda *given, **named: nullcontext()) if name == "lock_run_dir" else lambda *given: None)
     torch.set_num_threads(1)
     list(Run(tiny(**LONG)).train())  # imports and caches, filled once for every child
     with tempfile.TemporaryDirectory() as base:

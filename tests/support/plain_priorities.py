@@ -1,7 +1,6 @@
 """Prioritized replay as plain Python lists and whole numbers, and random operations that compare both."""
 
 import random
-from dataclasses import replace
 
 import pytest
 import torch
@@ -10,9 +9,7 @@ from torch import Tensor
 from tests.support.named_rows import RUNS, check, named, names_of, rows
 from uavlab.core.types import Batch, leaves
 from uavlab.ops import sum_tree
-from uavlab.replay import prioritized as module
-from uavlab.replay import ring as rings
-from uavlab.replay.prioritized import Prioritized, PriorityConfig
+from uavlab.replay.prioritized import ByPriority, PriorityConfig
 
 UNIT, MOST = 2**20, 2**36
 WILD = (float("nan"), float("inf"), float("-inf"), -1.0, -1e-30)
@@ -66,26 +63,27 @@ class Plain:
             self.largest[run] = max([self.largest[run], *given.values()])
 
 
-def draw(replay: Prioritized, noise: Tensor) -> Batch:
+def draw(replay: ByPriority, noise: Tensor) -> Batch:
     """Draw a batch."""
-    index, weight = module.choose(replay, noise)
-    return Batch(rings.take(replay.ring, index), index, weight)
+    index, weight = replay.choose(noise)
+    return Batch(replay.take(index), index, weight)
 
 
-def digest(replay: Prioritized) -> dict[str, bytes]:
+def digest(replay: ByPriority) -> dict[str, bytes]:
     """Copy everything that a replay holds."""
     held = {**dict(leaves(replay.ring)), "largest": replay.largest, "draws": replay.draws, "refused": replay.refused}
     held |= {f"level {n}": level for n, level in enumerate(replay.tree.levels)}
     return {name: tensor.clone().numpy().tobytes() for name, tensor in held.items()}
 
 
-def small(capacity: int, config: PriorityConfig, fan: int = 3, top: int = 2) -> Prioritized:
+def small(capacity: int, config: PriorityConfig, fan: int = 3, top: int = 2) -> ByPriority:
     """Reserve a replay of named rows over a tree that is deep for its size."""
-    replay = module.allocate(rows(named(1)), capacity, config)
-    return replace(replay, tree=sum_tree.empty(RUNS, capacity, torch.device("cpu"), fan, top))
+    replay = ByPriority(rows(named(1)), capacity, config)
+    replay.tree = sum_tree.empty(RUNS, capacity, torch.device("cpu"), fan, top)
+    return replay
 
 
-def compare(replay: Prioritized, plain: Plain) -> None:
+def compare(replay: ByPriority, plain: Plain) -> None:
     """Compare slot by slot, counter by counter, node by node."""
     size = len(plain.names)
     assert (int(replay.ring.size), int(replay.draws)) == (size, plain.draws)
@@ -115,7 +113,7 @@ def random_operations(seed: int, operations: int) -> int:
         kind = dice.random() if plain.names else 0.0
         if kind < 0.25:
             count = dice.choice((1, 1, 2, 3, capacity, capacity + 1, 2 * capacity, 2 * capacity + 1))
-            module.add(replay, rows(named(count, plain.total)))
+            replay.add(rows(named(count, plain.total)))
             plain.add(count)
         elif kind < 0.55:
             noise = _noise(dice, plain)
@@ -126,7 +124,7 @@ def random_operations(seed: int, operations: int) -> int:
             assert batch.weight.flatten().tolist() == pytest.approx([w for row in weight for w in row], rel=1e-5)
         elif kind < 0.95:
             index, priority = _priorities(dice, plain)
-            module.set_priorities(replay, torch.tensor(index), priority)
+            replay.set_priorities(torch.tensor(index), priority)
             plain.set_priorities(index, priority.tolist())
         else:
             replay = _save_and_load(replay)
@@ -158,9 +156,10 @@ def _priorities(dice: random.Random, plain: Plain) -> tuple[list[list[int]], Ten
     return index, torch.tensor([[priority() for _ in range(count)] for _ in range(RUNS)])
 
 
-def _save_and_load(replay: Prioritized) -> Prioritized:
+def _save_and_load(replay: ByPriority) -> ByPriority:
     """Load the state of a replay into a new one."""
-    fresh = module.allocate(rows(named(1)), replay.ring.capacity, replay.config)
-    fresh = replace(fresh, tree=sum_tree.empty(RUNS, replay.ring.capacity, torch.device("cpu"), 5, 3))
-    module.load(fresh, module.state(replay))
-    return replace(fresh, ring=replay.ring)
+    copy = ByPriority(rows(named(1)), replay.ring.capacity, replay.config)
+    copy.tree = sum_tree.empty(RUNS, replay.ring.capacity, torch.device("cpu"), 5, 3)
+    copy.load_state_dict(replay.state_dict())
+    copy.ring = replay.ring
+    return copy

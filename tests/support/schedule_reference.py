@@ -13,7 +13,8 @@ from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Transition, Update, leaves, tree_map
 from uavlab.envs.autoreset import advance, make_pool, start_worlds
 from uavlab.envs.leader_follower.env import LeaderFollower
-from uavlab.replay.buffer import ByPriority, Store, Uniform
+from uavlab.replay.buffer import Store, Uniform
+from uavlab.replay.prioritized import ByPriority
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
 

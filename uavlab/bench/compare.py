@@ -31,7 +31,7 @@ class Call:
 
 def update_call(config: Config) -> Call:
     """Build a call that learns from one batch, always the same."""
-    rt, rng, learner, source = build.assembled(config)
+    rt, rng, learner, source = build.assemble(config)
     batch = source.next()
     noise = learner.update_noise(rng, batch.index.shape[1])
     return Call(lambda: learner.update(batch, noise), rt)
@@ -39,13 +39,13 @@ def update_call(config: Config) -> Call:
 
 def cycle_call(config: Config) -> Call:
     """Build a call that runs a whole cycle: act, step, store, draw, update, feedback."""
-    rt, rng, learner, source = build.assembled(config)
+    rt, rng, learner, source = build.assemble(config)
     return Call(make_cycle(source, learner, rng, rt), rt)
 
 
 def acting_call(config: Config) -> Call:
     """Build a call that chooses the actions of all worlds once."""
-    rt, rng, learner, source = build.assembled(config)
+    rt, rng, learner, source = build.assemble(config)
     spec = config.env.spec
     policy, obs = learner.policy(spec), source.observations()
     noise = acting_noise(rng, "act", config.source.worlds, spec)
@@ -54,13 +54,13 @@ def acting_call(config: Config) -> Call:
 
 def environment_call(config: Config) -> Call:
     """Build a call that steps all worlds once: transition, reward, observation, and autoreset where there is one."""
-    rt, _, _, source = build.assembled(config)
+    rt, _, _, source = build.assemble(config)
     return Call(source.world_step(), rt)
 
 
 def load_call(config: Config) -> Call:
     """Build a call that loads one batch."""
-    rt, _, _, source = build.assembled(config)
+    rt, _, _, source = build.assemble(config)
     return Call(source.next, rt)
 
 
@@ -174,7 +174,7 @@ def learning(
             first = first or run.seconds
             if progress.each:
                 curve.append({"update": progress.number, "seconds": round(run.seconds, 3), "each": progress.each})
-                paused += run.scored
+                paused += run.score_seconds
         rate = (run.number - 1) / max(run.seconds - first - paused, 1e-9)
         say(f"{name}, seeds {list(run.rng.seeds)}: {run.number} updates in {run.seconds:.1f} s")
         rows.append(

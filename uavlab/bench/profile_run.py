@@ -117,7 +117,7 @@ def format_profile(record: Mapping[str, Any]) -> str:
 def _watch(config: Config, trace: Path | None) -> dict[str, Any]:
     """Run some cycles under a monitor, and compare an update with the ceilings."""
     monitor = Monitor(build.runtime(config.run).device)
-    rt, rng, learner, source = build.assembled(config, monitor)
+    rt, rng, learner, source = build.assemble(config, monitor)
     cycle = make_cycle(source, learner, rng, rt)
     with rt.scope(), build.enough_memory():
         cycle()  # may compile

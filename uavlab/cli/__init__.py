@@ -1,6 +1,6 @@
-"""The command line: ``uavlab`` and ``python -m uavlab``. Each command is a thin layer over ``app`` and ``lab``.
+"""The command line: ``uavlab`` and ``python -m uavlab``. Each command is a thin layer over the package.
 
-Exit codes: 0 ok, 1 a notebook's own failure or nobody reads the output, 2 settings, 3 files, 4 diverged, 5 input/output
+Exit codes: 0 ok, 1 a notebook failed or the output pipe is closed, 2 settings, 3 files, 4 diverged, 5 input/output
 or memory, 124 time-out, 130 and 143 signals, 138 dead kernel.
 """
 

@@ -1,4 +1,4 @@
-"""What the commands share: the group, how a refusal ends, and the options that make up a run's settings."""
+"""Parts that commands share: the group, exit codes of errors, and the options for settings of a run."""
 
 import io
 import json
@@ -14,17 +14,17 @@ import click
 from uavlab import __version__
 from uavlab.core.errors import ConfigError, UavlabError
 from uavlab.core.text import check_threads, one_line
-from uavlab.experiment.signals import at_once
+from uavlab.experiment.signals import exit_immediately
 
 Command = Callable[..., Any]
-as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on the last line.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object as the last line.")
 on_device = click.option(
-    "--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Instead of the run's own device."
+    "--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Replaces the device of the run's settings."
 )
 settings_options = (
     click.option("--seed", type=int, help="Seed of the first run."),
     click.option("--runs", type=int, help="Independent runs in this process."),
-    click.option("--updates", type=int, help="Updates to make."),
+    click.option("--updates", type=int, help="Number of updates."),
     click.option("--minutes", type=float, help="Minutes of training; alone, it replaces the preset's updates."),
     click.option("--device", help="auto, cpu or cuda."),
     click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any setting; repeatable."),
@@ -35,13 +35,13 @@ settings_options = (
 
 
 def main() -> None:
-    """Run a command; a refusal is one line on stderr and its exit code, and with ``--json`` an object on stdout."""
+    """Run a command; print an error as one line on stderr, with ``--json`` as an object on stdout, and exit."""
     warnings.formatwarning = lambda message, *where: f"warning: {message}\n"
     try:
         check_threads(os.environ)
         if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="backslashreplace")  # what the terminal's encoding lacks
-        with at_once():
+            sys.stdout.reconfigure(errors="backslashreplace")  # for characters that the terminal's encoding lacks
+        with exit_immediately():
             cli(standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
@@ -57,10 +57,10 @@ def main() -> None:
 
 
 def refuse(kind: str, message: str, code: int) -> NoReturn:
-    """End with one line that says why."""
+    """Print an error in one line and end the process."""
     message = one_line(message)
     click.echo(f"{kind}: {message}", err=True)
-    tell("--json" in sys.argv, {"error": kind, "message": message, "exit_code": code})
+    print_json("--json" in sys.argv, {"error": kind, "message": message, "exit_code": code})
     sys.exit(code)
 
 
@@ -71,7 +71,7 @@ def cli() -> None:
 
 
 def with_settings(command: Command) -> Command:
-    """Add the options that make up a run's settings."""
+    """Add the options for settings of a run to a command."""
     for option in reversed(settings_options):
         command = option(command)
     return command
@@ -84,13 +84,13 @@ def layers(
     toggle_texts: tuple[str, ...],
     **options: Any,
 ) -> Any:
-    """Gather what a command line says of settings, in the order in which it is laid over a preset."""
+    """Return the layers of settings that a command line gives, in the order in which they apply."""
     from uavlab.experiment.config import gather
 
     return gather(config_file, settings, options, toggles, toggle_texts)
 
 
-def tell(as_json: bool, value: dict[str, Any]) -> None:
-    """Print the JSON line if it was asked for."""
+def print_json(as_json: bool, value: dict[str, Any]) -> None:
+    """Print a value as one line of JSON if ``as_json`` is set."""
     if as_json:
         click.echo(json.dumps(value))

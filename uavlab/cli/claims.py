@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from uavlab.cli.base import as_json, cli, tell
+from uavlab.cli.base import as_json, cli, print_json
 from uavlab.core.text import one_line
 
 SYSTEMS = ("leader_follower", "mapping", "assignment", "telemetry", "scale_out")
@@ -33,4 +33,4 @@ def claims(
     rows = report.rows(selection, record)
     click.echo(report.format_rows(rows))
     click.echo(one_line(whose))
-    tell(as_json, {"rows": rows})
+    print_json(as_json, {"rows": rows})

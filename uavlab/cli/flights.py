@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from uavlab.cli.base import as_json, cli, tell
+from uavlab.cli.base import as_json, cli, print_json
 from uavlab.core.text import one_line
 
 mapped = click.option("--mapping", type=click.Path(path_type=Path), help="YAML file: which fields are which columns.")
@@ -32,7 +32,7 @@ def make(folder: Path, count: int, seed: int, as_json: bool) -> None:
         rows += length
         if number in (1, count) or number % 100 == 0:
             click.echo(f"{number:>6} of {count}: {path}, {length / 100:.1f} s")
-    tell(as_json, {"folder": str(folder), "flights": count, "seed": seed, "rows": rows})
+    print_json(as_json, {"folder": str(folder), "flights": count, "seed": seed, "rows": rows})
 
 
 @flights.command()
@@ -46,7 +46,7 @@ def describe(file: Path, mapping: Path | None, as_json: bool) -> None:
     description = describe_log(file, mapping)
     for line in lines(description):
         click.echo(one_line(line))
-    tell(as_json, description)
+    print_json(as_json, description)
 
 
 @flights.command()
@@ -74,7 +74,7 @@ def predict(run: str, file: Path, mapping: Path | None, stride: int, out: Path |
     if out is not None:
         write_csv(prediction, out)
         click.echo(f"{len(prediction.time):,} windows in {out}")
-    tell(as_json, {"windows": len(prediction.time), "rows": rows})
+    print_json(as_json, {"windows": len(prediction.time), "rows": rows})
 
 
 def lines(description: dict[str, Any]) -> list[str]:

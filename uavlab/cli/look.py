@@ -1,10 +1,10 @@
-"""Commands that look things up: presets, settings, check, doctor."""
+"""Commands that report: presets, settings, check, doctor."""
 
 from typing import Any
 
 import click
 
-from uavlab.cli.base import as_json, cli, layers, tell, with_settings
+from uavlab.cli.base import as_json, cli, layers, print_json, with_settings
 
 
 @cli.command()
@@ -16,19 +16,21 @@ def presets(as_json: bool) -> None:
     rows = {name: preset.about for name, preset in known().items()}
     for name, about in rows.items():
         click.echo(f"{name:28} {about}")
-    tell(as_json, rows)
+    print_json(as_json, rows)
 
 
 @cli.command()
 @click.argument("preset")
 @as_json
 def settings(preset: str, as_json: bool) -> None:
-    """List every setting of PRESET: its value there, what it may be and what it means."""
-    from uavlab.experiment.config_help import describe, table
+    """List every setting of PRESET with its value, range and meaning."""
+    from uavlab.experiment.config import configure, parts
+    from uavlab.experiment.settings import describe_settings, format_settings
 
-    rows = describe(preset)
-    click.echo(table(rows))
-    tell(as_json, {"rows": rows})
+    config = configure(preset)
+    rows = describe_settings(parts(config.task.settings), config.values)
+    click.echo(format_settings(rows))
+    print_json(as_json, {"rows": rows})
 
 
 @cli.command()
@@ -36,22 +38,22 @@ def settings(preset: str, as_json: bool) -> None:
 @with_settings
 @as_json
 def check(preset: str, as_json: bool, **options: Any) -> None:
-    """Check PRESET as it is set: that its environment keeps its contract, or that its flights can be learned from."""
+    """Check that the environment of PRESET keeps its contract, or that its flights can be learned from."""
     from uavlab.experiment.config import configure
 
     config = configure(preset, *layers(**options))
     report = config.task.evaluation.check(config)
     click.echo(report)
-    tell(as_json, vars(report))
+    print_json(as_json, vars(report))
 
 
 @cli.command()
 @as_json
 def doctor(as_json: bool) -> None:
-    """Report what this machine has, what of it is usable, and why the rest is not."""
+    """Report the hardware and software of this machine, what is usable, and why the rest is not."""
     from uavlab.bench.doctor import examine
 
     rows = examine()
     for row in rows:
         click.echo(row)
-    tell(as_json, {"rows": [vars(row) for row in rows]})
+    print_json(as_json, {"rows": [vars(row) for row in rows]})

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from uavlab.cli.base import as_json, cli, layers, tell, with_settings
+from uavlab.cli.base import as_json, cli, layers, print_json, with_settings
 from uavlab.core.errors import ConfigError
 
 
@@ -67,7 +67,7 @@ def _report(record: dict[str, Any], text: str, out: Path | None, as_json: bool) 
     click.echo(text)
     if out is not None:
         write_json(out, record)
-    tell(as_json, record)
+    print_json(as_json, record)
 
 
 @cli.command()
@@ -78,7 +78,7 @@ def toggles(device: Any, as_json: bool) -> None:
     from uavlab.bench.doctor import format_toggles, toggle_rows
 
     click.echo(format_toggles(device))
-    tell(as_json, {"rows": toggle_rows(device)})
+    print_json(as_json, {"rows": toggle_rows(device)})
 
 
 @cli.command()

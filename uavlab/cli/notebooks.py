@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from uavlab.cli.base import as_json, cli, tell
+from uavlab.cli.base import as_json, cli, print_json
 
 
 @cli.command()
@@ -35,7 +35,9 @@ def notebook(
     click.echo(f"{last_printed(target)}executed notebook: {target}\noffline page: {page}")
     if result.exit_code:
         click.echo(f"{result.tail}{result.reason}", err=True)
-    tell(as_json, {"exit_code": result.exit_code, "reason": result.reason, "notebook": str(target), "html": str(page)})
+    print_json(
+        as_json, {"exit_code": result.exit_code, "reason": result.reason, "notebook": str(target), "html": str(page)}
+    )
     sys.exit(result.exit_code)
 
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import click
 
-from uavlab.cli.base import as_json, cli, layers, on_device, tell, with_settings
+from uavlab.cli.base import as_json, cli, layers, on_device, print_json, with_settings
 from uavlab.core.errors import ConfigError
-from uavlab.experiment.signals import first_asks
+from uavlab.experiment.signals import graceful_stop
 
 
 @cli.command()
 @click.argument("preset")
 @with_settings
-@click.option("--out", type=click.Path(path_type=Path), help="Folder of the run, new or empty; runs/NAME if not given.")
-@click.option("--name", help="Name of the run; PRESET-SEED if not given.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of the run, new or empty; default runs/NAME.")
+@click.option("--name", help="Name of the run; default PRESET-SEED.")
 @click.option("--dry-run", is_flag=True, help="Print steps, updates and bytes, and stop.")
 @as_json
 def train(preset: str, out: Path | None, name: str | None, dry_run: bool, as_json: bool, **options: Any) -> None:
@@ -34,24 +34,25 @@ def train(preset: str, out: Path | None, name: str | None, dry_run: bool, as_jso
     if dry_run:
         for key, value in planned.items():
             click.echo(f"{key:22} {value}")
-        return tell(as_json, planned)
+        return print_json(as_json, planned)
     require_empty(folder)
-    what, taken = next((key, value) for key, value in planned.items() if key.endswith("_bytes"))
+    what, size = next((key, value) for key, value in planned.items() if key.endswith("_bytes"))
     what = {"replay_bytes": "replay takes", "world_bytes": "worlds take"}.get(what, "flights take")
-    said = f"{planned['flights']} logs to read" if taken is None else f"{what} {taken / 2**20:.1f} MiB"
-    click.echo(f"{said}; the run is kept in {folder}")
+    amount = f"{planned['flights']} logs to read" if size is None else f"{what} {size / 2**20:.1f} MiB"
+    click.echo(f"{amount}; the run is kept in {folder}")
     drive(Run(config, folder), as_json)
 
 
 @cli.command()
 @click.argument("run")
 @with_settings
-@click.option("--fresh-replay", is_flag=True, help="Fill replay anew: for a run whose replay is damaged.")
+@click.option("--fresh-replay", is_flag=True, help="Start with new replay, for a run whose replay is damaged.")
 @as_json
 def resume(run: str, fresh_replay: bool, as_json: bool, **options: Any) -> None:
-    """Continue RUN from its newest intact checkpoint to its own target, or to one set here.
+    """Continue RUN from its newest intact checkpoint to its target, or to one set here.
 
-    Unchanged, on its own machine, it ends in the same bits as one never stopped. Targets count from its beginning.
+    With the same settings on the same machine, the result equals that of an uninterrupted run bit for bit. Targets
+    count from the beginning of the run.
     """
     from uavlab.experiment.run import Run
     from uavlab.experiment.run_dir import run_folder
@@ -65,8 +66,8 @@ def resume(run: str, fresh_replay: bool, as_json: bool, **options: Any) -> None:
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.option("--episodes", type=click.IntRange(1, 100_000), default=200, show_default=True)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the episodes.")
-@click.option("--mean-action", is_flag=True, help="Fly the mean action, or the likeliest move, instead of sampling.")
-@click.option("--policy", "plan", help="Score this plan, which nothing was learned for, on each PRESET given as RUN.")
+@click.option("--mean-action", is_flag=True, help="Use the mean action, or the likeliest move, instead of sampling.")
+@click.option("--policy", "plan", help="Evaluate this baseline, which needs no training, on each PRESET given as RUN.")
 @on_device
 @click.option("--out", type=click.Path(path_type=Path), help="Also write the record to this JSON file.")
 @as_json
@@ -80,7 +81,7 @@ def evaluate(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Score the policy kept by each RUN on its evaluation task, with 95 % bootstrap intervals."""
+    """Evaluate the best policy of each RUN on its evaluation task, with 95 % bootstrap intervals."""
     from uavlab.experiment.score import score, score_plan
     from uavlab.storage.files import write_json
 
@@ -91,35 +92,35 @@ def evaluate(
     if out is not None:
         write_json(out, record)
     rows = record["rows"]
-    tell(as_json, rows[0] if len(rows) == 1 else {"rows": rows})
+    print_json(as_json, rows[0] if len(rows) == 1 else {"rows": rows})
 
 
 @cli.command()
 @click.argument("run")
-@click.option("--out", type=click.Path(path_type=Path), help="HTML file; flight.html in the run if not given.")
-@click.option("--picture", type=click.Path(path_type=Path), help="Also draw one moment of it, as PNG, SVG or PDF.")
+@click.option("--out", type=click.Path(path_type=Path), help="HTML file; default flight.html in the folder of the run.")
+@click.option("--picture", type=click.Path(path_type=Path), help="Also draw one moment as PNG, SVG or PDF.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the flight.")
-@click.option("--mean-action", is_flag=True, help="Fly the mean action instead of sampling.")
+@click.option("--mean-action", is_flag=True, help="Use the mean action instead of sampling.")
 @on_device
 @as_json
 def fly(
     run: str, out: Path | None, picture: Path | None, seed: int, mean_action: bool, device: Any, as_json: bool
 ) -> None:
-    """Write an HTML page with one animated flight of the policy kept by RUN."""
+    """Write an HTML page with one animated flight of the best policy of RUN."""
     from uavlab.experiment import policy
     from uavlab.experiment.run_dir import run_folder
     from uavlab.lab.plots import flight
 
     folder = run_folder(run)
     loaded = policy.load(folder, device)
-    states = list(policy.flight(loaded, seed, mean_action))
+    states = list(policy.fly(loaded, seed, mean_action))
     page = out or folder / "flight.html"
     animation = flight.animate(loaded.config.evaluation, states)
     flight.write_page(animation, page)
     if picture is not None:
         flight.write_image(flight.freeze(animation), picture)
     click.echo(f"{len(states) - 1} steps; open {page}")
-    tell(as_json, {"page": str(page), "steps": len(states) - 1})
+    print_json(as_json, {"page": str(page), "steps": len(states) - 1})
 
 
 @cli.command()
@@ -127,12 +128,12 @@ def fly(
 @click.argument("out", type=click.Path(path_type=Path))
 @as_json
 def export(run: str, out: Path, as_json: bool) -> None:
-    """Copy the settings and the kept policy of RUN to the new folder OUT; it evaluates and flies like the run."""
+    """Copy settings and best policy of RUN to the new folder OUT, which can be evaluated and flown."""
     from uavlab.experiment import policy
     from uavlab.experiment.run_dir import run_folder
 
     click.echo(policy.export(run_folder(run), out))
-    tell(as_json, {"run": run, "out": str(out)})
+    print_json(as_json, {"run": run, "out": str(out)})
 
 
 def drive(run: Any, as_json: bool) -> None:
@@ -141,15 +142,15 @@ def drive(run: Any, as_json: bool) -> None:
 
     from uavlab.storage.machine import program
 
-    for reason in run.lifted:
+    for reason in run.not_exact_reasons:
         click.echo(f"not bit for bit repeatable: {reason}")
     settings = run.config.run
     row, what = run.config.task.pace(run.config)
-    seconds = 0.5 if sys.stderr.isatty() else 60  # where nobody watches, one line a minute
+    seconds = 0.5 if sys.stderr.isatty() else 60  # without a terminal, one line a minute
     bar = tqdm(total=settings.updates, initial=run.number, unit="update", mininterval=seconds, maxinterval=seconds)
     if run.done:
         click.echo("nothing to do: the target was reached before; --updates sets a farther one.")
-    with first_asks(run.stop) as received, bar:
+    with graceful_stop(run.stop) as received, bar:
         for progress in run.train():
             bar.update(progress.number - bar.n)
             if progress.metrics:
@@ -169,6 +170,6 @@ def drive(run: Any, as_json: bool) -> None:
         )
     result = {"run": str(run.folder), "status": run.status, "updates": run.number, "seconds": run.seconds}
     scores = [score if math.isfinite(score) else None for score in run.best_score.tolist()]
-    tell(as_json, {**result, "score": scores})
+    print_json(as_json, {**result, "score": scores})
     if received:
         sys.exit(128 + received[0])

@@ -13,8 +13,9 @@ from uavlab.core.registry import COLLECTORS, CollectorEntry, Settings
 from uavlab.core.rng import Streams
 from uavlab.core.types import leaves, tree_map
 from uavlab.envs.autoreset import start_worlds
-from uavlab.replay.buffer import IDENTITY, ByPriority, Store, Uniform
+from uavlab.replay.buffer import IDENTITY, Store, Uniform
 from uavlab.replay.host_buffer import host_transfer
+from uavlab.replay.prioritized import ByPriority
 from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.runtime import Runtime
 

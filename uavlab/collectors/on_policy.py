@@ -66,11 +66,12 @@ class OnPolicyCollector(CollectorBase):
         env, spec, lead = self.env, self.env.spec, (self.runs, self.config.worlds)
         state, obs = self.start()
         live = torch.ones(*lead, spec.agents, dtype=torch.bool, device=self.rng.device)
-        seen, actions, steps = [], [], []
+        observations, actions, steps = [], [], []
         for step in range(spec.horizon + 1):
-            seen.append(tree_map(lambda leaf: leaf.unflatten(0, lead), obs))
-            actions.append(self._act(seen[-1], acting_noise(self.rng, "act", self.config.worlds, spec)))
-            self._check({f"obs.{name}": (leaf, "R W") for name, leaf in leaves(seen[-1]) if leaf.is_floating_point()})
+            observations.append(tree_map(lambda leaf: leaf.unflatten(0, lead), obs))
+            actions.append(self._act(observations[-1], acting_noise(self.rng, "act", self.config.worlds, spec)))
+            floats = ((name, leaf) for name, leaf in leaves(observations[-1]) if leaf.is_floating_point())
+            self._check({f"obs.{name}": (leaf, "R W") for name, leaf in floats})
             if step == spec.horizon:
                 break
             noise = self.rng.uniform("step", self.config.worlds, spec.step_noise).flatten(0, 1)
@@ -82,7 +83,7 @@ class OnPolicyCollector(CollectorBase):
         self.steps += spec.horizon
         rewards, lives, ends = (torch.stack(each, 1) for each in zip(*steps, strict=True))
         data = Rollout(
-            obs=tree_map(lambda *leaf: torch.stack(leaf, 1), *seen),
+            obs=tree_map(lambda *leaf: torch.stack(leaf, 1), *observations),
             action=torch.stack(actions, 1),
             reward=rewards,
             live=lives,

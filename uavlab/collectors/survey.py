@@ -18,13 +18,13 @@ def survey(env: Env, rng: Streams) -> Inputs:
     """
     spec, runs = env.spec, len(rng.seeds)
     state = env.initial(rng.uniform("survey", SURVEY_WORLDS, spec.initial_noise).flatten(0, 1))
-    seen = []
+    observations = []
     for _ in range(SURVEY_STEPS):
         action = 2 * rng.uniform("survey", SURVEY_WORLDS, spec.agents, spec.action) - 1
         noise = rng.uniform("survey", SURVEY_WORLDS, spec.step_noise)
         state = env.transition(state, action.flatten(0, 1), noise.flatten(0, 1))
-        seen.append(env.observe(state).unflatten(0, (runs, SURVEY_WORLDS)))
-    obs = torch.cat(seen, 1)
+        observations.append(env.observe(state).unflatten(0, (runs, SURVEY_WORLDS)))
+    obs = torch.cat(observations, 1)
     require_finite({"obs": (obs, "R N A O")})  # the first layers depend on them
     scale = obs.std(1)
     return Inputs(center=obs.mean(1), scale=torch.where(scale > 1e-3, scale, 1.0))

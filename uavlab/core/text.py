@@ -42,9 +42,9 @@ def check_threads(variables: Mapping[str, str]) -> None:
     Raises:
         ConfigError: It is not a whole number from 1 up, or a list of such numbers.
     """
-    given = variables.get("OMP_NUM_THREADS", "1").strip()
-    if not THREADS.fullmatch(given):
-        raise ConfigError(f"OMP_NUM_THREADS={quote(given)}: expected a whole number from 1 to 9999; set or unset it.")
+    count = variables.get("OMP_NUM_THREADS", "1").strip()
+    if not THREADS.fullmatch(count):
+        raise ConfigError(f"OMP_NUM_THREADS={quote(count)}: expected a whole number from 1 to 9999; set or unset it.")
 
 
 def yaml_value(text: str, where: str, lines: bool = False) -> Any:

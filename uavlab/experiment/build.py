@@ -1,4 +1,4 @@
-"""From valid settings to the objects of a run."""
+"""Build the objects of a run from valid settings."""
 
 import os
 from collections.abc import Iterator
@@ -21,10 +21,10 @@ EVALUATION, VALIDATION = "evaluate", "validate"  # random streams of final score
 
 
 def runtime(run: RunConfig, toggles: Toggles = PLAIN) -> Runtime:
-    """Choose the device, and find out which toggles cannot be used there.
+    """Choose the device, and note which toggles cannot be used on it.
 
     Raises:
-        ConfigError: CUDA is asked for and not there.
+        ConfigError: CUDA is requested but not available.
     """
     cuda = torch.cuda.is_available()
     if run.device == "cuda" and not cuda:
@@ -39,12 +39,12 @@ def runtime(run: RunConfig, toggles: Toggles = PLAIN) -> Runtime:
 
 
 def streams(run: RunConfig, device: torch.device, dtype: torch.dtype = torch.float32) -> Streams:
-    """Open the random streams of every run."""
+    """Return the random streams of all runs; run r is seeded with seed + r."""
     return Streams([run.seed + r for r in range(run.runs)], device, dtype)
 
 
-def assembled(config: Config, monitor: Monitor | None = None) -> tuple[Runtime, Streams, Any, Any]:
-    """Build all that a training loop needs; ``monitor`` times its stages.
+def assemble(config: Config, monitor: Monitor | None = None) -> tuple[Runtime, Streams, Any, Any]:
+    """Build runtime, random streams, learner and source of a training loop; ``monitor`` times its stages.
 
     Raises:
         ConfigError: The settings do not fit this machine.
@@ -58,7 +58,7 @@ def assembled(config: Config, monitor: Monitor | None = None) -> tuple[Runtime, 
 
 @contextmanager
 def enough_memory() -> Iterator[None]:
-    """Turn a refused allocation, on a CPU or a GPU, into one sentence.
+    """Turn an out-of-memory error into a message of one line that names the settings to lower.
 
     Raises:
         ResourceError: An allocation on the CPU or on a GPU was refused.

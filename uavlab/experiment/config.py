@@ -1,7 +1,8 @@
-"""One flat, strict namespace of settings: a preset's, a YAML file's and the command line's, checked together.
+"""Build a valid configuration from a preset, a YAML file and the command line.
 
-Field names are unique over run, source, learner and environment; ``eval_`` before an environment's field changes it for
-evaluation alone. Nothing is created before everything is valid, and all problems are told at once.
+Settings form one flat namespace: field names are unique over run, collector, learner, toggles and environment. The
+prefix ``eval_`` changes an environment's field for evaluation only. All settings are checked before anything is
+created, and one error lists all problems.
 """
 
 import dataclasses
@@ -28,18 +29,18 @@ from uavlab.storage.files import read_regular
 
 Device = Literal["auto", "cpu", "cuda"]
 LARGEST_FILE = 50_000  # bytes of a settings file
-TOLD = 20  # unknown settings named in one message
+MAX_LISTED = 20  # unknown settings named in one message
 ELSEWHERE = {
     **{"learning_rate": "lr", "actor_lr": "lr", "lr_actor": "lr", "lr_critic": "critic_lr", "discount": "gamma"},
     **{"batch_size": "batch", "buffer_size": "capacity", "hidden_size": "hidden", "total_steps": "updates"},
     **{"n_envs": "worlds", "n_agents": "followers", "polyak": "tau"},
 }
-"""Names by which other programs know these settings."""
+"""Names of these settings in other programs, for suggestions."""
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """What a run is, apart from its environment and algorithm.
+    """Settings of a run apart from its environment, learner and toggles.
 
     Attributes:
         learner: Name of the learner; None takes the environment's default.
@@ -48,12 +49,12 @@ class RunConfig:
         updates: Updates to make; None trains until ``minutes`` are over.
         minutes: Wall-clock minutes of training after which the run ends; None for no limit.
         patience: Scores in a row without a better one after which the run ends; None for no such end.
-        device: ``auto`` takes CUDA if it is there.
+        device: ``auto`` uses CUDA if it is available.
         log_every: Updates between metrics read from the device.
-        evaluate_every: Updates between scores that decide which policy is kept.
+        evaluate_every: Updates between scores by which the best policy is selected.
         evaluate_episodes: Episodes per run of such a score.
         checkpoint_every: Updates between checkpoints.
-        keep: Checkpoints kept.
+        keep: Number of latest checkpoints that stay on disk.
     """
 
     learner: str | None = None
@@ -72,10 +73,10 @@ class RunConfig:
 
 @dataclass(frozen=True)
 class Config:
-    """Valid settings: ``values`` is the flat namespace, the other fields are what it describes.
+    """Valid settings: ``values`` is the flat namespace, the other fields are the objects built from it.
 
     ``source``, ``learner`` and ``env`` are of the classes that ``task.settings`` names; ``evaluation`` is the
-    environment on which policies are judged.
+    environment on which policies are evaluated.
     """
 
     preset: str
@@ -109,11 +110,11 @@ RULES: tuple[Rule, ...] = (
         "log_std_low {0} >= log_std_high {1}: the policy would have no width",
     ),
 )
-"""Contradictions between settings of every run; an environment brings those of its own fields as ``rules``."""
+"""Constraints between settings of every run; an environment declares constraints of its fields as ``rules``."""
 
 
 class Layer(dict[str, Any]):
-    """Settings that know where each of them came from, ``mine.yaml:7`` or ``--seed``, for messages."""
+    """Settings with the origin of each value for error messages, such as ``mine.yaml:7`` or ``--seed``."""
 
     def __init__(self, values: Mapping[str, Any], origins: Mapping[str, str]) -> None:
         super().__init__(values)
@@ -123,43 +124,44 @@ class Layer(dict[str, Any]):
 def configure(preset: str, *layers: Mapping[str, Any]) -> Config:
     """Build valid settings from a preset and layers over it, later ones winning.
 
-    Layers that set ``minutes`` and no ``updates`` lift the preset's updates: the run lasts as long as it was told to.
+    Layers that set ``minutes`` but not ``updates`` remove the preset's limit on updates.
 
     Raises:
-        ConfigError: An unknown preset or key, a wrong type, a value out of range or a contradiction; all at once.
+        ConfigError: An unknown preset or key, a wrong type, a value out of range or a violated constraint. The message
+            lists all problems.
     """
     known = presets()
     if preset not in known:
         raise ConfigError(f"unknown preset {quote(preset)}{suggest(preset, known)}. Known presets: {', '.join(known)}.")
     chosen = known[preset]
     given: dict[str, Any] = {}
-    came: dict[str, str] = {}
+    origins: dict[str, str] = {}
     for layer in layers:
         given |= layer
-        origins = getattr(layer, "origins", {})
-        came |= {name: f" from {origins[name]}" if name in origins else "" for name in layer}
+        known_origins = getattr(layer, "origins", {})
+        origins |= {name: f" from {known_origins[name]}" if name in known_origins else "" for name in layer}
     if given.get("minutes") is not None:
         given.setdefault("updates", None)
     values = {**eager(), **chosen.values, **given}
-    chosen_task = task(chosen.env, _learner_name(values, came))
+    chosen_task = task(chosen.env, _learner_name(values, origins))
     values["learner"] = chosen_task.learner
     model = _model(chosen_task.settings, tuple(TOGGLES))
     unknown = [name for name in values if name not in model.model_fields]
     elsewhere = {other: own for other, own in ELSEWHERE.items() if own in model.model_fields}
     problems = [
-        f"unknown setting {quote(name)}{came[name]}{suggest(name, model.model_fields, elsewhere)}"
-        for name in unknown[:TOLD]
+        f"unknown setting {quote(name)}{origins[name]}{suggest(name, model.model_fields, elsewhere)}"
+        for name in unknown[:MAX_LISTED]
     ]
-    problems += [f"{len(unknown) - TOLD} more unknown settings"] if len(unknown) > TOLD else []
+    problems += [f"{len(unknown) - MAX_LISTED} more unknown settings"] if len(unknown) > MAX_LISTED else []
     try:
         values = _with_tuples(model, values)
         model.model_validate({k: v for k, v in values.items() if k in model.model_fields})
         wrong = set()
     except ValidationError as error:
         wrong = {str(e["loc"][0]) for e in error.errors()}
-        problems += [_said(e, came) for e in error.errors()]
+        problems += [_format_error(e, origins) for e in error.errors()]
     rules = (*RULES, *getattr(chosen_task.settings[2], "rules", ()))
-    problems += _contradictions(rules, {**_defaults(model), **values}, wrong, came)
+    problems += _violations(rules, {**_defaults(model), **values}, wrong, origins)
     if problems:
         more = f" All settings: uavlab settings {preset}." if unknown else ""
         raise ConfigError(f"{preset}: " + "; ".join(problems) + "." + more)
@@ -173,27 +175,27 @@ def gather(
     toggles: str | None = None,
     toggle_texts: Iterable[str] = (),
 ) -> list[Layer]:
-    """Read what a command line says, each of these winning over those before it.
+    """Return the layers of settings that a command line gives, later ones winning.
 
-    A named set of toggles, a settings file, ``key=value`` texts of settings, of toggles, and the options that are not
-    None.
+    The order is: a named set of toggles, a settings file, ``key=value`` texts of settings, those of toggles, and the
+    options that are not None.
 
     Raises:
         ConfigError: The file or a text cannot be read, or there is no such set or toggle.
     """
-    told, turned = dict(map(parse_setting, texts)), dict(map(parse_toggle, toggle_texts))
+    assigned, toggled = dict(map(parse_setting, texts)), dict(map(parse_toggle, toggle_texts))
     chosen = {name: value for name, value in options.items() if value is not None}
     return [
         *([] if toggles is None else [toggle_layer(toggles, options.get("device"))]),
         *([] if file is None else [read_yaml(file)]),
-        Layer(told, dict.fromkeys(told, "--set")),
-        Layer(turned, dict.fromkeys(turned, "--toggle")),
+        Layer(assigned, dict.fromkeys(assigned, "--set")),
+        Layer(toggled, dict.fromkeys(toggled, "--toggle")),
         Layer(chosen, {name: f"--{name}" for name in chosen}),
     ]
 
 
 def toggle_layer(name: str, device: str | None = None) -> Layer:
-    """Give a named set of toggles for a device, by default the one that runs choose by themselves.
+    """Return a named set of toggles for a device; None is the device that ``device=auto`` chooses.
 
     Raises:
         ConfigError: There is no set of that name.
@@ -210,13 +212,13 @@ def parse_toggle(text: str) -> tuple[str, Any]:
     """Split ``name=value`` of a toggle.
 
     Raises:
-        ConfigError: No ``=`` in it, a value that is not YAML, or no toggle of that name.
+        ConfigError: The text has no ``=``, its value is not YAML, or no toggle has that name.
     """
     name, value = parse_setting(text, "--toggle")
     known = list(TOGGLES)
     if name not in known:
-        told = f"unknown toggle {quote(name)} from --toggle{suggest(name, known)}"
-        raise ConfigError(f"{told}. All toggles: uavlab toggles.")
+        problem = f"unknown toggle {quote(name)} from --toggle{suggest(name, known)}"
+        raise ConfigError(f"{problem}. All toggles: uavlab toggles.")
     return name, value
 
 
@@ -245,7 +247,7 @@ def parse_setting(text: str, option: str = "--set") -> tuple[str, Any]:
     """Split ``key=value``, reading the value as YAML 1.2 does.
 
     Raises:
-        ConfigError: No ``=`` in it, or a value that is not YAML.
+        ConfigError: The text has no ``=``, or its value is not YAML.
     """
     key, sign, value = text.partition("=")
     if not sign or not key.strip():
@@ -268,10 +270,10 @@ def _learner_name(values: Mapping[str, Any], origins: Mapping[str, str]) -> str 
 
 @lru_cache
 def _model(settings: tuple[type[Any], ...], toggles: tuple[str, ...]) -> type[BaseModel]:
-    """Gather every settable field of a run in one strict model.
+    """Create one strict model with every setting of a run.
 
     Raises:
-        ConfigError: A field of a part bears the name of another setting.
+        ConfigError: A field has the name of another setting.
     """
     fields: dict[str, Any] = {}
     for part in parts(settings):
@@ -279,9 +281,9 @@ def _model(settings: tuple[type[Any], ...], toggles: tuple[str, ...]) -> type[Ba
             own = {setting.name: (setting.kind, setting.default)}
             if part is settings[2]:
                 own[f"eval_{setting.name}"] = (setting.kind | None, None)
-            if taken := fields.keys() & own:
+            if duplicates := fields.keys() & own:
                 raise ConfigError(
-                    f"{part.__name__}.{setting.name}: {min(taken)!r} is another setting; rename the field."
+                    f"{part.__name__}.{setting.name}: {min(duplicates)!r} is another setting; rename the field."
                 )
             fields |= own
     strict = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
@@ -289,7 +291,7 @@ def _model(settings: tuple[type[Any], ...], toggles: tuple[str, ...]) -> type[Ba
 
 
 def _with_tuples(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Read lists, which is all that YAML and JSON know, as tuples where those are expected."""
+    """Convert lists to tuples where those are expected, because YAML and JSON have lists only."""
     several = {name for name, field in model.model_fields.items() if "tuple[" in str(field.annotation)}
     return {k: tuple(v) if k in several and isinstance(v, list) else v for k, v in values.items()}
 
@@ -298,22 +300,22 @@ def _defaults(model: type[BaseModel]) -> dict[str, Any]:
     return {name: field.default for name, field in model.model_fields.items()}
 
 
-def _said(error: Any, came: Mapping[str, str]) -> str:
+def _format_error(error: Any, origins: Mapping[str, str]) -> str:
     name, message = error["loc"][0], error["msg"]
-    return f"{name}: {message[0].lower()}{message[1:]}, got {quote(error['input'])}{came.get(str(name), '')}"
+    return f"{name}: {message[0].lower()}{message[1:]}, got {quote(error['input'])}{origins.get(str(name), '')}"
 
 
-def _contradictions(
-    rules: Iterable[Rule], values: Mapping[str, Any], wrong: set[str], came: Mapping[str, str]
+def _violations(
+    rules: Iterable[Rule], values: Mapping[str, Any], wrong: set[str], origins: Mapping[str, str]
 ) -> list[str]:
-    said = []
+    problems = []
     for fields, holds, message in rules:
         if all(f in values and f not in wrong for f in fields):
             given = [values[f] for f in fields]
             if not holds(*given):
-                whence = ", ".join(f + came[f] for f in fields if came.get(f))
-                said.append(message.format(*given) + (f" ({whence})" if whence else ""))
-    return said
+                whence = ", ".join(f + origins[f] for f in fields if origins.get(f))
+                problems.append(message.format(*given) + (f" ({whence})" if whence else ""))
+    return problems
 
 
 def _build(preset: str, task: Task, values: dict[str, Any]) -> Config:

@@ -1,4 +1,4 @@
-"""The policy that a run keeps: load it, score it, fly it, or copy it without the rest of the run."""
+"""The best policy of a run: load it, evaluate it, fly it, or export it without the rest of the run."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -24,8 +24,16 @@ from uavlab.storage.files import read_json, write_json
 
 
 @dataclass(frozen=True)
-class Kept:
-    """Settings and the best policy of each run, ready to fly any team of trained groups."""
+class TrainedPolicy:
+    """Settings and the best policy of each seed of a run.
+
+    Attributes:
+        config: Settings of the run.
+        rt: Runtime on which the policy acts.
+        update: Updates of the checkpoint or run; the policy is of this update or an earlier one.
+        parameters: Parameters of K networks for each of R seeds.
+        score: Validation score of each seed; -inf if it was never evaluated.
+    """
 
     config: Config
     rt: Runtime
@@ -34,16 +42,16 @@ class Kept:
     score: Float[Tensor, " R"]
 
     def policy(self, env: Env, run: int | None = None) -> Policy:
-        """Give the policies of all runs, or of one, for the teams of ``env``."""
+        """Return the policies of all seeds, or of one, for the teams of ``env``, which may differ in size."""
         chosen = self.parameters if run is None else self.parameters[run : run + 1]
         return self.config.task.load_policy(self.config, env, chosen)
 
 
-def load(folder: Path, device: Device | None = None) -> Kept:
-    """Read the kept policy of a run, or of an exported copy; ``device`` replaces the one it was trained on.
+def load(folder: Path, device: Device | None = None) -> TrainedPolicy:
+    """Load the best policy of a run or of an exported copy; ``device`` replaces the device of its settings.
 
     Raises:
-        FileError: The folder is no run, holds no intact checkpoint, or one of other networks.
+        FileError: The folder is no run, has no intact checkpoint, or its networks do not match its settings.
         ConfigError: The settings do not fit this machine.
     """
     config = read_config(folder)
@@ -59,50 +67,59 @@ def load(folder: Path, device: Device | None = None) -> Kept:
             f"{folder}: keeps policies of shape {tuple(stored)}, its settings describe {config.run.runs} run(s) of "
             f"networks with {wanted} parameters; was it written by another version, or its config.json edited?"
         )
-    return Kept(config, rt, saved.step, best["parameters"].to(rt.device), best["score"])
+    return TrainedPolicy(config, rt, saved.step, best["parameters"].to(rt.device), best["score"])
 
 
-def of(run: Run) -> Kept:
-    """Take the policy that a run in this process keeps; one that ended before its first score keeps the newest."""
-    return Kept(run.config, run.rt, run.number, run.best, run.best_score)
+def from_run(run: Run) -> TrainedPolicy:
+    """Return the best policy of a run in this process, or the newest before its first evaluation."""
+    return TrainedPolicy(run.config, run.rt, run.number, run.best, run.best_score)
 
 
 def export(folder: Path, out: Path) -> Path:
-    """Copy settings and kept policy of a run to ``out``, without replay and optimizers."""
-    kept = load(folder)
+    """Copy settings and best policy of a run to ``out``, without replay and optimizers, and return ``out``.
+
+    Raises:
+        ConfigError: ``out`` is not empty.
+        FileError: The folder is no run, or has no intact checkpoint.
+    """
+    trained = load(folder)
     require_empty(out).mkdir(parents=True, exist_ok=True)
     for name in ("config.json", "run.json"):
         write_json(out / name, read_json(folder / name))
-    best = {"best": {"parameters": kept.parameters, "score": kept.score}}
-    checkpoint.save(out / "checkpoints", kept.update, best, {"exported": True}, keep=1)
+    best = {"best": {"parameters": trained.parameters, "score": trained.score}}
+    checkpoint.save(out / "checkpoints", trained.update, best, {"exported": True}, keep=1)
     return out
 
 
-def evaluate(kept: Kept, count: int, seed: int, mean_action: bool, env: Env | None = None) -> dict[str, Any]:
-    """Score a kept policy over ``count`` episodes per run; the same call gives the same figures."""
-    env = env or kept.config.evaluation
-    seeds = [seed * 1_000_003 + own for own in build.streams(kept.config.run, kept.rt.device).seeds]
-    with kept.rt.scope():
-        rng = Streams(seeds, kept.rt.device)
-        evaluation = kept.config.task.evaluation
-        figures = evaluation.figures(kept.config, env, kept.policy(env), rng, count, mean_action, build.EVALUATION)
+def evaluate(
+    trained: TrainedPolicy, count: int, seed: int, mean_action: bool, env: Env | None = None
+) -> dict[str, Any]:
+    """Evaluate a policy over ``count`` episodes per seed; equal arguments give equal figures."""
+    env = env or trained.config.evaluation
+    seeds = [seed * 1_000_003 + own for own in build.streams(trained.config.run, trained.rt.device).seeds]
+    with trained.rt.scope():
+        rng = Streams(seeds, trained.rt.device)
+        evaluation, policy = trained.config.task.evaluation, trained.policy(env)
+        figures = evaluation.figures(trained.config, env, policy, rng, count, mean_action, build.EVALUATION)
     return evaluation.summary(env, figures)
 
 
 @torch.no_grad()
-def flight(kept: Kept, seed: int, mean_action: bool = False, run: int = 0, env: Env | None = None) -> Iterator[Any]:
-    """Fly one episode and yield the state of its world before the first step and after each.
+def fly(
+    trained: TrainedPolicy, seed: int, mean_action: bool = False, run: int = 0, env: Env | None = None
+) -> Iterator[Any]:
+    """Fly one episode; yield the state of its world before the first step and after each step.
 
     Raises:
-        ConfigError: There is no such run.
+        ConfigError: There is no such run, or its environment has no team that flies.
     """
-    task = env or kept.config.evaluation
-    if not 0 <= run < len(kept.parameters):
-        raise ConfigError(f"fly: run {run} of {len(kept.parameters)}; expected 0 to {len(kept.parameters) - 1}.")
-    if not kept.config.task.evaluation.flies:
-        raise ConfigError(f"fly: {kept.config.preset} has no team that flies; see `uavlab evaluate`.")
-    policy, spec = kept.policy(task, run), task.spec
-    rng = Streams([seed], kept.rt.device)
+    task = env or trained.config.evaluation
+    if not 0 <= run < len(trained.parameters):
+        raise ConfigError(f"fly: run {run} of {len(trained.parameters)}; expected 0 to {len(trained.parameters) - 1}.")
+    if not trained.config.task.evaluation.flies:
+        raise ConfigError(f"fly: {trained.config.preset} has no team that flies; see `uavlab evaluate`.")
+    policy, spec = trained.policy(task, run), task.spec
+    rng = Streams([seed], trained.rt.device)
     state = task.initial(rng.uniform("fly.start", 1, spec.initial_noise)[0])
     yield state
     for _ in range(spec.horizon):

@@ -1,4 +1,4 @@
-"""Named settings to start from; every environment is a preset of its own with all defaults."""
+"""Presets: named settings to start from. Every environment is also a preset with all defaults."""
 
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -7,13 +7,13 @@ from uavlab.core.registry import Registry
 from uavlab.envs.leader_follower.env import PUBLISHED
 from uavlab.experiment.task import ENVIRONMENTS
 
-TEAM = ("obstacles", "sight", "obstacle_speed")  # what the tour's widgets change in training and test alike
+TEAM = ("obstacles", "sight", "obstacle_speed")  # the tour's widgets change these in training and test alike
 PUBLISHED_TEST = {f"eval_{f.name}": getattr(PUBLISHED, f.name) for f in fields(PUBLISHED) if f.name not in TEAM}
 
 
 @dataclass(frozen=True)
 class Preset:
-    """Settings that differ from the defaults, and one line on what they are for."""
+    """Settings that differ from the defaults, and one line on their purpose."""
 
     env: str
     about: str
@@ -32,7 +32,7 @@ LEARNING = {
     "apart_cost": 0.005,
     "match_speed": 100.0,
 }
-"""What makes one core enough: small networks, a reward that points to the goal, and formation at any speed."""
+"""Settings for training on one core: small networks, a reward that points to the goal, formation at any speed."""
 
 MAPPING_PUBLISHED = {
     **{"width": 256, "hidden": 256, "lr": 1e-5, "critic_lr": 1e-4, "clip": 1e6, "entropy": 0.0},
@@ -76,27 +76,27 @@ for name, preset in {
     ),
     "mapping_full": Preset(
         "mapping",
-        "The published program's own settings in the hands of its users, told in missions: 15 measurements.",
+        "Settings of the published program as its users run it: 3 worlds, 15 measurements per mission.",
         {**MAPPING_PUBLISHED, "worlds": 3, "updates": 1500, **THREE},
     ),
     "mapping_balanced": Preset(
         "mapping",
-        "The same with 13 measurements and two thirds of the updates.",
+        "mapping_full with 13 measurements and two thirds of the updates.",
         {**MAPPING_PUBLISHED, "worlds": 3, "updates": 1000, "measurements": 13, **THREE},
     ),
     "mapping_fast": Preset(
         "mapping",
-        "The same with 9 measurements, a third of the updates and two thirds of the missions in each.",
+        "mapping_full with 9 measurements, a third of the updates and two thirds of the missions in each.",
         {**MAPPING_PUBLISHED, "worlds": 2, "updates": 500, "measurements": 9, **TWO},
     ),
     "telemetry_quick": Preset(
         "telemetry",
-        "60 flights of 20 to 50 s: wind, payload, drag, motors and battery told from two seconds of a log, in minutes.",
+        "60 flights of 20 to 50 s: wind, payload, drag, motors and battery from two seconds of a log, in minutes.",
         {**TELEMETRY, "updates": 3000},
     ),
     "telemetry_full": Preset(
         "telemetry",
-        "600 flights: what can be told of flights never seen, in 20 minutes on two cores.",
+        "600 flights: predictions for unseen flights after 20 minutes of training on two cores.",
         {**TELEMETRY, "flights": 600, "updates": None, "minutes": 20.0},
     ),
 }.items():

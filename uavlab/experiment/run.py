@@ -1,6 +1,6 @@
-"""One training run, in memory or in a folder: what the command line and the notebooks both hold the reins of.
+"""One training run, in memory or in a folder, as the command line and the notebooks use it.
 
-A folder holds ``config.json`` (every setting), ``run.json`` (how the run stands or ended), ``metrics.jsonl``,
+A folder holds ``config.json`` (every setting), ``run.json`` (status and result), ``metrics.jsonl``,
 ``tensorboard/``, ``checkpoints/``, and ``divergence.json`` if a number was not finite.
 """
 
@@ -21,8 +21,15 @@ from uavlab.core.errors import ConfigError, DivergedError, ResourceError, Uavlab
 from uavlab.core.types import Update
 from uavlab.experiment import build, run_state
 from uavlab.experiment.config import Config
-from uavlab.experiment.run_dir import claimed, read_command, read_config, require_empty, said, write_config
-from uavlab.experiment.signals import uncut
+from uavlab.experiment.run_dir import (
+    lock_run_dir,
+    read_command,
+    read_config,
+    read_run_files,
+    require_empty,
+    write_config,
+)
+from uavlab.experiment.signals import defer_interrupt
 from uavlab.runtime.toggles import changes
 from uavlab.storage import checkpoint
 from uavlab.storage.files import write_json
@@ -35,9 +42,15 @@ TIMED = "minutes: how many updates fit into them depends on the machine"
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands after an update; the rest is there when it was read anew.
+    """State of a run after an update.
 
-    ``score`` is the mean over runs, ``each`` what each of them reached.
+    Attributes:
+        number: Updates so far.
+        target: Updates at which the run ends, if it has such a target.
+        seconds: Seconds of training so far.
+        metrics: Means over seeds, at updates that are logged.
+        score: Means over seeds, at updates that are evaluated.
+        each: Figures of each seed, at updates that are evaluated.
     """
 
     number: int
@@ -49,10 +62,10 @@ class Progress:
 
 
 class Run:
-    """Settings, source, learner and the policy kept so far."""
+    """Settings, source, learner and the best policy so far of one training run."""
 
     def __init__(self, config: Config, folder: Path | None = None) -> None:
-        """Build everything; with a folder, reserve it.
+        """Build learner and source, and create the folder if one is given.
 
         Raises:
             ConfigError: The folder is not empty or in use, or the settings do not fit this machine.
@@ -67,79 +80,81 @@ class Run:
             self.learner, self.source = config.task.build(config, self.rng, self.rt)
         self.number, self.seconds, self.stopping = 0, 0.0, False
         self.status, self.reason, self.digest = "new", "", ""
-        self.lifted: list[str] = [TIMED] if config.run.minutes else []  # why the run is not exactly repeatable
-        self.forced = False  # it was scored because it ended, not because a score was due
+        # why the run cannot be repeated bit for bit
+        self.not_exact_reasons: list[str] = [TIMED] if config.run.minutes else []
+        self.forced = False  # whether the last score was taken because the run ended, not because one was due
         self.pauses: list[float] = []  # seconds that each save took
-        self.written = 0  # bytes of the last one
-        self.stale = 0  # scores since one was better
-        self.scored = 0.0  # seconds that the last score took
+        self.last_bytes = 0  # bytes of the last save
+        self.evals_since_best = 0  # evaluations since the best score
+        self.score_seconds = 0.0  # seconds of the last evaluation
         self.last: Path | None = None  # the last good checkpoint
-        self.linkable = False  # replay in memory goes on from that one's
-        self._cut = False  # an update or a score is in progress, or was broken off
+        self.linkable = False  # whether replay in memory continues that checkpoint's
+        self._update_interrupted = False  # an update or evaluation is in progress, or was interrupted
         self._steps: Callable[[], Generator[Progress, None, None] | None] = lambda: None
-        self._seen = b""  # what the folder said when this object last wrote it
-        self.kept: Float[Tensor, "R K P"] = self.learner.parameters()
+        self._files_seen = b""  # settings and status in the folder as this object wrote them
+        self.best_parameters: Float[Tensor, "R K P"] = self.learner.parameters()
         self.best_score = torch.full((config.run.runs,), -math.inf, device=self.rt.device)
         self.folder: Path | None = None
         self.recorder = Recorder(None)
         if folder is not None:
-            with claimed(folder, new=True):
+            with lock_run_dir(folder, new=True):
                 self.folder, self.recorder = folder, Recorder(folder)
                 write_config(folder, config)
                 self._write_status("new")
 
     @classmethod
     def resume(cls, folder: Path, *changes: Mapping[str, Any], fresh_replay: bool = False) -> "Run":
-        """Continue from the newest intact checkpoint in ``folder``, or from the start if none was ever begun.
+        """Continue from the newest intact checkpoint in ``folder``, or from the start if it has none.
 
         Args:
-            folder: The run's.
-            changes: Layers of settings to go on with, marked as resumable where they are declared.
-            fresh_replay: Leave replay empty, and fill it by random actions before the next update.
+            folder: Folder of the run.
+            changes: Layers of settings to change; each must be declared as resumable.
+            fresh_replay: Start with empty replay, filled by random actions before the next update.
 
         Raises:
             FileError: The folder is no run, no checkpoint in it is intact, or it is an exported copy.
-            ConfigError: Another process holds it, a change does not fit its state, or it has no replay to fill.
+            ConfigError: Another process uses the folder, a change does not fit the saved state, the run is at its
+                target, or it has no replay to fill.
         """
         config = read_config(folder, *changes)
         if fresh_replay and not config.task.replay:
             raise ConfigError(f"{folder}: a run of {config.preset} keeps no replay; leave out --fresh-replay.")
-        with claimed(folder):
+        with lock_run_dir(folder):
             run = cls(config)
             run.folder, run.recorder = folder, Recorder(folder)
             if list((folder / "checkpoints").glob("ckpt-*")):
-                run_state.take_up(run, folder / "checkpoints", fresh_replay)
+                run_state.restore_latest(run, folder / "checkpoints", fresh_replay)
             if run.done and any(changes):
-                asked = {key: value for layer in changes for key, value in layer.items()}
+                wanted = {key: value for layer in changes for key, value in layer.items()}
                 raise ConfigError(
-                    f"{folder}: update {run.number} is at its target, so nothing would be trained with {asked}; set a "
+                    f"{folder}: update {run.number} is at its target, so nothing would be trained with {wanted}; set a "
                     "farther one: --updates or --minutes, counted from the run's beginning."
                 )
             if not run.recorder.rewind():
-                run.lifted.append(f"update {run.number}: rows of metrics were lost or changed")
+                run.not_exact_reasons.append(f"update {run.number}: rows of metrics were lost or changed")
             run.command = read_command(folder)
             if any(changes):
                 write_config(folder, config)
-            run._seen = said(folder)
+            run._files_seen = read_run_files(folder)
         return run
 
     @property
     def best(self) -> Float[Tensor, "R K P"]:
-        """Give the policy of each run's best score; of a run never scored, the newest."""
-        return torch.where(torch.isinf(self.best_score)[:, None, None], self.learner.parameters(), self.kept)
+        """Return the parameters of each seed's best score, or the newest of a seed that was never evaluated."""
+        return torch.where(torch.isinf(self.best_score)[:, None, None], self.learner.parameters(), self.best_parameters)
 
     @property
     def done(self) -> bool:
-        """Tell whether the run's own target is reached."""
+        """Return whether the run is at its target of updates or minutes, or out of patience."""
         settings = self.config.run
-        if settings.patience is not None and self.stale >= settings.patience:
+        if settings.patience is not None and self.evals_since_best >= settings.patience:
             return True
-        updates_made = settings.updates is not None and self.number >= settings.updates
-        return updates_made or (settings.minutes is not None and self.seconds >= 60 * settings.minutes)
+        updates_reached = settings.updates is not None and self.number >= settings.updates
+        return updates_reached or (settings.minutes is not None and self.seconds >= 60 * settings.minutes)
 
     @property
     def headline(self) -> tuple[str, ...]:
-        """Name the figures by which this task is judged first."""
+        """Return the names of the figures that make up the score."""
         return tuple(self.config.evaluation.score)
 
     def stop(self) -> None:
@@ -147,25 +162,25 @@ class Run:
         self.stopping = True
 
     def train(self) -> Generator["Progress", None, None]:
-        """Train to the target, yielding after each update; however it ends, the folder tells how and can resume.
+        """Train to the target, yielding after each update; the folder records how training ended.
 
-        Stopping, breaking off and Ctrl-C (a notebook's Interrupt) end it after the update in progress and save; the
-        next ``train()`` goes on, and ends one that was left suspended. An exit that cuts an update in half leaves the
-        last checkpoint to go on from.
+        ``stop()``, closing the generator and Ctrl-C (a notebook's Interrupt) end training after the update in progress
+        and save a checkpoint. The next ``train()`` closes a suspended generator and continues. After an exit in the
+        middle of an update, only the last checkpoint can be resumed.
 
         Raises:
-            ConfigError: An update was cut in half before, or another process holds the folder or went on with it.
+            ConfigError: An update was interrupted before, or another process uses the folder or continued the run.
             DivergedError: A number is not finite.
-            ResourceError: Memory or disk does not suffice.
+            ResourceError: Memory or disk space does not suffice.
         """
         if left := self._steps():
             left.close()
         steps = self._train()
-        self._steps = ref(steps)  # weak: a loop that is broken off must let its generator go
+        self._steps = ref(steps)  # weak, so that leaving the loop releases its generator
         return steps
 
     def _train(self) -> Generator["Progress", None, None]:
-        with claimed(self.folder):
+        with lock_run_dir(self.folder):
             self._begin()
             try:
                 self._write_status("running")
@@ -185,13 +200,13 @@ class Run:
                 self.recorder.close()
 
     def _begin(self) -> None:
-        if self._cut:
+        if self._update_interrupted:
             raise ConfigError(
                 "training: an update was cut in half, so there is no state to go on from in memory; go on from the "
                 "last checkpoint with Run.resume(folder)."
             )
         if self.folder:
-            if said(self.folder) != self._seen:
+            if read_run_files(self.folder) != self._files_seen:
                 raise ConfigError(f"{self.folder}: another process went on with this run; continue with Run.resume.")
             (self.folder / "divergence.json").unlink(missing_ok=True)
         self.digest = ""
@@ -203,26 +218,26 @@ class Run:
             with self.rt.scope():
                 steps = training(self.source, self.learner, self.rng, self.rt, self.number, last)
                 while not (self.stopping or self.done):
-                    with uncut():
-                        self._cut = True
+                    with defer_interrupt():
+                        self._update_interrupted = True
                         step = next(steps)
                         self.number, self.seconds = step.number, before + time.monotonic() - began
                         progress = self._after(step.update)
                     yield progress
         except (GeneratorExit, KeyboardInterrupt):
-            if not self._cut:
+            if not self._update_interrupted:
                 self._end()
             raise
         self._end()
 
     def _end(self) -> None:
-        with uncut():
+        with defer_interrupt():
             self.save()
             self.digest = run_state.digest(self)
             self._write_status("complete" if self.done else "interrupted")
 
     def _fail(self, error: BaseException) -> None:
-        """Tell the folder what happened; a disk that refuses even that must not hide it."""
+        """Record an error in the folder; a full disk must not hide the error itself."""
         if isinstance(error, DivergedError):
             error.advice = self._advice(error)
             record = {**error.record, "last_good_checkpoint": self.last.name if self.last else None}
@@ -244,11 +259,11 @@ class Run:
         return f"{self.last.name} is the last good state: `{program()} resume {self.folder} {rates}` goes on from it."
 
     def save(self) -> None:
-        """Write a checkpoint; a run without a folder keeps none, and one of this update is not written twice.
+        """Write a checkpoint of this update unless there is one; without a folder, do nothing.
 
         Raises:
             DivergedError: A number in the state is not finite; nothing is written.
-            ResourceError: The disk refuses.
+            ResourceError: The checkpoint cannot be written.
         """
         if self.folder is None or (
             self.last and self.linkable and self.last.name == checkpoint.folder_name(self.number)
@@ -257,15 +272,15 @@ class Run:
         began = time.perf_counter()
         check_state(self.source, self.learner, self.rt, self.number)
         self.recorder.sync()
-        self.last, self.written = run_state.save(self, self.folder / "checkpoints")
+        self.last, self.last_bytes = run_state.save(self, self.folder / "checkpoints")
         self.linkable = True
         self.pauses.append(time.perf_counter() - began)
 
     def saves(self) -> dict[str, float]:
-        """Tell how often training paused to save, how long (s), and how much the last save wrote."""
+        """Return how often training paused to save, for how long (s), and the bytes of the last save."""
         count = len(self.pauses)
         mean, longest = (sum(self.pauses) / count, max(self.pauses)) if count else (0.0, 0.0)
-        return {"count": count, "mean_s": round(mean, 4), "longest_s": round(longest, 4), "last_bytes": self.written}
+        return {"count": count, "mean_s": round(mean, 4), "longest_s": round(longest, 4), "last_bytes": self.last_bytes}
 
     def _after(self, update: Update) -> Progress:
         settings = self.config.run
@@ -280,16 +295,16 @@ class Run:
             each, self.forced = self._validate(), True
         if each:
             score = {f"eval/{name}": sum(values) / len(values) for name, values in each.items()}
-        self._cut = False
+        self._update_interrupted = False
         if metrics or score:
             self.recorder.append(self.number, self.seconds, {**(metrics or {}), **(score or {})})
         if saving or self.done:
             self.save()
-            self._write_status("running")  # for whoever looks at a run at work, or at one that was killed
+            self._write_status("running")  # so that the file is right while the run works, and after a kill
         return Progress(self.number, settings.updates, self.seconds, metrics, score, each)
 
     def _validate(self) -> dict[str, list[float]]:
-        """Score the policy in training on the evaluation task, run by run, and keep it where it is the best so far."""
+        """Evaluate the current policy of each seed, store the parameters where the score is the best so far."""
         began = time.perf_counter()
         check_state(self.source, self.learner, self.rt, self.number)
         env = self.config.evaluation
@@ -299,10 +314,10 @@ class Run:
         )
         score = torch.stack([weight * figures[name].mean(1) for name, weight in env.score.items()]).sum(0)
         better = score > self.best_score
-        self.stale = 0 if better.any() else self.stale + 1  # host sync
+        self.evals_since_best = 0 if better.any() else self.evals_since_best + 1  # host sync
         self.best_score = torch.where(better, score, self.best_score)
-        self.kept = torch.where(better[:, None, None], self.learner.parameters(), self.kept)
-        self.scored = time.perf_counter() - began
+        self.best_parameters = torch.where(better[:, None, None], self.learner.parameters(), self.best_parameters)
+        self.score_seconds = time.perf_counter() - began
         return {name: value.mean(1).tolist() for name, value in figures.items()}
 
     def _write_status(self, status: str, reason: str = "") -> None:
@@ -318,12 +333,12 @@ class Run:
             "seconds": round(self.seconds, 3),
             "seeds": list(self.rng.seeds),
             "digest": self.digest,
-            "not_exact": self.lifted,
+            "not_exact": self.not_exact_reasons,
             "toggles": {**changes(self.rt.requested), "fell_back": self.rt.fell_back},
             "retries": self.rt.retries,
             "saves": self.saves(),
             "machine": self.machine,
         }
-        with uncut():  # who was interrupted between the two would take the file for somebody else's
+        with defer_interrupt():  # interrupted between the two, the run would take its file for another process's
             write_json(self.folder / "run.json", record)
-            self._seen = said(self.folder)
+            self._files_seen = read_run_files(self.folder)

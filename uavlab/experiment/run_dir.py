@@ -1,4 +1,4 @@
-"""The folder of a run: its name, its settings, and the lock by which one process at a time writes into it."""
+"""The folder of a run: its name, its settings, and the lock that admits one writing process at a time."""
 
 import os
 import platform
@@ -19,18 +19,18 @@ from uavlab.experiment.settings import settings_of
 from uavlab.storage.files import MAX_JSON_BYTES, read_json, read_regular, write_json
 
 LOCK = ".lock"
-RESTS = ".*.json.*"  # of a process that was killed while it wrote
+UNFINISHED = ".*.json.*"  # temporary files of a process that was killed while it wrote
 
 
 @contextmanager
-def claimed(folder: Path | None, new: bool = False) -> Iterator[None]:
-    """Be the one process that writes into a run's folder; the system ends that with the process at the latest.
+def lock_run_dir(folder: Path | None, new: bool = False) -> Iterator[None]:
+    """Hold the lock of a run's folder, so that no other process writes into it.
 
-    A run in memory, without a folder, has nothing to claim.
+    The operating system releases the lock when the process ends. Without a folder, nothing is locked.
 
     Raises:
-        ConfigError: Another process has it, or a ``new`` run finds it not empty.
-        ResourceError: The folder cannot be made or written.
+        ConfigError: Another process holds the lock, or the folder of a ``new`` run is not empty.
+        ResourceError: The folder cannot be created or written.
     """
     if folder is None:
         yield
@@ -42,7 +42,7 @@ def claimed(folder: Path | None, new: bool = False) -> Iterator[None]:
         lock.acquire()
         if new:
             require_empty(folder)
-        for rest in folder.glob(RESTS):
+        for rest in folder.glob(UNFINISHED):
             rest.unlink()
         now = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
         path.write_text(f"process {os.getpid()} on {platform.node()} since {now}\n", encoding="utf-8")
@@ -54,7 +54,7 @@ def claimed(folder: Path | None, new: bool = False) -> Iterator[None]:
     except OSError as error:
         lock.release()
         raise ResourceError(f"{folder}: cannot be written ({error.strerror}); choose another --out.") from error
-    except BaseException:  # an interrupt too: a notebook keeps the frame, and the lock in it
+    except BaseException:  # an interrupt too: a notebook's traceback keeps this frame and its lock alive
         lock.release()
         raise
     try:
@@ -63,17 +63,17 @@ def claimed(folder: Path | None, new: bool = False) -> Iterator[None]:
         lock.release()
 
 
-def said(folder: Path) -> bytes:
-    """Read what a run's folder says of it, to tell whether somebody else wrote there since."""
-    found = b""
+def read_run_files(folder: Path) -> bytes:
+    """Read settings and status of a run as bytes, to detect that another process wrote them since."""
+    content = b""
     for name in ("config.json", "run.json"):
         with suppress(OSError):
-            found += read_regular(folder / name, MAX_JSON_BYTES)
-    return found
+            content += read_regular(folder / name, MAX_JSON_BYTES)
+    return content
 
 
 def read_command(folder: Path) -> str:
-    """Read by which command a run was begun; nothing hangs on it."""
+    """Return the command that started a run, or an empty string if it is unknown."""
     try:
         return str(read_json(folder / "run.json").get("command", ""))
     except FileError:
@@ -84,22 +84,22 @@ def require_empty(folder: Path) -> Path:
     """Return the folder if a new run may use it.
 
     Raises:
-        ConfigError: It is a file or holds something.
+        ConfigError: It is a file or not empty.
     """
     if not str(folder).isprintable():
         raise ConfigError(f"--out {quote(str(folder))}: expected a name of characters that can be written.")
-    mine = {folder / LOCK, *(folder.glob(RESTS) if folder.is_dir() else ())}
-    if folder.exists() and (not folder.is_dir() or set(folder.iterdir()) - mine):
+    own = {folder / LOCK, *(folder.glob(UNFINISHED) if folder.is_dir() else ())}
+    if folder.exists() and (not folder.is_dir() or set(folder.iterdir()) - own):
         hint = f", or `uavlab resume {folder}`" if (folder / "config.json").exists() else ""
         raise ConfigError(f"--out {folder}: not empty; choose a new folder{hint}.")
     return folder
 
 
 def run_folder(text: str) -> Path:
-    """Take an argument that exists or holds a separator for a run.
+    """Return a command line's argument as the folder of a run if it exists or contains a separator.
 
     Raises:
-        ConfigError: It is a preset or nothing known.
+        ConfigError: It is a preset or unknown.
     """
     if Path(text).exists() or "/" in text or "\\" in text:
         return Path(text)
@@ -111,10 +111,10 @@ def run_folder(text: str) -> Path:
 
 
 def run_name(name: str) -> str:
-    """Refuse a name that is no plain folder name.
+    """Return a run's name if it is a plain folder name.
 
     Raises:
-        ConfigError: Other characters than letters, digits, dot, dash and underscore, or too long.
+        ConfigError: The name is too long, or has other characters than letters, digits, dot, dash and underscore.
     """
     plain = name.replace("-", "").replace("_", "").replace(".", "")
     if not (plain.isascii() and plain.isalnum()) or len(name) > 80 or name.startswith(("-", ".")):
@@ -125,16 +125,16 @@ def run_name(name: str) -> str:
 
 
 def write_config(folder: Path, config: Config) -> None:
-    """Store every setting of a run."""
+    """Write all settings of a run to its ``config.json``."""
     write_json(folder / "config.json", {"preset": config.preset, "values": config.values})
 
 
 def read_config(folder: Path, *changes: Mapping[str, Any]) -> Config:
-    """Read the settings of a run, with changes laid over them.
+    """Read the settings of a run and apply changes to them.
 
     Raises:
         FileError: The folder holds no run.
-        ConfigError: Its settings are no longer valid, or a change would not fit its state.
+        ConfigError: Its settings are no longer valid, or a change does not fit the saved state.
     """
     path = folder / "config.json"
     if not path.exists():
@@ -157,13 +157,13 @@ def read_config(folder: Path, *changes: Mapping[str, Any]) -> Config:
 
 
 def require_resumable(folder: Path, before: Mapping[str, Any], config: Config) -> list[str]:
-    """Return the settings that differ, ``lr 0.001 -> 0.0005``, without those that change no number of a run.
+    """Return the changed settings that may change results, as ``lr 0.001 -> 0.0005``.
 
     Raises:
-        ConfigError: A setting differs that the state of a run does not survive.
+        ConfigError: A changed setting does not fit the saved state.
     """
     after = {key: list(value) if isinstance(value, tuple) else value for key, value in config.values.items()}  # as JSON
-    common = [key for key in after if key in before]  # a setting that came later was not there to be chosen
+    common = [key for key in after if key in before]  # older versions lack newer settings
     changes = {key: f"{key} {before[key]} -> {after[key]}" for key in common if before[key] != after[key]}
     resume = {each.name: each.resume for part in parts(config.task.settings) for each in settings_of(part)}
     refused = [text for key, text in changes.items() if resume.get(key, Resume.NO) is Resume.NO]

@@ -1,4 +1,4 @@
-"""All that the rest of a run depends on: one list, by which it is saved, restored, digested and tested for gaps."""
+"""The state of a run: one list of its parts, by which it is saved, restored and digested."""
 
 import hashlib
 import json
@@ -18,17 +18,17 @@ from uavlab.storage import checkpoint
 if TYPE_CHECKING:
     from uavlab.experiment.run import Run
 
-SEGMENT = "replay-"  # replay is saved in segments, groups of their own, because most of them did not change
+SEGMENT = "replay-"  # replay is saved in segments, so that unchanged ones are not written again
 WITHOUT_REPLAY = f"(?!{SEGMENT}).*"
-META = {"machine": dict, "device": str, "values": dict, "lifted": list, "forced": bool, "rows": str}  # beside tensors
-LATE = ("scaler", "patience")  # there since a setting was changed
-RETIRED = ("stage",)  # leaves of worlds and of rows that earlier versions saved; they were zero and are ignored
-DECISIVE = ("device", "cpu", "threads", "torch", "uavlab", "code")  # what of a machine may change the last bit
+META = {"machine": dict, "device": str, "values": dict, "lifted": list, "forced": bool, "rows": str}  # JSON
+LATE = ("scaler", "patience")  # missing in checkpoints from before a setting changed
+RETIRED = ("stage",)  # leaves of worlds and of rows in checkpoints of earlier versions; always zero, ignored
+DECISIVE = ("device", "cpu", "threads", "torch", "uavlab", "code")  # what may change the last bit
 
 
 @dataclass(frozen=True)
 class Item:
-    """One part of a run's state, a group of its checkpoint."""
+    """One part of a run's state, stored as one group of a checkpoint."""
 
     name: str
     read: Callable[[], dict[str, Tensor]]
@@ -36,13 +36,13 @@ class Item:
 
 
 def items(run: "Run") -> tuple[Item, ...]:
-    """List the parts of a run's state, replay's rows apart, in the order in which they are restored."""
+    """Return the parts of a run's state, without the rows of replay, in the order of restoring."""
 
     def read_best() -> dict[str, Tensor]:
         return {"parameters": run.best, "score": run.best_score}
 
     def write_best(state: dict[str, Tensor]) -> None:
-        run.kept, run.best_score = (state[key].to(run.rt.device) for key in ("parameters", "score"))
+        run.best_parameters, run.best_score = (state[key].to(run.rt.device) for key in ("parameters", "score"))
 
     def read_counters() -> dict[str, Tensor]:
         rows, seconds = len(run.recorder.rows), torch.tensor(run.seconds, dtype=torch.float64)
@@ -53,10 +53,10 @@ def items(run: "Run") -> tuple[Item, ...]:
         run.seconds = float(state["seconds"])
 
     def read_patience() -> dict[str, Tensor]:
-        return {"stale": torch.tensor(run.stale)}
+        return {"stale": torch.tensor(run.evals_since_best)}
 
     def write_patience(state: dict[str, Tensor]) -> None:
-        run.stale = int(state["stale"])
+        run.evals_since_best = int(state["stale"])
 
     scaler = run.rt.scaler
     return (
@@ -66,12 +66,12 @@ def items(run: "Run") -> tuple[Item, ...]:
         Item("best", read_best, write_best),
         *([] if run.config.run.patience is None else [Item("patience", read_patience, write_patience)]),
         Item("counters", read_counters, write_counters),
-        Item("streams", run.rng.state_dict, run.rng.load_state_dict),  # last: building drew from them
+        Item("streams", run.rng.state_dict, run.rng.load_state_dict),  # last, because building draws from them
     )
 
 
 def save(run: "Run", folder: Path) -> tuple[Path, int]:
-    """Write a checkpoint of ``run`` into ``folder``, taking over the rows of replay that the last one holds already.
+    """Write a checkpoint of ``run`` into ``folder``, linking unchanged segments of replay from the last one.
 
     Returns:
         The checkpoint and the bytes written for it.
@@ -87,21 +87,21 @@ def save(run: "Run", folder: Path) -> tuple[Path, int]:
         "values": run.config.values,
         "device": run.rt.device.type,
         "machine": run.machine,
-        "lifted": run.lifted,
+        "lifted": run.not_exact_reasons,
         "forced": run.forced,
         "rows": run.recorder.digest(),
     }
-    taken = (previous, unchanged) if previous is not None and unchanged else None
-    path = checkpoint.save(folder, run.number, groups, meta, run.config.run.keep, taken)
+    linked = (previous, unchanged) if previous is not None and unchanged else None
+    path = checkpoint.save(folder, run.number, groups, meta, run.config.run.keep, linked)
     return path, sum(tensor.nbytes for tensors in groups.values() for tensor in tensors.values())
 
 
-def take_up(run: "Run", folder: Path, fresh_replay: bool) -> None:
-    """Bring a run that was just built to the newest intact checkpoint, and note what is not exact from there on.
+def restore_latest(run: "Run", folder: Path, fresh_replay: bool) -> None:
+    """Restore a newly built run from the newest intact checkpoint, and note why it cannot be repeated exactly.
 
     Raises:
         FileError: No checkpoint is intact, or the newest is an exported copy or does not fit the settings.
-        ConfigError: A setting changed that the state does not survive, or the kind of device.
+        ConfigError: A changed setting, or the kind of device, does not fit the saved state.
     """
     saved = _newest(folder, fresh_replay)
     if "learner" not in saved.groups:
@@ -119,33 +119,37 @@ def take_up(run: "Run", folder: Path, fresh_replay: bool) -> None:
     if before != here:
         run.rng.reopen(saved.step)
         reasons.append(f"{before} -> {here}, new random streams")
-    reasons += lifted(saved.meta["machine"], run.machine)
+    reasons += machine_differences(saved.meta["machine"], run.machine)
     reasons += ["replay started anew"] * fresh_replay
     run.forced = saved.meta["forced"] and run.done
     reasons += ["it was scored once more, at its former target"] * (saved.meta["forced"] and not run.done)
     run.recorder.saved_digest = saved.meta["rows"]
     since = [f"update {saved.step}: {why}" for why in reasons]
-    run.lifted = list(dict.fromkeys([*saved.meta["lifted"], *run.lifted, *since]))
+    run.not_exact_reasons = list(dict.fromkeys([*saved.meta["lifted"], *run.not_exact_reasons, *since]))
     run.last, run.linkable = saved.path, not fresh_replay
 
 
 def _newest(folder: Path, fresh_replay: bool) -> checkpoint.Checkpoint:
-    """Find where to go on from; where replay alone is in the way, say so."""
+    """Read the newest intact checkpoint; if only replay is damaged, suggest ``--fresh-replay``.
+
+    Raises:
+        FileError: No checkpoint is intact.
+    """
     if fresh_replay:
         return checkpoint.newest(folder, WITHOUT_REPLAY)
     try:
         return checkpoint.newest(folder)
     except FileError as error:
         with warnings.catch_warnings(action="ignore"):
-            step = checkpoint.newest(folder, WITHOUT_REPLAY).step  # raises the same where more is broken
+            step = checkpoint.newest(folder, WITHOUT_REPLAY).step  # raises the same error if more is damaged
         raise FileError(f"{error} At update {step} replay alone is broken: --fresh-replay goes on from it.") from error
 
 
 def restore(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool = False, streams: bool = True) -> None:
-    """Bring a run that was just built to where it was saved; random streams of another kind of device stay behind.
+    """Restore a newly built run from a checkpoint; ``streams=False`` leaves its random streams as built.
 
     Raises:
-        FileError: The checkpoint lacks something, or holds tensors of other shapes.
+        FileError: The checkpoint lacks a tensor, or a tensor has another shape or type.
     """
     groups = {group: _without_retired(tensors) for group, tensors in saved.groups.items()}
     try:
@@ -166,19 +170,19 @@ def restore(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool = False
 
 
 def _without_retired(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Drop the leaves that only earlier versions know."""
+    """Drop the leaves that only earlier versions saved."""
     return {name: tensor for name, tensor in tensors.items() if name.rpartition(".")[2] not in RETIRED}
 
 
 def _kinds(tensors: Mapping[str, Tensor]) -> set[tuple[str, str, str]]:
-    """Name every tensor with its shape and type, which no run may adapt in silence."""
+    """Return name, shape and type of every tensor; ``load_state_dict`` may adapt them silently."""
     return {(name, str(tuple(tensor.shape)), str(tensor.dtype)) for name, tensor in tensors.items()}
 
 
 def digest(run: "Run") -> str:
-    """Condense a run's state, replay and rows of metrics into one SHA-256: equal states, equal digests.
+    """Return a SHA-256 of a run's state, replay and rows of metrics.
 
-    The clock is left out: two runs never take the same time.
+    Times are left out, because they differ between equal runs.
     """
     parts = {f"{item.name}/{key}": tensor for item in items(run) for key, tensor in item.read().items()}
     parts |= {f"replay/{key}": tensor for key, tensor in run.source.rows().items()}
@@ -192,6 +196,6 @@ def _tensor_digest(tensor: Tensor) -> str:
     return hashlib.sha256(f"{array.dtype}{array.shape}".encode() + array.tobytes()).hexdigest()
 
 
-def lifted(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Tell what differs between two machines (``machine.describe``) that may change the last bit of a result."""
+def machine_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Return the differences between two machines (``machine.describe``) that may change the last bit of a result."""
     return [f"{key} {before.get(key)} -> {after[key]}" for key in DECISIVE if before.get(key) != after[key]]

@@ -1,4 +1,4 @@
-"""The final scores of kept policies, and the record of how they came about."""
+"""Final scores of trained policies and of baselines, with a record of command and machine."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -6,8 +6,7 @@ from typing import Any
 from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
 from uavlab.core.text import quote, suggest
-from uavlab.experiment import build
-from uavlab.experiment import policy as kept
+from uavlab.experiment import build, policy
 from uavlab.experiment.config import Device, configure
 from uavlab.experiment.run_dir import run_folder
 from uavlab.storage.files import read_json
@@ -22,46 +21,46 @@ def score(
     device: Device | None,
     say: Callable[[str], Any],
 ) -> dict[str, Any]:
-    """Score the policy that each run keeps on its evaluation task; all runs are read before the first one flies.
+    """Evaluate the best policy of each run on its evaluation task; all runs are read before the first evaluation.
 
     Args:
-        runs: Their folders, as a person names them.
+        runs: Folders of the runs.
         episodes: Episodes per run.
         seed: Seed of the episodes.
-        mean_action: Fly the mean action instead of sampling.
-        device: Instead of the runs' own.
-        say: Gets each line for people as soon as it is known.
+        mean_action: Use the mean action instead of sampling.
+        device: Replaces the device of the runs' settings.
+        say: Called with each line of text as soon as it is known.
 
     Returns:
-        The record: ``command``, ``machine``, a row of ``rows`` for each run, and of ``trained`` its ``run.json``.
+        A record with ``command``, ``machine``, ``rows`` (one for each run) and ``trained`` (their ``run.json``).
 
     Raises:
-        ConfigError: A run is not known.
-        FileError: A folder is no run, or holds no intact checkpoint.
+        ConfigError: An argument is no run.
+        FileError: A folder is no run, or has no intact checkpoint.
     """
     folders = [run_folder(run) for run in runs]
-    flown = [kept.load(folder, device) for folder in folders]
+    policies = [policy.load(folder, device) for folder in folders]
     trained = [read_json(folder / "run.json") for folder in folders]
     rows = []
-    for run, loaded in zip(runs, flown, strict=True):
-        result = kept.evaluate(loaded, episodes, seed, mean_action)
+    for run, loaded in zip(runs, policies, strict=True):
+        result = policy.evaluate(loaded, episodes, seed, mean_action)
         evaluation = loaded.config.task.evaluation
         counted = evaluation.count.format(episodes)
         say(f"{run}: policy of update <= {loaded.update}, {counted} x {len(loaded.parameters)} run(s)")
-        _say(result, evaluation.units(loaded.config.evaluation), say)
+        _print_figures(result, evaluation.units(loaded.config.evaluation), say)
         action = "mean" if mean_action else "sampled"
         rows.append({**result, "run": run, "episodes": episodes, "seed": seed, "action": action})
-    machine = describe(flown[0].rt.device)
+    machine = describe(policies[0].rt.device)
     return {"command": invocation(), "machine": machine, "rows": rows, "trained": trained}
 
 
 def score_plan(
     names: Sequence[str], plan: str, count: int, seed: int, device: Device | None, say: Callable[[str], Any]
 ) -> dict[str, Any]:
-    """Score a policy that nothing was learned for on the evaluation task of each preset, in the episodes of ``score``.
+    """Evaluate a baseline, by its name ``plan``, on the evaluation task of each preset, in the episodes of ``score``.
 
     Raises:
-        ConfigError: A preset is not known, or its environment has no such plan.
+        ConfigError: A preset is unknown, or its environment has no such baseline.
     """
     layer = {} if device is None else {"device": device}
     rows = []
@@ -74,16 +73,16 @@ def score_plan(
         rt = build.runtime(config.run, config.toggles)
         with rt.scope():
             rng = Streams([seed * 1_000_003 + config.run.seed], rt.device)
-            policy = evaluation.baseline(config, rt, known[plan])
-            figures = evaluation.figures(config, env, policy, rng, count, False, build.EVALUATION)
+            baseline = evaluation.baseline(config, rt, known[plan])
+            figures = evaluation.figures(config, env, baseline, rng, count, False, build.EVALUATION)
             result = evaluation.summary(env, figures)
         say(f"{name}: {plan}, {evaluation.count.format(count)}")
-        _say(result, evaluation.units(env), say)
+        _print_figures(result, evaluation.units(env), say)
         rows.append({**result, "preset": name, "policy": plan, "episodes": count, "seed": seed})
     return {"command": invocation(), "machine": describe(rt.device), "rows": rows}
 
 
-def _say(result: dict[str, Any], units: Mapping[str, str], say: Callable[[str], Any]) -> None:
+def _print_figures(result: dict[str, Any], units: Mapping[str, str], say: Callable[[str], Any]) -> None:
     flat = {name: row for name, row in result.items() if "mean" in row}
     flat |= {f"{kind}/{name}": row for kind, rows in result.items() if kind not in flat for name, row in rows.items()}
     width = max(18, *map(len, flat))

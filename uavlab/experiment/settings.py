@@ -1,8 +1,9 @@
-"""What can be set: each part of an experiment declares its settings once, with types, ranges, defaults and meanings."""
+"""Declarations of settings: each part of an experiment declares type, range, default and meaning of its fields once."""
 
 import dataclasses
 import inspect
 import re
+from collections.abc import Iterable, Mapping
 from types import NoneType
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -35,7 +36,7 @@ def settings_of(part: type[Any]) -> list[Setting]:
 
 
 def format_kind(kind: Any) -> str:
-    """Write a type and its limits as a person would: ``int >= 1, <= 256 or null``."""
+    """Format a type and its limits for people: ``int >= 1, <= 256 or null``."""
     first, *limits = get_args(kind) or (kind,)
     if get_origin(kind) is Literal:
         return ", ".join(map(str, (first, *limits)))
@@ -50,8 +51,27 @@ def format_kind(kind: Any) -> str:
     return " or ".join(map(format_kind, (first, *limits))) if limits else first.__name__
 
 
+def describe_settings(parts: Iterable[type[Any]], values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return ``name``, ``value``, ``kind`` and ``meaning`` of each setting, in the order of the declaring classes.
+
+    The twins ``eval_<name>`` of an environment's settings are left out.
+    """
+    return [
+        {"name": each.name, "value": values[each.name], "kind": format_kind(each.kind), "meaning": each.about}
+        for part in parts
+        for each in settings_of(part)
+    ]
+
+
+def format_settings(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Format the rows of ``describe_settings`` as lines of text."""
+    lines = [f"{row['name']:20} {row['value']!s:10} {row['kind']:34} {row['meaning']}" for row in rows]
+    last = "With eval_ before it, a setting of the environment changes for evaluation alone: eval_horizon."
+    return "\n".join([*lines, last])
+
+
 def _meanings(part: type[Any]) -> dict[str, str]:
-    """Read what the docstrings of a class and its bases say under ``Attributes``."""
+    """Parse the ``Attributes`` sections in the docstrings of a class and its bases."""
     meanings: dict[str, str] = {}
     for base in reversed(part.__mro__):
         listed = inspect.cleandoc(base.__doc__ or "").partition("Attributes:\n")[2]

@@ -1,4 +1,4 @@
-"""Signals: the first asks a run to end, the second ends the process, and none cuts an update in half."""
+"""Signal handling: the first signal stops a run after its update, the second ends the process."""
 
 import os
 import signal
@@ -12,15 +12,15 @@ ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def at_once() -> Iterator[None]:
-    """Let a signal end the process at once, where there is nothing to finish.
+def exit_immediately() -> Iterator[None]:
+    """End the process immediately on SIGINT or SIGTERM while the block has nothing to finish.
 
-    Python's own KeyboardInterrupt, raised at any point of an import, may be swallowed there or end in a C++ error.
+    A KeyboardInterrupt in the middle of an import may be swallowed there or end in a C++ error.
     """
     if current_thread() is not main_thread():
         yield
         return
-    before = {number: signal.signal(number, _leave) for number in ENDING}
+    before = {number: signal.signal(number, _exit_process) for number in ENDING}
     try:
         yield
     finally:
@@ -28,14 +28,14 @@ def at_once() -> Iterator[None]:
             signal.signal(number, old)
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
+def _exit_process(number: int, frame: FrameType | None) -> None:
     os.write(2, f"\nended by {signal.Signals(number).name}\n".encode())
     os._exit(128 + number)
 
 
 @contextmanager
-def first_asks(stop: Callable[[], None]) -> Iterator[list[int]]:
-    """Turn the first SIGINT or SIGTERM into ``stop``; a second one ends the process at once.
+def graceful_stop(stop: Callable[[], None]) -> Iterator[list[int]]:
+    """Call ``stop`` on the first SIGINT or SIGTERM; end the process on the second.
 
     Yields:
         The signals received so far.
@@ -58,19 +58,19 @@ def first_asks(stop: Callable[[], None]) -> Iterator[list[int]]:
 
 
 @contextmanager
-def uncut() -> Iterator[None]:
-    """Hold Python's own Ctrl-C back until the block is done; a handler that somebody set is left to its own ways.
+def defer_interrupt() -> Iterator[None]:
+    """Defer a KeyboardInterrupt to the end of the block; other handlers of SIGINT stay in place.
 
-    A notebook's Interrupt is such a Ctrl-C: without this it would leave half an update in memory.
+    A notebook's Interrupt raises a KeyboardInterrupt, which could leave half an update in memory.
     """
     if current_thread() is not main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
-    held: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
+    received: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: received.append(number))
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if held:
+    if received:
         raise KeyboardInterrupt

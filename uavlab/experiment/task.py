@@ -1,4 +1,4 @@
-"""A task: an environment and a learner that fits it, put together from their registrations, and all that runs need."""
+"""A task: an environment and a learner that fits it, assembled from their registrations, with all that runs need."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -35,18 +35,18 @@ EPISODES = Evaluation(
 
 @dataclass(frozen=True)
 class Task:
-    """All that an experiment asks of its environment, learner and collector.
+    """Everything that an experiment needs of its environment, learner and collector.
 
     Attributes:
         environment: Name of the environment.
         learner: Name of the learner.
         settings: Classes whose fields are settings: collector, learner, environment.
-        evaluation: How policies are judged.
+        evaluation: How policies are evaluated.
         baselines: Policies without learning, by name.
-        calls: The calls of a cycle that can be timed alone.
-        replay: Whether the collector keeps rows that can be gathered anew.
-        pace: Settings to how much one update takes in, and of what.
-        unserved: Toggles that do nothing here, and why.
+        calls: Calls of a cycle that can be timed alone.
+        replay: Whether the collector has a replay buffer that can be filled anew.
+        pace: Returns how many samples one update uses, and their unit, from the settings.
+        unserved: Toggles without effect here, and the reason.
     """
 
     environment: str
@@ -60,7 +60,7 @@ class Task:
     unserved: Mapping[str, str]
 
     def build(self, config: Settings, rng: Streams, rt: Runtime) -> tuple[Any, Any]:
-        """Build what a run learns with and from: data once, then the learner, then the source that asks its policy.
+        """Build the learner and the source of its data: first the data, once, then the learner, then the source.
 
         Raises:
             ResourceError: Memory does not suffice.
@@ -89,10 +89,10 @@ class Task:
         return LEARNERS[self.learner].load_policy(config.learner, config.env.spec, env.spec, parameters)
 
     def require_same(self, config: Any, trained: Any, env: Any) -> None:
-        """Refuse an environment on which a policy of ``trained`` cannot be judged; ``config`` is the learner's.
+        """Check that a policy trained on ``trained`` can be evaluated on ``env``; ``config`` is the learner's.
 
         Raises:
-            ConfigError: It cannot.
+            ConfigError: It cannot be evaluated there.
         """
         LEARNERS[self.learner].require_same(config, trained.spec, env.spec)
 
@@ -101,17 +101,17 @@ class Task:
         return LEARNERS[self.learner].size(config.learner, config.env.spec)
 
     def plan(self, config: Settings) -> dict[str, Any]:
-        """Count what a run does and takes, before anything is built."""
+        """Return steps, updates and bytes of a run before anything is built."""
         run, entry = config.run, LEARNERS[self.learner]
         head = {"preset": config.preset, "updates": run.updates, "minutes": run.minutes, "runs": run.runs}
         return {**head, **COLLECTORS[entry.collector].plan(config), **entry.plan(config)}
 
 
 def task(environment: str, learner: str | None = None) -> Task:
-    """Put a task together; without ``learner``, with the environment's default.
+    """Assemble a task; without ``learner``, with the environment's default.
 
     Raises:
-        ConfigError: No such learner, or one that cannot learn this environment.
+        ConfigError: There is no such learner, or it cannot learn this environment.
     """
     entry = ENVIRONMENTS[environment]
     name = learner or entry.learner or _first_fit(environment, entry)

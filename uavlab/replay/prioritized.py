@@ -1,11 +1,11 @@
-"""Prioritized replay on the training device: rows are drawn in proportion to their TD errors, without a host sync.
+"""Prioritized replay: rows are drawn in proportion to their TD errors, without a host sync.
 
 Row i is drawn with probability P(i) = p_i^alpha / sum_k p_k^alpha, one row from each of N equal parts of the mass, and
 weighs w_i = (size P(i))^-beta / max_j w_j, the maximum being the batch's. A new row gets the largest priority so far.
 
 Source:
-    Schaul et al. 2016, "Prioritized Experience Replay": chances, eq. 1; new rows, algorithm 1; weights and how beta
-    rises, section 3.4; equal parts of the mass, appendix B.2.1.
+    Schaul et al. 2016, "Prioritized Experience Replay": probabilities, eq. 1; new rows, algorithm 1; weights and how
+    beta rises, section 3.4; equal parts of the mass, appendix B.2.1.
 """
 
 from collections.abc import Mapping
@@ -18,9 +18,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError, FileError
-from uavlab.core.types import Transition
+from uavlab.core.types import Transition, Update
 from uavlab.ops import sum_tree
 from uavlab.replay import ring as rings
+from uavlab.replay.buffer import IDENTITY, Store, Transfer
 from uavlab.replay.ring import Ring, describe_leaf
 
 
@@ -41,81 +42,145 @@ class PriorityConfig:
     priority_draws: Annotated[int, Ge(1), Le(10**9)] = 100_000
 
 
-@dataclass(frozen=True)
-class Prioritized:
-    """A ring whose rows have priorities; all tensors are updated in place.
+class ByPriority(Store):
+    """A row is drawn the more often, the larger the TD errors of its agents were when it was learned last.
+
+    All tensors are updated in place.
 
     Attributes:
-        config: Exponents.
-        ring: The rows.
-        tree: Their priorities to the power of alpha, as masses.
-        largest: Largest mass given so far, at least that of priority 1.
-        draws: Batches drawn so far.
-        refused: Priorities that could not be used.
+        tree: Priorities of the rows to the power of alpha, as masses.
+        largest: Largest mass so far, at least that of priority 1 (R).
+        draws: Number of batches.
+        refused: Number of unusable priorities (R).
     """
 
-    config: PriorityConfig
-    ring: Ring
-    tree: sum_tree.Tree
-    largest: Int[Tensor, " R"]
-    draws: Int[Tensor, ""]
-    refused: Int[Tensor, " R"]
+    def __init__(
+        self,
+        example: Transition,
+        capacity: int,
+        config: PriorityConfig,
+        by: Literal["mean", "max"] = "mean",
+        transfer: Transfer = IDENTITY,
+    ) -> None:
+        """Reserve ``capacity`` rows per run, shaped like ``example`` (leading axes R N), and a tree over them.
 
+        ``by`` reduces the errors of all agents to one priority.
 
-def allocate(example: Transition, capacity: int, config: PriorityConfig) -> Prioritized:
-    """Reserve ``capacity`` rows per run, shaped like ``example`` (leading axes R N), and a tree over them.
+        Raises:
+            ConfigError: The capacity is more than a tree can serve.
+        """
+        runs, device = example.reward.shape[0], example.reward.device
+        self.config, self.by, self.transfer = config, by, transfer
+        self.tree = sum_tree.empty(runs, capacity, device)
+        self.ring = rings.allocate(example, capacity)
+        self.largest = torch.full((runs,), sum_tree.UNIT, device=device)
+        self.refused = torch.zeros_like(self.largest)
+        self.draws = torch.zeros((), dtype=torch.int64, device=device)
 
-    Raises:
-        ConfigError: The capacity is more than a tree can serve.
-    """
-    runs, device = example.reward.shape[0], example.reward.device
-    zeros = torch.zeros(runs, dtype=torch.int64, device=device)
-    return Prioritized(
-        config=config,
-        tree=sum_tree.empty(runs, capacity, device),
-        ring=rings.allocate(example, capacity),
-        largest=zeros + sum_tree.UNIT,
-        draws=zeros[0].clone(),
-        refused=zeros.clone(),
-    )
+    def add(self, rows: Transition) -> None:
+        """Write W rows per run over the oldest, each with the largest priority so far.
 
+        Raises:
+            ConfigError: The rows' shapes, types or device are not the ring's; nothing is changed.
+        """
+        rows = self.transfer.put(rows)
+        rings.add(self.ring, rows)
+        runs, count = len(self.largest), min(rows.reward.shape[1], self.ring.capacity)
+        back = torch.arange(-count, 0, device=self.largest.device)
+        slot = (self.ring.cursor + back).remainder(self.ring.capacity).expand(runs, count)
+        sum_tree.update(self.tree, slot, self.largest[:, None].expand(runs, count))
 
-def add(replay: Prioritized, rows: Transition) -> None:
-    """Write W rows per run as ``ring.add`` does, each with the largest priority so far.
+    def choose(self, noise: Int[Tensor, "R N"]) -> tuple[Int[Tensor, "R N"], Float[Tensor, "R N"]]:
+        """Choose slots by priority, and weigh them; slot 0 if the ring is empty, which the caller must prevent."""
+        index, mass = sum_tree.sample(self.tree, noise.to(self.largest.device))
+        weight = importance_weights(mass, self.anneal(self.config.priority_beta, 1.0))
+        self.draws.add_(1)
+        return index, weight.to(noise.device)
 
-    Raises:
-        ConfigError: The rows' shapes, types or device are not the ring's; nothing is changed.
-    """
-    ring = replay.ring
-    rings.add(ring, rows)
-    runs, count = len(replay.largest), min(rows.reward.shape[1], ring.capacity)
-    back = torch.arange(-count, 0, device=replay.largest.device)
-    slot = (ring.cursor + back).remainder(ring.capacity).expand(runs, count)
-    sum_tree.update(replay.tree, slot, replay.largest[:, None].expand(runs, count))
+    def feedback(self, index: Int[Tensor, "R N"], update: Update) -> None:
+        """Set the priorities of rows by their TD errors.
 
+        Raises:
+            ConfigError: The learner returned no TD errors.
+        """
+        if update.td_error is None:
+            raise ConfigError(
+                "priorities: the learner returned no td_error; expected the error of each row and agent. Set "
+                "priorities=off, or let the learner return it."
+            )
+        self.set_priorities(index, joint_priority(update.td_error, self.by).to(index.device))
 
-def choose(replay: Prioritized, noise: Int[Tensor, "R N"]) -> tuple[Int[Tensor, "R N"], Float[Tensor, "R N"]]:
-    """Choose rows by priority from int64 noise; return slots and importance weights, the largest of a batch being 1.
+    def set_priorities(self, index: Int[Tensor, "R N"], priority: Float[Tensor, "R N"]) -> None:
+        """Set the priorities of rows; of several for one row, the last one stays.
 
-    The slots are 0 if the ring is empty, which the caller must prevent.
-    """
-    index, mass = sum_tree.sample(replay.tree, noise)
-    weight = importance_weights(mass, anneal(replay, replay.config.priority_beta, 1.0))
-    replay.draws.add_(1)
-    return index, weight
+        A priority that is not finite or below 0, or is meant for a slot without a row, changes nothing and is counted
+        in ``refused``. Priorities to the power of alpha lie in [2^-20, 2^16]: 0 is drawn now and then.
+
+        Raises:
+            ConfigError: Shapes, types or devices are wrong; nothing is changed.
+        """
+        self._require_fit(index, priority)
+        bad = unusable(self.ring, index, priority)
+        alpha = self.anneal(self.config.priority_alpha, self.config.priority_alpha_end)
+        mass = sum_tree.update(self.tree, index, sum_tree.fixed_point(priority.pow(alpha)), bad)
+        torch.maximum(self.largest, mass.amax(1), out=self.largest)
+        self.refused.add_(bad.sum(1))
+
+    def anneal(self, first: float, last: float | None) -> Tensor | float:
+        """Interpolate an exponent linearly from ``first`` to ``last`` by the number of batches."""
+        if last is None or first == last:
+            return first
+        slope = (last - first) / self.config.priority_draws
+        return (self.draws * slope + first).clamp(min(first, last), max(first, last))
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Copy the masses by slot (R n) and the counters (host sync)."""
+        mass = sum_tree.masses(self.tree)[:, : int(self.ring.size)]
+        return {name: value.clone() for name, value in {"mass": mass, **self._counters()}.items()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Load masses and counters, before or after the rows (host sync).
+
+        Raises:
+            FileError: The state is not that of such a replay, which is unchanged.
+        """
+        expected = {"mass": sum_tree.masses(self.tree), **self._counters()}
+        wrong = [name for name, here in expected.items() if name not in state or not _like(state[name], here)]
+        if wrong or not _in_range(state["mass"]):
+            wrong = wrong or ["mass"]
+            problems = [f"{name} is {describe_leaf(state[name])}" if name in state else f"no {name}" for name in wrong]
+            raise FileError(
+                f"Prioritized replay: the saved state does not fit: {', '.join(problems)}. Expected int64: mass in "
+                f"[1, 2^36], {len(self.largest)}xN with N at most {self.ring.capacity}, and one counter each; resume "
+                "with the settings that it was saved with, or with --fresh-replay."
+            )
+        sum_tree.fill(self.tree, state["mass"].to(self.largest.device))
+        for name, counter in self._counters().items():
+            counter.copy_(state[name])
+
+    def forget(self) -> None:
+        """Clear the priority of every row."""
+        sum_tree.fill(self.tree, sum_tree.masses(self.tree)[:, :0])
+
+    def _counters(self) -> dict[str, Tensor]:
+        return {"largest": self.largest, "draws": self.draws, "refused": self.refused}
+
+    def _require_fit(self, index: Tensor, priority: Tensor) -> None:
+        """Check the shapes, types and devices of R x N slots and priorities; reads metadata alone."""
+        runs, device = self.largest.shape[0], self.largest.device
+        fits = index.shape == priority.shape and index.dim() == 2 and index.shape[0] == runs and index.numel() > 0
+        types = index.dtype == torch.int64 and priority.dtype in (torch.float32, torch.float64)
+        if not (fits and types and index.device == priority.device == device):
+            index_, priority_ = (f"{describe_leaf(leaf)} on {leaf.device}" for leaf in (index, priority))
+            raise ConfigError(
+                f"Prioritized replay: index is {index_}, priority {priority_}; expected int64 and float32 or float64, "
+                f"both {runs}xN with N at least 1, on {device}. Give each row that was drawn one priority."
+            )
 
 
 def importance_weights(mass: Int[Tensor, "R N"], beta: Tensor | float) -> Float[Tensor, "R N"]:
     """Return w_i / max_j w_j = (min_j mass_j / mass_i)^beta, as P(i) = mass_i / total."""
     return (mass.amin(1, keepdim=True) / mass).pow(beta)
-
-
-def anneal(replay: Prioritized, first: float, last: float | None) -> Tensor | float:
-    """Interpolate an exponent linearly from ``first`` to ``last`` by the batches drawn so far."""
-    if last is None or first == last:
-        return first
-    slope = (last - first) / replay.config.priority_draws
-    return (replay.draws * slope + first).clamp(min(first, last), max(first, last))
 
 
 def joint_priority(error: Float[Tensor, "R N A"], by: Literal["mean", "max"]) -> Float[Tensor, "R N"]:
@@ -124,81 +189,10 @@ def joint_priority(error: Float[Tensor, "R N A"], by: Literal["mean", "max"]) ->
     return size.mean(-1) if by == "mean" else size.amax(-1)
 
 
-def set_priorities(replay: Prioritized, index: Int[Tensor, "R N"], priority: Float[Tensor, "R N"]) -> None:
-    """Set the priorities of rows; of several for one row, the last one stays.
-
-    A priority that is not finite or below 0, or is meant for a slot without a row, changes nothing and is counted in
-    ``refused``, without a host sync. Priorities to the power of alpha lie in [2^-20, 2^16]: 0 is drawn now and then.
-
-    Raises:
-        ConfigError: Shapes, types or devices are wrong; nothing is changed.
-    """
-    require_fit(replay, index, priority)
-    bad = unusable(replay.ring, index, priority)
-    alpha = anneal(replay, replay.config.priority_alpha, replay.config.priority_alpha_end)
-    mass = sum_tree.update(replay.tree, index, sum_tree.fixed_point(priority.pow(alpha)), bad)
-    torch.maximum(replay.largest, mass.amax(1), out=replay.largest)
-    replay.refused.add_(bad.sum(1))
-
-
 def unusable(ring: Ring, index: Int[Tensor, "R N"], priority: Float[Tensor, "R N"]) -> Bool[Tensor, "R N"]:
     """Mark priorities that are not finite, below 0 or meant for a slot without a row."""
     wild = priority.clamp(0, torch.finfo(priority.dtype).max) != priority  # true for nan
     return wild | (index < 0) | (index >= ring.size)
-
-
-def require_fit(replay: Prioritized, index: Tensor, priority: Tensor) -> None:
-    """Check the shapes, types and devices of R x N slots and priorities; reads metadata alone.
-
-    Raises:
-        ConfigError: Shapes, types or devices are wrong, or there are none.
-    """
-    runs, device = replay.largest.shape[0], replay.largest.device
-    fits = index.shape == priority.shape and index.dim() == 2 and index.shape[0] == runs and index.numel() > 0
-    types = index.dtype == torch.int64 and priority.dtype in (torch.float32, torch.float64)
-    if not (fits and types and index.device == priority.device == device):
-        index_, priority_ = (f"{describe_leaf(leaf)} on {leaf.device}" for leaf in (index, priority))
-        raise ConfigError(
-            f"Prioritized replay: index is {index_}, priority {priority_}; expected int64 and float32 or float64, both "
-            f"{runs}xN with N at least 1, on {device}. Give each row that was drawn one priority."
-        )
-
-
-def state(replay: Prioritized) -> dict[str, Tensor]:
-    """Copy what the next draws depend on beside the rows: masses by slot (R n) and counters (host sync)."""
-    mass = sum_tree.masses(replay.tree)[:, : int(replay.ring.size)]
-    return {name: value.clone() for name, value in {"mass": mass, **_counters(replay)}.items()}
-
-
-def load(replay: Prioritized, saved: Mapping[str, Tensor]) -> None:
-    """Continue where ``state`` was taken, before or after the ring is given the rows (host sync).
-
-    Raises:
-        FileError: The state is not that of such a replay, which is untouched.
-    """
-    expected = {"mass": sum_tree.masses(replay.tree), **_counters(replay)}
-    wrong = [name for name, here in expected.items() if name not in saved or not _like(saved[name], here)]
-    if wrong or not _in_range(saved["mass"]):
-        problems = [
-            f"{name} is {describe_leaf(saved[name])}" if name in saved else f"no {name}" for name in wrong or ["mass"]
-        ]
-        raise FileError(
-            f"Prioritized replay: the saved state does not fit: {', '.join(problems)}. Expected int64: mass in "
-            f"[1, 2^36], {len(replay.largest)}xN with N at most {replay.ring.capacity}, and one counter each; resume "
-            "with the settings that it was saved with, or with --fresh-replay."
-        )
-    sum_tree.fill(replay.tree, saved["mass"].to(replay.largest.device))
-    for name, counter in _counters(replay).items():
-        counter.copy_(saved[name])
-
-
-def clear(replay: Prioritized) -> None:
-    """Clear the priority of every row, where replay is started anew."""
-    sum_tree.fill(replay.tree, sum_tree.masses(replay.tree)[:, :0])
-
-
-def _counters(replay: Prioritized) -> dict[str, Tensor]:
-    return {"largest": replay.largest, "draws": replay.draws, "refused": replay.refused}
 
 
 def _like(saved: Tensor, here: Tensor) -> bool:

@@ -20,9 +20,9 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_help_and_version() -> None:
     assert uavlab("--version").out.endswith(f", version {__version__}\n")
-    shown = uavlab("-h")
-    assert shown.code == 0
-    assert all(name in shown.out for name in cli.cli.commands)
+    ended = uavlab("-h")
+    assert ended.code == 0
+    assert all(name in ended.out for name in cli.cli.commands)
     for name, command in cli.cli.commands.items():
         assert uavlab(name, "--help").code == 0
         assert uavlab(name, "--no-such-option").code == 2

@@ -76,8 +76,8 @@ class TestTrain:
             ("--set", "minutes=3"): (None, 3),
         }
         for given, expected in cases.items():
-            told = uavlab(*dry, *given).json
-            assert (told["updates"], told["minutes"]) == expected, given
+            plan = uavlab(*dry, *given).json
+            assert (plan["updates"], plan["minutes"]) == expected, given
 
     def test_a_folder_in_use_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "mine").mkdir()
@@ -173,7 +173,7 @@ class TestReaders:
     def test_what_is_a_run_and_what_a_preset(self, tmp_path: Path, command: list[str]) -> None:
         (tmp_path / "folder").mkdir()
         after = ["copy"] if command == ["export"] else []
-        for argument, code, told in (
+        for argument, code, message in (
             ("leader_follower", 2, "is a preset, expected a run; train it first: uavlab train leader_follower."),
             ("leader_folower", 2, "neither a run nor a preset (did you mean 'leader_follower'?)"),
             ("runs/leader_follower", 3, "FileError: runs/leader_follower/config.json"),
@@ -181,7 +181,7 @@ class TestReaders:
         ):
             ended = uavlab(*command, argument, *after)
             assert ended.code == code, argument
-            assert told in ended.err, argument
+            assert message in ended.err, argument
         assert os.listdir(tmp_path) == ["folder"]
 
     @pytest.mark.parametrize("command", ["evaluate", "fly", "resume"])

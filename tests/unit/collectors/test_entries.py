@@ -13,7 +13,7 @@ from uavlab.runtime.toggles import TOGGLES
 
 def test_the_bytes_of_a_world() -> None:
     config = tiny(worlds=3)
-    _, _, _, source = build.assembled(config)
+    _, _, _, source = build.assemble(config)
     assert 3 * world_bytes(config.env) == sum(leaf.nbytes for _, leaf in leaves(source.worlds.state))
 
 

@@ -154,8 +154,8 @@ class TestRefusals:
 
     def test_each_problem_says_where_it_came_from(self) -> None:
         file = Layer({"hiden": 3, "seed": -1, "capacity": 9}, {"hiden": "a.yaml:1", "seed": "a.yaml:2"})
-        told = Layer({"batch": 10, "lr": 2, "worlds": 10}, {"batch": "--set", "lr": "--set"})
-        assert refused(file, told, {"lr": 3, "learning_starts": 9}) == (
+        assigned = Layer({"batch": 10, "lr": 2, "worlds": 10}, {"batch": "--set", "lr": "--set"})
+        assert refused(file, assigned, {"lr": 3, "learning_starts": 9}) == (
             "leader_follower: unknown setting 'hiden' from a.yaml:1 (did you mean 'hidden'?); "
             "seed: input should be greater than or equal to 0, got -1 from a.yaml:2; "
             "lr: input should be less than or equal to 1, got 3; "  # a later layer that does not say
@@ -163,15 +163,15 @@ class TestRefusals:
             "worlds 10 > capacity 9: one step would overwrite itself. All settings: uavlab settings leader_follower."
         )
         file.origins |= {"capacity": "a.yaml:3"}  # type: ignore[operator]
-        assert "raise capacity (batch from --set, capacity from a.yaml:3)" in refused(file, told)
+        assert "raise capacity (batch from --set, capacity from a.yaml:3)" in refused(file, assigned)
 
     def test_a_name_that_other_programs_use(self) -> None:
         for other, own in ELSEWHERE.items():
             assert f"unknown setting {other!r} (did you mean {own!r}?)" in refused({other: 1})
 
     def test_a_flood_of_unknown_settings_is_told_briefly(self) -> None:
-        told = refused({f"unknown{i}": 1 for i in range(8000)})
-        assert "; unknown setting 'unknown19'; 7980 more unknown settings. All settings: " in told
+        message = refused({f"unknown{i}": 1 for i in range(8000)})
+        assert "; unknown setting 'unknown19'; 7980 more unknown settings. All settings: " in message
 
     def test_an_unknown_preset(self) -> None:
         assert refused(preset="leader_folower_quick") == (
@@ -180,7 +180,7 @@ class TestRefusals:
         )
 
     @pytest.mark.parametrize(
-        ("layer", "told"),
+        ("layer", "message"),
         [
             ({"worlds": 9, "capacity": 8, "batch": 8, "learning_starts": 8}, "worlds 9 > capacity 8"),
             ({"learning_starts": 300, "capacity": 256}, "learning_starts 300 > capacity 256"),
@@ -190,8 +190,8 @@ class TestRefusals:
             ({"followers": 0, "eval_followers": 2}, "a team of groups (0, 1, 1)"),
         ],
     )
-    def test_contradictions(self, layer: dict[str, Any], told: str) -> None:
-        assert told in refused(layer)
+    def test_contradictions(self, layer: dict[str, Any], message: str) -> None:
+        assert message in refused(layer)
 
     @pytest.mark.parametrize(
         "layer",
@@ -239,7 +239,7 @@ class TestYaml:
         assert configure(PRESET, values).learner.lr == 0.01
 
     @pytest.mark.parametrize(
-        ("content", "told"),
+        ("content", "message"),
         [
             ("lr: 1\n2: 2", ": expected lines `name: value`, got the name 2."),
             (b"\xff\xfe\x00\x00", ": not readable as UTF-8: invalid start byte at byte 0."),
@@ -247,10 +247,10 @@ class TestYaml:
             (b"#" * (LARGEST_FILE + 1), ": not readable: larger than 50,000 bytes."),
         ],
     )
-    def test_traps_are_refused(self, tmp_path: Path, content: str | bytes, told: str) -> None:
+    def test_traps_are_refused(self, tmp_path: Path, content: str | bytes, message: str) -> None:
         with pytest.raises(ConfigError) as refusal:
             read(tmp_path, content)
-        assert str(refusal.value) == f"{tmp_path / 'settings.yaml'}{told}"
+        assert str(refusal.value) == f"{tmp_path / 'settings.yaml'}{message}"
 
     def test_a_missing_file_and_a_folder_are_refused(self, tmp_path: Path) -> None:
         for path in (tmp_path / "none.yaml", tmp_path, tmp_path / "a\0b"):
@@ -271,10 +271,10 @@ class TestYaml:
 class TestCommandLine:
     def test_what_was_read_is_laid_in_order_and_knows_its_origin(self, tmp_path: Path) -> None:
         (tmp_path / "a.yaml").write_text("lr: 0.1\n\nbatch: 9\n")
-        file, told, _, chosen = gather(tmp_path / "a.yaml", ["lr=0.2", "tau=0.3"], {"seed": 4, "runs": None})
-        assert (file, told, chosen) == ({"lr": 0.1, "batch": 9}, {"lr": 0.2, "tau": 0.3}, {"seed": 4})
+        file, assigned, _, chosen = gather(tmp_path / "a.yaml", ["lr=0.2", "tau=0.3"], {"seed": 4, "runs": None})
+        assert (file, assigned, chosen) == ({"lr": 0.1, "batch": 9}, {"lr": 0.2, "tau": 0.3}, {"seed": 4})
         assert file.origins == {"lr": f"{tmp_path / 'a.yaml'}:1", "batch": f"{tmp_path / 'a.yaml'}:3"}
-        assert (told.origins, chosen.origins) == ({"lr": "--set", "tau": "--set"}, {"seed": "--seed"})
+        assert (assigned.origins, chosen.origins) == ({"lr": "--set", "tau": "--set"}, {"seed": "--seed"})
         assert gather(None, [], {}) == [{}, {}, {}]
 
     def test_toggles_lie_under_a_file_and_over_settings(self, tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ class TestCommandLine:
         assert (named.origins["update"], turned.origins) == ("--toggles plain", {"adam": "--toggle"})
 
     @pytest.mark.parametrize(
-        ("named", "texts", "told"),
+        ("named", "texts", "message"),
         [
             (
                 "plian",
@@ -299,8 +299,8 @@ class TestCommandLine:
             (None, ["adam"], "--toggle 'adam': expected key=value."),
         ],
     )
-    def test_toggles_that_are_none(self, named: str | None, texts: list[str], told: str) -> None:
-        with pytest.raises(ConfigError, match=re.escape(told)):
+    def test_toggles_that_are_none(self, named: str | None, texts: list[str], message: str) -> None:
+        with pytest.raises(ConfigError, match=re.escape(message)):
             gather(None, [], {}, named, texts)
 
 

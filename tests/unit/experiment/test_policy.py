@@ -1,4 +1,4 @@
-"""A kept policy flies and scores the same, whether held in memory, loaded from its run or from an exported copy."""
+"""A trained policy flies and scores the same, whether held in memory, loaded from its run or from an exported copy."""
 
 import dataclasses
 import os
@@ -24,17 +24,17 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture(scope="module")
-def loaded(pair: Run) -> policy.Kept:
+def loaded(pair: Run) -> policy.TrainedPolicy:
     assert pair.folder is not None
     return policy.load(pair.folder)
 
 
-def positions(flown: policy.Kept, **choice: int | bool) -> torch.Tensor:
-    return torch.stack([state.pos for state in policy.flight(flown, **{"seed": 0, **choice})])  # type: ignore[arg-type]
+def positions(trained_policy: policy.TrainedPolicy, **choice: int | bool) -> torch.Tensor:
+    return torch.stack([state.pos for state in policy.fly(trained_policy, **{"seed": 0, **choice})])  # type: ignore[arg-type]
 
 
-def test_loaded_is_what_the_run_holds(pair: Run, loaded: policy.Kept) -> None:
-    held = policy.of(pair)
+def test_loaded_is_what_the_run_holds(pair: Run, loaded: policy.TrainedPolicy) -> None:
+    held = policy.from_run(pair)
     assert torch.equal(loaded.parameters, held.parameters)
     assert torch.equal(loaded.score, held.score)
     assert (loaded.config, loaded.update) == (held.config, held.update) == (pair.config, 8)
@@ -42,50 +42,50 @@ def test_loaded_is_what_the_run_holds(pair: Run, loaded: policy.Kept) -> None:
 
 
 class TestEvaluate:
-    def test_the_same_call_gives_the_same_figures(self, pair: Run, loaded: policy.Kept) -> None:
+    def test_the_same_call_gives_the_same_figures(self, pair: Run, loaded: policy.TrainedPolicy) -> None:
         first = policy.evaluate(loaded, EPISODES, 0, mean_action=False)
         assert first == policy.evaluate(loaded, EPISODES, 0, mean_action=False)
-        assert first == policy.evaluate(policy.of(pair), EPISODES, 0, mean_action=False)
+        assert first == policy.evaluate(policy.from_run(pair), EPISODES, 0, mean_action=False)
         assert list(first)[:2] == ["completion", "formation_strict"]
         assert all(figure["low"] <= figure["mean"] <= figure["high"] for figure in first.values())
 
-    def test_another_seed_or_the_mean_action_gives_others(self, loaded: policy.Kept) -> None:
+    def test_another_seed_or_the_mean_action_gives_others(self, loaded: policy.TrainedPolicy) -> None:
         first = policy.evaluate(loaded, EPISODES, 0, mean_action=False)
         assert policy.evaluate(loaded, EPISODES, 1, mean_action=False)["return"] != first["return"]
         assert policy.evaluate(loaded, EPISODES, 0, mean_action=True)["energy"] != first["energy"]
 
-    def test_on_another_task(self, loaded: policy.Kept) -> None:
+    def test_on_another_task(self, loaded: policy.TrainedPolicy) -> None:
         task = dataclasses.replace(loaded.config.evaluation, horizon=2)
         assert policy.evaluate(loaded, EPISODES, 0, mean_action=False, env=task)["flight_time"]["mean"] == 2
 
-    def test_runs_are_scored_on_starts_of_their_own(self, loaded: policy.Kept) -> None:
+    def test_runs_are_scored_on_starts_of_their_own(self, loaded: policy.TrainedPolicy) -> None:
         """Both runs hold the same policy here, so equal starts would give equal figures."""
         twins = dataclasses.replace(loaded, parameters=loaded.parameters[:1].expand(2, -1, -1))
         alone = dataclasses.replace(
             loaded, parameters=loaded.parameters[:1], config=tiny(eval_followers=3, eval_horizon=9)
         )
-        both, one = (policy.evaluate(flown, EPISODES, 0, mean_action=True)["return"] for flown in (twins, alone))
+        both, one = (policy.evaluate(each, EPISODES, 0, mean_action=True)["return"] for each in (twins, alone))
         assert both["mean"] != one["mean"]
 
 
 class TestFlight:
-    def test_begins_with_the_start_and_shows_every_step(self, loaded: policy.Kept) -> None:
-        states = list(policy.flight(loaded, seed=5))
+    def test_begins_with_the_start_and_shows_every_step(self, loaded: policy.TrainedPolicy) -> None:
+        states = list(policy.fly(loaded, seed=5))
         env = loaded.config.evaluation
         noise = Streams([5]).uniform("fly.start", 1, env.spec.initial_noise)[0]
         start = env.initial(noise)
         assert all(torch.equal(a, b) for (_, a), (_, b) in zip(leaves(states[0]), leaves(start), strict=True))
         assert [int(state.step) for state in states] == list(range(env.horizon + 1))
 
-    def test_ends_with_the_task(self, loaded: policy.Kept) -> None:
+    def test_ends_with_the_task(self, loaded: policy.TrainedPolicy) -> None:
         class Short(type(loaded.config.evaluation)):  # type: ignore[misc]
             def terminated(self, state):  # type: ignore[no-untyped-def]
                 return (state.step == 4)[:, None].expand(-1, self.followers + 1)
 
         task = Short(**vars(dataclasses.replace(loaded.config.evaluation)))
-        assert [int(state.step) for state in policy.flight(loaded, seed=0, env=task)] == [0, 1, 2, 3, 4]
+        assert [int(state.step) for state in policy.fly(loaded, seed=0, env=task)] == [0, 1, 2, 3, 4]
 
-    def test_is_chosen_by_seed_run_and_kind_of_action(self, loaded: policy.Kept) -> None:
+    def test_is_chosen_by_seed_run_and_kind_of_action(self, loaded: policy.TrainedPolicy) -> None:
         first = positions(loaded)
         assert torch.equal(first, positions(loaded))
         assert torch.equal(first[0], positions(loaded, run=1)[0])
@@ -93,13 +93,13 @@ class TestFlight:
             assert not torch.equal(first, positions(loaded, **choice)), choice
 
     @pytest.mark.parametrize("run", [-1, 2])
-    def test_a_run_that_is_not_there(self, loaded: policy.Kept, run: int) -> None:
+    def test_a_run_that_is_not_there(self, loaded: policy.TrainedPolicy, run: int) -> None:
         with pytest.raises(ConfigError, match=rf"fly: run {run} of 2; expected 0 to 1\."):
-            next(policy.flight(loaded, seed=0, run=run))
+            next(policy.fly(loaded, seed=0, run=run))
 
 
 class TestExport:
-    def test_flies_and_scores_like_the_run(self, pair: Run, loaded: policy.Kept, tmp_path: Path) -> None:
+    def test_flies_and_scores_like_the_run(self, pair: Run, loaded: policy.TrainedPolicy, tmp_path: Path) -> None:
         assert pair.folder is not None
         out = policy.export(pair.folder, tmp_path / "deep" / "copy")
         copy = policy.load(out)
@@ -124,7 +124,7 @@ class TestExport:
 def test_the_loops_policy_is_kept_like_any_other(tmp_path: Path) -> None:
     run = trained(tmp_path / "loop", update="loop")
     figures = policy.evaluate(policy.load(tmp_path / "loop"), EPISODES, 0, mean_action=False)
-    assert figures == policy.evaluate(policy.of(run), EPISODES, 0, mean_action=False)
+    assert figures == policy.evaluate(policy.from_run(run), EPISODES, 0, mean_action=False)
 
 
 def test_a_folder_without_a_checkpoint(tmp_path: Path) -> None:

@@ -80,17 +80,17 @@ class TestFolder:
         assert read_config(finished) == tiny()
 
     def test_rows_of_metrics(self, finished: Path) -> None:
-        found = rows(finished)
-        assert [row["update"] for row in found] == [1, 2, 4, 6, 8]
-        assert ["eval/completion" in row for row in found] == [False, True, True, True, True]
-        assert all({"critic_loss", "q", "actor_loss", "entropy", "alpha"} <= set(row) for row in found)
-        assert all(before["seconds"] <= after["seconds"] for before, after in itertools.pairwise(found))
+        logged = rows(finished)
+        assert [row["update"] for row in logged] == [1, 2, 4, 6, 8]
+        assert ["eval/completion" in row for row in logged] == [False, True, True, True, True]
+        assert all({"critic_loss", "q", "actor_loss", "entropy", "alpha"} <= set(row) for row in logged)
+        assert all(before["seconds"] <= after["seconds"] for before, after in itertools.pairwise(logged))
 
     def test_the_record_of_how_it_ended(self, finished: Path) -> None:
-        found = status(finished)
-        machine, seconds, saves = found.pop("machine"), found.pop("seconds"), found.pop("saves")
-        assert len(found.pop("digest")) == 64
-        assert found == {
+        record = status(finished)
+        machine, seconds, saves = record.pop("machine"), record.pop("seconds"), record.pop("saves")
+        assert len(record.pop("digest")) == 64
+        assert record == {
             "status": "complete",
             "reason": "",
             "command": "",
@@ -194,11 +194,11 @@ class TestEnds:
                 list(run.train())
             with pytest.raises(ConfigError, match="an update was cut in half, so there is no state to go on from"):
                 next(run.train())
-        told = status(folder)
-        assert (told["status"], told["update"], told["reason"]) == ("interrupted", 3, "")
+        record = status(folder)
+        assert (record["status"], record["update"], record["reason"]) == ("interrupted", 3, "")
         if how == "interrupt":  # it came inside an update: half of one is nothing to go on from
             assert not (folder / "checkpoints").exists()
-            assert torch.equal(policy.of(run).parameters, run.learner.parameters())
+            assert torch.equal(policy.from_run(run).parameters, run.learner.parameters())
             return
         assert steps(folder) == [3]
         assert torch.equal(policy.load(folder).parameters, run.learner.parameters())  # no score yet: the newest policy
@@ -252,8 +252,8 @@ class TestEnds:
             f"1e+18 in size. ckpt-000000000002 is the last good state: `uavlab resume {folder} --set lr=0.0005 --set "
             "critic_lr=0.0015` goes on from it."
         )
-        told = status(folder)
-        assert (told["status"], told["update"], told["reason"]) == ("diverged", 3, str(refusal.value))
+        record = status(folder)
+        assert (record["status"], record["update"], record["reason"]) == ("diverged", 3, str(refusal.value))
         assert steps(folder) == [2]  # what diverged is never saved
         assert json.loads((folder / "divergence.json").read_text()) == {
             **{"tensor": "critic.parameter", "value": "nan", "kind": "learner", "run": 1, "agent": 1, "update": 3},
@@ -262,7 +262,7 @@ class TestEnds:
         resumed = Run.resume(folder, {"lr": 0.0005, "critic_lr": 0.0015})
         list(resumed.train())
         assert status(folder)["status"] == "complete"
-        assert resumed.lifted == ["update 2: lr 0.001 -> 0.0005", "update 2: critic_lr 0.003 -> 0.0015"]
+        assert resumed.not_exact_reasons == ["update 2: lr 0.001 -> 0.0005", "update 2: critic_lr 0.003 -> 0.0015"]
         assert not (folder / "divergence.json").exists()
 
     def test_numbers_that_the_last_update_spoiled_are_not_saved(self, tmp_path: Path) -> None:
@@ -317,10 +317,10 @@ class TestEnds:
         steps = run.train()
         for _ in range(4):
             next(steps)
-        found = policy.load(tmp_path / "run")  # as if the process had been killed now
-        assert (found.update, found.score.tolist()) == (4, [-torch.inf])
-        assert torch.equal(found.parameters, run.learner.parameters())
-        assert not torch.equal(found.parameters, run.kept)
+        loaded = policy.load(tmp_path / "run")  # as if the process had been killed now
+        assert (loaded.update, loaded.score.tolist()) == (4, [-torch.inf])
+        assert torch.equal(loaded.parameters, run.learner.parameters())
+        assert not torch.equal(loaded.parameters, run.best_parameters)
         steps.close()
 
     def test_of_several_runs_each_unscored_one_keeps_its_own_newest(self) -> None:
@@ -328,7 +328,7 @@ class TestEnds:
         run.best_score[1] = 0.5
         next(run.train())
         newest = run.learner.parameters()
-        assert torch.equal(run.best, torch.stack((newest[0], run.kept[1])))
+        assert torch.equal(run.best, torch.stack((newest[0], run.best_parameters[1])))
 
     def test_any_other_failure_is_told(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         run = Run(tiny(), tmp_path / "run")
@@ -339,8 +339,8 @@ class TestEnds:
         monkeypatch.setattr(run.learner, "update", update)
         with pytest.raises(ZeroDivisionError):
             list(run.train())
-        told = status(tmp_path / "run")
-        assert (told["status"], told["reason"]) == ("failed", "ZeroDivisionError: oh")
+        record = status(tmp_path / "run")
+        assert (record["status"], record["reason"]) == ("failed", "ZeroDivisionError: oh")
 
 
 class TestResume:
@@ -383,9 +383,9 @@ class TestResume:
         run = Run.resume(tmp_path / "run")
         assert run.done
         assert list(run.train()) == []
-        told, before = status(tmp_path / "run"), status(finished)
-        assert told.pop("saves")["count"] == 0
-        assert told == {key: value for key, value in before.items() if key != "saves"}
+        record, before = status(tmp_path / "run"), status(finished)
+        assert record.pop("saves")["count"] == 0
+        assert record == {key: value for key, value in before.items() if key != "saves"}
         assert steps(tmp_path / "run") == [4, 8]
 
     def test_an_exported_copy_cannot_go_on(self, finished: Path, tmp_path: Path) -> None:
@@ -421,9 +421,9 @@ class TestPolicyKept:
     def test_the_score_weighs_the_figures(self) -> None:
         run = trained(updates=2)
         weights = run.config.evaluation.score
-        told = run.recorder.rows[-1]
+        row = run.recorder.rows[-1]
         assert run.headline == tuple(weights)
-        expected = sum(weight * told[f"eval/{name}"] for name, weight in weights.items())
+        expected = sum(weight * row[f"eval/{name}"] for name, weight in weights.items())
         assert run.best_score.item() == pytest.approx(expected, rel=1e-5)
 
     def test_it_is_chosen_on_starts_that_evaluation_never_uses(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -453,7 +453,7 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> tuple[set[bytes], set[bytes]]:
     run = trained()
     choosing = set(met)
     met.clear()
-    policy.evaluate(policy.of(run), TINY["evaluate_episodes"], seed=0, mean_action=False)
+    policy.evaluate(policy.from_run(run), TINY["evaluate_episodes"], seed=0, mean_action=False)
     return choosing, set(met)
 
 

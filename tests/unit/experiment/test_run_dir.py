@@ -15,7 +15,7 @@ from uavlab.core.registry import Resume
 from uavlab.experiment import run_dir as module
 from uavlab.experiment.config import Config, parts
 from uavlab.experiment.run import Run
-from uavlab.experiment.run_dir import claimed, read_config, require_resumable, run_folder, run_name
+from uavlab.experiment.run_dir import lock_run_dir, read_config, require_resumable, run_folder, run_name
 from uavlab.experiment.settings import settings_of
 from uavlab.storage import checkpoint
 
@@ -36,14 +36,14 @@ class TestClaim:
             raise KeyboardInterrupt
 
         monkeypatch.setattr(module, "require_empty", interrupted)
-        with pytest.raises(KeyboardInterrupt) as kept, claimed(tmp_path / "run", new=True):
+        with pytest.raises(KeyboardInterrupt) as interrupt, lock_run_dir(tmp_path / "run", new=True):
             pass
-        with claimed(tmp_path / "run"):
-            assert kept.tb is not None
+        with lock_run_dir(tmp_path / "run"):
+            assert interrupt.tb is not None
 
     def test_the_second_is_told_who_has_it(self, tmp_path: Path) -> None:
         folder = tmp_path / "run"
-        with claimed(folder), pytest.raises(ConfigError) as refusal, claimed(folder):
+        with lock_run_dir(folder), pytest.raises(ConfigError) as refusal, lock_run_dir(folder):
             pass
         since = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\+00:00"
         assert re.fullmatch(
@@ -56,7 +56,7 @@ class TestClaim:
     @pytest.mark.parametrize("name", ["thesis.tex", "config.json"])
     def test_a_refused_claim_holds_nothing(self, tmp_path: Path, name: str) -> None:
         (tmp_path / name).touch()
-        with pytest.raises(ConfigError) as refusal, claimed(tmp_path, new=True):
+        with pytest.raises(ConfigError) as refusal, lock_run_dir(tmp_path, new=True):
             pass
         hint = f", or `uavlab resume {tmp_path}`" if name == "config.json" else ""
         assert str(refusal.value) == f"--out {tmp_path}: not empty; choose a new folder{hint}."
@@ -68,19 +68,19 @@ class TestClaim:
 
         with monkeypatch.context() as patch:
             patch.setattr(Path, "write_text", full)
-            with pytest.raises(ResourceError, match="No space left"), claimed(tmp_path):
+            with pytest.raises(ResourceError, match="No space left"), lock_run_dir(tmp_path):
                 pass
         assert free(tmp_path)
 
     def test_rests_of_a_killed_writer_are_cleared_away(self, tmp_path: Path) -> None:
         for name in (".run.json.123", ".config.json.7"):
             (tmp_path / name).touch()
-        with claimed(tmp_path, new=True):
+        with lock_run_dir(tmp_path, new=True):
             assert os.listdir(tmp_path) == [".lock"]
 
     def test_where_nothing_can_be_written(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
-        with pytest.raises(ResourceError) as refusal, claimed(tmp_path / "file" / "run"):
+        with pytest.raises(ResourceError) as refusal, lock_run_dir(tmp_path / "file" / "run"):
             pass
         assert str(refusal.value) == f"{tmp_path}/file/run: cannot be written (Not a directory); choose another --out."
 
@@ -122,9 +122,9 @@ class TestClaim:
 
 
 def free(folder: Path) -> bool:
-    """Tell whether a folder can be claimed."""
+    """Tell whether a folder can be lock_run_dir."""
     try:
-        with claimed(folder):
+        with lock_run_dir(folder):
             return True
     except ConfigError:
         return False
@@ -141,19 +141,19 @@ class TestSettings:
         assert (config.run.updates, config.learner.lr, config.learner.hidden) == (30, 0.5, 8)
 
     @pytest.mark.parametrize(
-        ("change", "told"),
+        ("change", "change_text"),
         [
             ({"hidden": 16, "lr": 0.1}, "hidden 8 -> 16"),
             ({"capacity": 64, "followers": 3}, "capacity 32 -> 64, followers 1 -> 3"),
             ({"seed": 3}, "seed 0 -> 3"),
         ],
     )
-    def test_changes_that_it_does_not_survive(self, finished: Path, change: dict[str, Any], told: str) -> None:
+    def test_changes_that_it_does_not_survive(self, finished: Path, change: dict[str, Any], change_text: str) -> None:
         before = (finished / "config.json").read_bytes()
         with pytest.raises(ConfigError) as refusal:
             Run.resume(finished, change)
         assert str(refusal.value) == (
-            f"{finished}: cannot go on with {told}; start a new run for that. A resumed run may change "
+            f"{finished}: cannot go on with {change_text}; start a new run for that. A resumed run may change "
             f"{', '.join(resumable(tiny()))}."
         )
         assert (finished / "config.json").read_bytes() == before
@@ -177,7 +177,7 @@ class TestSettings:
         run = Run.resume(tmp_path / "run", {"updates": 10})
         assert read_config(tmp_path / "run").run.updates == 10
         list(run.train())
-        assert (run.status, run.number, run.lifted) == ("complete", 10, [])
+        assert (run.status, run.number, run.not_exact_reasons) == ("complete", 10, [])
         assert run.digest == trained(updates=10).digest  # as if it had been the target from the start
 
     @pytest.mark.parametrize("change", [{"lr": 0.5}, {"updates": 4}, {"updates": 8}, {"minutes": 1e-9}])
@@ -197,15 +197,15 @@ class TestSettings:
         trained(tmp_path / "run")
         path = tmp_path / "run" / "metrics.jsonl"
         path.write_text(path.read_text().replace("0.", "9.", 1))
-        assert Run.resume(tmp_path / "run").lifted == ["update 8: rows of metrics were lost or changed"]
+        assert Run.resume(tmp_path / "run").not_exact_reasons == ["update 8: rows of metrics were lost or changed"]
 
     def test_a_target_beyond_an_end_that_was_scored_for_itself_is_not_exact(self, tmp_path: Path) -> None:
         trained(tmp_path / "run", evaluate_every=100)
-        assert Run.resume(tmp_path / "run").lifted == []
+        assert Run.resume(tmp_path / "run").not_exact_reasons == []
         run = Run.resume(tmp_path / "run", {"updates": 10})
-        assert run.lifted == ["update 8: it was scored once more, at its former target"]
+        assert run.not_exact_reasons == ["update 8: it was scored once more, at its former target"]
         next(run.train())
-        assert Run.resume(tmp_path / "run").lifted == run.lifted  # told once
+        assert Run.resume(tmp_path / "run").not_exact_reasons == run.not_exact_reasons  # listed once
 
     def test_minutes_alone_take_the_place_of_updates(self, tmp_path: Path) -> None:
         trained(tmp_path / "run")
@@ -236,12 +236,12 @@ class TestElsewhere:
 
     def test_unless_it_is_asked_for_and_then_the_run_says_so(self, from_a_gpu: Path) -> None:
         run = Run.resume(from_a_gpu, {"updates": 6, "device": "cpu"})
-        assert run.lifted == ["update 4: cuda -> cpu, new random streams"]
+        assert run.not_exact_reasons == ["update 4: cuda -> cpu, new random streams"]
         list(run.train())
         assert (run.status, run.rng.salt) == ("complete", 4)
         assert run.digest != trained(updates=6).digest
         again = Run.resume(from_a_gpu)  # the device that was asked for is stored
-        assert (again.lifted, again.rng.salt) == (run.lifted, 4)  # once lifted, for good
+        assert (again.not_exact_reasons, again.rng.salt) == (run.not_exact_reasons, 4)  # once lifted, for good
 
     def test_replay_can_start_anew(self, tmp_path: Path) -> None:
         trained(tmp_path / "run", updates=6)
@@ -253,13 +253,13 @@ class TestElsewhere:
         run = Run.resume(tmp_path / "run", {"updates": 8}, fresh_replay=True)
         assert (run.number, int(run.source.ring.size)) == (6, 0)
         list(run.train())
-        assert (run.status, run.lifted) == ("complete", ["update 6: replay started anew"])
+        assert (run.status, run.not_exact_reasons) == ("complete", ["update 6: replay started anew"])
         assert Run.resume(tmp_path / "run").number == 8  # what it saved since is whole again
 
     def test_minutes_are_no_exact_target(self, tmp_path: Path) -> None:
         run = trained(tmp_path / "run", minutes=5.0)
-        assert run.lifted == ["minutes: how many updates fit into them depends on the machine"]
-        assert json.loads((tmp_path / "run" / "run.json").read_text())["not_exact"] == run.lifted
+        assert run.not_exact_reasons == ["minutes: how many updates fit into them depends on the machine"]
+        assert json.loads((tmp_path / "run" / "run.json").read_text())["not_exact"] == run.not_exact_reasons
 
 
 @pytest.mark.parametrize("name", ["a", "a.b_c-1", "x" * 80])

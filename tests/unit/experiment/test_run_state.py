@@ -18,7 +18,7 @@ def test_a_run_stopped_again_and_again_ends_in_the_same_bits(tmp_path: Path) -> 
     whole = train_until(tmp_path / "whole", -1)
     for point in (3, 8, 28, -1):
         run = train_until(tmp_path / "broken", point)
-    assert (run.digest, run.lifted) == (whole.digest, [])
+    assert (run.digest, run.not_exact_reasons) == (whole.digest, [])
 
 
 def test_the_clock_goes_on(tmp_path: Path) -> None:
@@ -74,10 +74,10 @@ def test_leaves_that_earlier_versions_saved_are_ignored(tmp_path: Path) -> None:
     assert differing <= {"counters/rows", "counters/seconds"}  # rows of metrics are not read back here
 
 
-def test_what_lifts_exactness_is_named() -> None:
+def test_differences_of_machines_are_listed() -> None:
     here = {"device": "H200", "cpu": "x", "threads": 1, "torch": "2.13.0", "uavlab": "0.1.0", "code": "a", "cores": 4}
-    assert run_state.lifted(here, {**here, "cores": 2}) == []
-    assert run_state.lifted(here, {**here, "torch": "2.11.0", "threads": 2}) == [
+    assert run_state.machine_differences(here, {**here, "cores": 2}) == []
+    assert run_state.machine_differences(here, {**here, "torch": "2.11.0", "threads": 2}) == [
         "threads 1 -> 2",
         "torch 2.13.0 -> 2.11.0",
     ]

@@ -1,4 +1,4 @@
-"""A record of scores holds a row for each run, whatever was told on the way."""
+"""A record of scores has a row for each run, equal to what is printed."""
 
 from pathlib import Path
 

@@ -7,9 +7,12 @@ from typing import Annotated, Any, Literal
 import pytest
 from annotated_types import Ge, Gt, Le, Lt
 
-from uavlab.core.registry import Resume
+from tests.support.cli_runner import uavlab
+from uavlab.core.registry import ENVIRONMENTS, Environment, Resume
 from uavlab.envs.leader_follower.env import LeaderFollower
-from uavlab.experiment.settings import format_kind, settings_of
+from uavlab.experiment.config import configure, parts
+from uavlab.experiment.presets import presets
+from uavlab.experiment.settings import describe_settings, format_kind, format_settings, settings_of
 from uavlab.runtime.toggles import TOGGLES, Toggles
 
 
@@ -64,3 +67,38 @@ def test_a_mark_says_what_a_resumed_run_may_change() -> None:
     marks = [each.resume for each in settings_of(Part)]
     assert marks == [Resume.NO, Resume.YES, Resume.SAME]
     assert format_kind(settings_of(Part)[2].kind) == "float > 0 or null"
+
+
+def describe(preset: str) -> list[dict[str, Any]]:
+    config = configure(preset)
+    return describe_settings(parts(config.task.settings), config.values)
+
+
+@pytest.mark.parametrize("preset", presets())
+def test_every_setting_is_there_with_its_value_and_a_meaning(preset: str) -> None:
+    rows, values = describe(preset), configure(preset).values
+    listed = {row["name"]: row["value"] for row in rows}
+    assert listed == {name: value for name, value in values.items() if not name.startswith("eval_")}
+    assert [row["name"] for row in rows if not row["meaning"].endswith(".") or not row["kind"]] == []
+
+
+def test_a_row_says_what_a_person_must_know() -> None:
+    [row] = [row for row in describe("leader_follower_quick") if row["name"] == "gamma"]
+    assert row == {"name": "gamma", "value": 0.95, "kind": "float >= 0, <= 1", "meaning": "Discount per step."}
+    line, last = format_settings([row]).splitlines()
+    assert line == f"{'gamma':20} {'0.95':10} {'float >= 0, <= 1':34} Discount per step."
+    assert last.endswith("eval_horizon.")
+
+
+def test_an_own_environment_without_words_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    gusty = dataclass(frozen=True)(type("Gusty", (LeaderFollower,), {"__doc__": None}))
+    monkeypatch.setitem(ENVIRONMENTS, "gusty", Environment(gusty))
+    assert {row["name"] for row in describe("gusty")} == {row["name"] for row in describe("leader_follower")}
+
+
+def test_the_command() -> None:
+    assert uavlab("settings", "x").err.startswith("ConfigError: unknown preset 'x'")
+    ended = uavlab("settings", "leader_follower_quick", "--json")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.json == {"rows": describe("leader_follower_quick")}
+    assert ended.out.startswith(format_settings(ended.json["rows"]))

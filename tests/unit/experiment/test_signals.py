@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from uavlab.experiment.signals import ENDING, at_once, first_asks, uncut
+from uavlab.experiment.signals import ENDING, defer_interrupt, exit_immediately, graceful_stop
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def interrupt() -> None:
 
 def test_the_first_stops_and_the_second_ends() -> None:
     stops: list[int] = []
-    with first_asks(lambda: stops.append(1)) as received:
+    with graceful_stop(lambda: stops.append(1)) as received:
         os.kill(os.getpid(), signal.SIGTERM)
         assert (received, stops) == ([signal.SIGTERM], [1])
         with pytest.raises(SystemExit) as end:
@@ -36,7 +36,7 @@ def test_a_block_is_done_before_it_is_interrupted() -> None:
     done = []
 
     def block() -> None:
-        with uncut():
+        with defer_interrupt():
             interrupt()
             interrupt()
             done.append(1)
@@ -60,7 +60,7 @@ def test_without_it_the_block_would_be_cut() -> None:
 
 def test_an_error_in_the_block_is_told_rather_than_the_interrupt() -> None:
     def block() -> None:
-        with uncut():
+        with defer_interrupt():
             interrupt()
             raise ZeroDivisionError
 
@@ -70,7 +70,7 @@ def test_an_error_in_the_block_is_told_rather_than_the_interrupt() -> None:
 
 def test_a_handler_that_somebody_set_goes_first() -> None:
     stops: list[int] = []
-    with first_asks(lambda: stops.append(1)), uncut():
+    with graceful_stop(lambda: stops.append(1)), defer_interrupt():
         interrupt()
         assert stops == [1]
 
@@ -79,7 +79,7 @@ def test_other_threads_are_left_alone() -> None:
     ended = []
 
     def block() -> None:
-        with uncut():
+        with defer_interrupt():
             ended.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=block)
@@ -89,5 +89,5 @@ def test_other_threads_are_left_alone() -> None:
 
 
 def test_at_once_gives_handlers_back() -> None:
-    with at_once():
+    with exit_immediately():
         assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler

@@ -13,12 +13,12 @@ from uavlab.experiment.task import ENVIRONMENTS, task
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_every_environment_names_a_learner_that_fits(name: str) -> None:
-    made = task(name)
-    assert made.learner == ENVIRONMENTS[name].learner
-    assert LEARNERS[made.learner].refusal(ENVIRONMENTS[name].kind().spec) is None
-    assert made.settings == (
-        COLLECTORS[LEARNERS[made.learner].collector].settings,
-        LEARNERS[made.learner].settings,
+    chosen = task(name)
+    assert chosen.learner == ENVIRONMENTS[name].learner
+    assert LEARNERS[chosen.learner].refusal(ENVIRONMENTS[name].kind().spec) is None
+    assert chosen.settings == (
+        COLLECTORS[LEARNERS[chosen.learner].collector].settings,
+        LEARNERS[chosen.learner].settings,
         ENVIRONMENTS[name].kind,
     )
 

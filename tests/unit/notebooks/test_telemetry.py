@@ -10,7 +10,7 @@ import torch
 from tests.support.fixtures_config import sizes, tiny
 from uavlab.core.errors import ConfigError
 from uavlab.experiment.config import configure
-from uavlab.experiment.policy import Kept
+from uavlab.experiment.policy import TrainedPolicy
 from uavlab.experiment.run import Run
 from uavlab.telemetry import dataset, flights, predict
 from uavlab.telemetry.dataset import FlightDataset
@@ -20,7 +20,7 @@ from uavlab_notebooks import telemetry as hidden
 
 
 @pytest.fixture(scope="module")
-def trained() -> Kept:
+def trained() -> TrainedPolicy:
     trained, name = hidden.load_network()
     assert name == f"the network that comes along, {trained.update:,} updates"
     return trained
@@ -44,12 +44,12 @@ def test_a_run_of_another_task_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def flight(trained: Kept) -> FlightDataset:
+def flight(trained: TrainedPolicy) -> FlightDataset:
     return hidden.unseen_flights(trained, 1)[0]
 
 
 @pytest.fixture(scope="module")
-def prediction(trained: Kept, flight: FlightDataset) -> Prediction:
+def prediction(trained: TrainedPolicy, flight: FlightDataset) -> Prediction:
     task: Any = trained.config.env
     forecast: Any = trained.policy(task, 0)
     return predict.predict(forecast, task, flight)
@@ -79,7 +79,7 @@ def test_flights_are_flown_from_their_own_seed(own: Path) -> None:
     assert first.bounds.tolist() == [0, task.least]
 
 
-def test_a_simulated_log_can_be_predicted(trained: Kept, tmp_path: Path) -> None:
+def test_a_simulated_log_can_be_predicted(trained: TrainedPolicy, tmp_path: Path) -> None:
     path = hidden.write_flight(tmp_path, 77)
     assert path.name == "flight_000077.npz"
     assert len(flights.read(path)["x"]) == 2000

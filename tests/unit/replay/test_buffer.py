@@ -7,8 +7,8 @@ from tests.support.named_rows import RUNS, check, draw, named, rows
 from uavlab.core.errors import ConfigError
 from uavlab.core.types import Update
 from uavlab.ops import sum_tree
-from uavlab.replay.buffer import ByPriority, Store, Uniform
-from uavlab.replay.prioritized import PriorityConfig
+from uavlab.replay.buffer import Store, Uniform
+from uavlab.replay.prioritized import ByPriority, PriorityConfig
 
 CAPACITY = 7
 NOISE = torch.tensor([[0, 8, 15, 2**61], [3, 4, 5, 6]])
@@ -44,7 +44,7 @@ def test_errors_become_priorities_of_the_rows_they_belong_to(by: str, priority: 
     store = filled(by_priority(by))
     error = torch.tensor([[[1.0, -3.0], [0.0, 1.0]], [[-4.0, 4.0], [0.5, 1.5]]])
     store.feedback(torch.tensor([[4, 0], [1, 2]]), Update({}, td_error=error))
-    mass = sum_tree.masses(store.replay.tree)[:, :5] / sum_tree.UNIT
+    mass = sum_tree.masses(store.tree)[:, :5] / sum_tree.UNIT
     expected = torch.ones(2, 5)
     expected[0, [4, 0]], expected[1, [1, 2]] = torch.tensor(priority)
     assert torch.equal(mass, expected)
@@ -69,4 +69,4 @@ def test_a_store_that_forgets_draws_as_a_new_one() -> None:
     store = filled(by_priority())
     store.feedback(torch.tensor([[0], [0]]), Update({}, td_error=torch.full((2, 1, 2), 16.0)))
     store.forget()
-    assert torch.equal(sum_tree.masses(store.replay.tree), sum_tree.masses(by_priority().replay.tree))
+    assert torch.equal(sum_tree.masses(store.tree), sum_tree.masses(by_priority().tree))

@@ -14,9 +14,9 @@ from uavlab.core.rng import Streams
 from uavlab.core.types import Transition, Update, leaves, tree_map
 from uavlab.experiment import build
 from uavlab.replay import ring
-from uavlab.replay.buffer import ByPriority, Store, Transfer, Uniform
+from uavlab.replay.buffer import Store, Transfer, Uniform
 from uavlab.replay.host_buffer import StagingBuffers, host_transfer
-from uavlab.replay.prioritized import PriorityConfig
+from uavlab.replay.prioritized import ByPriority, PriorityConfig
 from uavlab.runtime.runtime import Runtime
 
 W, BATCH, CAPACITY = 3, 5, 11

@@ -16,26 +16,15 @@ from uavlab.core.types import Transition, tree_map
 from uavlab.ops import sum_tree
 from uavlab.replay import prioritized as module
 from uavlab.replay import ring as rings
-from uavlab.replay.prioritized import (
-    Prioritized,
-    PriorityConfig,
-    add,
-    allocate,
-    choose,
-    clear,
-    joint_priority,
-    load,
-    set_priorities,
-    state,
-)
+from uavlab.replay.prioritized import ByPriority, PriorityConfig, joint_priority
 
 PLAIN = PriorityConfig(priority_alpha=1.0)
 
 
-def filled(count: int, capacity: int = 8, config: PriorityConfig = PLAIN) -> Prioritized:
+def filled(count: int, capacity: int = 8, config: PriorityConfig = PLAIN) -> ByPriority:
     replay = small(capacity, config)
     if count:
-        add(replay, rows(named(count)))
+        replay.add(rows(named(count)))
     return replay
 
 
@@ -47,8 +36,8 @@ def both(values: list[Any]) -> Tensor:
 class TestByHand:
     def test_new_rows_get_the_largest_priority_so_far(self) -> None:
         replay = filled(2)
-        set_priorities(replay, torch.tensor([[0, 1], [0, 1]]), torch.tensor([[3.0, 0.5], [0.25, 0.5]]))
-        add(replay, rows(named(1, 2)))
+        replay.set_priorities(torch.tensor([[0, 1], [0, 1]]), torch.tensor([[3.0, 0.5], [0.25, 0.5]]))
+        replay.add(rows(named(1, 2)))
         assert sum_tree.masses(replay.tree)[:, :3].tolist() == [
             [3 * UNIT, UNIT // 2, 3 * UNIT],
             [UNIT // 4, UNIT // 2, UNIT],  # run 1 has seen nothing larger than 1
@@ -56,13 +45,13 @@ class TestByHand:
 
     def test_priorities_are_raised_to_alpha_once(self) -> None:
         replay = filled(2, config=PriorityConfig(priority_alpha=0.5))
-        set_priorities(replay, both([0]), both([16.0]))
-        add(replay, rows(named(1, 2)))
+        replay.set_priorities(both([0]), both([16.0]))
+        replay.add(rows(named(1, 2)))
         assert sum_tree.masses(replay.tree)[0, :3].tolist() == [4 * UNIT, UNIT, 4 * UNIT]
 
     def test_weights(self) -> None:
         replay = filled(3, config=PriorityConfig(priority_alpha=1.0, priority_beta=0.5))
-        set_priorities(replay, both([0, 1, 2]), both([4.0, 1.0, 16.0]))  # chances 4/21, 1/21, 16/21
+        replay.set_priorities(both([0, 1, 2]), both([4.0, 1.0, 16.0]))  # chances 4/21, 1/21, 16/21
         noise = both([0, 0, 0])  # from thirds of the mass: points 0, 7, 14
         batch = draw(replay, noise)
         assert batch.index.tolist() == [[0, 2, 2]] * RUNS
@@ -73,9 +62,9 @@ class TestByHand:
 
     def test_beta_rises_to_1_on_a_straight_line(self) -> None:
         replay = filled(2, config=PriorityConfig(priority_alpha=1.0, priority_beta=0.5, priority_draws=2))
-        set_priorities(replay, both([0, 1]), both([1.0, 3.0]))
+        replay.set_priorities(both([0, 1]), both([1.0, 3.0]))
         noise = both([0, 3 * UNIT])
-        seen = [choose(replay, noise)[1][0, 1].item() for _ in range(4)]
+        seen = [replay.choose(noise)[1][0, 1].item() for _ in range(4)]
         assert seen == pytest.approx([3**-0.5, 3**-0.75, 3**-1, 3**-1])
         assert int(replay.draws) == 4
 
@@ -83,9 +72,9 @@ class TestByHand:
         replay = filled(1, config=PriorityConfig(priority_alpha=1.0, priority_alpha_end=0.0, priority_draws=2))
         seen = []
         for _ in range(4):
-            set_priorities(replay, both([0]), both([4.0]))
+            replay.set_priorities(both([0]), both([4.0]))
             seen.append(int(sum_tree.masses(replay.tree)[0, 0]))
-            choose(replay, both([0]))
+            replay.choose(both([0]))
         assert seen == [4 * UNIT, 2 * UNIT, UNIT, UNIT]
 
     def test_joint_priorities(self) -> None:
@@ -95,9 +84,9 @@ class TestByHand:
 
     def test_of_several_priorities_for_one_row_the_last_stays(self) -> None:
         replay = filled(3)
-        set_priorities(replay, both([1, 1, 2, 1]), both([9.0, 2.0, 3.0, 5.0]))
+        replay.set_priorities(both([1, 1, 2, 1]), both([9.0, 2.0, 3.0, 5.0]))
         assert sum_tree.masses(replay.tree)[0, :3].tolist() == [UNIT, 5 * UNIT, 3 * UNIT]
-        set_priorities(replay, both([1, 1]), both([4.0, float("nan")]))  # the last one that can be used
+        replay.set_priorities(both([1, 1]), both([4.0, float("nan")]))  # the last one that can be used
         assert sum_tree.masses(replay.tree)[0, 1] == 4 * UNIT
 
     def test_an_empty_ring_yields_slot_zero(self) -> None:
@@ -109,7 +98,7 @@ class TestByHand:
     def test_batches_are_copies(self) -> None:
         replay = filled(2, capacity=2)
         batch = draw(replay, both([0, 0]))
-        add(replay, rows(named(2, 50)))
+        replay.add(rows(named(2, 50)))
         check(batch.data, named(2))
 
 
@@ -159,17 +148,17 @@ def update_adding_every_change(tree: sum_tree.Tree, slot: Tensor, mass: Tensor, 
     return slots[flat]
 
 
-UPDATE, ADD, SET_PRIORITIES = sum_tree.update, module.add, module.set_priorities
+UPDATE, ADD, SET_PRIORITIES = sum_tree.update, ByPriority.add, ByPriority.set_priorities
 
 
-def add_without_modulo(replay: Prioritized, new: Transition) -> None:
+def add_without_modulo(replay: ByPriority, new: Transition) -> None:
     count = new.reward.shape[1]
     slot = (replay.ring.cursor + torch.arange(count)).expand(RUNS, -1)
     rings.add(replay.ring, new)
     UPDATE(replay.tree, slot, replay.largest[:, None].expand(RUNS, count), slot >= replay.tree.width)
 
 
-def add_with_alpha_again(replay: Prioritized, new: Transition) -> None:
+def add_with_alpha_again(replay: ByPriority, new: Transition) -> None:
     again = sum_tree.fixed_point((replay.largest / UNIT) ** replay.config.priority_alpha)
     before = replay.largest.clone()
     replay.largest.copy_(again)
@@ -177,11 +166,11 @@ def add_with_alpha_again(replay: Prioritized, new: Transition) -> None:
     replay.largest.copy_(before)
 
 
-def set_with_alpha_again(replay: Prioritized, index: Tensor, priority: Tensor) -> None:
+def set_with_alpha_again(replay: ByPriority, index: Tensor, priority: Tensor) -> None:
     SET_PRIORITIES(replay, index, priority**replay.config.priority_alpha)
 
 
-def set_forgetting_the_largest(replay: Prioritized, index: Tensor, priority: Tensor) -> None:
+def set_forgetting_the_largest(replay: ByPriority, index: Tensor, priority: Tensor) -> None:
     SET_PRIORITIES(replay, index, priority)
     replay.largest.fill_(UNIT)
 
@@ -197,12 +186,12 @@ MUTANTS = [
     (sum_tree, "update", update_all),
     (sum_tree, "update", update_adding_every_change),
     (sum_tree, "offset_by_run", lambda slot, width: slot.clone()),
-    (module, "add", add_without_modulo),
-    (module, "add", add_with_alpha_again),
-    (module, "set_priorities", set_with_alpha_again),
-    (module, "set_priorities", set_forgetting_the_largest),
+    (ByPriority, "add", add_without_modulo),
+    (ByPriority, "add", add_with_alpha_again),
+    (ByPriority, "set_priorities", set_with_alpha_again),
+    (ByPriority, "set_priorities", set_forgetting_the_largest),
     (module, "importance_weights", weigh_over_the_whole_ring),
-    (module, "anneal", lambda replay, first, last: first),
+    (ByPriority, "anneal", lambda replay, first, last: first),
 ]
 
 
@@ -236,10 +225,9 @@ UNUSABLE = [
 def test_unusable_priorities_are_counted_and_the_others_used(index: list[int], priority: list[float]) -> None:
     replay, expected = filled(5), filled(5)
     usable = [p for i, p in zip(index, priority, strict=True) if 0 <= i < 5 and 0 <= p < INF]
-    set_priorities(replay, torch.tensor([[2, 3], index]), torch.tensor([[7.0, 7.0], priority]))
-    set_priorities(
-        expected, torch.tensor([[2, 3], [0, 0]]), torch.tensor([[7.0, 7.0], [1.0, 1.0]])
-    )  # 1 is what they had
+    replay.set_priorities(torch.tensor([[2, 3], index]), torch.tensor([[7.0, 7.0], priority]))
+    before = torch.tensor([[7.0, 7.0], [1.0, 1.0]])  # 1 is the priority of new rows
+    expected.set_priorities(torch.tensor([[2, 3], [0, 0]]), before)
     expected.refused[1] = 2 - len(usable)
     assert digest(replay) == digest(expected)
 
@@ -247,7 +235,7 @@ def test_unusable_priorities_are_counted_and_the_others_used(index: list[int], p
 def test_an_empty_replay_accepts_no_priority() -> None:
     replay = filled(0)
     before = digest(replay)
-    set_priorities(replay, both([0]), both([9.0]))
+    replay.set_priorities(both([0]), both([9.0]))
     replay.refused.sub_(1)
     assert digest(replay) == before
 
@@ -275,7 +263,7 @@ def test_priorities_of_a_wrong_shape_or_type_are_refused(index: Tensor, priority
         "Prioritized replay: index is .*; expected int64 and float32 or float64, both 2xN with N at least 1, on cpu"
     )
     with pytest.raises(ConfigError, match=message):
-        set_priorities(replay, index, priority)
+        replay.set_priorities(index, priority)
     assert digest(replay) == before
 
 
@@ -283,7 +271,7 @@ def test_rows_that_do_not_fit_are_refused_and_nothing_changes() -> None:
     replay = filled(5)
     before = digest(replay)
     with pytest.raises(ConfigError, match="Replay: rows do not fit the ring"):
-        add(replay, replace(rows(named(1)), truncated=named(1)))
+        replay.add(replace(rows(named(1)), truncated=named(1)))
     assert digest(replay) == before
 
 
@@ -294,23 +282,23 @@ def test_runs_together_equal_runs_by_themselves() -> None:
         return tree_map(lambda leaf: leaf[run : run + 1], tree)
 
     example = tree_map(lambda leaf: torch.cat([leaf, leaf[:1]]), rows(named(1)))
-    together, alone = allocate(example, 50, config), [allocate(part(example, 0), 50, config) for _ in seeds]
-    together = replace(together, tree=sum_tree.empty(3, 50, torch.device("cpu"), 4, 4))
+    together, alone = ByPriority(example, 50, config), [ByPriority(part(example, 0), 50, config) for _ in seeds]
+    together.tree = sum_tree.empty(3, 50, torch.device("cpu"), 4, 4)
     rng, own = Streams(seeds), [Streams([seed]) for seed in seeds]
     for step in range(60):
         new = tree_map(lambda leaf: torch.cat([leaf, leaf[:1] + leaf[1:]]), rows(named(3, 3 * step)))
-        add(together, new)
+        together.add(new)
         batch = draw(together, rng.integers("replay", 16))
         priority = 3 * rng.uniform("priority", 16)
-        set_priorities(together, batch.index, priority)
+        together.set_priorities(batch.index, priority)
         for run, replay in enumerate(alone):
-            add(replay, part(new, run))
+            replay.add(part(new, run))
             single = draw(replay, own[run].integers("replay", 16))
             assert torch.equal(single.index, batch.index[run : run + 1])
             assert batch.weight is not None
             torch.testing.assert_close(single.weight, batch.weight[run : run + 1])  # the last bit of a power may differ
             assert torch.equal(single.data.obs, batch.data.obs[run : run + 1])
-            set_priorities(replay, single.index, 3 * own[run].uniform("priority", 16))
+            replay.set_priorities(single.index, 3 * own[run].uniform("priority", 16))
     for run, replay in enumerate(alone):
         assert torch.equal(sum_tree.masses(replay.tree)[0], sum_tree.masses(together.tree)[run])
 
@@ -320,17 +308,17 @@ class TestSaved:
         replay, fresh = filled(6, config=PriorityConfig(priority_draws=5)), small(8, PriorityConfig(priority_draws=5))
         rng = Streams([0, 1])
         for _ in range(3):
-            set_priorities(replay, draw(replay, rng.integers("replay", 4)).index, rng.uniform("priority", 4))
-        load(fresh, state(replay))
-        fresh = replace(fresh, ring=replay.ring)
+            replay.set_priorities(draw(replay, rng.integers("replay", 4)).index, rng.uniform("priority", 4))
+        fresh.load_state_dict(replay.state_dict())
+        fresh.ring = replay.ring
         assert digest(fresh) == digest(replay)
         noise = rng.integers("replay", 9)
-        assert torch.equal(choose(fresh, noise)[1], choose(replay, noise)[1])
+        assert torch.equal(fresh.choose(noise)[1], replay.choose(noise)[1])
 
     def test_a_state_is_a_copy(self) -> None:
         replay = filled(5)
-        saved = state(replay)
-        set_priorities(replay, both([0, 7]), both([9.0, 9.0]))
+        saved = replay.state_dict()
+        replay.set_priorities(both([0, 7]), both([9.0, 9.0]))
         draw(replay, both([0]))
         assert {name: value.tolist() for name, value in saved.items()} == {
             "mass": [[UNIT] * 5] * RUNS,
@@ -359,15 +347,15 @@ class TestSaved:
     def test_a_state_of_another_replay_is_refused(self, changed: dict[str, Any], message: str) -> None:
         replay = filled(5)
         before = digest(replay)
-        saved = {name: value for name, value in {**state(filled(3)), **changed}.items() if value is not None}
+        saved = {name: value for name, value in {**filled(3).state_dict(), **changed}.items() if value is not None}
         with pytest.raises(FileError, match=f"Prioritized replay: the saved state does not fit: {message}. Expected"):
-            load(replay, saved)
+            replay.load_state_dict(saved)
         assert digest(replay) == before
 
     def test_replay_started_anew_forgets_the_priorities_of_its_rows(self) -> None:
         replay = filled(5)
-        set_priorities(replay, both([3]), both([4.0]))
-        clear(replay)
+        replay.set_priorities(both([3]), both([4.0]))
+        replay.forget()
         assert sum_tree.masses(replay.tree).tolist() == [[1] + [0] * 7] * RUNS
         assert replay.largest.tolist() == [4 * UNIT] * RUNS
 
@@ -375,13 +363,13 @@ class TestSaved:
 def test_nothing_is_read_from_the_device() -> None:
     """Meta tensors hold no values, so that any read of a value raises."""
     new = tree_map(lambda leaf: leaf.to("meta"), rows(named(3)))
-    replay = allocate(new, 5, PriorityConfig(priority_alpha_end=0.5))
-    add(replay, new)
+    replay = ByPriority(new, 5, PriorityConfig(priority_alpha_end=0.5))
+    replay.add(new)
     batch = draw(replay, torch.zeros(RUNS, 4, dtype=torch.int64, device="meta"))
-    set_priorities(replay, batch.index, batch.index.float())
+    replay.set_priorities(batch.index, batch.index.float())
     assert batch.data.obs.shape == (RUNS, 4, 2, 3)
     with pytest.raises((RuntimeError, NotImplementedError)):
-        state(replay)  # reads the size
+        replay.state_dict()  # reads the size
 
 
 @pytest.mark.gpu
@@ -397,11 +385,11 @@ def test_a_captured_graph_gives_the_same_bits_without_a_host_sync() -> None:
         for step in range(30)
     ]
     new, noise, priority = tree_map(Tensor.cuda, given[0][0]), given[0][1].cuda(), given[0][2].cuda()
-    here, there = allocate(given[0][0], 40, config), allocate(new, 40, config)
+    here, there = ByPriority(given[0][0], 40, config), ByPriority(new, 40, config)
 
     def cycle() -> None:
-        add(there, new)
-        set_priorities(there, draw(there, noise).index, priority)
+        there.add(new)
+        there.set_priorities(draw(there, noise).index, priority)
 
     torch.cuda.set_sync_debug_mode("error")
     try:
@@ -416,8 +404,8 @@ def test_a_captured_graph_gives_the_same_bits_without_a_host_sync() -> None:
     finally:
         torch.cuda.set_sync_debug_mode("default")
     for step, (r, n, p) in enumerate(given):
-        add(here, r)
-        set_priorities(here, draw(here, n).index, p)
+        here.add(r)
+        here.set_priorities(draw(here, n).index, p)
         if step:
             tree_map(lambda static, value: static.copy_(value), new, r)
             noise.copy_(n)

@@ -32,5 +32,5 @@ def test_errors_ahead_are_scaled_alike() -> None:
 
 def test_parameters_are_as_many_as_counted() -> None:
     config = configure("telemetry", sizes("telemetry"))
-    _, _, learner, _ = build.assembled(config)
+    _, _, learner, _ = build.assemble(config)
     assert learner.parameters().shape == (1, 1, config.task.policy_size(config))

@@ -213,7 +213,7 @@ def loop_shares(bench: Bench) -> dict[str, float]:
     """Return the shares of time by stage of the plain loop."""
     host = {"placement": "host"} if bench.device.type == "cuda" else {}
     monitor = Monitor(bench.device)
-    rt, rng, learner, source = build.assembled(bench.config({"priorities": "mean", **host}), monitor)
+    rt, rng, learner, source = build.assemble(bench.config({"priorities": "mean", **host}), monitor)
     cycle = make_cycle(source, learner, rng, rt)
     with rt.scope():
         for number in range(WARM + 10 * bench.rounds):

@@ -52,7 +52,7 @@ def paced_blocks(bench: Bench, setting: Setting) -> Callable[[float], Block]:
     world = PacedWorld(**{f.name: getattr(config.env, f.name) for f in fields(config.env)})
     overlap = config.toggles.prefetch == "overlap"
     monitor = None if overlap else Monitor(bench.device)  # a monitor times one thread alone
-    rt, rng, learner, source = build.assembled(replace(config, env=world), monitor)
+    rt, rng, learner, source = build.assemble(replace(config, env=world), monitor)
     cycle = make_cycle(source, learner, rng, rt)
 
     def block(step_ms: float) -> Block:
@@ -110,7 +110,7 @@ def game_share(bench: Bench) -> Estimate:
 @measure
 def updates_per_episode(bench: Bench, steps: int = 200, interval: int = 10) -> Estimate:
     """Count the updates of an episode of ``steps`` steps at an update interval."""
-    _, _, _, source = build.assembled(bench.config({"interval": interval}))
+    _, _, _, source = build.assemble(bench.config({"interval": interval}))
     source.before_cycle()
     start, updates = source.steps, 0
     while source.steps - start < steps or source.turn:

@@ -54,7 +54,7 @@ def replay_suite(rounds: int, device: Device, capacity: int = CAPACITY) -> Recor
     env = LeaderFollower(followers=4)
     start = torch.zeros(1, env.spec.initial_noise, device=rt.device)
     row = tree_map(lambda leaf: leaf[None], blank_row(env, start_worlds(env, start)))
-    replay = prioritized.allocate(row, capacity, SETTINGS)
+    replay = prioritized.ByPriority(row, capacity, SETTINGS)
     sum_tree.fill(replay.tree, sum_tree.fixed_point(torch.rand(1, capacity, device=rt.device)))
     replay.ring.size.fill_(capacity)
     replay.ring.words.fill_(1)  # untouched memory is read at no cost
@@ -85,7 +85,7 @@ def replay_suite(rounds: int, device: Device, capacity: int = CAPACITY) -> Recor
     return {"rows": rows}
 
 
-def time_batch(structure: Structure, replay: prioritized.Prioritized) -> tuple[float, float, float]:
+def time_batch(structure: Structure, replay: prioritized.ByPriority) -> tuple[float, float, float]:
     """Draw, gather and reweight a batch (s each); each call is short, so that a busy machine seldom cuts in."""
     device, slots = replay.draws.device, list[Slots]()
     noise, priority = torch.randint(2**62, (1, BATCH), device=device), torch.rand(1, BATCH, device=device)
@@ -96,11 +96,11 @@ def time_batch(structure: Structure, replay: prioritized.Prioritized) -> tuple[f
     )
 
 
-def wide(replay: prioritized.Prioritized) -> Structure:
+def wide(replay: prioritized.ByPriority) -> Structure:
     """Build the wide tree of prioritized replay."""
     return Structure(
-        draw=lambda noise: prioritized.choose(replay, noise)[0],
-        reweight=lambda slot, priority: prioritized.set_priorities(replay, slot, priority),
+        draw=lambda noise: replay.choose(noise)[0],
+        reweight=replay.set_priorities,
     )
 
 
@@ -148,7 +148,7 @@ def cumsum(mass: Int[Tensor, " capacity"]) -> Structure:
     return Structure(draw, reweight)
 
 
-def uniform(replay: prioritized.Prioritized) -> Structure:
+def uniform(replay: prioritized.ByPriority) -> Structure:
     """Build a structure without priorities, which draws rows uniformly."""
     return Structure(lambda noise: noise.remainder(replay.ring.size), lambda slot, priority: None)
 

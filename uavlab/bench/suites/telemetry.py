@@ -74,7 +74,7 @@ def loading_calls(
         config: The run's.
         kind: Another class of what draws windows.
     """
-    rt, rng, learner, source = build.assembled(config)
+    rt, rng, learner, source = build.assemble(config)
     source = kind(config.env, config.source, rng, rt) if kind else source
     batch = source.next()
     noise = learner.update_noise(rng, batch.index.shape[1])

@@ -20,17 +20,17 @@ def build(config: Settings, data: None, rng: Streams, rt: Runtime) -> COMA:
 
 def learner_bytes(config: Settings) -> int:
     """Count the bytes that the learner takes at least: networks, and the activations of one minibatch."""
-    spec, given = config.env.spec, config.learner
-    actor, critic = networks(given, spec)
-    rows = -(-spec.horizon * config.source.worlds // given.minibatches) * spec.agents
-    activations = rows * given.width * spec.side**2 * len(given.kernels)
+    spec, hyper = config.env.spec, config.learner
+    actor, critic = networks(hyper, spec)
+    rows = -(-spec.horizon * config.source.worlds // hyper.minibatches) * spec.agents
+    activations = rows * hyper.width * spec.side**2 * len(hyper.kernels)
     return 4 * config.run.runs * (4 * actor.count + 5 * critic.count + activations)
 
 
 def plan(config: Settings) -> dict[str, int | None]:
     """Count the gradient steps of a run."""
-    updates, given = config.run.updates, config.learner
-    return {"gradient_steps_per_run": None if updates is None else updates * given.passes * given.minibatches}
+    updates, hyper = config.run.updates, config.learner
+    return {"gradient_steps_per_run": None if updates is None else updates * hyper.passes * hyper.minibatches}
 
 
 def refusal(spec: object) -> str | None:

@@ -85,7 +85,7 @@ class Samples:
     """Rows of a batch, each a step of one team; ``weight`` is 0 after the end of an agent's task, and 1 on average."""
 
     maps: Float[Tensor, "R N A C L L"]
-    seen: Float[Tensor, "R N A C+K+1 L L"]  # input of the critic
+    critic_input: Float[Tensor, "R N A C+K+1 L L"]
     action: Int[Tensor, "R N A"]
     open: Bool[Tensor, "R N A E"]
     target: Float[Tensor, "R N A"]
@@ -171,8 +171,8 @@ class COMA:
     def targets(self, target: Float[Tensor, "R Q"], data: Rollout) -> Samples:
         """Compute critic inputs, lambda returns and open moves of all rows."""
         config, obs = self.config, data.obs
-        seen = critic_maps(obs, data.action, self.spec.centred)
-        value = self.critic_net(target, seen.flatten(1, 3)).view(*data.action.shape, -1)
+        critic_input = critic_maps(obs, data.action, self.spec.centred)
+        value = self.critic_net(target, critic_input.flatten(1, 3)).view(*data.action.shape, -1)
         value = value.gather(-1, data.action[..., None])[:, 1:, ..., 0]  # of the next states
         reward, value, terminated = (each.transpose(0, 1) for each in (data.reward, value, data.terminated))
         returns = lambda_returns(reward, value, terminated, config.gamma, config.lam).transpose(0, 1)
@@ -182,7 +182,7 @@ class COMA:
             lambda leaf: leaf[:, : returns.shape[1]].flatten(1, 2),
             Samples(
                 maps=obs.maps,
-                seen=seen,
+                critic_input=critic_input,
                 action=data.action,
                 open=open_,
                 target=returns,
@@ -192,7 +192,7 @@ class COMA:
 
     def critic_loss(self, critic: Float[Tensor, "R Q"], rows: Samples) -> tuple[Tensor, dict[str, Any]]:
         """Sum the mean squared error over runs; also return the values of all moves."""
-        value = self.critic_net(critic, rows.seen.flatten(1, 2)).view(*rows.action.shape, -1)
+        value = self.critic_net(critic, rows.critic_input.flatten(1, 2)).view(*rows.action.shape, -1)
         chosen = value.gather(-1, rows.action[..., None])[..., 0]
         mean = (rows.weight * (chosen - rows.target).square()).mean((1, 2))
         metrics = {"q": chosen.detach().mean((1, 2)), "critic_loss": mean.detach()}

@@ -38,10 +38,10 @@ def learner_bytes(config: Settings) -> int:
 
     Every parameter has a gradient and two moments; critics have targets, too.
     """
-    spec, given, batch = config.env.spec, config.learner, config.source.batch
-    actors = len(set(assign_networks(spec, spec, given.share))) * actor_size(given, spec)
-    critics = 2 * spec.agents * StackedMLP(spec.agents * (spec.obs + spec.action), given.hidden, 1).count
-    activations = 2 * 2 * spec.agents * batch * given.hidden  # two critics of two layers
+    spec, hyper, batch = config.env.spec, config.learner, config.source.batch
+    actors = len(set(assign_networks(spec, spec, hyper.share))) * actor_size(hyper, spec)
+    critics = 2 * spec.agents * StackedMLP(spec.agents * (spec.obs + spec.action), hyper.hidden, 1).count
+    activations = 2 * 2 * spec.agents * batch * hyper.hidden  # two critics of two layers
     return 4 * config.run.runs * (4 * actors + 5 * critics + activations)
 
 

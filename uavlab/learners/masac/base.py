@@ -174,7 +174,7 @@ class MASACBase(ABC):
         def act_in_turn(obs: Tensor, noise: Tensor | None) -> Tensor:
             noises = [None] * spec.agents if noise is None else noise.split(1, 2)
             agents = zip(obs.split(1, 2), noises, networks, strict=True)
-            return torch.cat([act(seen, own, (network,)) for seen, own, network in agents], 2)
+            return torch.cat([act(own_obs, own_noise, (network,)) for own_obs, own_noise, network in agents], 2)
 
         return act_together if self.acting == "batched" else act_in_turn
 

@@ -108,9 +108,9 @@ class MASACLoop(MASACBase):
         """Compute y_i; nothing is bootstrapped where an agent's task ended."""
         goals = []
         samples = self._sample_actions(actor, data.next_obs, noise)
-        for pair, owner, (run, agent, drawn) in zip(target, self.owner, samples, strict=True):
-            q = values(pair, data.next_obs[run], [action for action, _ in drawn]).amin(0)
-            soft = q - log_alpha[owner][0].exp() * drawn[agent][1]
+        for pair, owner, (run, agent, actions) in zip(target, self.owner, samples, strict=True):
+            q = values(pair, data.next_obs[run], [action for action, _ in actions]).amin(0)
+            soft = q - log_alpha[owner][0].exp() * actions[agent][1]
             alive = (~data.terminated[run, :, agent]).to(q.dtype)
             reward = self.config.reward_scale * data.reward[run, :, agent]
             goals.append(torch.addcmul(reward, alive, soft, value=self.config.gamma))
@@ -148,10 +148,10 @@ class MASACLoop(MASACBase):
         """Sum the negative mean soft value of each agent's own action over runs and agents."""
         losses, log_probs = [], []
         samples = self._sample_actions(actor, data.obs, noise)
-        for pair, owner, (run, agent, drawn) in zip(critic, self.owner, samples, strict=True):
-            joint = [action if j == agent else action.detach() for j, (action, _) in enumerate(drawn)]
+        for pair, owner, (run, agent, actions) in zip(critic, self.owner, samples, strict=True):
+            joint = [action if j == agent else action.detach() for j, (action, _) in enumerate(actions)]
             q = values(pair, data.obs[run], joint).amin(0)
-            log_prob = drawn[agent][1]
+            log_prob = actions[agent][1]
             losses.append((log_alpha[owner][0].exp() * log_prob - q).mean())
             log_probs.append(log_prob.detach().mean())
         metrics = {"actor_loss": self._by_agent(losses).detach(), "log_prob": self._by_agent(log_probs)}
@@ -175,8 +175,8 @@ class MASACLoop(MASACBase):
             return squash(self.config, evaluate(net, obs[run, :, agent]), noise[run, :, agent])
 
         for run in range(self.runs):
-            for agent, drawn in enumerate(self.rung.draws(partial(draw, run), self.spec.agents)):
-                yield run, agent, drawn
+            for agent, actions in enumerate(self.rung.draws(partial(draw, run), self.spec.agents)):
+                yield run, agent, actions
 
     def _by_agent(self, values: list[Tensor]) -> Float[Tensor, "R A ..."]:
         return torch.stack(values).unflatten(0, (self.runs, -1))

@@ -13,11 +13,11 @@ from uavlab.replay import prioritized
 from uavlab.replay.prioritized import PriorityConfig
 
 
-def full(capacity: int) -> prioritized.Prioritized:
+def full(capacity: int) -> prioritized.ByPriority:
     env = LeaderFollower(followers=1)
     start = torch.zeros(1, env.spec.initial_noise)
     row = tree_map(lambda leaf: leaf[None], blank_row(env, start_worlds(env, start)))
-    replay = prioritized.allocate(row, capacity, PriorityConfig())
+    replay = prioritized.ByPriority(row, capacity, PriorityConfig())
     sum_tree.fill(replay.tree, torch.randint(1, 2**30, (1, capacity), generator=torch.Generator().manual_seed(0)))
     replay.ring.size.fill_(capacity)
     return replay

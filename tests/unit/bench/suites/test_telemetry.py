@@ -48,7 +48,7 @@ def test_a_row_for_each_path() -> None:
 
 
 def test_bytes_by_hand() -> None:
-    _, _, _, source = build.assembled(configure("telemetry", sizes("telemetry"), {"loader": "device"}))
+    _, _, _, source = build.assemble(configure("telemetry", sizes("telemetry"), {"loader": "device"}))
     count = int(source.sets.training.bounds[-1])
     assert raw_bytes(source.sets.training) == 4 * count * (33 + 6 + 3)
     assert memory_bytes(source) == raw_bytes(source.sets.training) + 8 * len(source.starts)
