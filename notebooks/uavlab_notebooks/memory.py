@@ -9,7 +9,7 @@ import torch
 
 from uavlab.collectors.off_policy import blank_row
 from uavlab.core.errors import RetryWarning
-from uavlab.core.types import Batch, Inputs, tree_map
+from uavlab.core.types import Batch, Scale, tree_map
 from uavlab.envs.autoreset import start_worlds
 from uavlab.experiment import build
 from uavlab.experiment.config import Config
@@ -55,7 +55,7 @@ def _blank(config: Config, rows: int) -> tuple[MASAC, Batch, UpdateNoise]:
     worlds = start_worlds(env, start)
     data = tree_map(lambda leaf: leaf.unflatten(0, (runs, rows)), blank_row(env, worlds))
     flat = data.obs.new_zeros(runs, env.spec.agents, env.spec.obs)
-    learner = MASAC(config.learner, env.spec, Inputs(center=flat, scale=flat + 1), rng, rt)
+    learner = MASAC(config.learner, env.spec, Scale(center=flat, spread=flat + 1), rng, rt)
     return learner, Batch(data, torch.zeros(runs, rows, dtype=torch.int64)), learner.update_noise(rng, rows)
 
 

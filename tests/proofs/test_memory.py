@@ -21,7 +21,8 @@ ROOT = Path(__file__).parents[2]
 LIMITED = """
 import os, resource, sys, torch
 from uavlab.telemetry import disk_dataset as disk
-from uavlab.telemetry.dataset import FlightDataset, Scale
+from uavlab.core.types import Scale
+from uavlab.telemetry.dataset import FlightDataset
 
 def memory():
     (line,) = (line for line in open("/proc/self/status") if line.startswith("VmData:"))

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from uavlab.core.types import tree_map
+from uavlab.core.types import Scale, tree_map
 from uavlab.telemetry import flights as fleet
-from uavlab.telemetry.dataset import FEATURES, FlightDataset, Scale, Windows, concatenate, make_scale
+from uavlab.telemetry.dataset import FEATURES, FlightDataset, Windows, concatenate, make_scale
 from uavlab.telemetry.logs.columns import INPUTS, QUATERNION, TRUTH
 from uavlab.telemetry.task import Telemetry
 

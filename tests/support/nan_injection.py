@@ -11,7 +11,7 @@ from torch import Tensor
 from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig
 from uavlab.core.errors import DivergedError
 from uavlab.core.rng import Streams
-from uavlab.core.types import Inputs, leaves
+from uavlab.core.types import Scale, leaves
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.learners.masac.base import MASACConfig
 from uavlab.learners.masac.batched import MASAC
@@ -76,7 +76,7 @@ def build(
     runs, rt = 3, seams()
     rng = Streams(range(runs))
     flat = torch.zeros(runs, AGENTS, ENV.spec.obs)
-    learner = kind(MASACConfig(hidden=4, share=share), ENV.spec, Inputs(center=flat, scale=flat + 1), rng, rt)
+    learner = kind(MASACConfig(hidden=4, share=share), ENV.spec, Scale(center=flat, spread=flat + 1), rng, rt)
     config = ReplayConfig(worlds=WORLDS, batch=8, capacity=64, learning_starts=16)
     source = source_kind(ENV, learner.policy(ENV.spec), config, rng, rt)
     trainer = Trainer(runs, rt, source, learner, training(source, learner, rng, rt, 0, 100))

@@ -4,13 +4,13 @@ import torch
 
 from uavlab.core.protocols import Env
 from uavlab.core.rng import Streams
-from uavlab.core.types import Inputs
+from uavlab.core.types import Scale
 from uavlab.runtime.finite_check import require_finite
 
 SURVEY_WORLDS, SURVEY_STEPS = 64, 64  # per run
 
 
-def survey(env: Env, rng: Streams) -> Inputs:
+def survey(env: Env, rng: Streams) -> Scale:
     """Measure mean and standard deviation of observations under random actions; the scale of a constant feature is 1.
 
     Raises:
@@ -26,5 +26,5 @@ def survey(env: Env, rng: Streams) -> Inputs:
         observations.append(env.observe(state).unflatten(0, (runs, SURVEY_WORLDS)))
     obs = torch.cat(observations, 1)
     require_finite({"obs": (obs, "R N A O")})  # the first layers depend on them
-    scale = obs.std(1)
-    return Inputs(center=obs.mean(1), scale=torch.where(scale > 1e-3, scale, 1.0))
+    spread = obs.std(1)
+    return Scale(center=obs.mean(1), spread=torch.where(spread > 1e-3, spread, 1.0))

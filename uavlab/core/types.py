@@ -170,11 +170,11 @@ class Rollout:
 
 
 @tensors
-class Inputs:
-    """Mean and standard deviation of observations, by run, agent and feature, for the first parameters of networks."""
+class Scale:
+    """Mean and standard deviation of numbers, by which a network's inputs or outputs are normalised."""
 
-    center: Float[Tensor, "R A O"]
-    scale: Float[Tensor, "R A O"]
+    center: Float[Tensor, "*lead F"]
+    spread: Float[Tensor, "*lead F"]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab.telemetry.dataset import FEATURES, HIDDEN, Scale, Windows
+from uavlab.core.types import Scale
+from uavlab.telemetry.dataset import FEATURES, HIDDEN, Windows
 
 NORTH = [n for n, name in enumerate(FEATURES) if name.endswith("_north")]
 EAST = [n for n, name in enumerate(FEATURES) if name.endswith("_east")]

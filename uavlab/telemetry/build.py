@@ -20,11 +20,12 @@ from uavlab.core.registry import (
     Settings,
 )
 from uavlab.core.rng import Streams
+from uavlab.core.types import Scale
 from uavlab.runtime.runtime import Runtime
 from uavlab.telemetry import flights as fleet
 from uavlab.telemetry import forecaster, metrics, ridge
 from uavlab.telemetry.check import check_logs
-from uavlab.telemetry.dataset import HIDDEN, ROW, Scale
+from uavlab.telemetry.dataset import HIDDEN, ROW
 from uavlab.telemetry.forecaster import Forecast, Forecaster, ForecasterConfig
 from uavlab.telemetry.task import Telemetry, require_same
 from uavlab.telemetry.window_source import DATASET_CHANGED, DataSplit, WindowsConfig, WindowSource, load_split

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from uavlab.core.errors import FileError
-from uavlab.core.types import tensors
+from uavlab.core.types import Scale, tensors
 from uavlab.ops.quaternions import rotate
 from uavlab.telemetry.simulation.quadrotor import LAYOUT
 
@@ -53,14 +53,6 @@ class Windows:
     inputs: Float[Tensor, "*lead T F"]
     truth: Float[Tensor, "*lead K"]
     tracking_error: Float[Tensor, "*lead H 3"]
-
-
-@tensors
-class Scale:
-    """Mean and standard deviation of each number of a vector."""
-
-    center: Float[Tensor, " F"]
-    spread: Float[Tensor, " F"]
 
 
 @tensors

@@ -14,7 +14,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from uavlab.core.errors import ResourceError
-from uavlab.telemetry.dataset import FlightDataset, Scale, Windows
+from uavlab.core.types import Scale
+from uavlab.telemetry.dataset import FlightDataset, Windows
 
 FIELDS = ("inputs", "truth", "tracking_error")
 BLOCK = 100_000  # rows in memory at a time

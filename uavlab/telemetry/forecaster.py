@@ -13,13 +13,13 @@ from torch.nn.functional import huber_loss
 from uavlab.core.protocols import CheckedTensors
 from uavlab.core.registry import Resume
 from uavlab.core.rng import Streams
-from uavlab.core.types import Batch, Update, tree_map
+from uavlab.core.types import Batch, Scale, Update, tree_map
 from uavlab.nets.tcn import StackedTCN
 from uavlab.runtime.grad_step import MOMENTS
 from uavlab.runtime.oom_retry import Rows
 from uavlab.runtime.runtime import Runtime
 from uavlab.telemetry.augment import rotate_windows
-from uavlab.telemetry.dataset import FEATURES, HIDDEN, Scale, Windows
+from uavlab.telemetry.dataset import FEATURES, HIDDEN, Windows
 from uavlab.telemetry.physics_loss import residuals
 
 TARGETS = (*HIDDEN, "error")  # the last: tracking error over all rows ahead

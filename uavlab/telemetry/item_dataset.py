@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from uavlab.telemetry.dataset import FlightDataset, Scale, Windows
+from uavlab.core.types import Scale
+from uavlab.telemetry.dataset import FlightDataset, Windows
 
 
 class ItemDataset(Dataset):

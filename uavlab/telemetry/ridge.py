@@ -4,8 +4,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from uavlab.core.types import Scale
 from uavlab.telemetry import dataset, metrics
-from uavlab.telemetry.dataset import HIDDEN, Scale
+from uavlab.telemetry.dataset import HIDDEN
 from uavlab.telemetry.forecaster import Forecast, flatten_targets
 from uavlab.telemetry.window_source import DataSplit
 

@@ -15,12 +15,12 @@ from torch import Tensor
 from uavlab.collectors.base import CollectorBase
 from uavlab.core.errors import FileError, ResourceError
 from uavlab.core.rng import Streams
-from uavlab.core.types import Batch, tree_map
+from uavlab.core.types import Batch, Scale, tree_map
 from uavlab.runtime.oom_retry import refusal_reason, require_memory
 from uavlab.runtime.runtime import Runtime
 from uavlab.telemetry import dataset
 from uavlab.telemetry import flights as fleet
-from uavlab.telemetry.dataset import FEATURES, HIDDEN, ROW, TRACKING_ERROR, FlightDataset, Scale
+from uavlab.telemetry.dataset import FEATURES, HIDDEN, ROW, TRACKING_ERROR, FlightDataset
 from uavlab.telemetry.disk_dataset import DiskDataset
 from uavlab.telemetry.item_dataset import ItemDataset, load_batches
 from uavlab.telemetry.task import Telemetry

@@ -19,7 +19,7 @@ def close(a: Tensor, b: Tensor) -> None:
 def test_survey_measures_what_random_flights_see() -> None:
     seeds = (3, 8)
     inputs = survey(ENV, Streams(seeds, dtype=torch.float64))
-    assert inputs.center.shape == inputs.scale.shape == (2, 2, 9)
+    assert inputs.center.shape == inputs.spread.shape == (2, 2, 9)
     # The same draws by hand: starts, then action by action (this environment takes no step noise).
     rng, runs = Streams(seeds, dtype=torch.float64), len(seeds)
     noise = rng.uniform("survey", SURVEY_WORLDS, ENV.spec.initial_noise).flatten(0, 1)
@@ -31,9 +31,9 @@ def test_survey_measures_what_random_flights_see() -> None:
     table = torch.cat(seen, 1)
     close(inputs.center, table.mean(1))
     spread = (table - table.mean(1, keepdim=True)).square().sum(1) / (table.shape[1] - 1)
-    close(inputs.scale, spread.sqrt())
+    close(inputs.spread, spread.sqrt())
     alone = survey(ENV, Streams((8,), dtype=torch.float64))
-    close(inputs.scale[1:], alone.scale)
+    close(inputs.spread[1:], alone.spread)
 
 
 def test_survey_gives_constant_features_scale_one() -> None:
@@ -43,4 +43,4 @@ def test_survey_gives_constant_features_scale_one() -> None:
 
     inputs = survey(Blind(), Streams((3,), dtype=torch.float64))
     close(inputs.center, torch.full((1, 2, 7), math.pi, dtype=torch.float64))
-    assert inputs.scale.unique().tolist() == [1]
+    assert inputs.spread.unique().tolist() == [1]

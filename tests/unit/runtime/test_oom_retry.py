@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError, ResourceError, RetryWarning
-from uavlab.core.types import Inputs
+from uavlab.core.types import Scale
 from uavlab.runtime import grad_step, oom_retry
 from uavlab.runtime.grad_step import GradientStep
 from uavlab.runtime.oom_retry import Microbatcher, Rows, count_rows, is_out_of_memory, run_in_pieces, split_rows
@@ -40,13 +40,13 @@ def test_every_way_of_saying_it_is_known(error: Exception, is_one: bool) -> None
 
 
 def test_rows_are_cut_into_nearly_equal_pieces() -> None:
-    tree = Inputs(center=torch.arange(14).view(2, 7), scale=torch.arange(28).view(2, 7, 2))
+    tree = Scale(center=torch.arange(14).view(2, 7), spread=torch.arange(28).view(2, 7, 2))
     given = [Rows(tree, 1), "as it is", Rows(None, 1), Rows(torch.arange(7), 0)]
     parts = list(split_rows(given, 3))  # 7 * k // 3 = 0, 2, 4, 7
     assert [share for share, _ in parts] == [2 / 7, 2 / 7, 3 / 7]
     assert [values[3].tolist() for _, values in parts] == [[0, 1], [2, 3], [4, 5, 6]]
     assert parts[1][1][0].center.tolist() == [[2, 3], [9, 10]]
-    assert parts[2][1][0].scale.shape == (2, 3, 2)
+    assert parts[2][1][0].spread.shape == (2, 3, 2)
     assert all(values[1:3] == ["as it is", None] for _, values in parts)
     assert len(list(split_rows(given, 100))) == 7  # never an empty piece
     assert [(share, values[2]) for share, values in split_rows(["x", None, 3], 4)] == [(1.0, 3)]  # nothing to be cut
@@ -54,14 +54,14 @@ def test_rows_are_cut_into_nearly_equal_pieces() -> None:
 
 def test_results_are_put_together_by_their_rows() -> None:
     def fn(x: Tensor, factor: int) -> tuple[Any, ...]:
-        return Rows(factor * x, 0), {"mean": x.mean(), "tree": Rows(Inputs(x, x + 1), 0)}
+        return Rows(factor * x, 0), {"mean": x.mean(), "tree": Rows(Scale(x, x + 1), 0)}
 
     x = torch.tensor([1.0, 2.0, 6.0])
     for pieces in (1, 2, 3):  # in two: the means of 1 and of 2 and 6 count 1 and 2 thirds
         doubled, rest = run_in_pieces(fn, pieces, Rows(x, 0), 2)
         assert doubled.tolist() == [2, 4, 12]
         assert rest["mean"].item() == pytest.approx(3)
-        assert rest["tree"].scale.tolist() == [2, 3, 7]
+        assert rest["tree"].spread.tolist() == [2, 3, 7]
 
 
 def test_inputs_with_different_numbers_of_rows_are_refused() -> None:

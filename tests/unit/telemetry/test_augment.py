@@ -5,10 +5,10 @@ import torch
 from torch import Tensor
 
 from tests.support.fixtures_telemetry import input_scale, simulated_flights
-from uavlab.core.types import leaves, tree_map
+from uavlab.core.types import Scale, leaves, tree_map
 from uavlab.telemetry import augment
 from uavlab.telemetry.augment import EAST, NORTH, feature_rotation, rotate_windows
-from uavlab.telemetry.dataset import FEATURES, HIDDEN, FlightDataset, Scale, Windows, concatenate
+from uavlab.telemetry.dataset import FEATURES, HIDDEN, FlightDataset, Windows, concatenate
 from uavlab.telemetry.physics_loss import residuals
 
 ROWS, AHEAD = 60, 4

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from tests.support.fixtures_config import sizes
+from uavlab.core.types import Scale
 from uavlab.experiment import build
 from uavlab.experiment.config import configure
 from uavlab.telemetry import build as supervised
-from uavlab.telemetry.dataset import Scale
 
 
 def test_what_a_run_would_do() -> None:

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from tests.support.fixtures_telemetry import input_scale, random_dataset, stack_runs
 from uavlab.core.rng import Streams
-from uavlab.core.types import Batch, tree_map
+from uavlab.core.types import Batch, Scale, tree_map
 from uavlab.runtime.grad_step import ADAM_EPS
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
 from uavlab.telemetry.augment import rotate_windows
-from uavlab.telemetry.dataset import FEATURES, HIDDEN, Scale, Windows, window_starts
+from uavlab.telemetry.dataset import FEATURES, HIDDEN, Windows, window_starts
 from uavlab.telemetry.forecaster import (
     TARGETS,
     Forecaster,

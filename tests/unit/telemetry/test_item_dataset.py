@@ -6,8 +6,8 @@ import torch
 from sklearn.preprocessing import StandardScaler
 
 from tests.support.fixtures_telemetry import input_scale, random_dataset
-from uavlab.core.types import leaves, tree_map
-from uavlab.telemetry.dataset import Scale, window_starts
+from uavlab.core.types import Scale, leaves, tree_map
+from uavlab.telemetry.dataset import window_starts
 from uavlab.telemetry.item_dataset import ItemDataset, IteratorSampler, load_batches
 
 WINDOW, HORIZON = 20, 5

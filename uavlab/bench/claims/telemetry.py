@@ -16,8 +16,9 @@ from uavlab.bench.compare import Call, compare
 from uavlab.bench.suites import telemetry
 from uavlab.bench.suites.telemetry import CYCLES, FLIGHTS, PARTS, loading_calls, raw_bytes
 from uavlab.bench.timing import ratio, time_call, time_in_turn
+from uavlab.core.types import Scale
 from uavlab.experiment.config import Config, configure
-from uavlab.telemetry.dataset import FlightDataset, Scale
+from uavlab.telemetry.dataset import FlightDataset
 from uavlab.telemetry.item_dataset import ItemDataset
 from uavlab.telemetry.window_source import WindowSource
 

@@ -5,7 +5,7 @@ from functools import partial
 
 from uavlab.core.registry import LEARNERS, LearnerEntry, Settings
 from uavlab.core.rng import Streams
-from uavlab.core.types import EnvSpec, Inputs
+from uavlab.core.types import EnvSpec, Scale
 from uavlab.learners.masac.base import MASACBase, MASACConfig, load_policy
 from uavlab.learners.masac.batched import MASAC
 from uavlab.learners.masac.loop import RUNGS, MASACLoop
@@ -16,7 +16,7 @@ from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.runtime import Runtime
 
 
-def build(config: Settings, inputs: Inputs, rng: Streams, rt: Runtime) -> MASACBase:
+def build(config: Settings, inputs: Scale, rng: Streams, rt: Runtime) -> MASACBase:
     """Build the learner in the form that the toggle ``update`` asks for.
 
     Raises:

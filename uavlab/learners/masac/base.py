@@ -29,7 +29,7 @@ from torch import Tensor
 from uavlab.core.protocols import CheckedTensors, Policy
 from uavlab.core.registry import Resume
 from uavlab.core.rng import Streams
-from uavlab.core.types import Batch, EnvSpec, Inputs, Transition, Update
+from uavlab.core.types import Batch, EnvSpec, Scale, Transition, Update
 from uavlab.learners.masac.networks import (
     Theta,
     assign_networks,
@@ -111,7 +111,7 @@ class MASACBase(ABC):
         self,
         config: MASACConfig,
         spec: EnvSpec,
-        inputs: Inputs,
+        inputs: Scale,
         rng: Streams,
         rt: Runtime,
         acting: Literal["loop", "batched"] = "batched",

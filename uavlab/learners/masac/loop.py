@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.core.rng import Streams
-from uavlab.core.types import EnvSpec, Inputs, Transition
+from uavlab.core.types import EnvSpec, Scale, Transition
 from uavlab.learners.masac.base import Evaluate, MASACBase, MASACConfig, Step, Unpack, squash
 from uavlab.learners.masac.networks import Theta
 from uavlab.nets.mlp import StackedMLP
@@ -86,7 +86,7 @@ class MASACLoop(MASACBase):
         self,
         config: MASACConfig,
         spec: EnvSpec,
-        inputs: Inputs,
+        inputs: Scale,
         rng: Streams,
         rt: Runtime,
         acting: Literal["loop", "batched"] = "batched",

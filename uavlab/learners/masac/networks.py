@@ -9,7 +9,7 @@ from torch import Tensor
 
 from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
-from uavlab.core.types import EnvSpec, Inputs
+from uavlab.core.types import EnvSpec, Scale
 from uavlab.nets.mlp import StackedMLP
 
 Theta = Any
@@ -37,18 +37,18 @@ def assign_networks(trained: EnvSpec, team: EnvSpec, share: bool) -> tuple[int, 
 
 
 def initial_parameters(
-    actor: StackedMLP, critic: StackedMLP, networks: tuple[int, ...], inputs: Inputs, rng: Streams
+    actor: StackedMLP, critic: StackedMLP, networks: tuple[int, ...], inputs: Scale, rng: Streams
 ) -> tuple[Float[Tensor, "R K P"], Float[Tensor, "R A 2 Q"]]:
     """Draw the first actors (one per network) and pairs of critics (one per agent) of each run."""
     runs, agents, _ = inputs.center.shape
     first = [networks.index(network) for network in sorted(set(networks))]  # an agent of each network
     actors = actor.initial(
-        rng.uniform("actor", len(first), actor.count), inputs.center[:, first], inputs.scale[:, first]
+        rng.uniform("actor", len(first), actor.count), inputs.center[:, first], inputs.spread[:, first]
     )
     still = inputs.center.new_zeros(runs, critic.inputs - inputs.center[0].numel())  # actions: centred, of unit scale
     center = torch.cat((inputs.center.flatten(1), still), 1)[:, None, None].expand(-1, agents, 2, -1)
-    scale = torch.cat((inputs.scale.flatten(1), still + 1), 1)[:, None, None].expand(-1, agents, 2, -1)
-    return actors, critic.initial(rng.uniform("critic", agents, 2, critic.count), center, scale)
+    spread = torch.cat((inputs.spread.flatten(1), still + 1), 1)[:, None, None].expand(-1, agents, 2, -1)
+    return actors, critic.initial(rng.uniform("critic", agents, 2, critic.count), center, spread)
 
 
 def per_agent(rows: Float[Tensor, "G ..."], runs: int, networks: tuple[int, ...]) -> Float[Tensor, "R A ..."]:

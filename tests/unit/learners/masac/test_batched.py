@@ -10,7 +10,7 @@ import torch
 from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig
 from uavlab.collectors.survey import survey
 from uavlab.core.rng import Streams
-from uavlab.core.types import Batch, EnvSpec, Inputs, Transition
+from uavlab.core.types import Batch, EnvSpec, Scale, Transition
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.learners.masac.base import MASACConfig, UpdateNoise
 from uavlab.learners.masac.batched import MASAC
@@ -59,7 +59,7 @@ SPEC = EnvSpec(agents=2, obs=1, action=1, horizon=9, dt=1.0, initial_noise=0, st
 def tiny(**config) -> MASAC:
     """Two agents with one observation and one action each; all weights but the last biases are zero."""
     flat = torch.zeros(1, 2, 1, dtype=torch.float64)
-    inputs = Inputs(center=flat, scale=flat + 1)
+    inputs = Scale(center=flat, spread=flat + 1)
     rng = Streams([0], dtype=torch.float64)
     learner = MASAC(MASACConfig(hidden=2, share=False, **config), SPEC, inputs, rng, RT)
     with torch.no_grad():
@@ -195,7 +195,7 @@ def test_the_mean_target_is_told():
 def test_identity_task_is_learned():
     """One agent earns -(action - observation)^2: after some updates the mean action follows the observation."""
     spec = dataclasses.replace(SPEC, agents=1, groups=(0,))
-    inputs = Inputs(center=torch.zeros(1, 1, 1), scale=torch.full((1, 1, 1), 0.5))
+    inputs = Scale(center=torch.zeros(1, 1, 1), spread=torch.full((1, 1, 1), 0.5))
     rng = Streams([0])
     config = MASACConfig(hidden=32, gamma=0.0, alpha=0.05, target_entropy=-3.0, alpha_lr=1e-2)
     learner = MASAC(config, spec, inputs, rng, RT)
