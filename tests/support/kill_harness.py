@@ -39,7 +39,7 @@ MUTANTS = {
     "lock": (run_module, "lock_run_dir"),
 }
 LONG: dict[str, Any] = {"updates": 60, "evaluate_every": 6, "checkpoint_every": 3, "log_every": 4}
-LONGEST = 0.4  # s, somewhat less than such a run takes
+LATEST = 0.8  # of the time that a whole run takes, until it is killed
 
 
 def fork(work: Callable[[], object]) -> int:
@@ -85,6 +85,13 @@ def finish(folder: Path, config: Config) -> None:
         pass
 
 
+def time_run(folder: Path, config: Config) -> float:
+    """Train a whole run in a child; return its time (s), which depends on the load of the machine."""
+    start = time.monotonic()
+    assert exit_code(fork(lambda: finish(folder, config))) == 0
+    return time.monotonic() - start
+
+
 def read_record(folder: Path) -> dict[str, Any]:
     """Read the record of a run; empty before training starts."""
     return json.loads((folder / "run.json").read_text()) if (folder / "run.json").exists() else {}
@@ -99,14 +106,13 @@ def kills(count: int, seed: int, base: Path) -> dict[str, Any]:
     """Kill runs at random times, ``KILLS_PER_RUN`` times each, finish them, and compare with an undisturbed run."""
     dice, configs = random.Random(seed), [tiny(**LONG), tiny(**LONG | {"evaluate_every": 1000})]
     whole = [base / "whole", base / "scored at its end"]
-    for config, folder in zip(configs, whole, strict=True):
-        assert exit_code(fork(lambda folder=folder, config=config: finish(folder, config))) == 0  # type: ignore[misc]
+    latest = LATEST * min(time_run(folder, config) for config, folder in zip(configs, whole, strict=True))
     total, runs, other, updates = 0, 0, [], []
     while total < count:
         folder, here, config, twin = base / f"run{runs}", 0, configs[runs % 2], whole[runs % 2]
         while here < min(KILLS_PER_RUN, count - total):
             child = fork(lambda folder=folder, config=config: finish(folder, config))  # type: ignore[misc]
-            time.sleep(LONGEST * dice.random() ** 2)
+            time.sleep(latest * dice.random() ** 2)
             os.kill(child, signal.SIGKILL)
             if exit_code(child) == 0:
                 break
@@ -122,7 +128,7 @@ def kills(count: int, seed: int, base: Path) -> dict[str, Any]:
 def signals(count: int, seed: int, base: Path) -> dict[str, Any]:
     """Send signals at random times to ``uavlab train``; each run must end correctly and resume to the same end."""
     dice, config = random.Random(seed), tiny(**LONG)
-    assert exit_code(fork(lambda: finish(base / "whole", config))) == 0
+    latest = LATEST * time_run(base / "whole", config)
     expected = read_record(base / "whole")["digest"]
     settings = [part for key, value in config.values.items() for part in ("--set", f"{key}={json.dumps(value)}")]
     seen: dict[str, int] = {}
@@ -133,7 +139,7 @@ def signals(count: int, seed: int, base: Path) -> dict[str, Any]:
         typed = ["train", "leader_follower", *settings, "--out", str(folder)]
         child = fork(lambda typed=typed: sys.exit(uavlab(*typed).code))  # type: ignore[misc]
         for number in numbers:
-            time.sleep(LONGEST * dice.random())
+            time.sleep(latest * dice.random())
             os.kill(child, number)
         code, status = exit_code(child), read_record(folder).get("status", "nothing")
         kind = f"{len(numbers)} x {status}"
