@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from tests.support.fixtures_config import tiny, trained
+from tests.support.fixtures_config import tiny, train_tiny
 from tests.support.schedule_reference import InlineExecutor
 from uavlab.experiment.run import Run
 from uavlab.runtime.toggles import TOGGLES
@@ -27,7 +27,7 @@ UPDATES, POINTS = 10, (1, 2, 4, 5, 8, 10)  # replay is full after four cycles
 def test_a_run_stopped_again_and_again_ends_in_the_same_bits(
     tmp_path: Path, flow: dict[str, Any], proof: Callable[[str, str], None]
 ) -> None:
-    whole, folder = trained(updates=UPDATES, **flow), tmp_path / "run"
+    whole, folder = train_tiny(updates=UPDATES, **flow), tmp_path / "run"
     Run(tiny(updates=UPDATES, **flow), folder)
     for point in POINTS:
         run = Run.resume(folder)
@@ -66,5 +66,5 @@ def test_on_a_gpu_streams_and_threads_change_nothing(flow: dict[str, Any]) -> No
 
 @pytest.mark.parametrize("flow", [{}, {"interval": 2, "ratio": 2}, {"interval": 3, "prefetch": "overlap"}], ids=str)
 def test_a_plan_counts_the_steps_that_are_made(flow: dict[str, Any]) -> None:
-    run = trained(updates=7, world_steps=2, **flow)
+    run = train_tiny(updates=7, world_steps=2, **flow)
     assert run.source.steps * run.config.source.worlds == run.config.task.plan(run.config)["world_steps_per_run"]

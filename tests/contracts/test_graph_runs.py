@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.cuda_graph_emulator import Emulator
-from tests.support.fixtures_config import tiny, trained
+from tests.support.fixtures_config import tiny, train_tiny
 from uavlab.core.errors import DivergedError, FallbackWarning
 from uavlab.experiment.run import Run
 from uavlab.learners.masac.batched import MASAC
@@ -32,8 +32,8 @@ def emulators(monkeypatch: pytest.MonkeyPatch) -> list[Emulator]:
 def test_a_run_with_graphs_is_the_same_run(
     graph: str, changes: dict[str, Any], tmp_path: Path, emulators: list[Emulator], proof: Callable
 ) -> None:
-    plain = trained(tmp_path / "plain", updates=14, **changes)
-    fast = trained(tmp_path / "fast", updates=14, graph=graph, **changes)
+    plain = train_tiny(tmp_path / "plain", updates=14, **changes)
+    fast = train_tiny(tmp_path / "fast", updates=14, graph=graph, **changes)
     assert fast.rt.fell_back == {}
     assert sum(tape.replays for emulator in emulators for tape in emulator.tapes) == 14 - WARM_UP
     assert fast.digest == plain.digest
@@ -49,7 +49,7 @@ def test_a_run_with_graphs_is_the_same_run(
 
 @GRAPHS
 def test_what_cannot_be_recorded_falls_back_with_the_same_digest(graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain, update = trained(updates=10), MASAC._update
+    plain, update = train_tiny(updates=10), MASAC._update
 
     def asks(self: MASAC, batch: Any, noise: Any) -> Any:
         result = update(self, batch, noise)
@@ -58,7 +58,7 @@ def test_what_cannot_be_recorded_falls_back_with_the_same_digest(graph: str, mon
 
     monkeypatch.setattr(MASAC, "_update", asks)
     with pytest.warns(FallbackWarning, match=f"graph={graph} fell back"):
-        fast = trained(updates=10, graph=graph)
+        fast = train_tiny(updates=10, graph=graph)
     assert "waits for the device" in fast.rt.fell_back["graph"]
     assert fast.digest == plain.digest
 

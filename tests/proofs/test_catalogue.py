@@ -15,7 +15,7 @@ from tests.support import bad_inputs
 from tests.support.bad_inputs import Row
 from tests.support.catalogue import ROWS, UAVLAB, differences, listing, prepare, run_row
 from tests.support.cli_runner import SETTINGS
-from tests.support.fixtures_config import trained
+from tests.support.fixtures_config import train_tiny
 
 PASSED: set[str] = set()  # rows that ended as they say
 
@@ -24,7 +24,7 @@ PASSED: set[str] = set()  # rows that ended as they say
 def complete_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a complete run with one checkpoint."""
     folder = tmp_path_factory.mktemp("runs") / "complete"
-    trained(folder, keep=1)
+    train_tiny(folder, keep=1)
     return folder
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.fixtures_config import trained
+from tests.support.fixtures_config import train_tiny
 from tests.support.nan_injection import ENV, SITES, VALUES, WORLD, WORLDS, Seams, build, fine, inject, refused
 from uavlab.collectors.off_policy import OffPolicyCollector
 from uavlab.collectors.survey import survey
@@ -151,6 +151,6 @@ def test_healthy_runs_raise_no_alarm(monkeypatch: pytest.MonkeyPatch, proof: Cal
     checks, check = [], Runtime.check
     monkeypatch.setattr(Runtime, "check", lambda rt, numbers: checks.append(check(rt, numbers)))
     kinds: list[dict[str, Any]] = [{}, {"runs": 2}, {"followers": 3}, {"update": "loop"}]
-    runs = [trained(seed=seed, updates=25, evaluate_every=25, **kinds[seed % 4]) for seed in range(20)]
+    runs = [train_tiny(seed=seed, updates=25, evaluate_every=25, **kinds[seed % 4]) for seed in range(20)]
     assert [run.number for run in runs] == [25] * 20
     proof("divergence: false alarms", f"0 in 20 healthy runs, {20 * 25} updates, {len(checks)} checks")

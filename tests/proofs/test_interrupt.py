@@ -11,7 +11,7 @@ import pytest
 from jupyter_client.blocking import BlockingKernelClient
 from jupyter_client.manager import start_new_kernel
 
-from tests.support.fixtures_config import trained
+from tests.support.fixtures_config import train_tiny
 
 SETTINGS = {"updates": 500, "evaluate_every": 40, "checkpoint_every": 100}
 BEGIN = f"""
@@ -83,5 +83,8 @@ def test_interrupts_leave_a_run_that_goes_on_to_the_same_bits(
     ended, printed = kernel("print(run.status, 0 < run.number < 500, (run.folder / 'run.json').exists())")
     assert (ended, printed) == ("ok", "interrupted True True\n")
     assert kernel(LOOPS[loop]) == ("ok", "")
-    assert kernel("print(run.status, run.number, run.digest)") == ("ok", f"complete 500 {trained(**SETTINGS).digest}\n")
+    assert kernel("print(run.status, run.number, run.digest)") == (
+        "ok",
+        f"complete 500 {train_tiny(**SETTINGS).digest}\n",
+    )
     proof(f"a notebook's Interrupt, {loop} loop", f"{len(ends)} interrupts, the run went on to the same bits")

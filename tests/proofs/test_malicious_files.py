@@ -13,7 +13,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from tests.support import malicious_files
-from tests.support.fixtures_config import trained
+from tests.support.fixtures_config import train_tiny
 from tests.support.malicious_files import GALLERY, complaint
 from uavlab.core import text
 from uavlab.experiment import config
@@ -41,7 +41,7 @@ def test_a_gallery_of_hostile_files_is_refused(tmp_path: Path, proof: Callable[[
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "finished"
-    trained(folder, keep=1)
+    train_tiny(folder, keep=1)
     return folder
 
 

@@ -1,4 +1,4 @@
-"""Runs so small that a test can afford several: 8 updates of networks of width 8 take a fraction of a second."""
+"""Small settings and runs for tests: 8 updates of networks of width 8 take a fraction of a second."""
 
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,7 @@ def sizes(env: str, learner: str | None = None) -> dict[str, Any]:
 
 
 def tiny(**changes: Any) -> Config:
+    """Return tiny settings with changes."""
     return configure("leader_follower", TINY, changes)
 
 
@@ -65,7 +66,8 @@ def train_run(config: Config, folder: Path | None = None) -> Run:
     return run
 
 
-def trained(folder: Path | None = None, **changes: Any) -> Run:
+def train_tiny(folder: Path | None = None, **changes: Any) -> Run:
+    """Train a run of tiny settings, with changes, to its end."""
     return train_run(tiny(**changes), folder)
 
 

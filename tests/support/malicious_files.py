@@ -24,7 +24,7 @@ import nbformat
 import numpy as np
 import torch
 
-from tests.support.fixtures_config import trained
+from tests.support.fixtures_config import train_tiny
 from tests.support.tampered_runs import checkpoint_in, edit_manifest
 from uavlab.core.errors import ConfigError, FileError, UavlabError
 from uavlab.core.text import one_line
@@ -348,7 +348,7 @@ def peak_bytes() -> int:
 def main(folder: Path) -> None:
     """Read all of them; print what went wrong, the longest time and the peak of memory, which is bounded."""
     resource.setrlimit(resource.RLIMIT_DATA, (ROOM, ROOM))
-    trained(folder / "finished", keep=1)
+    train_tiny(folder / "finished", keep=1)
     complaints, seconds = {}, {}
     for number, (name, entry) in enumerate(GALLERY.items()):
         began = time.monotonic()

@@ -10,14 +10,14 @@ import torch
 from tests.support.bad_inputs import Row
 from tests.support.catalogue import ROWS, differences, listing, prepare, run_row
 from tests.support.cli_runner import Result, uavlab
-from tests.support.fixtures_config import trained
+from tests.support.fixtures_config import train_tiny
 
 
 @pytest.fixture(scope="module")
 def complete_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a complete run with one checkpoint."""
     folder = tmp_path_factory.mktemp("runs") / "complete"
-    trained(folder, keep=1)
+    train_tiny(folder, keep=1)
     return folder
 
 

@@ -1,4 +1,4 @@
-"""What all commands share: help, JSON, the code of each error, and signals, which leave a run that goes on."""
+"""Help, JSON output and exit codes of all commands."""
 
 from pathlib import Path
 from typing import Any, NoReturn

@@ -1,4 +1,4 @@
-"""Looking things up: presets and the doctor."""
+"""The commands presets and doctor."""
 
 from pathlib import Path
 

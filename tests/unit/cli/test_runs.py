@@ -1,4 +1,4 @@
-"""Training, resuming and reading runs: what a command prints, leaves behind and the code with which it ends."""
+"""Commands on runs: their output, files and exit codes."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.support.cli_runner import SETTINGS, uavlab
-from tests.support.fixtures_config import trained
+from tests.support.fixtures_config import train_tiny
 from tests.support.fixtures_mapping import TINY_MISSION
 from uavlab.experiment import policy
 from uavlab.experiment.config import configure
@@ -30,7 +30,7 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a complete run, for tests that only read it."""
     folder = tmp_path_factory.mktemp("runs") / "finished"
-    trained(folder)
+    train_tiny(folder)
     return folder
 
 

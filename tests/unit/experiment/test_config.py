@@ -1,4 +1,4 @@
-"""Any settings at all end in a valid Config or in one ConfigError that tells every problem."""
+"""All settings end in a valid Config or in one ConfigError that lists every problem."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""A trained policy flies and scores the same, whether held in memory, loaded from its run or from an exported copy."""
+"""A trained policy gives equal results from memory, from its run and from an exported copy."""
 
 import dataclasses
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.support.fixtures_config import tiny, trained
+from tests.support.fixtures_config import tiny, train_tiny
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.rng import Streams
 from uavlab.core.types import leaves
@@ -20,7 +20,7 @@ EPISODES = 4
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Two runs in one process, evaluated with more followers than they were trained with."""
-    return trained(tmp_path_factory.mktemp("runs") / "pair", runs=2, eval_followers=3, eval_horizon=9)
+    return train_tiny(tmp_path_factory.mktemp("runs") / "pair", runs=2, eval_followers=3, eval_horizon=9)
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,7 @@ class TestExport:
 
 
 def test_the_loops_policy_is_kept_like_any_other(tmp_path: Path) -> None:
-    run = trained(tmp_path / "loop", update="loop")
+    run = train_tiny(tmp_path / "loop", update="loop")
     figures = policy.evaluate(policy.load(tmp_path / "loop"), EPISODES, 0, mean_action=False)
     assert figures == policy.evaluate(policy.from_run(run), EPISODES, 0, mean_action=False)
 

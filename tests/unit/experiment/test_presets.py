@@ -1,4 +1,4 @@
-"""Every preset is valid, says what it is for, and changes something."""
+"""Every preset is valid, has a description, and changes a setting."""
 
 import dataclasses
 

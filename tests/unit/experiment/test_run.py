@@ -1,4 +1,4 @@
-"""A run's folder tells how it ended, a break changes no number, and the policy kept is the best by its own episodes."""
+"""A run's folder records how it ended, an interruption changes no result, and the best policy is selected."""
 
 import itertools
 import json
@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.fixtures_config import TINY, tiny, trained
+from tests.support.fixtures_config import TINY, tiny, train_tiny
 from uavlab import evaluate
 from uavlab.core.errors import ConfigError, DivergedError, FileError, ResourceError
 from uavlab.core.rng import Streams
@@ -28,7 +28,7 @@ from uavlab.runtime.toggle_records import EAGER
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a complete run, for tests that only read it."""
     folder = tmp_path_factory.mktemp("runs") / "finished"
-    trained(folder)
+    train_tiny(folder)
     return folder
 
 
@@ -107,7 +107,7 @@ class TestFolder:
         assert saves["last_bytes"] > 1000
 
     def test_only_the_last_checkpoints_are_kept(self, tmp_path: Path) -> None:
-        trained(tmp_path / "run", checkpoint_every=1, keep=3)
+        train_tiny(tmp_path / "run", checkpoint_every=1, keep=3)
         assert steps(tmp_path / "run") == [6, 7, 8]
 
     @pytest.mark.parametrize("make", [Path.touch, Path.mkdir])
@@ -128,7 +128,7 @@ class TestFolder:
 
     def test_without_a_folder_nothing_is_written(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
-        run = trained()
+        run = train_tiny()
         assert (run.status, run.number, os.listdir(tmp_path)) == ("complete", 8, [])
         assert [row["update"] for row in run.recorder.rows] == [1, 2, 4, 6, 8]
 
@@ -227,7 +227,7 @@ class TestEnds:
         assert status(tmp_path / "run")["status"] == "complete"
 
     def test_a_run_shorter_than_its_first_score_is_scored_at_its_end(self, tmp_path: Path) -> None:
-        run = trained(tmp_path / "run", evaluate_every=100)
+        run = train_tiny(tmp_path / "run", evaluate_every=100)
         scored = [row["update"] for row in rows(tmp_path / "run") if "eval/completion" in row]
         assert scored == [8]
         assert run.best_score.isfinite().all()
@@ -235,7 +235,7 @@ class TestEnds:
     def test_minutes_end_it_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
         ticks = iter(range(0, 10_000, 25))  # each look at the clock comes 25 s after the last
         monkeypatch.setattr(module.time, "monotonic", lambda: float(next(ticks)))
-        run = trained(updates=None, minutes=2.0)
+        run = train_tiny(updates=None, minutes=2.0)
         assert (run.status, run.number, run.seconds) == ("complete", 5, 125.0)
 
     def test_numbers_that_are_not_finite(self, tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ class TestEnds:
                 list(run.train())
         assert (run.number, status(tmp_path / "run")["status"]) == (4, "failed")
         list(run.train())  # after room was made
-        assert (run.status, run.digest) == ("complete", trained().digest)
+        assert (run.status, run.digest) == ("complete", train_tiny().digest)
 
     def test_a_checkpoint_before_the_first_score_keeps_the_newest_policy(self, tmp_path: Path) -> None:
         run = Run(tiny(evaluate_every=100, checkpoint_every=2), tmp_path / "run")
@@ -348,7 +348,7 @@ class TestResume:
     @pytest.mark.parametrize("stopped", [3, 4])
     @pytest.mark.parametrize("evaluate_every", [2, 8])
     def test_a_break_changes_no_bit(self, tmp_path: Path, runs: int, stopped: int, evaluate_every: int) -> None:
-        whole = trained(tmp_path / "whole", runs=runs, evaluate_every=evaluate_every)
+        whole = train_tiny(tmp_path / "whole", runs=runs, evaluate_every=evaluate_every)
         until(Run(tiny(runs=runs, evaluate_every=evaluate_every), tmp_path / "broken"), stopped)
         assert status(tmp_path / "broken")["update"] == stopped
         resumed = Run.resume(tmp_path / "broken")
@@ -362,7 +362,7 @@ class TestResume:
         assert status(tmp_path / "broken")["status"] == "complete"
 
     def test_a_lost_stream_would_be_seen(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        whole = trained()
+        whole = train_tiny()
         until(Run(tiny(), tmp_path / "broken"), 4)
         monkeypatch.setattr(Streams, "load_state_dict", lambda self, state: None)  # the mutant
         resumed = Run.resume(tmp_path / "broken")
@@ -419,7 +419,7 @@ class TestPolicyKept:
         torch.testing.assert_close(run.best_score, weight * torch.tensor([0.5, 0.9]))
 
     def test_the_score_weighs_the_figures(self) -> None:
-        run = trained(updates=2)
+        run = train_tiny(updates=2)
         weights = run.config.evaluation.score
         row = run.recorder.rows[-1]
         assert run.headline == tuple(weights)
@@ -450,7 +450,7 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> tuple[set[bytes], set[bytes]]:
         return worlds
 
     monkeypatch.setattr(evaluate, "start_worlds", start_worlds)
-    run = trained()
+    run = train_tiny()
     choosing = set(met)
     met.clear()
     policy.evaluate(policy.from_run(run), TINY["evaluate_episodes"], seed=0, mean_action=False)

@@ -1,4 +1,4 @@
-"""A run's folder belongs to one process, and a run goes on only with settings that its state survives."""
+"""A run's folder has one writing process, and a run resumes only with settings that fit its state."""
 
 import errno
 import json
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.fixtures_config import tiny, trained
+from tests.support.fixtures_config import tiny, train_tiny
 from uavlab.core.errors import ConfigError, FileError, ResourceError
 from uavlab.core.registry import Resume
 from uavlab.experiment import run_dir as module
@@ -24,7 +24,7 @@ from uavlab.storage import checkpoint
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a complete run, for tests that only read it."""
     folder = tmp_path_factory.mktemp("runs") / "finished"
-    trained(folder)
+    train_tiny(folder)
     return folder
 
 
@@ -104,7 +104,7 @@ class TestClaim:
             next(run.train())
 
     def test_a_run_goes_on_where_nobody_came_between(self, tmp_path: Path) -> None:
-        run, whole = Run(tiny(), tmp_path / "run"), trained()
+        run, whole = Run(tiny(), tmp_path / "run"), train_tiny()
         for stop in (2, 5, None):
             for progress in run.train():
                 if progress.number == stop:
@@ -112,7 +112,7 @@ class TestClaim:
         assert (run.status, run.digest) == ("complete", whole.digest)
 
     def test_training_anew_ends_what_was_left_suspended(self, tmp_path: Path) -> None:
-        run, whole = Run(tiny(), tmp_path / "run"), trained()
+        run, whole = Run(tiny(), tmp_path / "run"), train_tiny()
         left = run.train()
         next(left)
         for _ in run.train():
@@ -122,7 +122,7 @@ class TestClaim:
 
 
 def free(folder: Path) -> bool:
-    """Tell whether a folder can be lock_run_dir."""
+    """Return whether a folder is not locked."""
     try:
         with lock_run_dir(folder):
             return True
@@ -164,7 +164,7 @@ class TestSettings:
         assert require_resumable(tmp_path, before, tiny(tau=0.5, keep=1)) == ["tau 0.01 -> 0.5"]
 
     def test_an_edited_config_is_noticed(self, tmp_path: Path) -> None:
-        trained(tmp_path / "run")
+        train_tiny(tmp_path / "run")
         path = tmp_path / "run" / "config.json"
         stored = json.loads(path.read_text())
         stored["values"]["batch"] = 4
@@ -173,12 +173,12 @@ class TestSettings:
             Run.resume(tmp_path / "run")
 
     def test_changed_targets_are_stored(self, tmp_path: Path) -> None:
-        trained(tmp_path / "run")
+        train_tiny(tmp_path / "run")
         run = Run.resume(tmp_path / "run", {"updates": 10})
         assert read_config(tmp_path / "run").run.updates == 10
         list(run.train())
         assert (run.status, run.number, run.not_exact_reasons) == ("complete", 10, [])
-        assert run.digest == trained(updates=10).digest  # as if it had been the target from the start
+        assert run.digest == train_tiny(updates=10).digest  # as if it had been the target from the start
 
     @pytest.mark.parametrize("change", [{"lr": 0.5}, {"updates": 4}, {"updates": 8}, {"minutes": 1e-9}])
     def test_changes_that_nothing_would_be_trained_with_are_refused(
@@ -194,13 +194,13 @@ class TestSettings:
         assert {path: path.read_bytes() for path in before} == before
 
     def test_a_changed_row_is_told(self, tmp_path: Path) -> None:
-        trained(tmp_path / "run")
+        train_tiny(tmp_path / "run")
         path = tmp_path / "run" / "metrics.jsonl"
         path.write_text(path.read_text().replace("0.", "9.", 1))
         assert Run.resume(tmp_path / "run").not_exact_reasons == ["update 8: rows of metrics were lost or changed"]
 
     def test_a_target_beyond_an_end_that_was_scored_for_itself_is_not_exact(self, tmp_path: Path) -> None:
-        trained(tmp_path / "run", evaluate_every=100)
+        train_tiny(tmp_path / "run", evaluate_every=100)
         assert Run.resume(tmp_path / "run").not_exact_reasons == []
         run = Run.resume(tmp_path / "run", {"updates": 10})
         assert run.not_exact_reasons == ["update 8: it was scored once more, at its former target"]
@@ -208,7 +208,7 @@ class TestSettings:
         assert Run.resume(tmp_path / "run").not_exact_reasons == run.not_exact_reasons  # listed once
 
     def test_minutes_alone_take_the_place_of_updates(self, tmp_path: Path) -> None:
-        trained(tmp_path / "run")
+        train_tiny(tmp_path / "run")
         run = Run.resume(tmp_path / "run", {"minutes": 5.0})
         assert (run.config.run.updates, run.config.run.minutes, run.done) == (None, 5.0, False)
         both = read_config(tmp_path / "run", {"minutes": 4.0, "updates": 9})
@@ -219,7 +219,7 @@ class TestElsewhere:
     @pytest.fixture
     def from_a_gpu(self, tmp_path: Path) -> Path:
         """A run whose last checkpoint says that it was written on a GPU."""
-        trained(tmp_path / "run", updates=4, device="auto")
+        train_tiny(tmp_path / "run", updates=4, device="auto")
         path = tmp_path / "run" / "checkpoints"
         saved = checkpoint.newest(path)
         checkpoint.save(path, saved.step, saved.groups, {**saved.meta, "device": "cuda"})
@@ -239,12 +239,12 @@ class TestElsewhere:
         assert run.not_exact_reasons == ["update 4: cuda -> cpu, new random streams"]
         list(run.train())
         assert (run.status, run.rng.salt) == ("complete", 4)
-        assert run.digest != trained(updates=6).digest
+        assert run.digest != train_tiny(updates=6).digest
         again = Run.resume(from_a_gpu)  # the device that was asked for is stored
         assert (again.not_exact_reasons, again.rng.salt) == (run.not_exact_reasons, 4)  # once lifted, for good
 
     def test_replay_can_start_anew(self, tmp_path: Path) -> None:
-        trained(tmp_path / "run", updates=6)
+        train_tiny(tmp_path / "run", updates=6)
         for path in (tmp_path / "run" / "checkpoints").glob("*/replay-*"):
             path.write_bytes(b"?")
         hint = r"At update 6 replay alone is broken: --fresh-replay goes on from it\.$"
@@ -257,7 +257,7 @@ class TestElsewhere:
         assert Run.resume(tmp_path / "run").number == 8  # what it saved since is whole again
 
     def test_minutes_are_no_exact_target(self, tmp_path: Path) -> None:
-        run = trained(tmp_path / "run", minutes=5.0)
+        run = train_tiny(tmp_path / "run", minutes=5.0)
         assert run.not_exact_reasons == ["minutes: how many updates fit into them depends on the machine"]
         assert json.loads((tmp_path / "run" / "run.json").read_text())["not_exact"] == run.not_exact_reasons
 

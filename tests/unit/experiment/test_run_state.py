@@ -1,4 +1,4 @@
-"""A resumed run equals one never stopped, bit for bit, and a checkpoint that lacks something is refused."""
+"""A resumed run equals an uninterrupted one bit for bit, and an incomplete checkpoint is refused."""
 
 import json
 import re

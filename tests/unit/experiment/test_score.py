@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fixtures_config import SMALL_MISSION, trained
+from tests.support.fixtures_config import SMALL_MISSION, train_tiny
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.experiment import policy
 from uavlab.experiment.presets import PRESETS, Preset
@@ -15,7 +15,7 @@ from uavlab.experiment.score import score, score_plan
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a complete run."""
     folder = tmp_path_factory.mktemp("runs") / "finished"
-    trained(folder)
+    train_tiny(folder)
     return folder
 
 

@@ -1,4 +1,4 @@
-"""The first signal asks, the second ends, and Ctrl-C never cuts a block that must stay whole."""
+"""The first signal stops a run, the second ends the process, and Ctrl-C waits for the end of a block."""
 
 import os
 import signal

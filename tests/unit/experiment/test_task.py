@@ -1,4 +1,4 @@
-"""A task is put together from an environment and a learner that fits, and says why when it is not."""
+"""A task is assembled from an environment and a learner that fits, or refused with a reason."""
 
 from dataclasses import dataclass, replace
 

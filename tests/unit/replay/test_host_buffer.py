@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.fixtures_config import tiny, trained
+from tests.support.fixtures_config import tiny, train_tiny
 from tests.support.named_rows import RUNS, check, named, rows
 from uavlab.collectors import entries, off_policy
 from uavlab.core.errors import FallbackWarning
@@ -173,7 +173,7 @@ def test_a_host_that_does_not_wait_would_be_noticed(lazy: tuple[StagingBuffers, 
 
 @pytest.mark.parametrize("toggles", [{}, {"priorities": "mean"}, {"prefetch": "on"}], ids=str)
 def test_a_run_has_one_digest_wherever_its_replay_is_kept(toggles: dict[str, Any]) -> None:
-    assert trained(placement="host", **toggles).digest == trained(**toggles).digest
+    assert train_tiny(placement="host", **toggles).digest == train_tiny(**toggles).digest
 
 
 def test_replay_on_the_host_requires_host_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,5 +190,5 @@ def test_replay_on_the_host_requires_host_memory(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("toggles", [{}, {"priorities": "mean"}, {"prefetch": "on"}], ids=str)
 def test_on_a_gpu_the_digest_is_the_same_in_all_three_places(toggles: dict[str, Any]) -> None:
-    digests = {trained(device="cuda", placement=p, **toggles).digest for p in ("device", "pinned", "host")}
+    digests = {train_tiny(device="cuda", placement=p, **toggles).digest for p in ("device", "pinned", "host")}
     assert len(digests) == 1
