@@ -54,7 +54,7 @@ def test_an_update_changes_the_policy_and_its_state_holds_it(learner: str) -> No
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_saved_parameters_act_as_the_learner_does(learner: str) -> None:
     config = small(learner)
-    _, _, trained, source = build.assembled(config)
+    _, _, trained, source = build.assemble(config)
     obs = observations(source)
     loaded = config.task.load_policy(config, config.env, trained.parameters())
     torch.testing.assert_close(loaded(obs, None), trained.policy(config.env.spec)(obs, None))
