@@ -89,8 +89,16 @@ def add(ring: Ring, rows: Transition) -> None:
     """
     pairs = [(name, old, new) for (name, old), (_, new) in zip(leaves(ring.rows), leaves(rows), strict=True)]
     count, capacity = rows.reward.shape[1] if rows.reward.dim() > 1 else 1, ring.capacity
-    if not all(matches(old, new, count) and new.device == old.device for _, old, new in pairs):
-        raise _misfit(pairs, count)
+    problems = [
+        f"{name} is {describe_leaf(new)} on {new.device}, expected {describe_leaf(old, count)} on {old.device}"
+        for name, old, new in pairs
+        if not matches(old, new, count) or new.device != old.device
+    ]
+    if problems:
+        raise ConfigError(
+            f"Replay: rows do not fit the ring: {'; '.join(problems)}. Add rows like those that it was allocated for; "
+            "`uavlab check` finds an environment that breaks its word."
+        )
     slot = (ring.cursor + torch.arange(count, device=ring.cursor.device)).remainder(capacity)
     keep = slice(max(0, count - capacity), None)
     for _, stored, new in pairs:
@@ -125,15 +133,3 @@ def describe_leaf(leaf: Tensor, count: int | None = None) -> str:
 
 def _sizes(example: Transition) -> list[int]:
     return [-(-leaf[0, 0].nbytes // WORD) for _, leaf in leaves(example)]
-
-
-def _misfit(pairs: list[tuple[str, Tensor, Tensor]], count: int) -> ConfigError:
-    wrong = [
-        f"{name} is {describe_leaf(new)} on {new.device}, expected {describe_leaf(old, count)} on {old.device}"
-        for name, old, new in pairs
-        if not matches(old, new, count) or new.device != old.device
-    ]
-    return ConfigError(
-        f"Replay: rows do not fit the ring: {'; '.join(wrong)}. Add rows like those that it was allocated for; "
-        "`uavlab check` finds an environment that breaks its word."
-    )

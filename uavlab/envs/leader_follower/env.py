@@ -22,6 +22,7 @@ BORDER = 50.0  # px: closer to the edge of the area costs `border_cost`
 GOAL_RADIUS = 40.0  # px
 NEAR_RADIUS = 40.0  # px: an obstacle closer than this is observed and costs `near_cost`
 LENGTH, SPEED, TURN = 1000.0, 30.0, 360 / 57.3  # units of observations: px, px/s, and the published turn in radians
+LEADER_UNITS, FOLLOWER_UNITS = ((LENGTH, LENGTH, SPEED, TURN, LENGTH, LENGTH, last) for last in (1.0, SPEED))
 LEADER_LIMITS, FOLLOWER_LIMITS = (0.3, 0.6, 10.0, 20.0), (0.6, 1.2, 10.0, 40.0)
 """Largest acceleration (px/s^2) and turn rate (rad/s), lowest and highest speed (px/s)."""
 LEADER_START, FOLLOWER_START = (300, 500, 10, 100, 50, 10), (400, 500, 20, 100, 50, 10)
@@ -49,32 +50,32 @@ class State:
 class LeaderFollower:
     """The leader-follower task; the defaults are the corrected task, ``PUBLISHED`` is the published one.
 
-    | observation | leader                                                | follower       | unit           |
-    | ----------- | ----------------------------------------------------- | -------------- | -------------- |
-    | 0, 1        | own x, y                                              | own x, y       | 1000 px        |
-    | 2           | own speed                                             | own speed      | 30 px/s        |
-    | 3           | own heading                                           | own heading    | 360 / 57.3 rad |
-    | 4, 5        | x, y of the goal                                      | x, y of leader | 1000 px        |
-    | 6           | 1 within 40 px of an obstacle, else 0 (leader)        | leader's speed | 30 px/s        |
-    | 7, ...      | x, y from the agent to its ``sight`` nearest obstacles, nearest first | | 1000 px        |
+    | observation | leader                                        | follower                | unit           |
+    | ----------- | --------------------------------------------- | ----------------------- | -------------- |
+    | 0, 1        | its x, y                                      | its x, y                | 1000 px        |
+    | 2           | its speed                                     | its speed               | 30 px/s        |
+    | 3           | its heading                                   | its heading             | 360 / 57.3 rad |
+    | 4, 5        | x, y of the goal                              | x, y of the leader      | 1000 px        |
+    | 6           | 1 within 40 px of an obstacle, else 0         | speed of the leader     | 30 px/s        |
+    | 7, 8, ...   | x, y to the ``sight`` nearest obstacles       | as for the leader       | 1000 px        |
 
-    | action in [-1, 1] | leader                     | follower                   | unit   |
-    | ----------------- | -------------------------- | -------------------------- | ------ |
-    | 0, acceleration   | 0.3, speeds of 10 to 20    | 0.6, speeds of 10 to 40    | px/s^2 |
-    | 1, turn rate      | 0.6                        | 1.2                        | rad/s  |
+    | action      | leader at -1 and 1                            | follower at -1 and 1    | unit           |
+    | ----------- | --------------------------------------------- | ----------------------- | -------------- |
+    | 0           | acceleration of 0.3, speeds from 10 to 20     | 0.6, from 10 to 40      | px/s^2, px/s   |
+    | 1           | turn rate of 0.6                              | 1.2                     | rad/s          |
 
-    | reward for the state after a step                          | leader            | follower        |
-    | ---------------------------------------------------------- | ----------------- | --------------- |
-    | leader within 40 px of the goal                            | ``goal_reward``   |                 |
-    | leader lost (within ``crash_radius`` of an obstacle)       | -``crash_cost``   |                 |
-    | px to the goal, times                                      | -``distance_cost``|                 |
-    | follower in formation at matched speed                     | ``match_bonus``   | ``match_bonus`` |
-    | follower out of formation: px to the leader, times         | -``apart_cost``   | -``apart_cost`` |
-    | agent within 40 px of an obstacle                          | -``near_cost``    | -``near_cost``  |
-    | agent within 50 px of the area's edge                      | -``border_cost``  | -``border_cost``|
-    | every step                                                 | -``time_cost``    | -``time_cost``  |
+    | reward of the state after a step                            | leader               | follower          |
+    | ----------------------------------------------------------- | -------------------- | ----------------- |
+    | leader within 40 px of the goal                             | ``goal_reward``      |                   |
+    | leader within ``crash_radius`` of an obstacle               | -``crash_cost``      |                   |
+    | each px from the leader to the goal                         | -``distance_cost``   |                   |
+    | follower in formation at matched speed                      | ``match_bonus`` each | ``match_bonus``   |
+    | each px from the leader to a follower out of formation      | -``apart_cost`` each | -``apart_cost``   |
+    | within 40 px of an obstacle                                 | -``near_cost``       | -``near_cost``    |
+    | within 50 px of the area's edge                             | -``border_cost``     | -``border_cost``  |
+    | each step                                                   | -``time_cost``       | -``time_cost``    |
 
-    End: for all agents, when the leader is within 40 px of the goal or lost.
+    End, for all agents: the leader is within 40 px of the goal, or within ``crash_radius`` of an obstacle.
 
     Attributes:
         followers: Followers per world (F); agents A = F + 1.
@@ -196,7 +197,7 @@ class LeaderFollower:
         follower = torch.cat((state.pos[:, 0], state.speed[:, :1]), -1)[:, None].expand(-1, self.followers, -1)
         other = torch.cat((leader, follower), 1)
         obs = torch.cat((state.pos, state.speed[..., None], state.heading[..., None], other), -1)
-        obs = obs / _units(self.followers + 1, obs.device, obs.dtype)
+        obs = obs / constant((LEADER_UNITS, *[FOLLOWER_UNITS] * self.followers), obs.device, obs.dtype)
         if not self.sight:
             return obs
         return torch.cat((obs, nearest_offsets(state.pos, state.obstacle, self.sight).flatten(2) / LENGTH), -1)
@@ -307,13 +308,6 @@ def _whole_numbers(unit: Tensor, ranges: tuple) -> Tensor:
     """Turn uniform numbers into whole ones; ``ranges`` hold the least ones, then the largest minus the least."""
     low, width = constant(ranges, unit.device, unit.dtype).chunk(2, -1)
     return low + (unit * (width + 1)).floor()
-
-
-@lru_cache
-def _units(agents: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Return the units of the first seven features of each agent, the leader first."""
-    own = [LENGTH, LENGTH, SPEED, TURN, LENGTH, LENGTH]
-    return torch.tensor([[*own, 1.0]] + [[*own, SPEED]] * (agents - 1), device=device, dtype=dtype)
 
 
 @lru_cache

@@ -48,11 +48,11 @@ class State:
     logits: Int[Tensor, "B A+1 H H"]  # each UAV's own map, then the team's: steps of log odds, see ``ops.belief_maps``
     mean: Float[Tensor, "B A+1 L L"]  # their signed beliefs, averaged down to the lattice
     footprint: Float[Tensor, "B A L L"]  # those of the part of its own map that each UAV last measured
-    link: Bool[Tensor, "B A A"]  # who heard whom after the last measurement, oneself included
+    link: Bool[Tensor, "B A A"]  # [b, i, j]: UAV i received the last measurement of j, or i = j
     uncertainty: Float[Tensor, " B"]  # weighted entropy of the team's map, summed over cells (bits)
     gain: Float[Tensor, " B"]  # share of it that the last measurement removed
     remaining: Int[Tensor, " B"]  # measurements that each UAV may still make
-    step: Int[Tensor, " B"]  # steps taken
+    step: Int[Tensor, " B"]  # number of steps
 
 
 def _sees_a_cell(spacing: float, cell: float, view_deg: float) -> bool:
@@ -90,32 +90,32 @@ RULES: tuple[Rule, ...] = (
 class Mapping:
     """A mapping mission; the defaults are the published parameters, with the reward paid when it is earned.
 
-    Observation: a ``MapObs`` of lattice maps (L x L), averages over the cells around each place.
+    Observations are lattice maps (L x L), averages over the cells around each place:
 
-    | channel of a UAV | content                                                          | range           |
-    | ---------------- | ---------------------------------------------------------------- | --------------- |
-    | budget           | share of measurements left                                       | [0, 1)          |
-    | number           | its number from 1, over A                                        | (0, 1]          |
-    | places           | lattice around itself: 0 outside, UAVs heard and itself          | 0, 1 or         |
-    |                  | by altitude, else 1                                              | (z + 1)/(Z + 1) |
-    | entropy          | weighted entropy of its map (bit)                                | [0, 1]          |
-    | near             | weighted entropy of its last footprint, which fills the map (bit) | [0, 1]         |
-    | belief           | probability of targets by its map                                | (0, 1)          |
-    | seen             | last measured by itself 1, by UAVs heard 0, by none 0.5          | [0, 1]          |
+    | channel of a UAV | content                                                                  | range           |
+    | ---------------- | ------------------------------------------------------------------------ | --------------- |
+    | budget           | share of measurements left                                               | [0, 1]          |
+    | number           | its number from 1, divided by A                                          | (0, 1]          |
+    | places           | around itself: altitude z of UAVs that it heard and its own, as          | (z + 1)/(Z + 1) |
+    |                  | elsewhere: 1 within the lattice, 0 outside                               | 0, 1            |
+    | entropy          | weighted entropy of its map (bit)                                        | [0, 1]          |
+    | near             | weighted entropy of its last footprint, enlarged to L x L (bit)          | [0, 1]          |
+    | belief           | probability of targets by its map                                        | (0, 1)          |
+    | seen             | 1 in its last footprint, 0 in those it heard of, 0.5 elsewhere           | [0, 1]          |
 
-    | channel of the team | content                                                  | range     |
-    | ------------------- | -------------------------------------------------------- | --------- |
-    | 0                   | all UAVs by altitude, else 0                             | (z + 1)/Z |
-    | 1, 2                | weighted entropy (bit) and belief of the team's map      | [0, 1]    |
-    | 3                   | last measured by any UAV                                 | [0, 1]    |
+    | channel of the team | content, for the critic                                               | range           |
+    | ------------------- | --------------------------------------------------------------------- | --------------- |
+    | 0                   | altitude z of all UAVs, 0 elsewhere                                   | (z + 1)/Z       |
+    | 1, 2                | weighted entropy (bit) and belief of the team's map                   | [0, 1]          |
+    | 3                   | 1 in any last footprint, 0 elsewhere                                  | [0, 1]          |
 
-    Action: one of ``MOVES`` by one ``spacing``: up, west, south, north, east, down; moves out of the lattice are
-    illegal, and a UAV may not choose the place above the same cell as a UAV that chose before it.
+    Action: one of six ``MOVES`` by ``spacing``; those out of the lattice are illegal, those to the same x and y as an
+    earlier choice of the team are closed.
 
-    Reward, for every UAV alike: ``reward_scale`` x share of the team's weighted entropy that the measurement removed,
-    + ``reward_offset``.
+    Reward, equal for all UAVs: ``reward_scale`` x the share of the team's weighted entropy that a measurement removes,
+    plus ``reward_offset``.
 
-    End: all UAVs at once, when the measurements are used up.
+    End, for all UAVs: no measurement is left.
 
     Attributes:
         uavs: UAVs in the team (A).

@@ -16,6 +16,7 @@ from uavlab.envs.mapping.fusion import DIGITS, Measurement
 from uavlab.ops.belief_maps import LIMIT, belief, entropy, signed_belief, target_weight
 
 Array = np.ndarray[Any, np.dtype[Any]]
+Axis = tuple[Array, Array, Array]  # weights, and where the nonzero ones of each row begin and end
 ZERO = 2**15  # index of 0 in tables that are looked up by any int16
 
 
@@ -61,7 +62,7 @@ def fuse(maps: Maps, measurement: Measurement, steps: Array, table: tuple[Array,
     change, team = np.empty((side, side), np.int16), np.empty((side, side), logits.dtype)
     signed = np.empty((side, side), means.dtype)
     counts = np.empty(side, means.dtype)
-    first, end = _spans(whole, 0, side)
+    axis = _with_spans(whole, 0, side)
     for mission in range(missions):
         own = logits[mission]
         team[:] = own[-1]
@@ -81,16 +82,16 @@ def fuse(maps: Maps, measurement: Measurement, steps: Array, table: tuple[Array,
                         line = own[listener, top + row, left:right]
                         _add(line, change[row, :width], table[0], signed[row, :width])
                     cut = signed[:height, :width]
-                    _average(cut, top, left, whole, first, end, whole, first, end, means[mission, listener])
+                    _average(cut, top, left, axis, axis, means[mission, listener])
         for uav in range(uavs):
             top, left, bottom, right = box[mission, uav]
             x, y, z = place[mission, uav]
             for row in range(top, bottom):
                 _look_up(own[uav, row, left:right], table[0], signed[row - top, : right - left])
-            cut, rows, columns = signed[: bottom - top, : right - left], part[z, y], part[z, x]
+            cut = signed[: bottom - top, : right - left]
+            rows, columns = _with_spans(part[z, y], top, bottom), _with_spans(part[z, x], left, right)
             footprints[mission, uav] = 0
-            down, across = _spans(rows, top, bottom), _spans(columns, left, right)
-            _average(cut, top, left, rows, down[0], down[1], columns, across[0], across[1], footprints[mission, uav])
+            _average(cut, top, left, rows, columns, footprints[mission, uav])
             for row in range(top, bottom):
                 counts[:] = 1
                 for other in range(uav):  # sums count a cell once
@@ -103,15 +104,15 @@ def fuse(maps: Maps, measurement: Measurement, steps: Array, table: tuple[Array,
 
 
 @compile_loops
-def _spans(weights: Array, start: int, end: int) -> tuple[Array, Array]:
-    """Return where the nonzero weights of each row begin and end, within [start, end)."""
+def _with_spans(weights: Array, start: int, end: int) -> Axis:
+    """Return the weights, and where the nonzero weights of each row begin and end, within [start, end)."""
     low, high = np.full(len(weights), start), np.full(len(weights), end)
     for row in range(len(weights)):
         while low[row] < high[row] and weights[row, low[row]] == 0:
             low[row] += 1
         while low[row] < high[row] and weights[row, high[row] - 1] == 0:
             high[row] -= 1
-    return low, high
+    return weights, low, high
 
 
 @compile_loops
@@ -156,33 +157,24 @@ def _entropy_change(before: Array, after: Array, counts: Array, weight: Array, e
 
 
 @compile_loops
-def _average(
-    image: Array,
-    top: int,
-    left: int,
-    rows: Array,
-    row_first: Array,
-    row_end: Array,
-    columns: Array,
-    column_first: Array,
-    column_end: Array,
-    total: Array,
-) -> None:
-    """Add ``rows @ image @ columns.T``, where ``image`` lies at (top, left), using only weights within spans."""
+def _average(image: Array, top: int, left: int, rows: Axis, columns: Axis, total: Array) -> None:
+    """Add ``rows @ image @ columns.T`` to ``total``, where ``image`` lies at (top, left); zero weights are skipped."""
     height, width = image.shape
-    strip = np.zeros((len(columns), height), image.dtype)
-    for across in range(len(columns)):
-        start, end = max(column_first[across], left), max(min(column_end[across], left + width), left)
-        weight = columns[across, start:end]
+    weights, low, high = columns
+    strip = np.zeros((len(weights), height), image.dtype)
+    for across in range(len(weights)):
+        start, end = max(low[across], left), max(min(high[across], left + width), left)
+        weight = weights[across, start:end]
         for row in range(height):
             line, result = image[row, start - left : end - left], image.dtype.type(0)
             for cell in range(len(weight)):
                 result += line[cell] * weight[cell]
             strip[across, row] = result
-    for down in range(len(rows)):
-        start, end = max(row_first[down], top), max(min(row_end[down], top + height), top)
-        weight = rows[down, start:end]
-        for across in range(len(columns)):
+    weights, low, high = rows
+    for down in range(len(weights)):
+        start, end = max(low[down], top), max(min(high[down], top + height), top)
+        weight = weights[down, start:end]
+        for across in range(len(strip)):
             line, result = strip[across, start - top : end - top], image.dtype.type(0)
             for row in range(len(weight)):
                 result += line[row] * weight[row]
