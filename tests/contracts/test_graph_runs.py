@@ -11,7 +11,7 @@ from tests.support.fixtures_config import tiny, train_tiny
 from uavlab.core.errors import DivergedError, FallbackWarning
 from uavlab.experiment.run import Run
 from uavlab.learners.masac.batched import MASAC
-from uavlab.runtime import cuda_graph, toggles
+from uavlab.runtime import cuda_graph, toggle_records
 from uavlab.runtime.cuda_graph import WARM_UP
 
 GRAPHS = pytest.mark.parametrize("graph", ["update", "cycle"])
@@ -21,7 +21,7 @@ GRAPHS = pytest.mark.parametrize("graph", ["update", "cycle"])
 def emulators(monkeypatch: pytest.MonkeyPatch) -> list[Emulator]:
     backends: list[Emulator] = []
     monkeypatch.setattr(cuda_graph, "CudaBackend", lambda: backends.append(Emulator()) or backends[-1])
-    monkeypatch.setattr(toggles, "_cuda", lambda what, device: None)
+    monkeypatch.setattr(toggle_records, "_cuda", lambda what, device: None)
     return backends
 
 
