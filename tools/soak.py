@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+NO_TESTS = 5  # pytest's exit code for a file without such tests
 RECORD = ROOT / "build" / "soak.json"
 
 
@@ -37,7 +38,8 @@ def main(arguments: list[str]) -> int:
             print(f"soak: {name} passed already")
             continue
         print(f"soak: {name}", flush=True)
-        if subprocess.run([sys.executable, "-m", "pytest", "-m", "soak", name, *arguments], cwd=ROOT).returncode:
+        command = [sys.executable, "-m", "pytest", "-m", "soak", name, *arguments]
+        if subprocess.run(command, cwd=ROOT).returncode not in (0, NO_TESTS):
             failed.append(name)
             continue
         passed.append(name)

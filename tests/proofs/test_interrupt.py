@@ -72,7 +72,7 @@ def answer(client: BlockingKernelClient, request: str) -> str:
             return message["content"].get("ename", message["content"]["status"])
 
 
-@pytest.mark.parametrize("loop", [pytest.param("plain", marks=pytest.mark.soak), "stoppable"])
+@pytest.mark.parametrize("loop", ["plain", "stoppable"])
 def test_interrupts_leave_a_run_that_goes_on_to_the_same_bits(
     kernel: Callable[..., tuple[str, str]], loop: str, proof: Callable[[str, str], None]
 ) -> None:

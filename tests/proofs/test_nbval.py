@@ -58,8 +58,8 @@ def nbval(where: Path, *arguments: str) -> tuple[int, str]:
     ("where", "argument"),
     [
         ("{project}", "."),
-        pytest.param("/", "{project}/notebooks", marks=pytest.mark.soak),
-        pytest.param("{project}/notebooks", "", marks=pytest.mark.soak),
+        ("/", "{project}/notebooks"),
+        ("{project}/notebooks", ""),
     ],
 )
 def test_no_flag_to_remember_from_any_folder(project: Path, where: str, argument: str) -> None:

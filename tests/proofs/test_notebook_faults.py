@@ -296,11 +296,10 @@ def mutant(change: str) -> tuple[str, ...]:
             Fault("killed", {138}, at(3, DIE)),
             "false complete, by the notebook",
         ),
-        pytest.param(
+        (
             mutant("from uavlab.lab.headless import kernel\nkernel.WITH_PARENT = []"),
             Fault("kill -9", {-9}, at(2, DEAF), signals=(KILL,), written=False),
             "1 processes outlived the runner",
-            marks=pytest.mark.soak,
         ),
     ],
 )  # fmt: skip

@@ -53,9 +53,7 @@ def test_a_save_killed_at_any_call_loses_nothing(proof: Proof) -> None:
     proof("kill -9 at each step of a save", f"{kills} kills in {len(record)} cases, 0 lost")
 
 
-@pytest.mark.parametrize(
-    "mutant", ["in_place", *(pytest.param(name, marks=pytest.mark.soak) for name in ("unlink_first", "two_renames"))]
-)
+@pytest.mark.parametrize("mutant", ["in_place", "unlink_first", "two_renames"])
 def test_a_writer_that_loses_what_it_replaces_is_caught(mutant: str) -> None:
     assert sum(counts["lost"] for counts in harness("tests.support.save_harness", mutant).values()) > 0
 
