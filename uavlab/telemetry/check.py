@@ -27,21 +27,13 @@ TOLERANCE = 0.001  # of the mean of a normalised input from 0, and of its deviat
 
 @dataclass(frozen=True)
 class LogsReport:
-    """Counts of ``check_logs``; printing it gives a few readable lines.
+    """Counts of ``check_logs`` for training, validation and test; printing it gives a few readable lines."""
 
-    Attributes:
-        task: The task, as it prints itself.
-        flights: Flights for training, for validation and for the test.
-        rows: Rows of each group.
-        windows: Windows of each group.
-        compared: Windows that were compared with the rows of their flights.
-    """
-
-    task: str
+    task: str  # as it prints itself
     flights: tuple[int, ...]
     rows: tuple[int, ...]
     windows: tuple[int, ...]
-    compared: int
+    compared: int  # windows that were compared with the rows of their flights
 
     def __str__(self) -> str:
         """Describe what was checked, one fact per line."""

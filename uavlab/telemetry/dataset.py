@@ -57,19 +57,12 @@ class Windows:
 
 @tensors
 class FlightDataset:
-    """Flights end to end.
+    """Flights end to end."""
 
-    Attributes:
-        inputs: ``FEATURES`` of each row.
-        truth: ``HIDDEN`` of each row.
-        tracking_error: True position minus its reference (m; north, east, down).
-        bounds: First row of each flight, and the end of the last.
-    """
-
-    inputs: Float[Tensor, "rows F"]
-    truth: Float[Tensor, "rows K"]
-    tracking_error: Float[Tensor, "rows 3"]
-    bounds: Int[Tensor, " bounds"]
+    inputs: Float[Tensor, "rows F"]  # ``FEATURES``
+    truth: Float[Tensor, "rows K"]  # ``HIDDEN``
+    tracking_error: Float[Tensor, "rows 3"]  # true position minus its reference (m; north, east, down)
+    bounds: Int[Tensor, " bounds"]  # first row of each flight, and the end of the last
 
     def gather(self, start: Int[Tensor, " N"], window: int, horizon: int) -> Windows:
         """Copy windows by their first rows, from overlapping views whose rows are one feature vector apart."""

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from uavlab.core.errors import FileError, ResourceError
 from uavlab.core.rng import Streams
@@ -15,14 +14,12 @@ from uavlab.telemetry.logs.column_map import ColumnMap, read_column_map
 from uavlab.telemetry.logs.columns import INPUTS, TRUTH
 from uavlab.telemetry.logs.log import READERS, read_log
 from uavlab.telemetry.logs.resample import resample
-from uavlab.telemetry.simulation.flights import RATE, Fleet, columns
+from uavlab.telemetry.simulation.flights import RATE, Columns, Fleet
 from uavlab.telemetry.simulation.quadrotor import Quadrotor
 from uavlab.telemetry.task import Telemetry
 
 CHUNK = 300  # flights simulated at a time
 SUFFIXES = {*READERS, ".ulg"}
-
-Columns = dict[str, Tensor]
 
 
 def load(task: Telemetry) -> Iterator[Mapping[int, Columns]]:
@@ -36,8 +33,8 @@ def simulate(task: Telemetry) -> Iterator[Mapping[int, Columns]]:
     for start in range(0, task.flights, CHUNK):
         numbers = range(start, min(start + CHUNK, task.flights))
         with torch.no_grad():
-            record = fleet.fly(Streams([task.first + n for n in numbers]), Quadrotor())
-        yield dict(zip(numbers, columns(record), strict=True))
+            flights = fleet.fly(Streams([task.first + n for n in numbers]), Quadrotor())
+        yield dict(zip(numbers, flights, strict=True))
 
 
 def read_all(task: Telemetry) -> Iterator[Mapping[int, Columns]]:

@@ -179,19 +179,12 @@ def size(config: ForecasterConfig, shape: tuple[int, int]) -> int:
 
 @dataclass(frozen=True)
 class Forecast:
-    """A function from windows to ``flatten_targets``, both in their own units, for R runs.
+    """A function from windows to ``flatten_targets``, both in their own units, for R runs."""
 
-    Attributes:
-        function: From normalised windows (R N T F) to targets in their own units (R N out).
-        inputs: Scale of the windows.
-        log_variance: Logarithm of the expected squared error of each target, in units of ``spread``.
-        spread: Standard deviation of each target in training.
-    """
-
-    function: Callable[[Tensor], Tensor]
-    inputs: Scale
-    log_variance: Float[Tensor, "R targets"]
-    spread: Float[Tensor, "R targets"]
+    function: Callable[[Tensor], Tensor]  # from normalised windows (R N T F) to targets in their own units (R N out)
+    inputs: Scale  # of the windows
+    log_variance: Float[Tensor, "R targets"]  # logarithm of the expected squared error, in units of ``spread``
+    spread: Float[Tensor, "R targets"]  # standard deviation in training
 
     @property
     def runs(self) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset
 
 from uavlab.core.types import Scale
 from uavlab.telemetry.dataset import FlightDataset, Windows
@@ -39,19 +39,8 @@ class ItemDataset(Dataset):
         return inputs, truth, error
 
 
-class IteratorSampler(Sampler):
-    """Sampler of the batches of an iterator."""
-
-    def __init__(self, batches: Iterator[list[int]]) -> None:
-        self.batches = batches
-
-    def __iter__(self) -> Iterator[list[int]]:
-        """Return the iterator itself, so that each batch is read once."""
-        return self.batches
-
-
 def load_batches(items: ItemDataset, starts: Iterator[list[int]], workers: int, pin: bool) -> Iterator[Windows]:
     """Yield batches of windows by their first rows; each of ``workers`` processes reads two batches ahead."""
     kind: dict[str, Any] = {"persistent_workers": True, "prefetch_factor": 2} if workers else {}
-    loader = DataLoader(items, batch_sampler=IteratorSampler(starts), num_workers=workers, pin_memory=pin, **kind)
+    loader = DataLoader(items, batch_sampler=starts, num_workers=workers, pin_memory=pin, **kind)
     return (Windows(*parts) for parts in loader)

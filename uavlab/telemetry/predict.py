@@ -27,19 +27,12 @@ OWN_UNITS = {name: UNITS[name if name in HIDDEN else "error"] for name in COLUMN
 
 @dataclass(frozen=True)
 class Prediction:
-    """Predictions for M windows of a flight.
+    """Predictions of ``COLUMNS`` for M windows of a flight."""
 
-    Attributes:
-        time: Time of each window's last row after the first row of the log (s).
-        values: Predicted ``COLUMNS``.
-        sd: Standard deviation of each column's error, as the network expects it.
-        truth: True ``COLUMNS``; NaN where the log does not hold them.
-    """
-
-    time: Float[Tensor, " M"]
+    time: Float[Tensor, " M"]  # of each window's last row, after the first row of the log (s)
     values: Float[Tensor, "M columns"]
-    sd: Float[Tensor, " columns"]
-    truth: Float[Tensor, "M columns"]
+    sd: Float[Tensor, " columns"]  # standard deviation of the errors, as the network expects it
+    truth: Float[Tensor, "M columns"]  # NaN where the log does not hold it
 
 
 def require_task(task: Any, preset: str) -> Telemetry:

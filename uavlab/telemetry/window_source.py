@@ -34,21 +34,13 @@ Loader = Literal["per_item", "stream", "device"]
 
 @dataclass(frozen=True)
 class DataSplit:
-    """Flights split into groups, with scales measured on the training flights alone.
+    """Flights split into groups, with scales measured on the training flights alone."""
 
-    Attributes:
-        training: Its inputs are normalised, except for ``loader=per_item``, which normalises window by window.
-        validation: As in the logs.
-        test: As in the logs.
-        inputs: Scale of the inputs.
-        hidden: Scale of the truth and of the tracking error, in this order.
-    """
-
-    training: Flights
+    training: Flights  # with inputs normalised, except for ``loader=per_item``, which normalises window by window
     validation: Flights
     test: Flights
     inputs: Scale
-    hidden: Scale
+    hidden: Scale  # of the truth and of the tracking error, in this order
 
 
 def load_split(task: Telemetry, device: torch.device, loader: Loader = "device") -> DataSplit:

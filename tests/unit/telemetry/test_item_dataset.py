@@ -8,7 +8,7 @@ from sklearn.preprocessing import StandardScaler
 from tests.support.fixtures_telemetry import input_scale, random_dataset
 from uavlab.core.types import Scale, leaves, tree_map
 from uavlab.telemetry.dataset import window_starts
-from uavlab.telemetry.item_dataset import ItemDataset, IteratorSampler, load_batches
+from uavlab.telemetry.item_dataset import ItemDataset, load_batches
 
 WINDOW, HORIZON = 20, 5
 FLIGHTS = random_dataset(70, 45, 60)
@@ -86,7 +86,3 @@ def test_each_worker_reads_two_batches_ahead(workers: int, ahead: int) -> None:
     for count in range(4):
         assert len(read) == count + ahead
         next(batches)
-
-
-def test_the_sampler_passes_batches_on() -> None:
-    assert list(IteratorSampler(iter([[1, 2], [3]]))) == [[1, 2], [3]]

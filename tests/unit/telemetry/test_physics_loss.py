@@ -37,8 +37,9 @@ def noiseless() -> tuple[Tensor, Tensor]:
         jumps = rng.normal("jumps", COUNT // 10, 3).repeat_interleave(10, 1)
         one = torch.ones(RUNS, COUNT, dtype=torch.float64)
         truth = Hidden(torch.stack([3 * one, -2 * one], -1), 0.3 * one, 0.5 * one, 0.04 * one, 0.04 * one)
-        aim, rows = replace(aim, pos=aim.pos + 0.3 * jumps), torch.full((RUNS,), COUNT)
-        logs = flights.columns(flights.fly(rng, Quadrotor(), rows, aim, truth, once))
+        aim = replace(aim, pos=aim.pos + 0.3 * jumps)
+        columns = flights.fly(rng, Quadrotor(), aim, truth, once)
+        logs = [{name: column[run] for name, column in columns.items()} for run in range(RUNS)]
     dataset = concatenate(logs)
     starts = [run * COUNT + end - WINDOW for run in range(RUNS) for end in ENDS]
     inputs = torch.stack([dataset.inputs[start : start + WINDOW] for start in starts])

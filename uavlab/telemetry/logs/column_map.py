@@ -28,34 +28,21 @@ KEYS = ("from", "unit", "unknown", "blank")
 
 @dataclass(frozen=True)
 class Entry:
-    """Field of a column.
+    """Field of a column."""
 
-    Attributes:
-        field: Full name of the field, ``topic.field`` or ``topic#1.field`` for ULog.
-        unit: Unit of the field; None for the column's own.
-        unknown: Number that marks a missing value.
-        blank: Value of a missing one (NaN).
-    """
-
-    field: str
-    unit: str | None = None
-    unknown: float | None = None
-    blank: float | None = None
+    field: str  # full name, ``topic.field`` or ``topic#1.field`` for ULog
+    unit: str | None = None  # of the field; None for the column's own
+    unknown: float | None = None  # number that marks a missing value
+    blank: float | None = None  # value of a missing one (NaN)
 
 
 @dataclass(frozen=True)
 class ColumnMap:
-    """Fields of all columns.
+    """Fields of all columns."""
 
-    Attributes:
-        source: File of the map; empty for the built-in maps.
-        columns: Entries by column; the first that a file has is used.
-        rate: Rows per second of the resampled flight, if set.
-    """
-
-    source: str
-    columns: Mapping[str, tuple[Entry, ...]]
-    rate: float | None = None
+    source: str  # file of the map; empty for the built-in maps
+    columns: Mapping[str, tuple[Entry, ...]]  # by column; the first entry that a file has is used
+    rate: float | None = None  # rows per second of the resampled flight, if set
 
     @property
     def fields(self) -> list[str]:

@@ -8,23 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a flight.
-
-    Attributes:
-        name: Name in models and files of uavlab.
-        unit: Unit of its values; ``share`` is a share of full throttle, ``1`` a pure number.
-        meaning: Description in words.
-        low: Smallest plausible value; beyond it a unit or a sensor is wrong.
-        high: Largest plausible value.
-        held: Whether it keeps its value until the next one, as commands do; others are interpolated.
-    """
+    """One column of a flight."""
 
     name: str
-    unit: str
+    unit: str  # ``share`` is a share of full throttle, ``1`` a pure number
     meaning: str
-    low: float
+    low: float  # smallest plausible value; beyond it a unit or a sensor is wrong
     high: float
-    held: bool = False
+    held: bool = False  # keeps its value until the next one, as commands do; others are interpolated
 
 
 TIME = Column("time", "s", "time of a row", -1e10, 1e10)

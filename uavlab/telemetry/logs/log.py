@@ -31,19 +31,12 @@ TOLERANCE = 0.05  # by which the length of a quaternion may differ from 1
 
 @dataclass(frozen=True)
 class Signal:
-    """One column of a log.
+    """One column of a log."""
 
-    Attributes:
-        time: Seconds after the log's start, increasing.
-        values: In the column's unit; NaN where missing.
-        field: Its name in the file.
-        group: The fields recorded with it.
-    """
-
-    time: Float64[np.ndarray, " T"]
-    values: Float64[np.ndarray, " T"]
-    field: str
-    group: Group
+    time: Float64[np.ndarray, " T"]  # seconds after the log's start, increasing
+    values: Float64[np.ndarray, " T"]  # in the column's unit; NaN where missing
+    field: str  # its name in the file
+    group: Group  # the fields recorded with it
 
     @property
     def rate(self) -> float:
@@ -53,25 +46,15 @@ class Signal:
 
 @dataclass(frozen=True)
 class Log:
-    """A flight as it was logged.
-
-    Attributes:
-        source: The file.
-        format: ``csv``, ``npz``, ``parquet`` or ``ulog``.
-        start: Time of the first row in the file (s).
-        columns: By name, in the order of ``columns.COLUMNS``, without ``time``.
-        rate: Rows per second that the column map asks for, if any.
-        facts: What else the format records.
-        notes: Remarks for the reader, in sentences.
-    """
+    """A flight as it was logged."""
 
     source: str
-    format: str
-    start: float
-    columns: Mapping[str, Signal]
-    rate: float | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    format: str  # ``csv``, ``npz``, ``parquet`` or ``ulog``
+    start: float  # time of the first row in the file (s)
+    columns: Mapping[str, Signal]  # by name, in the order of ``columns.COLUMNS``, without ``time``
+    rate: float | None = None  # rows per second that the column map asks for, if any
+    facts: Mapping[str, Any] = field(default_factory=dict)  # what else the format records
+    notes: tuple[str, ...] = ()  # remarks for the reader, in sentences
 
     @property
     def missing(self) -> list[str]:

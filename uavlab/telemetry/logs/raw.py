@@ -26,21 +26,13 @@ LISTED = 20  # names in one message
 
 @dataclass(frozen=True)
 class Group:
-    """Fields with common rows: a table, or one instance of a ULog topic.
+    """Fields with common rows: a table, or one instance of a ULog topic."""
 
-    Attributes:
-        name: Name of the topic, ``actuator_outputs`` or ``actuator_outputs#1``; empty for a table.
-        where: Name in messages.
-        fields: Numbers by name, as in the file.
-        time: Seconds of each row if the format has a time of its own; None if a field holds it.
-        lines: Line of each row of a text file, counted from 1; None for other formats.
-    """
-
-    name: str
-    where: str
-    fields: Mapping[str, Shaped[np.ndarray, " T"]]
-    time: Float64[np.ndarray, " T"] | None = None
-    lines: Int[np.ndarray, " T"] | None = None
+    name: str  # of the topic, ``actuator_outputs`` or ``actuator_outputs#1``; empty for a table
+    where: str  # its name in messages
+    fields: Mapping[str, Shaped[np.ndarray, " T"]]  # numbers by name, as in the file
+    time: Float64[np.ndarray, " T"] | None = None  # seconds of each row, if the format itself has a time
+    lines: Int[np.ndarray, " T"] | None = None  # line of each row of a text file, from 1
 
     @property
     def rows(self) -> int:
@@ -58,23 +50,14 @@ class Group:
 
 @dataclass(frozen=True)
 class RawLog:
-    """Contents of a file.
-
-    Attributes:
-        source: The file.
-        format: ``csv``, ``npz``, ``parquet`` or ``ulog``.
-        groups: Groups by name; a table is one group without a name.
-        others: Fields that hold no numbers or were not read.
-        facts: What else the format records: versions, dropouts.
-        notes: Remarks for the reader, in sentences.
-    """
+    """Contents of a file."""
 
     source: str
-    format: str
-    groups: Mapping[str, Group]
-    others: tuple[str, ...] = ()
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    format: str  # ``csv``, ``npz``, ``parquet`` or ``ulog``
+    groups: Mapping[str, Group]  # by name; a table is one group without a name
+    others: tuple[str, ...] = ()  # fields that hold no numbers or were not read
+    facts: Mapping[str, Any] = field(default_factory=dict)  # what else the format records: versions, dropouts
+    notes: tuple[str, ...] = ()  # remarks for the reader, in sentences
 
     def find(self, name: str) -> tuple[Group, str] | None:
         """Find a field by its full name; a topic without a number is its instance 0."""

@@ -20,23 +20,14 @@ MOST_VALUES = 2**28  # of one flight: a gigabyte
 
 @dataclass(frozen=True)
 class Flight:
-    """A flight with one row for each moment of a uniform grid.
-
-    Attributes:
-        source: The file that it was logged in.
-        rate: Rows per second.
-        start: Seconds of the first row after the start of the log.
-        columns: Names of the columns.
-        values: Rows in the units of ``columns.COLUMNS``, all finite.
-        filled: Number of the log's rows without a value that were skipped, by column.
-    """
+    """A flight with one row for each moment of a uniform grid."""
 
     source: str
-    rate: float
-    start: float
+    rate: float  # rows per second
+    start: float  # seconds of the first row after the start of the log
     columns: tuple[str, ...]
-    values: Float32[np.ndarray, "T C"]
-    filled: Mapping[str, int] = field(default_factory=dict)
+    values: Float32[np.ndarray, "T C"]  # in the units of ``columns.COLUMNS``, all finite
+    filled: Mapping[str, int] = field(default_factory=dict)  # rows of the log without a value, by column
 
     @property
     def time(self) -> Float64[np.ndarray, " T"]:

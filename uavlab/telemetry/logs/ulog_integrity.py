@@ -25,21 +25,13 @@ Format = list[tuple[str, int]]
 
 @dataclass(frozen=True)
 class Integrity:
-    """Result of the walk.
+    """Result of the walk."""
 
-    Attributes:
-        whole: Bytes from the start that are intact.
-        problem: What ends them; empty if the file is whole.
-        bomb: Why decoding would not end; empty if it would.
-        rows: Messages of data.
-        appended: Offsets of data appended after a crash.
-    """
-
-    whole: int
-    problem: str
-    bomb: str
-    rows: int
-    appended: tuple[int, ...]
+    whole: int  # bytes from the start that are intact
+    problem: str  # what ends them; empty if the file is whole
+    bomb: str  # why decoding would not end; empty if it would
+    rows: int  # messages of data
+    appended: tuple[int, ...]  # offsets of data appended after a crash
 
 
 def walk(raw: bytes) -> Integrity:

@@ -1,6 +1,6 @@
 """Units in which logs may be written, and their conversion to those of ``columns.py``."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float64
@@ -13,8 +13,7 @@ GRAVITY = 9.80665  # m/s^2, the standard one
 DISARMED = 800, 1000  # us: pulses between these keep a motor still; PX4 sends 900
 
 
-@dataclass(frozen=True)
-class Unit:
+class Unit(NamedTuple):
     """``value * factor + offset`` is the value in the column's own unit."""
 
     factor: float

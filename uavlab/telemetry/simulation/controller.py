@@ -4,11 +4,11 @@ import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from uavlab.core.types import tensors, where_world
+from uavlab.core.types import tensors
 from uavlab.ops.quaternions import rotate, rotate_inverse
 from uavlab.telemetry.simulation.quadrotor import GRAVITY, Body, Quadrotor
 
@@ -74,30 +74,16 @@ def aggressive(noise: Float[Tensor, "B K"], time: Float[Tensor, " T"]) -> Refere
     )
 
 
-def select_reference(mask: Bool[Tensor, " B"], first: Reference, second: Reference) -> Reference:
-    """Return the first reference where ``mask`` is true, the second elsewhere."""
-    return Reference(*(where_world(mask, getattr(first, n), getattr(second, n)) for n in ("pos", "vel", "acc")))
-
-
 @dataclass(frozen=True)
 class Autopilot:
-    """A cascade of controllers, tuned for a vehicle without payload.
+    """A cascade of controllers, tuned for a vehicle without payload."""
 
-    Attributes:
-        vehicle: Constants of the vehicle that it assumes.
-        position: Speed per position error (1/s).
-        velocity: Acceleration per speed (1/s).
-        integral: Acceleration per integrated error (1/s^2).
-        attitude: Rate per angle (1/s).
-        rate: Angular acceleration per rate (1/s).
-    """
-
-    vehicle: Quadrotor
-    position: float = 1.2
-    velocity: float = 2.5
-    integral: float = 0.6
-    attitude: float = 7.0
-    rate: float = 16.0
+    vehicle: Quadrotor  # constants of the vehicle that it assumes
+    position: float = 1.2  # speed per position error (1/s)
+    velocity: float = 2.5  # acceleration per speed (1/s)
+    integral: float = 0.6  # acceleration per integrated error (1/s^2)
+    attitude: float = 7.0  # rate per angle (1/s)
+    rate: float = 16.0  # angular acceleration per rate (1/s)
 
     def throttle(
         self,

@@ -4,11 +4,11 @@ import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.core.rng import Streams
-from uavlab.core.types import tensors, tree_map
+from uavlab.core.types import select, tree_map
 from uavlab.ops.quaternions import from_rotation_vector, multiply
 from uavlab.telemetry.simulation.controller import (
     LEG_NOISE,
@@ -16,7 +16,6 @@ from uavlab.telemetry.simulation.controller import (
     Autopilot,
     Reference,
     aggressive,
-    select_reference,
     way_points,
 )
 from uavlab.telemetry.simulation.quadrotor import Body, Hidden, Quadrotor
@@ -31,49 +30,28 @@ POSITION, ATTITUDE, CURRENT = 0.05, 0.01, 0.2
 """Standard deviations of sensor noise: m/s^2, rad/s, m/s, V; m, rad, A."""
 
 
-@tensors
-class FlightRecord:
-    """B flights of up to T rows; rows beyond a flight's own length have no meaning."""
-
-    rows: Int[Tensor, " B"]
-    reference: Reference  # B T 3
-    pos: Float[Tensor, "B T 3"]
-    vel: Float[Tensor, "B T 3"]
-    force: Float[Tensor, "B T 3"]
-    gyro: Float[Tensor, "B T 3"]
-    attitude: Float[Tensor, "B T 4"]
-    throttle: Float[Tensor, "B T 4"]
-    voltage: Float[Tensor, "B T"]
-    current: Float[Tensor, "B T"]
-    truth: Hidden  # B T
-    sag: Float[Tensor, "B T"]
-    true_pos: Float[Tensor, "B T 3"]
+Columns = dict[str, Tensor]
+"""Columns of logs by name, the truth included."""
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """Distribution of flights.
+    """Distribution of flights."""
 
-    Attributes:
-        least: Rows of the shortest flight.
-        most: Rows of the longest.
-        wind: Strongest mean wind (m/s).
-        payload: Heaviest payload (kg).
-    """
+    least: int = 2000  # rows of the shortest
+    most: int = 5000  # rows of the longest
+    wind: float = 8.0  # strongest mean wind (m/s)
+    payload: float = 0.5  # heaviest payload (kg)
 
-    least: int = 2000
-    most: int = 5000
-    wind: float = 8.0
-    payload: float = 0.5
-
-    def fly(self, rng: Streams, vehicle: Quadrotor) -> FlightRecord:
+    def fly(self, rng: Streams, vehicle: Quadrotor) -> list[Columns]:
         """Simulate one flight per seed of ``rng``; a flight does not depend on the other seeds."""
         once = rng.uniform("flights.once", ONCE)
-        rows = (self.least + once[:, 0] * (self.most - self.least + 1)).long()
+        rows = (self.least + once[:, 0] * (self.most - self.least + 1)).long().tolist()
         time = torch.arange(self.most, device=rng.device) / RATE  # noise of another length would be other noise
         legs, waves = rng.uniform("flights.legs", LEG_NOISE), rng.uniform("flights.waves", WAVE_NOISE)
-        aim = select_reference(once[:, 1] < 0.5, aggressive(waves, time), way_points(legs, time))
-        return fly(rng, vehicle, rows, aim, self.hidden(rng, once, time), once)
+        aim = select(once[:, 1] < 0.5, aggressive(waves, time), way_points(legs, time))
+        columns = fly(rng, vehicle, aim, self.hidden(rng, once, time), once)
+        return [{name: column[n, :count] for name, column in columns.items()} for n, count in enumerate(rows)]
 
     def hidden(self, rng: Streams, once: Float[Tensor, "B K"], time: Float[Tensor, " T"]) -> Hidden:
         """Draw the hidden quantities, which drift and change in steps."""
@@ -131,10 +109,8 @@ def drift(noise: Float[Tensor, "B T ..."], seconds: float, spread: float) -> Flo
     return spread * x
 
 
-def fly(
-    rng: Streams, vehicle: Quadrotor, rows: Int[Tensor, " B"], aim: Reference, truth: Hidden, once: Float[Tensor, "B K"]
-) -> FlightRecord:
-    """Track references and record every row with sensor noise.
+def fly(rng: Streams, vehicle: Quadrotor, aim: Reference, truth: Hidden, once: Float[Tensor, "B K"]) -> Columns:
+    """Track B references of T rows and record every row (B T) with sensor noise.
 
     The autopilot sees its noisy sensors: their jumps, ten times a second, are what shows how motors respond.
     """
@@ -166,21 +142,19 @@ def fly(
         return values + spread * rng.normal(f"flights.{name}", *values.shape[1:])
 
     bias = 0.05 * (2 * once[:, 6:9] - 1)[:, None]
-    return FlightRecord(
-        rows=rows,
-        reference=aim,
-        pos=pos[:, hold] + pos_noise,
-        vel=vel[:, hold] + vel_noise,
-        force=add_noise(force, "force", ACCELEROMETER) + bias,
-        gyro=gyro,
-        attitude=multiply(attitude_noise, attitude),
-        throttle=throttle,
-        voltage=add_noise(vehicle.rest_voltage(charge) - sag, "voltage", VOLTAGE),
-        current=add_noise(current, "current", CURRENT),
-        truth=truth,
-        sag=sag,
-        true_pos=pos,
-    )
+    groups: dict[tuple[str, ...], Tensor] = {
+        **{("ref_x", "ref_y", "ref_z"): aim.pos, ("ref_vx", "ref_vy", "ref_vz"): aim.vel},
+        **{("x", "y", "z"): pos[:, hold] + pos_noise, ("vx", "vy", "vz"): vel[:, hold] + vel_noise},
+        **{("ax", "ay", "az"): add_noise(force, "force", ACCELEROMETER) + bias, ("p", "q", "r"): gyro},
+        ("qw", "qx", "qy", "qz"): multiply(attitude_noise, attitude),
+        ("motor_1", "motor_2", "motor_3", "motor_4"): throttle,
+        ("voltage",): add_noise(vehicle.rest_voltage(charge) - sag, "voltage", VOLTAGE)[..., None],
+        ("current",): add_noise(current, "current", CURRENT)[..., None],
+        ("wind_north", "wind_east"): truth.wind,
+        ("payload", "drag", "motor_lag", "battery_sag"): torch.stack([truth.payload, truth.drag, truth.lag, sag], -1),
+        ("true_x", "true_y", "true_z"): pos,
+    }
+    return {name: group[..., n] for names, group in groups.items() for n, name in enumerate(names)}
 
 
 def _start(aim: Reference, yaw: Tensor, once: Tensor, vehicle: Quadrotor) -> Body:
@@ -194,21 +168,3 @@ def _start(aim: Reference, yaw: Tensor, once: Tensor, vehicle: Quadrotor) -> Bod
         motor=torch.full_like(aim.pos[:, 0, :1], hover).expand(-1, 4),
         charge=0.4 + 0.6 * once[:, 9],
     )
-
-
-def columns(record: FlightRecord) -> list[dict[str, Tensor]]:
-    """Return the columns of each flight by name, the truth included."""
-    truth = record.truth
-    groups: dict[tuple[str, ...], Tensor] = {
-        **{("ref_x", "ref_y", "ref_z"): record.reference.pos, ("ref_vx", "ref_vy", "ref_vz"): record.reference.vel},
-        **{("x", "y", "z"): record.pos, ("vx", "vy", "vz"): record.vel, ("ax", "ay", "az"): record.force},
-        **{("p", "q", "r"): record.gyro, ("qw", "qx", "qy", "qz"): record.attitude},
-        ("motor_1", "motor_2", "motor_3", "motor_4"): record.throttle,
-        ("voltage", "current"): torch.stack([record.voltage, record.current], -1),
-        ("wind_north", "wind_east"): truth.wind,
-        ("payload", "drag", "motor_lag"): torch.stack([truth.payload, truth.drag, truth.lag], -1),
-        ("battery_sag",): record.sag[..., None],
-        ("true_x", "true_y", "true_z"): record.true_pos,
-    }
-    values = {name: group[..., n] for names, group in groups.items() for n, name in enumerate(names)}
-    return [{name: column[n, :rows] for name, column in values.items()} for n, rows in enumerate(record.rows.tolist())]

@@ -43,31 +43,18 @@ class Body:
 
 @dataclass(frozen=True)
 class Quadrotor:
-    """Constants of a vehicle.
+    """Constants of a vehicle."""
 
-    Attributes:
-        mass: Without payload (kg).
-        arm: Distance of the motors from either axis of the body (m).
-        inertia: About the body's axes (kg m^2).
-        thrust: Of one motor at its fastest (N).
-        turning: Torque about the vertical per thrust (m).
-        nominal: Voltage at which motors reach their fastest (V).
-        empty: Voltage of an empty battery at rest (V).
-        full: Voltage of a full battery at rest (V).
-        capacity: Charge of a full battery (A s).
-        current: Current of all four motors at their fastest (A).
-    """
-
-    mass: float = 1.2
-    arm: float = 0.16
-    inertia: tuple[float, float, float] = (0.012, 0.012, 0.022)
-    thrust: float = 9.0
-    turning: float = 0.016
-    nominal: float = 15.2
-    empty: float = 14.0
-    full: float = 16.8
-    capacity: float = 10_000.0
-    current: float = 80.0
+    mass: float = 1.2  # without payload (kg)
+    arm: float = 0.16  # distance of the motors from either axis of the body (m)
+    inertia: tuple[float, float, float] = (0.012, 0.012, 0.022)  # about the body's axes (kg m^2)
+    thrust: float = 9.0  # of one motor at its fastest (N)
+    turning: float = 0.016  # torque about the vertical per thrust (m)
+    nominal: float = 15.2  # voltage at which motors reach their fastest (V)
+    empty: float = 14.0  # voltage of an empty battery at rest (V)
+    full: float = 16.8  # voltage of a full battery at rest (V)
+    capacity: float = 10_000.0  # charge of a full battery (A s)
+    current: float = 80.0  # of all four motors at their fastest (A)
 
     def motor_current(self, motor: Float[Tensor, "*lead 4"]) -> Float[Tensor, "*lead"]:
         """Compute the motors' current (A): a rotor's power grows with the cube of its speed."""

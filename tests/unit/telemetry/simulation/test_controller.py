@@ -13,7 +13,6 @@ from uavlab.telemetry.simulation.controller import (
     Autopilot,
     Reference,
     aggressive,
-    select_reference,
     way_points,
 )
 from uavlab.telemetry.simulation.quadrotor import Body, Quadrotor
@@ -129,13 +128,6 @@ def test_an_aggressive_flight_by_hand() -> None:
         assert aim.acc[0, 1, axis].item() == pytest.approx(acceleration - acceleration, abs=1e-9)
         swung = acceleration * (-1 / speeds[0] ** 2 + 1 / speeds[2] ** 2)
         assert aim.pos[0, 1, axis].item() == pytest.approx(swung)
-
-
-def test_references_are_selected_by_a_mask() -> None:
-    zeros, ones = (Reference(*[torch.full((3, 2, 3), value)] * 3) for value in (0.0, 1.0))
-    aim = select_reference(torch.tensor([True, False, True]), ones, zeros)
-    for leaf in (aim.pos, aim.vel, aim.acc):
-        assert leaf[:, 0, 0].tolist() == [1, 0, 1]
 
 
 STILL = Body(

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from uavlab.core.rng import Streams
-from uavlab.core.types import leaves
 from uavlab.ops.quaternions import conjugate, multiply, rotate
 from uavlab.telemetry.logs.columns import COLUMNS, INPUTS, TRUTH
 from uavlab.telemetry.simulation import flights
@@ -18,9 +17,8 @@ from uavlab.telemetry.simulation.flights import (
     HOLD,
     ONCE,
     RATE,
+    Columns,
     Fleet,
-    FlightRecord,
-    columns,
     drift,
     fly,
     gusts,
@@ -32,23 +30,33 @@ FLEET = Fleet(300, 360)
 UNSEEN = ("ACCELEROMETER", "VOLTAGE", "CURRENT", "ATTITUDE")  # noise that the autopilot does not see
 
 
-def simulate(seeds: Sequence[int], fleet: Fleet = FLEET) -> FlightRecord:
+def simulate(seeds: Sequence[int], fleet: Fleet = FLEET) -> list[Columns]:
     return fleet.fly(Streams(seeds), Quadrotor())
 
 
 @cache
-def several() -> FlightRecord:
+def several() -> list[Columns]:
     """Simulate enough flights to measure standard deviations."""
     return simulate(range(24))
 
 
 @cache
-def without_noise() -> FlightRecord:
+def without_noise() -> list[Columns]:
     """Simulate these flights without the noise that the autopilot never sees."""
     with pytest.MonkeyPatch.context() as patch:
         for name in UNSEEN:
             patch.setattr(flights, name, 0.0)
         return simulate(range(24))
+
+
+def stack(flights: list[Columns], *names: str) -> Tensor:
+    """Stack columns of the rows that all flights have: flights, rows, columns."""
+    return torch.stack([torch.stack([flight[name][: FLEET.least] for name in names], -1) for flight in flights])
+
+
+POS, VEL, TRUE = ("x", "y", "z"), ("vx", "vy", "vz"), ("true_x", "true_y", "true_z")
+FORCE, GYRO, ATTITUDE = ("ax", "ay", "az"), ("p", "q", "r"), ("qw", "qx", "qy", "qz")
+MOTORS = ("motor_1", "motor_2", "motor_3", "motor_4")
 
 
 def normal(*shape: int) -> Tensor:
@@ -142,7 +150,7 @@ def test_the_truth_stays_within_its_limits() -> None:
 
 def test_a_flight_is_the_same_in_any_company() -> None:
     """Equal up to their last digits, which vary with how many are simulated at once."""
-    two, five, last = (columns(simulate(seeds)) for seeds in ((0, 1), (3, 0, 4, 1, 2), (1,)))
+    two, five, last = (simulate(seeds) for seeds in ((0, 1), (3, 0, 4, 1, 2), (1,)))
     for alone, other in ((two[0], five[1]), (two[1], five[3]), (two[1], last[0])):
         assert len(alone["x"]) == len(other["x"])
         for name, values in alone.items():
@@ -152,15 +160,15 @@ def test_a_flight_is_the_same_in_any_company() -> None:
 
 
 def test_rows_lie_between_the_least_and_the_most() -> None:
-    rows = [len(flight["x"]) for flight in columns(several())]
+    rows = [len(flight["x"]) for flight in several()]
     assert min(rows) >= 300
     assert max(rows) <= 360
     assert max(rows) - min(rows) > 40
-    assert {len(each["x"]) for each in columns(simulate((0, 1, 2), Fleet(40, 40)))} == {40}
+    assert {len(each["x"]) for each in simulate((0, 1, 2), Fleet(40, 40))} == {40}
 
 
 def test_columns_are_those_of_logs() -> None:
-    for flight in columns(several()):
+    for flight in several():
         assert set(flight) == {*INPUTS, *TRUTH}
         for name, values in flight.items():
             assert len(values) == len(flight["x"])
@@ -169,23 +177,15 @@ def test_columns_are_those_of_logs() -> None:
             assert values.max() <= COLUMNS[name].high, name
 
 
-def test_columns_equal_the_record() -> None:
-    record, flight = several(), columns(several())[3]
-    rows = slice(0, int(record.rows[3]))
-    for names, values in {
-        **{("ref_x", "ref_y", "ref_z"): record.reference.pos, ("ref_vx", "ref_vy", "ref_vz"): record.reference.vel},
-        **{("x", "y", "z"): record.pos, ("vx", "vy", "vz"): record.vel, ("ax", "ay", "az"): record.force},
-        **{("p", "q", "r"): record.gyro, ("qw", "qx", "qy", "qz"): record.attitude},
-        **{("motor_1", "motor_2", "motor_3", "motor_4"): record.throttle},
-        **{("wind_north", "wind_east"): record.truth.wind, ("true_x", "true_y", "true_z"): record.true_pos},
-    }.items():
-        for n, name in enumerate(names):
-            assert torch.equal(flight[name], values[3, rows, n]), name
-    for name, values in {
-        **{"voltage": record.voltage, "current": record.current, "battery_sag": record.sag},
-        **{"payload": record.truth.payload, "drag": record.truth.drag, "motor_lag": record.truth.lag},
-    }.items():
-        assert torch.equal(flight[name], values[3, rows]), name
+def test_the_truth_is_what_was_drawn() -> None:
+    rng = Streams(range(24))
+    truth = FLEET.hidden(rng, rng.uniform("flights.once", ONCE), torch.arange(FLEET.most) / RATE)
+    rows = slice(0, FLEET.least)
+    assert torch.equal(stack(several(), "wind_north", "wind_east"), truth.wind[:, rows])
+    for name, values in {"payload": truth.payload, "drag": truth.drag, "motor_lag": truth.lag}.items():
+        assert torch.equal(stack(several(), name)[..., 0], values[:, rows]), name
+    current, sag = stack(without_noise(), "current", "battery_sag").unbind(-1)
+    torch.testing.assert_close(sag, truth.resistance[:, rows] * current)
 
 
 def spread(values: Tensor) -> float:
@@ -194,22 +194,26 @@ def spread(values: Tensor) -> float:
 
 def test_every_logged_column_is_as_noisy_as_its_constant_says() -> None:
     """True rates and velocities are differences of true attitudes and positions."""
-    record, true = several(), without_noise()
-    assert torch.equal(record.true_pos, true.true_pos)
+
+    def noise(*names: str) -> Tensor:
+        return stack(several(), *names) - stack(without_noise(), *names)
+
+    true_pos, true_attitude = stack(several(), *TRUE), stack(without_noise(), *ATTITUDE)
+    assert torch.equal(true_pos, stack(without_noise(), *TRUE))
     new = slice(0, None, HOLD)
-    biased = record.force - true.force
-    bias = biased.mean(1, keepdim=True)
-    assert spread(biased - bias) == pytest.approx(flights.ACCELEROMETER, rel=0.05)
-    assert spread(record.voltage - true.voltage) == pytest.approx(flights.VOLTAGE, rel=0.05)
-    assert spread(record.current - true.current) == pytest.approx(flights.CURRENT, rel=0.05)
-    wrong = 2 * multiply(record.attitude, conjugate(true.attitude))[..., 1:]  # small angles
+    bias = noise(*FORCE).mean(1, keepdim=True)
+    assert spread(noise(*FORCE) - bias) == pytest.approx(flights.ACCELEROMETER, rel=0.05)
+    assert spread(noise("voltage")) == pytest.approx(flights.VOLTAGE, rel=0.05)
+    assert spread(noise("current")) == pytest.approx(flights.CURRENT, rel=0.05)
+    wrong = 2 * multiply(stack(several(), *ATTITUDE), conjugate(true_attitude))[..., 1:]  # small angles
     assert spread(wrong) == pytest.approx(flights.ATTITUDE, rel=0.25)  # drifts for 5 s: few independent numbers
-    assert spread((record.pos - record.true_pos)[:, new]) == pytest.approx(flights.POSITION, rel=0.1)
-    velocity = record.true_pos.double().diff(dim=1) * RATE
-    assert spread((record.vel[:, 1:] - velocity)[:, HOLD - 1 :: HOLD]) == pytest.approx(flights.VELOCITY, rel=0.1)
-    change = multiply(conjugate(true.attitude[:, :-1]), true.attitude[:, 1:]).double()
+    assert spread((stack(several(), *POS) - true_pos)[:, new]) == pytest.approx(flights.POSITION, rel=0.1)
+    velocity = true_pos.double().diff(dim=1) * RATE
+    error = (stack(several(), *VEL)[:, 1:] - velocity)[:, HOLD - 1 :: HOLD]
+    assert spread(error) == pytest.approx(flights.VELOCITY, rel=0.1)
+    change = multiply(conjugate(true_attitude[:, :-1]), true_attitude[:, 1:]).double()
     rate = 2 * change[..., 1:] / change[..., :1] * RATE
-    assert spread(record.gyro[:, 1:] - rate) == pytest.approx(flights.GYROSCOPE, rel=0.1)
+    assert spread(stack(several(), *GYRO)[:, 1:] - rate) == pytest.approx(flights.GYROSCOPE, rel=0.1)
 
 
 def test_accelerometers_are_biased_by_a_little() -> None:
@@ -219,7 +223,7 @@ def test_accelerometers_are_biased_by_a_little() -> None:
         biased = simulate(seeds)
         patch.setattr(Streams, "uniform", unbiased(Streams.uniform))
         level = simulate(seeds)
-    bias = biased.force - level.force
+    bias = stack(biased, *FORCE) - stack(level, *FORCE)
     assert (bias.amax(1) - bias.amin(1)).max() < 1e-4  # the same in all rows
     once = Streams(seeds).uniform("flights.once", ONCE)
     torch.testing.assert_close(bias[:, 0], 0.05 * (2 * once[:, 6:9] - 1), rtol=0, atol=1e-5)
@@ -236,17 +240,15 @@ def unbiased(uniform):
 
 
 def test_positions_and_velocities_are_held() -> None:
-    for values in (several().pos, several().vel):
+    for values in (stack(several(), *POS), stack(several(), *VEL)):
         rows = values[:, : values.shape[1] // HOLD * HOLD].unflatten(1, (-1, HOLD))
         assert torch.equal(rows, rows[:, :, :1].expand_as(rows))
         assert (rows[:, 1:, 0] != rows[:, :-1, 0]).all()
 
 
 def test_voltage_and_current_belong_together() -> None:
-    """A battery loses its resistance times the current, below a voltage at rest of 14 to 16.8 V."""
-    true = without_noise()
-    torch.testing.assert_close(true.sag, true.truth.resistance * true.current)
-    rest = true.voltage + true.sag
+    """The voltage without load is between 14 and 16.8 V."""
+    rest = stack(without_noise(), "voltage", "battery_sag").sum(-1)
     assert rest.min() > 14
     assert rest.max() < 16.8
     assert (rest.diff(dim=1) < 1e-5).all()  # it only empties
@@ -254,12 +256,12 @@ def test_voltage_and_current_belong_together() -> None:
 
 def test_vehicles_track_their_references() -> None:
     """In wind, with payloads that their autopilots do not know."""
-    record = several()
-    away = (record.true_pos - record.reference.pos).norm(dim=-1)
+    away = (stack(several(), *TRUE) - stack(several(), "ref_x", "ref_y", "ref_z")).norm(dim=-1)
     assert away[:, 0].max() == 0
     assert away.mean() < 1.5
     assert away.max() < 6
-    assert ((record.throttle > 0) & (record.throttle < 1)).double().mean() > 0.99
+    throttle = stack(several(), *MOTORS)
+    assert ((throttle > 0) & (throttle < 1)).double().mean() > 0.99
 
 
 def test_in_still_air_the_assumed_vehicle_hovers() -> None:
@@ -272,22 +274,26 @@ def test_in_still_air_the_assumed_vehicle_hovers() -> None:
         once[:, 9] = (1.2 / 2.8 - 0.4) / 0.6  # a charge that gives the nominal voltage
         nothing, still = torch.zeros(1, 100), torch.zeros(1, 100, 3)
         calm = Hidden(torch.zeros(1, 100, 2), nothing, nothing, nothing + 0.05, nothing)
-        record = fly(rng, Quadrotor(), torch.tensor([100]), Reference(still, still, still), calm, once)
-    assert record.true_pos.abs().max() < 1e-3  # the battery empties, ever so slightly
-    torch.testing.assert_close(record.force, torch.tensor([0.0, 0.0, -9.81]).expand(1, 100, 3), rtol=0, atol=1e-2)
-    nose = rotate(record.attitude, torch.tensor([1.0, 0.0, 0.0]).expand(1, 100, 3))
+        columns = fly(rng, Quadrotor(), Reference(still, still, still), calm, once)
+    pos, force, attitude, throttle = (
+        torch.stack([columns[name] for name in names], -1) for names in (TRUE, FORCE, ATTITUDE, MOTORS)
+    )
+    assert pos.abs().max() < 1e-3  # the battery empties, ever so slightly
+    torch.testing.assert_close(force, torch.tensor([0.0, 0.0, -9.81]).expand(1, 100, 3), rtol=0, atol=1e-2)
+    nose = rotate(attitude, torch.tensor([1.0, 0.0, 0.0]).expand(1, 100, 3))
     torch.testing.assert_close(nose, torch.tensor([0.0, 1.0, 0.0]).expand(1, 100, 3), rtol=0, atol=1e-4)
-    assert record.throttle[0, 0].tolist() == pytest.approx([math.sqrt(1.2 * 9.81 / 36)] * 4)
+    assert throttle[0, 0].tolist() == pytest.approx([math.sqrt(1.2 * 9.81 / 36)] * 4)
 
 
 def test_half_of_the_flights_are_aggressive() -> None:
     once = Streams(range(24)).uniform("flights.once", ONCE)
-    start = several().reference.vel[:, 0].norm(dim=-1)
+    start = stack(several(), "ref_vx", "ref_vy", "ref_vz")[:, 0].norm(dim=-1)
     assert ((start == 0) == (once[:, 1] >= 0.5)).all()  # others begin at rest
     assert 6 < int((start == 0).sum()) < 18
 
 
 def test_all_is_finite_and_in_single_precision() -> None:
-    for name, leaf in leaves(several()):
-        assert leaf.dtype == (torch.int64 if name == "rows" else torch.float32), name
-        assert leaf.isfinite().all(), name
+    for flight in several():
+        for name, values in flight.items():
+            assert values.dtype == torch.float32, name
+            assert values.isfinite().all(), name
