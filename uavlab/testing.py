@@ -151,7 +151,7 @@ class _Rollout:
         self.past_end = past_end  # no world is replaced, as in evaluate.episodes and survey
         self.noise = torch.Generator().manual_seed(ACTIONS.index(actions))
         self.counts, self.number = Counter[str](), 0  # the number is that of the next step
-        self.state = self.fresh(worlds)
+        self.state = self.draw_states(worlds)
         self.check_clock()
 
     def step(self) -> dict[str, Tensor]:
@@ -167,8 +167,8 @@ class _Rollout:
         truncated = (after.step >= self.spec.horizon) & ~ended
         self.counts.update(terminated=int(ended.sum()), truncated=int(truncated.sum()), tensors=len(results))
         self.number += 1
-        fresh = self.fresh(int((ended | truncated).sum()))  # always drawn, so that all rollouts use the same noise
-        self.state = after if self.past_end else select(ended | truncated, fresh, after)
+        starts = self.draw_states(int((ended | truncated).sum()))  # always drawn: rollouts use the same noise
+        self.state = after if self.past_end else select(ended | truncated, starts, after)
         return results
 
     def repeat(self, first: dict[str, Tensor]) -> None:
@@ -179,7 +179,7 @@ class _Rollout:
                 do = "Draw all randomness from the noise that is passed in, and keep nothing between calls."
                 self.refuse(name, "other numbers on a second flight", "the same from equal noise", do)
 
-    def fresh(self, count: int) -> Any:
+    def draw_states(self, count: int) -> Any:
         """Create and check a new state for every world; ``count`` of them will be used."""
         noise = self.draw(self.spec.initial_noise)
         state = self.call("initial", noise)

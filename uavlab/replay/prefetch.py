@@ -1,7 +1,7 @@
 """Prefetching: a batch is drawn while another one is learned, in a thread, on a GPU in a stream of its own."""
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ class Prefetcher:
         self.device = device
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.executor: Executor | None = ThreadPoolExecutor(1, "draw") if threaded else None
-        self._pending: Future[BatchAndEvent] | None = None
+        self._pending: Callable[[], BatchAndEvent] | None = None  # waits for the batch
         self._draw: Callable[[], Batch] | None = None  # referenced, because a stream reads its tensors after the call
 
     def start(self, draw: Callable[[], Batch]) -> None:
@@ -27,19 +27,20 @@ class Prefetcher:
         ready = None if self.stream is None else torch.cuda.current_stream(self.device).record_event()
         self._draw = draw
         if self.executor is not None:
-            self._pending = self.executor.submit(self._run, draw, ready)
+            self._pending = self.executor.submit(self._run, draw, ready).result
         else:
-            self._pending = _completed(self._run(draw, ready))
+            result = self._run(draw, ready)
+            self._pending = lambda: result
 
     def hold(self, batch: Batch) -> None:
         """Hold a batch that was drawn before, as that of a checkpoint."""
-        self._pending = _completed((batch, None))
+        self._pending = lambda: (batch, None)
 
     def wait(self) -> Batch | None:
         """Wait for the batch and return it; later work of the present stream comes after it."""
         if self._pending is None:
             return None
-        batch, event = self._pending.result()
+        batch, event = self._pending()
         if event is not None:
             torch.cuda.current_stream(self.device).wait_event(event)
         return batch
@@ -58,12 +59,6 @@ class Prefetcher:
         with torch.cuda.stream(self.stream):
             self.stream.wait_event(ready)
             return draw(), self.stream.record_event()
-
-
-def _completed(result: BatchAndEvent) -> Future[BatchAndEvent]:
-    future: Future[BatchAndEvent] = Future()
-    future.set_result(result)
-    return future
 
 
 def _tensors(batch: Batch | None) -> Iterator[Tensor]:
