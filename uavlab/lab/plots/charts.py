@@ -71,7 +71,7 @@ def bars(
         spread = whiskers(some, value, ends)
         judged = [OUTCOMES[outcome(row, ends)] for row in some] if ratio and ends and spread and not by else None
         figure.add_bar(
-            x=[row[value] for row in some],
+            x=short(row[value] for row in some),
             y=[str(row[label]) for row in some],
             orientation="h",
             name=str(group) if isinstance(group, str) else f"{by} {group}",
