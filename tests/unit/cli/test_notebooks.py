@@ -49,20 +49,20 @@ def test_notebook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int, re
     ended = uavlab("notebook", TOUR, "-p", "seed", "5", "-f", "p.yaml", "--timeout", "60", "--json")
     assert given == [("00_tour.ipynb", {"updates": 7, "seed": 5}, 60, False)]
     out = "runs/00_tour.ipynb"
-    told = {"exit_code": code, "reason": reason, "notebook": out, "html": "runs/00_tour.html"}
-    assert (ended.code, ended.json) == (code, told)
+    result = {"exit_code": code, "reason": reason, "notebook": out, "html": "runs/00_tour.html"}
+    assert (ended.code, ended.json) == (code, result)
     assert ended.out.startswith(f"it flew\nexecuted notebook: {out}\n")
     assert ended.err.strip() == reason
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "told"),
+    ("name", "given", "message"),
     [("no_such", [], "no_such"), (TOUR, ["-p", "sed", "1"], "sed"), (TOUR, ["-p", "seed", "x"], "seed")],
 )
 def test_a_notebook_is_checked_before_a_kernel_starts(
-    tmp_path: Path, name: str | Path, given: list[str], told: str
+    tmp_path: Path, name: str | Path, given: list[str], message: str
 ) -> None:
     ended = uavlab("notebook", name, *given)
     assert ended.code == 2
-    assert told in ended.err
+    assert message in ended.err
     assert os.listdir(tmp_path) == []

@@ -40,7 +40,7 @@ class Group:
         return len(next(iter(self.fields.values()), ()))
 
     def locate(self, row: int) -> str:
-        """Name a row in messages: by its line in a text file, elsewhere by its number from 0."""
+        """Return the place of a row for messages: its line in a text file, elsewhere its number from 0."""
         return f"{self.where} row {row}" if self.lines is None else f"{self.where}:{self.lines[row]}"
 
     def full_name(self, name: str) -> str:
