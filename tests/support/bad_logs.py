@@ -38,20 +38,20 @@ def npz(**arrays: Any) -> Make:
     return lambda path: np.savez(path, **{"time": np.arange(3) / 10, **arrays})
 
 
-def logs(count: int = 4, lost: str = "", **constant: float) -> dict[str, str | bytes | Make]:
+def logs(count: int = 4, missing: str = "", **constant: float) -> dict[str, str | bytes | Make]:
     """A folder of random logs, in which some columns are constant and one is missing."""
 
     def write(seed: int) -> Make:
-        columns = {name: column for name, column in random_flight(300, seed).items() if name != lost}
+        columns = {name: column for name, column in random_flight(300, seed).items() if name != missing}
         columns |= {name: torch.full((300,), value) for name, value in constant.items()}
         return lambda path: save_log(path, columns)
 
     return {"logs": Path.mkdir, **{f"logs/{n}.npz": write(n) for n in range(count)}}
 
 
-def learned(id: str, message: str, command: str = TRAIN, **given: Any) -> Row:
+def learned(id: str, message: str, command: str = TRAIN, **options: Any) -> Row:
     """Refuse to learn from a folder of logs."""
-    return Row(id, f"{command} --set logs=logs", message, 3, logs(**given))
+    return Row(id, f"{command} --set logs=logs", message, 3, logs(**options))
 
 
 def changed(at: int, keep: float = 1.0) -> Make:
@@ -70,7 +70,7 @@ def bomb(path: Path) -> None:
     """A small archive that claims four gigabytes."""
     npz(x=np.arange(3.0))(path)
     content = bytearray(path.read_bytes())
-    at = content.rfind(b"PK\x01\x02") + 24  # where the list of members tells a member's size
+    at = content.rfind(b"PK\x01\x02") + 24  # a member's size in the directory
     content[at : at + 4] = struct.pack("<I", 2**32 - 2)
     path.write_bytes(content)
 
@@ -234,7 +234,9 @@ ROWS = (
     ),
     learned("dat-9 check", f"flights: feature 19 (motor_1) {NEVER}", "check telemetry", motor_1=0.6),
     learned("dat-9 truth", f"flights: feature 3 (drag) {NEVER}", drag=0.2),
-    learned("dat-9 unknown", "logs/0.npz: does not tell drag; only logs that do can be learned from.", lost="drag"),
+    learned(
+        "dat-9 unknown", "logs/0.npz: does not hold drag; only logs with the truth can be learned from.", missing="drag"
+    ),
     learned("dat-9 few", "flights: 2 cannot be split into training, validation and test; expected 3 or more.", count=2),
     log("dat-11 pipe", os.mkfifo, "data.csv: not readable: not a regular file."),
     log("dat-11 folder", Path.mkdir, "data.csv: not readable: not a regular file."),

@@ -98,7 +98,7 @@ def _refuse(where: str, got: str, expected: str, do: str) -> NoReturn:
 
 def _check_split(groups: tuple[list[int], ...], count: int) -> None:
     for number in range(count):
-        names = [name for name, group in zip(GROUPS, groups, strict=True) for other in group if other == number]
+        names = [name for name, group in zip(GROUPS, groups, strict=True) for _ in range(group.count(number))]
         if len(names) != 1:
             got = f"flight {number} in {' and '.join(names) or 'no group'}"
             _refuse("split", got, f"each of {count} flights in one group", "Correct uavlab.telemetry.dataset.split.")

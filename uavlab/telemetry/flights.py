@@ -47,7 +47,9 @@ def read_all(task: Telemetry) -> Iterator[Mapping[int, Columns]]:
     for number, path in enumerate(list_logs(Path(task.logs))):
         flight = read(path, mapping, sum(task.shape))
         if unknown := [name for name in HIDDEN if name not in flight]:
-            raise FileError(f"{path}: does not tell {', '.join(unknown)}; only logs that do can be learned from.")
+            raise FileError(
+                f"{path}: does not hold {', '.join(unknown)}; only logs with the truth can be learned from."
+            )
         yield {number: flight}
 
 
@@ -65,11 +67,7 @@ def read(path: Path, mapping: ColumnMap | None = None, least: int = 1) -> Column
 
 
 def list_logs(folder: Path) -> list[Path]:
-    """List the logs in a folder by name.
-
-    Raises:
-        FileError: It is no folder, or holds none.
-    """
+    """List the logs in a folder by name; it is a FileError if there are none."""
     paths = sorted(path for path in folder.glob("*") if path.suffix.lower() in SUFFIXES)
     if not paths:
         raise FileError(f"{folder}: no logs there; expected files that end in {', '.join(sorted(SUFFIXES))}.")
@@ -77,11 +75,7 @@ def list_logs(folder: Path) -> list[Path]:
 
 
 def count(task: Telemetry) -> int:
-    """Count the flights of a task.
-
-    Raises:
-        FileError: There are no logs.
-    """
+    """Count the flights of a task; a folder without logs is a FileError."""
     return len(list_logs(Path(task.logs))) if task.logs else task.flights
 
 
@@ -91,11 +85,7 @@ def rows(task: Telemetry) -> int | None:
 
 
 def file_stamp(task: Telemetry) -> tuple[tuple[str, int, int], ...]:
-    """Return path, size and time of change of each file that a task reads; empty where flights are simulated.
-
-    Raises:
-        FileError: There are no logs.
-    """
+    """Return path, size and time of change of each file that a task reads; empty where flights are simulated."""
     paths = [*list_logs(Path(task.logs)), *([Path(task.mapping)] if task.mapping else [])] if task.logs else []
     stats = [(path, path.stat()) for path in paths if path.exists()]
     return tuple((str(path.resolve()), stat.st_size, stat.st_mtime_ns) for path, stat in stats)

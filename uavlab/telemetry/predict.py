@@ -36,11 +36,7 @@ class Prediction:
 
 
 def require_task(task: Any, preset: str) -> Telemetry:
-    """Return the task of a trained run, as ``predict`` needs it.
-
-    Raises:
-        ConfigError: The run's preset learns no forecaster.
-    """
+    """Return the task of a trained run for ``predict``; a preset that learns no forecaster is a ConfigError."""
     if not isinstance(task, Telemetry):
         raise ConfigError(f"{preset}: flies, and tells nothing of logs; expected a run of telemetry.")
     return task
@@ -95,11 +91,7 @@ def summary(prediction: Prediction) -> list[dict[str, Any]]:
 
 
 def write_csv(prediction: Prediction, path: Path) -> None:
-    """Write the time, each column and its sd to a CSV file, which is whole or not there at all.
-
-    Raises:
-        ResourceError: The disk refuses.
-    """
+    """Write the time, each column and its sd to a CSV file; if the disk refuses, a ResourceError, and no file."""
     names = ["time", *COLUMNS, *(f"{name}_sd" for name in COLUMNS)]
     time = prediction.time
     values = torch.cat([time[:, None], prediction.values, prediction.sd.expand(len(time), -1)], 1)

@@ -46,15 +46,15 @@ def test_a_quarter_turn_by_hand() -> None:
     inputs = torch.arange(1.0, len(FEATURES) + 1, dtype=torch.float64)[None, None]
     truth = torch.tensor([[3.0, 4.0, 0.1, 0.2, 0.3, 0.4]], dtype=torch.float64)
     error = torch.tensor([[[1.0, 2.0, 3.0], [5.0, 6.0, 7.0]]], dtype=torch.float64)
-    rotated = rotate_windows(Windows(inputs, truth, error), share(0.25, 1), PLAIN)
-    assert rotated.truth[0].tolist() == pytest.approx([-4, 3, 0.1, 0.2, 0.3, 0.4])
-    assert rotated.tracking_error[0].tolist() == [pytest.approx([-2, 1, 3]), pytest.approx([-6, 5, 7])]
+    result = rotate_windows(Windows(inputs, truth, error), share(0.25, 1), PLAIN)
+    assert result.truth[0].tolist() == pytest.approx([-4, 3, 0.1, 0.2, 0.3, 0.4])
+    assert result.tracking_error[0].tolist() == [pytest.approx([-2, 1, 3]), pytest.approx([-6, 5, 7])]
     before = dict(zip(FEATURES, inputs[0, 0].tolist(), strict=True))
     expected = dict(before)
     for name in ("tracking_error", "velocity", "commanded_velocity", "force", "lean"):
         expected[f"{name}_north"] = -before[f"{name}_east"]
         expected[f"{name}_east"] = before[f"{name}_north"]
-    assert dict(zip(FEATURES, rotated.inputs[0, 0].tolist(), strict=True)) == pytest.approx(expected)
+    assert dict(zip(FEATURES, result.inputs[0, 0].tolist(), strict=True)) == pytest.approx(expected)
 
 
 def test_every_horizontal_feature_has_its_partner() -> None:
@@ -96,13 +96,13 @@ def test_turned_before_or_after_normalising() -> None:
 
 def test_lengths_stay_and_so_does_all_that_is_not_horizontal() -> None:
     rows = windows()
-    rotated = rotate_windows(rows, share(0.3), PLAIN)
-    torch.testing.assert_close(rotated.truth[:, :2].norm(dim=-1), rows.truth[:, :2].norm(dim=-1))
-    torch.testing.assert_close(rotated.tracking_error.norm(dim=-1), rows.tracking_error.norm(dim=-1))
+    result = rotate_windows(rows, share(0.3), PLAIN)
+    torch.testing.assert_close(result.truth[:, :2].norm(dim=-1), rows.truth[:, :2].norm(dim=-1))
+    torch.testing.assert_close(result.tracking_error.norm(dim=-1), rows.tracking_error.norm(dim=-1))
     rest = [n for n in range(len(FEATURES)) if n not in {*NORTH, *EAST}]
-    torch.testing.assert_close(rotated.inputs[..., rest], rows.inputs[..., rest], rtol=1e-12, atol=1e-12)
-    assert torch.equal(rotated.truth[:, 2:], rows.truth[:, 2:])
-    assert torch.equal(rotated.tracking_error[..., 2], rows.tracking_error[..., 2])
+    torch.testing.assert_close(result.inputs[..., rest], rows.inputs[..., rest], rtol=1e-12, atol=1e-12)
+    assert torch.equal(result.truth[:, 2:], rows.truth[:, 2:])
+    assert torch.equal(result.tracking_error[..., 2], rows.tracking_error[..., 2])
 
 
 ROTATE = augment._rotate
@@ -111,8 +111,8 @@ ROTATE = augment._rotate
 def check_physics(share_of_turn: float) -> None:
     """Check that the residuals of the equations of flight are the same under another heading."""
     rows = windows()
-    rotated = rotate_windows(rows, share(share_of_turn), PLAIN)
-    before, after = residuals(rows.inputs, rows.truth), residuals(rotated.inputs, rotated.truth)
+    result = rotate_windows(rows, share(share_of_turn), PLAIN)
+    before, after = residuals(rows.inputs, rows.truth), residuals(result.inputs, result.truth)
     for name in ("spin", "charge"):
         torch.testing.assert_close(after[name], before[name], rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(after["force"].norm(dim=-1), before["force"].norm(dim=-1), rtol=1e-9, atol=1e-9)
@@ -142,7 +142,7 @@ def test_leading_axes_may_be_several() -> None:
     rows, used = normal(windows(), scale()), scale()
     both = tree_map(lambda leaf: torch.stack([leaf, leaf.flip(0)]), rows)
     angles = torch.tensor([[0.1, 0.2, 0.3, 0.4, 0.5], [0.6, 0.7, 0.8, 0.9, 0.0]], dtype=torch.float64)
-    rotated = rotate_windows(both, angles, used)
+    result = rotate_windows(both, angles, used)
     for r in range(2):
         one = rotate_windows(tree_map(lambda leaf, r=r: leaf[r], both), angles[r], used)
-        assert_close(one, tree_map(lambda leaf, r=r: leaf[r], rotated))
+        assert_close(one, tree_map(lambda leaf, r=r: leaf[r], result))

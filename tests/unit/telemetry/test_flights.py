@@ -185,7 +185,7 @@ def test_a_log_without_the_truth_is_refused_in_any_group(tmp_path: Path, number:
     name = sorted(flights)[number]
     unknown = {"payload", "drag"}
     save_log(tmp_path / name, {key: values for key, values in flights[name].items() if key not in unknown})
-    message = f"{tmp_path}/{name}: does not tell payload, drag; only logs that do can be learned from."
+    message = f"{tmp_path}/{name}: does not hold payload, drag; only logs with the truth can be learned from."
     assert refusal_of(logs(tmp_path)) == message
     assert unknown < set(HIDDEN)
     assert unknown.isdisjoint(fleet.read(tmp_path / name))  # by itself it can be read

@@ -34,7 +34,7 @@ class FixedForecast:
     values: Tensor  # R N out
     log_variance: Tensor  # R targets
     spread: Tensor
-    seen: int = 0
+    position: int = 0
 
     @property
     def runs(self) -> int:
@@ -42,10 +42,10 @@ class FixedForecast:
 
     def __call__(self, windows: Tensor) -> Tensor:
         count = windows.shape[1]
-        expected = FLIGHTS.gather(START[self.seen : self.seen + count], *SHAPE).inputs
+        expected = FLIGHTS.gather(START[self.position : self.position + count], *SHAPE).inputs
         assert torch.equal(windows, expected.expand(self.runs, *expected.shape))
-        self.seen += count
-        return self.values[:, self.seen - count : self.seen]
+        self.position += count
+        return self.values[:, self.position - count : self.position]
 
 
 def guess(runs: int = 2, off: float = 0.5) -> FixedForecast:
@@ -68,7 +68,7 @@ def columns(values: Tensor, name: str) -> np.ndarray:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_scores_equal_those_of_others(name: str) -> None:
-    """A mean over flights, whatever their lengths, is the score of all windows."""
+    """A mean over flights of any lengths is the score of all windows."""
     forecast = guess()
     scores = score(forecast)
     true = columns(TRUTH, name)
@@ -155,8 +155,8 @@ def test_coverage_is_nine_tenths_if_the_log_variance_is_right() -> None:
 
     class Gaussian(FixedForecast):
         def __call__(self, windows: Tensor) -> Tensor:
-            self.seen += windows.shape[1]
-            return self.values[:, self.seen - windows.shape[1] : self.seen]
+            self.position += windows.shape[1]
+            return self.values[:, self.position - windows.shape[1] : self.position]
 
     for sigma, share in ((0.4, 0.9), (0.2, 0.5892), (0.8, 0.999)):  # 1.645 and half and twice as many deviations
         log_variance = torch.full((1, len(TARGETS)), 2 * math.log(sigma))
@@ -169,7 +169,7 @@ def test_only_the_first_flights_are_scored() -> None:
     forecast = guess(1)
     scores = score(forecast, count=2)
     own = FLIGHT < 2
-    assert forecast.seen == own.sum()
+    assert forecast.position == own.sum()
     assert scores["r2/drag"].shape == (1, 2)
     expected = r2_score(columns(TRUTH[own], "drag"), columns(forecast.values[0, own], "drag"))
     assert scores["r2/drag"].mean().item() == pytest.approx(expected, rel=1e-6)
@@ -177,7 +177,7 @@ def test_only_the_first_flights_are_scored() -> None:
 
 
 def test_windows_are_predicted_in_chunks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The same from memory and from files, in parts of any size."""
+    """Scores from memory and from files are equal, in chunks of any size."""
     expected = score(guess())
     monkeypatch.setattr(metrics, "CHUNK", 50)
     files = DiskDataset(tmp_path)

@@ -43,6 +43,6 @@ def test_the_penalty_is_chosen_by_flights_of_validation(sets: DataSplit, monkeyp
     monkeypatch.setattr(ridge, "PENALTIES", (1e-2, 1e5))
     best = max(scores.values(), key=lambda pair: pair[0])[1]
     worst = min(scores.values(), key=lambda pair: pair[0])[1]
-    chosen = ridge.fit_ridge(sets, SHAPE, STRIDE)
-    assert torch.equal(chosen.log_variance, best.log_variance)
-    assert not torch.equal(chosen.log_variance, worst.log_variance)
+    fit = ridge.fit_ridge(sets, SHAPE, STRIDE)
+    assert torch.equal(fit.log_variance, best.log_variance)
+    assert not torch.equal(fit.log_variance, worst.log_variance)

@@ -18,8 +18,7 @@ from typing import Any
 from uavlab.core.errors import ConfigError
 from uavlab.core.text import quote, suggest, yaml_value
 from uavlab.storage.files import read_regular
-from uavlab.telemetry.logs.columns import COLUMNS, FORCE, QUATERNION
-from uavlab.telemetry.logs.units import check_unit
+from uavlab.telemetry.logs.columns import COLUMNS, FORCE, QUATERNION, check_unit
 
 LARGEST_FILE = 50_000  # bytes of a column map
 FASTEST = 2000.0  # Hz
@@ -78,11 +77,7 @@ def read_column_map(path: Path) -> ColumnMap:
 
 
 def check_rate(rate: Any, where: str) -> None:
-    """Refuse a value that is no rate.
-
-    Raises:
-        ConfigError: It is no number of rows per second above 0 and up to 2000.
-    """
+    """Refuse a value that is no number of Hz above 0 and up to ``FASTEST`` by a ConfigError."""
     if not _is_number(rate) or not 0 < rate <= FASTEST:
         raise ConfigError(f"{where}: expected a number of Hz above 0 and up to {FASTEST:g}, got {quote(rate)}.")
 

@@ -55,9 +55,8 @@ def describe(path: Path | str, mapping: ColumnMap | Path | str | None = None) ->
             for name, signal in log.columns.items()
         ]
         columns += _other_fields(raw, {signal.field for signal in signals}) if table else ()
-    rates |= {
-        name: mean_rate(group.time) for name, group in raw.groups.items() if group.time is not None and group.rows
-    }
+    times = {name: group.time for name, group in raw.groups.items() if group.time is not None and len(group.time)}
+    rates |= {name: mean_rate(time) for name, time in times.items()}
     return {
         "file": raw.source,
         "format": raw.format,

@@ -16,9 +16,8 @@ from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.text import quote, suggest
 from uavlab.telemetry.logs import csv_reader, npz_reader, parquet_reader, ulog_reader
 from uavlab.telemetry.logs.column_map import PLAIN, PX4, ColumnMap, Entry, read_column_map
-from uavlab.telemetry.logs.columns import COLUMNS, FORCE, INPUTS, QUATERNION, TIME, Column
+from uavlab.telemetry.logs.columns import COLUMNS, FORCE, INPUTS, QUATERNION, TIME, UNITS, Column, convert, guess_unit
 from uavlab.telemetry.logs.raw import Group, RawLog, list_names, quote_name
-from uavlab.telemetry.logs.units import UNITS, convert, guess_unit
 
 READERS = {
     **{".csv": csv_reader.read, ".tsv": csv_reader.read, ".txt": csv_reader.read},
@@ -79,11 +78,7 @@ def read_log(path: Path | str, mapping: ColumnMap | Path | str | None = None) ->
 
 
 def load_column_map(mapping: ColumnMap | Path | str | None) -> ColumnMap | None:
-    """Read a column map if it is a file.
-
-    Raises:
-        ConfigError: See ``read_column_map``.
-    """
+    """Read a column map if it is a file, see ``read_column_map``."""
     return read_column_map(Path(mapping)) if isinstance(mapping, Path | str) else mapping
 
 
@@ -185,17 +180,21 @@ def _values(group: Group, key: str, entry: Entry, column: Column) -> Float64[np.
         other = guess_unit(float(finite.min()), float(finite.max()), column) if len(finite) else ""
         hint = f" (is it in {other}? A mapping names units)" if other and other != unit else ""
         limits = f"{column.low:g} to {column.high:g} {column.unit}"
-        problem = f"{group.locate(row)} column {quote_name(key)}: {raw[row]:.9g} {unit}; expected {limits}"
-        raise FileError(f"{problem} for {column.name!r}{hint}.")
+        problem = f"{raw[row]:.9g} {unit}; expected {limits} for {column.name!r}{hint}"
+        raise FileError(f"{group.label(key, row)}: {problem}.")
     return values
 
 
 def _table_time(raw: RawLog, mapping: ColumnMap) -> tuple[float, dict[str, Float64[np.ndarray, " T"]]]:
-    """Return the start of a table (s), and the seconds of its rows after that."""
+    """Return the start of a table (s) and the seconds of its rows after that, and refuse other units."""
     entry, group = _time_entry(mapping), raw.groups[""]
     time = _increasing(group, group.fields[entry.field].astype(np.float64), entry.field)
-    if entry.unit is None:
-        _check_seconds(group, entry.field, time)
+    step = float(np.median(np.diff(time)))
+    units = UNITS[TIME.unit].items()
+    if entry.unit is None and step >= SLOWEST:
+        likely = next((name for name, unit in units if unit.factor < 1 and step * unit.factor < SLOWEST), "ns")
+        problem = f"{step:.9g} from row to row; expected seconds, less than {SLOWEST:g}"
+        raise FileError(f"{group.label(entry.field)}: {problem} (is it in {likely}? A mapping names units).")
     factor = UNITS[TIME.unit][entry.unit or TIME.unit].factor
     return float(time[0] * factor), {"": (time - time[0]) * factor}
 
@@ -206,26 +205,14 @@ def _increasing(group: Group, time: Shaped[np.ndarray, " T"] | None, key: str) -
         raise FileError(f"{group.where}: no field {key!r}, which tells the time; leave this topic out of the mapping.")
     unknown = np.flatnonzero(~np.isfinite(time))
     if len(unknown):
-        where = f"{group.locate(int(unknown[0]))} column {quote_name(key)}"
-        raise FileError(f"{where}: no finite time; fill it in, or cut the row.")
+        raise FileError(f"{group.label(key, int(unknown[0]))}: no finite time; fill it in, or cut the row.")
     back = np.flatnonzero(np.diff(time) <= 0)
     if len(back):
         row = int(back[0]) + 1
         order = "the same time as" if time[row] == time[row - 1] else f"comes after {time[row - 1]:.9g} in"
-        problem = f"{group.locate(row)} column {quote_name(key)}: {time[row]:.9g} {order} the row before"
-        raise FileError(f"{problem}; expected increasing times. Sort the rows, or cut these out.")
+        problem = f"{time[row]:.9g} {order} the row before; expected increasing times"
+        raise FileError(f"{group.label(key, row)}: {problem}. Sort the rows, or cut these out.")
     return time
-
-
-def _check_seconds(group: Group, key: str, time: Float64[np.ndarray, " T"]) -> None:
-    step = float(np.median(np.diff(time)))
-    if step >= SLOWEST:
-        units = UNITS[TIME.unit].items()
-        likely = next((name for name, unit in units if unit.factor < 1 and step * unit.factor < SLOWEST), "ns")
-        problem = f"{group.where} column {quote_name(key)}: {step:.9g} from row to row"
-        raise FileError(
-            f"{problem}; expected seconds, less than {SLOWEST:g} (is it in {likely}? A mapping names units)."
-        )
 
 
 def _check_attitude(source: str, columns: Mapping[str, Signal]) -> None:

@@ -19,6 +19,7 @@ from uavlab.core.errors import FileError
 from uavlab.telemetry.logs.raw import Group, RawLog, open_log, quote_name, require_columns, require_rows, require_size
 
 WIDEST = 64  # columns in one array
+HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError, KeyError)
 """Errors of the libraries on damaged, encrypted or strangely packed archives."""
 
@@ -81,17 +82,14 @@ def _array(where: str, raw: bytes) -> Shaped[np.ndarray, "..."]:
     """Read an array as numpy writes it, if its header agrees with its size."""
     stream = io.BytesIO(raw)
     version = np.lib.format.read_magic(stream)
-    if version == (1, 0):
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-    elif version == (2, 0):
-        shape, fortran, dtype = np.lib.format.read_array_header_2_0(stream)
-    else:
+    if version not in HEADERS:
         raise FileError(f"{where}: npy format {version[0]}.{version[1]}; expected 1.0 or 2.0. Save plain numbers.")
+    shape, fortran, dtype = HEADERS[version](stream)
     if dtype.hasobject:
         raise FileError(f"{where}: object arrays refused; they would run code. Save plain numbers (dtype float64).")
     count = math.prod(shape)
     if min(shape, default=0) < 0 or count * dtype.itemsize != len(raw) - stream.tell():
-        raise FileError(f"{where}: its header tells of {count:,} values, and others follow; save it again.")
+        raise FileError(f"{where}: its header claims {count:,} values, and others follow; save it again.")
     return np.frombuffer(raw, dtype, count, stream.tell()).reshape(shape, order="F" if fortran else "C")
 
 

@@ -27,14 +27,14 @@ def read(path: Path, needed: Collection[str], others: bool = True) -> RawLog:
                 twice = next(name for at, name in enumerate(names) if name in names[:at])
                 raise FileError(f"{path}: two columns {quote_name(twice)}; each name may stand there once.")
             require_rows(path, rows)
-            chosen = [name for name in names if name in needed or (others and _numeric(types[name]))]
-            for name in chosen:
+            selection = [name for name in names if name in needed or (others and _numeric(types[name]))]
+            for name in selection:
                 if not _numeric(types[name]):
                     expected = f"expected numbers{' (seconds)' if pa.types.is_temporal(types[name]) else ''}"
                     raise FileError(f"{path} column {quote_name(name)}: {types[name]}; {expected}.")
-            require_size(path, rows * 8 * len(chosen), " when unpacked")
-            table = file.read(columns=chosen, use_threads=False)
-            fields = {name: _floats(table.column(name)) for name in chosen}
+            require_size(path, rows * 8 * len(selection), " when unpacked")
+            table = file.read(columns=selection, use_threads=False)
+            fields = {name: _floats(table.column(name)) for name in selection}
             if table.num_rows != rows:
                 raise ValueError(f"{table.num_rows:,} rows, and its own count is {rows:,}")
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:

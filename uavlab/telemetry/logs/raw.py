@@ -34,14 +34,13 @@ class Group:
     time: Float64[np.ndarray, " T"] | None = None  # seconds of each row, if the format itself has a time
     lines: Int[np.ndarray, " T"] | None = None  # line of each row of a text file, from 1
 
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-        return len(next(iter(self.fields.values()), ()))
-
     def locate(self, row: int) -> str:
         """Return the place of a row for messages: its line in a text file, elsewhere its number from 0."""
         return f"{self.where} row {row}" if self.lines is None else f"{self.where}:{self.lines[row]}"
+
+    def label(self, key: str, row: int | None = None) -> str:
+        """Name a field in messages, and the row."""
+        return f"{self.where if row is None else self.locate(row)} column {quote_name(key)}"
 
     def full_name(self, name: str) -> str:
         """Return the name by which a column map refers to a field."""
@@ -91,23 +90,19 @@ def open_log(path: Path) -> Iterator[BufferedReader]:
 
 
 def require_size(path: Path, size: int, what: str = "") -> None:
-    """Refuse a log of more than ``LARGEST`` bytes.
-
-    Raises:
-        FileError: ``size`` is too large; ``what`` describes these bytes.
-    """
+    """Refuse a log of more than ``LARGEST`` bytes by a FileError; ``what`` describes these bytes."""
     if size > LARGEST:
         raise FileError(f"{path}: {size:,} bytes{what}; at most {LARGEST:,} are read. Cut the log into parts.")
 
 
 def require_columns(path: Path, count: int, what: str = "columns") -> None:
-    """Refuse a table of more than ``MOST_COLUMNS`` columns."""
+    """Refuse a table of more than ``MOST_COLUMNS`` columns by a FileError."""
     if count > MOST_COLUMNS:
         raise FileError(f"{path}: {count:,} {what}; at most {MOST_COLUMNS:,} are read.")
 
 
 def require_rows(path: Path, count: int, none: str = "0 rows") -> None:
-    """Refuse a table of fewer than two rows; ``none`` describes one without any."""
+    """Refuse a table of fewer than two rows by a FileError; ``none`` describes one without any."""
     if count < 2:
         raise FileError(f"{path}: {'1 row' if count else none}; at least 2 rows are needed.")
 

@@ -11,7 +11,7 @@ from uavlab.core.text import quote, suggest
 from uavlab.telemetry.logs.column_map import check_rate
 from uavlab.telemetry.logs.columns import COLUMNS, INPUTS, QUATERNION, TRUTH
 from uavlab.telemetry.logs.log import Log, Signal
-from uavlab.telemetry.logs.raw import list_names, quote_name
+from uavlab.telemetry.logs.raw import list_names
 
 GAP = 1.0  # s
 SAME = 1e-6  # s: ULog's own step of time; smaller differences are none
@@ -139,7 +139,7 @@ def _check_gaps(
         at = int(np.flatnonzero(long)[0])
         before, after = int(rows[at]), int(rows[at + 1])
         what = f"{after - before - 1} rows without a value" if after - before > 1 else "nothing"
-        where = f"{signal.group.locate(before)} column {quote_name(signal.field)} ({name})"
+        where = f"{signal.group.label(signal.field, before)} ({name})"
         until = f"{time[at + 1]:.3f} s after the start ({signal.group.locate(after)})"
         advice = f"expected gaps of at most {gap:g} s: choose a span without it, or a longer gap"
         raise FileError(f"{where}: {what} from {time[at]:.3f} to {until}; {advice}.")

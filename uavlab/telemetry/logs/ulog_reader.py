@@ -1,11 +1,18 @@
 """Reader of ULog, the logs of PX4, by pyulog: each topic is a group, ``topic#1`` its second instance.
 
-pyulog skips damage silently, so the messages that it read are counted against a walk through the file.
+pyulog skips damage silently, so a walk through the messages measures first how much of a file is intact. A message is
+its length (2 bytes), its kind (1 byte) and that many bytes. A vehicle that crashed may have appended data later, at
+offsets in the first message; the message that the crash cut off there is no loss.
+
+Source: the ULog file format, as PX4's developer guide describes it.
 """
 
 import contextlib
 import io
+import struct
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +21,32 @@ import numpy as np
 from uavlab.core.errors import FileError
 from uavlab.core.text import one_line
 from uavlab.telemetry.logs.raw import Group, RawLog, open_log
-from uavlab.telemetry.logs.ulog_integrity import MAGIC, Integrity, walk
 
+MAGIC = b"ULog\x01\x12\x35"
+HEADER = 16  # bytes before the first message
+MOST_FIELDS = 100_000  # of all topics together
+DEEPEST = 16  # formats within formats
+BASIC = {f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)} | {"float", "double", "bool", "char"}
 FACTS = {"sys_name": "system", "ver_hw": "hardware", "ver_sw": "software"}
 """Keys of a log's information, and our names for them."""
 
+Format = list[tuple[str, int]]
+"""Type and count of each field."""
+
+
+@dataclass(frozen=True)
+class Integrity:
+    """Result of the walk."""
+
+    whole: int  # bytes from the start that are intact
+    problem: str  # what ends them; empty if the file is whole
+    bomb: str  # why decoding would not end; empty if it would
+    rows: int  # messages of data
+    appended: tuple[int, ...]  # offsets of data appended after a crash
+
 
 def is_ulog(path: Path) -> bool:
-    """Return whether a file begins with the magic bytes of ULog.
-
-    Raises:
-        FileError: It cannot be opened.
-    """
+    """Return whether a file, which must be readable, begins with the magic bytes of ULog."""
     with open_log(path) as handle:
         return handle.read(len(MAGIC)) == MAGIC
 
@@ -69,7 +90,7 @@ def _decode(path: Path, raw: bytes) -> tuple[Any, str]:
                 raise ValueError(f"topic {topic.name!r} has no timestamp of type uint64_t")
     except MemoryError:
         raise
-    except Exception as error:  # whatever a parser of unknown bytes raises
+    except Exception as error:  # a parser of unknown bytes may raise any
         reason = one_line(f"{type(error).__name__}: {error}")[:200]
         raise FileError(f"{path}: not readable as ULog: {reason}; copy the log again.") from error
     return log, output.getvalue()
@@ -109,7 +130,76 @@ def _facts(log: Any, integrity: Integrity) -> dict[str, Any]:
     with contextlib.suppress(TypeError):  # the number of the release may be anything
         if release := log.get_version_info_str():
             facts["release"] = release
-    lost = [dropout.duration for dropout in log.dropouts]
-    facts["dropouts"] = {"count": len(lost), "total_ms": sum(lost), "longest_ms": max(lost, default=0)}
+    gaps = [dropout.duration for dropout in log.dropouts]
+    facts["dropouts"] = {"count": len(gaps), "total_ms": sum(gaps), "longest_ms": max(gaps, default=0)}
     facts["appended_parts"] = len(integrity.appended)
     return facts
+
+
+def walk(raw: bytes) -> Integrity:
+    """Walk through the messages of a ULog file that begins with the magic bytes."""
+    size, at = len(raw), min(HEADER, len(raw))
+    ends = [*(offset for offset in _appended(raw) if offset < size), size]
+    problem = "cut off within its header" if size < HEADER else ""
+    counts: Counter[int] = Counter()
+    formats: dict[str, Format] = {}
+    topics: list[str] = []
+    for end in ends:
+        while at < end and not problem:
+            length, kind = struct.unpack_from("<HB", raw, at) if at + 3 <= size else (0, 255)
+            after = at + 3 + length
+            if after > end or at + 3 > end:
+                problem = "" if end < size else "cut off in the middle of a message"
+                break
+            if length == 0 or not 65 <= kind <= 90:
+                problem = f"damaged at byte {at:,}"
+                break
+            counts[kind] += 1
+            if kind == ord("F"):
+                name, fields = _format(raw[at + 3 : after])
+                formats[name] = fields
+            elif kind == ord("A"):
+                topics.append(raw[at + 6 : after].decode("utf-8", "replace"))
+            at = after
+        at = at if problem or end == size else end
+    return Integrity(at, problem, _bomb(formats, topics), counts[ord("D")], tuple(ends[:-1]))
+
+
+def _appended(raw: bytes) -> list[int]:
+    """Read the offsets of appended data from the first message, if it holds them."""
+    if len(raw) < HEADER + 43 or raw[HEADER + 2 : HEADER + 3] != b"B" or not raw[HEADER + 11] & 1:
+        return []
+    offsets = [offset for offset in struct.unpack_from("<3Q", raw, HEADER + 19) if offset]
+    return offsets if offsets == sorted(set(offsets)) and offsets[0] > HEADER else []
+
+
+def _format(raw: bytes) -> tuple[str, Format]:
+    """Parse ``name:type[count] field;...``; a count that is no number is 1."""
+    name, _, rest = raw.decode("utf-8", "replace").partition(":")
+    fields = []
+    for field in rest.split(";"):
+        kind, bracket, count = field.partition(" ")[0].partition("[")
+        digits = count.partition("]")[0]
+        fields.append((kind, max(1, int(digits)) if bracket and digits.isdecimal() and len(digits) < 7 else 1))
+    return name, fields
+
+
+def _bomb(formats: dict[str, Format], topics: list[str]) -> str:
+    """Describe formats that contain each other, or more fields than a vehicle logs."""
+    known: dict[str, int] = {}
+
+    def count(name: str, depth: int) -> int:
+        if depth > DEEPEST:
+            return MOST_FIELDS + 1
+        if name not in known:
+            total = 0
+            for kind, times in formats.get(name, ()):
+                total += times * (1 if kind in BASIC else count(kind, depth + 1))
+                if total > MOST_FIELDS:
+                    break
+            known[name] = total
+        return known[name]
+
+    if sum(count(topic, 0) for topic in topics) > MOST_FIELDS:
+        return f"more than {MOST_FIELDS:,} fields, or formats that hold each other"
+    return ""

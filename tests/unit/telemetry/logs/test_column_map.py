@@ -6,8 +6,7 @@ import pytest
 
 from uavlab.core.errors import ConfigError
 from uavlab.telemetry.logs.column_map import PLAIN, PX4, Entry, check_rate, read_column_map
-from uavlab.telemetry.logs.columns import COLUMNS, INPUTS, TRUTH
-from uavlab.telemetry.logs.units import check_unit
+from uavlab.telemetry.logs.columns import COLUMNS, INPUTS, TRUTH, check_unit
 
 
 def test_a_mapping_is_read(tmp_path: Path) -> None:

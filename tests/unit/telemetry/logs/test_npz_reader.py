@@ -1,4 +1,4 @@
-"""Arrays are read in whatever order and byte order they lie; damage, objects and bombs are refused."""
+"""Arrays are read in any order and byte order; damage, objects and bombs are refused."""
 
 import io
 import struct
@@ -134,11 +134,11 @@ REFUSED = [
     ),
     (
         lambda path: write_archive(path, {"x.npy": header("(1000000000000,)")}),
-        "{} array 'x': its header tells of 1,000,000,000,000 values, and others follow; save it again.",
+        "{} array 'x': its header claims 1,000,000,000,000 values, and others follow; save it again.",
     ),
     (
         lambda path: write_archive(path, {"x.npy": header("(-2, -1)")}),
-        "{} array 'x': its header tells of 2 values, and others follow; save it again.",
+        "{} array 'x': its header claims 2 values, and others follow; save it again.",
     ),
     (
         lambda path: write_archive(path, {"x.npy": b"\x93NUMPY\x03\0" + bytes(99)}),

@@ -24,7 +24,6 @@ def test_fields_of_topics() -> None:
         assert raw.find(name) is None
     assert raw.names() == ["pos.x", "pos.current.lat", "pos#1.x", "pos#1.current.lat"]
     assert topics["pos"].locate(2) == "a.ulg pos row 2"
-    assert topics["pos"].rows == 3
 
 
 def test_fields_of_a_table() -> None:
