@@ -11,7 +11,7 @@ from uavlab.experiment.config import Config
 from uavlab.runtime.stage_timer import Monitor
 from uavlab.train import make_cycle
 
-LANES = {"draw": "thread that draws", "fly": "thread that flies"}  # by the first word of a thread's name
+LANES = {"draw": "thread that draws", "collect": "thread that flies"}  # by the first word of a thread's name
 MAIN = "training"
 
 

@@ -13,7 +13,7 @@ from uavlab.cli import cli
 
 SMALL = {**sizes("telemetry"), "updates": 4}
 SET = [part for name, value in SMALL.items() for part in ("--set", f"{name}={value}")]
-FLIES = "fly: telemetry learns from logs, no team flies; see `uavlab evaluate`."
+FLIES = "fly: telemetry has no team that flies; see `uavlab evaluate`."
 TAKES_NEITHER = {"bench", "claims", "doctor", "flights", "lab", "notebook", "presets", "toggles"}
 COMMANDS: tuple[tuple[list[str], str, str], ...] = (
     (["train", "telemetry_quick", *SET], "flights take ", ""),
