@@ -18,7 +18,7 @@ def test_only_the_outermost_stage_of_each_thread_is_kept() -> None:
             pass
 
     with recorder.scope("update"):
-        thread = threading.Thread(target=fly, name="fly_0")
+        thread = threading.Thread(target=fly, name="collect_0")
         thread.start()
         thread.join()
         with recorder.scope("forward"):

@@ -39,7 +39,7 @@ class Group:
         return f"{self.where} row {row}" if self.lines is None else f"{self.where}:{self.lines[row]}"
 
     def label(self, key: str, row: int | None = None) -> str:
-        """Name a field in messages, and the row."""
+        """Return how messages refer to a field, and to its row if there is one."""
         return f"{self.where if row is None else self.locate(row)} column {quote_name(key)}"
 
     def full_name(self, name: str) -> str:
