@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from tests.support.fixtures_config import checkpoint_leaves, sizes, train_run
-from uavlab.core.types import tree_map
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
 from uavlab.experiment.run import Run
@@ -71,5 +70,5 @@ def test_each_run_is_as_it_is_alone(learner: str) -> None:
 def observations(source: Any) -> Tensor:
     """Return what a policy sees: of worlds what their agents observe, of logs the inputs of a batch."""
     if hasattr(source, "observations"):
-        return tree_map(lambda leaf: leaf, source.observations())
+        return source.observations()
     return source.next().data.inputs

@@ -15,8 +15,7 @@ from uavlab.core.rng import Streams
 from uavlab.core.text import quote, suggest
 from uavlab.evaluate import COMMON, Planner, episodes, summary
 from uavlab.runtime.runtime import Runtime
-from uavlab.runtime.toggle_records import EAGER
-from uavlab.runtime.toggles import TOGGLES, Toggles
+from uavlab.runtime.toggles import TOGGLES, Toggles, eager
 from uavlab.telemetry import build
 from uavlab.testing import check_env
 
@@ -66,9 +65,9 @@ class Task:
             ResourceError: Memory does not suffice.
             ConfigError: The settings do not fit together.
         """
-        plain = Toggles()
+        plain, default = Toggles(), eager()  # what nobody asked for needs no warning
         for name, reason in self.unserved.items():
-            if getattr(rt.toggles, name) not in (getattr(plain, name), EAGER.get(name)):
+            if getattr(rt.toggles, name) not in (getattr(plain, name), default.get(name)):
                 rt.fall_back(name, reason)
         entry = COLLECTORS[LEARNERS[self.learner].collector]
         env = ENVIRONMENTS[self.environment].implementation(config.env, rt)

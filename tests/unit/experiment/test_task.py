@@ -1,14 +1,18 @@
 """A task is assembled from an environment and a learner that fits, or refused with a reason."""
 
+import warnings
 from dataclasses import dataclass, replace
 
 import pytest
 
+from tests.support.fixtures_config import sizes
 from uavlab.core.errors import ConfigError
 from uavlab.core.registry import COLLECTORS, LEARNERS, Environment
 from uavlab.core.types import EnvSpec
+from uavlab.experiment import build
 from uavlab.experiment.config import configure
 from uavlab.experiment.task import ENVIRONMENTS, task
+from uavlab.runtime.toggles import TOGGLES
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
@@ -68,3 +72,15 @@ def test_a_second_learner_needs_no_list(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(LEARNERS, "mine", replace(LEARNERS["masac"]))
     config = configure("leader_follower", {"learner": "mine"})
     assert (config.task.learner, config.values["learner"]) == ("mine", "mine")
+
+
+def test_a_toggle_of_the_default_set_is_no_fallback_where_its_part_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever registers it: nobody asked for its value, so nobody is warned."""
+    outside = replace(TOGGLES["prefetch"], name="outside", eager="on")
+    monkeypatch.setitem(TOGGLES, "outside", outside)
+    for value, reasons in (("on", []), ("overlap", ["outside"])):
+        config = configure("mapping", sizes("mapping"), {"outside": value})
+        with warnings.catch_warnings(record=True):
+            warnings.simplefilter("always")
+            rt, *_ = build.assemble(config)
+        assert list(rt.fell_back) == reasons
