@@ -8,8 +8,7 @@ import torch
 from annotated_types import Ge, Le
 from torch import Tensor
 
-from uavlab.collectors.base import CollectorBase
-from uavlab.core.protocols import Env, Policy
+from uavlab.core.protocols import Env, Policy, Source
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import Batch, Rollout, leaves, tree_map
 from uavlab.runtime.runtime import Runtime
@@ -26,7 +25,7 @@ class RolloutConfig:
     worlds: Annotated[int, Ge(1), Le(1_000_000)] = 16
 
 
-class OnPolicyCollector(CollectorBase):
+class OnPolicyCollector(Source):
     """Steps R x W new worlds from start to end with the learner's policy for each batch.
 
     Worlds that end early are stepped on; those steps are marked as not live.
