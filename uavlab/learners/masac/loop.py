@@ -9,7 +9,7 @@ Otherwise the reference is efficient, because a slow one would inflate every rat
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial, reduce
 from itertools import chain, repeat
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -18,9 +18,8 @@ from torch import Tensor
 
 from uavlab.core.rng import Streams
 from uavlab.core.types import EnvSpec, Scale, Transition
-from uavlab.learners.masac.base import Evaluate, MASACBase, MASACConfig, Step, Unpack, squash
+from uavlab.learners.masac.base import MASACBase, MASACConfig, Step, Unpack, squash
 from uavlab.learners.masac.networks import Theta
-from uavlab.nets.mlp import StackedMLP
 from uavlab.runtime.grad_step import GradientStep, Rows
 from uavlab.runtime.runtime import Runtime
 
@@ -82,19 +81,10 @@ RUNGS = {
 class MASACLoop(MASACBase):
     """Networks as lists of tensors, evaluated one after the other."""
 
-    def __init__(
-        self,
-        config: MASACConfig,
-        spec: EnvSpec,
-        inputs: Scale,
-        rng: Streams,
-        rt: Runtime,
-        acting: Literal["loop", "batched"] = "batched",
-        rung: str = "loop",
-    ) -> None:
-        """Draw the same first parameters as the batched learner; ``rung`` is a key of ``RUNGS``."""
-        self.rung = RUNGS[rung]
-        super().__init__(config, spec, inputs, rng, rt, acting)
+    def __init__(self, config: MASACConfig, spec: EnvSpec, inputs: Scale, rng: Streams, rt: Runtime) -> None:
+        """Draw the same first parameters as the batched learner."""
+        super().__init__(config, spec, inputs, rng, rt)
+        self.rung = RUNGS[rt.toggles.update]
         self.owner = [run * self.count + network for run in range(self.runs) for network in self.networks]
 
     def targets(
@@ -187,9 +177,6 @@ class MASACLoop(MASACBase):
         for owner, loss in zip(self.owner, losses, strict=True):
             shares[owner].append(loss)
         return [reduce(torch.add, share) for share in shares]
-
-    def _evaluator(self, net: StackedMLP) -> Evaluate:
-        return net
 
     def _hold(self, rt: Runtime, rows: Tensor, unpack: Unpack, lr: float, clip: float | None) -> tuple[Step, Theta]:
         # tensors are views of rows, so that all actors can also act as the rows of one matrix
