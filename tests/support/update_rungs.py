@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from uavlab.collectors.entries import survey
 from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig
-from uavlab.collectors.survey import survey
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Scale, Update
 from uavlab.envs.leader_follower.env import LeaderFollower

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.support.update_rungs import KINDS, Side, toggled
-from uavlab.collectors.survey import survey
+from uavlab.collectors.entries import survey
 from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
 from uavlab.envs.leader_follower.env import LeaderFollower

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tests.support.update_rungs import KINDS, Side
+from uavlab.collectors.entries import survey
 from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig
-from uavlab.collectors.survey import survey
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Scale, Transition
 from uavlab.envs.leader_follower.env import LeaderFollower
