@@ -36,10 +36,8 @@ class OnPolicyCollector(Source):
         self.env, self.policy, self.config, self.rng = env, policy, config, rng
         self.runs = len(rng.seeds)
         self.steps = 0  # of every world
-        self._start, self._step = (
-            rt.kernel(start_and_observe, "environment"),
-            rt.kernel(step_and_observe, "environment"),
-        )
+        self._start = rt.kernel(start_and_observe, "environment")
+        self._step = rt.kernel(step_and_observe, "environment")
         self._act, self._check = rt.time_stage(lambda obs, noise: policy(obs, noise), "acting"), rt.check
 
     def start(self) -> tuple[Any, Any]:

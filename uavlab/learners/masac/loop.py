@@ -7,8 +7,8 @@ Otherwise the reference is efficient, because a slow one would inflate every rat
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial, reduce
-from itertools import chain, repeat
+from functools import reduce
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -28,16 +28,6 @@ Network = Sequence[Tensor]
 
 Actions = Sequence[tuple[Float[Tensor, "N D"], Float[Tensor, " N"]]]
 """Action and log density of each agent."""
-
-
-def sample_for_each(draw: Callable[[int], Any], agents: int) -> Iterator[Actions]:
-    """Yield all agents' actions for each agent, evaluating all actors each time."""
-    return ([draw(j) for j in range(agents)] for _ in range(agents))
-
-
-def sample_once(draw: Callable[[int], Any], agents: int) -> Iterator[Actions]:
-    """Yield all agents' actions for each agent, evaluating all actors once."""
-    return repeat([draw(j) for j in range(agents)], agents)
 
 
 class _SeparateBackward(torch.autograd.Function):
@@ -65,16 +55,16 @@ def sum_together(losses: Sequence[Tensor], owners: Sequence[Network]) -> Tensor:
 
 
 class Rung(NamedTuple):
-    """How actors are evaluated in a phase, and how the losses of several owners are summed."""
+    """Whether a phase evaluates all actors once or for each agent, and how the losses of several owners are summed."""
 
-    draws: Callable[[Callable[[int], Any], int], Iterator[Actions]]
+    once: bool
     total: Callable[[Sequence[Tensor], Sequence[Network]], Tensor]
 
 
 RUNGS = {
-    "loop": Rung(sample_for_each, sum_separately),
-    "cached": Rung(sample_once, sum_separately),
-    "merged": Rung(sample_once, sum_together),
+    "loop": Rung(once=False, total=sum_separately),
+    "cached": Rung(once=True, total=sum_separately),
+    "merged": Rung(once=True, total=sum_together),
 }
 
 
@@ -159,14 +149,16 @@ class MASACLoop(MASACBase):
         self, actor: list[Network], obs: Float[Tensor, "R N A O"], noise: Float[Tensor, "R N A D"]
     ) -> Iterator[tuple[int, int, Actions]]:
         """Yield run, agent and the actions of all agents."""
+        agents = range(self.spec.agents)
 
         def draw(run: int, agent: int) -> tuple[Tensor, Tensor]:
-            net = actor[self.owner[run * self.spec.agents + agent]]
+            net = actor[self.owner[run * len(agents) + agent]]
             return squash(self.config, evaluate(net, obs[run, :, agent]), noise[run, :, agent])
 
         for run in range(self.runs):
-            for agent, actions in enumerate(self.rung.draws(partial(draw, run), self.spec.agents)):
-                yield run, agent, actions
+            actions = [draw(run, j) for j in agents] if self.rung.once else None
+            for agent in agents:
+                yield run, agent, actions or [draw(run, j) for j in agents]
 
     def _by_agent(self, values: list[Tensor]) -> Float[Tensor, "R A ..."]:
         return torch.stack(values).unflatten(0, (self.runs, -1))
