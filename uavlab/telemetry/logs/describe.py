@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 from jaxtyping import Shaped
 
-from uavlab.telemetry.logs.column_map import PLAIN, PX4, ColumnMap
+from uavlab.telemetry.logs.column_map import PLAIN, PX4, read_column_map
 from uavlab.telemetry.logs.columns import COLUMNS, INPUTS, TIME
-from uavlab.telemetry.logs.log import build_log, load_column_map, mean_rate, read_raw
+from uavlab.telemetry.logs.log import build_log, mean_rate, read_raw
 from uavlab.telemetry.logs.raw import RawLog
 
 WINDS = ("wind", "wind_estimate")  # topics: a filter's guess, no truth, so it is described and never used
 
 
-def describe(path: Path | str, mapping: ColumnMap | Path | str | None = None) -> dict[str, Any]:
+def describe(path: Path, mapping: Path | None = None) -> dict[str, Any]:
     """Describe a log by values that JSON can hold.
 
     Without a column map, a file with none of the usual names is described as it is; others are checked as by
@@ -30,8 +30,8 @@ def describe(path: Path | str, mapping: ColumnMap | Path | str | None = None) ->
         FileError: See ``read_log``.
         ConfigError: See ``read_log``.
     """
-    column_map = load_column_map(mapping)
-    raw = read_raw(Path(path), column_map, others=True)
+    column_map = read_column_map(mapping) if mapping else None
+    raw = read_raw(path, column_map, others=True)
     table = "" in raw.groups
     usual = (PLAIN if table else PX4).columns.items()
     fields = [entry.field for name, entries in usual if name != TIME.name for entry in entries]
