@@ -18,9 +18,8 @@ from uavlab.nets.tcn import StackedTCN
 from uavlab.runtime.grad_step import MOMENTS
 from uavlab.runtime.oom_retry import Rows
 from uavlab.runtime.runtime import Runtime
-from uavlab.telemetry.augment import rotate_windows
 from uavlab.telemetry.dataset import FEATURES, HIDDEN, Windows
-from uavlab.telemetry.physics_loss import residuals
+from uavlab.telemetry.physics import residuals, rotate_windows
 
 TARGETS = (*HIDDEN, "error")  # the last: tracking error over all rows ahead
 

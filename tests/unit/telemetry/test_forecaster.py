@@ -15,7 +15,6 @@ from uavlab.core.types import Batch, Scale, tree_map
 from uavlab.runtime.grad_step import ADAM_EPS
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
-from uavlab.telemetry.augment import rotate_windows
 from uavlab.telemetry.dataset import FEATURES, HIDDEN, Windows, window_starts
 from uavlab.telemetry.forecaster import (
     TARGETS,
@@ -26,7 +25,7 @@ from uavlab.telemetry.forecaster import (
     predictor,
     size,
 )
-from uavlab.telemetry.physics_loss import residuals
+from uavlab.telemetry.physics import residuals, rotate_windows
 
 WINDOW, HORIZON, N = 52, 2, 5
 SHAPE = (WINDOW, HORIZON)
