@@ -140,12 +140,9 @@ def concatenate(flights: Sequence[Mapping[str, Tensor]]) -> FlightDataset:
 
 
 def split(count: int, shares: tuple[float, float], seed: int) -> tuple[list[int], list[int], list[int]]:
-    """Split flights at random into training, validation and test.
+    """Split ``count`` flights at random into training, validation and test, each with at least one flight.
 
-    Args:
-        count: Number of flights.
-        shares: Shares of training and validation; each group has at least one flight.
-        seed: Seed of the permutation.
+    ``shares`` are those of training and validation.
 
     Raises:
         FileError: There are fewer than three flights.

@@ -63,13 +63,8 @@ class Forecaster:
     ) -> None:
         """Draw first parameters from each run's own stream.
 
-        Args:
-            config: Hyper-parameters.
-            shape: Rows of a window, and rows ahead.
-            inputs: Scale by which windows were normalised.
-            targets: Scale of ``flatten_targets``.
-            rng: Random streams.
-            rt: Runtime.
+        ``shape`` is the rows of a window and rows ahead, ``inputs`` the scale by which windows were normalised,
+        ``targets`` that of ``flatten_targets``.
         """
         self.config, self.shape, self.runs = config, shape, len(rng.seeds)
         self.inputs, self.targets = (tree_map(lambda leaf: leaf.to(rng.dtype), each) for each in (inputs, targets))

@@ -57,11 +57,9 @@ class Log:
 
 
 def read_log(path: Path, mapping: ColumnMap | None = None) -> Log:
-    """Read a log; its format follows from the ending of its name, or from its first bytes if it is ULog.
+    """Read a log; its format follows from the ending of its name, see ``READERS``, or from its first bytes for ULog.
 
-    Args:
-        path: The file: ``.csv``, ``.tsv``, ``.txt``, ``.npz``, ``.parquet``, ``.pq``, ``.ulg`` or any ULog.
-        mapping: By default, fields of tables are named like columns, and ULog is read as PX4 logs by default.
+    Without a mapping, fields of tables are named like columns, and ULog is read as PX4 logs by default.
 
     Raises:
         FileError: The file is damaged, lacks a column, or holds what cannot be a flight.
@@ -149,11 +147,7 @@ def _time_entry(mapping: ColumnMap) -> Entry:
 
 
 def _values(group: Group, key: str, entry: Entry, column: Column) -> Float64[np.ndarray, " T"]:
-    """Return the values of a field in the column's unit.
-
-    Raises:
-        FileError: A value is not plausible.
-    """
+    """Return the values of a field in the column's unit; refuse one that is not plausible."""
     with np.errstate(invalid="ignore"):  # a NaN of the signalling kind
         raw = group.fields[key].astype(np.float64)
     if entry.unknown is not None:
