@@ -160,6 +160,14 @@ def flatten_targets(rows: Windows) -> Float[Tensor, "*lead out"]:
     return torch.cat([rows.truth, rows.tracking_error.flatten(-2)], -1)
 
 
+def target_scale(hidden: Scale, horizon: int) -> Scale:
+    """Scale ``flatten_targets`` by the truth's and the tracking error's scale: errors ahead are like any, around 0."""
+    count = len(HIDDEN)
+    center = torch.cat([hidden.center[:count], torch.zeros_like(hidden.center[count:]).repeat(horizon)])
+    spread = hidden.spread[count:].square().mean().sqrt().expand(3 * horizon)  # of all axes alike
+    return Scale(center, torch.cat([hidden.spread[:count], spread]))
+
+
 def network(config: ForecasterConfig, shape: tuple[int, int]) -> StackedTCN:
     """Return the architecture."""
     return StackedTCN(len(FEATURES), shape[0], config.width, config.hidden, len(HIDDEN) + 3 * shape[1])

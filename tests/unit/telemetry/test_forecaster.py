@@ -24,6 +24,7 @@ from uavlab.telemetry.forecaster import (
     network,
     predictor,
     size,
+    target_scale,
 )
 from uavlab.telemetry.physics import residuals, rotate_windows
 
@@ -293,3 +294,10 @@ def test_it_learns() -> None:
 
 def test_parameters_are_counted() -> None:
     assert size(TINY, (4, 1)) == network(TINY, (4, 1)).count + len(TARGETS) + 2 * (len(FEATURES) + 9)
+
+
+def test_errors_ahead_are_scaled_alike() -> None:
+    hidden = Scale(torch.arange(9.0), torch.tensor([1.0, 2, 3, 4, 5, 6, 1, 2, 2]))
+    scale = target_scale(hidden, 2)
+    assert scale.center.tolist() == [0, 1, 2, 3, 4, 5, 0, 0, 0, 0, 0, 0]  # errors lie around none
+    assert scale.spread.tolist() == [1, 2, 3, 4, 5, 6] + [pytest.approx(3**0.5)] * 6  # root of (1 + 4 + 4) / 3

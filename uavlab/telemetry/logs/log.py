@@ -15,7 +15,7 @@ from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.text import quote, suggest
 from uavlab.telemetry.logs import csv_reader, npz_reader, parquet_reader, ulog_reader
 from uavlab.telemetry.logs.column_map import PLAIN, PX4, ColumnMap, Entry
-from uavlab.telemetry.logs.columns import COLUMNS, FORCE, INPUTS, QUATERNION, TIME, UNITS, Column, convert, guess_unit
+from uavlab.telemetry.logs.columns import COLUMNS, FORCE, QUATERNION, TIME, UNITS, Column, convert, guess_unit
 from uavlab.telemetry.logs.raw import Group, RawLog, list_names, quote_name
 
 READERS = {
@@ -36,11 +36,6 @@ class Signal:
     field: str  # its name in the file
     group: Group  # the fields recorded with it
 
-    @property
-    def rate(self) -> float:
-        """Mean rows per second."""
-        return mean_rate(self.time)
-
 
 @dataclass(frozen=True)
 class Log:
@@ -49,11 +44,6 @@ class Log:
     source: str
     columns: Mapping[str, Signal]  # by name, in the order of ``columns.COLUMNS``, without ``time``
     notes: tuple[str, ...] = ()  # remarks for the reader, in sentences
-
-    @property
-    def missing(self) -> list[str]:
-        """Columns that models read and this log lacks."""
-        return [name for name in INPUTS if name not in self.columns]
 
 
 def read_log(path: Path, mapping: ColumnMap | None = None) -> Log:
@@ -114,12 +104,6 @@ def build_log(raw: RawLog, mapping: ColumnMap | None = None) -> Log:
     _check_attitude(raw.source, columns)
     _check_force(columns)
     return Log(raw.source, columns, tuple(notes))
-
-
-def mean_rate(time: Float64[np.ndarray, " T"]) -> float:
-    """Return mean rows per second; 0 where no time passes."""
-    duration = float(time[-1] - time[0]) if len(time) > 1 else 0.0
-    return (len(time) - 1) / duration if duration > 0 else 0.0
 
 
 def _find(raw: RawLog, entries: tuple[Entry, ...]) -> tuple[Entry, Group, str] | None:

@@ -9,7 +9,7 @@ import pytest
 from tests.support import ulog_writer
 from uavlab.core.errors import FileError
 from uavlab.telemetry.logs.columns import INPUTS
-from uavlab.telemetry.logs.describe import describe
+from uavlab.telemetry.logs.describe import describe, mean_rate
 
 
 def test_a_table(tmp_path: Path) -> None:
@@ -81,3 +81,9 @@ def test_what_is_described_is_checked(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("time,vx\n0,1\n0.1,500\n")
     with pytest.raises(FileError, match=r"a\.csv:3 column 'vx': 500 m/s; expected -150 to 150 m/s"):
         describe(tmp_path / "a.csv")
+
+
+def test_rates() -> None:
+    assert mean_rate(np.array([0, 0.1, 0.5])) == 4
+    assert mean_rate(np.array([0, 0.3, 0.7])) == 2.857
+    assert mean_rate(np.array([1.0])) == mean_rate(np.array([])) == mean_rate(np.zeros(3)) == 0
