@@ -28,7 +28,7 @@ def notebook(
 
     source = notebook_path(name)
     target = out or Path("runs") / source.name
-    values = read_parameters(source, parameters, [] if file is None else [file])
+    values = read_parameters(source, parameters, file)
     result = run_notebook(source, values, target, timeout, progress="--json" not in sys.argv)
     page = target.with_suffix(".html")
     report(target, page)

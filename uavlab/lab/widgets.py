@@ -6,11 +6,11 @@ Jupyter shows an exception in a widget callback nowhere, and a cell that never a
 
 import asyncio
 import base64
-import functools
 import html
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import ipywidgets as widgets
@@ -62,24 +62,16 @@ def live_figure(figure: go.Figure) -> go.FigureWidget:
     return widget
 
 
-def guard(status: widgets.HTML) -> Callable[[Callable[..., T]], Callable[..., T | None]]:
-    """Decorate a widget callback so that ``status`` shows its exceptions, until it next succeeds."""
-
-    def decorate(callback: Callable[..., T]) -> Callable[..., T | None]:
-        @functools.wraps(callback)
-        def guarded(*args: Any, **kwargs: Any) -> T | None:
-            try:
-                result = callback(*args, **kwargs)
-            except Exception as e:  # of any kind: this line is the only place where it can be seen
-                status.value = f"{ALERT}{type(e).__name__}: {html.escape(str(e))}</b>"
-                return None
-            if status.value.startswith(ALERT):
-                status.value = ""
-            return result
-
-        return guarded
-
-    return decorate
+@contextmanager
+def guard(status: widgets.HTML) -> Iterator[None]:
+    """Show the exceptions of a widget callback, which this decorates, in ``status`` until it next succeeds."""
+    try:
+        yield
+    except Exception as e:  # of any kind: this line is the only place where it can be seen
+        status.value = f"{ALERT}{type(e).__name__}: {html.escape(str(e))}</b>"
+        return
+    if status.value.startswith(ALERT):
+        status.value = ""
 
 
 def write_status(status: widgets.HTML, text: str) -> None:
@@ -101,11 +93,8 @@ class ToggleRow(Panel):
     def __init__(self, draw: Callable[..., go.Figure], choices: Choices, label: str) -> None:
         """Show the first choice of each list, and what is on in each mapping.
 
-        Args:
-            draw: Takes each choice by its name and returns a plain figure. Of a list it receives one value; of a
-                mapping the tuple of those that are on.
-            choices: By name a list, of which one is chosen, or a mapping of names to whether each is on at first.
-            label: Describes the figure in words that do not differ from run to run.
+        ``draw`` takes each choice by its name, of a list one value and of a mapping the tuple of those that are on, and
+        returns a plain figure; ``label`` describes it in words that do not differ from run to run.
         """
         self.draw, self.status = draw, widgets.HTML()
         self.buttons = {name: _buttons(name, options) for name, options in choices.items()}
@@ -175,12 +164,7 @@ async def stoppable(steps: Iterable[T], stop: Stop, every: float = 0.2) -> Async
 
     ``async for step in stoppable(training(...), stop): ...`` in a cell lets widgets work while it runs. A generator is
     closed however the loop ends, so that its ``finally`` runs. An interrupt may end the cell with ``CancelledError``
-    only where the loop's own body awaits.
-
-    Args:
-        steps: Any iterable; its items are passed on.
-        stop: The button to obey; it is released first.
-        every: Least time between two moments at which widgets are served (s).
+    only where the loop's own body awaits. Between two moments at which widgets are served, ``every`` seconds pass.
     """
     iterator = iter(steps)
     stop.requested, stop.button.disabled = False, False
