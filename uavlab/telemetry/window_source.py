@@ -21,8 +21,7 @@ from uavlab.runtime.runtime import Runtime
 from uavlab.telemetry import dataset
 from uavlab.telemetry import flights as fleet
 from uavlab.telemetry.dataset import FEATURES, HIDDEN, ROW, TRACKING_ERROR, FlightDataset
-from uavlab.telemetry.disk_dataset import DiskDataset
-from uavlab.telemetry.item_dataset import ItemDataset, load_batches
+from uavlab.telemetry.loaders import DiskDataset, ItemDataset, load_batches
 from uavlab.telemetry.task import Telemetry
 
 T = TypeVar("T")
