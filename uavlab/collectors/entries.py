@@ -24,27 +24,16 @@ NO_REPLAY = "this learner runs new episodes for each update and has no replay"
 NO_LOGS = "this learner reads no logs"
 
 
-def off_policy(
+def _build_off_policy(
     config: Settings, env: Env, data: Any, learner: Learner, snapshot: Callable[[], Policy], rng: Streams, rt: Runtime
 ) -> OffPolicyCollector:
-    """Build worlds and replay.
-
-    Raises:
-        ResourceError: They do not fit into free memory.
-        ConfigError: Replay has more rows than priorities can serve.
-    """
     policy = learner.policy(env.spec, explore=True)
     return OffPolicyCollector(env, policy, config.source, rng, rt, store(config, rng, rt), snapshot)
 
 
-def on_policy(
+def _build_on_policy(
     config: Settings, env: Env, data: Any, learner: Learner, snapshot: Callable[[], Policy], rng: Streams, rt: Runtime
 ) -> OnPolicyCollector:
-    """Build worlds.
-
-    Raises:
-        ResourceError: They do not fit into free memory.
-    """
     states = 2 * world_bytes(config.env) * config.source.worlds * config.run.runs  # of two steps at a time
     require_memory(states, "worlds", "worlds or runs", rt.device)
     return OnPolicyCollector(env, learner.policy(env.spec, explore=True), config.source, rng, rt)
@@ -97,7 +86,7 @@ def world_bytes(env: Env) -> int:
     return sum(leaf.nbytes for _, leaf in leaves(state))
 
 
-def plan_off_policy(config: Settings) -> dict[str, Any]:
+def _plan_off_policy(config: Settings) -> dict[str, Any]:
     """Return the steps and bytes of a run with replay."""
     replay, toggles, run = config.source, config.toggles, config.run
     cycles = -(-(run.updates or 0) // (toggles.interval * toggles.ratio)) * toggles.interval  # whole rounds
@@ -109,7 +98,7 @@ def plan_off_policy(config: Settings) -> dict[str, Any]:
     }
 
 
-def plan_on_policy(config: Settings) -> dict[str, Any]:
+def _plan_on_policy(config: Settings) -> dict[str, Any]:
     """Return the episodes, steps and bytes of a run without replay."""
     worlds, updates, spec = config.source.worlds, config.run.updates, config.env.spec
     steps = None if updates is None else updates * spec.horizon * worlds
@@ -130,8 +119,8 @@ COLLECTORS.register(
     CollectorEntry(
         settings=ReplayConfig,
         data=lambda config, rng, rt: survey(config.env, rng),
-        build=off_policy,
-        plan=plan_off_policy,
+        build=_build_off_policy,
+        plan=_plan_off_policy,
         pace=lambda config: _agent_steps(config, config.source.world_steps),
         calls=("update", "acting", "environment"),
         replay=True,
@@ -143,8 +132,8 @@ COLLECTORS.register(
     CollectorEntry(
         settings=RolloutConfig,
         data=lambda config, rng, rt: None,
-        build=on_policy,
-        plan=plan_on_policy,
+        build=_build_on_policy,
+        plan=_plan_on_policy,
         pace=lambda config: _agent_steps(config, config.env.spec.horizon),
         calls=("update", "acting", "environment"),
         replay=False,

@@ -43,11 +43,7 @@ def make_pool(env: Env[S], noise: Float[Tensor, "depth B K"]) -> Pool[S]:
 
 
 def advance(
-    env: Env[S],
-    worlds: Worlds[S],
-    action: Float[Tensor, "B A D"],
-    noise: Float[Tensor, "B K"],
-    pool: Pool[S],
+    env: Env[S], worlds: Worlds[S], action: Float[Tensor, "B A D"], noise: Float[Tensor, "B K"], pool: Pool[S]
 ) -> tuple[Worlds[S], Transition]:
     """Step every world, and replace those that ended from the pool.
 

@@ -25,11 +25,7 @@ ENVIRONMENTS.register(
     Environment(
         Mapping,
         learner="coma",
-        baselines={
-            "random": baselines.random,
-            "information_gain": baselines.information_gain,
-            "sweep": baselines.sweep,
-        },
+        baselines={each.__name__: each for each in (baselines.random, baselines.information_gain, baselines.sweep)},
         implementation=implementation,
     ),
 )

@@ -62,7 +62,7 @@ def fuse(
     after = logits if reuse else logits.clone()
     if torch.compiler.is_compiling():
         return after, *fuse_footprints_op(after, means, *measurement)
-    return after, *fuse_footprints(after, means, measurement)  # the first call of a custom operator takes seconds
+    return after, *fuse_footprints(after, means, *measurement)  # the first call of a custom operator takes seconds
 
 
 def fuse_whole_maps(
@@ -91,8 +91,8 @@ def fuse_whole_maps(
     return after, area_resize(signed, whole, whole), footprints, added, removed
 
 
-def fuse_footprints(logits: Tensor, means: Tensor, measurement: Measurement) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Fuse measurements into ``logits`` in place, footprint by footprint; means change by the change of each."""
+def fuse_footprints(logits: Tensor, means: Tensor, *measurement: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Fuse a ``Measurement`` into ``logits`` in place, footprint by footprint; means change by the change of each."""
     from uavlab.envs.mapping import fusion_numba  # numba takes half a second to import, and only maps need it
 
     means, footprints = means.clone(), torch.empty_like(means[:, :-1])
@@ -106,13 +106,9 @@ def fuse_footprints(logits: Tensor, means: Tensor, measurement: Measurement) -> 
     return means, footprints, added, removed
 
 
-def _fuse_footprints(logits: Tensor, means: Tensor, *measurement: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return fuse_footprints(logits, means, Measurement(*measurement))
-
-
 fuse_footprints_op = torch.library.custom_op(
     "uavlab::fuse_footprints",
-    _fuse_footprints,
+    fuse_footprints,
     mutates_args=("logits",),
     schema="(Tensor(a!) logits, Tensor means, Tensor truth, Tensor place, Tensor box, Tensor heard, Tensor noise, "
     "float[] flip, Tensor whole, Tensor part) -> (Tensor, Tensor, Tensor, Tensor)",

@@ -199,11 +199,7 @@ class COMA:
         return mean.sum(), {**metrics, "value": Rows(value.detach(), 1)}
 
     def actor_loss(
-        self,
-        actor: Float[Tensor, "R P"],
-        rows: Samples,
-        value: Float[Tensor, "R N A E"],
-        explore: Float[Tensor, ""],
+        self, actor: Float[Tensor, "R P"], rows: Samples, value: Float[Tensor, "R N A E"], explore: Float[Tensor, ""]
     ) -> tuple[Tensor, dict[str, Any]]:
         """Sum the mean loss -A_i log pi_i(a_i) - beta H(pi_i) over runs."""
         logits = self.actor_net(actor, rows.maps.flatten(1, 2)).view(*rows.action.shape, -1)

@@ -157,20 +157,17 @@ class MASACBase(ABC):
         """
         networks = assign_networks(self.spec, spec, self.config.share)
 
-        def act(obs: Tensor, noise: Tensor | None, networks: tuple[int, ...]) -> Tensor:
-            return self._act(self.actor_net, self.config, self.acting_parameters, obs, noise, networks)[0]
-
         @torch.no_grad()
-        def act_together(obs: Tensor, noise: Tensor | None) -> Tensor:
-            return act(obs, noise, networks)
+        def act(obs: Tensor, noise: Tensor | None, networks: tuple[int, ...] = networks) -> Tensor:
+            return self._act(self.actor_net, self.config, self.acting_parameters, obs, noise, networks)[0]
 
         @torch.no_grad()
         def act_in_turn(obs: Tensor, noise: Tensor | None) -> Tensor:
             noises = [None] * spec.agents if noise is None else noise.split(1, 2)
-            agents = zip(obs.split(1, 2), noises, networks, strict=True)
-            return torch.cat([act(own_obs, own_noise, (network,)) for own_obs, own_noise, network in agents], 2)
+            agents = zip(obs.split(1, 2), noises, ((network,) for network in networks), strict=True)
+            return torch.cat([act(*agent) for agent in agents], 2)
 
-        return act_together if self.acting == "batched" else act_in_turn
+        return act if self.acting == "batched" else act_in_turn
 
     def parameters(self) -> Float[Tensor, "R K P"]:
         """Return a copy of the actors' parameters, the argument of ``load_policy``."""

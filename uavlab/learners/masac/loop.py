@@ -26,6 +26,8 @@ from uavlab.runtime.runtime import Runtime
 Network = Sequence[Tensor]
 """Weights and biases of three layers; a pair of critics is the concatenation of two networks."""
 
+Networks = list[Network]
+
 Actions = Sequence[tuple[Float[Tensor, "N D"], Float[Tensor, " N"]]]
 """Action and log density of each agent."""
 
@@ -78,12 +80,7 @@ class MASACLoop(MASACBase):
         self.owner = [run * self.count + network for run in range(self.runs) for network in self.networks]
 
     def targets(
-        self,
-        actor: list[Network],
-        target: list[Network],
-        log_alpha: list[Network],
-        data: Transition,
-        noise: Float[Tensor, "R N A D"],
+        self, actor: Networks, target: Networks, log_alpha: Networks, data: Transition, noise: Float[Tensor, "R N A D"]
     ) -> Float[Tensor, "R A N"]:
         """Compute y_i; nothing is bootstrapped where an agent's task ended."""
         goals = []
@@ -97,11 +94,7 @@ class MASACLoop(MASACBase):
         return self._by_agent(goals)
 
     def critic_loss(
-        self,
-        critic: list[Network],
-        data: Transition,
-        target: Float[Tensor, "R A N"],
-        weight: Float[Tensor, "R N"] | None,
+        self, critic: Networks, data: Transition, target: Float[Tensor, "R A N"], weight: Float[Tensor, "R N"] | None
     ) -> tuple[Tensor, dict[str, Any]]:
         """Sum the mean squared error over rows, with importance weights if given, over runs, agents and critics."""
         losses, q_means, td_errors = [], [], []
@@ -118,12 +111,7 @@ class MASACLoop(MASACBase):
         return self.rung.total(losses, critic), metrics
 
     def actor_loss(
-        self,
-        actor: list[Network],
-        critic: list[Network],
-        log_alpha: list[Network],
-        data: Transition,
-        noise: Float[Tensor, "R N A D"],
+        self, actor: Networks, critic: Networks, log_alpha: Networks, data: Transition, noise: Float[Tensor, "R N A D"]
     ) -> tuple[Tensor, dict[str, Any]]:
         """Sum the negative mean soft value of each agent's own action over runs and agents."""
         losses, log_probs = [], []
@@ -137,16 +125,14 @@ class MASACLoop(MASACBase):
         metrics = {"actor_loss": self._by_agent(losses).detach(), "log_prob": self._by_agent(log_probs)}
         return self.rung.total(self._by_owner(losses), actor), metrics
 
-    def temperature_loss(
-        self, log_alpha: list[Network], log_prob: Float[Tensor, "R A"]
-    ) -> tuple[Tensor, dict[str, Any]]:
+    def temperature_loss(self, log_alpha: Networks, log_prob: Float[Tensor, "R A"]) -> tuple[Tensor, dict[str, Any]]:
         """Sum the loss that moves the entropy of each temperature's agents to the target entropy."""
         excess = (log_prob + self.config.target_entropy).view(-1)
         losses = [-(log_alpha[owner][0] * excess[unit]).sum() for unit, owner in enumerate(self.owner)]
         return self.rung.total(self._by_owner(losses), log_alpha), {}
 
     def _sample_actions(
-        self, actor: list[Network], obs: Float[Tensor, "R N A O"], noise: Float[Tensor, "R N A D"]
+        self, actor: Networks, obs: Float[Tensor, "R N A O"], noise: Float[Tensor, "R N A D"]
     ) -> Iterator[tuple[int, int, Actions]]:
         """Yield run, agent and the actions of all agents."""
         agents = range(self.spec.agents)
