@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab.nets.mlp import StackedNet, affine, initial_parameters
+from uavlab.nets.mlp import StackedNet, affine
 
 WIDE = 128  # channels from which on a product over patches is faster than a convolution
 
@@ -48,10 +48,6 @@ class StackedCNN(StackedNet):
             shapes.append((size, size, channels, self.width))
             channels, side = self.width, side - size + 1
         return [*shapes, (side**2 * channels, self.hidden), (self.hidden, self.outputs)]
-
-    def initial(self, noise: Float[Tensor, "*lead P"]) -> Float[Tensor, "*lead P"]:
-        """Turn uniform noise in [0, 1) into initial parameters; outputs are near zero."""
-        return initial_parameters(noise, self.shapes)
 
     def __call__(self, theta: Float[Tensor, "G P"], x: Float[Tensor, "G N C L L"]) -> Float[Tensor, "G N out"]:
         """Evaluate network g on maps x[g]; the last layer is never in lower precision."""

@@ -5,7 +5,6 @@ each.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -33,6 +32,19 @@ class StackedNet:
     def count(self) -> int:
         """Parameters of one network (P)."""
         return sum(math.prod(shape) for shape in self.shapes)
+
+    def initial(self, noise: Float[Tensor, "*lead P"]) -> Float[Tensor, "*lead P"]:
+        """Turn uniform noise in [0, 1) into initial weights and biases; the last layer's outputs are near zero.
+
+        Source:
+            He et al. 2015, "Delving Deep into Rectifiers", eq. 10, uniform form: bound sqrt(6 / fan_in).
+        """
+        pieces = noise.split([math.prod(shape) for shape in self.shapes], dim=-1)
+        bounds = [math.sqrt(6 / math.prod(weight[:-1])) for weight in self.weights[:-1]] + [OUTPUT_STD * math.sqrt(3)]
+        parameters = []
+        for bound, weight, bias in zip(bounds, pieces[::2], pieces[1::2], strict=True):
+            parameters += [bound * (2 * weight - 1), torch.zeros_like(bias)]
+        return torch.cat(parameters, -1)
 
     def unpack(self, theta: Float[Tensor, "G P"]) -> list[Tensor]:
         """View a matrix of parameters as its pieces, each with the leading axis G."""
@@ -62,16 +74,13 @@ class StackedMLP(StackedNet):
         """Shapes of one network's weights."""
         return [(self.inputs, self.hidden), (self.hidden, self.hidden), (self.hidden, self.outputs)]
 
-    def initial(
+    def initial_for(
         self, noise: Float[Tensor, "*lead P"], center: Float[Tensor, "*lead I"], scale: Float[Tensor, "*lead I"]
     ) -> Float[Tensor, "*lead P"]:
-        """Turn uniform noise in [0, 1) into initial parameters.
+        """Turn noise into initial parameters as ``initial`` does, but for inputs (x - center) / scale.
 
-        The first layer starts as if its inputs were (x - center) / scale: LayerNorm keeps only the direction of its
-        input, so an untrained network could not tell inputs apart that vary little around a large mean.
-
-        Source:
-            He et al. 2015, "Delving Deep into Rectifiers", eq. 10, uniform form: bound sqrt(6 / fan_in).
+        LayerNorm keeps only the direction of its input, so an untrained network could not tell inputs apart that vary
+        little around a large mean.
         """
         bounds = (math.sqrt(6 / self.inputs), 0, math.sqrt(6 / self.hidden), 0, OUTPUT_STD * math.sqrt(3), 0)
         pieces = noise.split([math.prod(shape) for shape in self.shapes], dim=-1)
@@ -104,17 +113,3 @@ def affine(
 ) -> Float[Tensor, "G N O"]:
     """Multiply and add: two operators where a compiler fuses the sum with the next one, elsewhere one."""
     return torch.bmm(x, weight) + bias if torch.compiler.is_compiling() else torch.baddbmm(bias, x, weight)
-
-
-def initial_parameters(noise: Float[Tensor, "*lead P"], shapes: Sequence[tuple[int, ...]]) -> Float[Tensor, "*lead P"]:
-    """Turn uniform noise in [0, 1) into initial weights and biases; the last layer's outputs are near zero.
-
-    Source:
-        He et al. 2015, "Delving Deep into Rectifiers", eq. 10, uniform form: bound sqrt(6 / fan_in).
-    """
-    pieces = noise.split([math.prod(shape) for shape in shapes], dim=-1)
-    bounds = [math.sqrt(6 / math.prod(shape[:-1])) for shape in shapes[:-2:2]] + [OUTPUT_STD * math.sqrt(3)]
-    parameters = []
-    for bound, weight, bias in zip(bounds, pieces[::2], pieces[1::2], strict=True):
-        parameters += [bound * (2 * weight - 1), torch.zeros_like(bias)]
-    return torch.cat(parameters, -1)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab.nets.mlp import StackedNet, affine, initial_parameters
+from uavlab.nets.mlp import StackedNet, affine
 
 TAPS = 3  # rows of a kernel
 
@@ -51,10 +51,6 @@ class StackedTCN(StackedNet):
         """Shapes of one network's weights."""
         fan_in = [TAPS * self.inputs, *[TAPS * self.width] * (self.layers - 1)]
         return [*((n, self.width) for n in fan_in), (self.width, self.hidden), (self.hidden, self.outputs)]
-
-    def initial(self, noise: Float[Tensor, "*lead P"]) -> Float[Tensor, "*lead P"]:
-        """Turn uniform noise in [0, 1) into initial parameters; outputs are near zero."""
-        return initial_parameters(noise, self.shapes)
 
     def __call__(self, theta: Float[Tensor, "G P"], x: Float[Tensor, "G N T F"]) -> Float[Tensor, "G N out"]:
         """Evaluate network g on windows x[g]; the last layer is never in lower precision."""

@@ -69,7 +69,9 @@ def test_results_leave_in_float32_at_least(given: torch.dtype, returned: torch.d
 
 def first(noise: Tensor, center: float = 0.0, scale: float = 1.0, net: StackedMLP = NET) -> list[Tensor]:
     shape = (*noise.shape[:-1], net.inputs)
-    rows = net.initial(noise, torch.full(shape, center, dtype=noise.dtype), torch.full(shape, scale, dtype=noise.dtype))
+    rows = net.initial_for(
+        noise, torch.full(shape, center, dtype=noise.dtype), torch.full(shape, scale, dtype=noise.dtype)
+    )
     return net.unpack(rows)
 
 
@@ -94,8 +96,8 @@ def test_first_layer_starts_as_if_inputs_were_standardized() -> None:
     noise = torch.rand(G, NET.count, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     center = torch.tensor([0.4, -3.0, 100.0, 0.0, 7.0], dtype=torch.float64).expand(G, -1)
     scale = torch.tensor([0.01, 2.0, 50.0, 1.0, 0.1], dtype=torch.float64).expand(G, -1)
-    plain_rows = NET.initial(noise, torch.zeros_like(center), torch.ones_like(scale))
-    fitted = NET.initial(noise, center, scale)
+    plain_rows = NET.initial_for(noise, torch.zeros_like(center), torch.ones_like(scale))
+    fitted = NET.initial_for(noise, center, scale)
     x = inputs()
     raw = center[:, None] + scale[:, None] * x
     torch.testing.assert_close(NET(fitted, raw), NET(plain_rows, x), rtol=1e-8, atol=1e-10)
@@ -105,9 +107,11 @@ def test_leading_axes_of_initial_may_be_several() -> None:
     generator = torch.Generator().manual_seed(0)
     noise = torch.rand(2, 3, NET.count, generator=generator, dtype=torch.float64)
     center, scale = torch.rand(2, 2, 3, 5, generator=generator, dtype=torch.float64) + 0.5
-    rows = NET.initial(noise, center, scale)
+    rows = NET.initial_for(noise, center, scale)
     assert rows.shape == (2, 3, NET.count)
-    torch.testing.assert_close(rows[1, 2], NET.initial(noise[1, 2], center[1, 2], scale[1, 2]), rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(
+        rows[1, 2], NET.initial_for(noise[1, 2], center[1, 2], scale[1, 2]), rtol=1e-12, atol=1e-14
+    )
 
 
 def test_count_by_hand() -> None:

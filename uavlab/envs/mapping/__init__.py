@@ -4,7 +4,7 @@ from dataclasses import fields
 from typing import Any
 
 from uavlab.core.registry import ENVIRONMENTS, Environment
-from uavlab.envs.mapping import baselines
+from uavlab.envs.mapping.baselines import information_gain, random, sweep
 from uavlab.envs.mapping.env import Mapping, OverwrittenMapping
 from uavlab.envs.mapping.numpy_reference import HostMapping
 
@@ -25,7 +25,7 @@ ENVIRONMENTS.register(
     Environment(
         Mapping,
         learner="coma",
-        baselines={each.__name__: each for each in (baselines.random, baselines.information_gain, baselines.sweep)},
+        baselines={"random": random, "information_gain": information_gain, "sweep": sweep},
         implementation=implementation,
     ),
 )

@@ -110,12 +110,10 @@ def covers(lattice: Lattice, device: torch.device, dtype: torch.dtype) -> Float[
 def bands(
     lattice: Lattice, device: torch.device, dtype: torch.dtype
 ) -> tuple[Float[Tensor, "L bands"], Float[Tensor, "Z L bands"]]:
-    """Cut an axis wherever a footprint begins or ends.
+    """Cut an axis wherever a footprint begins or ends; return two matrices over these bands.
 
-    Footprints are constant within bands, so masks of them need no more cells than there are bands.
-
-    Returns:
-        The matrix that averages bands to the lattice, and 1 for the bands that each footprint covers, else 0.
+    One averages bands to the lattice, the other is 1 for the bands that each footprint covers, else 0. Footprints are
+    constant within bands, so masks of them need no more cells than there are bands.
     """
     low, high = map(torch.tensor, lattice.edges)
     cuts = torch.tensor(sorted({0, lattice.cells}.union(*lattice.edges[0], *lattice.edges[1])))

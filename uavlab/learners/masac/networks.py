@@ -42,13 +42,13 @@ def initial_parameters(
     """Draw the first actors (one per network) and pairs of critics (one per agent) of each run."""
     runs, agents, _ = inputs.center.shape
     first = [networks.index(network) for network in sorted(set(networks))]  # an agent of each network
-    actors = actor.initial(
+    actors = actor.initial_for(
         rng.uniform("actor", len(first), actor.count), inputs.center[:, first], inputs.spread[:, first]
     )
     still = inputs.center.new_zeros(runs, critic.inputs - inputs.center[0].numel())  # actions: centred, of unit scale
     center = torch.cat((inputs.center.flatten(1), still), 1)[:, None, None].expand(-1, agents, 2, -1)
     spread = torch.cat((inputs.spread.flatten(1), still + 1), 1)[:, None, None].expand(-1, agents, 2, -1)
-    return actors, critic.initial(rng.uniform("critic", agents, 2, critic.count), center, spread)
+    return actors, critic.initial_for(rng.uniform("critic", agents, 2, critic.count), center, spread)
 
 
 def per_agent(rows: Float[Tensor, "G ..."], runs: int, networks: tuple[int, ...]) -> Float[Tensor, "R A ..."]:

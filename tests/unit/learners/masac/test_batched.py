@@ -218,7 +218,7 @@ def test_vmap_evaluates_each_network_on_its_own_rows() -> None:
     """A layer without a batching rule would warn of it, and warnings are errors here."""
     net, rng = StackedMLP(3, 4, 2), Streams([0], dtype=torch.float64)
     x = rng.normal("x", 5, 7, 3)[0]
-    theta = net.initial(rng.uniform("net", 5, net.count)[0], torch.zeros_like(x[:, 0]), torch.ones_like(x[:, 0]))
+    theta = net.initial_for(rng.uniform("net", 5, net.count)[0], torch.zeros_like(x[:, 0]), torch.ones_like(x[:, 0]))
     out = torch.func.vmap(evaluate)(net.unpack(theta), x)
     torch.testing.assert_close(out, net(theta, x))
     for g in range(5):
