@@ -87,7 +87,6 @@ def world_bytes(env: Env) -> int:
 
 
 def _plan_off_policy(config: Settings) -> dict[str, Any]:
-    """Return the steps and bytes of a run with replay."""
     replay, toggles, run = config.source, config.toggles, config.run
     cycles = -(-(run.updates or 0) // (toggles.interval * toggles.ratio)) * toggles.interval  # whole rounds
     steps = None if run.updates is None else cycles * replay.world_steps * replay.worlds + replay.learning_starts
@@ -99,7 +98,6 @@ def _plan_off_policy(config: Settings) -> dict[str, Any]:
 
 
 def _plan_on_policy(config: Settings) -> dict[str, Any]:
-    """Return the episodes, steps and bytes of a run without replay."""
     worlds, updates, spec = config.source.worlds, config.run.updates, config.env.spec
     steps = None if updates is None else updates * spec.horizon * worlds
     return {

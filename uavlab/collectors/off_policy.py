@@ -245,7 +245,6 @@ class OffPolicyCollector:
         return collected
 
     def _wait(self) -> None:
-        """Wait for the steps in the thread."""
         if self.pending is not None:
             self.ready, self.pending = self.pending.result(), None
 
@@ -259,7 +258,7 @@ class OffPolicyCollector:
     def _step_worlds(self, policy: Policy | None) -> tuple[Worlds, Transition]:
         """Step every world once with the policy, or at random; check the results."""
         spec, count = self.env.spec, self.config.worlds
-        obs = self.worlds.obs.unflatten(0, (self.runs, count))
+        obs = self.observations()
         if policy is None:
             action = 2 * self.rng.uniform("explore", count, spec.agents, spec.action) - 1
         else:

@@ -29,7 +29,7 @@ from torch import Tensor
 from uavlab.core.protocols import CheckedTensors, Policy
 from uavlab.core.registry import Resume
 from uavlab.core.rng import Streams
-from uavlab.core.types import Batch, EnvSpec, Scale, Transition, Update
+from uavlab.core.types import Batch, EnvSpec, Scale, Update
 from uavlab.learners.masac.networks import (
     Theta,
     assign_networks,
@@ -179,8 +179,7 @@ class MASACBase(ABC):
         return UpdateNoise(next_action=rng.normal("next_action", *shape), action=rng.normal("action", *shape))
 
     def _update(self, batch: Batch, noise: UpdateNoise) -> Update:
-        data: Transition = batch.data
-        theta, rows = self._theta, Rows(data, 1)
+        theta, rows = self._theta, Rows(batch.data, 1)
         with torch.no_grad():
             target = self._targets(
                 theta(self.actor), self.target, theta(self.temperature), rows, Rows(noise.next_action, 1)
