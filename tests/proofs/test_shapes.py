@@ -31,7 +31,8 @@ for env in (LeaderFollower(), PUBLISHED, LeaderFollower(followers=3, obstacles=2
     pool = make_pool(env, torch.rand(2, 8, spec.initial_noise, generator=torch.Generator().manual_seed(0)))
     net = StackedMLP(spec.obs, 8, 2 * spec.action)
     shape = (2 * spec.agents, net.inputs)
-    theta = net.initial(rng.uniform("net", spec.agents, net.count).flatten(0, 1), torch.zeros(shape), torch.ones(shape))
+    noise = rng.uniform("net", spec.agents, net.count).flatten(0, 1)
+    theta = net.initial_for(noise, torch.zeros(shape), torch.ones(shape))
     ring = None
     for step in range(20):
         obs = worlds.obs.unflatten(0, (2, 4))
