@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tests.support.plain_collector import collector
 from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig
 from uavlab.core.errors import DivergedError
 from uavlab.core.rng import Streams
@@ -79,7 +80,7 @@ def build(
     flat = torch.zeros(runs, AGENTS, ENV.spec.obs)
     learner = kind(MASACConfig(hidden=4, share=share), ENV.spec, Scale(center=flat, spread=flat + 1), rng, rt)
     config = ReplayConfig(worlds=WORLDS, batch=8, capacity=64, learning_starts=16)
-    source = source_kind(ENV, learner.policy(ENV.spec), config, rng, rt)
+    source = collector(ENV, learner.policy(ENV.spec), config, rng, rt, source_kind)
     trainer = Trainer(runs, rt, source, learner, training(source, learner, rng, rt, 0, 100))
     for _ in range(BEFORE):
         next(trainer.steps)

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tests.support.plain_collector import collector
 from uavlab.collectors.entries import survey
-from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig
+from uavlab.collectors.off_policy import ReplayConfig
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Scale, Update
 from uavlab.envs.leader_follower.env import LeaderFollower
@@ -57,7 +58,7 @@ class Side:
             self.learners[name] = kind(config, self.env.spec, survey(self.env, self.rng), self.rng, rt)
         policy = next(iter(self.learners.values())).policy(self.env.spec)
         replay = ReplayConfig(worlds=8, batch=ROWS, capacity=512, learning_starts=64)
-        self.source = OffPolicyCollector(self.env, policy, replay, self.rng, Runtime(place))
+        self.source = collector(self.env, policy, replay, self.rng, Runtime(place))
 
     def next(self) -> tuple[Batch, Any]:
         """Return a batch, and the noise of an update from it."""

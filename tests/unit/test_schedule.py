@@ -11,7 +11,6 @@ from torch import Tensor
 from tests.support.cuda_graph_emulator import Emulator
 from tests.support.schedule_reference import (
     CONFIG,
-    ENV,
     DeferredExecutor,
     InlineExecutor,
     ToyLearner,
@@ -22,11 +21,9 @@ from tests.support.schedule_reference import (
     run_updates,
 )
 from uavlab.collectors.off_policy import POOL_STEPS, OffPolicyCollector
-from uavlab.core.errors import ConfigError, DivergedError, FileError
-from uavlab.core.rng import Streams
+from uavlab.core.errors import DivergedError, FileError
 from uavlab.core.types import leaves
 from uavlab.runtime.cuda_graph import GraphedFunction
-from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
 
 UPDATES = 20  # 1 to 4 steps each after 10 at random: replay's 61 rows are overwritten, the pool is filled anew
@@ -280,12 +277,6 @@ def test_a_number_that_is_not_finite_is_found_before_a_flight_is_stored() -> Non
         with pytest.raises(DivergedError, match=r"^training: action of run 0, world 0, agent 0, dimension 0 is nan"):
             ask()
     assert all(leaf.isfinite().all() for _, leaf in leaves(source.ring.rows))
-
-
-def test_a_policy_that_cannot_be_copied_cannot_fly_while_it_learns() -> None:
-    rt = Runtime(requested=Toggles(**{"prefetch": "overlap"}))
-    with pytest.raises(ConfigError, match=r"^prefetch=overlap: .* use prefetch=off or on\.$"):
-        OffPolicyCollector(ENV, ToyLearner(1).policy, CONFIG, Streams([0]), rt)
 
 
 def captured(source: OffPolicyCollector) -> tuple[Callable[[], Any], Emulator]:

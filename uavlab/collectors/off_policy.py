@@ -10,12 +10,11 @@ import torch
 from annotated_types import Ge, Le
 from torch import Tensor
 
-from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import CheckedTensors, Env, Policy
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Transition, Update, leaves, load_leaves, tree_map
 from uavlab.envs.autoreset import Pool, Worlds, advance, make_pool, start_worlds
-from uavlab.replay.buffer import Store, Uniform
+from uavlab.replay.buffer import Store
 from uavlab.replay.prefetch import Prefetcher
 from uavlab.replay.prioritized import PriorityConfig
 from uavlab.replay.ring import Ring, row_bytes
@@ -63,24 +62,17 @@ class OffPolicyCollector:
         config: ReplayConfig,
         rng: Streams,
         rt: Runtime,
-        store: Store | None = None,
-        snapshot: Callable[[], Policy] | None = None,
+        store: Store,
+        snapshot: Callable[[], Policy],
     ) -> None:
-        """Start the worlds of all runs.
-
-        ``policy`` is the one in training; ``store`` is uniform replay on the device by default; ``snapshot`` returns a
-        copy of the policy, for use in a thread during updates.
-
-        Raises:
-            ConfigError: ``prefetch`` is ``overlap`` and there is no ``snapshot``.
-        """
+        """Start the worlds of all runs; ``snapshot`` copies the policy in training, for a thread during updates."""
         self.env, self.policy, self.config, self.rng, self.snapshot = env, policy, config, rng, snapshot
         self.runs, toggles = len(rng.seeds), rt.toggles
         self.interval, self.round = toggles.interval, toggles.interval * toggles.ratio
         self.static = toggles.graph == "cycle"  # worlds and pool stay in the memory that a CUDA graph uses
         self.worlds: Worlds = start_worlds(env, self._start_noise("worlds").flatten(0, 1))
         self.pool: Pool = self._refill()
-        self.store = store or Uniform(self._split(blank_row(env, self.worlds)), config.capacity)
+        self.store = store
         self.steps = 0  # of every world
         self.turn = 0  # updates of this round
         self.prefetcher: Prefetcher | None = None
@@ -91,8 +83,6 @@ class OffPolicyCollector:
         if toggles.prefetch == "on":
             self.prefetcher = Prefetcher(rng.device, threaded=self.ring.cursor.device.type == "cpu")
         elif toggles.prefetch == "overlap":
-            if snapshot is None:
-                raise ConfigError("prefetch=overlap: this learner gives no copy of its policy; use prefetch=off or on.")
             self.executor = ThreadPoolExecutor(1, "collect")
             self._advance = advance  # compiled code must not run in one thread while another one compiles
         self._take = rt.split_draw(lambda index: self.store.take(index))
@@ -218,7 +208,7 @@ class OffPolicyCollector:
     def _collect_round(self) -> None:
         """Take the steps of a round; with ``overlap`` store those of the last and start the next in the thread."""
         steps = self.interval * self.config.world_steps
-        if self.executor is None or self.snapshot is None:
+        if self.executor is None:
             for _ in range(steps):
                 self._step_and_store(explore=False)
                 if not self.static:

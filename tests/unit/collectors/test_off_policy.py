@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.support.plain_collector import collector
 from uavlab.collectors.off_policy import POOL_STEPS, OffPolicyCollector, ReplayConfig, replay_bytes
 from uavlab.core.errors import FileError
 from uavlab.core.rng import Streams
@@ -27,7 +28,7 @@ def policy(obs: Tensor, noise: Tensor | None) -> Tensor:
 
 
 def make(seeds: tuple[int, ...] = (3, 8), config: ReplayConfig = CONFIG, act: Callable = policy) -> OffPolicyCollector:
-    return OffPolicyCollector(ENV, act, config, Streams(seeds, dtype=torch.float64), Runtime())
+    return collector(ENV, act, config, Streams(seeds, dtype=torch.float64), Runtime())
 
 
 def recall(obs: Tensor) -> State:
@@ -232,7 +233,7 @@ def test_no_two_worlds_start_alike() -> None:
 
 
 def test_replay_bytes_are_those_allocated() -> None:
-    source = OffPolicyCollector(ENV, policy, CONFIG, Streams((3, 8)), Runtime())
+    source = collector(ENV, policy, CONFIG, Streams((3, 8)), Runtime())
     allocated = source.ring.words.nbytes
     assert replay_bytes(ENV, CONFIG, runs=2) == allocated
     # Per row: float32 obs 18, action 4, reward 2, next_obs 18; terminated and truncated, a word of 8 bytes each.

@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.support.plain_collector import collector
 from uavlab.collectors.entries import survey
-from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig
+from uavlab.collectors.off_policy import ReplayConfig
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch
 from uavlab.envs.leader_follower.env import LeaderFollower
@@ -158,7 +159,7 @@ def two_runs(rt: Runtime, dtype: torch.dtype, hidden: int = 16, rows: int = 16) 
     env, rng = LeaderFollower(followers=1), Streams((0, 1), dtype=dtype)
     learner = MASAC(MASACConfig(hidden=hidden, share=False), env.spec, survey(env, rng), rng, rt)
     config = ReplayConfig(worlds=8, batch=rows, capacity=512, learning_starts=64)
-    source = OffPolicyCollector(env, learner.policy(env.spec), config, rng, rt)
+    source = collector(env, learner.policy(env.spec), config, rng, rt)
     return learner, source.next(), learner.update_noise(rng, rows)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from tests.support.plain_collector import collector
 from uavlab.collectors.entries import survey
 from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig
 from uavlab.core.errors import DivergedError
@@ -269,7 +270,7 @@ def learner_in(
     env, rng = LeaderFollower(followers=1), Streams((0, 1))
     learner = MASAC(MASACConfig(hidden=16, share=False), env.spec, survey(env, rng), rng, rt)
     config = ReplayConfig(worlds=8, batch=16, capacity=512, learning_starts=64)
-    return learner, OffPolicyCollector(env, learner.policy(env.spec), config, rng, rt), rng, scaler
+    return learner, collector(env, learner.policy(env.spec), config, rng, rt), rng, scaler
 
 
 PRODUCTS = {"baddbmm", "bmm", "_to_copy", "transpose", "detach"}

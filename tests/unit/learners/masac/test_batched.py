@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from tests.support.plain_collector import collector
 from tests.support.update_rungs import KINDS, Side
 from uavlab.collectors.entries import survey
-from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig
+from uavlab.collectors.off_policy import ReplayConfig
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Scale, Transition
 from uavlab.envs.leader_follower.env import LeaderFollower
@@ -31,7 +32,7 @@ def build(kind, agents, seeds=(0,), config=SMALL):
 
 
 def source_for(env, learner, rng):
-    return OffPolicyCollector(
+    return collector(
         env, learner.policy(env.spec), ReplayConfig(worlds=8, batch=16, capacity=512, learning_starts=64), rng, RT
     )
 
