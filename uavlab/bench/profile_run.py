@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from uavlab.bench.compare import Settings, compare, update_call
+from uavlab.bench.compare import Settings, build_call, compare
 from uavlab.bench.suites import telemetry
 from uavlab.bench.timing import FEWEST, time_call
 from uavlab.experiment import build
@@ -130,7 +130,7 @@ def _watch(config: Config, trace: Path | None) -> dict[str, Any]:
         stages = monitor.read()
         table = profile(cycle, rt.device, trace, monitor=monitor)
     uncompiled = replace(config, toggles=with_toggles(config.toggles, {"compile": "off"}))
-    one, plain = update_call(config), update_call(uncompiled)
+    one, plain = (build_call(each, "update") for each in (config, uncompiled))
     with rt.scope():
         seconds = min(time_call(one.call, rt.device) for _ in range(UPDATES))
         work = count_work(plain.call)  # compiled code hides what it does

@@ -48,7 +48,7 @@ class PacedWorld(SlowLeaderFollower):
 
 def paced_blocks(bench: Bench, setting: Setting) -> Callable[[float], Block]:
     """Build a loop beside a world of adjustable pace: each call takes the time of a step (ms) and runs one block."""
-    config = bench.config({**SIZES, **setting}, env="slow_leader_follower")
+    config = bench.config({**SIZES, **setting}, preset="slow_leader_follower")
     world = PacedWorld(**{f.name: getattr(config.env, f.name) for f in fields(config.env)})
     overlap = config.toggles.prefetch == "overlap"
     monitor = None if overlap else Monitor(bench.device)  # a monitor times one thread alone
@@ -96,9 +96,9 @@ def learner_share(bench: Bench, interval: int) -> Estimate:
 def interval_gain(bench: Bench) -> Estimate:
     """Measure the time of as many updates at interval 1 over that at 10."""
     seconds = {name: [block.seconds for block in blocks] for name, blocks in measure_intervals(bench).items()}
-    over, overlap = (ratio(seconds["1"], seconds[name]) for name in ("10", "overlap"))
-    note = f"on one device; with the worlds stepped beside the updates (prefetch=overlap): {overlap['median']:.2f}x"
-    return Estimate(over["median"], over["low"], over["high"], note)
+    overlap = ratio(seconds["1"], seconds["overlap"])["median"]
+    note = f"on one device; with the worlds stepped beside the updates (prefetch=overlap): {overlap:.2f}x"
+    return Estimate(**ratio(seconds["1"], seconds["10"], "value"), note=note)
 
 
 @measure

@@ -59,7 +59,7 @@ class TestMeasure:
     def test_a_claim_about_another_gpu_is_measured_here_and_not_judged(
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        given(monkeypatch, total=Estimate(2.0, note="so and so"))
+        given(monkeypatch, gain=Estimate(2.0, note="so and so"))
         [claim] = select(["rtx-3060"])
         with pytest.raises(NotTestable, match="needs another device, RTX 3060; here it is 2, so and so"):
             measure_claim(claim, bench)
@@ -81,7 +81,7 @@ class TestMeasure:
     def test_what_cannot_be_measured_keeps_its_reason(
         self, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        given(monkeypatch, total=NotTestable("needs luck"), batch_size=ResourceError("no memory"))
+        given(monkeypatch, gain=NotTestable("needs luck"), batch_size=ResourceError("no memory"))
         saved = measure(select(["total", "auto-batch"]), tmp_path / "claims.json", bench, lambda line: None)
         assert {name: each["note"] for name, each in saved["measured"].items()} == {
             "total": "needs luck",
@@ -96,7 +96,7 @@ class TestMeasure:
         self, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = tmp_path / "claims.json"
-        given(monkeypatch, total=Estimate(3.0), gain=Estimate(1.1), duplicates=ValueError("a fault"))
+        given(monkeypatch, gain=Estimate(1.1), duplicates=ValueError("a fault"))
         measure(select(["total"]), path, bench, lambda line: None)
         with pytest.raises(ValueError, match="a fault"):
             measure(select(["cached-forwards", "duplicate-waste-2"]), path, bench, lambda line: None)
