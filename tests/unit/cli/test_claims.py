@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.cli_runner import uavlab
 from uavlab.bench.claims import report as book
-from uavlab.bench.claims.ledger import ledger
+from uavlab.bench.claims.report import ledger
 from uavlab.cli.claims import SYSTEMS
 
 

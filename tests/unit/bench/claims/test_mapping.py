@@ -7,9 +7,8 @@ import torch
 
 from tests.support.fixtures_mapping import SMALL, start_missions
 from uavlab.bench.claims import mapping as maps
-from uavlab.bench.claims.ledger import select, verdict
 from uavlab.bench.claims.measures import Bench, Estimate, NotTestable
-from uavlab.bench.claims.report import measure_claim
+from uavlab.bench.claims.report import measure_claim, select, verdict
 from uavlab.envs.mapping.numpy_reference import HostMapping
 
 TINY: dict[str, Any] = {"device": "cpu", "cells": 64, "cell": 50 / 64, "width": 8, "hidden": 8}

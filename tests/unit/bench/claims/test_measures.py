@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from uavlab.bench.claims import measures
-from uavlab.bench.claims.ledger import Claim, ledger
 from uavlab.bench.claims.measures import (
     CHOSEN,
     LOOP,
@@ -29,7 +28,7 @@ from uavlab.bench.claims.measures import (
     share,
     utilisation,
 )
-from uavlab.bench.claims.report import measure_claim
+from uavlab.bench.claims.report import Claim, ledger, measure_claim
 from uavlab.experiment.config import configure
 
 TINY: dict[str, Any] = {"hidden": 8, "batch": 8, "learning_starts": 16, "capacity": 128, "device": "cpu"}

@@ -7,9 +7,8 @@ import torch
 
 from tests.support.fixtures_config import sizes
 from uavlab.bench.claims import telemetry as measures
-from uavlab.bench.claims.ledger import select, verdict
 from uavlab.bench.claims.measures import Bench, Estimate, NotTestable
-from uavlab.bench.claims.report import measure_claim
+from uavlab.bench.claims.report import measure_claim, select, verdict
 from uavlab.bench.suites.telemetry import CYCLES, IN_A_ROW, loading_calls
 from uavlab.experiment.config import configure
 

@@ -6,9 +6,8 @@ import pytest
 
 from tests.unit.bench.claims.test_measures import TINY
 from uavlab.bench.claims import update_interval
-from uavlab.bench.claims.ledger import select
 from uavlab.bench.claims.measures import Bench, NotTestable, Setting
-from uavlab.bench.claims.report import measure_claim
+from uavlab.bench.claims.report import measure_claim, select
 from uavlab.bench.claims.update_interval import (
     BLOCK,
     INTERVALS,
