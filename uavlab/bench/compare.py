@@ -12,7 +12,7 @@ from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
 from uavlab.experiment.run import Run
 from uavlab.runtime.runtime import Runtime
-from uavlab.runtime.stage_timer import count_operators
+from uavlab.runtime.stage_timer import Monitor, count_operators
 from uavlab.train import make_cycle
 
 Settings = Mapping[str, Mapping[str, Any]]
@@ -30,7 +30,7 @@ class Call:
     first_s: float = 0.0
 
 
-def build_call(config: Config, piece: str) -> Call:
+def build_call(config: Config, piece: str, monitor: Monitor | None = None) -> Call:
     """Build a call of one piece of a run.
 
     Args:
@@ -38,8 +38,9 @@ def build_call(config: Config, piece: str) -> Call:
         piece: ``load`` (a batch), ``update`` (from one batch, always the same), ``cycle`` (act, step, store, draw,
             update, feedback), ``acting`` (in all worlds once) or ``environment`` (a step of all worlds: transition,
             reward, observation, and autoreset where there is one).
+        monitor: Times its stages.
     """
-    rt, rng, learner, source = build.assemble(config)
+    rt, rng, learner, source = build.assemble(config, monitor)
     call: Callable[[], Any] = source.next
     if piece == "update":
         batch = source.next()

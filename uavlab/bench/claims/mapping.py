@@ -18,7 +18,7 @@ from torch import Tensor
 
 from uavlab.bench.claims.measures import Bench, Estimate, Setting, measure, once
 from uavlab.bench.compare import prepare
-from uavlab.bench.suites.mapping import one_thread, pool_step, profile_host, team_step
+from uavlab.bench.suites.mapping import one_thread, profile_host, team_step
 from uavlab.bench.timing import median, ratio, time_call, time_in_turn
 from uavlab.envs.mapping.env import Mapping as MappingEnv
 from uavlab.envs.mapping.numpy_reference import Array, HostMapping
@@ -67,7 +67,7 @@ def process_pool(bench: Bench) -> Estimate:
     """Measure team steps of four missions in a pool of four processes over one process."""
     env = host(bench)
     with ProcessPoolExecutor(WORKERS, get_context("spawn"), initializer=one_thread) as workers:
-        return speedup(team_step(env, WORKERS, Runtime()), pool_step(env, workers, WORKERS), bench.few)
+        return speedup(team_step(env, WORKERS, Runtime()), team_step(env, WORKERS, Runtime(), workers), bench.few)
 
 
 class CachedConstants(HostMapping):

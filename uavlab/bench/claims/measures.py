@@ -21,7 +21,6 @@ from uavlab.profiling.torch_profile import profile
 from uavlab.runtime.stage_timer import Monitor, count_work
 from uavlab.runtime.toggles import Toggles, as_dict, toggle_presets
 from uavlab.storage.machine import device_name
-from uavlab.train import make_cycle
 
 Setting = Mapping[str, Any]
 
@@ -218,13 +217,12 @@ def loop_shares(bench: Bench) -> dict[str, float]:
     """Return the shares of time by stage of the plain loop."""
     host = {"placement": "host"} if bench.device.type == "cuda" else {}
     monitor = Monitor(bench.device)
-    rt, rng, learner, source = build.assemble(bench.config({"priorities": "mean", **host}), monitor)
-    cycle = make_cycle(source, learner, rng, rt)
-    with rt.scope():
+    one = build_call(bench.config({"priorities": "mean", **host}), "cycle", monitor)
+    with one.rt.scope():
         for number in range(WARM + 10 * bench.rounds):
             if number == WARM:
                 monitor.reset()
-            cycle()
+            one.call()
         return read_shares(monitor)
 
 

@@ -243,28 +243,28 @@ def rows(claims: Iterable[Claim], record: Mapping[str, Any] | None) -> list[dict
         it was not), ``verdict``, ``command`` (which makes the row again; empty where nothing does yet), ``unit``,
         ``note`` and ``machine``.
     """
-    entries = record["measured"] if record else {}
-    return [_row(claim, entries.get(claim.claim), record) for claim in claims]
-
-
-def _row(claim: Claim, entry: Mapping[str, Any] | None, record: Mapping[str, Any] | None) -> dict[str, Any]:
-    notes = [claim.note]
-    if entry and entry["low"] is not None:
-        low, high = (format_number(entry[end], claim.unit) for end in ("low", "high"))
-        notes.append(f"95 % interval {low} to {high}.")
-    if entry and entry["note"]:
-        notes.append(f"{entry['note'][0].upper()}{entry['note'][1:]}.")
-    return {
-        "claim": claim.claim,
-        "claimed_low": claim.low,
-        "claimed_high": claim.high,
-        "measured": entry and entry["value"],
-        "verdict": verdict(claim, entry),
-        "command": f"uavlab claims --measure {claim.claim}" if claim.measure else "",
-        "unit": claim.unit,
-        "note": " ".join(filter(None, notes)),
-        "machine": record["machine"]["device"] if record and entry else None,
-    }
+    entries, rows = record["measured"] if record else {}, []
+    for claim in claims:
+        entry, notes = entries.get(claim.claim), [claim.note]
+        if entry and entry["low"] is not None:
+            low, high = (format_number(entry[end], claim.unit) for end in ("low", "high"))
+            notes.append(f"95 % interval {low} to {high}.")
+        if entry and entry["note"]:
+            notes.append(f"{entry['note'][0].upper()}{entry['note'][1:]}.")
+        rows.append(
+            {
+                "claim": claim.claim,
+                "claimed_low": claim.low,
+                "claimed_high": claim.high,
+                "measured": entry and entry["value"],
+                "verdict": verdict(claim, entry),
+                "command": f"uavlab claims --measure {claim.claim}" if claim.measure else "",
+                "unit": claim.unit,
+                "note": " ".join(filter(None, notes)),
+                "machine": record["machine"]["device"] if record and entry else None,
+            }
+        )
+    return rows
 
 
 def texts(row: Mapping[str, Any]) -> tuple[str, str, str, str]:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from uavlab.bench.claims.measures import Bench, Estimate, Setting, measure, once, read_shares
+from uavlab.bench.compare import build_call
 from uavlab.bench.timing import median, ratio, time_call
 from uavlab.envs.leader_follower.delayed import SlowLeaderFollower
 from uavlab.experiment import build
 from uavlab.runtime.stage_timer import Monitor
-from uavlab.train import make_cycle
 
 SIZES = {"update": "batched", "acting": "batched", "batch": 512, "hidden": 64, "learning_starts": 1, "step_ms": 0.0}
 GAME_MS = 80.0
@@ -52,17 +52,16 @@ def paced_blocks(bench: Bench, setting: Setting) -> Callable[[float], Block]:
     world = PacedWorld(**{f.name: getattr(config.env, f.name) for f in fields(config.env)})
     overlap = config.toggles.prefetch == "overlap"
     monitor = None if overlap else Monitor(bench.device)  # a monitor times one thread alone
-    rt, rng, learner, source = build.assemble(replace(config, env=world), monitor)
-    cycle = make_cycle(source, learner, rng, rt)
+    one = build_call(replace(config, env=world), "cycle", monitor)
 
     def block(step_ms: float) -> Block:
         world.pace_ms[0] = step_ms
         if monitor:
             monitor.reset()
-        with rt.scope():
+        with one.rt.scope():
             for _ in range(config.toggles.interval * overlap):  # steps that began in the last block are over by now
-                cycle()
-            seconds = time_call(lambda: [cycle() for _ in range(BLOCK)], rt.device)
+                one.call()
+            seconds = time_call(lambda: [one.call() for _ in range(BLOCK)], one.rt.device)
         shares = read_shares(monitor) if monitor else {}
         learner_share = sum(part for stage, part in shares.items() if stage not in OUTSIDE)
         return Block(learner_share, shares.get("environment", 0.0), seconds)
