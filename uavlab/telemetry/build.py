@@ -21,7 +21,7 @@ from uavlab.core.registry import (
 from uavlab.core.rng import Streams
 from uavlab.runtime.runtime import Runtime
 from uavlab.telemetry import flights as fleet
-from uavlab.telemetry import forecaster, metrics, ridge
+from uavlab.telemetry import forecaster, metrics
 from uavlab.telemetry.check import check_logs
 from uavlab.telemetry.dataset import ROW
 from uavlab.telemetry.forecaster import Forecast, Forecaster, ForecasterConfig
@@ -101,7 +101,7 @@ ENVIRONMENTS.register(
     Environment(
         Telemetry,
         learner="forecaster",
-        baselines={"ridge": ridge.fit_ridge},
+        baselines={"ridge": metrics.fit_ridge},
         evaluation=Evaluation(
             figures=figures,
             summary=lambda task, values: metrics.summary(values),
