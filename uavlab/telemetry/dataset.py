@@ -12,7 +12,7 @@ from torch import Tensor
 
 from uavlab.core.errors import FileError
 from uavlab.core.types import Scale, tensors
-from uavlab.ops.quaternions import rotate
+from uavlab.ops.geometry import rotate
 from uavlab.telemetry.simulation.flights import RATE
 from uavlab.telemetry.simulation.quadrotor import LAYOUT
 
