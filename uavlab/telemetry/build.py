@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from uavlab.core.errors import FileError
@@ -20,12 +19,11 @@ from uavlab.core.registry import (
     Settings,
 )
 from uavlab.core.rng import Streams
-from uavlab.core.types import Scale
 from uavlab.runtime.runtime import Runtime
 from uavlab.telemetry import flights as fleet
 from uavlab.telemetry import forecaster, metrics, ridge
 from uavlab.telemetry.check import check_logs
-from uavlab.telemetry.dataset import HIDDEN, ROW
+from uavlab.telemetry.dataset import ROW
 from uavlab.telemetry.forecaster import Forecast, Forecaster, ForecasterConfig
 from uavlab.telemetry.task import Telemetry, require_same
 from uavlab.telemetry.window_source import DATASET_CHANGED, DataSplit, WindowsConfig, WindowSource, load_split
@@ -36,7 +34,7 @@ NO_TEAM = "this learner learns from logs, no team flies"
 
 def learner(config: Settings, sets: DataSplit, rng: Streams, rt: Runtime) -> Forecaster:
     """Build the learner with its first parameters."""
-    outputs = targets(sets.hidden, config.env.horizon)
+    outputs = forecaster.target_scale(sets.hidden, config.env.horizon)
     return Forecaster(config.learner, config.env.spec, sets.inputs, outputs, rng, rt)
 
 
@@ -51,14 +49,6 @@ def source(
 ) -> WindowSource:
     """Build the source of windows."""
     return WindowSource(task, config.source, rng, rt, sets)
-
-
-def targets(hidden: Scale, horizon: int) -> Scale:
-    """Scale a network's outputs: errors ahead like those of any row, around zero."""
-    count = len(HIDDEN)
-    center = torch.cat([hidden.center[:count], torch.zeros_like(hidden.center[count:]).repeat(horizon)])
-    spread = hidden.spread[count:].square().mean().sqrt().expand(3 * horizon)  # of all axes alike
-    return Scale(center, torch.cat([hidden.spread[:count], spread]))
 
 
 def figures(

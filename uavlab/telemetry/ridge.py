@@ -7,7 +7,7 @@ from torch import Tensor
 from uavlab.core.types import Scale
 from uavlab.telemetry import dataset, metrics
 from uavlab.telemetry.dataset import HIDDEN
-from uavlab.telemetry.forecaster import Forecast, flatten_targets
+from uavlab.telemetry.forecaster import Forecast, flatten_targets, target_scale
 from uavlab.telemetry.window_source import DataSplit
 
 CHUNK = 1000  # windows at a time
@@ -30,7 +30,7 @@ def fit_ridge(sets: DataSplit, shape: tuple[int, int], stride: int) -> Forecast:
         flat, targets = torch.nn.functional.pad(rows.inputs.flatten(1), (0, 1), value=1.0), flatten_targets(rows)
         square, product = square + flat.T @ flat, product + flat.T @ targets
         squares = squares + targets.square().sum(0)
-    spread = torch.cat([sets.hidden.spread[:count], sets.hidden.spread[count:].square().mean().sqrt()[None]])
+    spread = target_scale(sets.hidden, shape[1]).spread[: count + 1]
     inputs = Scale(sets.inputs.center[None], sets.inputs.spread[None])
 
     def solve(penalty: float) -> Forecast:

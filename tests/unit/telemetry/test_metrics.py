@@ -13,8 +13,8 @@ from torch import Tensor
 from tests.support.fixtures_telemetry import random_dataset
 from uavlab.telemetry import metrics
 from uavlab.telemetry.dataset import HIDDEN, window_starts
-from uavlab.telemetry.disk_dataset import DiskDataset
 from uavlab.telemetry.forecaster import TARGETS, flatten_targets
+from uavlab.telemetry.loaders import DiskDataset
 from uavlab.telemetry.metrics import KINDS, METRICS, by_target, figures, predict_windows, summary
 from uavlab.telemetry.window_source import Flights
 

@@ -19,7 +19,7 @@ from uavlab.bench.timing import ratio, time_call, time_in_turn
 from uavlab.core.types import Scale
 from uavlab.experiment.config import Config, configure
 from uavlab.telemetry.dataset import FlightDataset
-from uavlab.telemetry.item_dataset import ItemDataset
+from uavlab.telemetry.loaders import ItemDataset
 from uavlab.telemetry.window_source import WindowSource
 
 PRINTED_EVERY = 20  # batches between two print-outs of the claims' program

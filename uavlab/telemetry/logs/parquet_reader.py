@@ -34,7 +34,7 @@ def read(path: Path, needed: Collection[str], others: bool = True) -> RawLog:
                     raise FileError(f"{path} column {quote_name(name)}: {types[name]}; {expected}.")
             require_size(path, rows * 8 * len(selection), " when unpacked")
             table = file.read(columns=selection, use_threads=False)
-            fields = {name: _floats(table.column(name)) for name in selection}
+            fields = {name: table.column(name).cast(pa.float64(), safe=False).to_numpy() for name in selection}
             if table.num_rows != rows:
                 raise ValueError(f"{table.num_rows:,} rows, and its own count is {rows:,}")
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
@@ -48,11 +48,3 @@ def _numeric(kind: Any) -> bool:
     from pyarrow import types
 
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind))
-
-
-def _floats(column: Any) -> Any:
-    import pyarrow as pa
-
-    if pa.types.is_boolean(column.type):
-        column = column.cast(pa.int8())
-    return column.cast(pa.float64(), safe=False).to_numpy()
