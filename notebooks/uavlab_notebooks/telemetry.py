@@ -17,7 +17,7 @@ from uavlab.lab.plots.style import DARK, blank, color, pale, short
 from uavlab.storage.machine import ROOT
 from uavlab.telemetry import dataset, flights, metrics
 from uavlab.telemetry.dataset import HIDDEN, FlightDataset
-from uavlab.telemetry.physics_loss import residuals
+from uavlab.telemetry.physics import residuals
 from uavlab.telemetry.predict import COLUMNS, OWN_UNITS, Prediction, require_task
 from uavlab.telemetry.task import Telemetry
 

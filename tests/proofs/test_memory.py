@@ -20,7 +20,7 @@ from uavlab.telemetry.dataset import FEATURES
 ROOT = Path(__file__).parents[2]
 LIMITED = """
 import os, resource, sys, torch
-from uavlab.telemetry import disk_dataset as disk
+from uavlab.telemetry import loaders as disk
 from uavlab.core.types import Scale
 from uavlab.telemetry.dataset import FlightDataset
 
@@ -76,7 +76,7 @@ class TestTenTimesWhatAProcessMayHold:
 
 def test_nothing_is_left_by_a_process_that_is_killed(tmp_path: Path) -> None:
     script = (
-        "import os; from tests.unit.telemetry.test_disk_dataset import write; "
+        "import os; from tests.unit.telemetry.test_loaders import write; "
         "files = write(None); print(files.folder, flush=True); "
         "print(os.fstat(files.files['inputs']).st_size, flush=True); os.kill(os.getpid(), 9)"
     )

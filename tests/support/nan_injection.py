@@ -18,6 +18,7 @@ from uavlab.learners.masac.batched import MASAC
 from uavlab.learners.masac.loop import MASACLoop
 from uavlab.learners.masac.networks import list_tensors
 from uavlab.runtime.runtime import Runtime
+from uavlab.runtime.toggles import Toggles
 from uavlab.train import Step, check_state, training
 
 VALUES = (math.nan, math.inf, -math.inf, 1e38)  # float32 holds the last one, but not its square
@@ -73,7 +74,7 @@ def build(
     source_kind: type[OffPolicyCollector] = OffPolicyCollector,
     share: bool = False,
 ):
-    runs, rt = 3, seams()
+    runs, rt = 3, seams(requested=Toggles(acting="batched"))
     rng = Streams(range(runs))
     flat = torch.zeros(runs, AGENTS, ENV.spec.obs)
     learner = kind(MASACConfig(hidden=4, share=share), ENV.spec, Scale(center=flat, spread=flat + 1), rng, rt)

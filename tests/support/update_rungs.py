@@ -2,31 +2,35 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from uavlab.collectors.entries import survey
 from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig
-from uavlab.collectors.survey import survey
 from uavlab.core.rng import Streams
-from uavlab.core.types import Batch, Update
+from uavlab.core.types import Batch, EnvSpec, Scale, Update
 from uavlab.envs.leader_follower.env import LeaderFollower
+from uavlab.learners.masac import FORMS
 from uavlab.learners.masac.base import MASACBase, MASACConfig
-from uavlab.learners.masac.batched import MASAC
-from uavlab.learners.masac.loop import MASACLoop
-from uavlab.learners.masac.vmap import MASACVmap
 from uavlab.runtime.runtime import Runtime
-from uavlab.runtime.toggles import Toggles
+from uavlab.runtime.toggles import Toggles, with_toggles
 
-KINDS: dict[str, Callable[..., MASACBase]] = {
-    "loop": partial(MASACLoop, rung="loop"),
-    "cached": partial(MASACLoop, rung="cached"),
-    "merged": partial(MASACLoop, rung="merged"),
-    "vmap": MASACVmap,
-    "batched": MASAC,
-}
+Kind = Callable[[MASACConfig, EnvSpec, Scale, Streams, Runtime], MASACBase]
+
+
+def toggled(kind: Kind, **values: Any) -> Kind:
+    """Return a kind of learner that is built with some toggles changed."""
+
+    def build(config: MASACConfig, spec: EnvSpec, inputs: Scale, rng: Streams, rt: Runtime) -> MASACBase:
+        changed = dataclasses.replace(rt, requested=with_toggles(rt.requested, values))
+        return kind(config, spec, inputs, rng, changed)
+
+    return build
+
+
+KINDS: dict[str, Kind] = {name: toggled(form, update=name, acting="batched") for name, form in FORMS.items()}
 ROWS = 16
 
 
@@ -35,7 +39,7 @@ class Side:
 
     def __init__(
         self,
-        kinds: dict[str, Callable[..., MASACBase]],
+        kinds: dict[str, Kind],
         agents: int,
         share: bool = False,
         seeds: tuple[int, ...] = (0,),

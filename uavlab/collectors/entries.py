@@ -1,4 +1,4 @@
-"""Registrations of the collectors."""
+"""Registrations of the collectors, and what they measure and reserve before a run."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,30 +7,25 @@ import torch
 
 from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig, blank_row, replay_bytes
 from uavlab.collectors.on_policy import OnPolicyCollector, RolloutConfig
-from uavlab.collectors.survey import survey
 from uavlab.core.protocols import Env, Learner, Policy
 from uavlab.core.registry import COLLECTORS, CollectorEntry, Settings
 from uavlab.core.rng import Streams
-from uavlab.core.types import leaves, tree_map
+from uavlab.core.types import Scale, leaves, tree_map
 from uavlab.envs.autoreset import start_worlds
 from uavlab.replay.buffer import IDENTITY, Store, Uniform
 from uavlab.replay.host_buffer import host_transfer
 from uavlab.replay.prioritized import ByPriority
+from uavlab.runtime.finite_check import require_finite
 from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.runtime import Runtime
 
+SURVEY_WORLDS, SURVEY_STEPS = 64, 64  # per run
 NO_REPLAY = "this learner runs new episodes for each update and has no replay"
 NO_LOGS = "this learner reads no logs"
 
 
 def off_policy(
-    config: Settings,
-    env: Env,
-    data: Any,
-    learner: Learner,
-    snapshot: Callable[[], Policy],
-    rng: Streams,
-    rt: Runtime,
+    config: Settings, env: Env, data: Any, learner: Learner, snapshot: Callable[[], Policy], rng: Streams, rt: Runtime
 ) -> OffPolicyCollector:
     """Build worlds and replay.
 
@@ -43,13 +38,7 @@ def off_policy(
 
 
 def on_policy(
-    config: Settings,
-    env: Env,
-    data: Any,
-    learner: Learner,
-    snapshot: Callable[[], Policy],
-    rng: Streams,
-    rt: Runtime,
+    config: Settings, env: Env, data: Any, learner: Learner, snapshot: Callable[[], Policy], rng: Streams, rt: Runtime
 ) -> OnPolicyCollector:
     """Build worlds.
 
@@ -59,6 +48,26 @@ def on_policy(
     states = 2 * world_bytes(config.env) * config.source.worlds * config.run.runs  # of two steps at a time
     require_memory(states, "worlds", "worlds or runs", rt.device)
     return OnPolicyCollector(env, learner.policy(env.spec, explore=True), config.source, rng, rt)
+
+
+def survey(env: Env, rng: Streams) -> Scale:
+    """Measure mean and standard deviation of observations under random actions; the scale of a constant feature is 1.
+
+    Raises:
+        DivergedError: An observation is not finite.
+    """
+    spec, runs = env.spec, len(rng.seeds)
+    state = env.initial(rng.uniform("survey", SURVEY_WORLDS, spec.initial_noise).flatten(0, 1))
+    observations = []
+    for _ in range(SURVEY_STEPS):
+        action = 2 * rng.uniform("survey", SURVEY_WORLDS, spec.agents, spec.action) - 1
+        noise = rng.uniform("survey", SURVEY_WORLDS, spec.step_noise)
+        state = env.transition(state, action.flatten(0, 1), noise.flatten(0, 1))
+        observations.append(env.observe(state).unflatten(0, (runs, SURVEY_WORLDS)))
+    obs = torch.cat(observations, 1)
+    require_finite({"obs": (obs, "R N A O")})  # the first layers depend on them
+    spread = obs.std(1)
+    return Scale(center=obs.mean(1), spread=torch.where(spread > 1e-3, spread, 1.0))
 
 
 def store(config: Settings, rng: Streams, rt: Runtime) -> Store:

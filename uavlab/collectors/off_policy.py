@@ -66,16 +66,10 @@ class OffPolicyCollector:
         store: Store | None = None,
         snapshot: Callable[[], Policy] | None = None,
     ) -> None:
-        """Start the worlds.
+        """Start the worlds of all runs.
 
-        Args:
-            env: The environment.
-            policy: The policy in training.
-            config: Sizes.
-            rng: Random streams of all runs.
-            rt: Device and toggles.
-            store: Replay; by default uniform replay on the device.
-            snapshot: Returns a copy of the policy in training, for use in a thread during updates.
+        ``policy`` is the one in training; ``store`` is uniform replay on the device by default; ``snapshot`` returns a
+        copy of the policy, for use in a thread during updates.
 
         Raises:
             ConfigError: ``prefetch`` is ``overlap`` and there is no ``snapshot``.
@@ -102,14 +96,10 @@ class OffPolicyCollector:
             self.executor = ThreadPoolExecutor(1, "collect")
             self._advance = advance  # compiled code must not run in one thread while another one compiles
         self._take = rt.split_draw(lambda index: self.store.take(index))
-        self._act, self._add = (
-            rt.time_stage(lambda policy, obs, noise: policy(obs, noise), "acting"),
-            rt.time_stage(self.store.add, "store"),
-        )
-        self._draw, self._await = (
-            rt.time_stage(self._sample_batch, "draw"),
-            rt.time_stage(self._take_prefetched, "draw"),
-        )
+        self._act = rt.time_stage(lambda policy, obs, noise: policy(obs, noise), "acting")
+        self._add = rt.time_stage(self.store.add, "store")
+        self._draw = rt.time_stage(self._sample_batch, "draw")
+        self._await = rt.time_stage(self._take_prefetched, "draw")
 
     @property
     def ring(self) -> Ring:

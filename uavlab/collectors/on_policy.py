@@ -8,8 +8,7 @@ import torch
 from annotated_types import Ge, Le
 from torch import Tensor
 
-from uavlab.collectors.base import CollectorBase
-from uavlab.core.protocols import Env, Policy
+from uavlab.core.protocols import Env, Policy, Source
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import Batch, Rollout, leaves, tree_map
 from uavlab.runtime.runtime import Runtime
@@ -26,7 +25,7 @@ class RolloutConfig:
     worlds: Annotated[int, Ge(1), Le(1_000_000)] = 16
 
 
-class OnPolicyCollector(CollectorBase):
+class OnPolicyCollector(Source):
     """Steps R x W new worlds from start to end with the learner's policy for each batch.
 
     Worlds that end early are stepped on; those steps are marked as not live.
@@ -37,10 +36,8 @@ class OnPolicyCollector(CollectorBase):
         self.env, self.policy, self.config, self.rng = env, policy, config, rng
         self.runs = len(rng.seeds)
         self.steps = 0  # of every world
-        self._start, self._step = (
-            rt.kernel(start_and_observe, "environment"),
-            rt.kernel(step_and_observe, "environment"),
-        )
+        self._start = rt.kernel(start_and_observe, "environment")
+        self._step = rt.kernel(step_and_observe, "environment")
         self._act, self._check = rt.time_stage(lambda obs, noise: policy(obs, noise), "acting"), rt.check
 
     def start(self) -> tuple[Any, Any]:

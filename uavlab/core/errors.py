@@ -5,15 +5,7 @@ A message states what is wrong, where, the value received, the value expected an
 
 from typing import Any
 
-AXIS_NAMES = {
-    "R": "run",
-    "W": "world",
-    "N": "row",
-    "A": "agent",
-    "K": "network",
-    "O": "feature",
-    "D": "dimension",
-}
+AXIS_NAMES = {"R": "run", "W": "world", "N": "row", "A": "agent", "K": "network", "O": "feature", "D": "dimension"}
 """Names in messages of the axes of a tensor, by the letters of its shape."""
 
 

@@ -38,75 +38,68 @@ class Env(Protocol[S]):
     @property
     def spec(self) -> EnvSpec:
         """Shapes, time limit and noise of the task."""
-        ...
 
     def initial(self, noise: Float[Tensor, "B K"]) -> S:
         """Create worlds from ``spec.initial_noise`` uniform numbers each."""
-        ...
 
     def transition(self, state: S, action: Float[Tensor, "B A D"], noise: Float[Tensor, "B K"]) -> S:
         """Step every world once; the state counts steps in ``step``."""
-        ...
 
     def observe(self, state: S) -> Any:
         """Return observations (B A O), or a ``MapObs`` where agents choose moves."""
-        ...
 
     def reward(self, state: S, action: Float[Tensor, "B A D"], after: S) -> Float[Tensor, "B A"]:
         """Return the reward of each agent for a step."""
-        ...
 
     def terminated(self, state: S) -> Bool[Tensor, "B A"]:
         """Return which agents' task has ended; the time limit does not count."""
-        ...
 
     def measure(self, state: S, action: Float[Tensor, "B A D"], after: S) -> dict[str, Float[Tensor, " B"]]:
         """Return a number per world for each of ``metrics``."""
-        ...
 
 
 class Source(Protocol):
-    """A source of batches: a collector over worlds, or windows of logs."""
+    """A source of batches: a collector over worlds, or windows of logs.
+
+    A class derived from it has no replay, no priorities and no work around a captured cycle, unless it overrides more.
+    """
 
     def next(self) -> Batch:
         """Return the next batch."""
-        ...
 
     def before_cycle(self) -> None:
         """Run the work before a cycle that a CUDA graph must not capture."""
-        ...
+        return
 
     def after_cycle(self) -> None:
         """Run the work after a cycle that a CUDA graph must not capture."""
-        ...
+        return
 
     def feedback(self, batch: Batch, update: Update) -> None:
         """Use the result of the update on a batch, such as for priorities."""
-        ...
+        return
 
     def tensors_to_check(self) -> CheckedTensors:
         """Return the saved tensors that were not checked when they were computed."""
-        ...
+        return {}
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return all tensors that later batches depend on."""
-        ...
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore a ``state_dict``."""
-        ...
 
     def segments(self, saved: Iterable[str]) -> dict[str, dict[str, Tensor] | None]:
         """Return replay in segments that never change; None stands for a segment that is in ``saved``."""
-        ...
+        return {}
 
     def load_segments(self, segments: Mapping[str, Mapping[str, Tensor]] | None) -> None:
         """Restore replay from its segments; None leaves it empty."""
-        ...
+        return
 
     def rows(self) -> dict[str, Tensor]:
         """Return replay as it lies in memory, for digests."""
-        ...
+        return {}
 
 
 class Learner(Protocol):
@@ -114,28 +107,21 @@ class Learner(Protocol):
 
     def policy(self, spec: Any, explore: bool = False) -> Policy:
         """Return the policy in training for an environment of this ``spec``; with ``explore``, as it collects rows."""
-        ...
 
     def parameters(self) -> Tensor:
         """Return a copy of the parameters that a policy needs, with leading axis R."""
-        ...
 
     def update(self, batch: Batch, noise: Any) -> Update:
         """Update the parameters from a batch."""
-        ...
 
     def update_noise(self, rng: Any, rows: int) -> Any:
         """Draw the noise of one update on ``rows`` rows per run."""
-        ...
 
     def tensors_to_check(self, update: Update | None = None) -> CheckedTensors:
         """Return all tensors that later updates depend on, or all tensors of ``update``."""
-        ...
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return all tensors that later updates depend on."""
-        ...
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore a ``state_dict``."""
-        ...

@@ -7,7 +7,7 @@ chooses), and the collector that the learner names. No pair of them is listed an
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from uavlab.core.errors import ConfigError
 
@@ -40,38 +40,25 @@ class Resume(Enum):
     SAME = "yes, and the results stay the same"
 
 
-class Settings(Protocol):
-    """The valid settings of an experiment, as entries see them: one object of settings for each part."""
+@dataclass(frozen=True)
+class Settings:
+    """The valid settings of an experiment, as entries see them: one object of settings for each part.
 
-    @property
-    def preset(self) -> str:
-        """Name of the preset."""
-        ...
+    Attributes:
+        preset: Name of the preset.
+        run: Seeds, lengths and intervals.
+        source: The collector's settings.
+        learner: The learner's hyper-parameters.
+        toggles: The optimizations.
+        env: The environment to train on.
+    """
 
-    @property
-    def run(self) -> Any:
-        """Seeds, lengths and intervals."""
-        ...
-
-    @property
-    def source(self) -> Any:
-        """The collector's settings."""
-        ...
-
-    @property
-    def learner(self) -> Any:
-        """The learner's hyper-parameters."""
-        ...
-
-    @property
-    def toggles(self) -> Any:
-        """The optimizations."""
-        ...
-
-    @property
-    def env(self) -> Any:
-        """The environment to train on."""
-        ...
+    preset: str
+    run: Any
+    source: Any
+    learner: Any
+    toggles: Any
+    env: Any
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,10 @@ __all__ = ["leader_follower", "mapping", "register"]
 
 
 def register(name: str, env: type[Any], **entry: Any) -> type[Any]:
-    """Make an environment class known to presets, commands and notebooks under ``name``.
+    """Make an environment known to presets, commands and notebooks under ``name``.
 
-    Args:
-        name: Its name.
-        env: A frozen dataclass that keeps the contract of ``uavlab.core.protocols.Env``.
-        entry: Other fields of ``uavlab.core.registry.Environment``, such as ``learner`` and ``baselines``.
+    The class is a frozen dataclass that keeps the contract of ``uavlab.core.protocols.Env``; ``entry`` holds other
+    fields of ``uavlab.core.registry.Environment``, such as ``learner`` and ``baselines``.
 
     Raises:
         ConfigError: The name belongs to another class.

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from uavlab.collectors.off_policy import POOL_STEPS
 from uavlab.core.errors import ConfigError
-from uavlab.core.registry import Resume
+from uavlab.core.registry import Resume, Settings
 from uavlab.core.text import quote, suggest, yaml_lines, yaml_value
 from uavlab.core.types import Rule
 from uavlab.experiment.presets import presets
@@ -72,20 +72,16 @@ class RunConfig:
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Settings):
     """Valid settings: ``values`` is the flat namespace, the other fields are the objects built from it.
 
     ``source``, ``learner`` and ``env`` are of the classes that ``task.settings`` names; ``evaluation`` is the
     environment on which policies are evaluated.
     """
 
-    preset: str
-    values: dict[str, Any]
     run: RunConfig
-    source: Any
-    learner: Any
     toggles: Toggles
-    env: Any
+    values: dict[str, Any]
     evaluation: Any
     task: Task
 
@@ -326,4 +322,4 @@ def _build(preset: str, task: Task, values: dict[str, Any]) -> Config:
     changed = {f.name: values[f"eval_{f.name}"] for f in dataclasses.fields(env)}
     evaluation = dataclasses.replace(env, **{k: v for k, v in changed.items() if v is not None})
     task.require_same(learner, env, evaluation)
-    return Config(preset, values, run, source, learner, toggles, env, evaluation, task)
+    return Config(preset, run, source, learner, toggles, env, values, evaluation, task)

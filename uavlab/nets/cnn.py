@@ -39,24 +39,15 @@ class StackedCNN(StackedNet):
     outputs: int
 
     @property
-    def kernel_shapes(self) -> tuple[tuple[int, int, int, int], ...]:
-        """Shapes of the convolutions' weights: rows, columns, channels in, channels out."""
-        shapes, channels, side = [], self.channels, self.side
+    def weights(self) -> list[tuple[int, ...]]:
+        """Shapes of one network's weights; of a convolution: rows, columns, channels in, channels out."""
+        shapes: list[tuple[int, ...]] = []
+        channels, side = self.channels, self.side
         for kernel in self.kernels:
             size = min(kernel, side)
             shapes.append((size, size, channels, self.width))
             channels, side = self.width, side - size + 1
-        return tuple(shapes)
-
-    @property
-    def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Shapes of one network's pieces."""
-        filters = self.kernel_shapes
-        side = self.side - sum(shape[0] - 1 for shape in filters)
-        features = side**2 * (self.width if filters else self.channels)
-        layers: list[tuple[tuple[int, ...], tuple[int, ...]]] = [(shape, (1, self.width)) for shape in filters]
-        layers += [((features, self.hidden), (1, self.hidden)), ((self.hidden, self.outputs), (1, self.outputs))]
-        return tuple(shape for layer in layers for shape in layer)
+        return [*shapes, (side**2 * channels, self.hidden), (self.hidden, self.outputs)]
 
     def initial(self, noise: Float[Tensor, "*lead P"]) -> Float[Tensor, "*lead P"]:
         """Turn uniform noise in [0, 1) into initial parameters; outputs are near zero."""

@@ -17,12 +17,17 @@ OUTPUT_STD = 0.01  # standard deviation of the last layer's initial weights: pol
 
 
 class StackedNet:
-    """Base of stacked networks, whose parameters follow from ``shapes``."""
+    """Base of stacked networks, whose parameters follow from ``weights``."""
+
+    @property
+    def weights(self) -> list[tuple[int, ...]]:
+        """Shapes of one network's weights, layer by layer; outputs come last."""
+        raise NotImplementedError
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """Shapes of one network's pieces in the order of a row: weight and bias, layer by layer."""
-        raise NotImplementedError
+        return tuple(shape for weight in self.weights for shape in (weight, (1, weight[-1])))
 
     @property
     def count(self) -> int:
@@ -53,10 +58,9 @@ class StackedMLP(StackedNet):
     outputs: int
 
     @property
-    def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Shapes of one network's pieces."""
-        i, h, o = self.inputs, self.hidden, self.outputs
-        return ((i, h), (1, h), (h, h), (1, h), (h, o), (1, o))
+    def weights(self) -> list[tuple[int, ...]]:
+        """Shapes of one network's weights."""
+        return [(self.inputs, self.hidden), (self.hidden, self.hidden), (self.hidden, self.outputs)]
 
     def initial(
         self, noise: Float[Tensor, "*lead P"], center: Float[Tensor, "*lead I"], scale: Float[Tensor, "*lead I"]

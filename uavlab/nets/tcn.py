@@ -47,11 +47,10 @@ class StackedTCN(StackedNet):
         return max(1, math.ceil(math.log2((self.window - 1) / (TAPS - 1) + 1)))
 
     @property
-    def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Shapes of one network's pieces."""
+    def weights(self) -> list[tuple[int, ...]]:
+        """Shapes of one network's weights."""
         fan_in = [TAPS * self.inputs, *[TAPS * self.width] * (self.layers - 1)]
-        pairs = [(n, self.width) for n in fan_in] + [(self.width, self.hidden), (self.hidden, self.outputs)]
-        return tuple(shape for n, m in pairs for shape in ((n, m), (1, m)))
+        return [*((n, self.width) for n in fan_in), (self.width, self.hidden), (self.hidden, self.outputs)]
 
     def initial(self, noise: Float[Tensor, "*lead P"]) -> Float[Tensor, "*lead P"]:
         """Turn uniform noise in [0, 1) into initial parameters; outputs are near zero."""

@@ -28,13 +28,8 @@ def area_matrix(
     """Return the matrix that averages cells over equal parts of [low, high), where cell i is [i, i + 1).
 
     ``rows @ image @ columns.mT`` is the exact average over each rectangle, for any ratio of sizes: OpenCV's INTER_AREA
-    where it shrinks. (OpenCV interpolates instead where it enlarges.)
-
-    Args:
-        cells: Cells of an axis.
-        parts: Cells of the axis after resizing.
-        low: Begin of the part of the axis, in cells.
-        high: End of the part of the axis; None for the end of the axis.
+    where it shrinks. (OpenCV interpolates instead where it enlarges.) ``low`` and ``high`` are in cells, by default the
+    ends of the axis.
     """
     low = torch.as_tensor(low, dtype=torch.float64)
     end = torch.full_like(low, cells) if high is None else torch.as_tensor(high, dtype=torch.float64, device=low.device)

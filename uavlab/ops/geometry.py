@@ -1,4 +1,7 @@
-"""Angles and distances in the plane over any leading axes, and constants on a device."""
+"""Angles, distances and rotations over any leading axes, and constants on a device.
+
+Rotations are unit quaternions (w x y z) from body to world axes.
+"""
 
 import math
 from functools import lru_cache
@@ -36,3 +39,44 @@ def nearest_offsets(
     offset = points[:, None] - pos[:, :, None]
     order = offset.square().sum(-1).topk(count, dim=-1, largest=False).indices
     return offset.gather(2, order[..., None].expand(*order.shape, 2))
+
+
+def rotate(q: Float[Tensor, "*lead 4"], v: Float[Tensor, "*lead 3"]) -> Float[Tensor, "*lead 3"]:
+    """Turn vectors from body to world axes.
+
+    Source:
+        Diebel 2006, "Representing Attitude: Euler Angles, Unit Quaternions, and Rotation Vectors", section 6.6, with
+        two cross products for the matrix.
+    """
+    w, axis = q[..., :1], q[..., 1:]
+    twice = 2 * torch.linalg.cross(axis, v)
+    return v + w * twice + torch.linalg.cross(axis, twice)
+
+
+def rotate_inverse(q: Float[Tensor, "*lead 4"], v: Float[Tensor, "*lead 3"]) -> Float[Tensor, "*lead 3"]:
+    """Turn vectors from world to body axes."""
+    return rotate(conjugate(q), v)
+
+
+def conjugate(q: Float[Tensor, "*lead 4"]) -> Float[Tensor, "*lead 4"]:
+    """Return the inverse rotation."""
+    return torch.cat([q[..., :1], -q[..., 1:]], -1)
+
+
+def multiply(a: Float[Tensor, "*lead 4"], b: Float[Tensor, "*lead 4"]) -> Float[Tensor, "*lead 4"]:
+    """Return the rotation by ``b``, then by ``a``."""
+    w, x, y, z = a.unbind(-1)
+    rows = [[w, -x, -y, -z], [x, w, -z, y], [y, z, w, -x], [z, -y, x, w]]
+    return (torch.stack([torch.stack(row, -1) for row in rows], -2) @ b[..., None])[..., 0]
+
+
+def from_rotation_vector(vector: Float[Tensor, "*lead 3"]) -> Float[Tensor, "*lead 4"]:
+    """Return the rotation about a vector by its length (rad)."""
+    angle = torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
+    half = angle / 2
+    return torch.cat([half.cos(), vector * (torch.sinc(half / torch.pi) / 2)], -1)
+
+
+def integrate(q: Float[Tensor, "*lead 4"], rate: Float[Tensor, "*lead 3"], dt: float) -> Float[Tensor, "*lead 4"]:
+    """Advance a rotation by a rate in body axes (rad/s) for ``dt`` (s), and normalise it."""
+    return torch.nn.functional.normalize(multiply(q, from_rotation_vector(rate * dt)), dim=-1)

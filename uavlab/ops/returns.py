@@ -14,12 +14,8 @@ def lambda_returns(
 ) -> Float[Tensor, "T ..."]:
     """Mix returns of all lengths: G_t = r_t + gamma ((1 - lam) V_t+1 + lam G_t+1), and r_t where the task ended.
 
-    Args:
-        reward: Rewards r_t of T steps in a row.
-        value: Value of the successor of each step, V_t+1; after the last step it also replaces G.
-        terminated: Steps that ended the task.
-        gamma: Discount per step.
-        lam: 0 uses values alone (one-step returns), 1 rewards alone (Monte Carlo returns).
+    ``value`` is that of each step's successor, V_t+1; after the last step it also replaces G. ``lam`` of 0 uses values
+    alone (one-step returns), 1 rewards alone (Monte Carlo returns).
 
     Source:
         Sutton and Barto 2018, "Reinforcement Learning: An Introduction", section 12.1, in its recursive form.
@@ -37,10 +33,7 @@ def counterfactual_advantage(
 ) -> Float[Tensor, "*lead"]:
     """Return the advantage of the chosen move over the policy's expectation, the other agents' moves being fixed.
 
-    Args:
-        value: Value of each move of an agent, given the moves of the others.
-        chance: Probability of each move under the policy; 0 where it is not open.
-        chosen: Value of the chosen move.
+    ``value`` holds the values of an agent's moves, ``chance`` their probabilities, 0 where a move is not open.
 
     Source:
         Foerster et al. 2018, "Counterfactual Multi-Agent Policy Gradients", eq. 4.

@@ -93,10 +93,9 @@ def stratified_points(total: Int[Tensor, "R 1"], noise: Int[Tensor, "R N"]) -> I
 
 
 def sample(tree: Tree, noise: Int[Tensor, "R N"]) -> tuple[Int[Tensor, "R N"], Int[Tensor, "R N"]]:
-    """Sample N slots of each run, one from each of N equal parts of its mass, from int64 noise in [0, 2^62).
+    """Sample N slots, with their masses, of each run: one from each of N equal parts of its mass.
 
-    Returns:
-        The slots, and their masses.
+    ``noise`` is int64 in [0, 2^62).
     """
     ends = tree.levels[0].cumsum(1)
     return find_slots(tree, ends, stratified_points(ends[:, -1:], noise))
@@ -105,15 +104,9 @@ def sample(tree: Tree, noise: Int[Tensor, "R N"]) -> tuple[Int[Tensor, "R N"], I
 def find_slots(
     tree: Tree, ends: Int[Tensor, "R top"], point: Int[Tensor, "R N"]
 ) -> tuple[Int[Tensor, "R N"], Int[Tensor, "R N"]]:
-    """Find the slots that contain points of mass in [0, total): the first slot whose end lies beyond the point.
+    """Find the slots that contain points of mass in [0, total), the first that end beyond them, with their masses.
 
-    Args:
-        tree: The tree to search.
-        ends: Running sum of the masses of the top's nodes.
-        point: Mass before each of N points.
-
-    Returns:
-        The slots, and their masses.
+    ``ends`` is the running sum of the masses of the top's nodes.
     """
     child = torch.searchsorted(ends, point, right=True)
     flat = offset_by_run(child, ends.shape[1]).view(-1)
@@ -133,18 +126,12 @@ def update(
 ) -> Int[Tensor, "R N"]:
     """Set the masses of slots; of several masses for one slot the last one stays, on every device.
 
+    Slots are in [0, capacity), masses in [1, 2^36]; rows that ``skip`` marks change nothing. Return the new masses of
+    the slots; those of slot 0 for rows to skip.
+
     Each mass carries its position in the batch in its upper bits, so the largest value written to a slot is the last
     one, and exceeds the old mass, which has no such bits. The winning write alone adds its difference to the nodes
     above. Nothing may be sampled meanwhile.
-
-    Args:
-        tree: The tree to change.
-        slot: In [0, capacity).
-        mass: In [1, 2^36].
-        skip: Rows that change nothing, whatever their slot and mass.
-
-    Returns:
-        The new masses of the slots; those of slot 0 for rows to skip.
     """
     stamp = 2 * MAX_MASS
     stamped = mass + torch.arange(stamp, (slot.shape[1] + 1) * stamp, stamp, device=slot.device)

@@ -1,7 +1,4 @@
-"""Checks that a task's flights can be learned from: ``check_logs(task)``, for own logs or a changed reader.
-
-The first breach raises ConfigError with what, where, got, expected and what to do; otherwise the counts are returned.
-"""
+"""Checks that a task's flights can be learned from: ``check_logs(task)``, for own logs or a changed reader."""
 
 import hashlib
 from collections.abc import Mapping
@@ -53,12 +50,8 @@ def check_logs(task: Telemetry, loader: Loader = "device") -> LogsReport:
     Flights are finite, the same each time, and in one group each; inputs vary, and those of the training flights have
     mean 0 and deviation 1; windows stay within their flights and hold their rows.
 
-    Args:
-        task: The task.
-        loader: How windows are read.
-
     Raises:
-        ConfigError: A condition does not hold.
+        ConfigError: A condition does not hold; the message holds what, where, got, expected and what to do.
         FileError: A log cannot be read, or a feature never varies in the training flights.
         ResourceError: Memory or disk does not suffice.
     """

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from uavlab.core.errors import FileError
 from uavlab.core.types import Scale, tensors
-from uavlab.ops.quaternions import rotate
+from uavlab.ops.geometry import rotate
+from uavlab.telemetry.simulation.flights import RATE
 from uavlab.telemetry.simulation.quadrotor import LAYOUT
 
 AXES, TURNS = ("north", "east", "down"), ("roll", "pitch", "yaw")
@@ -87,8 +88,8 @@ class FlightDataset:
         self.inputs.sub_(scale.center).div_(scale.spread)
 
 
-def features(columns: Mapping[str, Float[Tensor, " rows"]], rate: float = 100) -> Float[Tensor, "rows F"]:
-    """Compute ``FEATURES`` from the columns of a log with ``rate`` rows per second.
+def features(columns: Mapping[str, Float[Tensor, " rows"]]) -> Float[Tensor, "rows F"]:
+    """Compute ``FEATURES`` from the columns of a log with ``RATE`` rows per second.
 
     Columns are named as in ``uavlab.telemetry.logs.columns``. Features of a row depend on it and on earlier rows.
     """
@@ -111,7 +112,7 @@ def features(columns: Mapping[str, Float[Tensor, " rows"]], rate: float = 100) -
         rotate(attitude, down),
         motors,
         power,
-        torch.diff(gyro, dim=0, prepend=gyro[:1]) * rate,
+        torch.diff(gyro, dim=0, prepend=gyro[:1]) * RATE,
         lift @ lift.new_tensor([[-right, ahead, turn] for ahead, right, turn in LAYOUT]),
         power - recent_mean(power),
     ]
@@ -140,12 +141,9 @@ def concatenate(flights: Sequence[Mapping[str, Tensor]]) -> FlightDataset:
 
 
 def split(count: int, shares: tuple[float, float], seed: int) -> tuple[list[int], list[int], list[int]]:
-    """Split flights at random into training, validation and test.
+    """Split ``count`` flights at random into training, validation and test, each with at least one flight.
 
-    Args:
-        count: Number of flights.
-        shares: Shares of training and validation; each group has at least one flight.
-        seed: Seed of the permutation.
+    ``shares`` are those of training and validation.
 
     Raises:
         FileError: There are fewer than three flights.

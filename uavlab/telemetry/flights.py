@@ -61,9 +61,9 @@ def read(path: Path, mapping: ColumnMap | None = None, least: int = 1) -> Column
     """
     log = read_log(path, mapping)
     flight = resample(log, RATE, [*INPUTS, *(name for name in TRUTH if name in log.columns)])
-    if (rows := len(flight.values)) < least:
+    if (rows := len(flight["x"])) < least:
         raise FileError(f"{path}: {rows} rows at {RATE} a second; a window and what follows it are {least}.")
-    return {name: torch.from_numpy(flight.column(name).copy()) for name in flight.columns}
+    return {name: torch.from_numpy(values) for name, values in flight.items()}
 
 
 def list_logs(folder: Path) -> list[Path]:

@@ -18,9 +18,8 @@ from uavlab.nets.tcn import StackedTCN
 from uavlab.runtime.grad_step import MOMENTS
 from uavlab.runtime.oom_retry import Rows
 from uavlab.runtime.runtime import Runtime
-from uavlab.telemetry.augment import rotate_windows
 from uavlab.telemetry.dataset import FEATURES, HIDDEN, Windows
-from uavlab.telemetry.physics_loss import residuals
+from uavlab.telemetry.physics import residuals, rotate_windows
 
 TARGETS = (*HIDDEN, "error")  # the last: tracking error over all rows ahead
 
@@ -64,13 +63,8 @@ class Forecaster:
     ) -> None:
         """Draw first parameters from each run's own stream.
 
-        Args:
-            config: Hyper-parameters.
-            shape: Rows of a window, and rows ahead.
-            inputs: Scale by which windows were normalised.
-            targets: Scale of ``flatten_targets``.
-            rng: Random streams.
-            rt: Runtime.
+        ``shape`` is the rows of a window and rows ahead, ``inputs`` the scale by which windows were normalised,
+        ``targets`` that of ``flatten_targets``.
         """
         self.config, self.shape, self.runs = config, shape, len(rng.seeds)
         self.inputs, self.targets = (tree_map(lambda leaf: leaf.to(rng.dtype), each) for each in (inputs, targets))
@@ -164,6 +158,14 @@ class Forecaster:
 def flatten_targets(rows: Windows) -> Float[Tensor, "*lead out"]:
     """Return ``HIDDEN``, then the tracking error row by row, as one vector per window."""
     return torch.cat([rows.truth, rows.tracking_error.flatten(-2)], -1)
+
+
+def target_scale(hidden: Scale, horizon: int) -> Scale:
+    """Scale ``flatten_targets`` by the truth's and the tracking error's scale: errors ahead are like any, around 0."""
+    count = len(HIDDEN)
+    center = torch.cat([hidden.center[:count], torch.zeros_like(hidden.center[count:]).repeat(horizon)])
+    spread = hidden.spread[count:].square().mean().sqrt().expand(3 * horizon)  # of all axes alike
+    return Scale(center, torch.cat([hidden.spread[:count], spread]))
 
 
 def network(config: ForecasterConfig, shape: tuple[int, int]) -> StackedTCN:

@@ -75,18 +75,11 @@ class Telemetry:
         """Rows of a window, and rows ahead."""
         return self.window, self.horizon
 
-    @property
-    def spec(self) -> tuple[int, int]:
-        """What a learner must know of it: ``shape``."""
-        return self.shape
+    spec = shape  # what a learner must know of it
 
 
 def require_same(trained: tuple[int, int], shape: tuple[int, int]) -> None:
-    """Refuse windows of another size than those of training.
-
-    Raises:
-        ConfigError: Window or horizon differ.
-    """
+    """Refuse windows of another size than those of training by a ConfigError."""
     if trained != shape:
         raise ConfigError(
             f"eval_window, eval_horizon: {shape} differ from window, horizon {trained}; a network predicts from "

@@ -12,8 +12,8 @@ from annotated_types import Ge, Le
 from jaxtyping import Int
 from torch import Tensor
 
-from uavlab.collectors.base import CollectorBase
 from uavlab.core.errors import FileError, ResourceError
+from uavlab.core.protocols import Source
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Scale, tree_map
 from uavlab.runtime.oom_retry import refusal_reason, require_memory
@@ -21,8 +21,7 @@ from uavlab.runtime.runtime import Runtime
 from uavlab.telemetry import dataset
 from uavlab.telemetry import flights as fleet
 from uavlab.telemetry.dataset import FEATURES, HIDDEN, ROW, TRACKING_ERROR, FlightDataset
-from uavlab.telemetry.disk_dataset import DiskDataset
-from uavlab.telemetry.item_dataset import ItemDataset, load_batches
+from uavlab.telemetry.loaders import DiskDataset, ItemDataset, load_batches
 from uavlab.telemetry.task import Telemetry
 
 T = TypeVar("T")
@@ -50,9 +49,8 @@ def load_split(task: Telemetry, device: torch.device, loader: Loader = "device")
         FileError: There are too few flights, or a feature never varies.
         ResourceError: Memory or disk does not suffice.
     """
-    plain = Telemetry()
     if not task.logs:  # the windows of simulated flights do not change the flights
-        task = replace(task, window=plain.window, horizon=plain.horizon, stride=plain.stride)
+        task = replace(task, window=Telemetry.window, horizon=Telemetry.horizon, stride=Telemetry.stride)
     try:
         return _load_split(task, device, loader, fleet.file_stamp(task))
     except (MemoryError, RuntimeError) as error:
@@ -114,7 +112,7 @@ class WindowsConfig:
     workers: Annotated[int, Ge(0), Le(256)] = 0
 
 
-class WindowSource(CollectorBase):
+class WindowSource(Source):
     """Draws windows of the training flights uniformly with replacement, so there is no state of an epoch.
 
     All loaders, ``device``, ``stream`` and ``per_item``, return the same windows.

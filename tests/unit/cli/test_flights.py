@@ -19,7 +19,7 @@ def test_a_log_is_described() -> None:
     Path("a.ulg").write_bytes(ulog_writer.new())
     ended = uavlab("flights", "describe", "a.ulg", "--json")
     assert (ended.code, ended.err) == (0, "")
-    assert ended.json == describe("a.ulg")
+    assert ended.json == describe(Path("a.ulg"))
     lines = ended.out.splitlines()
     assert lines[0] == "a.ulg: ulog, 1.0 s"
     assert "motor_3 actuator_motors.control[2] share 11 10.0 0.75 0.75 0.0%" in [" ".join(x.split()) for x in lines]

@@ -12,9 +12,8 @@ from uavlab.core.rng import Streams
 from uavlab.experiment import build
 from uavlab.experiment.config import RunConfig
 from uavlab.learners import masac
-from uavlab.learners.masac.batched import MASAC
+from uavlab.learners.masac.batched import MASAC, MASACVmap
 from uavlab.learners.masac.loop import RUNGS, MASACLoop
-from uavlab.learners.masac.vmap import MASACVmap
 from uavlab.runtime import oom_retry
 from uavlab.runtime.toggles import Toggles
 

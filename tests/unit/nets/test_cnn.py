@@ -17,14 +17,14 @@ G, N = 3, 5
 def plain(net: StackedCNN, row: Tensor) -> nn.Sequential:
     """Build one network by torch.nn, with channels first, with the parameters of a row."""
     layers: list[nn.Module] = []
-    for size, _, into, out in net.kernel_shapes:
+    for size, _, into, out in net.weights[:-2]:
         layers += [nn.Conv2d(into, out, size), nn.ReLU()]
-    features = net.shapes[-4][0]
+    features = net.weights[-2][0]
     layers += [nn.Flatten(), nn.Linear(features, net.hidden), nn.ReLU(), nn.Linear(net.hidden, net.outputs)]
     model = nn.Sequential(*layers).to(row.dtype)
     pieces = [piece[0] for piece in net.unpack(row[None])]
     weighted = [layer for layer in model if not isinstance(layer, nn.ReLU | nn.Flatten)]
-    left = net.side - sum(shape[0] - 1 for shape in net.kernel_shapes)
+    left = net.side - sum(shape[0] - 1 for shape in net.weights[:-2])
     with torch.no_grad():
         for n, layer in enumerate(weighted):
             weight, bias = pieces[2 * n], pieces[2 * n + 1]

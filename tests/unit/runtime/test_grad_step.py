@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from uavlab.collectors.entries import survey
 from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig
-from uavlab.collectors.survey import survey
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch
 from uavlab.envs.leader_follower.env import LeaderFollower

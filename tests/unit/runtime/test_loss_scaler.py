@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from uavlab.collectors.entries import survey
 from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig
-from uavlab.collectors.survey import survey
 from uavlab.core.errors import DivergedError
 from uavlab.core.rng import Streams
 from uavlab.envs.leader_follower.env import LeaderFollower

@@ -1,13 +1,10 @@
-"""The plan of a run that learns from logs, the scale of its targets, and the size of its policy."""
+"""The plan of a run that learns from logs, and the size of its policy."""
 
 import pytest
-import torch
 
 from tests.support.fixtures_config import sizes
-from uavlab.core.types import Scale
 from uavlab.experiment import build
 from uavlab.experiment.config import configure
-from uavlab.telemetry import build as supervised
 
 
 def test_what_a_run_would_do() -> None:
@@ -21,13 +18,6 @@ def test_what_a_run_would_do() -> None:
     config = configure("telemetry", {"minutes": 1.0})
     endless = config.task.plan(config)
     assert endless["windows_per_run"] is endless["passes_per_run"] is None
-
-
-def test_errors_ahead_are_scaled_alike() -> None:
-    hidden = Scale(torch.arange(9.0), torch.tensor([1.0, 2, 3, 4, 5, 6, 1, 2, 2]))
-    scale = supervised.targets(hidden, 2)
-    assert scale.center.tolist() == [0, 1, 2, 3, 4, 5, 0, 0, 0, 0, 0, 0]  # errors lie around none
-    assert scale.spread.tolist() == [1, 2, 3, 4, 5, 6] + [pytest.approx(3**0.5)] * 6  # root of (1 + 4 + 4) / 3
 
 
 def test_parameters_are_as_many_as_counted() -> None:

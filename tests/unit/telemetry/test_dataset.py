@@ -69,12 +69,6 @@ def test_features_see_no_later_row() -> None:
         assert not torch.equal(after[row:], before[row:])
 
 
-def test_spin_goes_by_the_rate_of_rows() -> None:
-    flight = random_flight(10, 0)
-    first = FEATURES.index("spin_roll")
-    torch.testing.assert_close(features(flight)[:, first : first + 3], 2 * features(flight, 50)[:, first : first + 3])
-
-
 def test_recent_means_equal_a_plain_loop() -> None:
     values = 15 + torch.randn(250, 2, generator=torch.Generator().manual_seed(0))
     means = recent_mean(values)

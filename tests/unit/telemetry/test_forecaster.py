@@ -15,7 +15,6 @@ from uavlab.core.types import Batch, Scale, tree_map
 from uavlab.runtime.grad_step import ADAM_EPS
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
-from uavlab.telemetry.augment import rotate_windows
 from uavlab.telemetry.dataset import FEATURES, HIDDEN, Windows, window_starts
 from uavlab.telemetry.forecaster import (
     TARGETS,
@@ -25,8 +24,9 @@ from uavlab.telemetry.forecaster import (
     network,
     predictor,
     size,
+    target_scale,
 )
-from uavlab.telemetry.physics_loss import residuals
+from uavlab.telemetry.physics import residuals, rotate_windows
 
 WINDOW, HORIZON, N = 52, 2, 5
 SHAPE = (WINDOW, HORIZON)
@@ -294,3 +294,10 @@ def test_it_learns() -> None:
 
 def test_parameters_are_counted() -> None:
     assert size(TINY, (4, 1)) == network(TINY, (4, 1)).count + len(TARGETS) + 2 * (len(FEATURES) + 9)
+
+
+def test_errors_ahead_are_scaled_alike() -> None:
+    hidden = Scale(torch.arange(9.0), torch.tensor([1.0, 2, 3, 4, 5, 6, 1, 2, 2]))
+    scale = target_scale(hidden, 2)
+    assert scale.center.tolist() == [0, 1, 2, 3, 4, 5, 0, 0, 0, 0, 0, 0]  # errors lie around none
+    assert scale.spread.tolist() == [1, 2, 3, 4, 5, 6] + [pytest.approx(3**0.5)] * 6  # root of (1 + 4 + 4) / 3

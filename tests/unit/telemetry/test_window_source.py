@@ -19,7 +19,7 @@ from uavlab.runtime.toggles import Toggles
 from uavlab.telemetry import dataset, window_source
 from uavlab.telemetry import flights as fleet
 from uavlab.telemetry.dataset import FEATURES, HIDDEN, TRACKING_ERROR, FlightDataset
-from uavlab.telemetry.disk_dataset import DiskDataset
+from uavlab.telemetry.loaders import DiskDataset
 from uavlab.telemetry.task import Telemetry
 from uavlab.telemetry.window_source import DataSplit, Loader, WindowsConfig, WindowSource, load_split
 

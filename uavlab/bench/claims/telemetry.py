@@ -16,7 +16,7 @@ from uavlab.bench.suites import telemetry
 from uavlab.bench.suites.telemetry import CYCLES, FLIGHTS, PARTS, loading_calls, raw_bytes
 from uavlab.bench.timing import ratio, time_call, time_in_turn
 from uavlab.experiment.config import Config, configure
-from uavlab.telemetry.item_dataset import ItemDataset
+from uavlab.telemetry.loaders import ItemDataset
 from uavlab.telemetry.window_source import WindowSource
 
 PRINTED_EVERY = 20  # batches between two print-outs of the claims' program

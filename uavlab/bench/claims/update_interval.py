@@ -10,7 +10,7 @@ from typing import Any
 from uavlab.bench.claims.measures import Bench, Estimate, Setting, measure, once, read_shares
 from uavlab.bench.compare import build_call
 from uavlab.bench.timing import median, ratio, time_call
-from uavlab.envs.leader_follower.delayed import SlowLeaderFollower
+from uavlab.envs.leader_follower.env import SlowLeaderFollower
 from uavlab.experiment import build
 from uavlab.runtime.stage_timer import Monitor
 

@@ -12,7 +12,7 @@ from uavlab.experiment import build
 from uavlab.experiment.config import Config, Device, configure
 from uavlab.runtime.runtime import Runtime
 from uavlab.telemetry.dataset import ROW, FlightDataset
-from uavlab.telemetry.disk_dataset import DiskDataset
+from uavlab.telemetry.loaders import DiskDataset
 from uavlab.telemetry.window_source import WindowSource
 from uavlab.train import make_cycle
 

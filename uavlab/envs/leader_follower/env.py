@@ -5,6 +5,7 @@ positive heading turns the nose up the screen. Agent 0 is the leader.
 """
 
 import math
+import time
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Annotated, ClassVar
@@ -294,14 +295,32 @@ class LeaderFollower:
 
 
 PUBLISHED = LeaderFollower(
-    followers=4,
-    dt=0.1,
-    lagged=True,
-    trailing=True,
-    first_follower_only=True,
-    follower_costs=False,
+    followers=4, dt=0.1, lagged=True, trailing=True, first_follower_only=True, follower_costs=False
 )
 """The published test: one leader, four followers, 0.1 s steps, with every quirk that changes a number."""
+
+
+@dataclass(frozen=True)
+class SlowLeaderFollower(LeaderFollower):
+    """``LeaderFollower`` with a delay in each step, as of a simulator outside Python.
+
+    Attributes:
+        step_ms: Time for which every step of all worlds keeps the host waiting (ms).
+    """
+
+    step_ms: Annotated[float, Ge(0), Le(60_000)] = 1.0
+
+    def transition(self, state: State, action: Float[Tensor, "B A 2"], noise: Float[Tensor, "B 0"]) -> State:
+        """Wait, then move agents and obstacles by one step.
+
+        Raises:
+            RuntimeError: A CUDA graph is being captured, whose replays would not wait.
+        """
+        if self.step_ms > 0:
+            if state.step.is_cuda and torch.cuda.is_current_stream_capturing():
+                raise RuntimeError("step_ms keeps the host waiting, and a graph's replays run nothing on the host")
+            time.sleep(self.step_ms / 1e3)
+        return super().transition(state, action, noise)
 
 
 def _whole_numbers(unit: Tensor, ranges: tuple) -> Tensor:

@@ -20,14 +20,7 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.types import EnvSpec, MapObs, Metric, Rule, tensors
 from uavlab.envs.mapping import generators
 from uavlab.envs.mapping.fusion import Measurement, fuse
-from uavlab.envs.mapping.geometry import (
-    MOVES,
-    Lattice,
-    averages,
-    global_positions,
-    last_footprints,
-    local_positions,
-)
+from uavlab.envs.mapping.geometry import MOVES, Lattice, averages, global_positions, last_footprints, local_positions
 from uavlab.ops.belief_maps import MIN_BELIEF, above, belief, centre_maps, entropy, weighted_entropy
 from uavlab.ops.geometry import constant
 
@@ -55,11 +48,6 @@ class State:
     step: Int[Tensor, " B"]  # number of steps
 
 
-def _sees_a_cell(spacing: float, cell: float, view_deg: float) -> bool:
-    """Return whether a whole cell is seen from the lowest altitude."""
-    return spacing * math.tan(math.radians(view_deg / 2)) >= cell
-
-
 RULES: tuple[Rule, ...] = (
     (
         ("uavs", "lattice"),
@@ -80,7 +68,7 @@ RULES: tuple[Rule, ...] = (
     (("channels",), lambda names: len(set(names)) == len(names), "channels {0}: expected each at most once"),
     (
         ("spacing", "cell", "view_deg"),
-        _sees_a_cell,
+        lambda spacing, cell, view_deg: spacing * math.tan(math.radians(view_deg / 2)) >= cell,
         "spacing {0} m, cell {1} m, view_deg {2}: from the lowest altitude no whole cell is seen",
     ),
 )

@@ -97,17 +97,12 @@ def fuse_footprints(logits: Tensor, means: Tensor, measurement: Measurement) -> 
 
     means, footprints = means.clone(), torch.empty_like(means[:, :-1])
     added, removed = torch.zeros_like(means[:, 0, 0, 0]), torch.zeros_like(means[:, 0, 0, 0])
-    flip, noise = measurement.flip, np.ascontiguousarray(measurement.noise)
-    arrays: list[Any] = [measurement.truth.view(torch.bool), *measurement[1:4]]
-    arrays = [
-        *map(np.ascontiguousarray, arrays),
-        noise,
-        np.asarray(flip, noise.dtype),
-        *map(np.asarray, measurement[6:]),
-    ]
+    truth, place, box, heard, noise, flip, whole, part = measurement
+    fields = (truth.view(torch.bool), place, box, heard, noise, torch.tensor(flip, dtype=noise.dtype), whole, part)
     maps = fusion_numba.Maps(*map(np.asarray, (logits, means, footprints, added, removed)))
     steps = np.asarray([log_odds_steps(each) for each in flip], np.int16)
-    fusion_numba.fuse(maps, Measurement(*arrays), steps, fusion_numba.tables(means.dtype))
+    arrays = Measurement(*map(np.ascontiguousarray, fields))  # type: ignore[arg-type]
+    fusion_numba.fuse(maps, arrays, steps, fusion_numba.tables(means.dtype))
     return means, footprints, added, removed
 
 
@@ -141,10 +136,7 @@ def entropy_change(
 ) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
     """Return the change of the old weighted entropy by new weights, and how much of it is removed then.
 
-    Args:
-        before: Steps of log odds of each cell before the measurement, as indices.
-        after: Those after the measurement.
-        table: Weights and entropies, see ``belief_maps.weight_entropy_table``.
+    ``before`` and ``after`` a measurement are steps of log odds, as indices of ``belief_maps.weight_entropy_table``.
     """
     old, new = table[before], table[after]
     drop = old - new

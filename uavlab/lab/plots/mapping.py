@@ -18,6 +18,7 @@ from uavlab.ops import belief_maps
 SIDE = 60  # cells along a drawn map at most: one byte each, so that a mission takes 100 kB
 FRAMES = 16  # of a mission: the 15 published measurements, and no more than that of longer ones
 PLAY_MS = 450  # milliseconds between frames
+UAV_COLORS = (0, 3, 2, 4, 9)  # numbers of colours that no belief has
 BELIEFS = ((0.0, "#9fc5e8"), (0.5, "#f2f2f2"), (1.0, "#f6c344"))
 """Colours of beliefs: free, nothing known, target; pale, so that paths can be seen on them."""
 
@@ -60,16 +61,16 @@ def _moving(env: MappingEnv, state: State, path: np.ndarray) -> list[Any]:
     """Draw at one moment the belief, each UAV's path and footprint, and all positions with their altitudes (m)."""
     path = path * env.spacing
     traces: list[Any] = [_belief(env, state)]
+    colors = [color(UAV_COLORS[uav % len(UAV_COLORS)]) for uav in range(env.uavs)]
     (top, left), (bottom, right) = (edge.cpu().numpy().T * env.cell for edge in env.places.footprint(state.place[0]))
     for uav in range(env.uavs):
         x0, x1, y0, y1 = left[uav], right[uav], top[uav], bottom[uav]
         corners = np.array([(x0, y0), (x1, y0), (x1, y1), (x0, y1), (x0, y0)])
         common = {"legendgroup": str(uav), "hoverinfo": "name", "name": f"UAV {uav + 1}"}
-        line = {"color": _uav_color(uav), "width": 3}
+        line = {"color": colors[uav], "width": 3}
         dotted = {**line, "dash": "dot", "width": 2}
         traces.append(path_line(path[:, uav, :2], line=line, **common))
         traces.append(path_line(corners, line=dotted, showlegend=False, **common))
-    colors = [_uav_color(uav) for uav in range(env.uavs)]
     heights = path[-1, :, 2] + env.spacing  # the lowest altitude is one spacing above the ground
     traces.append(
         path_line(
@@ -85,13 +86,18 @@ def _moving(env: MappingEnv, state: State, path: np.ndarray) -> list[Any]:
     return traces
 
 
+def _grid(env: MappingEnv, image: Float[Tensor, "H W"]) -> dict[str, Any]:
+    """Return a map of shares, made smaller, and where its cells lie (m)."""
+    cells = shrink(image).numpy()
+    step = env.cells * env.cell / len(cells)
+    return {"z": cells, "x0": step / 2, "dx": step, "y0": step / 2, "dy": step}
+
+
 def _belief(env: MappingEnv, state: State) -> go.Heatmap:
-    """Draw the team's belief."""
-    image = shrink(belief_maps.belief(state.logits[0, -1], torch.float32)).numpy()
-    step = env.cells * env.cell / len(image)
     return go.Heatmap(
-        z=image,
-        **{"x0": step / 2, "dx": step, "y0": step / 2, "dy": step, "zmin": 0, "zmax": 100},
+        **_grid(env, belief_maps.belief(state.logits[0, -1], torch.float32)),
+        zmin=0,
+        zmax=100,
         colorscale=[[share, tint] for share, tint in BELIEFS],
         colorbar={"title": {"text": "belief in a target (%)", "side": "right"}, "thickness": 14, "len": 0.6},
         hovertemplate="belief %{z} %<extra></extra>",
@@ -100,12 +106,8 @@ def _belief(env: MappingEnv, state: State) -> go.Heatmap:
 
 
 def _outline(env: MappingEnv, state: State) -> go.Contour:
-    """Draw the edge of the targets."""
-    image = shrink(state.truth[0].float()).numpy()
-    step = env.cells * env.cell / len(image)
     return go.Contour(
-        z=image,
-        **{"x0": step / 2, "dx": step, "y0": step / 2, "dy": step},
+        **_grid(env, state.truth[0].float()),
         contours={"start": 50, "end": 50, "size": 1, "coloring": "none"},
         line={"color": "black", "width": 2, "smoothing": 0},
         showscale=False,
@@ -113,11 +115,6 @@ def _outline(env: MappingEnv, state: State) -> go.Contour:
         name="edge of the targets",
         hoverinfo="skip",
     )
-
-
-def _uav_color(uav: int) -> str:
-    """Return a colour that no belief has."""
-    return color((0, 3, 2, 4, 9)[uav % 5])
 
 
 def _title(env: MappingEnv, states: Sequence[State]) -> str:

@@ -15,7 +15,7 @@ def build(config: Settings, data: None, rng: Streams, rt: Runtime) -> COMA:
         ResourceError: It does not fit into free memory.
     """
     require_memory(learner_bytes(config), "learner", "width, hidden, worlds or runs", rt.device)
-    return COMA(config.learner, config.env.spec, rng, rt, rt.toggles.acting)
+    return COMA(config.learner, config.env.spec, rng, rt)
 
 
 def learner_bytes(config: Settings) -> int:

@@ -19,7 +19,7 @@ Source:
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import torch
 from annotated_types import Ge, Gt, Le
@@ -95,11 +95,9 @@ class Samples:
 class COMA:
     """A learner over R runs; the state is three matrices with a row for each run, two Adams and a count."""
 
-    def __init__(
-        self, config: COMAConfig, spec: EnvSpec, rng: Streams, rt: Runtime, acting: Literal["loop", "batched"]
-    ) -> None:
-        """Draw the first parameters; the policy in training evaluates all agents at once or, with ``loop``, in turn."""
-        self.config, self.spec, self.runs, self.acting = config, spec, len(rng.seeds), acting
+    def __init__(self, config: COMAConfig, spec: EnvSpec, rng: Streams, rt: Runtime) -> None:
+        """Draw the first parameters."""
+        self.config, self.spec, self.runs, self.acting = config, spec, len(rng.seeds), rt.toggles.acting
         self.actor_net, self.critic_net = networks(config, spec)
         actor = self.actor_net.initial(rng.uniform("actor", self.actor_net.count))
         critic = self.critic_net.initial(rng.uniform("critic", self.critic_net.count))
@@ -121,6 +119,8 @@ class COMA:
 
     def policy(self, spec: EnvSpec, explore: bool = False) -> Policy:
         """Return the policy in training, for a team of any size, with or without exploration.
+
+        It evaluates all agents at once or, with ``acting=loop``, in turn.
 
         Raises:
             ConfigError: The team has other maps or moves.

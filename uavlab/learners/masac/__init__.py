@@ -1,19 +1,19 @@
 """Multi-agent soft actor-critic: batched, as a loop over agents, and through vmap."""
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Mapping
 
 from uavlab.core.registry import LEARNERS, LearnerEntry, Settings
 from uavlab.core.rng import Streams
 from uavlab.core.types import EnvSpec, Scale
 from uavlab.learners.masac.base import MASACBase, MASACConfig, load_policy
-from uavlab.learners.masac.batched import MASAC
+from uavlab.learners.masac.batched import MASAC, MASACVmap
 from uavlab.learners.masac.loop import RUNGS, MASACLoop
 from uavlab.learners.masac.networks import assign_networks
-from uavlab.learners.masac.vmap import MASACVmap
 from uavlab.nets.mlp import StackedMLP
 from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.runtime import Runtime
+
+FORMS: Mapping[str, type[MASACBase]] = {**dict.fromkeys(RUNGS, MASACLoop), "vmap": MASACVmap, "batched": MASAC}
 
 
 def build(config: Settings, inputs: Scale, rng: Streams, rt: Runtime) -> MASACBase:
@@ -23,9 +23,7 @@ def build(config: Settings, inputs: Scale, rng: Streams, rt: Runtime) -> MASACBa
         ResourceError: It does not fit into free memory.
     """
     require_memory(learner_bytes(config), "learner", "hidden, batch or runs", rt.device)
-    loops = {name: partial(MASACLoop, rung=name) for name in RUNGS}
-    forms: dict[str, Callable[..., MASACBase]] = {**loops, "vmap": MASACVmap, "batched": MASAC}
-    return forms[rt.toggles.update](config.learner, config.env.spec, inputs, rng, rt, acting=rt.toggles.acting)
+    return FORMS[rt.toggles.update](config.learner, config.env.spec, inputs, rng, rt)
 
 
 def actor_size(config: MASACConfig, spec: EnvSpec) -> int:

@@ -19,7 +19,7 @@ Source:
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import torch
 from annotated_types import Ge, Gt, Le
@@ -107,17 +107,9 @@ class MASACBase(ABC):
     actor_loss: Callable[..., tuple[Tensor, dict[str, Any]]]
     temperature_loss: Callable[..., tuple[Tensor, dict[str, Any]]]
 
-    def __init__(
-        self,
-        config: MASACConfig,
-        spec: EnvSpec,
-        inputs: Scale,
-        rng: Streams,
-        rt: Runtime,
-        acting: Literal["loop", "batched"] = "batched",
-    ) -> None:
-        """Draw the first parameters; the policy in training evaluates all agents at once or, with ``loop``, in turn."""
-        self.config, self.spec, self.runs, self.acting = config, spec, len(rng.seeds), acting
+    def __init__(self, config: MASACConfig, spec: EnvSpec, inputs: Scale, rng: Streams, rt: Runtime) -> None:
+        """Draw the first parameters."""
+        self.config, self.spec, self.runs, self.acting = config, spec, len(rng.seeds), rt.toggles.acting
         self.networks = assign_networks(spec, spec, config.share)
         self.count = len(set(self.networks))
         actor_net = StackedMLP(spec.obs, config.hidden, 2 * spec.action)
@@ -136,9 +128,9 @@ class MASACBase(ABC):
         self._axes = {} if self.networks == tuple(range(spec.agents)) else dict.fromkeys(BY_NETWORK, "R K")
         self.update = rt.update(self._update, "masac")
 
-    @abstractmethod
     def _evaluator(self, net: StackedMLP) -> Evaluate:
         """Return the function that evaluates all networks of a kind."""
+        return net
 
     @abstractmethod
     def _hold(self, rt: Runtime, rows: Tensor, unpack: Unpack, lr: float, clip: float | None) -> tuple[Step, Theta]:
@@ -157,6 +149,8 @@ class MASACBase(ABC):
 
     def policy(self, spec: EnvSpec, explore: bool = False) -> Policy:
         """Return the policy in training, for a team of any size; it is stochastic with or without ``explore``.
+
+        It evaluates all agents at once or, with ``acting=loop``, in turn.
 
         Raises:
             ConfigError: The team has agents for which no network was trained, or other observations or actions.

@@ -1,4 +1,8 @@
-"""MASAC with all agents, twin critics and runs in one batched product per layer."""
+"""MASAC with all agents, twin critics and runs evaluated together.
+
+``MASAC`` computes a layer as one batched product; ``MASACVmap`` is one network as a function of its tensors, and
+``vmap`` over the stacked tensors of all.
+"""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -10,9 +14,10 @@ from torch import Tensor
 
 from uavlab.core.types import Transition
 from uavlab.learners.masac.base import Evaluate, MASACBase, Step, Unpack, sample
+from uavlab.learners.masac.loop import evaluate
 from uavlab.learners.masac.networks import Theta, list_tensors, per_agent
 from uavlab.nets.mlp import StackedMLP
-from uavlab.runtime.grad_step import Rows
+from uavlab.runtime.grad_step import GradientStep, Rows
 from uavlab.runtime.runtime import Runtime
 
 
@@ -84,9 +89,6 @@ class StackedMASAC(MASACBase):
 class MASAC(StackedMASAC):
     """Networks as the rows of a matrix: the state is four matrices and three Adams."""
 
-    def _evaluator(self, net: StackedMLP) -> Evaluate:
-        return net
-
     def _hold(self, rt: Runtime, rows: Tensor, unpack: Unpack, lr: float, clip: float | None) -> tuple[Step, Theta]:
         step = rt.grad(rows.flatten(2).flatten(0, 1), lr, clip)
         return step, step.parameter
@@ -99,3 +101,26 @@ class MASAC(StackedMASAC):
 
     def _table(self, tensors: Sequence[Tensor], count: int) -> Float[Tensor, "R count P"]:
         return tensors[0].view(self.runs, count, -1)
+
+
+class MASACVmap(StackedMASAC):
+    """Networks stacked layer by layer."""
+
+    def _evaluator(self, net: StackedMLP) -> Evaluate:
+        return torch.func.vmap(evaluate)
+
+    def _hold(self, rt: Runtime, rows: Tensor, unpack: Unpack, lr: float, clip: float | None) -> tuple[Step, Theta]:
+        # both critics of a pair share an entry of the leading axis, and thus a gradient norm
+        lead = (rows.shape[0] * rows.shape[1], *rows.shape[2:-1])
+        layers = [layer.detach().reshape(*lead, *layer.shape[1:]).clone() for layer in unpack(rows.flatten(0, -2))]
+        step = rt.grad([[layer.requires_grad_() for layer in layers]], lr, clip, stacked=True)
+        return step, layers
+
+    def _theta(self, step: GradientStep) -> list[Tensor]:
+        return step.parameters
+
+    def _heads(self, theta: Theta) -> list[Tensor]:
+        return [layer.flatten(0, 1) for layer in theta]
+
+    def _table(self, tensors: Sequence[Tensor], count: int) -> Float[Tensor, "R count P"]:
+        return torch.cat([layer.flatten(-2) for layer in tensors], -1).view(self.runs, count, -1)

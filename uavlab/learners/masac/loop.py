@@ -7,9 +7,9 @@ Otherwise the reference is efficient, because a slow one would inflate every rat
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial, reduce
-from itertools import chain, repeat
-from typing import Any, Literal, NamedTuple
+from functools import reduce
+from itertools import chain
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -18,9 +18,8 @@ from torch import Tensor
 
 from uavlab.core.rng import Streams
 from uavlab.core.types import EnvSpec, Scale, Transition
-from uavlab.learners.masac.base import Evaluate, MASACBase, MASACConfig, Step, Unpack, squash
+from uavlab.learners.masac.base import MASACBase, MASACConfig, Step, Unpack, squash
 from uavlab.learners.masac.networks import Theta
-from uavlab.nets.mlp import StackedMLP
 from uavlab.runtime.grad_step import GradientStep, Rows
 from uavlab.runtime.runtime import Runtime
 
@@ -29,16 +28,6 @@ Network = Sequence[Tensor]
 
 Actions = Sequence[tuple[Float[Tensor, "N D"], Float[Tensor, " N"]]]
 """Action and log density of each agent."""
-
-
-def sample_for_each(draw: Callable[[int], Any], agents: int) -> Iterator[Actions]:
-    """Yield all agents' actions for each agent, evaluating all actors each time."""
-    return ([draw(j) for j in range(agents)] for _ in range(agents))
-
-
-def sample_once(draw: Callable[[int], Any], agents: int) -> Iterator[Actions]:
-    """Yield all agents' actions for each agent, evaluating all actors once."""
-    return repeat([draw(j) for j in range(agents)], agents)
 
 
 class _SeparateBackward(torch.autograd.Function):
@@ -66,35 +55,26 @@ def sum_together(losses: Sequence[Tensor], owners: Sequence[Network]) -> Tensor:
 
 
 class Rung(NamedTuple):
-    """How actors are evaluated in a phase, and how the losses of several owners are summed."""
+    """Whether a phase evaluates all actors once or for each agent, and how the losses of several owners are summed."""
 
-    draws: Callable[[Callable[[int], Any], int], Iterator[Actions]]
+    once: bool
     total: Callable[[Sequence[Tensor], Sequence[Network]], Tensor]
 
 
 RUNGS = {
-    "loop": Rung(sample_for_each, sum_separately),
-    "cached": Rung(sample_once, sum_separately),
-    "merged": Rung(sample_once, sum_together),
+    "loop": Rung(once=False, total=sum_separately),
+    "cached": Rung(once=True, total=sum_separately),
+    "merged": Rung(once=True, total=sum_together),
 }
 
 
 class MASACLoop(MASACBase):
     """Networks as lists of tensors, evaluated one after the other."""
 
-    def __init__(
-        self,
-        config: MASACConfig,
-        spec: EnvSpec,
-        inputs: Scale,
-        rng: Streams,
-        rt: Runtime,
-        acting: Literal["loop", "batched"] = "batched",
-        rung: str = "loop",
-    ) -> None:
-        """Draw the same first parameters as the batched learner; ``rung`` is a key of ``RUNGS``."""
-        self.rung = RUNGS[rung]
-        super().__init__(config, spec, inputs, rng, rt, acting)
+    def __init__(self, config: MASACConfig, spec: EnvSpec, inputs: Scale, rng: Streams, rt: Runtime) -> None:
+        """Draw the same first parameters as the batched learner."""
+        super().__init__(config, spec, inputs, rng, rt)
+        self.rung = RUNGS[rt.toggles.update]
         self.owner = [run * self.count + network for run in range(self.runs) for network in self.networks]
 
     def targets(
@@ -169,14 +149,16 @@ class MASACLoop(MASACBase):
         self, actor: list[Network], obs: Float[Tensor, "R N A O"], noise: Float[Tensor, "R N A D"]
     ) -> Iterator[tuple[int, int, Actions]]:
         """Yield run, agent and the actions of all agents."""
+        agents = range(self.spec.agents)
 
         def draw(run: int, agent: int) -> tuple[Tensor, Tensor]:
-            net = actor[self.owner[run * self.spec.agents + agent]]
+            net = actor[self.owner[run * len(agents) + agent]]
             return squash(self.config, evaluate(net, obs[run, :, agent]), noise[run, :, agent])
 
         for run in range(self.runs):
-            for agent, actions in enumerate(self.rung.draws(partial(draw, run), self.spec.agents)):
-                yield run, agent, actions
+            actions = [draw(run, j) for j in agents] if self.rung.once else None
+            for agent in agents:
+                yield run, agent, actions or [draw(run, j) for j in agents]
 
     def _by_agent(self, values: list[Tensor]) -> Float[Tensor, "R A ..."]:
         return torch.stack(values).unflatten(0, (self.runs, -1))
@@ -187,9 +169,6 @@ class MASACLoop(MASACBase):
         for owner, loss in zip(self.owner, losses, strict=True):
             shares[owner].append(loss)
         return [reduce(torch.add, share) for share in shares]
-
-    def _evaluator(self, net: StackedMLP) -> Evaluate:
-        return net
 
     def _hold(self, rt: Runtime, rows: Tensor, unpack: Unpack, lr: float, clip: float | None) -> tuple[Step, Theta]:
         # tensors are views of rows, so that all actors can also act as the rows of one matrix

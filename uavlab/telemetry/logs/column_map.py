@@ -1,13 +1,14 @@
 """Which fields of a file are the columns of a flight, and in what units: a small YAML file, or what PX4 logs.
 
 ```yaml
-rate: 100                                 # Hz, of the resampled flight; optional
 columns:
   x: vehicle_local_position.x
   p: {from: gyro_x, unit: deg/s}
   current: {from: amps, unit: mA, unknown: -1}     # a number that marks a missing value
   motor_1: {from: "actuator_outputs.output[0]", unit: us, blank: 0}  # the value of a missing one
 ```
+
+A ``rate`` (Hz) beside ``columns`` may stand there; flights have the rows per second of simulated ones whatever it is.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +42,6 @@ class ColumnMap:
 
     source: str  # file of the map; empty for the built-in maps
     columns: Mapping[str, tuple[Entry, ...]]  # by column; the first entry that a file has is used
-    rate: float | None = None  # rows per second of the resampled flight, if set
 
     @property
     def fields(self) -> list[str]:
@@ -66,20 +66,14 @@ def read_column_map(path: Path) -> ColumnMap:
         if key not in ("rate", "columns"):
             raise ConfigError(f"{path}: unknown key {quote(key)}{suggest(str(key), ('rate', 'columns'))}.")
     rate = value.get("rate")
-    if rate is not None:
-        check_rate(rate, f"{path}: rate")
+    if rate is not None and not (_is_number(rate) and 0 < rate <= FASTEST):
+        raise ConfigError(f"{path}: rate: expected a number of Hz above 0 and up to {FASTEST:g}, got {quote(rate)}.")
     for name in value["columns"]:
         if name not in COLUMNS:
             close = suggest(str(name), COLUMNS)
             raise ConfigError(f"{path}: unknown column {quote(name)}{close}. Known columns: {', '.join(COLUMNS)}.")
     entries = {name: (_entry(f"{path}: columns.{name}", name, entry),) for name, entry in value["columns"].items()}
-    return ColumnMap(str(path), entries, rate)
-
-
-def check_rate(rate: Any, where: str) -> None:
-    """Refuse a value that is no number of Hz above 0 and up to ``FASTEST`` by a ConfigError."""
-    if not _is_number(rate) or not 0 < rate <= FASTEST:
-        raise ConfigError(f"{where}: expected a number of Hz above 0 and up to {FASTEST:g}, got {quote(rate)}.")
+    return ColumnMap(str(path), entries)
 
 
 def _is_number(value: Any) -> bool:

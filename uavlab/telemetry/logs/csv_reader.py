@@ -34,7 +34,7 @@ def read(path: Path, needed: Collection[str], others: bool = True) -> RawLog:
         FileError: It is not UTF-8, has no names, names twice, rows of another length, or text in a needed column.
     """
     with open_log(path) as handle:
-        text = decode(path, handle.read())
+        text = _decode(path, handle.read())
     top = re.search(r"\S[^\r\n]*", text)
     if top is None:
         raise FileError(f"{path}: empty; expected a log of a flight.")
@@ -48,12 +48,8 @@ def read(path: Path, needed: Collection[str], others: bool = True) -> RawLog:
         raise FileError(f"{path}:{rows.line_num}: {error}; check the quotes there.") from error
 
 
-def decode(path: Path, raw: bytes) -> str:
-    """Decode UTF-8, with or without a byte-order mark.
-
-    Raises:
-        FileError: The file is in another encoding.
-    """
+def _decode(path: Path, raw: bytes) -> str:
+    """Decode UTF-8, with or without a byte-order mark, and refuse other encodings."""
     for mark, name in MARKS.items():
         if raw.startswith(mark):
             raise FileError(f"{path}: written in {name}; save the file as UTF-8.")
@@ -72,7 +68,6 @@ def decode(path: Path, raw: bytes) -> str:
 def _read(path: Path, rows: Any, needed: Collection[str], others: bool, plain: bool) -> RawLog:
     names = _header(path, rows)
     columns = {at: array("d") for at, name in enumerate(names) if others or name in needed}
-    left = [name for at, name in enumerate(names) if at not in columns]
     lines, numbered = array("q"), _number_rows(path, rows, len(names))
     while chunk := list(islice(numbered, CHUNK)):
         chunk_lines, chunk_rows = zip(*chunk, strict=True)
@@ -87,12 +82,11 @@ def _read(path: Path, rows: Any, needed: Collection[str], others: bool, plain: b
                 where = f"{path}:{chunk_lines[wrong]} column {quote_name(names[at])}"
                 raise FileError(f"{where}: {quote(cell)} is not a number{_hint(cell)}.")
             del columns[at]
-            left.append(names[at])
         lines.extend(chunk_lines)
     require_rows(path, len(lines), "a header without rows")
     fields = {names[at]: np.array(values, dtype=np.float64) for at, values in columns.items()}
     group = Group("", str(path), fields, lines=np.array(lines, dtype=np.int64))
-    return RawLog(str(path), "csv", {"": group}, tuple(left))
+    return RawLog(str(path), "csv", {"": group}, tuple(name for name in names if name not in fields))
 
 
 def _header(path: Path, rows: Iterator[list[str]]) -> list[str]:

@@ -5,17 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Shaped
+from jaxtyping import Float64, Shaped
 
-from uavlab.telemetry.logs.column_map import PLAIN, PX4, ColumnMap
+from uavlab.telemetry.logs.column_map import PLAIN, PX4, read_column_map
 from uavlab.telemetry.logs.columns import COLUMNS, INPUTS, TIME
-from uavlab.telemetry.logs.log import build_log, load_column_map, mean_rate, read_raw
+from uavlab.telemetry.logs.log import Log, build_log, read_raw
 from uavlab.telemetry.logs.raw import RawLog
 
 WINDS = ("wind", "wind_estimate")  # topics: a filter's guess, no truth, so it is described and never used
 
 
-def describe(path: Path | str, mapping: ColumnMap | Path | str | None = None) -> dict[str, Any]:
+def describe(path: Path, mapping: Path | None = None) -> dict[str, Any]:
     """Describe a log by values that JSON can hold.
 
     Without a column map, a file with none of the usual names is described as it is; others are checked as by
@@ -27,48 +27,47 @@ def describe(path: Path | str, mapping: ColumnMap | Path | str | None = None) ->
         ``facts`` and ``notes``.
 
     Raises:
-        FileError: See ``read_log``.
-        ConfigError: See ``read_log``.
+        UavlabError: See ``read_log``.
     """
-    column_map = load_column_map(mapping)
-    raw = read_raw(Path(path), column_map, others=True)
+    column_map = read_column_map(mapping) if mapping else None
+    raw = read_raw(path, column_map, others=True)
     table = "" in raw.groups
     usual = (PLAIN if table else PX4).columns.items()
     fields = [entry.field for name, entries in usual if name != TIME.name for entry in entries]
-    duration: float | None = None
-    rates: dict[str, float] = {}
-    if column_map is None and not any(map(raw.find, fields)):
-        columns, missing = list(_other_fields(raw, ())), list(INPUTS)
-        notes = (*raw.notes, "no column of a flight found: write a mapping")
-    else:
-        log = build_log(raw, column_map)
-        signals, missing, notes = log.columns.values(), log.missing, log.notes
-        if signals:
-            duration = float(max(it.time[-1] for it in signals) - min(it.time[0] for it in signals))
-        rates = {signal.group.name or "table": signal.rate for signal in signals}
-        columns = [
-            {
-                **{"name": name, "field": signal.field, "unit": COLUMNS[name].unit},
-                **_figures(signal.values),
-                "rate_hz": _round(signal.rate),
-            }
-            for name, signal in log.columns.items()
-        ]
-        columns += _other_fields(raw, {signal.field for signal in signals}) if table else ()
-    times = {name: group.time for name, group in raw.groups.items() if group.time is not None and len(group.time)}
-    rates |= {name: mean_rate(time) for name, time in times.items()}
+    foreign = column_map is None and not any(map(raw.find, fields))
+    note = "no column of a flight found: write a mapping"
+    log = Log(raw.source, {}, (*raw.notes, note)) if foreign else build_log(raw, column_map)
+    columns = [
+        {
+            **{"name": name, "field": signal.field, "unit": COLUMNS[name].unit},
+            **_figures(signal.values),
+            "rate_hz": mean_rate(signal.time),
+        }
+        for name, signal in log.columns.items()
+    ]
+    if table or foreign:
+        columns += _other_fields(raw, {signal.field for signal in log.columns.values()})
+    ends = [end for signal in log.columns.values() for end in signal.time[[0, -1]]]
+    times = {signal.group.name or "table": signal.time for signal in log.columns.values()}
+    times |= {name: group.time for name, group in raw.groups.items() if group.time is not None and len(group.time)}
     return {
         "file": raw.source,
         "format": raw.format,
-        "duration_s": _round(duration),
-        "rates_hz": {name: _round(rate) for name, rate in rates.items()},
+        "duration_s": round(float(max(ends) - min(ends)), 3) if ends else None,
+        "rates_hz": {name: mean_rate(time) for name, time in times.items()},
         "columns": columns,
-        "missing": missing,
+        "missing": [name for name in INPUTS if name not in log.columns],
         "winds": list(_winds(raw)),
         "others": list(raw.others),
         "facts": dict(raw.facts),
-        "notes": list(notes),
+        "notes": list(log.notes),
     }
+
+
+def mean_rate(time: Float64[np.ndarray, " T"]) -> float:
+    """Return mean rows per second to three digits; 0 where no time passes."""
+    duration = float(time[-1] - time[0]) if len(time) > 1 else 0.0
+    return round((len(time) - 1) / duration, 3) if duration > 0 else 0.0
 
 
 def _other_fields(raw: RawLog, used: Collection[str]) -> Iterator[dict[str, Any]]:
@@ -91,7 +90,3 @@ def _figures(values: Shaped[np.ndarray, " T"]) -> dict[str, Any]:
     finite = values[np.isfinite(values)]
     low, high = (float(finite.min()), float(finite.max())) if len(finite) else (None, None)
     return {"rows": len(values), "min": low, "max": high, "nan": float(np.isnan(values).mean()) if len(values) else 0.0}
-
-
-def _round(value: float | None) -> float | None:
-    return None if value is None else round(value, 3)

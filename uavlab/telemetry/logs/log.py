@@ -5,23 +5,23 @@ together. Messages name the line of what is wrong, or its row where a format has
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float64, Shaped
 
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.text import quote, suggest
-from uavlab.telemetry.logs import csv_reader, npz_reader, parquet_reader, ulog_reader
-from uavlab.telemetry.logs.column_map import PLAIN, PX4, ColumnMap, Entry, read_column_map
-from uavlab.telemetry.logs.columns import COLUMNS, FORCE, INPUTS, QUATERNION, TIME, UNITS, Column, convert, guess_unit
+from uavlab.telemetry.logs import csv_reader, ulog_reader
+from uavlab.telemetry.logs.column_map import PLAIN, PX4, ColumnMap, Entry
+from uavlab.telemetry.logs.columnar_readers import read_npz, read_parquet
+from uavlab.telemetry.logs.columns import COLUMNS, FORCE, QUATERNION, TIME, UNITS, Column, convert, guess_unit
 from uavlab.telemetry.logs.raw import Group, RawLog, list_names, quote_name
 
 READERS = {
     **{".csv": csv_reader.read, ".tsv": csv_reader.read, ".txt": csv_reader.read},
-    **{".npz": npz_reader.read, ".parquet": parquet_reader.read, ".pq": parquet_reader.read},
+    **{".npz": read_npz, ".parquet": read_parquet, ".pq": read_parquet},
 }
 SLOWEST = 1.0  # s between rows from which on a time without unit is assumed to be in another one
 LEAST_FORCE = 3.0  # m/s^2: half of a flight's specific forces are never below this; in g they are about 1
@@ -37,49 +37,26 @@ class Signal:
     field: str  # its name in the file
     group: Group  # the fields recorded with it
 
-    @property
-    def rate(self) -> float:
-        """Mean rows per second."""
-        return mean_rate(self.time)
-
 
 @dataclass(frozen=True)
 class Log:
     """A flight as it was logged."""
 
     source: str
-    format: str  # ``csv``, ``npz``, ``parquet`` or ``ulog``
-    start: float  # time of the first row in the file (s)
     columns: Mapping[str, Signal]  # by name, in the order of ``columns.COLUMNS``, without ``time``
-    rate: float | None = None  # rows per second that the column map asks for, if any
-    facts: Mapping[str, Any] = field(default_factory=dict)  # what else the format records
     notes: tuple[str, ...] = ()  # remarks for the reader, in sentences
 
-    @property
-    def missing(self) -> list[str]:
-        """Columns that models read and this log lacks."""
-        return [name for name in INPUTS if name not in self.columns]
 
+def read_log(path: Path, mapping: ColumnMap | None = None) -> Log:
+    """Read a log; its format follows from the ending of its name, see ``READERS``, or from its first bytes for ULog.
 
-def read_log(path: Path | str, mapping: ColumnMap | Path | str | None = None) -> Log:
-    """Read a log; its format follows from the ending of its name, or from its first bytes if it is ULog.
-
-    Args:
-        path: The file: ``.csv``, ``.tsv``, ``.txt``, ``.npz``, ``.parquet``, ``.pq``, ``.ulg`` or any ULog.
-        mapping: Column map, or its YAML file. By default, fields of tables are named like columns, and ULog is read as
-            PX4 logs by default.
+    Without a mapping, fields of tables are named like columns, and ULog is read as PX4 logs by default.
 
     Raises:
         FileError: The file is damaged, lacks a column, or holds what cannot be a flight.
         ConfigError: The column map is wrong, or the ending is unknown.
     """
-    column_map = load_column_map(mapping)
-    return build_log(read_raw(Path(path), column_map, others=False), column_map)
-
-
-def load_column_map(mapping: ColumnMap | Path | str | None) -> ColumnMap | None:
-    """Read a column map if it is a file, see ``read_column_map``."""
-    return read_column_map(Path(mapping)) if isinstance(mapping, Path | str) else mapping
+    return build_log(read_raw(path, mapping, others=False), mapping)
 
 
 def read_raw(path: Path, mapping: ColumnMap | None, others: bool) -> RawLog:
@@ -110,7 +87,7 @@ def build_log(raw: RawLog, mapping: ColumnMap | None = None) -> Log:
     _require_fields(raw, used, strict=mapping is not None)
     if not table and TIME.name in used.columns:
         raise ConfigError(f"{used.source}: columns.time: topics of ULog bring their time; leave this line out.")
-    start, times = _table_time(raw, used) if table else (0.0, {})
+    times = {"": _table_time(raw, used)} if table else {}
     columns: dict[str, Signal] = {}
     notes = list(raw.notes)
     for name, column in COLUMNS.items():
@@ -127,13 +104,7 @@ def build_log(raw: RawLog, mapping: ColumnMap | None = None) -> Log:
         columns[name] = Signal(times[group.name], values, entry.field, group)
     _check_attitude(raw.source, columns)
     _check_force(columns)
-    return Log(raw.source, raw.format, start, columns, used.rate, raw.facts, tuple(notes))
-
-
-def mean_rate(time: Float64[np.ndarray, " T"]) -> float:
-    """Return mean rows per second; 0 where no time passes."""
-    duration = float(time[-1] - time[0]) if len(time) > 1 else 0.0
-    return (len(time) - 1) / duration if duration > 0 else 0.0
+    return Log(raw.source, columns, tuple(notes))
 
 
 def _find(raw: RawLog, entries: tuple[Entry, ...]) -> tuple[Entry, Group, str] | None:
@@ -161,11 +132,7 @@ def _time_entry(mapping: ColumnMap) -> Entry:
 
 
 def _values(group: Group, key: str, entry: Entry, column: Column) -> Float64[np.ndarray, " T"]:
-    """Return the values of a field in the column's unit.
-
-    Raises:
-        FileError: A value is not plausible.
-    """
+    """Return the values of a field in the column's unit; refuse one that is not plausible."""
     with np.errstate(invalid="ignore"):  # a NaN of the signalling kind
         raw = group.fields[key].astype(np.float64)
     if entry.unknown is not None:
@@ -185,8 +152,8 @@ def _values(group: Group, key: str, entry: Entry, column: Column) -> Float64[np.
     return values
 
 
-def _table_time(raw: RawLog, mapping: ColumnMap) -> tuple[float, dict[str, Float64[np.ndarray, " T"]]]:
-    """Return the start of a table (s) and the seconds of its rows after that, and refuse other units."""
+def _table_time(raw: RawLog, mapping: ColumnMap) -> Float64[np.ndarray, " T"]:
+    """Return the seconds of a table's rows after its first, and refuse other units."""
     entry, group = _time_entry(mapping), raw.groups[""]
     time = _increasing(group, group.fields[entry.field].astype(np.float64), entry.field)
     step = float(np.median(np.diff(time)))
@@ -195,8 +162,7 @@ def _table_time(raw: RawLog, mapping: ColumnMap) -> tuple[float, dict[str, Float
         likely = next((name for name, unit in units if unit.factor < 1 and step * unit.factor < SLOWEST), "ns")
         problem = f"{step:.9g} from row to row; expected seconds, less than {SLOWEST:g}"
         raise FileError(f"{group.label(entry.field)}: {problem} (is it in {likely}? A mapping names units).")
-    factor = UNITS[TIME.unit][entry.unit or TIME.unit].factor
-    return float(time[0] * factor), {"": (time - time[0]) * factor}
+    return (time - time[0]) * UNITS[TIME.unit][entry.unit or TIME.unit].factor
 
 
 def _increasing(group: Group, time: Shaped[np.ndarray, " T"] | None, key: str) -> Float64[np.ndarray, " T"]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from uavlab.core.types import tensors
-from uavlab.ops.quaternions import rotate, rotate_inverse
+from uavlab.ops.geometry import rotate, rotate_inverse
 from uavlab.telemetry.simulation.quadrotor import GRAVITY, Body, Quadrotor
 
 LEGS = 64  # most way-points of a flight

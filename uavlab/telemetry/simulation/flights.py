@@ -9,15 +9,9 @@ from torch import Tensor
 
 from uavlab.core.rng import Streams
 from uavlab.core.types import select, tree_map
-from uavlab.ops.quaternions import from_rotation_vector, multiply
-from uavlab.telemetry.simulation.controller import (
-    LEG_NOISE,
-    WAVE_NOISE,
-    Autopilot,
-    Reference,
-    aggressive,
-    way_points,
-)
+from uavlab.ops.geometry import from_rotation_vector, multiply
+from uavlab.telemetry.logs.columns import INPUTS, TRUTH
+from uavlab.telemetry.simulation.controller import LEG_NOISE, WAVE_NOISE, Autopilot, Reference, aggressive, way_points
 from uavlab.telemetry.simulation.quadrotor import Body, Hidden, Quadrotor
 
 RATE = 100  # rows per second
@@ -142,19 +136,15 @@ def fly(rng: Streams, vehicle: Quadrotor, aim: Reference, truth: Hidden, once: F
         return values + spread * rng.normal(f"flights.{name}", *values.shape[1:])
 
     bias = 0.05 * (2 * once[:, 6:9] - 1)[:, None]
-    groups: dict[tuple[str, ...], Tensor] = {
-        **{("ref_x", "ref_y", "ref_z"): aim.pos, ("ref_vx", "ref_vy", "ref_vz"): aim.vel},
-        **{("x", "y", "z"): pos[:, hold] + pos_noise, ("vx", "vy", "vz"): vel[:, hold] + vel_noise},
-        **{("ax", "ay", "az"): add_noise(force, "force", ACCELEROMETER) + bias, ("p", "q", "r"): gyro},
-        ("qw", "qx", "qy", "qz"): multiply(attitude_noise, attitude),
-        ("motor_1", "motor_2", "motor_3", "motor_4"): throttle,
-        ("voltage",): add_noise(vehicle.rest_voltage(charge) - sag, "voltage", VOLTAGE)[..., None],
-        ("current",): add_noise(current, "current", CURRENT)[..., None],
-        ("wind_north", "wind_east"): truth.wind,
-        ("payload", "drag", "motor_lag", "battery_sag"): torch.stack([truth.payload, truth.drag, truth.lag, sag], -1),
-        ("true_x", "true_y", "true_z"): pos,
-    }
-    return {name: group[..., n] for names, group in groups.items() for n, name in enumerate(names)}
+    voltage = add_noise(vehicle.rest_voltage(charge) - sag, "voltage", VOLTAGE)
+    groups = [
+        *(aim.pos, aim.vel, pos[:, hold] + pos_noise, vel[:, hold] + vel_noise),
+        *(add_noise(force, "force", ACCELEROMETER) + bias, gyro, multiply(attitude_noise, attitude), throttle),
+        torch.stack([voltage, add_noise(current, "current", CURRENT)], -1),
+        *(truth.wind, torch.stack([truth.payload, truth.drag, truth.lag, sag], -1), pos),
+    ]
+    columns = (column for group in groups for column in group.unbind(-1))
+    return dict(zip((*INPUTS, *TRUTH), columns, strict=True))
 
 
 def _start(aim: Reference, yaw: Tensor, once: Tensor, vehicle: Quadrotor) -> Body:

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.core.types import tensors
-from uavlab.ops.quaternions import integrate, rotate, rotate_inverse
+from uavlab.ops.geometry import integrate, rotate, rotate_inverse
 
 GRAVITY = 9.81  # m/s^2
 LAYOUT = ((1.0, 1.0, 1.0), (-1.0, -1.0, 1.0), (1.0, -1.0, -1.0), (-1.0, 1.0, -1.0))

@@ -20,7 +20,7 @@ from uavlab.bench.claims.update_interval import (
     paced_blocks,
     updates_per_episode,
 )
-from uavlab.envs.leader_follower import delayed
+from uavlab.envs.leader_follower import env
 
 UPDATE_MS = 2.0
 
@@ -67,7 +67,7 @@ class TestBlocks:
 
     def test_the_world_takes_the_time_of_a_step(self, monkeypatch: pytest.MonkeyPatch) -> None:
         waits: list[float] = []
-        monkeypatch.setattr(delayed.time, "sleep", waits.append)
+        monkeypatch.setattr(env.time, "sleep", waits.append)
         block = paced_blocks(Bench(3, **TINY), {"interval": 10})
         assert waits == []  # not while it is prepared
         block(20.0)

@@ -9,7 +9,7 @@ from tests.support.fixtures_mapping import TINY_MISSION, start_missions
 from tests.support.web_page import loaded_addresses
 from tests.unit.lab.plots.test_leader_follower import FOUR, fly_straight
 from uavlab.core.errors import ConfigError, ResourceError
-from uavlab.envs.leader_follower.delayed import SlowLeaderFollower
+from uavlab.envs.leader_follower.env import SlowLeaderFollower
 from uavlab.lab.plots import flight, mapping
 
 

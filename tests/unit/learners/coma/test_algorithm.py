@@ -15,14 +15,15 @@ from uavlab.core.types import Batch, MapObs, Rollout, tree_map
 from uavlab.learners.coma.algorithm import COMA, COMAConfig, critic_maps, load_policy
 from uavlab.runtime.grad_step import ADAM_EPS
 from uavlab.runtime.runtime import Runtime
+from uavlab.runtime.toggles import Toggles
 
 CONFIG = COMAConfig(width=4, kernels=(3, 2), hidden=8, passes=2, minibatches=2, target_every=1, lr=1e-2, clip=0.5)
-RT = Runtime()
+RT = Runtime(requested=Toggles(acting="batched"))
 
 
-def build(seeds=(0,), config=CONFIG, env=TINY_MISSION, acting="batched") -> tuple[COMA, Streams, Batch]:
+def build(seeds=(0,), config=CONFIG, env=TINY_MISSION) -> tuple[COMA, Streams, Batch]:
     rng = Streams(seeds)
-    learner = COMA(config, env.spec, rng, RT, acting)
+    learner = COMA(config, env.spec, rng, RT)
     batch = OnPolicyCollector(env, learner.policy(env.spec, explore=True), RolloutConfig(worlds=3), rng, RT).next()
     return learner, rng, batch
 
@@ -167,7 +168,7 @@ def test_dead_rows_teach_nothing() -> None:
 
 def test_agents_one_by_one_choose_what_they_choose_at_once() -> None:
     learner, rng, batch = build()
-    loop = COMA(CONFIG, TINY_MISSION.spec, Streams([0]), RT, "loop")
+    loop = COMA(CONFIG, TINY_MISSION.spec, Streams([0]), Runtime())
     loop.load_state_dict(learner.state_dict())
     obs = tree_map(lambda leaf: leaf[:, 0], batch.data.obs)
     noise = rng.uniform("act", 3, TINY_MISSION.uavs)

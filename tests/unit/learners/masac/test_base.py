@@ -1,16 +1,16 @@
 """Policies of teams of any size, whatever the form in which networks are held."""
 
 import dataclasses
-from functools import partial
 
 import pytest
 import torch
 
-from tests.support.update_rungs import KINDS, Side
-from uavlab.collectors.survey import survey
+from tests.support.update_rungs import KINDS, Side, toggled
+from uavlab.collectors.entries import survey
 from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
 from uavlab.envs.leader_follower.env import LeaderFollower
+from uavlab.learners.masac import FORMS
 from uavlab.learners.masac.base import MASACBase, MASACConfig, load_policy
 from uavlab.learners.masac.batched import MASAC
 from uavlab.runtime.runtime import Runtime
@@ -43,7 +43,7 @@ def test_a_team_without_networks_is_refused():
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("share", [False, True])
 def test_acting_agent_by_agent_equals_acting_at_once(name: str, share: bool) -> None:
-    kinds = {acting: partial(KINDS[name], acting=acting) for acting in ("loop", "batched")}
+    kinds = {acting: toggled(FORMS[name], update=name, acting=acting) for acting in ("loop", "batched")}
     side = Side(kinds, 3, share, (3, 5))
     side.train(2)
     for team in (side.env, LeaderFollower(followers=4)):

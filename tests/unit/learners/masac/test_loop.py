@@ -2,17 +2,15 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from tests.support.update_rungs import KINDS, Side, all_numbers, difference
+from tests.support.update_rungs import KINDS, Kind, Side, all_numbers, difference, toggled
 from uavlab.core.types import Batch
 from uavlab.learners.masac import loop
-from uavlab.learners.masac.base import MASACBase
 from uavlab.learners.masac.loop import MASACLoop, sum_separately, sum_together
 from uavlab.runtime.toggles import Toggles
 
@@ -46,7 +44,7 @@ def test_every_rung_equals_batched_on_a_gpu() -> None:
         assert difference(all_numbers(side.learners[name], results[name]), reference) <= 1e-9, name
 
 
-def apart_from_merged(kind: Callable[..., MASACBase], spoil: Callable[[Batch], Batch] = lambda batch: batch) -> float:
+def apart_from_merged(kind: Kind, spoil: Callable[[Batch], Batch] = lambda batch: batch) -> float:
     """Return the difference of a broken kind from the right one after some updates."""
     side = Side({"merged": KINDS["merged"], "broken": kind}, 2)
     results = side.train(20, spoil)
@@ -73,7 +71,7 @@ def test_actions_kept_from_the_phase_before_are_caught() -> None:
                 self.previous = list(super()._sample_actions(actor, obs, noise)) if drawn is None else None
             return iter(drawn or self.previous or [])
 
-    assert apart_from_merged(partial(Stale, rung="merged")) > 1e-6
+    assert apart_from_merged(toggled(Stale, update="merged")) > 1e-6
 
 
 def test_clipping_by_the_norm_of_all_agents_is_caught() -> None:
@@ -83,7 +81,7 @@ def test_clipping_by_the_norm_of_all_agents_is_caught() -> None:
             slopes = torch.autograd.grad(loss, [tensor for pair in critic for tensor in pair], retain_graph=True)
             return loss * (self.config.clip / torch.nn.utils.get_total_norm(slopes)).clamp(max=1), metrics
 
-    assert apart_from_merged(partial(Coupled, rung="merged")) > 1e-6
+    assert apart_from_merged(toggled(Coupled, update="merged")) > 1e-6
 
 
 def test_actions_of_others_that_are_not_detached_are_caught() -> None:
@@ -103,7 +101,7 @@ def test_actions_of_others_that_are_not_detached_are_caught() -> None:
             loss, metrics = super().actor_loss(*given)
             return loss.as_subclass(Tensor), {k: v.as_subclass(Tensor).detach() for k, v in metrics.items()}
 
-    assert apart_from_merged(partial(Blaming, rung="merged")) > 1e-6
+    assert apart_from_merged(toggled(Blaming, update="merged")) > 1e-6
 
 
 @pytest.mark.parametrize(

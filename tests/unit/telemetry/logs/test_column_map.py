@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from uavlab.core.errors import ConfigError
-from uavlab.telemetry.logs.column_map import PLAIN, PX4, Entry, check_rate, read_column_map
+from uavlab.telemetry.logs.column_map import PLAIN, PX4, Entry, read_column_map
 from uavlab.telemetry.logs.columns import COLUMNS, INPUTS, TRUTH, check_unit
 
 
@@ -21,7 +21,6 @@ def test_a_mapping_is_read(tmp_path: Path) -> None:
     )
     mapping = read_column_map(path)
     assert mapping.source == str(path)
-    assert mapping.rate == 100
     assert mapping.columns == {
         "y": (Entry("vehicle_local_position.x"),),
         "p": (Entry("gyro", "deg/s"),),
@@ -42,6 +41,7 @@ REFUSED = [
     ("columns: [x]", LINES),
     ("colums: {x: y}\ncolumns: {x: y}", "{}: unknown key 'colums' (did you mean 'columns'?)."),
     ("rate: 0\ncolumns: {x: y}", RATE + "0."),
+    ("rate: -1\ncolumns: {x: y}", RATE + "-1."),
     ("rate: .nan\ncolumns: {x: y}", RATE + "nan."),
     ("rate: 1e9\ncolumns: {x: y}", RATE + "1000000000.0."),
     ("rate: true\ncolumns: {x: y}", RATE + "True."),
@@ -90,11 +90,10 @@ def test_a_mapping_that_is_not_there(tmp_path: Path) -> None:
         read_column_map(tmp_path / "m.yaml")
 
 
-def test_rates() -> None:
-    for rate in (0.1, 100, 2000.0):
-        check_rate(rate, "here")
-    with pytest.raises(ConfigError, match=r"^here: expected a number of Hz above 0 and up to 2000, got -1\.$"):
-        check_rate(-1, "here")
+@pytest.mark.parametrize("rate", ["0.1", "100", "2000.0", ""])
+def test_rates_that_can_be(tmp_path: Path, rate: str) -> None:
+    (tmp_path / "m.yaml").write_text(f"rate: {rate}\ncolumns: {{x: y}}")
+    assert read_column_map(tmp_path / "m.yaml").columns == {"x": (Entry("y"),)}
 
 
 def test_the_built_in_mappings_are_sound() -> None:

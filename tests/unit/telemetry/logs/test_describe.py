@@ -8,9 +8,8 @@ import pytest
 
 from tests.support import ulog_writer
 from uavlab.core.errors import FileError
-from uavlab.telemetry.logs.column_map import ColumnMap, Entry
 from uavlab.telemetry.logs.columns import INPUTS
-from uavlab.telemetry.logs.describe import describe
+from uavlab.telemetry.logs.describe import describe, mean_rate
 
 
 def test_a_table(tmp_path: Path) -> None:
@@ -46,8 +45,8 @@ def test_a_table_that_nobody_knows_is_described_as_it_stands(tmp_path: Path) -> 
     ]
     assert description["missing"] == list(INPUTS)
     assert description["notes"] == ["no column of a flight found: write a mapping"]
-    mapping = ColumnMap("m", {"time": (Entry("t_us", "us"),), "x": (Entry("t_us", "mm"),)})
-    mapped = describe(tmp_path / "a.npz", mapping)
+    (tmp_path / "m.yaml").write_text("columns: {time: {from: t_us, unit: us}, x: {from: t_us, unit: mm}}")
+    mapped = describe(tmp_path / "a.npz", tmp_path / "m.yaml")
     assert mapped["duration_s"] == 0.02
     assert (mapped["columns"][0]["name"], mapped["columns"][0]["max"]) == ("x", 20)
 
@@ -56,7 +55,7 @@ def test_topics(tmp_path: Path) -> None:
     wind = "wind_estimate", ulog_writer.WIND, [[t, 3, -4] for t in range(0, 1_000_001, 500_000)]
     load = "cpuload", ulog_writer.STAMP | {"load": "float"}, [[0, 1]]
     (tmp_path / "a.ulg").write_bytes(ulog_writer.ulog(ulog_writer.position(), wind, load, after=ulog_writer.dropout(7)))
-    description = describe(str(tmp_path / "a.ulg"))
+    description = describe(tmp_path / "a.ulg")
     assert json.loads(json.dumps(description, allow_nan=False)) == description
     assert description["duration_s"] == 1
     assert description["rates_hz"] == {"vehicle_local_position": 10, "cpuload": 0, "wind_estimate": 2}
@@ -82,3 +81,9 @@ def test_what_is_described_is_checked(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("time,vx\n0,1\n0.1,500\n")
     with pytest.raises(FileError, match=r"a\.csv:3 column 'vx': 500 m/s; expected -150 to 150 m/s"):
         describe(tmp_path / "a.csv")
+
+
+def test_rates() -> None:
+    assert mean_rate(np.array([0, 0.1, 0.5])) == 4
+    assert mean_rate(np.array([0, 0.3, 0.7])) == 2.857
+    assert mean_rate(np.array([1.0])) == mean_rate(np.array([])) == mean_rate(np.zeros(3)) == 0

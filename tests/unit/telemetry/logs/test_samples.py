@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from uavlab.core.errors import FileError
+from uavlab.telemetry.logs.columns import INPUTS
 from uavlab.telemetry.logs.describe import describe
 from uavlab.telemetry.logs.log import read_log
 from uavlab.telemetry.logs.resample import resample
@@ -21,12 +22,12 @@ pytestmark = pytest.mark.skipif(not LOGS, reason="UAVLAB_ULOGS names no folder w
 def test_a_real_log_becomes_a_flight(path: Path) -> None:
     log = read_log(path)
     assert {"x", "vx", "ax", "p", "qw", "motor_1"} <= set(log.columns)
-    flight = resample(log, 100)
-    assert np.isfinite(flight.values).all()
+    flight = resample(log, 100, list(log.columns))
+    assert all(np.isfinite(values).all() for values in flight.values())
     description = describe(path)
-    assert 0 < len(flight.values) / 100 <= description["duration_s"] + 0.01
-    assert description["missing"] == log.missing
-    force = np.linalg.norm([flight.column(name) for name in ("ax", "ay", "az")], axis=0)
+    assert 0 < len(flight["x"]) / 100 <= description["duration_s"] + 0.01
+    assert set(description["missing"]) == set(INPUTS) - set(log.columns)
+    force = np.linalg.norm([flight[name] for name in ("ax", "ay", "az")], axis=0)
     assert 9 < np.median(force) < 11
 
 

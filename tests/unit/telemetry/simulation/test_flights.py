@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from uavlab.core.rng import Streams
-from uavlab.ops.quaternions import conjugate, multiply, rotate
+from uavlab.ops.geometry import conjugate, multiply, rotate
 from uavlab.telemetry.logs.columns import COLUMNS, INPUTS, TRUTH
 from uavlab.telemetry.simulation import flights
 from uavlab.telemetry.simulation.controller import Reference

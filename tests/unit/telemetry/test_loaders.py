@@ -1,20 +1,22 @@
-"""Flights in files equal flights in memory, take no more memory than a block of rows, and leave no file behind."""
+"""Flights in files equal flights in memory and leave no file behind; windows one by one equal those made at once."""
 
 import errno
 import gc
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from tests.support.fixtures_telemetry import input_scale, random_dataset
 from uavlab.core.errors import ResourceError
-from uavlab.core.types import leaves
-from uavlab.telemetry import disk_dataset
+from uavlab.core.types import Scale, leaves, tree_map
+from uavlab.telemetry import loaders
 from uavlab.telemetry.dataset import FEATURES, FlightDataset, make_scale, window_starts
-from uavlab.telemetry.disk_dataset import BLOCK, FIELDS, DiskDataset
+from uavlab.telemetry.loaders import BLOCK, FIELDS, DiskDataset, ItemDataset, load_batches
 
 ROOT = Path(__file__).parents[3]
 
@@ -40,7 +42,7 @@ def write(folder: Path | None) -> DiskDataset:
 @pytest.fixture(params=[BLOCK, 180, 64, 7])
 def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """More rows than there are, exactly as many, and parts of them."""
-    monkeypatch.setattr(disk_dataset, "BLOCK", request.param)
+    monkeypatch.setattr(loaders, "BLOCK", request.param)
     return request.param
 
 
@@ -67,7 +69,7 @@ def test_statistics_equal_those_of_memory(tmp_path: Path, block: int, fields: tu
 
 def test_statistics_of_large_numbers_keep_their_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Squares of 1e5 with a spread of 1 would lose it in single precision, and means of blocks differ."""
-    monkeypatch.setattr(disk_dataset, "BLOCK", 100)
+    monkeypatch.setattr(loaders, "BLOCK", 100)
     flights = random_dataset(950)
     flights.inputs.add_(1e5).add_(torch.linspace(0, 3, 950)[:, None])
     files = DiskDataset(tmp_path)
@@ -92,7 +94,7 @@ def test_inputs_are_normalised_in_their_place(tmp_path: Path, block: int) -> Non
 
 
 def test_no_more_than_a_block_is_read_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk_dataset, "BLOCK", 20)
+    monkeypatch.setattr(loaders, "BLOCK", 20)
     files, sizes = DiskDataset(tmp_path), []
     files.append(random_dataset(210))
     read_into = DiskDataset._read_into
@@ -181,13 +183,13 @@ def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
 
 
 def test_where_the_last_file_fails_the_others_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    create, files = disk_dataset.tempfile.TemporaryFile, []
+    create, files = loaders.tempfile.TemporaryFile, []
 
     def two(**where: object) -> object:
         files.append(create(**where) if len(files) < 2 else full())  # type: ignore[call-overload]
         return files[-1]
 
-    monkeypatch.setattr(disk_dataset.tempfile, "TemporaryFile", two)
+    monkeypatch.setattr(loaders.tempfile, "TemporaryFile", two)
     with pytest.raises(ResourceError, match=r"no flights can be kept \(No space left on device\);"):
         DiskDataset(tmp_path)
     assert [file.closed for file in files] == [True, True]
@@ -199,3 +201,81 @@ def test_a_truncated_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ResourceError) as refusal:
         files.gather(torch.tensor([50]), 10, 5)
     assert str(refusal.value) == f"{tmp_path}: truth ended early; check the disk and start again."
+
+
+WINDOW, HORIZON = 20, 5
+FLIGHTS = random_dataset(70, 45, 60)
+SCALE = input_scale(FLIGHTS)
+START, _ = window_starts(FLIGHTS.bounds, WINDOW + HORIZON, 1)
+
+
+def items(scale: Scale = SCALE) -> ItemDataset:
+    return ItemDataset(FLIGHTS, scale, WINDOW, HORIZON)
+
+
+def test_all_windows_equal_those_normalised_at_once() -> None:
+    flights = tree_map(torch.clone, FLIGHTS)
+    flights.normalise(SCALE)
+    at_once = flights.gather(START, WINDOW, HORIZON)
+    one_by_one = items()
+    assert len(START) == 46 + 21 + 36
+    for n, begin in enumerate(START.tolist()):
+        inputs, truth, error = one_by_one[begin]
+        assert inputs.dtype == truth.dtype == error.dtype == torch.float32
+        torch.testing.assert_close(inputs, at_once.inputs[n], rtol=1e-6, atol=1e-6)
+        assert torch.equal(truth, at_once.truth[n])
+        assert torch.equal(error, at_once.tracking_error[n])
+
+
+@pytest.mark.parametrize("part", ["center", "spread"])
+def test_another_scale_would_be_noticed(part: str) -> None:
+    other = Scale(**{**vars(SCALE), part: getattr(SCALE, part) * 1.001 + 1e-5})
+    assert (items(other)[0][0] - items()[0][0]).abs().max() > 1e-4
+
+
+def test_its_scaler_is_the_usual_one() -> None:
+    """Fitted by scikit-learn on the same rows, it gives the same numbers."""
+    scaler = StandardScaler().fit(FLIGHTS.inputs.double().numpy())
+    own = items().scaler
+    np.testing.assert_allclose(own.mean_, scaler.mean_, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(own.scale_, scaler.scale_, rtol=1e-6)
+    np.testing.assert_allclose(own.var_, scaler.var_, rtol=1e-6)
+    assert own.n_features_in_ == scaler.n_features_in_
+    raw = FLIGHTS.inputs[7 : 7 + WINDOW].double().numpy()
+    np.testing.assert_allclose(items()[7][0].numpy(), scaler.transform(raw), rtol=1e-5, atol=1e-5)
+
+
+def test_flights_are_left_as_they_are() -> None:
+    before = [leaf.clone() for _, leaf in leaves(FLIGHTS)]
+    inputs, _, _ = items()[3]
+    inputs.zero_()
+    for (name, leaf), old in zip(leaves(FLIGHTS), before, strict=True):
+        assert torch.equal(leaf, old), name
+    assert items()[3][0].abs().max() > 0
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_batches_come_in_the_order_of_their_starts(workers: int) -> None:
+    starts = [[0, 7, 3], [80], [50, 50, 12, 1], [9, 8]]
+    batches = list(load_batches(items(), iter(starts), workers, pin=False))
+    assert [len(rows.inputs) for rows in batches] == [3, 1, 4, 2]
+    one_by_one = items()
+    for rows, begins in zip(batches, starts, strict=True):
+        for n, begin in enumerate(begins):
+            for (name, leaf), value in zip(leaves(rows), one_by_one[begin], strict=True):
+                assert torch.equal(leaf[n], value), name
+
+
+@pytest.mark.parametrize(("workers", "ahead"), [(0, 0), (1, 2), (2, 4)])
+def test_each_worker_reads_two_batches_ahead(workers: int, ahead: int) -> None:
+    read = []
+
+    def starts():
+        for begin in range(50):
+            read.append(begin)
+            yield [begin]
+
+    batches = load_batches(items(), starts(), workers, pin=False)
+    for count in range(4):
+        assert len(read) == count + ahead
+        next(batches)

@@ -1,17 +1,18 @@
-"""Flights that are larger than memory: in temporary files, from which windows are read by position."""
+"""Flights that are not gathered from memory: in temporary files, or window by window, as data sets usually are."""
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from weakref import finalize
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
 from uavlab.core.errors import ResourceError
 from uavlab.core.types import Scale
@@ -70,7 +71,7 @@ class DiskDataset:
         """
         count, mean, total = 0, torch.zeros(()), torch.zeros(())
         for begin in range(0, self.rows, BLOCK):
-            values = torch.cat([self._read(name, begin, min(BLOCK, self.rows - begin)) for name in fields], 1).double()
+            values = torch.cat([self._read(name, begin, BLOCK) for name in fields], 1).double()
             own, share = values.mean(0), len(values) / (count + len(values))
             total = total + (values - own).square().sum(0) + (own - mean).square() * count * share
             mean, count = mean + (own - mean) * share, count + len(values)
@@ -79,7 +80,7 @@ class DiskDataset:
     def normalise(self, scale: Scale) -> None:
         """Normalise the inputs in place, block by block."""
         for begin in range(0, self.rows, BLOCK):
-            values = self._read("inputs", begin, min(BLOCK, self.rows - begin))
+            values = self._read("inputs", begin, BLOCK)
             self._write("inputs", begin, values.sub_(scale.center).div_(scale.spread).numpy())
 
     def gather(self, start: Int[Tensor, " N"], window: int, horizon: int) -> Windows:
@@ -98,27 +99,60 @@ class DiskDataset:
             tracking_error=stack("tracking_error", window, horizon),
         )
 
-    def _read(self, name: str, begin: int, rows: int) -> Tensor:
-        out = torch.empty(rows, self.widths[name])
+    def _read(self, name: str, begin: int, most: int) -> Tensor:
+        out = torch.empty(min(most, self.rows - begin), self.widths[name])
         self._read_into(name, begin, out)
         return out
 
     def _read_into(self, name: str, begin: int, out: Tensor) -> None:
-        view = memoryview(cast(Any, out.numpy())).cast("B")
-        position, done = 4 * self.widths[name] * begin, 0
-        while done < len(view):
-            count = os.preadv(self.files[name], [view[done:]], position + done)
+        left, position = out.numpy().data.cast("B"), 4 * self.widths[name] * begin
+        while left:
+            count = os.preadv(self.files[name], [left], position)
             if not count:
                 raise ResourceError(f"{self.folder}: {name} ended early; check the disk and start again.")
-            done += count
+            left, position = left[count:], position + count
 
     def _write(self, name: str, begin: int, values: np.ndarray) -> None:
-        view = memoryview(cast(Any, values)).cast("B")
-        position, done = 4 * self.widths[name] * begin, 0
+        left, position = values.data.cast("B"), 4 * self.widths[name] * begin
         try:
-            while done < len(view):
-                done += os.pwrite(self.files[name], view[done:], position + done)
+            while left:
+                count = os.pwrite(self.files[name], left, position)
+                left, position = left[count:], position + count
         except OSError as error:
             raise ResourceError(
                 f"{self.folder}: cannot be written ({error.strerror}); free space there, or set TMPDIR."
             ) from error
+
+
+class ItemDataset(Dataset):
+    """Windows by their first row, each a copy that is normalised when it is read."""
+
+    def __init__(self, flights: FlightDataset, scale: Scale, window: int, horizon: int) -> None:
+        """Copy flights that are not normalised, and turn ``scale`` into a fitted scaler."""
+        from sklearn.preprocessing import StandardScaler
+
+        self.inputs, self.truth, self.tracking_error = (
+            leaf.double().cpu().numpy() for leaf in (flights.inputs, flights.truth, flights.tracking_error)
+        )
+        self.window, self.horizon = window, horizon
+        self.scaler = StandardScaler()
+        self.scaler.mean_, self.scaler.scale_ = (each.double().cpu().numpy() for each in (scale.center, scale.spread))
+        self.scaler.var_, self.scaler.n_features_in_ = self.scaler.scale_**2, self.inputs.shape[1]
+
+    def __getitem__(self, begin: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return inputs, truth and tracking error of the window that begins with a row."""
+        end = begin + self.window
+        parts = (
+            self.scaler.transform(self.inputs[begin:end]),
+            self.truth[end - 1],
+            self.tracking_error[end : end + self.horizon],
+        )
+        inputs, truth, error = (torch.from_numpy(part.astype(np.float32)) for part in parts)
+        return inputs, truth, error
+
+
+def load_batches(items: ItemDataset, starts: Iterator[list[int]], workers: int, pin: bool) -> Iterator[Windows]:
+    """Yield batches of windows by their first rows; each of ``workers`` processes reads two batches ahead."""
+    kind: dict[str, Any] = {"persistent_workers": True, "prefetch_factor": 2} if workers else {}
+    loader = DataLoader(items, batch_sampler=starts, num_workers=workers, pin_memory=pin, **kind)
+    return (Windows(*parts) for parts in loader)

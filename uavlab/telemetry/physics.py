@@ -1,25 +1,26 @@
-"""Residuals of the equations of flight in the last rows of a window, given predicted hidden quantities.
+"""What the equations of flight say of windows: residuals, and rotations about the vertical that leave them the same."""
 
-The residuals are in standard deviations of the sensors' noise, so that they may be added up.
-"""
-
+import math
 from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab.telemetry.dataset import AXES, FEATURES, MOTORS, PHYSICS_ROWS, TURNS
+from uavlab.core.types import Scale
+from uavlab.telemetry.dataset import AXES, FEATURES, HIDDEN, MOTORS, PHYSICS_ROWS, TURNS, Windows
 from uavlab.telemetry.simulation.flights import ACCELEROMETER, CURRENT, GYROSCOPE, RATE, VOLTAGE
 from uavlab.telemetry.simulation.quadrotor import Quadrotor
 
 ROWS = 20  # rows at the end of a window in which residuals are computed
 MEMORY = PHYSICS_ROWS - ROWS  # rows for which motors remember their commands
 LEAST_LAG, LEAST_MASS = 0.005, 0.3  # s, kg: a network may predict the impossible
+NORTH = [n for n, name in enumerate(FEATURES) if name.endswith("_north")]
+EAST = [n for n, name in enumerate(FEATURES) if name.endswith("_east")]
 
 
 def residuals(inputs: Float[Tensor, "*lead T F"], hidden: Float[Tensor, "*lead K"]) -> dict[str, Tensor]:
-    """Compare logs with the equations of motion of ``uavlab.telemetry.simulation.quadrotor``.
+    """Compare the last rows of windows with ``uavlab.telemetry.simulation.quadrotor``, given predicted quantities.
 
     Args:
         inputs: ``FEATURES`` in their own units, at least ``PHYSICS_ROWS`` rows.
@@ -27,7 +28,8 @@ def residuals(inputs: Float[Tensor, "*lead T F"], hidden: Float[Tensor, "*lead K
 
     Returns:
         ``force`` (Newton's law for what the accelerometer measured), ``spin`` (Euler's equation for the turn rates) and
-        ``charge`` (Ohm's law: a battery at rest keeps its voltage for so short a time).
+        ``charge`` (Ohm's law: a battery at rest keeps its voltage for so short a time), all in standard deviations of
+        the sensors' noise, so that they may be added up.
     """
     vehicle = Quadrotor()
     wind_north, wind_east, payload, drag, lag, sag = hidden.unbind(-1)  # HIDDEN
@@ -68,3 +70,41 @@ def motor_speeds(
 def _columns(inputs: Tensor, names: Sequence[str]) -> Tensor:
     first = FEATURES.index(names[0])  # they are adjacent
     return inputs[..., first : first + len(names)]
+
+
+def rotate_windows(rows: Windows, share: Float[Tensor, "*lead"], scale: Scale) -> Windows:
+    """Turn each window about the vertical.
+
+    Args:
+        rows: Inputs are normalised by ``scale``, targets are in their own units.
+        share: Share of a whole turn, in [0, 1), from north to east.
+        scale: Scale of the inputs.
+    """
+    angle = 2 * math.pi * share
+    cos, sin = angle.cos()[..., None], angle.sin()[..., None]
+    matrix = feature_rotation(cos, sin)
+    inner = matrix * scale.spread[:, None] / scale.spread  # of normalised features
+    shift = (scale.center @ matrix - scale.center) / scale.spread
+    wind, rest = rows.truth.split([2, len(HIDDEN) - 2], -1)
+    error = rows.tracking_error
+    return Windows(
+        inputs=rows.inputs @ inner + shift[..., None, :],
+        truth=torch.cat([_rotate(wind, cos[..., 0], sin[..., 0]), rest], -1),
+        tracking_error=torch.cat([_rotate(error[..., :2], cos, sin), error[..., 2:]], -1),
+    )
+
+
+def feature_rotation(cos: Float[Tensor, "*lead 1"], sin: Float[Tensor, "*lead 1"]) -> Float[Tensor, "*lead F F"]:
+    """Return the matrices that rotate features when multiplied from the right."""
+    count = len(FEATURES)
+    same, other = torch.eye(count, device=cos.device, dtype=cos.dtype), cos.new_zeros(count, count)
+    same[NORTH, NORTH] = same[EAST, EAST] = 0
+    flat = other.clone()
+    flat[NORTH, NORTH] = flat[EAST, EAST] = 1
+    other[NORTH, EAST], other[EAST, NORTH] = 1, -1
+    return same + cos[..., None] * flat + sin[..., None] * other
+
+
+def _rotate(pair: Float[Tensor, "*lead 2"], cos: Tensor, sin: Tensor) -> Float[Tensor, "*lead 2"]:
+    north, east = pair.unbind(-1)
+    return torch.stack([cos * north - sin * east, sin * north + cos * east], -1)
