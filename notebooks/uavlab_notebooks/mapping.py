@@ -115,8 +115,8 @@ def score_curves(scores: dict[str, Float[Tensor, "R E T"]], metric: str = "entro
     """
     figure = blank(title, "measurements of each UAV", AXES.get(metric, metric))
     for number, (name, each) in enumerate(scores.items()):
-        low, mean, high = nested_bands(each.double().cpu().numpy())
-        add_curve(figure, number, name, range(2, len(mean) + 2), low, mean, high)  # the first precedes any move
+        band = nested_bands(each.double().cpu().numpy())
+        add_curve(figure, number, name, range(2, band.shape[1] + 2), band)  # the first precedes any move
     return figure
 
 

@@ -13,7 +13,7 @@ import torch
 
 from uavlab.profiling.roofline import matrix_rate
 from uavlab.runtime.process_flags import process_flags
-from uavlab.runtime.toggles import TOGGLES, Toggles, resolve, toggle_presets, with_toggles
+from uavlab.runtime.toggles import TOGGLES, Toggles, resolve, toggle_presets
 from uavlab.storage.machine import cpu_model, device_name, usable_cores
 
 GB = 1e9
@@ -149,8 +149,10 @@ def toggle_rows(device: str = "auto") -> list[dict[str, Any]]:
     for toggle in TOGGLES.values():
         own = {key: getattr(toggle, key) for key in ("name", "values", "default", "seam", "equality", "claim", "cost")}
         in_sets = {name: getattr(values, toggle.name) for name, values in sets.items()}
-        reasons = {value: _reason(toggle.name, value, target) for value in toggle.choices}
-        unusable = {value: reason for value, reason in reasons.items() if reason}
+        unusable: dict[str, str] = {}
+        for value in toggle.choices:
+            _, reasons = resolve(Toggles(**{"update": "batched", toggle.name: value}), target)
+            unusable |= {value: reasons[toggle.name]} if toggle.name in reasons else {}
         rows.append({**own, "sets": in_sets, "unusable": unusable})
     return rows
 
@@ -172,7 +174,3 @@ def _target(device: Any) -> torch.device:
     from uavlab.experiment.config import RunConfig
 
     return build.runtime(RunConfig(device=device)).device
-
-
-def _reason(name: str, value: Any, device: torch.device) -> str:
-    return resolve(with_toggles(Toggles(update="batched"), {name: value}), device)[1].get(name, "")

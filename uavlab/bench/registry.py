@@ -4,6 +4,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from uavlab.bench import suites as folder
@@ -62,19 +63,16 @@ def suite(name: str, *, about: str, options: Sequence[Option] = ()) -> Callable[
     Raises:
         ConfigError: Another function has this name.
     """
+    place = attrgetter("__module__", "__qualname__")
 
     def register(function: Run) -> Run:
         known = REGISTRY.get(name)
-        if known and _place(known.function) != _place(function):
+        if known and place(known.function) != place(function):
             raise ConfigError(f"suite {name!r} is already registered, by {known.function.__module__}.")
         REGISTRY[name] = Suite(name, about, tuple(options), function)
         return function
 
     return register
-
-
-def _place(function: Run) -> tuple[str, str]:
-    return function.__module__, function.__qualname__
 
 
 def suites() -> dict[str, Suite]:

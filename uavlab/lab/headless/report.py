@@ -9,7 +9,6 @@ from typing import Any
 
 import plotly.io
 from nbconvert import HTMLExporter
-from nbconvert.preprocessors import Preprocessor
 from plotly.offline import get_plotlyjs
 
 from uavlab.lab.headless.strip_outputs import EXECUTED, FIGURE, WIDGET, read_notebook
@@ -34,8 +33,9 @@ def report(source: Path, target: Path, code: bool = False) -> int:
         embed_images=True,
         **NO_DOWNLOADS,
     )
-    exporter.register_preprocessor(_Figures, enabled=True)
-    body, _ = exporter.from_notebook_node(read_notebook(source, EXECUTED))
+    nb = read_notebook(source, EXECUTED)
+    _convert_figures(nb)
+    body, _ = exporter.from_notebook_node(nb)
     page = body.replace("</head>", f"<script>{get_plotlyjs()}</script></head>", 1)
     write_text(target, page)
     return len(page.encode())
@@ -48,26 +48,23 @@ def last_printed(source: Path) -> str:
     return "".join(output.text for output in outputs if output.get("name") == "stdout")
 
 
-class _Figures(Preprocessor):
-    """Replaces plotly's JSON by HTML and drops live widgets, which need a kernel."""
-
-    def preprocess(self, nb: Any, resources: Any) -> tuple[Any, Any]:
-        nb.metadata.pop("widgets", None)
-        data = [output.data for cell in nb.cells for output in cell.get("outputs", []) if "data" in output]
-        for number, bundle in enumerate(data):
-            if len(bundle) > 1:
-                bundle.pop(WIDGET, None)
-            if figure := bundle.pop(FIGURE, None):
-                figure.pop("config", None)
-                bundle["text/html"] = plotly.io.to_html(
-                    figure,
-                    full_html=False,
-                    include_plotlyjs=False,
-                    auto_play=False,
-                    div_id=f"figure-{number}",
-                    validate=False,
-                )
-        return nb, resources
+def _convert_figures(nb: Any) -> None:
+    """Replace plotly's JSON by HTML and drop live widgets, which need a kernel."""
+    nb.metadata.pop("widgets", None)
+    data = [output.data for cell in nb.cells for output in cell.get("outputs", []) if "data" in output]
+    for number, bundle in enumerate(data):
+        if len(bundle) > 1:
+            bundle.pop(WIDGET, None)
+        if figure := bundle.pop(FIGURE, None):
+            figure.pop("config", None)
+            bundle["text/html"] = plotly.io.to_html(
+                figure,
+                full_html=False,
+                include_plotlyjs=False,
+                auto_play=False,
+                div_id=f"figure-{number}",
+                validate=False,
+            )
 
 
 if __name__ == "__main__":

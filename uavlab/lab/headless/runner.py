@@ -3,8 +3,8 @@
 A relative path inside a notebook counts from the notebook's own folder, wherever the run starts.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,17 +47,13 @@ class NotebookRun:
 def run_notebook(
     path: Path, parameters: Mapping[str, Any], out: Path, timeout_s: int | None = None, progress: bool = False
 ) -> NotebookRun:
-    """Run a notebook with papermill, in this interpreter's environment and the notebook's folder.
+    """Run a notebook with papermill, in this interpreter's environment and the notebook's folder; it is never changed.
+
+    Values for names of its ``parameters`` cell are checked before a kernel starts, and ``out`` appears, whole, when the
+    run has ended. A cell may take ``timeout_s`` (s), or any time with None; ``progress`` shows a bar on stderr.
 
     The first SIGINT or SIGTERM ends the run as a time-out does: the kernel is shut down and the outputs so far are
     written. A second one ends this process at once, and the kernel with it.
-
-    Args:
-        path: The notebook; it is never changed.
-        parameters: Values for names of its ``parameters`` cell, checked before a kernel starts.
-        out: The executed notebook; it appears there, whole, when the run has ended.
-        timeout_s: Longest time for one cell (s); None for no limit.
-        progress: Show a bar on stderr.
 
     Raises:
         ConfigError: A parameter is unknown or mistyped, or ``out`` would overwrite the notebook, or is no notebook's
@@ -104,23 +100,18 @@ def notebook_path(name: str | Path) -> Path:
     raise ConfigError(f"Unknown notebook '{name}'{suggest(stem, stems)}. Known: {', '.join(stems) or 'none'}.")
 
 
-@contextmanager
-def _lock(out: Path) -> Iterator[None]:
-    """Create the folder of ``out`` and hold its lock, which the system releases when this process ends."""
+def _lock(out: Path) -> AbstractContextManager[Any]:
+    """Create the folder of ``out`` and acquire its lock, which the system releases when this process ends."""
     lock = FileLock(out.with_name(f".{out.name}.lock"), blocking=False)  # stays, for removing it would let two runs in
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
+        return lock.acquire()
     except Timeout as e:
         raise ConfigError(
             f"Output {out} is being written by another run; wait for its end or name another file."
         ) from e
     except OSError as e:
         raise ResourceError(f"Folder {out.parent} cannot be made or written ({e.strerror}); name another.") from e
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _execute(path: Path, part: Path, parameters: Mapping[str, Any], watchdog: Watchdog, progress: bool) -> int:

@@ -202,7 +202,7 @@ def learning_curves(
         at = short(point[x] - less for point in row["curve"])
         bounds = [interval(point["each"][metric]) for point in row["curve"]]
         mean, low, high = zip(*bounds, strict=True) if bounds else ((), (), ())
-        add_curve(figure, number, row["setting"], at, low, mean, high)
+        add_curve(figure, number, row["setting"], at, (low, mean, high))
     figure.update_xaxes(rangemode="tozero")
     return figure
 
@@ -250,7 +250,9 @@ def table(rows: Sequence[Row], columns: Mapping[str, str | tuple[str, str]], wid
     dash.
     """
     heads = {key: (head, "") if isinstance(head, str) else head for key, head in columns.items()}
-    cells = [[_cell(row.get(key), shape) for row in rows] for key, (_, shape) in heads.items()]
+    cells = [
+        ["-" if row.get(key) is None else f"{row[key]:{shape}}" for row in rows] for key, (_, shape) in heads.items()
+    ]
     figure = go.Figure(
         go.Table(
             header={
@@ -275,7 +277,3 @@ def group_rows(rows: Sequence[Row], by: str | None) -> Iterator[tuple[int, Any, 
 def list_downwards(figure: go.Figure, names: Sequence[str]) -> go.Figure:
     """List ``names`` along the vertical axis, the first on top."""
     return figure.update_yaxes(autorange="reversed", type="category", categoryorder="array", categoryarray=names)
-
-
-def _cell(value: Any, shape: str) -> str:
-    return "-" if value is None else f"{value:{shape}}"

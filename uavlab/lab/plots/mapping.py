@@ -18,6 +18,7 @@ from uavlab.ops import belief_maps
 SIDE = 60  # cells along a drawn map at most: one byte each, so that a mission takes 100 kB
 FRAMES = 16  # of a mission: the 15 published measurements, and no more than that of longer ones
 PLAY_MS = 450  # milliseconds between frames
+UAV_COLORS = (0, 3, 2, 4, 9)  # numbers of colours that no belief has
 BELIEFS = ((0.0, "#9fc5e8"), (0.5, "#f2f2f2"), (1.0, "#f6c344"))
 """Colours of beliefs: free, nothing known, target; pale, so that paths can be seen on them."""
 
@@ -60,16 +61,16 @@ def _moving(env: MappingEnv, state: State, path: np.ndarray) -> list[Any]:
     """Draw at one moment the belief, each UAV's path and footprint, and all positions with their altitudes (m)."""
     path = path * env.spacing
     traces: list[Any] = [_belief(env, state)]
+    colors = [color(UAV_COLORS[uav % len(UAV_COLORS)]) for uav in range(env.uavs)]
     (top, left), (bottom, right) = (edge.cpu().numpy().T * env.cell for edge in env.places.footprint(state.place[0]))
     for uav in range(env.uavs):
         x0, x1, y0, y1 = left[uav], right[uav], top[uav], bottom[uav]
         corners = np.array([(x0, y0), (x1, y0), (x1, y1), (x0, y1), (x0, y0)])
         common = {"legendgroup": str(uav), "hoverinfo": "name", "name": f"UAV {uav + 1}"}
-        line = {"color": _uav_color(uav), "width": 3}
+        line = {"color": colors[uav], "width": 3}
         dotted = {**line, "dash": "dot", "width": 2}
         traces.append(path_line(path[:, uav, :2], line=line, **common))
         traces.append(path_line(corners, line=dotted, showlegend=False, **common))
-    colors = [_uav_color(uav) for uav in range(env.uavs)]
     heights = path[-1, :, 2] + env.spacing  # the lowest altitude is one spacing above the ground
     traces.append(
         path_line(
@@ -114,11 +115,6 @@ def _outline(env: MappingEnv, state: State) -> go.Contour:
         name="edge of the targets",
         hoverinfo="skip",
     )
-
-
-def _uav_color(uav: int) -> str:
-    """Return a colour that no belief has."""
-    return color((0, 3, 2, 4, 9)[uav % 5])
 
 
 def _title(env: MappingEnv, states: Sequence[State]) -> str:

@@ -49,16 +49,9 @@ def pale(number: int) -> str:
     return f"rgba({red}, {green}, {blue}, 0.18)"
 
 
-def add_curve(
-    figure: go.Figure,
-    number: int,
-    name: str,
-    x: Sequence[float],
-    low: Iterable[float],
-    mean: Iterable[float],
-    high: Iterable[float],
-) -> None:
-    """Add a line and, as a pale area of its colour, the interval from ``low`` to ``high``."""
+def add_curve(figure: go.Figure, number: int, name: str, x: Sequence[float], band: Iterable[Iterable[float]]) -> None:
+    """Add the line of a ``band`` (lower ends, means, upper ends) and its intervals as a pale area of its colour."""
+    low, mean, high = band
     figure.add_scatter(
         x=[*x, *reversed(x)],
         y=short([*high, *reversed([*low])]),

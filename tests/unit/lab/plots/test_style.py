@@ -26,7 +26,7 @@ def test_pale_is_the_same_colour_with_less_of_it() -> None:
 
 def test_a_curve_has_its_interval_as_an_area() -> None:
     figure = go.Figure()
-    style.add_curve(figure, 1, "runs", [10, 20], [0.0, 1.0], [0.25, 1.0], [0.5, 1.0])
+    style.add_curve(figure, 1, "runs", [10, 20], [[0.0, 1.0], [0.25, 1.0], [0.5, 1.0]])
     area, line = figure.data
     assert (list(line.x), list(line.y), line.name) == ([10, 20], [0.25, 1.0], "runs")
     assert (list(area.x), list(area.y)) == ([10, 20, 20, 10], [0.5, 1.0, 1.0, 0.0])
