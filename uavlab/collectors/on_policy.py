@@ -86,9 +86,8 @@ class OnPolicyCollector(Source):
             live=lives,
             terminated=ends,
         )
-        return Batch(
-            data, torch.arange(spec.horizon * self.config.worlds, device=self.rng.device).expand(self.runs, -1)
-        )
+        index = torch.arange(spec.horizon * self.config.worlds, device=self.rng.device)
+        return Batch(data, index.expand(self.runs, -1))
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the count of steps; all else follows from the random streams."""
