@@ -31,14 +31,11 @@ class Call:
 
 
 def build_call(config: Config, piece: str, monitor: Monitor | None = None) -> Call:
-    """Build a call of one piece of a run.
+    """Build a call of one piece of a run, whose stages ``monitor`` times.
 
-    Args:
-        config: The run.
-        piece: ``load`` (a batch), ``update`` (from one batch, always the same), ``cycle`` (act, step, store, draw,
-            update, feedback), ``acting`` (in all worlds once) or ``environment`` (a step of all worlds: transition,
-            reward, observation, and autoreset where there is one).
-        monitor: Times its stages.
+    Pieces are ``load`` (a batch), ``update`` (from one batch, always the same), ``cycle`` (act, step, store, draw,
+    update, feedback), ``acting`` (in all worlds once) and ``environment`` (a step of all worlds: transition, reward,
+    observation, and autoreset where there is one).
     """
     rt, rng, learner, source = build.assemble(config, monitor)
     call: Callable[[], Any] = source.next

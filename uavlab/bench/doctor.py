@@ -49,9 +49,7 @@ class Row:
 def examine(folder: Path = Path(), device: torch.device | str | None = None) -> list[Row]:
     """Examine everything that uavlab can use, in about two seconds.
 
-    Args:
-        folder: Where runs would be written.
-        device: Whose matrix rates to measure; by default a GPU if there is one.
+    Runs would be written to ``folder``; matrix rates are those of ``device``, by default of a GPU if there is one.
     """
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     return [
@@ -163,10 +161,11 @@ def format_toggles(device: str = "auto") -> str:
     for row in toggle_rows(device):
         lines.append(f"{row['name']:16} {row['values']:52} {row['seam']:14} {row['equality']:10} {row['claim']}")
         lines += [f"{'':16} not here: {value}: {reason}" for value, reason in row["unusable"].items()]
-    sets = toggle_presets(_target(device)).items()
-    changes = {name: " ".join(f"{key}={value}" for key, value in values.items()) for name, values in sets}
-    texts = [f"  {name}: {text or 'every toggle at its first value'}" for name, text in changes.items()]
-    return "\n".join([*lines, "sets (`--toggles NAME`):", *texts])
+    lines.append("sets (`--toggles NAME`):")
+    for name, values in toggle_presets(_target(device)).items():
+        changes = " ".join(f"{key}={value}" for key, value in values.items())
+        lines.append(f"  {name}: {changes or 'every toggle at its first value'}")
+    return "\n".join(lines)
 
 
 def _target(device: Any) -> torch.device:

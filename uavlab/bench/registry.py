@@ -53,12 +53,7 @@ REGISTRY: dict[str, Suite] = {}
 
 
 def suite(name: str, *, about: str, options: Sequence[Option] = ()) -> Callable[[Run], Run]:
-    """Register the decorated function as a suite; the function itself is unchanged.
-
-    Args:
-        name: What ``uavlab bench`` calls it.
-        about: A few words for the help text.
-        options: Options of the command line that this suite alone takes.
+    """Register the decorated function, itself unchanged, as a suite; ``about`` is a few words for the help text.
 
     Raises:
         ConfigError: Another function has this name.

@@ -22,8 +22,7 @@ from uavlab.storage.machine import ROOT, describe
 
 FOLDER = ROOT / "figures" / "records"
 LEDGER = Path(__file__).with_name("ledger.csv")
-ILL_DEFINED, NOT_TESTABLE, NOT_BUILT = "ill-defined", "not testable on this machine", "not built yet"
-NOT_MEASURED = "not measured"
+NOT_BUILT = "not built yet"
 
 
 @dataclass(frozen=True)
@@ -102,11 +101,11 @@ def verdict(claim: Claim, entry: Mapping[str, Any] | None) -> str:
     if not claim.measure:
         return NOT_BUILT
     if entry is None:
-        return NOT_MEASURED
+        return "not measured"
     if entry["value"] is None:
-        return NOT_TESTABLE
-    if claim.standing == ILL_DEFINED:
-        return ILL_DEFINED
+        return "not testable on this machine"
+    if claim.standing != "judged":
+        return claim.standing
     return judge(claim, entry["value"], entry["low"], entry["high"])
 
 

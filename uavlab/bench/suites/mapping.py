@@ -60,15 +60,9 @@ def maps_suite(
 ) -> Record:
     """Time one team step of 4 UAVs on 493 x 493 maps: measurements, beliefs, all channels, reward; without the policy.
 
-    Figures are per mission. The pool sends each mission's maps to one of its processes and back.
-
-    Args:
-        rounds: Interleaved repetitions.
-        device: Where batches are computed.
-        missions: Sizes of a batch.
-        workers: Processes of the pool.
-        compiled: Also compile the step of the last number of missions.
-        cells: Cells along each side of the map, of the published size.
+    Figures are per mission. Batches of several numbers of ``missions`` are computed on the device, the last number also
+    ``compiled``. The pool of ``workers`` sends each mission's maps to one of its processes and back. Maps keep the
+    published size, whatever the ``cells`` along each side.
     """
     side = MappingEnv.cell * MappingEnv.cells / cells
     env, over, host = (kind(cells=cells, cell=side) for kind in (MappingEnv, OverwrittenMapping, HostMapping))

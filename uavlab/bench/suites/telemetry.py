@@ -30,11 +30,7 @@ def telemetry_suite(
 ) -> Record:
     """Time a batch on each path: loaded, learned from, and both as a run does it.
 
-    Args:
-        rounds: Interleaved repetitions.
-        device: Where the network learns.
-        preset: The run.
-        sizes: Settings over it; by default its own, with ``FLIGHTS`` flights.
+    ``sizes`` are settings over the preset; by default its own, with ``FLIGHTS`` flights.
 
     Returns:
         ``batch``, and rows with what ``rates`` returns for medians of rounds in which all paths took turns,
