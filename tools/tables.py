@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from uavlab.bench.claims import report
-from uavlab.bench.claims.ledger import ledger
 from uavlab.core.bootstrap import interval
 
 ROOT = Path(__file__).parents[1]
@@ -84,10 +83,11 @@ def physics() -> dict[str, Any]:
 
 def claims() -> str:
     """Return the claims about speed with what was measured here, and a count of all verdicts."""
-    rows = report.rows(ledger(), read("claims_intel-xeon-processor-2-cores"))
+    rows = report.rows(report.ledger(), read("claims_intel-xeon-processor-2-cores"))
     verdicts = Counter(row["verdict"] for row in rows)
     counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
-    text = report.markdown(report.HEAD, (report.texts(row) for row in rows if row["claim"] in CLAIMS))
+    head = "claim | claimed | measured here | verdict"
+    text = table(head, "", [], last=[" | ".join(report.texts(row)) for row in rows if row["claim"] in CLAIMS])
     return f"{text}\n\nOf {len(rows)} claims: {counts}. A verdict may rest on arithmetic; then its note says so."
 
 

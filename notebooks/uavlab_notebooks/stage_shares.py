@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from uavlab.bench.compare import Settings, update_call
+from uavlab.bench.compare import Settings, build_call
 from uavlab.bench.profile_run import CYCLES, UPDATES
 from uavlab.bench.timing import time_call
 from uavlab.core.protocols import Learner
@@ -68,7 +68,7 @@ def weigh_updates(preset: str, settings: Settings, *layers: Mapping[str, Any]) -
     """
     rows = []
     for name, setting in settings.items():
-        one = update_call(configure(preset, *layers, setting))
+        one = build_call(configure(preset, *layers, setting), "update")
         with one.rt.scope():
             work = count_work(one.call)
             seconds = min(time_call(one.call, one.rt.device) for _ in range(UPDATES))

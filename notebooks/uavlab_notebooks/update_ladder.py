@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from uavlab.bench.compare import Settings, update_call
+from uavlab.bench.compare import Settings, build_call
 from uavlab.core.protocols import CheckedTensors
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
@@ -56,7 +56,7 @@ def count_evaluations(preset: str, settings: Settings, *layers: Mapping[str, Any
     rows = []
     for name, setting in settings.items():
         config = configure(preset, *layers, setting)
-        one = update_call(config)
+        one = build_call(config, "update")
         with one.rt.scope():
             work = count_work(one.call)
         rows.append(

@@ -12,7 +12,7 @@ from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
 from uavlab.experiment.run import Run
 from uavlab.runtime.runtime import Runtime
-from uavlab.runtime.stage_timer import count_operators
+from uavlab.runtime.stage_timer import Monitor, count_operators
 from uavlab.train import make_cycle
 
 Settings = Mapping[str, Mapping[str, Any]]
@@ -23,54 +23,34 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Call:
-    """One repeatable piece of a run, and the runtime that it runs under."""
+    """One repeatable piece of a run, the runtime that it runs under, and how long its first call took (s)."""
 
     call: Callable[[], Any]
     rt: Runtime
+    first_s: float = 0.0
 
 
-def update_call(config: Config) -> Call:
-    """Build a call that learns from one batch, always the same."""
-    rt, rng, learner, source = build.assemble(config)
-    batch = source.next()
-    noise = learner.update_noise(rng, batch.index.shape[1])
-    return Call(lambda: learner.update(batch, noise), rt)
+def build_call(config: Config, piece: str, monitor: Monitor | None = None) -> Call:
+    """Build a call of one piece of a run, whose stages ``monitor`` times.
 
-
-def cycle_call(config: Config) -> Call:
-    """Build a call that runs a whole cycle: act, step, store, draw, update, feedback."""
-    rt, rng, learner, source = build.assemble(config)
-    return Call(make_cycle(source, learner, rng, rt), rt)
-
-
-def acting_call(config: Config) -> Call:
-    """Build a call that chooses the actions of all worlds once."""
-    rt, rng, learner, source = build.assemble(config)
-    spec = config.env.spec
-    policy, obs = learner.policy(spec), source.observations()
-    noise = acting_noise(rng, "act", config.source.worlds, spec)
-    return Call(lambda: policy(obs, noise), rt)
-
-
-def environment_call(config: Config) -> Call:
-    """Build a call that steps all worlds once: transition, reward, observation, and autoreset where there is one."""
-    rt, _, _, source = build.assemble(config)
-    return Call(source.world_step(), rt)
-
-
-def load_call(config: Config) -> Call:
-    """Build a call that loads one batch."""
-    rt, _, _, source = build.assemble(config)
-    return Call(source.next, rt)
-
-
-CALLS = {
-    "load": load_call,
-    "update": update_call,
-    "cycle": cycle_call,
-    "acting": acting_call,
-    "environment": environment_call,
-}
+    Pieces are ``load`` (a batch), ``update`` (from one batch, always the same), ``cycle`` (act, step, store, draw,
+    update, feedback), ``acting`` (in all worlds once) and ``environment`` (a step of all worlds: transition, reward,
+    observation, and autoreset where there is one).
+    """
+    rt, rng, learner, source = build.assemble(config, monitor)
+    call: Callable[[], Any] = source.next
+    if piece == "update":
+        batch = source.next()
+        call = partial(learner.update, batch, learner.update_noise(rng, batch.index.shape[1]))
+    elif piece == "cycle":
+        call = make_cycle(source, learner, rng, rt)
+    elif piece == "acting":
+        spec = config.env.spec
+        policy, obs = learner.policy(spec), source.observations()
+        call = partial(policy, obs, acting_noise(rng, "act", config.source.worlds, spec))
+    elif piece == "environment":
+        call = source.world_step()
+    return Call(call, rt)
 
 
 def compare(
@@ -87,7 +67,7 @@ def compare(
         preset: The run.
         settings: What is compared, by name.
         layers: Settings that all of them share.
-        call: The piece, one of ``CALLS``.
+        call: The piece, as for ``build_call``.
         rounds: Interleaved repetitions.
         enough_s: Seconds after which there are no more rounds than an interval needs.
 
@@ -98,29 +78,25 @@ def compare(
         ConfigError: Settings that are not valid.
     """
     configs = {name: configure(preset, *layers, setting) for name, setting in settings.items()}
-    calls, first = prepare({name: partial(CALLS[call], config) for name, config in configs.items()})
-    return compare_calls(calls, first, rounds, enough_s)
+    return compare_calls(prepare(configs, call), rounds, enough_s)
 
 
-def prepare(builders: Mapping[str, Callable[[], Call]]) -> tuple[dict[str, Call], dict[str, float]]:
-    """Build calls, each in the scope of its own runtime, and time the first call of each with all warm-up (s).
+def prepare(configs: Mapping[str, Config], piece: str) -> dict[str, Call]:
+    """Build a piece of each run in the scope of its own runtime, and time its first call with all warm-up.
 
     Raises:
         ResourceError: Memory does not suffice.
     """
-    calls: dict[str, Call] = {}
-    first: dict[str, float] = {}
-    for name, builder in builders.items():
+    calls = {}
+    for name, config in configs.items():
         with build.enough_memory():
-            one = builder()
-            calls[name] = Call(one.rt.scope()(one.call), one.rt)
-            first[name] = time_call(calls[name].call, one.rt.device)
-    return calls, first
+            one = build_call(config, piece)
+            call = one.rt.scope()(one.call)
+            calls[name] = Call(call, one.rt, time_call(call, one.rt.device))
+    return calls
 
 
-def compare_calls(
-    calls: Mapping[str, Call], first: Mapping[str, float], rounds: int, enough_s: float = math.inf
-) -> list[Row]:
+def compare_calls(calls: Mapping[str, Call], rounds: int, enough_s: float = math.inf) -> list[Row]:
     """Time prepared calls in turn.
 
     Returns:
@@ -131,23 +107,18 @@ def compare_calls(
     """
     names, device = list(calls), next(iter(calls.values())).rt.device
     seconds = time_in_turn({name: one.call for name, one in calls.items()}, rounds, device, enough_s=enough_s)
-    rows = []
-    for name, below in zip(names, [names[0], *names], strict=False):
-        over = ratio(seconds[names[0]], seconds[name])
-        rows.append(
-            {
-                "setting": name,
-                "ms": round(1e3 * median(seconds[name]), 3),
-                "over_first": over["median"],
-                "low": over["low"],
-                "high": over["high"],
-                "over_below": ratio(seconds[below], seconds[name])["median"],
-                "ops": count_operators(calls[name].call),
-                "first_call_s": round(first[name], 3),
-                "fell_back": calls[name].rt.fell_back,
-            }
-        )
-    return rows
+    return [
+        {
+            "setting": name,
+            "ms": round(1e3 * median(seconds[name]), 3),
+            **ratio(seconds[names[0]], seconds[name], "over_first"),
+            "over_below": ratio(seconds[below], seconds[name])["median"],
+            "ops": count_operators(calls[name].call),
+            "first_call_s": round(calls[name].first_s, 3),
+            "fell_back": calls[name].rt.fell_back,
+        }
+        for name, below in zip(names, [names[0], *names], strict=False)
+    ]
 
 
 def learning(

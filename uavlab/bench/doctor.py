@@ -13,7 +13,7 @@ import torch
 
 from uavlab.profiling.roofline import matrix_rate
 from uavlab.runtime.process_flags import process_flags
-from uavlab.runtime.toggles import TOGGLES, Toggles, resolve, toggle_presets, with_toggles
+from uavlab.runtime.toggles import TOGGLES, Toggles, resolve, toggle_presets
 from uavlab.storage.machine import cpu_model, device_name, usable_cores
 
 GB = 1e9
@@ -49,9 +49,7 @@ class Row:
 def examine(folder: Path = Path(), device: torch.device | str | None = None) -> list[Row]:
     """Examine everything that uavlab can use, in about two seconds.
 
-    Args:
-        folder: Where runs would be written.
-        device: Whose matrix rates to measure; by default a GPU if there is one.
+    Runs would be written to ``folder``; matrix rates are those of ``device``, by default of a GPU if there is one.
     """
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     return [
@@ -149,8 +147,10 @@ def toggle_rows(device: str = "auto") -> list[dict[str, Any]]:
     for toggle in TOGGLES.values():
         own = {key: getattr(toggle, key) for key in ("name", "values", "default", "seam", "equality", "claim", "cost")}
         in_sets = {name: getattr(values, toggle.name) for name, values in sets.items()}
-        reasons = {value: _reason(toggle.name, value, target) for value in toggle.choices}
-        unusable = {value: reason for value, reason in reasons.items() if reason}
+        unusable: dict[str, str] = {}
+        for value in toggle.choices:
+            _, reasons = resolve(Toggles(**{"update": "batched", toggle.name: value}), target)
+            unusable |= {value: reasons[toggle.name]} if toggle.name in reasons else {}
         rows.append({**own, "sets": in_sets, "unusable": unusable})
     return rows
 
@@ -161,10 +161,11 @@ def format_toggles(device: str = "auto") -> str:
     for row in toggle_rows(device):
         lines.append(f"{row['name']:16} {row['values']:52} {row['seam']:14} {row['equality']:10} {row['claim']}")
         lines += [f"{'':16} not here: {value}: {reason}" for value, reason in row["unusable"].items()]
-    sets = toggle_presets(_target(device)).items()
-    changes = {name: " ".join(f"{key}={value}" for key, value in values.items()) for name, values in sets}
-    texts = [f"  {name}: {text or 'every toggle at its first value'}" for name, text in changes.items()]
-    return "\n".join([*lines, "sets (`--toggles NAME`):", *texts])
+    lines.append("sets (`--toggles NAME`):")
+    for name, values in toggle_presets(_target(device)).items():
+        changes = " ".join(f"{key}={value}" for key, value in values.items())
+        lines.append(f"  {name}: {changes or 'every toggle at its first value'}")
+    return "\n".join(lines)
 
 
 def _target(device: Any) -> torch.device:
@@ -172,7 +173,3 @@ def _target(device: Any) -> torch.device:
     from uavlab.experiment.config import RunConfig
 
     return build.runtime(RunConfig(device=device)).device
-
-
-def _reason(name: str, value: Any, device: torch.device) -> str:
-    return resolve(with_toggles(Toggles(update="batched"), {name: value}), device)[1].get(name, "")

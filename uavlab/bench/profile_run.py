@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from uavlab.bench.compare import Settings, compare, update_call
+from uavlab.bench.compare import Settings, build_call, compare
 from uavlab.bench.suites import telemetry
 from uavlab.bench.timing import FEWEST, time_call
 from uavlab.experiment import build
@@ -16,7 +16,6 @@ from uavlab.profiling.torch_profile import profile
 from uavlab.runtime.stage_timer import Monitor, count_work, memory
 from uavlab.runtime.toggles import TOGGLES, resolve, with_toggles
 from uavlab.storage.machine import describe, usable_cores
-from uavlab.train import make_cycle
 
 WARM, CYCLES = 10, 60  # cycles before and while the monitor watches, at most
 ENOUGH_S = 20.0  # seconds after which a measurement takes no more rounds than it needs
@@ -81,19 +80,15 @@ def profile_preset(
 def candidates(config: Config) -> dict[str, dict[str, Any]]:
     """List every usable change of one toggle that leaves the algorithm as it is, by ``name=value``."""
     device, now = build.runtime(config.run).device, config.toggles
-    useless = config.task.unserved
     changes = {}
     for toggle in TOGGLES.values():
-        tried = toggle.equality != "algorithm" and toggle.name not in useless
-        values = TRIED.get(toggle.name, toggle.choices) if tried else ()
-        for value in (usable_cores(),) if toggle.name == "threads" else values:
+        if toggle.equality == "algorithm" or toggle.name in config.task.unserved:
+            continue
+        cores = (usable_cores(),) if toggle.name == "threads" else ()
+        for value in cores or TRIED.get(toggle.name, toggle.choices):
             change = {toggle.name: value}
-            hopeless = (toggle.name, value, device.type) == SLOWEST
-            if (
-                value != getattr(now, toggle.name)
-                and not hopeless
-                and not resolve(with_toggles(now, change), device)[1]
-            ):
+            tried = value != getattr(now, toggle.name) and (toggle.name, value, device.type) != SLOWEST
+            if tried and not resolve(with_toggles(now, change), device)[1]:
                 changes[f"{toggle.name}={value}"] = change
     return changes
 
@@ -116,34 +111,34 @@ def format_profile(record: Mapping[str, Any]) -> str:
 
 def _watch(config: Config, trace: Path | None) -> dict[str, Any]:
     """Run some cycles under a monitor, and compare an update with the ceilings."""
-    monitor = Monitor(build.runtime(config.run).device)
-    rt, rng, learner, source = build.assemble(config, monitor)
-    cycle = make_cycle(source, learner, rng, rt)
-    with rt.scope(), build.enough_memory():
-        cycle()  # may compile
-        once = time_call(cycle, rt.device)
+    device = build.runtime(config.run).device
+    monitor = Monitor(device)
+    loop = build_call(config, "cycle", monitor)
+    with loop.rt.scope(), build.enough_memory():
+        loop.call()  # may compile
+        once = time_call(loop.call, device)
         warm, cycles = (max(FEWEST, min(most, int(ENOUGH_S / once))) for most in (WARM, CYCLES))
         for number in range(warm + cycles):
             if number == warm:
                 monitor.reset()
-            cycle()
+            loop.call()
         stages = monitor.read()
-        table = profile(cycle, rt.device, trace, monitor=monitor)
+        table = profile(loop.call, device, trace, monitor=monitor)
     uncompiled = replace(config, toggles=with_toggles(config.toggles, {"compile": "off"}))
-    one, plain = update_call(config), update_call(uncompiled)
-    with rt.scope():
-        seconds = min(time_call(one.call, rt.device) for _ in range(UPDATES))
+    one, plain = (build_call(each, "update") for each in (config, uncompiled))
+    with loop.rt.scope():
+        seconds = min(time_call(one.call, device) for _ in range(UPDATES))
         work = count_work(plain.call)  # compiled code hides what it does
-        limits = ceilings(rt.device, config.toggles.precision, work)
+        limits = ceilings(device, config.toggles.precision, work)
     shares = {row["name"]: row["share"] for row in stages}
     kind, sentence = find_bottleneck(shares, seconds, work.operators, work.flops, work.bytes, limits)
     return {
         "preset": config.preset,
-        "machine": describe(rt.device),
+        "machine": describe(device),
         "kind": kind,
         "verdict": sentence,
         "stages": stages,
-        "memory": memory(rt.device),
+        "memory": memory(device),
         "update": {
             "ms": round(1e3 * seconds, 3),
             "operators": work.operators,

@@ -4,6 +4,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from uavlab.bench import suites as folder
@@ -52,29 +53,21 @@ REGISTRY: dict[str, Suite] = {}
 
 
 def suite(name: str, *, about: str, options: Sequence[Option] = ()) -> Callable[[Run], Run]:
-    """Register the decorated function as a suite; the function itself is unchanged.
-
-    Args:
-        name: What ``uavlab bench`` calls it.
-        about: A few words for the help text.
-        options: Options of the command line that this suite alone takes.
+    """Register the decorated function, itself unchanged, as a suite; ``about`` is a few words for the help text.
 
     Raises:
         ConfigError: Another function has this name.
     """
+    place = attrgetter("__module__", "__qualname__")
 
     def register(function: Run) -> Run:
         known = REGISTRY.get(name)
-        if known and _place(known.function) != _place(function):
+        if known and place(known.function) != place(function):
             raise ConfigError(f"suite {name!r} is already registered, by {known.function.__module__}.")
         REGISTRY[name] = Suite(name, about, tuple(options), function)
         return function
 
     return register
-
-
-def _place(function: Run) -> tuple[str, str]:
-    return function.__module__, function.__qualname__
 
 
 def suites() -> dict[str, Suite]:

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -11,19 +11,21 @@ import torch
 from uavlab.core.bootstrap import interval
 from uavlab.runtime.stage_timer import synchronize
 
+K = TypeVar("K")
+
 WARM_UP = 3  # rounds that are not counted
 FEWEST = 3  # rounds that an interval needs
 
 
 def time_in_turn(
-    calls: Mapping[str, Callable[[], Any]],
+    calls: Mapping[K, Callable[[], Any]],
     rounds: int,
     device: torch.device,
     warm_up: int = WARM_UP,
     enough_s: float = math.inf,
-) -> dict[str, list[float]]:
+) -> dict[K, list[float]]:
     """Time each call once per round, in turn (s); after ``enough_s`` only as often as an interval needs."""
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    seconds: dict[K, list[float]] = {name: [] for name in calls}
     began = time.perf_counter()
     for number in range(-warm_up, rounds):
         if time.perf_counter() - began > enough_s:
@@ -52,10 +54,10 @@ def median(values: Sequence[float]) -> float:
     return sorted(values)[len(values) // 2]
 
 
-def ratio(slow: Sequence[float], fast: Sequence[float]) -> dict[str, float]:
-    """Return the median over rounds of slow / fast, with a 95 % bootstrap interval of that median."""
+def ratio(slow: Sequence[float], fast: Sequence[float], name: str = "median") -> dict[str, float]:
+    """Return the median over rounds of slow / fast as ``name``, and its 95 % bootstrap interval as ``low, high``."""
     ends = interval(np.array(slow) / np.array(fast), np.median)
-    return {name: round(value, 4) for name, value in zip(("median", "low", "high"), ends, strict=True)}
+    return {key: round(value, 4) for key, value in zip((name, "low", "high"), ends, strict=True)}
 
 
 def break_even_calls(slow: Mapping[str, Any], fast: Mapping[str, Any]) -> int | None:

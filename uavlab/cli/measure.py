@@ -164,10 +164,9 @@ def profile(preset: str, rounds: int, trace: Path | None, every: bool, out: Path
 def claims(names: tuple[str, ...], every: bool, system: str | None, rounds: int, out: Path | None) -> Record:
     """Compare what is claimed of each technique with what it is on this machine, with a verdict."""
     from uavlab.bench.claims import report
-    from uavlab.bench.claims.ledger import select
     from uavlab.bench.claims.measures import Bench
 
-    selection, bench = select(names, system), Bench(rounds)
+    selection, bench = report.select(names, system), Bench(rounds)
     path = out or report.own_path(bench.device)
     if names or every:
         report.measure(selection, path, bench, lambda line: click.echo(line, err=True))

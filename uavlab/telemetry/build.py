@@ -7,7 +7,6 @@ from typing import Any
 from torch import Tensor
 
 from uavlab.core.errors import FileError
-from uavlab.core.protocols import Policy
 from uavlab.core.registry import (
     COLLECTORS,
     ENVIRONMENTS,
@@ -21,10 +20,10 @@ from uavlab.core.registry import (
 from uavlab.core.rng import Streams
 from uavlab.runtime.runtime import Runtime
 from uavlab.telemetry import flights as fleet
-from uavlab.telemetry import forecaster, metrics, ridge
+from uavlab.telemetry import metrics
 from uavlab.telemetry.check import check_logs
 from uavlab.telemetry.dataset import ROW
-from uavlab.telemetry.forecaster import Forecast, Forecaster, ForecasterConfig
+from uavlab.telemetry.forecaster import Forecast, Forecaster, ForecasterConfig, network, predictor, size, target_scale
 from uavlab.telemetry.task import Telemetry, require_same
 from uavlab.telemetry.window_source import DATASET_CHANGED, DataSplit, WindowsConfig, WindowSource, load_split
 
@@ -34,31 +33,19 @@ NO_TEAM = "this learner learns from logs, no team flies"
 
 def learner(config: Settings, sets: DataSplit, rng: Streams, rt: Runtime) -> Forecaster:
     """Build the learner with its first parameters."""
-    outputs = forecaster.target_scale(sets.hidden, config.env.horizon)
+    outputs = target_scale(sets.hidden, config.env.horizon)
     return Forecaster(config.learner, config.env.spec, sets.inputs, outputs, rng, rt)
 
 
 def source(
-    config: Settings,
-    task: Telemetry,
-    sets: DataSplit,
-    learner: Forecaster,
-    snapshot: Callable[[], Policy],
-    rng: Streams,
-    rt: Runtime,
+    config: Settings, task: Telemetry, sets: DataSplit, learner: object, snapshot: object, rng: Streams, rt: Runtime
 ) -> WindowSource:
     """Build the source of windows."""
     return WindowSource(task, config.source, rng, rt, sets)
 
 
 def figures(
-    config: Settings,
-    task: Telemetry,
-    forecast: Forecast,
-    rng: Streams,
-    count: int,
-    mean_action: bool,
-    stream: str,
+    config: Settings, task: Telemetry, forecast: Forecast, rng: Streams, count: int, mean_action: bool, stream: str
 ) -> dict[str, Tensor]:
     """Score a forecast on flights outside training: those of validation, or in the end those of the test.
 
@@ -101,7 +88,7 @@ ENVIRONMENTS.register(
     Environment(
         Telemetry,
         learner="forecaster",
-        baselines={"ridge": ridge.fit_ridge},
+        baselines={"ridge": metrics.fit_ridge},
         evaluation=Evaluation(
             figures=figures,
             summary=lambda task, values: metrics.summary(values),
@@ -119,13 +106,11 @@ LEARNERS.register(
         settings=ForecasterConfig,
         collector="windows",
         build=learner,
-        load_policy=lambda config, trained, spec, numbers: forecaster.predictor(
-            forecaster.network(config, trained), numbers
-        ),
-        size=forecaster.size,
+        load_policy=lambda config, trained, spec, numbers: predictor(network(config, trained), numbers),
+        size=size,
         refusal=lambda spec: None if isinstance(spec, tuple) else "it learns from windows of logs; this one flies",
         require_same=lambda config, trained, spec: require_same(trained, spec),
-        plan=lambda config: {"parameters": forecaster.size(config.learner, config.env.spec)},
+        plan=lambda config: {"parameters": size(config.learner, config.env.spec)},
     ),
 )
 COLLECTORS.register(

@@ -49,9 +49,8 @@ def load_split(task: Telemetry, device: torch.device, loader: Loader = "device")
         FileError: There are too few flights, or a feature never varies.
         ResourceError: Memory or disk does not suffice.
     """
-    plain = Telemetry()
     if not task.logs:  # the windows of simulated flights do not change the flights
-        task = replace(task, window=plain.window, horizon=plain.horizon, stride=plain.stride)
+        task = replace(task, window=Telemetry.window, horizon=Telemetry.horizon, stride=Telemetry.stride)
     try:
         return _load_split(task, device, loader, fleet.file_stamp(task))
     except (MemoryError, RuntimeError) as error:

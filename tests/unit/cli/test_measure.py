@@ -11,7 +11,7 @@ import pytest
 from tests.support.cli_runner import uavlab
 from uavlab.bench import doctor, profile_run, registry
 from uavlab.bench.claims import report as book
-from uavlab.bench.claims.ledger import ledger
+from uavlab.bench.claims.report import ledger
 from uavlab.bench.registry import Option, suite, suites
 from uavlab.cli.measure import SYSTEMS
 from uavlab.experiment.presets import presets as known

@@ -1,4 +1,4 @@
-"""Scores of random predictions against numpy and scikit-learn, over flights of different lengths."""
+"""Scores of random predictions, and ridge regression, against numpy and scikit-learn; the penalty that does best."""
 
 import math
 from dataclasses import dataclass
@@ -7,16 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import Ridge
 from sklearn.metrics import r2_score
 from torch import Tensor
 
+from tests.support.fixtures_config import sizes
 from tests.support.fixtures_telemetry import random_dataset
+from uavlab.experiment.config import configure
 from uavlab.telemetry import metrics
 from uavlab.telemetry.dataset import HIDDEN, window_starts
 from uavlab.telemetry.forecaster import TARGETS, flatten_targets
 from uavlab.telemetry.loaders import DiskDataset
 from uavlab.telemetry.metrics import KINDS, METRICS, by_target, figures, predict_windows, summary
-from uavlab.telemetry.window_source import Flights
+from uavlab.telemetry.window_source import DataSplit, Flights, load_split
 
 WINDOW, HORIZON, STRIDE = 12, 3, 2
 SHAPE = (WINDOW, HORIZON)
@@ -230,3 +233,40 @@ def test_a_summary_of_one_run_has_no_other() -> None:
     assert "each" not in rows["r2"]["drag"]
     assert rows["rmse"]["drag"] == {"mean": 0, "low": 0, "high": 0}
     assert set(rows) < set(KINDS)
+
+
+FIT_SHAPE = (20, 6)  # of the linear baseline
+
+
+@pytest.fixture(scope="module")
+def sets() -> DataSplit:
+    return load_split(configure("telemetry", sizes("telemetry")).env, torch.device("cpu"))
+
+
+def test_ridge_regression_equals_scikit_learns(sets: DataSplit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "PENALTIES", (100.0,))
+    forecast = metrics.fit_ridge(sets, FIT_SHAPE, STRIDE)
+    start, _ = window_starts(sets.training.bounds, sum(FIT_SHAPE), STRIDE)
+    rows = sets.training.gather(start, *FIT_SHAPE)
+    flat, targets = rows.inputs.flatten(1).double().numpy(), flatten_targets(rows).double().numpy()
+    reference = Ridge(alpha=100.0).fit(flat, targets)
+    own = forecast(rows.inputs[None] * sets.inputs.spread + sets.inputs.center)[0].numpy()
+    assert np.abs(own - reference.predict(flat)).max() < 1e-3
+    left = ((reference.predict(flat) - targets) ** 2).mean(0)
+    sd = (0.5 * forecast.log_variance).exp() * forecast.spread
+    assert sd[0, 2].item() == pytest.approx(left[2] ** 0.5, rel=0.02)
+
+
+def test_the_penalty_is_chosen_by_flights_of_validation(sets: DataSplit, monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = {}
+    for penalty in (1e-2, 1e5):
+        monkeypatch.setattr(metrics, "PENALTIES", (penalty,))
+        forecast = metrics.fit_ridge(sets, FIT_SHAPE, STRIDE)
+        figures = metrics.figures(forecast, sets.validation, FIT_SHAPE, 5 * STRIDE, 10**6)
+        scores[penalty] = (float(figures["mean_r2"].mean()), forecast)
+    monkeypatch.setattr(metrics, "PENALTIES", (1e-2, 1e5))
+    best = max(scores.values(), key=lambda pair: pair[0])[1]
+    worst = min(scores.values(), key=lambda pair: pair[0])[1]
+    fit = metrics.fit_ridge(sets, FIT_SHAPE, STRIDE)
+    assert torch.equal(fit.log_variance, best.log_variance)
+    assert not torch.equal(fit.log_variance, worst.log_variance)

@@ -3,10 +3,10 @@
 The path on the host is always timed on the CPU, for it knows no other device.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import fields
-from functools import lru_cache, partial
+from functools import lru_cache
 from multiprocessing import get_context
 from typing import Any
 
@@ -17,12 +17,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.bench.claims.measures import Bench, Estimate, Setting, measure, once
-from uavlab.bench.compare import cycle_call, prepare
-from uavlab.bench.suites.mapping import one_thread, pool_step, profile_host, team_step
+from uavlab.bench.compare import prepare
+from uavlab.bench.suites.mapping import one_thread, profile_host, team_step
 from uavlab.bench.timing import median, ratio, time_call, time_in_turn
 from uavlab.envs.mapping.env import Mapping as MappingEnv
 from uavlab.envs.mapping.numpy_reference import Array, HostMapping
-from uavlab.experiment.config import Config
 from uavlab.ops import belief_maps
 from uavlab.runtime.runtime import Runtime
 
@@ -34,12 +33,8 @@ WORKERS = 4
 def count_missions(updates: int, batch: int, minibatches: int, budget: int, uavs: int = 4) -> float:
     """Count the missions of a run of the published program, by its own formula.
 
-    Args:
-        updates: Training steps, there called episodes.
-        batch: Moves of a minibatch.
-        minibatches: Minibatches of a training step.
-        budget: Measurements of each UAV after its first.
-        uavs: UAVs.
+    ``updates`` are training steps, there called episodes; ``batch`` is in moves; ``budget`` counts the measurements of
+    each UAV after its first.
     """
     return updates * batch * minibatches / ((budget + 1) * uavs)
 
@@ -51,27 +46,16 @@ def missions(bench: Bench, updates: int, batch: int, minibatches: int, budget: i
     return Estimate(count_missions(updates, batch, minibatches, budget), note=note)
 
 
-def task(bench: Bench) -> Any:
-    """Return the task of the claims."""
-    return bench.preset(FULL).env
-
-
 def host(bench: Bench, kind: type[HostMapping] = HostMapping) -> HostMapping:
-    """Return the task as it is computed on the host."""
-    env = task(bench)
+    """Return the task of the claims as it is computed on the host."""
+    env = bench.config({}, preset=FULL).env
     return kind(**{f.name: getattr(env, f.name) for f in fields(env)})
-
-
-@once
-def host_profile(bench: Bench) -> dict[str, Any]:
-    """Profile team steps on the host."""
-    return profile_host(host(bench), bench.rounds)
 
 
 @measure
 def host_share(bench: Bench, part: str) -> Estimate:
     """Measure the share of a team step on the host that one of its parts takes."""
-    profile = host_profile(bench)
+    profile = profile_host(host(bench), bench.rounds)
     shares = {row["name"]: row["share"] for row in profile["parts"]}
     largest = max(set(shares) - {"all else"}, key=shares.__getitem__)
     note = f"most goes to {largest}, {shares[largest]:.0%}; by a profile that makes a step "
@@ -83,7 +67,7 @@ def process_pool(bench: Bench) -> Estimate:
     """Measure team steps of four missions in a pool of four processes over one process."""
     env = host(bench)
     with ProcessPoolExecutor(WORKERS, get_context("spawn"), initializer=one_thread) as workers:
-        return speedup(team_step(env, WORKERS, Runtime()), pool_step(env, workers, WORKERS), bench.few)
+        return speedup(team_step(env, WORKERS, Runtime()), team_step(env, WORKERS, Runtime(), workers), bench.few)
 
 
 class CachedConstants(HostMapping):
@@ -108,9 +92,8 @@ def cached_constants(bench: Bench) -> Estimate:
 def speedup(slow: Callable[[], Any], fast: Callable[[], Any], rounds: int) -> Estimate:
     """Measure how many times faster one call is than another."""
     seconds = time_in_turn({"slow": slow, "fast": fast}, rounds, CPU, warm_up=1)
-    over = ratio(seconds["slow"], seconds["fast"])
     note = f"{1e3 * median(seconds['slow']):.3g} ms before, {1e3 * median(seconds['fast']):.3g} ms after"
-    return Estimate(over["median"], over["low"], over["high"], note)
+    return Estimate(**ratio(seconds["slow"], seconds["fast"], "value"), note=note)
 
 
 def compare_resizing(env: MappingEnv, steps: int = 3, seed: int = 0) -> dict[str, Float[Tensor, "L L"]]:
@@ -136,64 +119,58 @@ def compare_resizing(env: MappingEnv, steps: int = 3, seed: int = 0) -> dict[str
 @measure
 def equal_resizing(bench: Bench) -> Estimate:
     """Return 1 if bilinear resizing gives the averages that resizing by area gives, to a thousandth, else 0."""
-    maps = compare_resizing(task(bench))
+    maps = compare_resizing(bench.config({}, preset=FULL).env)
     most = (maps["area"] - maps["bilinear"]).abs().max().item()
     return Estimate(float(most < 1e-3), note=f"beliefs differ by up to {most:.2g}")
 
 
-@once
-def observe_seconds(bench: Bench) -> float:
-    """Measure the seconds in which the inputs of a team are made on the host."""
-    env = host(bench)
-    state = env.initial(torch.rand(1, env.spec.initial_noise))
-    return median(time_in_turn({"observe": lambda: env.observe(state)}, bench.rounds, CPU, warm_up=1)["observe"])
-
-
 @measure
+@once
 def input_seconds(bench: Bench, worlds: int) -> Estimate:
     """Measure the seconds in which the inputs of a training step are made on the host, mission by mission."""
-    each, count = observe_seconds(bench), worlds * task(bench).measurements
+    env = host(bench)
+    state = env.initial(torch.rand(1, env.spec.initial_noise))
+    each = median(time_in_turn({"": lambda: env.observe(state)}, bench.rounds, CPU, warm_up=1)[""])
+    count = worlds * env.measurements
     return Estimate(each * count, note=f"{1e3 * each:.3g} ms for a team's inputs, {count} times")
 
 
 @once
 def time_steps(bench: Bench, preset: str, setting: Setting) -> list[float]:
     """Time training steps (s): their missions, and learning from them."""
-    calls, _ = prepare({"step": partial(cycle_call, bench.preset(preset, setting))})
-    return [time_call(calls["step"].call, calls["step"].rt.device) for _ in range(bench.few)]
+    one = prepare({"": bench.config(setting, preset=preset)}, "cycle")[""]
+    return [time_call(one.call, one.rt.device) for _ in range(bench.few)]
 
 
 @measure
 def training_step(bench: Bench, preset: str, setting: Setting) -> Estimate:
     """Measure the seconds of a training step."""
     each = time_steps(bench, preset, setting)
-    moves = _moves(bench.preset(preset, setting))
-    note = f"{moves} moves; {min(each):.3g} to {max(each):.3g} s in {len(each)} repetitions"
+    note = f"{_moves(bench, preset, setting)} moves; {min(each):.3g} to {max(each):.3g} s in {len(each)} repetitions"
     return Estimate(median(each), note=note)
 
 
-def _moves(config: Config) -> int:
-    spec = config.env.spec
-    return config.source.worlds * spec.horizon * spec.agents
+def _moves(bench: Bench, preset: str, setting: Setting) -> int:
+    config = bench.config(setting, preset=preset)
+    return config.task.pace(config)[0]
 
 
 @measure
-def input_share(bench: Bench, preset: str, setting: Mapping[str, Any]) -> Estimate:
+def input_share(bench: Bench, preset: str, setting: Setting) -> Estimate:
     """Measure the share of a training step in which inputs are made on the host."""
-    inputs, step = input_seconds(bench, setting["worlds"]), median(time_steps(bench, preset, setting))
+    inputs, step = input_seconds(bench, worlds=setting["worlds"]), median(time_steps(bench, preset, setting))
     return Estimate(inputs.value / step, note=f"{inputs.value:.3g} of {step:.3g} s; on a CPU nothing is copied")
 
 
 @measure
 def training_hours(bench: Bench, preset: str, setting: Setting) -> Estimate:
     """Measure the hours of all training steps of a preset."""
-    step = median(time_steps(bench, preset, setting))
-    updates = bench.preset(preset, setting).run.updates or 0
+    step, updates = median(time_steps(bench, preset, setting)), bench.config(setting, preset=preset).run.updates or 0
     return Estimate(updates * step / 3600, note=f"{updates:,} training steps of {step:.3g} s, scores left out")
 
 
 @measure
 def moves_per_second(bench: Bench) -> Estimate:
     """Measure the moves of UAVs in a second of training with maps on the device."""
-    step, moves = median(time_steps(bench, FULL, {})), _moves(bench.preset(FULL))
+    step, moves = median(time_steps(bench, FULL, {})), _moves(bench, FULL, {})
     return Estimate(moves / step, note=f"{moves} moves in a training step of {step:.3g} s, learning included")

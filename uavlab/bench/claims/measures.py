@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from uavlab.bench.compare import Call, Row, Settings, acting_call, compare, cycle_call, update_call
+from uavlab.bench.compare import Call, Row, build_call, compare
 from uavlab.bench.timing import median, time_in_turn
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, RunConfig, configure
@@ -21,23 +21,23 @@ from uavlab.profiling.torch_profile import profile
 from uavlab.runtime.stage_timer import Monitor, count_work
 from uavlab.runtime.toggles import Toggles, as_dict, toggle_presets
 from uavlab.storage.machine import device_name
-from uavlab.train import make_cycle
 
 Setting = Mapping[str, Any]
 
+TEAMS = ("leader_follower", "slow_leader_follower")
 PLAIN = as_dict(Toggles())
 SIZES = {"batch": 128, "hidden": 256, "share": False, "worlds": 1, "learning_starts": 128}
 
 LOOP: Setting = {}
-LOW = "low"  # stands for the precision that a device is fast in
+LOW = "low"  # stands for the precision that a device is fast in: CPUs have units for bfloat16 before float16
+CHOSEN = "chosen"  # stands for the stage of the toggles that are chosen for a device
 STAGES: list[Setting] = [LOOP, {"update": "batched"}]
 STAGES.append({**STAGES[1], "precision": LOW, "prefetch": "on", "acting": "batched"})
 STAGES.append({**STAGES[2], "compile": "default", "adam": "fused", "optimizers": "one"})
 """The loop, and the three stages of the claims, each with all before it; a setting may begin with ``stage``."""
 
 WARM = 10  # cycles before a monitor watches
-EPISODES = {2: 60_060, 4: 251_703}
-"""Steps that 500 episodes took in a published run of each team; of others an eighth or two and a half times that."""
+ENOUGH_S = 60.0  # seconds after which a comparison has no more rounds than an interval needs
 
 
 class NotTestable(Exception):  # noqa: N818 - an answer, not an error
@@ -83,49 +83,34 @@ class Bench:
         self.name = device_name(self.device)
         self.results: dict[str, Any] = {}
 
-    def layer(self, setting: Setting, agents: int = 2) -> dict[str, Any]:
-        """Return a setting over the plain reference, as a whole layer."""
-        stage, own = STAGES[setting.get("stage", 0)], {k: v for k, v in setting.items() if k != "stage"}
-        layer = {**PLAIN, **SIZES, "followers": agents - 1, **stage, **own, **self.settings}
-        return layer | ({"precision": self.low} if layer["precision"] == LOW else {})
+    def layer(self, setting: Setting, agents: int = 2, preset: str = TEAMS[0]) -> dict[str, Any]:
+        """Return a setting as a layer.
 
-    def config(self, setting: Setting, agents: int = 2, env: str = "leader_follower") -> Config:
-        """Configure a setting of the claims about teams."""
-        return configure(env, self.layer(setting, agents))
+        That of a team lies over the plain reference and under the bench's settings; that of another task's preset over
+        those of the bench's settings that the preset has.
+        """
+        if preset not in TEAMS:
+            values = configure(preset).values
+            return {name: value for name, value in self.settings.items() if name in values} | dict(setting)
+        stage, own = setting.get("stage", 0), {k: v for k, v in setting.items() if k != "stage"}
+        toggles = self.chosen if stage == CHOSEN else STAGES[stage]
+        layer = {**PLAIN, **SIZES, "followers": agents - 1, **toggles, **own, **self.settings}
+        low = "fp16" if self.device.type == "cuda" else "bf16"
+        return layer | ({"precision": low} if layer["precision"] == LOW else {})
 
-    def known(self, preset: str) -> dict[str, Any]:
-        """Return the bench's settings that a preset has."""
-        values = configure(preset).values
-        return {name: value for name, value in self.settings.items() if name in values}
-
-    def preset(self, preset: str, *layers: Setting) -> Config:
-        """Configure a preset of another task."""
-        return configure(preset, self.known(preset), *layers)
+    def config(self, setting: Setting, agents: int = 2, preset: str = TEAMS[0]) -> Config:
+        """Configure a setting of a team, or of another task's preset."""
+        return configure(preset, self.layer(setting, agents, preset))
 
     @property
-    def low(self) -> str:
-        """The low precision that this device is fast in, if in any: CPUs have units for bfloat16 before float16."""
-        return "fp16" if self.device.type == "cuda" else "bf16"
+    def chosen(self) -> dict[str, Any]:
+        """The toggles that are chosen for this device."""
+        return toggle_presets(self.device)["gpu" if self.device.type == "cuda" else "laptop"]
 
     @property
     def few(self) -> int:
         """Rounds of what takes seconds."""
         return max(3, self.rounds // 10)
-
-    def pair(self, call: str, before: Setting, after: Setting, agents: int = 2, preset: str = "") -> list[Row]:
-        """Time a call under two settings of a team, or of another task's preset, in two rows of ``compare``.
-
-        Raises:
-            NotTestable: A toggle could not be used.
-        """
-        if preset:
-            known, settings = self.known(preset), {"before": before, "after": after}
-            rows = compare(preset, settings, known, call=call, rounds=self.few)
-        else:
-            rows = compare_once(self, call, {"before": self.layer(before, agents), "after": self.layer(after, agents)})
-        if reasons := rows[1]["fell_back"]:
-            raise NotTestable("; ".join(f"{name} cannot be used: {reason}" for name, reason in reasons.items()))
-        return rows
 
     def need_gpu(self, what: str) -> None:
         """Check that there is a GPU.
@@ -148,26 +133,29 @@ def once(function: F) -> F:
     """Decorate a function of a bench: called again with equal arguments it returns the first result."""
 
     @wraps(function)
-    def cached(bench: Bench, *arguments: Any) -> Any:
-        key = f"{function.__name__}{arguments}"
+    def cached(bench: Bench, *arguments: Any, **named: Any) -> Any:
+        key = f"{function.__name__}{arguments}{named}"
         if key not in bench.results:
-            bench.results[key] = function(bench, *arguments)
+            bench.results[key] = function(bench, *arguments, **named)
         return bench.results[key]
 
     return cached  # type: ignore[return-value]
 
 
 @once
-def compare_once(bench: Bench, call: str, settings: Settings) -> list[Row]:
-    """Compare settings of a team, all of them whole layers."""
-    return compare("leader_follower", settings, call=call, rounds=bench.rounds)
+def time_settings(
+    bench: Bench, call: str, settings: Sequence[Setting], agents: int = 2, preset: str = TEAMS[0]
+) -> list[Row]:
+    """Time a call under settings of a team, or of another task's preset: rows of ``compare``.
 
-
-def as_speedup(rows: Sequence[Row]) -> Estimate:
-    """Return the second row of ``compare`` over the first."""
-    slow, fast = rows
-    note = f"{slow['ms']:.3g} ms before, {fast['ms']:.3g} ms after"
-    return Estimate(fast["over_first"], fast["low"], fast["high"], note)
+    Raises:
+        NotTestable: A toggle of the last setting could not be used.
+    """
+    layers = {str(number): bench.layer(setting, agents, preset) for number, setting in enumerate(settings)}
+    rows = compare(preset, layers, call=call, rounds=bench.rounds, enough_s=ENOUGH_S)
+    if reasons := rows[-1]["fell_back"]:
+        raise NotTestable("; ".join(f"{name} cannot be used: {reason}" for name, reason in reasons.items()))
+    return rows
 
 
 @measure
@@ -184,12 +172,28 @@ def constant(bench: Bench, note: str, value: float | None = None) -> Estimate:
 
 @measure
 def gain(
-    bench: Bench, call: str, before: Setting = LOOP, after: Setting = LOOP, agents: int = 2, preset: str = ""
+    bench: Bench,
+    call: str,
+    before: Setting = LOOP,
+    after: Setting = LOOP,
+    agents: int = 2,
+    preset: str = TEAMS[0],
+    beside: Setting = LOOP,
 ) -> Estimate:
-    """Measure how many times faster a call becomes, of a team or of another task's preset."""
+    """Measure how many times faster a call becomes; the note also has the speed-up of each setting ``beside``."""
     if "placement" in before:
         bench.need_gpu("copies between host and device")
-    return as_speedup(bench.pair(call, before, after, agents, preset))
+    slow, fast = time_settings(bench, call, (before, after), agents, preset)
+    note = f"{slow['ms']:.3g} ms before, {fast['ms']:.3g} ms after"
+    if fast["first_call_s"] >= 1:
+        note += f"; the first call takes {fast['first_call_s']:.0f} s"
+    for name, setting in beside.items():
+        try:
+            text = f"{time_settings(bench, call, (before, setting), agents, preset)[1]['over_first']:.2f}x"
+        except NotTestable as reason:
+            text = f"none, {reason}"
+        note += f"; {name}: {text}"
+    return Estimate(fast["over_first"], fast["low"], fast["high"], note)
 
 
 @measure
@@ -213,13 +217,12 @@ def loop_shares(bench: Bench) -> dict[str, float]:
     """Return the shares of time by stage of the plain loop."""
     host = {"placement": "host"} if bench.device.type == "cuda" else {}
     monitor = Monitor(bench.device)
-    rt, rng, learner, source = build.assemble(bench.config({"priorities": "mean", **host}), monitor)
-    cycle = make_cycle(source, learner, rng, rt)
-    with rt.scope():
+    one = build_call(bench.config({"priorities": "mean", **host}), "cycle", monitor)
+    with one.rt.scope():
         for number in range(WARM + 10 * bench.rounds):
             if number == WARM:
                 monitor.reset()
-            cycle()
+            one.call()
         return read_shares(monitor)
 
 
@@ -230,44 +233,25 @@ def read_shares(monitor: Monitor) -> dict[str, float]:
 
 @measure
 def duplicates(bench: Bench, agents: int) -> Estimate:
-    """Count which part of the loop's evaluations of actors repeats another: N - 1 of N."""
-    loop, cached = (_evaluations(bench, {"update": rung}, agents) for rung in ("loop", "cached"))
+    """Count which part of the loop's evaluations of actors, products of their first layers, repeats another."""
+    counts = []
+    for rung in ("loop", "cached"):
+        config = bench.config({"update": rung}, agents)
+        one = build_call(config, "update")
+        with one.rt.scope():
+            products = dict(count_work(one.call).products)
+        counts.append(products[1, config.source.batch, config.env.spec.obs, config.learner.hidden])
+    loop, cached = counts
     return Estimate(1 - cached / loop, note=f"{loop} evaluations of actors in an update, {cached} where they are kept")
 
 
-def _evaluations(bench: Bench, setting: Setting, agents: int) -> int:
-    """Count the products of an update that have the shape of an actor's first layer."""
-    config = bench.config(setting, agents)
-    one = update_call(config)
-    with one.rt.scope():
-        products = dict(count_work(one.call).products)
-    return products[1, config.source.batch, config.env.spec.obs, config.learner.hidden]
-
-
 @measure
-def low_precision(bench: Bench) -> Estimate:
-    """Measure updates in low precision over float32."""
-    before, lower = {"stage": 1}, {"stage": 1, "precision": "fp16"}
-    speedup = gain(bench, "update", before, {"stage": 1, "precision": LOW})
-    if bench.low == "fp16":
-        return speedup
-    half = _text(lambda: gain(bench, "update", before, lower))
-    return replace(speedup, note=f"in bf16: {speedup.note}; in fp16 itself: {half}")
-
-
-def _text(speedup: Callable[[], Estimate]) -> str:
-    try:
-        return f"{speedup().value:.2f}x"
-    except NotTestable as reason:
-        return f"none, {reason}"
-
-
-@measure
+@once
 def batch_size(bench: Bench) -> Estimate:
     """Measure the most rows learned per second at two and four times the batch, over those at the batch."""
     size = bench.config({}).source.batch
     settings = {str(k * size): {**bench.layer({"stage": 1}), "batch": k * size} for k in (1, 2, 4)}
-    _, *rows = compare_once(bench, "update", settings)
+    _, *rows = compare(TEAMS[0], settings, call="update", rounds=bench.rounds)
     note = "; ".join(f"{row['setting']} rows: {row['over_first']:.2f} times the updates per second" for row in rows)
     factors = [(int(row["setting"]) / size, row) for row in rows]
     value, low, high = max((k * row["over_first"], k * row["low"], k * row["high"]) for k, row in factors)
@@ -275,19 +259,9 @@ def batch_size(bench: Bench) -> Estimate:
 
 
 @measure
-def total(bench: Bench, agents: int = 2) -> Estimate:
-    """Measure whole cycles with all three stages over the loop; the note has the toggles chosen for this device."""
-    speedup = gain(bench, "cycle", LOOP, {"stage": 3}, agents)
-    name = "gpu" if bench.device.type == "cuda" else "laptop"
-    toggles = toggle_presets(bench.device)[name]
-    text = _text(lambda: gain(bench, "cycle", LOOP, toggles, agents))
-    return replace(speedup, note=f"{speedup.note}; the toggles of `{name}`: {text}")
-
-
-@measure
 def growth(bench: Bench) -> Estimate:
     """Measure the speed-up of all stages at 4 agents over that at 2."""
-    (_, two), (_, four) = (bench.pair("cycle", LOOP, {"stage": 3}, agents) for agents in (2, 4))
+    (_, two), (_, four) = (time_settings(bench, "cycle", (LOOP, {"stage": 3}), agents) for agents in (2, 4))
     note = f"{two['over_first']:.2f}x at 2 agents, {four['over_first']:.2f}x at 4"
     value = four["over_first"] / two["over_first"]
     return Estimate(value, four["low"] / two["high"], four["high"] / two["low"], note)
@@ -297,25 +271,24 @@ def growth(bench: Bench) -> Estimate:
 def on_cpu(bench: Bench) -> Estimate:
     """Return 1 if the toggles chosen for a CPU make whole cycles on it faster, else 0."""
     cpu = bench if bench.device.type == "cpu" else Bench(bench.rounds, **bench.settings | {"device": "cpu"})
-    _, row = cpu.pair("cycle", LOOP, toggle_presets(cpu.device)["laptop"])
+    _, row = time_settings(cpu, "cycle", (LOOP, {"stage": CHOSEN}))
     return Estimate(float(row["low"] > 1), note=f"{row['over_first']:.2f}x with the toggles of `laptop` on {cpu.name}")
 
 
 @measure
-def hours(bench: Bench, agents: int) -> Estimate:
+def hours(bench: Bench, agents: int, steps: int) -> Estimate:
     """Measure the hours that all stages would take for as many steps as 500 episodes took in one published run."""
-    slow, fast = (1e3 / row["ms"] for row in bench.pair("cycle", LOOP, {"stage": 3}, agents))
+    slow, fast = (1e3 / row["ms"] for row in time_settings(bench, "cycle", (LOOP, {"stage": 3}), agents))
     rates = f"{slow:.0f} updates/s before and {fast:.0f} updates/s after"
-    steps = EPISODES[agents]
     return Estimate(steps / fast / 3600, note=f"{rates}; hours for the {steps:,} steps of one published run")
 
 
 @measure
-def utilisation(bench: Bench, setting: Setting = LOOP, preset: str = "", note: str = "") -> Estimate:
+def utilisation(bench: Bench, setting: Setting = LOOP, preset: str = TEAMS[0], note: str = "") -> Estimate:
     """Measure the share of a cycle, of a team or of another task's preset, in which a kernel runs on the GPU."""
     bench.need_gpu("device utilisation")
-    config = bench.preset(preset, setting) if preset else bench.config(setting)
-    return Estimate(bench.device_share(cycle_call(config), bench.few if preset else bench.rounds), note=note)
+    rounds = bench.rounds if preset in TEAMS else bench.few
+    return Estimate(bench.device_share(build_call(bench.config(setting, preset=preset), "cycle"), rounds), note=note)
 
 
 @measure
@@ -330,7 +303,7 @@ def peak_memory(bench: Bench, after: Setting, before: Setting = LOOP, saved: boo
 def _peak(bench: Bench, setting: Setting) -> int:
     allocated = torch.cuda.memory_allocated(bench.device)
     torch.cuda.reset_peak_memory_stats(bench.device)
-    one = cycle_call(bench.config(setting))
+    one = build_call(bench.config(setting), "cycle")
     with one.rt.scope():
         for _ in range(3):
             one.call()
@@ -340,7 +313,7 @@ def _peak(bench: Bench, setting: Setting) -> int:
 @measure
 def acting_rate(bench: Bench) -> Estimate:
     """Measure the share of the device's rate of large matrix products that acting in 128 worlds reaches."""
-    one = acting_call(bench.config({"acting": "batched", "worlds": 128}))
+    one = build_call(bench.config({"acting": "batched", "worlds": 128}), "acting")
     with one.rt.scope():
         seconds = median(time_in_turn({"act": one.call}, bench.rounds, bench.device)["act"])
         rate = count_work(one.call).flops / seconds

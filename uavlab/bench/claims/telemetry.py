@@ -5,20 +5,17 @@ tensor of its own, and compile. Here each is timed beside windows that are gathe
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from uavlab.bench.claims.measures import Bench, Estimate, NotTestable, as_speedup, measure, once
-from uavlab.bench.compare import Call, compare
+from uavlab.bench.claims.measures import Bench, Estimate, measure, once
+from uavlab.bench.compare import Call
 from uavlab.bench.suites import telemetry
 from uavlab.bench.suites.telemetry import CYCLES, FLIGHTS, PARTS, loading_calls, raw_bytes
 from uavlab.bench.timing import ratio, time_call, time_in_turn
-from uavlab.core.types import Scale
 from uavlab.experiment.config import Config, configure
-from uavlab.telemetry.dataset import FlightDataset
 from uavlab.telemetry.loaders import ItemDataset
 from uavlab.telemetry.window_source import WindowSource
 
@@ -30,24 +27,22 @@ PRESET = "telemetry_quick"
 class ScaledItems(ItemDataset):
     """Windows one by one, of rows that were normalised at the beginning."""
 
-    def __init__(self, flights: FlightDataset, scale: Scale, window: int, horizon: int) -> None:
-        super().__init__(flights, scale, window, horizon)
-        self.inputs = self.scaler.transform(self.inputs).astype("float32")
-        self.truth, self.tracking_error = self.truth.astype("float32"), self.tracking_error.astype("float32")
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        rows = self.scaler.transform(self.inputs), self.truth, self.tracking_error
+        self.rows = [torch.from_numpy(leaf.astype("float32")) for leaf in rows]
 
     def __getitem__(self, begin: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return the window that begins with a row."""
-        end = begin + self.window
-        parts = self.inputs[begin:end], self.truth[end - 1 : end], self.tracking_error[end : end + self.horizon]
-        inputs, truth, tracking_error = (torch.from_numpy(part) for part in parts)
-        return inputs, truth[0], tracking_error
+        end, (inputs, truth, tracking_error) = begin + self.window, self.rows
+        return inputs[begin:end], truth[end - 1], tracking_error[end : end + self.horizon]
 
 
 class CachedItems(ScaledItems):
     """Every window a tensor of its own, made on first use, and copied each time."""
 
-    def __init__(self, flights: FlightDataset, scale: Scale, window: int, horizon: int) -> None:
-        super().__init__(flights, scale, window, horizon)
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
         self.cache: dict[int, list[Tensor]] = {}
 
     def __getitem__(self, begin: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -67,14 +62,11 @@ class ScaledSource(WindowSource):
 class CachedSource(WindowSource):
     """Draws windows that are cached, each by itself; all are there before the first is timed."""
 
-    def __init__(self, *given: object) -> None:
-        super().__init__(*given)  # type: ignore[arg-type]
+    def items(self, *given: Any) -> ItemDataset:
+        """Build the cached windows."""
+        self.windows = CachedItems(*given)
         for start in self.starts.tolist():
             self.windows[start]
-
-    def items(self, *given: object) -> ItemDataset:
-        """Build the cached windows."""
-        self.windows = CachedItems(*given)  # type: ignore[arg-type]
         return self.windows
 
 
@@ -89,12 +81,8 @@ SOURCES: Mapping[str, type[WindowSource] | None] = {
 
 def config(bench: Bench, path: str) -> Config:
     """Configure a path."""
-    return configure(PRESET, {"loader": "device" if path == "device" else "per_item"}, sizes(bench))
-
-
-def sizes(bench: Bench) -> dict[str, Any]:
-    """Return the sizes of all paths."""
-    return {"flights": FLIGHTS, **bench.known(PRESET)}
+    loader = {"loader": "device" if path == "device" else "per_item"}
+    return configure(PRESET, {"flights": FLIGHTS}, bench.layer(loader, preset=PRESET))
 
 
 @once
@@ -136,10 +124,10 @@ def window_rate(bench: Bench, path: str) -> Estimate:
 def loading_gain(bench: Bench) -> Estimate:
     """Measure loading of windows from rows that were normalised once over windows that are normalised one by one."""
     seconds, _ = time_paths(bench)
-    gains = {path: ratio(seconds["per_item loader"], seconds[f"{path} loader"]) for path in SOURCES}
-    cached, device = gains["cached"]["median"], gains["device"]["median"]
+    gains = {path: ratio(seconds["per_item loader"], seconds[f"{path} loader"], "value") for path in SOURCES}
+    cached, device = gains["cached"]["value"], gains["device"]["value"]
     note = f"kept window by window {cached:.3g}x, gathered by index {device:.3g}x"
-    return Estimate(gains["once"]["median"], gains["once"]["low"], gains["once"]["high"], note)
+    return Estimate(**gains["once"], note=note)
 
 
 @measure
@@ -149,26 +137,9 @@ def pace_drop(bench: Bench) -> Estimate:
     time_call(calls["both"], bench.device)
     half = max(4, bench.rounds // 3)
     seconds = [sum(time_call(calls["both"], bench.device) for _ in range(CYCLES)) for _ in range(2 * half)]
-    over = ratio(seconds[:half], seconds[half:])
     final = PRINTED_EVERY / EPOCH
     note = f"windows of a whole epoch over the time since it began, as was printed, fall to {final:.2f} at any pace"
-    return Estimate(over["median"], over["low"], over["high"], note)
-
-
-@measure
-def compiled_cycles(bench: Bench) -> Estimate:
-    """Measure compiled cycles over plain ones, in the mode that is claimed; on a CPU it is the same as the default.
-
-    Raises:
-        NotTestable: Nothing can be compiled.
-    """
-    mode = "reduce-overhead" if bench.device.type == "cuda" else "default"
-    settings = {"plain": {"compile": "off"}, "compiled": {"compile": mode}}
-    rows = compare(PRESET, settings, sizes(bench), call="cycle", rounds=bench.rounds)
-    if reasons := rows[1]["fell_back"]:
-        raise NotTestable("; ".join(reasons.values()))
-    over = as_speedup(rows)
-    return replace(over, note=f"compile={mode}; {over.note}; the first call takes {rows[1]['first_call_s']:.0f} s")
+    return Estimate(**ratio(seconds[:half], seconds[half:], "value"), note=note)
 
 
 @measure

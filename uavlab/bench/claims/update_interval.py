@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from uavlab.bench.claims.measures import Bench, Estimate, Setting, measure, once, read_shares
+from uavlab.bench.compare import build_call
 from uavlab.bench.timing import median, ratio, time_call
 from uavlab.envs.leader_follower.env import SlowLeaderFollower
 from uavlab.experiment import build
 from uavlab.runtime.stage_timer import Monitor
-from uavlab.train import make_cycle
 
 SIZES = {"update": "batched", "acting": "batched", "batch": 512, "hidden": 64, "learning_starts": 1, "step_ms": 0.0}
 GAME_MS = 80.0
@@ -48,21 +48,20 @@ class PacedWorld(SlowLeaderFollower):
 
 def paced_blocks(bench: Bench, setting: Setting) -> Callable[[float], Block]:
     """Build a loop beside a world of adjustable pace: each call takes the time of a step (ms) and runs one block."""
-    config = bench.config({**SIZES, **setting}, env="slow_leader_follower")
+    config = bench.config({**SIZES, **setting}, preset="slow_leader_follower")
     world = PacedWorld(**{f.name: getattr(config.env, f.name) for f in fields(config.env)})
     overlap = config.toggles.prefetch == "overlap"
     monitor = None if overlap else Monitor(bench.device)  # a monitor times one thread alone
-    rt, rng, learner, source = build.assemble(replace(config, env=world), monitor)
-    cycle = make_cycle(source, learner, rng, rt)
+    one = build_call(replace(config, env=world), "cycle", monitor)
 
     def block(step_ms: float) -> Block:
         world.pace_ms[0] = step_ms
         if monitor:
             monitor.reset()
-        with rt.scope():
+        with one.rt.scope():
             for _ in range(config.toggles.interval * overlap):  # steps that began in the last block are over by now
-                cycle()
-            seconds = time_call(lambda: [cycle() for _ in range(BLOCK)], rt.device)
+                one.call()
+            seconds = time_call(lambda: [one.call() for _ in range(BLOCK)], one.rt.device)
         shares = read_shares(monitor) if monitor else {}
         learner_share = sum(part for stage, part in shares.items() if stage not in OUTSIDE)
         return Block(learner_share, shares.get("environment", 0.0), seconds)
@@ -96,9 +95,9 @@ def learner_share(bench: Bench, interval: int) -> Estimate:
 def interval_gain(bench: Bench) -> Estimate:
     """Measure the time of as many updates at interval 1 over that at 10."""
     seconds = {name: [block.seconds for block in blocks] for name, blocks in measure_intervals(bench).items()}
-    over, overlap = (ratio(seconds["1"], seconds[name]) for name in ("10", "overlap"))
-    note = f"on one device; with the worlds stepped beside the updates (prefetch=overlap): {overlap['median']:.2f}x"
-    return Estimate(over["median"], over["low"], over["high"], note)
+    overlap = ratio(seconds["1"], seconds["overlap"])["median"]
+    note = f"on one device; with the worlds stepped beside the updates (prefetch=overlap): {overlap:.2f}x"
+    return Estimate(**ratio(seconds["1"], seconds["10"], "value"), note=note)
 
 
 @measure

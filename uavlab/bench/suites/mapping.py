@@ -7,7 +7,6 @@ import cProfile
 import pstats
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import ExitStack
 from functools import partial
 from multiprocessing import get_context
 from typing import Any
@@ -27,7 +26,7 @@ from uavlab.experiment import build
 from uavlab.experiment.config import Device, RunConfig, configure
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggle_records import EAGER
-from uavlab.runtime.toggles import Toggles, as_dict, with_toggles
+from uavlab.runtime.toggles import Toggles, as_dict
 
 MISSIONS = (1, 8, 64)
 WORKERS = 2  # and missions of the slow paths, which work them off one by one, so that more would only take longer
@@ -61,33 +60,26 @@ def maps_suite(
 ) -> Record:
     """Time one team step of 4 UAVs on 493 x 493 maps: measurements, beliefs, all channels, reward; without the policy.
 
-    Figures are per mission. The pool sends each mission's maps to one of its processes and back.
-
-    Args:
-        rounds: Interleaved repetitions.
-        device: Where batches are computed.
-        missions: Sizes of a batch.
-        workers: Processes of the pool.
-        compiled: Also compile the step of the last number of missions.
-        cells: Cells along each side of the map, of the published size.
+    Figures are per mission. Batches of several numbers of ``missions`` are computed on the device, the last number also
+    ``compiled``. The pool of ``workers`` sends each mission's maps to one of its processes and back. Maps keep the
+    published size, whatever the ``cells`` along each side.
     """
     side = MappingEnv.cell * MappingEnv.cells / cells
     env, over, host = (kind(cells=cells, cell=side) for kind in (MappingEnv, OverwrittenMapping, HostMapping))
-    rt = build.runtime(RunConfig(device=device), with_toggles(Toggles(), {"threads": 1}))
-    fast = build.runtime(RunConfig(device=device), with_toggles(Toggles(), {"update": "batched", "compile": "default"}))
-    with rt.scope(), ExitStack() as stack:
-        pool = stack.enter_context(ProcessPoolExecutor(workers, get_context("spawn"), initializer=one_thread))
+    rt = build.runtime(RunConfig(device=device))
+    fast = build.runtime(RunConfig(device=device), Toggles(update="batched", compile="default"))
+    with rt.scope(), ProcessPoolExecutor(workers, get_context("spawn"), initializer=one_thread) as pool:
         calls: dict[tuple[str, str, int], Callable[[], Any]] = {
             ("host", "one process", workers): team_step(host, workers, Runtime()),
-            ("host", f"{workers} processes", workers): pool_step(host, pool, workers),
+            ("host", f"{workers} processes", workers): team_step(host, workers, Runtime(), pool),
         }
         for count in missions:
             calls["device", "eager", count] = team_step(over, count, rt)
         calls["device", "eager, fresh memory", missions[-1]] = team_step(env, missions[-1], rt)
         if compiled:
             calls["device", "compiled", missions[-1]] = team_step(over, missions[-1], fast)
-        seconds = time_in_turn({str(key): call for key, call in calls.items()}, rounds, rt.device, warm_up=1)
-    each = {key: [step / key[2] for step in seconds[str(key)]] for key in calls}
+        seconds = time_in_turn(calls, rounds, rt.device, warm_up=1)
+    each = {key: [step / key[2] for step in steps] for key, steps in seconds.items()}
     plain = each["host", "one process", workers]
     rows = [
         {
@@ -96,14 +88,11 @@ def maps_suite(
             "missions": count,
             "threads": rt.toggles.threads,
             "team_step_ms": round(1e3 * median(steps), 3),
-            "over_host": over_host["median"],
-            "low": over_host["low"],
-            "high": over_host["high"],
+            **ratio(plain, steps, "over_host"),
             "over_original": round(ORIGINAL_MS / 1e3 / median(steps), 2),
             "bytes_per_mission": world_bytes(env),
         }
         for (path, setting, count), steps in each.items()
-        for over_host in (ratio(plain, steps),)
     ]
     return {"rows": rows}
 
@@ -111,8 +100,7 @@ def maps_suite(
 @suite("missions", about="training steps of the published mapping network")
 def missions_suite(rounds: int, device: Device, training: Mapping[str, Any] = TRAINING) -> Record:
     """Time whole training steps of the published network: missions, returns, and 5 passes over them."""
-    low = {**EAGER, "precision": "bf16"}
-    settings = {"plain": as_dict(Toggles()), "eager": dict(EAGER), "eager, bf16": low}
+    settings = {"plain": as_dict(Toggles()), "eager": EAGER, "eager, bf16": {**EAGER, "precision": "bf16"}}
     comparison = compare("mapping_published", settings, training, {"device": device}, call="cycle", rounds=rounds)
     config = configure("mapping_published", training)
     moves = config.task.pace(config)[0] // config.run.runs
@@ -132,10 +120,15 @@ def missions_suite(rounds: int, device: Device, training: Mapping[str, Any] = TR
     return {"rows": rows}
 
 
-def team_step(env: MappingEnv, missions: int, rt: Runtime) -> Callable[[], Any]:
-    """Build a call that makes one team step of random moves, noise included."""
-    state, uniform = _start(env, missions, rt.device)
-    step = rt.kernel(step_and_observe, "environment")
+def team_step(env: MappingEnv, missions: int, rt: Runtime, pool: Executor | None = None) -> Callable[[], Any]:
+    """Build a call that makes one team step of random moves, noise included; with a pool, each mission in a process."""
+    dice = torch.Generator(rt.device).manual_seed(0)
+
+    def uniform(count: int) -> torch.Tensor:
+        return torch.rand(missions, count, generator=dice, device=rt.device)
+
+    state = env.initial(uniform(env.spec.initial_noise))
+    step = partial(_step_in_pool, pool) if pool else rt.kernel(step_and_observe, "environment")
 
     def call() -> None:
         nonlocal state
@@ -145,37 +138,21 @@ def team_step(env: MappingEnv, missions: int, rt: Runtime) -> Callable[[], Any]:
     return call
 
 
-def pool_step(env: MappingEnv, pool: Executor, missions: int) -> Callable[[], Any]:
-    """Build a call that makes one team step of random moves, each mission in some process of a pool."""
-    state, uniform = _start(env, missions, torch.device("cpu"))
+def _step_in_pool(
+    pool: Executor, env: MappingEnv, state: State, action: torch.Tensor, noise: torch.Tensor
+) -> tuple[State]:
+    parts = [tree_map(lambda leaf, i=i: leaf[i : i + 1].clone(), state) for i in range(len(action))]
+    states = pool.map(partial(_next_state, env), parts, action.split(1), noise.split(1))
+    return (tree_map(lambda *leaf: torch.cat(leaf), *states),)
 
-    def call() -> None:
-        nonlocal state
-        action = (uniform(env.uavs) * env.spec.choices).long()
-        noise = uniform(env.spec.step_noise)
-        parts = [tree_map(lambda leaf, i=i: leaf[i : i + 1].clone(), state) for i in range(missions)]
-        states = list(pool.map(partial(_next_state, env), parts, action.split(1), noise.split(1)))
-        state = tree_map(lambda *leaf: torch.cat(leaf), *states)
 
-    return call
+def _next_state(env: MappingEnv, state: State, action: torch.Tensor, noise: torch.Tensor) -> State:
+    return step_and_observe(env, state, action, noise)[0]
 
 
 def one_thread() -> None:
     """Restrict a process of a pool to one core."""
     torch.set_num_threads(1)
-
-
-def _start(env: MappingEnv, missions: int, device: torch.device) -> tuple[State, Callable[[int], torch.Tensor]]:
-    dice = torch.Generator(device).manual_seed(0)
-
-    def uniform(count: int) -> torch.Tensor:
-        return torch.rand(missions, count, generator=dice, device=device)
-
-    return env.initial(uniform(env.spec.initial_noise)), uniform
-
-
-def _next_state(env: MappingEnv, state: State, action: torch.Tensor, noise: torch.Tensor) -> State:
-    return step_and_observe(env, state, action, noise)[0]
 
 
 def profile_host(env: HostMapping, steps: int, top: int = 8) -> dict[str, Any]:

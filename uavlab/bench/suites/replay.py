@@ -27,28 +27,18 @@ Slots = Int[Tensor, "1 N"]
 
 @dataclass(frozen=True)
 class Structure:
-    """A data structure of priorities.
+    """A data structure of priorities."""
 
-    Attributes:
-        draw: From noise to slots; computes importance weights, too, where rows differ.
-        reweight: Sets new priorities of slots.
-    """
-
-    draw: Callable[[Slots], Slots]
-    reweight: Callable[[Slots, Float[Tensor, "1 N"]], None]
+    draw: Callable[[Slots], Slots]  # from noise; computes importance weights, too, where rows differ
+    reweight: Callable[[Slots, Float[Tensor, "1 N"]], None]  # sets new priorities of slots
 
 
 @suite("replay", about="prioritized replay and its rivals")
 def replay_suite(rounds: int, device: Device, capacity: int = CAPACITY) -> Record:
-    """Time draw, gather and reweight by structure, on full replay of the team of five.
+    """Time draw, gather and reweight by structure, on full replay of the team of five with ``capacity`` rows.
 
     ``wide`` is ``uavlab.replay.prioritized`` with its guard and its counters; ``binary`` and ``cumsum`` have neither.
-    ``uniform`` draws without priorities.
-
-    Args:
-        rounds: Rounds of ``BATCHES`` batches per structure.
-        device: Where replay lies.
-        capacity: Rows of replay.
+    ``uniform`` draws without priorities. Each round has ``BATCHES`` batches per structure.
     """
     rt = build.runtime(RunConfig(device=device))
     env = LeaderFollower(followers=4)
@@ -59,7 +49,8 @@ def replay_suite(rounds: int, device: Device, capacity: int = CAPACITY) -> Recor
     replay.ring.size.fill_(capacity)
     replay.ring.words.fill_(1)  # untouched memory is read at no cost
     mass = sum_tree.masses(replay.tree)[0].clone()
-    structures = {"wide": wide(replay), "binary": binary(mass), "cumsum": cumsum(mass), "uniform": uniform(replay)}
+    uniform = Structure(lambda noise: noise.remainder(replay.ring.size), lambda slot, priority: None)
+    structures = {"wide": wide(replay), "binary": binary(mass), "cumsum": cumsum(mass), "uniform": uniform}
     seconds: dict[str, list[tuple[float, float, float]]] = {name: [] for name in structures}
     with rt.scope():
         for number in range(-WARM_UP, rounds):
@@ -98,10 +89,7 @@ def time_batch(structure: Structure, replay: prioritized.ByPriority) -> tuple[fl
 
 def wide(replay: prioritized.ByPriority) -> Structure:
     """Build the wide tree of prioritized replay."""
-    return Structure(
-        draw=lambda noise: replay.choose(noise)[0],
-        reweight=replay.set_priorities,
-    )
+    return Structure(lambda noise: replay.choose(noise)[0], replay.set_priorities)
 
 
 def binary(mass: Int[Tensor, " capacity"]) -> Structure:
@@ -120,12 +108,12 @@ def binary(mass: Int[Tensor, " capacity"]) -> Structure:
             left = nodes.index_select(0, node)
             right = point >= left
             point, node = point - left * right, node + right
-        weigh(nodes.index_select(0, node))
+        _weigh(nodes.index_select(0, node))
         return (node - (1 << depth))[None]
 
     def reweight(slot: Slots, priority: Float[Tensor, "1 N"]) -> None:
         node = slot[0] + (1 << depth)
-        nodes.index_copy_(0, node, to_mass(priority))
+        nodes.index_copy_(0, node, _to_mass(priority))
         for _ in range(depth):
             node = node // 2
             nodes.index_copy_(0, node, pairs.index_select(0, node).sum(1))
@@ -139,25 +127,18 @@ def cumsum(mass: Int[Tensor, " capacity"]) -> Structure:
     def draw(noise: Slots) -> Slots:
         ends = mass.cumsum(0)
         slot = torch.searchsorted(ends, sum_tree.stratified_points(ends[None, -1:], noise)[0], right=True)
-        weigh(mass.index_select(0, slot))
+        _weigh(mass.index_select(0, slot))
         return slot[None]
 
     def reweight(slot: Slots, priority: Float[Tensor, "1 N"]) -> None:
-        mass.index_copy_(0, slot[0], to_mass(priority))
+        mass.index_copy_(0, slot[0], _to_mass(priority))
 
     return Structure(draw, reweight)
 
 
-def uniform(replay: prioritized.ByPriority) -> Structure:
-    """Build a structure without priorities, which draws rows uniformly."""
-    return Structure(lambda noise: noise.remainder(replay.ring.size), lambda slot, priority: None)
-
-
-def weigh(mass: Int[Tensor, " N"]) -> Tensor:
-    """Compute importance weights."""
+def _weigh(mass: Int[Tensor, " N"]) -> Tensor:
     return prioritized.importance_weights(mass[None], SETTINGS.priority_beta)
 
 
-def to_mass(priority: Float[Tensor, "1 N"]) -> Int[Tensor, " N"]:
-    """Convert priorities to masses."""
+def _to_mass(priority: Float[Tensor, "1 N"]) -> Int[Tensor, " N"]:
     return sum_tree.fixed_point(priority[0].pow(SETTINGS.priority_alpha))

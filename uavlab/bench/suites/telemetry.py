@@ -11,7 +11,7 @@ from uavlab.bench.timing import median, ratio, time_call, time_in_turn
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, Device, configure
 from uavlab.runtime.runtime import Runtime
-from uavlab.telemetry.dataset import FlightDataset
+from uavlab.telemetry.dataset import ROW, FlightDataset
 from uavlab.telemetry.loaders import DiskDataset
 from uavlab.telemetry.window_source import WindowSource
 from uavlab.train import make_cycle
@@ -19,7 +19,6 @@ from uavlab.train import make_cycle
 PATHS = ("device", "stream", "per_item")
 PARTS = ("loader", "model", "both")
 FLIGHTS = 24
-FLOAT = 4  # bytes
 IN_A_ROW = 10  # batches that a loader loads when it is alone, with no network in between that empties the caches
 INTERVALS, CYCLES = 8, 10  # intervals whose throughput is measured, and the batches in each
 MIB = 2**20
@@ -31,37 +30,31 @@ def telemetry_suite(
 ) -> Record:
     """Time a batch on each path: loaded, learned from, and both as a run does it.
 
-    Args:
-        rounds: Interleaved repetitions.
-        device: Where the network learns.
-        preset: The run.
-        sizes: Settings over it; by default its own, with ``FLIGHTS`` flights.
+    ``sizes`` are settings over the preset; by default its own, with ``FLIGHTS`` flights.
 
     Returns:
         ``batch``, and rows with what ``rates`` returns for medians of rounds in which all paths took turns,
         ``over_per_item`` (how many times as fast the loader is as loading windows one by one), ``bytes`` (what the
         training flights take in memory) and ``raw_bytes`` (what they are).
     """
-    calls: dict[str, Callable[[], Any]] = {}
+    calls: dict[tuple[str, str], Callable[[], Any]] = {}
     sources: dict[str, WindowSource] = {}
     for path in PATHS:
         config = configure(preset, sizes or {"flights": FLIGHTS}, {"device": device, "loader": path})
         rt, sources[path], parts = loading_calls(config)
-        calls |= {f"{path} {part}": call for part, call in parts.items()}
+        calls |= {(path, part): call for part, call in parts.items()}
     seconds = time_in_turn(calls, rounds, rt.device)
-    rows = []
-    for path, source in sources.items():
-        own = {part: seconds[f"{path} {part}"] for part in PARTS}
-        rows.append(
-            {
-                "path": path,
-                **rates(own, config.source.batch),
-                "over_per_item": ratio(seconds["per_item loader"], own["loader"])["median"],
-                "bytes": memory_bytes(source),
-                "raw_bytes": raw_bytes(source.sets.training),
-                "threads": rt.toggles.threads,
-            }
-        )
+    rows = [
+        {
+            "path": path,
+            **rates({part: seconds[path, part] for part in PARTS}, config.source.batch),
+            "over_per_item": ratio(seconds["per_item", "loader"], seconds[path, "loader"])["median"],
+            "bytes": memory_bytes(source),
+            "raw_bytes": raw_bytes(source.sets.training),
+            "threads": rt.toggles.threads,
+        }
+        for path, source in sources.items()
+    ]
     return {"batch": config.source.batch, "rows": rows}
 
 
@@ -70,9 +63,7 @@ def loading_calls(
 ) -> tuple[Runtime, WindowSource, dict[str, Callable[[], Any]]]:
     """Build the calls ``loader`` (``IN_A_ROW`` batches), ``model`` (an update on one batch) and ``both`` (a cycle).
 
-    Args:
-        config: The run's.
-        kind: Another class of what draws windows.
+    ``kind`` is another class of what draws windows.
     """
     rt, rng, learner, source = build.assemble(config)
     source = kind(config.env, config.source, rng, rt) if kind else source
@@ -87,19 +78,15 @@ def loading_calls(
 
 
 def rates(seconds: Mapping[str, list[float]], windows: int) -> dict[str, Any]:
-    """Compute ``loader``, ``model`` and ``both`` in windows per second, and what share of the model's pace both reach.
-
-    Args:
-        seconds: Times of the calls of ``loading_calls``, round by round.
-        windows: In a batch, of all runs.
+    """Compute the paces of the calls of ``loading_calls`` from their times, round by round.
 
     Returns:
-        These three, ``of_model`` (the share) and its 95 % interval from ``low`` to ``high``.
+        ``loader``, ``model`` and ``both`` in windows per second (``windows`` in a batch, of all runs), ``of_model``
+        (what share of the model's pace both reach) and its 95 % interval from ``low`` to ``high``.
     """
-    share = ratio(seconds["model"], seconds["both"])
     counts = {"loader": IN_A_ROW * windows, "model": windows, "both": windows}
     paces = {part: round(count / median(seconds[part])) for part, count in counts.items()}
-    return {**paces, "of_model": share["median"], "low": share["low"], "high": share["high"]}
+    return {**paces, **ratio(seconds["model"], seconds["both"], "of_model")}
 
 
 def throughput(config: Config, rounds: int, intervals: int = INTERVALS) -> dict[str, Any]:
@@ -146,20 +133,10 @@ def _bytes_read() -> tuple[int | None, int | None]:
 
 def raw_bytes(flights: FlightDataset | DiskDataset) -> int:
     """Count the bytes of flights as they are: float32, nothing twice."""
-    widths = (
-        flights.widths.values() if isinstance(flights, DiskDataset) else [leaf.shape[1] for leaf in _columns(flights)]
-    )
-    return FLOAT * int(flights.bounds[-1]) * sum(widths)
+    return ROW * int(flights.bounds[-1])
 
 
 def memory_bytes(source: WindowSource) -> int:
     """Count the bytes that a source holds in memory for its flights and for where their windows begin."""
-    flights = source.sets.training
-    if isinstance(flights, DiskDataset):
-        return source.starts.nbytes
-    one = sum(leaf.nbytes for leaf in _columns(flights))
-    return source.starts.nbytes + (3 * one if source.loader == "per_item" else one)  # one by one: float64 copies, too
-
-
-def _columns(flights: FlightDataset) -> tuple[Any, ...]:
-    return flights.inputs, flights.truth, flights.tracking_error
+    copies = {"stream": 0, "device": 1, "per_item": 3}[source.loader]  # one by one: float64 copies, too
+    return source.starts.nbytes + copies * raw_bytes(source.sets.training)

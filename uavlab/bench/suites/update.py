@@ -1,24 +1,27 @@
-"""What an update costs: batched over the loop, with and without the guard, and under one setting after the other."""
+"""What steps and updates cost: worlds, the batched learner over the loop, the guard, one setting after the other."""
 
 import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Any
 
 from torch._inductor import config as inductor
 
-from uavlab.bench.compare import Call, Row, Settings, compare, compare_calls, prepare, update_call
+from uavlab.bench.compare import Call, Row, Settings, compare, compare_calls, prepare
 from uavlab.bench.registry import Option, Record, suite
 from uavlab.bench.timing import break_even_calls, median, ratio, time_in_turn
+from uavlab.collectors.off_policy import POOL_DEPTH, POOL_STEPS
 from uavlab.core.errors import ResourceError
 from uavlab.core.protocols import CheckedTensors
+from uavlab.core.rng import Streams
+from uavlab.envs.autoreset import advance, make_pool, start_worlds
+from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, Device, RunConfig, configure
 from uavlab.profiling.roofline import ceilings
 from uavlab.runtime.runtime import Runtime
-from uavlab.runtime.stage_timer import Work, count_work
+from uavlab.runtime.stage_timer import count_work
 from uavlab.runtime.toggle_records import EAGER
 from uavlab.runtime.toggles import Toggles, as_dict
 from uavlab.storage.machine import usable_cores
@@ -31,6 +34,7 @@ SIZES = {"batch": 128, "hidden": 256, "share": False}
 """The published sizes: 128 rows, networks of width 256, one actor for each agent."""
 
 CYCLES = 5  # cycles per timed round of the guard
+STEPS = 64  # environment steps per timed round; a whole number of pool refills
 PATIENCE = 3600  # seconds for one thread count of the ladder
 
 
@@ -75,9 +79,15 @@ def guard_suite(rounds: int, device: Device, preset: str = "leader_follower_quic
         with guarded.scope():
             calls = {name: _cycles(config, rt) for name, rt in runtimes.items()}
             seconds = time_in_turn(calls, rounds, guarded.device)
-        times = {f"{name}_ms": round(1e3 * median(each) / CYCLES, 3) for name, each in seconds.items()}
-        row = {"agents": agents, "setting": preset, "threads": config.toggles.threads, **times}
-        rows.append({**row, "guarded_over_plain": ratio(seconds["guarded"], seconds["plain"])["median"]})
+        rows.append(
+            {
+                "agents": agents,
+                "setting": preset,
+                "threads": config.toggles.threads,
+                **{f"{name}_ms": round(1e3 * median(each) / CYCLES, 3) for name, each in seconds.items()},
+                "guarded_over_plain": ratio(seconds["guarded"], seconds["plain"])["median"],
+            }
+        )
     return {"rows": rows}
 
 
@@ -86,6 +96,48 @@ def _cycles(config: Config, rt: Runtime) -> Callable[[], Any]:
     learner, source = config.task.build(config, rng, rt)
     cycle = make_cycle(source, learner, rng, rt)
     return lambda: [cycle() for _ in range(CYCLES)]
+
+
+@suite("env", about="steps per second")
+def env_suite(rounds: int, device: Device) -> Record:
+    """Time whole steps of many worlds: transition, reward, observation, autoreset and refills of its pool."""
+    rt, rows = build.runtime(RunConfig(device=device)), []
+    settings = {
+        "published constants": LeaderFollower(followers=4),
+        "3 moving obstacles in sight": LeaderFollower(followers=4, obstacles=3, obstacle_speed=5.0, sight=2),
+    }
+    with rt.scope():
+        for worlds in (64, 1024):
+            calls = {name: _steps(env, worlds, rt) for name, env in settings.items()}
+            seconds = time_in_turn(calls, rounds, rt.device)
+            rows += [
+                {
+                    "env": "leader_follower",
+                    "agents": env.spec.agents,
+                    "worlds": worlds,
+                    "setting": name,
+                    "threads": rt.toggles.threads,
+                    "agent_steps_per_s": round(STEPS * worlds * env.spec.agents / median(seconds[name])),
+                }
+                for name, env in settings.items()
+            ]
+    return {"rows": rows}
+
+
+def _steps(env: LeaderFollower, count: int, rt: Runtime) -> Callable[[], Any]:
+    rng, spec = Streams([0], rt.device), env.spec
+    worlds = start_worlds(env, rng.uniform("start", count, spec.initial_noise)[0])
+    action = 2 * rng.uniform("action", count, spec.agents, spec.action)[0] - 1
+    noise = rng.uniform("step", count, spec.step_noise)[0]
+
+    def call() -> None:
+        nonlocal worlds
+        for step in range(STEPS):
+            if step % POOL_STEPS == 0:
+                pool = make_pool(env, rng.uniform("pool", POOL_DEPTH, count, spec.initial_noise)[0])
+            worlds, _ = advance(env, worlds, action, noise, pool)
+
+    return call
 
 
 RUNGS: Settings = {
@@ -146,10 +198,10 @@ def ladder_suite(
         layer = {**as_dict(Toggles()), **sizes, "followers": agents - 1, "device": device, "threads": counts[0]}
         configs = {name: configure("leader_follower", layer, rung) for name, rung in rungs.items()}
         with inductor.patch(force_disable_caches=True):  # else a first call would take less than it takes at first
-            calls, first = prepare({name: partial(update_call, config) for name, config in configs.items()})
-        say(f"{agents} agents, {counts[0]} threads: first calls took {sum(first.values()):.0f} s")
-        calls = {name: one for name, one in calls.items() if not one.rt.fell_back}
-        rows += _ladder_rows(agents, configs, calls, compare_calls(calls, first, rounds))
+            calls = prepare(configs, "update")
+        first_s = sum(one.first_s for one in calls.values())
+        say(f"{agents} agents, {counts[0]} threads: first calls took {first_s:.0f} s")
+        rows += _ladder_rows(agents, {name: one for name, one in calls.items() if not one.rt.fell_back}, rounds)
     return {"rows": rows}
 
 
@@ -162,33 +214,27 @@ def _rows_of_process(rounds: int, device: Device, threads: int, full: bool) -> l
     return json.loads(ended.stdout.splitlines()[-1])["rows"]
 
 
-def _ladder_rows(
-    agents: int, configs: Mapping[str, Config], calls: Mapping[str, Call], comparison: list[Row]
-) -> list[Row]:
+def _ladder_rows(agents: int, calls: Mapping[str, Call], rounds: int) -> list[Row]:
     work = count_work(calls["batched, fused Adam"].call)  # compiled code hides its operators
     rows = []
-    for row in comparison:
-        name, toggles = row["setting"], configs[row["setting"]].toggles
+    for row in compare_calls(calls, rounds):
+        rt = calls[row["setting"]].rt
+        with rt.scope():  # the matrix products alone, at the rate of their own shapes and precision
+            floor = work.flops / ceilings(rt.device, rt.toggles.precision, work).rate
         rows.append(
             {
                 "agents": agents,
-                "setting": name,
-                "threads": toggles.threads,
+                "setting": row["setting"],
+                "threads": rt.toggles.threads,
                 "ms": row["ms"],
                 "over_loop": row["over_first"],
                 "over_below": row["over_below"],
-                "ops": work.operators if toggles.update == "batched" else row["ops"],
+                "ops": work.operators if rt.toggles.update == "batched" else row["ops"],
                 "first_call_s": round(row["first_call_s"], 2),
-                "share": round(1e3 * _floor(calls[name], work, toggles.precision) / row["ms"], 3),
+                "share": round(1e3 * floor / row["ms"], 3),
             }
         )
     best = max(rows, key=lambda row: row["over_loop"])
-    eager = [row for row in rows if configs[row["setting"]].toggles.compile == "off"]
+    eager = [row for row in rows if calls[row["setting"]].rt.toggles.compile == "off"]
     fastest = max(eager, key=lambda row: row["over_loop"])
     return [{**row, "best": row is best, "paid_back": break_even_calls(fastest, row)} for row in rows]
-
-
-def _floor(one: Call, work: Work, precision: str) -> float:
-    """Return the seconds that the matrix products alone take, at the rate of their own shapes and precision."""
-    with one.rt.scope():
-        return work.flops / ceilings(one.rt.device, precision, work).rate

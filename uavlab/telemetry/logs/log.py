@@ -13,14 +13,15 @@ from jaxtyping import Float64, Shaped
 
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.text import quote, suggest
-from uavlab.telemetry.logs import csv_reader, npz_reader, parquet_reader, ulog_reader
+from uavlab.telemetry.logs import csv_reader, ulog_reader
 from uavlab.telemetry.logs.column_map import PLAIN, PX4, ColumnMap, Entry
+from uavlab.telemetry.logs.columnar_readers import read_npz, read_parquet
 from uavlab.telemetry.logs.columns import COLUMNS, FORCE, QUATERNION, TIME, UNITS, Column, convert, guess_unit
 from uavlab.telemetry.logs.raw import Group, RawLog, list_names, quote_name
 
 READERS = {
     **{".csv": csv_reader.read, ".tsv": csv_reader.read, ".txt": csv_reader.read},
-    **{".npz": npz_reader.read, ".parquet": parquet_reader.read, ".pq": parquet_reader.read},
+    **{".npz": read_npz, ".parquet": read_parquet, ".pq": read_parquet},
 }
 SLOWEST = 1.0  # s between rows from which on a time without unit is assumed to be in another one
 LEAST_FORCE = 3.0  # m/s^2: half of a flight's specific forces are never below this; in g they are about 1

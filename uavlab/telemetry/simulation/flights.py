@@ -11,14 +11,7 @@ from uavlab.core.rng import Streams
 from uavlab.core.types import select, tree_map
 from uavlab.ops.geometry import from_rotation_vector, multiply
 from uavlab.telemetry.logs.columns import INPUTS, TRUTH
-from uavlab.telemetry.simulation.controller import (
-    LEG_NOISE,
-    WAVE_NOISE,
-    Autopilot,
-    Reference,
-    aggressive,
-    way_points,
-)
+from uavlab.telemetry.simulation.controller import LEG_NOISE, WAVE_NOISE, Autopilot, Reference, aggressive, way_points
 from uavlab.telemetry.simulation.quadrotor import Body, Hidden, Quadrotor
 
 RATE = 100  # rows per second

@@ -7,9 +7,8 @@ import torch
 
 from tests.support.fixtures_mapping import SMALL, start_missions
 from uavlab.bench.claims import mapping as maps
-from uavlab.bench.claims.ledger import select, verdict
 from uavlab.bench.claims.measures import Bench, Estimate, NotTestable
-from uavlab.bench.claims.report import measure_claim
+from uavlab.bench.claims.report import measure_claim, select, verdict
 from uavlab.envs.mapping.numpy_reference import HostMapping
 
 TINY: dict[str, Any] = {"device": "cpu", "cells": 64, "cell": 50 / 64, "width": 8, "hidden": 8}
@@ -84,8 +83,8 @@ class TestTimed:
         self, bench: Bench, cycles: dict[str, list[float]], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         cycles["mapping_full"] = [16.5]
-        monkeypatch.setattr(maps, "observe_seconds", lambda bench: 0.01)
-        assert maps.input_seconds(bench, 11).value == pytest.approx(1.65)
+        monkeypatch.setattr(maps, "time_in_turn", lambda calls, *_, **__: dict.fromkeys(calls, [0.01] * 3))
+        assert maps.input_seconds(bench, worlds=11).value == pytest.approx(1.65)
         assert maps.input_share(bench, "mapping_full", HOST | {"worlds": 11}).value == pytest.approx(0.1)
 
     def test_one_call_over_another(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from uavlab.bench.claims import measures
-from uavlab.bench.claims.ledger import Claim, ledger
 from uavlab.bench.claims.measures import (
+    CHOSEN,
     LOOP,
     LOW,
     Bench,
@@ -23,13 +23,12 @@ from uavlab.bench.claims.measures import (
     growth,
     hours,
     lost,
-    low_precision,
     on_cpu,
     peak_memory,
     share,
     utilisation,
 )
-from uavlab.bench.claims.report import measure_claim
+from uavlab.bench.claims.report import Claim, ledger, measure_claim
 from uavlab.experiment.config import configure
 
 TINY: dict[str, Any] = {"hidden": 8, "batch": 8, "learning_starts": 16, "capacity": 128, "device": "cpu"}
@@ -48,6 +47,7 @@ def rows(ms: list[float], spread: float = 0.1, **fell_back: str) -> list[dict[st
             "over_first": over,
             "low": over * (1 - spread),
             "high": over * (1 + spread),
+            "first_call_s": 0.5,
             "fell_back": fell_back,
         }
         for number, (each, over) in enumerate(zip(ms, overs, strict=True))
@@ -92,7 +92,7 @@ class TestArithmetic:
 
     def test_hours(self, bench: Bench, times: dict[str, list[float]]) -> None:
         times[f"cycle 2 {ALL_STAGES}"] = [20.0, 6.0]
-        result = hours(bench, 2)
+        result = hours(bench, 2, 60_060)
         assert result.value == pytest.approx(0.1001)  # 60,060 steps of 6 ms are 360.36 s
         assert result.note.startswith("50 updates/s before and 167 updates/s after;")
 
@@ -116,11 +116,20 @@ class TestArithmetic:
         assert result.value == pytest.approx(2 * 10 / 12)  # twice the rows in 12 ms; four times in 40 ms are no gain
         assert result.note.startswith("16 rows: 0.83 times the updates per second; 32 rows: 0.25")
 
-    def test_low_precision_has_both_in_its_note(self, bench: Bench, times: dict[str, list[float]]) -> None:
-        times["update 2 precision"] = [12.0, 10.0]
-        result = low_precision(bench)
+    def test_what_is_measured_beside_is_in_the_note(self, bench: Bench, times: dict[str, list[float]]) -> None:
+        times |= {"update 2 precision": [12.0, 10.0], "update 2 compile": [12.0, 4.0]}
+        low, beside = (
+            {"stage": 1, "precision": LOW},
+            {"in fp16 itself": STAGE_1 | {"precision": "fp16"}, "more": COMPILED},
+        )
+        result = gain(bench, "update", STAGE_1, low, beside=beside)
         assert result.value == pytest.approx(1.2)
-        assert result.note == "in bf16: 12 ms before, 10 ms after; in fp16 itself: 1.20x"
+        assert result.note == "12 ms before, 10 ms after; in fp16 itself: 1.20x; more: 3.00x"
+
+    def test_a_long_first_call_is_in_the_note(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        slow = [row | {"first_call_s": 61.4} for row in rows([12.0, 10.0])]
+        monkeypatch.setattr(measures, "compare", lambda preset, settings, **how: slow)
+        assert gain(bench, "update").note == "12 ms before, 10 ms after; the first call takes 61 s"
 
     def test_a_constant_is_a_number_or_a_reason(self, bench: Bench) -> None:
         assert constant(bench, "6 x 7", 42) == Estimate(42, note="6 x 7")
@@ -138,6 +147,14 @@ class TestBench:
         layer = bench.layer({"stage": 2, "prefetch": "off"})
         assert (layer["update"], layer["precision"], layer["prefetch"]) == ("batched", "bf16", "off")
         assert "stage" not in layer
+
+    def test_toggles_may_be_those_of_the_device(self, bench: Bench) -> None:
+        layer = bench.layer({"stage": CHOSEN})
+        assert (layer["update"], layer["compile"], layer["graph"]) == ("batched", "default", "off")
+
+    def test_settings_of_another_task_lie_over_those_that_it_has(self) -> None:
+        layer = Bench(3, **TINY, cells=64).layer({"hidden": 9}, preset="mapping_full")
+        assert layer == {"hidden": 9, "device": "cpu", "cells": 64}
 
     def test_what_several_need_is_measured_once(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
         comparisons: list[Any] = []
@@ -158,8 +175,13 @@ class TestBench:
         monkeypatch.setattr(measures, "compare", lambda preset, settings, **how: fallen)
         with pytest.raises(NotTestable, match="compile cannot be used: no compiler"):
             gain(bench, "update", STAGE_1, COMPILED)
-        text = measures._text(lambda: gain(bench, "update", STAGE_1, COMPILED))
-        assert text == "none, compile cannot be used: no compiler"
+
+        def compared(preset: str, settings: Mapping[str, Mapping[str, Any]], **how: Any) -> list[dict[str, Any]]:
+            return fallen if settings["1"]["compile"] != "off" else rows([2, 1])
+
+        monkeypatch.setattr(measures, "compare", compared)
+        note = gain(bench, "update", LOOP, STAGE_1, beside={"compiled": COMPILED}).note
+        assert note == "2 ms before, 1 ms after; compiled: none, compile cannot be used: no compiler"
 
 
 class TestCounted:

@@ -7,9 +7,10 @@ import torch
 
 from tests.support.fixtures_config import sizes
 from uavlab.bench.claims import telemetry as measures
-from uavlab.bench.claims.ledger import select, verdict
 from uavlab.bench.claims.measures import Bench, Estimate, NotTestable
+from uavlab.bench.claims.report import measure_claim, select, verdict
 from uavlab.bench.suites.telemetry import CYCLES, IN_A_ROW, loading_calls
+from uavlab.experiment.config import configure
 
 
 @pytest.fixture
@@ -111,16 +112,18 @@ class TestHere:
             measures.telemetry_utilisation(bench, "once")
 
     def test_compiled_cycles(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-        def compared(preset: str, settings: Any, *layers: Any, **how: Any) -> list[dict[str, Any]]:
-            assert settings == {"plain": {"compile": "off"}, "compiled": {"compile": "default"}}
-            shared = {"low": 1.1, "high": 1.3, "fell_back": fell_back}
-            return [{"ms": 12.0, **shared}, {"ms": 10.0, "over_first": 1.2, "first_call_s": 61.0, **shared}]
+        def compared(preset: str, settings: Any, **how: Any) -> list[dict[str, Any]]:
+            assert preset == "telemetry_quick"
+            assert [configure(preset, each).toggles.compile for each in settings.values()] == ["off", "reduce-overhead"]
+            shared = {"low": 1.1, "high": 1.3, "first_call_s": 61.0, "fell_back": fell_back}
+            return [{"ms": 12.0, **shared}, {"ms": 10.0, "over_first": 1.2, **shared}]
 
-        monkeypatch.setattr(measures, "compare", compared)
+        monkeypatch.setattr("uavlab.bench.claims.measures.compare", compared)
         fell_back: dict[str, str] = {}
-        result = measures.compiled_cycles(bench)
+        [claim] = select(["tcn-compile"])
+        result = measure_claim(claim, bench)
         assert (result.value, result.low, result.high) == (1.2, 1.1, 1.3)
-        assert result.note == "compile=default; 12 ms before, 10 ms after; the first call takes 61 s"
+        assert result.note == "12 ms before, 10 ms after; the first call takes 61 s"
         fell_back["compile"] = "no compiler"
         with pytest.raises(NotTestable, match="no compiler"):
-            measures.compiled_cycles(bench)
+            measure_claim(claim, Bench(3))

@@ -6,9 +6,8 @@ import pytest
 
 from tests.unit.bench.claims.test_measures import TINY
 from uavlab.bench.claims import update_interval
-from uavlab.bench.claims.ledger import select
 from uavlab.bench.claims.measures import Bench, NotTestable, Setting
-from uavlab.bench.claims.report import measure_claim
+from uavlab.bench.claims.report import measure_claim, select
 from uavlab.bench.claims.update_interval import (
     BLOCK,
     INTERVALS,
@@ -84,7 +83,7 @@ class TestBlocks:
         self, monkeypatch: pytest.MonkeyPatch, prefetch: str, before: int
     ) -> None:
         calls: list[str] = []
-        monkeypatch.setattr(update_interval, "make_cycle", lambda *loop: lambda: calls.append("cycle"))
+        monkeypatch.setattr("uavlab.bench.compare.make_cycle", lambda *loop: lambda: calls.append("cycle"))
         monkeypatch.setattr(
             update_interval, "time_call", lambda call, device: (calls.append("timed"), call())[:0] or 1.0
         )

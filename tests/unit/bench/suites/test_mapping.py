@@ -21,7 +21,7 @@ def test_the_pool_steps_as_one_process_does() -> None:
     class Here:
         map = staticmethod(map)
 
-    alone, split = mapping.team_step(SMALL, 2, Runtime()), mapping.pool_step(SMALL, Here(), 2)
+    alone, split = mapping.team_step(SMALL, 2, Runtime()), mapping.team_step(SMALL, 2, Runtime(), Here())
     for call in (alone, split):
         for _ in range(3):
             call()

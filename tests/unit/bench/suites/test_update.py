@@ -1,7 +1,8 @@
-"""Rows of update, guard and ladder: what is compared with what, which rung is best, and when a warm-up pays off."""
+"""Rows of the suites: every agent counts, what is compared with what, which rung is best, when a warm-up pays off."""
 
 import json
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,6 +35,23 @@ def test_update_suite_counts_operators() -> None:
         assert ops["batched", agents] < ops["loop", agents] <= most
 
 
+def test_every_world_is_stepped(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter(range(10_000))
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: float(next(ticks)))  # every timed call takes one second
+    rows = update.env_suite(3, "cpu")["rows"]
+    required = {"env", "agents", "worlds", "setting", "agent_steps_per_s"}
+    assert all(required <= set(row) for row in rows)
+    assert {(row["worlds"], row["agent_steps_per_s"]) for row in rows} == {
+        (64, 64 * 64 * 5),  # steps x worlds x agents
+        (1024, 64 * 1024 * 5),
+    }
+    assert len({(row["setting"], row["worlds"]) for row in rows}) == len(rows) == 4
+
+
+def test_a_round_holds_whole_refills_of_the_pool() -> None:
+    assert update.STEPS % update.POOL_STEPS == 0
+
+
 def test_guard_suite_times_the_same_run_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(update, "configure", lambda preset, layer: configure(preset, TINY, layer))
     checks: list[object] = []
@@ -53,9 +71,8 @@ def test_a_warm_up_pays_off_by_what_it_saves(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(compare, "time_in_turn", lambda calls, rounds, device, **options: times)
     prepare = update.prepare
 
-    def slow_start(builders: Any) -> Any:
-        calls, first = prepare(builders)
-        return calls, {**dict.fromkeys(first, 4.0), COMPILED: 11.0}
+    def slow_start(*given: Any) -> Any:
+        return {name: replace(one, first_s=11.0 if name == COMPILED else 4.0) for name, one in prepare(*given).items()}
 
     monkeypatch.setattr(update, "prepare", slow_start)
     rungs = {**EAGER, COMPILED: RUNGS[COMPILED]}

@@ -1,7 +1,8 @@
-"""Reader of NPZ files: one array for each column; an array of two axes is several columns, ``q[0]``, ``q[1]``.
+"""Readers of tables that are stored column by column: NPZ and Parquet.
 
-``np.load`` would allocate what a header claims before it reads, so headers are compared with the sizes of members.
-Nothing is unpickled, and nothing is unpacked that is larger than a log may be.
+In NPZ, an array of two axes is several columns, ``q[0]``, ``q[1]``. ``np.load`` would allocate what a header claims
+before it reads, so headers are compared with the sizes of members. Nothing is unpickled, and nothing is unpacked that
+is larger than a log may be.
 """
 
 import io
@@ -11,6 +12,7 @@ import zlib
 from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Shaped
@@ -24,7 +26,7 @@ BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedEr
 """Errors of the libraries on damaged, encrypted or strangely packed archives."""
 
 
-def read(path: Path, needed: Collection[str], others: bool = True) -> RawLog:
+def read_npz(path: Path, needed: Collection[str], others: bool = True) -> RawLog:
     """Read an NPZ file.
 
     Raises:
@@ -101,3 +103,45 @@ def _columns(name: str, array: Shaped[np.ndarray, "..."]) -> dict[str, Shaped[np
     if numeric and array.ndim == 2 and array.shape[1] <= WIDEST:
         return {f"{name}[{at}]": array[:, at] for at in range(array.shape[1])}
     return {}
+
+
+def read_parquet(path: Path, needed: Collection[str], others: bool = True) -> RawLog:
+    """Read a Parquet file by pyarrow; a cell without value is NaN.
+
+    Raises:
+        FileError: It is damaged or too large, names a column twice, or a needed column holds no numbers.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    with open_log(path) as handle:
+        try:
+            file = parquet.ParquetFile(handle)
+            names, rows = file.schema_arrow.names, file.metadata.num_rows
+            types = dict(zip(names, file.schema_arrow.types, strict=True))
+            require_columns(path, len(names))
+            if len(types) < len(names):
+                twice = next(name for at, name in enumerate(names) if name in names[:at])
+                raise FileError(f"{path}: two columns {quote_name(twice)}; each name may stand there once.")
+            require_rows(path, rows)
+            selection = [name for name in names if name in needed or (others and _numeric(types[name]))]
+            for name in selection:
+                if not _numeric(types[name]):
+                    expected = f"expected numbers{' (seconds)' if pa.types.is_temporal(types[name]) else ''}"
+                    raise FileError(f"{path} column {quote_name(name)}: {types[name]}; {expected}.")
+            require_size(path, rows * 8 * len(selection), " when unpacked")
+            table = file.read(columns=selection, use_threads=False)
+            fields = {name: table.column(name).cast(pa.float64(), safe=False).to_numpy() for name in selection}
+            if table.num_rows != rows:
+                raise ValueError(f"{table.num_rows:,} rows, and its own count is {rows:,}")
+        except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+            reason = str(error).partition("\n")[0][:200].rstrip(".")
+            raise FileError(f"{path}: damaged, or no Parquet file: {reason}; copy or save it again.") from error
+    left = tuple(name for name in names if name not in fields)
+    return RawLog(str(path), "parquet", {"": Group("", str(path), fields)}, left)
+
+
+def _numeric(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind))
