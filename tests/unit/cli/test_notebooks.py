@@ -43,7 +43,7 @@ def test_notebook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int, re
         return runner.NotebookRun(code, reason, out)
 
     monkeypatch.setattr(runner, "run_notebook", run)
-    monkeypatch.setattr(report, "report", lambda source, page: 0)
+    monkeypatch.setattr(report, "report", lambda source, page: None)
     monkeypatch.setattr(report, "last_printed", lambda source: "it flew\n")
     (tmp_path / "p.yaml").write_text("updates: 7\nseed: 4\n")
     ended = uavlab("notebook", TOUR, "-p", "seed", "5", "-f", "p.yaml", "--timeout", "60", "--json")

@@ -14,13 +14,12 @@ from plotly.offline import get_plotlyjs
 from uavlab.lab.headless.strip_outputs import EXECUTED, FIGURE, WIDGET, read_notebook
 from uavlab.storage.files import write_text
 
+FRAGMENT = {"full_html": False, "include_plotlyjs": False, "auto_play": False, "validate": False}
 NO_DOWNLOADS = dict.fromkeys(("mathjax_url", "require_js_url", "jquery_url", "mermaid_js_url"), "")
 
 
-def report(source: Path, target: Path, code: bool = False) -> int:
-    """Write an executed notebook as an HTML file, with ``code`` its code cells too; return its size (bytes).
-
-    plotly.js, 5 MB, is inlined once.
+def report(source: Path, target: Path, code: bool = False) -> None:
+    """Write an executed notebook as an HTML file, with ``code`` its code cells too; plotly.js, 5 MB, is inlined once.
 
     Raises:
         FileError: ``source`` is not a notebook.
@@ -36,9 +35,7 @@ def report(source: Path, target: Path, code: bool = False) -> int:
     nb = read_notebook(source, EXECUTED)
     _convert_figures(nb)
     body, _ = exporter.from_notebook_node(nb)
-    page = body.replace("</head>", f"<script>{get_plotlyjs()}</script></head>", 1)
-    write_text(target, page)
-    return len(page.encode())
+    write_text(target, body.replace("</head>", f"<script>{get_plotlyjs()}</script></head>", 1))
 
 
 def last_printed(source: Path) -> str:
@@ -57,14 +54,7 @@ def _convert_figures(nb: Any) -> None:
             bundle.pop(WIDGET, None)
         if figure := bundle.pop(FIGURE, None):
             figure.pop("config", None)
-            bundle["text/html"] = plotly.io.to_html(
-                figure,
-                full_html=False,
-                include_plotlyjs=False,
-                auto_play=False,
-                div_id=f"figure-{number}",
-                validate=False,
-            )
+            bundle["text/html"] = plotly.io.to_html(figure, div_id=f"figure-{number}", **FRAGMENT)
 
 
 if __name__ == "__main__":
