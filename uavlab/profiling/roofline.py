@@ -13,7 +13,7 @@ from functools import lru_cache
 import torch
 
 from uavlab.core.errors import ConfigError
-from uavlab.runtime.process_flags import fp32_products
+from uavlab.runtime.runtime import fp32_products
 from uavlab.runtime.stage_timer import Work, synchronize
 from uavlab.runtime.wrappers import DTYPES
 
