@@ -12,7 +12,7 @@ from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
 from uavlab.experiment.run import Run
 from uavlab.runtime.runtime import Runtime
-from uavlab.runtime.stage_timer import count_operators
+from uavlab.runtime.stage_timer import count_work
 from uavlab.train import make_cycle
 
 Settings = Mapping[str, Mapping[str, Any]]
@@ -142,7 +142,7 @@ def compare_calls(
                 "low": over["low"],
                 "high": over["high"],
                 "over_below": ratio(seconds[below], seconds[name])["median"],
-                "ops": count_operators(calls[name].call),
+                "ops": count_work(calls[name].call).operators,
                 "first_call_s": round(first[name], 3),
                 "fell_back": calls[name].rt.fell_back,
             }

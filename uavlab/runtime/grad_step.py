@@ -18,12 +18,7 @@ __all__ = ["ADAM_EPS", "MOMENTS", "GradientStep", "Rows"]
 
 ADAM_EPS, BETA1, BETA2 = 1e-5, 0.9, 0.999
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # state of Adam for a parameter
-IMPLEMENTATIONS: dict[str, dict[str, Any]] = {
-    "single": {"foreach": False},
-    "foreach": {"foreach": True},
-    "fused": {"fused": True},
-}
-SCRATCH = {"single": 2, "foreach": 2, "fused": 0}  # temporary copies of its parameters in a step, at most
+SCRATCH = {"single": 2, "foreach": 2, "fused": 0}  # temporary copies of its parameters in a step of Adam, at most
 
 
 class GradientStep:
@@ -63,9 +58,10 @@ class GradientStep:
         self.device = self.parameters[0].device
         # step counts on the CPU would make a capture fail, and a skipped step wait
         capturable = self.device.type == "cuda" and (toggles.graph != "off" or scaler is not None)
-        kind = {**IMPLEMENTATIONS[toggles.adam], "capturable": capturable}
-        self.adams = [torch.optim.Adam(group, lr=lr, eps=ADAM_EPS, **kind) for group in groups]
-        counter_device = self.device if capturable or toggles.adam == "fused" else torch.device("cpu")
+        foreach, fused = toggles.adam == "foreach", toggles.adam == "fused"
+        build = partial(torch.optim.Adam, lr=lr, eps=ADAM_EPS, foreach=foreach, fused=fused, capturable=capturable)
+        self.adams = [build(group) for group in groups]
+        counter_device = self.device if capturable or fused else torch.device("cpu")
         for _, adam, parameter in self._named():  # now, not in the first step, where memory may be refused midway
             steps = torch.zeros((), dtype=torch.float32, device=counter_device)
             moments = (steps, torch.zeros_like(parameter), torch.zeros_like(parameter))
@@ -163,18 +159,15 @@ class GradientStep:
             for parameter, gradient in zip(owner, group, strict=True):
                 parameter.grad = gradient
         norm = torch.cat(norms)
-        if self.scaler is None:
-            self._step()
-            return norm
-        skipped = self.scaler.skip(norm)
-        before = {name: tensor.clone() for name, tensor in self.state_dict().items()}
-        self._step()
-        self._undo(skipped.split([len(norm) for norm in norms]), before)
-        return norm.masked_fill(skipped, 0)
-
-    def _step(self) -> None:
+        if self.scaler is not None:
+            skipped = self.scaler.skip(norm)
+            before = {name: tensor.clone() for name, tensor in self.state_dict().items()}
         for adam in self.adams:
             adam.step()
+        if self.scaler is None:
+            return norm
+        self._undo(skipped.split([len(norm) for norm in norms]), before)
+        return norm.masked_fill(skipped, 0)
 
     def _undo(self, skipped: Sequence[Bool[Tensor, " G"]], before: dict[str, Tensor]) -> None:
         """Restore the state of skipped networks, given owner by owner.

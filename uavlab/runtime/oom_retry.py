@@ -39,9 +39,8 @@ class Rows:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an allocation was refused, on the CPU or on a GPU."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and any(message in str(error) for message in OOM_MESSAGES)
+    by_message = isinstance(error, RuntimeError) and any(message in str(error) for message in OOM_MESSAGES)
+    return by_message or isinstance(error, MemoryError | torch.OutOfMemoryError)
 
 
 def run_in_pieces(fn: Callable, pieces: int, *inputs: Any) -> Any:

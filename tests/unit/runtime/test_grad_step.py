@@ -19,7 +19,7 @@ from uavlab.learners.masac.base import MASACConfig
 from uavlab.learners.masac.batched import MASAC
 from uavlab.profiling.batch_size import Budget
 from uavlab.runtime import grad_step
-from uavlab.runtime.grad_step import ADAM_EPS, IMPLEMENTATIONS, MOMENTS, SCRATCH, CompiledStep, GradientStep, Rows
+from uavlab.runtime.grad_step import ADAM_EPS, MOMENTS, SCRATCH, CompiledStep, GradientStep, Rows
 from uavlab.runtime.oom_retry import split_rows
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles, with_toggles
@@ -216,7 +216,7 @@ def test_a_piece_is_forgotten_before_the_next() -> None:
     assert peaks[1] - 16_000 < 0.3 * (peaks[0] - 16_000)  # but for x itself
 
 
-@pytest.mark.parametrize("adam", IMPLEMENTATIONS)
+@pytest.mark.parametrize("adam", SCRATCH)
 @pytest.mark.parametrize("optimizers", ["many", "one"])
 def test_moments_are_there_before_the_first_step_and_stay_where_they_are(adam: Any, optimizers: Any) -> None:
     owners = [[torch.ones(2, 3).requires_grad_()], [torch.ones(4).requires_grad_(), torch.ones(5).requires_grad_()]]
@@ -232,7 +232,7 @@ def test_moments_are_there_before_the_first_step_and_stay_where_they_are(adam: A
     assert {name: tensor.data_ptr() for name, tensor in step.state_dict().items()} == places
 
 
-@pytest.mark.parametrize("adam", IMPLEMENTATIONS)
+@pytest.mark.parametrize("adam", SCRATCH)
 def test_what_a_step_takes_for_a_moment_was_asked_for_before(adam: Any) -> None:
     start = torch.ones(1000).requires_grad_()
     step = GradientStep([[start]], LR, 1.0, False, Toggles(adam=adam))
@@ -253,7 +253,7 @@ def test_on_a_cpu_no_step_is_counted_on_a_gpu() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("adam", IMPLEMENTATIONS)
+@pytest.mark.parametrize("adam", SCRATCH)
 def test_a_step_can_be_captured(adam: Any) -> None:
     def build_step() -> tuple[GradientStep, Tensor]:
         start = torch.zeros(2, 3, device="cuda").requires_grad_()
