@@ -12,7 +12,7 @@ import psutil
 import torch
 
 from uavlab.profiling.roofline import matrix_rate
-from uavlab.runtime.process_flags import process_flags
+from uavlab.runtime.runtime import process_flags
 from uavlab.runtime.toggles import TOGGLES, Toggles, resolve, toggle_presets
 from uavlab.storage.machine import cpu_model, device_name, usable_cores
 

@@ -131,7 +131,7 @@ def _watch(config: Config, trace: Path | None) -> dict[str, Any]:
         work = count_work(plain.call)  # compiled code hides what it does
         limits = ceilings(device, config.toggles.precision, work)
     shares = {row["name"]: row["share"] for row in stages}
-    kind, sentence = find_bottleneck(shares, seconds, work.operators, work.flops, work.bytes, limits)
+    kind, sentence = find_bottleneck(shares, seconds, work, limits)
     return {
         "preset": config.preset,
         "machine": describe(device),

@@ -12,8 +12,7 @@ from uavlab.core.registry import COLLECTORS, CollectorEntry, Settings
 from uavlab.core.rng import Streams
 from uavlab.core.types import Scale, leaves, tree_map
 from uavlab.envs.autoreset import start_worlds
-from uavlab.replay.buffer import IDENTITY, Store, Uniform
-from uavlab.replay.host_buffer import host_transfer
+from uavlab.replay.buffer import Store, Uniform, host_transfer
 from uavlab.replay.prioritized import ByPriority
 from uavlab.runtime.finite_check import require_finite
 from uavlab.runtime.oom_retry import require_memory
@@ -74,7 +73,7 @@ def store(config: Settings, rng: Streams, rt: Runtime) -> Store:
     noise = torch.zeros(runs * replay.worlds, env.spec.initial_noise, dtype=rng.dtype, device=device)
     worlds = start_worlds(env, noise)
     example = tree_map(lambda leaf: leaf.unflatten(0, (runs, -1)), blank_row(env, worlds))
-    transfer = IDENTITY if here else host_transfer(example, replay.batch, rt, toggles.placement == "pinned")
+    transfer = None if here else host_transfer(example, replay.batch, rt, toggles.placement == "pinned")
     if toggles.priorities == "off":
         return Uniform(example, replay.capacity, transfer)
     return ByPriority(example, replay.capacity, replay, toggles.priorities, transfer)

@@ -13,7 +13,7 @@ from functools import lru_cache
 import torch
 
 from uavlab.core.errors import ConfigError
-from uavlab.runtime.process_flags import fp32_products
+from uavlab.runtime.runtime import fp32_products
 from uavlab.runtime.stage_timer import Work, synchronize
 from uavlab.runtime.wrappers import DTYPES
 
@@ -108,7 +108,7 @@ def _seconds(call: Callable[[], object], device: torch.device, repeats: int) -> 
 
 
 def find_bottleneck(
-    shares: Mapping[str, float], update_seconds: float, operators: int, flops: int, bytes: int, ceilings: Ceilings
+    shares: Mapping[str, float], update_seconds: float, work: Work, ceilings: Ceilings
 ) -> tuple[str, str]:
     """Find what binds a training loop: ``environment``, ``copy``, ``load``, ``launch``, ``arithmetic`` or ``memory``.
 
@@ -122,9 +122,7 @@ def find_bottleneck(
     Args:
         shares: Shares of the loop's time by stage, as in ``Monitor.read``.
         update_seconds: Time of one update (s); the fastest of several, as for ceilings.
-        operators: Launches from the host per update; 1 for a replayed graph.
-        flops: Of its matrix products.
-        bytes: Read and written by its other operators.
+        work: Its work, uncompiled.
         ceilings: Measured at the precision and the sizes of the update.
 
     Returns:
@@ -142,14 +140,14 @@ def find_bottleneck(
         return "copy", f"copy-bound: copies between host and device take {copy:.0%} of the time."
     if load > 0.5:
         return "load", f"load-bound: bringing windows of logs takes {load:.0%} of the time."
-    bounds = {"arithmetic": flops / ceilings.rate, "memory": bytes / ceilings.bandwidth}
-    bounds["launch"] = max(operators * ceilings.launch, update_seconds - sum(bounds.values()))
+    bounds = {"arithmetic": work.flops / ceilings.rate, "memory": work.bytes / ceilings.bandwidth}
+    bounds["launch"] = max(work.operators * ceilings.launch, update_seconds - sum(bounds.values()))
     whole = max(update_seconds, sum(bounds.values()))
     kind = max(bounds, key=lambda name: bounds[name])
     words = {
         "arithmetic": "matrix products",
         "memory": "reading and writing memory",
-        "launch": f"starting {operators:,} operators",
+        "launch": f"starting {work.operators:,} operators",
     }
     texts = {name: f"{words[name]} {seconds / whole:.0%}" for name, seconds in bounds.items()}
     first = texts.pop(kind)

@@ -1,12 +1,12 @@
 """Prefetching: a batch is drawn while another one is learned, in a thread, on a GPU in a stream of its own."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 
 import torch
-from torch import Tensor
 
-from uavlab.core.types import Batch, leaves
+from uavlab.core.types import Batch
+from uavlab.runtime.cuda_graph import tree_tensors
 
 BatchAndEvent = tuple[Batch, torch.cuda.Event | None]
 
@@ -48,7 +48,7 @@ class Prefetcher:
     def take(self) -> Batch | None:
         """Wait for the batch, return it and release it."""
         batch, self._pending, self._draw = self.wait(), None, None
-        for tensor in _tensors(batch):
+        for tensor in tree_tensors(batch):
             if tensor.is_cuda:  # its memory is the other stream's, which may use it again once this one has read it
                 tensor.record_stream(torch.cuda.current_stream(self.device))
         return batch
@@ -59,11 +59,3 @@ class Prefetcher:
         with torch.cuda.stream(self.stream):
             self.stream.wait_event(ready)
             return draw(), self.stream.record_event()
-
-
-def _tensors(batch: Batch | None) -> Iterator[Tensor]:
-    if batch is not None and batch.data is not None:
-        yield from (leaf for _, leaf in leaves(batch.data))
-        yield batch.index
-    if batch is not None and batch.weight is not None:
-        yield batch.weight

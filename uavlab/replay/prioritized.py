@@ -14,15 +14,14 @@ from typing import Annotated, Literal
 
 import torch
 from annotated_types import Ge, Le
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.types import Transition, Update
 from uavlab.ops import sum_tree
-from uavlab.replay import ring as rings
-from uavlab.replay.buffer import IDENTITY, Store, Transfer
-from uavlab.replay.ring import Ring, describe_leaf
+from uavlab.replay.buffer import Store, Transfer
+from uavlab.replay.ring import describe_leaf
 
 
 @dataclass(frozen=True)
@@ -60,38 +59,31 @@ class ByPriority(Store):
         capacity: int,
         config: PriorityConfig,
         by: Literal["mean", "max"] = "mean",
-        transfer: Transfer = IDENTITY,
+        transfer: Transfer | None = None,
     ) -> None:
-        """Reserve ``capacity`` rows per run, shaped like ``example`` (leading axes R N), and a tree over them.
-
-        ``by`` reduces the errors of all agents to one priority.
+        """Reserve rows, and a tree over them; ``by`` reduces the errors of all agents to one priority.
 
         Raises:
             ConfigError: The capacity is more than a tree can serve.
         """
         runs, device = example.reward.shape[0], example.reward.device
-        self.config, self.by, self.transfer = config, by, transfer
+        self.config, self.by = config, by
         self.tree = sum_tree.empty(runs, capacity, device)
-        self.ring = rings.allocate(example, capacity)
+        super().__init__(example, capacity, transfer)
         self.largest = torch.full((runs,), sum_tree.UNIT, device=device)
         self.refused = torch.zeros_like(self.largest)
         self.draws = torch.zeros((), dtype=torch.int64, device=device)
 
     def add(self, rows: Transition) -> None:
-        """Write W rows per run over the oldest, each with the largest priority so far.
-
-        Raises:
-            ConfigError: The rows' shapes, types or device are not the ring's; nothing is changed.
-        """
-        rows = self.transfer.put(rows)
-        rings.add(self.ring, rows)
+        """Write W rows per run over the oldest, each with the largest priority so far."""
+        super().add(rows)
         runs, count = len(self.largest), min(rows.reward.shape[1], self.ring.capacity)
         back = torch.arange(-count, 0, device=self.largest.device)
         slot = (self.ring.cursor + back).remainder(self.ring.capacity).expand(runs, count)
         sum_tree.update(self.tree, slot, self.largest[:, None].expand(runs, count))
 
     def choose(self, noise: Int[Tensor, "R N"]) -> tuple[Int[Tensor, "R N"], Float[Tensor, "R N"]]:
-        """Choose slots by priority, and weigh them; slot 0 if the ring is empty, which the caller must prevent."""
+        """Choose slots by priority, and weigh them."""
         index, mass = sum_tree.sample(self.tree, noise.to(self.largest.device))
         weight = importance_weights(mass, self.anneal(self.config.priority_beta, 1.0))
         self.draws.add_(1)
@@ -120,7 +112,8 @@ class ByPriority(Store):
             ConfigError: Shapes, types or devices are wrong; nothing is changed.
         """
         self._require_fit(index, priority)
-        bad = unusable(self.ring, index, priority)
+        wild = priority.clamp(0, torch.finfo(priority.dtype).max) != priority  # true for nan
+        bad = wild | (index < 0) | (index >= self.ring.size)
         alpha = self.anneal(self.config.priority_alpha, self.config.priority_alpha_end)
         mass = sum_tree.update(self.tree, index, sum_tree.fixed_point(priority.pow(alpha)), bad)
         torch.maximum(self.largest, mass.amax(1), out=self.largest)
@@ -146,7 +139,7 @@ class ByPriority(Store):
         """
         expected = {"mass": sum_tree.masses(self.tree), **self._counters()}
         wrong = [name for name, here in expected.items() if name not in state or not _like(state[name], here)]
-        if wrong or not _in_range(state["mass"]):
+        if wrong or not ((state["mass"] >= 1) & (state["mass"] <= sum_tree.MAX_MASS)).all():
             wrong = wrong or ["mass"]
             problems = [f"{name} is {describe_leaf(state[name])}" if name in state else f"no {name}" for name in wrong]
             raise FileError(
@@ -189,16 +182,6 @@ def joint_priority(error: Float[Tensor, "R N A"], by: Literal["mean", "max"]) ->
     return size.mean(-1) if by == "mean" else size.amax(-1)
 
 
-def unusable(ring: Ring, index: Int[Tensor, "R N"], priority: Float[Tensor, "R N"]) -> Bool[Tensor, "R N"]:
-    """Mark priorities that are not finite, below 0 or meant for a slot without a row."""
-    wild = priority.clamp(0, torch.finfo(priority.dtype).max) != priority  # true for nan
-    return wild | (index < 0) | (index >= ring.size)
-
-
 def _like(saved: Tensor, here: Tensor) -> bool:
     fits = saved.shape[:1] == here.shape[:1] and saved.shape[1:] <= here.shape[1:]
     return saved.dtype == here.dtype and saved.dim() == here.dim() and fits
-
-
-def _in_range(mass: Tensor) -> bool:
-    return bool(((mass >= 1) & (mass <= sum_tree.MAX_MASS)).all())

@@ -28,7 +28,6 @@ class CudaBackend:
     """CUDA graphs, captured on a stream of their own."""
 
     def __init__(self) -> None:
-        """Open the stream on the current device."""
         self.stream = torch.cuda.Stream()
 
     def run(self, fn: Callable[[], Any]) -> Any:

@@ -55,7 +55,6 @@ class DeferredCheck:
     """
 
     def __init__(self, device: torch.device) -> None:
-        """Reserve a table on the device."""
         self._table = torch.full((1 + SLOTS,), NEVER, dtype=torch.int64, device=device)
         self._now, self._first = self._table[0], self._table[1:]
         self._now.zero_()

@@ -1,7 +1,4 @@
-"""One gradient step: gradients of all pieces of a batch, each network clipped by its own norm, then Adam.
-
-No state changes before the last gradient is computed, so a batch that is too large is split and tried again.
-"""
+"""One gradient step: gradients of all pieces of a batch, each network clipped by its own norm, then Adam."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -19,24 +16,16 @@ from uavlab.runtime.toggles import Toggles
 
 __all__ = ["ADAM_EPS", "MOMENTS", "GradientStep", "Rows"]
 
-ADAM_EPS = 1e-5
+ADAM_EPS, BETA1, BETA2 = 1e-5, 0.9, 0.999
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # state of Adam for a parameter
-IMPLEMENTATIONS: dict[str, dict[str, Any]] = {
-    "single": {"foreach": False},
-    "foreach": {"foreach": True},
-    "fused": {"fused": True},
-}
-SCRATCH = {"single": 2, "foreach": 2, "fused": 0}  # temporary copies of its parameters in a step, at most
+SCRATCH = {"single": 2, "foreach": 2, "fused": 0}  # temporary copies of its parameters in a step of Adam, at most
 
 
 class GradientStep:
     """Adam over the parameters of several owners, each clipped by its own norm.
 
-    The first axis of ``stacked`` parameters counts independent networks; each is clipped by its own norm and never
-    influences another.
-
-    Attributes:
-        microbatcher: Splits the batches, and records its retries.
+    No state changes before the last gradient is computed, so a batch that is too large is split and tried again. The
+    first axis of ``stacked`` parameters counts independent networks, none of which influences another.
     """
 
     def __init__(
@@ -59,7 +48,7 @@ class GradientStep:
             stacked: The first axis of parameters counts networks.
             toggles: Which Adam, how many, and without ``microbatcher`` the pieces of a batch.
             scaler: The loss scale that all gradient steps of an iteration share.
-            microbatcher: Splits the batches.
+            microbatcher: Splits the batches, and records its retries.
             scope: Times the stages ``forward``, ``backward`` and ``optimizer``.
         """
         self.scope = scope
@@ -69,9 +58,10 @@ class GradientStep:
         self.device = self.parameters[0].device
         # step counts on the CPU would make a capture fail, and a skipped step wait
         capturable = self.device.type == "cuda" and (toggles.graph != "off" or scaler is not None)
-        kind = {**IMPLEMENTATIONS[toggles.adam], "capturable": capturable}
-        self.adams = [torch.optim.Adam(group, lr=lr, eps=ADAM_EPS, **kind) for group in groups]
-        counter_device = self.device if capturable or toggles.adam == "fused" else torch.device("cpu")
+        foreach, fused = toggles.adam == "foreach", toggles.adam == "fused"
+        build = partial(torch.optim.Adam, lr=lr, eps=ADAM_EPS, foreach=foreach, fused=fused, capturable=capturable)
+        self.adams = [build(group) for group in groups]
+        counter_device = self.device if capturable or fused else torch.device("cpu")
         for _, adam, parameter in self._named():  # now, not in the first step, where memory may be refused midway
             steps = torch.zeros((), dtype=torch.float32, device=counter_device)
             moments = (steps, torch.zeros_like(parameter), torch.zeros_like(parameter))
@@ -169,18 +159,15 @@ class GradientStep:
             for parameter, gradient in zip(owner, group, strict=True):
                 parameter.grad = gradient
         norm = torch.cat(norms)
-        if self.scaler is None:
-            self._step()
-            return norm
-        skipped = self.scaler.skip(norm)
-        before = {name: tensor.clone() for name, tensor in self.state_dict().items()}
-        self._step()
-        self._undo(skipped.split([len(norm) for norm in norms]), before)
-        return norm.masked_fill(skipped, 0)
-
-    def _step(self) -> None:
+        if self.scaler is not None:
+            skipped = self.scaler.skip(norm)
+            before = {name: tensor.clone() for name, tensor in self.state_dict().items()}
         for adam in self.adams:
             adam.step()
+        if self.scaler is None:
+            return norm
+        self._undo(skipped.split([len(norm) for norm in norms]), before)
+        return norm.masked_fill(skipped, 0)
 
     def _undo(self, skipped: Sequence[Bool[Tensor, " G"]], before: dict[str, Tensor]) -> None:
         """Restore the state of skipped networks, given owner by owner.
@@ -208,6 +195,70 @@ class GradientStep:
             for gradient in gradients:
                 gradient.mul_(factor.view(-1, *[1] * (gradient.dim() - 1)))
         return norm
+
+
+class CompiledStep(GradientStep):
+    """A gradient step on one matrix of independent rows that can be part of a compiled update.
+
+    There gradient, clipping and Adam are plain tensor functions, whose results equal those of ``GradientStep`` up to
+    rounding. Where the update is not compiled, it is a ``GradientStep``.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        (adam,) = self.adams
+        self.lr = adam.param_groups[0]["lr"]
+        self.step, self.exp_avg, self.exp_avg_sq = adam.state[self.parameter].values()
+        # an input of the compiled function: inside, compilers would recompute it for every parameter
+        self.factors = self._factors()
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Continue where ``state_dict`` was taken."""
+        super().load_state_dict(state)
+        self.factors.copy_(self._factors())
+
+    def __call__(
+        self, loss_fn: Callable[..., tuple[Tensor, dict[str, Any]]], *inputs: Any
+    ) -> tuple[dict[str, Any], Float[Tensor, " G"]]:
+        """Take a step that lowers ``loss_fn(parameter, ...)``; return metrics and norms before clipping."""
+        if torch.compiler.is_compiling():
+            return self.functional_step(loss_fn, *inputs)
+        result = super().__call__(loss_fn, *inputs)
+        self.factors.copy_(self._factors())
+        return result
+
+    @torch.no_grad()
+    def functional_step(
+        self, loss_fn: Callable[..., tuple[Tensor, dict[str, Any]]], *inputs: Any
+    ) -> tuple[dict[str, Any], Float[Tensor, " G"]]:
+        """Take the step without autograd's tape; the gradient is that of the first input, the parameter.
+
+        Source:
+            Kingma and Ba 2015, "Adam: A Method for Stochastic Optimization", algorithm 1.
+        """
+
+        def loss_without_rows(*values: Any) -> tuple[Tensor, dict[str, Tensor]]:
+            loss, metrics = loss_fn(*values)
+            return loss, {name: value.value if isinstance(value, Rows) else value for name, value in metrics.items()}
+
+        values = [value.value if isinstance(value, Rows) else value for value in inputs]
+        gradient, (_, metrics) = torch.func.grad_and_value(loss_without_rows, has_aux=True)(*values)
+        norm = torch.linalg.vector_norm(gradient, dim=1)
+        if self.clip is not None:
+            gradient = gradient * (self.clip / (norm + 1e-6)).clamp(max=1)[:, None]
+        size, shrink = self.factors.to(gradient.dtype).unbind()
+        self.step.add_(1)
+        self.exp_avg.lerp_(gradient, 1 - BETA1)
+        self.exp_avg_sq.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
+        self.parameter.sub_(size * self.exp_avg / (self.exp_avg_sq.sqrt() * shrink + ADAM_EPS))
+        self.factors.copy_(self._factors())
+        return metrics, norm
+
+    def _factors(self) -> Float[Tensor, "2"]:
+        """Return Adam's bias corrections of the next step: its size, and the factor of the second moments' roots."""
+        step = self.step.double() + 1  # in float32, 1 - 0.999 would lose four digits
+        factors = torch.stack((self.lr / (1 - BETA1**step), (1 - BETA2**step).rsqrt()))
+        return factors.to(self.parameter.device)  # Adam may count its steps on the CPU
 
 
 def unshare(gradients: Sequence[Tensor]) -> list[Tensor]:

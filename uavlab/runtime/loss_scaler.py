@@ -28,7 +28,6 @@ class Scaler:
     """The loss scale of a learner; its tensors change in place, as CUDA graphs require."""
 
     def __init__(self, preset: str, device: torch.device) -> None:
-        """Start at the first scale of the preset."""
         first, self.growth, self.backoff, self.interval = PRESETS[preset]
         self.scale = torch.tensor(first, dtype=torch.float32, device=device)
         self.clean, self.overflows, self.skipped = torch.zeros(3, dtype=torch.int64, device=device).unbind()

@@ -8,7 +8,6 @@ import gc
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import wraps
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -17,8 +16,9 @@ import torch
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError, ResourceError, RetryWarning
-from uavlab.core.types import leaves, tree_map
+from uavlab.core.types import tree_map
 from uavlab.runtime import stage_timer
+from uavlab.runtime.cuda_graph import tree_tensors
 
 T = TypeVar("T")
 OOM_MESSAGES = ("out of memory", "allocate memory", "not enough memory", "ALLOC_FAILED")  # of allocators and cuBLAS
@@ -39,9 +39,8 @@ class Rows:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an allocation was refused, on the CPU or on a GPU."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and any(message in str(error) for message in OOM_MESSAGES)
+    by_message = isinstance(error, RuntimeError) and any(message in str(error) for message in OOM_MESSAGES)
+    return by_message or isinstance(error, MemoryError | torch.OutOfMemoryError)
 
 
 def run_in_pieces(fn: Callable, pieces: int, *inputs: Any) -> Any:
@@ -91,18 +90,10 @@ def count_rows(inputs: Sequence[Any]) -> int:
     Raises:
         ConfigError: Inputs have different numbers of rows.
     """
-    counts = {leaf.shape[part.axis] for part in inputs if isinstance(part, Rows) for leaf in _tensors([part])}
+    counts = {leaf.shape[part.axis] for part in inputs if isinstance(part, Rows) for leaf in tree_tensors(part)}
     if len(counts) > 1:
         raise ConfigError(f"Rows: inputs have {sorted(counts)} rows; expected one number. Mark the axis of each right.")
     return counts.pop() if counts else 1
-
-
-def _tensors(inputs: Sequence[Any]) -> Iterator[Tensor]:
-    for part in inputs:
-        if isinstance(part, Tensor):
-            yield part
-        elif isinstance(part, Rows) and part.value is not None:
-            yield from (leaf for _, leaf in leaves(part.value))
 
 
 def reserve(count: int, device: torch.device) -> None:
@@ -152,7 +143,6 @@ class Microbatcher:
     def wrap(self, fn: Callable, what: str) -> Callable:
         """Return a pure function with its batches split; ``what`` is its name in messages."""
 
-        @wraps(fn)
         def call(*inputs: Any) -> Any:
             return self.run(what, lambda pieces: run_in_pieces(fn, pieces, *inputs), inputs)
 
@@ -202,7 +192,7 @@ class Microbatcher:
     def _exhausted(
         self, what: str, reason: str, inputs: Sequence[Any], other_bytes: Mapping[str, int]
     ) -> ResourceError:
-        tensors = list(_tensors(inputs))
+        tensors = list(tree_tensors([part for part in inputs if isinstance(part, Tensor | Rows)]))
         device = tensors[0].device if tensors else torch.device("cpu")
         sizes = {"inputs": sum(tensor.nbytes for tensor in tensors), **other_bytes, **stage_timer.memory(device)}
         width = max(map(len, sizes))

@@ -1,7 +1,9 @@
 """The seams where optimizations wrap functions from outside; with no toggle set, each seam is the identity."""
 
+import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, TypeVar
@@ -9,15 +11,14 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from uavlab.core.errors import FallbackWarning
 from uavlab.core.protocols import CheckedTensors
 from uavlab.runtime import wrappers
-from uavlab.runtime.compiled_step import CompiledStep
 from uavlab.runtime.cuda_graph import GraphedFunction
 from uavlab.runtime.finite_check import DeferredCheck, require_finite
-from uavlab.runtime.grad_step import GradientStep
+from uavlab.runtime.grad_step import CompiledStep, GradientStep
 from uavlab.runtime.loss_scaler import Scaler
 from uavlab.runtime.oom_retry import Microbatcher, Rows
-from uavlab.runtime.process_flags import process_flags
 from uavlab.runtime.stage_timer import Monitor
 from uavlab.runtime.toggles import TOGGLES, Toggles, changes, resolve
 
@@ -59,7 +60,8 @@ class Runtime:
         """Record that a toggle is not in effect, and warn once."""
         if name not in self.fell_back:
             self.fell_back[name] = reason
-            wrappers.warn_fallback(name, getattr(self.requested, name), reason)
+            line = f"{name}={getattr(self.requested, name)} fell back: {reason}"
+            warnings.warn(line, FallbackWarning, stacklevel=2)
 
     @contextmanager
     def scope(self) -> Iterator[None]:
@@ -89,19 +91,11 @@ class Runtime:
 
     def time_stage(self, fn: F, name: str) -> F:
         """Count the time of a function as stage ``name``."""
-        if self.monitor is None:
-            return fn
-        monitor = self.monitor
-
-        def call(*args: Any) -> Any:
-            with monitor.scope(name):
-                return fn(*args)
-
-        return call  # type: ignore[return-value]
+        return fn if self.monitor is None else self.monitor.scope(name)(fn)
 
     def grad(
         self, parameters: Tensor | Sequence[Sequence[Tensor]], lr: float, clip: float | None, stacked: bool = False
-    ) -> GradientStep | CompiledStep:
+    ) -> GradientStep:
         """Build the gradient step of one kind of network.
 
         Args:
@@ -111,11 +105,11 @@ class Runtime:
             stacked: The first axis of the owners' tensors counts independent networks.
         """
         scope = nullcontext if self.monitor is None else self.monitor.scope
+        kind: type[GradientStep] = GradientStep
         if isinstance(parameters, Tensor):
-            matrix = parameters.detach().clone().requires_grad_()
-            plain = GradientStep([[matrix]], lr, clip, True, self.toggles, self.scaler, self._microbatcher(), scope)
-            return plain if self.toggles.compile == "off" else CompiledStep(plain)
-        return GradientStep(parameters, lr, clip, stacked, self.toggles, self.scaler, self._microbatcher(), scope)
+            parameters, stacked = [[parameters.detach().clone().requires_grad_()]], True
+            kind = GradientStep if self.toggles.compile == "off" else CompiledStep
+        return kind(parameters, lr, clip, stacked, self.toggles, self.scaler, self._microbatcher(), scope)
 
     def split_batch(self, fn: Callable[..., Any], what: str, axis: int) -> Callable[..., Any]:
         """Split the batch of a pure function into ``micro_batches`` pieces, and into more where memory is refused.
@@ -199,3 +193,38 @@ class Runtime:
 
     def _compile(self, fn: F, name: str) -> F:
         return wrappers.compile_function(fn, name, self.toggles.compile, partial(self.fall_back, "compile"))
+
+
+@contextmanager
+def process_flags(toggles: Toggles, device: torch.device) -> Iterator[None]:
+    """Apply the settings that ``toggles`` request, and restore the old ones at the end."""
+    with ExitStack() as undo:
+
+        def change(read: Callable[[], object], write: Callable, value: object) -> None:
+            before = read()
+            if before != value:
+                write(value)
+                undo.callback(write, before)
+
+        change(torch.get_num_threads, torch.set_num_threads, toggles.threads)
+        if toggles.deterministic == "on":
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS requires it, and reads it once
+            change(torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, True)
+        if toggles.precision == "tf32":
+            undo.enter_context(fp32_products("tf32"))
+        if toggles.memory_fraction < 1:
+            torch.cuda.set_per_process_memory_fraction(toggles.memory_fraction, device)
+            undo.callback(torch.cuda.set_per_process_memory_fraction, 1.0, device)
+        yield
+
+
+@contextmanager
+def fp32_products(precision: str) -> Iterator[None]:
+    """Multiply float32 matrices on a GPU in ``tf32`` or ``ieee`` precision, and restore the old setting at the end."""
+    settings = torch.backends.cuda.matmul
+    before = settings.fp32_precision
+    settings.fp32_precision = precision
+    try:
+        yield
+    finally:
+        settings.fp32_precision = before

@@ -10,7 +10,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,6 @@ class Monitor:
     """
 
     def __init__(self, device: torch.device | str) -> None:
-        """Start to measure; on a GPU, on the current stream."""
         self.tracing = False
         self._thread = threading.get_ident()
         self._cuda = torch.device(device).type == "cuda"
@@ -117,10 +116,12 @@ class _Call:
     seconds: float = 0.0
 
 
+@dataclass
 class _Stage:
-    def __init__(self, name: str) -> None:
-        self.name, self.calls, self.seconds = name, 0, 0.0
-        self.recent: deque[float] = deque(maxlen=RECENT)
+    name: str
+    calls: int = 0
+    seconds: float = 0.0
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
 
     def add(self, seconds: float) -> None:
         self.calls += 1
@@ -184,11 +185,6 @@ def count_work(call: Callable[[], Any]) -> Work:
     with FlopCounterMode(display=False) as flops, _OperatorCounter() as counter:
         call()
     return Work(counter.count, flops.get_total_flops(), counter.bytes, tuple(sorted(counter.products.items())))
-
-
-def count_operators(call: Callable[[], Any]) -> int:
-    """Count the operators of one call, forward and backward, without views."""
-    return count_work(call).operators
 
 
 # operators that touch only the indexed rows of their first argument

@@ -47,11 +47,10 @@ def _placement(toggles: Toggles, device: torch.device) -> str | None:
     return None
 
 
-register(
+RECORDS = (
     Toggle(
         name="update",
         kind=Literal["loop", "cached", "merged", "vmap", "batched"],
-        default="loop",
         about="The update of all agents: one network and loss after the other as in the textbook (`loop`), with "
         "actions computed once (`cached`), with one backward pass too (`merged`), as stacked networks by "
         "torch.func (`vmap`) or as rows of one matrix.",
@@ -62,69 +61,49 @@ register(
         eager="batched",
         part="team",
     ),
-)
-register(
     Toggle(
         name="optimizers",
         kind=Literal["many", "one"],
-        default="many",
         about="One Adam per agent and network, or one over all of a kind.",
         seam="grad",
         equality="exact",
         claim="fewer optimizer calls",
-        cost="none",
         eager="one",
     ),
-)
-register(
     Toggle(
         name="adam",
         kind=Literal["single", "foreach", "fused"],
-        default="single",
         about="Adam's implementation: tensor by tensor, in horizontal batches, or as one fused operator.",
         seam="grad",
         equality="rounding",
-        claim="none stated",
-        cost="none",
         eager="fused",
         resume=Resume.YES,
     ),
-)
-register(
     Toggle(
         name="acting",
         kind=Literal["loop", "batched"],
-        default="loop",
         about="Actions agent by agent, or of all agents at once.",
         seam="build",
         equality="rounding",
         claim="+5-15 %",
-        cost="none",
         eager="batched",
         part="team",
         resume=Resume.YES,
     ),
-)
-register(
     Toggle(
         name="maps",
         kind=Literal["host", "device", "overwritten"],
-        default="host",
         about="Belief maps world by world in numpy and OpenCV, or of all worlds at once where training runs, each "
         "step in fresh memory or (`overwritten`) in that of the step before.",
         seam="build",
         equality="single",
         claim="image operations on the GPU, by bilinear resizing",
-        cost="none",
         eager="overwritten",
         part="team",
     ),
-)
-register(
     Toggle(
         name="loader",
         kind=Literal["per_item", "stream", "device"],
-        default="per_item",
         about="Windows of logs normalised and collated one by one, read from files each time, or gathered from "
         "memory where training runs.",
         seam="build",
@@ -134,12 +113,9 @@ register(
         eager="device",
         part="logs",
     ),
-)
-register(
     Toggle(
         name="precision",
         kind=Literal["fp32", "tf32", "bf16", "fp16"],
-        default="fp32",
         about="Numbers in matrix products of networks; all else stays in float32.",
         seam="kernel",
         equality="precision",
@@ -148,25 +124,18 @@ register(
         resume=Resume.YES,
         needs=_precision,
     ),
-)
-register(
     Toggle(
         name="scaler",
         kind=Literal["conservative", "aggressive"],
-        default="conservative",
         about="How the loss is scaled where precision is fp16.",
         seam="grad",
         equality="precision",
-        claim="none stated",
         cost="skipped steps where the scale was too large",
         resume=Resume.YES,
     ),
-)
-register(
     Toggle(
         name="compile",
         kind=Literal["off", "default", "reduce-overhead", "max-autotune"],
-        default="off",
         about="torch.compile of every kernel, and its mode.",
         seam="kernel",
         equality="rounding",
@@ -175,40 +144,29 @@ register(
         resume=Resume.YES,
         needs=_compile,
     ),
-)
-register(
     Toggle(
         name="graph",
         kind=Literal["off", "update", "cycle"],
-        default="off",
         about="CUDA graph of each update, or of the whole cycle around it.",
         seam="update, cycle",
         equality="rounding",
-        claim="none stated",
         cost="fixed shapes; a warm-up",
         resume=Resume.YES,
         needs=_graph,
     ),
-)
-register(
     Toggle(
         name="placement",
         kind=Literal["device", "pinned", "host"],
-        default="device",
         about="Where replay lives: on the training device, or in host memory, with pinned buffers on the way or not.",
         seam="build",
         equality="exact",
-        claim="none stated",
         cost="copies, where replay does not fit the device",
         part="replay",
         needs=_placement,
     ),
-)
-register(
     Toggle(
         name="prefetch",
         kind=Literal["off", "on", "overlap"],
-        default="off",
         about="Draw the next batch while the present one is learned; `overlap` steps the worlds meanwhile instead.",
         seam="build",
         equality="algorithm",
@@ -216,12 +174,9 @@ register(
         cost="a batch misses the newest rows; a second batch in memory",
         part="replay",
     ),
-)
-register(
     Toggle(
         name="priorities",
         kind=Literal["off", "mean", "max"],
-        default="off",
         about="Draw rows by their agents' mean or largest error instead of uniformly.",
         seam="build",
         equality="algorithm",
@@ -229,8 +184,6 @@ register(
         cost="0.5 ms per update on one core; two more settings",
         part="replay",
     ),
-)
-register(
     Toggle(
         name="interval",
         kind=Annotated[int, Ge(1), Le(10_000)],
@@ -242,8 +195,6 @@ register(
         cost="older policies gather the rows",
         part="replay",
     ),
-)
-register(
     Toggle(
         name="ratio",
         kind=Annotated[int, Ge(1), Le(1_000)],
@@ -251,12 +202,9 @@ register(
         about="Updates per cycle of steps.",
         seam="build",
         equality="algorithm",
-        claim="none stated",
         cost="more updates per row",
         part="replay",
     ),
-)
-register(
     Toggle(
         name="micro_batches",
         kind=Annotated[int, Ge(1), Le(10_000)],
@@ -268,12 +216,9 @@ register(
         cost="time",
         resume=Resume.YES,
     ),
-)
-register(
     Toggle(
         name="recompute",
         kind=Literal["off", "on"],
-        default="off",
         about="Compute activations a second time in the backward pass instead of storing them.",
         seam="kernel",
         equality="rounding",
@@ -281,8 +226,6 @@ register(
         cost="one more forward pass",
         resume=Resume.YES,
     ),
-)
-register(
     Toggle(
         name="memory_fraction",
         kind=Annotated[float, Gt(0), Le(1)],
@@ -290,12 +233,8 @@ register(
         about="Largest share of the device's memory that this process may take.",
         seam="scope",
         equality="exact",
-        claim="none stated",
-        cost="none",
         needs=lambda toggles, device: _cuda("it", device),
     ),
-)
-register(
     Toggle(
         name="threads",
         kind=Annotated[int, Ge(1), Le(256)],
@@ -303,25 +242,21 @@ register(
         about="CPU threads per operation; more than one loses on small networks unless the cores are idle.",
         seam="scope",
         equality="rounding",
-        claim="none stated",
         cost="16 times slower beside other work, measured once",
         resume=Resume.SAME,
     ),
-)
-register(
     Toggle(
         name="deterministic",
         kind=Literal["off", "on"],
-        default="off",
         about="Refuse operators whose result may differ from one call to the next.",
         seam="scope",
         equality="exact",
-        claim="none stated",
         cost="slower operators on a GPU",
         resume=Resume.YES,
     ),
 )
-
+for record in RECORDS:
+    register(record)
 
 EAGER = eager()
 """The set ``eager`` of these toggles."""

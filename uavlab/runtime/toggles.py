@@ -56,8 +56,7 @@ class Toggle:
 
     Attributes:
         name: Its setting.
-        kind: Type of its values: a ``Literal`` whose first is the plain reference, or an annotated number.
-        default: The plain reference.
+        kind: Type of its values: a ``Literal``, or an annotated number.
         about: One sentence on what it changes.
         seam: Where it acts: a seam of ``Runtime``, or ``build`` where another object is chosen.
         equality: ``exact`` (the same bits), ``rounding`` (the same numbers up to their last digits), ``single`` (up to
@@ -65,6 +64,7 @@ class Toggle:
             algorithm, to be judged by learning).
         claim: What it is usually claimed to bring.
         cost: What it takes.
+        default: The plain reference; None stands for the first value of a ``Literal``.
         eager: Its value in the set ``eager``, which runs start from; None for the default.
         part: The part of an experiment without which it does nothing: ``team``, ``replay``, ``logs``, or none.
         resume: Whether a resumed run may change it.
@@ -75,17 +75,22 @@ class Toggle:
 
     name: str
     kind: Any
-    default: Any
     about: str
     seam: str
     equality: str
-    claim: str
-    cost: str
+    claim: str = "none stated"
+    cost: str = "none"
+    default: Any = None
     eager: Any = None
     part: str = ""
     resume: Resume = Resume.NO
     needs: Needs = lambda toggles, device: None
     wrap: Wrap | None = None
+
+    def __post_init__(self) -> None:
+        """Begin the values of a ``Literal`` with the plain reference."""
+        if self.default is None:
+            object.__setattr__(self, "default", get_args(self.kind)[0])
 
     @property
     def choices(self) -> tuple[str, ...]:

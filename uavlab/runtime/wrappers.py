@@ -10,8 +10,6 @@ import torch
 from torch._dynamo.exc import TorchDynamoException
 from torch.utils.checkpoint import checkpoint
 
-from uavlab.core.errors import FallbackWarning
-
 F = TypeVar("F", bound=Callable)
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 COMPILER_WARNINGS = (  # about caches of constants, and about deprecated parts of torch itself
@@ -76,8 +74,3 @@ def compile_function(fn: F, name: str, mode: str, fall_back: Callable[[str], Non
 def _summary(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {' '.join(lines[:2])}"[:300]
-
-
-def warn_fallback(name: str, value: Any, reason: str) -> None:
-    """Warn in one line that a toggle is not in effect."""
-    warnings.warn(f"{name}={value} fell back: {reason}", FallbackWarning, stacklevel=3)

@@ -19,10 +19,8 @@ import re
 import shutil
 import warnings
 import zipfile
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -82,7 +80,13 @@ def save(
     final = folder / folder_name(step)
     partial = folder / (UNFINISHED + final.name)
     needed = int(MARGIN * sum(tensor.nbytes for tensors in groups.values() for tensor in tensors.values()))
-    body = {"format": FORMAT, "step": step, "meta": dict(meta), "versions": _versions()}
+    versions = {
+        "uavlab": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+    }
+    body = {"format": FORMAT, "step": step, "meta": dict(meta), "versions": versions}
     _check_arguments(groups, body)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -95,7 +99,9 @@ def save(
         members = {group: _write_group(partial / f"{group}.npz", tensors) for group, tensors in groups.items()}
         if unchanged is not None:
             members |= _link_groups(*unchanged, partial)
-        _write_manifest(partial / MANIFEST, {**body, "members": members})
+        with (partial / MANIFEST).open("xb") as handle:
+            handle.write(_render({**body, "members": members}))
+            _sync(handle)
         _sync_folder(partial)
         _publish(partial, final)
         for surplus in _surplus(folder, final, keep):
@@ -204,25 +210,10 @@ def _check_arguments(groups: Mapping[str, Any], body: dict[str, Any]) -> None:
         raise ConfigError(f"Checkpoint meta must be JSON values: {error}. Keep tensors in groups.") from error
 
 
-def _versions() -> dict[str, str]:
-    return {
-        "uavlab": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-    }
-
-
 def _render(body: dict[str, Any]) -> bytes:
     """Render a manifest in canonical form, ending with its own digest."""
     text = json.dumps(body, sort_keys=True, indent=1)
     return json.dumps({**body, "sha256": hashlib.sha256(text.encode()).hexdigest()}, sort_keys=True, indent=1).encode()
-
-
-def _write_manifest(path: Path, body: dict[str, Any]) -> None:
-    with path.open("xb") as handle:
-        handle.write(_render(body))
-        _sync(handle)
 
 
 def _write_group(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -290,9 +281,8 @@ def _is_valid(body: dict[str, Any]) -> bool:
     )
 
 
-@contextmanager
-def _verified(path: Path, entry: dict[str, Any]) -> Iterator[BufferedReader]:
-    """Open a file after checking its size and digest against the manifest."""
+def _read_group(path: Path, entry: dict[str, Any]) -> dict[str, Tensor]:
+    """Read a file after checking its size and digest against the manifest."""
     try:
         handle = open_regular(path)
     except OSError as error:
@@ -304,11 +294,6 @@ def _verified(path: Path, entry: dict[str, Any]) -> Iterator[BufferedReader]:
         if hashlib.file_digest(handle, "sha256").hexdigest() != entry["sha256"]:
             raise FileError(f"{path} is damaged: it does not match the SHA-256 of its manifest.")
         handle.seek(0)
-        yield handle
-
-
-def _read_group(path: Path, entry: dict[str, Any]) -> dict[str, Tensor]:
-    with _verified(path, entry) as handle:
         try:
             with np.load(handle, allow_pickle=False) as archive:
                 if sum(info.file_size for info in archive.zip.infolist()) > entry["bytes"]:

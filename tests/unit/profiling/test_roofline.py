@@ -116,7 +116,8 @@ CEILINGS = Ceilings(rate=100e9, bandwidth=10e9, launch=5e-6)
 
 
 def judged(update_ms: float, operators: int, gflop: float, megabytes: float, **shares: float) -> tuple[str, str]:
-    return find_bottleneck(shares, update_ms / 1e3, operators, int(gflop * 1e9), int(megabytes * 1e6), CEILINGS)
+    work = Work(operators, int(gflop * 1e9), int(megabytes * 1e6))
+    return find_bottleneck(shares, update_ms / 1e3, work, CEILINGS)
 
 
 def test_arithmetic() -> None:
@@ -175,7 +176,7 @@ def test_a_stage_of_half_the_time_does_not_outweigh_the_rest() -> None:
 @pytest.mark.parametrize("seconds", [0.0, -1.0, math.nan])
 def test_an_update_without_time_is_refused(seconds: float) -> None:
     with pytest.raises(ConfigError, match="update_seconds: expected a time above 0 s"):
-        find_bottleneck({}, seconds, 1, 1, 1, CEILINGS)
+        find_bottleneck({}, seconds, Work(1, 1, 1), CEILINGS)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""Rows of one matrix are clipped and stepped like separate networks with torch's own Adam, for any split of batches."""
+"""Rows of one matrix are clipped and stepped like separate networks with torch's own Adam, for any split of batches.
+
+The step that can be compiled equals the plain one.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,13 +20,14 @@ from uavlab.learners.masac.base import MASACConfig
 from uavlab.learners.masac.batched import MASAC
 from uavlab.profiling.batch_size import Budget
 from uavlab.runtime import grad_step
-from uavlab.runtime.grad_step import ADAM_EPS, IMPLEMENTATIONS, MOMENTS, SCRATCH, GradientStep, Rows
+from uavlab.runtime.grad_step import ADAM_EPS, MOMENTS, SCRATCH, CompiledStep, GradientStep, Rows
 from uavlab.runtime.oom_retry import split_rows
 from uavlab.runtime.runtime import Runtime
-from uavlab.runtime.toggles import Toggles
+from uavlab.runtime.toggles import Toggles, with_toggles
 
 LR = 0.1
 GOAL = torch.tensor([[1.0, -2.0, 0.5], [30.0, 40.0, 0.0]])
+PRECISE_GOAL = GOAL.double()
 
 
 def toward_goal(rows: Tensor, goal: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -213,7 +217,7 @@ def test_a_piece_is_forgotten_before_the_next() -> None:
     assert peaks[1] - 16_000 < 0.3 * (peaks[0] - 16_000)  # but for x itself
 
 
-@pytest.mark.parametrize("adam", IMPLEMENTATIONS)
+@pytest.mark.parametrize("adam", SCRATCH)
 @pytest.mark.parametrize("optimizers", ["many", "one"])
 def test_moments_are_there_before_the_first_step_and_stay_where_they_are(adam: Any, optimizers: Any) -> None:
     owners = [[torch.ones(2, 3).requires_grad_()], [torch.ones(4).requires_grad_(), torch.ones(5).requires_grad_()]]
@@ -229,7 +233,7 @@ def test_moments_are_there_before_the_first_step_and_stay_where_they_are(adam: A
     assert {name: tensor.data_ptr() for name, tensor in step.state_dict().items()} == places
 
 
-@pytest.mark.parametrize("adam", IMPLEMENTATIONS)
+@pytest.mark.parametrize("adam", SCRATCH)
 def test_what_a_step_takes_for_a_moment_was_asked_for_before(adam: Any) -> None:
     start = torch.ones(1000).requires_grad_()
     step = GradientStep([[start]], LR, 1.0, False, Toggles(adam=adam))
@@ -250,7 +254,7 @@ def test_on_a_cpu_no_step_is_counted_on_a_gpu() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("adam", IMPLEMENTATIONS)
+@pytest.mark.parametrize("adam", SCRATCH)
 def test_a_step_can_be_captured(adam: Any) -> None:
     def build_step() -> tuple[GradientStep, Tensor]:
         start = torch.zeros(2, 3, device="cuda").requires_grad_()
@@ -271,3 +275,82 @@ def test_a_step_can_be_captured(adam: Any) -> None:
         eager(toward_goal, eager.parameter, goal)
     for name, tensor in eager.state_dict().items():
         torch.testing.assert_close(captured.state_dict()[name], tensor)
+
+
+def by_row(rows: Tensor, goal: Tensor) -> tuple[Tensor, dict[str, Any]]:
+    """The same with a metric of each row."""
+    loss, metrics = toward_goal(rows, goal)
+    return loss, {**metrics, "apart": Rows((rows - goal).detach(), 1)}
+
+
+def pair(clip: float | None) -> tuple[GradientStep, CompiledStep]:
+    start, toggles = torch.zeros(2, 3, dtype=torch.float64), Toggles(update="batched", adam="fused")
+    plain = Runtime(requested=toggles).grad(start, 0.1, clip)
+    compiled = Runtime(requested=with_toggles(toggles, {"compile": "default"})).grad(start, 0.1, clip)
+    assert isinstance(plain, GradientStep)
+    assert isinstance(compiled, CompiledStep)
+    return plain, compiled
+
+
+@pytest.mark.parametrize("clip", [None, 1.0, 20.0])
+def test_it_steps_like_the_plain_one(clip: float | None) -> None:
+    plain, compiled = pair(clip)
+    for _ in range(50):
+        one, norm = plain(by_row, plain.parameter, PRECISE_GOAL)
+        other, same = compiled.functional_step(by_row, compiled.parameter, Rows(PRECISE_GOAL, 1))
+        torch.testing.assert_close(same, norm, rtol=1e-12, atol=0)
+        torch.testing.assert_close(other["loss"], one["loss"], rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(other["apart"], one["apart"], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(compiled.parameter.detach(), plain.parameter.detach(), rtol=1e-12, atol=1e-12)
+
+
+def test_the_first_step_is_lr_whatever_the_gradient() -> None:
+    """Adam's first step is lr g / (|g| + eps): 0.1 for each of the gradients 1, 2 and 0.5, none where g is 0."""
+    _, compiled = pair(None)
+    compiled.functional_step(by_row, compiled.parameter, PRECISE_GOAL)
+    expected = torch.tensor([[0.1, -0.1, 0.1], [0.1, 0.1, 0.0]], dtype=torch.float64)
+    torch.testing.assert_close(compiled.parameter.detach(), expected, rtol=1e-4, atol=0)
+
+
+def test_outside_a_compiled_function_it_is_the_plain_one_bit_for_bit() -> None:
+    plain, compiled = pair(1.0)
+    for _ in range(5):
+        for step in (plain, compiled):
+            step(by_row, step.parameter, PRECISE_GOAL)
+    assert torch.equal(compiled.parameter, plain.parameter)
+
+
+def test_either_goes_on_from_the_others_state() -> None:
+    plain, compiled = pair(1.0)
+    for _ in range(3):
+        compiled.functional_step(by_row, compiled.parameter, PRECISE_GOAL)
+    plain.load_state_dict({name: value.clone() for name, value in compiled.state_dict().items()})
+    for _ in range(3):
+        compiled.functional_step(by_row, compiled.parameter, PRECISE_GOAL)
+        plain(by_row, plain.parameter, PRECISE_GOAL)
+    compiled.load_state_dict(plain.state_dict())
+    compiled.functional_step(by_row, compiled.parameter, PRECISE_GOAL)
+    plain(by_row, plain.parameter, PRECISE_GOAL)
+    torch.testing.assert_close(compiled.parameter.detach(), plain.parameter.detach(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_corrections_follow_steps_made_elsewhere(stale: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, compiled = pair(1.0)
+    compiled(by_row, compiled.parameter, PRECISE_GOAL)  # not compiled: the plain one works
+    for _ in range(4):
+        plain(by_row, plain.parameter, PRECISE_GOAL)
+    if stale:
+        monkeypatch.setattr(compiled, "_factors", compiled.factors.clone)
+    compiled.load_state_dict(plain.state_dict())
+    compiled.functional_step(by_row, compiled.parameter, PRECISE_GOAL)
+    plain(by_row, plain.parameter, PRECISE_GOAL)
+    assert torch.allclose(compiled.parameter, plain.parameter, rtol=1e-12, atol=1e-12) is not stale
+
+
+def test_a_forgotten_bias_correction_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, compiled = pair(None)
+    monkeypatch.setattr(compiled, "factors", torch.tensor([compiled.lr, 1.0], dtype=torch.float64))  # both are 1
+    plain(by_row, plain.parameter, PRECISE_GOAL)
+    compiled.functional_step(by_row, compiled.parameter, PRECISE_GOAL)
+    assert (compiled.parameter - plain.parameter).abs().max() > 0.05

@@ -20,7 +20,7 @@ from uavlab.learners.masac import base
 from uavlab.learners.masac.base import MASACConfig
 from uavlab.learners.masac.batched import MASAC
 from uavlab.runtime import loss_scaler
-from uavlab.runtime.grad_step import IMPLEMENTATIONS, GradientStep
+from uavlab.runtime.grad_step import SCRATCH, GradientStep
 from uavlab.runtime.loss_scaler import CEILING, FLOOR, MAX_OVERFLOWS, PRESETS, Scaler
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
@@ -124,7 +124,7 @@ def by_network(step: GradientStep) -> list[list[Tensor]]:
     return [[state["parameter"][n].clone(), *(state[k][n].clone() for k in ("exp_avg", "exp_avg_sq"))] for n in (0, 1)]
 
 
-@pytest.mark.parametrize("adam", IMPLEMENTATIONS)
+@pytest.mark.parametrize("adam", SCRATCH)
 @pytest.mark.parametrize("kind", ["stacked", "owners"])
 @pytest.mark.parametrize("bad", [torch.inf, -torch.inf, torch.nan])
 def test_an_overflow_skips_its_own_network_bit_for_bit(kind: str, adam: Any, bad: float) -> None:
@@ -324,7 +324,7 @@ def test_a_learner_in_float16_gets_past_its_overflows(monkeypatch: pytest.Monkey
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("adam", IMPLEMENTATIONS)
+@pytest.mark.parametrize("adam", SCRATCH)
 def test_on_a_gpu_nothing_waits(adam: Any) -> None:
     scaler = Scaler("aggressive", torch.device("cuda"))
     start = torch.zeros(2, 3, device="cuda").requires_grad_()

@@ -1,6 +1,5 @@
 """Wrappers do not change results; where one cannot work, it warns once and the plain function runs."""
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +8,6 @@ import torch
 from torch import Tensor
 from torch._dynamo.exc import TorchDynamoException
 
-from uavlab.core.errors import FallbackWarning
 from uavlab.runtime import wrappers
 
 CPU = torch.device("cpu")
@@ -91,12 +89,3 @@ class TestCompiled:
                 assert fn(*operands()) == product(*operands())
         assert [fn.__code__.co_name for fn in seen] == ["first", "second"]
         assert seen[0].__code__ is not seen[1].__code__
-
-
-def test_falling_back_is_one_visible_line() -> None:
-    with pytest.warns(FallbackWarning, match=r"^compile=default fell back: no compiler$"):
-        wrappers.warn_fallback("compile", "default", "no compiler")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with pytest.raises(FallbackWarning):
-            wrappers.warn_fallback("compile", "default", "no compiler")

@@ -284,7 +284,7 @@ IN_PLACE = [
     ("partial.mkdir()", "partial.mkdir(exist_ok=True)"),
     ("        _publish(partial, final)\n", ""),
     ('open("xb+")', 'open("wb+")'),
-    ('path.open("xb")', 'path.open("wb")'),
+    ('open("xb")', 'open("wb")'),
     ("        shutil.rmtree(partial, ignore_errors=True)\n", "        pass\n"),
 ]
 

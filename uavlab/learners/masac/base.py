@@ -40,8 +40,7 @@ from uavlab.learners.masac.networks import (
 )
 from uavlab.nets.mlp import StackedMLP
 from uavlab.ops.action_sampling import squashed_gaussian
-from uavlab.runtime.compiled_step import CompiledStep
-from uavlab.runtime.grad_step import MOMENTS, GradientStep, Rows
+from uavlab.runtime.grad_step import MOMENTS, CompiledStep, GradientStep, Rows
 from uavlab.runtime.runtime import Runtime
 
 
