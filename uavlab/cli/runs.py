@@ -145,7 +145,7 @@ def drive(run: Any, as_json: bool) -> None:
     for reason in run.not_exact_reasons:
         click.echo(f"not bit for bit repeatable: {reason}")
     settings = run.config.run
-    row, what = run.config.task.pace(run.config)
+    row, what = run.config.task.collector.pace(run.config)
     seconds = 0.5 if sys.stderr.isatty() else 60  # without a terminal, one line a minute
     bar = tqdm(total=settings.updates, initial=run.number, unit="update", mininterval=seconds, maxinterval=seconds)
     if run.done:

@@ -21,9 +21,9 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.registry import Resume
 from uavlab.core.text import quote, suggest, yaml_lines, yaml_value
 from uavlab.core.types import Rule
+from uavlab.experiment.build import Task, task
 from uavlab.experiment.presets import presets
 from uavlab.experiment.settings import settings_of
-from uavlab.experiment.task import Task, task
 from uavlab.runtime.toggles import TOGGLES, Toggles, as_dict, eager, toggle_presets
 from uavlab.storage.files import read_regular
 
@@ -325,5 +325,5 @@ def _build(preset: str, task: Task, values: dict[str, Any]) -> Config:
     run, source, learner, toggles, env = (part(cls) for cls in parts(task.settings))
     changed = {f.name: values[f"eval_{f.name}"] for f in dataclasses.fields(env)}
     evaluation = dataclasses.replace(env, **{k: v for k, v in changed.items() if v is not None})
-    task.require_same(learner, env, evaluation)
+    task.entry.require_same(learner, env.spec, evaluation.spec)
     return Config(preset, values, run, source, learner, toggles, env, evaluation, task)

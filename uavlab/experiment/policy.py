@@ -44,7 +44,7 @@ class TrainedPolicy:
     def policy(self, env: Env, run: int | None = None) -> Policy:
         """Return the policies of all seeds, or of one, for the teams of ``env``, which may differ in size."""
         chosen = self.parameters if run is None else self.parameters[run : run + 1]
-        return self.config.task.load_policy(self.config, env, chosen)
+        return self.config.task.entry.load_policy(self.config.learner, self.config.env.spec, env.spec, chosen)
 
 
 def load(folder: Path, device: Device | None = None) -> TrainedPolicy:
@@ -61,7 +61,7 @@ def load(folder: Path, device: Device | None = None) -> TrainedPolicy:
     best = saved.groups.get("best", {})
     if not {"parameters", "score"} <= set(best) or not best["parameters"].isfinite().all():
         raise FileError(f"{saved.path}: keeps no policy of finite numbers; evaluate another run, or train a new one.")
-    stored, wanted = best["parameters"].shape, config.task.policy_size(config)
+    stored, wanted = best["parameters"].shape, config.task.entry.size(config.learner, config.env.spec)
     if len(stored) != 3 or stored[0] != config.run.runs or stored[2] != wanted:
         raise FileError(
             f"{folder}: keeps policies of shape {tuple(stored)}, its settings describe {config.run.runs} run(s) of "

@@ -117,7 +117,7 @@ class Run:
                 target, or it has no replay to fill.
         """
         config = read_config(folder, *changes)
-        if fresh_replay and not config.task.replay:
+        if fresh_replay and not config.task.collector.replay:
             raise ConfigError(f"{folder}: a run of {config.preset} keeps no replay; leave out --fresh-replay.")
         with lock_run_dir(folder):
             run = cls(config)

@@ -66,7 +66,7 @@ def score_plan(
     rows = []
     for name in names:
         config = configure(name, layer)
-        env, evaluation, known = config.evaluation, config.task.evaluation, config.task.baselines
+        env, evaluation, known = config.evaluation, config.task.evaluation, config.task.environment.baselines
         if plan not in known:
             there = f"Known: {', '.join(known)}." if known else f"{name} has none."
             raise ConfigError(f"--policy {quote(plan)} for {name}: unknown{suggest(plan, known)}. {there}")
