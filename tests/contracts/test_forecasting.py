@@ -12,9 +12,9 @@ from tests.support.fixtures_telemetry import random_flight, save_log, write_logs
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.experiment import policy, run_state
 from uavlab.experiment.config import configure
+from uavlab.experiment.policy import score, score_plan
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_config
-from uavlab.experiment.score import score, score_plan
 from uavlab.telemetry import flights, window_source
 from uavlab.telemetry.forecaster import TARGETS
 from uavlab.telemetry.task import Telemetry
@@ -155,7 +155,7 @@ def test_a_run_ends_where_nothing_gets_better(tmp_path: Path) -> None:
 def test_ridge_regression_is_judged_by_the_same_flights() -> None:
     lines: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("uavlab.experiment.score.configure", lambda name, layer: small())
+        patch.setattr("uavlab.experiment.policy.configure", lambda name, layer: small())
         record = score_plan(["telemetry"], "ridge", 10, 0, None, lines.append)
     assert set(record["rows"][0]["r2"]) == set(TARGETS)
     with pytest.raises(ConfigError, match="--policy 'rigde' for telemetry: unknown"):

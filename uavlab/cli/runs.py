@@ -82,7 +82,7 @@ def evaluate(
     as_json: bool,
 ) -> None:
     """Evaluate the best policy of each RUN on its evaluation task, with 95 % bootstrap intervals."""
-    from uavlab.experiment.score import score, score_plan
+    from uavlab.experiment.policy import score, score_plan
     from uavlab.storage.files import write_json
 
     if plan is None:
