@@ -220,9 +220,9 @@ class Run:
                 while not (self.stopping or self.done):
                     with defer_interrupt():
                         self._update_interrupted = True
-                        step = next(steps)
-                        self.number, self.seconds = step.number, before + time.monotonic() - began
-                        progress = self._after(step.update)
+                        self.number, update = next(steps)
+                        self.seconds = before + time.monotonic() - began
+                        progress = self._after(update)
                     yield progress
         except (GeneratorExit, KeyboardInterrupt):
             if not self._update_interrupted:
