@@ -93,7 +93,7 @@ def test_scores_are_those_of_flights_never_learned_from(tmp_path: Path) -> None:
     assert any(line.startswith("rmse/wind_north") and line.endswith("m/s") for line in lines)
     assert score([str(folder)], 10, 5, True, None, lines.append)["rows"][0]["r2"] == row["r2"]  # no episode is drawn
     assert row["r2"] != score([str(folder)], 1, 0, False, None, lines.append)["rows"][0]["r2"]
-    assert run.headline == ("mean_r2",)
+    assert list(run.config.evaluation.score) == ["mean_r2"]
 
 
 @pytest.mark.parametrize("change", ["one more", "one less", "other numbers"])

@@ -158,8 +158,8 @@ def drive(run: Any, as_json: bool) -> None:
                 clock = f", {run.seconds / 60:.1f} of {settings.minutes:g} min" if settings.minutes else ""
                 bar.set_postfix_str(f"{rate:,.0f} {what}/s{clock}", refresh=False)
             if progress.score:
-                figures = {k.removeprefix("eval/"): v for k, v in progress.score.items()}
-                tqdm.write(f"{progress.number:>8}  " + "  ".join(f"{k} {figures[k]:.3f}" for k in run.headline))
+                figures = [f"{name} {progress.score[f'eval/{name}']:.3f}" for name in run.config.evaluation.score]
+                tqdm.write(f"{progress.number:>8}  " + "  ".join(figures))
     command = "evaluate" if run.done else "resume"
     click.echo(f"{run.status}: {run.number} updates in {run.seconds:.0f} s; next: {program()} {command} {run.folder}")
     saves = run.saves()

@@ -153,19 +153,19 @@ def configure(preset: str, *layers: Mapping[str, Any]) -> Config:
         for name in unknown[:MAX_LISTED]
     ]
     problems += [f"{len(unknown) - MAX_LISTED} more unknown settings"] if len(unknown) > MAX_LISTED else []
+    values = _with_tuples(model, values)
+    wrong: set[str] = set()
     try:
-        values = _with_tuples(model, values)
         model.model_validate({k: v for k, v in values.items() if k in model.model_fields})
-        wrong = set()
     except ValidationError as error:
         wrong = {str(e["loc"][0]) for e in error.errors()}
         problems += [_format_error(e, origins) for e in error.errors()]
-    rules = (*RULES, *getattr(chosen_task.settings[2], "rules", ()))
-    problems += _violations(rules, {**_defaults(model), **values}, wrong, origins)
+    values = {**{name: field.default for name, field in model.model_fields.items()}, **values}
+    problems += _violations((*RULES, *getattr(chosen_task.environment.kind, "rules", ())), values, wrong, origins)
     if problems:
         more = f" All settings: uavlab settings {preset}." if unknown else ""
         raise ConfigError(f"{preset}: " + "; ".join(problems) + "." + more)
-    return _build(preset, chosen_task, {**_defaults(model), **values})
+    return _build(preset, chosen_task, values)
 
 
 def gather(
@@ -215,10 +215,9 @@ def parse_toggle(text: str) -> tuple[str, Any]:
         ConfigError: The text has no ``=``, its value is not YAML, or no toggle has that name.
     """
     name, value = parse_setting(text, "--toggle")
-    known = list(TOGGLES)
-    if name not in known:
-        problem = f"unknown toggle {quote(name)} from --toggle{suggest(name, known)}"
-        raise ConfigError(f"{problem}. All toggles: uavlab toggles.")
+    if name not in TOGGLES:
+        hint = suggest(name, TOGGLES)
+        raise ConfigError(f"unknown toggle {quote(name)} from --toggle{hint}. All toggles: uavlab toggles.")
     return name, value
 
 
@@ -294,10 +293,6 @@ def _with_tuples(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str,
     """Convert lists to tuples where those are expected, because YAML and JSON have lists only."""
     several = {name for name, field in model.model_fields.items() if "tuple[" in str(field.annotation)}
     return {k: tuple(v) if k in several and isinstance(v, list) else v for k, v in values.items()}
-
-
-def _defaults(model: type[BaseModel]) -> dict[str, Any]:
-    return {name: field.default for name, field in model.model_fields.items()}
 
 
 def _format_error(error: Any, origins: Mapping[str, str]) -> str:
