@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
 from uavlab.lab.plots import charts
-from uavlab.lab.widgets.panel import Panel, guard, write_status
+from uavlab.lab.widgets import Panel, guard, write_status
 from uavlab.storage.machine import ROOT
 from uavlab.train import training
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.browser
 PARAMETERS = ("seed: int = 0", "parameters")
 PANEL = """import plotly.graph_objects as go
 from ipywidgets import HTML, Button
-from uavlab.lab.widgets.panel import Panel, Stop, guard, stoppable
+from uavlab.lab.widgets import Panel, Stop, guard, stoppable
 figure, status = go.FigureWidget(go.Scatter(y=[1, 2, 3]), {"title": "Before"}), HTML()
 
 @guard(status)
@@ -88,7 +88,7 @@ PATIENCE_MS = 240_000  # for a loaded machine; a quiet one needs a twentieth
 
 
 SOURCE = """from uavlab.lab.plots import charts
-from uavlab.lab.widgets.panel import ToggleRow
+from uavlab.lab.widgets import ToggleRow
 rows = [{"setting": "a", "agents": n, "over_first": 2.0, "low": 1.9, "high": 2.1, "ms": 1.0 * n} for n in (2, 4)]
 def draw(show):
     if show == "time":

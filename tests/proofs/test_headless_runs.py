@@ -208,7 +208,7 @@ def test_papermill_alone_tells_untruths(write: Write, tmp_path: Path) -> None:
 
 ENDLESS = """
 import time
-from uavlab.lab.widgets.panel import Stop, stoppable
+from uavlab.lab.widgets import Stop, stoppable
 stop = Stop()
 def steps():
     try:

@@ -22,7 +22,7 @@ print(object(), uuid.uuid4(), datetime.datetime.now(), f"{time.time() % 7:.3f} s
 print({"a", "b", "c", "d"})"""
 SHOWS = """import plotly.graph_objects as go
 from ipywidgets import Checkbox
-from uavlab.lab.widgets.panel import Panel
+from uavlab.lab.widgets import Panel
 figure = go.FigureWidget(go.Scatter(y=[1, 2]))
 figure.show()
 Panel([figure, Checkbox()], figure, "A line that rises.")"""

@@ -163,7 +163,7 @@ def parameter(name: str) -> Reader:
 def parameter_file(content: Content) -> Reader:
     notebook("n: int = 1")
     put(Path("mine.yaml"), content)
-    return lambda: read_parameters(Path("mine.ipynb"), [], [Path("mine.yaml")])
+    return lambda: read_parameters(Path("mine.ipynb"), [], Path("mine.yaml"))
 
 
 Entry = tuple[type[UavlabError], Callable[[], Reader]]

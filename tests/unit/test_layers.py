@@ -126,7 +126,7 @@ def test_every_module_keeps_the_rules() -> None:
         ("envs/x.py", "from .autoreset import advance", "relative import"),
         ("experiment/run.py", "import plotly.graph_objects as go", "plotly outside lab"),
         ("experiment/run.py", "from ipywidgets import Button", "ipywidgets outside lab"),
-        ("lab/widgets/training.py", "import click", "click outside cli"),
+        ("lab/widgets.py", "import click", "click outside cli"),
         ("experiment/run.py", "def f():\n    from pyarrow import parquet", "pyarrow outside telemetry"),
         ("envs/x.py", "from uavlab.telemetry import task", "envs imports telemetry"),
         ("learners/x.py", "loss.mean().item()", "item in hot code"),

@@ -17,7 +17,10 @@ from uavlab.core.text import check_threads, one_line
 from uavlab.experiment.signals import exit_immediately
 
 Command = Callable[..., Any]
-as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object as the last line.")
+Record = dict[str, Any]
+"""What a command returns, and prints with ``--json``."""
+
+as_json = click.option("--json", is_flag=True, expose_value=False, help="Print one JSON object as the last line.")
 on_device = click.option(
     "--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Replaces the device of the run's settings."
 )
@@ -42,7 +45,7 @@ def main() -> None:
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")  # for characters that the terminal's encoding lacks
         with exit_immediately():
-            cli(standalone_mode=False)
+            print_json(cli(standalone_mode=False))
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         sys.exit(2)
@@ -60,7 +63,7 @@ def refuse(kind: str, message: str, code: int) -> NoReturn:
     """Print an error in one line and end the process."""
     message = one_line(message)
     click.echo(f"{kind}: {message}", err=True)
-    print_json("--json" in sys.argv, {"error": kind, "message": message, "exit_code": code})
+    print_json({"error": kind, "message": message, "exit_code": code})
     sys.exit(code)
 
 
@@ -90,7 +93,7 @@ def layers(
     return gather(config_file, settings, options, toggles, toggle_texts)
 
 
-def print_json(as_json: bool, value: dict[str, Any]) -> None:
-    """Print a value as one line of JSON if ``as_json`` is set."""
-    if as_json:
-        click.echo(json.dumps(value))
+def print_json(record: Record) -> None:
+    """Print a record as one line of JSON if the command line asks for it; ``--help`` has none."""
+    if record and "--json" in sys.argv:
+        click.echo(json.dumps(record))

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from uavlab.cli.base import as_json, cli, print_json
+from uavlab.cli.base import Record, as_json, cli
 from uavlab.core.text import one_line
 
 mapped = click.option("--mapping", type=click.Path(path_type=Path), help="YAML file: which fields are which columns.")
@@ -21,7 +21,7 @@ def flights() -> None:
 @click.option("--flights", "count", type=click.IntRange(1, 100_000), default=60, show_default=True)
 @click.option("--seed", type=click.IntRange(0, 2**31), default=0, show_default=True, help="Of the first flight.")
 @as_json
-def make(folder: Path, count: int, seed: int, as_json: bool) -> None:
+def make(folder: Path, count: int, seed: int) -> Record:
     """Simulate quadrotors in wind, and write each flight, with the truth that no log shows, to FOLDER as NPZ."""
     from uavlab.experiment.run_dir import require_empty
     from uavlab.telemetry.flights import write
@@ -32,21 +32,21 @@ def make(folder: Path, count: int, seed: int, as_json: bool) -> None:
         rows += length
         if number in (1, count) or number % 100 == 0:
             click.echo(f"{number:>6} of {count}: {path}, {length / 100:.1f} s")
-    print_json(as_json, {"folder": str(folder), "flights": count, "seed": seed, "rows": rows})
+    return {"folder": str(folder), "flights": count, "seed": seed, "rows": rows}
 
 
 @flights.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @mapped
 @as_json
-def describe(file: Path, mapping: Path | None, as_json: bool) -> None:
+def describe(file: Path, mapping: Path | None) -> Record:
     """Describe what is in a log: CSV, NPZ, Parquet or PX4's ULog."""
     from uavlab.telemetry.logs.describe import describe as describe_log
 
     description = describe_log(file, mapping)
     for line in lines(description):
         click.echo(one_line(line))
-    print_json(as_json, description)
+    return description
 
 
 @flights.command()
@@ -56,7 +56,7 @@ def describe(file: Path, mapping: Path | None, as_json: bool) -> None:
 @click.option("--stride", type=click.IntRange(1, 100_000), default=10, show_default=True, help="Rows between windows.")
 @click.option("--out", type=click.Path(path_type=Path), help="Write time, all columns and their sd to this CSV file.")
 @as_json
-def predict(run: str, file: Path, mapping: Path | None, stride: int, out: Path | None, as_json: bool) -> None:
+def predict(run: str, file: Path, mapping: Path | None, stride: int, out: Path | None) -> Record:
     """Predict by the network of RUN what FILE does not show: wind, payload, drag, lag, sag, and the error ahead."""
     from uavlab.experiment import policy
     from uavlab.experiment.run_dir import run_folder
@@ -74,7 +74,7 @@ def predict(run: str, file: Path, mapping: Path | None, stride: int, out: Path |
     if out is not None:
         write_csv(prediction, out)
         click.echo(f"{len(prediction.time):,} windows in {out}")
-    print_json(as_json, {"windows": len(prediction.time), "rows": rows})
+    return {"windows": len(prediction.time), "rows": rows}
 
 
 def lines(description: dict[str, Any]) -> list[str]:

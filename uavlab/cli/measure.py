@@ -1,12 +1,78 @@
-"""Commands that measure: bench, profile; and what there is to measure: toggles."""
+"""Commands that report: presets, settings, check, doctor, toggles; and that measure: bench, profile, claims."""
 
 from pathlib import Path
 from typing import Any
 
 import click
 
-from uavlab.cli.base import as_json, cli, layers, print_json, with_settings
+from uavlab.cli.base import Record, as_json, cli, layers, with_settings
 from uavlab.core.errors import ConfigError
+from uavlab.core.text import one_line
+
+SYSTEMS = ("leader_follower", "mapping", "assignment", "telemetry", "scale_out")
+
+
+@cli.command()
+@as_json
+def presets() -> Record:
+    """List the presets."""
+    from uavlab.experiment.presets import presets as known
+
+    rows = {name: preset.about for name, preset in known().items()}
+    for name, about in rows.items():
+        click.echo(f"{name:28} {about}")
+    return rows
+
+
+@cli.command()
+@click.argument("preset")
+@as_json
+def settings(preset: str) -> Record:
+    """List every setting of PRESET with its value, range and meaning."""
+    from uavlab.experiment.config import configure, parts
+    from uavlab.experiment.settings import describe_settings, format_settings
+
+    config = configure(preset)
+    rows = describe_settings(parts(config.task.settings), config.values)
+    click.echo(format_settings(rows))
+    return {"rows": rows}
+
+
+@cli.command()
+@click.argument("preset")
+@with_settings
+@as_json
+def check(preset: str, **options: Any) -> Record:
+    """Check that the environment of PRESET keeps its contract, or that its flights can be learned from."""
+    from uavlab.experiment.config import configure
+
+    config = configure(preset, *layers(**options))
+    report = config.task.evaluation.check(config)
+    click.echo(report)
+    return vars(report)
+
+
+@cli.command()
+@as_json
+def doctor() -> Record:
+    """Report the hardware and software of this machine, what is usable, and why the rest is not."""
+    from uavlab.bench.doctor import examine
+
+    rows = examine()
+    for row in rows:
+        click.echo(row)
+    return {"rows": [vars(row) for row in rows]}
+
+
+@cli.command()
+@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
+@as_json
+def toggles(device: Any) -> Record:
+    """List every optimization: its values, where it acts, how equal its results are, and whether it runs here."""
+    from uavlab.bench.doctor import format_toggles, toggle_rows
+
+    click.echo(format_toggles(device))
+    return {"rows": toggle_rows(device)}
 
 
 class BenchCommand(click.Command):
@@ -44,7 +110,7 @@ def _click_option(suite: str, option: Any) -> click.Option:
 @click.option("--rounds", type=click.IntRange(3, 1000), default=30, show_default=True, help="Interleaved repetitions.")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
 @as_json
-def bench(suite: str, out: Path | None, rounds: int, device: Any, as_json: bool, **options: Any) -> None:
+def bench(suite: str, out: Path | None, rounds: int, device: Any, **options: Any) -> Record:
     """Measure one suite on this machine."""
     from uavlab.bench.registry import format_rows
 
@@ -55,11 +121,11 @@ def bench(suite: str, out: Path | None, rounds: int, device: Any, as_json: bool,
         names = " and ".join(f"--{name}" for name in own[owner])
         raise ConfigError(f"bench {suite}: {names} belong to `bench {owner}`; leave them out.")
     record = known[suite].run(rounds, device, **given)
-    _report(record, format_rows(record["rows"]), out, as_json)
+    return _report(record, format_rows(record["rows"]), out)
 
 
-def _report(record: dict[str, Any], text: str, out: Path | None, as_json: bool) -> None:
-    """Print a record as text, and write it with the command that made it."""
+def _report(record: Record, text: str, out: Path | None) -> Record:
+    """Print a record as text, add the command that made it, and write it."""
     from uavlab.storage.files import write_json
     from uavlab.storage.machine import invocation
 
@@ -67,18 +133,7 @@ def _report(record: dict[str, Any], text: str, out: Path | None, as_json: bool) 
     click.echo(text)
     if out is not None:
         write_json(out, record)
-    print_json(as_json, record)
-
-
-@cli.command()
-@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
-@as_json
-def toggles(device: Any, as_json: bool) -> None:
-    """List every optimization: its values, where it acts, how equal its results are, and whether it runs here."""
-    from uavlab.bench.doctor import format_toggles, toggle_rows
-
-    click.echo(format_toggles(device))
-    print_json(as_json, {"rows": toggle_rows(device)})
+    return record
 
 
 @cli.command()
@@ -91,11 +146,33 @@ def toggles(device: Any, as_json: bool) -> None:
 @click.option("--all", "every", is_flag=True, help="Measure every usable toggle, not the three worth trying.")
 @click.option("--out", type=click.Path(path_type=Path), help="Also write the record to this JSON file.")
 @as_json
-def profile(
-    preset: str, rounds: int, trace: Path | None, every: bool, out: Path | None, as_json: bool, **options: Any
-) -> None:
+def profile(preset: str, rounds: int, trace: Path | None, every: bool, out: Path | None, **options: Any) -> Record:
     """Measure where the time of PRESET goes, what bounds it, and which toggles would help: predicted and measured."""
     from uavlab.bench.profile_run import format_profile, profile_preset
 
     record = profile_preset(preset, *layers(**options), rounds=rounds, trace=trace, every=every)
-    _report(record, format_profile(record), out, as_json)
+    return _report(record, format_profile(record), out)
+
+
+@cli.command()
+@click.option("--measure", "names", multiple=True, metavar="CLAIM", help="Measure this claim here; repeatable.")
+@click.option("--all", "every", is_flag=True, help="Measure every claim that can be measured so far.")
+@click.option("--system", type=click.Choice(SYSTEMS), help="Only what is claimed of this system.")
+@click.option("--rounds", type=click.IntRange(3, 1000), default=30, show_default=True, help="Interleaved repetitions.")
+@click.option("--out", type=click.Path(path_type=Path), help="Keep the numbers in this file, not in figures/records.")
+@as_json
+def claims(names: tuple[str, ...], every: bool, system: str | None, rounds: int, out: Path | None) -> Record:
+    """Compare what is claimed of each technique with what it is on this machine, with a verdict."""
+    from uavlab.bench.claims import report
+    from uavlab.bench.claims.ledger import select
+    from uavlab.bench.claims.measures import Bench
+
+    selection, bench = select(names, system), Bench(rounds)
+    path = out or report.own_path(bench.device)
+    if names or every:
+        report.measure(selection, path, bench, lambda line: click.echo(line, err=True))
+    record, whose = report.newest(path) if out is None else (report.read(out), f"From {out}.")
+    rows = report.rows(selection, record)
+    click.echo(report.format_rows(rows))
+    click.echo(one_line(whose))
+    return {"rows": rows}

@@ -19,7 +19,7 @@ from uavlab.cli.base import as_json, cli, print_json
 @click.option("--timeout", type=click.IntRange(1), default=3600, show_default=True, help="Seconds for one cell.")
 @as_json
 def notebook(
-    name: str, parameters: tuple[tuple[str, str], ...], file: Path | None, out: Path | None, timeout: int, as_json: bool
+    name: str, parameters: tuple[tuple[str, str], ...], file: Path | None, out: Path | None, timeout: int
 ) -> None:
     """Run a notebook headless, its parameters checked before a kernel starts; also written as an offline page."""
     from uavlab.lab.headless.parameters import read_parameters
@@ -28,16 +28,15 @@ def notebook(
 
     source = notebook_path(name)
     target = out or Path("runs") / source.name
-    values = read_parameters(source, parameters, [] if file is None else [file])
-    result = run_notebook(source, values, target, timeout, progress=not as_json)
+    values = read_parameters(source, parameters, file)
+    result = run_notebook(source, values, target, timeout, progress="--json" not in sys.argv)
     page = target.with_suffix(".html")
     report(target, page)
     click.echo(f"{last_printed(target)}executed notebook: {target}\noffline page: {page}")
     if result.exit_code:
         click.echo(f"{result.tail}{result.reason}", err=True)
-    print_json(
-        as_json, {"exit_code": result.exit_code, "reason": result.reason, "notebook": str(target), "html": str(page)}
-    )
+    record = {"exit_code": result.exit_code, "reason": result.reason, "notebook": str(target), "html": str(page)}
+    print_json(record)
     sys.exit(result.exit_code)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from uavlab.cli.base import as_json, cli, layers, on_device, print_json, with_settings
+from uavlab.cli.base import Record, as_json, cli, layers, on_device, print_json, with_settings
 from uavlab.core.errors import ConfigError
 from uavlab.experiment.signals import graceful_stop
 
@@ -19,7 +19,7 @@ from uavlab.experiment.signals import graceful_stop
 @click.option("--name", help="Name of the run; default PRESET-SEED.")
 @click.option("--dry-run", is_flag=True, help="Print steps, updates and bytes, and stop.")
 @as_json
-def train(preset: str, out: Path | None, name: str | None, dry_run: bool, as_json: bool, **options: Any) -> None:
+def train(preset: str, out: Path | None, name: str | None, dry_run: bool, **options: Any) -> Record:
     """Train a PRESET."""
     from uavlab.experiment.config import configure
     from uavlab.experiment.run import Run
@@ -34,13 +34,13 @@ def train(preset: str, out: Path | None, name: str | None, dry_run: bool, as_jso
     if dry_run:
         for key, value in planned.items():
             click.echo(f"{key:22} {value}")
-        return print_json(as_json, planned)
+        return planned
     require_empty(folder)
     what, size = next((key, value) for key, value in planned.items() if key.endswith("_bytes"))
     what = {"replay_bytes": "replay takes", "world_bytes": "worlds take"}.get(what, "flights take")
     amount = f"{planned['flights']} logs to read" if size is None else f"{what} {size / 2**20:.1f} MiB"
     click.echo(f"{amount}; the run is kept in {folder}")
-    drive(Run(config, folder), as_json)
+    return drive(Run(config, folder))
 
 
 @cli.command()
@@ -48,7 +48,7 @@ def train(preset: str, out: Path | None, name: str | None, dry_run: bool, as_jso
 @with_settings
 @click.option("--fresh-replay", is_flag=True, help="Start with new replay, for a run whose replay is damaged.")
 @as_json
-def resume(run: str, fresh_replay: bool, as_json: bool, **options: Any) -> None:
+def resume(run: str, fresh_replay: bool, **options: Any) -> Record:
     """Continue RUN from its newest intact checkpoint to its target, or to one set here.
 
     With the same settings on the same machine, the result equals that of an uninterrupted run bit for bit. Targets
@@ -59,7 +59,7 @@ def resume(run: str, fresh_replay: bool, as_json: bool, **options: Any) -> None:
 
     resumed = Run.resume(run_folder(run), *layers(**options), fresh_replay=fresh_replay)
     click.echo(f"{run}: goes on from update {resumed.number}")
-    drive(resumed, as_json)
+    return drive(resumed)
 
 
 @cli.command()
@@ -72,15 +72,8 @@ def resume(run: str, fresh_replay: bool, as_json: bool, **options: Any) -> None:
 @click.option("--out", type=click.Path(path_type=Path), help="Also write the record to this JSON file.")
 @as_json
 def evaluate(
-    runs: tuple[str, ...],
-    episodes: int,
-    seed: int,
-    mean_action: bool,
-    plan: str | None,
-    device: Any,
-    out: Path | None,
-    as_json: bool,
-) -> None:
+    runs: tuple[str, ...], episodes: int, seed: int, mean_action: bool, plan: str | None, device: Any, out: Path | None
+) -> Record:
     """Evaluate the best policy of each RUN on its evaluation task, with 95 % bootstrap intervals."""
     from uavlab.experiment.policy import score, score_plan
     from uavlab.storage.files import write_json
@@ -92,7 +85,7 @@ def evaluate(
     if out is not None:
         write_json(out, record)
     rows = record["rows"]
-    print_json(as_json, rows[0] if len(rows) == 1 else {"rows": rows})
+    return rows[0] if len(rows) == 1 else {"rows": rows}
 
 
 @cli.command()
@@ -103,9 +96,7 @@ def evaluate(
 @click.option("--mean-action", is_flag=True, help="Use the mean action instead of sampling.")
 @on_device
 @as_json
-def fly(
-    run: str, out: Path | None, picture: Path | None, seed: int, mean_action: bool, device: Any, as_json: bool
-) -> None:
+def fly(run: str, out: Path | None, picture: Path | None, seed: int, mean_action: bool, device: Any) -> Record:
     """Write an HTML page with one animated flight of the best policy of RUN."""
     from uavlab.experiment import policy
     from uavlab.experiment.run_dir import run_folder
@@ -120,23 +111,23 @@ def fly(
     if picture is not None:
         flight.write_image(flight.freeze(animation), picture)
     click.echo(f"{len(states) - 1} steps; open {page}")
-    print_json(as_json, {"page": str(page), "steps": len(states) - 1})
+    return {"page": str(page), "steps": len(states) - 1}
 
 
 @cli.command()
 @click.argument("run")
 @click.argument("out", type=click.Path(path_type=Path))
 @as_json
-def export(run: str, out: Path, as_json: bool) -> None:
+def export(run: str, out: Path) -> Record:
     """Copy settings and best policy of RUN to the new folder OUT, which can be evaluated and flown."""
     from uavlab.experiment import policy
     from uavlab.experiment.run_dir import run_folder
 
     click.echo(policy.export(run_folder(run), out))
-    print_json(as_json, {"run": run, "out": str(out)})
+    return {"run": run, "out": str(out)}
 
 
-def drive(run: Any, as_json: bool) -> None:
+def drive(run: Any) -> Record:
     """Train to the end with a progress bar; the first SIGINT or SIGTERM ends after the update in progress."""
     from tqdm import tqdm
 
@@ -168,8 +159,10 @@ def drive(run: Any, as_json: bool) -> None:
             f"saved {saves['count']} times: training paused {saves['mean_s']:.3f} s on average, at most "
             f"{saves['longest_s']:.3f} s; the last save wrote {saves['last_bytes'] / 2**20:.1f} MiB"
         )
-    result = {"run": str(run.folder), "status": run.status, "updates": run.number, "seconds": run.seconds}
     scores = [score if math.isfinite(score) else None for score in run.best_score.tolist()]
-    print_json(as_json, {**result, "score": scores})
+    record = {"run": str(run.folder), "status": run.status, "updates": run.number, "seconds": run.seconds}
+    record["score"] = scores
     if received:
+        print_json(record)
         sys.exit(128 + received[0])
+    return record

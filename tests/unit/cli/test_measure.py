@@ -1,4 +1,4 @@
-"""Suites are run and listed by the command line, wherever they are registered; toggles and profiles are printed."""
+"""Suites are run and listed wherever they are registered; reports are printed; claims are compared and measured."""
 
 import json
 import subprocess
@@ -9,8 +9,12 @@ from typing import Any
 import pytest
 
 from tests.support.cli_runner import uavlab
-from uavlab.bench import profile_run, registry
+from uavlab.bench import doctor, profile_run, registry
+from uavlab.bench.claims import report as book
+from uavlab.bench.claims.ledger import ledger
 from uavlab.bench.registry import Option, suite, suites
+from uavlab.cli.measure import SYSTEMS
+from uavlab.experiment.presets import presets as known
 
 
 @pytest.fixture(autouse=True)
@@ -83,3 +87,69 @@ def test_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert calls == [("leader_follower_quick", {"rounds": 5, "trace": None, "every": True})]
     assert "launch-bound: so it is" in ended.out
     assert json.loads((tmp_path / "p.json").read_text()) == ended.json
+
+
+def test_presets() -> None:
+    ended = uavlab("presets", "--json")
+    assert ended.code == 0
+    assert set(ended.json) == set(known())
+    assert {"leader_follower", "leader_follower_quick", "leader_follower_published"} <= set(ended.json)
+    assert ended.out.count("\n") == len(ended.json) + 1
+
+
+def test_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "matrix_rate", lambda device, precision: 1e9)
+    ended = uavlab("doctor", "--json")
+    assert ended.code == 0
+    assert all({"what", "value", "usable", "advice"} == set(row) for row in ended.json["rows"])
+    assert len(ended.out.splitlines()) == len(ended.json["rows"]) + 1
+
+
+class TestClaims:
+    """The ledger on the command line, and two numbers that are counted, end to end."""
+
+    @pytest.fixture(autouse=True)
+    def own_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(book, "FOLDER", tmp_path / "records")
+
+    def test_nothing_is_written_or_measured_by_default(self, tmp_path: Path) -> None:
+        ended = uavlab("claims", "--json")
+        assert ended.code == 0
+        assert [row["claim"] for row in ended.json["rows"]] == [claim.claim for claim in ledger()]
+        assert all(row["verdict"] for row in ended.json["rows"])
+        assert "Not measured on this machine" in ended.out
+        assert list(tmp_path.iterdir()) == []
+
+    def test_counted_claims_end_to_end(self, tmp_path: Path) -> None:
+        names = ["duplicate-waste-2", "equal-updates"]
+        ended = uavlab("claims", *(part for name in names for part in ("--measure", name)), "--rounds", 3, "--json")
+        assert ended.code == 0, ended.err
+        rows = ended.json["rows"]
+        assert [(row["claim"], row["measured"], row["verdict"]) for row in rows] == [
+            ("duplicate-waste-2", 0.5, "holds"),
+            ("equal-updates", 1_000_000, "does not hold"),
+        ]
+        assert rows[0]["command"] == "uavlab claims --measure duplicate-waste-2"
+        assert "equal-updates: 1,000,000 updates, claimed 10,000,000 updates" in ended.err
+        recorded = uavlab("claims", "--json").json["rows"]  # from the record of this machine
+        assert [row for row in recorded if row["claim"] in names] == rows
+
+    def test_numbers_in_a_file_of_ones_own(self, tmp_path: Path) -> None:
+        path = tmp_path / "mine.json"
+        assert uavlab("claims", "--measure", "equal-updates", "--out", path).code == 0
+        assert [file.name for file in tmp_path.iterdir()] == ["mine.json"]
+        (row,) = [row for row in uavlab("claims", "--out", path, "--json").json["rows"] if row["measured"]]
+        assert row["claim"] == "equal-updates"
+        assert uavlab("claims", "--out", tmp_path / "none.json").code == 3
+
+    def test_one_system(self) -> None:
+        assert set(SYSTEMS) == {claim.system for claim in ledger()}
+        rows = uavlab("claims", "--system", "assignment", "--json").json["rows"]
+        assert [row["claim"] for row in rows] == ["zero-shot"]
+
+    def test_mistakes(self) -> None:
+        ended = uavlab("claims", "--measure", "duplicate-waste")
+        assert ended.code == 2
+        assert "did you mean 'duplicate-waste-" in ended.err
+        assert uavlab("claims", "--system", "snakes").code == 2
+        assert uavlab("claims", "--rounds", "2").code == 2

@@ -23,12 +23,9 @@ def parameters(namespace: Mapping[str, Any], /, **declared: Any) -> SimpleNamesp
     """Check a notebook's parameters and return them as attributes of one object.
 
     In the second cell: ``P = parameters(globals(), updates=(int, 1, 99), mode=("fast", "exact"), out_dir=str)``.
-    ``seed``, ``device`` and ``threads`` need no declaration (see ``COMMON``). A bool is not accepted as an int, an int
-    is accepted as a float, and a float must be finite. The names of papermill's injected cell are checked too.
-
-    Args:
-        namespace: The notebook's ``globals()``.
-        declared: Per name a type, ``(type, low, high)`` with both ends allowed, or a tuple of choices.
+    Each name is declared by a type, ``(type, low, high)`` with both ends allowed, or a tuple of choices; ``seed``,
+    ``device`` and ``threads`` need none (see ``COMMON``). A bool is not accepted as an int, an int is accepted as a
+    float, and a float must be finite. The names of papermill's injected cell are checked too.
 
     Raises:
         ConfigError: Names are unknown or missing, or values do not fit; one message lists all problems.
@@ -37,9 +34,7 @@ def parameters(namespace: Mapping[str, Any], /, **declared: Any) -> SimpleNamesp
     unknown = {name: None for name in _injected(namespace) if name not in declared}
     values = {name: namespace.get(name, MISSING) for name in declared}
     _refuse("this notebook", list(_problems(unknown | values, declared)), declared)
-    floats = {
-        name for name, spec in declared.items() if spec is float or (isinstance(spec, tuple) and spec[0] is float)
-    }
+    floats = {name for name, spec in declared.items() if float in (spec if isinstance(spec, tuple) else [spec])}
     return SimpleNamespace(**{name: float(value) if name in floats else value for name, value in values.items()})
 
 
@@ -64,20 +59,20 @@ def declared_parameters(path: Path) -> dict[str, type]:
     return kinds
 
 
-def read_parameters(path: Path, pairs: Iterable[tuple[str, str]], files: Iterable[Path]) -> dict[str, Any]:
-    """Gather the values that the command line sets: YAML 1.2 files in order, then ``-p name text`` pairs.
+def read_parameters(path: Path, pairs: Iterable[tuple[str, str]], file: Path | None = None) -> dict[str, Any]:
+    """Gather the values that the command line sets: those of a YAML 1.2 file, then ``-p name text`` pairs.
 
     Text stays text where the notebook declares a str; elsewhere it is read as YAML, so ``1e-3`` is a float.
 
     Raises:
-        ConfigError: A parameter file is missing, too large, or not a mapping from names to values.
+        ConfigError: The file is missing, too large, or not a mapping from names to values.
     """
     kinds = declared_parameters(path)
     values: dict[str, Any] = {}
-    for file in files:
+    if file is not None:
         from uavlab.experiment.config import read_yaml
 
-        values |= read_yaml(Path(file))
+        values |= read_yaml(file)
     for name, text in pairs:
         try:
             values[name] = text if kinds.get(name) is str else yaml_value(text, name)

@@ -19,12 +19,9 @@ NO_DOWNLOADS = dict.fromkeys(("mathjax_url", "require_js_url", "jquery_url", "me
 
 
 def report(source: Path, target: Path, code: bool = False) -> int:
-    """Write the report of a notebook and return its size (bytes), of which 5 MB are plotly.js, inlined once.
+    """Write an executed notebook as an HTML file, with ``code`` its code cells too; return its size (bytes).
 
-    Args:
-        source: Executed notebook.
-        target: HTML file to write.
-        code: Show the code cells too.
+    plotly.js, 5 MB, is inlined once.
 
     Raises:
         FileError: ``source`` is not a notebook.

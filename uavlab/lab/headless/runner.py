@@ -83,13 +83,10 @@ def run_notebook(
             raise ResourceError(f"{path.name} cannot be run to {out} ({e}); free some space or memory.") from e
 
 
-def notebook_path(name: str | Path, root: Path | None = None) -> Path:
+def notebook_path(name: str | Path) -> Path:
     """Find a notebook by path, by name or by its name without the number: ``00_tour`` or ``tour``.
 
-    Args:
-        name: What the person typed.
-        root: Folder that holds ``notebooks/``; by default the nearest one at or above the working directory, and then
-            the one beside the package.
+    Names are those in the nearest ``notebooks/`` at or above the working directory, or else beside the package.
 
     Raises:
         ConfigError: There is none of that name, or more than one.
@@ -97,8 +94,8 @@ def notebook_path(name: str | Path, root: Path | None = None) -> Path:
     if Path(name).suffix == ".ipynb" and Path(name).is_file():
         return Path(name).resolve()
     here = Path.cwd()
-    roots = [root] if root else [here, *here.parents, ROOT]
-    known = next((paths for r in roots if (paths := sorted((r / "notebooks").glob("*.ipynb")))), [])
+    folders = (sorted((root / "notebooks").glob("*.ipynb")) for root in (here, *here.parents, ROOT))
+    known = next(filter(None, folders), [])
     stem = Path(name).name.removesuffix(".ipynb")
     matches = [p for p in known if p.stem == stem] or [p for p in known if p.stem.partition("_")[2] == stem]
     if len(matches) == 1:

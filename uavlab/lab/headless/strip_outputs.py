@@ -48,12 +48,8 @@ def strip(path: Path) -> tuple[int, int]:
         FileError: The file is not a notebook.
     """
     before, nb = path.stat().st_size, read_notebook(path)
-    nb.metadata = nbformat.from_dict(
-        {
-            "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
-            "language_info": {"name": "python"},
-        }
-    )
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    nb.metadata = nbformat.from_dict({"kernelspec": kernel, "language_info": {"name": "python"}})
     nb.cells = [cell for cell in nb.cells if not PAPERMILL_TAGS & _tags(cell)]
     count = 0
     for cell in nb.cells:

@@ -47,19 +47,12 @@ def bars(
 ) -> go.Figure:
     """Draw a horizontal bar per row, the first on top, with its interval where every row has one.
 
-    Speed-ups (``over_...``) get a guide at 1; with intervals and without groups, they are coloured by ``outcome``.
+    ``rows`` are as ``compare`` returns them, or any with these keys: ``value`` of the number (rows where it is None are
+    left out), ``label`` of the bar's name, ``ends`` of its interval (by default ``low`` and ``high`` for
+    ``over_first``, and none for all else), and ``by`` of a group with a colour of its own. ``shape`` is the format of
+    the numbers on the bars, and ``claim`` their claimed range, drawn as a band.
 
-    Args:
-        rows: As ``compare`` returns them, or any with these keys; those whose ``value`` is None are left out.
-        value: Key of the number.
-        label: Key of the bar's name.
-        ends: Keys of its interval; by default ``low`` and ``high`` for ``over_first``, and none for all else.
-        by: Key of a group, such as ``agents``: a colour and a legend entry for each.
-        title: The finding.
-        axis: What the number is, with its unit.
-        shape: Format of the numbers on the bars.
-        claim: The claimed range of the number, drawn as a band.
-        log: Use a logarithmic axis.
+    Speed-ups (``over_...``) get a guide at 1; with intervals and without groups, they are coloured by ``outcome``.
     """
     rows = [row for row in rows if row.get(value) is not None]
     ends = ENDS if ends is None and value == "over_first" else ends
@@ -107,17 +100,8 @@ def lines(
 ) -> go.Figure:
     """Draw a line per value of ``by`` through the rows, with intervals where all of its rows have them.
 
-    Args:
-        rows: With the keys ``x`` and ``y``, and perhaps ``by`` and ``ends``; those whose ``y`` is None are left out.
-        x: Key across.
-        y: Key upwards.
-        by: Key by which rows belong to one line.
-        ends: Keys of the interval of ``y``, such as ``("low", "high")``.
-        title: The finding.
-        x_axis: What ``x`` is, with its unit.
-        y_axis: What ``y`` is, with its unit.
-        log_x: Use a logarithmic axis across.
-        log_y: Use a logarithmic axis upwards.
+    ``rows`` have the keys ``x`` and ``y``, and perhaps ``by`` and ``ends`` (of the interval of ``y``); those whose
+    ``y`` is None are left out.
     """
     rows = [row for row in rows if row.get(y) is not None]
     figure = blank(title, x_axis or x, y_axis or y)
@@ -206,12 +190,9 @@ def learning_curves(
 ) -> go.Figure:
     """Draw for every setting the mean of a score over runs, with its 95 % bootstrap interval.
 
-    Args:
-        rows: As ``compare.learning`` returns them.
-        metric: A score in ``each``.
-        x: ``update`` or ``seconds`` (of the process that trains all runs of a setting).
-        warm: Count seconds from the end of the first update, without building and compiling.
-        title: The finding.
+    ``rows`` are as ``compare.learning`` returns them, with scores ``metric`` in ``each``. ``x`` is ``update`` or
+    ``seconds`` (of the process that trains all runs of a setting); ``warm`` counts these from the end of the first
+    update, without building and compiling.
     """
     across = {"update": "updates", "seconds": "seconds of training" + (", warm-up left out" if warm else "")}[x]
     runs = max((len(at["each"][metric]) for row in rows for at in row["curve"]), default=0)
@@ -227,16 +208,10 @@ def learning_curves(
 
 
 def against_theory(
-    x: Sequence[float],
-    observed: Sequence[float],
-    expected: Sequence[float],
-    *,
-    title: str = "",
-    x_axis: str = "",
-    y_axis: str = "draws",
+    x: Sequence[float], observed: Sequence[float], expected: Sequence[float], *, title: str = "", x_axis: str = ""
 ) -> go.Figure:
-    """Draw observed counts as bars at ``x`` and expected ones as a line with the range of 95 % of Poisson counts."""
-    figure = blank(title, x_axis, y_axis)
+    """Draw counts of draws as bars at ``x``, and expected ones as a line with the range of 95 % of Poisson counts."""
+    figure = blank(title, x_axis, "draws")
     figure.add_bar(x=list(x), y=list(observed), name="observed", marker_color=color(0), opacity=0.75)
     spread = short(1.96 * math.sqrt(count) for count in expected)
     figure.add_scatter(
@@ -251,10 +226,10 @@ def against_theory(
     return figure
 
 
-def timeline(spans: Sequence[Row], *, title: str = "", unit: str = "ms") -> go.Figure:
-    """Draw ``spans`` (``lane, name, start, end`` in ``unit``), one lane below the other; equal names share a colour."""
+def timeline(spans: Sequence[Row], *, title: str = "") -> go.Figure:
+    """Draw ``spans`` (``lane, name, start, end`` in ms), one lane below the other; equal names share a colour."""
     lanes = list(dict.fromkeys(span["lane"] for span in spans))
-    figure = blank(title, f"time ({unit})", height=130 + 60 * len(lanes))
+    figure = blank(title, "time (ms)", height=130 + 60 * len(lanes))
     for number, name, some in group_rows(spans, "name"):
         figure.add_bar(
             base=short(span["start"] for span in some),

@@ -116,16 +116,10 @@ def add_frames(
 ) -> None:
     """Add the frames of an animation, a slider that jumps to them by name, and a play and a pause button.
 
-    Args:
-        figure: Has the traces of the first frame.
-        moving: For each frame the traces that move.
-        names: Names of the frames.
-        first: Position of the first moving trace in the figure.
-        heights: Where the slider and the buttons stand, in heights of the plot.
-        prefix: Text before the name of the frame on the slider.
-        suffix: Text after it.
-        pause_ms: Milliseconds between frames.
-        redraw: Draw each frame anew: maps need it; lines do not, and play smoothly without.
+    The figure has the traces of the first frame. ``moving`` are for each frame the traces that move; they stand in the
+    figure from place ``first`` on. ``heights`` of the slider and the buttons count in heights of the plot; ``prefix``
+    and ``suffix`` surround the name of the frame on the slider. With ``redraw`` each frame is drawn anew: maps need
+    it; lines do not, and play smoothly without.
     """
     traces = list(range(first, first + len(moving[0])))
     figure.frames = [

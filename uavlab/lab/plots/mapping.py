@@ -85,13 +85,18 @@ def _moving(env: MappingEnv, state: State, path: np.ndarray) -> list[Any]:
     return traces
 
 
+def _grid(env: MappingEnv, image: Float[Tensor, "H W"]) -> dict[str, Any]:
+    """Return a map of shares, made smaller, and where its cells lie (m)."""
+    cells = shrink(image).numpy()
+    step = env.cells * env.cell / len(cells)
+    return {"z": cells, "x0": step / 2, "dx": step, "y0": step / 2, "dy": step}
+
+
 def _belief(env: MappingEnv, state: State) -> go.Heatmap:
-    """Draw the team's belief."""
-    image = shrink(belief_maps.belief(state.logits[0, -1], torch.float32)).numpy()
-    step = env.cells * env.cell / len(image)
     return go.Heatmap(
-        z=image,
-        **{"x0": step / 2, "dx": step, "y0": step / 2, "dy": step, "zmin": 0, "zmax": 100},
+        **_grid(env, belief_maps.belief(state.logits[0, -1], torch.float32)),
+        zmin=0,
+        zmax=100,
         colorscale=[[share, tint] for share, tint in BELIEFS],
         colorbar={"title": {"text": "belief in a target (%)", "side": "right"}, "thickness": 14, "len": 0.6},
         hovertemplate="belief %{z} %<extra></extra>",
@@ -100,12 +105,8 @@ def _belief(env: MappingEnv, state: State) -> go.Heatmap:
 
 
 def _outline(env: MappingEnv, state: State) -> go.Contour:
-    """Draw the edge of the targets."""
-    image = shrink(state.truth[0].float()).numpy()
-    step = env.cells * env.cell / len(image)
     return go.Contour(
-        z=image,
-        **{"x0": step / 2, "dx": step, "y0": step / 2, "dy": step},
+        **_grid(env, state.truth[0].float()),
         contours={"start": 50, "end": 50, "size": 1, "coloring": "none"},
         line={"color": "black", "width": 2, "smoothing": 0},
         showscale=False,

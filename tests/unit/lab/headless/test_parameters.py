@@ -119,13 +119,13 @@ class TestDeclared:
 class TestReadParameters:
     def test_yaml_is_version_1_2_and_pairs_win(self, write: Write, tmp_path: Path) -> None:
         (tmp_path / "p.yaml").write_text("lr: 1e-3\nseed: 12\nfast: true\ndevice: yes\n")
-        got = read_parameters(write(PARAMETERS), [("seed", "7"), ("sizes", "[1, 2]")], [tmp_path / "p.yaml"])
+        got = read_parameters(write(PARAMETERS), [("seed", "7"), ("sizes", "[1, 2]")], tmp_path / "p.yaml")
         assert got == {"lr": 1e-3, "seed": 7, "fast": True, "device": "yes", "sizes": [1, 2]}
         assert type(got["lr"]) is float
 
     def test_text_for_a_str_stays_text(self, write: Write) -> None:
         pairs = [("device", "1e-3"), ("lr", "1e-3"), ("sizes", "[1"), ("seed", "!!bool x"), ("unknown", "3")]
-        got = read_parameters(write(PARAMETERS), pairs, [])
+        got = read_parameters(write(PARAMETERS), pairs)
         assert got == {"device": "1e-3", "lr": 1e-3, "sizes": "[1", "seed": "!!bool x", "unknown": 3}
 
     @pytest.mark.parametrize(
@@ -134,8 +134,8 @@ class TestReadParameters:
     def test_refuses_bad_files(self, write: Write, tmp_path: Path, text: str) -> None:
         (tmp_path / "p.yaml").write_text(text)
         with pytest.raises(ConfigError, match=r"p\.yaml"):
-            read_parameters(write(PARAMETERS), [], [tmp_path / "p.yaml"])
+            read_parameters(write(PARAMETERS), [], tmp_path / "p.yaml")
 
     def test_names_a_missing_file(self, write: Write, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"missing\.yaml: not readable"):
-            read_parameters(write(PARAMETERS), [], [tmp_path / "missing.yaml"])
+            read_parameters(write(PARAMETERS), [], tmp_path / "missing.yaml")

@@ -86,7 +86,7 @@ class TestFinding:
         (root / "deep").mkdir()
         expected = root / "notebooks" / "00_tour.ipynb"
         monkeypatch.chdir(root)
-        assert notebook_path(name, root) == notebook_path(name) == expected
+        assert notebook_path(name) == expected
         monkeypatch.chdir(root / "deep")
         assert notebook_path("tour") == expected
 
@@ -96,9 +96,10 @@ class TestFinding:
         monkeypatch.chdir(tmp_path)
         assert notebook_path("tour") == ROOT / "notebooks" / "00_tour.ipynb"
 
-    def test_suggests_the_nearest(self, root: Path) -> None:
+    def test_suggests_the_nearest(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(root)
         with pytest.raises(ConfigError) as caught:
-            notebook_path("01_profil", root)
+            notebook_path("01_profil")
         assert str(caught.value) == (
             "Unknown notebook '01_profil' (did you mean '01_profile'?). Known: 00_tour, 01_profile, 11_tour_again."
         )

@@ -1,4 +1,4 @@
-"""Widget panels that read well without a kernel, show the errors of their callbacks, and can stop a running cell.
+"""Widget panels that read well without a kernel, show the errors of their callbacks, and can stop or watch a run.
 
 Jupyter shows an exception in a widget callback nowhere, and a cell that never awaits receives no button press; hence
 `guard` and `stoppable`. Callbacks may run in another thread: they set flags or read finished arrays, nothing else.
@@ -6,24 +6,27 @@ Jupyter shows an exception in a widget callback nowhere, and a cell that never a
 
 import asyncio
 import base64
-import functools
 import html
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import ipywidgets as widgets
 import plotly.graph_objects as go
 import plotly.io as pio
 
+from uavlab.experiment.run import Progress, Run
 from uavlab.lab.headless.strip_outputs import FIGURE
+from uavlab.lab.plots.style import blank, pen
 
 T = TypeVar("T")
 Choice = str | int | float
 Choices = Mapping[str, Sequence[Choice] | Mapping[str, bool]]
 
 ALERT = "<b role='alert'>"
+PARTS = {"last": "of episodes", "mean": "of steps"}  # what a metric without unit is a share of
 BREATHS = 10  # turns of the event loop that one widget message needs; with a single turn a click waits for over 1 s
 
 
@@ -59,24 +62,16 @@ def live_figure(figure: go.Figure) -> go.FigureWidget:
     return widget
 
 
-def guard(status: widgets.HTML) -> Callable[[Callable[..., T]], Callable[..., T | None]]:
-    """Decorate a widget callback so that ``status`` shows its exceptions, until it next succeeds."""
-
-    def decorate(callback: Callable[..., T]) -> Callable[..., T | None]:
-        @functools.wraps(callback)
-        def guarded(*args: Any, **kwargs: Any) -> T | None:
-            try:
-                result = callback(*args, **kwargs)
-            except Exception as e:  # of any kind: this line is the only place where it can be seen
-                status.value = f"{ALERT}{type(e).__name__}: {html.escape(str(e))}</b>"
-                return None
-            if status.value.startswith(ALERT):
-                status.value = ""
-            return result
-
-        return guarded
-
-    return decorate
+@contextmanager
+def guard(status: widgets.HTML) -> Iterator[None]:
+    """Show the exceptions of a widget callback, which this decorates, in ``status`` until it next succeeds."""
+    try:
+        yield
+    except Exception as e:  # of any kind: this line is the only place where it can be seen
+        status.value = f"{ALERT}{type(e).__name__}: {html.escape(str(e))}</b>"
+        return
+    if status.value.startswith(ALERT):
+        status.value = ""
 
 
 def write_status(status: widgets.HTML, text: str) -> None:
@@ -98,11 +93,8 @@ class ToggleRow(Panel):
     def __init__(self, draw: Callable[..., go.Figure], choices: Choices, label: str) -> None:
         """Show the first choice of each list, and what is on in each mapping.
 
-        Args:
-            draw: Takes each choice by its name and returns a plain figure. Of a list it receives one value; of a
-                mapping the tuple of those that are on.
-            choices: By name a list, of which one is chosen, or a mapping of names to whether each is on at first.
-            label: Describes the figure in words that do not differ from run to run.
+        ``draw`` takes each choice by its name, of a list one value and of a mapping the tuple of those that are on, and
+        returns a plain figure; ``label`` describes it in words that do not differ from run to run.
         """
         self.draw, self.status = draw, widgets.HTML()
         self.buttons = {name: _buttons(name, options) for name, options in choices.items()}
@@ -172,12 +164,7 @@ async def stoppable(steps: Iterable[T], stop: Stop, every: float = 0.2) -> Async
 
     ``async for step in stoppable(training(...), stop): ...`` in a cell lets widgets work while it runs. A generator is
     closed however the loop ends, so that its ``finally`` runs. An interrupt may end the cell with ``CancelledError``
-    only where the loop's own body awaits.
-
-    Args:
-        steps: Any iterable; its items are passed on.
-        stop: The button to obey; it is released first.
-        every: Least time between two moments at which widgets are served (s).
+    only where the loop's own body awaits. Between two moments at which widgets are served, ``every`` seconds pass.
     """
     iterator = iter(steps)
     stop.requested, stop.button.disabled = False, False
@@ -200,3 +187,53 @@ async def stoppable(steps: Iterable[T], stop: Stop, every: float = 0.2) -> Async
             iterator.close()
         stop.button.disabled = True
         write_status(stop.status, f"{end} after {count} steps")
+
+
+class LiveRun(Panel):
+    """A learning curve that grows while a run trains, a status line and a Stop button."""
+
+    def __init__(self, run: Run) -> None:
+        """Watch ``run``; pass each of its progress reports to ``show``."""
+        self.run, self.stop = run, Stop()
+        widget = live_figure(training_curves(run.config.env, title="Learning: scores while training"))
+        names = " and ".join(trace.name for trace in widget.data)
+        super().__init__([self.stop, widget], widget, f"{names} over the updates")
+
+    def show(self, progress: Progress) -> None:
+        """Refresh the status line, and the curve when there is a new score."""
+        if progress.metrics or progress.score:
+            rate = progress.number / max(progress.seconds, 1e-9)
+            rest = (progress.target - progress.number) / rate if progress.target else 0
+            text = f"update {progress.number} of {progress.target}, {rate:.0f} per second, {rest:.0f} s to go"
+            write_status(self.stop.status, text)
+        if progress.score:
+            self.draw()
+
+    def draw(self) -> None:
+        """Redraw the curve from all scores so far."""
+        curves = training_curves(self.run.config.env, self.run.recorder.rows)
+        with self.figure.batch_update():
+            for trace, curve in zip(self.figure.data, curves.data, strict=True):
+                trace.x, trace.y = curve.x, curve.y
+
+
+def training_curves(env: Any, rows: Sequence[Mapping[str, float]] = (), title: str = "") -> go.Figure:
+    """Draw the metrics that the ``score`` of an environment weighs over the updates of a run.
+
+    Of ``rows`` those with ``eval/NAME`` of a metric become points.
+    """
+    metrics = [metric for metric in env.metrics if metric.name in env.score]
+    shares = all(metric.over in PARTS and not metric.unit for metric in metrics)
+    units = ", ".join(dict.fromkeys(metric.unit or metric.name for metric in metrics))
+    figure = blank(title, "updates", "share of episodes or steps" if shares else units)
+    for number, metric in enumerate(metrics):
+        scored = [row for row in rows if f"eval/{metric.name}" in row]
+        figure.add_scatter(
+            x=[row["update"] for row in scored],
+            y=[row[f"eval/{metric.name}"] for row in scored],
+            name=f"{metric.name.replace('_', ' ')} ({metric.unit or PARTS.get(metric.over, metric.over)})",
+            mode="lines+markers",
+            **pen(number),
+        )
+    figure.update_xaxes(rangemode="tozero")
+    return figure.update_yaxes(range=[-0.02, 1.02]) if shares else figure

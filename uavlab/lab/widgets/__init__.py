@@ -1,1 +1,0 @@
-"""ipywidgets: panels, toggles, a training at work."""
