@@ -19,33 +19,25 @@ from uavlab.evaluate import COMMON
 FUNCTIONS = ("initial", "transition", "observe", "reward", "terminated", "measure")
 ACTIONS = ("random", "corner", "zero")
 DOUBLE_STEPS = 20  # in float64, where only types are checked
-DTYPES = {"observe.legal": torch.bool, "observe.place": torch.int64, "observe.target_cell": torch.int64}
+DTYPES = {  # of results that are not of the type of the noise
+    **dict.fromkeys(("terminated", "observe.legal"), torch.bool),
+    **dict.fromkeys(("observe.place", "observe.target_cell"), torch.int64),
+}
 TOLERANCE = 1e-4  # relative and absolute; rounding depends on the batch size
 
 
 @dataclass(frozen=True)
 class EnvReport:
-    """Result of ``check_env``, printed as a few lines.
+    """Counts of ``check_env``; printing it gives a few readable lines."""
 
-    Attributes:
-        env: The environment's ``repr``.
-        worlds: Worlds in the batch.
-        steps: Steps of each world under each kind of actions (random, corner and zero).
-        started: Episodes started.
-        terminated: Episodes ended by the task.
-        truncated: Episodes ended by the time limit.
-        tensors: Tensors whose shape, type and values were checked.
-        metrics: Names of the environment's metrics.
-    """
-
-    env: str
-    worlds: int
-    steps: int
-    started: int
-    terminated: int
-    truncated: int
-    tensors: int
-    metrics: tuple[str, ...]
+    env: str  # as it prints itself
+    worlds: int  # in the batch
+    steps: int  # of each world under each kind of actions (random, corner and zero)
+    started: int  # episodes
+    terminated: int  # episodes ended by the task
+    truncated: int  # episodes ended by the time limit
+    tensors: int  # whose shape, type and values were checked
+    metrics: tuple[str, ...]  # their names
 
     def __str__(self) -> str:
         """Describe the checks, one fact per line."""
@@ -76,7 +68,7 @@ def check_env(env: Env, worlds: int = 7, steps: int = 300) -> EnvReport:
         _refuse("check_env", f"worlds={worlds}, steps={steps}", "worlds >= 2 and steps >= 1", "Leave out both.")
     _check_parameters(env)
     _check_metrics(env)
-    counts: Counter[str] = Counter(started=0, terminated=0, truncated=0, tensors=0)
+    counts: Counter[str] = Counter()
     for actions in ACTIONS:
         rollout, repeated = (_Rollout(env, worlds, actions, torch.float32) for _ in range(2))
         first = [rollout.step() for _ in range(steps)]
@@ -177,7 +169,7 @@ class _Rollout:
             if not torch.equal(value, first[name]):
                 self.number -= 1  # the message is about the step just taken
                 do = "Draw all randomness from the noise that is passed in, and keep nothing between calls."
-                self.refuse(name, "other numbers on a second flight", "the same from equal noise", do)
+                self.refuse(name, "other numbers on a second rollout", "the same from equal noise", do)
 
     def draw_states(self, count: int) -> Any:
         """Create and check a new state for every world; ``count`` of them will be used."""
@@ -241,8 +233,8 @@ class _Rollout:
             if not isinstance(value, Tensor) or value.shape != shape:
                 got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
                 self.refuse(name, got, f"a tensor of shape {shape}", "Compare with spec.")
-            kind = {"terminated": torch.bool, **DTYPES}.get(name, self.dtype)
-            if value.dtype != kind and (name in DTYPES or name == "terminated" or not value.is_floating_point()):
+            kind = DTYPES.get(name, self.dtype)
+            if value.dtype != kind and (name in DTYPES or not value.is_floating_point()):
                 do = "Return the comparison itself." if kind == torch.bool else "Convert it to the type of the noise."
                 self.refuse(name, f"{value.dtype}", f"{kind}", do)
             self.check_numbers(name, value)
@@ -336,8 +328,8 @@ class _Rollout:
 
     def refuse(self, what: str, got: str, expected: str, do: str) -> NoReturn:
         """Raise an error about one of the environment's results."""
-        flight = f"{self.actions} flight" + " on past the end" * self.past_end
-        where = f"{type(self.env).__name__}.{what}, step {self.number} of the {flight}"
+        rollout = f"{self.actions} rollout" + " on past the end" * self.past_end
+        where = f"{type(self.env).__name__}.{what}, step {self.number} of the {rollout}"
         _refuse(where, got, expected, do)
 
 

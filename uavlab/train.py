@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 
 from uavlab.core.errors import DivergedError
@@ -10,14 +9,6 @@ from uavlab.core.protocols import Learner, Source
 from uavlab.core.rng import Streams
 from uavlab.core.types import Update
 from uavlab.runtime.runtime import Runtime
-
-
-@dataclass(frozen=True)
-class Step:
-    """A finished update: its number, counted from 1, and the learner's result."""
-
-    number: int
-    update: Update
 
 
 def one_cycle(source: Source, learner: Learner, rng: Streams, rt: Runtime) -> Update:
@@ -49,8 +40,10 @@ def make_cycle(source: Source, learner: Learner, rng: Streams, rt: Runtime) -> C
     return call
 
 
-def training(source: Source, learner: Learner, rng: Streams, rt: Runtime, start: int, updates: int) -> Iterator[Step]:
-    """Run updates ``start`` + 1 to ``updates`` and yield after each; a caller stops by leaving its loop.
+def training(
+    source: Source, learner: Learner, rng: Streams, rt: Runtime, start: int, updates: int
+) -> Iterator[tuple[int, Update]]:
+    """Run updates ``start`` + 1 to ``updates``; yield the number and the result of each. Leaving the loop stops.
 
     Raises:
         DivergedError: A number is not finite.
@@ -59,7 +52,7 @@ def training(source: Source, learner: Learner, rng: Streams, rt: Runtime, start:
     for number in range(start + 1, updates + 1):
         with at_update(number):
             update = cycle()
-        yield Step(number, update)
+        yield number, update
 
 
 def check_state(source: Source, learner: Learner, rt: Runtime, number: int) -> None:

@@ -117,8 +117,8 @@ def seconds_per_update(obstacles: int = 1) -> float:
     """Time a few updates of the preset on this machine (s)."""
     run = Run(configure("leader_follower_published", {"obstacles": obstacles, "sight": 2 if obstacles > 1 else 0}))
     with run.rt.scope():
-        for step in training(run.source, run.learner, run.rng, run.rt, 0, WARM_UP + TRIAL_UPDATES):
-            if step.number == WARM_UP:
+        for number, _ in training(run.source, run.learner, run.rng, run.rt, 0, WARM_UP + TRIAL_UPDATES):
+            if number == WARM_UP:
                 start = time.perf_counter()
         return (time.perf_counter() - start) / TRIAL_UPDATES
 

@@ -8,7 +8,7 @@ from tests.support.fixtures_mapping import SMALL, TINY_MISSION
 from uavlab.envs.leader_follower.env import PUBLISHED, LeaderFollower
 from uavlab.envs.mapping.env import Mapping
 from uavlab.envs.mapping.numpy_reference import HostMapping
-from uavlab.experiment.task import ENVIRONMENTS, EPISODES
+from uavlab.experiment.build import ENVIRONMENTS, EPISODES
 from uavlab.testing import check_env
 
 STEPS = {"slow_leader_follower": 40, "mapping": 40}  # of slow worlds

@@ -19,9 +19,9 @@ from torch._dynamo.exc import TorchDynamoException
 from tests.support.fixtures_config import sizes, train_run
 from uavlab.core.errors import FallbackWarning
 from uavlab.experiment import build, run_state
+from uavlab.experiment.build import ENVIRONMENTS, LEARNERS
 from uavlab.experiment.config import Config, configure
 from uavlab.experiment.run import Run
-from uavlab.experiment.task import ENVIRONMENTS, LEARNERS
 from uavlab.runtime.toggle_records import EAGER
 from uavlab.runtime.toggles import TOGGLES, Toggle, Toggles, as_dict, resolve
 from uavlab.train import training

@@ -12,9 +12,9 @@ from tests.support.fixtures_telemetry import random_flight, save_log, write_logs
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.experiment import policy, run_state
 from uavlab.experiment.config import configure
+from uavlab.experiment.policy import score, score_plan
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_config
-from uavlab.experiment.score import score, score_plan
 from uavlab.telemetry import flights, window_source
 from uavlab.telemetry.forecaster import TARGETS
 from uavlab.telemetry.task import Telemetry
@@ -93,7 +93,7 @@ def test_scores_are_those_of_flights_never_learned_from(tmp_path: Path) -> None:
     assert any(line.startswith("rmse/wind_north") and line.endswith("m/s") for line in lines)
     assert score([str(folder)], 10, 5, True, None, lines.append)["rows"][0]["r2"] == row["r2"]  # no episode is drawn
     assert row["r2"] != score([str(folder)], 1, 0, False, None, lines.append)["rows"][0]["r2"]
-    assert run.headline == ("mean_r2",)
+    assert list(run.config.evaluation.score) == ["mean_r2"]
 
 
 @pytest.mark.parametrize("change", ["one more", "one less", "other numbers"])
@@ -155,7 +155,7 @@ def test_a_run_ends_where_nothing_gets_better(tmp_path: Path) -> None:
 def test_ridge_regression_is_judged_by_the_same_flights() -> None:
     lines: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("uavlab.experiment.score.configure", lambda name, layer: small())
+        patch.setattr("uavlab.experiment.policy.configure", lambda name, layer: small())
         record = score_plan(["telemetry"], "ridge", 10, 0, None, lines.append)
     assert set(record["rows"][0]["r2"]) == set(TARGETS)
     with pytest.raises(ConfigError, match="--policy 'rigde' for telemetry: unknown"):

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from tests.support.fixtures_config import checkpoint_leaves, sizes, train_run
 from uavlab.experiment import build
+from uavlab.experiment.build import ENVIRONMENTS, LEARNERS
 from uavlab.experiment.config import Config, configure
 from uavlab.experiment.run import Run
-from uavlab.experiment.task import ENVIRONMENTS, LEARNERS
 
 UPDATES = 4
 
@@ -55,7 +55,7 @@ def test_saved_parameters_act_as_the_learner_does(learner: str) -> None:
     config = small(learner)
     _, _, trained, source = build.assemble(config)
     obs = observations(source)
-    loaded = config.task.load_policy(config, config.env, trained.parameters())
+    loaded = config.task.entry.load_policy(config.learner, config.env.spec, config.env.spec, trained.parameters())
     torch.testing.assert_close(loaded(obs, None), trained.policy(config.env.spec)(obs, None))
 
 

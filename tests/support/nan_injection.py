@@ -12,7 +12,7 @@ from tests.support.plain_collector import collector
 from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig
 from uavlab.core.errors import DivergedError
 from uavlab.core.rng import Streams
-from uavlab.core.types import Scale, leaves
+from uavlab.core.types import Scale, Update, leaves
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.learners.masac.base import MASACConfig
 from uavlab.learners.masac.batched import MASAC
@@ -20,7 +20,7 @@ from uavlab.learners.masac.loop import MASACLoop
 from uavlab.learners.masac.networks import list_tensors
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
-from uavlab.train import Step, check_state, training
+from uavlab.train import check_state, training
 
 VALUES = (math.nan, math.inf, -math.inf, 1e38)  # float32 holds the last one, but not its square
 WORLDS, AGENTS, BEFORE = 4, 3, 3  # BEFORE healthy updates come first
@@ -48,7 +48,7 @@ class Trainer:
     rt: Seams
     source: OffPolicyCollector
     learner: Any
-    steps: Iterator[Step]
+    steps: Iterator[tuple[int, Update]]
     run: int = 0
     world: int = 0
     agent: int = 0

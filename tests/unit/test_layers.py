@@ -210,7 +210,7 @@ def kind_questions(source: str, path: str) -> Iterator[str]:
                 yield f"{path}:{node.lineno}: {ast.unparse(node)}"
         elif isinstance(node, ast.Compare):
             asked = " ".join(ast.unparse(side) for side in (node.left, *node.comparators))
-            if ".task.learner" in asked or ".task.environment" in asked:
+            if re.search(r"\.task\.(learner|entry|collector|environment)\b", asked):
                 yield f"{path}:{node.lineno}: {asked}"
             asked = asked if "type(" in asked else ""
         for name in re.findall(r"\w+", asked):
@@ -232,6 +232,7 @@ def test_nobody_outside_a_wing_asks_for_its_kind() -> None:
         "hasattr(config.env, 'spec')",
         "from uavlab.envs.mapping.env import Mapping as MappingEnv\ntype(env) is MappingEnv",
         "config.task.learner == 'masac'",
+        "config.task.entry is LEARNERS['masac']",
     ],
 )
 def test_each_question_is_caught(source: str) -> None:

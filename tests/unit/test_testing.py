@@ -71,7 +71,7 @@ def broken(message: str) -> Callable[[type], type]:
 
 
 @broken(
-    "GlobalNoise.transition, step 0 of the random flight: got a draw from torch's global generator; expected no "
+    "GlobalNoise.transition, step 0 of the random rollout: got a draw from torch's global generator; expected no "
     "randomness of its own. Use the noise that is passed in; spec declares how much."
 )
 class GlobalNoise(Toy):
@@ -80,7 +80,7 @@ class GlobalNoise(Toy):
 
 
 @broken(
-    "HiddenNoise.transition.place, step 0 of the random flight: got other numbers on a second flight; expected the "
+    "HiddenNoise.transition.place, step 0 of the random rollout: got other numbers on a second rollout; expected the "
     "same from equal noise. Draw all randomness from the noise that is passed in, and keep nothing between calls."
 )
 class HiddenNoise(Toy):
@@ -92,7 +92,7 @@ class HiddenNoise(Toy):
 
 
 @broken(
-    "Neighbours.observe, step 0 of the random flight: got other numbers without a world's neighbours; expected "
+    "Neighbours.observe, step 0 of the random rollout: got other numbers without a world's neighbours; expected "
     "worlds that are independent. Compute along the other axes only; no means, sorts or indices over worlds."
 )
 class Neighbours(Toy):
@@ -102,7 +102,7 @@ class Neighbours(Toy):
 
 
 @broken(
-    "InPlace.transition, step 0 of the random flight: got its argument's place changed in place; expected arguments "
+    "InPlace.transition, step 0 of the random rollout: got its argument's place changed in place; expected arguments "
     "left alone. Build new tensors instead."
 )
 class InPlace(Toy):
@@ -111,7 +111,7 @@ class InPlace(Toy):
 
 
 @broken(
-    "TimeLimit.terminated, step 0 of the random flight: got True wherever step has reached the horizon; expected "
+    "TimeLimit.terminated, step 0 of the random rollout: got True wherever step has reached the horizon; expected "
     "the task's own ends alone. Leave the time limit to spec.horizon, so that learners go on bootstrapping there."
 )
 class TimeLimit(Toy):
@@ -120,7 +120,7 @@ class TimeLimit(Toy):
 
 
 @broken(
-    "StoppedClock.transition.step, step 0 of the random flight: got [0, 0, 0] after [0, 0, 0]; expected one more in "
+    "StoppedClock.transition.step, step 0 of the random rollout: got [0, 0, 0] after [0, 0, 0]; expected one more in "
     "every world. Return step=state.step + 1."
 )
 class StoppedClock(Toy):
@@ -129,7 +129,7 @@ class StoppedClock(Toy):
 
 
 @broken(
-    "NoClock.initial.step, step 0 of the random flight: got tensor([1, 1, 1]); expected one int64 zero per world. "
+    "NoClock.initial.step, step 0 of the random rollout: got tensor([1, 1, 1]); expected one int64 zero per world. "
     "Give the state a field step that starts at zero."
 )
 class NoClock(Toy):
@@ -138,7 +138,7 @@ class NoClock(Toy):
 
 
 @broken(
-    "WrongShape.observe, step 0 of the random flight: got shape (3, 2, 1); expected a tensor of shape (3, 2, 2). "
+    "WrongShape.observe, step 0 of the random rollout: got shape (3, 2, 1); expected a tensor of shape (3, 2, 2). "
     "Compare with spec."
 )
 class WrongShape(Toy):
@@ -147,7 +147,7 @@ class WrongShape(Toy):
 
 
 @broken(
-    "Alias.observe, step 0 of the random flight: got a view of the state's place; expected an observation of its own. "
+    "Alias.observe, step 0 of the random rollout: got a view of the state's place; expected an observation of its own. "
     "Clone it, or compute with it."
 )
 class Alias(Toy):
@@ -156,7 +156,7 @@ class Alias(Toy):
 
 
 @broken(
-    "FixedType.reward, step 0 of the random flight: got torch.float32; expected torch.float64 as of the noise. Make "
+    "FixedType.reward, step 0 of the random rollout: got torch.float32; expected torch.float64 as of the noise. Make "
     "tensors like those passed in (new_tensor, to(x.dtype)), never of a fixed or default type."
 )
 class FixedType(Toy):
@@ -165,7 +165,7 @@ class FixedType(Toy):
 
 
 @broken(
-    "TooMuchNoise.initial, step 0 of the random flight: got ValueError (not enough values to unpack (expected 3, got "
+    "TooMuchNoise.initial, step 0 of the random rollout: got ValueError (not enough values to unpack (expected 3, got "
     "2)); expected a result. Check shapes against spec, and how many numbers of noise it declares."
 )
 class TooMuchNoise(Toy):
@@ -175,8 +175,8 @@ class TooMuchNoise(Toy):
 
 
 @broken(
-    "NotFinite.reward, step 0 of the zero flight: got a number that is not finite in world 0; expected finite numbers. "
-    "Guard divisions and roots."
+    "NotFinite.reward, step 0 of the zero rollout: got a number that is not finite in world 0; expected finite "
+    "numbers. Guard divisions and roots."
 )
 class NotFinite(Toy):
     def reward(self, state: Spots, action: Tensor, after: Spots) -> Tensor:
@@ -184,7 +184,7 @@ class NotFinite(Toy):
 
 
 @broken(
-    "NotFiniteAfterwards.reward, step 6 of the random flight on past the end: got a number that is not finite in "
+    "NotFiniteAfterwards.reward, step 6 of the random rollout on past the end: got a number that is not finite in "
     "world 0; expected finite numbers. Guard divisions and roots."
 )
 class NotFiniteAfterwards(Toy):
@@ -193,7 +193,7 @@ class NotFiniteAfterwards(Toy):
 
 
 @broken(
-    "FloatFlags.terminated, step 0 of the random flight: got torch.float32; expected torch.bool. Return the "
+    "FloatFlags.terminated, step 0 of the random rollout: got torch.float32; expected torch.bool. Return the "
     "comparison itself."
 )
 class FloatFlags(Toy):
@@ -202,7 +202,7 @@ class FloatFlags(Toy):
 
 
 @broken(
-    "LostFigure.measure, step 0 of the random flight: got keys ['speed']; expected keys ['arrived', 'speed'] as in "
+    "LostFigure.measure, step 0 of the random rollout: got keys ['speed']; expected keys ['arrived', 'speed'] as in "
     "metrics. Keep measure and metrics in step."
 )
 class LostFigure(Toy):
@@ -244,7 +244,7 @@ class NoHorizon(Toy):
 
 
 @broken(
-    "NotFiniteFigure.measure['speed'], step 0 of the random flight: got a number that is not finite in world 2; "
+    "NotFiniteFigure.measure['speed'], step 0 of the random rollout: got a number that is not finite in world 2; "
     "expected finite numbers. Guard divisions and roots."
 )
 class NotFiniteFigure(Toy):
@@ -290,7 +290,7 @@ class Unhashable(Toy):
 
 
 @broken(
-    "PlainState.initial, step 0 of the random flight: got a state of type dict; expected @tensors classes. Put "
+    "PlainState.initial, step 0 of the random rollout: got a state of type dict; expected @tensors classes. Put "
     "@tensors on it."
 )
 class PlainState(Toy):
@@ -299,7 +299,7 @@ class PlainState(Toy):
 
 
 @broken(
-    "SharedLeaf.initial.place, step 0 of the random flight: got shape (2,); expected 3 worlds as the first axis. "
+    "SharedLeaf.initial.place, step 0 of the random rollout: got shape (2,); expected 3 worlds as the first axis. "
     "Parameters belong on self."
 )
 class SharedLeaf(Toy):
@@ -318,7 +318,7 @@ def test_broken_environments_are_refused(name: str) -> None:
 def test_toy_passes_and_the_report_counts() -> None:
     report = check_env(Toy(), worlds=3, steps=30)
     assert (report.worlds, report.steps) == (3, 30)
-    assert report.started == 9 + report.terminated + report.truncated  # 3 worlds x 3 flights, one more per end
+    assert report.started == 9 + report.terminated + report.truncated  # 3 worlds x 3 rollouts, one more per end
     assert report.terminated > 0
     assert report.truncated > 0
     assert report.tensors == 3 * 30 * 7  # place, step, observe, reward, terminated and two figures per step

@@ -12,7 +12,7 @@ from uavlab.core.protocols import CheckedTensors
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Update
 from uavlab.runtime.runtime import Runtime
-from uavlab.train import Step, check_state, training
+from uavlab.train import check_state, training
 
 ROWS = 7
 
@@ -52,7 +52,7 @@ class Diary:
         self.pages.append(("feedback", batch.data, update.metrics["batch"].item()))
 
 
-def loop(diary: Diary, start: int, updates: int, rt: Runtime | None = None) -> Iterator[Step]:
+def loop(diary: Diary, start: int, updates: int, rt: Runtime | None = None) -> Iterator[tuple[int, Update]]:
     return training(diary, diary, Streams([0]), rt or Runtime(), start, updates)
 
 
@@ -68,7 +68,7 @@ def test_order_within_a_cycle() -> None:
             *(("update", k, noises[k - 1]), ("feedback", k, k), ("after_cycle",)),
         )
     ]
-    assert [step.update.metrics["batch"].item() for step in steps] == [1, 2]
+    assert [update.metrics["batch"].item() for _, update in steps] == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_order_within_a_cycle() -> None:
 )
 def test_numbers_run_from_start_to_updates(start: int, updates: int, numbers: list[int]) -> None:
     diary = Diary()
-    assert [step.number for step in loop(diary, start, updates)] == numbers
+    assert [number for number, _ in loop(diary, start, updates)] == numbers
     assert diary.batches == len(numbers)
 
 
@@ -84,12 +84,12 @@ def test_nothing_runs_ahead_of_the_caller() -> None:
     diary = Diary()
     steps = loop(diary, 0, 10)
     assert diary.pages == []
-    for done, step in enumerate(steps, 1):
-        assert step.number == diary.batches == done
+    for done, (number, _) in enumerate(steps, 1):
+        assert number == diary.batches == done
         if done == 4:
             break
     assert diary.batches == 4  # stop is break
-    assert [step.number for step in loop(diary, 4, 6)] == [5, 6]
+    assert [number for number, _ in loop(diary, 4, 6)] == [5, 6]
 
 
 def test_a_bad_state_is_refused_before_anything_is_done_with_it() -> None:

@@ -54,7 +54,7 @@ def profile_preset(
     changes: Settings = {"": {}, **candidates(config)}
     time_calls = partial(compare, preset, rounds=rounds, enough_s=ENOUGH_S)
     whole_ms = time_calls({"": {}}, *layers, call="cycle")[0]["ms"]
-    calls = config.task.calls
+    calls = config.task.collector.calls
     if "load" in calls:
         record["pipeline"] = telemetry.throughput(config, rounds)
     parts = [{row["setting"]: row for row in time_calls(changes, *layers, call=call)} for call in calls]

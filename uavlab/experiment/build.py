@@ -1,26 +1,141 @@
-"""Build the objects of a run from valid settings."""
+"""What a run is built of: a task (an environment and a learner that fits it), its runtime and its random streams."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from uavlab import collectors, envs, learners
 from uavlab.core.errors import ConfigError, ResourceError
+from uavlab.core.protocols import Policy
+from uavlab.core.registry import (
+    COLLECTORS,
+    ENVIRONMENTS,
+    LEARNERS,
+    CollectorEntry,
+    Environment,
+    Evaluation,
+    LearnerEntry,
+    Settings,
+)
 from uavlab.core.rng import Streams
-from uavlab.experiment.config import Config, RunConfig
+from uavlab.core.text import quote, suggest
+from uavlab.evaluate import COMMON, Planner, episodes, summary
 from uavlab.runtime.oom_retry import is_out_of_memory
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.stage_timer import Monitor
-from uavlab.runtime.toggles import Toggles
+from uavlab.runtime.toggles import TOGGLES, Toggles, eager
+from uavlab.telemetry import build as telemetry
+from uavlab.testing import check_env
 
+if TYPE_CHECKING:
+    from uavlab.experiment.config import Config, RunConfig
+
+BUILT_IN = (envs, collectors, learners, telemetry)  # importing them registers them
 PLAIN = Toggles()
 EVALUATION, VALIDATION = "evaluate", "validate"  # random streams of final scores, and of scores that choose a policy
 
+EPISODES = Evaluation(
+    figures=lambda config, env, policy, rng, count, mean, stream: episodes(env, policy, rng, count, mean, stream),
+    summary=lambda env, values: summary(values, env.metrics),
+    baseline=lambda config, rt, plan: Planner(plan),
+    check=lambda config: check_env(config.env),
+    units=lambda env: {metric.name: metric.unit for metric in (*env.metrics, *COMMON)},
+    count="{} episodes",
+    flies=True,
+)
 
-def runtime(run: RunConfig, toggles: Toggles = PLAIN) -> Runtime:
+
+@dataclass(frozen=True)
+class Task:
+    """An environment, a learner that fits it, and the collector that the learner names.
+
+    Attributes:
+        environment: The registered environment.
+        learner: Name of the learner.
+        entry: The learner that is registered under this name.
+        collector: The registered collector.
+        settings: Classes whose fields are settings: collector, learner, environment.
+        evaluation: How policies are evaluated.
+        unserved: Toggles without effect here, and the reason.
+    """
+
+    environment: Environment
+    learner: str
+    entry: LearnerEntry
+    collector: CollectorEntry
+    settings: tuple[type[Any], type[Any], type[Any]]
+    evaluation: Evaluation
+    unserved: Mapping[str, str]
+
+    def build(self, config: Settings, rng: Streams, rt: Runtime) -> tuple[Any, Any]:
+        """Build the learner and the source of its data: first the data, once, then the learner, then the source.
+
+        Raises:
+            ResourceError: Memory does not suffice.
+            ConfigError: The settings do not fit together.
+        """
+        plain, default = Toggles(), eager()  # what nobody asked for needs no warning
+        for name, reason in self.unserved.items():
+            if getattr(rt.toggles, name) not in (getattr(plain, name), default.get(name)):
+                rt.fall_back(name, reason)
+        env = self.environment.implementation(config.env, rt)
+        data = self.collector.data(config, rng, rt)
+        learner = self.entry.build(config, data, rng, rt)
+
+        def snapshot() -> Policy:
+            return self.entry.load_policy(config.learner, config.env.spec, config.env.spec, learner.parameters())
+
+        return learner, self.collector.build(config, env, data, learner, snapshot, rng, rt)
+
+    def plan(self, config: Settings) -> dict[str, Any]:
+        """Return steps, updates and bytes of a run before anything is built."""
+        run = config.run
+        head = {"preset": config.preset, "updates": run.updates, "minutes": run.minutes, "runs": run.runs}
+        return {**head, **self.collector.plan(config), **self.entry.plan(config)}
+
+
+def task(environment: str, learner: str | None = None) -> Task:
+    """Assemble a task; without ``learner``, with the environment's default.
+
+    Raises:
+        ConfigError: There is no such learner, or it cannot learn this environment.
+    """
+    env = ENVIRONMENTS[environment]
+    name = learner or env.learner or next(_fitting(env), None)
+    if name is None:
+        raise ConfigError(f"{environment}: no learner fits it; set learner=NAME, one of {', '.join(LEARNERS)}.")
+    if name not in LEARNERS:
+        raise ConfigError(f"unknown learner {quote(name)}{suggest(name, LEARNERS)}. Learners: {', '.join(LEARNERS)}.")
+    entry = LEARNERS[name]
+    if learner and (reason := entry.refusal(_spec(env))):
+        fits = ", ".join(_fitting(env)) or "none"
+        raise ConfigError(f"learner {name} cannot learn {environment}: {reason}. Learners that can: {fits}.")
+    collector = COLLECTORS[entry.collector]
+    missing = {each: collector.lacks[toggle.part] for each, toggle in TOGGLES.items() if toggle.part in collector.lacks}
+    return Task(
+        environment=env,
+        learner=name,
+        entry=entry,
+        collector=collector,
+        settings=(collector.settings, entry.settings, env.kind),
+        evaluation=env.evaluation or EPISODES,
+        unserved={**entry.unserved, **missing},
+    )
+
+
+def _fitting(env: Environment) -> Iterator[str]:
+    return (name for name, entry in LEARNERS.items() if not entry.refusal(_spec(env)))
+
+
+def _spec(env: Environment) -> Any:
+    return getattr(env.kind(), "spec", None)  # ``check_env`` reports what else is wrong with the class
+
+
+def runtime(run: "RunConfig", toggles: Toggles = PLAIN) -> Runtime:
     """Choose the device, and note which toggles cannot be used on it.
 
     Raises:
@@ -38,12 +153,12 @@ def runtime(run: RunConfig, toggles: Toggles = PLAIN) -> Runtime:
     return Runtime(torch.device(device), toggles)
 
 
-def streams(run: RunConfig, device: torch.device, dtype: torch.dtype = torch.float32) -> Streams:
+def streams(run: "RunConfig", device: torch.device, dtype: torch.dtype = torch.float32) -> Streams:
     """Return the random streams of all runs; run r is seeded with seed + r."""
     return Streams([run.seed + r for r in range(run.runs)], device, dtype)
 
 
-def assemble(config: Config, monitor: Monitor | None = None) -> tuple[Runtime, Streams, Any, Any]:
+def assemble(config: "Config", monitor: Monitor | None = None) -> tuple[Runtime, Streams, Any, Any]:
     """Build runtime, random streams, learner and source of a training loop; ``monitor`` times its stages.
 
     Raises:

@@ -21,9 +21,9 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.registry import Resume, Settings
 from uavlab.core.text import quote, suggest, yaml_lines, yaml_value
 from uavlab.core.types import Rule
+from uavlab.experiment.build import Task, task
 from uavlab.experiment.presets import presets
 from uavlab.experiment.settings import settings_of
-from uavlab.experiment.task import Task, task
 from uavlab.runtime.toggles import TOGGLES, Toggles, as_dict, eager, toggle_presets
 from uavlab.storage.files import read_regular
 
@@ -149,19 +149,19 @@ def configure(preset: str, *layers: Mapping[str, Any]) -> Config:
         for name in unknown[:MAX_LISTED]
     ]
     problems += [f"{len(unknown) - MAX_LISTED} more unknown settings"] if len(unknown) > MAX_LISTED else []
+    values = _with_tuples(model, values)
+    wrong: set[str] = set()
     try:
-        values = _with_tuples(model, values)
         model.model_validate({k: v for k, v in values.items() if k in model.model_fields})
-        wrong = set()
     except ValidationError as error:
         wrong = {str(e["loc"][0]) for e in error.errors()}
         problems += [_format_error(e, origins) for e in error.errors()]
-    rules = (*RULES, *getattr(chosen_task.settings[2], "rules", ()))
-    problems += _violations(rules, {**_defaults(model), **values}, wrong, origins)
+    values = {**{name: field.default for name, field in model.model_fields.items()}, **values}
+    problems += _violations((*RULES, *getattr(chosen_task.environment.kind, "rules", ())), values, wrong, origins)
     if problems:
         more = f" All settings: uavlab settings {preset}." if unknown else ""
         raise ConfigError(f"{preset}: " + "; ".join(problems) + "." + more)
-    return _build(preset, chosen_task, {**_defaults(model), **values})
+    return _build(preset, chosen_task, values)
 
 
 def gather(
@@ -211,10 +211,9 @@ def parse_toggle(text: str) -> tuple[str, Any]:
         ConfigError: The text has no ``=``, its value is not YAML, or no toggle has that name.
     """
     name, value = parse_setting(text, "--toggle")
-    known = list(TOGGLES)
-    if name not in known:
-        problem = f"unknown toggle {quote(name)} from --toggle{suggest(name, known)}"
-        raise ConfigError(f"{problem}. All toggles: uavlab toggles.")
+    if name not in TOGGLES:
+        hint = suggest(name, TOGGLES)
+        raise ConfigError(f"unknown toggle {quote(name)} from --toggle{hint}. All toggles: uavlab toggles.")
     return name, value
 
 
@@ -292,10 +291,6 @@ def _with_tuples(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str,
     return {k: tuple(v) if k in several and isinstance(v, list) else v for k, v in values.items()}
 
 
-def _defaults(model: type[BaseModel]) -> dict[str, Any]:
-    return {name: field.default for name, field in model.model_fields.items()}
-
-
 def _format_error(error: Any, origins: Mapping[str, str]) -> str:
     name, message = error["loc"][0], error["msg"]
     return f"{name}: {message[0].lower()}{message[1:]}, got {quote(error['input'])}{origins.get(str(name), '')}"
@@ -321,5 +316,5 @@ def _build(preset: str, task: Task, values: dict[str, Any]) -> Config:
     run, source, learner, toggles, env = (part(cls) for cls in parts(task.settings))
     changed = {f.name: values[f"eval_{f.name}"] for f in dataclasses.fields(env)}
     evaluation = dataclasses.replace(env, **{k: v for k, v in changed.items() if v is not None})
-    task.require_same(learner, env, evaluation)
+    task.entry.require_same(learner, env.spec, evaluation.spec)
     return Config(preset, run, source, learner, toggles, env, values, evaluation, task)

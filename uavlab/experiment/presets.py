@@ -5,7 +5,7 @@ from typing import Any
 
 from uavlab.core.registry import Registry
 from uavlab.envs.leader_follower.env import PUBLISHED
-from uavlab.experiment.task import ENVIRONMENTS
+from uavlab.experiment.build import ENVIRONMENTS
 
 TEAM = ("obstacles", "sight", "obstacle_speed")  # the tour's widgets change these in training and test alike
 PUBLISHED_TEST = {f"eval_{f.name}": getattr(PUBLISHED, f.name) for f in fields(PUBLISHED) if f.name not in TEAM}

@@ -42,23 +42,14 @@ TIMED = "minutes: how many updates fit into them depends on the machine"
 
 @dataclass(frozen=True)
 class Progress:
-    """State of a run after an update.
+    """State of a run after an update."""
 
-    Attributes:
-        number: Updates so far.
-        target: Updates at which the run ends, if it has such a target.
-        seconds: Seconds of training so far.
-        metrics: Means over seeds, at updates that are logged.
-        score: Means over seeds, at updates that are evaluated.
-        each: Figures of each seed, at updates that are evaluated.
-    """
-
-    number: int
-    target: int | None
-    seconds: float
-    metrics: dict[str, float] | None = None
-    score: dict[str, float] | None = None
-    each: dict[str, list[float]] | None = None
+    number: int  # updates so far
+    target: int | None  # updates at which the run ends, if it has such a target
+    seconds: float  # of training so far
+    metrics: dict[str, float] | None = None  # means over seeds, at updates that are logged
+    score: dict[str, float] | None = None  # means over seeds, at updates that are evaluated
+    each: dict[str, list[float]] | None = None  # figures of each seed, at updates that are evaluated
 
 
 class Run:
@@ -73,15 +64,13 @@ class Run:
         if folder is not None:
             require_empty(folder)
         self.config, self.command = config, invocation()
-        self.rt = build.runtime(config.run, config.toggles)
-        self.rng = build.streams(config.run, self.rt.device)
-        with self.rt.scope(), build.enough_memory():
+        with build.enough_memory():
+            self.rt, self.rng, self.learner, self.source = build.assemble(config)
+        with self.rt.scope():
             self.machine = describe(self.rt.device)
-            self.learner, self.source = config.task.build(config, self.rng, self.rt)
         self.number, self.seconds, self.stopping = 0, 0.0, False
-        self.status, self.reason, self.digest = "new", "", ""
-        # why the run cannot be repeated bit for bit
-        self.not_exact_reasons: list[str] = [TIMED] if config.run.minutes else []
+        self.status, self.digest = "new", ""
+        self.not_exact_reasons = [TIMED] if config.run.minutes else []  # why it cannot be repeated bit for bit
         self.forced = False  # whether the last score was taken because the run ended, not because one was due
         self.pauses: list[float] = []  # seconds that each save took
         self.last_bytes = 0  # bytes of the last save
@@ -94,11 +83,9 @@ class Run:
         self._files_seen = b""  # settings and status in the folder as this object wrote them
         self.best_parameters: Float[Tensor, "R K P"] = self.learner.parameters()
         self.best_score = torch.full((config.run.runs,), -math.inf, device=self.rt.device)
-        self.folder: Path | None = None
-        self.recorder = Recorder(None)
+        self.folder, self.recorder = folder, Recorder(folder)
         if folder is not None:
             with lock_run_dir(folder, new=True):
-                self.folder, self.recorder = folder, Recorder(folder)
                 write_config(folder, config)
                 self._write_status("new")
 
@@ -117,7 +104,7 @@ class Run:
                 target, or it has no replay to fill.
         """
         config = read_config(folder, *changes)
-        if fresh_replay and not config.task.replay:
+        if fresh_replay and not config.task.collector.replay:
             raise ConfigError(f"{folder}: a run of {config.preset} keeps no replay; leave out --fresh-replay.")
         with lock_run_dir(folder):
             run = cls(config)
@@ -152,11 +139,6 @@ class Run:
         updates_reached = settings.updates is not None and self.number >= settings.updates
         return updates_reached or (settings.minutes is not None and self.seconds >= 60 * settings.minutes)
 
-    @property
-    def headline(self) -> tuple[str, ...]:
-        """Return the names of the figures that make up the score."""
-        return tuple(self.config.evaluation.score)
-
     def stop(self) -> None:
         """Ask the run to end after the update in progress."""
         self.stopping = True
@@ -186,13 +168,11 @@ class Run:
                 self._write_status("running")
                 with build.enough_memory():
                     yield from self._updates()
-            except GeneratorExit:
-                raise
             except (KeyboardInterrupt, SystemExit):
                 if self.status == "running":
                     self._write_status("interrupted")
                 raise
-            except BaseException as error:
+            except Exception as error:
                 self._fail(error)
                 raise
             finally:
@@ -220,9 +200,9 @@ class Run:
                 while not (self.stopping or self.done):
                     with defer_interrupt():
                         self._update_interrupted = True
-                        step = next(steps)
-                        self.number, self.seconds = step.number, before + time.monotonic() - began
-                        progress = self._after(step.update)
+                        self.number, update = next(steps)
+                        self.seconds = before + time.monotonic() - began
+                        progress = self._after(update)
                     yield progress
         except (GeneratorExit, KeyboardInterrupt):
             if not self._update_interrupted:
@@ -321,7 +301,7 @@ class Run:
         return {name: value.mean(1).tolist() for name, value in figures.items()}
 
     def _write_status(self, status: str, reason: str = "") -> None:
-        self.status, self.reason = status, reason
+        self.status = status
         if self.folder is None:
             return
         record = {

@@ -38,28 +38,22 @@ def lock_run_dir(folder: Path | None, new: bool = False) -> Iterator[None]:
     path = folder / LOCK
     lock = FileLock(path, blocking=False, thread_local=False)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-        if new:
-            require_empty(folder)
-        for rest in folder.glob(UNFINISHED):
-            rest.unlink()
-        now = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
-        path.write_text(f"process {os.getpid()} on {platform.node()} since {now}\n", encoding="utf-8")
-    except Timeout as error:
-        raise ConfigError(
-            f"{folder}: in use by {path.read_text(encoding='utf-8').strip() or 'another process'}; wait until that run "
-            "has ended, or stop it."
-        ) from error
-    except OSError as error:
-        lock.release()
-        raise ResourceError(f"{folder}: cannot be written ({error.strerror}); choose another --out.") from error
-    except BaseException:  # an interrupt too: a notebook's traceback keeps this frame and its lock alive
-        lock.release()
-        raise
-    try:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+            if new:
+                require_empty(folder)
+            for rest in folder.glob(UNFINISHED):
+                rest.unlink()
+            now = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
+            path.write_text(f"process {os.getpid()} on {platform.node()} since {now}\n", encoding="utf-8")
+        except Timeout as error:
+            owner = path.read_text(encoding="utf-8").strip() or "another process"
+            raise ConfigError(f"{folder}: in use by {owner}; wait until that run has ended, or stop it.") from error
+        except OSError as error:
+            raise ResourceError(f"{folder}: cannot be written ({error.strerror}); choose another --out.") from error
         yield
-    finally:
+    finally:  # after an interrupt too: a notebook's traceback keeps this frame and its lock alive
         lock.release()
 
 

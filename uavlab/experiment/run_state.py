@@ -151,7 +151,10 @@ def restore(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool = False
     Raises:
         FileError: The checkpoint lacks a tensor, or a tensor has another shape or type.
     """
-    groups = {group: _without_retired(tensors) for group, tensors in saved.groups.items()}
+    groups = {
+        group: {name: tensor for name, tensor in tensors.items() if name.rpartition(".")[2] not in RETIRED}
+        for group, tensors in saved.groups.items()
+    }
     try:
         for item in items(run):
             if item.name in LATE and item.name not in groups:
@@ -167,11 +170,6 @@ def restore(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool = False
         ) from error
     segments = {name: rows for name, rows in groups.items() if name.startswith(SEGMENT)}
     run.source.load_segments(None if fresh_replay else segments)
-
-
-def _without_retired(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Drop the leaves that only earlier versions saved."""
-    return {name: tensor for name, tensor in tensors.items() if name.rpartition(".")[2] not in RETIRED}
 
 
 def _kinds(tensors: Mapping[str, Tensor]) -> set[tuple[str, str, str]]:

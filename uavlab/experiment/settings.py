@@ -30,7 +30,7 @@ def settings_of(part: type[Any]) -> list[Setting]:
         return [Setting(name, t.kind, t.default, t.about, t.resume) for name, t in TOGGLES.items()]
     hints, abouts = get_type_hints(part, include_extras=True), _meanings(part)
     return [
-        Setting(f.name, hints[f.name], f.default, abouts.get(f.name, ""), _resume(hints[f.name]))
+        Setting(f.name, hints[f.name], f.default, abouts.get(f.name, ""), _resume_mark(hints[f.name]))
         for f in dataclasses.fields(part)
     ]
 
@@ -79,6 +79,5 @@ def _meanings(part: type[Any]) -> dict[str, str]:
     return meanings
 
 
-def _resume(kind: Any) -> Resume:
-    marks = [mark for mark in getattr(kind, "__metadata__", ()) if isinstance(mark, Resume)]
-    return marks[0] if marks else Resume.NO
+def _resume_mark(kind: Any) -> Resume:
+    return next((mark for mark in getattr(kind, "__metadata__", ()) if isinstance(mark, Resume)), Resume.NO)

@@ -4,28 +4,20 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from threading import current_thread, main_thread
 from types import FrameType
 
+Handler = Callable[[int, FrameType | None], None]
 ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
-@contextmanager
-def exit_immediately() -> Iterator[None]:
+def exit_immediately() -> AbstractContextManager[None]:
     """End the process immediately on SIGINT or SIGTERM while the block has nothing to finish.
 
     A KeyboardInterrupt in the middle of an import may be swallowed there or end in a C++ error.
     """
-    if current_thread() is not main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, _exit_process) for number in ENDING}
-    try:
-        yield
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
+    return _handling(_exit_process, *ENDING) if current_thread() is main_thread() else nullcontext()
 
 
 def _exit_process(number: int, frame: FrameType | None) -> None:
@@ -49,12 +41,8 @@ def graceful_stop(stop: Callable[[], None]) -> Iterator[list[int]]:
             sys.exit(128 + number)
         stop()
 
-    before = {number: signal.signal(number, handler) for number in ENDING}
-    try:
+    with _handling(handler, *ENDING):
         yield received
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
 
 
 @contextmanager
@@ -67,10 +55,17 @@ def defer_interrupt() -> Iterator[None]:
         yield
         return
     received: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, frame: received.append(number))
+    with _handling(lambda number, frame: received.append(number), signal.SIGINT):
+        yield
+    if received:
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def _handling(handler: Handler, *numbers: signal.Signals) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    if received:
-        raise KeyboardInterrupt
+        for number, old in before.items():
+            signal.signal(number, old)

@@ -27,9 +27,10 @@ def test_the_bytes_of_a_world() -> None:
 
 def test_the_pace_counts_agent_steps_of_an_update() -> None:
     config = tiny(worlds=4, world_steps=5, runs=2, followers=2)
-    assert config.task.pace(config) == (4 * 5 * 2 * 3, "agent-steps")
+    assert config.task.collector.pace(config) == (4 * 5 * 2 * 3, "agent-steps")
     missions = configure("mapping_quick", {"worlds": 2})
-    assert missions.task.pace(missions) == (2 * missions.env.spec.horizon * missions.env.spec.agents, "agent-steps")
+    moves = 2 * missions.env.spec.horizon * missions.env.spec.agents
+    assert missions.task.collector.pace(missions) == (moves, "agent-steps")
 
 
 @pytest.mark.parametrize("name", ["off_policy", "on_policy", "windows"])

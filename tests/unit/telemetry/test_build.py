@@ -14,7 +14,7 @@ def test_what_a_run_would_do() -> None:
     assert plan["passes_per_run"] == pytest.approx(5000 * 5 / (10 * 0.7 * 2000), abs=0.01)
     assert plan["flights"] == 10
     assert plan["flight_bytes"] == 4 * 10 * 2000 * (33 + 6 + 3)
-    assert config.task.pace(config) == (50, "windows")
+    assert config.task.collector.pace(config) == (50, "windows")
     config = configure("telemetry", {"minutes": 1.0})
     endless = config.task.plan(config)
     assert endless["windows_per_run"] is endless["passes_per_run"] is None
@@ -23,4 +23,4 @@ def test_what_a_run_would_do() -> None:
 def test_parameters_are_as_many_as_counted() -> None:
     config = configure("telemetry", sizes("telemetry"))
     _, _, learner, _ = build.assemble(config)
-    assert learner.parameters().shape == (1, 1, config.task.policy_size(config))
+    assert learner.parameters().shape == (1, 1, config.task.entry.size(config.learner, config.env.spec))

@@ -152,7 +152,7 @@ def training_step(bench: Bench, preset: str, setting: Setting) -> Estimate:
 
 def _moves(bench: Bench, preset: str, setting: Setting) -> int:
     config = bench.config(setting, preset=preset)
-    return config.task.pace(config)[0]
+    return config.task.collector.pace(config)[0]
 
 
 @measure

@@ -103,7 +103,7 @@ def missions_suite(rounds: int, device: Device, training: Mapping[str, Any] = TR
     settings = {"plain": as_dict(Toggles()), "eager": EAGER, "eager, bf16": {**EAGER, "precision": "bf16"}}
     comparison = compare("mapping_published", settings, training, {"device": device}, call="cycle", rounds=rounds)
     config = configure("mapping_published", training)
-    moves = config.task.pace(config)[0] // config.run.runs
+    moves = config.task.collector.pace(config)[0] // config.run.runs
     rows = [
         {
             "setting": row["setting"],
