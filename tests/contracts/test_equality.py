@@ -81,7 +81,7 @@ def train(env: str, changes: Changes, dtype: torch.dtype = torch.float64) -> Tab
         learner, source = settings.task.build(settings, rng, rt)
         for _ in training(source, learner, rng, rt, 0, UPDATES):
             pass
-    assert set(rt.fell_back) <= set(settings.task.unserved)
+    assert set(rt.fell_back) <= set(settings.task.unserved), rt.fell_back
     tables = {name: table for name, (table, _) in learner.tensors_to_check().items() if name.endswith("parameter")}
     return {**tables, "steps": torch.tensor(getattr(source, "steps", UPDATES))}
 
