@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from uavlab.bench.timing import ratio
+from uavlab.benchmarks.timing import ratio
 
 ROOT = Path(__file__).parents[1]
 MEMBERS = ("learner", "best")

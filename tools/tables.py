@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from uavlab.bench.claims import report
+from uavlab.benchmarks.claims import report
 from uavlab.core.bootstrap import interval
 
 ROOT = Path(__file__).parents[1]

@@ -14,7 +14,7 @@ from torch import Tensor
 from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Env
 from uavlab.core.types import EnvSpec, Metric, leaves, select, tree_map
-from uavlab.evaluate import COMMON
+from uavlab.evaluation import COMMON
 
 FUNCTIONS = ("initial", "transition", "observe", "reward", "terminated", "measure")
 ACTIONS = ("random", "corner", "zero")

@@ -6,8 +6,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from uavlab.bench.claims import report
-from uavlab.bench.claims.report import Claim
+from uavlab.benchmarks.claims import report
+from uavlab.benchmarks.claims.report import Claim
 from uavlab.lab.plots.charts import Row, group_rows, list_downwards
 from uavlab.lab.plots.style import CLAIM, CLAIM_EDGE, DARK, blank, whiskers
 

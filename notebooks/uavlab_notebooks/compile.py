@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from uavlab.bench.timing import median, ratio, time_in_turn
+from uavlab.benchmarks.timing import median, ratio, time_in_turn
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
 from uavlab.nets.mlp import StackedMLP

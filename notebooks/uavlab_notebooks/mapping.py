@@ -13,13 +13,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab.bench.claims.mapping import count_missions
+from uavlab.benchmarks.claims.mapping import count_missions
 from uavlab.core.bootstrap import nested_bands
 from uavlab.core.errors import ConfigError
 from uavlab.core.registry import ENVIRONMENTS
 from uavlab.core.rng import Streams
 from uavlab.envs.mapping.env import Mapping, State
-from uavlab.evaluate import Planner, curves
+from uavlab.evaluation import Planner, curves
 from uavlab.experiment import policy
 from uavlab.experiment.config import configure
 from uavlab.experiment.policy import TrainedPolicy

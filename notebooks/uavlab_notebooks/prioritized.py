@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab.bench.suites.replay import binary, cumsum
+from uavlab.benchmarks.suites.replay import binary, cumsum
 from uavlab.core.rng import INTEGER_NOISE
 from uavlab.ops import sum_tree
 from uavlab.replay.prioritized import importance_weights

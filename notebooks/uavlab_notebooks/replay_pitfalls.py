@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from uavlab.bench.timing import median
+from uavlab.benchmarks.timing import median
 from uavlab.core.errors import ResourceError
 from uavlab.ops.sum_tree import fixed_point
 

@@ -5,16 +5,16 @@ from typing import Any
 
 import torch
 
-from uavlab.bench.compare import Settings, build_call
-from uavlab.bench.profile_run import CYCLES, UPDATES
-from uavlab.bench.timing import time_call
+from uavlab.benchmarks.compare import Settings, build_call
+from uavlab.benchmarks.profile_run import CYCLES, UPDATES
+from uavlab.benchmarks.timing import time_call
 from uavlab.core.protocols import Learner
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
 from uavlab.profiling.roofline import ceilings
 from uavlab.profiling.torch_profile import PYTHON
 from uavlab.runtime.stage_timer import Monitor, count_work
-from uavlab.train import make_cycle
+from uavlab.training import make_cycle
 
 WARM = 5  # cycles before a monitor starts
 

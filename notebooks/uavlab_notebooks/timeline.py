@@ -9,7 +9,7 @@ from typing import Any
 from uavlab.experiment import build
 from uavlab.experiment.config import Config
 from uavlab.runtime.stage_timer import Monitor
-from uavlab.train import make_cycle
+from uavlab.training import make_cycle
 
 LANES = {"draw": "thread that draws", "collect": "thread that flies"}  # by the first word of a thread's name
 MAIN = "training"

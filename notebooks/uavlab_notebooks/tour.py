@@ -14,7 +14,7 @@ from uavlab.experiment.run import Run
 from uavlab.lab.plots import charts
 from uavlab.lab.widgets import Panel, guard, write_status
 from uavlab.storage.machine import ROOT
-from uavlab.train import training
+from uavlab.training import training
 
 WARM_UP, TRIAL_UPDATES = 10, 40  # updates before and during the measurement of a run's speed
 

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from uavlab.bench.claims.measures import Bench
-from uavlab.bench.claims.update_interval import BLOCK, paced_blocks
-from uavlab.bench.compare import Settings
-from uavlab.bench.timing import median, ratio
+from uavlab.benchmarks.claims.measures import Bench
+from uavlab.benchmarks.claims.update_interval import BLOCK, paced_blocks
+from uavlab.benchmarks.compare import Settings
+from uavlab.benchmarks.timing import median, ratio
 from uavlab.experiment import build
 from uavlab.experiment.config import Config
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from uavlab.bench.compare import Settings, build_call
+from uavlab.benchmarks.compare import Settings, build_call
 from uavlab.core.protocols import CheckedTensors
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure

@@ -24,7 +24,7 @@ from uavlab.experiment.config import Config, configure
 from uavlab.experiment.run import Run
 from uavlab.runtime.toggle_records import EAGER
 from uavlab.runtime.toggles import TOGGLES, Toggle, Toggles, as_dict, resolve
-from uavlab.train import training
+from uavlab.training import training
 
 Changes = dict[str, Any]
 Tables = dict[str, Tensor]

@@ -11,7 +11,7 @@ from uavlab.envs.leader_follower.env import PUBLISHED, LeaderFollower
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
 from uavlab.learners.masac.batched import MASAC
-from uavlab.train import training
+from uavlab.training import training
 
 pytestmark = [
     pytest.mark.gpu,

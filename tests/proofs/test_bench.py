@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.fixtures_config import TINY
-from uavlab.bench import profile_run
-from uavlab.bench.profile_run import format_profile, profile_preset
-from uavlab.bench.suites import mapping, runs
-from uavlab.bench.suites.update import RUNGS, ladder_suite
+from uavlab.benchmarks import profile_run
+from uavlab.benchmarks.profile_run import format_profile, profile_preset
+from uavlab.benchmarks.suites import mapping, runs
+from uavlab.benchmarks.suites.update import RUNGS, ladder_suite
 
 UNCOMPILED = {name: rung for name, rung in RUNGS.items() if "compile" not in rung}
 

@@ -18,7 +18,7 @@ from uavlab.core.types import leaves
 from uavlab.envs.leader_follower.env import LeaderFollower, State
 from uavlab.learners.masac.batched import MASAC
 from uavlab.runtime.runtime import Runtime
-from uavlab.train import check_state
+from uavlab.training import check_state
 
 
 def failures(

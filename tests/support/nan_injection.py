@@ -20,7 +20,7 @@ from uavlab.learners.masac.loop import MASACLoop
 from uavlab.learners.masac.networks import list_tensors
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
-from uavlab.train import check_state, training
+from uavlab.training import check_state, training
 
 VALUES = (math.nan, math.inf, -math.inf, 1e38)  # float32 holds the last one, but not its square
 WORLDS, AGENTS, BEFORE = 4, 3, 3  # BEFORE healthy updates come first

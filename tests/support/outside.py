@@ -13,7 +13,7 @@ from annotated_types import Ge, Gt, Le
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab.bench.registry import suite
+from uavlab.benchmarks.registry import suite
 from uavlab.core.protocols import CheckedTensors, Policy
 from uavlab.core.registry import LEARNERS, LearnerEntry, Resume
 from uavlab.core.rng import Streams

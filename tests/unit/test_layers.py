@@ -17,13 +17,14 @@ FLOORS = {
     **dict.fromkeys(("nets", "envs", "runtime"), 2),
     **dict.fromkeys(("profiling", "replay"), 3),
     **dict.fromkeys(("learners", "collectors"), 4),
-    **dict.fromkeys(("train", "evaluate"), 5),
+    **dict.fromkeys(("training", "evaluation"), 5),
     **dict.fromkeys(("telemetry", "testing"), 6),
     "experiment": 7,
-    "bench": 8,
+    "benchmarks": 8,
     "lab": 9,
-    "cli": 10,
-    "__main__": 11,
+    "api": 10,
+    "cli": 11,
+    "__main__": 12,
 }
 HOMES = {
     "plotly": "lab",
@@ -121,7 +122,7 @@ def test_every_module_keeps_the_rules() -> None:
         ("core/rng.py", "from uavlab.ops.geometry import angle", "core imports ops"),
         ("ops/sum_tree.py", "import uavlab.storage.files", "ops imports storage"),  # the same floor, another folder
         ("collectors/x.py", "from uavlab import learners", "collectors imports learners"),
-        ("envs/x.py", "def f():\n    from uavlab.train import training", "envs imports train"),
+        ("envs/x.py", "def f():\n    from uavlab.training import training", "envs imports training"),
         ("__init__.py", "from uavlab.core import types", "__init__ imports core"),
         ("envs/x.py", "from .autoreset import advance", "relative import"),
         ("experiment/run.py", "import plotly.graph_objects as go", "plotly outside lab"),

@@ -56,7 +56,7 @@ def check(preset: str, **options: Any) -> Record:
 @as_json
 def doctor() -> Record:
     """Report the hardware and software of this machine, what is usable, and why the rest is not."""
-    from uavlab.bench.doctor import examine
+    from uavlab.benchmarks.doctor import examine
 
     rows = examine()
     for row in rows:
@@ -69,7 +69,7 @@ def doctor() -> Record:
 @as_json
 def toggles(device: Any) -> Record:
     """List every optimization: its values, where it acts, how equal its results are, and whether it runs here."""
-    from uavlab.bench.doctor import format_toggles, toggle_rows
+    from uavlab.benchmarks.doctor import format_toggles, toggle_rows
 
     click.echo(format_toggles(device))
     return {"rows": toggle_rows(device)}
@@ -93,7 +93,7 @@ class BenchCommand(click.Command):
 
 
 def _suites() -> dict[str, Any]:
-    from uavlab.bench.registry import suites
+    from uavlab.benchmarks.registry import suites
 
     return suites()
 
@@ -112,7 +112,7 @@ def _click_option(suite: str, option: Any) -> click.Option:
 @as_json
 def bench(suite: str, out: Path | None, rounds: int, device: Any, **options: Any) -> Record:
     """Measure one suite on this machine."""
-    from uavlab.bench.registry import format_rows
+    from uavlab.benchmarks.registry import format_rows
 
     known, given = _suites(), {name: value for name, value in options.items() if value}
     own = {name: [option.name for option in each.options] for name, each in known.items()}
@@ -148,7 +148,7 @@ def _report(record: Record, text: str, out: Path | None) -> Record:
 @as_json
 def profile(preset: str, rounds: int, trace: Path | None, every: bool, out: Path | None, **options: Any) -> Record:
     """Measure where the time of PRESET goes, what bounds it, and which toggles would help: predicted and measured."""
-    from uavlab.bench.profile_run import format_profile, profile_preset
+    from uavlab.benchmarks.profile_run import format_profile, profile_preset
 
     record = profile_preset(preset, *layers(**options), rounds=rounds, trace=trace, every=every)
     return _report(record, format_profile(record), out)
@@ -163,8 +163,8 @@ def profile(preset: str, rounds: int, trace: Path | None, every: bool, out: Path
 @as_json
 def claims(names: tuple[str, ...], every: bool, system: str | None, rounds: int, out: Path | None) -> Record:
     """Compare what is claimed of each technique with what it is on this machine, with a verdict."""
-    from uavlab.bench.claims import report
-    from uavlab.bench.claims.measures import Bench
+    from uavlab.benchmarks.claims import report
+    from uavlab.benchmarks.claims.measures import Bench
 
     selection, bench = report.select(names, system), Bench(rounds)
     path = out or report.own_path(bench.device)

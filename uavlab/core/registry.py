@@ -145,7 +145,7 @@ class CollectorEntry:
             source.
         plan: Settings to what a dry run prints of it, without building anything.
         pace: Settings to how much one update takes in, and of what.
-        calls: The calls of a cycle that ``uavlab.bench`` can time alone.
+        calls: The calls of a cycle that ``uavlab.benchmarks`` can time alone.
         replay: Whether it keeps rows that ``resume --fresh-replay`` can gather anew.
         lacks: Parts that it has not, among ``team``, ``replay`` and ``logs``, and why toggles of them do nothing.
     """

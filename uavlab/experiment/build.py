@@ -23,7 +23,7 @@ from uavlab.core.registry import (
 )
 from uavlab.core.rng import Streams
 from uavlab.core.text import quote, suggest
-from uavlab.evaluate import COMMON, Planner, episodes, summary
+from uavlab.evaluation import COMMON, Planner, episodes, summary
 from uavlab.runtime.oom_retry import is_out_of_memory
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.stage_timer import Monitor

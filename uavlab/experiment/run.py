@@ -35,7 +35,7 @@ from uavlab.storage import checkpoint
 from uavlab.storage.files import write_json
 from uavlab.storage.machine import describe, invocation, program
 from uavlab.storage.metrics_log import Recorder
-from uavlab.train import check_state, training
+from uavlab.training import check_state, training
 
 TIMED = "minutes: how many updates fit into them depends on the machine"
 

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.core.types import Metric, Scale
-from uavlab.evaluate import interval
+from uavlab.evaluation import interval
 from uavlab.telemetry import dataset
 from uavlab.telemetry.dataset import HIDDEN
 from uavlab.telemetry.forecaster import TARGETS, Forecast, flatten_targets, target_scale

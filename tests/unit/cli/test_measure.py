@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.support.cli_runner import uavlab
-from uavlab.bench import doctor, profile_run, registry
-from uavlab.bench.claims import report as book
-from uavlab.bench.claims.report import ledger
-from uavlab.bench.registry import Option, suite, suites
+from uavlab.benchmarks import doctor, profile_run, registry
+from uavlab.benchmarks.claims import report as book
+from uavlab.benchmarks.claims.report import ledger
+from uavlab.benchmarks.registry import Option, suite, suites
 from uavlab.cli.measure import SYSTEMS
 from uavlab.experiment.presets import presets as known
 

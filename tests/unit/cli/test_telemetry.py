@@ -8,7 +8,7 @@ import pytest
 from tests.support.cli_runner import uavlab
 from tests.support.fixtures_config import sizes
 from tests.support.fixtures_telemetry import write_logs
-from uavlab.bench import profile_run
+from uavlab.benchmarks import profile_run
 from uavlab.cli import cli
 
 SMALL = {**sizes("telemetry"), "updates": 4}

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tests.support.fixtures_config import TINY, tiny, train_tiny
-from uavlab import evaluate
+from uavlab import evaluation
 from uavlab.core.errors import ConfigError, DivergedError, FileError, ResourceError
 from uavlab.core.rng import Streams
 from uavlab.experiment import build, policy
@@ -439,7 +439,7 @@ class TestPolicyKept:
 def starts(monkeypatch: pytest.MonkeyPatch) -> tuple[set[bytes], set[bytes]]:
     """Collect where episodes start: those that choose a policy, and those that judge it with the same seed."""
     met: list[bytes] = []
-    begin = evaluate.start_worlds
+    begin = evaluation.start_worlds
 
     def start_worlds(*given: Any) -> Any:
         worlds = begin(*given)
@@ -448,7 +448,7 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> tuple[set[bytes], set[bytes]]:
         )
         return worlds
 
-    monkeypatch.setattr(evaluate, "start_worlds", start_worlds)
+    monkeypatch.setattr(evaluation, "start_worlds", start_worlds)
     run = train_tiny()
     choosing = set(met)
     met.clear()

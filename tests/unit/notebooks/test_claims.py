@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from uavlab.bench.claims.report import ledger, select
+from uavlab.benchmarks.claims.report import ledger, select
 from uavlab_notebooks import claims
 
 RECORD: dict[str, Any] = {

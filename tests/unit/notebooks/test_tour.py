@@ -8,7 +8,7 @@ import pytest
 from tests.support.fixtures_config import TINY
 from uavlab.core.errors import ConfigError
 from uavlab.envs.leader_follower.env import PUBLISHED, LeaderFollower
-from uavlab.evaluate import COMMON
+from uavlab.evaluation import COMMON
 from uavlab.experiment.config import configure
 from uavlab_notebooks import tour
 from uavlab_notebooks.tour import COLUMNS, MADDPG, MASAC, ROWS, Choices, free_folder, seconds_per_update

@@ -2,7 +2,7 @@
 
 import pytest
 
-from uavlab.bench.compare import learning
+from uavlab.benchmarks.compare import learning
 from uavlab.experiment.config import configure
 from uavlab_notebooks.toy_tasks import LESSONS, METRICS, course
 

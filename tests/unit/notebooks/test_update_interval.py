@@ -2,7 +2,7 @@
 
 import pytest
 
-from uavlab.bench.claims.measures import Bench
+from uavlab.benchmarks.claims.measures import Bench
 from uavlab.experiment.config import configure
 from uavlab_notebooks.update_interval import compare_paces, count_steps
 

@@ -19,7 +19,7 @@ from uavlab.learners.masac.batched import MASAC
 from uavlab.learners.masac.loop import evaluate
 from uavlab.nets.mlp import StackedMLP
 from uavlab.runtime.runtime import Runtime
-from uavlab.train import training
+from uavlab.training import training
 
 RT = Runtime()
 SMALL = MASACConfig(hidden=16, share=False)

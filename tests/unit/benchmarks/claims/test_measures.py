@@ -1,0 +1,266 @@
+"""Numbers are what one computes by hand from timed rows and counted work; what cannot be measured has a reason."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+
+from uavlab.benchmarks.claims import measures
+from uavlab.benchmarks.claims.measures import (
+    CHOSEN,
+    LOOP,
+    LOW,
+    Bench,
+    Estimate,
+    NotTestable,
+    acting_rate,
+    batch_size,
+    constant,
+    duplicates,
+    gain,
+    growth,
+    hours,
+    lost,
+    on_cpu,
+    peak_memory,
+    share,
+    utilisation,
+)
+from uavlab.benchmarks.claims.report import Claim, ledger, measure_claim
+from uavlab.experiment.config import configure
+
+TINY: dict[str, Any] = {"hidden": 8, "batch": 8, "learning_starts": 16, "capacity": 128, "device": "cpu"}
+STAGE_1 = {"stage": 1}
+COMPILED = {"stage": 1, "compile": "default"}
+ALL_STAGES = "acting adam compile optimizers precision prefetch update"
+
+
+def rows(ms: list[float], spread: float = 0.1, **fell_back: str) -> list[dict[str, Any]]:
+    """Return rows of ``compare`` for these times, with an interval of 10 % to each side."""
+    overs = [ms[0] / each for each in ms]
+    return [
+        {
+            "setting": str(number),
+            "ms": each,
+            "over_first": over,
+            "low": over * (1 - spread),
+            "high": over * (1 + spread),
+            "first_call_s": 0.5,
+            "fell_back": fell_back,
+        }
+        for number, (each, over) in enumerate(zip(ms, overs, strict=True))
+    ]
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench(3, **TINY)
+
+
+@pytest.fixture
+def times(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[float]]:
+    """Answer ``compare`` from a table: times (ms) by the settings that the second one changes."""
+    answers: dict[str, list[float]] = {}
+
+    def compare(preset: str, settings: Mapping[str, Mapping[str, Any]], **how: Any) -> list[dict[str, Any]]:
+        slow, fast = settings.values()
+        changed = {name for name in fast if fast[name] != slow[name]}
+        return rows(answers[f"{how['call']} {fast['followers'] + 1} {' '.join(sorted(changed))}"])
+
+    monkeypatch.setattr(measures, "compare", compare)
+    return answers
+
+
+class TestArithmetic:
+    def test_a_speed_up_with_its_interval(self, bench: Bench, times: dict[str, list[float]]) -> None:
+        times["update 2 update"] = [12.0, 8.0]
+        interval = pytest.approx(1.35), pytest.approx(1.65)
+        assert gain(bench, "update", LOOP, STAGE_1) == Estimate(1.5, *interval, "12 ms before, 8 ms after")
+
+    def test_a_speed_up_as_a_share_of_time_lost(self, bench: Bench, times: dict[str, list[float]]) -> None:
+        times["update 2 update"] = [12.0, 8.0]  # a third of the time is not needed
+        result = lost(bench, call="update", after=STAGE_1)
+        assert (result.value, result.low, result.high) == pytest.approx((1 / 3, 1 - 1 / 1.35, 1 - 1 / 1.65))
+
+    def test_growth_with_agents(self, bench: Bench, times: dict[str, list[float]]) -> None:
+        times |= {f"cycle 2 {ALL_STAGES}": [20.0, 10.0], f"cycle 4 {ALL_STAGES}": [45.0, 15.0]}
+        result = growth(bench)
+        assert result.value == pytest.approx(3 / 2)
+        assert (result.low, result.high) == pytest.approx((2.7 / 2.2, 3.3 / 1.8))  # the worst and the best that may be
+
+    def test_hours(self, bench: Bench, times: dict[str, list[float]]) -> None:
+        times[f"cycle 2 {ALL_STAGES}"] = [20.0, 6.0]
+        result = hours(bench, 2, 60_060)
+        assert result.value == pytest.approx(0.1001)  # 60,060 steps of 6 ms are 360.36 s
+        assert result.note.startswith("50 updates/s before and 167 updates/s after;")
+
+    @pytest.mark.parametrize(("low", "expected"), [([20.0, 10.0], 1.0), ([20.0, 19.0], 0.0)])
+    def test_toggles_help_a_cpu_only_if_the_whole_interval_is_faster(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch, low: list[float], expected: float
+    ) -> None:
+        monkeypatch.setattr(measures, "compare", lambda preset, settings, **how: rows(low))
+        assert on_cpu(bench).value == expected
+
+    def test_rows_learned_per_second(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        batches: list[list[int]] = []
+
+        def compare(preset: str, settings: Mapping[str, Mapping[str, Any]], **how: Any) -> list[dict[str, Any]]:
+            batches.append([setting["batch"] for setting in settings.values()])
+            return [row | {"setting": name} for name, row in zip(settings, rows([10.0, 12.0, 40.0]), strict=True)]
+
+        monkeypatch.setattr(measures, "compare", compare)
+        result = batch_size(bench)
+        assert batches == [[8, 16, 32]]
+        assert result.value == pytest.approx(2 * 10 / 12)  # twice the rows in 12 ms; four times in 40 ms are no gain
+        assert result.note.startswith("16 rows: 0.83 times the updates per second; 32 rows: 0.25")
+
+    def test_what_is_measured_beside_is_in_the_note(self, bench: Bench, times: dict[str, list[float]]) -> None:
+        times |= {"update 2 precision": [12.0, 10.0], "update 2 compile": [12.0, 4.0]}
+        low, beside = (
+            {"stage": 1, "precision": LOW},
+            {"in fp16 itself": STAGE_1 | {"precision": "fp16"}, "more": COMPILED},
+        )
+        result = gain(bench, "update", STAGE_1, low, beside=beside)
+        assert result.value == pytest.approx(1.2)
+        assert result.note == "12 ms before, 10 ms after; in fp16 itself: 1.20x; more: 3.00x"
+
+    def test_a_long_first_call_is_in_the_note(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        slow = [row | {"first_call_s": 61.4} for row in rows([12.0, 10.0])]
+        monkeypatch.setattr(measures, "compare", lambda preset, settings, **how: slow)
+        assert gain(bench, "update").note == "12 ms before, 10 ms after; the first call takes 61 s"
+
+    def test_a_constant_is_a_number_or_a_reason(self, bench: Bench) -> None:
+        assert constant(bench, "6 x 7", 42) == Estimate(42, note="6 x 7")
+        with pytest.raises(NotTestable, match="needs luck"):
+            constant(bench, "needs luck")
+
+
+class TestBench:
+    def test_settings_lie_over_the_technique_over_the_plain_reference(self) -> None:
+        layer = Bench(3, hidden=8, device="cpu").layer({"update": "merged", "precision": LOW, "hidden": 64}, agents=4)
+        assert (layer["update"], layer["acting"], layer["followers"], layer["batch"]) == ("merged", "loop", 3, 128)
+        assert (layer["precision"], layer["hidden"]) == ("bf16", 8)
+
+    def test_a_setting_may_begin_with_a_stage(self, bench: Bench) -> None:
+        layer = bench.layer({"stage": 2, "prefetch": "off"})
+        assert (layer["update"], layer["precision"], layer["prefetch"]) == ("batched", "bf16", "off")
+        assert "stage" not in layer
+
+    def test_toggles_may_be_those_of_the_device(self, bench: Bench) -> None:
+        layer = bench.layer({"stage": CHOSEN})
+        assert (layer["update"], layer["compile"], layer["graph"]) == ("batched", "default", "off")
+
+    def test_settings_of_another_task_lie_over_those_that_it_has(self) -> None:
+        layer = Bench(3, **TINY, cells=64).layer({"hidden": 9}, preset="mapping_full")
+        assert layer == {"hidden": 9, "device": "cpu", "cells": 64}
+
+    def test_what_several_need_is_measured_once(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        comparisons: list[Any] = []
+
+        def compare(preset: str, settings: Mapping[str, Any], **how: Any) -> list[dict[str, Any]]:
+            comparisons.append(settings)
+            return rows([2.0, 1.0])
+
+        monkeypatch.setattr(measures, "compare", compare)
+        for function in (gain, lost, gain):
+            function(bench, call="update", before=STAGE_1, after=COMPILED)
+        gain(bench, "cycle", LOOP, STAGE_1)
+        gain(bench, "update", LOOP, {"update": "cached"})
+        assert len(comparisons) == 3
+
+    def test_a_toggle_that_fell_back_is_no_number(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        fallen = rows([1, 1], compile="no compiler")
+        monkeypatch.setattr(measures, "compare", lambda preset, settings, **how: fallen)
+        with pytest.raises(NotTestable, match="compile cannot be used: no compiler"):
+            gain(bench, "update", STAGE_1, COMPILED)
+
+        def compared(preset: str, settings: Mapping[str, Mapping[str, Any]], **how: Any) -> list[dict[str, Any]]:
+            return fallen if settings["1"]["compile"] != "off" else rows([2, 1])
+
+        monkeypatch.setattr(measures, "compare", compared)
+        note = gain(bench, "update", LOOP, STAGE_1, beside={"compiled": COMPILED}).note
+        assert note == "2 ms before, 1 ms after; compiled: none, compile cannot be used: no compiler"
+
+
+class TestCounted:
+    @pytest.mark.parametrize(("agents", "loop", "cached"), [(2, 8, 4), (4, 32, 8)])  # 2 N^2 and 2 N
+    def test_evaluations_of_actors(self, bench: Bench, agents: int, loop: int, cached: int) -> None:
+        result = duplicates(bench, agents)
+        assert result.value == 1 - 1 / agents
+        assert result.note.startswith(f"{loop} evaluations of actors in an update, {cached} ")
+
+    def test_a_loop_that_repeats_nothing_wastes_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert duplicates(Bench(3, **TINY, update="cached"), 2).value == 0
+
+
+class TestShares:
+    def test_of_a_plain_loop(self, bench: Bench) -> None:
+        stages = (["environment"], ["draw"], ["forward", "target"], ["backward"], ["optimizer"])
+        shares = [share(bench, each).value for each in stages]
+        assert all(part > 0 for part in shares)
+        assert sum(shares) < 1
+
+    def test_of_several_stages_is_their_sum(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(measures, "loop_shares", lambda bench: {"forward": 0.25, "target": 0.125, "backward": 0.5})
+        assert share(bench, ["forward", "target"]).value == 0.375
+
+
+class TestGPU:
+    def test_without_one_it_is_required(self, bench: Bench) -> None:
+        with pytest.raises(NotTestable, match="needs a GPU: device memory"):
+            peak_memory(bench, after=STAGE_1)
+        with pytest.raises(NotTestable, match="needs a GPU: device utilisation"):
+            utilisation(bench)
+        for function in (gain, lost):
+            with pytest.raises(NotTestable, match="needs a GPU: copies between host and device"):
+                function(bench, call="cycle", before={"placement": "host"})
+
+    def test_memory_before_and_after(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(bench, "need_gpu", lambda what: None)
+        monkeypatch.setattr(measures, "_peak", lambda bench, setting: 65e6 if setting else 100e6)
+        note = "100 MB before, 65 MB after"
+        assert peak_memory(bench, STAGE_1) == Estimate(0.65, note=note)
+        assert peak_memory(bench, STAGE_1, saved=True) == Estimate(pytest.approx(0.35), note=note)
+
+    def test_acting_reaches_a_share_of_the_rate_of_products(self, bench: Bench) -> None:
+        assert acting_rate(bench).value > 0
+
+    @pytest.mark.gpu
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+    def test_what_only_a_gpu_shows(self) -> None:
+        bench = Bench(3, **TINY | {"device": "cuda"}, compile="off")
+        copies = {"call": "cycle", "before": {"stage": 1, "placement": "host"}, "after": STAGE_1}
+        assert math.isfinite(lost(bench, **copies).value)
+        assert math.isfinite(peak_memory(bench, after={"stage": 2}, saved=True).value)
+        assert peak_memory(bench, before=STAGE_1, after={"stage": 1, "precision": LOW}).value > 0
+        assert 0 < utilisation(bench).value <= 1
+        assert 0 < utilisation(bench, {"stage": 2}).value <= 1
+
+
+def test_every_claim_about_a_team_has_a_number_or_a_reason(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measures, "compare", valid)
+    claims = [claim for claim in ledger() if claim.system == "leader_follower"]
+    reasons = {claim.claim: reason for claim in claims if (reason := refusal(claim, bench))}
+    assert all(reason.startswith("needs a") for reason in reasons.values())
+    gpus = {claim.claim for claim in claims if claim.gpu}
+    stages = {claim.claim for claim in claims if claim.measure in ("utilisation", "peak_memory")}
+    assert set(reasons) == gpus | stages | {"transfer-share", "transfer-loss"}
+
+
+def valid(preset: str, settings: Mapping[str, Mapping[str, Any]], **how: Any) -> list[dict[str, Any]]:
+    """Time nothing, but check that every setting is one."""
+    assert all(configure(preset, setting).toggles for setting in settings.values())
+    return [row | {"setting": name} for name, row in zip(settings, rows([2.0] * len(settings)), strict=True)]
+
+
+def refusal(claim: Claim, bench: Bench) -> str:
+    try:
+        result = measure_claim(claim, bench)
+    except NotTestable as reason:
+        return str(reason)
+    assert math.isfinite(result.value), claim
+    assert (result.low is None) == (result.high is None), claim
+    assert result.low is None or result.low <= result.value <= result.high, claim
+    return ""

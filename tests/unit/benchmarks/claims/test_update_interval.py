@@ -1,0 +1,113 @@
+"""An interval reorders steps and updates and leaves both totals the same."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.unit.benchmarks.claims.test_measures import TINY
+from uavlab.benchmarks.claims import update_interval
+from uavlab.benchmarks.claims.measures import Bench, NotTestable, Setting
+from uavlab.benchmarks.claims.report import measure_claim, select
+from uavlab.benchmarks.claims.update_interval import (
+    BLOCK,
+    INTERVALS,
+    PACE,
+    Block,
+    game_share,
+    interval_gain,
+    learner_share,
+    measure_intervals,
+    paced_blocks,
+    updates_per_episode,
+)
+from uavlab.envs.leader_follower import env
+
+UPDATE_MS = 2.0
+
+
+def simulated(bench: Bench, setting: Setting) -> Callable[[float], Block]:
+    """Return blocks without waiting: k steps, then k updates, or both at once."""
+
+    def block(step_ms: float) -> Block:
+        overlap = setting.get("prefetch") == "overlap"
+        ms = max(step_ms, UPDATE_MS) if overlap else step_ms + UPDATE_MS
+        return Block(0.0 if overlap else UPDATE_MS / ms, 0.0 if overlap else step_ms / ms, BLOCK * ms / 1e3)
+
+    return block
+
+
+class TestPaced:
+    @pytest.fixture
+    def bench(self, monkeypatch: pytest.MonkeyPatch) -> Bench:
+        monkeypatch.setattr(update_interval, "paced_blocks", simulated)
+        return Bench(6, **TINY)
+
+    @pytest.mark.parametrize("interval", INTERVALS)
+    def test_the_learner_is_as_busy_at_every_interval(self, bench: Bench, interval: int) -> None:
+        assert learner_share(bench, interval).value == pytest.approx(22.5 / 102.5)  # 0.22
+
+    def test_only_overlap_is_faster(self, bench: Bench) -> None:
+        result = interval_gain(bench)
+        assert (result.value, result.low, result.high) == (1.0, 1.0, 1.0)
+        assert result.note.endswith(": 1.28x")  # (80 + 22.5) / 80
+
+    def test_the_pace_follows_the_update(self, bench: Bench) -> None:
+        intervals = measure_intervals(bench)
+        assert {name: len(blocks) for name, blocks in intervals.items()} == dict.fromkeys(intervals, 2)
+        assert intervals["5"][0].seconds == pytest.approx(BLOCK * UPDATE_MS * (1 + PACE) / 1e3)
+
+
+class TestBlocks:
+    def test_shares_of_learner_and_environment(self) -> None:
+        block = paced_blocks(Bench(3, **TINY), {"interval": 5})(0.0)
+        assert 0 < block.environment < 1
+        assert 0 < block.learner < 1
+        assert block.learner + block.environment < 1
+        assert block.seconds > 0
+
+    def test_the_world_takes_the_time_of_a_step(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        waits: list[float] = []
+        monkeypatch.setattr(env.time, "sleep", waits.append)
+        block = paced_blocks(Bench(3, **TINY), {"interval": 10})
+        assert waits == []  # not while it is prepared
+        block(20.0)
+        assert waits == [0.02] * BLOCK
+
+    def test_steps_and_updates_at_once_are_timed_as_a_whole(self) -> None:
+        block = paced_blocks(Bench(3, **TINY), {"interval": 10, "prefetch": "overlap"})(0.0)
+        assert (block.learner, block.environment) == (0.0, 0.0)
+        assert block.seconds > 0
+
+    @pytest.mark.parametrize(("prefetch", "before"), [("off", 0), ("overlap", 10)])
+    def test_steps_between_blocks_count_for_none(
+        self, monkeypatch: pytest.MonkeyPatch, prefetch: str, before: int
+    ) -> None:
+        calls: list[str] = []
+        monkeypatch.setattr("uavlab.benchmarks.compare.make_cycle", lambda *loop: lambda: calls.append("cycle"))
+        monkeypatch.setattr(
+            update_interval, "time_call", lambda call, device: (calls.append("timed"), call())[:0] or 1.0
+        )
+        block = paced_blocks(Bench(3, **TINY), {"interval": 10, "prefetch": prefetch})
+        calls.clear()
+        block(0.0)
+        assert calls == ["cycle"] * before + ["timed"] + ["cycle"] * BLOCK
+
+
+def test_the_game_as_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(update_interval, "paced_blocks", simulated)
+    assert game_share(Bench(3, **TINY)).value == pytest.approx(80 / 82)
+
+
+def test_blocks_are_whole_rounds() -> None:
+    assert [BLOCK % interval for interval in INTERVALS] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(("steps", "every", "updates"), [(200, 10, 200), (200, 1, 200), (60, 20, 60), (50, 20, 60)])
+def test_updates_of_an_episode(steps: int, every: int, updates: int) -> None:
+    """As many updates as steps; a round that the episode's end cuts is made all the same."""
+    assert updates_per_episode(Bench(3, **TINY), steps, every).value == updates
+
+
+def test_the_game_is_not_here() -> None:
+    with pytest.raises(NotTestable, match="needs the game's own engine"):
+        measure_claim(select(["slow-env"])[0], Bench(3, **TINY))

@@ -1,0 +1,41 @@
+"""Five runs in one process against five, and curves by the clock: what is run and what the rows hold."""
+
+from typing import Any
+
+import pytest
+
+from uavlab.benchmarks.suites import runs
+from uavlab.benchmarks.suites.runs import learning_suite, runs_suite
+
+
+def test_runs_in_one_process_and_in_five(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[list[list[str]]] = []
+    monkeypatch.setattr(runs, "_seconds", lambda commands: calls.append(commands) or float(len(commands)))
+    rows = runs_suite(3, "cpu")["rows"]
+    assert [(row["hidden"], row["runs"], row["together_s"], row["apart_s"]) for row in rows] == [
+        (64, 5, 1, 5),
+        (256, 5, 1, 5),
+    ]
+    assert all(row["one_ms"] < row["five_ms"] for row in rows)  # it does five times the work
+    together, apart = calls[:2]
+    assert [command[-2:] for command in together] == [["0", "5"]]
+    assert [command[-2:] for command in apart] == [[str(seed), "1"] for seed in range(5)]
+
+
+def test_the_goal_is_reached_when_it_is_first_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Completion passes 0.95 at the second score, 30 s after the start, 20 of which came before the second update."""
+    calls: list[Any] = []
+
+    def learning(preset: str, settings: Any, *layers: Any, say: Any) -> list[dict[str, Any]]:
+        calls.append((preset, list(settings), layers[0]["seed"]))
+        scores = [(500, 10.0, 0.4), (1000, 30.0, 0.96), (1500, 40.0, 0.9)] if len(calls) > 1 else [(500, 9.0, 0.5)]
+        curve = [{"update": n, "seconds": s, "each": {"completion": [c]}} for n, s, c in scores]
+        base = {"setting": next(iter(settings)), "seeds": [0], "first_update_s": 20.0, "updates_per_s": 1.0}
+        return [{**base, "fell_back": {}, "curve": curve}]
+
+    monkeypatch.setattr(runs, "learning", learning)
+    rows = learning_suite(3, "cpu")["rows"]
+    assert calls == [("leader_follower_quick", [name], seed) for seed in range(5) for name in ("plain", "laptop")]
+    assert (rows[0]["to_goal_s"], rows[0]["to_goal_warm_s"], rows[0]["completion"]) == (None, None, 0.5)
+    assert (rows[1]["to_goal_s"], rows[1]["to_goal_warm_s"], rows[1]["completion"]) == (30, 10, 0.96)
+    assert rows[1]["curve"][0] == [500, 10.0, 0.4]

@@ -1,0 +1,63 @@
+"""Rows of a comparison hold what was timed; trainings side by side give curves that belong to their settings."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.fixtures_config import TINY, sizes
+from uavlab.benchmarks import compare as module
+from uavlab.benchmarks.compare import build_call, compare, learning
+from uavlab.core.errors import ConfigError
+from uavlab.experiment.config import configure, toggle_layer
+
+SETTINGS: dict[str, Any] = {"plain": toggle_layer("plain"), "eager": {}}
+COLUMNS = {"setting", "ms", "over_first", "low", "high", "over_below", "ops", "first_call_s", "fell_back"}
+
+
+@pytest.mark.parametrize("env", ["leader_follower", "mapping"])
+@pytest.mark.parametrize("call", ["load", "update", "cycle", "acting", "environment"])
+def test_rows_are_in_order_and_complete(call: str, env: str) -> None:
+    rows = compare(env, SETTINGS, sizes(env), call=call, rounds=3)
+    assert [row["setting"] for row in rows] == ["plain", "eager"]
+    assert all(set(row) == COLUMNS and row["ms"] > 0 and row["ops"] > 0 for row in rows)
+    assert rows[0]["over_first"] == rows[0]["over_below"] == rows[0]["low"] == 1
+    if call == "update" and env == "leader_follower":
+        assert rows[0]["ops"] > rows[1]["ops"]  # agent after agent, against all at once
+
+
+def test_ratios_are_of_the_row_above_and_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {"a": [8.0, 8.0], "b": [4.0, 4.0], "c": [1.0, 1.0]}
+    monkeypatch.setattr(module, "time_in_turn", lambda calls, rounds, device, **_: times)
+    rows = compare("leader_follower", {key: {} for key in "abc"}, TINY, rounds=2)
+    assert [(row["ms"], row["over_first"], row["over_below"]) for row in rows] == [
+        (8000, 1, 1),
+        (4000, 2, 2),
+        (1000, 8, 4),
+    ]
+
+
+def test_a_cycle_steps_and_learns() -> None:
+    config = configure("leader_follower", TINY)
+    one = build_call(config, "cycle")
+    with one.rt.scope():
+        first, second = one.call(), one.call()
+    assert first.metrics.keys() == second.metrics.keys()
+    assert not first.metrics["q"].equal(second.metrics["q"])
+
+
+def test_curves_hold_the_scores_of_each_run() -> None:
+    rows = learning("leader_follower", SETTINGS, TINY, {"runs": 2}, say=(lines := []).append)
+    assert [row["setting"] for row in rows] == ["plain", "eager"]
+    for row in rows:
+        assert row["seeds"] == [0, 1]
+        assert [at["update"] for at in row["curve"]] == [2, 4, 6, 8]
+        assert all(len(at["each"]["completion"]) == 2 for at in row["curve"])
+        seconds = [at["seconds"] for at in row["curve"]]
+        assert seconds == sorted(seconds)
+        assert (row["fell_back"], row["updates_per_s"] > 0) == ({}, True)
+    assert [line.partition(",")[0] for line in lines] == ["plain", "eager"]
+
+
+def test_settings_that_are_not_valid_are_refused_before_anything_is_timed() -> None:
+    with pytest.raises(ConfigError, match="unknown setting 'upd'"):
+        compare("leader_follower", {"a": {}, "b": {"upd": 1}}, TINY)

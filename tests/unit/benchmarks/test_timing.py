@@ -1,0 +1,75 @@
+"""Calls are timed in turn, and ratios compare rounds with themselves."""
+
+import pytest
+import torch
+
+from uavlab.benchmarks import timing
+from uavlab.benchmarks.timing import break_even_calls, median, ratio, time_call, time_in_turn
+
+CPU = torch.device("cpu")
+SLOW = {"ms": 3.0, "first_call_s": 0.5}
+
+
+def test_calls_take_turns_and_warm_up_is_not_counted() -> None:
+    order: list[str] = []
+    seconds = time_in_turn({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 4, CPU, warm_up=2)
+    assert "".join(order) == "ab" * 6
+    assert {name: len(each) for name, each in seconds.items()} == {"a": 4, "b": 4}
+
+
+@pytest.mark.parametrize(("enough_s", "calls", "counted"), [(0.0, 4, 3), (4.5, 5, 3), (5.5, 6, 4), (100.0, 7, 5)])
+def test_what_takes_long_is_repeated_less(
+    monkeypatch: pytest.MonkeyPatch, enough_s: float, calls: int, counted: int
+) -> None:
+    """Each round takes a second; two of at most seven warm up, and an interval needs three."""
+    clock, starts = [0.0], []
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: clock[0])
+
+    def call() -> None:
+        starts.append(clock[0])
+        clock[0] += 1.0
+
+    seconds = time_in_turn({"a": call}, 5, CPU, warm_up=2, enough_s=enough_s)
+    assert (len(starts), seconds["a"]) == (calls, [1.0] * counted)
+
+
+def test_a_call_is_timed_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([10.0, 12.5])
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: next(clock))
+    assert time_call(lambda: None, CPU) == 2.5
+
+
+def test_medians() -> None:
+    assert median([3.0, 1.0, 2.0]) == 2
+    assert median([4.0, 1.0, 2.0, 3.0]) == 3
+
+
+def test_a_slow_round_slows_both_sides() -> None:
+    """Each round is a ratio of 2, though one of them took a hundred times as long."""
+    assert ratio([2.0, 200.0, 2.0], [1.0, 100.0, 1.0]) == {"median": 2, "low": 2, "high": 2}
+
+
+def test_the_interval_holds_the_median_and_shows_the_spread() -> None:
+    interval = ratio([1.0, 2.0, 3.0, 4.0, 5.0], [1.0] * 5)
+    assert interval["low"] < interval["median"] == 3 < interval["high"]
+    assert ratio([1.0, 2.0, 3.0, 4.0, 5.0], [1.0] * 5) == interval  # drawn from a fixed seed
+
+
+class TestPaidBack:
+    def test_after_enough_calls(self) -> None:
+        # 20 s more, 1 ms earned per call; and rounded up
+        assert break_even_calls(SLOW, {"ms": 2.0, "first_call_s": 20.5}) == 20_000
+        assert break_even_calls(SLOW, {"ms": 0.0, "first_call_s": 0.504}) == 2
+
+    def test_never_if_calls_are_not_faster(self) -> None:
+        assert break_even_calls(SLOW, {"ms": 3.0, "first_call_s": 20.5}) is None
+
+    def test_at_once_if_the_first_call_is_not_longer(self) -> None:
+        assert break_even_calls(SLOW, {"ms": 9.0, "first_call_s": 0.5}) == 0
+
+
+def test_medians_of_times_instead_of_ratios_would_be_seen() -> None:
+    """The mutant: with noise that moves both sides, the ratio of medians is not the median of ratios."""
+    slow, fast = [2.0, 40.0, 6.0], [1.0, 20.0, 2.0]
+    assert median(slow) / median(fast) == 3
+    assert ratio(slow, fast)["median"] == 2

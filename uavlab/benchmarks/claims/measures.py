@@ -1,0 +1,320 @@
+"""Measures of claims: the bench that they share, and the numbers of a team that learns to follow its leader.
+
+The ledger names a measure and its arguments. A technique is compared, in turn and in one process, with what it is
+claimed to be faster than. Sizes are those of the claims: batch 128, networks of width 256, an actor for each agent, one
+world, one step and one update per cycle.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import Any, TypeVar
+
+import torch
+
+from uavlab.benchmarks.compare import Call, Row, build_call, compare
+from uavlab.benchmarks.timing import median, time_in_turn
+from uavlab.experiment import build
+from uavlab.experiment.config import Config, RunConfig, configure
+from uavlab.profiling.roofline import ceilings
+from uavlab.profiling.torch_profile import profile
+from uavlab.runtime.stage_timer import Monitor, count_work
+from uavlab.runtime.toggles import Toggles, as_dict, toggle_presets
+from uavlab.storage.machine import device_name
+
+Setting = Mapping[str, Any]
+
+TEAMS = ("leader_follower", "slow_leader_follower")
+PLAIN = as_dict(Toggles())
+SIZES = {"batch": 128, "hidden": 256, "share": False, "worlds": 1, "learning_starts": 128}
+
+LOOP: Setting = {}
+LOW = "low"  # stands for the precision that a device is fast in: CPUs have units for bfloat16 before float16
+CHOSEN = "chosen"  # stands for the stage of the toggles that are chosen for a device
+STAGES: list[Setting] = [LOOP, {"update": "batched"}]
+STAGES.append({**STAGES[1], "precision": LOW, "prefetch": "on", "acting": "batched"})
+STAGES.append({**STAGES[2], "compile": "default", "adam": "fused", "optimizers": "one"})
+"""The loop, and the three stages of the claims, each with all before it; a setting may begin with ``stage``."""
+
+WARM = 10  # cycles before a monitor watches
+ENOUGH_S = 60.0  # seconds after which a comparison has no more rounds than an interval needs
+
+
+class NotTestable(Exception):  # noqa: N818 - an answer, not an error
+    """A number cannot be measured on this machine; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number, its 95 % interval where there is one, and what it depends on."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    note: str = ""
+
+
+Measure = Callable[..., Estimate]
+F = TypeVar("F", bound=Callable)
+MEASURES: dict[str, Measure] = {}
+"""Every measure by the name that the ledger has for it."""
+
+
+def measure(function: Measure) -> Measure:
+    """Register a function of a ``Bench``, and of the ledger's arguments, under its name."""
+    MEASURES[function.__name__] = function
+    return function
+
+
+class Bench:
+    """Where measurements are made.
+
+    Attributes:
+        rounds: Interleaved repetitions.
+        settings: Laid over those of the claims: smaller sizes are quicker, and answer other questions.
+        device: Where runs compute.
+        name: Its maker's name.
+        results: Of functions that are ``once``, by their names and arguments.
+    """
+
+    def __init__(self, rounds: int = 30, **settings: Any) -> None:
+        self.rounds, self.settings = rounds, settings
+        self.device = build.runtime(RunConfig(device=settings.get("device", "auto"))).device
+        self.name = device_name(self.device)
+        self.results: dict[str, Any] = {}
+
+    def layer(self, setting: Setting, agents: int = 2, preset: str = TEAMS[0]) -> dict[str, Any]:
+        """Return a setting as a layer.
+
+        That of a team lies over the plain reference and under the bench's settings; that of another task's preset over
+        those of the bench's settings that the preset has.
+        """
+        if preset not in TEAMS:
+            values = configure(preset).values
+            return {name: value for name, value in self.settings.items() if name in values} | dict(setting)
+        stage, own = setting.get("stage", 0), {k: v for k, v in setting.items() if k != "stage"}
+        toggles = self.chosen if stage == CHOSEN else STAGES[stage]
+        layer = {**PLAIN, **SIZES, "followers": agents - 1, **toggles, **own, **self.settings}
+        low = "fp16" if self.device.type == "cuda" else "bf16"
+        return layer | ({"precision": low} if layer["precision"] == LOW else {})
+
+    def config(self, setting: Setting, agents: int = 2, preset: str = TEAMS[0]) -> Config:
+        """Configure a setting of a team, or of another task's preset."""
+        return configure(preset, self.layer(setting, agents, preset))
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """The toggles that are chosen for this device."""
+        return toggle_presets(self.device)["gpu" if self.device.type == "cuda" else "laptop"]
+
+    @property
+    def few(self) -> int:
+        """Rounds of what takes seconds."""
+        return max(3, self.rounds // 10)
+
+    def need_gpu(self, what: str) -> None:
+        """Check that there is a GPU.
+
+        Raises:
+            NotTestable: There is none.
+        """
+        if self.device.type != "cuda":
+            raise NotTestable(f"needs a GPU: {what}")
+
+    def device_share(self, one: Call, rounds: int) -> float:
+        """Return the share of a call in which a kernel runs on the GPU, however few of its units that kernel uses."""
+        with one.rt.scope():
+            seconds = median(time_in_turn({"call": one.call}, rounds, self.device, warm_up=1)["call"])
+            rows = profile(one.call, self.device, top=10_000)
+        return min(1.0, sum(row["device_ms"] for row in rows) / 1e3 / seconds)
+
+
+def once(function: F) -> F:
+    """Decorate a function of a bench: called again with equal arguments it returns the first result."""
+
+    @wraps(function)
+    def cached(bench: Bench, *arguments: Any, **named: Any) -> Any:
+        key = f"{function.__name__}{arguments}{named}"
+        if key not in bench.results:
+            bench.results[key] = function(bench, *arguments, **named)
+        return bench.results[key]
+
+    return cached  # type: ignore[return-value]
+
+
+@once
+def time_settings(
+    bench: Bench, call: str, settings: Sequence[Setting], agents: int = 2, preset: str = TEAMS[0]
+) -> list[Row]:
+    """Time a call under settings of a team, or of another task's preset: rows of ``compare``.
+
+    Raises:
+        NotTestable: A toggle of the last setting could not be used.
+    """
+    layers = {str(number): bench.layer(setting, agents, preset) for number, setting in enumerate(settings)}
+    rows = compare(preset, layers, call=call, rounds=bench.rounds, enough_s=ENOUGH_S)
+    if reasons := rows[-1]["fell_back"]:
+        raise NotTestable("; ".join(f"{name} cannot be used: {reason}" for name, reason in reasons.items()))
+    return rows
+
+
+@measure
+def constant(bench: Bench, note: str, value: float | None = None) -> Estimate:
+    """Return a number that the ledger holds, worked out and not measured.
+
+    Raises:
+        NotTestable: It holds none, only the reason.
+    """
+    if value is None:
+        raise NotTestable(note)
+    return Estimate(value, note=note)
+
+
+@measure
+def gain(
+    bench: Bench,
+    call: str,
+    before: Setting = LOOP,
+    after: Setting = LOOP,
+    agents: int = 2,
+    preset: str = TEAMS[0],
+    beside: Setting = LOOP,
+) -> Estimate:
+    """Measure how many times faster a call becomes; the note also has the speed-up of each setting ``beside``."""
+    if "placement" in before:
+        bench.need_gpu("copies between host and device")
+    slow, fast = time_settings(bench, call, (before, after), agents, preset)
+    note = f"{slow['ms']:.3g} ms before, {fast['ms']:.3g} ms after"
+    if fast["first_call_s"] >= 1:
+        note += f"; the first call takes {fast['first_call_s']:.0f} s"
+    for name, setting in beside.items():
+        try:
+            text = f"{time_settings(bench, call, (before, setting), agents, preset)[1]['over_first']:.2f}x"
+        except NotTestable as reason:
+            text = f"none, {reason}"
+        note += f"; {name}: {text}"
+    return Estimate(fast["over_first"], fast["low"], fast["high"], note)
+
+
+@measure
+def lost(bench: Bench, of: str = "gain", **arguments: Any) -> Estimate:
+    """Convert the speed-up that another measure returns to the share of time that is lost without it."""
+    speedup = MEASURES[of](bench, **arguments)
+    low, high = (None if x is None else 1 - 1 / x for x in (speedup.low, speedup.high))
+    return replace(speedup, value=1 - 1 / speedup.value, low=low, high=high)
+
+
+@measure
+def share(bench: Bench, stages: Sequence[str]) -> Estimate:
+    """Measure the share of time that stages of the plain loop take, by its monitor."""
+    if "copy" in stages:
+        bench.need_gpu("copies between host and device")
+    return Estimate(sum(loop_shares(bench).get(stage, 0.0) for stage in stages))
+
+
+@once
+def loop_shares(bench: Bench) -> dict[str, float]:
+    """Return the shares of time by stage of the plain loop."""
+    host = {"placement": "host"} if bench.device.type == "cuda" else {}
+    monitor = Monitor(bench.device)
+    one = build_call(bench.config({"priorities": "mean", **host}), "cycle", monitor)
+    with one.rt.scope():
+        for number in range(WARM + 10 * bench.rounds):
+            if number == WARM:
+                monitor.reset()
+            one.call()
+        return read_shares(monitor)
+
+
+def read_shares(monitor: Monitor) -> dict[str, float]:
+    """Return the shares of time by stage."""
+    return {row["name"]: row["share"] for row in monitor.read()}
+
+
+@measure
+def duplicates(bench: Bench, agents: int) -> Estimate:
+    """Count which part of the loop's evaluations of actors, products of their first layers, repeats another."""
+    counts = []
+    for rung in ("loop", "cached"):
+        config = bench.config({"update": rung}, agents)
+        one = build_call(config, "update")
+        with one.rt.scope():
+            products = dict(count_work(one.call).products)
+        counts.append(products[1, config.source.batch, config.env.spec.obs, config.learner.hidden])
+    loop, cached = counts
+    return Estimate(1 - cached / loop, note=f"{loop} evaluations of actors in an update, {cached} where they are kept")
+
+
+@measure
+@once
+def batch_size(bench: Bench) -> Estimate:
+    """Measure the most rows learned per second at two and four times the batch, over those at the batch."""
+    size = bench.config({}).source.batch
+    settings = {str(k * size): {**bench.layer({"stage": 1}), "batch": k * size} for k in (1, 2, 4)}
+    _, *rows = compare(TEAMS[0], settings, call="update", rounds=bench.rounds)
+    note = "; ".join(f"{row['setting']} rows: {row['over_first']:.2f} times the updates per second" for row in rows)
+    factors = [(int(row["setting"]) / size, row) for row in rows]
+    value, low, high = max((k * row["over_first"], k * row["low"], k * row["high"]) for k, row in factors)
+    return Estimate(value, low, high, note)
+
+
+@measure
+def growth(bench: Bench) -> Estimate:
+    """Measure the speed-up of all stages at 4 agents over that at 2."""
+    (_, two), (_, four) = (time_settings(bench, "cycle", (LOOP, {"stage": 3}), agents) for agents in (2, 4))
+    note = f"{two['over_first']:.2f}x at 2 agents, {four['over_first']:.2f}x at 4"
+    value = four["over_first"] / two["over_first"]
+    return Estimate(value, four["low"] / two["high"], four["high"] / two["low"], note)
+
+
+@measure
+def on_cpu(bench: Bench) -> Estimate:
+    """Return 1 if the toggles chosen for a CPU make whole cycles on it faster, else 0."""
+    cpu = bench if bench.device.type == "cpu" else Bench(bench.rounds, **bench.settings | {"device": "cpu"})
+    _, row = time_settings(cpu, "cycle", (LOOP, {"stage": CHOSEN}))
+    return Estimate(float(row["low"] > 1), note=f"{row['over_first']:.2f}x with the toggles of `laptop` on {cpu.name}")
+
+
+@measure
+def hours(bench: Bench, agents: int, steps: int) -> Estimate:
+    """Measure the hours that all stages would take for as many steps as 500 episodes took in one published run."""
+    slow, fast = (1e3 / row["ms"] for row in time_settings(bench, "cycle", (LOOP, {"stage": 3}), agents))
+    rates = f"{slow:.0f} updates/s before and {fast:.0f} updates/s after"
+    return Estimate(steps / fast / 3600, note=f"{rates}; hours for the {steps:,} steps of one published run")
+
+
+@measure
+def utilisation(bench: Bench, setting: Setting = LOOP, preset: str = TEAMS[0], note: str = "") -> Estimate:
+    """Measure the share of a cycle, of a team or of another task's preset, in which a kernel runs on the GPU."""
+    bench.need_gpu("device utilisation")
+    rounds = bench.rounds if preset in TEAMS else bench.few
+    return Estimate(bench.device_share(build_call(bench.config(setting, preset=preset), "cycle"), rounds), note=note)
+
+
+@measure
+def peak_memory(bench: Bench, after: Setting, before: Setting = LOOP, saved: bool = False) -> Estimate:
+    """Measure the most device memory that tensors of a run take, after over before, or the part that is saved."""
+    bench.need_gpu("device memory")
+    first, second = (_peak(bench, setting) for setting in (before, after))
+    note = f"{first / 1e6:.0f} MB before, {second / 1e6:.0f} MB after"
+    return Estimate(1 - second / first if saved else second / first, note=note)
+
+
+def _peak(bench: Bench, setting: Setting) -> int:
+    allocated = torch.cuda.memory_allocated(bench.device)
+    torch.cuda.reset_peak_memory_stats(bench.device)
+    one = build_call(bench.config(setting), "cycle")
+    with one.rt.scope():
+        for _ in range(3):
+            one.call()
+    return torch.cuda.max_memory_allocated(bench.device) - allocated
+
+
+@measure
+def acting_rate(bench: Bench) -> Estimate:
+    """Measure the share of the device's rate of large matrix products that acting in 128 worlds reaches."""
+    one = build_call(bench.config({"acting": "batched", "worlds": 128}), "acting")
+    with one.rt.scope():
+        seconds = median(time_in_turn({"act": one.call}, bench.rounds, bench.device)["act"])
+        rate = count_work(one.call).flops / seconds
+        return Estimate(rate / ceilings(bench.device).rate, note=f"{rate / 1e9:.3g} GFLOP/s")

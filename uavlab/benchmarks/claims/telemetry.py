@@ -1,0 +1,150 @@
+"""Measures of claims about learning from telemetry: the pace of loading and learning, remedy by remedy.
+
+The claims' program scales each window when it is asked for; its remedies scale all rows once, keep every window as a
+tensor of its own, and compile. Here each is timed beside windows that are gathered by index from rows on the device.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from uavlab.benchmarks.claims.measures import Bench, Estimate, measure, once
+from uavlab.benchmarks.compare import Call
+from uavlab.benchmarks.suites import telemetry
+from uavlab.benchmarks.suites.telemetry import CYCLES, FLIGHTS, PARTS, loading_calls, raw_bytes
+from uavlab.benchmarks.timing import ratio, time_call, time_in_turn
+from uavlab.experiment.config import Config, configure
+from uavlab.telemetry.loaders import ItemDataset
+from uavlab.telemetry.window_source import WindowSource
+
+PRINTED_EVERY = 20  # batches between two print-outs of the claims' program
+EPOCH = round(0.7 * 109_000 / 512)  # its batches: 70 % of its windows are for training
+PRESET = "telemetry_quick"
+
+
+class ScaledItems(ItemDataset):
+    """Windows one by one, of rows that were normalised at the beginning."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        rows = self.scaler.transform(self.inputs), self.truth, self.tracking_error
+        self.rows = [torch.from_numpy(leaf.astype("float32")) for leaf in rows]
+
+    def __getitem__(self, begin: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the window that begins with a row."""
+        end, (inputs, truth, tracking_error) = begin + self.window, self.rows
+        return inputs[begin:end], truth[end - 1], tracking_error[end : end + self.horizon]
+
+
+class CachedItems(ScaledItems):
+    """Every window a tensor of its own, made on first use, and copied each time."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.cache: dict[int, list[Tensor]] = {}
+
+    def __getitem__(self, begin: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return a copy of the window that begins with a row."""
+        if begin not in self.cache:
+            self.cache[begin] = [leaf.clone() for leaf in super().__getitem__(begin)]
+        inputs, truth, tracking_error = (leaf.clone() for leaf in self.cache[begin])
+        return inputs, truth, tracking_error
+
+
+class ScaledSource(WindowSource):
+    """Draws windows of rows that were normalised once."""
+
+    items = ScaledItems
+
+
+class CachedSource(WindowSource):
+    """Draws windows that are cached, each by itself; all are there before the first is timed."""
+
+    def items(self, *given: Any) -> ItemDataset:
+        """Build the cached windows."""
+        self.windows = CachedItems(*given)
+        for start in self.starts.tolist():
+            self.windows[start]
+        return self.windows
+
+
+SOURCES: Mapping[str, type[WindowSource] | None] = {
+    "per_item": None,
+    "once": ScaledSource,
+    "cached": CachedSource,
+    "device": None,
+}
+"""What draws windows on each path; None for the run's own source."""
+
+
+def config(bench: Bench, path: str) -> Config:
+    """Configure a path."""
+    loader = {"loader": "device" if path == "device" else "per_item"}
+    return configure(PRESET, {"flights": FLIGHTS}, bench.layer(loader, preset=PRESET))
+
+
+@once
+def time_paths(bench: Bench) -> tuple[dict[str, list[float]], dict[str, int]]:
+    """Time every path in turn.
+
+    Returns:
+        Seconds of ``loader``, ``model`` and ``both`` by names such as ``cached both``; and by path the bytes that
+        windows are taken out of.
+    """
+    calls: dict[str, Callable[[], Any]] = {}
+    sizes = {}
+    for path, kind in SOURCES.items():
+        _, source, parts = loading_calls(config(bench, path), kind)
+        calls |= {f"{path} {name}": call for name, call in parts.items()}
+        sizes[path] = raw_bytes(source.sets.training)
+        if isinstance(source, CachedSource):
+            sizes[path] = sum(leaf.nbytes for window in source.windows.cache.values() for leaf in window)
+    sizes["per_item"] *= 2  # float64
+    return time_in_turn(calls, bench.rounds, bench.device), sizes
+
+
+def path_rates(bench: Bench, path: str) -> dict[str, float]:
+    """Return ``loader``, ``model`` and ``both`` of a path in windows per second."""
+    seconds, batch = time_paths(bench)[0], config(bench, path).source.batch
+    rates = telemetry.rates({part: seconds[f"{path} {part}"] for part in PARTS}, batch)
+    return {part: rates[part] for part in PARTS}
+
+
+@measure
+def window_rate(bench: Bench, path: str) -> Estimate:
+    """Measure windows per second of a loop that loads and learns."""
+    rates = path_rates(bench, path)
+    alone = f"the loader alone {rates['loader']:,}, the model alone {rates['model']:,}"
+    return Estimate(rates["both"], note=f"{alone}, on {bench.name}; another network is another pace")
+
+
+@measure
+def loading_gain(bench: Bench) -> Estimate:
+    """Measure loading of windows from rows that were normalised once over windows that are normalised one by one."""
+    seconds, _ = time_paths(bench)
+    gains = {path: ratio(seconds["per_item loader"], seconds[f"{path} loader"], "value") for path in SOURCES}
+    cached, device = gains["cached"]["value"], gains["device"]["value"]
+    note = f"kept window by window {cached:.3g}x, gathered by index {device:.3g}x"
+    return Estimate(**gains["once"], note=note)
+
+
+@measure
+def pace_drop(bench: Bench) -> Estimate:
+    """Measure the pace at the end of a training over that at its beginning, interval by interval."""
+    _, _, calls = loading_calls(config(bench, "per_item"))
+    time_call(calls["both"], bench.device)
+    half = max(4, bench.rounds // 3)
+    seconds = [sum(time_call(calls["both"], bench.device) for _ in range(CYCLES)) for _ in range(2 * half)]
+    final = PRINTED_EVERY / EPOCH
+    note = f"windows of a whole epoch over the time since it began, as was printed, fall to {final:.2f} at any pace"
+    return Estimate(**ratio(seconds[:half], seconds[half:], "value"), note=note)
+
+
+@measure
+def telemetry_utilisation(bench: Bench, path: str) -> Estimate:
+    """Measure the share of a cycle in which a kernel runs on the GPU."""
+    bench.need_gpu("device utilisation")
+    rt, _, calls = loading_calls(config(bench, path), SOURCES[path])
+    return Estimate(bench.device_share(Call(calls["both"], rt), bench.rounds))

@@ -1,0 +1,161 @@
+"""Compare a run under several settings: time one of its calls in turn, or train it once under each."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from uavlab.benchmarks.timing import median, ratio, time_call, time_in_turn
+from uavlab.core.rng import acting_noise
+from uavlab.experiment import build
+from uavlab.experiment.config import Config, configure
+from uavlab.experiment.run import Run
+from uavlab.runtime.runtime import Runtime
+from uavlab.runtime.stage_timer import Monitor, count_work
+from uavlab.training import make_cycle
+
+Settings = Mapping[str, Mapping[str, Any]]
+"""Layers of settings by the names that rows have for them."""
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One repeatable piece of a run, the runtime that it runs under, and how long its first call took (s)."""
+
+    call: Callable[[], Any]
+    rt: Runtime
+    first_s: float = 0.0
+
+
+def build_call(config: Config, piece: str, monitor: Monitor | None = None) -> Call:
+    """Build a call of one piece of a run, whose stages ``monitor`` times.
+
+    Pieces are ``load`` (a batch), ``update`` (from one batch, always the same), ``cycle`` (act, step, store, draw,
+    update, feedback), ``acting`` (in all worlds once) and ``environment`` (a step of all worlds: transition, reward,
+    observation, and autoreset where there is one).
+    """
+    rt, rng, learner, source = build.assemble(config, monitor)
+    call: Callable[[], Any] = source.next
+    if piece == "update":
+        batch = source.next()
+        call = partial(learner.update, batch, learner.update_noise(rng, batch.index.shape[1]))
+    elif piece == "cycle":
+        call = make_cycle(source, learner, rng, rt)
+    elif piece == "acting":
+        spec = config.env.spec
+        policy, obs = learner.policy(spec), source.observations()
+        call = partial(policy, obs, acting_noise(rng, "act", config.source.worlds, spec))
+    elif piece == "environment":
+        call = source.world_step()
+    return Call(call, rt)
+
+
+def compare(
+    preset: str,
+    settings: Settings,
+    *layers: Mapping[str, Any],
+    call: str = "update",
+    rounds: int = 30,
+    enough_s: float = math.inf,
+) -> list[Row]:
+    """Time one piece of a run under each of ``settings``, laid over ``layers``, in turn in this process.
+
+    Args:
+        preset: The run.
+        settings: What is compared, by name.
+        layers: Settings that all of them share.
+        call: The piece, as for ``build_call``.
+        rounds: Interleaved repetitions.
+        enough_s: Seconds after which there are no more rounds than an interval needs.
+
+    Returns:
+        A row for each setting, in order, as ``compare_calls`` returns them.
+
+    Raises:
+        ConfigError: Settings that are not valid.
+    """
+    configs = {name: configure(preset, *layers, setting) for name, setting in settings.items()}
+    return compare_calls(prepare(configs, call), rounds, enough_s)
+
+
+def prepare(configs: Mapping[str, Config], piece: str) -> dict[str, Call]:
+    """Build a piece of each run in the scope of its own runtime, and time its first call with all warm-up.
+
+    Raises:
+        ResourceError: Memory does not suffice.
+    """
+    calls = {}
+    for name, config in configs.items():
+        with build.enough_memory():
+            one = build_call(config, piece)
+            call = one.rt.scope()(one.call)
+            calls[name] = Call(call, one.rt, time_call(call, one.rt.device))
+    return calls
+
+
+def compare_calls(calls: Mapping[str, Call], rounds: int, enough_s: float = math.inf) -> list[Row]:
+    """Time prepared calls in turn.
+
+    Returns:
+        A row for each: ``setting``, ``ms`` (median), ``over_first`` and ``over_below`` (how many times faster than the
+        first row and the row before; medians of ratios of the same round), ``low`` and ``high`` (95 % interval of
+        ``over_first``), ``ops`` (operators that reach the device), ``first_call_s`` and ``fell_back`` (toggles that
+        are not in effect, and why).
+    """
+    names, device = list(calls), next(iter(calls.values())).rt.device
+    seconds = time_in_turn({name: one.call for name, one in calls.items()}, rounds, device, enough_s=enough_s)
+    return [
+        {
+            "setting": name,
+            "ms": round(1e3 * median(seconds[name]), 3),
+            **ratio(seconds[names[0]], seconds[name], "over_first"),
+            "over_below": ratio(seconds[below], seconds[name])["median"],
+            "ops": count_work(calls[name].call).operators,
+            "first_call_s": round(calls[name].first_s, 3),
+            "fell_back": calls[name].rt.fell_back,
+        }
+        for name, below in zip(names, [names[0], *names], strict=False)
+    ]
+
+
+def learning(
+    preset: str,
+    settings: Settings,
+    *layers: Mapping[str, Any],
+    say: Callable[[str], Any] = lambda line: None,
+) -> list[Row]:
+    """Train a run of one or more seeds under each of ``settings``, and record its scores.
+
+    Returns:
+        A row for each setting: ``setting``, ``seeds``, ``first_update_s`` (with all warm-up), ``updates_per_s``
+        (afterwards, without scoring), ``fell_back``, and ``curve``: for each score the ``update``, the ``seconds`` of
+        training so far, and ``each``, by metric the value of every run.
+
+    Raises:
+        ConfigError: Settings that are not valid.
+    """
+    rows = []
+    for name, setting in settings.items():
+        run = Run(configure(preset, *layers, setting))
+        curve, first, paused = [], 0.0, 0.0
+        for progress in run.train():
+            first = first or run.seconds
+            if progress.each:
+                curve.append({"update": progress.number, "seconds": round(run.seconds, 3), "each": progress.each})
+                paused += run.score_seconds
+        rate = (run.number - 1) / max(run.seconds - first - paused, 1e-9)
+        say(f"{name}, seeds {list(run.rng.seeds)}: {run.number} updates in {run.seconds:.1f} s")
+        rows.append(
+            {
+                "setting": name,
+                "seeds": list(run.rng.seeds),
+                "first_update_s": round(first, 3),
+                "updates_per_s": round(rate, 2),
+                "fell_back": run.rt.fell_back,
+                "curve": curve,
+            }
+        )
+    return rows

@@ -1,0 +1,155 @@
+"""Profile a run: where its time goes, what bounds it, and which toggles would help, predicted and then measured."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from uavlab.benchmarks.compare import Settings, build_call, compare
+from uavlab.benchmarks.suites import telemetry
+from uavlab.benchmarks.timing import FEWEST, time_call
+from uavlab.experiment import build
+from uavlab.experiment.config import Config, configure
+from uavlab.profiling.roofline import ceilings, find_bottleneck, predict_speedup
+from uavlab.profiling.torch_profile import profile
+from uavlab.runtime.stage_timer import Monitor, count_work, memory
+from uavlab.runtime.toggles import TOGGLES, resolve, with_toggles
+from uavlab.storage.machine import describe, usable_cores
+
+WARM, CYCLES = 10, 60  # cycles before and while the monitor watches, at most
+ENOUGH_S = 20.0  # seconds after which a measurement takes no more rounds than it needs
+UPDATES = 10  # of which the quickest counts, as for ceilings
+WORTH = 3  # toggles worth trying
+SLOWEST = ("precision", "fp16", "cpu")  # emulated there: an update through convolutions takes minutes
+TRIED = {"compile": ("default",), "scaler": ()}  # other modes warm up for minutes; a scaler is nothing by itself
+
+
+def profile_preset(
+    preset: str, *layers: Mapping[str, Any], rounds: int = 20, trace: Path | None = None, every: bool = False
+) -> dict[str, Any]:
+    """Watch some cycles of a run, compare an update with this machine's ceilings, and try toggles that may help.
+
+    A toggle's speed-up is predicted by Amdahl's law from the parts of a cycle, each timed by itself with and without
+    it; then whole cycles are timed. Toggles that change the algorithm are left out: they change the work itself.
+
+    Args:
+        preset: What to profile.
+        layers: Settings over it.
+        rounds: Interleaved repetitions, fewer where they would take longer than ``ENOUGH_S``.
+        trace: Where to write a trace of some cycles.
+        every: Measure all usable toggles, not only the most promising.
+
+    Returns:
+        ``stages`` (rows of ``Monitor.read``), ``update`` (its work and ceilings), ``memory``, ``operators`` (the table
+        of the profiler), ``pipeline`` (of what learns from logs), ``verdict`` (a sentence), ``kind``, and
+        ``candidates``: ``toggle``, ``predicted``, ``measured`` (whole cycles, as a speed-up) with ``low`` and
+        ``high``, ``first_call_s``; largest measured first.
+
+    Raises:
+        ConfigError: The settings are not valid, or do not fit this machine.
+    """
+    config = configure(preset, *layers)
+    record = _watch(config, trace)
+    changes: Settings = {"": {}, **candidates(config)}
+    time_calls = partial(compare, preset, rounds=rounds, enough_s=ENOUGH_S)
+    whole_ms = time_calls({"": {}}, *layers, call="cycle")[0]["ms"]
+    calls = config.task.collector.calls
+    if "load" in calls:
+        record["pipeline"] = telemetry.throughput(config, rounds)
+    parts = [{row["setting"]: row for row in time_calls(changes, *layers, call=call)} for call in calls]
+    forecast = {
+        name: predict_speedup(whole_ms, [(part[""]["ms"], part[name]["ms"]) for part in parts])
+        for name in changes
+        if name and not any(part[name]["fell_back"] for part in parts)
+    }
+    best = sorted(forecast, key=lambda name: -forecast[name])[: None if every else WORTH]
+    _, *rows = time_calls({"": {}, **{name: changes[name] for name in best}}, *layers, call="cycle")
+    results = [
+        {
+            "toggle": row["setting"],
+            "predicted": round(forecast[row["setting"]], 3),
+            "measured": row["over_first"],
+            **{key: row[key] for key in ("low", "high", "first_call_s")},
+        }
+        for row in rows
+    ]
+    return {**record, "candidates": sorted(results, key=lambda row: -row["measured"])}
+
+
+def candidates(config: Config) -> dict[str, dict[str, Any]]:
+    """List every usable change of one toggle that leaves the algorithm as it is, by ``name=value``."""
+    device, now = build.runtime(config.run).device, config.toggles
+    changes = {}
+    for toggle in TOGGLES.values():
+        if toggle.equality == "algorithm" or toggle.name in config.task.unserved:
+            continue
+        cores = (usable_cores(),) if toggle.name == "threads" else ()
+        for value in cores or TRIED.get(toggle.name, toggle.choices):
+            change = {toggle.name: value}
+            tried = value != getattr(now, toggle.name) and (toggle.name, value, device.type) != SLOWEST
+            if tried and not resolve(with_toggles(now, change), device)[1]:
+                changes[f"{toggle.name}={value}"] = change
+    return changes
+
+
+def format_profile(record: Mapping[str, Any]) -> str:
+    """Format a record of ``profile_preset`` as text."""
+    lines = [f"{'stage':14} {'ms':>9} {'p95 ms':>9} {'share':>7}"]
+    lines += [
+        f"{row['name']:14} {row['mean_ms']:9.3f} {row['p95_ms']:9.3f} {row['share']:7.1%}" for row in record["stages"]
+    ]
+    lines += ["", record["verdict"]]
+    lines += telemetry.format_throughput(record["pipeline"]) if "pipeline" in record else []
+    lines += ["", f"{'toggle':24} {'predicted':>9} {'measured':>9}  95 % interval   first call"]
+    for row in record["candidates"]:
+        spread = f"{row['low']:.2f} to {row['high']:.2f}"
+        times = f"{row['predicted']:8.2f}x {row['measured']:8.2f}x"
+        lines.append(f"{row['toggle']:24} {times}  {spread:14}  {row['first_call_s']:8.1f} s")
+    return "\n".join(lines)
+
+
+def _watch(config: Config, trace: Path | None) -> dict[str, Any]:
+    """Run some cycles under a monitor, and compare an update with the ceilings."""
+    device = build.runtime(config.run).device
+    monitor = Monitor(device)
+    loop = build_call(config, "cycle", monitor)
+    with loop.rt.scope(), build.enough_memory():
+        loop.call()  # may compile
+        once = time_call(loop.call, device)
+        warm, cycles = (max(FEWEST, min(most, int(ENOUGH_S / once))) for most in (WARM, CYCLES))
+        for number in range(warm + cycles):
+            if number == warm:
+                monitor.reset()
+            loop.call()
+        stages = monitor.read()
+        table = profile(loop.call, device, trace, monitor=monitor)
+    uncompiled = replace(config, toggles=with_toggles(config.toggles, {"compile": "off"}))
+    one, plain = (build_call(each, "update") for each in (config, uncompiled))
+    with loop.rt.scope():
+        seconds = min(time_call(one.call, device) for _ in range(UPDATES))
+        work = count_work(plain.call)  # compiled code hides what it does
+        limits = ceilings(device, config.toggles.precision, work)
+    shares = {row["name"]: row["share"] for row in stages}
+    kind, sentence = find_bottleneck(shares, seconds, work, limits)
+    return {
+        "preset": config.preset,
+        "machine": describe(device),
+        "kind": kind,
+        "verdict": sentence,
+        "stages": stages,
+        "memory": memory(device),
+        "update": {
+            "ms": round(1e3 * seconds, 3),
+            "operators": work.operators,
+            "flops": work.flops,
+            "bytes": work.bytes,
+            "flop_per_s": round(work.flops / seconds),
+            "bytes_per_s": round(work.bytes / seconds),
+            "flop_per_s_ceiling": round(limits.rate),
+            "bytes_per_s_ceiling": round(limits.bandwidth),
+            "launch_us": round(1e6 * limits.launch, 2),
+        },
+        "operators": table,
+        "trace": str(trace) if trace else None,
+    }

@@ -1,0 +1,89 @@
+"""The suites of ``uavlab bench``: functions registered by name, those of ``benchmarks/suites`` and any from outside."""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+from uavlab.benchmarks import suites as folder
+from uavlab.core.errors import ConfigError
+from uavlab.experiment import build
+from uavlab.experiment.config import Device, RunConfig
+from uavlab.storage.machine import describe
+
+Record = dict[str, Any]
+Run = Callable[..., Record]
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of the command line that one suite alone takes.
+
+    Attributes:
+        name: The keyword argument of the suite's function.
+        about: Help text.
+        limits: Least and largest whole number of a repeatable option; None for a flag.
+    """
+
+    name: str
+    about: str
+    limits: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A registered suite: the function takes rounds, device and the options, and returns ``rows`` and other facts."""
+
+    name: str
+    about: str
+    options: tuple[Option, ...]
+    function: Run
+
+    def run(self, rounds: int, device: Device, **options: Any) -> Record:
+        """Run the suite and return its record: suite, rounds, machine, and what the function returns."""
+        rt = build.runtime(RunConfig(device=device))
+        with rt.scope():
+            machine = describe(rt.device)
+        return {"suite": self.name, "rounds": rounds, "machine": machine, **self.function(rounds, device, **options)}
+
+
+REGISTRY: dict[str, Suite] = {}
+
+
+def suite(name: str, *, about: str, options: Sequence[Option] = ()) -> Callable[[Run], Run]:
+    """Register the decorated function, itself unchanged, as a suite; ``about`` is a few words for the help text.
+
+    Raises:
+        ConfigError: Another function has this name.
+    """
+    place = attrgetter("__module__", "__qualname__")
+
+    def register(function: Run) -> Run:
+        known = REGISTRY.get(name)
+        if known and place(known.function) != place(function):
+            raise ConfigError(f"suite {name!r} is already registered, by {known.function.__module__}.")
+        REGISTRY[name] = Suite(name, about, tuple(options), function)
+        return function
+
+    return register
+
+
+def suites() -> dict[str, Suite]:
+    """Import every module of ``benchmarks/suites`` and return all registered suites, sorted by name."""
+    for module in pkgutil.iter_modules(folder.__path__, f"{folder.__name__}."):
+        importlib.import_module(module.name)
+    return dict(sorted(REGISTRY.items()))
+
+
+def format_rows(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Format the rows of a record as a text table, right-aligned, with the names of the first row as its head."""
+
+    def text(value: Any) -> str:
+        return f"{value:,}" if isinstance(value, int) else str(value)
+
+    names = list(rows[0])
+    cells = [names, *([text(row[name]) for name in names] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join("  ".join(map(str.rjust, line, widths)) for line in cells)

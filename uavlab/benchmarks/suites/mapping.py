@@ -1,0 +1,200 @@
+"""What the published mapping task costs: a team step on the host, by a pool of processes, and batched; a training step.
+
+``maps`` leaves the policy out; ``missions`` times whole training steps: episodes, returns and every pass of learning.
+"""
+
+import cProfile
+import pstats
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from typing import Any
+
+import torch
+
+from uavlab.benchmarks.compare import compare
+from uavlab.benchmarks.registry import Record, suite
+from uavlab.benchmarks.timing import median, ratio, time_in_turn
+from uavlab.collectors.entries import world_bytes
+from uavlab.collectors.on_policy import step_and_observe
+from uavlab.core.types import tree_map
+from uavlab.envs.mapping.env import Mapping as MappingEnv
+from uavlab.envs.mapping.env import OverwrittenMapping, State
+from uavlab.envs.mapping.numpy_reference import HostMapping
+from uavlab.experiment import build
+from uavlab.experiment.config import Device, RunConfig, configure
+from uavlab.runtime.runtime import Runtime
+from uavlab.runtime.toggle_records import EAGER
+from uavlab.runtime.toggles import Toggles, as_dict
+
+MISSIONS = (1, 8, 64)
+WORKERS = 2  # and missions of the slow paths, which work them off one by one, so that more would only take longer
+TRAINING = {"worlds": 6, "updates": 1}
+"""Missions of a training step: 336 moves of UAVs, of which the published program took 300."""
+
+ORIGINAL_MS, ORIGINAL_STEP_S = 47.0, 13.0
+"""Milliseconds of a team step without the policy in the published program, and seconds for 300 moves and 5 passes over
+them, on one core of another machine."""
+
+PARTS: Mapping[str, tuple[str, ...]] = {
+    "beliefs from log odds": ("belief",),
+    "entropy and weights": ("entropy", "target_weight"),
+    "resizing": ("resize",),
+    "map of who is where": ("_local_positions",),
+    "the sensor": ("_sense",),
+    "adding measurements up": ("_fuse",),
+    "constant channels": ("_constant",),
+}
+"""Functions of a step on the host by what they are for; none of them calls another, so their times add up."""
+
+
+@suite("maps", about="belief maps on the host and batched")
+def maps_suite(
+    rounds: int,
+    device: Device,
+    missions: Sequence[int] = MISSIONS,
+    workers: int = WORKERS,
+    compiled: bool = True,
+    cells: int = MappingEnv.cells,
+) -> Record:
+    """Time one team step of 4 UAVs on 493 x 493 maps: measurements, beliefs, all channels, reward; without the policy.
+
+    Figures are per mission. Batches of several numbers of ``missions`` are computed on the device, the last number also
+    ``compiled``. The pool of ``workers`` sends each mission's maps to one of its processes and back. Maps keep the
+    published size, whatever the ``cells`` along each side.
+    """
+    side = MappingEnv.cell * MappingEnv.cells / cells
+    env, over, host = (kind(cells=cells, cell=side) for kind in (MappingEnv, OverwrittenMapping, HostMapping))
+    rt = build.runtime(RunConfig(device=device))
+    fast = build.runtime(RunConfig(device=device), Toggles(update="batched", compile="default"))
+    with rt.scope(), ProcessPoolExecutor(workers, get_context("spawn"), initializer=one_thread) as pool:
+        calls: dict[tuple[str, str, int], Callable[[], Any]] = {
+            ("host", "one process", workers): team_step(host, workers, Runtime()),
+            ("host", f"{workers} processes", workers): team_step(host, workers, Runtime(), pool),
+        }
+        for count in missions:
+            calls["device", "eager", count] = team_step(over, count, rt)
+        calls["device", "eager, fresh memory", missions[-1]] = team_step(env, missions[-1], rt)
+        if compiled:
+            calls["device", "compiled", missions[-1]] = team_step(over, missions[-1], fast)
+        seconds = time_in_turn(calls, rounds, rt.device, warm_up=1)
+    each = {key: [step / key[2] for step in steps] for key, steps in seconds.items()}
+    plain = each["host", "one process", workers]
+    rows = [
+        {
+            "path": path,
+            "setting": setting,
+            "missions": count,
+            "threads": rt.toggles.threads,
+            "team_step_ms": round(1e3 * median(steps), 3),
+            **ratio(plain, steps, "over_host"),
+            "over_original": round(ORIGINAL_MS / 1e3 / median(steps), 2),
+            "bytes_per_mission": world_bytes(env),
+        }
+        for (path, setting, count), steps in each.items()
+    ]
+    return {"rows": rows}
+
+
+@suite("missions", about="training steps of the published mapping network")
+def missions_suite(rounds: int, device: Device, training: Mapping[str, Any] = TRAINING) -> Record:
+    """Time whole training steps of the published network: missions, returns, and 5 passes over them."""
+    settings = {"plain": as_dict(Toggles()), "eager": EAGER, "eager, bf16": {**EAGER, "precision": "bf16"}}
+    comparison = compare("mapping_published", settings, training, {"device": device}, call="cycle", rounds=rounds)
+    config = configure("mapping_published", training)
+    moves = config.task.collector.pace(config)[0] // config.run.runs
+    rows = [
+        {
+            "setting": row["setting"],
+            "moves": moves,
+            "passes": config.learner.passes,
+            "s": round(row["ms"] / 1e3, 3),
+            "s_per_300": round(0.3 * row["ms"] / moves, 3),
+            "over_plain": row["over_first"],
+            "over_original": round(ORIGINAL_STEP_S / (0.3 * row["ms"] / moves), 2),
+            "moves_per_s": round(1e3 * moves / row["ms"]),
+        }
+        for row in comparison
+    ]
+    return {"rows": rows}
+
+
+def team_step(env: MappingEnv, missions: int, rt: Runtime, pool: Executor | None = None) -> Callable[[], Any]:
+    """Build a call that makes one team step of random moves, noise included; with a pool, each mission in a process."""
+    dice = torch.Generator(rt.device).manual_seed(0)
+
+    def uniform(count: int) -> torch.Tensor:
+        return torch.rand(missions, count, generator=dice, device=rt.device)
+
+    state = env.initial(uniform(env.spec.initial_noise))
+    step = partial(_step_in_pool, pool) if pool else rt.kernel(step_and_observe, "environment")
+
+    def call() -> None:
+        nonlocal state
+        action = (uniform(env.uavs) * env.spec.choices).long()
+        state, *_ = step(env, state, action, uniform(env.spec.step_noise))
+
+    return call
+
+
+def _step_in_pool(
+    pool: Executor, env: MappingEnv, state: State, action: torch.Tensor, noise: torch.Tensor
+) -> tuple[State]:
+    parts = [tree_map(lambda leaf, i=i: leaf[i : i + 1].clone(), state) for i in range(len(action))]
+    states = pool.map(partial(_next_state, env), parts, action.split(1), noise.split(1))
+    return (tree_map(lambda *leaf: torch.cat(leaf), *states),)
+
+
+def _next_state(env: MappingEnv, state: State, action: torch.Tensor, noise: torch.Tensor) -> State:
+    return step_and_observe(env, state, action, noise)[0]
+
+
+def one_thread() -> None:
+    """Restrict a process of a pool to one core."""
+    torch.set_num_threads(1)
+
+
+def profile_host(env: HostMapping, steps: int, top: int = 8) -> dict[str, Any]:
+    """Profile team steps of one mission on the host, function by function.
+
+    A profiler slows small Python calls more than large ones; ``profiled_over_plain`` is by how much altogether.
+
+    Returns:
+        ``step_ms`` (median without the profiler), ``profiled_over_plain``, ``parts`` (rows ``name, share, mean_ms``,
+        the last for all else) and ``own`` (the ``top`` rows of ``own_times``).
+    """
+    call, profile = team_step(env, 1, Runtime()), cProfile.Profile()
+    call()
+    calls = {"plain": call, "profiled": lambda: profile.runcall(call)}
+    seconds = time_in_turn(calls, steps, torch.device("cpu"), warm_up=0)
+    report: Any = pstats.Stats(profile)
+    rows = []
+    for name, functions in PARTS.items():
+        total = sum(entry[3] for key, entry in report.stats.items() if function_name(key) in functions)
+        rows.append({"name": name, "share": total / report.total_tt, "mean_ms": 1e3 * total / steps})
+    rest = 1 - sum(row["share"] for row in rows)
+    other = {"name": "all else", "share": rest, "mean_ms": 1e3 * rest * report.total_tt / steps}
+    return {
+        "step_ms": 1e3 * median(seconds["plain"]),
+        "profiled_over_plain": ratio(seconds["profiled"], seconds["plain"])["median"],
+        "parts": [*sorted(rows, key=lambda row: -row["share"]), other],
+        "own": own_times(report.stats, steps)[:top],
+    }
+
+
+def own_times(stats: Mapping[Any, Any], steps: int) -> list[dict[str, Any]]:
+    """List functions with ``calls`` and own time per step (``own_ms``), the longest first."""
+    rows = [
+        {"function": function_name(key), "calls": entry[1] / steps, "own_ms": 1e3 * entry[2] / steps}
+        for key, entry in stats.items()
+    ]
+    return sorted(rows, key=lambda row: -row["own_ms"])
+
+
+def function_name(key: tuple[str, int, str]) -> str:
+    """Return a function's name in a profile; with its file, unless it is of this project's task or builtin."""
+    file, _, name = key
+    inner = file.endswith("numpy_reference.py")
+    plain = name.strip("{}<>").removeprefix("built-in method ").removeprefix("method ")
+    return plain if inner or file == "~" else f"{file.rpartition('/')[2]}:{plain}"
