@@ -83,8 +83,8 @@ def fixed_point(priority: Float[Tensor, "*lead"]) -> Int[Tensor, "*lead"]:
 def stratified_points(total: Int[Tensor, "R 1"], noise: Int[Tensor, "R N"]) -> Int[Tensor, "R N"]:
     """Draw a point of [0, total) from each of N equal parts: floor((k total + noise mod total) / N) for part k.
 
-    Over all parts, every point is equally likely up to a relative error of total / 2^62. As k total would overflow,
-    total is split into its quotient and remainder by N.
+    With ``noise`` in [0, 2^62), every point of all parts is equally likely up to a relative error of total / 2^62. As k
+    total would overflow, total is split into its quotient and remainder by N.
     """
     count = noise.shape[1]
     part = torch.arange(count, device=noise.device)
@@ -93,10 +93,7 @@ def stratified_points(total: Int[Tensor, "R 1"], noise: Int[Tensor, "R N"]) -> I
 
 
 def sample(tree: Tree, noise: Int[Tensor, "R N"]) -> tuple[Int[Tensor, "R N"], Int[Tensor, "R N"]]:
-    """Sample N slots of each run, one from each of N equal parts of its mass; return slots and masses.
-
-    ``noise`` is int64 in [0, 2^62).
-    """
+    """Return N slots of each run, one from each of N equal parts of its mass, and their masses."""
     ends = tree.levels[0].cumsum(1)
     return find_slots(tree, ends, stratified_points(ends[:, -1:], noise))
 

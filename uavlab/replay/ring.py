@@ -97,7 +97,7 @@ def add(ring: Ring, rows: Transition) -> None:
     if problems:
         raise ConfigError(
             f"Replay: rows do not fit the ring: {'; '.join(problems)}. Add rows like those that it was allocated for; "
-            "`uavlab check` finds an environment that breaks its word."
+            "`uavlab check` finds an environment that violates its contract."
         )
     slot = (ring.cursor + torch.arange(count, device=ring.cursor.device)).remainder(capacity)
     keep = slice(max(0, count - capacity), None)
