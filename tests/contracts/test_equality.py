@@ -78,6 +78,7 @@ def train(env: str, changes: Changes, dtype: torch.dtype = torch.float64) -> Tab
     rng = build.streams(settings.run, rt.device, dtype)
     with rt.scope(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FallbackWarning)  # compared below
+        warnings.filterwarnings("ignore", "TypedStorage is deprecated", UserWarning)  # the compiler's own, as it tunes
         learner, source = settings.task.build(settings, rng, rt)
         for _ in training(source, learner, rng, rt, 0, UPDATES):
             pass

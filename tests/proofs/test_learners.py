@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.update_rungs import KINDS, Side, all_numbers, difference
+from tests.support.update_rungs import check_rungs_agree
 from tests.unit.learners.masac.test_batched import train_runs
 
 ONE_RUN = """
@@ -32,11 +32,7 @@ numpy.savez({out!r}, **train_runs(({seed},), 200))
 def test_every_rung_equals_batched(
     agents: int, updates: int, share: bool, seeds: tuple[int, ...], weighted: bool
 ) -> None:
-    side = Side(KINDS, agents, share, seeds, weighted)
-    results = side.train(updates)
-    reference = all_numbers(side.learners["batched"], results["batched"])
-    for name in KINDS:
-        assert difference(all_numbers(side.learners[name], results[name]), reference) <= 1e-9, name
+    check_rungs_agree(agents, updates, share, seeds, weighted)
 
 
 def test_three_runs_in_one_process_equal_three_processes(tmp_path: Path, request: pytest.FixtureRequest) -> None:

@@ -92,3 +92,12 @@ def difference(mine: dict[str, tuple[Tensor, str]], other: dict[str, tuple[Tenso
     ]
     pairs: Iterable[tuple[Tensor, Tensor]] = ((mine[name][0], other[name][0]) for name in mine)
     return max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
+
+
+def check_rungs_agree(agents: int, updates: int, share: bool, seeds: tuple[int, ...], weighted: bool) -> None:
+    """Check that every kind of the update equals ``batched``, from equal noise in float64."""
+    side = Side(KINDS, agents, share, seeds, weighted)
+    results = side.train(updates)
+    reference = all_numbers(side.learners["batched"], results["batched"])
+    for name in KINDS:
+        assert difference(all_numbers(side.learners[name], results[name]), reference) <= 1e-9, name

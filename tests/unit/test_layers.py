@@ -179,20 +179,15 @@ subprocess.run(["git"], shell=False)
     assert list(complaints("value = loss.item()\nprint(value)\nx.cpu().numpy()", "experiment/run.py")) == []
 
 
-WINGS = {
-    "LeaderFollower": "envs/leader_follower",
-    "SlowLeaderFollower": "envs/leader_follower",
-    "Mapping": "envs/mapping",
-    "HostMapping": "envs/mapping",
-    "OverwrittenMapping": "envs/mapping",
-    "Telemetry": "telemetry",
-    **dict.fromkeys(("MASAC", "MASACBase", "MASACConfig", "MASACLoop", "MASACVmap"), "learners/masac"),
-    **dict.fromkeys(("COMA", "COMAConfig"), "learners/coma"),
-    **dict.fromkeys(("Forecaster", "ForecasterConfig", "Forecast", "WindowSource", "WindowsConfig"), "telemetry"),
-    **dict.fromkeys(("OffPolicyCollector", "OnPolicyCollector", "Replayed", "Rollouts"), "collectors"),
-    **dict.fromkeys(("ReplayConfig", "RolloutConfig"), "collectors"),
-}
-"""Kinds of environments, learners and collectors, and the folder that alone may ask whether something is one."""
+def wings() -> dict[str, str]:
+    """Return the classes of environments, learners and collectors, and the folder that alone may ask for each."""
+    folders = ["telemetry", "collectors"]
+    folders += [f"{wing}/{path.name}" for wing in ("envs", "learners") for path in (PACKAGE / wing).glob("*/")]
+    trees = ((folder, ast.parse(path.read_text())) for folder in folders for path in (PACKAGE / folder).rglob("*.py"))
+    return {node.name: folder for folder, tree in trees for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+WINGS = wings()
 
 
 def kind_questions(source: str, path: str) -> Iterator[str]:

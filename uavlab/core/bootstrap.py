@@ -38,8 +38,8 @@ def nested_interval(table: np.ndarray, seed: int = 0) -> tuple[float, float, flo
 def nested_bands(table: np.ndarray, seed: int = 0) -> np.ndarray:
     """Return low end, mean and high end (3 T) of curves (runs, episodes, T), all T with the same draws.
 
-    The distribution is that of ``nested_interval``, in one matrix product: a run drawn m times has m E episodes drawn,
-    and how often each of them is drawn is one multinomial number.
+    The distribution is that of ``nested_interval``, computed by one matrix product: if a run of E episodes is drawn m
+    times, the draw counts of its episodes are multinomial with m E trials.
     """
     runs, count, _ = table.shape
     rng = np.random.default_rng(seed)

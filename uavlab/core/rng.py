@@ -1,4 +1,4 @@
-"""Random streams by name, one for each run; the training loop draws noise from them and passes it to pure functions.
+"""Named random streams for each run; the training loop draws noise from them and passes it to pure functions.
 
 Run r of R draws only from streams of its own seed, so its results do not depend on the other runs of the process.
 """

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.update_rungs import KINDS, Kind, Side, all_numbers, difference, toggled
+from tests.support.update_rungs import KINDS, Kind, Side, all_numbers, check_rungs_agree, difference, toggled
 from uavlab.core.types import Batch
 from uavlab.learners.masac import loop
 from uavlab.learners.masac.loop import MASACLoop, sum_separately, sum_together
@@ -27,11 +27,7 @@ from uavlab.runtime.toggles import Toggles
 def test_every_rung_equals_batched(
     agents: int, updates: int, share: bool, seeds: tuple[int, ...], weighted: bool
 ) -> None:
-    side = Side(KINDS, agents, share, seeds, weighted)
-    results = side.train(updates)
-    reference = all_numbers(side.learners["batched"], results["batched"])
-    for name in KINDS:
-        assert difference(all_numbers(side.learners[name], results[name]), reference) <= 1e-9, name
+    check_rungs_agree(agents, updates, share, seeds, weighted)
 
 
 @pytest.mark.gpu
