@@ -27,7 +27,7 @@ CHECK_STEPS = 32  # steps between checks whether all episodes have ended, each a
 
 @dataclass(frozen=True)
 class Planner:
-    """A hand-written policy that sees the whole state.
+    """A hand-written policy that reads the whole state.
 
     Attributes:
         plan: Function of the environment, the state (B worlds) and uniform noise (B A) that returns actions (B A).
@@ -43,8 +43,8 @@ def simulate(
     """Step ``count`` new worlds per run from their start to the horizon.
 
     Yields:
-        For each step the metrics (with return, flight time and timeout), and the worlds that had not ended before it
-        and after it.
+        For each step the metrics (with return, flight time and timeout), and masks of the worlds that had not ended
+        before and after it.
     """
     spec, runs = env.spec, len(rng.seeds)
     worlds = start_worlds(env, rng.uniform(f"{stream}.start", count, spec.initial_noise).flatten(0, 1))

@@ -16,7 +16,7 @@ ENDS = (0.025, 0.975)
 def interval(
     values: Sequence[float] | np.ndarray, statistic: Callable[..., np.ndarray] = np.mean
 ) -> tuple[float, float, float]:
-    """Return a statistic of ``values`` with the low and the high end of its interval."""
+    """Return a statistic of ``values``, and the low and high end of its interval."""
     each = np.asarray(values, dtype=float)
     samples = np.random.default_rng(0).choice(each, (DRAWS, len(each)))
     low, high = np.quantile(statistic(samples, axis=1), ENDS)
@@ -24,7 +24,7 @@ def interval(
 
 
 def nested_interval(table: np.ndarray, seed: int = 0) -> tuple[float, float, float]:
-    """Return the mean of a table (runs, episodes) with both ends, resampling runs and, in each, its episodes."""
+    """Return mean, low and high end of a table (runs, episodes), resampling runs and, in each, its episodes."""
     runs, count = table.shape
     rng = np.random.default_rng(seed)
     means = np.empty(DRAWS)

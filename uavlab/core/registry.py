@@ -33,7 +33,7 @@ class Registry(dict[str, T]):
 
 
 class Resume(Enum):
-    """Whether a resumed run may change a setting; stands in the setting's ``Annotated`` type."""
+    """Whether a resumed run may change a setting; part of the setting's ``Annotated`` type."""
 
     NO = "no"
     YES = "yes"

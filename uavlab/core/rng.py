@@ -14,7 +14,7 @@ from torch import Tensor
 from uavlab.core.errors import FileError
 from uavlab.core.types import EnvSpec
 
-INTEGER_NOISE = 2**62  # integer noise lies in [0, 2^62); `noise % n` is uniform to one part in 2^62 / n
+INTEGER_NOISE = 2**62  # integer noise lies in [0, 2^62); `noise % n` is uniform up to a relative error of n / 2^62
 
 
 class Streams:

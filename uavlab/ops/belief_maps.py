@@ -16,7 +16,7 @@ MIN_BELIEF = 1e-4  # beliefs stay in [MIN_BELIEF, 1 - MIN_BELIEF], so that later
 UNKNOWN_MARGIN = 1e-3  # a belief this close to 0.5 counts as unknown
 
 LIMIT = 2**14 - 1  # largest number of steps; int16 holds the sum of two
-STEP = math.log((1 - MIN_BELIEF) / MIN_BELIEF) / LIMIT  # fine: an error probability of 0.375 is rounded to 0.37502
+STEP = math.log((1 - MIN_BELIEF) / MIN_BELIEF) / LIMIT  # so fine that an error probability of 0.375 becomes 0.37502
 
 
 def area_matrix(

@@ -43,7 +43,7 @@ class PriorityConfig:
 
 
 class ByPriority(Store):
-    """A store that samples rows by priority: the TD error over agents when the row was last learned.
+    """A store that samples rows by priority, the TD error of a row's agents in its last update.
 
     All tensors are updated in place.
 

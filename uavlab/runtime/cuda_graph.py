@@ -54,8 +54,8 @@ class CudaBackend:
             with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
                 result = fn()
         except BaseException:
-            torch.cuda.set_stream(stream)  # a failed capture leaves its own stream as the current one
-            for generator, state in states:  # and generators that refuse to draw
+            torch.cuda.set_stream(stream)  # otherwise the capture's own stream remains the current one
+            for generator, state in states:  # otherwise the generators cannot be used
                 generator.graphsafe_set_state(state)
             raise
         return result, graph.replay

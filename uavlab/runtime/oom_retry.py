@@ -97,7 +97,7 @@ def count_rows(inputs: Sequence[Any]) -> int:
 
 
 def reserve(count: int, device: torch.device) -> None:
-    """Allocate ``count`` bytes and free them, so that an insufficient memory is reported here and not midway."""
+    """Allocate ``count`` bytes and free them, so that insufficient memory is reported here and not midway."""
     if count:
         torch.empty(count, dtype=torch.uint8, device=device)
 

@@ -16,7 +16,7 @@ COMPILER_WARNINGS = (  # about cached functions, and about deprecated parts of t
     "Dynamo detected a call to a `functools",
     "`torch.jit",
 )
-COMPILER_ERRORS = (TorchDynamoException, ImportError)  # the functions of this package raise neither
+COMPILER_ERRORS = (TorchDynamoException, ImportError)  # not raised by the functions of this package
 
 
 def autocast(fn: Callable, device: torch.device, precision: str) -> Callable:
