@@ -1,6 +1,21 @@
-"""uavlab: fast multi-UAV reinforcement learning, measured before it is believed."""
+"""uavlab: batched multi-UAV reinforcement learning with torch, and measurements of each of its optimizations.
 
+    import uavlab as ul
+
+    run = ul.train("leader_follower_quick", updates=2000)   # a preset, or an environment of your own
+    print(ul.evaluate(run, episodes=200))                   # figures with 95 % intervals
+    act = run.policy()                                      # observations (B, A, O) -> actions (B, A, D)
+    run.fly("flight.html")                                  # one animated flight
+
+Names are imported when they are first used; ``help(uavlab.train)`` and so on describe them.
+"""
+
+import importlib
 import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from uavlab.api import evaluate, load, make, resume, start, train
 
 # Idle OpenMP threads that spin starve a shared core; the variable must be set before torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -9,3 +24,23 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 __version__ = "0.1.0"
+
+_MODULES = {
+    **dict.fromkeys(("train", "start", "resume", "load", "evaluate", "make"), "uavlab.api"),
+}
+"""The public names, and the modules that define them."""
+
+__all__ = ["__version__", "evaluate", "load", "make", "resume", "start", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used, so that ``import uavlab`` does not import torch."""
+    if name not in _MODULES:
+        raise AttributeError(f"module 'uavlab' has no attribute {name!r}; public names: {', '.join(__all__[1:])}.")
+    value = globals()[name] = getattr(importlib.import_module(_MODULES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return the public names too, for completion."""
+    return sorted({*globals(), *__all__})
