@@ -15,7 +15,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from uavlab.api import evaluate, load, make, resume, start, train
+    from uavlab.api import Run
 
 # Idle OpenMP threads that spin starve a shared core; the variable must be set before torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -26,17 +26,17 @@ os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 __version__ = "0.1.0"
 
 _MODULES = {
-    **dict.fromkeys(("train", "start", "resume", "load", "evaluate", "make"), "uavlab.api"),
+    **dict.fromkeys(("Run",), "uavlab.api"),
 }
 """The public names, and the modules that define them."""
 
-__all__ = ["__version__", "evaluate", "load", "make", "resume", "start", "train"]
+__all__ = ["Run", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used, so that ``import uavlab`` does not import torch."""
     if name not in _MODULES:
-        raise AttributeError(f"module 'uavlab' has no attribute {name!r}; public names: {', '.join(__all__[1:])}.")
+        raise AttributeError(f"module 'uavlab' has no attribute {name!r}; public names: {', '.join(_MODULES)}.")
     value = globals()[name] = getattr(importlib.import_module(_MODULES[name]), name)
     return value
 

@@ -24,7 +24,7 @@ FLOORS = {
     "lab": 9,
     "api": 10,
     "cli": 11,
-    "__main__": 12,
+    **dict.fromkeys(("__init__", "__main__"), 12),
 }
 HOMES = {
     "plotly": "lab",
