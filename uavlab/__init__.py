@@ -16,6 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from uavlab.api import Run
+    from uavlab.benchmarks.registry import suite
+    from uavlab.core.protocols import Learner
+    from uavlab.core.registry import Resume, scene
+    from uavlab.core.types import Batch, EnvSpec, MapObs, Metric, Rollout, Transition, Update, tensors
+    from uavlab.registration import baseline, env, learner, preset, toggle
+    from uavlab.testing import check_env, check_learner
 
 # Idle OpenMP threads that spin starve a shared core; the variable must be set before torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -27,10 +33,37 @@ __version__ = "0.1.0"
 
 _MODULES = {
     **dict.fromkeys(("Run",), "uavlab.api"),
+    **dict.fromkeys(("baseline", "env", "learner", "preset", "toggle"), "uavlab.registration"),
+    **{"scene": "uavlab.core.registry", "suite": "uavlab.benchmarks.registry"},
+    **dict.fromkeys(("check_env", "check_learner"), "uavlab.testing"),
+    **dict.fromkeys(("Batch", "EnvSpec", "MapObs", "Metric", "Rollout", "Transition", "Update"), "uavlab.core.types"),
+    **{"tensors": "uavlab.core.types", "Learner": "uavlab.core.protocols", "Resume": "uavlab.core.registry"},
 }
 """The public names, and the modules that define them."""
 
-__all__ = ["Run", "__version__"]
+__all__ = [
+    "Batch",
+    "EnvSpec",
+    "Learner",
+    "MapObs",
+    "Metric",
+    "Resume",
+    "Rollout",
+    "Run",
+    "Transition",
+    "Update",
+    "__version__",
+    "baseline",
+    "check_env",
+    "check_learner",
+    "env",
+    "learner",
+    "preset",
+    "scene",
+    "suite",
+    "tensors",
+    "toggle",
+]
 
 
 def __getattr__(name: str) -> Any:
