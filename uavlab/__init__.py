@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from uavlab.api import Run
     from uavlab.benchmarks.registry import suite
-    from uavlab.core.protocols import Learner
+    from uavlab.core.protocols import Env, Learner, Policy
     from uavlab.core.registry import Resume, scene
+    from uavlab.core.rng import Streams
     from uavlab.core.types import Batch, EnvSpec, MapObs, Metric, Rollout, Transition, Update, tensors
     from uavlab.registration import baseline, env, learner, preset, toggle
+    from uavlab.runtime.runtime import Runtime
     from uavlab.testing import check_env, check_learner
 
 # Idle OpenMP threads that spin starve a shared core; the variable must be set before torch is imported.
@@ -36,20 +38,25 @@ _MODULES = {
     **dict.fromkeys(("baseline", "env", "learner", "preset", "toggle"), "uavlab.registration"),
     **{"scene": "uavlab.core.registry", "suite": "uavlab.benchmarks.registry"},
     **dict.fromkeys(("check_env", "check_learner"), "uavlab.testing"),
+    **{**dict.fromkeys(("Env", "Learner", "Policy"), "uavlab.core.protocols"), "Streams": "uavlab.core.rng"},
     **dict.fromkeys(("Batch", "EnvSpec", "MapObs", "Metric", "Rollout", "Transition", "Update"), "uavlab.core.types"),
-    **{"tensors": "uavlab.core.types", "Learner": "uavlab.core.protocols", "Resume": "uavlab.core.registry"},
+    **{"tensors": "uavlab.core.types", "Resume": "uavlab.core.registry", "Runtime": "uavlab.runtime.runtime"},
 }
 """The public names, and the modules that define them."""
 
 __all__ = [
     "Batch",
+    "Env",
     "EnvSpec",
     "Learner",
     "MapObs",
     "Metric",
+    "Policy",
     "Resume",
     "Rollout",
     "Run",
+    "Runtime",
+    "Streams",
     "Transition",
     "Update",
     "__version__",

@@ -33,9 +33,7 @@ from torch import Tensor
 
 from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Learner, Policy, policy_matrix
-from uavlab.core.registry import COLLECTORS, ENVIRONMENTS, LEARNERS, Environment, LearnerEntry, Settings
-from uavlab.core.registry import place_in as _place_in
-from uavlab.core.registry import place_of as _place_of
+from uavlab.core.registry import COLLECTORS, ENVIRONMENTS, LEARNERS, Environment, LearnerEntry, place_in, place_of
 from uavlab.core.rng import Streams
 from uavlab.core.text import quote, suggest
 from uavlab.core.types import EnvSpec, Scale
@@ -82,7 +80,7 @@ def env(
             dataclass(frozen=True)(cls)  # changes the class in place
         before = ENVIRONMENTS.get(name)
         policies = {**(before.baselines if before else {}), **(baselines or {})}
-        return ENVIRONMENTS.register(name, Environment(cls, learner, policies), _place_of(cls)).kind  # type: ignore[return-value]
+        return ENVIRONMENTS.register(name, Environment(cls, learner, policies), place_of(cls)).kind  # type: ignore[return-value]
 
     return register
 
@@ -103,7 +101,7 @@ def baseline(environment: str, name: str | None = None) -> Callable[[Function], 
             raise ConfigError(f"baseline: no environment {quote(environment)}{hint}; register it first, by `ul.env`.")
         entry, own = ENVIRONMENTS[environment], name or plan.__name__
         known = entry.baselines.get(own, plan)
-        if known is not plan and not _place_of(known).same(_place_of(plan)):
+        if known is not plan and not place_of(known).same(place_of(plan)):
             raise ConfigError(f"baseline: {environment} has {own!r}, {known.__qualname__}; choose another name.")
         ENVIRONMENTS[environment] = replace(entry, baselines={**entry.baselines, own: plan})
         return plan
@@ -118,17 +116,15 @@ def learner(
     collector: str = "off_policy",
     moves: bool = False,
     load_policy: Callable[[Any, Any, Any, Any], Policy] | None = None,
-    size: Callable[[Any, Any], int] | None = None,
     refusal: Callable[[Any], str | None] | None = None,
     require_same: Callable[[Any, Any, Any], Any] | None = None,
-    plan: Callable[[Settings], dict[str, Any]] = lambda config: {},
     unserved: Mapping[str, str] = UNSERVED,
 ) -> Callable[[Class], Class]:
     """Register the decorated class as a learner under ``name``: ``uavlab train ENV --set learner=NAME``.
 
     The class implements ``uavlab.core.protocols.Learner``. Its constructor is called with those of these arguments that
     it names: ``config`` (an object of ``settings``), ``spec`` (the environment's ``EnvSpec``), ``inputs`` (mean and
-    spread of observations, off-policy only; for the initial parameters alone), ``rng`` (``Streams``) and ``rt``
+    spread of observations, measured if off-policy; for the initial parameters alone), ``rng`` (``Streams``) and ``rt``
     (``Runtime``).
 
     Args:
@@ -138,11 +134,9 @@ def learner(
         moves: Whether agents choose moves on maps; otherwise they observe vectors and their actions are continuous.
         load_policy: (settings, ``spec`` trained on, ``spec`` to act in, parameters) -> policy. By default the
             ``policy`` of a new learner with these parameters in its first gradient step.
-        size: (settings, ``spec``) -> last axis of ``parameters``. By default that of a new learner.
         refusal: ``spec`` -> why it cannot be learned, or None. By default it follows ``moves``.
         require_same: (settings, ``spec`` trained on, other ``spec``), raises where a policy cannot act. By default
             agents, groups, observations and actions must be equal.
-        plan: settings -> entries of a dry run.
         unserved: Toggles that the class does not read, with the reason.
 
     Raises:
@@ -157,13 +151,12 @@ def learner(
             collector=collector,
             build=lambda config, data, rng, rt: _construct(cls, config.learner, config.env.spec, data, rng, rt),
             load_policy=load_policy or partial(_load_policy, cls),
-            size=size or partial(_size, cls),
+            size=partial(_size, cls),
             refusal=refusal or partial(_refusal, moves),
             require_same=require_same or _require_same,
-            plan=plan,
             unserved=unserved,
         )
-        LEARNERS.register(name, entry, _place_of(cls))
+        LEARNERS.register(name, entry, place_of(cls))
         return cls
 
     if not (is_dataclass(settings) and isinstance(settings, type) and settings.__dataclass_params__.frozen):  # type: ignore[attr-defined]
@@ -179,37 +172,29 @@ def toggle(
     *,
     kind: Any,
     about: str,
-    default: Any = None,
     equality: str = "rounding",
-    claim: str = "none stated",
-    cost: str = "none",
     **fields: Any,
 ) -> Callable[[Function], Function]:
     """Register the decorated function as a toggle: ``uavlab train ENV --toggle NAME=VALUE``.
 
     The function wraps pure functions of tensors at the seam ``kernel``: it takes the function, the toggle's value and
     the name of the kernel (such as ``act`` or ``environment``), and returns a function of the same arguments. It is
-    called for values other than ``default``, which stands for the plain reference. For another seam call
+    called for values other than the default, the plain reference. For another seam call
     ``uavlab.runtime.toggles.register``; a learner reads the value as ``rt.toggles.NAME``.
 
     Args:
         name: Name of the toggle.
         kind: Type of its values: a ``Literal``, whose first value is the default, or an annotated number.
         about: One sentence on what it changes.
-        default: Value of the plain reference.
-        equality: Of results with the plain reference: ``exact``, ``rounding``, ``single``, ``precision`` or
-            ``algorithm`` (see ``uavlab.runtime.toggles.Toggle``).
-        claim: The gain that is commonly claimed for it.
-        cost: Its disadvantages.
-        fields: Other fields of ``Toggle``.
+        equality: Of results with the plain reference, such as ``exact`` (the same bits).
+        fields: Other fields of ``uavlab.runtime.toggles.Toggle``; a number needs ``default``.
 
     Raises:
         ConfigError: The name belongs to another toggle.
     """
 
     def register(wrap: Function) -> Function:
-        values = {"equality": equality, "claim": claim, "cost": cost, "default": default, **fields}
-        TOGGLES.register(name, Toggle(name, kind, about, "kernel", wrap=wrap, **values), _place_of(wrap))
+        TOGGLES.register(name, Toggle(name, kind, about, "kernel", equality, wrap=wrap, **fields), place_of(wrap))
         return wrap
 
     return register
@@ -221,7 +206,7 @@ def preset(name: str, env: str, settings: Mapping[str, Any] | None = None, *, ab
     Raises:
         ConfigError: The name belongs to another preset.
     """
-    place = _place_in(sys._getframe(1).f_globals.get("__name__", "__main__"), f"preset {name}")
+    place = place_in(sys._getframe(1).f_globals.get("__name__", "__main__"), f"preset {name}")
     return PRESETS.register(name, Preset(env, about or f"{env} with other settings.", dict(settings or {})), place)
 
 
@@ -242,11 +227,14 @@ def _require_constructor(cls: type[Any]) -> None:
 
 
 def _construct(cls: type[Any], config: Any, spec: EnvSpec, inputs: Any, rng: Streams, rt: Runtime) -> Any:
-    """Build a learner from the arguments that its constructor names.
+    """Build a learner from the arguments that its constructor names; without ``inputs``, for other parameters.
 
     Raises:
         ConfigError: It has no ``policy``, ``update`` or ``runs``.
     """
+    if inputs is None and not spec.choices:
+        ones = torch.ones(len(rng.seeds), spec.agents, spec.obs, device=rng.device, dtype=rng.dtype)
+        inputs = Scale(0 * ones, ones)
     given = dict(zip(ARGUMENTS, (config, spec, inputs, rng, rt), strict=True))
     result = cls(**{name: given[name] for name in inspect.signature(cls).parameters if name in given})
     for name in ("policy", "update", "runs"):
@@ -266,8 +254,7 @@ def _load_policy(
         ConfigError: The learner's ``parameters`` are not those of its first gradient step.
     """
     rng = Streams(range(len(parameters)), parameters.device, parameters.dtype)
-    ones = torch.ones(len(parameters), trained.agents, trained.obs, device=rng.device, dtype=rng.dtype)
-    fresh = _construct(cls, config, trained, Scale(0 * ones, ones), rng, Runtime(rng.device))
+    fresh = _construct(cls, config, trained, None, rng, Runtime(rng.device))
     matrix = policy_matrix(fresh)
     if matrix.numel() == parameters.numel():
         matrix.copy_(parameters.reshape(matrix.shape))
@@ -280,8 +267,7 @@ def _load_policy(
 
 
 def _size(cls: type[Any], config: Any, spec: EnvSpec) -> int:
-    ones = torch.ones(1, spec.agents, spec.obs)
-    return _construct(cls, config, spec, Scale(0 * ones, ones), Streams([0]), Runtime()).parameters().shape[-1]
+    return _construct(cls, config, spec, None, Streams([0]), Runtime()).parameters().shape[-1]
 
 
 def _refusal(moves: bool, spec: Any) -> str | None:

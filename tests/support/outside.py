@@ -14,10 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 import uavlab as ul
-from uavlab.core.protocols import Policy
-from uavlab.core.rng import Streams
 from uavlab.runtime.grad_step import Rows
-from uavlab.runtime.runtime import Runtime
 
 
 @ul.tensors
@@ -96,7 +93,7 @@ class ReinforceConfig:
 class Reinforce(ul.Learner):
     """Williams 1992: a linear policy of all agents, whose log densities are weighted by normalised returns."""
 
-    def __init__(self, config: ReinforceConfig, spec: ul.EnvSpec, rng: Streams, rt: Runtime) -> None:
+    def __init__(self, config: ReinforceConfig, spec: ul.EnvSpec, rng: ul.Streams, rt: ul.Runtime) -> None:
         self.config, self.spec, self.runs = config, spec, len(rng.seeds)
         first = 0.1 * rng.normal("actor", spec.obs * spec.action)
         self.actor = rt.grad(first, config.lr, 1.0)
@@ -104,7 +101,7 @@ class Reinforce(ul.Learner):
         self._loss = rt.kernel(self.loss, "actor_loss", part=True)
         self._step = rt.update(self._ascend, "reinforce")
 
-    def policy(self, spec: ul.EnvSpec, explore: bool = False) -> Policy:
+    def policy(self, spec: ul.EnvSpec, explore: bool = False) -> ul.Policy:
         require_same(self.spec, spec)
 
         @torch.no_grad()

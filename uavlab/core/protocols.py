@@ -132,11 +132,8 @@ class Learner(Protocol):
         """Return all tensors that later updates depend on, or all tensors of ``update``."""
         if update is not None:
             return {name: (value, "R") for name, value in update.metrics.items()}
-        floats = {name: each for name, each in self.state_dict().items() if each.is_floating_point() and each.dim()}
-        return {
-            name: (each, "") if len(each) % self.runs else (each.unflatten(0, (self.runs, -1)), "R K")
-            for name, each in floats.items()
-        }
+        state = self.state_dict().items()
+        return {name: _with_axes(each, self.runs) for name, each in state if each.is_floating_point() and each.dim()}
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return all tensors that later updates depend on."""
@@ -155,6 +152,13 @@ class Learner(Protocol):
                 part.load_state_dict({k.removeprefix(own): v for k, v in state.items() if k.startswith(own)})
             elif name in state:
                 part.detach().copy_(state[name])
+
+
+def _with_axes(tensor: Tensor, runs: int) -> tuple[Tensor, str]:
+    """Return a tensor and its leading axes: a row for each run, the same number of rows for each, or others."""
+    if len(tensor) in (0, runs) or len(tensor) % runs:
+        return tensor, "R" if len(tensor) == runs else ""
+    return tensor.unflatten(0, (runs, -1)), "R K"
 
 
 def parts(learner: Any) -> Iterator[tuple[str, Any]]:

@@ -145,7 +145,7 @@ def configure(preset: str, *layers: Mapping[str, Any]) -> Config:
     unknown = [name for name in values if name not in model.model_fields]
     elsewhere = {other: own for other, own in ELSEWHERE.items() if own in model.model_fields}
     problems = [
-        f"unknown setting {quote(name)}{origins[name]}{suggest(name, model.model_fields, elsewhere)}"
+        f"unknown setting {quote(name)}{origins.get(name, '')}{suggest(name, model.model_fields, elsewhere)}"
         for name in unknown[:MAX_LISTED]
     ]
     problems += [f"{len(unknown) - MAX_LISTED} more unknown settings"] if len(unknown) > MAX_LISTED else []
