@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from uavlab.cli.base import as_json, cli, print_json
+from uavlab.core.extras import require
 
 
 @cli.command()
@@ -44,6 +45,7 @@ def notebook(
 @click.argument("extra", nargs=-1, type=click.UNPROCESSED)
 def lab(extra: tuple[str, ...]) -> None:
     """Open JupyterLab on this machine alone; what follows ``--`` is passed on, ``-- --no-browser`` say."""
+    require("lab", "lab", "jupyterlab")
     command = lab_command(Path.cwd(), *extra)
     os.execv(command[0], command)
 
