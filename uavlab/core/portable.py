@@ -4,7 +4,7 @@ The signals of a file have a batch axis first, which has any length.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from uavlab.core.protocols import Policy
-from uavlab.core.types import EnvSpec, MapObs, tree_map
+from uavlab.core.types import EnvSpec, MapObs
 
 Layers = Mapping[str, Mapping[str, tuple[int, ...]]]
 """Shapes of the tensors in a row of parameters, by layer and name, in the order of the row."""
@@ -97,8 +97,8 @@ def team_outputs(spec: EnvSpec) -> Signals:
         }
     action = (("agent", "dimension"), (spec.agents, spec.action))
     return {
-        "mean": Signal(*action, "action at the mean of the policy", "share", limits=(-1.0, 1.0)),
-        "sampled": Signal(*action, "action that the noise selects", "share", limits=(-1.0, 1.0)),
+        "mean": Signal(*action, "action at the mean of the policy", "1", limits=(-1.0, 1.0)),
+        "sampled": Signal(*action, "action that the noise selects", "1", limits=(-1.0, 1.0)),
     }
 
 
@@ -118,8 +118,8 @@ class Portable:
         outputs: ``spec`` -> outputs by name, in order.
         call: (policy, input, ...) -> outputs.
         layers: (hyper-parameters, ``spec``) -> layout of a row of parameters; empty for one tensor without parts.
-        module: (hyper-parameters, ``spec`` trained on, ``spec`` to act in, parameters) -> a module that takes the inputs
-            and returns the outputs; None wraps ``load_policy``. For policies that torch cannot trace.
+        module: (hyper-parameters, ``spec`` trained on, ``spec`` to act in, parameters) -> a module from inputs to
+            outputs, for policies that torch cannot trace; None wraps ``load_policy``.
     """
 
     inputs: Callable[[Any], Signals] = team_inputs

@@ -134,7 +134,7 @@ class LearnerEntry:
     require_same: Callable[[Any, Any, Any], Any]
     plan: Callable[[Settings], dict[str, Any]] = lambda config: {}
     unserved: Mapping[str, str] = field(default_factory=dict)
-    portable: Portable = Portable()
+    portable: Portable = field(default_factory=Portable)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,8 +22,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.fx.passes.dialect.common.cse_pass import CSEPass
 
+import uavlab
 from uavlab.core.errors import ConfigError
-from uavlab.core.portable import Layers, Signal
+from uavlab.core.extras import require
+from uavlab.core.portable import Layers, Signal, Signals
 from uavlab.core.protocols import Env
 from uavlab.core.types import EnvSpec
 from uavlab.experiment.policy import TrainedPolicy
@@ -30,13 +33,16 @@ from uavlab.storage.files import atomic_write, read_json, write_json
 from uavlab.storage.machine import code_digest
 
 SUFFIXES = (".pt2", ".onnx")
-ONNX = ("onnx", "onnxscript")  # what torch's exporter to ONNX needs
+ONNX = ("onnx", "onnxscript", "onnxruntime")
 TRACED, CHECKED = 3, (1, 7)  # batches with which a policy is traced, and compared with its program
 TOLERANCE = 1e-4  # of the largest output
 
+Outputs = Callable[..., tuple[Tensor, ...]]
+"""A function of the inputs of a policy, in order, that returns its outputs."""
+
 
 class PolicyModule(nn.Module):
-    """A policy as a module of its inputs, whose parameters are the layers of its networks: ``networks.0.layer_1.weight``.
+    """A policy as a module of its inputs, with parameters by network and layer, such as ``networks.0.layer_1.weight``.
 
     Weights are stored as inputs x outputs, those of a convolution as rows x columns x channels in x channels out.
     """
@@ -46,7 +52,7 @@ class PolicyModule(nn.Module):
         parameters: Float[Tensor, "K P"],
         layers: Layers,
         load: Callable[[Float[Tensor, "1 K P"]], Any],
-        call: Callable[..., tuple[Tensor, ...]],
+        call: Outputs,
     ) -> None:
         """Split ``parameters`` by ``layers``; ``load`` returns a policy of parameters, ``call`` its outputs."""
         super().__init__()
@@ -60,15 +66,17 @@ class PolicyModule(nn.Module):
         return self.call(self.load(torch.stack(rows)[None]), *inputs)
 
 
-def _split(row: Float[Tensor, " P"], layers: Layers) -> nn.ModuleDict:
-    shapes = [shape for layer in layers.values() for shape in layer.values()]
-    parts = iter(row.split([math.prod(shape) for shape in shapes]))
-    return nn.ModuleDict(
-        {
-            name: nn.ParameterDict({part: next(parts).reshape(shape).clone() for part, shape in layer.items()})
-            for name, layer in layers.items()
-        }
-    )
+def _split(row: Float[Tensor, " P"], layers: Layers) -> nn.Module:
+    """Return the layers of a row; no ``ParameterDict``, because it sorts its names."""
+    network, start = nn.Module(), 0
+    for name, parts in layers.items():
+        layer = nn.Module()
+        for part, shape in parts.items():
+            count = math.prod(shape)
+            layer.register_parameter(part, nn.Parameter(row[start : start + count].reshape(shape).clone()))
+            start += count
+        network.add_module(name, layer)
+    return network
 
 
 def export_policy(
@@ -93,8 +101,9 @@ def export_policy(
         folder: Folder of the run, whose command and digest are recorded.
 
     Raises:
-        ConfigError: The file exists or has another suffix, there is no such seed or agent, a package is missing, or
-            torch cannot export the policy.
+        ConfigError: The file exists or has another suffix, there is no such seed or agent, or torch cannot export the
+            policy.
+        MissingPackageError: A package that ``.onnx`` needs is not installed.
         ResourceError: A file cannot be written; neither is left.
     """
     beside = file.with_name(f"{file.name}.json")
@@ -115,8 +124,9 @@ def export_policy(
         module = portable.module(config.learner, before, team, parameters[None])
     try:
         with _quiet(), torch.no_grad():
-            program = _trace(module, inputs)
-            content = _to_onnx(program, inputs, outputs) if file.suffix == ".onnx" else _to_pt2(program)
+            program = _trace(module.requires_grad_(False), inputs)
+            content, run = _to_onnx(program, inputs, outputs) if file.suffix == ".onnx" else _to_pt2(program)
+            _compare(run, partial(portable.call, load(parameters[None])), inputs)
     except Exception as error:  # the exporters raise errors of many classes
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ConfigError(
@@ -132,7 +142,7 @@ def export_policy(
         "team": asdict(team) if isinstance(team, EnvSpec) else list(team),
         "agent": agent,
         "policy": _origin(trained, seed_index, parameters, folder),
-        "versions": {name: metadata.version(name) for name in ("uavlab", "torch", *ONNX) if find_spec(name)},
+        "versions": {"uavlab": uavlab.__version__} | {n: metadata.version(n) for n in ("torch", *ONNX) if find_spec(n)},
     }
     write_json(beside, record)
     try:
@@ -145,7 +155,7 @@ def export_policy(
 
 
 def _check(trained: TrainedPolicy, file: Path, beside: Path, seed_index: int) -> None:
-    """Refuse a file that cannot be written and a seed that does not exist, before anything is computed."""
+    """Refuse what cannot be written before anything is computed."""
     if file.suffix not in SUFFIXES:
         raise ConfigError(f"{file}: expected a name that ends in {' or '.join(SUFFIXES)}.")
     for path in (file, beside):
@@ -156,11 +166,8 @@ def _check(trained: TrainedPolicy, file: Path, beside: Path, seed_index: int) ->
     seeds = len(trained.parameters)
     if not 0 <= seed_index < seeds:
         raise ConfigError(f"export: seed_index {seed_index} of {seeds} seed(s); expected 0 to {seeds - 1}.")
-    missing = [name for name in ONNX if file.suffix == ".onnx" and not find_spec(name)]
-    if missing:
-        raise ConfigError(
-            f"{file}: {' and '.join(missing)} missing; install the extra: pip install 'uavlab[onnx]', or export to .pt2."
-        )
+    if file.suffix == ".onnx":
+        require("onnx", str(file), *ONNX)
 
 
 def _team_of_one(before: Any, team: Any, networks: int, agent: int) -> tuple[EnvSpec, EnvSpec]:
@@ -175,43 +182,57 @@ def _team_of_one(before: Any, team: Any, networks: int, agent: int) -> tuple[Env
     return before, replace(team, agents=1, groups=(label,))
 
 
-def _trace(module: nn.Module, inputs: dict[str, Signal]) -> torch.export.ExportedProgram:
-    """Export a module for every batch, and compare the program with it.
+def _trace(module: nn.Module, inputs: Signals) -> torch.export.ExportedProgram:
+    """Export a module for batches of any size; what both outputs need is computed once."""
+    example = _sample(inputs, TRACED)
+    batch, dynamic = torch.export.Dim("batch"), torch.export.ShapesCollection()
+    for tensor in example:
+        dynamic[tensor] = {0: batch}
+    first = torch.export.export(module, example, dynamic_shapes=dynamic.dynamic_shapes(module, example))
+    shared = CSEPass().call(first.run_decompositions({}).module(check_guards=False)).graph_module
+    shared.graph.eliminate_dead_code()
+    return torch.export.export(shared, example, dynamic_shapes=dynamic.dynamic_shapes(shared, example))
+
+
+def _compare(run: Outputs, policy: Outputs, inputs: Signals) -> None:
+    """Compare the content of a file with the policy itself.
 
     Raises:
         ValueError: Their outputs differ, as those of a policy with its own randomness do.
     """
-    generator = torch.Generator().manual_seed(0)
-    example = tuple(signal.sample(TRACED, generator) for signal in inputs.values())
-    batch, dynamic = torch.export.Dim("batch"), torch.export.ShapesCollection()
-    for tensor in example:
-        dynamic[tensor] = {0: batch}
-    first = torch.export.export(module, example, dynamic_shapes=dynamic).run_decompositions({})
-    shared = CSEPass()(first.module(check_guards=False))  # both outputs use one evaluation of the networks
-    shared.graph_module.graph.eliminate_dead_code()
-    program = torch.export.export(shared.graph_module, example, dynamic_shapes=dynamic)
-    for size in CHECKED:
-        given = tuple(signal.sample(size, generator) for signal in inputs.values())
-        for own, other in zip(module(*given), program.module()(*given), strict=True):
+    for batch in CHECKED:
+        given = _sample(inputs, batch)
+        for own, other in zip(policy(*given), run(*given), strict=True):
             far = (own.double() - other.double()).abs().max() / own.double().abs().max().clamp_min(1e-6)
             if not far <= TOLERANCE:
-                raise ValueError(f"the exported program differs from the policy by {float(far):.1g} of its output")
-    return program
+                raise ValueError(f"the file would differ from the policy by {float(far):.1g} of its output")
 
 
-def _to_pt2(program: torch.export.ExportedProgram) -> bytes:
+def _sample(inputs: Signals, batch: int) -> tuple[Tensor, ...]:
+    generator = torch.Generator().manual_seed(batch)
+    return tuple(signal.sample(batch, generator) for signal in inputs.values())
+
+
+def _to_pt2(program: torch.export.ExportedProgram) -> tuple[bytes, Outputs]:
     buffer = io.BytesIO()
     torch.export.save(program, buffer)
-    return buffer.getvalue()
+    return buffer.getvalue(), program.module()
 
 
-def _to_onnx(
-    program: torch.export.ExportedProgram, inputs: dict[str, Signal], outputs: dict[str, Signal]
-) -> bytes:
+def _to_onnx(program: torch.export.ExportedProgram, inputs: Signals, outputs: Signals) -> tuple[bytes, Outputs]:
+    from onnxruntime import InferenceSession  # late: optional
+
     model = torch.onnx.export(program, dynamo=True, input_names=[*inputs], output_names=[*outputs], verbose=False)
     if model is None:
         raise ValueError("the exporter returned nothing")
-    return model.model_proto.SerializeToString()
+    content = model.model_proto.SerializeToString()
+    reader = InferenceSession(content)
+
+    def run(*given: Tensor) -> tuple[Tensor, ...]:
+        feed = {name: tensor.numpy() for name, tensor in zip(inputs, given, strict=True)}
+        return tuple(torch.from_numpy(each) for each in reader.run([*outputs], feed))
+
+    return content, run
 
 
 @contextmanager

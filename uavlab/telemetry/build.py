@@ -116,7 +116,7 @@ def portable_inputs(shape: tuple[int, int]) -> Signals:
     window = Signal(
         axes=("row", "feature"),
         shape=(shape[0], len(FEATURES)),
-        about=f"rows of a window at {RATE} per second, the oldest first; uavlab.telemetry.dataset computes the features",
+        about=f"rows of a window at {RATE} per second, oldest first; uavlab.telemetry.dataset computes them",
         unit=units,
         names=FEATURES,
         normalisation="inside the file, by networks.0.inputs.center and networks.0.inputs.spread",
