@@ -7,7 +7,9 @@ from pathlib import Path
 import click
 
 from uavlab.cli.base import as_json, cli, print_json
+from uavlab.core import installation
 from uavlab.core.extras import require
+from uavlab.storage.files import copy_missing
 
 
 @cli.command()
@@ -42,11 +44,19 @@ def notebook(
 
 
 @cli.command()
-@click.argument("extra", nargs=-1, type=click.UNPROCESSED)
-def lab(extra: tuple[str, ...]) -> None:
-    """Open JupyterLab on this machine alone; what follows ``--`` is passed on, ``-- --no-browser`` say."""
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[FOLDER] [-- OPTION...]")
+def lab(words: tuple[str, ...]) -> None:
+    """Open JupyterLab on this machine alone; with FOLDER, there, with a copy of each notebook that it lacks.
+
+    What follows ``--`` is passed on, ``-- --no-browser`` say.
+    """
     require("lab", "lab", "jupyterlab")
-    command = lab_command(Path.cwd(), *extra)
+    root = Path(words[0]) if words and not words[0].startswith("-") else None
+    if root is not None:
+        copies = copy_missing(sorted((installation.ROOT / "notebooks").glob("*.ipynb")), root)
+        click.echo(f"{len(copies)} notebooks copied to {root}")
+    command = lab_command(root or Path.cwd(), *words[root is not None :])
+    sys.stdout.flush()  # nothing flushes it later: this process becomes another program
     os.execv(command[0], command)
 
 
