@@ -72,7 +72,7 @@ def load_or_train(run: str, updates: int, **settings: Any) -> tuple[TrainedPolic
     short = Run(configure("mapping_quick", layer, settings))
     for _ in short.train():
         pass
-    return policy.from_run(short), f"trained for {updates:,} updates only"
+    return short.trained(), f"trained for {updates:,} updates only"
 
 
 def scores_by_policy(
@@ -83,7 +83,7 @@ def scores_by_policy(
     scores = {name: curves(env, plan, Streams([seed], device), count) for name, plan in plans.items()}
     for name, each in trained.items():
         own = with_view_of(env, each)
-        scores[name] = curves(own, each.policy(own, 0), Streams([seed], device), count)
+        scores[name] = curves(own, each.batched_policy(own, 0), Streams([seed], device), count)
     return scores
 
 

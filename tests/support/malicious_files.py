@@ -28,7 +28,7 @@ from tests.support.fixtures_config import train_tiny
 from tests.support.tampered_runs import checkpoint_in, edit_manifest
 from uavlab.core.errors import ConfigError, FileError, UavlabError
 from uavlab.core.text import one_line
-from uavlab.experiment import policy
+from uavlab.experiment import policy, scores
 from uavlab.experiment.config import configure, parse_setting, read_yaml
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import run_name
@@ -96,7 +96,7 @@ def in_run(name: str, content: Content, reader: Callable[[Path], object] = polic
 
 
 def scored(folder: Path) -> object:
-    return policy.score([str(folder)], 2, 0, False, None, lambda line: None)
+    return scores.score([str(folder)], 2, 0, False, None, lambda line: None)
 
 
 def manifest(change: Callable[[dict[str, Any]], object]) -> Reader:

@@ -64,7 +64,7 @@ def predict(run: str, file: Path, mapping: Path | None, stride: int, out: Path |
 
     trained = policy.load(run_folder(run))
     task = require_task(trained.config.env, trained.config.preset)
-    forecast: Any = trained.policy(trained.config.env, 0)
+    forecast: Any = trained.batched_policy(trained.config.env, 0)
     prediction = predict_log(forecast, task, file, mapping, stride)
     rows = summary(prediction)
     click.echo(f"{'':14} {'unit':5} {'mean':>8} {'least':>8} {'most':>8} {'sd':>8} {'rmse':>8}")

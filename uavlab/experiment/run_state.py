@@ -89,6 +89,7 @@ def save(run: "Run", folder: Path) -> tuple[Path, int]:
         "machine": run.machine,
         "lifted": run.not_exact_reasons,
         "forced": run.forced,
+        "best_updates": run.best_updates,
         "rows": run.recorder.digest(),
     }
     linked = (previous, unchanged) if previous is not None and unchanged else None
@@ -124,6 +125,7 @@ def restore_latest(run: "Run", folder: Path, fresh_replay: bool) -> None:
     run.forced = saved.meta["forced"] and run.done
     reasons += ["it was scored once more, at its former target"] * (saved.meta["forced"] and not run.done)
     run.recorder.saved_digest = saved.meta["rows"]
+    run.best_updates = saved.meta.get("best_updates")
     since = [f"update {saved.step}: {why}" for why in reasons]
     run.not_exact_reasons = list(dict.fromkeys([*saved.meta["lifted"], *run.not_exact_reasons, *since]))
     run.last, run.linkable = saved.path, not fresh_replay
