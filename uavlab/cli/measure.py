@@ -162,7 +162,7 @@ def profile(preset: str, rounds: int, trace: Path | None, every: bool, out: Path
 @click.option("--out", type=click.Path(path_type=Path), help="Keep the numbers in this file, not in figures/records.")
 @as_json
 def claims(names: tuple[str, ...], every: bool, system: str | None, rounds: int, out: Path | None) -> Record:
-    """Compare what is claimed of each technique with what it is on this machine, with a verdict."""
+    """Compare published claims about techniques with measurements on this machine, each with a verdict."""
     from uavlab.bench.claims import report
     from uavlab.bench.claims.measures import Bench
 
