@@ -27,7 +27,7 @@ CHECK_STEPS = 32  # steps between checks whether all episodes have ended, each a
 
 @dataclass(frozen=True)
 class Planner:
-    """A hand-written policy that sees the whole state.
+    """A hand-written policy that reads the whole state.
 
     Attributes:
         plan: Function of the environment, the state (B worlds) and uniform noise (B A) that returns actions (B A).
@@ -43,8 +43,8 @@ def simulate(
     """Step ``count`` new worlds per run from their start to the horizon.
 
     Yields:
-        For each step the metrics (with return, flight time and timeout), and the worlds that had not ended before it
-        and after it.
+        For each step the metrics (with return, flight time and timeout), and masks of the worlds that had not ended
+        before and after it.
     """
     spec, runs = env.spec, len(rng.seeds)
     worlds = start_worlds(env, rng.uniform(f"{stream}.start", count, spec.initial_noise).flatten(0, 1))
@@ -89,7 +89,7 @@ def episodes(
 def curves(
     env: Env, policy: Policy | Planner, rng: Streams, count: int, mean_action: bool = False, stream: str = "evaluate"
 ) -> dict[str, Float[Tensor, "R E T"]]:
-    """Return the environment's metrics of the same episodes after every step; after its end an episode is constant."""
+    """Return the environment's metrics of each episode after every step, constant after its end."""
     history: dict[str, list[Tensor]] = {metric.name: [] for metric in env.metrics}
     for metrics, live, _ in simulate(env, policy, rng, count, mean_action, stream):
         for name, values in history.items():
@@ -107,16 +107,16 @@ class Interval:
 
 
 def interval(values: Float[Tensor, "R E"], outcomes: bool = False, seed: int = 0) -> Interval:
-    """Return the mean with its bootstrap interval, resampling runs and, in each, its episodes.
+    """Return the mean with its 95 % bootstrap interval, resampling runs and, in each, its episodes.
 
-    If ``values`` are outcomes (0 or 1) and all equal, one end of the interval is that of the rule of three.
+    If all n ``values`` are the same outcome (0 or 1), the interval reaches from it to a distance of 3 / n.
 
     Source:
         Hanley and Lippman-Hand 1983, "If Nothing Goes Wrong, Is Everything All Right?" (3 / n).
     """
     table = values.double().cpu().numpy()
     mean, low, high = nested_interval(table, seed)
-    if outcomes and table.min() == table.max() and table.min() in (0, 1):  # resampling would claim certainty
+    if outcomes and table.min() == table.max() and table.min() in (0, 1):  # a bootstrap interval would have no width
         low, high = (0.0, min(1.0, 3 / table.size)) if table.min() == 0 else (max(0.0, 1 - 3 / table.size), 1.0)
     return Interval(mean, low, high)
 

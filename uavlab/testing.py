@@ -1,6 +1,6 @@
 """A check of the contract of ``uavlab.core.protocols.Env`` for authors of environments: ``print(check_env(MyEnv()))``.
 
-The first breach raises ConfigError with the place, the value, the expected value and the next step.
+The first violation raises ConfigError with the place, the value, the expected value and the next step.
 """
 
 import math
@@ -19,7 +19,7 @@ from uavlab.evaluate import COMMON
 FUNCTIONS = ("initial", "transition", "observe", "reward", "terminated", "measure")
 ACTIONS = ("random", "corner", "zero")
 DOUBLE_STEPS = 20  # in float64, where only types are checked
-DTYPES = {  # of results that are not of the type of the noise
+DTYPES = {  # of results whose type differs from that of the noise
     **dict.fromkeys(("terminated", "observe.legal"), torch.bool),
     **dict.fromkeys(("observe.place", "observe.target_cell"), torch.int64),
 }
@@ -28,9 +28,9 @@ TOLERANCE = 1e-4  # relative and absolute; rounding depends on the batch size
 
 @dataclass(frozen=True)
 class EnvReport:
-    """Counts of ``check_env``; printing it gives a few readable lines."""
+    """Counts of ``check_env``; ``str`` formats them as a few lines."""
 
-    env: str  # as it prints itself
+    env: str  # its ``repr``
     worlds: int  # in the batch
     steps: int  # of each world under each kind of actions (random, corner and zero)
     started: int  # episodes
@@ -53,13 +53,13 @@ class EnvReport:
 
 
 def check_env(env: Env, worlds: int = 7, steps: int = 300) -> EnvReport:
-    """Step an environment hundreds of times and raise at the first breach of the contract of ``Env``.
+    """Step an environment hundreds of times and raise at the first violation of the contract of ``Env``.
 
     Args:
         env: The environment with the parameters to be checked.
-        worlds: Worlds in the batch, at least 2, so that dependence between worlds is seen.
+        worlds: Worlds in the batch, at least 2, so that dependence between worlds is detected.
         steps: Steps of each world under random, corner (every action -1 or 1; the last choice) and zero actions (the
-            first choice), at least 1. A longer time limit is never reached.
+            first choice), at least 1; a time limit of more steps is not reached.
 
     Raises:
         ConfigError: The environment breaks the contract, or ``worlds`` or ``steps`` is too small.
@@ -136,18 +136,18 @@ def _check_metrics(env: Env) -> None:
 
 
 class _Rollout:
-    """Worlds stepped with every result checked; rollouts with one kind of actions use the same noise and actions."""
+    """A rollout in which every result is checked; rollouts of one kind of actions use the same noise and actions."""
 
     def __init__(self, env: Env, worlds: int, actions: str, dtype: torch.dtype, past_end: bool = False) -> None:
         self.env, self.spec, self.worlds, self.actions, self.dtype = env, env.spec, worlds, actions, dtype
-        self.past_end = past_end  # no world is replaced, as in evaluate.episodes and survey
+        self.past_end = past_end  # ended worlds are stepped on, as in evaluate.simulate and survey
         self.noise = torch.Generator().manual_seed(ACTIONS.index(actions))
         self.counts, self.number = Counter[str](), 0  # the number is that of the next step
         self.state = self.draw_states(worlds)
         self.check_clock()
 
     def step(self) -> dict[str, Tensor]:
-        """Take and check one step; return all results by the name of their function."""
+        """Take and check one step; return all results by name."""
         state, action, noise = self.state, self.action(), self.draw(self.spec.step_noise)
         after, results = self.results(state, action, noise)
         self.check_types(results)
@@ -167,12 +167,12 @@ class _Rollout:
         """Take one step and compare its results with those of another rollout."""
         for name, value in self.step().items():
             if not torch.equal(value, first[name]):
-                self.number -= 1  # the message is about the step just taken
+                self.number -= 1  # the message refers to the step just taken
                 do = "Draw all randomness from the noise that is passed in, and keep nothing between calls."
                 self.refuse(name, "other numbers on a second rollout", "the same from equal noise", do)
 
     def draw_states(self, count: int) -> Any:
-        """Create and check a new state for every world; ``count`` of them will be used."""
+        """Create and check a new state for every world, of which ``count`` are used."""
         noise = self.draw(self.spec.initial_noise)
         state = self.call("initial", noise)
         self.check_state("initial", state, self.worlds)
@@ -304,7 +304,7 @@ class _Rollout:
                 self.refuse(name, "other numbers without a world's neighbours", "worlds that are independent", do)
 
     def check_clock(self) -> None:
-        """Check that no task terminates merely because the horizon is reached."""
+        """Check that reaching the horizon does not terminate the tasks of all worlds."""
         late = replace(self.state, step=torch.full_like(self.state.step, self.spec.horizon))
         if self.call("terminated", late).all() and not self.call("terminated", self.state).all():
             do = "Leave the time limit to spec.horizon, so that learners go on bootstrapping there."

@@ -43,7 +43,7 @@ def make_cycle(source: Source, learner: Learner, rng: Streams, rt: Runtime) -> C
 def training(
     source: Source, learner: Learner, rng: Streams, rt: Runtime, start: int, updates: int
 ) -> Iterator[tuple[int, Update]]:
-    """Run updates ``start`` + 1 to ``updates``; yield the number and the result of each. Leaving the loop stops.
+    """Run updates ``start`` + 1 to ``updates``; yield the number and the result of each.
 
     Raises:
         DivergedError: A number is not finite.
@@ -56,7 +56,7 @@ def training(
 
 
 def check_state(source: Source, learner: Learner, rt: Runtime, number: int) -> None:
-    """Check all tensors of a checkpoint after update ``number``; call it before saving.
+    """Check all tensors of the checkpoint after update ``number``, before it is saved.
 
     Raises:
         DivergedError: A number is not finite.

@@ -1,4 +1,4 @@
-"""One of each that can be registered, as a user's own file has them: no file of the package or of the tests names them.
+"""Registrations as in a user's own file; no file of the package or of the contracts names them.
 
 ``Drift`` is an environment, ``Reinforce`` a second algorithm for every environment with continuous actions, ``doubled``
 a toggle, ``adding`` a suite, ``drift_quick`` a preset.

@@ -1,4 +1,4 @@
-"""From worlds to batches: off-policy through replay, on-policy by whole episodes."""
+"""Collectors of batches from worlds: off-policy through replay, on-policy by whole episodes."""
 
 from uavlab.collectors import entries
 

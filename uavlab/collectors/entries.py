@@ -1,4 +1,4 @@
-"""Registrations of the collectors, and what they measure and reserve before a run."""
+"""Registrations of the collectors, the survey of observations, and the allocation of replay."""
 
 from collections.abc import Callable
 from typing import Any
@@ -33,13 +33,13 @@ def _build_off_policy(
 def _build_on_policy(
     config: Settings, env: Env, data: Any, learner: Learner, snapshot: Callable[[], Policy], rng: Streams, rt: Runtime
 ) -> OnPolicyCollector:
-    states = 2 * world_bytes(config.env) * config.source.worlds * config.run.runs  # of two steps at a time
+    states = 2 * world_bytes(config.env) * config.source.worlds * config.run.runs  # those before and after a step
     require_memory(states, "worlds", "worlds or runs", rt.device)
     return OnPolicyCollector(env, learner.policy(env.spec, explore=True), config.source, rng, rt)
 
 
 def survey(env: Env, rng: Streams) -> Scale:
-    """Measure mean and standard deviation of observations under random actions; the scale of a constant feature is 1.
+    """Measure mean and standard deviation of observations under random actions; constant features get scale 1.
 
     Raises:
         DivergedError: An observation is not finite.
@@ -53,7 +53,7 @@ def survey(env: Env, rng: Streams) -> Scale:
         state = env.transition(state, action.flatten(0, 1), noise.flatten(0, 1))
         observations.append(env.observe(state).unflatten(0, (runs, SURVEY_WORLDS)))
     obs = torch.cat(observations, 1)
-    require_finite({"obs": (obs, "R N A O")})  # the first layers depend on them
+    require_finite({"obs": (obs, "R N A O")})  # the initial weights of first layers depend on them
     spread = obs.std(1)
     return Scale(center=obs.mean(1), spread=torch.where(spread > 1e-3, spread, 1.0))
 
@@ -63,7 +63,7 @@ def store(config: Settings, rng: Streams, rt: Runtime) -> Store:
 
     Raises:
         ResourceError: It does not fit into free memory.
-        ConfigError: It has more rows than priorities can serve.
+        ConfigError: The capacity is too large for priorities.
     """
     toggles, replay, env, runs = rt.toggles, config.source, config.env, len(rng.seeds)
     here = toggles.placement == "device"

@@ -23,8 +23,8 @@ from uavlab.runtime.runtime import Runtime
 
 T = TypeVar("T")
 
-POOL_DEPTH = 8  # new worlds in reserve for each running one
-POOL_STEPS = 32  # steps between refills; a world that ends more often than ``POOL_DEPTH`` times repeats a start
+POOL_DEPTH = 8  # initial states in reserve for each world
+POOL_STEPS = 32  # steps between refills; a world that ends more than ``POOL_DEPTH`` times in them repeats a start
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class ReplayConfig(PriorityConfig):
         world_steps: Steps of every world per cycle; there is one update per cycle unless ``ratio`` says otherwise.
         batch: Rows per run and update (N).
         capacity: Rows that replay holds per run.
-        learning_starts: Rows per run collected by random actions before the first update.
+        learning_starts: Rows per run collected with random actions before the first update.
     """
 
     worlds: Annotated[int, Ge(1), Le(1_000_000)] = 64
@@ -49,10 +49,10 @@ class ReplayConfig(PriorityConfig):
 class OffPolicyCollector:
     """Steps R x W worlds with the learner's policy, stores every transition, and draws batches.
 
-    A round is ``interval`` cycles of ``world_steps`` steps, followed by ``interval`` x ``ratio`` updates. Concurrency
-    changes which rows a batch may hold, but never depends on timing. With ``prefetch=on`` the batch of an update is
-    drawn before the steps of its cycle, so it misses their rows. With ``overlap`` the steps of a round run in a thread
-    during its updates, with the policy at the beginning of the round; their rows are stored at its end.
+    A round is ``interval`` cycles of ``world_steps`` steps, followed by ``interval`` x ``ratio`` updates. With
+    ``prefetch=on`` the batch of an update is drawn before the steps of its cycle, so it misses their rows. With
+    ``overlap`` the steps of a round run in a thread during its updates, with the policy at the beginning of the round;
+    their rows are stored at its end. Results never depend on timing.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class OffPolicyCollector:
         store: Store,
         snapshot: Callable[[], Policy],
     ) -> None:
-        """Start the worlds of all runs; ``snapshot`` copies the policy in training, for a thread during updates."""
+        """Start the worlds of all runs; ``snapshot`` copies the policy in training, for the thread of ``overlap``."""
         self.env, self.policy, self.config, self.rng, self.snapshot = env, policy, config, rng, snapshot
         self.runs, toggles = len(rng.seeds), rt.toggles
         self.interval, self.round = toggles.interval, toggles.interval * toggles.ratio
@@ -97,7 +97,7 @@ class OffPolicyCollector:
         return self.store.ring
 
     def next(self) -> Batch:
-        """Step the worlds if a round begins, and draw a batch; the first call collects ``learning_starts`` rows."""
+        """Step the worlds if a round begins, and draw a batch; before the first, collect ``learning_starts`` rows."""
         self.before_cycle()
         batch = self._await()
         if self.turn == 0:
@@ -110,7 +110,7 @@ class OffPolicyCollector:
         return batch
 
     def before_cycle(self) -> None:
-        """Collect ``learning_starts`` rows by random actions before the first cycle."""
+        """Collect ``learning_starts`` rows with random actions before the first cycle."""
         while self.steps * self.config.worlds < self.config.learning_starts:
             self._step_and_store(explore=True)
             self.count(1)
@@ -127,7 +127,7 @@ class OffPolicyCollector:
             self.pool = self._copy_into_static(self.pool, self._refill())
 
     def feedback(self, batch: Batch, update: Update) -> None:
-        """Update priorities, after the next batch was chosen if there is a prefetcher."""
+        """Update priorities, after the next batch has been drawn if there is a prefetcher."""
         if self.prefetcher is not None:
             self.prefetcher.wait()
         self.store.feedback(batch.index, update)
@@ -174,7 +174,7 @@ class OffPolicyCollector:
         return {name: None if name in before else cut(self.ring, name) for name in names}
 
     def load_segments(self, segments: Mapping[str, Mapping[str, Tensor]] | None) -> None:
-        """Restore the rows; with None replay is empty and ``learning_starts`` rows precede the next update.
+        """Restore the rows; None empties replay, so that ``learning_starts`` rows are collected before the next update.
 
         Raises:
             FileError: The segments do not hold exactly the rows that replay held.
@@ -186,15 +186,15 @@ class OffPolicyCollector:
         paste(self.ring, segments or {}, self._stored)
 
     def rows(self) -> dict[str, Tensor]:
-        """Return replay as it lies in memory: its rows by slot, cursor and size."""
+        """Return the memory of replay: rows by slot, cursor and size."""
         return {**dict(leaves(self.ring.rows)), "cursor": self.ring.cursor, "size": self.ring.size}
 
     def observations(self) -> Tensor:
-        """Return what the agents of all worlds observe now (R W A O)."""
+        """Return the current observations of all agents (R W A O)."""
         return self.worlds.obs.unflatten(0, (self.runs, self.config.worlds))
 
     def world_step(self) -> Callable[[], Any]:
-        """Return a call that moves all worlds by one random step, always the same."""
+        """Return a function that computes one step of all worlds, the same with each call, and does not store it."""
         spec, count = self.env.spec, self.config.worlds
         action = 2 * self.rng.uniform("explore", count, spec.agents, spec.action).flatten(0, 1) - 1
         noise = self.rng.uniform("step", count, spec.step_noise).flatten(0, 1)
@@ -206,7 +206,7 @@ class OffPolicyCollector:
         return (self.steps - len(self.ready)) * self.config.worlds
 
     def _collect_round(self) -> None:
-        """Take the steps of a round; with ``overlap`` store those of the last and start the next in the thread."""
+        """Take the steps of a round; with ``overlap`` store those of the last round and start the thread."""
         steps = self.interval * self.config.world_steps
         if self.executor is None:
             for _ in range(steps):
@@ -222,11 +222,11 @@ class OffPolicyCollector:
 
     def _step_and_store(self, explore: bool) -> None:
         worlds, rows = self._step_worlds(None if explore else self.policy)
-        self._add(rows)  # first: rows share memory with the old worlds
+        self._add(rows)  # before the assignment, because rows share memory with the old worlds
         self.worlds = self._copy_into_static(self.worlds, worlds)
 
     def _collect(self, policy: Policy, steps: int) -> list[Transition]:
-        """Take steps in the thread; until it ends, nothing else uses worlds, pool, counter and their streams."""
+        """Take steps in the thread, which alone uses worlds, pool, counter and their random streams until it ends."""
         collected = []
         for _ in range(steps):
             self.worlds, rows = self._step_worlds(policy)
@@ -287,7 +287,7 @@ class OffPolicyCollector:
 
 
 def blank_row(env: Env, worlds: Worlds) -> Transition:
-    """Return one row per world with the right shapes and types."""
+    """Return one transition per world, for its shapes and types."""
     count, agents = len(worlds.replaced), env.spec.agents
     zero = worlds.obs.new_zeros(count, agents)
     return Transition(
@@ -301,6 +301,6 @@ def blank_row(env: Env, worlds: Worlds) -> Transition:
 
 
 def replay_bytes(env: Env, config: ReplayConfig, runs: int) -> int:
-    """Return the bytes that replay needs."""
+    """Return the size of replay (bytes)."""
     row = blank_row(env, start_worlds(env, torch.zeros(1, env.spec.initial_noise)))
     return row_bytes(tree_map(lambda leaf: leaf[None], row)) * config.capacity * runs

@@ -1,4 +1,4 @@
-"""The on-policy collector: each batch is whole episodes of the policy in training."""
+"""The on-policy collector: each batch consists of whole episodes of the policy in training."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,20 +19,20 @@ class RolloutConfig:
     """Size of a batch.
 
     Attributes:
-        worlds: Worlds per run (W), each stepped from its start to its end.
+        worlds: Worlds per run (W), each stepped for one episode.
     """
 
     worlds: Annotated[int, Ge(1), Le(1_000_000)] = 16
 
 
 class OnPolicyCollector(Source):
-    """Steps R x W new worlds from start to end with the learner's policy for each batch.
+    """Steps R x W new worlds for ``horizon`` steps with the learner's policy for each batch.
 
-    Worlds that end early are stepped on; those steps are marked as not live.
+    Worlds that end early are stepped further; agents are marked as not live in steps after the end of their task.
     """
 
     def __init__(self, env: Env, policy: Policy, config: RolloutConfig, rng: Streams, rt: Runtime) -> None:
-        """Prepare the calls of an episode."""
+        """Wrap the functions of an episode by the runtime."""
         self.env, self.policy, self.config, self.rng = env, policy, config, rng
         self.runs = len(rng.seeds)
         self.steps = 0  # of every world
@@ -50,7 +50,7 @@ class OnPolicyCollector(Source):
         return tree_map(lambda leaf: leaf.unflatten(0, (self.runs, -1)), self.start()[1])
 
     def world_step(self) -> Callable[[], Any]:
-        """Return a call that takes the same step of the same new worlds each time."""
+        """Return a function that computes one step of new worlds, the same with each call."""
         spec, (state, obs) = self.env.spec, self.start()
         noise = self.rng.uniform("step", self.config.worlds, spec.step_noise).flatten(0, 1)
         still = torch.zeros(len(noise), spec.agents, spec.action, dtype=noise.dtype, device=noise.device)
@@ -90,7 +90,7 @@ class OnPolicyCollector(Source):
         return Batch(data, index.expand(self.runs, -1))
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the count of steps; all else follows from the random streams."""
+        """Return the count of steps; all else depends on the random streams alone."""
         return {"steps": torch.tensor(self.steps)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
@@ -105,6 +105,6 @@ def start_and_observe(env: Env, noise: Tensor) -> tuple[Any, Any]:
 
 
 def step_and_observe(env: Env, state: Any, action: Tensor, noise: Tensor) -> tuple[Any, Any, Tensor, Tensor]:
-    """Return states, observations, rewards and ends after one step."""
+    """Return states, observations, rewards and terminations after one step."""
     after = env.transition(state, action, noise)
     return after, env.observe(after), env.reward(state, action, after), env.terminated(after)

@@ -16,7 +16,7 @@ ENDS = (0.025, 0.975)
 def interval(
     values: Sequence[float] | np.ndarray, statistic: Callable[..., np.ndarray] = np.mean
 ) -> tuple[float, float, float]:
-    """Return a statistic of ``values`` with the low and the high end of its interval."""
+    """Return a statistic of ``values``, and the low and high end of its interval."""
     each = np.asarray(values, dtype=float)
     samples = np.random.default_rng(0).choice(each, (DRAWS, len(each)))
     low, high = np.quantile(statistic(samples, axis=1), ENDS)
@@ -24,7 +24,7 @@ def interval(
 
 
 def nested_interval(table: np.ndarray, seed: int = 0) -> tuple[float, float, float]:
-    """Return the mean of a table (runs, episodes) with both ends, resampling runs and, in each, its episodes."""
+    """Return mean, low and high end of a table (runs, episodes), resampling runs and, in each, its episodes."""
     runs, count = table.shape
     rng = np.random.default_rng(seed)
     means = np.empty(DRAWS)
@@ -38,8 +38,8 @@ def nested_interval(table: np.ndarray, seed: int = 0) -> tuple[float, float, flo
 def nested_bands(table: np.ndarray, seed: int = 0) -> np.ndarray:
     """Return low end, mean and high end (3 T) of curves (runs, episodes, T), all T with the same draws.
 
-    The distribution is that of ``nested_interval``, in one matrix product: a run drawn m times has m E episodes drawn,
-    and how often each of them is drawn is one multinomial number.
+    The distribution is that of ``nested_interval``, computed by one matrix product: if a run of E episodes is drawn m
+    times, the draw counts of its episodes are multinomial with m E trials.
     """
     runs, count, _ = table.shape
     rng = np.random.default_rng(seed)

@@ -11,9 +11,10 @@ from uavlab.core.types import Batch, EnvSpec, Metric, Update
 S = TypeVar("S")
 
 CheckedTensors = dict[str, tuple[Tensor, str]]
-"""Tensors that must be finite, by name, with their leading axes: ``(reward, "R W A")``; causes before effects.
+"""Tensors that must be finite, by name, with their leading axes: ``(reward, "R W A")``.
 
-Letters of axes are explained in ``uavlab.core.errors.AXIS_NAMES``; messages leave out axes with other letters.
+Inputs come before what is computed from them, because a message names the first tensor that is not finite. The letters
+of axes are those of ``uavlab.core.errors.AXIS_NAMES``; messages leave out others.
 """
 
 Policy = Callable[[Any, Tensor | None], Tensor]
@@ -61,7 +62,7 @@ class Env(Protocol[S]):
 class Source(Protocol):
     """A source of batches: a collector over worlds, or windows of logs.
 
-    A class derived from it has no replay, no priorities and no work around a captured cycle, unless it overrides more.
+    The methods with a body are defaults of a source without replay, priorities, or work around a captured cycle.
     """
 
     def next(self) -> Batch:
@@ -80,7 +81,7 @@ class Source(Protocol):
         return
 
     def tensors_to_check(self) -> CheckedTensors:
-        """Return the saved tensors that were not checked when they were computed."""
+        """Return the tensors of ``state_dict`` that were not checked when they were computed."""
         return {}
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -106,7 +107,7 @@ class Learner(Protocol):
     """A learning algorithm with its parameters."""
 
     def policy(self, spec: Any, explore: bool = False) -> Policy:
-        """Return the policy in training for an environment of this ``spec``; with ``explore``, as it collects rows."""
+        """Return the policy in training for this environment ``spec``; with ``explore``, the one that collects rows."""
 
     def parameters(self) -> Tensor:
         """Return a copy of the parameters that a policy needs, with leading axis R."""

@@ -1,7 +1,7 @@
-"""What can be registered, from inside and from outside the package, by ``REGISTRY.register(name, entry)``.
+"""Registries of environments, learners and collectors, open to other packages by ``REGISTRY.register(name, entry)``.
 
-An experiment is put together from three entries: an environment, the learner that it names (or that ``learner=``
-chooses), and the collector that the learner names. No pair of them is listed anywhere.
+An experiment combines three entries: an environment, the learner that it names (or that ``learner=`` chooses), and the
+collector that the learner names. Functions in entries are described as ``arguments -> result``.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,7 +33,7 @@ class Registry(dict[str, T]):
 
 
 class Resume(Enum):
-    """Whether a resumed run may change a setting; a mark in the setting's ``Annotated`` type."""
+    """Whether a resumed run may change a setting; part of the setting's ``Annotated`` type."""
 
     NO = "no"
     YES = "yes"
@@ -42,7 +42,7 @@ class Resume(Enum):
 
 @dataclass(frozen=True)
 class Settings:
-    """The valid settings of an experiment, as entries see them: one object of settings for each part.
+    """The validated settings of an experiment, one object for each part.
 
     Attributes:
         preset: Name of the preset.
@@ -63,16 +63,16 @@ class Settings:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How policies on an environment are judged.
+    """How policies on an environment are evaluated.
 
     Attributes:
-        figures: Settings, environment, policy, streams, how many, mean action or sampled, stream, to figures (R E).
-        summary: Environment and figures to the mean and interval of each.
-        baseline: Settings, runtime and a registered baseline to a policy.
-        check: Settings to the report of a contract check; raises where the contract is broken.
-        units: Environment to the unit of each figure.
-        count: How a number of episodes is written, ``{} episodes``.
-        flies: Whether a world can be drawn while a policy acts in it.
+        figures: (settings, environment, policy, streams, count, mean action, stream name) -> figures (R E) by name.
+        summary: (environment, figures) -> mean and interval of each.
+        baseline: (settings, runtime, registered baseline) -> policy.
+        check: settings -> report of a contract check; raises if the contract is violated.
+        units: environment -> unit of each figure.
+        count: Format of a number of episodes, such as ``{} episodes``.
+        flies: Whether the flight of a world can be animated.
     """
 
     figures: Callable[..., Any]
@@ -89,11 +89,11 @@ class Environment:
     """An environment.
 
     Attributes:
-        kind: A frozen dataclass whose fields are settings; its ``spec`` is what a learner must know of it.
-        learner: Name of the default learner; None takes the first registered one that fits the ``spec``.
+        kind: A frozen dataclass whose fields are settings; its ``spec`` describes it to a learner.
+        learner: Name of the default learner; None selects the first registered one that fits the ``spec``.
         baselines: Policies without learning, by name.
-        evaluation: How policies are judged; None flies whole episodes.
-        implementation: Environment and runtime to the environment as its toggles compute it.
+        evaluation: How policies are evaluated; None runs whole episodes.
+        implementation: (environment, runtime) -> the environment in the implementation that the toggles select.
     """
 
     kind: type[Any]
@@ -113,14 +113,14 @@ class LearnerEntry:
 
     Attributes:
         settings: Its frozen dataclass of hyper-parameters.
-        collector: Name of the collector that feeds it.
-        build: Settings, the collector's data, streams and runtime to a learner.
-        load_policy: Hyper-parameters, the ``spec`` trained on, the ``spec`` to act in, and parameters to a policy.
-        size: Hyper-parameters and ``spec`` to the parameters of one policy network.
-        refusal: Why an environment of this ``spec`` cannot be learned; None if it can.
-        require_same: Raises where a policy trained on one ``spec`` cannot be judged on another.
-        plan: Settings to what a dry run prints of the learner.
-        unserved: Toggles that do nothing for it, and why.
+        collector: Name of the collector that provides its batches.
+        build: (settings, the collector's data, streams, runtime) -> learner.
+        load_policy: (hyper-parameters, ``spec`` trained on, ``spec`` to act in, parameters) -> policy.
+        size: (hyper-parameters, ``spec``) -> number of parameters of one policy network.
+        refusal: ``spec`` -> why an environment with it cannot be learned; None if it can.
+        require_same: (hyper-parameters, ``spec`` trained on, other ``spec``); raises if the policy cannot act there.
+        plan: settings -> entries of a dry run about the learner.
+        unserved: Toggles without effect on it, with the reason.
     """
 
     settings: type[Any]
@@ -136,18 +136,18 @@ class LearnerEntry:
 
 @dataclass(frozen=True)
 class CollectorEntry:
-    """What brings batches to a learner.
+    """A collector of batches for a learner.
 
     Attributes:
         settings: Its frozen dataclass of settings.
-        data: Settings, streams and runtime to what source and learner share; made once for a run.
-        build: Settings, environment, those data, the learner, a call that copies its policy, streams and runtime to a
+        data: (settings, streams, runtime) -> data that source and learner share, computed once per run.
+        build: (settings, environment, those data, learner, function that copies its policy, streams, runtime) ->
             source.
-        plan: Settings to what a dry run prints of it, without building anything.
-        pace: Settings to how much one update takes in, and of what.
+        plan: settings -> entries of a dry run about it; builds nothing.
+        pace: settings -> amount of data per update, and its unit.
         calls: The calls of a cycle that ``uavlab.bench`` can time alone.
-        replay: Whether it keeps rows that ``resume --fresh-replay`` can gather anew.
-        lacks: Parts that it has not, among ``team``, ``replay`` and ``logs``, and why toggles of them do nothing.
+        replay: Whether it has a replay buffer, which ``resume --fresh-replay`` can refill.
+        lacks: Missing parts, among ``team``, ``replay`` and ``logs``, and why their toggles have no effect.
     """
 
     settings: type[Any]

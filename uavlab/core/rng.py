@@ -1,4 +1,4 @@
-"""Random streams by name, one for each run; the training loop draws noise from them and passes it to pure functions.
+"""Named random streams for each run; the training loop draws noise from them and passes it to pure functions.
 
 Run r of R draws only from streams of its own seed, so its results do not depend on the other runs of the process.
 """
@@ -14,7 +14,7 @@ from torch import Tensor
 from uavlab.core.errors import FileError
 from uavlab.core.types import EnvSpec
 
-INTEGER_NOISE = 2**62  # integer noise lies in [0, 2^62); `noise % n` is uniform to one part in 2^62 / n
+INTEGER_NOISE = 2**62  # integer noise lies in [0, 2^62); `noise % n` is uniform up to a relative error of n / 2^62
 
 
 class Streams:

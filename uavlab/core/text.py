@@ -1,4 +1,4 @@
-"""Texts that users write: suggestions for misspelled names, values as YAML 1.2, and quotations in messages."""
+"""User input as text: suggestions for misspelled names, YAML 1.2 values, and quotations in messages."""
 
 import difflib
 import re
@@ -65,7 +65,7 @@ def yaml_value(text: str, where: str, lines: bool = False) -> Any:
     except MarkedYAMLError as error:
         mark, why = error.problem_mark or error.context_mark, filter(None, (error.context, error.problem))
         line, problem = mark.line if mark else None, f"not readable as YAML: {' '.join(why)}"
-    except Exception as error:  # a control character, a 32nd of May
+    except Exception as error:  # such as a control character or an invalid date
         problem = f"not readable as YAML: {type(error).__name__}: {' '.join(str(error).split())}"
     place = f"{where}:{line + 1}" if lines and line is not None else where
     raise ConfigError(f"{place}: {one_line(problem[:300])}.")

@@ -51,7 +51,7 @@ def load_leaves(tree: T, state: dict[str, Tensor], prefix: str) -> T:
 
 
 def where_world(mask: Bool[Tensor, " B"], chosen: Tensor, other: Tensor) -> Tensor:
-    """Return ``chosen`` in the worlds where ``mask`` is true and ``other`` elsewhere."""
+    """Return ``chosen`` in worlds where ``mask`` is true, ``other`` elsewhere."""
     return torch.where(mask.view(-1, *[1] * (chosen.dim() - 1)), chosen, other)
 
 
@@ -140,7 +140,7 @@ class MapObs:
         team: Additional maps for a critic, the same for all agents.
         place: Cell of each agent in the maps, row * L + column.
         legal: Moves that each agent may choose, at least one.
-        target_cell: Number of the cell that each move leads to; in one step no two agents move to the same one.
+        target_cell: Number of the cell that each move leads to; agents share one only if no other is left.
     """
 
     maps: Float[Tensor, "*lead A C L L"]
@@ -171,7 +171,7 @@ class Rollout:
 
 @tensors
 class Scale:
-    """Mean and standard deviation of numbers, by which a network's inputs or outputs are normalised."""
+    """Mean and standard deviation by which a network's inputs or outputs are normalised."""
 
     center: Float[Tensor, "*lead F"]
     spread: Float[Tensor, "*lead F"]
@@ -179,7 +179,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows of a source: ``data`` with leading axes R N, their indices, importance weights (None if uniform)."""
+    """Rows of a source: ``data`` (leading axes R N), indices, and importance weights (None if uniform)."""
 
     data: Any
     index: Int[Tensor, "R N"]

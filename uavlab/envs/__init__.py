@@ -1,4 +1,4 @@
-"""The environments by name; a new one is its file and one registration, from inside or from outside the package."""
+"""Registered environments; a new one is a class and one registration, inside or outside the package."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ __all__ = ["leader_follower", "mapping", "register"]
 
 
 def register(name: str, env: type[Any], **entry: Any) -> type[Any]:
-    """Make an environment known to presets, commands and notebooks under ``name``.
+    """Register an environment under ``name`` for presets, commands and notebooks.
 
-    The class is a frozen dataclass that keeps the contract of ``uavlab.core.protocols.Env``; ``entry`` holds other
+    The class is a frozen dataclass that implements ``uavlab.core.protocols.Env``; ``entry`` holds other
     fields of ``uavlab.core.registry.Environment``, such as ``learner`` and ``baselines``.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Autoreset: one step of many worlds, in which worlds that ended are replaced without a host sync."""
+"""Autoreset: a step of many worlds that replaces ended worlds without a host sync."""
 
 from typing import Generic, TypeVar
 
@@ -14,7 +14,7 @@ S = TypeVar("S")
 
 @tensors
 class Worlds(Generic[S]):
-    """Running worlds, their present observations, and how often each was replaced."""
+    """Running worlds, their current observations, and how often each was replaced."""
 
     state: S
     obs: Float[Tensor, "B A O"]
@@ -45,10 +45,10 @@ def make_pool(env: Env[S], noise: Float[Tensor, "depth B K"]) -> Pool[S]:
 def advance(
     env: Env[S], worlds: Worlds[S], action: Float[Tensor, "B A D"], noise: Float[Tensor, "B K"], pool: Pool[S]
 ) -> tuple[Worlds[S], Transition]:
-    """Step every world, and replace those that ended from the pool.
+    """Step every world, and replace ended worlds by new ones from the pool.
 
-    The successor is observed once, and recorded before any replacement. ``truncated`` is the time limit alone; it is
-    not set where the task ended.
+    The transition holds the successor's observation before any replacement. ``truncated`` marks worlds that reached
+    the time limit before all agents' tasks ended.
     """
     after = env.transition(worlds.state, action, noise)
     next_obs = env.observe(after)

@@ -1,4 +1,4 @@
-"""What a run is built of: a task (an environment and a learner that fits it), its runtime and its random streams."""
+"""Assembly of a run: its task (an environment and a learner that fits it), runtime and random streams."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -34,9 +34,9 @@ from uavlab.testing import check_env
 if TYPE_CHECKING:
     from uavlab.experiment.config import Config, RunConfig
 
-BUILT_IN = (envs, collectors, learners, telemetry)  # importing them registers them
+BUILT_IN = (envs, collectors, learners, telemetry)  # registered by their import
 PLAIN = Toggles()
-EVALUATION, VALIDATION = "evaluate", "validate"  # random streams of final scores, and of scores that choose a policy
+EVALUATION, VALIDATION = "evaluate", "validate"  # random streams of final scores, and of the selection of a policy
 
 EPISODES = Evaluation(
     figures=lambda config, env, policy, rng, count, mean, stream: episodes(env, policy, rng, count, mean, stream),
@@ -56,7 +56,7 @@ class Task:
     Attributes:
         environment: The registered environment.
         learner: Name of the learner.
-        entry: The learner that is registered under this name.
+        entry: The learner registered under this name.
         collector: The registered collector.
         settings: Classes whose fields are settings: collector, learner, environment.
         evaluation: How policies are evaluated.
@@ -72,13 +72,13 @@ class Task:
     unserved: Mapping[str, str]
 
     def build(self, config: Settings, rng: Streams, rt: Runtime) -> tuple[Any, Any]:
-        """Build the learner and the source of its data: first the data, once, then the learner, then the source.
+        """Compute the collector's data once, then build the learner and the source of its batches.
 
         Raises:
             ResourceError: Memory does not suffice.
             ConfigError: The settings do not fit together.
         """
-        plain, default = Toggles(), eager()  # what nobody asked for needs no warning
+        plain, default = Toggles(), eager()  # values of these two sets fall back without a warning
         for name, reason in self.unserved.items():
             if getattr(rt.toggles, name) not in (getattr(plain, name), default.get(name)):
                 rt.fall_back(name, reason)
@@ -92,17 +92,17 @@ class Task:
         return learner, self.collector.build(config, env, data, learner, snapshot, rng, rt)
 
     def plan(self, config: Settings) -> dict[str, Any]:
-        """Return steps, updates and bytes of a run before anything is built."""
+        """Return planned steps, updates and bytes of a run without building anything."""
         run = config.run
         head = {"preset": config.preset, "updates": run.updates, "minutes": run.minutes, "runs": run.runs}
         return {**head, **self.collector.plan(config), **self.entry.plan(config)}
 
 
 def task(environment: str, learner: str | None = None) -> Task:
-    """Assemble a task; without ``learner``, with the environment's default.
+    """Assemble a task; by default with the environment's own learner, or the first one that fits.
 
     Raises:
-        ConfigError: There is no such learner, or it cannot learn this environment.
+        ConfigError: The learner is unknown or cannot learn this environment, or no learner can.
     """
     env = ENVIRONMENTS[environment]
     name = learner or env.learner or next(_fitting(env), None)
@@ -136,7 +136,7 @@ def _spec(env: Environment) -> Any:
 
 
 def runtime(run: "RunConfig", toggles: Toggles = PLAIN) -> Runtime:
-    """Choose the device, and note which toggles cannot be used on it.
+    """Choose the device, and resolve the toggles on it.
 
     Raises:
         ConfigError: CUDA is requested but not available.
@@ -173,10 +173,10 @@ def assemble(config: "Config", monitor: Monitor | None = None) -> tuple[Runtime,
 
 @contextmanager
 def enough_memory() -> Iterator[None]:
-    """Turn an out-of-memory error into a message of one line that names the settings to lower.
+    """Turn an out-of-memory error into a one-line message that names the settings to lower.
 
     Raises:
-        ResourceError: An allocation on the CPU or on a GPU was refused.
+        ResourceError: An allocation on the CPU or on a GPU failed.
     """
     try:
         yield

@@ -35,7 +35,7 @@ ELSEWHERE = {
     **{"batch_size": "batch", "buffer_size": "capacity", "hidden_size": "hidden", "total_steps": "updates"},
     **{"n_envs": "worlds", "n_agents": "followers", "polyak": "tau"},
 }
-"""Names of these settings in other programs, for suggestions."""
+"""Names of settings in other programs, for suggestions."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ class RunConfig:
         runs: Independent runs trained in this process (R).
         updates: Updates to make; None trains until ``minutes`` are over.
         minutes: Wall-clock minutes of training after which the run ends; None for no limit.
-        patience: Scores in a row without a better one after which the run ends; None for no such end.
+        patience: Successive scores without an improvement after which the run ends; None for no such limit.
         device: ``auto`` uses CUDA if it is available.
-        log_every: Updates between metrics read from the device.
+        log_every: Updates between reads of metrics from the device.
         evaluate_every: Updates between scores by which the best policy is selected.
-        evaluate_episodes: Episodes per run of such a score.
+        evaluate_episodes: Episodes per run of each of these scores.
         checkpoint_every: Updates between checkpoints.
         keep: Number of latest checkpoints that stay on disk.
     """
@@ -118,13 +118,13 @@ class Layer(dict[str, Any]):
 
 
 def configure(preset: str, *layers: Mapping[str, Any]) -> Config:
-    """Build valid settings from a preset and layers over it, later ones winning.
+    """Build valid settings from a preset and layers over it; later layers override earlier ones.
 
     Layers that set ``minutes`` but not ``updates`` remove the preset's limit on updates.
 
     Raises:
-        ConfigError: An unknown preset or key, a wrong type, a value out of range or a violated constraint. The message
-            lists all problems.
+        ConfigError: A preset or key is unknown, a type is wrong, a value is out of range or a constraint is violated.
+            The message lists all problems.
     """
     known = presets()
     if preset not in known:
@@ -171,9 +171,9 @@ def gather(
     toggles: str | None = None,
     toggle_texts: Iterable[str] = (),
 ) -> list[Layer]:
-    """Return the layers of settings that a command line gives, later ones winning.
+    """Return the layers of settings on a command line; later layers override earlier ones.
 
-    The order is: a named set of toggles, a settings file, ``key=value`` texts of settings, those of toggles, and the
+    Their order is: a named set of toggles, a settings file, ``key=value`` texts of settings, those of toggles, and the
     options that are not None.
 
     Raises:
@@ -191,10 +191,10 @@ def gather(
 
 
 def toggle_layer(name: str, device: str | None = None) -> Layer:
-    """Return a named set of toggles for a device; None is the device that ``device=auto`` chooses.
+    """Return a named set of toggles for a device; None stands for ``auto``.
 
     Raises:
-        ConfigError: There is no set of that name.
+        ConfigError: The set is unknown.
     """
     on_cuda = torch.cuda.is_available() and device != "cpu"
     known = toggle_presets(torch.device("cuda" if on_cuda else "cpu"))
@@ -227,7 +227,7 @@ def read_yaml(path: Path) -> Layer:
         text = read_regular(path, LARGEST_FILE).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not readable as UTF-8: {error.reason} at byte {error.start}.") from error
-    except (OSError, ValueError) as error:  # no path holds a null character
+    except (OSError, ValueError) as error:  # ValueError: a null character in the path
         raise ConfigError(f"{path}: not readable: {getattr(error, 'strerror', error)}.") from error
     values = yaml_value(text, str(path), lines=True)
     if not isinstance(values, dict):
@@ -239,7 +239,7 @@ def read_yaml(path: Path) -> Layer:
 
 
 def parse_setting(text: str, option: str = "--set") -> tuple[str, Any]:
-    """Split ``key=value``, reading the value as YAML 1.2 does.
+    """Split ``key=value``, and parse the value as YAML 1.2.
 
     Raises:
         ConfigError: The text has no ``=``, or its value is not YAML.
@@ -286,7 +286,7 @@ def _model(settings: tuple[type[Any], ...], toggles: tuple[str, ...]) -> type[Ba
 
 
 def _with_tuples(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert lists to tuples where those are expected, because YAML and JSON have lists only."""
+    """Convert lists to tuples where tuples are expected, because YAML and JSON have only lists."""
     several = {name for name, field in model.model_fields.items() if "tuple[" in str(field.annotation)}
     return {k: tuple(v) if k in several and isinstance(v, list) else v for k, v in values.items()}
 

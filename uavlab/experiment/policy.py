@@ -1,4 +1,4 @@
-"""The best policy of a run: load, evaluate, fly or export it; and scores of such policies and of baselines."""
+"""The best policy of a run: loading, evaluation, flights and export; and scores of trained policies and baselines."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +32,7 @@ class TrainedPolicy:
     Attributes:
         config: Settings of the run.
         rt: Runtime on which the policy acts.
-        update: Updates of the checkpoint or run; the policy is of this update or an earlier one.
+        update: Updates of the checkpoint or run; the policy dates from this update or an earlier one.
         parameters: Parameters of K networks for each of R seeds.
         score: Validation score of each seed; -inf if it was never evaluated.
     """
@@ -44,7 +44,7 @@ class TrainedPolicy:
     score: Float[Tensor, " R"]
 
     def policy(self, env: Env, run: int | None = None) -> Policy:
-        """Return the policies of all seeds, or of one, for the teams of ``env``, which may differ in size."""
+        """Return the policies of all seeds, or of one, for ``env``, whose team may differ in size."""
         chosen = self.parameters if run is None else self.parameters[run : run + 1]
         return self.config.task.entry.load_policy(self.config.learner, self.config.env.spec, env.spec, chosen)
 
@@ -53,7 +53,7 @@ def load(folder: Path, device: Device | None = None) -> TrainedPolicy:
     """Load the best policy of a run or of an exported copy; ``device`` replaces the device of its settings.
 
     Raises:
-        FileError: The folder is no run, has no intact checkpoint, or its networks do not match its settings.
+        FileError: The folder is no run, has no intact checkpoint, or its policies are not finite or of another shape.
         ConfigError: The settings do not fit this machine.
     """
     config = read_config(folder)
@@ -73,7 +73,7 @@ def load(folder: Path, device: Device | None = None) -> TrainedPolicy:
 
 
 def from_run(run: Run) -> TrainedPolicy:
-    """Return the best policy of a run in this process, or the newest before its first evaluation."""
+    """Return the best policy of a run in this process; before its first evaluation, the newest."""
     return TrainedPolicy(run.config, run.rt, run.number, run.best, run.best_score)
 
 
@@ -148,7 +148,7 @@ def score(
 ) -> dict[str, Any]:
     """Evaluate the best policy of each run, given by its folder, over ``episodes`` episodes of its evaluation task.
 
-    All runs are read before the first evaluation; ``say`` is called with each line of text as soon as it is known.
+    All runs are read before the first evaluation; ``say`` is called with each line of text.
 
     Returns:
         A record with ``command``, ``machine``, ``rows`` (one for each run) and ``trained`` (their ``run.json``).
@@ -175,7 +175,7 @@ def score(
 def score_plan(
     names: Sequence[str], plan: str, count: int, seed: int, device: Device | None, say: Callable[[str], Any]
 ) -> dict[str, Any]:
-    """Evaluate a baseline, by its name ``plan``, on the evaluation task of each preset, in the episodes of ``score``.
+    """Evaluate the baseline named ``plan`` on the evaluation task of each preset, with the random streams of ``score``.
 
     Raises:
         ConfigError: A preset is unknown, or its environment has no such baseline.

@@ -7,7 +7,7 @@ from uavlab.core.registry import Registry
 from uavlab.envs.leader_follower.env import PUBLISHED
 from uavlab.experiment.build import ENVIRONMENTS
 
-TEAM = ("obstacles", "sight", "obstacle_speed")  # the tour's widgets change these in training and test alike
+TEAM = ("obstacles", "sight", "obstacle_speed")  # the tour's widgets change these in training and test
 PUBLISHED_TEST = {f"eval_{f.name}": getattr(PUBLISHED, f.name) for f in fields(PUBLISHED) if f.name not in TEAM}
 
 
@@ -32,14 +32,14 @@ LEARNING = {
     "apart_cost": 0.005,
     "match_speed": 100.0,
 }
-"""Settings for training on one core: small networks, a reward that points to the goal, formation at any speed."""
+"""Settings for training on one core: small networks, higher costs of distances and crashes, a bonus at any speed."""
 
 MAPPING_PUBLISHED = {
     **{"width": 256, "hidden": 256, "lr": 1e-5, "critic_lr": 1e-4, "clip": 1e6, "entropy": 0.0},
     **{"passes": 5, "actor_passes": 5, "minibatches": 5, "explore_from": 0.5, "explore_updates": 200},
     **{"evaluate_every": 50, "evaluate_episodes": 50, "log_every": 10, "checkpoint_every": 50},
 }
-"""The published network and its training; gradients were not clipped."""
+"""The published network and its training, in which gradients were not clipped."""
 
 THREE, TWO = ({"passes": n, "actor_passes": n, "minibatches": n} for n in (3, 2))
 

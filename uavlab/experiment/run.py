@@ -76,8 +76,8 @@ class Run:
         self.last_bytes = 0  # bytes of the last save
         self.evals_since_best = 0  # evaluations since the best score
         self.score_seconds = 0.0  # seconds of the last evaluation
-        self.last: Path | None = None  # the last good checkpoint
-        self.linkable = False  # whether replay in memory continues that checkpoint's
+        self.last: Path | None = None  # the last checkpoint
+        self.linkable = False  # whether the next checkpoint may link segments of replay from the last one
         self._update_interrupted = False  # an update or evaluation is in progress, or was interrupted
         self._steps: Callable[[], Generator[Progress, None, None] | None] = lambda: None
         self._files_seen = b""  # settings and status in the folder as this object wrote them
@@ -96,12 +96,12 @@ class Run:
         Args:
             folder: Folder of the run.
             changes: Layers of settings to change; each must be declared as resumable.
-            fresh_replay: Start with empty replay, filled by random actions before the next update.
+            fresh_replay: Start with empty replay, which is filled by random actions before the next update.
 
         Raises:
             FileError: The folder is no run, no checkpoint in it is intact, or it is an exported copy.
-            ConfigError: Another process uses the folder, a change does not fit the saved state, the run is at its
-                target, or it has no replay to fill.
+            ConfigError: Another process uses the folder, a change does not fit the saved state or sets no later target,
+                or the run has no replay to fill.
         """
         config = read_config(folder, *changes)
         if fresh_replay and not config.task.collector.replay:
@@ -127,7 +127,7 @@ class Run:
 
     @property
     def best(self) -> Float[Tensor, "R K P"]:
-        """Return the parameters of each seed's best score, or the newest of a seed that was never evaluated."""
+        """Return the parameters with each seed's best score; for seeds without a score, the newest."""
         return torch.where(torch.isinf(self.best_score)[:, None, None], self.learner.parameters(), self.best_parameters)
 
     @property
@@ -151,7 +151,7 @@ class Run:
         middle of an update, only the last checkpoint can be resumed.
 
         Raises:
-            ConfigError: An update was interrupted before, or another process uses the folder or continued the run.
+            ConfigError: An earlier update was interrupted, or another process uses the folder or continued the run.
             DivergedError: A number is not finite.
             ResourceError: Memory or disk space does not suffice.
         """
@@ -217,7 +217,7 @@ class Run:
             self._write_status("complete" if self.done else "interrupted")
 
     def _fail(self, error: BaseException) -> None:
-        """Record an error in the folder; a full disk must not hide the error itself."""
+        """Record an error in the folder; a failure to write must not hide the error itself."""
         if isinstance(error, DivergedError):
             error.advice = self._advice(error)
             record = {**error.record, "last_good_checkpoint": self.last.name if self.last else None}
@@ -239,7 +239,7 @@ class Run:
         return f"{self.last.name} is the last good state: `{program()} resume {self.folder} {rates}` goes on from it."
 
     def save(self) -> None:
-        """Write a checkpoint of this update unless there is one; without a folder, do nothing.
+        """Write a checkpoint of this update unless it exists; without a folder, do nothing.
 
         Raises:
             DivergedError: A number in the state is not finite; nothing is written.
@@ -257,7 +257,7 @@ class Run:
         self.pauses.append(time.perf_counter() - began)
 
     def saves(self) -> dict[str, float]:
-        """Return how often training paused to save, for how long (s), and the bytes of the last save."""
+        """Return how often and how long (s) training paused to save, and the bytes of the last save."""
         count = len(self.pauses)
         mean, longest = (sum(self.pauses) / count, max(self.pauses)) if count else (0.0, 0.0)
         return {"count": count, "mean_s": round(mean, 4), "longest_s": round(longest, 4), "last_bytes": self.last_bytes}
@@ -280,11 +280,11 @@ class Run:
             self.recorder.append(self.number, self.seconds, {**(metrics or {}), **(score or {})})
         if saving or self.done:
             self.save()
-            self._write_status("running")  # so that the file is right while the run works, and after a kill
+            self._write_status("running")  # keeps the file up to date during the run and after a kill
         return Progress(self.number, settings.updates, self.seconds, metrics, score, each)
 
     def _validate(self) -> dict[str, list[float]]:
-        """Evaluate the current policy of each seed, store the parameters where the score is the best so far."""
+        """Evaluate the current policy of each seed, and keep its parameters if its score is the best so far."""
         began = time.perf_counter()
         check_state(self.source, self.learner, self.rt, self.number)
         env = self.config.evaluation
@@ -319,6 +319,6 @@ class Run:
             "saves": self.saves(),
             "machine": self.machine,
         }
-        with defer_interrupt():  # interrupted between the two, the run would take its file for another process's
+        with defer_interrupt():  # between the two, ``_files_seen`` would not match this object's own file
             write_json(self.folder / "run.json", record)
             self._files_seen = read_run_files(self.folder)

@@ -1,4 +1,4 @@
-"""The folder of a run: its name, its settings, and the lock that admits one writing process at a time."""
+"""The folder of a run: its name, its settings, and the lock that lets one process at a time write."""
 
 import os
 import platform
@@ -53,12 +53,12 @@ def lock_run_dir(folder: Path | None, new: bool = False) -> Iterator[None]:
         except OSError as error:
             raise ResourceError(f"{folder}: cannot be written ({error.strerror}); choose another --out.") from error
         yield
-    finally:  # after an interrupt too: a notebook's traceback keeps this frame and its lock alive
+    finally:  # also after an interrupt: a notebook's traceback keeps this frame and its lock alive
         lock.release()
 
 
 def read_run_files(folder: Path) -> bytes:
-    """Read settings and status of a run as bytes, to detect that another process wrote them since."""
+    """Read settings and status of a run as bytes, to detect later changes by another process."""
     content = b""
     for name in ("config.json", "run.json"):
         with suppress(OSError):
@@ -78,7 +78,7 @@ def require_empty(folder: Path) -> Path:
     """Return the folder if a new run may use it.
 
     Raises:
-        ConfigError: It is a file or not empty.
+        ConfigError: It is a file, not empty, or its name is not printable.
     """
     if not str(folder).isprintable():
         raise ConfigError(f"--out {quote(str(folder))}: expected a name of characters that can be written.")
@@ -90,10 +90,10 @@ def require_empty(folder: Path) -> Path:
 
 
 def run_folder(text: str) -> Path:
-    """Return a command line's argument as the folder of a run if it exists or contains a separator.
+    """Return an argument of a command line as a run's folder if it exists or contains a separator.
 
     Raises:
-        ConfigError: It is a preset or unknown.
+        ConfigError: The argument is a preset or unknown.
     """
     if Path(text).exists() or "/" in text or "\\" in text:
         return Path(text)
@@ -105,7 +105,7 @@ def run_folder(text: str) -> Path:
 
 
 def run_name(name: str) -> str:
-    """Return a run's name if it is a plain folder name.
+    """Return a run's name if it is valid.
 
     Raises:
         ConfigError: The name is too long, or has other characters than letters, digits, dot, dash and underscore.
@@ -128,7 +128,7 @@ def read_config(folder: Path, *changes: Mapping[str, Any]) -> Config:
 
     Raises:
         FileError: The folder holds no run.
-        ConfigError: Its settings are no longer valid, or a change does not fit the saved state.
+        ConfigError: Its preset is not registered, its settings are invalid, or a change does not fit the saved state.
     """
     path = folder / "config.json"
     if not path.exists():

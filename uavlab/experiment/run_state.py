@@ -1,4 +1,4 @@
-"""The state of a run: one list of its parts, by which it is saved, restored and digested."""
+"""The state of a run: one list of its parts, from which it is saved, restored and digested."""
 
 import hashlib
 import json
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 SEGMENT = "replay-"  # replay is saved in segments, so that unchanged ones are not written again
 WITHOUT_REPLAY = f"(?!{SEGMENT}).*"
 META = {"machine": dict, "device": str, "values": dict, "lifted": list, "forced": bool, "rows": str}  # JSON
-LATE = ("scaler", "patience")  # missing in checkpoints from before a setting changed
-RETIRED = ("stage",)  # leaves of worlds and of rows in checkpoints of earlier versions; always zero, ignored
+LATE = ("scaler", "patience")  # missing in checkpoints from before the setting was changed
+RETIRED = ("stage",)  # ignored leaves of worlds and rows in checkpoints of earlier versions; always zero
 DECISIVE = ("device", "cpu", "threads", "torch", "uavlab", "code")  # what may change the last bit
 
 
@@ -97,7 +97,7 @@ def save(run: "Run", folder: Path) -> tuple[Path, int]:
 
 
 def restore_latest(run: "Run", folder: Path, fresh_replay: bool) -> None:
-    """Restore a newly built run from the newest intact checkpoint, and note why it cannot be repeated exactly.
+    """Restore a newly built run from the newest intact checkpoint, and record why it cannot be repeated exactly.
 
     Raises:
         FileError: No checkpoint is intact, or the newest is an exported copy or does not fit the settings.

@@ -1,4 +1,4 @@
-"""Declarations of settings: each part of an experiment declares type, range, default and meaning of its fields once."""
+"""Declarations of settings: each part of an experiment declares type, range, default and meaning of its fields."""
 
 import dataclasses
 import inspect
@@ -15,7 +15,7 @@ ATTRIBUTE = re.compile(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", re.M)
 
 
 class Setting(NamedTuple):
-    """One setting of a part: its name, type and default, what it means, and whether a resumed run may change it."""
+    """One setting of a part: name, type, default, meaning, and whether a resumed run may change it."""
 
     name: str
     kind: Any
@@ -36,7 +36,7 @@ def settings_of(part: type[Any]) -> list[Setting]:
 
 
 def format_kind(kind: Any) -> str:
-    """Format a type and its limits for people: ``int >= 1, <= 256 or null``."""
+    """Format a type and its limits as text: ``int >= 1, <= 256 or null``."""
     first, *limits = get_args(kind) or (kind,)
     if get_origin(kind) is Literal:
         return ", ".join(map(str, (first, *limits)))
@@ -54,7 +54,7 @@ def format_kind(kind: Any) -> str:
 def describe_settings(parts: Iterable[type[Any]], values: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return ``name``, ``value``, ``kind`` and ``meaning`` of each setting, in the order of the declaring classes.
 
-    The twins ``eval_<name>`` of an environment's settings are left out.
+    The settings ``eval_<name>`` of an environment are left out.
     """
     return [
         {"name": each.name, "value": values[each.name], "kind": format_kind(each.kind), "meaning": each.about}

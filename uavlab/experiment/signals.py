@@ -13,9 +13,9 @@ ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 def exit_immediately() -> AbstractContextManager[None]:
-    """End the process immediately on SIGINT or SIGTERM while the block has nothing to finish.
+    """End the process immediately on SIGINT or SIGTERM within the block.
 
-    A KeyboardInterrupt in the middle of an import may be swallowed there or end in a C++ error.
+    A KeyboardInterrupt during an import may be suppressed there or end in a C++ error.
     """
     return _handling(_exit_process, *ENDING) if current_thread() is main_thread() else nullcontext()
 
@@ -47,7 +47,7 @@ def graceful_stop(stop: Callable[[], None]) -> Iterator[list[int]]:
 
 @contextmanager
 def defer_interrupt() -> Iterator[None]:
-    """Defer a KeyboardInterrupt to the end of the block; other handlers of SIGINT stay in place.
+    """Defer a KeyboardInterrupt to the end of the block; a custom handler of SIGINT stays in place.
 
     A notebook's Interrupt raises a KeyboardInterrupt, which could leave half an update in memory.
     """

@@ -1,4 +1,4 @@
-"""The learners by name; a new one is its file with one registration, and its name here."""
+"""The learners; each registers itself when it is imported here."""
 
 from uavlab.learners import coma, masac
 

@@ -1,1 +1,1 @@
-"""Stacked networks: G equal ones evaluated as one."""
+"""Stacked networks: G networks of the same architecture, evaluated together."""

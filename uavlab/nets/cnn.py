@@ -1,4 +1,4 @@
-"""G equal networks on square maps, evaluated as one: convolutions without padding, then two linear layers.
+"""G networks of the same architecture on square maps: convolutions without padding, then two linear layers.
 
 As in ``nets.mlp``, a network is a row of one matrix. Within it, channels come last.
 """
@@ -13,14 +13,14 @@ from torch import Tensor
 
 from uavlab.nets.mlp import StackedNet, affine
 
-WIDE = 128  # channels from which on a product over patches is faster than a convolution
+WIDE = 128  # output channels from which a product over patches is faster than a convolution
 
 
 @dataclass(frozen=True)
 class StackedCNN(StackedNet):
     """Convolutions and a hidden layer with ReLU, then a linear layer.
 
-    A kernel shrinks to the side of its input where that is smaller, so maps may have any size.
+    A kernel that is larger than its input is reduced to the size of the input, so maps may have any size.
 
     Attributes:
         channels: Channels of the maps (C).
@@ -76,19 +76,19 @@ def convolve_grouped(
 def convolve_by_matmul(
     x: Float[Tensor, "G N H W C"], weight: Float[Tensor, "G k k C D"], bias: Float[Tensor, "G 1 D"]
 ) -> Float[Tensor, "G N h w D"]:
-    """Convolve by a matrix product over patches: two to four times as fast on a CPU, with many channels."""
+    """Convolve by a matrix product over patches: on a CPU two to four times as fast with many channels."""
     cut = extract_patches(x, weight.shape[1])
     result = affine(cut.flatten(1, 3), weight.flatten(1, 3), bias)
     return result.unflatten(1, cut.shape[1:4])
 
 
 def extract_patches(x: Float[Tensor, "G N H W C"], size: int) -> Float[Tensor, "G N h w size*size*C"]:
-    """Return the square of each place as one row of features."""
+    """Return the size x size patch at each position as one row of features."""
     if torch.compiler.is_compiling():
         down, across = (length - size + 1 for length in x.shape[2:4])
         squares = [x[:, :, i : i + down, j : j + across] for i in range(size) for j in range(size)]
         return torch.cat(squares, -1)
-    return _Patches.apply(x, size)  # torch's own gradient of this is many times slower
+    return _Patches.apply(x, size)  # torch's own gradient of ``unfold`` is many times slower
 
 
 class _Patches(torch.autograd.Function):

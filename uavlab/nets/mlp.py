@@ -1,6 +1,6 @@
-"""G equal networks evaluated as one: their parameters are the rows of one matrix, each layer is one batched product.
+"""G networks of the same architecture: parameters are the rows of one matrix, each layer is one batched product.
 
-With one matrix of parameters, a gradient norm, an optimizer step, a target update and a checkpoint are one operation
+With one matrix of parameters, gradient norms, an optimizer step, a target update and a checkpoint are one operation
 each.
 """
 
@@ -16,7 +16,7 @@ OUTPUT_STD = 0.01  # standard deviation of the last layer's initial weights: pol
 
 
 class StackedNet:
-    """Base of stacked networks, whose parameters follow from ``weights``."""
+    """Base of stacked networks; ``weights`` determines the layout of their parameters."""
 
     @property
     def weights(self) -> list[tuple[int, ...]]:
@@ -56,8 +56,8 @@ class StackedNet:
 class StackedMLP(StackedNet):
     """Two hidden layers with LayerNorm and ReLU, then a linear layer.
 
-    LayerNorm has no scale and shift: stacked, they are two more passes over every activation, a seventh of an update,
-    and teams learn without them.
+    LayerNorm has no scale and shift: stacked, they cost two more passes over every activation, a seventh of the time of
+    an update, and teams learn without them.
 
     Attributes:
         inputs: Input features.
@@ -79,7 +79,7 @@ class StackedMLP(StackedNet):
     ) -> Float[Tensor, "*lead P"]:
         """Turn noise into initial parameters as ``initial`` does, but for inputs (x - center) / scale.
 
-        LayerNorm keeps only the direction of its input, so an untrained network could not tell inputs apart that vary
+        LayerNorm keeps only the direction of its input, so an untrained network could not distinguish inputs that vary
         little around a large mean.
         """
         bounds = (math.sqrt(6 / self.inputs), 0, math.sqrt(6 / self.hidden), 0, OUTPUT_STD * math.sqrt(3), 0)
@@ -93,8 +93,8 @@ class StackedMLP(StackedNet):
         """Evaluate network g on rows x[g].
 
         Only the product between the hidden layers, nearly all of the work, may be in lower precision. The first layer
-        subtracts means that may be much larger than the difference; the last returns values that may be large, and
-        bfloat16 resolves 800 to within 4.
+        subtracts means that may be much larger than the difference; the last one returns values that may be large, and
+        bfloat16 has a spacing of 4 at 800.
         """
         w1, b1, w2, b2, w3, b3 = self.unpack(theta)
         wide = torch.promote_types(theta.dtype, torch.float32)
@@ -111,5 +111,5 @@ class StackedMLP(StackedNet):
 def affine(
     x: Float[Tensor, "G N I"], weight: Float[Tensor, "G I O"], bias: Float[Tensor, "G 1 O"]
 ) -> Float[Tensor, "G N O"]:
-    """Multiply and add: two operators where a compiler fuses the sum with the next one, elsewhere one."""
+    """Return x weight + bias by one operator; in compiled code by two, of which the sum is fused with the next one."""
     return torch.bmm(x, weight) + bias if torch.compiler.is_compiling() else torch.baddbmm(bias, x, weight)

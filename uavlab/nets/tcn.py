@@ -1,6 +1,6 @@
-"""G equal temporal convolutional networks evaluated as one, at the last row of a window.
+"""G temporal convolutional networks of the same architecture, evaluated at the last row of a window.
 
-As in ``nets.mlp``, a network is a row of one matrix. Layer i convolves rows 2^i apart, so few layers see a long window.
+As in ``nets.mlp``, a network is a row of one matrix. Layer i has dilation 2^i, so few layers cover a long window.
 Each layer computes only the rows that the last one depends on, half as many as the layer before.
 """
 
@@ -21,7 +21,7 @@ TAPS = 3  # rows of a kernel
 class StackedTCN(StackedNet):
     """Causal convolutions with LayerNorm, ReLU and residual connections, then a hidden layer and a linear one.
 
-    Rows before the window are zero, in every layer.
+    In every layer, rows before the window are zero.
 
     Source:
         Bai, Kolter and Koltun 2018, "An Empirical Evaluation of Generic Convolutional and Recurrent Networks for
@@ -43,7 +43,7 @@ class StackedTCN(StackedNet):
 
     @property
     def layers(self) -> int:
-        """Convolutions that the last row needs to depend on the whole window."""
+        """Number of convolutions after which the last row depends on the whole window."""
         return max(1, math.ceil(math.log2((self.window - 1) / (TAPS - 1) + 1)))
 
     @property

@@ -1,7 +1,7 @@
-"""Policies turn noise into actions: squashed Gaussians, and choices among E moves that agents make one after another.
+"""Sampling of actions from noise: squashed Gaussians, and choices among E moves that agents make one after another.
 
-``legal`` marks the moves that an agent may choose at all, ``target_cell`` numbers the cell that each move leads to. A
-cell is chosen once per step: moves to cells that earlier agents chose are closed, unless no legal move were left.
+``legal`` marks an agent's legal moves, ``target_cell`` is the number of the cell that each move leads to. Moves to
+cells that earlier agents chose in the same step are closed, unless no legal move would be left.
 """
 
 import math
@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
-ALMOST = 1 - 2**-20  # uniform noise is cut off here, so that rounding never leads beyond the last open move
+ALMOST = 1 - 2**-20  # upper limit of uniform noise, so that rounding never selects a move beyond the last open one
 
 
 def squashed_gaussian(
@@ -51,7 +51,7 @@ def open_moves_in_turn(
 def masked_policy(
     logits: Float[Tensor, "*lead E"], open_: Bool[Tensor, "*lead E"], explore: Float[Tensor, ""] | float
 ) -> Float[Tensor, "*lead E"]:
-    """Turn logits into probabilities of the open moves, a share ``explore`` of which is uniform."""
+    """Return (1 - explore) softmax(logits) + explore uniform, both over the open moves alone."""
     own = logits.masked_fill(~open_, -torch.inf).softmax(-1)
     even = open_.to(own.dtype) / open_.sum(-1, keepdim=True)
     return own + explore * (even - own)
@@ -64,7 +64,7 @@ def sample_in_turn(
     noise: Float[Tensor, "*lead A"] | None,
     explore: Float[Tensor, ""] | float = 0.0,
 ) -> Int[Tensor, "*lead A"]:
-    """Choose a move for each agent in its turn: by uniform noise in [0, 1), without noise the likeliest open move."""
+    """Sample a move for each agent in turn from uniform noise in [0, 1); without noise take the likeliest open move."""
     occupied = target_cell[..., 0, :0]
     actions = []
     for agent in range(legal.shape[-2]):

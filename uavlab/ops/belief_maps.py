@@ -1,8 +1,8 @@
 """Belief maps: probabilities of targets, their entropy, averages over areas, and views centred on an agent.
 
-A belief is the probability that a cell is a target, 0.5 where nothing is known. Maps store it as log odds in whole
-numbers of ``STEP``: sums of measurements are exact in any order then, and a cell takes two bytes. Maps are H rows (y)
-by W columns (x).
+A belief is the probability that a cell is a target, 0.5 where nothing is known. Maps store it as log odds, in integer
+multiples of ``STEP``, so that sums of measurements are exact in any order and a cell takes two bytes. Maps are H rows
+(y) by W columns (x).
 """
 
 import math
@@ -15,8 +15,8 @@ from torch import Tensor
 MIN_BELIEF = 1e-4  # beliefs stay in [MIN_BELIEF, 1 - MIN_BELIEF], so that later measurements can still change them
 UNKNOWN_MARGIN = 1e-3  # a belief this close to 0.5 counts as unknown
 
-LIMIT = 2**14 - 1  # most steps; int16 holds the sum of two such
-STEP = math.log((1 - MIN_BELIEF) / MIN_BELIEF) / LIMIT  # rounds an error probability of 0.375 to 0.37502
+LIMIT = 2**14 - 1  # largest number of steps; int16 holds the sum of two
+STEP = math.log((1 - MIN_BELIEF) / MIN_BELIEF) / LIMIT  # so fine that an error probability of 0.375 becomes 0.37502
 
 
 def area_matrix(
@@ -48,7 +48,7 @@ def area_resize(
 
 
 def above(value: Float[Tensor, "*lead"], edge: Float[Tensor, "*#lead"] | float) -> Float[Tensor, "*lead"]:
-    """Return 1 where values exceed an edge, else 0; on a CPU products are far cheaper than ``torch.where``."""
+    """Return 1.0 where values exceed an edge, else 0.0; on a CPU products are far cheaper than ``torch.where``."""
     return torch.gt(value, edge, out=torch.empty_like(value))
 
 
@@ -58,7 +58,7 @@ def log_odds_steps(flip: float) -> int:
 
 
 def signed_belief(logits: Real[Tensor, "*lead"], dtype: torch.dtype) -> Float[Tensor, "*lead"]:
-    """Turn steps of log odds into 2 p - 1, whose averages are exactly 0 where nothing is known."""
+    """Turn steps of log odds L into 2 p - 1 = tanh(L / 2); averages are exactly 0 where nothing is known."""
     return logits.to(dtype, copy=True).mul_(STEP / 2).tanh_()
 
 
@@ -68,7 +68,7 @@ def belief(logits: Real[Tensor, "*lead"], dtype: torch.dtype) -> Float[Tensor, "
 
 
 def entropy(chance: Float[Tensor, "*lead"]) -> Float[Tensor, "*lead"]:
-    """Return the entropy of each cell (bits)."""
+    """Return the entropy -p log2 p - (1 - p) log2 (1 - p) of each cell (bits)."""
     other = 1 - chance
     return -(chance * chance.log2() + other * other.log2())
 
@@ -86,16 +86,16 @@ def weighted_entropy(chance: Float[Tensor, "*lead"]) -> Float[Tensor, "*lead"]:
 
 @lru_cache
 def weight_entropy_table(device: torch.device, dtype: torch.dtype) -> Complex[Tensor, " K"]:
-    """Return target weight + i entropy of all beliefs by steps of log odds: one look-up instead of a dozen sums.
+    """Return target weight + i entropy (bits) by steps of log odds: one look-up replaces a dozen operations.
 
-    Steps below 0 count from the end.
+    Negative steps index from the end.
     """
     chance = belief(torch.cat((torch.arange(LIMIT + 1), torch.arange(-LIMIT, 0))), torch.float64)
     return torch.complex(target_weight(chance).to(dtype), entropy(chance).to(dtype)).to(device)
 
 
 def centre_maps(maps: Float[Tensor, "*lead C L L"], place: Int[Tensor, "*lead"]) -> Float[Tensor, "*lead C L L"]:
-    """Shift maps so that cell ``place`` (row * L + column) is in the middle; cells from beyond the border are 0."""
+    """Shift maps so that cell ``place`` (row * L + column) is in the middle; cells beyond the border are 0."""
     side = maps.shape[-1]
     offset = torch.arange(side, device=maps.device) - side // 2
     row, column = (place // side)[..., None] + offset, (place % side)[..., None] + offset

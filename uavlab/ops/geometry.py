@@ -13,7 +13,7 @@ from torch import Tensor
 
 @lru_cache
 def constant(values: tuple, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
-    """Return a tensor of numbers that stays on the device: a copy per call would wait for it."""
+    """Return a cached tensor on the device: copying the numbers in each call would be a host sync."""
     return torch.tensor(values, device=device, dtype=dtype)
 
 
@@ -46,7 +46,7 @@ def rotate(q: Float[Tensor, "*lead 4"], v: Float[Tensor, "*lead 3"]) -> Float[Te
 
     Source:
         Diebel 2006, "Representing Attitude: Euler Angles, Unit Quaternions, and Rotation Vectors", section 6.6, with
-        two cross products for the matrix.
+        two cross products instead of the matrix.
     """
     w, axis = q[..., :1], q[..., 1:]
     twice = 2 * torch.linalg.cross(axis, v)
@@ -59,19 +59,19 @@ def rotate_inverse(q: Float[Tensor, "*lead 4"], v: Float[Tensor, "*lead 3"]) -> 
 
 
 def conjugate(q: Float[Tensor, "*lead 4"]) -> Float[Tensor, "*lead 4"]:
-    """Return the inverse rotation."""
+    """Return the conjugate, which is the inverse rotation."""
     return torch.cat([q[..., :1], -q[..., 1:]], -1)
 
 
 def multiply(a: Float[Tensor, "*lead 4"], b: Float[Tensor, "*lead 4"]) -> Float[Tensor, "*lead 4"]:
-    """Return the rotation by ``b``, then by ``a``."""
+    """Return the product a b: the rotation by ``b``, then by ``a``."""
     w, x, y, z = a.unbind(-1)
     rows = [[w, -x, -y, -z], [x, w, -z, y], [y, z, w, -x], [z, -y, x, w]]
     return (torch.stack([torch.stack(row, -1) for row in rows], -2) @ b[..., None])[..., 0]
 
 
 def from_rotation_vector(vector: Float[Tensor, "*lead 3"]) -> Float[Tensor, "*lead 4"]:
-    """Return the rotation about a vector by its length (rad)."""
+    """Return the rotation about a vector by an angle of its length (rad)."""
     angle = torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
     half = angle / 2
     return torch.cat([half.cos(), vector * (torch.sinc(half / torch.pi) / 2)], -1)

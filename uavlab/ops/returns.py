@@ -12,10 +12,10 @@ def lambda_returns(
     gamma: float,
     lam: float,
 ) -> Float[Tensor, "T ..."]:
-    """Mix returns of all lengths: G_t = r_t + gamma ((1 - lam) V_t+1 + lam G_t+1), and r_t where the task ended.
+    """Compute lambda returns G_t = r_t + gamma ((1 - lam) V_t+1 + lam G_t+1), and G_t = r_t where the task ended.
 
-    ``value`` is that of each step's successor, V_t+1; after the last step it also replaces G. ``lam`` of 0 uses values
-    alone (one-step returns), 1 rewards alone (Monte Carlo returns).
+    ``value`` holds V_t+1, the values of the states after each step; after the last step it also stands for G_t+1.
+    ``lam`` = 0 gives one-step returns, ``lam`` = 1 Monte Carlo returns.
 
     Source:
         Sutton and Barto 2018, "Reinforcement Learning: An Introduction", section 12.1, in its recursive form.
@@ -31,9 +31,9 @@ def lambda_returns(
 def counterfactual_advantage(
     value: Float[Tensor, "*lead E"], chance: Float[Tensor, "*lead E"], chosen: Float[Tensor, "*lead"]
 ) -> Float[Tensor, "*lead"]:
-    """Return the advantage of the chosen move over the policy's expectation, the other agents' moves being fixed.
+    """Return A = Q[chosen] - sum over e of pi(e) Q[e], with the other agents' moves fixed.
 
-    ``value`` holds the values of an agent's moves, ``chance`` their probabilities, 0 where a move is not open.
+    ``value`` holds Q of an agent's moves, ``chance`` their probabilities pi (0 if not open), ``chosen`` Q[chosen].
 
     Source:
         Foerster et al. 2018, "Counterfactual Multi-Agent Policy Gradients", eq. 4.

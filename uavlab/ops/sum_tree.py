@@ -1,7 +1,7 @@
-"""A wide sum tree on tensors: slots are sampled in proportion to their mass, in whole numbers from end to end.
+"""A sum tree on tensors, by default with 64 children per node, that samples slots in proportion to their mass.
 
 Masses are int64 fixed point, so sums are exact in any order, every slot with mass can be sampled, and CPU and GPU agree
-bit for bit. A float32 prefix sum over ten million slots leaves about every tenth of them without any width.
+bit for bit. With a float32 prefix sum over ten million slots, about a tenth of them could never be sampled.
 """
 
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from uavlab.core.errors import ConfigError
 
 UNIT = 2**20  # mass of priority 1
 MAX_MASS = 2**36  # largest mass of a slot
-MAX_CAPACITY = 2**26  # slots whose masses, all at their largest, sum up to what int64 noise in [0, 2^62) can reach
+MAX_CAPACITY = 2**26  # slots; if all have the largest mass, their sum is 2^62, the range of the int64 noise
 
 FAN = 64  # children of a node
-MAX_TOP = 2**14  # nodes at the top; every draw adds them up, as much work as 256 rows make in one level of blocks
+MAX_TOP = 2**14  # nodes of the top level; their prefix sum costs as much as one level of blocks does for 256 rows
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Tree:
     """Masses of the slots of R runs and their sums, updated in place.
 
     Attributes:
-        levels: The top, R nodes, then blocks of siblings, one block for each node above, all runs' one after another;
-            the last level holds the slots themselves.
+        levels: The top level (R, nodes), then for each level one block of children per node of the level above
+            (R x nodes, children), run after run; the last level holds the masses of the slots.
         capacity: Slots per run.
     """
 
@@ -36,15 +36,15 @@ class Tree:
 
     @property
     def width(self) -> int:
-        """Slots per run with those that fill up the last blocks, whose mass is always 0."""
+        """Slots per run, including the padding of the last blocks, whose mass is always 0."""
         return self.levels[-1].numel() // self.levels[0].shape[0]
 
 
 def empty(runs: int, capacity: int, device: torch.device, fan: int = FAN, top: int = MAX_TOP) -> Tree:
-    """Create an empty sum tree; slot 0 of each run has a mass of one unit, so that sampling is always defined.
+    """Create an empty sum tree; slot 0 of each run has mass 1 of ``UNIT``, so that sampling is always defined.
 
     Raises:
-        ConfigError: There are more slots than whole numbers can serve.
+        ConfigError: The capacity is not in [1, 2^26].
     """
     if not 1 <= capacity <= MAX_CAPACITY:
         raise ConfigError(
@@ -83,8 +83,8 @@ def fixed_point(priority: Float[Tensor, "*lead"]) -> Int[Tensor, "*lead"]:
 def stratified_points(total: Int[Tensor, "R 1"], noise: Int[Tensor, "R N"]) -> Int[Tensor, "R N"]:
     """Draw a point of [0, total) from each of N equal parts: floor((k total + noise mod total) / N) for part k.
 
-    Over all parts each point has the same chance, to one part in 2^62 / total. The product would overflow, so total is
-    split into its quotient and remainder by N.
+    With ``noise`` in [0, 2^62), every point of all parts is equally likely up to a relative error of total / 2^62. As k
+    total would overflow, total is split into its quotient and remainder by N.
     """
     count = noise.shape[1]
     part = torch.arange(count, device=noise.device)
@@ -93,10 +93,7 @@ def stratified_points(total: Int[Tensor, "R 1"], noise: Int[Tensor, "R N"]) -> I
 
 
 def sample(tree: Tree, noise: Int[Tensor, "R N"]) -> tuple[Int[Tensor, "R N"], Int[Tensor, "R N"]]:
-    """Sample N slots, with their masses, of each run: one from each of N equal parts of its mass.
-
-    ``noise`` is int64 in [0, 2^62).
-    """
+    """Return N slots of each run, one from each of N equal parts of its mass, and their masses."""
     ends = tree.levels[0].cumsum(1)
     return find_slots(tree, ends, stratified_points(ends[:, -1:], noise))
 
@@ -104,14 +101,14 @@ def sample(tree: Tree, noise: Int[Tensor, "R N"]) -> tuple[Int[Tensor, "R N"], I
 def find_slots(
     tree: Tree, ends: Int[Tensor, "R top"], point: Int[Tensor, "R N"]
 ) -> tuple[Int[Tensor, "R N"], Int[Tensor, "R N"]]:
-    """Find the slots that contain points of mass in [0, total), the first that end beyond them, with their masses.
+    """Return the first slot whose cumulative mass exceeds each point of [0, total), and its mass.
 
-    ``ends`` is the running sum of the masses of the top's nodes.
+    ``ends`` is the cumulative mass of the nodes of the top level.
     """
     child = torch.searchsorted(ends, point, right=True)
     flat = offset_by_run(child, ends.shape[1]).view(-1)
     for blocks in tree.levels[1:]:
-        to_end = (ends.gather(1, child) - point).view(-1, 1)  # the last child of a node ends where the node does
+        to_end = (ends.gather(1, child) - point).view(-1, 1)  # a node and its last child have the same end
         ends = blocks.index_select(0, flat).cumsum(1)
         point = ends[:, -1:] - to_end
         child = torch.searchsorted(ends, point, right=True)
@@ -124,14 +121,14 @@ def find_slots(
 def update(
     tree: Tree, slot: Int[Tensor, "R N"], mass: Int[Tensor, "R N"], skip: Bool[Tensor, "R N"] | None = None
 ) -> Int[Tensor, "R N"]:
-    """Set the masses of slots; of several masses for one slot the last one stays, on every device.
+    """Set the masses of slots and return them; for a slot that occurs several times the last mass is used.
 
-    Slots are in [0, capacity), masses in [1, 2^36]; rows that ``skip`` marks change nothing. Return the new masses of
-    the slots; those of slot 0 for rows to skip.
+    Slots are in [0, capacity), masses in [1, 2^36]. Entries that ``skip`` marks change nothing; for them the mass of
+    slot 0 is returned.
 
     Each mass carries its position in the batch in its upper bits, so the largest value written to a slot is the last
-    one, and exceeds the old mass, which has no such bits. The winning write alone adds its difference to the nodes
-    above. Nothing may be sampled meanwhile.
+    one on every device, and exceeds the old mass, which has no such bits. Only that write adds its difference to the
+    nodes above. The tree must not be sampled during an update.
     """
     stamp = 2 * MAX_MASS
     stamped = mass + torch.arange(stamp, (slot.shape[1] + 1) * stamp, stamp, device=slot.device)
@@ -153,6 +150,6 @@ def update(
 
 
 def offset_by_run(slot: Int[Tensor, "R N"], width: int) -> Int[Tensor, "R N"]:
-    """Number slots across runs of ``width`` slots each; ``-width`` inverts this."""
+    """Turn slots of each run into slots of all runs, ``width`` per run; ``-width`` inverts this."""
     runs = slot.shape[0]
     return slot if runs == 1 else slot + torch.arange(0, runs * width, width, device=slot.device)[:, None]

@@ -1,1 +1,1 @@
-"""Tools that measure where time and memory go: roofline and bottleneck, operator profile, batch size."""
+"""Profiling of time and memory: roofline and bottleneck, operator profile, batch size."""

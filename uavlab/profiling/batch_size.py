@@ -1,4 +1,4 @@
-"""Search for sizes: the largest batch that fits into memory, and the knee beyond which larger sizes gain little.
+"""Searches for sizes: the largest batch that fits into memory, and the knee of the throughput.
 
 Each trial builds its own objects and drops them, so the search changes no state.
 """
@@ -22,7 +22,7 @@ from uavlab.runtime.oom_retry import free_cache, is_capturing, refusal_reason
 StepFactory = Callable[[int], Callable[[], Any]]
 """Builds new objects for a size and returns one full step with them."""
 
-STEPS = 2  # per trial: the second step also needs room for what the first one leaves
+STEPS = 2  # per trial: the second step also needs memory for what the first one keeps
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,13 @@ class BatchSearch:
 def largest_batch(
     make_step: StepFactory, low: int, high: int, margin: float = 0.1, budget: int | None = None
 ) -> BatchSearch:
-    """Search the largest batch by full training steps: forward, backward, and the optimizer with its moments.
+    """Search for the largest batch by full training steps: forward, backward, and the optimizer with its moments.
 
     Args:
         make_step: Builds new objects for a number of rows and returns one training step of them.
         low: The smallest useful batch.
         high: The largest useful batch.
-        margin: Share of the rows that fit to leave free for other programs, in [0, 1).
+        margin: Share in [0, 1) of the rows that fit to leave free for other programs.
         budget: Limit on the bytes of tensors, in place of the device's memory.
 
     Raises:
@@ -55,7 +55,7 @@ def largest_batch(
         ResourceError: ``low`` rows do not fit.
     """
     if is_capturing():
-        raise ConfigError("Batch search: a CUDA graph is being captured; search before, refusals end a capture.")
+        raise ConfigError("Batch search: a CUDA graph is being captured; search before, a failed allocation ends it.")
     if not (1 <= low <= high and 0 <= margin < 1):
         raise ConfigError(
             f"Batch search: got low={low}, high={high}, margin={margin}; expected 1 <= low <= high, 0 <= margin < 1."
@@ -101,10 +101,9 @@ def _try(make_step: StepFactory, rows: int, budget: int | None) -> bool:
 
 
 class Budget(TorchDispatchMode):
-    """Emulates a memory limit: inside, an operator is refused if its result exceeds the limit.
+    """Emulates a memory limit, such as that of a small device on a CPU: operators that exceed it raise an error.
 
-    So a CPU can behave like a small device. It counts the results of operators, not their temporary memory, and does
-    not see compiled code.
+    It counts the results of operators, but not their temporary memory, nor the memory of compiled code.
 
     Attributes:
         limit: Bytes that tensors created inside may hold at a time.

@@ -1,7 +1,7 @@
-"""A roofline model: the measured ceilings of this machine, what binds a loop, and what a faster part would bring.
+"""A roofline model: the measured ceilings of this machine, the bottleneck of a loop, and predicted speed-ups.
 
-Peaks need large operands. A program of small operators reaches them on no machine, so each ceiling can also be measured
-at the sizes of a given call. Ceilings hold for torch's current number of threads, and are cached.
+Small operators cannot reach peaks, which need large operands, so each ceiling can also be measured at the sizes of a
+given call. Ceilings hold for torch's current number of threads, and are cached.
 """
 
 import math
@@ -20,7 +20,7 @@ from uavlab.runtime.wrappers import DTYPES
 PRECISIONS = {"cpu": ("fp32", "bf16"), "cuda": ("fp32", "tf32", "bf16", "fp16")}
 SIDE = {"cpu": 512, "cuda": 8192}  # rows of square matrices that reach the peak
 LARGE = {"cpu": 2**27, "cuda": 2**29}  # bytes, more than any cache
-ROUNDS, ROUND = 5, 0.005  # the best of some rounds is the least disturbed; seconds of one
+ROUNDS, ROUND = 5, 0.005  # rounds, of which the fastest counts as the least disturbed; seconds of one round
 
 Products = tuple[tuple[tuple[int, int, int, int], int], ...]
 
@@ -45,8 +45,8 @@ def ceilings(device: torch.device | str, precision: str = "fp32", work: Work | N
 
     Args:
         device: The device.
-        precision: Of matrix products, one of ``PRECISIONS`` for the device.
-        work: A call: measure products of its shapes, and a copy of as many bytes as it moves; without it, the peaks.
+        precision: Precision of matrix products, one of ``PRECISIONS`` for the device.
+        work: The work of a call, to measure products of its shapes and a copy of its bytes; None for the peaks.
     """
     device, threads = torch.device(device), torch.get_num_threads()
     size = LARGE[device.type]
@@ -66,7 +66,7 @@ def matrix_rate(device: torch.device, precision: str, products: Products = ()) -
 
 @lru_cache
 def _product_rate(device: torch.device, precision: str, products: Products, threads: int) -> float:
-    """Measure batched products N x K times K x M one after the other, as in a call (FLOP/s)."""
+    """Measure a sequence of batched products N x K times K x M (FLOP/s)."""
     dtype, flops, factors = DTYPES[precision], 0, []
     for (G, N, K, M), count in products:
         pair = torch.ones(G, N, K, device=device, dtype=dtype), torch.ones(G, K, M, device=device, dtype=dtype)
@@ -86,13 +86,13 @@ def _bandwidth(device: torch.device, size: int, threads: int) -> float:
 
 @lru_cache
 def _launch(device: torch.device, threads: int) -> float:
-    """Time the sum of two numbers, whose cost is the launch (s)."""
+    """Time the sum of two numbers, which is almost only the launch (s)."""
     x = torch.ones(1, device=device)
     return _best(lambda: x + x, device)
 
 
 def _best(call: Callable[[], object], device: torch.device) -> float:
-    """Time a call, in rounds of enough repetitions for the clock (s)."""
+    """Time a call (s), repeated often enough for the resolution of the clock."""
     _seconds(call, device, 1)
     repeats = max(1, math.ceil(ROUND / max(_seconds(call, device, 1), 1e-6)))
     return min(_seconds(call, device, repeats) for _ in range(ROUNDS)) / repeats
@@ -115,18 +115,18 @@ def find_bottleneck(
     A stage (the environment, copies between host and device, loading windows of logs) binds if it takes more than half
     of the time. Otherwise an update is compared with three lower bounds of its time on this machine: matrix products at
     the arithmetic ceiling (flops / rate), other operators at the memory ceiling (bytes / bandwidth), and the launches
-    of its operators (operators x launch). The measured time that the first two do not explain counts as launches too:
-    Python, the dispatcher, gaps between kernels. The largest of the three binds. Bounds may exceed a measured time,
-    because caches beat memory; then their proportions decide.
+    of its operators (operators x launch). Measured time beyond the first two also counts as launches: Python, the
+    dispatcher, gaps between kernels. The largest of the three binds. Bounds may exceed the measured time, because
+    caches are faster than memory; shares are then those of the sum of the bounds.
 
     Args:
         shares: Shares of the loop's time by stage, as in ``Monitor.read``.
-        update_seconds: Time of one update (s); the fastest of several, as for ceilings.
-        work: Its work, uncompiled.
-        ceilings: Measured at the precision and the sizes of the update.
+        update_seconds: Time of one update (s), the fastest of several, as for ceilings.
+        work: Work of one uncompiled update.
+        ceilings: Ceilings at the precision and the sizes of the update.
 
     Returns:
-        The kind, and a sentence with the shares.
+        The kind of bottleneck, and a sentence with the shares.
 
     Raises:
         ConfigError: The update took no time.
@@ -159,12 +159,12 @@ def find_bottleneck(
 
 
 def predict_speedup(whole: float, parts: Iterable[tuple[float, float]]) -> float:
-    """Predict the speed-up of a call from parts of it that were timed alone: Amdahl's law for several parts.
+    """Predict the speed-up of a call if parts of it become faster: Amdahl's law for several parts.
 
     Args:
         whole: Time of the call (s).
-        parts: Time of each part now and after the change (s). Together they may exceed the whole, because clocks are
-            noisy; then the rest of the call counts as 0 s.
+        parts: Time of each part before and after the change (s). If measured parts exceed the whole, the rest of the
+            call counts as 0 s.
 
     Raises:
         ConfigError: A time is negative, or no time remains after the change.

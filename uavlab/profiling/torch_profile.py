@@ -1,4 +1,4 @@
-"""Profile a step with torch.profiler: the operators that take its time, and a trace for Perfetto.
+"""Profile of a step by torch.profiler: times of operators, and a trace for Perfetto.
 
 Open a trace at https://ui.perfetto.dev or in chrome://tracing.
 """
@@ -34,7 +34,7 @@ def profile(
         step: A step of a loop.
         device: Its device.
         trace: Write a trace to this file, with shapes and memory; compressed if the name ends in ``.gz``.
-        monitor: Show the stages of this monitor in the trace.
+        monitor: Monitor whose stages the trace shows.
         top: Maximum number of rows.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Prefetching: a batch is drawn while another one is learned, in a thread, on a GPU in a stream of its own."""
+"""Prefetching: the next batch is drawn during an update, in a thread, a CUDA stream of its own, or both."""
 
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -19,11 +19,11 @@ class Prefetcher:
         self.device = device
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.executor: Executor | None = ThreadPoolExecutor(1, "draw") if threaded else None
-        self._pending: Callable[[], BatchAndEvent] | None = None  # waits for the batch
+        self._pending: Callable[[], BatchAndEvent] | None = None  # waits for the batch and returns it
         self._draw: Callable[[], Batch] | None = None  # referenced, because a stream reads its tensors after the call
 
     def start(self, draw: Callable[[], Batch]) -> None:
-        """Begin to draw a batch, after all work that the present stream was given before."""
+        """Begin to draw a batch, after all work queued so far on the current stream."""
         ready = None if self.stream is None else torch.cuda.current_stream(self.device).record_event()
         self._draw = draw
         if self.executor is not None:
@@ -33,11 +33,11 @@ class Prefetcher:
             self._pending = lambda: result
 
     def hold(self, batch: Batch) -> None:
-        """Hold a batch that was drawn before, as that of a checkpoint."""
+        """Set the batch to return next, such as that of a checkpoint."""
         self._pending = lambda: (batch, None)
 
     def wait(self) -> Batch | None:
-        """Wait for the batch and return it; later work of the present stream comes after it."""
+        """Wait for the batch and return it; the current stream waits for it, too."""
         if self._pending is None:
             return None
         batch, event = self._pending()
@@ -49,7 +49,7 @@ class Prefetcher:
         """Wait for the batch, return it and release it."""
         batch, self._pending, self._draw = self.wait(), None, None
         for tensor in tree_tensors(batch):
-            if tensor.is_cuda:  # its memory is the other stream's, which may use it again once this one has read it
+            if tensor.is_cuda:  # the other stream, which owns the memory, must not reuse it before this one reads it
                 tensor.record_stream(torch.cuda.current_stream(self.device))
         return batch
 

@@ -1,7 +1,8 @@
-"""Prioritized replay: rows are drawn in proportion to their TD errors, without a host sync.
+"""Prioritized replay: rows are sampled by the magnitude of their TD errors, without a host sync.
 
-Row i is drawn with probability P(i) = p_i^alpha / sum_k p_k^alpha, one row from each of N equal parts of the mass, and
-weighs w_i = (size P(i))^-beta / max_j w_j, the maximum being the batch's. A new row gets the largest priority so far.
+Row i of priority p_i is drawn with probability P(i) = p_i^alpha / sum_k p_k^alpha, one row from each of N equal parts
+of the mass. Its weight is w_i / max_j w_j with w_i = (size P(i))^-beta and the maximum over the batch. A new row gets
+the largest priority so far.
 
 Source:
     Schaul et al. 2016, "Prioritized Experience Replay": probabilities, eq. 1; new rows, algorithm 1; weights and how
@@ -26,13 +27,13 @@ from uavlab.replay.ring import describe_leaf
 
 @dataclass(frozen=True)
 class PriorityConfig:
-    """How much priorities matter, and how much of their bias the importance weights correct.
+    """Exponents of priorities and importance weights, and their schedule.
 
     Attributes:
         priority_alpha: Exponent of priorities; 0 draws uniformly.
         priority_alpha_end: Exponent after ``priority_draws`` batches; None for no change.
-        priority_beta: Exponent of importance weights at first; 1 corrects all of the bias.
-        priority_draws: Batches over which the exponent of importance weights rises linearly to 1.
+        priority_beta: Initial exponent of importance weights; 1 corrects the whole bias of priorities.
+        priority_draws: Batches over which both exponents change linearly, that of importance weights to 1.
     """
 
     priority_alpha: Annotated[float, Ge(0), Le(1)] = 0.6
@@ -42,7 +43,7 @@ class PriorityConfig:
 
 
 class ByPriority(Store):
-    """A row is drawn the more often, the larger the TD errors of its agents were when it was learned last.
+    """A store that samples rows by priority, the TD error of a row's agents in its last update.
 
     All tensors are updated in place.
 
@@ -50,7 +51,7 @@ class ByPriority(Store):
         tree: Priorities of the rows to the power of alpha, as masses.
         largest: Largest mass so far, at least that of priority 1 (R).
         draws: Number of batches.
-        refused: Number of unusable priorities (R).
+        refused: Number of invalid priorities so far (R).
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class ByPriority(Store):
         """Reserve rows, and a tree over them; ``by`` reduces the errors of all agents to one priority.
 
         Raises:
-            ConfigError: The capacity is more than a tree can serve.
+            ConfigError: The capacity exceeds that of a tree (2^26).
         """
         runs, device = example.reward.shape[0], example.reward.device
         self.config, self.by = config, by
@@ -75,7 +76,7 @@ class ByPriority(Store):
         self.draws = torch.zeros((), dtype=torch.int64, device=device)
 
     def add(self, rows: Transition) -> None:
-        """Write W rows per run over the oldest, each with the largest priority so far."""
+        """Overwrite the oldest rows by W new ones per run, each with the largest priority so far."""
         super().add(rows)
         runs, count = len(self.largest), min(rows.reward.shape[1], self.ring.capacity)
         back = torch.arange(-count, 0, device=self.largest.device)
@@ -83,7 +84,7 @@ class ByPriority(Store):
         sum_tree.update(self.tree, slot, self.largest[:, None].expand(runs, count))
 
     def choose(self, noise: Int[Tensor, "R N"]) -> tuple[Int[Tensor, "R N"], Float[Tensor, "R N"]]:
-        """Choose slots by priority, and weigh them."""
+        """Sample slots by priority; also return their importance weights."""
         index, mass = sum_tree.sample(self.tree, noise.to(self.largest.device))
         weight = importance_weights(mass, self.anneal(self.config.priority_beta, 1.0))
         self.draws.add_(1)
@@ -103,10 +104,10 @@ class ByPriority(Store):
         self.set_priorities(index, joint_priority(update.td_error, self.by).to(index.device))
 
     def set_priorities(self, index: Int[Tensor, "R N"], priority: Float[Tensor, "R N"]) -> None:
-        """Set the priorities of rows; of several for one row, the last one stays.
+        """Set the priorities of rows; for a row that occurs several times, the last one is used.
 
-        A priority that is not finite or below 0, or is meant for a slot without a row, changes nothing and is counted
-        in ``refused``. Priorities to the power of alpha lie in [2^-20, 2^16]: 0 is drawn now and then.
+        A priority that is negative or not finite, or whose slot holds no row, is ignored and counted in ``refused``.
+        Priorities to the power of alpha are clamped to [2^-20, 2^16], so rows of priority 0 can be drawn.
 
         Raises:
             ConfigError: Shapes, types or devices are wrong; nothing is changed.
@@ -135,7 +136,7 @@ class ByPriority(Store):
         """Load masses and counters, before or after the rows (host sync).
 
         Raises:
-            FileError: The state is not that of such a replay, which is unchanged.
+            FileError: The state does not fit this replay, which is unchanged.
         """
         expected = {"mass": sum_tree.masses(self.tree), **self._counters()}
         wrong = [name for name, here in expected.items() if name not in state or not _like(state[name], here)]
@@ -159,7 +160,7 @@ class ByPriority(Store):
         return {"largest": self.largest, "draws": self.draws, "refused": self.refused}
 
     def _require_fit(self, index: Tensor, priority: Tensor) -> None:
-        """Check the shapes, types and devices of R x N slots and priorities; reads metadata alone."""
+        """Check the shapes, types and devices of R x N slots and priorities, without a host sync."""
         runs, device = self.largest.shape[0], self.largest.device
         fits = index.shape == priority.shape and index.dim() == 2 and index.shape[0] == runs and index.numel() > 0
         types = index.dtype == torch.int64 and priority.dtype in (torch.float32, torch.float64)
@@ -177,7 +178,7 @@ def importance_weights(mass: Int[Tensor, "R N"], beta: Tensor | float) -> Float[
 
 
 def joint_priority(error: Float[Tensor, "R N A"], by: Literal["mean", "max"]) -> Float[Tensor, "R N"]:
-    """Reduce the TD errors of all agents to one priority per row: the mean or the largest magnitude."""
+    """Return one priority per row: the mean or the maximum of the absolute TD errors of its agents."""
     size = error.abs()
     return size.mean(-1) if by == "mean" else size.amax(-1)
 

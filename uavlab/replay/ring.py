@@ -1,7 +1,7 @@
-"""A ring of transitions per run on the training device, written in place and drawn from without a host sync.
+"""A ring buffer of transitions per run on one device, written in place and sampled without a host sync.
 
-The fields of a row lie side by side in one buffer, so that one operator gathers a batch or copies it to another device.
-A learner gets views of that buffer.
+The fields of a row are contiguous in one buffer, so that one operator gathers a batch or copies it to another device.
+The learner gets views of a gathered batch.
 """
 
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.types import Transition, leaves, tree_map
 from uavlab.ops.sum_tree import offset_by_run
 
-WORD = 8  # bytes; each field begins at a whole word, as views by type demand
+WORD = 8  # bytes; fields are aligned to words, as ``Tensor.view(dtype)`` requires
 
 
 @dataclass(frozen=True)
 class Ring:
-    """The last ``capacity`` rows of each run; all runs write in step and share one cursor.
+    """The last ``capacity`` rows of each run; all runs add the same number of rows and share one cursor.
 
     Attributes:
         words: The memory of all rows, each padded to whole words.
-        rows: Its fields, leading axes R and capacity: views of ``words``.
+        rows: The fields of ``words`` as views, with leading axes R and capacity.
         cursor: Next slot to be written.
         size: Slots written so far, at most the capacity.
     """
@@ -69,7 +69,7 @@ def allocate_words(example: Transition, count: int, **options: Any) -> tuple[Int
 
 
 def view_fields(words: Int[Tensor, "R N words"], layout: Transition) -> Transition:
-    """View whole rows of words as fields that lie in them as those of ``layout`` lie in its own words."""
+    """View rows of words as fields, at the same offsets in a row as the fields of ``layout``."""
     runs, count, _ = words.shape
 
     def field(leaf: Tensor) -> Tensor:
@@ -82,10 +82,10 @@ def view_fields(words: Int[Tensor, "R N words"], layout: Transition) -> Transiti
 
 
 def add(ring: Ring, rows: Transition) -> None:
-    """Write W rows per run at the cursor, wrapping around; of more rows than fit, the last stay.
+    """Write W rows per run at the cursor, wrapping around; if W exceeds the capacity, only the last rows.
 
     Raises:
-        ConfigError: The rows' shapes, types or device are not the ring's, which is untouched.
+        ConfigError: Shapes, types or device of the rows differ from the ring's, which is unchanged.
     """
     pairs = [(name, old, new) for (name, old), (_, new) in zip(leaves(ring.rows), leaves(rows), strict=True)]
     count, capacity = rows.reward.shape[1] if rows.reward.dim() > 1 else 1, ring.capacity
@@ -97,7 +97,7 @@ def add(ring: Ring, rows: Transition) -> None:
     if problems:
         raise ConfigError(
             f"Replay: rows do not fit the ring: {'; '.join(problems)}. Add rows like those that it was allocated for; "
-            "`uavlab check` finds an environment that breaks its word."
+            "`uavlab check` finds an environment that violates its contract."
         )
     slot = (ring.cursor + torch.arange(count, device=ring.cursor.device)).remainder(capacity)
     keep = slice(max(0, count - capacity), None)
@@ -108,7 +108,7 @@ def add(ring: Ring, rows: Transition) -> None:
 
 
 def choose(ring: Ring, noise: Int[Tensor, "R N"]) -> Int[Tensor, "R N"]:
-    """Choose slots uniformly by int64 noise; slot 0 if the ring is empty, which the caller must prevent."""
+    """Turn int64 noise into uniformly distributed slots. The ring must not be empty (slot 0 would be returned)."""
     return noise.to(ring.size.device).remainder(ring.size.clamp(min=1))
 
 
@@ -120,13 +120,13 @@ def take(ring: Ring, index: Int[Tensor, "R N"]) -> Transition:
 
 
 def matches(stored: Tensor, new: Tensor, count: int) -> bool:
-    """Return whether ``new`` has the shape and type of ``count`` rows of ``stored``; reads metadata alone."""
+    """Return whether ``new`` has the shape and type of ``count`` rows of ``stored``."""
     runs, _, *rest = stored.shape
     return new.dtype == stored.dtype and new.shape == (runs, count, *rest)
 
 
 def describe_leaf(leaf: Tensor, count: int | None = None) -> str:
-    """Return type and shape for a message, of ``count`` rows if given: ``float32 2x64x3``."""
+    """Return type and shape for a message, with ``count`` rows if given: ``float32 2x64x3``."""
     shape = leaf.shape if count is None else (leaf.shape[0], count, *leaf.shape[2:])
     return f"{leaf.dtype} {'x'.join(map(str, shape)) or 'scalar'}".removeprefix("torch.")
 

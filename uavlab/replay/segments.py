@@ -1,9 +1,9 @@
-"""Replay on disk in immutable segments, so that a checkpoint writes new rows only.
+"""Replay on disk in immutable segments, so that a checkpoint only writes new rows.
 
 The rows of each run are numbered from 0 in the order in which they were added; all runs add in step. Row n lies in slot
 n mod capacity, and after ``total`` rows the ring holds the last min(total, capacity) of them. A segment holds the rows
-[lo, hi) of every run and is named by them. All segments take at most about twice the room of a full ring, because the
-oldest stays whole until its last row is overwritten.
+[lo, hi) of every run and is named by them. All segments together take at most about twice the space of a full ring,
+because the oldest is kept until its last row is overwritten.
 """
 
 import re
@@ -16,7 +16,7 @@ from uavlab.core.errors import FileError
 from uavlab.core.types import leaves
 from uavlab.replay.ring import Ring, describe_leaf, matches
 
-MOST = 64  # segments, beyond which replay is written anew as one
+MOST = 64  # segments; instead of more, replay is rewritten as one
 NAME = re.compile(r"replay-([0-9]{12,18})-([0-9]{12,18})")
 
 
@@ -24,23 +24,23 @@ def plan(known: Iterable[str], total: int, capacity: int) -> list[str]:
     """Return the names of the segments that hold the last min(total, capacity) rows, oldest first.
 
     Args:
-        known: Segments that this replay was loaded from or saved to; only those of a checkpoint after going back to
-            it, because rows added since then differ. Segments that are too old, reach beyond ``total`` or follow a
-            gap are left out.
+        known: Segments that this replay was loaded from or saved to. After a return to an earlier checkpoint, only
+            those of that checkpoint, because rows with later numbers differ. Segments that are too old, reach beyond
+            ``total`` or follow a gap are left out.
         total: Rows per run added so far.
         capacity: Rows per run that the ring holds.
 
     Returns:
-        The names in ``known`` that still hold some of the rows and, if rows remain, one new segment for them; a single
-        new segment for all rows where these would be more than ``MOST``.
+        The names in ``known`` that hold some of these rows and, if rows remain, one new segment for them; or a single
+        new segment for all rows if these would be more than ``MOST`` segments.
 
     Raises:
-        FileError: A known name is not a segment's.
+        FileError: A known name is not that of a segment.
     """
     start = at = max(0, total - capacity)
     spans = []
     for lo, hi in sorted(map(_span, known)):
-        if lo <= at < hi <= total and at in (lo, start):  # the first may begin with rows overwritten since
+        if lo <= at < hi <= total and at in (lo, start):  # the first may begin with overwritten rows
             spans.append((lo, hi))
             at = hi
     if at < total:
@@ -51,12 +51,12 @@ def plan(known: Iterable[str], total: int, capacity: int) -> list[str]:
 
 
 def cut(ring: Ring, name: str) -> dict[str, Tensor]:
-    """Copy the rows of a segment out of the ring: leaf name to R n ..., on the ring's device.
+    """Copy the rows of a segment (leading axes R n) out of the ring, by leaf name, on the ring's device.
 
-    Training writes on into the ring, so these are copies; those of a full ring take as much memory again.
+    They are copies, because training overwrites the ring; those of a full ring take as much memory again.
 
     Raises:
-        FileError: The name is not a segment's, or covers more rows than the ring has.
+        FileError: The name is not that of a segment, or covers more rows than the ring has.
     """
     lo, hi = _span(name)
     if hi - lo > ring.capacity:
@@ -66,11 +66,11 @@ def cut(ring: Ring, name: str) -> dict[str, Tensor]:
 
 
 def paste(ring: Ring, segments: Mapping[str, Mapping[str, Tensor]], total: int) -> None:
-    """Write segments into the ring, whose state is then that after ``total`` rows; other slots stay as they are.
+    """Write segments into the ring and set cursor and size to those after ``total`` rows; other slots do not change.
 
     Raises:
-        FileError: The last min(total, capacity) rows are not all there exactly once, a segment is newer than ``total``,
-            or its leaves do not fit the ring. The ring is untouched.
+        FileError: The segments do not hold each of the last min(total, capacity) rows exactly once, one ends after row
+            ``total``, or its leaves do not fit the ring. The ring is unchanged.
     """
     spans, start = sorted((*_span(name), name) for name in segments), max(0, total - ring.capacity)
     _require_cover([span for span in spans if span[1] > start], start, total)
@@ -78,7 +78,7 @@ def paste(ring: Ring, segments: Mapping[str, Mapping[str, Tensor]], total: int) 
         _require_fit(ring, name, hi - lo, segments[name])
     stored = dict(leaves(ring.rows))
     for lo, hi, name in spans:
-        first = max(lo, start)  # rows before were overwritten since
+        first = max(lo, start)  # earlier rows were overwritten
         if first < hi:
             head, tail = _slots(first, hi, ring.capacity)
             for leaf, rows in segments[name].items():

@@ -1,4 +1,4 @@
-"""Speed: the seams at which optimizations act on functions from outside, and the toggles that switch them."""
+"""The runtime: seams where optimizations wrap functions from outside, and the toggles that select them."""
 
 from uavlab.runtime import toggle_records
 

@@ -2,13 +2,13 @@
 
 Requirements on a captured function:
 
-* Everything lives on the device. Nothing waits for the device, and no shape depends on a value; torch refuses both.
+* All tensors are on the device. Nothing waits for the device, and no shape depends on a value; torch refuses both.
 * State is written in place. Binding a name to a new tensor raises no error, but the graph keeps using the old tensor.
   A count on the host has the same problem, because a replay runs no Python.
 * Random numbers come from generators that are registered with the graph.
 * Adam is ``capturable``, and its moments exist.
 
-A check that waits for the device cannot be captured; ``finite_check.DeferredCheck`` takes its place.
+A check that waits for the device cannot be captured; ``finite_check.DeferredCheck`` replaces it.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-WARM_UP = 3  # plain calls before a capture, in which libraries choose kernels and used generators become known
-MAX_CAPTURES = 4  # graphs in all, for arguments that change their form
+WARM_UP = 3  # direct calls before a capture, in which libraries choose kernels and the generators in use are found
+MAX_CAPTURES = 4  # in total, if the form of the arguments changes
 
 Form = tuple[torch.Size, torch.dtype, torch.device]
 
@@ -40,7 +40,7 @@ class CudaBackend:
             torch.cuda.current_stream().wait_stream(self.stream)
 
     def capture(self, fn: Callable[[], Any], generators: Iterable[Generator]) -> tuple[Any, Callable[[], None]]:
-        """Capture ``fn`` without executing it; return its result, and the replay that fills this result.
+        """Capture ``fn`` without executing it; return its result tensors, and the function that replays it into them.
 
         On failure, the current stream and the generators are restored.
         """
@@ -54,8 +54,8 @@ class CudaBackend:
             with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
                 result = fn()
         except BaseException:
-            torch.cuda.set_stream(stream)  # a failed capture leaves its own stream as the current one
-            for generator, state in states:  # and generators that refuse to draw
+            torch.cuda.set_stream(stream)  # otherwise the capture's own stream remains the current one
+            for generator, state in states:  # otherwise the generators cannot be used
                 generator.graphsafe_set_state(state)
             raise
         return result, graph.replay
@@ -88,9 +88,9 @@ class GraphedFunction:
     """A function whose calls replay one graph.
 
     Arguments and result are trees of tensors: dataclasses, dictionaries, tuples, lists and None. The first calls run
-    the function directly, and count as calls. The result of a replay is valid until the next call. Arguments of another
-    form, or other generators, start a new graph, up to ``MAX_CAPTURES`` times. After that, or if a capture fails, every
-    call runs the function directly, from the state before the failure.
+    the function directly. The result of a replay is valid until the next call. Arguments of another form (shape, type
+    or device), or other generators, start a new graph, up to ``MAX_CAPTURES`` times. After that, or if a capture fails,
+    every call runs the function directly, from the state before the failure.
     """
 
     def __init__(
@@ -103,9 +103,9 @@ class GraphedFunction:
         """Wrap ``fn``.
 
         Args:
-            fn: The function to capture; everything else that it reads or writes must stay in the same memory.
+            fn: The function to capture; all other tensors that it reads or writes must stay in the same memory.
             fall_back: Called once with the reason if ``fn`` has to run directly.
-            generators: Returns those that ``fn`` may draw from; the graph registers those that it does draw from.
+            generators: Returns the generators that ``fn`` may use; the graph registers those in use.
             backend: Captures the graphs; tests pass an emulator.
         """
         self._fn, self._fall_back, self._generators = fn, fall_back, generators
@@ -114,7 +114,7 @@ class GraphedFunction:
         self.reset()
 
     def reset(self) -> None:
-        """Drop the graph; the next calls warm up and capture again. Needed when state has moved to other tensors."""
+        """Drop the graph; the next calls warm up and capture again. Needed after state has moved to other tensors."""
         self._capture: GraphCapture | None = None
         self._used_generators: list[Generator] = []
         self._warm_calls = 0
@@ -135,7 +135,7 @@ class GraphedFunction:
         self._warm_calls += 1
         states = [(generator, generator.get_state()) for generator in self._generators()]
         try:
-            inputs = clone_tree(args)  # compiled code is specialised on this layout of its arguments
+            inputs = clone_tree(args)  # with the memory layout of the capture, on which compiled code is specialised
         except TypeError:  # the capture will fail for the same reason
             inputs = args
         result = self._backend.run(lambda: self._fn(*inputs))
@@ -180,10 +180,10 @@ def tree_tensors(tree: Any) -> Iterator[Tensor]:
 
 
 def clone_tree(tree: Any) -> Any:
-    """Clone the tensors of a tree; the clones are dense, also those of expanded tensors.
+    """Clone the tensors of a tree; clones of expanded tensors are dense.
 
     Raises:
-        TypeError: The tree holds anything but tensors, whose value a graph would freeze.
+        TypeError: The tree holds another value, which a graph would fix.
     """
     if isinstance(tree, Tensor):
         return tree.detach().clone()

@@ -1,4 +1,4 @@
-"""Check that numbers are finite: at once, or without waiting for the device until the findings are read."""
+"""Check that numbers are finite: at once (host sync), or on the device, where results are read later."""
 
 import math
 
@@ -8,27 +8,27 @@ from torch import Tensor
 from uavlab.core.errors import AXIS_NAMES, DivergedError
 from uavlab.core.protocols import CheckedTensors
 
-LARGEST = 1e18  # its square is still finite in float32; the norm of larger numbers overflows one step later
+LARGEST = 1e18  # its square is finite in float32; squares of numbers from 1.8e19 on, as in norms, are not
 FROM_ENVIRONMENT = {"obs", "next_obs", "reward", "worlds", "pool"}  # first parts of names; others: the learner
 ADVICE = {
     "environment": "The environment made it: see `uavlab check PRESET`.",
     "learner": "Go on from the last good checkpoint with a lower rate: `uavlab resume RUN --set lr=...`.",
 }
-SLOTS = 1024  # names in a deferred check; each set of names checked together takes its own
+SLOTS = 1024  # tensors in a deferred check, counted once for each set that is checked together
 NEVER = 2**62
 
 
 def require_finite(numbers: CheckedTensors) -> None:
-    """Refuse tensors with any number that is not finite or larger than ``LARGEST`` in size (host sync).
+    """Check that all numbers are finite and at most ``LARGEST`` in magnitude (host sync).
 
     Raises:
-        DivergedError: It names the first such tensor in the given order, and the place of its first such number.
+        DivergedError: It names the first tensor that fails, in the given order, and the index of its first such number.
     """
     norms = [torch.linalg.vector_norm(tensor) for tensor, _ in numbers.values()]
     if norms and norms[0].is_cuda:
         norms = [torch.stack(norms).amax()]  # on the CPU reading each is cheaper
     if not all(norm.item() <= LARGEST for norm in norms):  # nan compares as false
-        for name, (tensor, axes) in numbers.items():  # all may pass: a norm is larger than each of its numbers
+        for name, (tensor, axes) in numbers.items():  # the numbers may pass though their norm did not
             _refuse_first(name, tensor, axes)
 
 
@@ -48,10 +48,10 @@ def _diverged(name: str, value: str, expected: str, place: dict[str, int]) -> Di
 
 
 class DeferredCheck:
-    """``require_finite`` without waiting for the device: findings stay on the device until they are read.
+    """``require_finite`` without a host sync: results stay on the device until they are read.
 
-    A check notes the update in which each tensor first held a bad number, so a late reading still names the cause, not
-    its later effects. ``record`` and ``next_update`` may be part of a CUDA graph.
+    For each tensor, the first update with a bad number is recorded, so that a later ``read`` reports the cause and not
+    its effects. ``record`` and ``next_update`` may be part of a CUDA graph.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -67,20 +67,20 @@ class DeferredCheck:
         self._count = 0
 
     def record(self, numbers: CheckedTensors) -> None:
-        """Note which tensors hold a number that is not finite or larger than ``LARGEST`` in size."""
+        """Record which tensors hold a number that is not finite or larger than ``LARGEST`` in magnitude."""
         names = tuple(numbers)
         slot, _ = self._checks.get(names, (sum(map(len, self._checks)), None))
         self._checks[names], self._count = (slot, self._count), self._count + 1
-        # one operator for all tensors, the same that clips gradients in torch
+        # one operator for all tensors, which torch also uses to clip gradients
         largest = torch.stack(torch._foreach_norm([tensor for tensor, _ in numbers.values()], math.inf))
         first = self._first[slot : slot + len(names)]
         torch.where(largest <= LARGEST, first, first.clamp(max=self._now), out=first)  # nan compares as false
 
     def read(self, number: int) -> None:
-        """Refuse bad numbers of any update so far, the last of which was ``number`` (host sync).
+        """Check the records of all updates so far, the last of which was ``number`` (host sync).
 
         Raises:
-            DivergedError: It names the first bad tensor of the first update that had one, and that update.
+            DivergedError: It names the first update with a bad number, and the first such tensor.
         """
         now, *first = self._table.tolist()
         findings = [

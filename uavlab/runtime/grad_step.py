@@ -1,4 +1,4 @@
-"""One gradient step: gradients of all pieces of a batch, each network clipped by its own norm, then Adam."""
+"""One gradient step: sum the gradients of the pieces of a batch, clip each network by its own norm, apply Adam."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -22,10 +22,10 @@ SCRATCH = {"single": 2, "foreach": 2, "fused": 0}  # temporary copies of its par
 
 
 class GradientStep:
-    """Adam over the parameters of several owners, each clipped by its own norm.
+    """Adam over the parameters of several owners (groups of tensors), each clipped by its own norm.
 
-    No state changes before the last gradient is computed, so a batch that is too large is split and tried again. The
-    first axis of ``stacked`` parameters counts independent networks, none of which influences another.
+    No state changes before the last gradient is computed, so a batch that is too large can be split and tried again.
+    The first axis of ``stacked`` parameters counts independent networks, which are clipped one by one.
     """
 
     def __init__(
@@ -44,9 +44,9 @@ class GradientStep:
         Args:
             owners: The tensors of each owner.
             lr: Adam's learning rate.
-            clip: Largest norm, None for no clipping.
+            clip: Largest gradient norm, None for no clipping.
             stacked: The first axis of parameters counts networks.
-            toggles: Which Adam, how many, and without ``microbatcher`` the pieces of a batch.
+            toggles: Implementation and number of Adams and, without ``microbatcher``, the pieces of a batch.
             scaler: The loss scale that all gradient steps of an iteration share.
             microbatcher: Splits the batches, and records its retries.
             scope: Times the stages ``forward``, ``backward`` and ``optimizer``.
@@ -56,7 +56,7 @@ class GradientStep:
         self.scaler, self.microbatcher = scaler, microbatcher or Microbatcher(toggles.micro_batches)
         groups = [self.parameters] if toggles.optimizers == "one" else self.owners
         self.device = self.parameters[0].device
-        # step counts on the CPU would make a capture fail, and a skipped step wait
+        # with step counts on the CPU, a capture would fail and a skipped step would be a host sync
         capturable = self.device.type == "cuda" and (toggles.graph != "off" or scaler is not None)
         foreach, fused = toggles.adam == "foreach", toggles.adam == "fused"
         build = partial(torch.optim.Adam, lr=lr, eps=ADAM_EPS, foreach=foreach, fused=fused, capturable=capturable)
@@ -87,11 +87,11 @@ class GradientStep:
         """Take a step that lowers ``loss_fn(*inputs)``, a mean over rows.
 
         Returns:
-            Its metrics, and the norm of each network before clipping; 0 where a gradient overflowed and the network
-            was skipped.
+            The metrics of ``loss_fn``, and the gradient norm of each network before clipping; 0 if it overflowed and
+            the network was skipped.
 
         Raises:
-            ResourceError: Memory does not suffice for one row at a time, or for Adam; no state has changed.
+            ResourceError: Memory is insufficient for single rows, or for Adam; no state has changed.
         """
         what = getattr(loss_fn, "__name__", "loss")
         for parameter in self.parameters:
@@ -172,8 +172,8 @@ class GradientStep:
     def _undo(self, skipped: Sequence[Bool[Tensor, " G"]], before: dict[str, Tensor]) -> None:
         """Restore the state of skipped networks, given owner by owner.
 
-        Stacked networks share one step count, which grows unless all of them were skipped: the next steps of a skipped
-        network are then slightly smaller than with a count of its own.
+        Stacked networks share one step count, which grows unless all of them were skipped: the bias corrections of a
+        skipped network then differ slightly from those with a count of its own.
         """
         state = self.state_dict()
         masks = [mask for mask, owner in zip(skipped, self.owners, strict=True) for _ in owner]
@@ -200,8 +200,8 @@ class GradientStep:
 class CompiledStep(GradientStep):
     """A gradient step on one matrix of independent rows that can be part of a compiled update.
 
-    There gradient, clipping and Adam are plain tensor functions, whose results equal those of ``GradientStep`` up to
-    rounding. Where the update is not compiled, it is a ``GradientStep``.
+    In a compiled update, gradient, clipping and Adam are pure tensor functions whose results equal those of
+    ``GradientStep`` up to rounding. In other updates ``GradientStep`` is used.
     """
 
     def __init__(self, *args: Any) -> None:
@@ -209,7 +209,7 @@ class CompiledStep(GradientStep):
         (adam,) = self.adams
         self.lr = adam.param_groups[0]["lr"]
         self.step, self.exp_avg, self.exp_avg_sq = adam.state[self.parameter].values()
-        # an input of the compiled function: inside, compilers would recompute it for every parameter
+        # computed outside the compiled function, where compilers would recompute it for every parameter
         self.factors = self._factors()
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
@@ -231,7 +231,7 @@ class CompiledStep(GradientStep):
     def functional_step(
         self, loss_fn: Callable[..., tuple[Tensor, dict[str, Any]]], *inputs: Any
     ) -> tuple[dict[str, Any], Float[Tensor, " G"]]:
-        """Take the step without autograd's tape; the gradient is that of the first input, the parameter.
+        """Take the step by ``torch.func``; the first input is the parameter.
 
         Source:
             Kingma and Ba 2015, "Adam: A Method for Stochastic Optimization", algorithm 1.
@@ -255,14 +255,14 @@ class CompiledStep(GradientStep):
         return metrics, norm
 
     def _factors(self) -> Float[Tensor, "2"]:
-        """Return Adam's bias corrections of the next step: its size, and the factor of the second moments' roots."""
+        """Return Adam's factors in its next step t: lr / (1 - beta1^t) and 1 / sqrt(1 - beta2^t)."""
         step = self.step.double() + 1  # in float32, 1 - 0.999 would lose four digits
         factors = torch.stack((self.lr / (1 - BETA1**step), (1 - BETA2**step).rsqrt()))
         return factors.to(self.parameter.device)  # Adam may count its steps on the CPU
 
 
 def unshare(gradients: Sequence[Tensor]) -> list[Tensor]:
-    """Clone gradients that share memory: that of a sum is one expanded number, those of a + b are one tensor."""
+    """Clone gradients that share memory: that of a sum is an expanded scalar, both of a + b are one tensor."""
     seen: set[int] = set()
     result = []
     for gradient in gradients:

@@ -4,8 +4,8 @@ A network whose gradient overflows skips one step, and the scale is halved; afte
 it is doubled. All gradient steps of an iteration share one scale, which changes once per iteration.
 
 ``torch.amp.GradScaler`` follows the same rule, but has neither floor nor ceiling, waits for the device before each step
-of an optimizer that is not fused, and skips the whole optimizer. Here one row of a stacked matrix is skipped without
-the others, and nothing waits.
+of an optimizer that is not fused, and skips the whole optimizer. ``Scaler`` skips single rows of a stacked matrix,
+without a host sync.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from uavlab.core.errors import DivergedError
 
 T = TypeVar("T")
 PRESETS = {"conservative": (2.0**10, 2.0, 0.5, 2000), "aggressive": (2.0**16, 2.0, 0.5, 1000)}
-"""First scale, growth, backoff, and iterations without overflow until it grows; powers of two do not round."""
+"""Initial scale, growth, backoff (exact powers of two), and iterations without overflow until it grows."""
 FLOOR, CEILING = 2.0**0, 2.0**24
 MAX_OVERFLOWS = 200  # iterations in a row with an overflow
 
@@ -34,7 +34,7 @@ class Scaler:
         self.overflow = torch.zeros((), dtype=torch.bool, device=device)  # in this iteration
 
     def skip(self, norms: Float[Tensor, " G"]) -> Bool[Tensor, " G"]:
-        """Return which networks must skip their step, by the norms of their gradients."""
+        """Mark and count the networks whose gradient norm is not finite, which must skip their step."""
         skipped = ~norms.isfinite()
         self.overflow.logical_or_(skipped.any())
         self.skipped.add_(skipped.sum())
@@ -51,10 +51,10 @@ class Scaler:
         self.overflow.zero_()
 
     def check(self) -> None:
-        """Refuse to continue where no scale helps (host sync).
+        """Check that some scale prevents overflows (host sync).
 
         Raises:
-            DivergedError: Each of the last 200 iterations had an overflow.
+            DivergedError: Each of the last ``MAX_OVERFLOWS`` iterations had an overflow.
         """
         if (count := int(self.overflows)) >= MAX_OVERFLOWS:
             raise DivergedError(
@@ -77,7 +77,7 @@ class Scaler:
             tensor.copy_(state[name])
 
     def wrap(self, fn: Callable[..., T]) -> Callable[..., T]:
-        """Return ``fn``, an iteration, followed by one change of the scale."""
+        """Return a function that calls ``fn``, an iteration, and then ``update``."""
 
         def call(*args: Any) -> T:
             result = fn(*args)

@@ -1,7 +1,7 @@
 """When memory is refused, split the batch into more pieces and try again.
 
-The result equals that of a batch split this way from the start. The attempt must not have changed anything: this holds
-for gradients until an optimizer applies them, and for every pure function.
+The result equals that of a batch split this way from the start. The failed attempt must not have changed any state, as
+with pure functions, and with gradients until an optimizer applies them.
 """
 
 import gc
@@ -26,11 +26,11 @@ OOM_MESSAGES = ("out of memory", "allocate memory", "not enough memory", "ALLOC_
 
 @dataclass(frozen=True)
 class Rows:
-    """An argument or a result of a function, whose axis ``axis`` counts the rows of the batch.
+    """An argument or a result of a function in which axis ``axis`` counts the rows of the batch.
 
     Attributes:
         value: A tensor, a tree of tensors, or None.
-        axis: The same for every tensor of a tree.
+        axis: The axis, the same in every tensor of a tree.
     """
 
     value: Any
@@ -44,7 +44,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def run_in_pieces(fn: Callable, pieces: int, *inputs: Any) -> Any:
-    """Call ``fn`` on one piece of the batch after the other, at most as many as there are rows.
+    """Call ``fn`` on ``pieces`` parts of the batch in turn, at most one per row.
 
     ``Rows`` among the inputs are split. ``Rows`` among the results are concatenated; other tensors must be means over
     rows, and are averaged; tuples and dictionaries may hold both.
@@ -97,16 +97,16 @@ def count_rows(inputs: Sequence[Any]) -> int:
 
 
 def reserve(count: int, device: torch.device) -> None:
-    """Allocate ``count`` bytes and free them, so that memory is refused here and not in what follows."""
+    """Allocate ``count`` bytes and free them, so that insufficient memory is reported here and not midway."""
     if count:
         torch.empty(count, dtype=torch.uint8, device=device)
 
 
 def require_memory(needed: int, what: str, remedy: str, device: torch.device) -> None:
-    """Refuse work that needs at least ``needed`` bytes.
+    """Check that ``needed`` bytes are free.
 
     Raises:
-        ResourceError: Fewer are free.
+        ResourceError: Fewer are free; the message starts with ``what`` and advises to lower ``remedy``.
     """
     on_cuda = device.type == "cuda"
     free = torch.cuda.mem_get_info(device)[0] if on_cuda else psutil.virtual_memory().available
@@ -122,7 +122,7 @@ def free_cache() -> None:
 
 
 def is_capturing() -> bool:
-    """Return whether a CUDA graph is being captured; a build of torch without CUDA cannot be asked."""
+    """Return whether a CUDA graph is being captured; false without CUDA."""
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
@@ -163,7 +163,7 @@ class Microbatcher:
             attempt: Changes nothing unless it returns.
             inputs: Arguments of the attempt, ``Rows`` among them.
             other_bytes: Other memory in use, by name.
-            split: More pieces would help; if false, try once more with the same number.
+            split: Whether more pieces need less memory; if not, try once more with the same number.
 
         Raises:
             ResourceError: A single row is too much, or a CUDA graph is being captured.
@@ -174,7 +174,7 @@ class Microbatcher:
                 return attempt(self.pieces)
             except (MemoryError, RuntimeError) as error:
                 reason = refusal_reason(error)
-            # only after the except block are the tensors of the failed attempt free
+            # the tensors of the failed attempt are only free after the except block
             rows = count_rows(inputs)
             exhausted = self.pieces >= rows if split else not first
             if exhausted:
@@ -205,7 +205,7 @@ class Microbatcher:
 
 
 def refusal_reason(error: Exception) -> str:
-    """Return the first line of an allocator's message; called in an ``except`` block, it raises any other error again.
+    """Return the first line of an allocator's message; raise any other error again, in an ``except`` block.
 
     Raises:
         ResourceError: A CUDA graph is being captured, in which nothing can be tried again.

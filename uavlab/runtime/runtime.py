@@ -24,7 +24,7 @@ from uavlab.runtime.toggles import TOGGLES, Toggles, changes, resolve
 
 F = TypeVar("F", bound=Callable)
 STAGE = {"act": "acting", "environment": "environment", "targets": "target"}
-"""Stages of kernels, by their names; losses belong to the stage ``forward`` of a gradient step."""
+"""Stage of each kernel that is timed alone; losses belong to the stage ``forward`` of a gradient step."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class Runtime:
 
     Attributes:
         device: Device of every tensor of the run.
-        requested: The toggles as set; those that cannot be used fall back to the plain reference.
-        fell_back: Reasons of fallbacks, by the name of the toggle, for the record of the run.
-        monitor: Times the stages of the loop, if there is one.
+        requested: The toggles as set.
+        fell_back: Reasons of fallbacks by name of the toggle, for the record of the run.
+        monitor: Timer of the stages of the loop, or None.
         retries: Work repeated in smaller pieces because memory was refused, for the record of the run.
-        microbatchers: Splitters of the batches of each function, in the order in which functions were wrapped.
-        toggles: The toggles that can be used on this device.
+        microbatchers: One for each function whose batches are split, in the order in which functions were wrapped.
+        toggles: The toggles in effect; those that cannot be used on this device have their defaults.
     """
 
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -57,7 +57,7 @@ class Runtime:
             self.fall_back(name, reason)
 
     def fall_back(self, name: str, reason: str) -> None:
-        """Record that a toggle is not in effect, and warn once."""
+        """Record once that a toggle is not in effect, and warn."""
         if name not in self.fell_back:
             self.fell_back[name] = reason
             line = f"{name}={getattr(self.requested, name)} fell back: {reason}"
@@ -65,7 +65,7 @@ class Runtime:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Apply the settings of the whole process, and restore the old ones at the end."""
+        """Apply process-wide settings, and restore the old ones at the end."""
         with process_flags(self.toggles, self.device):
             yield
 
@@ -73,15 +73,15 @@ class Runtime:
         """Wrap a pure function of tensors.
 
         Args:
-            fn: Tensors (or dataclasses of them) to tensors.
-            name: Its name in reports.
-            part: Only updates call it, and these are compiled as a whole.
+            fn: A function from tensors (or dataclasses of them) to tensors.
+            name: Its name in reports; also selects which toggles apply.
+            part: It is called only by updates, which are compiled as a whole.
         """
         toggles, kernel = self.toggles, fn
         if toggles.recompute == "on" and name.endswith("loss"):
             kernel = wrappers.recompute_activations(kernel)  # type: ignore[assignment]
         low = wrappers.DTYPES[toggles.precision] != torch.float32
-        if low and name != "environment":  # only networks tolerate fewer digits
+        if low and name != "environment":  # only networks tolerate lower precision
             kernel = wrappers.autocast(kernel, self.device, toggles.precision)  # type: ignore[assignment]
         for toggle, value in ((TOGGLES[each], value) for each, value in changes(toggles).items()):
             kernel = toggle.wrap(kernel, value, name) if toggle.wrap else kernel  # type: ignore[assignment]
@@ -99,7 +99,7 @@ class Runtime:
         """Build the gradient step of one kind of network.
 
         Args:
-            parameters: A matrix whose rows are independent networks, which is copied; or the tensors of each owner.
+            parameters: A matrix whose rows are independent networks (it is copied), or the tensors of each owner.
             lr: Adam's learning rate.
             clip: Largest gradient norm of a row, or of an owner; None for no clipping.
             stacked: The first axis of the owners' tensors counts independent networks.
@@ -112,14 +112,14 @@ class Runtime:
         return kind(parameters, lr, clip, stacked, self.toggles, self.scaler, self._microbatcher(), scope)
 
     def split_batch(self, fn: Callable[..., Any], what: str, axis: int) -> Callable[..., Any]:
-        """Split the batch of a pure function into ``micro_batches`` pieces, and into more where memory is refused.
+        """Split the batch of a pure function into ``micro_batches`` pieces, and into more if memory is refused.
 
-        Compiled code takes the batch whole.
+        Compiled code does not split the batch.
 
         Args:
             fn: Called with ``Rows`` for the arguments to split; returns tensors, or a tree of them.
             what: Its name in messages.
-            axis: The axis of its results that counts the rows.
+            axis: The axis of its results that counts rows.
         """
         split = self._microbatcher().wrap(lambda *args: Rows(fn(*args), axis), what)
 
@@ -131,12 +131,12 @@ class Runtime:
         return call
 
     def split_draw(self, take: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
-        """Split the reading of replay rows by their index where memory is refused."""
+        """Split the gathering of replay rows into several index ranges if memory is refused."""
         split = self._microbatcher(1, "gather").wrap(lambda index: Rows(take(index), 1), "draw")
         return lambda index: split(Rows(index, 1))
 
     def update(self, fn: F, name: str) -> F:
-        """Wrap a learner's whole update of its state."""
+        """Wrap the whole update of a learner."""
         update = self._compile(fn, name) if self.toggles.compile != "off" else fn
         if self.scaler is not None:
             update = self.scaler.wrap(update)  # type: ignore[assignment]
@@ -157,7 +157,7 @@ class Runtime:
 
     @cached_property
     def deferred(self) -> DeferredCheck | None:
-        """The check without waiting, needed where a graph is captured."""
+        """The check without a host sync, which graphs need."""
         return None if self.toggles.graph == "off" else DeferredCheck(self.device)
 
     def next_update(self) -> None:
@@ -166,7 +166,7 @@ class Runtime:
             self.deferred.next_update()
 
     def check(self, numbers: CheckedTensors) -> None:
-        """Refuse numbers that are not finite: at once (host sync), or with a graph when ``read`` is called.
+        """Check that numbers are finite: at once (host sync), or with a graph when ``read`` is called.
 
         Raises:
             DivergedError: A number is not finite.
@@ -177,7 +177,7 @@ class Runtime:
             self.deferred.record(numbers)
 
     def read(self, number: int) -> None:
-        """Raise the findings of the deferred check and the scaler, up to update ``number`` (host sync if any exists).
+        """Read the deferred check and the scaler, if any, up to update ``number`` (host sync).
 
         Raises:
             DivergedError: A number was not finite.
@@ -197,7 +197,7 @@ class Runtime:
 
 @contextmanager
 def process_flags(toggles: Toggles, device: torch.device) -> Iterator[None]:
-    """Apply the settings that ``toggles`` request, and restore the old ones at the end."""
+    """Apply the process-wide settings of ``toggles``, and restore the old ones at the end."""
     with ExitStack() as undo:
 
         def change(read: Callable[[], object], write: Callable, value: object) -> None:

@@ -1,7 +1,7 @@
-"""Measure the time of a loop by stage, and the work of one call: operators, FLOPs, bytes.
+"""Timer for the stages of a loop, and counts of the work of one call: operators, FLOPs, bytes.
 
-The time of a stage excludes that of stages inside it, so no time is counted twice. On a GPU it is the time of the
-stream in which stages queue their work, including waits; work that overlaps on other streams is not counted.
+The time of a stage excludes that of stages inside it, so no time is counted twice. On a GPU it is the time on the
+stream to which stages queue their work, including waits; concurrent work on other streams is not counted.
 """
 
 import math
@@ -21,12 +21,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-RECENT = 1024  # durations per stage for percentiles; and segments that a GPU may lag behind
+RECENT = 1024  # durations per stage for percentiles, and segments that may wait for a GPU
 PREFIX = "uavlab."  # of stage names in traces
 
 
 class Monitor:
-    """A timer for the stages of the loop of one thread, with bounded memory; only ``read`` waits for a GPU.
+    """A timer for the stages of a loop in one thread, with bounded memory; only ``read`` waits for a GPU.
 
     Attributes:
         tracing: Also show stages as ranges in traces of torch.profiler; on a GPU, NVTX ranges always show them.
@@ -41,7 +41,7 @@ class Monitor:
         self.reset()
 
     def reset(self) -> None:
-        """Drop all measured times, also those of open calls so far."""
+        """Drop all measured times, including those of open calls so far."""
         self._stages: dict[str, _Stage] = {}
         self._segments: deque[tuple[_Call, Any, Any, bool]] = deque()  # call, start, end, whether the call ended
         self._since = self._began = self._mark()
@@ -50,7 +50,7 @@ class Monitor:
 
     @contextmanager
     def scope(self, name: str) -> Iterator[None]:
-        """Count the time inside as stage ``name``, also if it raises; during a capture or in another thread, none."""
+        """Add the time inside to stage ``name``, also if it raises; not during a capture, nor in another thread."""
         if threading.get_ident() != self._thread or (self._cuda and torch.cuda.is_current_stream_capturing()):
             yield
             return
@@ -142,7 +142,7 @@ class _Stage:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until a GPU has finished what it was given; on a CPU nothing is left to wait for."""
+    """Wait until a GPU has finished all queued work; return at once on a CPU."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -168,9 +168,9 @@ class Work:
     """The work of one call.
 
     Attributes:
-        operators: Operators that reach the device, without views.
-        flops: Floating-point operations of matrix products; a multiplication and an addition count as two.
-        bytes: Bytes read and written by the other operators; the rate of products includes theirs.
+        operators: Number of operators, without views.
+        flops: Floating-point operations of matrix products and convolutions; a multiplication and an addition are two.
+        bytes: Bytes read and written by all operators but matrix products, whose measured rate includes them.
         products: The matrix products N x K times K x M, in batches of G: ``((G, N, K, M), count)``.
     """
 
@@ -181,7 +181,7 @@ class Work:
 
 
 def count_work(call: Callable[[], Any]) -> Work:
-    """Count the work of one call, forward and backward; of compiled code and replayed graphs, only what torch sees."""
+    """Count the work of one call, forward and backward; of compiled code and graphs only what torch dispatches."""
     with FlopCounterMode(display=False) as flops, _OperatorCounter() as counter:
         call()
     return Work(counter.count, flops.get_total_flops(), counter.bytes, tuple(sorted(counter.products.items())))

@@ -259,4 +259,4 @@ for record in RECORDS:
     register(record)
 
 EAGER = eager()
-"""The set ``eager`` of these toggles."""
+"""The set ``eager`` before other packages register toggles."""

@@ -1,8 +1,8 @@
-"""Every optimization as a record: its values, where it acts, what it needs, and how equal its results are.
+"""Toggles: a record of each optimization, with its values, seam, requirements, and equality of results.
 
-With each toggle at its default a run is the plain reference. An unusable value falls back to that default (memory
-that cannot be pinned: to ordinary memory of the host), with one visible line and an entry in the run's record.
-A new toggle is one record in ``toggle_records.py``, or one call of ``register``, and its lines at one seam.
+With all toggles at their defaults a run is the plain reference. An unusable value falls back to that default (memory
+that cannot be pinned: to pageable host memory), with one warning and an entry in the run's record.
+A new toggle is one record in ``toggle_records.py``, or one call of ``register``, and the code at its seam.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from uavlab.core.registry import Registry, Resume
 
 
 class Toggles:
-    """An immutable value for each registered toggle, as attributes; those not given are the plain reference.
+    """An immutable value for each registered toggle, as an attribute; by default that of the plain reference.
 
     Raises:
         TypeError: No toggle has a given name.
@@ -55,22 +55,22 @@ class Toggle:
     """One optimization.
 
     Attributes:
-        name: Its setting.
+        name: Name of the setting.
         kind: Type of its values: a ``Literal``, or an annotated number.
         about: One sentence on what it changes.
         seam: Where it acts: a seam of ``Runtime``, or ``build`` where another object is chosen.
-        equality: ``exact`` (the same bits), ``rounding`` (the same numbers up to their last digits), ``single`` (up to
-            those of float32), ``precision`` (up to the digits that the precision has) or ``algorithm`` (another
-            algorithm, to be judged by learning).
-        claim: What it is usually claimed to bring.
-        cost: What it takes.
-        default: The plain reference; None stands for the first value of a ``Literal``.
-        eager: Its value in the set ``eager``, which runs start from; None for the default.
-        part: The part of an experiment without which it does nothing: ``team``, ``replay``, ``logs``, or none.
+        equality: Of results with the plain reference: ``exact`` (the same bits), ``rounding`` (up to rounding),
+            ``single`` (up to rounding in float32), ``precision`` (up to rounding in the lower precision) or
+            ``algorithm`` (another algorithm, to be compared by learning).
+        claim: The gain that is commonly claimed for it.
+        cost: Its disadvantages.
+        default: Value of the plain reference; None stands for the first value of a ``Literal``.
+        eager: Its value in the set ``eager``, the default of runs; None for ``default``.
+        part: The part of an experiment without which it has no effect: ``team``, ``replay``, ``logs``, or none.
         resume: Whether a resumed run may change it.
-        needs: Why a value cannot be used here; None if it can.
-        wrap: At the seam ``kernel``: a function, the toggle's value and the kernel's name to the wrapped function.
-            Called for values other than the default.
+        needs: (toggles, device) -> why its value cannot be used; None if it can.
+        wrap: At the seam ``kernel``: (function, value, name of the kernel) -> wrapped function. Called for values
+            other than the default.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Toggle:
     wrap: Wrap | None = None
 
     def __post_init__(self) -> None:
-        """Begin the values of a ``Literal`` with the plain reference."""
+        """Use the first value of a ``Literal`` as the default if none is given."""
         if self.default is None:
             object.__setattr__(self, "default", get_args(self.kind)[0])
 
@@ -99,7 +99,7 @@ class Toggle:
 
     @property
     def values(self) -> str:
-        """The values in words."""
+        """The values as text."""
         return ", ".join(self.choices) or "a number"
 
 
@@ -116,12 +116,12 @@ def register(toggle: Toggle) -> Toggle:
 
 
 def eager() -> dict[str, Any]:
-    """Return the values of the set ``eager``, which needs no warm-up and computes the numbers of the reference."""
+    """Return the values of the set ``eager``: no warm-up, and the results of the plain reference up to rounding."""
     return {name: toggle.eager for name, toggle in TOGGLES.items() if toggle.eager is not None}
 
 
 def toggle_presets(device: torch.device) -> dict[str, dict[str, Any]]:
-    """Return the named sets of values for a device: ``plain``, ``eager`` (what runs start from), and the fast ones."""
+    """Return the named sets of values for a device: ``plain``, ``eager`` (the default of runs), and faster ones."""
     cuda = device.type == "cuda"
     compiled = {**eager(), "compile": "default"}
     low = {"precision": "bf16"} if not cuda and fast_bf16() else {}
@@ -141,7 +141,7 @@ def fast_bf16() -> bool:
 
 
 def resolve(toggles: Toggles, device: torch.device) -> tuple[Toggles, dict[str, str]]:
-    """Replace what cannot be used on ``device`` by its default; also return why, by name."""
+    """Replace values that cannot be used on ``device`` by their defaults; also return the reasons by name."""
     reasons = {name: TOGGLES[name].needs(toggles, device) for name in changes(toggles)}
     unusable = {name: reason for name, reason in reasons.items() if reason}
     return with_toggles(toggles, {name: TOGGLES[name].default for name in unusable}), unusable

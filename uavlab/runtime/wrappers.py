@@ -12,15 +12,15 @@ from torch.utils.checkpoint import checkpoint
 
 F = TypeVar("F", bound=Callable)
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-COMPILER_WARNINGS = (  # about caches of constants, and about deprecated parts of torch itself
+COMPILER_WARNINGS = (  # about cached functions, and about deprecated parts of torch itself
     "Dynamo detected a call to a `functools",
     "`torch.jit",
 )
-COMPILER_ERRORS = (TorchDynamoException, ImportError)  # the functions of this package raise neither
+COMPILER_ERRORS = (TorchDynamoException, ImportError)  # not raised by the functions of this package
 
 
 def autocast(fn: Callable, device: torch.device, precision: str) -> Callable:
-    """Run the matrix products of ``fn`` in lower precision; its code decides the precision of its result."""
+    """Run the matrix products of ``fn`` in lower precision, except where its own code requires another one."""
     dtype = DTYPES[precision]
 
     @wraps(fn)
@@ -32,7 +32,7 @@ def autocast(fn: Callable, device: torch.device, precision: str) -> Callable:
 
 
 def recompute_activations(fn: Callable) -> Callable:
-    """Keep no activations of ``fn`` for its backward pass; noise is an argument, so it is not drawn twice."""
+    """Recompute the activations of ``fn`` in its backward pass; noise is an argument, so no random state is saved."""
     return partial(checkpoint, fn, use_reentrant=False, preserve_rng_state=False)
 
 
@@ -47,7 +47,7 @@ def compile_function(fn: F, name: str, mode: str, fall_back: Callable[[str], Non
 
     for message in COMPILER_WARNINGS:
         warnings.filterwarnings("ignore", message)
-    # torch limits recompilations per code object: functions that shared one would share the limit
+    # torch limits recompilations per code object, so each function needs its own
     code = body.__code__.replace(co_name=name)
     copy = FunctionType(code, body.__globals__, name, None, body.__closure__)
     run: Callable = fn

@@ -5,9 +5,9 @@
         manifest.json       step, meta, versions, and the size and SHA-256 of every file; written last
 
 A crash, a power cut or a full disk at any instant leaves the newest complete checkpoint loadable, and any change to a
-file since it was written is detected before a value is used. A group that did not change since the checkpoint before is
-hard-linked, so each folder is complete and pruning one leaves the others intact. Reading changes nothing. Only one
-process at a time may write into a folder.
+file since it was written is detected before a value is used. A group that has not changed since the last checkpoint is
+hard-linked, so each folder is complete and can be removed without the others. Reading changes no file. Only one process
+at a time may write into a folder.
 """
 
 import errno
@@ -34,7 +34,7 @@ from uavlab.storage.files import MAX_JSON_BYTES, open_regular, read_regular
 
 FORMAT = 1
 MANIFEST = "manifest.json"
-UNFINISHED = ".tmp-"  # prefix of a checkpoint while it is written or removed
+UNFINISHED = ".tmp-"  # prefix of a checkpoint that is being written or removed
 NAME = re.compile(r"ckpt-(\d{12,})(\.old)?")  # .old: about to be replaced by one of the same step
 GROUP = re.compile(r"[A-Za-z0-9_-]+")
 MARGIN = 1.2  # required free space, relative to the size of the tensors
@@ -63,19 +63,19 @@ def save(
     """Write ``folder/ckpt-<step>`` and then remove surplus checkpoints.
 
     A checkpoint of the same step is replaced. Checkpoints of later steps are removed: a run writes in order, so they
-    are broken, or left over from before the run was resumed at an earlier step.
+    are broken, or older than a resumption of the run at an earlier step.
 
     Args:
         folder: Folder of the checkpoints of one run; created if missing.
         step: Updates so far, at least 0.
-        groups: Tensors by group and name, on any device, of any type that numpy has. Equal tensors give equal bytes.
+        groups: Tensors by group and name, on any device, of any type that numpy has. Equal tensors give equal files.
         meta: The rest of the state, as JSON values.
-        keep: Number of checkpoints up to ``step`` to keep, including the new one, which always stays.
+        keep: Number of checkpoints up to ``step`` to keep, including the new one, which is always kept.
         unchanged: An earlier checkpoint, and the groups to link from it.
 
     Raises:
         ConfigError: A group's name cannot be a file name, or ``meta`` is not JSON.
-        ResourceError: The disk is full or refuses; earlier checkpoints still load.
+        ResourceError: The disk is full or writing fails; earlier checkpoints still load.
     """
     final = folder / folder_name(step)
     partial = folder / (UNFINISHED + final.name)
@@ -120,7 +120,7 @@ def save(
 
 
 def load(path: Path, only: str = ".*") -> Checkpoint:
-    """Read a checkpoint; each file is checked against the size and the digest of the manifest first.
+    """Read a checkpoint; the size and digest of each file are first compared with the manifest.
 
     Args:
         path: Folder of the checkpoint.
@@ -136,9 +136,9 @@ def load(path: Path, only: str = ".*") -> Checkpoint:
 
 
 def newest(folder: Path, only: str = ".*") -> Checkpoint:
-    """Load the intact checkpoint with the highest step, and warn of each newer one that is broken.
+    """Load the intact checkpoint of the highest step, and warn about each later one that is broken.
 
-    Groups that ``only`` excludes are not read, so they may be broken.
+    Groups that ``only`` excludes are not read and may be broken.
 
     Raises:
         FileError: There is no intact checkpoint; the message says what is wrong with each candidate.
@@ -220,7 +220,7 @@ def _write_group(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     with path.open("xb+") as handle:
         with zipfile.ZipFile(handle, "w") as archive:
             for name, tensor in tensors.items():
-                # ZipInfo dates every entry alike, so that equal states are equal bytes
+                # ZipInfo gives every entry the same date, so that equal states give equal files
                 with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
                     array = tensor.detach().cpu().contiguous().numpy()
                     np.lib.format.write_array(member, array, allow_pickle=False)
@@ -299,7 +299,7 @@ def _read_group(path: Path, entry: dict[str, Any]) -> dict[str, Tensor]:
                 if sum(info.file_size for info in archive.zip.infolist()) > entry["bytes"]:
                     raise ValueError("it would unpack to more than its size")
                 return {name: torch.from_numpy(archive[name]) for name in archive.files}
-        except Exception as error:  # the digest matches, so this is a forgery, which may fail in any way
+        except Exception as error:  # the digest matches, so the file was forged and may raise anything
             raise FileError(f"{path} was not written by uavlab: {error}.") from error
 
 

@@ -1,4 +1,4 @@
-"""Read files that any program may have put there, without waiting or reading too much, and write files atomically."""
+"""Read untrusted files without blocking and up to a size limit, and write files atomically."""
 
 import errno
 import json
@@ -43,10 +43,10 @@ def read_regular(path: Path, most: int) -> bytes:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield a temporary path to write to; it replaces ``path`` at the end, so no reader sees half a file.
+    """Yield a temporary path to write to; it replaces ``path`` at the end, so no reader sees a partial file.
 
     Raises:
-        ResourceError: The disk refuses; the file is unchanged.
+        ResourceError: Writing fails; the file is unchanged.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}{path.suffix}")
     try:
@@ -65,7 +65,7 @@ def write_text(path: Path, text: str) -> None:
     """Replace a text file atomically.
 
     Raises:
-        ResourceError: The disk refuses.
+        ResourceError: Writing fails.
     """
     with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
@@ -75,7 +75,7 @@ def write_json(path: Path, value: Any) -> None:
     """Replace a JSON file atomically.
 
     Raises:
-        ResourceError: The disk refuses.
+        ResourceError: Writing fails.
     """
     write_text(path, json.dumps(value, indent=1) + "\n")
 
@@ -84,7 +84,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object.
 
     Raises:
-        FileError: The file is missing or no JSON object.
+        FileError: The file is missing or not a JSON object.
     """
     try:
         value = json.loads(read_regular(path, MAX_JSON_BYTES))

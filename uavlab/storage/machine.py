@@ -1,4 +1,4 @@
-"""The machine, the code and the command behind a record, so that figures are compared like with like."""
+"""Machine, code and command of a record, so that only figures of equal conditions are compared."""
 
 import hashlib
 import os
@@ -16,11 +16,11 @@ import torch
 import uavlab
 
 ROOT = Path(uavlab.__file__).parent.parent
-TIMEOUT = 10  # s, of a helper program
+TIMEOUT = 10  # s, of an external program
 
 
 def describe(device: torch.device | str) -> dict[str, Any]:
-    """Describe this process for a record.
+    """Return the machine and the code of this process for a record.
 
     Returns:
         JSON values: ``cpu``, ``cores`` (usable ones), ``memory_bytes``, ``system``, ``python``, ``torch``, ``uavlab``,
@@ -74,7 +74,7 @@ def usable_cores() -> int:
 
 
 def invocation() -> str:
-    """Return the command line of this process as typed; empty in a notebook."""
+    """Return the ``uavlab`` command line of this process; empty in a notebook or another program."""
     called = Path(sys.argv[0])
     ours = called.stem == "uavlab" or called.parts[-2:] == ("uavlab", "__main__.py")
     return shlex.join(["uavlab", *sys.argv[1:]]) if ours else ""
@@ -92,7 +92,7 @@ def _git(*arguments: str) -> str | None:
 
 
 def _output(*command: str) -> str | None:
-    """Return what a program prints, None where it is missing or fails."""
+    """Return the output of a program; None if it is missing or fails."""
     try:
         process = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
     except (OSError, subprocess.TimeoutExpired):

@@ -14,16 +14,16 @@ MAX_LOG_BYTES, MAX_ROW_LENGTH = 1_000_000_000, 100_000  # of the whole file; of 
 
 
 class Recorder:
-    """Rows of metrics, to ``metrics.jsonl`` and TensorBoard; without a folder, in memory alone.
+    """Recorder of metrics in memory and, with a folder, in ``metrics.jsonl`` and TensorBoard files.
 
     Attributes:
         rows: All rows so far.
-        saved_rows: How many of them the checkpoint to resume from has seen.
+        saved_rows: Number of rows when the checkpoint to resume from was saved.
         saved_digest: The SHA-256 of those rows.
     """
 
     def __init__(self, folder: Path | None) -> None:
-        """Write below ``folder``; no file exists before the first row."""
+        """Write below ``folder``; files are created with the first row."""
         self.folder = folder
         self.rows: list[dict[str, float]] = []
         self.saved_rows, self.saved_digest = 0, _digest([])
@@ -34,7 +34,7 @@ class Recorder:
         """Append one row.
 
         Raises:
-            ResourceError: The disk refuses.
+            ResourceError: Writing fails.
         """
         row = {"update": number, "seconds": round(seconds, 3), **values}
         self.rows.append(row)
@@ -48,7 +48,7 @@ class Recorder:
             raise ResourceError(f"{path}: cannot be written ({error.strerror}); free some space.") from error
         try:
             self._write_scalars(number, values)
-        except OSError as error:  # a view of the rows, no part of the run
+        except OSError as error:  # TensorBoard shows the rows and is not needed to resume
             self._board_failed = True
             warnings.warn(f"{self.folder / 'tensorboard'}: {error.strerror}; no more curves there.", stacklevel=2)
 
@@ -56,7 +56,7 @@ class Recorder:
         if self._board_failed:
             return
         if self._board is None:
-            from torch.utils.tensorboard import SummaryWriter  # a slow import, needed by runs with a folder alone
+            from torch.utils.tensorboard import SummaryWriter  # a slow import, only needed with a folder
 
             self._board = SummaryWriter(str(self.folder / "tensorboard"), purge_step=number)  # type: ignore[operator]
         for name, value in values.items():
@@ -70,7 +70,7 @@ class Recorder:
         self._board = None
 
     def sync(self) -> None:
-        """Write the rows so far to the disk: a checkpoint counts on them after a power cut."""
+        """Flush the rows so far to the disk, because a checkpoint needs them after a power cut."""
         if self.folder is not None and (self.folder / "metrics.jsonl").exists():
             with (self.folder / "metrics.jsonl").open("ab") as file:
                 os.fsync(file.fileno())
@@ -80,10 +80,10 @@ class Recorder:
         return _digest([json.dumps(row) for row in self.rows])
 
     def rewind(self) -> bool:
-        """Read back the first ``saved_rows`` rows and drop later ones, which a resumed run writes again.
+        """Read the first ``saved_rows`` rows and drop later ones, which a resumed run writes again.
 
         Returns:
-            Whether all of them exist, unchanged.
+            Whether these rows exist and have the digest ``saved_digest``.
 
         Raises:
             FileError: A row is damaged.
@@ -96,7 +96,7 @@ class Recorder:
                 lines = read_regular(path, MAX_LOG_BYTES).decode(errors="replace").split("\n")
             except OSError as error:
                 raise FileError(f"{path}: cannot be read ({error.strerror}).") from error
-        saved = lines[:-1][: self.saved_rows]  # a last line without its end was never finished
+        saved = lines[:-1][: self.saved_rows]  # a last line without a line end is incomplete
         self.rows = [_parse_row(line, f"{path}:{at}") for at, line in enumerate(saved, 1)]
         if lines != [*saved, ""]:
             write_text(path, "".join(f"{line}\n" for line in saved))

@@ -1,1 +1,1 @@
-"""Learning from flight logs: flights, windows, the network, its scores."""
+"""Learning from flight logs: flights, windows, the forecaster and its scores."""

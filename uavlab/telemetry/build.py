@@ -27,12 +27,12 @@ from uavlab.telemetry.forecaster import Forecast, Forecaster, ForecasterConfig, 
 from uavlab.telemetry.task import Telemetry, require_same
 from uavlab.telemetry.window_source import DATASET_CHANGED, DataSplit, WindowsConfig, WindowSource, load_split
 
-TOLERANCE = 1e-3  # deviations: more than other machines make of the same flights
+TOLERANCE = 1e-3  # standard deviations; rounding on another machine changes the same flights by less
 NO_TEAM = "this learner learns from logs, no team flies"
 
 
 def learner(config: Settings, sets: DataSplit, rng: Streams, rt: Runtime) -> Forecaster:
-    """Build the learner with its first parameters."""
+    """Build the forecaster."""
     outputs = target_scale(sets.hidden, config.env.horizon)
     return Forecaster(config.learner, config.env.spec, sets.inputs, outputs, rng, rt)
 
@@ -47,10 +47,10 @@ def source(
 def figures(
     config: Settings, task: Telemetry, forecast: Forecast, rng: Streams, count: int, mean_action: bool, stream: str
 ) -> dict[str, Tensor]:
-    """Score a forecast on flights outside training: those of validation, or in the end those of the test.
+    """Score a forecast on validation flights (stream ``validate``) or test flights.
 
     Raises:
-        FileError: Logs came or went since training, so that the split differs.
+        FileError: The training flights differ from those that the forecast was trained on.
     """
     sets = load_split(task, rng.device, config.toggles.loader)
     if replace(task, stride=config.env.stride) == config.env:
@@ -67,7 +67,7 @@ def baseline(config: Settings, rt: Runtime, fit: Callable[..., Any]) -> Any:
 
 
 def plan(config: Settings) -> dict[str, Any]:
-    """Count what a run takes, before any flight is simulated or read; the length of logs is not known then.
+    """Return planned windows, passes, flights and bytes without reading a flight; None where they depend on logs.
 
     Raises:
         FileError: There are no logs.

@@ -1,4 +1,4 @@
-"""Checks that a task's flights can be learned from: ``check_logs(task)``, for own logs or a changed reader."""
+"""A check that a task's flights are fit for training: ``check_logs(task)``, for new logs or a changed reader."""
 
 import hashlib
 from collections.abc import Mapping
@@ -18,15 +18,15 @@ from uavlab.telemetry.task import Telemetry
 from uavlab.telemetry.window_source import DataSplit, Flights, Loader, load_split
 
 GROUPS = ("training", "validation", "test")
-COMPARED = 10  # windows of each flight, its first and its last among them
-TOLERANCE = 0.001  # of the mean of a normalised input from 0, and of its deviation from 1
+COMPARED = 10  # windows of each flight, with its first and its last
+TOLERANCE = 0.001  # between a normalised input's mean and 0, and between its standard deviation and 1
 
 
 @dataclass(frozen=True)
 class LogsReport:
-    """Counts of ``check_logs`` for training, validation and test; printing it gives a few readable lines."""
+    """Counts of ``check_logs`` for training, validation and test; ``str`` formats them as a few lines."""
 
-    task: str  # as it prints itself
+    task: str  # its ``repr``
     flights: tuple[int, ...]
     rows: tuple[int, ...]
     windows: tuple[int, ...]
@@ -45,13 +45,13 @@ class LogsReport:
 
 
 def check_logs(task: Telemetry, loader: Loader = "device") -> LogsReport:
-    """Simulate or read a task's flights and refuse the first breach of what learning relies on.
+    """Simulate or read a task's flights and raise at the first violated condition of training.
 
-    Flights are finite, the same each time, and in one group each; inputs vary, and those of the training flights have
-    mean 0 and deviation 1; windows stay within their flights and hold their rows.
+    Flights are finite, repeatable, distinct, and in one group each; inputs vary, and those of the training flights have
+    mean 0 and standard deviation 1; windows lie within their flights and equal the rows there.
 
     Raises:
-        ConfigError: A condition does not hold; the message holds what, where, got, expected and what to do.
+        ConfigError: A condition is violated; the message holds place, value, expected value and the next step.
         FileError: A log cannot be read, or a feature never varies in the training flights.
         ResourceError: Memory or disk does not suffice.
     """
@@ -61,14 +61,14 @@ def check_logs(task: Telemetry, loader: Loader = "device") -> LogsReport:
     _check_scale(sets, loader)
     parts = [_Part(task, name, getattr(sets, name), group) for name, group in zip(GROUPS, groups, strict=True)]
     names = [str(path) for path in fleet.list_logs(Path(task.logs))] if task.logs else []
-    owners: dict[str, str] = {}  # of rows, by their hash
+    owners: dict[str, str] = {}  # flights by the hash of their rows
     for chunk, again in zip(fleet.load(task), fleet.load(task), strict=True):
         for number, flight in chunk.items():
             where = names[number] if names else f"flight {number}"
             _check_columns(where, flight, again[number])
             rows = hashlib.sha256(b"".join(values.numpy().tobytes() for values in flight.values())).hexdigest()
             if owners.setdefault(rows, where) != where:
-                do = "Leave one of them out, or what was learned may be judged by what it was learned from."
+                do = "Leave one of them out, or training rows may be in the test."
                 _refuse(where, f"the rows of {owners[rows]} once more", "every flight once", do)
             for part in parts:
                 if number in part.numbers:
@@ -99,7 +99,7 @@ def _check_split(groups: tuple[list[int], ...], count: int) -> None:
 
 def _check_scale(sets: DataSplit, loader: Loader) -> None:
     mean, deviation = sets.training.statistics(["inputs"])
-    if loader == "per_item":  # which normalises window by window
+    if loader == "per_item":  # it normalises window by window
         mean, deviation = (mean - sets.inputs.center) / sets.inputs.spread, deviation / sets.inputs.spread
     for n, (low, wide) in enumerate(zip(mean.tolist(), deviation.tolist(), strict=True)):
         if not (abs(low) < TOLERANCE and abs(wide - 1) < TOLERANCE):
@@ -120,12 +120,12 @@ def _check_columns(where: str, columns: Mapping[str, Tensor], again: Mapping[str
 
 
 class _Part:
-    """A group's flights as they are learned from, and where their windows begin."""
+    """The flights of one group, and the first rows of their windows."""
 
     def __init__(self, task: Telemetry, name: str, flights: Flights, group: list[int]) -> None:
         self.task, self.name, self.flights, self.compared = task, name, flights, 0
         self.bounds = flights.bounds
-        self.numbers = sorted(group[: len(self.bounds) - 1])  # fewer where not all are used
+        self.numbers = sorted(group[: len(self.bounds) - 1])  # fewer with ``used`` < 1
         self.start, self.flight = dataset.window_starts(self.bounds, sum(task.shape), task.stride)
         last = self.start + sum(task.shape) - 1
         within = (self.bounds[self.flight] <= self.start) & (last < self.bounds[self.flight + 1])
@@ -140,7 +140,7 @@ class _Part:
             _refuse(f"flight {number}", "no window", f"at least {sum(task.shape)} rows", do)
 
     def check(self, where: str, number: int, own: FlightDataset) -> None:
-        """Compare windows of a flight with its rows, which were simulated or read again."""
+        """Compare windows of a flight with its rows, simulated or read again."""
         window, horizon = self.task.shape
         begin, end = self.bounds[(n := self.numbers.index(number)) : n + 2].tolist()
         if len(own.inputs) != end - begin:

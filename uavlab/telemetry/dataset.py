@@ -1,7 +1,7 @@
-"""Flights end to end in one tensor per quantity, and windows of them, gathered by index.
+"""Flights concatenated into one tensor per quantity, and windows of them, gathered by index.
 
-A window lies within one flight. Its targets come from rows that it cannot see: the hidden quantities of its last row,
-and the tracking error of the rows after.
+A window lies within one flight. Its targets are the hidden quantities of its last row and the tracking error of the
+rows after it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from uavlab.telemetry.simulation.flights import RATE
 from uavlab.telemetry.simulation.quadrotor import LAYOUT
 
 AXES, TURNS = ("north", "east", "down"), ("roll", "pitch", "yaw")
-RECENT = 100  # rows of a recent mean
+RECENT = 100  # rows of ``recent_mean``
 PHYSICS_ROWS = 50  # last rows of a window that the physics loss needs
 TRACKING_ERROR = tuple(f"tracking_error_{axis}" for axis in AXES)
 MOTORS = tuple(f"motor_{number}" for number in (1, 2, 3, 4))
@@ -37,10 +37,11 @@ FEATURES = (
     "voltage_swing",
     "current_swing",
 )
-"""Inputs of a network in each row: differences of positions and velocities say more than their values.
+"""Inputs of a network in each row; positions enter as tracking errors only.
 
-``lean`` is the direction of the body's down axis, ``spin`` the change of turn rates, ``command`` the torque that the
-motors are commanded, ``swing`` the difference of a number from its recent mean.
+``force`` is the specific force in world axes, ``thrust`` its part along the body's down axis (m/s^2), ``lean`` the
+direction of that axis, ``spin`` the change of turn rates (rad/s^2), ``command`` the commanded torque, up to a factor
+per axis, and ``swing`` the difference of a number from its recent mean.
 """
 
 HIDDEN = ("wind_north", "wind_east", "payload", "drag", "motor_lag", "battery_sag")
@@ -49,7 +50,7 @@ ROW = 4 * (len(FEATURES) + len(HIDDEN) + len(TRACKING_ERROR))  # bytes
 
 @tensors
 class Windows:
-    """Windows of T rows with their targets: the truth of the last row, the tracking error of the H rows after it."""
+    """Windows of T rows with their targets: truth of the last row, tracking error (m) of the H rows after it."""
 
     inputs: Float[Tensor, "*lead T F"]
     truth: Float[Tensor, "*lead K"]
@@ -58,7 +59,7 @@ class Windows:
 
 @tensors
 class FlightDataset:
-    """Flights end to end."""
+    """Concatenated flights."""
 
     inputs: Float[Tensor, "rows F"]  # ``FEATURES``
     truth: Float[Tensor, "rows K"]  # ``HIDDEN``
@@ -66,7 +67,7 @@ class FlightDataset:
     bounds: Int[Tensor, " bounds"]  # first row of each flight, and the end of the last
 
     def gather(self, start: Int[Tensor, " N"], window: int, horizon: int) -> Windows:
-        """Copy windows by their first rows, from overlapping views whose rows are one feature vector apart."""
+        """Copy windows by their first rows, by one gather from overlapping views."""
         inputs, rows = self.inputs, len(self.inputs)
         width = inputs.shape[1]
         overlapping = inputs.as_strided((rows - window + 1, window * width), (width, 1))
@@ -120,7 +121,7 @@ def features(columns: Mapping[str, Float[Tensor, " rows"]]) -> Float[Tensor, "ro
 
 
 def recent_mean(values: Float[Tensor, "rows F"]) -> Float[Tensor, "rows F"]:
-    """Average the last ``RECENT`` rows up to each row, or as many as there are."""
+    """Average the last ``RECENT`` rows up to each row, or all rows where there are fewer."""
     total = torch.cat([torch.zeros_like(values[:1]), values.double().cumsum(0)])
     row = torch.arange(1, len(values) + 1, device=values.device)
     first = (row - RECENT).clamp_min(0)
@@ -128,7 +129,7 @@ def recent_mean(values: Float[Tensor, "rows F"]) -> Float[Tensor, "rows F"]:
 
 
 def concatenate(flights: Sequence[Mapping[str, Tensor]]) -> FlightDataset:
-    """Put flights end to end; unknown truth is NaN."""
+    """Concatenate flights; unknown truth is NaN."""
     parts = []
     for columns in flights:
         unknown = torch.full_like(columns["x"], torch.nan)
@@ -143,7 +144,7 @@ def concatenate(flights: Sequence[Mapping[str, Tensor]]) -> FlightDataset:
 def split(count: int, shares: tuple[float, float], seed: int) -> tuple[list[int], list[int], list[int]]:
     """Split ``count`` flights at random into training, validation and test, each with at least one flight.
 
-    ``shares`` are those of training and validation.
+    ``shares`` are the shares of training and validation.
 
     Raises:
         FileError: There are fewer than three flights.
@@ -159,7 +160,7 @@ def split(count: int, shares: tuple[float, float], seed: int) -> tuple[list[int]
 def window_starts(
     bounds: Int[Tensor, " bounds"], rows: int, stride: int
 ) -> tuple[Int[Tensor, " M"], Int[Tensor, " M"]]:
-    """List the first rows of all stretches of ``rows`` rows within a flight, ``stride`` apart, and their flights."""
+    """List the first rows of all windows of ``rows`` rows within a flight, ``stride`` apart, and their flights."""
     starts = [
         torch.arange(a, b - rows + 1, stride) for a, b in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
     ]
@@ -171,7 +172,7 @@ def make_scale(center: Tensor, spread: Tensor, names: Sequence[str]) -> Scale:
     """Return measured means and standard deviations as a scale.
 
     Raises:
-        FileError: A feature never varies, or is not known in some row.
+        FileError: A feature never varies, or is NaN in some row.
     """
     for n, value in enumerate(spread.tolist()):
         if not value > 1e-9:

@@ -28,7 +28,7 @@ def load(task: Telemetry) -> Iterator[Mapping[int, Columns]]:
 
 
 def simulate(task: Telemetry) -> Iterator[Mapping[int, Columns]]:
-    """Yield simulated flights in chunks; each depends on its own seed alone."""
+    """Yield simulated flights in chunks; a flight depends on its own seed alone."""
     fleet = Fleet(task.least, task.most, task.wind, task.payload)
     for start in range(0, task.flights, CHUNK):
         numbers = range(start, min(start + CHUNK, task.flights))
@@ -38,10 +38,10 @@ def simulate(task: Telemetry) -> Iterator[Mapping[int, Columns]]:
 
 
 def read_all(task: Telemetry) -> Iterator[Mapping[int, Columns]]:
-    """Yield one log after the other, in the order of their names.
+    """Yield logs one by one, sorted by name.
 
     Raises:
-        FileError: There is none, or one is damaged, lacks a column, does not hold the truth or is too short.
+        FileError: There are no logs, or one is damaged, lacks a column, does not hold the truth or is too short.
     """
     mapping = read_column_map(Path(task.mapping)) if task.mapping else None
     for number, path in enumerate(list_logs(Path(task.logs))):
@@ -54,10 +54,10 @@ def read_all(task: Telemetry) -> Iterator[Mapping[int, Columns]]:
 
 
 def read(path: Path, mapping: ColumnMap | None = None, least: int = 1) -> Columns:
-    """Read a log as a flight of ``RATE`` rows a second, with the truth if the log holds it.
+    """Read a log as a flight of ``RATE`` rows per second, with the truth if the log holds it.
 
     Raises:
-        FileError: It is damaged, lacks a column, or has fewer than ``least`` rows.
+        FileError: The log is damaged, lacks a column, or has fewer than ``least`` rows.
     """
     log = read_log(path, mapping)
     flight = resample(log, RATE, [*INPUTS, *(name for name in TRUTH if name in log.columns)])
@@ -67,7 +67,7 @@ def read(path: Path, mapping: ColumnMap | None = None, least: int = 1) -> Column
 
 
 def list_logs(folder: Path) -> list[Path]:
-    """List the logs in a folder by name; it is a FileError if there are none."""
+    """List the logs in a folder, sorted by name; raise a FileError if there are none."""
     paths = sorted(path for path in folder.glob("*") if path.suffix.lower() in SUFFIXES)
     if not paths:
         raise FileError(f"{folder}: no logs there; expected files that end in {', '.join(sorted(SUFFIXES))}.")
@@ -75,12 +75,12 @@ def list_logs(folder: Path) -> list[Path]:
 
 
 def count(task: Telemetry) -> int:
-    """Count the flights of a task; a folder without logs is a FileError."""
+    """Count the flights of a task; raise a FileError for a folder without logs."""
     return len(list_logs(Path(task.logs))) if task.logs else task.flights
 
 
 def rows(task: Telemetry) -> int | None:
-    """Return the expected rows of all simulated flights; None for logs, whose length is not known before reading."""
+    """Return the expected rows of all simulated flights; None for logs, whose length is unknown before reading."""
     return None if task.logs else round(task.flights * (task.least + task.most) / 2)
 
 
@@ -95,7 +95,7 @@ def write(task: Telemetry, folder: Path, count: int) -> Iterator[tuple[Path, int
     """Write the first simulated flights, with the truth, as NPZ files into a folder; yield each path and its rows.
 
     Raises:
-        ResourceError: The folder or a file cannot be written; files that were yielded are whole.
+        ResourceError: The folder or a file cannot be written; files that were yielded are complete.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

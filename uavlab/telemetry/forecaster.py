@@ -1,4 +1,4 @@
-"""A temporal convolutional network that predicts from a flight's log its hidden quantities and tracking error ahead."""
+"""A temporal convolutional network that predicts hidden quantities and the tracking error ahead from a flight log."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from uavlab.runtime.runtime import Runtime
 from uavlab.telemetry.dataset import FEATURES, HIDDEN, Windows
 from uavlab.telemetry.physics import residuals, rotate_windows
 
-TARGETS = (*HIDDEN, "error")  # the last: tracking error over all rows ahead
+TARGETS = (*HIDDEN, "error")  # error: tracking error over all rows ahead
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class ForecasterConfig:
         hidden: Width of the layer after the convolutions.
         lr: Adam's learning rate.
         clip: Largest gradient norm.
-        average: Share of itself that the averaged network keeps in an update.
+        average: Decay of the exponential moving average of parameters, per update.
         weights: Weights of the targets' errors in the loss: all equal, or learned.
-        physics: Weight of the equations of flight in the loss.
-        turned: Turns each window about the vertical by a random angle.
+        physics: Weight of the physics residual loss.
+        turned: Data augmentation: rotates each window about the vertical by a random angle.
     """
 
     width: Annotated[int, Ge(1), Le(4096)] = 64
@@ -50,12 +50,12 @@ class ForecasterConfig:
 
 
 class Forecaster:
-    """Learner over R runs: parameters and log variances in one matrix, their average in another, and an Adam.
+    """Learner over R runs, with parameters and log variances in one matrix, and their moving average in another.
 
-    The policy is an average over updates, which settles without a schedule of learning rates.
+    The policy is the average over updates, which needs no schedule of learning rates.
 
     Source:
-        Polyak and Juditsky 1992, "Acceleration of Stochastic Approximation by Averaging", here with weights that fade.
+        Polyak and Juditsky 1992, "Acceleration of Stochastic Approximation by Averaging", here with decaying weights.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class Forecaster:
     ) -> None:
         """Draw first parameters from each run's own stream.
 
-        ``shape`` is the rows of a window and rows ahead, ``inputs`` the scale by which windows were normalised,
-        ``targets`` that of ``flatten_targets``.
+        ``shape`` holds the rows of a window and the rows ahead; ``inputs`` is the scale by which windows were
+        normalised, ``targets`` the scale of ``flatten_targets``.
         """
         self.config, self.shape, self.runs = config, shape, len(rng.seeds)
         self.inputs, self.targets = (tree_map(lambda leaf: leaf.to(rng.dtype), each) for each in (inputs, targets))
@@ -77,7 +77,7 @@ class Forecaster:
         self._descend = rt.update(self._one_step, "forecaster")
 
     def policy(self, spec: Any = None, explore: bool = False) -> "Forecast":
-        """Return the averaged network as a forecast."""
+        """Return the averaged network as a ``Forecast``."""
         return predictor(self.net, self.parameters())
 
     def parameters(self) -> Float[Tensor, "R 1 P"]:
@@ -86,7 +86,7 @@ class Forecaster:
         return torch.cat([self.average, scales.expand(self.runs, -1)], 1)[:, None]
 
     def update_noise(self, rng: Streams, rows: int) -> Float[Tensor, "R rows"]:
-        """Draw the share of a turn by which each window is turned."""
+        """Draw the share of a full turn by which each window is rotated."""
         return rng.uniform("turn", rows)
 
     def update(self, batch: Batch, noise: Float[Tensor, "R rows"]) -> Update:
@@ -104,11 +104,13 @@ class Forecaster:
         }
 
     def loss(self, theta: Float[Tensor, "R P"], rows: Windows) -> tuple[Tensor, dict[str, Any]]:
-        """Sum over runs of the mean squared errors of standardised targets and of the physics residual loss.
+        """Sum over runs and targets of 0.5 (exp(-s) e + s), plus the weighted physics residual loss.
+
+        e is the mean squared error of a standardised target, s its log variance. With fixed weights, exp(-s) e has no
+        gradient by e, and 0.5 e is added.
 
         Source:
-            Kendall, Gal and Cipolla 2018, "Multi-Task Learning Using Uncertainty to Weigh Losses", eq. 7, for learned
-            weights; fixed ones are all 1, and the log variances follow the errors alone.
+            Kendall, Gal and Cipolla 2018, "Multi-Task Learning Using Uncertainty to Weigh Losses", eq. 7.
         """
         network, log_variance = theta.split([self.net.count, len(TARGETS)], 1)
         output = self.net(network, rows.inputs)
@@ -126,13 +128,13 @@ class Forecaster:
         return mean.sum(), {**metrics, "loss": mean.detach()}
 
     def physics_residual_loss(self, rows: Windows, output: Float[Tensor, "R N out"]) -> Float[Tensor, " R"]:
-        """Average the Huber loss of the equations' residuals, so that a step in the truth does not outweigh all else.
+        """Sum the mean Huber losses of the residuals, whose unit is the standard deviation of the sensors' noise.
 
-        Residuals are in standard deviations of the sensors' noise.
+        The Huber loss limits the effect of steps in the truth.
         """
         count = len(HIDDEN)
         hidden = output[..., :count] * self.targets.spread[:count] + self.targets.center[:count]
-        with torch.autocast(rows.inputs.device.type, enabled=False):  # only networks bear fewer digits
+        with torch.autocast(rows.inputs.device.type, enabled=False):  # only networks tolerate fewer digits
             parts = residuals(rows.inputs * self.inputs.spread + self.inputs.center, hidden).values()
         losses = [huber_loss(part, torch.zeros_like(part), reduction="none", delta=3.0) for part in parts]
         return torch.stack([loss.flatten(1).mean(1) for loss in losses]).sum(0)
@@ -142,7 +144,7 @@ class Forecaster:
         return {**{f"network.{key}": value for key, value in self.step.state_dict().items()}, "average": self.average}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue where ``state_dict`` was taken."""
+        """Restore a ``state_dict``."""
         self.step.load_state_dict({k.removeprefix("network."): v for k, v in state.items() if k.startswith("network.")})
         self.average.copy_(state["average"])
 
@@ -161,15 +163,15 @@ def flatten_targets(rows: Windows) -> Float[Tensor, "*lead out"]:
 
 
 def target_scale(hidden: Scale, horizon: int) -> Scale:
-    """Scale ``flatten_targets`` by the truth's and the tracking error's scale: errors ahead are like any, around 0."""
+    """Return the scale of ``flatten_targets``; errors ahead have center 0 and one spread."""
     count = len(HIDDEN)
     center = torch.cat([hidden.center[:count], torch.zeros_like(hidden.center[count:]).repeat(horizon)])
-    spread = hidden.spread[count:].square().mean().sqrt().expand(3 * horizon)  # of all axes alike
+    spread = hidden.spread[count:].square().mean().sqrt().expand(3 * horizon)  # one for all axes
     return Scale(center, torch.cat([hidden.spread[:count], spread]))
 
 
 def network(config: ForecasterConfig, shape: tuple[int, int]) -> StackedTCN:
-    """Return the architecture."""
+    """Return the network, without parameters."""
     return StackedTCN(len(FEATURES), shape[0], config.width, config.hidden, len(HIDDEN) + 3 * shape[1])
 
 
@@ -181,12 +183,12 @@ def size(config: ForecasterConfig, shape: tuple[int, int]) -> int:
 
 @dataclass(frozen=True)
 class Forecast:
-    """A function from windows to ``flatten_targets``, both in their own units, for R runs."""
+    """A function from windows to ``flatten_targets``, both in physical units, for R runs."""
 
-    function: Callable[[Tensor], Tensor]  # from normalised windows (R N T F) to targets in their own units (R N out)
+    function: Callable[[Tensor], Tensor]  # from normalised windows (R N T F) to targets in physical units (R N out)
     inputs: Scale  # of the windows
     log_variance: Float[Tensor, "R targets"]  # logarithm of the expected squared error, in units of ``spread``
-    spread: Float[Tensor, "R targets"]  # standard deviation in training
+    spread: Float[Tensor, "R targets"]  # standard deviation of each target in training
 
     @property
     def runs(self) -> int:
@@ -201,11 +203,11 @@ class Forecast:
 
 
 def predictor(net: StackedTCN, parameters: Float[Tensor, "R 1 P"]) -> Forecast:
-    """Unpack ``Forecaster.parameters``."""
+    """Return the forecast of ``Forecaster.parameters``."""
     sizes = [net.count, len(TARGETS), net.inputs, net.inputs, net.outputs, net.outputs]
     theta, log_variance, center, spread, out_center, out_spread = parameters[:, 0].split(sizes, 1)
 
     def function(windows: Tensor) -> Tensor:
         return net(theta, windows) * out_spread[:, None] + out_center[:, None]
 
-    return Forecast(function, Scale(center, spread), log_variance, out_spread[:, : len(TARGETS)])  # ahead: all alike
+    return Forecast(function, Scale(center, spread), log_variance, out_spread[:, : len(TARGETS)])  # one for all ahead

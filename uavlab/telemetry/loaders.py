@@ -1,4 +1,4 @@
-"""Flights that are not gathered from memory: in temporary files, or window by window, as data sets usually are."""
+"""Data sets that do not gather from memory: flights in temporary files, and windows read one by one."""
 
 import os
 import tempfile
@@ -23,7 +23,7 @@ BLOCK = 100_000  # rows in memory at a time
 
 
 class DiskDataset:
-    """Flights in files without a name, which vanish with the object or the process; read like a ``FlightDataset``.
+    """Flights in unnamed temporary files, deleted with the object or the process; read like a ``FlightDataset``.
 
     Attributes:
         bounds: First row of each flight, and the end of the last.
@@ -33,7 +33,7 @@ class DiskDataset:
         """Create the files in ``folder``, by default the system's folder for temporary files.
 
         Raises:
-            ResourceError: They cannot be created.
+            ResourceError: The files cannot be created.
         """
         self.folder = folder or Path(tempfile.gettempdir())
         with ExitStack() as stack:
@@ -55,7 +55,7 @@ class DiskDataset:
         """Append flights.
 
         Raises:
-            ResourceError: The disk refuses; flights appended before are whole.
+            ResourceError: Writing failed; flights appended before are complete.
         """
         for name in FIELDS:
             values = getattr(flights, name).cpu().float().contiguous().numpy()
@@ -128,7 +128,7 @@ class ItemDataset(Dataset):
     """Windows by their first row, each a copy that is normalised when it is read."""
 
     def __init__(self, flights: FlightDataset, scale: Scale, window: int, horizon: int) -> None:
-        """Copy flights that are not normalised, and turn ``scale`` into a fitted scaler."""
+        """Copy flights that are not normalised, and build a fitted scaler from ``scale``."""
         from sklearn.preprocessing import StandardScaler
 
         self.inputs, self.truth, self.tracking_error = (
@@ -140,7 +140,7 @@ class ItemDataset(Dataset):
         self.scaler.var_, self.scaler.n_features_in_ = self.scaler.scale_**2, self.inputs.shape[1]
 
     def __getitem__(self, begin: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return inputs, truth and tracking error of the window that begins with a row."""
+        """Return inputs, truth and tracking error of the window whose first row is ``begin``."""
         end = begin + self.window
         parts = (
             self.scaler.transform(self.inputs[begin:end]),

@@ -1,4 +1,4 @@
-"""Scores of a forecast, flight by flight, with bootstrap intervals; the linear baseline that networks are held to."""
+"""Scores of a forecast per flight, with bootstrap intervals, and ridge regression as the linear baseline."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,12 +14,12 @@ from uavlab.telemetry.dataset import HIDDEN
 from uavlab.telemetry.forecaster import TARGETS, Forecast, flatten_targets, target_scale
 from uavlab.telemetry.window_source import DataSplit, Flights
 
-CHUNK = 512  # windows at a time
-FITTED = 1000  # windows at a time, of the linear baseline
-MOST = 40_000  # windows that it is fitted to
+CHUNK = 512  # windows predicted at a time
+FITTED = 1000  # windows at a time in the fit of the linear baseline
+MOST = 40_000  # windows in its fit, at most
 PENALTIES = (1e1, 1e2, 1e3, 1e4, 1e5)
-Z_90 = 1.645  # standard deviations that hold 90 % of normally distributed errors
-VARIANCE_FLOOR = 1e-4  # share of the variance in training, for flights in which a target varies less
+Z_90 = 1.645  # standard deviations within which 90 % of normally distributed errors lie
+VARIANCE_FLOOR = 1e-4  # least variance of a target in a score, as a share of its variance in training
 R2, RMSE, COVERAGE_90, VARIANCE_RATIO = KINDS = ("r2", "rmse", "inside", "variance")  # keys of records
 UNITS = dict(zip(TARGETS, ("m/s", "m/s", "kg", "kg/s", "s", "V", "m"), strict=True))
 METRICS = (
@@ -27,8 +27,8 @@ METRICS = (
     *(Metric(f"{kind}/{name}", "mean", UNITS[name] if kind == RMSE else "") for kind in KINDS for name in TARGETS),
 )
 """``r2``: 1 minus the mean squared error over the variance of the truth. ``inside``: coverage, the share of errors
-within the central 90 % interval of the network's own standard deviation. ``variance``: variance of the predictions over
-that of the truth; near 0 the network has collapsed to a constant."""
+within the central 90 % interval by the predicted standard deviation. ``variance``: mean squared deviation of
+predictions from the mean truth, over the variance of the truth; near 0, predictions are constant."""
 
 
 @torch.no_grad()
@@ -51,10 +51,10 @@ def predict_windows(
 def figures(
     forecast: Forecast, flights: Flights, shape: tuple[int, int], stride: int, count: int
 ) -> dict[str, Float[Tensor, "R E"]]:
-    """Score each flight, such that means over flights are the scores of all windows.
+    """Score each flight, scaled such that means over flights are the scores over all windows.
 
     Returns:
-        One number per run and flight for each of ``METRICS``; ``rmse`` is squared until ``summary``.
+        One number per run and flight for each of ``METRICS``; ``rmse`` holds squares, ``summary`` takes the root.
     """
     parts = zip(*predict_windows(forecast, flights, shape, stride, count), strict=True)
     flight, values, truth = (torch.cat(part, axis) for part, axis in zip(parts, (0, 1, 0), strict=True))
@@ -67,7 +67,7 @@ def figures(
     covered = (square <= (Z_90 * sd[:, None, :, None]).square()).double()
 
     def average(numbers: Tensor) -> Tensor:
-        """Sum over a flight's windows, in units in which a mean over flights is one over windows: R E targets."""
+        """Sum over each flight's windows (R E targets), scaled such that means over flights are means over windows."""
         each = numbers.mean(-1)
         total = each.new_zeros(len(each), int(flight.max()) + 1, each.shape[-1]).index_add_(1, flight, each)
         return total * (total.shape[1] / len(flight))
@@ -84,13 +84,13 @@ def figures(
 
 
 def by_target(values: Float[Tensor, "R N out"]) -> Float[Tensor, "R N targets 3"]:
-    """Split outputs by target: ``error`` is the last row ahead along three axes, the others are one number thrice."""
+    """Split outputs by target: ``error`` is the last row ahead along three axes, other targets are repeated thrice."""
     hidden = values[..., : len(HIDDEN), None].expand(*values.shape[:2], len(HIDDEN), 3)
     return torch.cat([hidden, values[..., None, -3:]], 2)
 
 
 def summary(scores: dict[str, Float[Tensor, "R E"]]) -> dict[str, Any]:
-    """Return mean, low and high of each score, by kind and target; of several runs also ``each`` run's mean."""
+    """Return mean, low and high of each score by kind and target, and for several runs ``each`` run's mean."""
     result: dict[str, Any] = {}
     for name, values in scores.items():
         kind, _, target = name.partition("/")
@@ -98,7 +98,7 @@ def summary(scores: dict[str, Float[Tensor, "R E"]]) -> dict[str, Any]:
         ends = vars(interval(values))
         row: dict[str, Any] = {end: max(x, 0.0) ** power if power < 1 else x for end, x in ends.items()}
         if kind == COVERAGE_90:
-            row["high"] = min(row["high"], 1.0)  # flights of different lengths count as often as they have windows
+            row["high"] = min(row["high"], 1.0)  # scaled shares of long flights exceed 1
         if len(values) > 1:
             row["each"] = values.mean(1).pow(power).tolist()
         if target:
@@ -109,7 +109,7 @@ def summary(scores: dict[str, Float[Tensor, "R E"]]) -> dict[str, Any]:
 
 
 def fit_ridge(sets: DataSplit, shape: tuple[int, int], stride: int) -> Forecast:
-    """Fit ridge regression to windows of the training flights, with the penalty that scores best on validation.
+    """Fit ridge regression to windows of the training flights; select the penalty by R^2 on validation flights.
 
     Source:
         Hoerl and Kennard 1970, "Ridge Regression: Biased Estimation for Nonorthogonal Problems", eq. 2.1.
@@ -128,7 +128,7 @@ def fit_ridge(sets: DataSplit, shape: tuple[int, int], stride: int) -> Forecast:
 
     def solve(penalty: float) -> Forecast:
         diagonal = torch.full((size + 1,), penalty)
-        diagonal[-1] = 0.0  # the constant is free
+        diagonal[-1] = 0.0  # no penalty on the constant
         theta = torch.linalg.solve((square + diagonal.diag()).double(), product.double()).float()
         left = (squares - 2 * (theta * product).sum(0) + (theta * (square @ theta)).sum(0)).clamp_min(0) / len(starts)
         variance = torch.cat([left[:count], left[count:].mean()[None]]) / spread.square()

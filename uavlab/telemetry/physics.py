@@ -1,4 +1,4 @@
-"""What the equations of flight say of windows: residuals, and rotations about the vertical that leave them the same."""
+"""Residuals of the equations of flight in windows, and rotations about the vertical, which leave them unchanged."""
 
 import math
 from collections.abc import Sequence
@@ -13,23 +13,23 @@ from uavlab.telemetry.simulation.flights import ACCELEROMETER, CURRENT, GYROSCOP
 from uavlab.telemetry.simulation.quadrotor import Quadrotor
 
 ROWS = 20  # rows at the end of a window in which residuals are computed
-MEMORY = PHYSICS_ROWS - ROWS  # rows for which motors remember their commands
-LEAST_LAG, LEAST_MASS = 0.005, 0.3  # s, kg: a network may predict the impossible
+MEMORY = PHYSICS_ROWS - ROWS  # rows of commands from which a motor's speed is computed
+LEAST_LAG, LEAST_MASS = 0.005, 0.3  # s, kg: lower limits, because a network may predict impossible values
 NORTH = [n for n, name in enumerate(FEATURES) if name.endswith("_north")]
 EAST = [n for n, name in enumerate(FEATURES) if name.endswith("_east")]
 
 
 def residuals(inputs: Float[Tensor, "*lead T F"], hidden: Float[Tensor, "*lead K"]) -> dict[str, Tensor]:
-    """Compare the last rows of windows with ``uavlab.telemetry.simulation.quadrotor``, given predicted quantities.
+    """Compute the residuals of the equations of ``simulation.quadrotor`` in the last rows of windows.
 
     Args:
-        inputs: ``FEATURES`` in their own units, at least ``PHYSICS_ROWS`` rows.
-        hidden: ``HIDDEN`` in their own units, constant over the last ``ROWS`` rows.
+        inputs: ``FEATURES`` in physical units, at least ``PHYSICS_ROWS`` rows.
+        hidden: Predicted ``HIDDEN`` in physical units, taken as constant over the last ``ROWS`` rows.
 
     Returns:
-        ``force`` (Newton's law for what the accelerometer measured), ``spin`` (Euler's equation for the turn rates) and
-        ``charge`` (Ohm's law: a battery at rest keeps its voltage for so short a time), all in standard deviations of
-        the sensors' noise, so that they may be added up.
+        ``force`` (Newton's law for the measured specific force), ``spin`` (Euler's equation for the turn rates) and
+        ``charge`` (Ohm's law: the battery's voltage without load is constant over so few rows), all in standard
+        deviations of the sensors' noise.
     """
     vehicle = Quadrotor()
     wind_north, wind_east, payload, drag, lag, sag = hidden.unbind(-1)  # HIDDEN
@@ -58,7 +58,7 @@ def residuals(inputs: Float[Tensor, "*lead T F"], hidden: Float[Tensor, "*lead K
 def motor_speeds(
     inputs: Float[Tensor, "*lead T F"], lag: Float[Tensor, "*lead"], nominal: float
 ) -> Float[Tensor, "*lead M 4"]:
-    """Estimate the motors' speeds in the last ``ROWS`` rows: commands, scaled by voltage, delayed by the lag (s)."""
+    """Estimate the motors' speeds in the last ``ROWS`` rows: commands x voltage, low-pass filtered with the lag (s)."""
     recent = inputs[..., -(ROWS + MEMORY - 1) :, :]
     aim = _columns(recent, MOTORS) * _columns(recent, ["voltage"]) / nominal
     decay = torch.exp(-1 / (RATE * lag.clamp_min(LEAST_LAG)))[..., None]
@@ -73,11 +73,11 @@ def _columns(inputs: Tensor, names: Sequence[str]) -> Tensor:
 
 
 def rotate_windows(rows: Windows, share: Float[Tensor, "*lead"], scale: Scale) -> Windows:
-    """Turn each window about the vertical.
+    """Rotate each window about the vertical.
 
     Args:
-        rows: Inputs are normalised by ``scale``, targets are in their own units.
-        share: Share of a whole turn, in [0, 1), from north to east.
+        rows: Windows with inputs normalised by ``scale`` and targets in physical units.
+        share: Angle from north to east as a share of a full turn, in [0, 1).
         scale: Scale of the inputs.
     """
     angle = 2 * math.pi * share

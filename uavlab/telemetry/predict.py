@@ -1,4 +1,4 @@
-"""Predictions of a trained network along one flight: hidden quantities and the tracking error ahead, with their sd."""
+"""Predictions along one flight: hidden quantities and tracking error ahead, with standard deviations."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from uavlab.telemetry.simulation.flights import RATE
 from uavlab.telemetry.task import Telemetry
 
 COLUMNS = (*HIDDEN, *(f"error_{axis}" for axis in dataset.AXES))
-"""What is predicted: the hidden quantities now, and the tracking error at the horizon (m)."""
+"""Predicted quantities: the hidden quantities now, and the tracking error at the horizon (m)."""
 
 OWN_UNITS = {name: UNITS[name if name in HIDDEN else "error"] for name in COLUMNS}
 
@@ -31,14 +31,14 @@ class Prediction:
 
     time: Float[Tensor, " M"]  # of each window's last row, after the first row of the log (s)
     values: Float[Tensor, "M columns"]
-    sd: Float[Tensor, " columns"]  # standard deviation of the errors, as the network expects it
+    sd: Float[Tensor, " columns"]  # predicted standard deviation of the errors
     truth: Float[Tensor, "M columns"]  # NaN where the log does not hold it
 
 
 def require_task(task: Any, preset: str) -> Telemetry:
-    """Return the task of a trained run for ``predict``; a preset that learns no forecaster is a ConfigError."""
+    """Return the task of a trained run for ``predict``; raise a ConfigError for other presets than telemetry."""
     if not isinstance(task, Telemetry):
-        raise ConfigError(f"{preset}: flies, and tells nothing of logs; expected a run of telemetry.")
+        raise ConfigError(f"{preset}: not trained on logs; expected a run of telemetry.")
     return task
 
 
@@ -79,7 +79,7 @@ def predict_log(
 
 
 def summary(prediction: Prediction) -> list[dict[str, Any]]:
-    """Summarise each column: ``column, unit, mean, low, high, sd``, and ``rmse``, which is None without the truth."""
+    """Summarise each column by ``column, unit, mean, low, high, sd`` and ``rmse``, which is None without the truth."""
     rows = []
     for n, name in enumerate(COLUMNS):
         values = prediction.values[:, n]
@@ -91,7 +91,7 @@ def summary(prediction: Prediction) -> list[dict[str, Any]]:
 
 
 def write_csv(prediction: Prediction, path: Path) -> None:
-    """Write the time, each column and its sd to a CSV file; if the disk refuses, a ResourceError, and no file."""
+    """Write the time, each column and its sd to a CSV file; a ResourceError leaves no file."""
     names = ["time", *COLUMNS, *(f"{name}_sd" for name in COLUMNS)]
     time = prediction.time
     values = torch.cat([time[:, None], prediction.values, prediction.sd.expand(len(time), -1)], 1)

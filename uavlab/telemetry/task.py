@@ -1,4 +1,4 @@
-"""The task of predicting, from a window of a flight's log, quantities that the log does not show."""
+"""The task of predicting quantities that are not in a flight log from windows of it."""
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -12,22 +12,22 @@ from uavlab.telemetry.dataset import PHYSICS_ROWS
 
 @dataclass(frozen=True)
 class Telemetry:
-    """Predict hidden quantities and the tracking error ahead from a window of a flight's log.
+    """Prediction of hidden quantities and of the tracking error ahead from a window of a flight log.
 
     Attributes:
         logs: Folder of logs to learn from; simulated flights if empty.
         mapping: YAML file that maps fields of the logs to columns; fields are named like columns if empty.
         flights: Flights to simulate.
         first: Seed of the first flight; a flight depends on its own seed alone.
-        least: Rows of the shortest, 100 a second.
-        most: Rows of the longest.
+        least: Rows of the shortest simulated flight, 100 per second.
+        most: Rows of the longest simulated flight.
         wind: Strongest mean wind (m/s).
         payload: Heaviest payload (kg).
-        training: Share of the flights that are learned from.
-        validation: Share of the flights by which a model is chosen; the rest is the test.
-        used: Share of the training flights that are used, to see what can be learned from less.
-        split: Seed by which flights are split.
-        window: Rows that a model sees (T).
+        training: Share of the flights in the training set.
+        validation: Share of the flights in the validation set, which selects the model; the rest is the test set.
+        used: Share of the training flights that are used, to measure the effect of less data.
+        split: Seed of the random split of flights.
+        window: Rows of a window (T).
         horizon: Rows ahead for which it predicts the tracking error (H).
         stride: Rows between windows.
     """
@@ -75,7 +75,7 @@ class Telemetry:
         """Rows of a window, and rows ahead."""
         return self.window, self.horizon
 
-    spec = shape  # what a learner must know of it
+    spec = shape  # all that a learner needs
 
 
 def require_same(trained: tuple[int, int], shape: tuple[int, int]) -> None:

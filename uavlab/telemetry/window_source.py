@@ -1,4 +1,4 @@
-"""Batches for learning from logs: windows of flights, drawn by index."""
+"""The source of batches for learning from logs: windows of flights, drawn by index."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ Loader = Literal["per_item", "stream", "device"]
 
 @dataclass(frozen=True)
 class DataSplit:
-    """Flights split into groups, with scales measured on the training flights alone."""
+    """Flights split into groups, with scales of the training flights."""
 
     training: Flights  # with inputs normalised, except for ``loader=per_item``, which normalises window by window
     validation: Flights
@@ -49,7 +49,7 @@ def load_split(task: Telemetry, device: torch.device, loader: Loader = "device")
         FileError: There are too few flights, or a feature never varies.
         ResourceError: Memory or disk does not suffice.
     """
-    if not task.logs:  # the windows of simulated flights do not change the flights
+    if not task.logs:  # simulated flights do not depend on the windows
         task = replace(task, window=Telemetry.window, horizon=Telemetry.horizon, stride=Telemetry.stride)
     try:
         return _load_split(task, device, loader, fleet.file_stamp(task))
@@ -105,7 +105,7 @@ class WindowsConfig:
 
     Attributes:
         batch: Windows per run and update (N).
-        workers: Processes that read windows one by one (``loader=per_item``); 0 reads them in this one.
+        workers: Processes that read windows one by one (``loader=per_item``); 0 reads them in the main process.
     """
 
     batch: Annotated[int, Ge(1), Le(1_000_000)] = 256
@@ -113,7 +113,7 @@ class WindowsConfig:
 
 
 class WindowSource(Source):
-    """Draws windows of the training flights uniformly with replacement, so there is no state of an epoch.
+    """A source that draws windows of the training flights uniformly with replacement, without epochs.
 
     All loaders, ``device``, ``stream`` and ``per_item``, return the same windows.
     """
@@ -123,7 +123,7 @@ class WindowSource(Source):
     def __init__(
         self, task: Telemetry, config: WindowsConfig, rng: Streams, rt: Runtime, sets: DataSplit | None = None
     ) -> None:
-        """List the windows of the training flights; ``sets`` are those flights, if they were loaded before."""
+        """List the windows of the training flights; ``sets`` are the flights, if they were loaded before."""
         self.task, self.config, self.rng, self.loader = task, config, rng, rt.toggles.loader
         self.sets = sets or load_split(task, rt.device, self.loader)
         bounds = self.sets.training.bounds.cpu()
@@ -157,12 +157,12 @@ class WindowSource(Source):
         return load_batches(items, starts, self.config.workers, pin).__next__
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the fingerprint of the flights and the indices drawn ahead; all else is in the streams."""
+        """Return the scales, which identify the flights, and the indices of windows drawn ahead."""
         empty = self.starts.new_zeros(0, len(self.rng.seeds), self.config.batch)
         return {"flights": self._fingerprint(), "drawn": torch.stack(list(self.pending)) if self.pending else empty}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue where ``state_dict`` was taken.
+        """Restore a ``state_dict``.
 
         Raises:
             FileError: The flights changed.

@@ -40,7 +40,7 @@ def test_a_run_of_another_task_is_refused(tmp_path: Path) -> None:
     Run(tiny(), tmp_path / "team").save()
     with pytest.raises(ConfigError) as refusal:
         hidden.load_network(str(tmp_path / "team"))
-    assert str(refusal.value) == ("leader_follower: flies, and tells nothing of logs; expected a run of telemetry.")
+    assert str(refusal.value) == ("leader_follower: not trained on logs; expected a run of telemetry.")
 
 
 @pytest.fixture(scope="module")

@@ -162,7 +162,7 @@ BROKEN: dict[Callable[[Flights, pytest.MonkeyPatch], None], str] = {
     new_numbers_each_time: "flight 0, column 'p': got other numbers the second time; expected the same. Draw all that "
     "is random from the flight's own seed, and change no log meanwhile.",
     the_same_flight_twice: "flight 3: got the rows of flight 1 once more; expected every flight once. Leave one of "
-    "them out, or what was learned may be judged by what it was learned from.",
+    "them out, or training rows may be in the test.",
     shared_flight: "split: got flight 1 in training and test; expected each of 4 flights in one group. Correct "
     "uavlab.telemetry.dataset.split.",
     lost_flight: "split: got flight 3 in no group; expected each of 4 flights in one group. Correct "

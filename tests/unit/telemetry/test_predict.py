@@ -81,9 +81,7 @@ class TestPredict:
         config = tiny()
         with pytest.raises(ConfigError) as refusal:
             require_task(config.env, config.preset)
-        assert str(refusal.value) == (
-            f"{config.preset}: flies, and tells nothing of logs; expected a run of telemetry."
-        )
+        assert str(refusal.value) == (f"{config.preset}: not trained on logs; expected a run of telemetry.")
 
 
 class TestLogs:

@@ -1,7 +1,10 @@
 """Leader and followers in the plane: the leader flies to a goal past obstacles, the followers keep formation.
 
-Positions are pixels of the published 1000 x 800 screen (10 px stand for 1 km), x to the right and y downwards, so a
-positive heading turns the nose up the screen. Agent 0 is the leader.
+Positions are pixels of the published 1000 x 800 screen (10 px stand for 1 km), x to the right and y downwards;
+headings are counter-clockwise on the screen from x. Agent 0 is the leader.
+
+Source:
+    Fang, Yang, Pan 2024, SCIENTIA SINICA Informationis 54(8), doi 10.1360/SSI-2024-0050.
 """
 
 import math
@@ -25,14 +28,14 @@ NEAR_RADIUS = 40.0  # px: an obstacle closer than this is observed and costs `ne
 LENGTH, SPEED, TURN = 1000.0, 30.0, 360 / 57.3  # units of observations: px, px/s, and the published turn in radians
 LEADER_UNITS, FOLLOWER_UNITS = ((LENGTH, LENGTH, SPEED, TURN, LENGTH, LENGTH, last) for last in (1.0, SPEED))
 LEADER_LIMITS, FOLLOWER_LIMITS = (0.3, 0.6, 10.0, 20.0), (0.6, 1.2, 10.0, 40.0)
-"""Largest acceleration (px/s^2) and turn rate (rad/s), lowest and highest speed (px/s)."""
+"""Largest acceleration (px/s^2), largest turn rate (rad/s), lowest and highest speed (px/s)."""
 LEADER_START, FOLLOWER_START = (300, 500, 10, 100, 50, 10), (400, 500, 20, 100, 50, 10)
-"""Least x, y (px) and speed (px/s) of published starts, then their ranges; starts are whole numbers, ends included."""
+"""Least x, y (px) and speed (px/s) of published starts, then their ranges; starts are integers, both ends included."""
 
 
 @tensors
 class State:
-    """Everything that changes in a batch of worlds; distances are part of it because several functions need them."""
+    """State of a batch of worlds, with the distances that several functions need."""
 
     pos: Float[Tensor, "B A 2"]  # px
     speed: Float[Tensor, "B A"]  # px/s
@@ -86,11 +89,11 @@ class LeaderFollower:
         obstacle_speed: Speed of the obstacles (px/s); they bounce off the border. 0 is the published task.
         dt: Duration of one step (s).
         horizon: Steps after which an episode is truncated.
-        formation_radius: A follower closer than this to the leader is in formation (px).
-        crash_radius: A leader closer than this to an obstacle is lost (px); more than the published 20 in training
-            teaches it a margin.
-        goal_reward: For the leader that comes within 40 px of the goal.
-        crash_cost: For the leader that is lost.
+        formation_radius: Distance to the leader below which a follower is in formation (px).
+        crash_radius: Distance to an obstacle below which the leader is lost (px); a value above the published 20 in
+            training teaches it a margin.
+        goal_reward: For a leader that comes within 40 px of the goal.
+        crash_cost: For a leader that is lost.
         near_cost: Per step within 40 px of an obstacle.
         border_cost: Per step within 50 px of the area's edge.
         distance_cost: Per step and pixel of the leader's distance to the goal.
@@ -100,7 +103,7 @@ class LeaderFollower:
         time_cost: Per step, for every agent.
         trailing: Quirk: a follower's formation counts for its own reward only while the leader is nearer to the goal.
         first_follower_only: Quirk: all formation terms of the reward look at the first follower alone.
-        follower_costs: False is the quirk that followers never pay for obstacles and borders.
+        follower_costs: Whether followers pay for obstacles and borders; False is the published quirk.
         lagged: Quirk: reward, observation and end of an episode describe the world before the action, which is
             the same as an action that takes effect one step late.
     """
@@ -224,7 +227,7 @@ class LeaderFollower:
         return (won | crashed)[:, None].expand(-1, self.followers + 1)
 
     def measure(self, state: State, action: Float[Tensor, "B A 2"], after: State) -> dict[str, Float[Tensor, " B"]]:
-        """Return every published figure for one step; ``metrics`` says how steps become an episode's figure."""
+        """Return the published metrics of one step; ``metrics`` declares how they are aggregated over an episode."""
         won, crashed = self._outcome(after)
         inside = after.gap < self.formation_radius
         return {
@@ -297,15 +300,15 @@ class LeaderFollower:
 PUBLISHED = LeaderFollower(
     followers=4, dt=0.1, lagged=True, trailing=True, first_follower_only=True, follower_costs=False
 )
-"""The published test: one leader, four followers, 0.1 s steps, with every quirk that changes a number."""
+"""The published test: one leader, four followers, 0.1 s steps, with every quirk that affects results."""
 
 
 @dataclass(frozen=True)
 class SlowLeaderFollower(LeaderFollower):
-    """``LeaderFollower`` with a delay in each step, as of a simulator outside Python.
+    """``LeaderFollower`` with a delay in each step, as from an external simulator.
 
     Attributes:
-        step_ms: Time for which every step of all worlds keeps the host waiting (ms).
+        step_ms: Time that the host waits in each step of the batch (ms).
     """
 
     step_ms: Annotated[float, Ge(0), Le(60_000)] = 1.0
@@ -314,7 +317,7 @@ class SlowLeaderFollower(LeaderFollower):
         """Wait, then move agents and obstacles by one step.
 
         Raises:
-            RuntimeError: A CUDA graph is being captured, whose replays would not wait.
+            RuntimeError: A CUDA graph is being captured; its replays would not wait.
         """
         if self.step_ms > 0:
             if state.step.is_cuda and torch.cuda.is_current_stream_capturing():
@@ -324,13 +327,13 @@ class SlowLeaderFollower(LeaderFollower):
 
 
 def _whole_numbers(unit: Tensor, ranges: tuple) -> Tensor:
-    """Turn uniform numbers into whole ones; ``ranges`` hold the least ones, then the largest minus the least."""
+    """Turn uniform numbers into integers; ``ranges`` hold the least ones, then the largest minus the least."""
     low, width = constant(ranges, unit.device, unit.dtype).chunk(2, -1)
     return low + (unit * (width + 1)).floor()
 
 
 @lru_cache
 def _limits(agents: int, dt: float, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """Return gains of (acceleration, turn rate) per step, lowest and highest speed, the leader first."""
+    """Return the gains of (acceleration, turn rate) per step, lowest and highest speed, by agent."""
     rows = torch.tensor([LEADER_LIMITS] + [FOLLOWER_LIMITS] * (agents - 1), device=device, dtype=dtype)
     return rows[:, :2] * dt, rows[:, 2], rows[:, 3]

@@ -10,7 +10,7 @@ from uavlab.envs.mapping.numpy_reference import HostMapping
 
 
 def implementation(env: Mapping, rt: Any) -> Mapping:
-    """Return the environment with its maps computed as the toggle ``maps`` of a runtime says."""
+    """Return the implementation of the environment that the runtime's toggle ``maps`` selects."""
     if rt.toggles.maps == "device":
         return env
     if rt.toggles.maps == "host" and rt.device.type != "cpu":

@@ -1,6 +1,6 @@
-"""Baselines for mapping missions: policies without learning, to compare learned ones with.
+"""Baselines for mapping missions: policies without learning.
 
-Each is a function of the environment, the state and uniform noise; planners see whole maps, not averages.
+Each is a function of the environment, the state and uniform noise. They use whole maps, not averages.
 """
 
 import math
@@ -24,10 +24,10 @@ def random(env: Mapping, state: State, noise: Float[Tensor, "B A"]) -> Int[Tenso
 
 
 def information_gain(env: Mapping, state: State, noise: Float[Tensor, "B A"]) -> Int[Tensor, "B A"]:
-    """Move to the place with the largest expected gain about targets, by each UAV's own map.
+    """Move to the place with the largest expected information gain about targets, by each UAV's own map.
 
-    The gains of a UAV's moves are divided by their sum. In order of the UAVs' numbers, each share is lowered by the
-    shares of others at the same place; the largest share wins, the first of equal ones.
+    The gains of a UAV's moves are divided by their sum. In order of the UAVs' numbers, each share is multiplied by
+    1 minus the largest share of every other UAV for the same place; the first of the largest shares is chosen.
     """
     legal = env.places.legal(state.place) & ~blocked_moves(state.place)
     after = state.place[:, :, None] + constant(MOVES, state.place.device)  # B A 6 3
@@ -48,10 +48,10 @@ def information_gain(env: Mapping, state: State, noise: Float[Tensor, "B A"]) ->
 
 
 def expected_gain(env: Mapping, logits: Int[Tensor, "B A H H"], dtype: torch.dtype) -> Float[Tensor, "B A Z L L"]:
-    """Return the weighted entropy that a measurement from each place is expected to remove (1000 bits).
+    """Return the weighted entropy that a measurement from each place is expected to remove (in 1000 bits).
 
-    A footprint is rows times columns, so sums over all footprints of an altitude are two matrix products. The gain of
-    a cell depends on its log odds alone, which are whole steps, and is looked up.
+    Footprints are rectangles, so sums over all footprints of an altitude are two matrix products. The gain of a cell
+    depends on its log odds alone, which are whole steps, and is read from a table.
     """
     inside, index = covers(env.places, logits.device, dtype), logits.int()
     gains = [
@@ -65,7 +65,8 @@ def expected_gain(env: Mapping, logits: Int[Tensor, "B A H H"], dtype: torch.dty
 def expected_cell_gain(flip: float, device: torch.device, dtype: torch.dtype) -> Float[Tensor, " K"]:
     """Return the weighted entropy of a cell that a measurement is expected to remove (bits), by steps of log odds.
 
-    Steps below 0 count from the end, as in ``belief_maps.weight_entropy_table``.
+    With belief p, weight w and entropy h it is p (h - h+) w+ + (1 - p) (h - h-) w-, where + and - are the states after
+    a positive and a negative measurement. Steps below 0 count from the end, as in ``belief_maps.weight_entropy_table``.
     """
     steps = torch.cat((torch.arange(LIMIT + 1), torch.arange(-LIMIT, 0)))
     chance, change = belief(steps, torch.float64), log_odds_steps(flip)
@@ -88,8 +89,8 @@ def blocked_moves(place: Int[Tensor, "B A 3"]) -> Tensor:
 def sweep(env: Mapping, state: State, noise: Float[Tensor, "B A"], altitude: int | None = None) -> Int[Tensor, "B A"]:
     """Fly lanes back and forth at one altitude, by default the second, each UAV in its own part of the lattice.
 
-    The lattice is cut along each side into as many parts as give one to every UAV, and a UAV stays in the part where it
-    began. Lanes are as far apart as footprints are wide; the last one is repeated at the end.
+    Each side of the lattice is cut into ceil(sqrt(UAVs)) parts, and a UAV stays in the part where it starts. Lanes are
+    as far apart as footprints are wide; after the last lane, a UAV flies back along it.
     """
     up, west, _, north, east, down = range(len(MOVES))
     altitude = min(1, len(env.flip) - 1) if altitude is None else altitude

@@ -1,7 +1,7 @@
-"""Informative mapping: a team of UAVs measures where targets are, accurately or widely, within a budget.
+"""Informative mapping: a team of UAVs maps targets by a limited number of noisy measurements.
 
-UAVs move on a lattice of places (x, y, altitude), whole numbers, and measure the cells below them: a higher place sees
-more cells, less accurately. Maps are rows (y) by columns (x).
+UAVs move on a lattice of places with integer coordinates (x, y, altitude) and measure the cells below them: footprints
+grow with altitude, and so does the error probability. Maps are rows (y) by columns (x).
 
 Source:
     Westheider, Rückin, Popović 2023, "Multi-UAV Adaptive Path Planning Using Deep Reinforcement Learning".
@@ -25,7 +25,7 @@ from uavlab.ops.belief_maps import MIN_BELIEF, above, belief, centre_maps, entro
 from uavlab.ops.geometry import constant
 
 GENERATORS = {"halves": (2, generators.halves), "fields": (1 + generators.FIELD_NOISE, generators.fields)}
-"""Uniform numbers that each generator of ground truth takes, and its function."""
+"""Generators of ground truth: how many uniform numbers each takes, and its function."""
 
 Channel = Literal["budget", "number", "places", "entropy", "near", "belief", "seen"]
 CHANNELS: tuple[Channel, ...] = get_args(Channel)
@@ -34,16 +34,16 @@ FIXED = 3  # channels that centring leaves as they are: two constants, and one t
 
 @tensors
 class State:
-    """Everything that changes in a batch of missions."""
+    """State of a batch of missions."""
 
     place: Int[Tensor, "B A 3"]  # lattice: x, y, altitude
     truth: Int[Tensor, "B H H"]  # 1 where targets are, else 0
     logits: Int[Tensor, "B A+1 H H"]  # each UAV's own map, then the team's: steps of log odds, see ``ops.belief_maps``
-    mean: Float[Tensor, "B A+1 L L"]  # their signed beliefs, averaged down to the lattice
-    footprint: Float[Tensor, "B A L L"]  # those of the part of its own map that each UAV last measured
+    mean: Float[Tensor, "B A+1 L L"]  # signed beliefs of these maps, averaged down to the lattice
+    footprint: Float[Tensor, "B A L L"]  # averaged signed beliefs of each UAV's last footprint in its own map
     link: Bool[Tensor, "B A A"]  # [b, i, j]: UAV i received the last measurement of j, or i = j
     uncertainty: Float[Tensor, " B"]  # weighted entropy of the team's map, summed over cells (bits)
-    gain: Float[Tensor, " B"]  # share of it that the last measurement removed
+    gain: Float[Tensor, " B"]  # share of the uncertainty that the last measurements removed
     remaining: Int[Tensor, " B"]  # measurements that each UAV may still make
     step: Int[Tensor, " B"]  # number of steps
 
@@ -97,11 +97,11 @@ class Mapping:
     | 1, 2                | weighted entropy (bit) and belief of the team's map                   | [0, 1]          |
     | 3                   | 1 in any last footprint, 0 elsewhere                                  | [0, 1]          |
 
-    Action: one of six ``MOVES`` by ``spacing``; those out of the lattice are illegal, those to the same x and y as an
-    earlier choice of the team are closed.
+    Action: one of six ``MOVES`` by ``spacing``. Moves out of the lattice are illegal; learned policies also mask moves
+    to the x and y that an earlier UAV of the team chose.
 
-    Reward, equal for all UAVs: ``reward_scale`` x the share of the team's weighted entropy that a measurement removes,
-    plus ``reward_offset``.
+    Reward, equal for all UAVs: ``reward_scale`` x the share of the weighted entropy of the team's map that a step's
+    measurements remove, plus ``reward_offset``.
 
     End, for all UAVs: no measurement is left.
 
@@ -112,18 +112,18 @@ class Mapping:
         spacing: Distance between neighbours on the lattice (m), in each direction.
         lattice: Places along each side of the lattice (L).
         flip: Chance that a cell is measured wrongly, by altitude; the lowest is ``spacing`` above the ground.
-        view_deg: Field of view along both axes.
-        reach: Distance within which UAVs hear each other (m).
+        view_deg: Field of view along both axes (degrees).
+        reach: Distance within which UAVs receive each other's measurements (m).
         dropout: Chance that a message of one UAV does not reach another, per step.
         measurements: Measurements of each UAV, the one at its start included.
-        truth: Where targets are: on one side of a straight line, as published, or high up in a random field.
+        truth: Where targets are: on one side of a straight line, as published, or where a random field is high.
         starts: Where UAVs begin, at the top altitude: the four ``corners`` of the published task, which more than four
             share, or ``random`` places.
         reward_scale: Reward for removing all of the weighted entropy at once.
         reward_offset: Added to each reward.
-        centred: Maps are centred on each UAV; as published, only its map of UAVs is.
-        channels: What each UAV sees, of ``CHANNELS``; all of it, as published.
-        lagged: Quirk: the reward of a step is that of the measurement before it.
+        centred: Whether all maps are centred on each UAV; as published, only its map of UAVs is.
+        channels: Channels that each UAV observes, among ``CHANNELS``; all of them, as published.
+        lagged: Quirk: the reward of a step is that of the measurements before it.
     """
 
     uavs: Annotated[int, Ge(1), Le(64)] = 4
@@ -174,7 +174,7 @@ class Mapping:
 
     @property
     def step_noise(self) -> int:
-        """Uniform numbers per mission and step: one for two cells of a footprint, and one for each pair of UAVs."""
+        """Uniform numbers per mission and step: one per two cells of a footprint, and one per pair of UAVs."""
         return self.uavs * -(-self.places.widest // 2) + self.uavs**2
 
     @property
@@ -209,7 +209,7 @@ class Mapping:
         return self._measure(counted, self.places.move(state.place, action), noise)
 
     def observe(self, state: State) -> MapObs:
-        """Draw the channels of each UAV and of the team."""
+        """Return the channels of each UAV and of the team, see the class."""
         self._require_shapes(state)
         place, uavs, size = state.place, self.uavs, self.lattice
         own, near = _mean_belief(state.mean), _mean_belief(state.footprint)
@@ -278,7 +278,6 @@ class Mapping:
                 )
 
     def _measure(self, state: State, place: Tensor, noise: Tensor) -> State:
-        """Measure from ``place`` and exchange the measurements."""
         uavs, missions = self.uavs, len(place)
         flips, drops = noise.split([noise.shape[1] - uavs**2, uavs**2], dim=1)
         link = self._link(place, drops.view(missions, uavs, uavs))
@@ -321,11 +320,10 @@ class Mapping:
 
 @dataclass(frozen=True)
 class OverwrittenMapping(Mapping):
-    """The task for callers that use each state once: on a CPU, ``transition`` writes over the maps of its argument."""
+    """The task for callers that use each state once: on a CPU, ``transition`` overwrites the maps of its argument."""
 
     overwrites: ClassVar[bool] = True
 
 
 def _mean_belief(signed: Tensor) -> Tensor:
-    """Turn averages of signed beliefs into beliefs."""
     return (signed / 2 + 0.5).clamp(MIN_BELIEF, 1 - MIN_BELIEF)

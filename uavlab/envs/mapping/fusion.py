@@ -1,7 +1,7 @@
-"""Fusion of measurements: log odds of the cells below each UAV, for all UAVs that hear of it, and averages of the maps.
+"""Fusion of measurements: updates of log odds in all maps that receive them, and averages of the maps.
 
-On a CPU footprints are updated one by one, so that little memory is touched, and stays in the cache. A GPU would have
-to wait for their positions; there whole maps are computed at once. Both compute the same maps.
+On a CPU footprints are updated one by one, which touches little memory. On a GPU, where their positions would need a
+host sync, whole maps are updated at once. Both compute the same maps.
 """
 
 from collections.abc import Sequence
@@ -15,18 +15,18 @@ from torch import Tensor
 from uavlab.ops.belief_maps import LIMIT, area_resize, log_odds_steps, signed_belief, weight_entropy_table
 from uavlab.ops.geometry import constant
 
-DIGITS = 2.0**12  # a float32 number in [0, 1) holds 24 bits: 12 for one cell, and 12 for another
+DIGITS = 2.0**12  # a uniform float32 number has 24 random bits: 12 for each of two cells
 
 
 class Measurement(NamedTuple):
-    """One step's measurements, and the sensor; within compiled loops the same fields are arrays.
+    """Measurements of one step, and the sensor; in compiled loops the fields are arrays.
 
     Attributes:
         truth: 1 where targets are, else 0.
         place: Places of the UAVs.
-        box: Their footprints: first row and column, end of rows and columns.
-        heard: Whose measurements each map receives; the team's map is the last.
-        noise: Uniform numbers, each for two cells; those of a footprint are numbered row by row.
+        box: Footprints of the UAVs: first row and column, end of rows and columns.
+        heard: Which UAVs' measurements each map receives; the team's map is the last.
+        noise: Uniform numbers, each for two cells; the cells of a footprint are numbered row by row.
         flip: Probability that a cell is measured wrongly, by altitude.
         whole: Matrix that averages an axis down to the lattice.
         part: Matrices that average the footprint of each place.
@@ -51,11 +51,11 @@ def fuse(
         logits: Steps of log odds of all maps, the team's last.
         means: Signed beliefs of the maps, averaged down to the lattice.
         measurement: The measurements.
-        reuse: Allow writing the new maps over the old ones, which happens on a CPU.
+        reuse: Whether new maps may overwrite the old ones, which happens on a CPU.
 
     Returns:
-        Maps, their means, means of each UAV's footprint in its own map, the change of the weighted entropy of the
-        team's old map by new weights, and how much of it was removed then (bits).
+        Maps, averages of their signed beliefs, averages over each UAV's footprint in its own map, and for the team's
+        map the two sums of ``entropy_change`` (bits).
     """
     if logits.device.type != "cpu":
         return fuse_whole_maps(logits, means, measurement)
@@ -92,7 +92,7 @@ def fuse_whole_maps(
 
 
 def fuse_footprints(logits: Tensor, means: Tensor, *measurement: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Fuse a ``Measurement`` into ``logits`` in place, footprint by footprint; means change by the change of each."""
+    """Fuse a ``Measurement`` into ``logits`` in place, footprint by footprint; ``means`` are updated incrementally."""
     from uavlab.envs.mapping import fusion_numba  # numba takes half a second to import, and only maps need it
 
     means, footprints = means.clone(), torch.empty_like(means[:, :-1])
@@ -113,7 +113,7 @@ fuse_footprints_op = torch.library.custom_op(
     schema="(Tensor(a!) logits, Tensor means, Tensor truth, Tensor place, Tensor box, Tensor heard, Tensor noise, "
     "float[] flip, Tensor whole, Tensor part) -> (Tensor, Tensor, Tensor, Tensor)",
 )
-"""``fuse_footprints`` for a compiler of tensors, which cannot index by values of tensors."""
+"""``fuse_footprints`` as one operator for torch.compile, which cannot trace indexing by values of tensors."""
 
 
 @fuse_footprints_op.register_fake
@@ -123,16 +123,17 @@ def _(logits: Tensor, means: Tensor, *_: object) -> tuple[Tensor, Tensor, Tensor
 
 
 def split_digits(noise: Float[Tensor, "*lead N"]) -> Float[Tensor, "*lead 2*N"]:
-    """Return two uniform numbers for each: itself, and its lower digits."""
+    """Return the uniform numbers, then their lower 12 bits as further uniform numbers."""
     return torch.cat((noise, (noise * DIGITS).frac_()), -1)
 
 
 def entropy_change(
     before: Int[Tensor, "B N"], after: Int[Tensor, "B N"], table: Complex[Tensor, " K"]
 ) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
-    """Return the change of the old weighted entropy by new weights, and how much of it is removed then.
+    """Return sum (w' - w) h and sum w' (h - h') over cells (bits), with target weights w, w' and entropies h, h'.
 
-    ``before`` and ``after`` a measurement are steps of log odds, as indices of ``belief_maps.weight_entropy_table``.
+    The first is the change of the weighted entropy by new weights, the second what new entropies then remove. Steps of
+    log odds ``before`` and ``after`` a measurement (with ') are indices of ``belief_maps.weight_entropy_table``.
     """
     old, new = table[before], table[after]
     drop = old - new

@@ -1,7 +1,7 @@
 """Fusion of measurements footprint by footprint, in compiled loops on a CPU.
 
-numba compiles the loops at their first call, which takes seconds, and caches the result beside this file. Loops run
-over views of single rows: where an index cannot be negative, several cells are computed at a time.
+numba compiles the loops at their first call, which takes seconds, and caches the result beside this file. Inner loops
+run over views of single rows, whose indices cannot be negative, so that the compiler can vectorize them.
 """
 
 from collections.abc import Callable
@@ -16,12 +16,12 @@ from uavlab.envs.mapping.fusion import DIGITS, Measurement
 from uavlab.ops.belief_maps import LIMIT, belief, entropy, signed_belief, target_weight
 
 Array = np.ndarray[Any, np.dtype[Any]]
-Axis = tuple[Array, Array, Array]  # weights, and where the nonzero ones of each row begin and end
-ZERO = 2**15  # index of 0 in tables that are looked up by any int16
+Axis = tuple[Array, Array, Array]  # weights, and begin and end of the nonzero weights of each row
+ZERO = 2**15  # index of 0 in tables over all int16
 
 
 class Maps(NamedTuple):
-    """What ``fuse`` updates: maps of log odds (B M H H), their means, means of footprints, and changes of entropy."""
+    """Arrays that ``fuse`` updates: log odds (B M H H), averages of maps and of footprints, changes of entropy (B)."""
 
     logits: Array
     means: Array
@@ -31,7 +31,7 @@ class Maps(NamedTuple):
 
 
 def compile_loops(loops: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function at its first call, and cache the result on disk where a folder for it can be written."""
+    """Compile a function at its first call, and cache the result on disk if a folder for it can be written."""
     make = partial(numba.njit, nogil=True, fastmath={"reassoc", "contract", "nsz"})
     try:
         return make(cache=True)(loops)
@@ -50,10 +50,10 @@ def tables(dtype: torch.dtype) -> tuple[Array, Array, Array]:
 
 @compile_loops
 def fuse(maps: Maps, measurement: Measurement, steps: Array, table: tuple[Array, Array, Array]) -> None:
-    """Fuse the measurements of each mission into ``maps``; ``steps`` change log odds by altitude.
+    """Fuse the measurements of each mission into ``maps``; ``steps`` are changes of log odds by altitude.
 
     Raises:
-        IndexError: A box or place lies outside, or has more cells than there are numbers for.
+        IndexError: A box or place lies outside the map, or a box has more cells than there are random numbers.
     """
     logits, means, footprints, added, removed = maps
     truth, place, box, heard, noise, flip, whole, part = measurement
@@ -94,7 +94,7 @@ def fuse(maps: Maps, measurement: Measurement, steps: Array, table: tuple[Array,
             _average(cut, top, left, rows, columns, footprints[mission, uav])
             for row in range(top, bottom):
                 counts[:] = 1
-                for other in range(uav):  # sums count a cell once
+                for other in range(uav):  # cells of several footprints are counted once
                     if box[mission, other, 0] <= row < box[mission, other, 2]:
                         counts[box[mission, other, 1] : box[mission, other, 3]] = 0
                 before, after = team[row, left:right], own[-1, row, left:right]
@@ -105,7 +105,7 @@ def fuse(maps: Maps, measurement: Measurement, steps: Array, table: tuple[Array,
 
 @compile_loops
 def _with_spans(weights: Array, start: int, end: int) -> Axis:
-    """Return the weights, and where the nonzero weights of each row begin and end, within [start, end)."""
+    """Return the weights, and begin and end of the nonzero weights of each row within [start, end)."""
     low, high = np.full(len(weights), start), np.full(len(weights), end)
     for row in range(len(weights)):
         while low[row] < high[row] and weights[row, low[row]] == 0:
@@ -140,14 +140,13 @@ def _add(row: Array, change: Array, table: Array, signed: Array) -> None:
 
 @compile_loops
 def _look_up(row: Array, table: Array, signed: Array) -> None:
-    """Write the signed beliefs of a row."""
     for cell in range(len(row)):
         signed[cell] = table[np.uint32(np.int32(row[cell]) + ZERO)]
 
 
 @compile_loops
 def _entropy_change(before: Array, after: Array, counts: Array, weight: Array, entropy: Array) -> tuple[float, float]:
-    """Return the change of the old weighted entropy by new weights, and how much of it is removed then."""
+    """Return the sums of ``fusion.entropy_change`` over a row of cells, each weighted by ``counts``."""
     more = less = counts.dtype.type(0)
     for cell in range(len(before)):
         old, new = np.uint32(np.int32(before[cell]) + ZERO), np.uint32(np.int32(after[cell]) + ZERO)

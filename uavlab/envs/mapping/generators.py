@@ -6,15 +6,15 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-LEAST, SPAN = 30, 31  # targets cover 30 to 60 % of a map, in whole percent
+LEAST, SPAN = 30, 31  # targets cover 30 to 60 % of a map, in steps of 1 %
 
-WAVES = 8  # shortest wave of a random field, per side of the map
-FALL = 5.0  # exponent by which power falls with the wave number
+WAVES = 8  # most periods per side of the map in a random field
+FALL = 5.0  # power falls with the wave number to this exponent
 FIELD_NOISE = 2 * (2 * WAVES + 1) * (WAVES + 1)
 
 
 def halves(unit: Float[Tensor, "B 2"], cells: int) -> Bool[Tensor, "B cells cells"]:
-    """Cover one side of square maps with targets, up to a straight edge."""
+    """Draw square maps with targets on one side of a straight line."""
     side, cell = (4 * unit[:, 0]).long(), torch.arange(cells, device=unit.device)
     edge = (_share(unit[:, 1]) * cells).round()[:, None]
     line = torch.where((side % 2 == 0)[:, None], cell < edge, cell >= cells - edge)
@@ -23,7 +23,7 @@ def halves(unit: Float[Tensor, "B 2"], cells: int) -> Bool[Tensor, "B cells cell
 
 
 def fields(unit: Float[Tensor, "B K"], cells: int) -> Bool[Tensor, "B cells cells"]:
-    """Cover the highest part of a random field whose power falls with the wave number to the power of 5.
+    """Draw maps with targets where a random field is highest; its power falls with the wave number to the power of 5.
 
     The field is a sum of waves with up to ``WAVES`` periods per side, with random amplitudes and phases; ``unit`` holds
     a number for the share of targets, then ``FIELD_NOISE``.
@@ -40,7 +40,7 @@ def heights(noise: Float[Tensor, "B K"], cells: int) -> Float[Tensor, "B cells c
     across = torch.arange(-WAVES, WAVES + 1, device=noise.device)
     down = torch.arange(WAVES + 1, device=noise.device)
     number = torch.hypot(down[:, None].to(noise.dtype), across.to(noise.dtype))
-    once = (down[:, None] > 0) | (across > 0)  # a wave equals its opposite; the mean is no wave
+    once = (down[:, None] > 0) | (across > 0)  # waves k and -k are equal; k = 0 is the mean
     power = torch.where(once, number.clamp_min(1) ** -FALL, 0.0)
     radius, turn = noise.view(len(noise), 2, WAVES + 1, 2 * WAVES + 1).unbind(1)
     size = (power * -2 * (1 - radius).log()).sqrt()  # Rayleigh: heights are then normally distributed

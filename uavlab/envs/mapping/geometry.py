@@ -1,6 +1,6 @@
-"""Where mapping UAVs can be, which cells of the map they see from there, and lattice maps of positions.
+"""The lattice of places in a mapping mission, footprints on the map, and lattice maps of positions.
 
-Places are (x, y, altitude), whole numbers; maps are rows (y) by columns (x).
+Places have integer coordinates (x, y, altitude); maps are rows (y) by columns (x).
 """
 
 import math
@@ -26,10 +26,10 @@ class Lattice:
     Attributes:
         cells: Cells along each side of the map (H).
         cell: Side of a cell (m).
-        spacing: Distance between neighbours (m), in each direction; the lowest are that far above the ground.
+        spacing: Distance between neighbours (m), in each direction; the lowest altitude equals it.
         size: Places along each side (L).
-        altitudes: Levels (Z).
-        view_deg: Field of view along both axes.
+        altitudes: Number of altitudes (Z).
+        view_deg: Field of view along both axes (degrees).
     """
 
     cells: int
@@ -48,7 +48,7 @@ class Lattice:
         """Return half the side of a footprint at that altitude (cells).
 
         Raises:
-            ConfigError: There is no such altitude.
+            ConfigError: The altitude is not on the lattice.
         """
         if not 0 <= altitude < self.altitudes:
             raise ConfigError(
@@ -61,7 +61,7 @@ class Lattice:
     def edges(self) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
         """First cells and ends of footprints on an axis, by altitude and place.
 
-        As published, the last row and column of the map are never seen.
+        As published, no footprint contains the last row or column of the map.
         """
         centres = [int(place * self.spacing / self.cell + 0.5) for place in range(self.size)]
         halves = [self.half(altitude) for altitude in range(self.altitudes)]
@@ -69,7 +69,7 @@ class Lattice:
         return low, tuple(tuple(min(centre + half, self.cells - 1) for centre in centres) for half in halves)
 
     def footprint(self, place: Int[Tensor, "*lead 3"]) -> tuple[Int[Tensor, "*lead 2"], Int[Tensor, "*lead 2"]]:
-        """Return the cells seen from a place: first row and column, and end of rows and columns."""
+        """Return the footprint of a place: first row and column, and end of rows and columns."""
         low, high = (constant(edge, place.device) for edge in self.edges)
         axes, altitude = place[..., :2].flip(-1), place[..., 2:]
         return low[altitude, axes], high[altitude, axes]
@@ -110,10 +110,10 @@ def covers(lattice: Lattice, device: torch.device, dtype: torch.dtype) -> Float[
 def bands(
     lattice: Lattice, device: torch.device, dtype: torch.dtype
 ) -> tuple[Float[Tensor, "L bands"], Float[Tensor, "Z L bands"]]:
-    """Cut an axis wherever a footprint begins or ends; return two matrices over these bands.
+    """Cut an axis into bands wherever a footprint begins or ends, and return two matrices over the bands.
 
-    One averages bands to the lattice, the other is 1 for the bands that each footprint covers, else 0. Footprints are
-    constant within bands, so masks of them need no more cells than there are bands.
+    The first averages bands down to the lattice, the second is 1 for the bands that each footprint covers, else 0.
+    Masks of footprints are constant within bands, so one number per band suffices.
     """
     low, high = map(torch.tensor, lattice.edges)
     cuts = torch.tensor(sorted({0, lattice.cells}.union(*lattice.edges[0], *lattice.edges[1])))
@@ -128,7 +128,7 @@ def bands(
 def local_positions(
     lattice: Lattice, place: Int[Tensor, "B A 3"], link: Bool[Tensor, "B A A"]
 ) -> Float[Tensor, "B A L L"]:
-    """Draw the lattice around each UAV: 0 outside, the altitudes of itself and of UAVs that it heard, else 1."""
+    """Draw the lattice around each UAV: 0 outside, (z + 1)/(Z + 1) at itself and UAVs that it heard, else 1."""
     offset = torch.arange(lattice.size, device=place.device) - lattice.size // 2
     x, y = place[..., 0, None] + offset, place[..., 1, None] + offset  # B A L
     rows, columns = (y >= 0) & (y < lattice.size), (x >= 0) & (x < lattice.size)
@@ -140,7 +140,7 @@ def local_positions(
 
 
 def global_positions(lattice: Lattice, place: Int[Tensor, "B A 3"]) -> Float[Tensor, "B L L"]:
-    """Draw the altitudes of all UAVs on the lattice."""
+    """Draw the altitudes of all UAVs on the lattice, as (z + 1)/Z; 0 elsewhere."""
     grid = torch.arange(lattice.size, device=place.device)
     at = (place[..., 1, None] == grid)[..., :, None] & (place[..., 0, None] == grid)[..., None, :]
     return (at * ((place[..., 2] + 1) / lattice.altitudes)[..., None, None]).amax(1)
@@ -149,7 +149,7 @@ def global_positions(lattice: Lattice, place: Int[Tensor, "B A 3"]) -> Float[Ten
 def last_footprints(
     lattice: Lattice, place: Int[Tensor, "B A 3"], link: Bool[Tensor, "B A A"]
 ) -> tuple[Float[Tensor, "B A L L"], Float[Tensor, "B L L"]]:
-    """Draw the last footprints: for each UAV 1 for its own, 0 for those it heard of, else 0.5; for the team 1 or 0."""
+    """Draw last footprints: for each UAV 1 in its own, 0 in those that it heard of, else 0.5; for the team 1 or 0."""
     average, covered = bands(lattice, place.device, torch.float32)
     x, y, z = place.unbind(-1)
     rows, columns = covered[z, y], covered[z, x]  # B A bands

@@ -1,6 +1,6 @@
-"""Informative mapping in numpy and OpenCV, mission by mission on whole maps, as programs of this kind usually do it.
+"""Informative mapping in numpy and OpenCV, mission by mission on whole maps, as such programs usually compute it.
 
-The reference for ``uavlab.envs.mapping.env``: the same parameters, states, observations and noise.
+It is the reference for ``uavlab.envs.mapping.env``, with the same parameters, states, observations and noise.
 """
 
 from dataclasses import dataclass
@@ -39,7 +39,6 @@ class HostMapping(Mapping):
         return State(place, state.truth, logits, mean, footprint, link, uncertainty, gain, remaining, step)
 
     def _mission(self, truth: Array, place: Array, logits: Array, noise: Array) -> tuple[Any, ...]:
-        """Measure, exchange measurements and update the maps of one mission."""
         uavs = self.uavs
         flips, drops = noise[: -(uavs**2)].reshape(uavs, -1), noise[-(uavs**2) :].reshape(uavs, uavs)
         apart = np.linalg.norm((place[:, None] - place[None]) * self.spacing, axis=-1)
@@ -83,7 +82,6 @@ class HostMapping(Mapping):
     def _channels(
         self, place: Array, link: Array, mean: Array, footprint: Array, remaining: np.integer[Any]
     ) -> tuple[Array, Array]:
-        """Draw all channels of one mission, those of each UAV and those of the team."""
         size, uavs = self.lattice, self.uavs
         mean, footprint = (np.clip(each, MIN_BELIEF, 1 - MIN_BELIEF) for each in (mean, footprint))
         parts = [self._rectangle(each) for each in place]

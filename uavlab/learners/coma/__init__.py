@@ -1,4 +1,4 @@
-"""Counterfactual multi-agent policy gradients, for teams that see maps and choose moves in turn."""
+"""Counterfactual multi-agent policy gradients (COMA), for teams that observe maps and choose moves in turn."""
 
 from uavlab.core.registry import LEARNERS, LearnerEntry, Settings
 from uavlab.core.rng import Streams
@@ -12,14 +12,14 @@ def build(config: Settings, data: None, rng: Streams, rt: Runtime) -> COMA:
     """Build the learner.
 
     Raises:
-        ResourceError: It does not fit into free memory.
+        ResourceError: Free memory is insufficient.
     """
     require_memory(learner_bytes(config), "learner", "width, hidden, worlds or runs", rt.device)
     return COMA(config.learner, config.env.spec, rng, rt)
 
 
 def learner_bytes(config: Settings) -> int:
-    """Count the bytes that the learner takes at least: networks, and the activations of one minibatch."""
+    """Return a lower bound of the learner's memory (bytes): networks, and the activations of one minibatch."""
     spec, hyper = config.env.spec, config.learner
     actor, critic = networks(hyper, spec)
     rows = -(-spec.horizon * config.source.worlds // hyper.minibatches) * spec.agents

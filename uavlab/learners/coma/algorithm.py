@@ -45,21 +45,21 @@ class COMAConfig:
 
     Attributes:
         width: Channels of each convolution.
-        kernels: Side of each convolution's kernel.
-        hidden: Width of the layer after them.
+        kernels: Side of each convolution's kernel (cells).
+        hidden: Width of the hidden layer after the convolutions.
         gamma: Discount per step.
-        lam: Weight of observed returns against the critic's values (lambda).
+        lam: Lambda of the returns: 0 for one-step returns, 1 for Monte Carlo returns.
         lr: Adam's learning rate of the actor.
         critic_lr: Adam's learning rate of the critic.
-        clip: Largest gradient norm of either.
+        clip: Largest gradient norm of actor and of critic.
         passes: Passes of an update over its episodes.
-        actor_passes: Passes, the last ones, that update the actor as well; in the published training all.
-        minibatches: Pieces of each pass; each is a step of the networks in training.
-        target_every: Updates between copies of the critic to its target.
+        actor_passes: Number of last passes that also update the actor; the published training uses all.
+        minibatches: Minibatches of each pass, with one gradient step each.
+        target_every: Updates between copies of the critic to the target critic.
         entropy: Weight of the policy's entropy in the actor's loss; 0 in the published training.
-        explore_from: First share of the uniform distribution in the policy.
-        explore_to: Last share of the uniform distribution.
-        explore_updates: Updates over which the share falls.
+        explore_from: Initial share of the uniform distribution in the policy.
+        explore_to: Final share of the uniform distribution.
+        explore_updates: Updates over which the share changes linearly.
     """
 
     width: Annotated[int, Ge(1), Le(4096)] = 32
@@ -82,7 +82,7 @@ class COMAConfig:
 
 @tensors
 class Samples:
-    """Rows of a batch, each a step of one team; ``weight`` is 0 after the end of an agent's task, and 1 on average."""
+    """Rows of a batch, each a step of one team; ``weight`` is 0 after an agent's task, with mean 1 per run."""
 
     maps: Float[Tensor, "R N A C L L"]
     critic_input: Float[Tensor, "R N A C+K+1 L L"]
@@ -93,10 +93,10 @@ class Samples:
 
 
 class COMA:
-    """A learner over R runs; the state is three matrices with a row for each run, two Adams and a count."""
+    """A learner over R runs; its state is three matrices with a row for each run, two Adams and a count."""
 
     def __init__(self, config: COMAConfig, spec: EnvSpec, rng: Streams, rt: Runtime) -> None:
-        """Draw the first parameters."""
+        """Draw the initial parameters."""
         self.config, self.spec, self.runs, self.acting = config, spec, len(rng.seeds), rt.toggles.acting
         self.actor_net, self.critic_net = networks(config, spec)
         actor = self.actor_net.initial(rng.uniform("actor", self.actor_net.count))
@@ -113,7 +113,7 @@ class COMA:
 
     @property
     def explore(self) -> Float[Tensor, ""]:
-        """Share of the uniform distribution in the present policy."""
+        """Share of the uniform distribution in the current policy."""
         first, last = self.config.explore_from, self.config.explore_to
         return first + (last - first) * (self.count / self.config.explore_updates).clamp_max(1)
 
@@ -153,7 +153,7 @@ class COMA:
         steps = [self._update_both(part, explore) for part in self._minibatches(samples, noise[:, critic_passes:])]
         self.count.add_(1)
         due = (self.count % self.config.target_every == 0).to(self.target.dtype)
-        self.target.lerp_(self.critic.parameter.detach(), due)  # weight 1 or 0, without a host sync for the count
+        self.target.lerp_(self.critic.parameter.detach(), due)  # weight 1 or 0: reading the count would be a host sync
         metrics = {"return": samples.target.mean((1, 2))}
         metrics |= {name: torch.stack([step[name] for step in steps]).mean(0) for name in steps[0]}
         return Update({**metrics, "explore": explore.expand(self.runs)})
@@ -233,7 +233,7 @@ class COMA:
         return {**critics, "critic_norm": norm}, value.value if isinstance(value, Rows) else value
 
     def _both_steps(self, rows: Samples, explore: Tensor) -> dict[str, Float[Tensor, " R"]]:
-        """Take one step of the critic, and one of the actor with the critic's values before it."""
+        """Take one step of the critic, and one of the actor with the critic's values before its step."""
         critics, value = self._critic_step(rows)
         actors, actor_norm = self.actor(self._actor_loss, self.actor.parameter, Rows(rows, 1), Rows(value, 1), explore)
         return {**critics, **actors, "actor_norm": actor_norm}
@@ -249,7 +249,7 @@ class COMA:
 
 
 def networks(config: COMAConfig, spec: EnvSpec) -> tuple[StackedCNN, StackedCNN]:
-    """Return actor and critic networks; the critic also gets the team's maps and the other agents' choices."""
+    """Return actor and critic networks; the critic also observes the team's maps and the other agents' choices."""
     shape = (spec.side, config.width, config.kernels, config.hidden, spec.choices)
     return StackedCNN(spec.obs, *shape), StackedCNN(spec.obs + spec.team + 1, *shape)
 
@@ -269,9 +269,9 @@ def require_same_task(trained: EnvSpec, team: EnvSpec) -> None:
 def critic_maps(
     obs: MapObs, action: Int[Tensor, "*lead A"], centred_maps: bool = False
 ) -> Float[Tensor, "*lead A C+K+1 L L"]:
-    """Stack the critic's input of each agent: its maps, the team's, and the other agents' choices at their places.
+    """Stack the critic's input of each agent: its maps, the team's, and (e + 1) / E at agents with choice e of E.
 
-    With ``centred_maps`` the additional maps are centred at the agent, like its own.
+    The last channel leaves out the agent itself. With ``centred_maps`` the added maps are centred at the agent.
     """
     side, agents, choices = obs.maps.shape[-1], action.shape[-1], obs.legal.shape[-1]
     shade = (action + 1).to(obs.maps.dtype) / choices
@@ -291,7 +291,7 @@ def choose(
     explore: Tensor | float,
     one_by_one: bool = False,
 ) -> Int[Tensor, "R W A"]:
-    """Choose the moves of all agents in turn, at random or, without noise, the most probable."""
+    """Sample the moves of all agents in turn; without ``noise`` choose the most probable."""
     runs, worlds, agents = obs.place.shape
     if one_by_one:
         logits = torch.stack([net(theta, maps) for maps in obs.maps.unbind(2)], 2)

@@ -1,4 +1,4 @@
-"""Multi-agent soft actor-critic: batched, as a loop over agents, and through vmap."""
+"""Multi-agent soft actor-critic (MASAC): batched, as a loop over agents, and by vmap."""
 
 from collections.abc import Mapping
 
@@ -17,10 +17,10 @@ FORMS: Mapping[str, type[MASACBase]] = {**dict.fromkeys(RUNGS, MASACLoop), "vmap
 
 
 def build(config: Settings, inputs: Scale, rng: Streams, rt: Runtime) -> MASACBase:
-    """Build the learner in the form that the toggle ``update`` asks for.
+    """Build the learner in the form that the toggle ``update`` selects.
 
     Raises:
-        ResourceError: It does not fit into free memory.
+        ResourceError: Free memory is insufficient.
     """
     require_memory(learner_bytes(config), "learner", "hidden, batch or runs", rt.device)
     return FORMS[rt.toggles.update](config.learner, config.env.spec, inputs, rng, rt)
@@ -32,9 +32,9 @@ def actor_size(config: MASACConfig, spec: EnvSpec) -> int:
 
 
 def learner_bytes(config: Settings) -> int:
-    """Count the bytes that the learner takes at least: networks, and the critics' activations for their gradients.
+    """Return a lower bound of the learner's memory (bytes): networks, and the activations of the critics.
 
-    Every parameter has a gradient and two moments; critics have targets, too.
+    Every parameter has a gradient and two moments; critics also have targets.
     """
     spec, hyper, batch = config.env.spec, config.learner, config.source.batch
     actors = len(set(assign_networks(spec, spec, hyper.share))) * actor_size(hyper, spec)

@@ -9,7 +9,7 @@ Equations, in order of use (agent i, discount gamma, temperature alpha_i, joint 
 * targets     theta' <- theta' + tau (theta - theta')                                                       ``update``
 
 All losses are computed from the parameters at the start of their phase: all critics, then all actors and temperatures
-against the updated critics. Other agents' actions in the actor loss are their current policy's, detached.
+against the updated critics. In the actor loss, other agents' actions are samples of their current policies, detached.
 
 Source:
     Haarnoja et al. 2018, "Soft Actor-Critic Algorithms and Applications"; joint critics as in Lowe et al. 2017,
@@ -51,17 +51,17 @@ class MASACConfig:
     Attributes:
         hidden: Width of the hidden layers.
         gamma: Discount per step.
-        tau: Share of the way that target critics move per update.
+        tau: Weight of the critics in the moving average of the target critics, per update.
         lr: Adam's learning rate of the actors.
         critic_lr: Adam's learning rate of the critics.
         alpha_lr: Adam's learning rate of the log temperatures.
-        alpha: First temperature.
+        alpha: Initial temperature.
         clip: Largest gradient norm of one agent's actor, and of its pair of critics.
-        target_entropy: Entropy that the temperature steers the policy to (nats per agent).
+        target_entropy: Entropy to which the temperature regulates the policy (nats per agent).
         reward_scale: Factor on rewards in the target.
         log_std_low: Smallest log standard deviation of the Gaussian before squashing.
         log_std_high: Largest log standard deviation.
-        share: Interchangeable agents share one actor; otherwise each has its own.
+        share: Whether interchangeable agents share one actor; otherwise each agent has its own.
     """
 
     hidden: Annotated[int, Ge(1), Le(4096)] = 256
@@ -90,12 +90,12 @@ class UpdateNoise:
 Step = GradientStep | CompiledStep
 
 Evaluate = Callable[[Theta, Float[Tensor, "G N I"]], Float[Tensor, "G N out"]]
-"""A function that evaluates network g on rows x[g], for all g."""
+"""A function that evaluates each network g on its rows x[g]."""
 
 Unpack = Callable[[Float[Tensor, "G P"]], list[Tensor]]
 """A function that splits rows of parameters into the tensors of their layers, each with the leading axis G."""
 
-BY_NETWORK = ("actor", "temperature", "actor_norm", "alpha")  # tensors with a row for each network, not each agent
+BY_NETWORK = ("actor", "temperature", "actor_norm", "alpha")  # tensors with one row per network instead of per agent
 
 
 class MASACBase(ABC):
@@ -107,7 +107,7 @@ class MASACBase(ABC):
     temperature_loss: Callable[..., tuple[Tensor, dict[str, Any]]]
 
     def __init__(self, config: MASACConfig, spec: EnvSpec, inputs: Scale, rng: Streams, rt: Runtime) -> None:
-        """Draw the first parameters."""
+        """Draw the initial parameters."""
         self.config, self.spec, self.runs, self.acting = config, spec, len(rng.seeds), rt.toggles.acting
         self.networks = assign_networks(spec, spec, config.share)
         self.count = len(set(self.networks))
@@ -133,9 +133,9 @@ class MASACBase(ABC):
 
     @abstractmethod
     def _hold(self, rt: Runtime, rows: Tensor, unpack: Unpack, lr: float, clip: float | None) -> tuple[Step, Theta]:
-        """Return the optimizer step of networks, or pairs of them, that start as ``rows`` (R K ... P).
+        """Return the gradient step of networks, or pairs of them, with initial parameters ``rows`` (R K ... P).
 
-        The second value is the form of the same parameters that ``sample`` takes.
+        The second value is the same parameters in the form that ``sample`` takes.
         """
 
     @abstractmethod
@@ -195,7 +195,7 @@ class MASACBase(ABC):
             for old, new in zip(list_tensors(self.target), list_tensors(theta(self.critic)), strict=True):
                 old.lerp_(new, self.config.tau)
         td_error = critics.pop("td_error")
-        metrics = {  # causes before effects: a message is about the first that is not finite
+        metrics = {  # inputs before results: a message names the first that is not finite
             "target": target.mean(2),
             **critics,
             "critic_norm": critic_norm.view(self.runs, -1),
@@ -249,7 +249,7 @@ def sample(
     noise: Float[Tensor, "R N A D"] | None,
     networks: tuple[int, ...],
 ) -> tuple[Float[Tensor, "R N A D"], Float[Tensor, "R N A"]]:
-    """Return actions (the mean actions without noise) and their log densities."""
+    """Return actions and their log densities; without noise, the mean actions and zeros."""
     runs, rows, agents, features = obs.shape
     weights = map_tensors(lambda tensor: per_agent(tensor, runs, networks).flatten(0, 1), theta)
     flat = obs.transpose(1, 2).reshape(runs * agents, rows, features)
@@ -259,7 +259,7 @@ def sample(
 def squash(
     config: MASACConfig, out: Float[Tensor, "*lead E"], noise: Float[Tensor, "*lead D"] | None
 ) -> tuple[Float[Tensor, "*lead D"], Float[Tensor, "*lead"]]:
-    """Turn an actor's output, mean and log standard deviation (E = 2 D), into actions and log densities."""
+    """Turn an actor's output (mean and log std, E = 2 D) into actions and log densities (0 without noise)."""
     mean, log_std = out.chunk(2, -1)
     if noise is None:
         return torch.tanh(mean), mean.new_zeros(mean.shape[:-1])

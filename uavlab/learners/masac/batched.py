@@ -1,7 +1,7 @@
 """MASAC with all agents, twin critics and runs evaluated together.
 
-``MASAC`` computes a layer as one batched product; ``MASACVmap`` is one network as a function of its tensors, and
-``vmap`` over the stacked tensors of all.
+``MASAC`` computes a layer of all networks as one batched product; ``MASACVmap`` applies ``torch.func.vmap`` to the
+function of one network, over the stacked tensors of all.
 """
 
 from abc import abstractmethod
@@ -22,11 +22,11 @@ from uavlab.runtime.runtime import Runtime
 
 
 class StackedMASAC(MASACBase):
-    """The losses of networks that are evaluated together."""
+    """Base with the losses of networks that are evaluated together."""
 
     @abstractmethod
     def _heads(self, theta: Theta) -> Theta:
-        """Return both critics of each pair as networks of their own."""
+        """Return the critics of all pairs as separate networks."""
 
     def value(
         self, theta: Theta, obs: Float[Tensor, "R N A O"], action: Float[Tensor, "R _ N J"]
@@ -40,7 +40,7 @@ class StackedMASAC(MASACBase):
     def targets(
         self, actor: Theta, target: Theta, log_alpha: Theta, data: Transition, noise: Float[Tensor, "R N A D"]
     ) -> Float[Tensor, "R A N"]:
-        """Compute y_i; nothing is bootstrapped where an agent's task ended."""
+        """Compute y_i, without the bootstrapped value where an agent's task ended."""
         action, log_prob = self._sample(actor, data.next_obs, noise)
         q = self.value(target, data.next_obs, action.flatten(2)[:, None]).amin(2)
         soft = q - self._log_alpha(log_alpha).exp() * log_prob.transpose(1, 2)
@@ -51,7 +51,7 @@ class StackedMASAC(MASACBase):
     def critic_loss(
         self, critic: Theta, data: Transition, target: Float[Tensor, "R A N"], weight: Float[Tensor, "R N"] | None
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Sum the mean squared error over rows, with importance weights if given, over runs, agents and critics."""
+        """Sum the mean squared errors (importance-weighted if ``weight`` is given) over runs, agents and critics."""
         q = self.value(critic, data.obs, data.action.flatten(2)[:, None])
         error = q - target[:, :, None]
         square = error.square() if weight is None else error.square() * weight[:, None, None]
@@ -63,7 +63,7 @@ class StackedMASAC(MASACBase):
     def actor_loss(
         self, actor: Theta, critic: Theta, log_alpha: Theta, data: Transition, noise: Float[Tensor, "R N A D"]
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Sum the negative mean soft value of each agent's own action over runs and agents."""
+        """Sum the means of alpha_i log pi_i - min_k Q_ik over runs and agents."""
         action, log_prob = self._sample(actor, data.obs, noise)
         agents = action.shape[2]
         own = torch.eye(agents, dtype=torch.bool, device=action.device)[:, None, :, None]  # A 1 A 1
@@ -74,7 +74,7 @@ class StackedMASAC(MASACBase):
         return mean.sum(), {"actor_loss": mean.detach(), "log_prob": log_prob.detach().mean(2)}
 
     def temperature_loss(self, log_alpha: Theta, log_prob: Float[Tensor, "R A"]) -> tuple[Tensor, dict[str, Any]]:
-        """Sum the loss that moves the entropy of each temperature's agents to the target entropy."""
+        """Sum -log alpha_i (log pi_i + target entropy) over runs and agents."""
         own = self._log_alpha(log_alpha)[..., 0]
         return -(own * (log_prob + self.config.target_entropy)).sum(), {}
 
@@ -87,7 +87,7 @@ class StackedMASAC(MASACBase):
 
 
 class MASAC(StackedMASAC):
-    """Networks as the rows of a matrix: the state is four matrices and three Adams."""
+    """Networks as rows of matrices: the state is four matrices and three Adams."""
 
     def _hold(self, rt: Runtime, rows: Tensor, unpack: Unpack, lr: float, clip: float | None) -> tuple[Step, Theta]:
         step = rt.grad(rows.flatten(2).flatten(0, 1), lr, clip)

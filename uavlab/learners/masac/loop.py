@@ -1,9 +1,9 @@
 """MASAC as a loop over agents: the plain reference of the batched update, and two faster rungs of the update ladder.
 
-Runs and agents are Python loops; each network is a list of six tensors with a gradient norm of its own. Results equal
-those of the batched update up to rounding. As in the usual description of the method, each agent of the rung ``loop``
-evaluates all actors again in both phases (2 N^2 evaluations where 2 N suffice) and has backward passes of its own.
-Otherwise the reference is efficient, because a slow one would inflate every ratio.
+Runs and agents are Python loops; each network is a list of six tensors with its own gradient norm. Results equal those
+of the batched update up to rounding. As in the usual description of the method, the rung ``loop`` evaluates all A
+actors again for each agent in both phases (2 A^2 evaluations where 2 A suffice), with backward passes for each agent.
+Apart from that the reference is efficient, because a slow one would inflate measured speed-ups.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +33,7 @@ Actions = Sequence[tuple[Float[Tensor, "N D"], Float[Tensor, " N"]]]
 
 
 class _SeparateBackward(torch.autograd.Function):
-    """Sum of the owners' losses with one backward pass per owner."""
+    """Sum of losses with a backward pass for each; loss i depends only on the parameters of owner i."""
 
     @staticmethod
     def forward(ctx: Any, losses: Sequence[Tensor], owners: Sequence[Network], *parameters: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ def sum_together(losses: Sequence[Tensor], owners: Sequence[Network]) -> Tensor:
 
 
 class Rung(NamedTuple):
-    """Whether a phase evaluates all actors once or for each agent, and how the losses of several owners are summed."""
+    """Whether a phase evaluates all actors once or for each agent, and the function that sums the losses of owners."""
 
     once: bool
     total: Callable[[Sequence[Tensor], Sequence[Network]], Tensor]
@@ -74,7 +74,7 @@ class MASACLoop(MASACBase):
     """Networks as lists of tensors, evaluated one after the other."""
 
     def __init__(self, config: MASACConfig, spec: EnvSpec, inputs: Scale, rng: Streams, rt: Runtime) -> None:
-        """Draw the same first parameters as the batched learner."""
+        """Draw the same initial parameters as the batched learner."""
         super().__init__(config, spec, inputs, rng, rt)
         self.rung = RUNGS[rt.toggles.update]
         self.owner = [run * self.count + network for run in range(self.runs) for network in self.networks]
@@ -82,7 +82,7 @@ class MASACLoop(MASACBase):
     def targets(
         self, actor: Networks, target: Networks, log_alpha: Networks, data: Transition, noise: Float[Tensor, "R N A D"]
     ) -> Float[Tensor, "R A N"]:
-        """Compute y_i; nothing is bootstrapped where an agent's task ended."""
+        """Compute y_i, without the bootstrapped value where an agent's task ended."""
         goals = []
         samples = self._sample_actions(actor, data.next_obs, noise)
         for pair, owner, (run, agent, actions) in zip(target, self.owner, samples, strict=True):
@@ -96,7 +96,7 @@ class MASACLoop(MASACBase):
     def critic_loss(
         self, critic: Networks, data: Transition, target: Float[Tensor, "R A N"], weight: Float[Tensor, "R N"] | None
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Sum the mean squared error over rows, with importance weights if given, over runs, agents and critics."""
+        """Sum the mean squared errors (importance-weighted if ``weight`` is given) over runs, agents and critics."""
         losses, q_means, td_errors = [], [], []
         for unit, pair in enumerate(critic):
             run, agent = divmod(unit, self.spec.agents)
@@ -113,7 +113,7 @@ class MASACLoop(MASACBase):
     def actor_loss(
         self, actor: Networks, critic: Networks, log_alpha: Networks, data: Transition, noise: Float[Tensor, "R N A D"]
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Sum the negative mean soft value of each agent's own action over runs and agents."""
+        """Sum the means of alpha_i log pi_i - min_k Q_ik over runs and agents."""
         losses, log_probs = [], []
         samples = self._sample_actions(actor, data.obs, noise)
         for pair, owner, (run, agent, actions) in zip(critic, self.owner, samples, strict=True):
@@ -126,7 +126,7 @@ class MASACLoop(MASACBase):
         return self.rung.total(self._by_owner(losses), actor), metrics
 
     def temperature_loss(self, log_alpha: Networks, log_prob: Float[Tensor, "R A"]) -> tuple[Tensor, dict[str, Any]]:
-        """Sum the loss that moves the entropy of each temperature's agents to the target entropy."""
+        """Sum -log alpha_i (log pi_i + target entropy) over runs and agents."""
         excess = (log_prob + self.config.target_entropy).view(-1)
         losses = [-(log_alpha[owner][0] * excess[unit]).sum() for unit, owner in enumerate(self.owner)]
         return self.rung.total(self._by_owner(losses), log_alpha), {}
@@ -157,7 +157,7 @@ class MASACLoop(MASACBase):
         return [reduce(torch.add, share) for share in shares]
 
     def _hold(self, rt: Runtime, rows: Tensor, unpack: Unpack, lr: float, clip: float | None) -> tuple[Step, Theta]:
-        # tensors are views of rows, so that all actors can also act as the rows of one matrix
+        # tensors are views of one matrix, which ``sample`` takes to evaluate all actors at once
         matrix = rows.detach().flatten(0, 1).clone()
         layers = [unpack(row.view(-1, row.shape[-1])) for row in matrix]
         owners = [[piece[k].requires_grad_() for k in range(len(own[0])) for piece in own] for own in layers]

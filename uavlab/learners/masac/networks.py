@@ -1,4 +1,4 @@
-"""Networks of a team: their assignment to agents, first parameters, and the forms in which a learner holds them."""
+"""Networks of a team: their assignment to agents, initial parameters, and the forms in which a learner holds them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,11 +13,11 @@ from uavlab.core.types import EnvSpec, Scale
 from uavlab.nets.mlp import StackedMLP
 
 Theta = Any
-"""All networks of a kind: a matrix of rows (G P), stacked tensors of their layers (G ...), or a list for each."""
+"""All networks of a kind: one matrix (G P), a list of stacked tensors by layer (G ...), or a list of tensors each."""
 
 
 def assign_networks(trained: EnvSpec, team: EnvSpec, share: bool) -> tuple[int, ...]:
-    """Return the number of each agent's network: that of its group if networks are shared, else its own.
+    """Return the index of each agent's network: that of its group if networks are shared, else its own.
 
     In a team of another size without shared networks, agents use the network of the first agent of their group.
 
@@ -39,20 +39,20 @@ def assign_networks(trained: EnvSpec, team: EnvSpec, share: bool) -> tuple[int, 
 def initial_parameters(
     actor: StackedMLP, critic: StackedMLP, networks: tuple[int, ...], inputs: Scale, rng: Streams
 ) -> tuple[Float[Tensor, "R K P"], Float[Tensor, "R A 2 Q"]]:
-    """Draw the first actors (one per network) and pairs of critics (one per agent) of each run."""
+    """Draw the initial actors (one per network) and pairs of critics (one per agent) of each run."""
     runs, agents, _ = inputs.center.shape
-    first = [networks.index(network) for network in sorted(set(networks))]  # an agent of each network
+    first = [networks.index(network) for network in sorted(set(networks))]  # the first agent of each network
     actors = actor.initial_for(
         rng.uniform("actor", len(first), actor.count), inputs.center[:, first], inputs.spread[:, first]
     )
-    still = inputs.center.new_zeros(runs, critic.inputs - inputs.center[0].numel())  # actions: centred, of unit scale
+    still = inputs.center.new_zeros(runs, critic.inputs - inputs.center[0].numel())  # actions have mean 0 and scale 1
     center = torch.cat((inputs.center.flatten(1), still), 1)[:, None, None].expand(-1, agents, 2, -1)
     spread = torch.cat((inputs.spread.flatten(1), still + 1), 1)[:, None, None].expand(-1, agents, 2, -1)
     return actors, critic.initial_for(rng.uniform("critic", agents, 2, critic.count), center, spread)
 
 
 def per_agent(rows: Float[Tensor, "G ..."], runs: int, networks: tuple[int, ...]) -> Float[Tensor, "R A ..."]:
-    """Return the row of each agent's network; consecutive rows are a view."""
+    """Return the row of each agent's network, as a view if the rows are consecutive."""
     table, first = rows.unflatten(0, (runs, -1)), networks[0]
     if networks == tuple(range(first, first + len(networks))):
         return table[:, first : first + len(networks)]

@@ -1,1 +1,1 @@
-"""Flight logs: readers of four formats, units, columns, resampling."""
+"""Flight logs: readers of four formats, columns, units and resampling."""

@@ -1,14 +1,14 @@
-"""Which fields of a file are the columns of a flight, and in what units: a small YAML file, or what PX4 logs.
+"""Column maps: which fields of a file are the columns of a flight, and their units; read from YAML, or built in.
 
 ```yaml
 columns:
   x: vehicle_local_position.x
   p: {from: gyro_x, unit: deg/s}
-  current: {from: amps, unit: mA, unknown: -1}     # a number that marks a missing value
-  motor_1: {from: "actuator_outputs.output[0]", unit: us, blank: 0}  # the value of a missing one
+  current: {from: amps, unit: mA, unknown: -1}     # the number that marks a missing value
+  motor_1: {from: "actuator_outputs.output[0]", unit: us, blank: 0}  # the number that replaces missing values
 ```
 
-A ``rate`` (Hz) beside ``columns`` may stand there; flights have the rows per second of simulated ones whatever it is.
+A key ``rate`` (Hz) beside ``columns`` is checked but not used: logs are resampled to the rate of simulated flights.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,17 +28,17 @@ KEYS = ("from", "unit", "unknown", "blank")
 
 @dataclass(frozen=True)
 class Entry:
-    """Field of a column."""
+    """The field of a column."""
 
     field: str  # full name, ``topic.field`` or ``topic#1.field`` for ULog
     unit: str | None = None  # of the field; None for the column's own
     unknown: float | None = None  # number that marks a missing value
-    blank: float | None = None  # value of a missing one (NaN)
+    blank: float | None = None  # number that replaces missing values (NaN)
 
 
 @dataclass(frozen=True)
 class ColumnMap:
-    """Fields of all columns."""
+    """The fields of all columns."""
 
     source: str  # file of the map; empty for the built-in maps
     columns: Mapping[str, tuple[Entry, ...]]  # by column; the first entry that a file has is used
@@ -53,11 +53,11 @@ def read_column_map(path: Path) -> ColumnMap:
     """Read a column map from a YAML 1.2 file.
 
     Raises:
-        ConfigError: It is not readable, or names a column, unit or key that does not exist.
+        ConfigError: The file is not readable, or names an unknown column, unit or key.
     """
     try:
         text = read_regular(path, LARGEST_FILE).decode("utf-8-sig")
-    except (OSError, ValueError) as error:  # no path holds a null character
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a null character in the path
         raise ConfigError(f"{path}: not readable: {getattr(error, 'strerror', None) or error}.") from error
     value = yaml_value(text, str(path), lines=True)
     if not isinstance(value, dict) or not isinstance(value.get("columns"), dict) or not value["columns"]:
@@ -97,7 +97,7 @@ def _entry(where: str, name: str, value: Any) -> Entry:
 
 
 def _entries(columns: Sequence[str], unit: str, *fields: str) -> dict[str, tuple[Entry, ...]]:
-    """Return the entries of adjacent columns: ``{n}`` in a field is the number of a column, ``{own}`` its name."""
+    """Return the entries of adjacent columns; ``{n}`` in a field is a column's index, ``{own}`` its name after ref_."""
     return {
         name: tuple(Entry(field.format(n=n, own=name.removeprefix("ref_")), unit) for field in fields)
         for n, name in enumerate(columns)
@@ -129,4 +129,4 @@ PX4 = ColumnMap(
         "current": (Entry("battery_status.current_a", "A", unknown=-1.0),),
     },
 )
-"""Topics that PX4 logs by default: raw sensors, which all firmware logs at full rate, before filtered values."""
+"""Topics that PX4 logs by default; raw sensors, which all firmware logs at full rate, come before filtered values."""

@@ -1,8 +1,8 @@
 """Readers of tables that are stored column by column: NPZ and Parquet.
 
-In NPZ, an array of two axes is several columns, ``q[0]``, ``q[1]``. ``np.load`` would allocate what a header claims
-before it reads, so headers are compared with the sizes of members. Nothing is unpickled, and nothing is unpacked that
-is larger than a log may be.
+In NPZ, an array of two axes is several columns, ``q[0]``, ``q[1]``. ``np.load`` would allocate the size in a header
+before it reads, so headers are compared with the sizes of members. Nothing is unpickled, and files that would be
+larger than ``raw.LARGEST`` when unpacked are refused.
 """
 
 import io
@@ -23,14 +23,14 @@ from uavlab.telemetry.logs.raw import Group, RawLog, open_log, quote_name, requi
 WIDEST = 64  # columns in one array
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError, KeyError)
-"""Errors of the libraries on damaged, encrypted or strangely packed archives."""
+"""Errors of the libraries on damaged or encrypted archives, or unknown compression."""
 
 
 def read_npz(path: Path, needed: Collection[str], others: bool = True) -> RawLog:
     """Read an NPZ file.
 
     Raises:
-        FileError: It is damaged or too large, or a needed column is no row of numbers or differs in length.
+        FileError: The file is damaged or too large, or a needed column is not numeric or differs in length.
     """
     with open_log(path) as handle:
         try:
@@ -81,7 +81,7 @@ def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]
 
 
 def _array(where: str, raw: bytes) -> Shaped[np.ndarray, "..."]:
-    """Read an array as numpy writes it, if its header agrees with its size."""
+    """Parse an array in numpy's format, if its header agrees with its size."""
     stream = io.BytesIO(raw)
     version = np.lib.format.read_magic(stream)
     if version not in HEADERS:
@@ -96,7 +96,6 @@ def _array(where: str, raw: bytes) -> Shaped[np.ndarray, "..."]:
 
 
 def _columns(name: str, array: Shaped[np.ndarray, "..."]) -> dict[str, Shaped[np.ndarray, " T"]]:
-    """Return the columns in an array of numbers by name."""
     numeric = array.dtype.kind in "fiub"
     if numeric and array.ndim == 1:
         return {name: array}
@@ -106,10 +105,10 @@ def _columns(name: str, array: Shaped[np.ndarray, "..."]) -> dict[str, Shaped[np
 
 
 def read_parquet(path: Path, needed: Collection[str], others: bool = True) -> RawLog:
-    """Read a Parquet file by pyarrow; a cell without value is NaN.
+    """Read a Parquet file by pyarrow; cells without a value are NaN.
 
     Raises:
-        FileError: It is damaged or too large, names a column twice, or a needed column holds no numbers.
+        FileError: The file is damaged or too large, names a column twice, or a needed column is not numeric.
     """
     import pyarrow as pa
     from pyarrow import parquet

@@ -1,4 +1,4 @@
-"""The columns of a flight: names, units, meanings and plausible ranges, and units in which logs may be written.
+"""The columns of a flight: names, units, meanings and plausible ranges, and the units that logs may use.
 
 World frame: x north, y east, z down (NED). Body frame: x forward, y right, z down (FRD). Both are PX4's.
 """
@@ -13,7 +13,7 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.text import quote, suggest
 
 GRAVITY = 9.80665  # m/s^2, the standard one
-DISARMED = 800, 1000  # us: pulses between these keep a motor still; PX4 sends 900
+DISARMED = 800, 1000  # us: pulses in this range keep a motor still; PX4 sends 900
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class Column:
     name: str
     unit: str  # ``share`` is a share of full throttle, ``1`` a pure number
     meaning: str
-    low: float  # smallest plausible value; beyond it a unit or a sensor is wrong
-    high: float
-    held: bool = False  # keeps its value until the next one, as commands do; others are interpolated
+    low: float  # smallest plausible value
+    high: float  # largest plausible value
+    held: bool = False  # whether values hold until the next one, as of commands; others are interpolated
 
 
 TIME = Column("time", "s", "time of a row", -1e10, 1e10)
@@ -102,11 +102,11 @@ UNITS: dict[str, dict[str, Unit]] = {
     "kg/s": {"kg/s": Unit(1)},
     "1": {"1": Unit(1)},
 }
-"""Accepted units by the column's unit; ``us`` of a motor is the length of its pulse, 1000 to 2000."""
+"""Accepted units by the column's unit; ``us`` of a motor is the length of its pulse, from 1000 to 2000."""
 
 
 def check_unit(unit: str, column: Column, where: str) -> None:
-    """Refuse a unit that is unknown or measures another quantity than a column by a ConfigError."""
+    """Raise a ConfigError for a unit that is unknown or not of the column's quantity."""
     known = UNITS[column.unit]
     if unit not in known:
         others = [own for own, units in UNITS.items() if unit in units]
@@ -118,8 +118,8 @@ def check_unit(unit: str, column: Column, where: str) -> None:
 def convert(values: Float64[np.ndarray, " T"], unit: str, column: Column) -> Float64[np.ndarray, " T"]:
     """Convert values to the column's own unit.
 
-    A motor's pulse that keeps it still (none, or 800 to 1000 us) is no throttle; one from 0 to 800 us is no pulse and
-    ends up out of range.
+    Motor pulses of 0 or of 800 to 1000 us, which keep a motor still, become 0. Other pulses below 800 us become values
+    below the column's range.
     """
     known = UNITS[column.unit][unit]
     result = values * known.factor + known.offset

@@ -1,6 +1,6 @@
-"""Reader of tables as text: CSV, or with semicolons or tabs between cells, in UTF-8, with a line of names on top.
+"""Reader of text tables: cells separated by commas, semicolons or tabs, in UTF-8, with column names in the first line.
 
-Numbers are written with a decimal point; a cell may be empty. Lines are counted from 1, as in editors.
+Numbers have a decimal point; cells may be empty. Lines are counted from 1, as in editors.
 """
 
 import csv
@@ -31,7 +31,7 @@ def read(path: Path, needed: Collection[str], others: bool = True) -> RawLog:
     """Read a table.
 
     Raises:
-        FileError: It is not UTF-8, has no names, names twice, rows of another length, or text in a needed column.
+        FileError: The file is not UTF-8, has no or duplicate names, rows of unequal length, or text in a needed column.
     """
     with open_log(path) as handle:
         text = _decode(path, handle.read())
@@ -103,7 +103,7 @@ def _header(path: Path, rows: Iterator[list[str]]) -> list[str]:
 
 
 def _number_rows(path: Path, rows: Any, width: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield each row that is not empty with the line on which it ends, and refuse rows of another length."""
+    """Yield each non-empty row with the line on which it ends; refuse rows of another length."""
     for row in filter(None, rows):
         if len(row) != width:
             cells = f"{len(row)} cell{'s' * (len(row) != 1)}"
@@ -113,7 +113,7 @@ def _number_rows(path: Path, rows: Any, width: int) -> Iterator[tuple[int, list[
 
 
 def _parse(cells: Sequence[str], plain: bool) -> list[float]:
-    """Parse cells up to the first that is no number; empty ones are NaN."""
+    """Parse cells up to the first one that is no number; empty cells are NaN."""
     with suppress(ValueError):
         if plain:
             return list(map(float, cells))

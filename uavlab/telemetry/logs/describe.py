@@ -1,4 +1,4 @@
-"""Description of a log in figures: the first thing to look at, before a column map is written."""
+"""Summary of a log: columns, rates and ranges, to look at before writing a column map."""
 
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -12,19 +12,19 @@ from uavlab.telemetry.logs.columns import COLUMNS, INPUTS, TIME
 from uavlab.telemetry.logs.log import Log, build_log, read_raw
 from uavlab.telemetry.logs.raw import RawLog
 
-WINDS = ("wind", "wind_estimate")  # topics: a filter's guess, no truth, so it is described and never used
+WINDS = ("wind", "wind_estimate")  # topics: estimates of a filter; described, but never used as truth
 
 
 def describe(path: Path, mapping: Path | None = None) -> dict[str, Any]:
-    """Describe a log by values that JSON can hold.
+    """Describe a log by JSON values.
 
-    Without a column map, a file with none of the usual names is described as it is; others are checked as by
+    Without a column map, a file with none of the usual names is described unchecked; other files are checked as by
     ``read_log``.
 
     Returns:
-        ``file``, ``format``, ``duration_s``, ``rates_hz`` by topic (or ``table``), ``columns`` (ours, and others of a
-        table), ``missing`` columns that models read, ``winds`` as estimated by PX4, ``others`` that hold no numbers,
-        ``facts`` and ``notes``.
+        ``file``, ``format``, ``duration_s``, ``rates_hz`` by topic (or ``table``), ``columns`` (known ones, and other
+        fields of a table), ``missing`` columns that models need, ``winds`` estimated by PX4, ``others`` (fields that
+        are not numeric), ``facts`` and ``notes``.
 
     Raises:
         UavlabError: See ``read_log``.
@@ -65,13 +65,12 @@ def describe(path: Path, mapping: Path | None = None) -> dict[str, Any]:
 
 
 def mean_rate(time: Float64[np.ndarray, " T"]) -> float:
-    """Return mean rows per second to three digits; 0 where no time passes."""
+    """Return the mean rows per second to three decimals; 0 if all rows have the same time."""
     duration = float(time[-1] - time[0]) if len(time) > 1 else 0.0
     return round((len(time) - 1) / duration, 3) if duration > 0 else 0.0
 
 
 def _other_fields(raw: RawLog, used: Collection[str]) -> Iterator[dict[str, Any]]:
-    """Describe fields that are no columns of ours."""
     for group in raw.groups.values():
         for name, values in group.fields.items():
             if name not in used:
@@ -86,7 +85,7 @@ def _winds(raw: RawLog) -> Iterator[dict[str, Any]]:
 
 
 def _figures(values: Shaped[np.ndarray, " T"]) -> dict[str, Any]:
-    """Return rows, extremes, and the share of rows without a value."""
+    """Return rows, least and largest value, and the share of NaN."""
     finite = values[np.isfinite(values)]
     low, high = (float(finite.min()), float(finite.max())) if len(finite) else (None, None)
     return {"rows": len(values), "min": low, "max": high, "nan": float(np.isnan(values).mean()) if len(values) else 0.0}

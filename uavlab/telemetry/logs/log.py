@@ -1,7 +1,7 @@
-"""Logs of flights with checked columns in our names and units, read from a file of any known format.
+"""Flight logs as checked columns with standard names and units, read from a file of any known format.
 
-Each column keeps its own times, because a vehicle logs its sensors at different rates; ``resample.py`` brings them
-together. Messages name the line of what is wrong, or its row where a format has no lines.
+Each column keeps its own times, because a vehicle logs its sensors at different rates; ``resample.py`` aligns them.
+Messages name the line of an error, or its row where a format has no lines.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,9 +23,9 @@ READERS = {
     **{".csv": csv_reader.read, ".tsv": csv_reader.read, ".txt": csv_reader.read},
     **{".npz": read_npz, ".parquet": read_parquet, ".pq": read_parquet},
 }
-SLOWEST = 1.0  # s between rows from which on a time without unit is assumed to be in another one
-LEAST_FORCE = 3.0  # m/s^2: half of a flight's specific forces are never below this; in g they are about 1
-TOLERANCE = 0.05  # by which the length of a quaternion may differ from 1
+SLOWEST = 1.0  # s: a time without a unit that has larger steps is assumed to be in another unit
+LEAST_FORCE = 3.0  # m/s^2: the median specific force of a flight is not below this; in g it is about 1
+TOLERANCE = 0.05  # between the norm of a quaternion and 1
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Signal:
     time: Float64[np.ndarray, " T"]  # seconds after the log's start, increasing
     values: Float64[np.ndarray, " T"]  # in the column's unit; NaN where missing
     field: str  # its name in the file
-    group: Group  # the fields recorded with it
+    group: Group  # fields with the same rows
 
 
 @dataclass(frozen=True)
@@ -44,17 +44,17 @@ class Log:
 
     source: str
     columns: Mapping[str, Signal]  # by name, in the order of ``columns.COLUMNS``, without ``time``
-    notes: tuple[str, ...] = ()  # remarks for the reader, in sentences
+    notes: tuple[str, ...] = ()  # remarks for the user, in sentences
 
 
 def read_log(path: Path, mapping: ColumnMap | None = None) -> Log:
-    """Read a log; its format follows from the ending of its name, see ``READERS``, or from its first bytes for ULog.
+    """Read a log; the suffix of its name determines the format, see ``READERS``, or its first bytes for ULog.
 
-    Without a mapping, fields of tables are named like columns, and ULog is read as PX4 logs by default.
+    Without a mapping, fields of tables are named like columns, and those of ULog as in PX4's default topics.
 
     Raises:
-        FileError: The file is damaged, lacks a column, or holds what cannot be a flight.
-        ConfigError: The column map is wrong, or the ending is unknown.
+        FileError: The file is damaged, lacks a column, or holds implausible values.
+        ConfigError: The column map is wrong, or the suffix is unknown.
     """
     return build_log(read_raw(path, mapping, others=False), mapping)
 
@@ -64,7 +64,7 @@ def read_raw(path: Path, mapping: ColumnMap | None, others: bool) -> RawLog:
 
     Raises:
         FileError: The file is not readable as its format.
-        ConfigError: The ending is unknown.
+        ConfigError: The suffix is unknown.
     """
     ending = path.suffix.lower()
     if ulog_reader.is_ulog(path) or ending in (".ulg", ".ulog"):
@@ -76,11 +76,11 @@ def read_raw(path: Path, mapping: ColumnMap | None, others: bool) -> RawLog:
 
 
 def build_log(raw: RawLog, mapping: ColumnMap | None = None) -> Log:
-    """Turn fields into columns with our names and units, and check them.
+    """Convert fields to columns with standard names and units, and check them.
 
     Raises:
-        FileError: A column is missing, or holds what cannot be a flight.
-        ConfigError: The column map names the time of ULog, whose topics have a time of their own.
+        FileError: A column is missing, or holds implausible values.
+        ConfigError: The column map names the time of ULog, whose topics have their own times.
     """
     table = "" in raw.groups
     used = mapping or (PLAIN if table else PX4)
@@ -113,7 +113,7 @@ def _find(raw: RawLog, entries: tuple[Entry, ...]) -> tuple[Entry, Group, str] |
 
 
 def _require_fields(raw: RawLog, mapping: ColumnMap, strict: bool) -> None:
-    """Refuse a file without its time, without any known column, or with ``strict`` without one of the map's."""
+    """Refuse a file without time or without any column of the map; with ``strict``, one that lacks any of them."""
     names = [*raw.names(), *raw.others]
     first = {name: entries[0].field for name, entries in mapping.columns.items() if name != TIME.name}
     absent = [field for name, field in first.items() if _find(raw, mapping.columns[name]) is None]
@@ -122,7 +122,7 @@ def _require_fields(raw: RawLog, mapping: ColumnMap, strict: bool) -> None:
     lacking += absent if strict or len(absent) == len(first) else []
     if lacking:
         problem = f"{raw.source}: no column {quote_name(lacking[0])}{suggest(lacking[0], names)}"
-        advice = f"correct {mapping.source}" if strict else "rename columns, or say by a mapping which they are"
+        advice = f"correct {mapping.source}" if strict else "rename columns, or name their fields in a mapping"
         expected = list_names([*clock, *first.values()])
         raise FileError(f"{problem}; expected {expected}; found {list_names(names)}; {advice}.")
 
@@ -132,8 +132,8 @@ def _time_entry(mapping: ColumnMap) -> Entry:
 
 
 def _values(group: Group, key: str, entry: Entry, column: Column) -> Float64[np.ndarray, " T"]:
-    """Return the values of a field in the column's unit; refuse one that is not plausible."""
-    with np.errstate(invalid="ignore"):  # a NaN of the signalling kind
+    """Return the values of a field in the column's unit; refuse implausible ones."""
+    with np.errstate(invalid="ignore"):  # signalling NaN
         raw = group.fields[key].astype(np.float64)
     if entry.unknown is not None:
         raw = np.where(np.isclose(raw, entry.unknown, rtol=1e-6, atol=0), np.nan, raw)
@@ -153,7 +153,7 @@ def _values(group: Group, key: str, entry: Entry, column: Column) -> Float64[np.
 
 
 def _table_time(raw: RawLog, mapping: ColumnMap) -> Float64[np.ndarray, " T"]:
-    """Return the seconds of a table's rows after its first, and refuse other units."""
+    """Return the times of a table's rows after its first (s); refuse times that seem to be in another unit."""
     entry, group = _time_entry(mapping), raw.groups[""]
     time = _increasing(group, group.fields[entry.field].astype(np.float64), entry.field)
     step = float(np.median(np.diff(time)))
@@ -166,7 +166,7 @@ def _table_time(raw: RawLog, mapping: ColumnMap) -> Float64[np.ndarray, " T"]:
 
 
 def _increasing(group: Group, time: Shaped[np.ndarray, " T"] | None, key: str) -> Float64[np.ndarray, " T"]:
-    """Refuse times that do not increase, and rows without one."""
+    """Return the times; refuse times that do not increase or are not finite."""
     if time is None:
         raise FileError(f"{group.where}: no field {key!r}, which tells the time; leave this topic out of the mapping.")
     unknown = np.flatnonzero(~np.isfinite(time))
@@ -182,7 +182,6 @@ def _increasing(group: Group, time: Shaped[np.ndarray, " T"] | None, key: str) -
 
 
 def _check_attitude(source: str, columns: Mapping[str, Signal]) -> None:
-    """Refuse an attitude that is no rotation."""
     absent = [name for name in QUATERNION if name not in columns]
     if len(absent) == len(QUATERNION):
         return
@@ -200,7 +199,6 @@ def _check_attitude(source: str, columns: Mapping[str, Signal]) -> None:
 
 
 def _check_force(columns: Mapping[str, Signal]) -> None:
-    """Refuse specific forces that are too small for a vehicle in flight."""
     parts = [columns[name] for name in FORCE if name in columns]
     if len(parts) < len(FORCE) or len({len(part.values) for part in parts}) > 1:
         return
@@ -208,7 +206,7 @@ def _check_force(columns: Mapping[str, Signal]) -> None:
     middle = float(np.median(known)) if len(known := force[np.isfinite(force)]) else np.inf
     if middle < LEAST_FORCE:
         where = f"{parts[0].group.where} columns {', '.join(part.field for part in parts)}"
-        problem = f"a specific force of {middle:.3g} m/s^2 in the middle; expected about 9.8"
+        problem = f"a median specific force of {middle:.3g} m/s^2; expected about 9.8"
         raise FileError(f"{where}: {problem} (are they in g? A mapping names units).")
 
 

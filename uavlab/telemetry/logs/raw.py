@@ -1,7 +1,7 @@
-"""What the readers of all formats share: opening a log, limits, and the fields of numbers that they return.
+"""Common parts of the readers of all formats: opening a log, limits, and the fields that they return.
 
-Readers are called with a path, the fields that must hold numbers if the file has them, and whether to read other
-fields too; those that hold no numbers are then listed in ``RawLog.others``. What cannot be read is a FileError.
+Readers take a path, the fields that must be numeric if the file has them, and whether to read other fields; other
+fields that are not numeric are listed in ``RawLog.others``. They raise a FileError for files that cannot be read.
 """
 
 import os
@@ -29,17 +29,17 @@ class Group:
     """Fields with common rows: a table, or one instance of a ULog topic."""
 
     name: str  # of the topic, ``actuator_outputs`` or ``actuator_outputs#1``; empty for a table
-    where: str  # its name in messages
+    where: str  # name of the group in messages
     fields: Mapping[str, Shaped[np.ndarray, " T"]]  # numbers by name, as in the file
     time: Float64[np.ndarray, " T"] | None = None  # seconds of each row, if the format itself has a time
     lines: Int[np.ndarray, " T"] | None = None  # line of each row of a text file, from 1
 
     def locate(self, row: int) -> str:
-        """Return the place of a row for messages: its line in a text file, elsewhere its number from 0."""
+        """Return the place of a row for messages: its line in a text file, else its index from 0."""
         return f"{self.where} row {row}" if self.lines is None else f"{self.where}:{self.lines[row]}"
 
     def label(self, key: str, row: int | None = None) -> str:
-        """Return how messages refer to a field, and to its row if there is one."""
+        """Return the name of a field for messages, with its row if given."""
         return f"{self.where if row is None else self.locate(row)} column {quote_name(key)}"
 
     def full_name(self, name: str) -> str:
@@ -54,9 +54,9 @@ class RawLog:
     source: str
     format: str  # ``csv``, ``npz``, ``parquet`` or ``ulog``
     groups: Mapping[str, Group]  # by name; a table is one group without a name
-    others: tuple[str, ...] = ()  # fields that hold no numbers or were not read
-    facts: Mapping[str, Any] = field(default_factory=dict)  # what else the format records: versions, dropouts
-    notes: tuple[str, ...] = ()  # remarks for the reader, in sentences
+    others: tuple[str, ...] = ()  # fields that are not numeric or were not read
+    facts: Mapping[str, Any] = field(default_factory=dict)  # other records of the format: versions, dropouts
+    notes: tuple[str, ...] = ()  # remarks for the user, in sentences
 
     def find(self, name: str) -> tuple[Group, str] | None:
         """Find a field by its full name; a topic without a number is its instance 0."""
@@ -76,7 +76,7 @@ def open_log(path: Path) -> Iterator[BufferedReader]:
     """Open a log for reading.
 
     Raises:
-        FileError: It is missing, no regular file, empty or too large, or reading it fails later.
+        FileError: The log is missing, not a regular file, empty or too large, or reading it fails.
     """
     try:
         with open_regular(path) as handle:
@@ -85,7 +85,7 @@ def open_log(path: Path) -> Iterator[BufferedReader]:
                 raise FileError(f"{path}: empty; expected a log of a flight.")
             require_size(path, size)
             yield handle
-    except (OSError, ValueError) as error:  # no path holds a null character
+    except (OSError, ValueError) as error:  # ValueError: a null character in the path
         raise FileError(f"{path}: not readable: {getattr(error, 'strerror', None) or error}.") from error
 
 
@@ -102,17 +102,17 @@ def require_columns(path: Path, count: int, what: str = "columns") -> None:
 
 
 def require_rows(path: Path, count: int, none: str = "0 rows") -> None:
-    """Refuse a table of fewer than two rows by a FileError; ``none`` describes one without any."""
+    """Refuse a table of fewer than two rows by a FileError; ``none`` describes one without rows."""
     if count < 2:
         raise FileError(f"{path}: {'1 row' if count else none}; at least 2 rows are needed.")
 
 
 def quote_name(name: str) -> str:
-    """Quote a name from a file in a message."""
+    """Quote a name from a file for a message."""
     return repr(name[:80])
 
 
 def list_names(names: list[str]) -> str:
-    """List the first names from a file in a message."""
+    """List the first names from a file for a message."""
     more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
     return (", ".join(one_line(name)[:60] for name in names[:LISTED]) or "none") + more

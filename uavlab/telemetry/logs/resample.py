@@ -1,4 +1,4 @@
-"""Logs resampled to one uniform grid of time, as models read them."""
+"""Resampling of logs to one uniform time grid, as models need them."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,15 +11,15 @@ from uavlab.telemetry.logs.log import Log, Signal
 from uavlab.telemetry.logs.raw import list_names
 
 GAP = 1.0  # s: longest time without a value
-SAME = 1e-6  # s: ULog's own step of time; smaller differences are none
-MOST_VALUES = 2**28  # of one flight: a gigabyte
+SAME = 1e-6  # s: time resolution of ULog; smaller differences are ignored
+MOST_VALUES = 2**28  # of one flight: a gigabyte of float32
 
 
 def resample(log: Log, rate: float, columns: Sequence[str]) -> dict[str, Float32[np.ndarray, " T"]]:
     """Resample columns of a log to ``rate`` rows per second over the time that all of them share.
 
-    Sensor values are interpolated linearly; commands and references keep their previous value. Attitudes are
-    interpolated along the shorter way and normalised. Rows without a value are skipped.
+    Sensor values are interpolated linearly; commands and references hold their last value. Quaternions are interpolated
+    linearly along the shorter arc and normalised. Rows without a value are skipped.
 
     Raises:
         ConfigError: The flight is too long for this rate.
@@ -53,13 +53,12 @@ def _require_columns(log: Log, columns: Sequence[str]) -> None:
 
 
 def _finite_rows(log: Log, name: str) -> Bool[np.ndarray, " T"]:
-    """Mask the rows with a value; of an attitude those with all four."""
+    """Mask the rows with a value; for an attitude, those with all four components."""
     parts = QUATERNION if name in QUATERNION else (name,)
     return np.logical_and.reduce([np.isfinite(log.columns[part].values) for part in parts])
 
 
 def _shared_time(log: Log, known: Mapping[str, Bool[np.ndarray, " T"]]) -> tuple[float, float]:
-    """Return the limits of the time that all columns share."""
     ends = {name: log.columns[name].time[rows][[0, -1]] for name, rows in known.items() if rows.any()}
     if len(ends) < len(known):
         raise FileError(f"{log.source}: no row has all of {', '.join(QUATERNION)}.")
@@ -72,7 +71,7 @@ def _shared_time(log: Log, known: Mapping[str, Bool[np.ndarray, " T"]]) -> tuple
 
 
 def _check_gaps(signal: Signal, name: str, known: Bool[np.ndarray, " T"], first: float, last: float) -> None:
-    """Refuse times without a value between ``first`` and ``last`` that are longer than ``GAP``."""
+    """Refuse gaps longer than ``GAP`` between ``first`` and ``last``."""
     rows = np.flatnonzero(known)
     time = signal.time[rows]
     long = (np.diff(time) > GAP + SAME) & (time[:-1] < last) & (time[1:] > first)
@@ -99,7 +98,7 @@ def _interpolate(
 
 
 def _signs(log: Log, known: Bool[np.ndarray, " T"]) -> Float64[np.ndarray, " K"]:
-    """Return the signs by which an attitude never jumps between its two quaternions, and begins with qw >= 0."""
+    """Return the sign of each quaternion that makes the sequence continuous (q and -q are equal attitudes)."""
     parts = np.stack([log.columns[name].values[known] for name in QUATERNION])
     flips = np.where((parts[:, 1:] * parts[:, :-1]).sum(0) < 0, -1.0, 1.0)
     begin = -1.0 if parts[0, 0] < 0 else 1.0

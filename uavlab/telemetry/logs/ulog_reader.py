@@ -1,8 +1,8 @@
 """Reader of ULog, the logs of PX4, by pyulog: each topic is a group, ``topic#1`` its second instance.
 
-pyulog skips damage silently, so a walk through the messages measures first how much of a file is intact. A message is
-its length (2 bytes), its kind (1 byte) and that many bytes. A vehicle that crashed may have appended data later, at
-offsets in the first message; the message that the crash cut off there is no loss.
+pyulog skips damage silently, so ``walk`` first measures how much of a file is intact. A message is its length
+(2 bytes), its kind (1 byte) and that many bytes. After a crash, a vehicle may have appended data at offsets that the
+first message lists; the incomplete message before such an offset does not count as damage.
 
 Source: the ULog file format, as PX4's developer guide describes it.
 """
@@ -25,10 +25,10 @@ from uavlab.telemetry.logs.raw import Group, RawLog, open_log
 MAGIC = b"ULog\x01\x12\x35"
 HEADER = 16  # bytes before the first message
 MOST_FIELDS = 100_000  # of all topics together
-DEEPEST = 16  # formats within formats
+DEEPEST = 16  # levels of nested formats
 BASIC = {f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)} | {"float", "double", "bool", "char"}
 FACTS = {"sys_name": "system", "ver_hw": "hardware", "ver_sw": "software"}
-"""Keys of a log's information, and our names for them."""
+"""Keys of a log's information messages, and their names in ``RawLog.facts``."""
 
 Format = list[tuple[str, int]]
 """Type and count of each field."""
@@ -36,17 +36,17 @@ Format = list[tuple[str, int]]
 
 @dataclass(frozen=True)
 class Integrity:
-    """Result of the walk."""
+    """Result of ``walk``."""
 
-    whole: int  # bytes from the start that are intact
-    problem: str  # what ends them; empty if the file is whole
-    bomb: str  # why decoding would not end; empty if it would
+    whole: int  # intact bytes from the start
+    problem: str  # damage after these bytes; empty if the file is intact
+    bomb: str  # why decoding would exhaust time or memory; empty if it would not
     rows: int  # messages of data
     appended: tuple[int, ...]  # offsets of data appended after a crash
 
 
 def is_ulog(path: Path) -> bool:
-    """Return whether a file, which must be readable, begins with the magic bytes of ULog."""
+    """Return whether a file begins with the magic bytes of ULog; raise a FileError if it is not readable."""
     with open_log(path) as handle:
         return handle.read(len(MAGIC)) == MAGIC
 
@@ -55,7 +55,7 @@ def read(path: Path) -> RawLog:
     """Read a ULog file.
 
     Raises:
-        FileError: It is no ULog, cut off, damaged, or made to exhaust memory.
+        FileError: The file is no ULog, cut off, damaged, or would exhaust memory.
     """
     with open_log(path) as handle:
         raw = handle.read()
@@ -78,7 +78,7 @@ def read(path: Path) -> RawLog:
 
 
 def _decode(path: Path, raw: bytes) -> tuple[Any, str]:
-    """Decode bytes by pyulog; also return its output on stdout."""
+    """Decode bytes by pyulog; also return what pyulog printed."""
     from pyulog import ULog
 
     output = io.StringIO()
@@ -97,7 +97,7 @@ def _decode(path: Path, raw: bytes) -> tuple[Any, str]:
 
 
 def _describe_loss(path: Path, raw: bytes, integrity: Integrity) -> str:
-    """Describe how much of a damaged file is intact, and how to use it."""
+    """Describe how much of a damaged file is intact, and how to use that part."""
     problem = f"{path}: {integrity.problem}; copy the log again"
     try:
         log, _ = _decode(path, raw[: integrity.whole])
@@ -127,7 +127,7 @@ def _groups(path: Path, log: Any) -> tuple[Mapping[str, Group], list[str]]:
 def _facts(log: Any, integrity: Integrity) -> dict[str, Any]:
     info = log.msg_info_dict
     facts: dict[str, Any] = {name: one_line(str(info[key])) for key, name in FACTS.items() if key in info}
-    with contextlib.suppress(TypeError):  # the number of the release may be anything
+    with contextlib.suppress(TypeError):  # the file may hold a release of any type
         if release := log.get_version_info_str():
             facts["release"] = release
     gaps = [dropout.duration for dropout in log.dropouts]
@@ -137,7 +137,7 @@ def _facts(log: Any, integrity: Integrity) -> dict[str, Any]:
 
 
 def walk(raw: bytes) -> Integrity:
-    """Walk through the messages of a ULog file that begins with the magic bytes."""
+    """Check the messages of a ULog file that begins with the magic bytes, one by one."""
     size, at = len(raw), min(HEADER, len(raw))
     ends = [*(offset for offset in _appended(raw) if offset < size), size]
     problem = "cut off within its header" if size < HEADER else ""
@@ -185,7 +185,7 @@ def _format(raw: bytes) -> tuple[str, Format]:
 
 
 def _bomb(formats: dict[str, Format], topics: list[str]) -> str:
-    """Describe formats that contain each other, or more fields than a vehicle logs."""
+    """Describe formats that contain each other or more than ``MOST_FIELDS`` fields; empty if there are none."""
     known: dict[str, int] = {}
 
     def count(name: str, depth: int) -> int:

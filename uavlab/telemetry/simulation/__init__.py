@@ -1,1 +1,1 @@
-"""Simulated quadrotor flights: dynamics, controller, sampled fleets."""
+"""Simulated quadrotor flights: dynamics, controller, random flights."""

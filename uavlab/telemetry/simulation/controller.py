@@ -1,4 +1,4 @@
-"""Reference trajectories, and an autopilot that tracks them without knowing the hidden quantities."""
+"""Reference trajectories, and an autopilot that tracks them without the hidden quantities."""
 
 import math
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from uavlab.telemetry.simulation.quadrotor import GRAVITY, Body, Quadrotor
 LEGS = 64  # most way-points of a flight
 PEAK = 10 / 3**0.5  # largest acceleration of a minimum-jerk leg, in lengths per square of the time
 LEG_NOISE, WAVE_NOISE = 4 * LEGS, 3 * 3 * 2
-WAVES = ((0.1, 0.2), (0.2, 0.3), (0.3, 0.4))  # Hz, of an aggressive flight
+WAVES = ((0.1, 0.2), (0.2, 0.3), (0.3, 0.4))  # Hz: frequencies of an aggressive flight
 
 
 @tensors
 class Reference:
-    """Desired position, velocity and acceleration; north, east, down."""
+    """Desired position (m), velocity (m/s) and acceleration (m/s^2); north, east, down."""
 
     pos: Float[Tensor, "*lead 3"]
     vel: Float[Tensor, "*lead 3"]
@@ -28,7 +28,7 @@ class Reference:
 
 
 def way_points(noise: Float[Tensor, "B K"], time: Float[Tensor, " T"]) -> Reference:
-    """Fly from point to point within 30 x 30 x 6 m, with 4 to 7 m/s^2 at most, at rest at every point.
+    """Return flights between random points in 30 x 30 x 6 m, with peaks of 4 to 7 m/s^2 at most and stops at points.
 
     Source:
         Flash and Hogan 1985, "The Coordination of Arm Movements", eq. A4: the polynomial of minimum jerk.
@@ -55,7 +55,7 @@ def way_points(noise: Float[Tensor, "B K"], time: Float[Tensor, " T"]) -> Refere
 
 
 def aggressive(noise: Float[Tensor, "B K"], time: Float[Tensor, " T"]) -> Reference:
-    """Swing along three axes with three waves each, up to 7 m/s^2 sideways and 2 m/s^2 up and down."""
+    """Return sums of three waves per axis, with up to 7 m/s^2 along each horizontal axis and 2 m/s^2 vertically."""
     amount, phase = noise.view(len(noise), 3, 3, 2).unbind(-1)  # axis, wave
     low, high = noise.new_tensor(WAVES).unbind(-1)
     speed = 2 * math.pi * (low + (high - low) * amount)
@@ -78,10 +78,10 @@ def aggressive(noise: Float[Tensor, "B K"], time: Float[Tensor, " T"]) -> Refere
 class Autopilot:
     """A cascade of controllers, tuned for a vehicle without payload."""
 
-    vehicle: Quadrotor  # constants of the vehicle that it assumes
+    vehicle: Quadrotor  # assumed constants of the vehicle
     position: float = 1.2  # speed per position error (1/s)
     velocity: float = 2.5  # acceleration per speed (1/s)
-    integral: float = 0.6  # acceleration per integrated error (1/s^2)
+    integral: float = 0.6  # speed per integrated speed error (1/s)
     attitude: float = 7.0  # rate per angle (1/s)
     rate: float = 16.0  # angular acceleration per rate (1/s)
 
@@ -98,10 +98,10 @@ class Autopilot:
 
         Args:
             body: State of the vehicle as estimated.
-            error: Integrated error so far (m).
+            error: Integrated speed error so far (m).
             aim: Reference to track.
-            heading: Direction of the nose, horizontal.
-            gyro: Measured turn rates.
+            heading: Desired direction of the nose, horizontal.
+            gyro: Measured turn rates (rad/s).
             dt: Time since the last command (s).
 
         Source:

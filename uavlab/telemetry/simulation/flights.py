@@ -1,4 +1,4 @@
-"""Simulated quadrotor flights: sensor readings as a log holds them, with the truth that logs do not hold."""
+"""Simulated quadrotor flights: sensor readings as in a log, and the truth that logs lack."""
 
 import math
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ from uavlab.telemetry.simulation.controller import LEG_NOISE, WAVE_NOISE, Autopi
 from uavlab.telemetry.simulation.quadrotor import Body, Hidden, Quadrotor
 
 RATE = 100  # rows per second
-HOLD = 10  # rows between new positions and velocities
+HOLD = 10  # rows between updates of logged positions and velocities
 ONCE = 16  # uniform numbers that a flight draws once
-CHANGES = 3  # steps of each hidden quantity that changes in steps
+CHANGES = 3  # gusts per flight, and steps of each piecewise constant quantity
 
 ACCELEROMETER, GYROSCOPE, VELOCITY, VOLTAGE = 0.15, 0.005, 0.1, 0.05
 POSITION, ATTITUDE, CURRENT = 0.05, 0.01, 0.2
@@ -41,14 +41,14 @@ class Fleet:
         """Simulate one flight per seed of ``rng``; a flight does not depend on the other seeds."""
         once = rng.uniform("flights.once", ONCE)
         rows = (self.least + once[:, 0] * (self.most - self.least + 1)).long().tolist()
-        time = torch.arange(self.most, device=rng.device) / RATE  # noise of another length would be other noise
+        time = torch.arange(self.most, device=rng.device) / RATE  # one length, because the drawn noise depends on it
         legs, waves = rng.uniform("flights.legs", LEG_NOISE), rng.uniform("flights.waves", WAVE_NOISE)
         aim = select(once[:, 1] < 0.5, aggressive(waves, time), way_points(legs, time))
         columns = fly(rng, vehicle, aim, self.hidden(rng, once, time), once)
         return [{name: column[n, :count] for name, column in columns.items()} for n, count in enumerate(rows)]
 
     def hidden(self, rng: Streams, once: Float[Tensor, "B K"], time: Float[Tensor, " T"]) -> Hidden:
-        """Draw the hidden quantities, which drift and change in steps."""
+        """Draw the hidden quantities over time, with drifts, gusts and steps."""
         angle, strength = 2 * torch.pi * once[:, 2], self.wind * once[:, 3].sqrt()
         mean = torch.stack([angle.cos(), angle.sin()], -1) * strength[:, None]
         turbulence = drift(rng.normal("flights.turbulence", len(time), 2), 1.0, 0.2)
@@ -65,14 +65,14 @@ class Fleet:
 
 
 def levels(noise: Float[Tensor, "B K 2"], time: Float[Tensor, " T"]) -> Float[Tensor, "B T"]:
-    """Step between levels in [0, 1] at random times, 5 to 25 s apart."""
+    """Return piecewise constant levels in [0, 1] that change at random times, 5 to 25 s apart."""
     value, wait = noise.unbind(-1)
     start = (5 + 20 * wait).cumsum(1) - (5 + 20 * wait)
     return value.gather(1, (time >= start[..., None]).sum(1) - 1)
 
 
 def gusts(noise: Float[Tensor, "B K 4"], time: Float[Tensor, " T"]) -> Float[Tensor, "B T 2"]:
-    """Sum gusts of up to 5 m/s that rise within half a second, and end as fast 3 to 10 s later.
+    """Sum gusts of up to 5 m/s that rise within half a second and fall as fast 3 to 10 s later.
 
     Source:
         14 CFR 25.341 (a): the shape of a discrete gust, 1 - cos.
@@ -106,7 +106,8 @@ def drift(noise: Float[Tensor, "B T ..."], seconds: float, spread: float) -> Flo
 def fly(rng: Streams, vehicle: Quadrotor, aim: Reference, truth: Hidden, once: Float[Tensor, "B K"]) -> Columns:
     """Track B references of T rows and record every row (B T) with sensor noise.
 
-    The autopilot sees its noisy sensors: their jumps, ten times a second, are what shows how motors respond.
+    The autopilot reads noisy positions, velocities and turn rates, and the true attitude. Noise of positions and
+    velocities jumps every ``HOLD`` rows, which excites the motors and makes their lag observable.
     """
     count, dt = aim.pos.shape[1], 1 / RATE
     pilot, yaw = Autopilot(vehicle), 2 * torch.pi * once[:, 5]

@@ -20,7 +20,7 @@ LAYOUT = ((1.0, 1.0, 1.0), (-1.0, -1.0, 1.0), (1.0, -1.0, -1.0), (-1.0, 1.0, -1.
 
 @tensors
 class Hidden:
-    """Quantities that a flight log does not show."""
+    """Quantities that are not in a flight log."""
 
     wind: Float[Tensor, "*lead 2"]  # north, east (m/s)
     payload: Float[Tensor, "*lead"]  # kg
@@ -33,11 +33,11 @@ class Hidden:
 class Body:
     """State of vehicles."""
 
-    pos: Float[Tensor, "*lead 3"]
-    vel: Float[Tensor, "*lead 3"]
+    pos: Float[Tensor, "*lead 3"]  # m; north, east, down
+    vel: Float[Tensor, "*lead 3"]  # m/s
     attitude: Float[Tensor, "*lead 4"]  # unit quaternion, body to world
     rate: Float[Tensor, "*lead 3"]  # rad/s
-    motor: Float[Tensor, "*lead 4"]  # speed, as a share of the fastest at nominal voltage
+    motor: Float[Tensor, "*lead 4"]  # speed, as a share of the largest at nominal voltage
     charge: Float[Tensor, "*lead"]  # share of a full battery
 
 
@@ -48,16 +48,16 @@ class Quadrotor:
     mass: float = 1.2  # without payload (kg)
     arm: float = 0.16  # distance of the motors from either axis of the body (m)
     inertia: tuple[float, float, float] = (0.012, 0.012, 0.022)  # about the body's axes (kg m^2)
-    thrust: float = 9.0  # of one motor at its fastest (N)
-    turning: float = 0.016  # torque about the vertical per thrust (m)
-    nominal: float = 15.2  # voltage at which motors reach their fastest (V)
+    thrust: float = 9.0  # of one motor at full speed (N)
+    turning: float = 0.016  # torque about the down axis per thrust (m)
+    nominal: float = 15.2  # voltage at which motors reach full speed (V)
     empty: float = 14.0  # voltage of an empty battery at rest (V)
     full: float = 16.8  # voltage of a full battery at rest (V)
     capacity: float = 10_000.0  # charge of a full battery (A s)
-    current: float = 80.0  # of all four motors at their fastest (A)
+    current: float = 80.0  # of all four motors at full speed (A)
 
     def motor_current(self, motor: Float[Tensor, "*lead 4"]) -> Float[Tensor, "*lead"]:
-        """Compute the motors' current (A): a rotor's power grows with the cube of its speed."""
+        """Compute the current of all motors (A), proportional to the cube of their speeds."""
         return self.current / 4 * motor.pow(3).sum(-1)
 
     def rest_voltage(self, charge: Float[Tensor, "*lead"]) -> Float[Tensor, "*lead"]:
@@ -88,9 +88,9 @@ class Quadrotor:
 
         Args:
             lift: Thrust of all motors (N).
-            air: Velocity through the air, in body axes (m/s).
-            mass: With payload (kg).
-            drag: Of the rotors (kg/s); it acts in their plane alone.
+            air: Velocity relative to the air, in body axes (m/s).
+            mass: Mass with payload (kg).
+            drag: Drag coefficient of the rotors (kg/s); drag acts in their plane alone.
 
         Source:
             Faessler, Franchi and Scaramuzza 2018, "Differential Flatness of Quadrotor Dynamics Subject to Rotor
@@ -101,9 +101,9 @@ class Quadrotor:
     def step(
         self, body: Body, throttle: Float[Tensor, "*lead 4"], hidden: Hidden, dt: float
     ) -> tuple[Body, Float[Tensor, "*lead 3"]]:
-        """Advance the state by ``dt`` (s), and return with it the specific force in between.
+        """Advance the state by ``dt`` (s); also return the specific force during the step (m/s^2, body axes).
 
-        Motors follow their commands with a lag, and turn more slowly the less voltage the battery gives under load.
+        Motors follow their commands with a first-order lag; their speed is proportional to the loaded voltage.
         """
         voltage = self.rest_voltage(body.charge) - hidden.resistance * self.motor_current(body.motor)
         aim = throttle * (voltage / self.nominal)[..., None]

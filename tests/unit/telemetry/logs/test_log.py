@@ -152,7 +152,7 @@ def test_attitudes_and_forces_that_can_be(tmp_path: Path) -> None:
 
 
 NAMES = "time, ref_x, ref_y, ref_z, ref_vx, ref_vy, ref_vz, x, y, z, vx, vy, vz, ax, ay, az, p, q, r, qw and 18 more"
-RENAME = "rename columns, or say by a mapping which they are."
+RENAME = "rename columns, or name their fields in a mapping."
 REFUSED = [
     (
         "tme,x\n0,1\n1,2\n",
@@ -207,7 +207,7 @@ REFUSED = [
     ("time,qw,qx,qz\n0,1,0,0\n0.1,1,0,0\n", "{}: an attitude needs qw, qx, qy, qz; qy missing."),
     (
         FORCE.format(-1),
-        "{} columns ax, ay, az: a specific force of 1 m/s^2 in the middle; expected about 9.8 (are they in g? A "
+        "{} columns ax, ay, az: a median specific force of 1 m/s^2; expected about 9.8 (are they in g? A "
         "mapping names units).",
     ),
 ]
