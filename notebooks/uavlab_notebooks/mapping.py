@@ -56,7 +56,7 @@ AXES = {
 def load_or_train(run: str, updates: int, **settings: Any) -> tuple[TrainedPolicy, str]:
     """Load the policy of the folder ``run``, or train one for ``updates`` on coarse maps if ``run`` is empty.
 
-    ``settings`` lie over the preset ``mapping_quick``. Return the policy and a label that describes its training.
+    ``settings`` override the preset ``mapping_quick``. Return the policy and a label that describes its training.
 
     Raises:
         FileError: The folder is no run.

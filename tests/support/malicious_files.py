@@ -338,7 +338,7 @@ def complaint(entry: Entry, folder: Path, run: Path) -> str:
 
 
 def peak_bytes() -> int:
-    """Return the largest memory of this program; getrusage alone would count that of its parent."""
+    """Return the peak memory of this program (bytes); getrusage would count that of its parent, too."""
     status = Path("/proc/self/status")
     if status.exists() and (match := re.search(r"VmHWM:\s+(\d+) kB", status.read_text())):
         return 1024 * int(match[1])

@@ -29,7 +29,7 @@ ENV = LeaderFollower(followers=AGENTS - 1, horizon=6)
 
 @dataclass(frozen=True)
 class Seams(Runtime):
-    """A runtime at whose kernels faults can be plugged in while training goes on."""
+    """A runtime into whose kernels faults can be plugged during training."""
 
     faults: dict[str, Callable] = field(default_factory=dict)
 

@@ -61,7 +61,7 @@ def compare(
     rounds: int = 30,
     enough_s: float = math.inf,
 ) -> list[Row]:
-    """Time one piece of a run under each of ``settings``, laid over ``layers``, in turn in this process.
+    """Time one piece of a run under each of ``settings``, which override ``layers``, in turn in this process.
 
     Args:
         preset: The run.

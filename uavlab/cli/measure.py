@@ -79,7 +79,7 @@ class BenchCommand(click.Command):
     """The command ``bench``: it reads suites, their help and their options from the registry when it is used."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the parameters of every suite, then the options that one suite alone takes."""
+        """Return the parameters of every suite, then the options of single suites."""
         known = _suites()
         own = {option.name: _click_option(name, option) for name, suite in known.items() for option in suite.options}
         return [click.Argument(["suite"], type=click.Choice(list(known))), *super().get_params(ctx), *own.values()]

@@ -86,8 +86,8 @@ class Bench:
     def layer(self, setting: Setting, agents: int = 2, preset: str = TEAMS[0]) -> dict[str, Any]:
         """Return a setting as a layer.
 
-        For a team it lies over the plain toggles and the sizes of the claims, and under the bench's settings. For
-        another preset it lies over the bench's settings that the preset has.
+        For a team it overrides the plain toggles and the sizes of the claims, and the bench's settings override it.
+        For another preset it overrides the bench's settings that the preset has.
         """
         if preset not in TEAMS:
             values = configure(preset).values
