@@ -90,8 +90,8 @@ ROWS = (
     log(
         "dat-1 missing",
         "tme,x\n0,1\n1,2\n",
-        "data.csv: no column 'time' (did you mean 'tme'?); expected time, …; found …; rename columns, or say by a "
-        "mapping which they are.",
+        "data.csv: no column 'time' (did you mean 'tme'?); expected time, …; found …; rename columns, or name "
+        "their fields in a mapping.",
     ),
     mapped(
         "dat-1 renamed",
