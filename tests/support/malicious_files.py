@@ -39,7 +39,7 @@ Reader = Callable[[], object]
 Content = str | bytes | Callable[[Path], object]
 CODE = "__import__('os').system('touch made')"
 PATIENCE = 20  # seconds until a reader is called hung
-ROOM = 5 * 2**30  # bytes, so that a reader that takes too much fails alone
+ROOM = 5 * 2**30  # memory limit of this program (bytes)
 
 
 class Payload:
@@ -305,7 +305,7 @@ GALLERY = SETTINGS | RUN_FILES | CHECKPOINTS | NOTEBOOKS
 
 
 class Hung(BaseException):
-    """A reader did not end; a reader that catches its own errors must not catch this."""
+    """A reader did not end in time. No reader catches it, because it is no ``Exception``."""
 
 
 def hang(number: int, frame: object) -> None:
@@ -338,7 +338,7 @@ def complaint(entry: Entry, folder: Path, run: Path) -> str:
 
 
 def peak_bytes() -> int:
-    """Return the largest memory of this program; getrusage alone would count that of its parent."""
+    """Return the peak memory of this program (bytes); getrusage would count that of its parent, too."""
     status = Path("/proc/self/status")
     if status.exists() and (match := re.search(r"VmHWM:\s+(\d+) kB", status.read_text())):
         return 1024 * int(match[1])
@@ -346,7 +346,7 @@ def peak_bytes() -> int:
 
 
 def main(folder: Path) -> None:
-    """Read all of them; print what went wrong, the longest time and the peak of memory, which is bounded."""
+    """Read all of them; print what went wrong, the longest time and the peak memory."""
     resource.setrlimit(resource.RLIMIT_DATA, (ROOM, ROOM))
     train_tiny(folder / "finished", keep=1)
     complaints, seconds = {}, {}

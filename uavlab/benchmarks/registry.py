@@ -1,4 +1,8 @@
+<<<<<<< HEAD:uavlab/benchmarks/registry.py
 """The suites of ``uavlab bench``: functions registered by name, those of ``benchmarks/suites`` and any from outside."""
+=======
+"""The suites of ``uavlab bench``: functions registered by name, from ``benchmarks/suites`` or a user's file."""
+>>>>>>> origin/main:uavlab/bench/registry.py
 
 import importlib
 import pkgutil
@@ -19,7 +23,7 @@ Run = Callable[..., Record]
 
 @dataclass(frozen=True)
 class Option:
-    """An option of the command line that one suite alone takes.
+    """A command-line option of one suite.
 
     Attributes:
         name: The keyword argument of the suite's function.
@@ -56,7 +60,7 @@ def suite(name: str, *, about: str, options: Sequence[Option] = ()) -> Callable[
     """Register the decorated function, itself unchanged, as a suite; ``about`` is a few words for the help text.
 
     Raises:
-        ConfigError: Another function has this name.
+        ConfigError: Another function is registered under this name.
     """
     place = attrgetter("__module__", "__qualname__")
 
@@ -78,7 +82,7 @@ def suites() -> dict[str, Suite]:
 
 
 def format_rows(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Format the rows of a record as a text table, right-aligned, with the names of the first row as its head."""
+    """Format the rows of a record as a text table, right-aligned, headed by the keys of the first row."""
 
     def text(value: Any) -> str:
         return f"{value:,}" if isinstance(value, int) else str(value)

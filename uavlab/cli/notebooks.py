@@ -21,7 +21,7 @@ from uavlab.cli.base import as_json, cli, print_json
 def notebook(
     name: str, parameters: tuple[tuple[str, str], ...], file: Path | None, out: Path | None, timeout: int
 ) -> None:
-    """Run a notebook headless, its parameters checked before a kernel starts; also written as an offline page."""
+    """Check the parameters of a notebook, run it headless, and also write it as an offline page."""
     from uavlab.lab.headless.parameters import read_parameters
     from uavlab.lab.headless.report import last_printed, report
     from uavlab.lab.headless.runner import notebook_path, run_notebook
@@ -43,12 +43,12 @@ def notebook(
 @cli.command()
 @click.argument("extra", nargs=-1, type=click.UNPROCESSED)
 def lab(extra: tuple[str, ...]) -> None:
-    """Open JupyterLab on this machine alone; what follows ``--`` is passed on, ``-- --no-browser`` say."""
+    """Open JupyterLab for this machine only; arguments after `--` are passed on, as in `-- --no-browser`."""
     command = lab_command(Path.cwd(), *extra)
     os.execv(command[0], command)
 
 
 def lab_command(root: Path, *extra: str) -> list[str]:
-    """Return the command that serves JupyterLab from ``root`` to this machine alone, with its token on."""
+    """Return the command that serves JupyterLab from ``root`` to this machine only, with its token on."""
     fixed = ["--ServerApp.ip=127.0.0.1", "--KernelManager.transport_encryption=auto"]
     return [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={Path(root).resolve()}", *extra, *fixed]

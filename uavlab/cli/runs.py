@@ -128,7 +128,7 @@ def export(run: str, out: Path) -> Record:
 
 
 def drive(run: Any) -> Record:
-    """Train to the end with a progress bar; the first SIGINT or SIGTERM ends after the update in progress."""
+    """Train to the end with a progress bar; the first SIGINT or SIGTERM ends it after the update in progress."""
     from uavlab.api import watch
     from uavlab.storage.machine import program
 

@@ -1,1 +1,1 @@
-"""The notebooks' side: figures, panels, live runs, headless notebooks, reports."""
+"""Tools for notebooks: figures, widget panels, live runs, headless runs and reports."""

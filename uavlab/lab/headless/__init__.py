@@ -1,1 +1,1 @@
-"""Notebooks without a browser: parameters, runner, kernel, report, and what may be committed."""
+"""Notebooks without a browser: parameters, runner, kernel, report, and checks before a commit."""
