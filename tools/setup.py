@@ -71,7 +71,7 @@ def install(index: str) -> None:
     pip = [str(PYTHON), "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "-c", "constraints.txt"]
     pip += [] if sys.stdout.isatty() else ["--quiet"]
     torch = [[*pip, "--index-url", index, "--no-deps", "--force-reinstall", "torch"]] if index else []
-    for command in [*torch, [*pip, "-e", ".[dev]"]]:
+    for command in [*torch, [*pip, "-e", ".[all,dev]"]]:
         if subprocess.run(command, cwd=str(ROOT)).returncode:
             stop("pip failed; its reason is above.", "The first set-up needs the network. Then run make again.")
 

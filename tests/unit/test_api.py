@@ -96,7 +96,6 @@ class TestRun:
         assert pair.folder is not None
         best = ul.load(pair.folder).updates
         assert best == pair.trained().updates
-        assert best is not None
         scored = [row for row in pair.rows() if "eval/return" in row]
         for seed, update in enumerate(best):
             scores = {row["update"]: row for row in scored if row["seed"] == seed}

@@ -34,6 +34,7 @@ HOMES = {
     "pyarrow": "telemetry",
     "sklearn": "telemetry",
     "numba": "envs",
+    "cv2": "envs",
 }
 HOT = {"ops", "envs", "nets", "replay", "learners"}
 SYNCS = {"item", "cpu", "numpy"}

@@ -33,19 +33,37 @@ def requirements(texts: list[str]) -> dict[str, str]:
     return {Requirement(text).name: str(Requirement(text).specifier) for text in texts}
 
 
-def test_conda_installs_what_pip_does() -> None:
+def extras() -> dict[str, list[str]]:
+    """Return the requirements of each extra, with those of the extras that it names."""
+    known = PROJECT["optional-dependencies"]
+    return {name: [each for text in texts for each in unfold(text, known)] for name, texts in known.items()}
+
+
+def unfold(text: str, known: dict[str, list[str]]) -> list[str]:
+    requirement = Requirement(text)
+    if requirement.name != PROJECT["name"]:
+        return [text]
+    return [each for extra in sorted(requirement.extras) for each in known[extra]]
+
+
+def test_conda_installs_what_make_setup_does() -> None:
     python, pip, by_pip = YAML(typ="safe").load(ROOT / "environment.yml")["dependencies"]
     assert requirements([python]) == {"python": PROJECT["requires-python"]}
     assert pip == "pip"
-    first, *packages, last = by_pip["pip"]
-    assert (first, last) == ("-c constraints.txt", "-e .[dev]")
-    assert requirements(packages) == requirements(PROJECT["dependencies"])
+    assert by_pip["pip"] == ["-c constraints.txt", "-e .[all,dev]"]
+    assert '"-e", ".[all,dev]"' in (ROOT / "tools" / "setup.py").read_text()
+
+
+def test_all_extras_but_dev_are_in_all() -> None:
+    known = extras()
+    users = [text for name, texts in known.items() if name not in ("all", "dev") for text in texts]
+    assert sorted(known["all"]) == sorted(users)
 
 
 def test_every_requirement_is_pinned_within_its_range() -> None:
     pinned = pins((ROOT / "constraints.txt").read_text())
     assert list(pinned) == sorted(pinned, key=str.lower)
-    for text in [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]:
+    for text in [*PROJECT["dependencies"], *extras()["all"], *extras()["dev"]]:
         requirement = Requirement(text)
         assert requirement.specifier.contains(Version(pinned[requirement.name])), text
 

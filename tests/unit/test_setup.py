@@ -61,7 +61,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 PIP = "pip install --no-input --disable-pip-version-check -c constraints.txt --quiet"
 VENV = "venv --clear ./.venv"
-ALL = f"{PIP} -e .[dev]"
+ALL = f"{PIP} -e .[all,dev]"
 TORCH = f"{PIP} --index-url file:///cpu --no-deps --force-reinstall torch"
 
 

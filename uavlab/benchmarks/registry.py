@@ -1,8 +1,4 @@
-<<<<<<< HEAD:uavlab/benchmarks/registry.py
-"""The suites of ``uavlab bench``: functions registered by name, those of ``benchmarks/suites`` and any from outside."""
-=======
 """The suites of ``uavlab bench``: functions registered by name, from ``benchmarks/suites`` or a user's file."""
->>>>>>> origin/main:uavlab/bench/registry.py
 
 import importlib
 import pkgutil

@@ -7,6 +7,9 @@ from pathlib import Path
 import click
 
 from uavlab.cli.base import as_json, cli, print_json
+from uavlab.core import installation
+from uavlab.core.extras import require
+from uavlab.storage.files import copy_missing
 
 
 @cli.command()
@@ -41,10 +44,19 @@ def notebook(
 
 
 @cli.command()
-@click.argument("extra", nargs=-1, type=click.UNPROCESSED)
-def lab(extra: tuple[str, ...]) -> None:
-    """Open JupyterLab for this machine only; arguments after `--` are passed on, as in `-- --no-browser`."""
-    command = lab_command(Path.cwd(), *extra)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[FOLDER] [-- OPTION...]")
+def lab(words: tuple[str, ...]) -> None:
+    """Open JupyterLab for this machine only; with FOLDER, in that folder, after copying the notebooks that it lacks.
+
+    Arguments after ``--`` are passed on, as in ``-- --no-browser``.
+    """
+    require("lab", "lab", "jupyterlab")
+    root = Path(words[0]) if words and not words[0].startswith("-") else None
+    if root is not None:
+        copies = copy_missing(sorted((installation.ROOT / "notebooks").glob("*.ipynb")), root)
+        click.echo(f"{len(copies)} notebooks copied to {root}")
+    command = lab_command(root or Path.cwd(), *words[root is not None :])
+    sys.stdout.flush()  # nothing flushes it later: this process becomes another program
     os.execv(command[0], command)
 
 

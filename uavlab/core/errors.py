@@ -1,4 +1,4 @@
-"""The five kinds of error, each with the exit code of the command line, and two warnings.
+"""The kinds of error, each with the exit code of the command line, and two warnings.
 
 A message states what is wrong, where, the value received, the value expected and the next step.
 """
@@ -55,6 +55,12 @@ class ResourceError(UavlabError):
     """Memory, disk space or a device is insufficient."""
 
     exit_code = 5
+
+
+class MissingPackageError(UavlabError, ImportError):
+    """A package of one of the optional extras is not installed."""
+
+    exit_code = 2
 
 
 class FallbackWarning(UserWarning):

@@ -1,6 +1,6 @@
 """The best policy of a run: loading, acting, flights and export."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ class TrainedPolicy:
         config: Settings of the run.
         rt: Runtime on which the policy acts.
         update: Updates of the checkpoint or run.
-        updates: Updates after which each seed's policy was the best so far; None if the checkpoint does not say.
+        updates: The update of each seed's policy; -1 where an older checkpoint does not say.
         parameters: Parameters of K networks for each of R seeds.
         score: Validation score of each seed; -inf if it was never evaluated.
     """
@@ -67,7 +67,7 @@ class TrainedPolicy:
     config: Config
     rt: Runtime
     update: int
-    updates: Sequence[int] | None
+    updates: Sequence[int]
     parameters: Float[Tensor, "R K P"]
     score: Float[Tensor, " R"]
 
@@ -111,8 +111,15 @@ def load(folder: Path, device: Device | None = None) -> TrainedPolicy:
             f"{folder}: keeps policies of shape {tuple(stored)}, its settings describe {config.run.runs} run(s) of "
             f"networks with {wanted} parameters; was it written by another version, or its config.json edited?"
         )
-    updates = saved.meta.get("best_updates")
+    updates = best_updates(saved.meta, config.run.runs)
     return TrainedPolicy(config, rt, saved.step, updates, best["parameters"].to(rt.device), best["score"])
+
+
+def best_updates(meta: Mapping[str, Any], runs: int) -> list[int]:
+    """Return the updates of each seed's best policy from the meta data of a checkpoint; -1 where they are unknown."""
+    updates = meta.get("best_updates")
+    known = isinstance(updates, list) and len(updates) == runs and all(type(each) is int for each in updates)
+    return updates if known else [-1] * runs  # type: ignore[return-value]
 
 
 def export(folder: Path, out: Path) -> Path:

@@ -84,7 +84,7 @@ class Run:
         self._files_seen = b""  # settings and status in the folder as this object wrote them
         self.best_parameters: Float[Tensor, "R K P"] = self.learner.parameters()
         self.best_score = torch.full((config.run.runs,), -math.inf, device=self.rt.device)
-        self.best_updates: list[int] | None = [0] * config.run.runs  # None where an older checkpoint does not say
+        self.best_updates = torch.zeros_like(self.best_score, dtype=torch.int64)  # -1 where a checkpoint does not say
         self.folder, self.recorder = folder, Recorder(folder)
         if folder is not None:
             with lock_run_dir(folder, new=True):
@@ -134,26 +134,16 @@ class Run:
 
     def trained(self) -> TrainedPolicy:
         """Return the best policy of each seed; before the first evaluation, the newest."""
-        updates = [
-            self.number if math.isinf(score) else update
-            for score, update in zip(self.best_score.tolist(), self.best_updates or (), strict=False)
-        ]
-        return TrainedPolicy(self.config, self.rt, self.number, updates or None, self.best, self.best_score)
+        updates = torch.where(torch.isinf(self.best_score), self.number, self.best_updates).tolist()
+        return TrainedPolicy(self.config, self.rt, self.number, updates, self.best, self.best_score)
 
     def policy(self, env: Any = None, run: int = 0) -> TeamPolicy:
         """Return the best policy of one seed as a function of observations; see ``TrainedPolicy.policy``."""
         return self.trained().policy(env, run)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the logged metrics, a row for each logged update and seed, as ``pandas.DataFrame`` takes them.
-
-        Keys: ``update``, ``seconds`` of training, ``seed`` and metrics; those of evaluations begin with ``eval/``.
-        """
+        """Return a row for each logged update and seed: its numbers, metrics and figures of evaluations (``eval/``)."""
         return self.recorder.by_seed(self.rng.seeds)
-
-    def __iter__(self) -> Generator["Progress", None, None]:
-        """Train to the target, yielding after each update; see ``train``."""
-        return self.train()
 
     @property
     def done(self) -> bool:
@@ -185,6 +175,8 @@ class Run:
         steps = self._train()
         self._steps = ref(steps)  # weak, so that leaving the loop releases its generator
         return steps
+
+    __iter__ = train
 
     def _train(self) -> Generator["Progress", None, None]:
         with lock_run_dir(self.folder):
@@ -323,9 +315,7 @@ class Run:
         score = torch.stack([weight * figures[name].mean(1) for name, weight in env.score.items()]).sum(0)
         better = score > self.best_score
         self.evals_since_best = 0 if better.any() else self.evals_since_best + 1  # host sync
-        if self.best_updates is not None:
-            pairs = zip(better.tolist(), self.best_updates, strict=True)
-            self.best_updates = [self.number if new else old for new, old in pairs]
+        self.best_updates = torch.where(better, self.number, self.best_updates)
         self.best_score = torch.where(better, score, self.best_score)
         self.best_parameters = torch.where(better[:, None, None], self.learner.parameters(), self.best_parameters)
         self.score_seconds = time.perf_counter() - began

@@ -112,7 +112,7 @@ def score(
     for run, policy in zip(runs, policies, strict=True):
         result = evaluate(policy, episodes, seed, mean_action)
         counted = policy.config.task.evaluation.count.format(episodes)
-        age = f"<= {policy.update}" if policy.updates is None else ", ".join(map(str, policy.updates))
+        age = f"<= {policy.update}" if min(policy.updates) < 0 else ", ".join(map(str, policy.updates))
         _print(f"{run}: policy of update {age}, {counted} x {len(policy.parameters)} run(s)", result, say)
         action = "mean" if mean_action else "sampled"
         rows.append({**result, "run": run, "episodes": episodes, "seed": seed, "action": action})

@@ -4,7 +4,7 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
@@ -78,6 +78,26 @@ def write_json(path: Path, value: Any) -> None:
         ResourceError: Writing fails.
     """
     write_text(path, json.dumps(value, indent=1) + "\n")
+
+
+def copy_missing(sources: Iterable[Path], folder: Path) -> list[Path]:
+    """Copy files into a folder, which is created if needed; return the copies made. Existing files are kept.
+
+    Raises:
+        ResourceError: Writing fails.
+    """
+    copies = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for source in sources:
+            target = folder / source.name
+            if not os.path.lexists(target):
+                with atomic_write(target) as temporary:
+                    temporary.write_bytes(source.read_bytes())
+                copies.append(target)
+    except OSError as error:
+        raise ResourceError(f"{folder}: cannot be written ({error.strerror}); choose another folder.") from error
+    return copies
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -3,9 +3,7 @@
 import hashlib
 import os
 import platform
-import shlex
 import subprocess
-import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,8 +12,10 @@ import psutil
 import torch
 
 import uavlab
+from uavlab.core.installation import ROOT as ROOT
+from uavlab.core.installation import invocation as invocation
+from uavlab.core.installation import program as program
 
-ROOT = Path(uavlab.__file__).parent.parent
 TIMEOUT = 10  # s, of an external program
 
 
@@ -71,20 +71,6 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def invocation() -> str:
-    """Return the ``uavlab`` command line of this process; empty in a notebook or another program."""
-    called = Path(sys.argv[0])
-    ours = called.stem == "uavlab" or called.parts[-2:] == ("uavlab", "__main__.py")
-    return shlex.join(["uavlab", *sys.argv[1:]]) if ours else ""
-
-
-def program() -> str:
-    """Return how a command of this process begins: ``uavlab``, or a script that registers an environment."""
-    called = Path(sys.argv[0])
-    script = called.suffix == ".py" and called.name not in ("__main__.py", "ipykernel_launcher.py")
-    return f"python {shlex.quote(str(called))}" if script else "uavlab"
 
 
 def _git(*arguments: str) -> str | None:

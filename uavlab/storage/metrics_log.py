@@ -5,10 +5,12 @@ import json
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from uavlab.core.errors import FileError, ResourceError
+from uavlab.core.extras import install_command
 from uavlab.storage.files import read_regular, write_text
 
 MAX_LOG_BYTES, MAX_ROW_LENGTH = 1_000_000_000, 1_000_000  # of the whole file; of one row in characters
@@ -61,6 +63,10 @@ class Recorder:
         if self._board_failed:
             return
         if self._board is None:
+            if find_spec("tensorboard") is None:
+                self._board_failed = True
+                warnings.warn(f"no TensorBoard files; for them: {install_command('tensorboard')}.", stacklevel=3)
+                return
             from torch.utils.tensorboard import SummaryWriter  # a slow import, only needed with a folder
 
             self._board = SummaryWriter(str(self.folder / "tensorboard"), purge_step=number)  # type: ignore[operator]

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from uavlab.core.errors import ResourceError
+from uavlab.core.extras import require
 from uavlab.core.types import Scale
 from uavlab.telemetry.dataset import FlightDataset, Windows
 
@@ -129,6 +130,7 @@ class ItemDataset(Dataset):
 
     def __init__(self, flights: FlightDataset, scale: Scale, window: int, horizon: int) -> None:
         """Copy flights that are not normalised, and build a fitted scaler from ``scale``."""
+        require("telemetry", "loader=per_item", "sklearn")
         from sklearn.preprocessing import StandardScaler
 
         self.inputs, self.truth, self.tracking_error = (

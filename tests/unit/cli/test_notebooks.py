@@ -27,6 +27,30 @@ def test_lab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert started == [(sys.executable, lab_command(tmp_path))]
 
 
+def test_lab_in_a_folder_copies_what_it_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr(os, "execv", lambda *given: started.append(given))
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "00_tour.ipynb").write_text("my own")
+    count = len(list(TOUR.parent.glob("*.ipynb")))
+    ended = uavlab("lab", "mine", "--", "--no-browser")
+    assert (ended.code, ended.out) == (0, f"{count - 1} notebooks copied to mine\n")
+    assert started == [(sys.executable, lab_command(folder, "--no-browser"))]
+    assert (folder / "00_tour.ipynb").read_text() == "my own"
+    assert {path.name for path in folder.iterdir()} == {path.name for path in TOUR.parent.glob("*.ipynb")}
+    assert uavlab("lab", "mine").out.startswith("0 notebooks")
+    (tmp_path / "file").touch()
+    assert uavlab("lab", "file").code == 5
+
+
+def test_lab_takes_options_without_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr(os, "execv", lambda *given: started.append(given))
+    assert uavlab("lab", "--", "--no-browser").code == 0
+    assert started == [(sys.executable, lab_command(tmp_path, "--no-browser"))]
+
+
 def test_the_laboratory_listens_here_alone_whatever_was_asked(tmp_path: Path) -> None:
     command = lab_command(tmp_path, "--no-browser", "--ServerApp.ip=0.0.0.0")
     assert command[:3] == [sys.executable, "-m", "jupyterlab"]

@@ -7,7 +7,7 @@ import pytest
 
 from uavlab.core.errors import FileError, ResourceError
 from uavlab.storage import files
-from uavlab.storage.files import atomic_write, open_regular, read_json, read_regular, write_json
+from uavlab.storage.files import atomic_write, copy_missing, open_regular, read_json, read_regular, write_json
 
 
 def test_a_file_is_read(tmp_path: Path) -> None:
@@ -92,3 +92,18 @@ class TestJson:
     def test_a_missing_file_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(FileError, match=r"a\.json: cannot be read \(No such file or directory\)\.$"):
             read_json(tmp_path / "a.json")
+
+
+def test_only_missing_files_are_copied(tmp_path: Path) -> None:
+    sources = [tmp_path / name for name in ("a", "b", "c")]
+    for source in sources:
+        source.write_text(f"new {source.name}")
+    folder = tmp_path / "deep" / "folder"
+    folder.mkdir(parents=True)
+    (folder / "a").write_text("old")
+    (folder / "b").symlink_to(tmp_path / "nowhere")  # writing through it would make a file elsewhere
+    assert copy_missing(sources, folder) == [folder / "c"]
+    assert ((folder / "a").read_text(), (folder / "c").read_text()) == ("old", "new c")
+    assert not (tmp_path / "nowhere").exists()
+    with pytest.raises(ResourceError, match="choose another folder"):
+        copy_missing(sources, tmp_path / "a")

@@ -47,19 +47,3 @@ def test_a_missing_program_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     assert machine.describe("cpu")["commit"] is None
     assert machine._output("false") is None
-
-
-@pytest.mark.parametrize(
-    ("arguments", "command"),
-    [
-        (["/x/.venv/bin/uavlab", "train", "a b"], "uavlab train 'a b'"),
-        (["/x/uavlab/__main__.py", "lab"], "uavlab lab"),
-        (["/x/pytest/__main__.py", "-q"], ""),
-        (["/x/ipykernel_launcher.py", "-f", "k.json"], ""),
-    ],
-)
-def test_the_command_is_recorded_as_it_would_be_typed(
-    monkeypatch: pytest.MonkeyPatch, arguments: list[str], command: str
-) -> None:
-    monkeypatch.setattr(machine.sys, "argv", arguments)
-    assert machine.invocation() == command

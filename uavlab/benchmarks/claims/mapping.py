@@ -10,7 +10,6 @@ from functools import lru_cache
 from multiprocessing import get_context
 from typing import Any
 
-import cv2
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -20,8 +19,9 @@ from uavlab.benchmarks.claims.measures import Bench, Estimate, Setting, measure,
 from uavlab.benchmarks.compare import prepare
 from uavlab.benchmarks.suites.mapping import one_thread, profile_host, team_step
 from uavlab.benchmarks.timing import median, ratio, time_call, time_in_turn
+from uavlab.core.extras import require
 from uavlab.envs.mapping.env import Mapping as MappingEnv
-from uavlab.envs.mapping.numpy_reference import Array, HostMapping
+from uavlab.envs.mapping.numpy_reference import Array, HostMapping, area_resize
 from uavlab.ops import belief_maps
 from uavlab.runtime.runtime import Runtime
 
@@ -110,9 +110,10 @@ def compare_resizing(env: MappingEnv, steps: int = 3, seed: int = 0) -> dict[str
         state = env.transition(state, action, torch.rand(1, env.spec.step_noise, generator=dice))
     belief = belief_maps.belief(state.logits[:, -1], torch.float32)
     rows = belief_maps.area_matrix(env.cells, env.lattice)
-    size = (env.lattice, env.lattice)
-    bilinear = torch.nn.functional.interpolate(belief[:, None], size, mode="bilinear", align_corners=False)
-    opencv = torch.from_numpy(cv2.resize(belief[0].numpy(), size, interpolation=cv2.INTER_AREA))
+    size = env.lattice
+    bilinear = torch.nn.functional.interpolate(belief[:, None], (size, size), mode="bilinear", align_corners=False)
+    require("mapping", "resizing by OpenCV", "cv2")
+    opencv = torch.from_numpy(area_resize(belief[0].numpy(), size))
     return {"opencv": opencv, "area": belief_maps.area_resize(belief, rows, rows)[0], "bilinear": bilinear[0, 0]}
 
 

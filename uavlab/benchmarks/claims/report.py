@@ -15,12 +15,14 @@ import torch
 
 from uavlab.benchmarks.claims import mapping, telemetry, update_interval  # noqa: F401 - they register measures
 from uavlab.benchmarks.claims.measures import MEASURES, Bench, Estimate, NotTestable
+from uavlab.core import installation
 from uavlab.core.errors import ConfigError, DivergedError, FileError, ResourceError
 from uavlab.core.text import one_line, quote, suggest, yaml_value
 from uavlab.storage.files import read_json, write_json
-from uavlab.storage.machine import ROOT, describe
+from uavlab.storage.machine import describe
 
-FOLDER = ROOT / "figures" / "records"
+FOLDER = installation.ROOT / "figures" / "records"
+OWN = Path("figures", "records") if installation.INSTALLED else FOLDER  # an installed package is not written to
 LEDGER = Path(__file__).with_name("ledger.csv")
 NOT_BUILT = "not built yet"
 
@@ -206,7 +208,7 @@ def read(path: Path) -> dict[str, Any]:
 
 def own_path(device: torch.device | str) -> Path:
     """Return the path of the record of this machine."""
-    return FOLDER / f"claims_{slug(describe(device))}.json"
+    return OWN / f"claims_{slug(describe(device))}.json"
 
 
 def slug(machine: Mapping[str, Any]) -> str:

@@ -1,9 +1,13 @@
 """Informative mapping with a team of UAVs, batched over missions."""
 
+import warnings
 from dataclasses import fields
 from typing import Any
 
+from uavlab.core.errors import FallbackWarning
+from uavlab.core.extras import install_command
 from uavlab.core.registry import ENVIRONMENTS, Environment
+from uavlab.envs.mapping import fusion
 from uavlab.envs.mapping.baselines import information_gain, random, sweep
 from uavlab.envs.mapping.env import Mapping, OverwrittenMapping
 from uavlab.envs.mapping.numpy_reference import HostMapping
@@ -11,6 +15,9 @@ from uavlab.envs.mapping.numpy_reference import HostMapping
 
 def implementation(env: Mapping, rt: Any) -> Mapping:
     """Return the implementation of the environment that the runtime's toggle ``maps`` selects."""
+    if rt.device.type == "cpu" and rt.toggles.maps != "host" and not fusion.NUMBA:
+        slow = f"mapping: numba is not installed, so steps take longer; {install_command('mapping')}."
+        warnings.warn(slow, FallbackWarning, stacklevel=2)
     if rt.toggles.maps == "device":
         return env
     if rt.toggles.maps == "host" and rt.device.type != "cpu":

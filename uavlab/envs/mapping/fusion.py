@@ -1,10 +1,11 @@
 """Fusion of measurements: updates of log odds in all maps that receive them, and averages of the maps.
 
 On a CPU footprints are updated one by one, which touches little memory. On a GPU, where their positions would need a
-host sync, whole maps are updated at once. Both compute the same maps.
+host sync, and on a CPU without numba, whole maps are updated at once. Both compute the same maps.
 """
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import Tensor
 from uavlab.ops.belief_maps import LIMIT, area_resize, log_odds_steps, signed_belief, weight_entropy_table
 from uavlab.ops.geometry import constant
 
+NUMBA = find_spec("numba") is not None  # without it, whole maps are updated on a CPU too
 DIGITS = 2.0**12  # a uniform float32 number has 24 random bits: 12 for each of two cells
 
 
@@ -57,7 +59,7 @@ def fuse(
         Maps, averages of their signed beliefs, averages over each UAV's footprint in its own map, and for the team's
         map the two sums of ``entropy_change`` (bits).
     """
-    if logits.device.type != "cpu":
+    if logits.device.type != "cpu" or not NUMBA:
         return fuse_whole_maps(logits, means, measurement)
     after = logits if reuse else logits.clone()
     if torch.compiler.is_compiling():

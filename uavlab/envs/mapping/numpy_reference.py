@@ -6,11 +6,11 @@ It is the reference for ``uavlab.envs.mapping.env``, with the same parameters, s
 from dataclasses import dataclass
 from typing import Any
 
-import cv2
 import numpy as np
 import torch
 from torch import Tensor
 
+from uavlab.core.extras import require
 from uavlab.core.types import MapObs
 from uavlab.envs.mapping.env import Mapping, State
 from uavlab.ops.belief_maps import LIMIT, MIN_BELIEF, STEP, UNKNOWN_MARGIN
@@ -20,7 +20,15 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class HostMapping(Mapping):
-    """The mapping task, computed on the host."""
+    """The mapping task, computed on the host.
+
+    Raises:
+        MissingPackageError: OpenCV is not installed.
+    """
+
+    def __post_init__(self) -> None:
+        """Refuse to start without OpenCV."""
+        require("mapping", "maps=host", "cv2")
 
     def observe(self, state: State) -> MapObs:
         """Return the observations of ``Mapping.observe``."""
@@ -100,7 +108,7 @@ class HostMapping(Mapping):
                     target_weight(small) * entropy(small),
                     target_weight(near) * entropy(near),
                     small,
-                    cv2.resize(seen, (size, size), interpolation=cv2.INTER_AREA),
+                    area_resize(seen, size),
                 )
             )
         everywhere, anyone = np.zeros((size, size)), np.zeros((self.cells, self.cells))
@@ -109,15 +117,14 @@ class HostMapping(Mapping):
             everywhere[spot] = max(everywhere[spot], (each[2] + 1) / len(self.flip))
             anyone[top:bottom, left:right] = 1
         small = mean[-1]
-        last = cv2.resize(anyone, (size, size), interpolation=cv2.INTER_AREA)
+        last = area_resize(anyone, size)
         return np.array(own), np.array((everywhere, target_weight(small) * entropy(small), small, last))
 
     def _constant(self, value: float) -> Array:
         return np.full((self.lattice, self.lattice), value)
 
     def _downscale(self, image: Array) -> Array:
-        size = (self.lattice, self.lattice)
-        small = cv2.resize(image.astype(np.float64), size, interpolation=cv2.INTER_AREA)
+        small = area_resize(image.astype(np.float64), self.lattice)
         return np.clip(small, MIN_BELIEF, 1 - MIN_BELIEF)
 
     def _local_positions(self, place: Array, uav: int, link: Array) -> Array:
@@ -130,6 +137,13 @@ class HostMapping(Mapping):
                 inside = 0 <= y < size and 0 <= x < size
                 positions[row, column] = (max(here) + 1) / (len(self.flip) + 1) if here else float(inside)
         return positions
+
+
+def area_resize(image: Array, size: int) -> Array:
+    """Average an image down to ``size`` x ``size`` pixels."""
+    import cv2
+
+    return cv2.resize(image, (size, size), interpolation=cv2.INTER_AREA)
 
 
 def belief(logits: Array) -> Array:

@@ -1,6 +1,7 @@
 """Headless runs of notebooks: parameters are checked first, an output has one writer, and each end has an exit code.
 
-A notebook runs in its own folder, so relative paths inside it start there.
+A notebook runs in its own folder, so relative paths inside it start there; a notebook of an installed package runs in
+the working directory.
 """
 
 from collections.abc import Mapping
@@ -14,13 +15,12 @@ import papermill
 from filelock import FileLock, Timeout
 from nbclient.exceptions import CellTimeoutError
 
-from uavlab.core import errors
+from uavlab.core import errors, installation
 from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.core.text import one_line, suggest
 from uavlab.lab.headless.kernel import ENGINE, TIMED_OUT, Watchdog
 from uavlab.lab.headless.parameters import check_values
 from uavlab.lab.headless.strip_outputs import EXECUTED, read_notebook
-from uavlab.storage.machine import ROOT
 
 DEAD_KERNEL = 138
 LONGEST, TAIL_LINES, TAIL_CHARACTERS = 500, 20, 2000
@@ -82,7 +82,7 @@ def run_notebook(
 def notebook_path(name: str | Path) -> Path:
     """Find a notebook by path, by name or by its name without the number: ``00_tour`` or ``tour``.
 
-    Names are those in the nearest ``notebooks/`` at or above the working directory, or else beside the package.
+    Names are those in the nearest ``notebooks/`` at or above the working directory, or else in the package.
 
     Raises:
         ConfigError: There is none of that name, or more than one.
@@ -90,7 +90,7 @@ def notebook_path(name: str | Path) -> Path:
     if Path(name).suffix == ".ipynb" and Path(name).is_file():
         return Path(name).resolve()
     here = Path.cwd()
-    folders = (sorted((root / "notebooks").glob("*.ipynb")) for root in (here, *here.parents, ROOT))
+    folders = (sorted((root / "notebooks").glob("*.ipynb")) for root in (here, *here.parents, installation.ROOT))
     known = next(filter(None, folders), [])
     stem = Path(name).name.removesuffix(".ipynb")
     matches = [p for p in known if p.stem == stem] or [p for p in known if p.stem.partition("_")[2] == stem]
@@ -125,7 +125,7 @@ def _execute(path: Path, part: Path, parameters: Mapping[str, Any], watchdog: Wa
             kernel_name="python3",
             language="python",
             progress_bar=progress,
-            cwd=path.parent,
+            cwd=_working_directory(path),
             watchdog=watchdog,
         )
     except papermill.PapermillExecutionError:
@@ -133,6 +133,12 @@ def _execute(path: Path, part: Path, parameters: Mapping[str, Any], watchdog: Wa
     except (RuntimeError, CellTimeoutError):  # the kernel gave no answer, or the watchdog ended the wait for it
         return watchdog.code or DEAD_KERNEL
     return 0
+
+
+def _working_directory(path: Path) -> Path:
+    """Return the folder in which a notebook runs; nothing is written into an installed package."""
+    installed = installation.INSTALLED and path.is_relative_to(installation.ROOT)
+    return Path.cwd() if installed else path.parent
 
 
 def _conclude(part: Path, path: Path, out: Path, code: int, timeout_s: int | None) -> NotebookRun:

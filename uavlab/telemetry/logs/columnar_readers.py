@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from uavlab.core.errors import FileError
+from uavlab.core.extras import require
 from uavlab.telemetry.logs.raw import Group, RawLog, open_log, quote_name, require_columns, require_rows, require_size
 
 WIDEST = 64  # columns in one array
@@ -110,6 +111,7 @@ def read_parquet(path: Path, needed: Collection[str], others: bool = True) -> Ra
     Raises:
         FileError: The file is damaged or too large, names a column twice, or a needed column is not numeric.
     """
+    require("telemetry", str(path), "pyarrow")
     import pyarrow as pa
     from pyarrow import parquet
 

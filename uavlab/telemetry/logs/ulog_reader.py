@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from uavlab.core.errors import FileError
+from uavlab.core.extras import require
 from uavlab.core.text import one_line
 from uavlab.telemetry.logs.raw import Group, RawLog, open_log
 
@@ -79,6 +80,7 @@ def read(path: Path) -> RawLog:
 
 def _decode(path: Path, raw: bytes) -> tuple[Any, str]:
     """Decode bytes by pyulog; also return what pyulog printed."""
+    require("telemetry", str(path), "pyulog")
     from pyulog import ULog
 
     output = io.StringIO()

@@ -7,6 +7,7 @@ from filelock import FileLock
 
 from tests.support.tiny_notebook import PARAMETERS, Write
 from uavlab.core.errors import ConfigError, ResourceError
+from uavlab.lab.headless import runner
 from uavlab.lab.headless.runner import notebook_path, run_notebook
 from uavlab.storage.machine import ROOT
 
@@ -103,3 +104,16 @@ class TestFinding:
         assert str(caught.value) == (
             "Unknown notebook '01_profil' (did you mean '01_profile'?). Known: 00_tour, 01_profile, 11_tour_again."
         )
+
+
+def test_a_notebook_of_an_installed_package_runs_in_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "data" / "notebooks" / "x.ipynb"
+    monkeypatch.chdir(tmp_path)
+    assert runner._working_directory(path) == path.parent
+    monkeypatch.setattr(runner.installation, "ROOT", tmp_path / "data")
+    monkeypatch.setattr(runner.installation, "INSTALLED", True)
+    assert runner._working_directory(path) == tmp_path
+    assert runner._working_directory(tmp_path / "own.ipynb") == tmp_path
+    assert runner._working_directory(tmp_path / "mine" / "own.ipynb") == tmp_path / "mine"

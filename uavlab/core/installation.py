@@ -1,0 +1,24 @@
+"""Where this installation keeps its notebooks and records, and how its commands begin."""
+
+import shlex
+import sys
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1]
+INSTALLED = (PACKAGE / "data").is_dir()
+ROOT = PACKAGE / "data" if INSTALLED else PACKAGE.parent
+"""Folder of ``notebooks`` and ``figures``: the checkout, or their copy in an installed package."""
+
+
+def invocation() -> str:
+    """Return the ``uavlab`` command line of this process; empty in a notebook or another program."""
+    called = Path(sys.argv[0])
+    ours = called.stem == "uavlab" or called.parts[-2:] == ("uavlab", "__main__.py")
+    return shlex.join(["uavlab", *sys.argv[1:]]) if ours else ""
+
+
+def program() -> str:
+    """Return how a command of this process begins: ``uavlab``, or a script that registers an environment."""
+    called = Path(sys.argv[0])
+    script = called.suffix == ".py" and called.name not in ("__main__.py", "ipykernel_launcher.py")
+    return f"python {shlex.quote(str(called))}" if script else "uavlab"
