@@ -22,7 +22,6 @@ from uavlab.storage.files import read_json, write_json
 from uavlab.storage.machine import describe
 
 FOLDER = installation.ROOT / "figures" / "records"
-OWN = Path("figures", "records") if installation.INSTALLED else FOLDER  # an installed package is not written to
 LEDGER = Path(__file__).with_name("ledger.csv")
 NOT_BUILT = "not built yet"
 
@@ -208,7 +207,8 @@ def read(path: Path) -> dict[str, Any]:
 
 def own_path(device: torch.device | str) -> Path:
     """Return the path of the record of this machine."""
-    return OWN / f"claims_{slug(describe(device))}.json"
+    folder = Path("figures", "records") if installation.INSTALLED else FOLDER  # an installed package is read only
+    return folder / f"claims_{slug(describe(device))}.json"
 
 
 def slug(machine: Mapping[str, Any]) -> str:
