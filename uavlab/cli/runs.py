@@ -75,7 +75,7 @@ def evaluate(
     runs: tuple[str, ...], episodes: int, seed: int, mean_action: bool, plan: str | None, device: Any, out: Path | None
 ) -> Record:
     """Evaluate the best policy of each RUN on its evaluation task, with 95 % bootstrap intervals."""
-    from uavlab.experiment.policy import score, score_plan
+    from uavlab.experiment.scores import score, score_plan
     from uavlab.storage.files import write_json
 
     if plan is None:
@@ -140,29 +140,17 @@ def export(run: str, out: Path, seed_index: int, agent: int | None) -> Record:
 
 
 def drive(run: Any) -> Record:
-    """Train to the end with a progress bar; the first SIGINT or SIGTERM ends after the update in progress."""
-    from tqdm import tqdm
-
+    """Train to the end with a progress bar; the first SIGINT or SIGTERM ends it after the update in progress."""
+    from uavlab.api import watch
     from uavlab.storage.machine import program
 
     for reason in run.not_exact_reasons:
         click.echo(f"not bit for bit repeatable: {reason}")
-    settings = run.config.run
-    row, what = run.config.task.collector.pace(run.config)
-    seconds = 0.5 if sys.stderr.isatty() else 60  # without a terminal, one line a minute
-    bar = tqdm(total=settings.updates, initial=run.number, unit="update", mininterval=seconds, maxinterval=seconds)
     if run.done:
         click.echo("nothing to do: the target was reached before; --updates sets a farther one.")
-    with graceful_stop(run.stop) as received, bar:
-        for progress in run.train():
-            bar.update(progress.number - bar.n)
-            if progress.metrics:
-                rate = row * run.number / run.seconds
-                clock = f", {run.seconds / 60:.1f} of {settings.minutes:g} min" if settings.minutes else ""
-                bar.set_postfix_str(f"{rate:,.0f} {what}/s{clock}", refresh=False)
-            if progress.score:
-                figures = [f"{name} {progress.score[f'eval/{name}']:.3f}" for name in run.config.evaluation.score]
-                tqdm.write(f"{progress.number:>8}  " + "  ".join(figures))
+    with graceful_stop(run.stop) as received:
+        for _ in watch(run):
+            pass
     command = "evaluate" if run.done else "resume"
     click.echo(f"{run.status}: {run.number} updates in {run.seconds:.0f} s; next: {program()} {command} {run.folder}")
     saves = run.saves()
