@@ -5,7 +5,7 @@
     run = ul.train("leader_follower_quick", updates=2000)   # a preset, or an environment of your own
     print(ul.evaluate(run, episodes=200))                   # figures with 95 % intervals
     act = run.policy()                                      # observations (B, A, O) -> actions (B, A, D)
-    run.fly("flight.html")                                  # one animated flight
+    ul.fly(run, "flight.html")                              # one animated flight
 
 Names are imported when they are first used; ``help(uavlab.train)`` and so on describe them.
 """
@@ -15,7 +15,22 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from uavlab.api import Run
+    from uavlab.api import (
+        Run,
+        Scores,
+        TeamPolicy,
+        TrainedPolicy,
+        bench,
+        evaluate,
+        fly,
+        load,
+        make,
+        profile,
+        resume,
+        start,
+        train,
+    )
+    from uavlab.testing import check_env
 
 # Idle OpenMP threads that spin starve a shared core; the variable must be set before torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -26,11 +41,16 @@ os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 __version__ = "0.1.0"
 
 _MODULES = {
-    **dict.fromkeys(("Run",), "uavlab.api"),
+    **dict.fromkeys(("train", "start", "resume", "load", "evaluate", "fly", "make", "bench", "profile"), "uavlab.api"),
+    **dict.fromkeys(("Run", "Scores", "TeamPolicy", "TrainedPolicy"), "uavlab.api"),
+    **dict.fromkeys(("check_env",), "uavlab.testing"),
 }
 """The public names, and the modules that define them."""
 
-__all__ = ["Run", "__version__"]
+__all__ = [
+    "Run", "Scores", "TeamPolicy", "TrainedPolicy", "__version__", "bench", "check_env", "evaluate", "fly", "load",
+    "make", "profile", "resume", "start", "train",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -33,18 +33,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         copy = source / file.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, copy)
-    build = [
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "--no-index",
-        "-w",
-        str(target),
-        str(source),
-    ]
-    subprocess.run([sys.executable, "-m", *build], check=True)
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(target)]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(source)], check=True)
     (built,) = target.glob("uavlab-*.whl")
     return built
 
@@ -64,7 +54,7 @@ def closure(requirements: list[str]) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the Python of an environment that holds the wheel and the base, by links to the packages installed here."""
+    """Return the Python of an environment that has the wheel and the base, by links to what is installed here."""
     folder = tmp_path_factory.mktemp("clean")
     venv.create(folder, symlinks=True)
     (site,) = folder.glob("lib/python*/site-packages")
@@ -91,9 +81,8 @@ def test_the_base_trains_evaluates_and_resumes(clean: Path, tmp_path: Path) -> N
     extras = ["plotly", "jupyterlab", "numba", "cv2", "sklearn", "pyarrow", "pyulog", "tensorboard", "onnx", "pytest"]
     listed = subprocess.run([clean, "-c", there, *extras], capture_output=True, text=True, cwd=tmp_path, check=True)
     assert listed.stdout == "[]\n"
-    trained = run(
-        clean, tmp_path, "train", "leader_follower_quick", *SETTINGS, "--updates", "6", "--out", "run", "--json"
-    )
+    target = ["--updates", "6", "--out", "run", "--json"]
+    trained = run(clean, tmp_path, "train", "leader_follower_quick", *SETTINGS, *target)
     assert (trained.code, trained.json["updates"]) == (0, 6), trained.err
     assert 'pip install "uavlab[tensorboard]"' in trained.err
     resumed = run(clean, tmp_path, "resume", "run", "--updates", "9", "--json")

@@ -111,6 +111,6 @@ def layers(
 
 
 def print_json(record: Record) -> None:
-    """Print a record as one line of JSON if the command line asks for it; ``--help`` has none."""
+    """Print a record as one line of JSON if ``--json`` is given and there is a record."""
     if record and "--json" in sys.argv:
         click.echo(json.dumps(record))

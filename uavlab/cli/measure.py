@@ -79,7 +79,7 @@ class BenchCommand(click.Command):
     """The command ``bench``: its suites, their help and their options are those registered when it is used."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the parameters of every suite, then the options that one suite alone takes."""
+        """Return the parameters of every suite, then the options of single suites."""
         known = _suites()
         own = {option.name: _click_option(name, option) for name, suite in known.items() for option in suite.options}
         return [click.Argument(["suite"], type=click.Choice(list(known))), *super().get_params(ctx), *own.values()]
@@ -169,7 +169,7 @@ def profile(preset: str, rounds: int, trace: Path | None, every: bool, out: Path
 @click.option("--out", type=click.Path(path_type=Path), help="Keep the numbers in this file, not in figures/records.")
 @as_json
 def claims(names: tuple[str, ...], every: bool, system: str | None, rounds: int, out: Path | None) -> Record:
-    """Compare what is claimed of each technique with what it is on this machine, with a verdict."""
+    """Compare published claims about techniques with measurements on this machine, each with a verdict."""
     from uavlab.benchmarks.claims import report
     from uavlab.benchmarks.claims.measures import Bench
 
