@@ -1,4 +1,4 @@
-"""`pytest --nbval notebooks` from any folder, with no flag to remember."""
+"""Default options of `pytest --nbval notebooks`, which works from any folder."""
 
 import os
 from pathlib import Path
@@ -29,5 +29,5 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Leave out what lies in a folder below, such as outputs."""
+    """Ignore notebooks in subfolders, such as outputs."""
     return True if collection_path.suffix == ".ipynb" and collection_path.parent != HERE else None

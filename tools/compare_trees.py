@@ -34,15 +34,15 @@ ROOT = Path(__file__).parents[1]
 MEMBERS = ("learner", "best")
 EPISODES = 2
 SMALLER = {"passes": {"worlds": 2}, "flights": {"flights": 12}}
-"""Smaller settings where a preset has the setting named first: the same code on less data."""
+"""Smaller settings of presets that have the setting in the key: the same code on less data."""
 TIMES_AND_RATES = re.compile(r"(?:.*_)?(?:ms|s)")
 """Keys of times (ms, s) and rates (per_s) in a row of a bench record."""
-UPDATES, UPDATES_OF_SETS = 60, 5  # by default: as the preset is set, and under a named set of toggles
+UPDATES, UPDATES_OF_SETS = 60, 5  # defaults: with the toggles of the preset, and with a named set
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is trained: a preset for so many updates, with a set of toggles and settings laid over it."""
+    """A preset, its number of updates, and the set of toggles and the settings over it."""
 
     preset: str
     updates: int
@@ -52,7 +52,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Tree:
-    """A checkout, and how results name it."""
+    """A checkout and its name in results."""
 
     name: str
     root: Path
@@ -67,7 +67,7 @@ class Tree:
         """Run a command of the command line and return its JSON object.
 
         Raises:
-            RuntimeError: It failed; the message is its last line of errors.
+            RuntimeError: It failed; the message is the last line of stderr.
         """
         done = self.python("-m", "uavlab", *arguments, "--json", cwd=cwd)
         if done.returncode:

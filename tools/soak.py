@@ -1,4 +1,4 @@
-"""Run the tests marked ``soak``, one file at a time, and leave out the files that passed with the same code before.
+"""Run the tests marked ``soak``, one file at a time, and skip the files that already passed with the same code.
 
 Arguments are passed on to pytest, for instance ``--figures figures/records/proofs.json``.
 """
@@ -23,7 +23,7 @@ def code_version() -> str:
 
 
 def read_passed(version: str) -> list[str]:
-    """Return the files that passed with this version of the code."""
+    """Return the files that already passed with this version of the code."""
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     return record["passed"] if record.get("version") == version else []
 

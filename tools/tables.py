@@ -1,6 +1,6 @@
 """Print the tables of README and RELIABILITY from figures/records; ``--write`` puts them into their files.
 
-A record names its machine, its commit and the command that makes it; that of the claims, one for each of its rows.
+A record holds its machine, commit and command; those of claims and proofs hold a commit for each row.
 """
 
 import json
@@ -19,7 +19,7 @@ MARKS = {
     "README.md": ("<!-- tables: made by tools/tables.py -->", "<!-- end of tables -->"),
     "RELIABILITY.md": ("<!-- proofs: made by tools/tables.py -->", "<!-- end of proofs -->"),
 }
-CLAIMS = (  # of those about speed, the ones that stand for the others
+CLAIMS = (  # a selection of the claims about speed
     *("cached-forwards", "merged-backward", "stage-1", "amp-speed", "prefetch", "batched-acting", "compile", "total"),
     *("more-agents-gain-more", "interval-10", "slow-env"),
 )
@@ -38,8 +38,8 @@ def table(head: str, line: str, rows: Rows, first: str = "", last: Iterable[str]
         head: The columns' names, separated by ``|``.
         line: A format string for each row.
         rows: Values by their names in ``line``.
-        first: A line before them.
-        last: Lines after them.
+        first: A line before the rows.
+        last: Lines after the rows.
     """
     marks = " | ".join("---" for _ in head.split("|"))
     lines = [head, marks, *filter(None, [first]), *(line.format(**row) for row in rows), *last]
@@ -74,7 +74,7 @@ def ladder_rows() -> list[dict[str, Any]]:
 
 
 def physics() -> dict[str, Any]:
-    """Return what equations of flight in the loss change where flights are few."""
+    """Return the change of R² by equations of flight in the loss, on a tenth of the flights."""
     without, with_it = (read(f"telemetry_{name}")["rows"][0]["mean_r2"]["each"] for name in ("tenth", "physics"))
     change, low, high = interval([b - a for a, b in zip(without, with_it, strict=True)])
     means = {"without": sum(without) / len(without), "with_it": sum(with_it) / len(with_it)}
@@ -92,7 +92,7 @@ def claims() -> str:
 
 
 def followers() -> list[str]:
-    """Return what trained teams of followers reach."""
+    """Return the scores of trained leader-follower teams."""
     return [
         table(
             "the published test: 1 + 4, 0.1 s steps | completion | strict formation | steps | path (px) | energy",
@@ -125,7 +125,7 @@ def followers() -> list[str]:
 
 
 def mapping() -> list[str]:
-    """Return what missions leave unknown, and what their steps cost."""
+    """Return the map quality of missions, and the time of their steps."""
     maps = read("bench_maps")["rows"]
     plans = {"information_gain": "information gain", "sweep": "sweep", "random": "random"}
     return [
@@ -196,7 +196,7 @@ def telemetry() -> list[str]:
 
 
 def speed() -> list[str]:
-    """Return how fast updates and environments are, and how the claims about speed fare."""
+    """Return how fast updates and environments are, and the verdicts on claims about speed."""
     updates = read("bench_update")
     return [
         table(

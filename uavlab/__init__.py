@@ -5,7 +5,7 @@
     run = ul.train("leader_follower_quick", updates=2000)   # a preset, or an environment of your own
     print(ul.evaluate(run, episodes=200))                   # figures with 95 % intervals
     act = run.policy()                                      # observations (B, A, O) -> actions (B, A, D)
-    run.fly("flight.html")                                  # one animated flight
+    ul.fly(run, "flight.html")                              # one animated flight
 
 Names are imported when they are first used; ``help(uavlab.train)`` and so on describe them.
 """
@@ -15,7 +15,21 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from uavlab.api import Run
+    from uavlab.api import (
+        Run,
+        Scores,
+        TeamPolicy,
+        TrainedPolicy,
+        bench,
+        evaluate,
+        fly,
+        load,
+        make,
+        profile,
+        resume,
+        start,
+        train,
+    )
     from uavlab.benchmarks.registry import suite
     from uavlab.core.protocols import Env, Learner, Policy
     from uavlab.core.registry import Resume, scene
@@ -34,7 +48,8 @@ os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 __version__ = "0.1.0"
 
 _MODULES = {
-    **dict.fromkeys(("Run",), "uavlab.api"),
+    **dict.fromkeys(("train", "start", "resume", "load", "evaluate", "fly", "make", "bench", "profile"), "uavlab.api"),
+    **dict.fromkeys(("Run", "Scores", "TeamPolicy", "TrainedPolicy"), "uavlab.api"),
     **dict.fromkeys(("baseline", "env", "learner", "preset", "toggle"), "uavlab.registration"),
     **{"scene": "uavlab.core.registry", "suite": "uavlab.benchmarks.registry"},
     **dict.fromkeys(("check_env", "check_learner"), "uavlab.testing"),
@@ -45,32 +60,11 @@ _MODULES = {
 """The public names, and the modules that define them."""
 
 __all__ = [
-    "Batch",
-    "Env",
-    "EnvSpec",
-    "Learner",
-    "MapObs",
-    "Metric",
-    "Policy",
-    "Resume",
-    "Rollout",
-    "Run",
-    "Runtime",
-    "Streams",
-    "Transition",
-    "Update",
-    "__version__",
-    "baseline",
-    "check_env",
-    "check_learner",
-    "env",
-    "learner",
-    "preset",
-    "scene",
-    "suite",
-    "tensors",
-    "toggle",
-]
+    "Batch", "Env", "EnvSpec", "Learner", "MapObs", "Metric", "Policy", "Resume", "Rollout", "Run", "Runtime",
+    "Scores", "Streams", "TeamPolicy", "TrainedPolicy", "Transition", "Update", "__version__", "baseline", "bench",
+    "check_env", "check_learner", "env", "evaluate", "fly", "learner", "load", "make", "preset", "profile", "resume",
+    "scene", "start", "suite", "tensors", "toggle", "train",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

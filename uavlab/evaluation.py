@@ -14,8 +14,9 @@ from torch import Tensor
 from uavlab.core.bootstrap import nested_interval
 from uavlab.core.protocols import Env, Policy
 from uavlab.core.rng import Streams, acting_noise
-from uavlab.core.types import Metric, tree_map
+from uavlab.core.types import MapObs, Metric, tree_map
 from uavlab.envs.autoreset import start_worlds
+from uavlab.ops.action_sampling import sample_in_turn
 
 COMMON = (
     Metric("flight_time", "sum", "steps", better="low"),
@@ -34,6 +35,13 @@ class Planner:
     """
 
     plan: Callable[[Any, Any, Tensor], Tensor]
+
+
+def random_policy(obs: Any, noise: Tensor) -> Tensor:
+    """Return uniformly random actions, or moves among those that are open, from the noise of ``acting_noise``."""
+    if isinstance(obs, MapObs):
+        return sample_in_turn(torch.zeros_like(obs.legal, dtype=noise.dtype), obs.legal, obs.target_cell, noise)
+    return 2 * torch.special.ndtr(noise) - 1
 
 
 @torch.no_grad()

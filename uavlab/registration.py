@@ -33,11 +33,20 @@ from torch import Tensor
 
 from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Learner, Policy, policy_matrix
-from uavlab.core.registry import COLLECTORS, ENVIRONMENTS, LEARNERS, Environment, LearnerEntry, place_in, place_of
+from uavlab.core.registry import (
+    COLLECTORS,
+    ENVIRONMENTS,
+    LEARNERS,
+    Environment,
+    LearnerEntry,
+    Settings,
+    place_in,
+    place_of,
+)
 from uavlab.core.rng import Streams
 from uavlab.core.text import quote, suggest
 from uavlab.core.types import EnvSpec, Scale
-from uavlab.experiment import build
+from uavlab.experiment.build import BUILT_IN
 from uavlab.experiment.presets import PRESETS, Preset
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import TOGGLES, Toggle
@@ -45,10 +54,9 @@ from uavlab.runtime.toggles import TOGGLES, Toggle
 Class = TypeVar("Class", bound=type)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-BUILT_IN = build.BUILT_IN  # registered first, so that no name of theirs is taken and their order stays
+FIRST = BUILT_IN  # our own entries are registered before others: names stay theirs, and so does their order
 ARGUMENTS = ("config", "spec", "inputs", "rng", "rt")  # that a learner's constructor may name
 SAME = ("agents", "groups", "obs", "action", "choices", "team", "side", "centred")  # fields of ``EnvSpec``
-UNSERVED = dict.fromkeys(("update", "acting"), "this learner has one form of it")
 
 
 @dataclass(frozen=True)
@@ -115,10 +123,7 @@ def learner(
     settings: type[Any] = NoSettings,
     collector: str = "off_policy",
     moves: bool = False,
-    load_policy: Callable[[Any, Any, Any, Any], Policy] | None = None,
-    refusal: Callable[[Any], str | None] | None = None,
-    require_same: Callable[[Any, Any, Any], Any] | None = None,
-    unserved: Mapping[str, str] = UNSERVED,
+    **fields: Any,
 ) -> Callable[[Class], Class]:
     """Register the decorated class as a learner under ``name``: ``uavlab train ENV --set learner=NAME``.
 
@@ -132,12 +137,10 @@ def learner(
         settings: Frozen dataclass of its hyper-parameters, which become settings.
         collector: ``off_policy`` (a replay buffer) or ``on_policy`` (whole episodes, a ``Rollout``).
         moves: Whether agents choose moves on maps; otherwise they observe vectors and their actions are continuous.
-        load_policy: (settings, ``spec`` trained on, ``spec`` to act in, parameters) -> policy. By default the
-            ``policy`` of a new learner with these parameters in its first gradient step.
-        refusal: ``spec`` -> why it cannot be learned, or None. By default it follows ``moves``.
-        require_same: (settings, ``spec`` trained on, other ``spec``), raises where a policy cannot act. By default
-            agents, groups, observations and actions must be equal.
-        unserved: Toggles that the class does not read, with the reason.
+        fields: Other fields of ``uavlab.core.registry.LearnerEntry``. By default ``load_policy`` takes the policy of a
+            new learner whose first gradient step holds the saved parameters, ``refusal`` follows ``moves``,
+            ``require_same`` requires equal agents, groups, observations and actions, and the toggles ``update`` and
+            ``acting`` have no effect.
 
     Raises:
         ConfigError: The name belongs to another learner, or the class or an argument does not fit.
@@ -146,16 +149,18 @@ def learner(
     def register(cls: Class) -> Class:
         _require_class("learner", cls)
         _require_constructor(cls)
-        entry = LearnerEntry(
-            settings=settings,
-            collector=collector,
-            build=lambda config, data, rng, rt: _construct(cls, config.learner, config.env.spec, data, rng, rt),
-            load_policy=load_policy or partial(_load_policy, cls),
-            size=partial(_size, cls),
-            refusal=refusal or partial(_refusal, moves),
-            require_same=require_same or _require_same,
-            unserved=unserved,
-        )
+        defaults = {
+            "load_policy": partial(_load_policy, cls),
+            "size": partial(_size, cls),
+            "refusal": partial(_refusal, moves),
+            "require_same": _require_same,
+            "unserved": dict.fromkeys(("update", "acting"), "this learner has one form of it"),
+        }
+
+        def build(config: Settings, data: Any, rng: Streams, rt: Runtime) -> Any:
+            return _construct(cls, config.learner, config.env.spec, data, rng, rt)
+
+        entry = LearnerEntry(settings, collector, build, **{**defaults, **fields})
         LEARNERS.register(name, entry, place_of(cls))
         return cls
 

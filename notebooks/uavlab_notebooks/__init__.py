@@ -1,1 +1,1 @@
-"""What single notebooks measure or draw; no part of the library."""
+"""Measurements and figures of single notebooks, which are not part of the library."""

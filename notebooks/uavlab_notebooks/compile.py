@@ -1,4 +1,4 @@
-"""What compiling costs before it gives: the critics of a team under plain torch and torch.compile; when it pays."""
+"""Cost and gain of compiling: the critics of a team under plain torch and torch.compile, and when it pays off."""
 
 import math
 import time
@@ -16,8 +16,8 @@ from uavlab.nets.mlp import StackedMLP
 from uavlab.profiling.torch_profile import profile
 from uavlab.runtime.stage_timer import synchronize
 
-REPEATS = 10  # calls that are timed at once: one takes less than a scheduler's turn
-LAUNCH = "aten::"  # prefix in a profile of the operators that torch starts by itself
+REPEATS = 10  # calls per timing, because one is shorter than a time slice of the scheduler
+LAUNCH = "aten::"  # prefix of the operators of torch in a profile
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 WAYS: dict[str, Callable[[Loss], Loss]] = {
@@ -30,7 +30,7 @@ def compare_ways(preset: str, *layers: Mapping[str, Any], rounds: int = 20) -> l
     """Time a forward and a backward pass through all critics of a team, in each of ``WAYS``.
 
     Args:
-        preset: Names the team, the batch and the width of the networks.
+        preset: The run with the team, the batch and the width of the networks.
         layers: Settings over it.
         rounds: Interleaved repetitions.
 
@@ -91,7 +91,7 @@ def count_launches(call: Callable[[], Any], device: torch.device) -> float:
 
 
 def elapsed(rows: Sequence[Mapping[str, Any]], most: int, points: int = 25) -> list[dict[str, Any]]:
-    """Return the seconds that each way needs for up to ``most`` calls and the first: ``setting, calls, seconds``."""
+    """Return the seconds of each way for the first call and up to ``most`` more: ``setting, calls, seconds``."""
     every = max(1, most // points)
     return [
         {"setting": row["setting"], "calls": calls, "seconds": row["first_call_s"] + calls * row["ms"] / 1e3}

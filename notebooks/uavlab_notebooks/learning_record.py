@@ -32,7 +32,7 @@ def join_runs(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def curves_over_time(rows: Sequence[Row], goal: float, *, warm: bool = False) -> go.Figure:
-    """Draw completion over seconds of training, titled with the seconds until it first was ``goal``."""
+    """Draw completion over seconds of training, titled with the seconds until ``goal`` was first reached."""
     texts = []
     for setting in dict.fromkeys(row["setting"] for row in rows):
         reached = [row["to_goal_warm_s" if warm else "to_goal_s"] for row in rows if row["setting"] == setting]

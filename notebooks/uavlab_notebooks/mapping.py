@@ -26,13 +26,13 @@ from uavlab.experiment.policy import TrainedPolicy
 from uavlab.experiment.run import Run
 from uavlab.lab.plots.style import add_curve, blank
 
-COARSE = 99  # cells a side of the maps that seconds of training use; policies see averages over the lattice alone
+COARSE = 99  # cells a side of maps in short training; policies see only averages over the lattice
 PROGRAM = {
     "mapping_full": count_missions(updates=1500, batch=64, minibatches=3, budget=14),
     "mapping_balanced": count_missions(updates=1000, batch=48, minibatches=3, budget=12),
     "mapping_fast": count_missions(updates=500, batch=32, minibatches=2, budget=8),
 }
-"""Missions of a run with the published program's settings, by the preset that comes nearest."""
+"""Missions of a run with the published program's settings, by the most similar preset."""
 
 CLAIMED_STEPS = {"mapping_full": 4800, "mapping_balanced": 3333, "mapping_fast": 2083}
 """Steps that runs with the published program's settings are claimed to make."""
@@ -44,19 +44,19 @@ COUNTS = {
     "moves": "agent_steps_per_run",
     "gradient_steps": "gradient_steps_per_run",
 }
-"""Columns of ``budgets`` by key of a run's plan."""
+"""Keys of a run's plan, by column of ``budgets``."""
 
 AXES = {
     "entropy": "entropy of the cells with targets (bits, lower is better)",
     "f1": "F1 of targets (higher is better)",
 }
-"""Titles of the axis by score."""
+"""Titles of the vertical axis, by score."""
 
 
 def load_or_train(run: str, updates: int, **settings: Any) -> tuple[TrainedPolicy, str]:
-    """Load the policy of the folder ``run``, or train one for ``updates`` on coarse maps if it is empty.
+    """Load the policy of the folder ``run``, or train one for ``updates`` on coarse maps if ``run`` is empty.
 
-    ``settings`` lie over the preset ``mapping_quick``. Return the policy and a label that says which it is.
+    ``settings`` override the preset ``mapping_quick``. Return the policy and a label that describes its training.
 
     Raises:
         FileError: The folder is no run.
@@ -72,23 +72,23 @@ def load_or_train(run: str, updates: int, **settings: Any) -> tuple[TrainedPolic
     short = Run(configure("mapping_quick", layer, settings))
     for _ in short.train():
         pass
-    return policy.from_run(short), f"trained for {updates:,} updates only"
+    return short.trained(), f"trained for {updates:,} updates only"
 
 
 def scores_by_policy(
     env: Mapping, trained: dict[str, TrainedPolicy], seed: int, count: int, device: torch.device
 ) -> dict[str, dict[str, Float[Tensor, "R E T"]]]:
-    """Score all plans and some trained policies, each after every step of the same ``count`` missions of ``seed``."""
+    """Score all baselines and some trained policies after every step of the same ``count`` missions of ``seed``."""
     plans = {name.replace("_", " "): Planner(plan) for name, plan in ENVIRONMENTS["mapping"].baselines.items()}
     scores = {name: curves(env, plan, Streams([seed], device), count) for name, plan in plans.items()}
     for name, each in trained.items():
         own = with_view_of(env, each)
-        scores[name] = curves(own, each.policy(own, 0), Streams([seed], device), count)
+        scores[name] = curves(own, each.batched_policy(own, 0), Streams([seed], device), count)
     return scores
 
 
 def with_view_of(env: Mapping, trained: TrainedPolicy) -> Mapping:
-    """Return a task whose maps are centred on each UAV, or not, as those that a policy was trained on."""
+    """Return the task with ``centred`` as a policy was trained: whether maps are centred on each UAV."""
     return replace(env, centred=trained.config.env.spec.centred)
 
 
@@ -111,7 +111,7 @@ def fly_plan(env: Mapping, plan: str, seed: int, device: torch.device) -> list[S
 def score_curves(scores: dict[str, Float[Tensor, "R E T"]], metric: str = "entropy", title: str = "") -> go.Figure:
     """Draw a score over measurements by policy, means with 95 % bootstrap intervals over missions and runs.
 
-    ``scores`` has those after the second measurement of a policy, its third and so on, see ``evaluate.curves``.
+    ``scores`` begin after the second measurement, see ``evaluate.curves``.
     """
     figure = blank(title, "measurements of each UAV", AXES.get(metric, metric))
     for number, (name, each) in enumerate(scores.items()):
@@ -127,7 +127,7 @@ def format_scores(scores: dict[str, Float[Tensor, "R E T"]], step: int = -1) -> 
 
 
 def budgets(presets: Sequence[str] = tuple(CLAIMED_STEPS)) -> list[dict[str, Any]]:
-    """Count what runs with the published program's settings amount to.
+    """Count updates, missions and steps of runs with the published program's settings.
 
     Returns:
         A row for each preset: ``preset``, ``measurements``, ``updates``, ``missions``, ``team_steps``, ``moves`` (of

@@ -1,4 +1,4 @@
-"""Memory of a batch: its peak, the largest that fits, and an update that is refused memory."""
+"""Memory of a batch: its peak, steps for the search of the largest batch, and an update that is refused memory."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ def peak_bytes(call: Callable[[], Any]) -> int:
 
 
 def whole_steps(config: Config, unit: int = 1) -> StepFactory:
-    """Return what builds, for a number of units of ``unit`` rows, a whole update: forward, backward, optimizer."""
+    """Return a factory of whole updates (forward, backward, optimizer) on a number of units of ``unit`` rows."""
 
     def make_step(count: int) -> Callable[[], Any]:
         learner, batch, noise = _blank(config, unit * count)
@@ -37,7 +37,7 @@ def whole_steps(config: Config, unit: int = 1) -> StepFactory:
 
 
 def forward_passes(config: Config, unit: int = 1) -> StepFactory:
-    """Return what builds a forward pass of actors and critics alone, which many searches stop at."""
+    """Return a factory of mere forward passes of actors and critics, which many searches measure instead."""
 
     def make_step(count: int) -> Callable[[], Any]:
         learner, batch, noise = _blank(config, unit * count)
@@ -60,11 +60,11 @@ def _blank(config: Config, rows: int) -> tuple[MASAC, Batch, UpdateNoise]:
 
 
 def refuse_memory(config: Config, share: float = 0.5) -> dict[str, Any]:
-    """Run one update with ``share`` of its peak memory, and the same update with enough of it, whole and in pieces.
+    """Run one update with ``share`` of its peak memory, and the same update with enough memory, whole and in pieces.
 
     Returns:
         ``peak_bytes`` and ``limit_bytes``; ``retries`` (``what, phase, from, to``); ``same_bits``, whether the result
-        equals that of batches cut so from the start; ``difference`` from the whole batch's, relative to its norm.
+        equals that of a batch cut so from the start; ``difference`` from the whole batch's, relative to its norm.
     """
     updates = {name: _build_update(config) for name in ("counted", "whole", "refused", "cut")}
     peak = peak_bytes(updates["counted"].run)

@@ -1,4 +1,4 @@
-"""Effects of fewer digits: on numbers, on the tensors of an update, on small steps, on the scale of a loss."""
+"""Effects of lower precision on numbers, the tensors of an update, small steps and the scale of a loss."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -77,7 +77,7 @@ def softplus_form(u: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Probe:
-    """A learner after some updates, its copy in float64, a batch for both, and another one."""
+    """A learner after some updates, its copy in float64, a batch for both, and another batch."""
 
     rt: Runtime
     learner: MASAC

@@ -1,4 +1,4 @@
-"""Draws by priority: counts and what theory expects of them, importance weights, and agreement of all structures."""
+"""Draws by priority: observed and expected counts, importance weights, and agreement of three data structures."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -13,12 +13,12 @@ from uavlab.benchmarks.timing import median
 from uavlab.core.errors import ResourceError
 from uavlab.ops.sum_tree import fixed_point
 
-FEATURES = 85  # float32 of a row of the team of five
+FEATURES = 85  # numbers in a row of the team of five, in float32
 PATIENCE = 60  # seconds granted to a worker for a batch
 
 
 class ArrayReplay(IterableDataset[tuple[np.ndarray, np.ndarray]]):
-    """Replay as many programs store it: arrays that are written in place, and a generator that draws from them.
+    """Replay as in many programs: arrays that are written in place, and a generator that draws from them.
 
     Attributes:
         number: Number of the row in each slot, counted from the first row written.
@@ -51,7 +51,7 @@ class ArrayReplay(IterableDataset[tuple[np.ndarray, np.ndarray]]):
 def read_through_loader(
     steps: int = 40, start: int = 512, new: int = 64, batch: int = 64, workers: int = 2, seed: int = 0
 ) -> dict[str, Any]:
-    """Write rows into replay and draw batches, directly and through ``workers`` processes (0 draws here).
+    """Write rows into replay and draw batches, directly and through ``workers`` processes (0 for this process).
 
     ``start`` rows are written before the workers start, ``new`` ones in each of ``steps`` rounds.
 
@@ -62,7 +62,7 @@ def read_through_loader(
         each later batch.
 
     Raises:
-        ResourceError: The workers give no answer.
+        ResourceError: A worker failed or did not answer in time.
     """
     replay, written_at = ArrayReplay(start + steps * new, batch, seed), np.empty(start + steps * new)
     replay.write(start)

@@ -1,4 +1,4 @@
-"""Shares of a cycle by stage under several settings, weights of an update, and utilisation beside achieved rates."""
+"""Shares of a cycle by stage under several settings, the work of an update, and utilisation beside achieved rates."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -45,7 +45,7 @@ def monitor_changes_nothing(preset: str, *layers: Mapping[str, Any], cycles: int
 
 
 def run_cycles(config: Config, cycles: int, monitor: Monitor | None = None) -> Learner:
-    """Run some cycles, and with a monitor ``WARM`` more before it starts; return the learner."""
+    """Run some cycles, with a monitor after ``WARM`` more without it; return the learner."""
     rt, rng, learner, source = build.assemble(config, monitor)
     cycle, warm = make_cycle(source, learner, rng, rt), WARM if monitor else 0
     with rt.scope():
@@ -57,7 +57,7 @@ def run_cycles(config: Config, cycles: int, monitor: Monitor | None = None) -> L
 
 
 def weigh_updates(preset: str, settings: Settings, *layers: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Weigh an update under each of ``settings`` for ``charts.roofline``.
+    """Time an update under each of ``settings`` and count its work, for ``charts.roofline``.
 
     Returns:
         Rows with ``name``, ``flops`` (of matrix products), ``bytes`` (of the other operators), ``operators`` and ``ms``
@@ -82,9 +82,9 @@ def utilisation(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Compare the share of time in which any operator runs with the achieved shares of this device's ceilings.
 
     Returns:
-        Of a record of ``profile_preset`` rows with ``name`` and ``share``: of the time in which any operator runs (what
-        a utilisation counts; on a GPU at least, from the longest kernels), and of this device's ceilings, the rate of
-        large matrix products and the bandwidth of memory, that an update reaches.
+        Rows ``name, share`` from a record of ``profile_preset``: the time in which any operator runs, which is called
+        utilisation (on a GPU a lower bound from the longest kernels), and what an update reaches of this device's rate
+        of large matrix products and of its memory bandwidth.
     """
     update, operators, stage = record["update"], record["operators"], record["stages"][0]
     device = torch.device("cuda" if "device_ms" in operators[0] else "cpu")

@@ -1,4 +1,4 @@
-"""Hidden states of flights: a network, flights it never saw, its predictions, and residuals of the physics."""
+"""Hidden states of flights: a trained network, unseen flights, its predictions, and residuals of the physics."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ from uavlab.telemetry.task import Telemetry
 
 SHIPPED = ROOT / "figures" / "telemetry"
 WRONG = {"wind_north": 5.0, "payload": 0.3, "drag": 0.4, "motor_lag": 0.05, "battery_sag": 0.7}
-"""Errors of the hidden quantities, about their standard deviations, that show which equation notices them."""
+"""Errors of hidden quantities, about one standard deviation each, to show which equation responds to which."""
 
 
 def load_network(run: str = "", device: Device = "cpu") -> tuple[TrainedPolicy, str]:
@@ -40,7 +40,7 @@ def load_network(run: str = "", device: Device = "cpu") -> tuple[TrainedPolicy, 
 
 
 def unseen_flights(trained: TrainedPolicy, count: int = 2, seed: int = 10**6) -> list[FlightDataset]:
-    """Simulate some of the shortest flights of a network's task, from a seed on that no preset reaches."""
+    """Simulate some of the shortest flights of a network's task, from seeds that no preset uses."""
     task = trained.config.env
     task = replace(task, logs="", mapping="", flights=max(3, count), first=seed, most=task.least)
     (chunk,) = flights.simulate(task)
@@ -90,7 +90,7 @@ def _title(name: str) -> str:
 
 
 def physics_residuals(flight: FlightDataset, window: int, stride: int = 50) -> list[dict[str, Any]]:
-    """Measure the residuals of the equations of flight at the truth, and where one hidden quantity is wrong.
+    """Measure the residuals of the equations of flight at the true hidden quantities, and with one of them wrong.
 
     Returns:
         A row for the truth and for each of ``WRONG``: ``case``, and by equation the root mean square of the residual
@@ -111,7 +111,7 @@ def physics_residuals(flight: FlightDataset, window: int, stride: int = 50) -> l
 
 
 def printed_rates(paces: Sequence[float], windows: int, epoch: int) -> list[dict[str, Any]]:
-    """Compare each interval's own pace with a whole epoch over the time since its start, which falls at any pace.
+    """Compare the throughput of each interval with a whole epoch over the time since its start, which always falls.
 
     ``paces`` are windows per second in intervals of ``windows`` each; the whole epoch has ``epoch`` windows.
     """

@@ -24,7 +24,7 @@ class SpanRecorder(Monitor):
         super().__init__(device)
 
     def reset(self) -> None:
-        """Forget all spans and start the clock anew."""
+        """Forget all spans and restart the clock."""
         super().reset()
         self.spans: list[dict[str, Any]] = []
         self.start = time.perf_counter()
@@ -49,8 +49,8 @@ def record_spans(config: Config, cycles: int = 3, warm: int = 5) -> list[dict[st
     """Run ``warm`` cycles, then record the stages of ``cycles`` more; stages inside compiled code are not visible.
 
     Returns:
-        ``lane`` (which thread), ``name`` (of the stage), ``start`` and ``end`` (ms), in the order of their start; on a
-        GPU, the host's part of each stage.
+        ``lane`` (which thread), ``name`` (of the stage), ``start`` and ``end`` (ms), the training thread first, then
+        in the order of their start; on a GPU, the host's part of each stage.
     """
     recorder = SpanRecorder(build.runtime(config.run).device)
     rt, rng, learner, source = build.assemble(config, recorder)

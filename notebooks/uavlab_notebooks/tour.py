@@ -1,4 +1,4 @@
-"""What the tour shows: widgets for the settings of its run, and the published scores of the leader-follower test."""
+"""Parts of the tour: widgets for the settings of its run, and the published scores of the leader-follower test."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -56,7 +56,7 @@ ROWS = (
 
 
 class Choices(Panel):
-    """Widgets for some settings of a run; headless they hold the notebook's parameters."""
+    """Widgets for some settings of a run; in a headless run they hold the notebook's parameters."""
 
     def __init__(self, followers: int, obstacles: int, seed: int, updates: int) -> None:
         """Show the parameters and an estimate, measured here, of the minutes that the updates will take."""

@@ -1,4 +1,4 @@
-"""Lessons, parts of the task that five runs learn in seconds or in a minute, for comparisons of learning.
+"""Lessons: parts of the leader-follower task that five runs learn in seconds or in a minute, to compare learning.
 
 ``edge``: every step within 50 px of the area's edge costs 1, and nothing else counts. ``formation``: a follower within
 50 px of its leader earns 1 per step for both, one farther away costs both. They show whether a change harms learning,

@@ -15,7 +15,7 @@ def compare_paces(bench: Bench, settings: Settings, paces: Sequence[float]) -> l
     """Time the same number of updates under each of ``settings``, in turn, with worlds of each pace (ms per step).
 
     Returns:
-        Rows ``setting, step_ms``; ``share``, the learner's part of the time (None where worlds step at the same time);
+        Rows ``setting, step_ms``; ``share``, the learner's share of the time (None where worlds step at the same time);
         ``updates_per_s`` and ``rows_per_s`` (learned and gathered); ``over_first, low, high`` as in ``compare``.
     """
     blocks = {name: paced_blocks(bench, setting) for name, setting in settings.items()}

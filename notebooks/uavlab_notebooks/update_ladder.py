@@ -17,8 +17,8 @@ def differences(preset: str, settings: Settings, *layers: Mapping[str, Any], upd
     """Train learners side by side in float64, from equal batches and equal noise.
 
     Returns:
-        A row for each setting: ``setting``, ``difference`` (of any parameter or moment from the first setting's, the
-        largest, relative to the largest number of its tensor) and ``fell_back``.
+        A row for each setting: ``setting``, ``difference`` (the largest of any parameter or moment from the first
+        setting's, relative to the largest number of its tensor) and ``fell_back``.
 
     Raises:
         ConfigError: Settings that are not valid.

@@ -11,7 +11,7 @@ from tests.support.fixtures_config import sizes, train_run
 from uavlab.collectors import entries
 from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.envs.mapping.env import Mapping
-from uavlab.experiment import policy
+from uavlab.experiment import policy, scores
 from uavlab.experiment.config import Config, configure
 from uavlab.experiment.run import Run
 from uavlab.runtime.oom_retry import OOM_MESSAGES
@@ -69,12 +69,12 @@ def test_the_saved_policy_is_the_best_and_flies_other_teams(tmp_path: Path) -> N
     run = train_mission(tmp_path / "run", updates=6)
     loaded = policy.load(tmp_path / "run")
     assert torch.equal(loaded.parameters, run.best)
-    first = policy.evaluate(loaded, 4, 0, mean_action=False)
-    assert first == policy.evaluate(loaded, 4, 0, mean_action=False)
+    first = scores.evaluate(loaded, 4, 0, mean_action=False)
+    assert first == scores.evaluate(loaded, 4, 0, mean_action=False)
     assert set(first) >= {"entropy", "f1", "return"}
-    assert first != policy.evaluate(loaded, 4, 1, mean_action=False)
+    assert first != scores.evaluate(loaded, 4, 1, mean_action=False)
     bigger = configure("mapping", sizes("mapping"), {"uavs": 5}).env
-    assert 0 <= policy.evaluate(loaded, 2, 0, mean_action=True, env=bigger)["f1"]["mean"] <= 1
+    assert 0 <= scores.evaluate(loaded, 2, 0, mean_action=True, env=bigger)["f1"]["mean"] <= 1
     exported = policy.load(policy.export(tmp_path / "run", tmp_path / "copy"))
     assert torch.equal(exported.parameters, loaded.parameters)
     states = list(policy.fly(loaded, 0))

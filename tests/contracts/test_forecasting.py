@@ -10,11 +10,11 @@ import torch
 from tests.support.fixtures_config import sizes
 from tests.support.fixtures_telemetry import random_flight, save_log, write_logs
 from uavlab.core.errors import ConfigError, FileError
-from uavlab.experiment import policy, run_state
+from uavlab.experiment import policy, run_state, scores
 from uavlab.experiment.config import configure
-from uavlab.experiment.policy import score, score_plan
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_config
+from uavlab.experiment.scores import score, score_plan
 from uavlab.telemetry import flights, window_source
 from uavlab.telemetry.forecaster import TARGETS
 from uavlab.telemetry.task import Telemetry
@@ -103,27 +103,27 @@ def test_changed_logs_are_refused_in_evaluation(tmp_path: Path, change: str) -> 
     logs.mkdir()
     write_logs(logs, 5)
     finished(folder, updates=2, logs=str(logs))
-    before = policy.evaluate(policy.load(folder), 10, 0, False)
+    before = scores.evaluate(policy.load(folder), 10, 0, False)
     (logs / "notes.md").write_text("no log")
-    assert policy.evaluate(policy.load(folder), 10, 0, False) == before
+    assert scores.evaluate(policy.load(folder), 10, 0, False) == before
     if change == "one less":
         (logs / "e.npz").unlink()
     else:
         save_log(logs / ("f.npz" if change == "one more" else "a.npz"), random_flight(120, 9))
     with pytest.raises(FileError, match=r"^flights: others than those this run was trained on; bring those back"):
-        policy.evaluate(policy.load(folder), 10, 0, False)
+        scores.evaluate(policy.load(folder), 10, 0, False)
 
 
 def test_other_flights_may_be_set_for_evaluation(tmp_path: Path) -> None:
     run = finished(updates=2, eval_first=1000)
-    assert policy.evaluate(policy.from_run(run), 10, 0, False)["mean_r2"]["mean"] < 1
+    assert scores.evaluate(run.trained(), 10, 0, False)["mean_r2"]["mean"] < 1
 
 
 def test_an_exported_copy_scores_the_same(tmp_path: Path) -> None:
     folder, out = tmp_path / "run", tmp_path / "out"
     finished(folder, updates=4)
     policy.export(folder, out)
-    first, second = (policy.evaluate(policy.load(path), 10, 0, False) for path in (folder, out))
+    first, second = (scores.evaluate(policy.load(path), 10, 0, False) for path in (folder, out))
     assert first == second
     with pytest.raises(ConfigError, match="telemetry has no team that flies"):
         next(policy.fly(policy.load(out), 0))
@@ -155,7 +155,7 @@ def test_a_run_ends_where_nothing_gets_better(tmp_path: Path) -> None:
 def test_ridge_regression_is_judged_by_the_same_flights() -> None:
     lines: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("uavlab.experiment.policy.configure", lambda name, layer: small())
+        patch.setattr("uavlab.experiment.scores.configure", lambda name, layer: small())
         record = score_plan(["telemetry"], "ridge", 10, 0, None, lines.append)
     assert set(record["rows"][0]["r2"]) == set(TARGETS)
     with pytest.raises(ConfigError, match="--policy 'rigde' for telemetry: unknown"):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from uavlab.experiment import policy
+from uavlab.experiment import scores
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
 
@@ -13,5 +13,5 @@ def test_the_quick_preset_reaches_the_goal(seed):
     run = Run(configure("leader_follower_quick", {"seed": seed}))
     for _ in run.train():
         pass
-    result = policy.evaluate(policy.from_run(run), 200, seed=0, mean_action=False)
+    result = scores.evaluate(run.trained(), 200, seed=0, mean_action=False)
     assert result["completion"]["mean"] >= 0.95

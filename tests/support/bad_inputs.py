@@ -46,18 +46,18 @@ class Row:
 
 
 def setting(id: str, texts: str, *problems: str, more: str = "") -> Row:
-    """Refuse settings on the command line."""
+    """Return a row with settings on the command line that are refused."""
     words = [word for text in texts.split(" | ") for word in ("--set", text)]
     return Row(id, ["train", P, *words], f"{P}: {'; '.join(problems)}.{more}")
 
 
 def file(id: str, content: str | bytes | Make, message: str) -> Row:
-    """Refuse a settings file."""
+    """Return a row with a settings file that is refused."""
     return Row(id, f"train {P} --config mine.yaml", message, files={"mine.yaml": content})
 
 
 def accepted(id: str, content: str | bytes, out: str) -> Row:
-    """Accept a settings file."""
+    """Return a row with a settings file that is accepted."""
     return Row(id, f"train {P} --config mine.yaml --dry-run", code=0, files={"mine.yaml": content}, out=out)
 
 

@@ -19,17 +19,17 @@ NEVER = "has zero variance; nothing can be learned of it. Leave such logs out."
 
 
 def log(id: str, content: str | bytes | Make, message: str, name: str = "data.csv") -> Row:
-    """Refuse a log."""
+    """Return a row with a log that is refused."""
     return Row(id, f"flights describe {name}", message, 3, {name: content})
 
 
 def read(id: str, content: str | bytes | Make, out: str, name: str = "data.csv") -> Row:
-    """Read a log."""
+    """Return a row with a log that is read."""
     return Row(id, f"flights describe {name}", code=0, files={name: content}, out=out)
 
 
 def mapped(id: str, content: str, mapping: str, message: str, code: int = 3) -> Row:
-    """Refuse a log with its mapping."""
+    """Return a row with a log and a mapping that are refused."""
     files = {"data.csv": content, "mine.yaml": mapping}
     return Row(id, "flights describe data.csv --mapping mine.yaml", message, code, files)
 
@@ -39,7 +39,7 @@ def npz(**arrays: Any) -> Make:
 
 
 def logs(count: int = 4, missing: str = "", **constant: float) -> dict[str, str | bytes | Make]:
-    """A folder of random logs, in which some columns are constant and one is missing."""
+    """Return the files of a folder of random logs, in which some columns are constant and one is missing."""
 
     def write(seed: int) -> Make:
         columns = {name: column for name, column in random_flight(300, seed).items() if name != missing}
@@ -50,12 +50,12 @@ def logs(count: int = 4, missing: str = "", **constant: float) -> dict[str, str 
 
 
 def learned(id: str, message: str, command: str = TRAIN, **options: Any) -> Row:
-    """Refuse to learn from a folder of logs."""
+    """Return a row with a folder of logs from which nothing can be learned."""
     return Row(id, f"{command} --set logs=logs", message, 3, logs(**options))
 
 
 def changed(at: int, keep: float = 1.0) -> Make:
-    """An NPZ file with a changed byte, or a part of one."""
+    """Make an NPZ file with a changed byte, or the first part of one."""
 
     def write(path: Path) -> None:
         npz(x=np.arange(3.0))(path)
@@ -67,7 +67,7 @@ def changed(at: int, keep: float = 1.0) -> Make:
 
 
 def bomb(path: Path) -> None:
-    """A small archive that claims four gigabytes."""
+    """Write a small archive that claims to hold four gigabytes."""
     npz(x=np.arange(3.0))(path)
     content = bytearray(path.read_bytes())
     at = content.rfind(b"PK\x01\x02") + 24  # a member's size in the directory
@@ -76,7 +76,7 @@ def bomb(path: Path) -> None:
 
 
 def unusual(path: Path) -> None:
-    """A file that is read: another byte order, columns in Fortran order."""
+    """Write a file with another byte order and with columns in Fortran order, which must be read."""
     position = np.asfortranarray(np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]))
     npz(vx=np.arange(3, dtype=">f8"), pos=position)(path)
 
@@ -90,8 +90,8 @@ ROWS = (
     log(
         "dat-1 missing",
         "tme,x\n0,1\n1,2\n",
-        "data.csv: no column 'time' (did you mean 'tme'?); expected time, …; found …; rename columns, or say by a "
-        "mapping which they are.",
+        "data.csv: no column 'time' (did you mean 'tme'?); expected time, …; found …; rename columns, or name "
+        "their fields in a mapping.",
     ),
     mapped(
         "dat-1 renamed",

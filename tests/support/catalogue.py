@@ -1,4 +1,4 @@
-"""Run rows of the catalogue of bad inputs, and compare how they end with what they say."""
+"""Run rows of the catalogue of bad inputs, and compare exit code, message and output with the row."""
 
 import os
 import re

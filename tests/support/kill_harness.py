@@ -39,7 +39,7 @@ MUTANTS = {
     "lock": (run_module, "lock_run_dir"),
 }
 LONG: dict[str, Any] = {"updates": 60, "evaluate_every": 6, "checkpoint_every": 3, "log_every": 4}
-LATEST = 0.8  # of the time that a whole run takes, until it is killed
+LATEST = 0.8  # of the time of a whole run: the latest moment of a kill
 
 
 def fork(work: Callable[[], object]) -> int:
@@ -126,7 +126,7 @@ def kills(count: int, seed: int, base: Path) -> dict[str, Any]:
 
 
 def signals(count: int, seed: int, base: Path) -> dict[str, Any]:
-    """Send signals at random times to ``uavlab train``; each run must end correctly and resume to the same end."""
+    """Send signals at random times to ``uavlab train``; each run must end correctly and resume to the same result."""
     dice, config = random.Random(seed), tiny(**LONG)
     latest = LATEST * time_run(base / "whole", config)
     expected = read_record(base / "whole")["digest"]

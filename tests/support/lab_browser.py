@@ -1,6 +1,6 @@
 """A throw-away JupyterLab and a headless Chromium, for tests marked ``browser``.
 
-JupyterLab shows a placeholder before it has a notebook, and cells without a kernel; hence every wait below.
+JupyterLab shows a placeholder before the notebook, and cells before the kernel is ready; the waits are for these.
 """
 
 import json
@@ -82,7 +82,7 @@ def serving(root: Path, private: Path) -> Iterator[str]:
 
 
 def answer(url: str) -> int:
-    """Return the status with which a server answers, 0 while there is none."""
+    """Return the HTTP status of a server's answer, 0 if there is none."""
     try:
         with urllib.request.urlopen(url, timeout=5) as reply:
             return reply.status
@@ -95,7 +95,7 @@ def answer(url: str) -> int:
 
 @dataclass
 class Watched:
-    """A page, and what it should not have done."""
+    """A page with its errors and its requests."""
 
     page: Any
     errors: list[str] = field(default_factory=list)

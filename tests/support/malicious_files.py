@@ -28,7 +28,7 @@ from tests.support.fixtures_config import train_tiny
 from tests.support.tampered_runs import checkpoint_in, edit_manifest
 from uavlab.core.errors import ConfigError, FileError, UavlabError
 from uavlab.core.text import one_line
-from uavlab.experiment import policy
+from uavlab.experiment import policy, scores
 from uavlab.experiment.config import configure, parse_setting, read_yaml
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import run_name
@@ -39,7 +39,7 @@ Reader = Callable[[], object]
 Content = str | bytes | Callable[[Path], object]
 CODE = "__import__('os').system('touch made')"
 PATIENCE = 20  # seconds until a reader is called hung
-ROOM = 5 * 2**30  # bytes, so that a reader that takes too much fails alone
+ROOM = 5 * 2**30  # memory limit of this program (bytes)
 
 
 class Payload:
@@ -96,7 +96,7 @@ def in_run(name: str, content: Content, reader: Callable[[Path], object] = polic
 
 
 def scored(folder: Path) -> object:
-    return policy.score([str(folder)], 2, 0, False, None, lambda line: None)
+    return scores.score([str(folder)], 2, 0, False, None, lambda line: None)
 
 
 def manifest(change: Callable[[dict[str, Any]], object]) -> Reader:
@@ -305,7 +305,7 @@ GALLERY = SETTINGS | RUN_FILES | CHECKPOINTS | NOTEBOOKS
 
 
 class Hung(BaseException):
-    """A reader did not end; a reader that catches its own errors must not catch this."""
+    """A reader did not end in time. No reader catches it, because it is no ``Exception``."""
 
 
 def hang(number: int, frame: object) -> None:
@@ -338,7 +338,7 @@ def complaint(entry: Entry, folder: Path, run: Path) -> str:
 
 
 def peak_bytes() -> int:
-    """Return the largest memory of this program; getrusage alone would count that of its parent."""
+    """Return the peak memory of this program (bytes); getrusage would count that of its parent, too."""
     status = Path("/proc/self/status")
     if status.exists() and (match := re.search(r"VmHWM:\s+(\d+) kB", status.read_text())):
         return 1024 * int(match[1])
@@ -346,7 +346,7 @@ def peak_bytes() -> int:
 
 
 def main(folder: Path) -> None:
-    """Read all of them; print what went wrong, the longest time and the peak of memory, which is bounded."""
+    """Read all of them; print what went wrong, the longest time and the peak memory."""
     resource.setrlimit(resource.RLIMIT_DATA, (ROOM, ROOM))
     train_tiny(folder / "finished", keep=1)
     complaints, seconds = {}, {}

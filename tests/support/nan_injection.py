@@ -29,7 +29,7 @@ ENV = LeaderFollower(followers=AGENTS - 1, horizon=6)
 
 @dataclass(frozen=True)
 class Seams(Runtime):
-    """A runtime at whose kernels faults can be plugged in while training goes on."""
+    """A runtime into whose kernels faults can be plugged during training."""
 
     faults: dict[str, Callable] = field(default_factory=dict)
 
@@ -42,7 +42,7 @@ class Seams(Runtime):
 
 @dataclass
 class Trainer:
-    """A tiny run, its learner either kind, and where the fault goes."""
+    """A tiny run with either kind of learner, and the run, world and agent that get the fault."""
 
     runs: int
     rt: Seams
@@ -91,7 +91,7 @@ Site = Callable[[Trainer, float], None]
 
 
 def state(part: str, key: str) -> Site:
-    """Write into a parameter or moment between two updates: tensors of a state are the living ones."""
+    """Write into a parameter or moment between two updates: ``state_dict`` returns the live tensors."""
 
     def write(t: Trainer, value: float) -> None:
         held = getattr(t.learner, part).state_dict().items()
@@ -101,7 +101,7 @@ def state(part: str, key: str) -> Site:
 
 
 def kernel(name: str, spoil: Callable[[Trainer, float, Any], None]) -> Site:
-    """Spoil what a kernel returns."""
+    """Overwrite a number that a kernel returns."""
 
     def plug(t: Trainer, value: float) -> None:
         def fault(fn: Callable, *args: Any) -> Any:
@@ -119,7 +119,7 @@ def metric(kernel_name: str, name: str) -> Site:
 
 
 class Steeper(torch.autograd.Function):
-    """The identity, whose gradient has something added to it."""
+    """The identity with ``extra`` added to its gradient."""
 
     @staticmethod
     def forward(ctx: Any, theta: Tensor, extra: Tensor) -> Tensor:

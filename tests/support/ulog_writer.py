@@ -38,7 +38,7 @@ def subscribe(number: int, name: str, instance: int = 0) -> bytes:
 
 
 def row(number: int, fields: Mapping[str, str], values: Sequence[float]) -> bytes:
-    """One row of data; the time is given after the start."""
+    """Return a row of data; its time is given after the start."""
     packed = b""
     for at, (kind, value) in enumerate(zip(fields.values(), _flat(fields, values), strict=True)):
         count = int(kind.partition("[")[2].rstrip("]") or 0)
@@ -85,12 +85,12 @@ WIND = STAMP | {"windspeed_north": "float", "windspeed_east": "float"}
 
 
 def steps(count: int, every: int) -> range:
-    """Times in us."""
+    """Return times in us."""
     return range(0, count * every, every)
 
 
 def position(count: int = 11) -> Topic:
-    """At 10 Hz, flying north at 1 m/s from 0."""
+    """Return positions at 10 Hz on a flight north at 1 m/s from 0."""
     return "vehicle_local_position", POSITION, [[t, t / 1e6, 0, -2, 1, 0, 0] for t in steps(count, 100_000)]
 
 
@@ -119,10 +119,10 @@ def battery(count: int = 6) -> Topic:
 
 
 def old() -> bytes:
-    """A flight of one second as older firmware logs it."""
+    """Return a flight of one second as older firmware logs it."""
     return ulog(position(), attitude(), sensors(), outputs(), before=info("ver_hw", "AUAV_X21"), after=dropout(26))
 
 
 def new() -> bytes:
-    """A flight of one second as newer firmware logs it."""
+    """Return a flight of one second as newer firmware logs it."""
     return ulog(position(), setpoint(), attitude(), sensors(), motors(), outputs(), battery())

@@ -36,7 +36,7 @@ ROWS = 16
 
 
 class Side:
-    """Learners of several kinds that start alike, and the batches they learn from."""
+    """Learners of several kinds with equal initial parameters, and the source of their batches."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Side:
         return batch, next(iter(self.learners.values())).update_noise(self.rng, ROWS)
 
     def train(self, updates: int, spoil: Callable[[Batch], Batch] = lambda batch: batch) -> dict[str, Update]:
-        """Update all learners from equal batches, the last one's spoilt; return their last updates."""
+        """Update all learners from equal batches, the last one's changed by ``spoil``; return their last updates."""
         last = list(self.learners)[-1]
         for _ in range(updates):
             batch, noise = self.next()

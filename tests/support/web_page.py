@@ -1,4 +1,4 @@
-"""The addresses that a browser would load for a page by itself."""
+"""The addresses that a browser loads on its own for a page."""
 
 from html.parser import HTMLParser
 

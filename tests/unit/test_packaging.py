@@ -21,7 +21,6 @@ def setup(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """Return setup.py as a module; it builds nothing."""
     monkeypatch.setattr(setuptools, "setup", lambda **arguments: None)
     spec = importlib.util.spec_from_file_location("packaging_script", ROOT / "setup.py")
-    assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

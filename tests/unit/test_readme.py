@@ -1,4 +1,4 @@
-"""The README's numbers are those of the records, and its environment in one file works as printed."""
+"""The tables of README and RELIABILITY are those of the records, and every proof is a test."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Compare a run under several settings: time one of its calls in turn, or train it once under each."""
+"""Comparisons of a run under several settings: one of its calls timed in turn, or one training under each."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from uavlab.runtime.stage_timer import Monitor, count_work
 from uavlab.training import make_cycle
 
 Settings = Mapping[str, Mapping[str, Any]]
-"""Layers of settings by the names that rows have for them."""
+"""Layers of settings, by the name of the row that each becomes."""
 
 Row = dict[str, Any]
 
@@ -61,15 +61,15 @@ def compare(
     rounds: int = 30,
     enough_s: float = math.inf,
 ) -> list[Row]:
-    """Time one piece of a run under each of ``settings``, laid over ``layers``, in turn in this process.
+    """Time one piece of a run under each of ``settings``, which override ``layers``, in turn in this process.
 
     Args:
         preset: The run.
-        settings: What is compared, by name.
+        settings: The settings to compare, by name.
         layers: Settings that all of them share.
         call: The piece, as for ``build_call``.
         rounds: Interleaved repetitions.
-        enough_s: Seconds after which there are no more rounds than an interval needs.
+        enough_s: Time limit (s), after which only the rounds that an interval needs are run.
 
     Returns:
         A row for each setting, in order, as ``compare_calls`` returns them.

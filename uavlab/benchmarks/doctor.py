@@ -1,4 +1,4 @@
-"""What this machine can do for uavlab, which toggles can be used on it, and what to do about what it cannot do."""
+"""A report of this machine: the hardware, software and toggles that uavlab can use, and advice for those it cannot."""
 
 import os
 import shutil
@@ -11,13 +11,14 @@ from typing import Any
 import psutil
 import torch
 
+from uavlab.core.extras import install_command
 from uavlab.profiling.roofline import matrix_rate
 from uavlab.runtime.runtime import process_flags
 from uavlab.runtime.toggles import TOGGLES, Toggles, resolve, toggle_presets
 from uavlab.storage.machine import cpu_model, device_name, usable_cores
 
 GB = 1e9
-ROOMY_MEMORY = 4 * GB  # the shipped runs and a notebook beside them
+ROOMY_MEMORY = 4 * GB  # enough for a shipped run and a notebook at once
 ROOMY_DISK = 2 * GB
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 MAC_BROWSERS = ("Google Chrome", "Chromium")
@@ -32,7 +33,7 @@ class Row:
         what: Its name.
         value: Its value here.
         usable: Whether uavlab can make use of it.
-        advice: Why not, and what to do; empty where nothing need be done.
+        advice: Why it is not usable, and what to do; empty if there is nothing to do.
     """
 
     what: str
@@ -47,9 +48,9 @@ class Row:
 
 
 def examine(folder: Path = Path(), device: torch.device | str | None = None) -> list[Row]:
-    """Examine everything that uavlab can use, in about two seconds.
+    """Examine this machine in about two seconds and return a row for each property.
 
-    Runs would be written to ``folder``; matrix rates are those of ``device``, by default of a GPU if there is one.
+    The disk is that of ``folder``; matrix rates are measured on ``device``, by default a GPU if there is one.
     """
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     return [
@@ -69,7 +70,7 @@ def examine(folder: Path = Path(), device: torch.device | str | None = None) -> 
 
 
 def _rates(device: torch.device) -> list[Row]:
-    """Compare float32 and bfloat16; on a CPU with one thread."""
+    """Measure the rates of matrix products in float32 and bfloat16, on a CPU with one thread."""
     with process_flags(Toggles(threads=1), device):
         single, half = (matrix_rate(device, precision) / GB for precision in ("fp32", "bf16"))
     where = f"on {device_name(device)}" + (", one thread" if device.type == "cpu" else "")
@@ -131,7 +132,7 @@ def _jupyter() -> Row:
     try:
         return Row("JupyterLab", version("jupyterlab"))
     except PackageNotFoundError:
-        return Row("JupyterLab", "none", False, "The notebooks need it: make setup.")
+        return Row("JupyterLab", "none", False, f"The notebooks need it: {install_command('lab')}.")
 
 
 def toggle_rows(device: str = "auto") -> list[dict[str, Any]]:
@@ -169,7 +170,7 @@ def format_toggles(device: str = "auto") -> str:
 
 
 def _target(device: Any) -> torch.device:
-    from uavlab.experiment import build  # late: the doctor itself starts where a requirement is missing
+    from uavlab.experiment import build  # late: the doctor must start without every requirement
     from uavlab.experiment.config import RunConfig
 
     return build.runtime(RunConfig(device=device)).device

@@ -17,21 +17,21 @@ from uavlab.runtime.stage_timer import Monitor, count_work, memory
 from uavlab.runtime.toggles import TOGGLES, resolve, with_toggles
 from uavlab.storage.machine import describe, usable_cores
 
-WARM, CYCLES = 10, 60  # cycles before and while the monitor watches, at most
-ENOUGH_S = 20.0  # seconds after which a measurement takes no more rounds than it needs
-UPDATES = 10  # of which the quickest counts, as for ceilings
-WORTH = 3  # toggles worth trying
-SLOWEST = ("precision", "fp16", "cpu")  # emulated there: an update through convolutions takes minutes
-TRIED = {"compile": ("default",), "scaler": ()}  # other modes warm up for minutes; a scaler is nothing by itself
+WARM, CYCLES = 10, 60  # cycles before and during monitoring, at most
+ENOUGH_S = 20.0  # seconds after which only the rounds that an interval needs are run
+UPDATES = 10  # timed updates, of which the quickest counts, as for ceilings
+WORTH = 3  # toggles that are measured by default, by their predicted speed-up
+SLOWEST = ("precision", "fp16", "cpu")  # fp16 is emulated there: an update through convolutions takes minutes
+TRIED = {"compile": ("default",), "scaler": ()}  # other modes warm up for minutes; a scaler alone has no effect
 
 
 def profile_preset(
     preset: str, *layers: Mapping[str, Any], rounds: int = 20, trace: Path | None = None, every: bool = False
 ) -> dict[str, Any]:
-    """Watch some cycles of a run, compare an update with this machine's ceilings, and try toggles that may help.
+    """Profile some cycles of a run, compare an update with this machine's ceilings, and measure toggles that may help.
 
-    A toggle's speed-up is predicted by Amdahl's law from the parts of a cycle, each timed by itself with and without
-    it; then whole cycles are timed. Toggles that change the algorithm are left out: they change the work itself.
+    Amdahl's law predicts the speed-up of a toggle from the parts of a cycle, each timed with and without the toggle;
+    then whole cycles are timed. Toggles that change the algorithm are left out, because they change the work itself.
 
     Args:
         preset: What to profile.
@@ -42,9 +42,9 @@ def profile_preset(
 
     Returns:
         ``stages`` (rows of ``Monitor.read``), ``update`` (its work and ceilings), ``memory``, ``operators`` (the table
-        of the profiler), ``pipeline`` (of what learns from logs), ``verdict`` (a sentence), ``kind``, and
-        ``candidates``: ``toggle``, ``predicted``, ``measured`` (whole cycles, as a speed-up) with ``low`` and
-        ``high``, ``first_call_s``; largest measured first.
+        of the profiler), ``pipeline`` (throughput of tasks that learn from logs), ``kind`` and ``verdict`` (the
+        bottleneck in a word and in a sentence), and ``candidates``: ``toggle``, ``predicted``, ``measured`` (speed-up
+        of whole cycles) with ``low`` and ``high``, ``first_call_s``; the largest speed-up first.
 
     Raises:
         ConfigError: The settings are not valid, or do not fit this machine.
@@ -78,7 +78,7 @@ def profile_preset(
 
 
 def candidates(config: Config) -> dict[str, dict[str, Any]]:
-    """List every usable change of one toggle that leaves the algorithm as it is, by ``name=value``."""
+    """List every usable change of one toggle that keeps the algorithm, by ``name=value``."""
     device, now = build.runtime(config.run).device, config.toggles
     changes = {}
     for toggle in TOGGLES.values():
@@ -128,7 +128,7 @@ def _watch(config: Config, trace: Path | None) -> dict[str, Any]:
     one, plain = (build_call(each, "update") for each in (config, uncompiled))
     with loop.rt.scope():
         seconds = min(time_call(one.call, device) for _ in range(UPDATES))
-        work = count_work(plain.call)  # compiled code hides what it does
+        work = count_work(plain.call)  # operators inside compiled code are not visible
         limits = ceilings(device, config.toggles.precision, work)
     shares = {row["name"]: row["share"] for row in stages}
     kind, sentence = find_bottleneck(shares, seconds, work, limits)

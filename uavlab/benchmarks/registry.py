@@ -1,4 +1,4 @@
-"""The suites of ``uavlab bench``: functions registered by name, those of ``benchmarks/suites`` and any from outside."""
+"""The suites of ``uavlab bench``: functions registered by name, from ``benchmarks/suites`` or a user's file."""
 
 import importlib
 import pkgutil
@@ -19,7 +19,7 @@ Run = Callable[..., Record]
 
 @dataclass(frozen=True)
 class Option:
-    """An option of the command line that one suite alone takes.
+    """A command-line option of one suite.
 
     Attributes:
         name: The keyword argument of the suite's function.
@@ -56,7 +56,7 @@ def suite(name: str, *, about: str, options: Sequence[Option] = ()) -> Callable[
     """Register the decorated function, itself unchanged, as a suite; ``about`` is a few words for the help text.
 
     Raises:
-        ConfigError: Another function has this name.
+        ConfigError: Another function is registered under this name.
     """
 
     def register(function: Run) -> Run:
@@ -77,7 +77,7 @@ def suites() -> dict[str, Suite]:
 
 
 def format_rows(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Format the rows of a record as a text table, right-aligned, with the names of the first row as its head."""
+    """Format the rows of a record as a text table, right-aligned, headed by the keys of the first row."""
 
     def text(value: Any) -> str:
         return f"{value:,}" if isinstance(value, int) else str(value)

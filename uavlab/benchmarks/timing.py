@@ -1,4 +1,4 @@
-"""Time calls in turn in one process, so that a busy machine slows all of them alike."""
+"""Timing of calls in turn in one process, so that a busy machine slows all of them equally."""
 
 import math
 import time
@@ -24,7 +24,7 @@ def time_in_turn(
     warm_up: int = WARM_UP,
     enough_s: float = math.inf,
 ) -> dict[K, list[float]]:
-    """Time each call once per round, in turn (s); after ``enough_s`` only as often as an interval needs."""
+    """Time each call once per round, in turn (s); stop after ``enough_s`` seconds, but not before ``FEWEST`` rounds."""
     seconds: dict[K, list[float]] = {name: [] for name in calls}
     began = time.perf_counter()
     for number in range(-warm_up, rounds):
@@ -61,7 +61,7 @@ def ratio(slow: Sequence[float], fast: Sequence[float], name: str = "median") ->
 
 
 def break_even_calls(slow: Mapping[str, Any], fast: Mapping[str, Any]) -> int | None:
-    """Return the calls after which a longer warm-up pays off; 0 where it is not longer, None where it never does.
+    """Return the number of calls after which a longer warm-up pays off: 0 if it is not longer, None if it never does.
 
     Args:
         slow: ``ms`` and ``first_call_s`` of the baseline.

@@ -14,6 +14,7 @@ import click
 from uavlab import __version__
 from uavlab.core.errors import ConfigError, UavlabError
 from uavlab.core.text import check_threads, one_line
+from uavlab.experiment.names import require_names
 from uavlab.experiment.signals import exit_immediately
 
 Command = Callable[..., Any]
@@ -67,7 +68,23 @@ def refuse(kind: str, message: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class NamesFirst(click.Command):
+    """A command that refuses unknown names before it imports torch."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Check the names among the parameters, then run the command."""
+        require_names(ctx.params)
+        return super().invoke(ctx)
+
+
+class NamesFirstGroup(click.Group):
+    """A group of such commands and groups."""
+
+    command_class = NamesFirst
+    group_class = type
+
+
+@click.group(cls=NamesFirstGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__)
 def cli() -> None:
     """Train teams of UAVs fast, and measure before you believe."""
@@ -94,6 +111,6 @@ def layers(
 
 
 def print_json(record: Record) -> None:
-    """Print a record as one line of JSON if the command line asks for it; ``--help`` has none."""
+    """Print a record as one line of JSON if ``--json`` is given and there is a record."""
     if record and "--json" in sys.argv:
         click.echo(json.dumps(record))

@@ -1,4 +1,4 @@
-"""Commands about flights: simulate them as files, describe a log, predict what a log does not show."""
+"""Commands about flights: simulate them as files, describe a log, predict hidden states from a log."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ mapped = click.option("--mapping", type=click.Path(path_type=Path), help="YAML f
 
 @cli.group()
 def flights() -> None:
-    """Simulate flights, describe logs, and predict what logs do not show."""
+    """Simulate flights, describe logs, and predict hidden states."""
 
 
 @flights.command()
@@ -22,7 +22,7 @@ def flights() -> None:
 @click.option("--seed", type=click.IntRange(0, 2**31), default=0, show_default=True, help="Of the first flight.")
 @as_json
 def make(folder: Path, count: int, seed: int) -> Record:
-    """Simulate quadrotors in wind, and write each flight, with the truth that no log shows, to FOLDER as NPZ."""
+    """Simulate quadrotors in wind, and write each flight, with its hidden states, to FOLDER as NPZ."""
     from uavlab.experiment.run_dir import require_empty
     from uavlab.telemetry.flights import write
     from uavlab.telemetry.task import Telemetry
@@ -57,14 +57,14 @@ def describe(file: Path, mapping: Path | None) -> Record:
 @click.option("--out", type=click.Path(path_type=Path), help="Write time, all columns and their sd to this CSV file.")
 @as_json
 def predict(run: str, file: Path, mapping: Path | None, stride: int, out: Path | None) -> Record:
-    """Predict by the network of RUN what FILE does not show: wind, payload, drag, lag, sag, and the error ahead."""
+    """Predict by the network of RUN what the log FILE does not hold: wind, payload, drag, lag, sag, tracking error."""
     from uavlab.experiment import policy
     from uavlab.experiment.run_dir import run_folder
     from uavlab.telemetry.predict import predict_log, require_task, summary, write_csv
 
     trained = policy.load(run_folder(run))
     task = require_task(trained.config.env, trained.config.preset)
-    forecast: Any = trained.policy(trained.config.env, 0)
+    forecast: Any = trained.batched_policy(trained.config.env, 0)
     prediction = predict_log(forecast, task, file, mapping, stride)
     rows = summary(prediction)
     click.echo(f"{'':14} {'unit':5} {'mean':>8} {'least':>8} {'most':>8} {'sd':>8} {'rmse':>8}")

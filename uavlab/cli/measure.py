@@ -1,6 +1,7 @@
 """Commands that report: presets, settings, check, doctor, toggles; and that measure: bench, profile, claims."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -8,6 +9,7 @@ import click
 from uavlab.cli.base import Record, as_json, cli, layers, with_settings
 from uavlab.core.errors import ConfigError
 from uavlab.core.text import one_line
+from uavlab.experiment.names import index, preset_purposes, registries_loaded
 
 SYSTEMS = ("leader_follower", "mapping", "assignment", "telemetry", "scale_out")
 
@@ -16,9 +18,7 @@ SYSTEMS = ("leader_follower", "mapping", "assignment", "telemetry", "scale_out")
 @as_json
 def presets() -> Record:
     """List the presets."""
-    from uavlab.experiment.presets import presets as known
-
-    rows = {name: preset.about for name, preset in known().items()}
+    rows = preset_purposes()
     for name, about in rows.items():
         click.echo(f"{name:28} {about}")
     return rows
@@ -76,10 +76,10 @@ def toggles(device: Any) -> Record:
 
 
 class BenchCommand(click.Command):
-    """The command ``bench``: it reads suites, their help and their options from the registry when it is used."""
+    """The command ``bench``: its suites, their help and their options are those registered when it is used."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the parameters of every suite, then the options that one suite alone takes."""
+        """Return the parameters of every suite, then the options of single suites."""
         known = _suites()
         own = {option.name: _click_option(name, option) for name, suite in known.items() for option in suite.options}
         return [click.Argument(["suite"], type=click.Choice(list(known))), *super().get_params(ctx), *own.values()]
@@ -93,6 +93,13 @@ class BenchCommand(click.Command):
 
 
 def _suites() -> dict[str, Any]:
+    """Return the suites by name, only with what help needs while the registries are not loaded."""
+    if not registries_loaded():
+        rows = index()["suites"].items()
+        return {
+            name: SimpleNamespace(about=about, options=[SimpleNamespace(**o) for o in own])
+            for name, (about, own) in rows
+        }
     from uavlab.benchmarks.registry import suites
 
     return suites()
@@ -162,7 +169,7 @@ def profile(preset: str, rounds: int, trace: Path | None, every: bool, out: Path
 @click.option("--out", type=click.Path(path_type=Path), help="Keep the numbers in this file, not in figures/records.")
 @as_json
 def claims(names: tuple[str, ...], every: bool, system: str | None, rounds: int, out: Path | None) -> Record:
-    """Compare what is claimed of each technique with what it is on this machine, with a verdict."""
+    """Compare published claims about techniques with measurements on this machine, each with a verdict."""
     from uavlab.benchmarks.claims import report
     from uavlab.benchmarks.claims.measures import Bench
 

@@ -24,7 +24,7 @@ from uavlab.storage.files import copy_missing
 def notebook(
     name: str, parameters: tuple[tuple[str, str], ...], file: Path | None, out: Path | None, timeout: int
 ) -> None:
-    """Run a notebook headless, its parameters checked before a kernel starts; also written as an offline page."""
+    """Check the parameters of a notebook, run it headless, and also write it as an offline page."""
     from uavlab.lab.headless.parameters import read_parameters
     from uavlab.lab.headless.report import last_printed, report
     from uavlab.lab.headless.runner import notebook_path, run_notebook
@@ -46,9 +46,9 @@ def notebook(
 @cli.command()
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[FOLDER] [-- OPTION...]")
 def lab(words: tuple[str, ...]) -> None:
-    """Open JupyterLab on this machine alone; with FOLDER, there, with a copy of each notebook that it lacks.
+    """Open JupyterLab for this machine only; with FOLDER, in that folder, after copying the notebooks that it lacks.
 
-    What follows ``--`` is passed on, ``-- --no-browser`` say.
+    Arguments after ``--`` are passed on, as in ``-- --no-browser``.
     """
     require("lab", "lab", "jupyterlab")
     root = Path(words[0]) if words and not words[0].startswith("-") else None
@@ -61,6 +61,6 @@ def lab(words: tuple[str, ...]) -> None:
 
 
 def lab_command(root: Path, *extra: str) -> list[str]:
-    """Return the command that serves JupyterLab from ``root`` to this machine alone, with its token on."""
+    """Return the command that serves JupyterLab from ``root`` to this machine only, with its token on."""
     fixed = ["--ServerApp.ip=127.0.0.1", "--KernelManager.transport_encryption=auto"]
     return [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={Path(root).resolve()}", *extra, *fixed]

@@ -75,7 +75,7 @@ def evaluate(
     runs: tuple[str, ...], episodes: int, seed: int, mean_action: bool, plan: str | None, device: Any, out: Path | None
 ) -> Record:
     """Evaluate the best policy of each RUN on its evaluation task, with 95 % bootstrap intervals."""
-    from uavlab.experiment.policy import score, score_plan
+    from uavlab.experiment.scores import score, score_plan
     from uavlab.storage.files import write_json
 
     if plan is None:
@@ -117,40 +117,40 @@ def fly(run: str, out: Path | None, picture: Path | None, seed: int, mean_action
 @cli.command()
 @click.argument("run")
 @click.argument("out", type=click.Path(path_type=Path))
+@click.option("--seed-index", type=click.IntRange(0), default=0, show_default=True, help="Of a file: which seed.")
+@click.option("--agent", type=click.IntRange(0), help="Of a file: one agent instead of the team.")
 @as_json
-def export(run: str, out: Path) -> Record:
-    """Copy settings and best policy of RUN to the new folder OUT, which can be evaluated and flown."""
+def export(run: str, out: Path, seed_index: int, agent: int | None) -> Record:
+    """Write the best policy of RUN to OUT: a new folder for uavlab, or a file that runs without uavlab.
+
+    A folder holds settings and policies, and can be evaluated and flown. A file that ends in .pt2 is a program of
+    torch, one that ends in .onnx a model of ONNX; FILE.json beside it describes inputs and outputs.
+    """
     from uavlab.experiment import policy
     from uavlab.experiment.run_dir import run_folder
 
-    click.echo(policy.export(run_folder(run), out))
+    folder = run_folder(run)
+    if out.suffix in (".pt2", ".onnx"):
+        from uavlab.experiment.export import export_policy
+
+        click.echo(export_policy(policy.load(folder, "cpu"), out, seed_index, agent, folder=folder))
+    else:
+        click.echo(policy.export(folder, out))
     return {"run": run, "out": str(out)}
 
 
 def drive(run: Any) -> Record:
-    """Train to the end with a progress bar; the first SIGINT or SIGTERM ends after the update in progress."""
-    from tqdm import tqdm
-
+    """Train to the end with a progress bar; the first SIGINT or SIGTERM ends it after the update in progress."""
+    from uavlab.api import watch
     from uavlab.storage.machine import program
 
     for reason in run.not_exact_reasons:
         click.echo(f"not bit for bit repeatable: {reason}")
-    settings = run.config.run
-    row, what = run.config.task.collector.pace(run.config)
-    seconds = 0.5 if sys.stderr.isatty() else 60  # without a terminal, one line a minute
-    bar = tqdm(total=settings.updates, initial=run.number, unit="update", mininterval=seconds, maxinterval=seconds)
     if run.done:
         click.echo("nothing to do: the target was reached before; --updates sets a farther one.")
-    with graceful_stop(run.stop) as received, bar:
-        for progress in run.train():
-            bar.update(progress.number - bar.n)
-            if progress.metrics:
-                rate = row * run.number / run.seconds
-                clock = f", {run.seconds / 60:.1f} of {settings.minutes:g} min" if settings.minutes else ""
-                bar.set_postfix_str(f"{rate:,.0f} {what}/s{clock}", refresh=False)
-            if progress.score:
-                figures = [f"{name} {progress.score[f'eval/{name}']:.3f}" for name in run.config.evaluation.score]
-                tqdm.write(f"{progress.number:>8}  " + "  ".join(figures))
+    with graceful_stop(run.stop) as received:
+        for _ in watch(run):
+            pass
     command = "evaluate" if run.done else "resume"
     click.echo(f"{run.status}: {run.number} updates in {run.seconds:.0f} s; next: {program()} {command} {run.folder}")
     saves = run.saves()

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
 from uavlab.core.errors import ConfigError
+from uavlab.core.portable import Portable
 
 T = TypeVar("T")
 
@@ -181,6 +182,7 @@ class LearnerEntry:
         require_same: (hyper-parameters, ``spec`` trained on, other ``spec``); raises if the policy cannot act there.
         plan: settings -> entries of a dry run about the learner.
         unserved: Toggles without effect on it, with the reason.
+        portable: How its policy becomes a file that runs without uavlab.
     """
 
     settings: type[Any]
@@ -192,6 +194,7 @@ class LearnerEntry:
     require_same: Callable[[Any, Any, Any], Any]
     plan: Callable[[Settings], dict[str, Any]] = lambda config: {}
     unserved: Mapping[str, str] = field(default_factory=dict)
+    portable: Portable = field(default_factory=Portable)
 
 
 @dataclass(frozen=True)

@@ -88,3 +88,10 @@ def acting_noise(rng: Streams, name: str, count: int, spec: EnvSpec) -> Float[Te
     if spec.choices:
         return rng.uniform(name, count, spec.agents)
     return rng.normal(name, count, spec.agents, spec.action)
+
+
+def team_noise(generator: torch.Generator, worlds: int, spec: EnvSpec) -> Float[Tensor, "B A ..."]:
+    """Draw the noise of ``acting_noise`` for a team without an axis of runs, from one generator."""
+    if spec.choices:
+        return torch.rand(worlds, spec.agents, generator=generator, device=generator.device)
+    return torch.randn(worlds, spec.agents, spec.action, generator=generator, device=generator.device)

@@ -14,13 +14,14 @@ from typing import Any
 from weakref import ref
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError, DivergedError, ResourceError, UavlabError
 from uavlab.core.types import Update
 from uavlab.experiment import build, run_state
 from uavlab.experiment.config import Config
+from uavlab.experiment.policy import TeamPolicy, TrainedPolicy
 from uavlab.experiment.run_dir import (
     lock_run_dir,
     read_command,
@@ -83,6 +84,7 @@ class Run:
         self._files_seen = b""  # settings and status in the folder as this object wrote them
         self.best_parameters: Float[Tensor, "R K P"] = self.learner.parameters()
         self.best_score = torch.full((config.run.runs,), -math.inf, device=self.rt.device)
+        self.best_updates = torch.zeros_like(self.best_score, dtype=torch.int64)  # -1 where a checkpoint does not say
         self.folder, self.recorder = folder, Recorder(folder)
         if folder is not None:
             with lock_run_dir(folder, new=True):
@@ -130,6 +132,19 @@ class Run:
         """Return the parameters with each seed's best score; for seeds without a score, the newest."""
         return torch.where(torch.isinf(self.best_score)[:, None, None], self.learner.parameters(), self.best_parameters)
 
+    def trained(self) -> TrainedPolicy:
+        """Return the best policy of each seed; before the first evaluation, the newest."""
+        updates = torch.where(torch.isinf(self.best_score), self.number, self.best_updates).tolist()
+        return TrainedPolicy(self.config, self.rt, self.number, updates, self.best, self.best_score)
+
+    def policy(self, env: Any = None, run: int = 0) -> TeamPolicy:
+        """Return the best policy of one seed as a function of observations; see ``TrainedPolicy.policy``."""
+        return self.trained().policy(env, run)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each logged update and seed: its numbers, metrics and figures of evaluations (``eval/``)."""
+        return self.recorder.by_seed(self.rng.seeds)
+
     @property
     def done(self) -> bool:
         """Return whether the run is at its target of updates or minutes, or out of patience."""
@@ -160,6 +175,8 @@ class Run:
         steps = self._train()
         self._steps = ref(steps)  # weak, so that leaving the loop releases its generator
         return steps
+
+    __iter__ = train
 
     def _train(self) -> Generator["Progress", None, None]:
         with lock_run_dir(self.folder):
@@ -265,19 +282,22 @@ class Run:
     def _after(self, update: Update) -> Progress:
         settings = self.config.run
         metrics = score = each = None
+        seeds: dict[str, list[float]] = {}
         saving = self.number % settings.checkpoint_every == 0
         if self.number % settings.log_every == 0 or self.number == 1 or saving:
             self.rt.read(self.number)
             metrics = {name: value.double().mean().item() for name, value in update.metrics.items()}
+            seeds = {name: _seed_means(value) for name, value in update.metrics.items()}
         if self.number % settings.evaluate_every == 0:
             each = self._validate()
         elif self.done and torch.isinf(self.best_score).any():
             each, self.forced = self._validate(), True
         if each:
             score = {f"eval/{name}": sum(values) / len(values) for name, values in each.items()}
+            seeds |= {f"eval/{name}": values for name, values in each.items()}
         self._update_interrupted = False
         if metrics or score:
-            self.recorder.append(self.number, self.seconds, {**(metrics or {}), **(score or {})})
+            self.recorder.append(self.number, self.seconds, {**(metrics or {}), **(score or {})}, seeds)
         if saving or self.done:
             self.save()
             self._write_status("running")  # keeps the file up to date during the run and after a kill
@@ -295,6 +315,7 @@ class Run:
         score = torch.stack([weight * figures[name].mean(1) for name, weight in env.score.items()]).sum(0)
         better = score > self.best_score
         self.evals_since_best = 0 if better.any() else self.evals_since_best + 1  # host sync
+        self.best_updates = torch.where(better, self.number, self.best_updates)
         self.best_score = torch.where(better, score, self.best_score)
         self.best_parameters = torch.where(better[:, None, None], self.learner.parameters(), self.best_parameters)
         self.score_seconds = time.perf_counter() - began
@@ -322,3 +343,7 @@ class Run:
         with defer_interrupt():  # between the two, ``_files_seen`` would not match this object's own file
             write_json(self.folder / "run.json", record)
             self._files_seen = read_run_files(self.folder)
+
+
+def _seed_means(value: Shaped[Tensor, "R ..."]) -> list[float]:
+    return value.double().reshape(len(value), -1).mean(1).tolist()

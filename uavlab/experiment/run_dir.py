@@ -12,8 +12,10 @@ from filelock import FileLock, Timeout
 
 from uavlab.core.errors import ConfigError, FileError, ResourceError
 from uavlab.core.registry import Resume
-from uavlab.core.text import quote, suggest
+from uavlab.core.text import quote
+from uavlab.experiment import names
 from uavlab.experiment.config import Config, Layer, configure, parts
+from uavlab.experiment.names import run_folder as run_folder
 from uavlab.experiment.presets import presets
 from uavlab.experiment.settings import settings_of
 from uavlab.storage.files import MAX_JSON_BYTES, read_json, read_regular, write_json
@@ -89,21 +91,6 @@ def require_empty(folder: Path) -> Path:
     return folder
 
 
-def run_folder(text: str) -> Path:
-    """Return an argument of a command line as a run's folder if it exists or contains a separator.
-
-    Raises:
-        ConfigError: The argument is a preset or unknown.
-    """
-    if Path(text).exists() or "/" in text or "\\" in text:
-        return Path(text)
-    if text in presets():
-        raise ConfigError(f"{text!r} is a preset, expected a run; train it first: uavlab train {text}.")
-    raise ConfigError(
-        f"{text!r} is neither a run nor a preset{suggest(text, presets())}; expected the folder of a run."
-    )
-
-
 def run_name(name: str) -> str:
     """Return a run's name if it is valid.
 
@@ -130,18 +117,9 @@ def read_config(folder: Path, *changes: Mapping[str, Any]) -> Config:
         FileError: The folder holds no run.
         ConfigError: Its preset is not registered, its settings are invalid, or a change does not fit the saved state.
     """
-    path = folder / "config.json"
-    if not path.exists():
-        raise FileError(f"{path}: missing, so {folder} is no run; expected a folder that `uavlab train` made.")
-    stored = read_json(path)
-    if not isinstance(stored.get("preset"), str) or not isinstance(stored.get("values"), dict):
-        raise FileError(f"{path}: expected the preset and the values of a run.")
-    if stored["preset"] not in presets():
-        raise ConfigError(
-            f"{folder}: trained on {stored['preset']!r}, which is not registered here; run this command with the file "
-            "that registers it: python FILE.py COMMAND ..."
-        )
-    values = Layer(stored["values"], dict.fromkeys(stored["values"], str(path)))
+    stored = names.read_settings(folder)
+    names.require_registered(folder, stored["preset"], presets())
+    values = Layer(stored["values"], dict.fromkeys(stored["values"], str(folder / "config.json")))
     for one, other in (("minutes", "updates"), ("updates", "minutes")):
         if any(one in layer for layer in changes):
             values[other] = None  # a new target takes the place of the old one

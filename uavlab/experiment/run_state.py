@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError, FileError
+from uavlab.experiment.policy import best_updates
 from uavlab.experiment.run_dir import require_resumable
 from uavlab.storage import checkpoint
 
@@ -89,6 +90,7 @@ def save(run: "Run", folder: Path) -> tuple[Path, int]:
         "machine": run.machine,
         "lifted": run.not_exact_reasons,
         "forced": run.forced,
+        "best_updates": run.best_updates.tolist(),
         "rows": run.recorder.digest(),
     }
     linked = (previous, unchanged) if previous is not None and unchanged else None
@@ -124,6 +126,7 @@ def restore_latest(run: "Run", folder: Path, fresh_replay: bool) -> None:
     run.forced = saved.meta["forced"] and run.done
     reasons += ["it was scored once more, at its former target"] * (saved.meta["forced"] and not run.done)
     run.recorder.saved_digest = saved.meta["rows"]
+    run.best_updates = torch.tensor(best_updates(saved.meta, run.config.run.runs), device=run.rt.device)
     since = [f"update {saved.step}: {why}" for why in reasons]
     run.not_exact_reasons = list(dict.fromkeys([*saved.meta["lifted"], *run.not_exact_reasons, *since]))
     run.last, run.linkable = saved.path, not fresh_replay

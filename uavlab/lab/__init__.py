@@ -1,4 +1,4 @@
-"""The notebooks' side: figures, panels, live runs, headless notebooks, reports."""
+"""Tools for notebooks: figures, widget panels, live runs, headless runs and reports."""
 
 from uavlab.core.extras import require
 

@@ -1,7 +1,7 @@
-"""Widget panels that read well without a kernel, show the errors of their callbacks, and can stop or watch a run.
+"""Widget panels that are readable without a kernel, show errors of their callbacks, and can stop or watch a run.
 
-Jupyter shows an exception in a widget callback nowhere, and a cell that never awaits receives no button press; hence
-`guard` and `stoppable`. Callbacks may run in another thread: they set flags or read finished arrays, nothing else.
+Jupyter does not show exceptions of widget callbacks, and a cell that never awaits receives no button press: `guard`
+and `stoppable` help. Callbacks may run in another thread, so they only set flags or read finished arrays.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ Choice = str | int | float
 Choices = Mapping[str, Sequence[Choice] | Mapping[str, bool]]
 
 ALERT = "<b role='alert'>"
-PARTS = {"last": "of episodes", "mean": "of steps"}  # what a metric without unit is a share of
+PARTS = {"last": "of episodes", "mean": "of steps"}  # a metric without unit is a share of these
 BREATHS = 10  # turns of the event loop that one widget message needs; with a single turn a click waits for over 1 s
 
 
@@ -56,7 +56,7 @@ class Panel(widgets.VBox):
 
 
 def live_figure(figure: go.Figure) -> go.FigureWidget:
-    """Return a figure that a kernel can change and that fills the width of its cell; it takes 5 MB while it lives."""
+    """Return a figure that a kernel can change and that fills the width of its cell; each takes 5 MB."""
     widget = go.FigureWidget(figure)
     widget._config = {**widget._config, "responsive": True}
     return widget
@@ -64,10 +64,10 @@ def live_figure(figure: go.Figure) -> go.FigureWidget:
 
 @contextmanager
 def guard(status: widgets.HTML) -> Iterator[None]:
-    """Show the exceptions of a widget callback, which this decorates, in ``status`` until it next succeeds."""
+    """Decorate a widget callback: show its exceptions in ``status`` until a call succeeds."""
     try:
         yield
-    except Exception as e:  # of any kind: this line is the only place where it can be seen
+    except Exception as e:  # of any kind: it is shown nowhere else
         status.value = f"{ALERT}{type(e).__name__}: {html.escape(str(e))}</b>"
         return
     if status.value.startswith(ALERT):
@@ -82,7 +82,7 @@ def write_status(status: widgets.HTML, text: str) -> None:
 class ToggleRow(Panel):
     """Buttons over finished measurements, a line that repeats the choice in words, and a figure redrawn at each click.
 
-    Each holds a live figure: make one per notebook.
+    Make one per notebook, because each holds a live figure.
 
         def draw(agents: int, rungs: tuple[str, ...]) -> go.Figure: ...
         ToggleRow(draw, {"agents": [2, 4, 8], "rungs": {"loop": True, "vmap": False}}, "Update time by rung")
@@ -91,10 +91,10 @@ class ToggleRow(Panel):
     """
 
     def __init__(self, draw: Callable[..., go.Figure], choices: Choices, label: str) -> None:
-        """Show the first choice of each list, and what is on in each mapping.
+        """Start with the first value of each list, and the names that are True in each mapping.
 
-        ``draw`` takes each choice by its name, of a list one value and of a mapping the tuple of those that are on, and
-        returns a plain figure; ``label`` describes it in words that do not differ from run to run.
+        ``draw`` takes each choice as a keyword argument, one value of a list or the tuple of a mapping's selected
+        names, and returns a plain figure; ``label`` describes it in words that do not differ from run to run.
         """
         self.draw, self.status = draw, widgets.HTML()
         self.buttons = {name: _buttons(name, options) for name, options in choices.items()}
@@ -129,7 +129,7 @@ WRAP = widgets.Layout(flex_flow="row wrap", align_items="center")
 
 
 def _buttons(name: str, options: Sequence[Choice] | Mapping[str, bool]) -> list[Any]:
-    """Make one group of buttons of which one is down, or one button for each name."""
+    """Create one group of exclusive buttons for a list, or one toggle button for each name of a mapping."""
     if isinstance(options, Mapping):
         fit = widgets.Layout(width="auto")
         return [widgets.ToggleButton(value=on, description=str(each), layout=fit) for each, on in options.items()]
@@ -160,11 +160,11 @@ class Stop(widgets.HBox):
 
 
 async def stoppable(steps: Iterable[T], stop: Stop, every: float = 0.2) -> AsyncIterator[T]:
-    """Yield ``steps`` until they end, Stop is pressed or the cell is interrupted; the next cells run all the same.
+    """Yield ``steps`` until they end, Stop is pressed or the cell is interrupted; later cells still run.
 
     ``async for step in stoppable(training(...), stop): ...`` in a cell lets widgets work while it runs. A generator is
     closed however the loop ends, so that its ``finally`` runs. An interrupt may end the cell with ``CancelledError``
-    only where the loop's own body awaits. Between two moments at which widgets are served, ``every`` seconds pass.
+    only where the loop's own body awaits. Widgets are served every ``every`` seconds.
     """
     iterator = iter(steps)
     stop.requested, stop.button.disabled = False, False
@@ -181,7 +181,7 @@ async def stoppable(steps: Iterable[T], stop: Stop, every: float = 0.2) -> Async
                 break
         end = "stopped" if stop.requested else "finished"
     except (KeyboardInterrupt, asyncio.CancelledError):
-        end = "interrupted"  # Jupyter's interrupt arrives as either; it means Stop, so the cell goes on after the loop
+        end = "interrupted"  # Jupyter's interrupt arrives as either; like Stop, it lets the cell continue
     finally:
         if hasattr(iterator, "close"):
             iterator.close()
@@ -218,9 +218,9 @@ class LiveRun(Panel):
 
 
 def training_curves(env: Any, rows: Sequence[Mapping[str, float]] = (), title: str = "") -> go.Figure:
-    """Draw the metrics that the ``score`` of an environment weighs over the updates of a run.
+    """Draw the metrics in the ``score`` of an environment over the updates of a run.
 
-    Of ``rows`` those with ``eval/NAME`` of a metric become points.
+    Each of ``rows`` with the key ``eval/NAME`` is a point of the metric NAME.
     """
     metrics = [metric for metric in env.metrics if metric.name in env.score]
     shares = all(metric.over in PARTS and not metric.unit for metric in metrics)

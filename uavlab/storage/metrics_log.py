@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import warnings
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from uavlab.core.errors import FileError, ResourceError
 from uavlab.core.extras import install_command
 from uavlab.storage.files import read_regular, write_text
 
-MAX_LOG_BYTES, MAX_ROW_LENGTH = 1_000_000_000, 100_000  # of the whole file; of one row in characters
+MAX_LOG_BYTES, MAX_ROW_LENGTH = 1_000_000_000, 1_000_000  # of the whole file; of one row in characters
 
 
 class Recorder:
@@ -27,18 +28,22 @@ class Recorder:
     def __init__(self, folder: Path | None) -> None:
         """Write below ``folder``; files are created with the first row."""
         self.folder = folder
-        self.rows: list[dict[str, float]] = []
+        self.rows: list[dict[str, Any]] = []
         self.saved_rows, self.saved_digest = 0, _digest([])
         self._board_failed = False
         self._board: Any = None
 
-    def append(self, number: int, seconds: float, values: dict[str, float]) -> None:
-        """Append one row.
+    def append(
+        self, number: int, seconds: float, values: dict[str, float], seeds: Mapping[str, Sequence[float]] | None = None
+    ) -> None:
+        """Append one row of means over seeds; the values of several ``seeds`` are stored under ``each``.
 
         Raises:
             ResourceError: Writing fails.
         """
-        row = {"update": number, "seconds": round(seconds, 3), **values}
+        row: dict[str, Any] = {"update": number, "seconds": round(seconds, 3), **values}
+        if seeds and any(len(each) > 1 for each in seeds.values()):
+            row["each"] = {name: [float(f"{value:.7g}") for value in each] for name, each in seeds.items()}
         self.rows.append(row)
         if self.folder is None:
             return
@@ -68,6 +73,16 @@ class Recorder:
         for name, value in values.items():
             self._board.add_scalar(name, value, number)
         self._board.flush()
+
+    def by_seed(self, seeds: Sequence[int]) -> list[dict[str, Any]]:
+        """Return a row for each logged update and seed, with the seed's own values of all metrics."""
+        table = []
+        for row in self.rows:
+            means = {name: value for name, value in row.items() if name != "each"}
+            for at, seed in enumerate(seeds):
+                own = {name: each[at] for name, each in row.get("each", {}).items()}
+                table.append({"update": row["update"], "seconds": row["seconds"], "seed": seed, **means, **own})
+        return table
 
     def close(self) -> None:
         """End the thread that writes TensorBoard files; the next row starts another."""
@@ -113,7 +128,7 @@ def _digest(lines: list[str]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def _parse_row(line: str, where: str) -> dict[str, float]:
+def _parse_row(line: str, where: str) -> dict[str, Any]:
     try:
         row = json.loads(line) if len(line) <= MAX_ROW_LENGTH else None
         if isinstance(row, dict) and isinstance(row.get("update"), int):

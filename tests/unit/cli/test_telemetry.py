@@ -28,7 +28,7 @@ COMMANDS: tuple[tuple[list[str], str, str], ...] = (
     ),
     (["resume", "run", "--set", "flights=9"], "", "run: cannot go on with flights 6 -> 9; "),
     (["resume", "telemetry_quick"], "", "'telemetry_quick' is a preset, expected a run; "),
-    (["evaluate", "run", "--episodes", "7"], "run: policy of update <= 4, at most 7 flights x 1 run(s)\nmean_r2 ", ""),
+    (["evaluate", "run", "--episodes", "7"], "run: policy of update 2, at most 7 flights x 1 run(s)\nmean_r2 ", ""),
     (["evaluate", "run", "--mean-action"], "rmse/wind_north ", ""),
     (["evaluate", "telemetry", "--policy", "sweep"], "", "--policy 'sweep' for telemetry: unknown. Known: ridge."),
     (["evaluate", "telemetry"], "", "'telemetry' is a preset, expected a run; "),

@@ -1,4 +1,4 @@
-"""A trained policy gives equal results from memory, from its run and from an exported copy; scores are recorded."""
+"""A trained policy acts equally from memory, from its run and from an exported copy."""
 
 import dataclasses
 import os
@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.support.fixtures_config import SMALL_MISSION, tiny, train_tiny
+from tests.support.fixtures_config import tiny, train_tiny
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.rng import Streams
 from uavlab.core.types import leaves
-from uavlab.experiment import policy
-from uavlab.experiment.presets import PRESETS, Preset
+from uavlab.experiment import policy, scores
 from uavlab.experiment.run import Run
 
 EPISODES = 4
@@ -35,38 +34,11 @@ def positions(trained_policy: policy.TrainedPolicy, **choice: int | bool) -> tor
 
 
 def test_loaded_is_what_the_run_holds(pair: Run, loaded: policy.TrainedPolicy) -> None:
-    held = policy.from_run(pair)
+    held = pair.trained()
     assert torch.equal(loaded.parameters, held.parameters)
     assert torch.equal(loaded.score, held.score)
     assert (loaded.config, loaded.update) == (held.config, held.update) == (pair.config, 8)
     assert loaded.parameters.shape[:2] == (2, 2)  # runs, and two networks: the leader's and the followers'
-
-
-class TestEvaluate:
-    def test_the_same_call_gives_the_same_figures(self, pair: Run, loaded: policy.TrainedPolicy) -> None:
-        first = policy.evaluate(loaded, EPISODES, 0, mean_action=False)
-        assert first == policy.evaluate(loaded, EPISODES, 0, mean_action=False)
-        assert first == policy.evaluate(policy.from_run(pair), EPISODES, 0, mean_action=False)
-        assert list(first)[:2] == ["completion", "formation_strict"]
-        assert all(figure["low"] <= figure["mean"] <= figure["high"] for figure in first.values())
-
-    def test_another_seed_or_the_mean_action_gives_others(self, loaded: policy.TrainedPolicy) -> None:
-        first = policy.evaluate(loaded, EPISODES, 0, mean_action=False)
-        assert policy.evaluate(loaded, EPISODES, 1, mean_action=False)["return"] != first["return"]
-        assert policy.evaluate(loaded, EPISODES, 0, mean_action=True)["energy"] != first["energy"]
-
-    def test_on_another_task(self, loaded: policy.TrainedPolicy) -> None:
-        task = dataclasses.replace(loaded.config.evaluation, horizon=2)
-        assert policy.evaluate(loaded, EPISODES, 0, mean_action=False, env=task)["flight_time"]["mean"] == 2
-
-    def test_runs_are_scored_on_starts_of_their_own(self, loaded: policy.TrainedPolicy) -> None:
-        """Both runs hold the same policy here, so equal starts would give equal figures."""
-        twins = dataclasses.replace(loaded, parameters=loaded.parameters[:1].expand(2, -1, -1))
-        alone = dataclasses.replace(
-            loaded, parameters=loaded.parameters[:1], config=tiny(eval_followers=3, eval_horizon=9)
-        )
-        both, one = (policy.evaluate(each, EPISODES, 0, mean_action=True)["return"] for each in (twins, alone))
-        assert both["mean"] != one["mean"]
 
 
 class TestFlight:
@@ -95,7 +67,7 @@ class TestFlight:
 
     @pytest.mark.parametrize("run", [-1, 2])
     def test_a_run_that_is_not_there(self, loaded: policy.TrainedPolicy, run: int) -> None:
-        with pytest.raises(ConfigError, match=rf"fly: run {run} of 2; expected 0 to 1\."):
+        with pytest.raises(ConfigError, match=rf"policy: run {run} of 2; expected 0 to 1\."):
             next(policy.fly(loaded, seed=0, run=run))
 
 
@@ -104,7 +76,7 @@ class TestExport:
         assert pair.folder is not None
         out = policy.export(pair.folder, tmp_path / "deep" / "copy")
         copy = policy.load(out)
-        assert policy.evaluate(copy, EPISODES, 0, mean_action=False) == policy.evaluate(
+        assert scores.evaluate(copy, EPISODES, 0, mean_action=False) == scores.evaluate(
             loaded, EPISODES, 0, mean_action=False
         )
         assert torch.equal(positions(copy), positions(loaded))
@@ -124,8 +96,8 @@ class TestExport:
 
 def test_the_loops_policy_is_kept_like_any_other(tmp_path: Path) -> None:
     run = train_tiny(tmp_path / "loop", update="loop")
-    figures = policy.evaluate(policy.load(tmp_path / "loop"), EPISODES, 0, mean_action=False)
-    assert figures == policy.evaluate(policy.from_run(run), EPISODES, 0, mean_action=False)
+    figures = scores.evaluate(policy.load(tmp_path / "loop"), EPISODES, 0, mean_action=False)
+    assert figures == scores.evaluate(run.trained(), EPISODES, 0, mean_action=False)
 
 
 def test_a_folder_without_a_checkpoint(tmp_path: Path) -> None:
@@ -135,58 +107,3 @@ def test_a_folder_without_a_checkpoint(tmp_path: Path) -> None:
 
 
 # ---- scores ----
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a complete run."""
-    folder = tmp_path_factory.mktemp("runs") / "finished"
-    train_tiny(folder)
-    return folder
-
-
-def test_each_run_is_told_and_recorded(finished: Path) -> None:
-    lines: list[str] = []
-    record = policy.score([str(finished), str(finished)], 3, 1, True, "cpu", lines.append)
-    expected = policy.evaluate(policy.load(finished), 3, 1, True)
-    assert record["rows"] == 2 * [{**expected, "run": str(finished), "episodes": 3, "seed": 1, "action": "mean"}]
-    assert [trained["status"] for trained in record["trained"]] == ["complete", "complete"]
-    assert record["machine"]["threads"] >= 1
-    assert len(lines) == 2 * (1 + len(expected))
-    assert lines[0] == f"{finished}: policy of update <= 8, 3 episodes x 1 run(s)"
-    path = expected["path"]
-    assert f"path               {path['mean']:10.3f}   [{path['low']:.3f}, {path['high']:.3f}] px" in lines
-
-
-def test_nothing_flies_before_all_are_read(finished: Path, tmp_path: Path) -> None:
-    lines: list[str] = []
-    for second, error in (("nobody", ConfigError), (str(tmp_path), FileError)):
-        with pytest.raises(error):
-            policy.score([str(finished), second], 3, 0, False, None, lines.append)
-    assert lines == []
-
-
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setitem(PRESETS, "small_mapping", Preset("mapping", "Small.", SMALL_MISSION))
-    return "small_mapping"
-
-
-@pytest.mark.parametrize("plan", ["random", "information_gain", "sweep"])
-def test_plans_are_scored_like_policies(small: str, plan: str) -> None:
-    lines: list[str] = []
-    record = policy.score_plan([small], plan, 6, 2, "cpu", lines.append)
-    (row,) = record["rows"]
-    assert (row["preset"], row["policy"], row["episodes"], row["seed"]) == (small, plan, 6, 2)
-    assert row["entropy"]["low"] <= row["entropy"]["mean"] <= row["entropy"]["high"] <= 1
-    assert lines[0] == f"{small}: {plan}, 6 episodes"
-    again = policy.score_plan([small], plan, 6, 2, "cpu", lines.append)
-    assert again["rows"] == record["rows"]
-    assert policy.score_plan([small], plan, 6, 3, "cpu", lines.append)["rows"] != record["rows"]
-
-
-def test_plans_that_are_not_there_are_told(small: str) -> None:
-    with pytest.raises(ConfigError, match=r"did you mean 'sweep'.*Known: random, information_gain, sweep"):
-        policy.score_plan([small], "sweeep", 2, 0, None, print)
-    with pytest.raises(ConfigError, match="leader_follower has none"):
-        policy.score_plan(["leader_follower"], "sweep", 2, 0, None, print)

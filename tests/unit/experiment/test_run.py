@@ -17,7 +17,7 @@ from tests.support.fixtures_config import TINY, tiny, train_tiny
 from uavlab import evaluation
 from uavlab.core.errors import ConfigError, DivergedError, FileError, ResourceError
 from uavlab.core.rng import Streams
-from uavlab.experiment import build, policy
+from uavlab.experiment import build, policy, scores
 from uavlab.experiment import run as module
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_config, require_empty
@@ -198,7 +198,7 @@ class TestEnds:
         assert (record["status"], record["update"], record["reason"]) == ("interrupted", 3, "")
         if how == "interrupt":  # it came inside an update: half of one is nothing to go on from
             assert not (folder / "checkpoints").exists()
-            assert torch.equal(policy.from_run(run).parameters, run.learner.parameters())
+            assert torch.equal(run.trained().parameters, run.learner.parameters())
             return
         assert steps(folder) == [3]
         assert torch.equal(policy.load(folder).parameters, run.learner.parameters())  # no score yet: the newest policy
@@ -452,7 +452,7 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> tuple[set[bytes], set[bytes]]:
     run = train_tiny()
     choosing = set(met)
     met.clear()
-    policy.evaluate(policy.from_run(run), TINY["evaluate_episodes"], seed=0, mean_action=False)
+    scores.evaluate(run.trained(), TINY["evaluate_episodes"], seed=0, mean_action=False)
     return choosing, set(met)
 
 

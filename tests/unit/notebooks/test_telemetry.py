@@ -51,7 +51,7 @@ def flight(trained: TrainedPolicy) -> FlightDataset:
 @pytest.fixture(scope="module")
 def prediction(trained: TrainedPolicy, flight: FlightDataset) -> Prediction:
     task: Any = trained.config.env
-    forecast: Any = trained.policy(task, 0)
+    forecast: Any = trained.batched_policy(task, 0)
     return predict.predict(forecast, task, flight)
 
 
@@ -84,7 +84,7 @@ def test_a_simulated_log_can_be_predicted(trained: TrainedPolicy, tmp_path: Path
     assert path.name == "flight_000077.npz"
     assert len(flights.read(path)["x"]) == 2000
     task: Any = trained.config.env
-    forecast: Any = trained.policy(task, 0)
+    forecast: Any = trained.batched_policy(task, 0)
     assert len(predict.predict_log(forecast, task, path, stride=250).time) == 8
 
 

@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def forecasts(folder: Path) -> list[Any]:
     """The network of each run."""
     trained = policy.load(folder)
-    return [trained.policy(trained.config.env, run) for run in (0, 1)]
+    return [trained.batched_policy(trained.config.env, run) for run in (0, 1)]
 
 
 @pytest.fixture(scope="module")

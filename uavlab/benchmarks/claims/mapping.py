@@ -1,6 +1,6 @@
-"""Measures of claims about informative mapping: shares of a team step, what each remedy is worth, the work of a run.
+"""Measures of claims about informative mapping: shares of a team step, the gain of each remedy, the work of a run.
 
-The path on the host is always timed on the CPU, for it knows no other device.
+The task on the host is always timed on the CPU.
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ def missions(bench: Bench, updates: int, batch: int, minibatches: int, budget: i
 
 
 def host(bench: Bench, kind: type[HostMapping] = HostMapping) -> HostMapping:
-    """Return the task of the claims as it is computed on the host."""
+    """Build the task of the claims in its implementation on the host."""
     env = bench.config({}, preset=FULL).env
     return kind(**{f.name: getattr(env, f.name) for f in fields(env)})
 
@@ -64,7 +64,7 @@ def host_share(bench: Bench, part: str) -> Estimate:
 
 @measure
 def process_pool(bench: Bench) -> Estimate:
-    """Measure team steps of four missions in a pool of four processes over one process."""
+    """Measure the speed-up of team steps of four missions by a pool of four processes over one process."""
     env = host(bench)
     with ProcessPoolExecutor(WORKERS, get_context("spawn"), initializer=one_thread) as workers:
         return speedup(team_step(env, WORKERS, Runtime()), team_step(env, WORKERS, Runtime(), workers), bench.few)
@@ -84,7 +84,7 @@ def _constant_channel(size: int, value: float) -> Array:
 
 @measure
 def cached_constants(bench: Bench) -> Estimate:
-    """Measure team steps on the host with constant channels cached over those that make them anew."""
+    """Measure the speed-up of team steps on the host by caching constant channels."""
     plain, cached = (team_step(host(bench, kind), 1, Runtime()) for kind in (HostMapping, CachedConstants))
     return speedup(plain, cached, bench.rounds)
 
@@ -100,8 +100,8 @@ def compare_resizing(env: MappingEnv, steps: int = 3, seed: int = 0) -> dict[str
     """Resize the team's map of a random mission to the lattice.
 
     Returns:
-        ``opencv`` by INTER_AREA, ``area`` by two matrices, and ``bilinear``, the default of image libraries on a GPU:
-        four cells decide, whatever lies between them.
+        ``opencv`` by INTER_AREA, ``area`` by two matrices, and ``bilinear``, the default of image libraries on a GPU,
+        which interpolates four cells and ignores all others.
     """
     dice = torch.Generator().manual_seed(seed)
     state = env.initial(torch.rand(1, env.spec.initial_noise, generator=dice))
@@ -128,7 +128,7 @@ def equal_resizing(bench: Bench) -> Estimate:
 @measure
 @once
 def input_seconds(bench: Bench, worlds: int) -> Estimate:
-    """Measure the seconds in which the inputs of a training step are made on the host, mission by mission."""
+    """Measure the time to compute the inputs of a training step on the host, mission by mission (s)."""
     env = host(bench)
     state = env.initial(torch.rand(1, env.spec.initial_noise))
     each = median(time_in_turn({"": lambda: env.observe(state)}, bench.rounds, CPU, warm_up=1)[""])
@@ -158,7 +158,7 @@ def _moves(bench: Bench, preset: str, setting: Setting) -> int:
 
 @measure
 def input_share(bench: Bench, preset: str, setting: Setting) -> Estimate:
-    """Measure the share of a training step in which inputs are made on the host."""
+    """Measure the share of a training step in which the host computes inputs."""
     inputs, step = input_seconds(bench, worlds=setting["worlds"]), median(time_steps(bench, preset, setting))
     return Estimate(inputs.value / step, note=f"{inputs.value:.3g} of {step:.3g} s; on a CPU nothing is copied")
 

@@ -1,8 +1,8 @@
-"""Measures of claims: the bench that they share, and the numbers of a team that learns to follow its leader.
+"""Measures of claims: the bench that all of them share, and measures of the leader-follower team.
 
-The ledger names a measure and its arguments. A technique is compared, in turn and in one process, with what it is
-claimed to be faster than. Sizes are those of the claims: batch 128, networks of width 256, an actor for each agent, one
-world, one step and one update per cycle.
+The ledger names a measure and its arguments. A technique and the baseline of its claim are timed in turn in one
+process. Sizes are those of the claims: batch 128, networks of width 256, an actor for each agent, one world, one step
+and one update per cycle.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,15 +29,15 @@ PLAIN = as_dict(Toggles())
 SIZES = {"batch": 128, "hidden": 256, "share": False, "worlds": 1, "learning_starts": 128}
 
 LOOP: Setting = {}
-LOW = "low"  # stands for the precision that a device is fast in: CPUs have units for bfloat16 before float16
-CHOSEN = "chosen"  # stands for the stage of the toggles that are chosen for a device
+LOW = "low"  # placeholder for the fast 16-bit precision of a device: fp16 on a GPU, bf16 on a CPU
+CHOSEN = "chosen"  # placeholder for a stage: the named set of toggles for the device
 STAGES: list[Setting] = [LOOP, {"update": "batched"}]
 STAGES.append({**STAGES[1], "precision": LOW, "prefetch": "on", "acting": "batched"})
 STAGES.append({**STAGES[2], "compile": "default", "adam": "fused", "optimizers": "one"})
-"""The loop, and the three stages of the claims, each with all before it; a setting may begin with ``stage``."""
+"""The loop and the three cumulative stages of the claims; the key ``stage`` of a setting selects one."""
 
-WARM = 10  # cycles before a monitor watches
-ENOUGH_S = 60.0  # seconds after which a comparison has no more rounds than an interval needs
+WARM = 10  # cycles before monitoring
+ENOUGH_S = 60.0  # seconds after which only the rounds that an interval needs are run
 
 
 class NotTestable(Exception):  # noqa: N818 - an answer, not an error
@@ -57,24 +57,24 @@ class Estimate:
 Measure = Callable[..., Estimate]
 F = TypeVar("F", bound=Callable)
 MEASURES: dict[str, Measure] = {}
-"""Every measure by the name that the ledger has for it."""
+"""Every measure, by its name in the ledger."""
 
 
 def measure(function: Measure) -> Measure:
-    """Register a function of a ``Bench``, and of the ledger's arguments, under its name."""
+    """Register a function, which takes a ``Bench`` and the arguments of the ledger, under its name."""
     MEASURES[function.__name__] = function
     return function
 
 
 class Bench:
-    """Where measurements are made.
+    """The device, settings and rounds of all measures, with a cache of results.
 
     Attributes:
         rounds: Interleaved repetitions.
-        settings: Laid over those of the claims: smaller sizes are quicker, and answer other questions.
-        device: Where runs compute.
-        name: Its maker's name.
-        results: Of functions that are ``once``, by their names and arguments.
+        settings: Settings over those of the claims; smaller sizes are quicker but do not test the claims.
+        device: The device of all runs.
+        name: The name of the device's model.
+        results: Results of functions decorated by ``once``, by name and arguments.
     """
 
     def __init__(self, rounds: int = 30, **settings: Any) -> None:
@@ -86,8 +86,8 @@ class Bench:
     def layer(self, setting: Setting, agents: int = 2, preset: str = TEAMS[0]) -> dict[str, Any]:
         """Return a setting as a layer.
 
-        That of a team lies over the plain reference and under the bench's settings; that of another task's preset over
-        those of the bench's settings that the preset has.
+        For a team it overrides the plain toggles and the sizes of the claims, and the bench's settings override it.
+        For another preset it overrides the bench's settings that the preset has.
         """
         if preset not in TEAMS:
             values = configure(preset).values
@@ -99,17 +99,17 @@ class Bench:
         return layer | ({"precision": low} if layer["precision"] == LOW else {})
 
     def config(self, setting: Setting, agents: int = 2, preset: str = TEAMS[0]) -> Config:
-        """Configure a setting of a team, or of another task's preset."""
+        """Configure a run of a team or of another preset under a setting."""
         return configure(preset, self.layer(setting, agents, preset))
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """The toggles that are chosen for this device."""
+        """The named set of toggles for this device, ``gpu`` or ``laptop``."""
         return toggle_presets(self.device)["gpu" if self.device.type == "cuda" else "laptop"]
 
     @property
     def few(self) -> int:
-        """Rounds of what takes seconds."""
+        """The number of rounds for calls that take seconds."""
         return max(3, self.rounds // 10)
 
     def need_gpu(self, what: str) -> None:
@@ -122,7 +122,7 @@ class Bench:
             raise NotTestable(f"needs a GPU: {what}")
 
     def device_share(self, one: Call, rounds: int) -> float:
-        """Return the share of a call in which a kernel runs on the GPU, however few of its units that kernel uses."""
+        """Return the share of a call's time in which any kernel runs on the GPU, even if it uses few units."""
         with one.rt.scope():
             seconds = median(time_in_turn({"call": one.call}, rounds, self.device, warm_up=1)["call"])
             rows = profile(one.call, self.device, top=10_000)
@@ -130,7 +130,7 @@ class Bench:
 
 
 def once(function: F) -> F:
-    """Decorate a function of a bench: called again with equal arguments it returns the first result."""
+    """Decorate a function of a bench so that equal arguments are measured once and the result is kept."""
 
     @wraps(function)
     def cached(bench: Bench, *arguments: Any, **named: Any) -> Any:
@@ -146,7 +146,7 @@ def once(function: F) -> F:
 def time_settings(
     bench: Bench, call: str, settings: Sequence[Setting], agents: int = 2, preset: str = TEAMS[0]
 ) -> list[Row]:
-    """Time a call under settings of a team, or of another task's preset: rows of ``compare``.
+    """Time a call under each setting of a team or of another preset; return the rows of ``compare``.
 
     Raises:
         NotTestable: A toggle of the last setting could not be used.
@@ -160,10 +160,10 @@ def time_settings(
 
 @measure
 def constant(bench: Bench, note: str, value: float | None = None) -> Estimate:
-    """Return a number that the ledger holds, worked out and not measured.
+    """Return a number of the ledger that was calculated, not measured.
 
     Raises:
-        NotTestable: It holds none, only the reason.
+        NotTestable: The ledger holds no number, only the reason.
     """
     if value is None:
         raise NotTestable(note)
@@ -233,7 +233,7 @@ def read_shares(monitor: Monitor) -> dict[str, float]:
 
 @measure
 def duplicates(bench: Bench, agents: int) -> Estimate:
-    """Count which part of the loop's evaluations of actors, products of their first layers, repeats another."""
+    """Measure the share of the loop's actor evaluations (products of first layers) that repeat another one."""
     counts = []
     for rung in ("loop", "cached"):
         config = bench.config({"update": rung}, agents)
@@ -248,7 +248,7 @@ def duplicates(bench: Bench, agents: int) -> Estimate:
 @measure
 @once
 def batch_size(bench: Bench) -> Estimate:
-    """Measure the most rows learned per second at two and four times the batch, over those at the batch."""
+    """Measure rows learned per second at two or four times the batch, the larger of both, over those at the batch."""
     size = bench.config({}).source.batch
     settings = {str(k * size): {**bench.layer({"stage": 1}), "batch": k * size} for k in (1, 2, 4)}
     _, *rows = compare(TEAMS[0], settings, call="update", rounds=bench.rounds)
@@ -285,7 +285,7 @@ def hours(bench: Bench, agents: int, steps: int) -> Estimate:
 
 @measure
 def utilisation(bench: Bench, setting: Setting = LOOP, preset: str = TEAMS[0], note: str = "") -> Estimate:
-    """Measure the share of a cycle, of a team or of another task's preset, in which a kernel runs on the GPU."""
+    """Measure the share of a cycle in which a kernel runs on the GPU, for a team or another preset."""
     bench.need_gpu("device utilisation")
     rounds = bench.rounds if preset in TEAMS else bench.few
     return Estimate(bench.device_share(build_call(bench.config(setting, preset=preset), "cycle"), rounds), note=note)
@@ -293,7 +293,7 @@ def utilisation(bench: Bench, setting: Setting = LOOP, preset: str = TEAMS[0], n
 
 @measure
 def peak_memory(bench: Bench, after: Setting, before: Setting = LOOP, saved: bool = False) -> Estimate:
-    """Measure the most device memory that tensors of a run take, after over before, or the part that is saved."""
+    """Measure the peak device memory of a run's tensors, ``after`` over ``before``, or the share that is saved."""
     bench.need_gpu("device memory")
     first, second = (_peak(bench, setting) for setting in (before, after))
     note = f"{first / 1e6:.0f} MB before, {second / 1e6:.0f} MB after"

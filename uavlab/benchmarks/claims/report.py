@@ -1,4 +1,4 @@
-"""The ledger of claims about each technique, row by row of ``ledger.csv``, and whether a measured number supports one.
+"""The ledger of claims (``ledger.csv``), their measurement, and a verdict on each claim.
 
 Measured numbers are in ``figures/records/claims_<machine>.json``.
 """
@@ -22,7 +22,6 @@ from uavlab.storage.files import read_json, write_json
 from uavlab.storage.machine import describe
 
 FOLDER = installation.ROOT / "figures" / "records"
-OWN = Path("figures", "records") if installation.INSTALLED else FOLDER  # an installed package is not written to
 LEDGER = Path(__file__).with_name("ledger.csv")
 NOT_BUILT = "not built yet"
 
@@ -33,19 +32,19 @@ class Claim:
 
     Attributes:
         claim: Its name.
-        system: What it is about.
-        technique: What has the claimed effect.
-        setting: For which sizes and devices it is claimed; where it names a GPU's model, for that model alone.
-        metric: What the number is.
-        low: The least that is claimed.
-        high: The most; None where any number from ``low`` on will do.
+        system: The system that it is about.
+        technique: The technique with the claimed effect.
+        setting: Sizes and devices that it holds for; a GPU's model, if named, restricts it to that model.
+        metric: Meaning of the number.
+        low: Lower end of the claimed range.
+        high: Upper end; None for an open range.
         digits: Decimals of the claimed numbers.
-        unit: Of both.
-        neutral: The number that would show no effect; None where no effect is claimed, but a size.
-        measure: What measures the number here, one of ``MEASURES``; empty if nothing does yet.
-        arguments: Its arguments, as a YAML mapping without braces.
-        standing: ``judged`` by its number, ``ill-defined`` whatever that is, or ``not built yet``.
-        note: Why, or what the number depends on.
+        unit: Unit of ``low`` and ``high``.
+        neutral: The number that means no effect; None where a quantity is claimed and not an effect.
+        measure: The measure in ``MEASURES``; empty if there is none yet.
+        arguments: Arguments of the measure, as a YAML mapping without braces.
+        standing: ``judged`` (by its number), ``ill-defined`` (no number decides it) or ``not built yet``.
+        note: The reason for ``standing``, or what the number depends on.
     """
 
     claim: str
@@ -99,7 +98,7 @@ def select(names: Iterable[str] = (), system: str | None = None) -> list[Claim]:
 
 
 def verdict(claim: Claim, entry: Mapping[str, Any] | None) -> str:
-    """Decide by its entry in a record whether a claim holds, or return why that cannot be decided."""
+    """Return the verdict on a claim from its entry in a record, or the reason why there is none."""
     if not claim.measure:
         return NOT_BUILT
     if entry is None:
@@ -116,7 +115,7 @@ def judge(claim: Claim, value: float, low: float | None = None, high: float | No
 
     ``holds``: rounded to the claim's digits it lies in the claimed range, or beyond it in the claimed direction.
     ``partly``: it falls short of that, but its whole interval is on the claimed side of no effect.
-    ``does not hold``: anything else. Where a size is claimed and no effect, there is no direction and no ``partly``.
+    ``does not hold``: anything else. A claimed quantity, unlike an effect, has no direction and no ``partly``.
     """
     rounded = round(value, claim.digits)
     if claim.neutral is None:
@@ -150,8 +149,8 @@ def measure(claims: Sequence[Claim], path: Path, bench: Bench, say: Callable[[st
     """Measure claims here, one after the other, and write each to the record at ``path`` at once.
 
     Raises:
-        FileError: There is something else at ``path``.
-        ResourceError: The disk refuses.
+        FileError: The file at ``path`` is not a record of claims.
+        ResourceError: The record cannot be written.
     """
     machine = describe(bench.device)
     record = {**(read(path) if path.exists() else {"measured": {}}), "suite": "claims", "machine": machine}
@@ -192,7 +191,7 @@ def read(path: Path) -> dict[str, Any]:
     """Read a record of measured claims.
 
     Raises:
-        FileError: It is missing or damaged, or another record.
+        FileError: The file is missing, damaged or another kind of record.
     """
     record = read_json(path)
     try:
@@ -207,12 +206,13 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def own_path(device: torch.device | str) -> Path:
-    """Return the file of this machine's numbers."""
-    return OWN / f"claims_{slug(describe(device))}.json"
+    """Return the path of the record of this machine."""
+    folder = Path("figures", "records") if installation.INSTALLED else FOLDER  # an installed package is read only
+    return folder / f"claims_{slug(describe(device))}.json"
 
 
 def slug(machine: Mapping[str, Any]) -> str:
-    """Return a machine's name for a file: its GPU, or its CPU and the cores that may be used."""
+    """Return a machine's name for use in a file name: its GPU, or its CPU and number of usable cores."""
     name = machine["device"]
     if name == machine["cpu"]:
         name += f" {machine['cores']} cores"
@@ -240,9 +240,9 @@ def rows(claims: Iterable[Claim], record: Mapping[str, Any] | None) -> list[dict
     """Join claims with their entries in a record.
 
     Returns:
-        A row for each: ``claim``, ``claimed_low``, ``claimed_high`` (None if any more will do), ``measured`` (None if
-        it was not), ``verdict``, ``command`` (which makes the row again; empty where nothing does yet), ``unit``,
-        ``note`` and ``machine``.
+        A row for each: ``claim``, ``claimed_low``, ``claimed_high`` (None for an open range), ``measured`` (None if it
+        was not), ``verdict``, ``command`` (to measure it again; empty without a measure), ``unit``, ``note`` and
+        ``machine``.
     """
     entries, rows = record["measured"] if record else {}, []
     for claim in claims:

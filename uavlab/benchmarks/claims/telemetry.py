@@ -1,7 +1,7 @@
-"""Measures of claims about learning from telemetry: the pace of loading and learning, remedy by remedy.
+"""Measures of claims about learning from telemetry: throughput of loading and learning under each remedy.
 
-The claims' program scales each window when it is asked for; its remedies scale all rows once, keep every window as a
-tensor of its own, and compile. Here each is timed beside windows that are gathered by index from rows on the device.
+The program of the claims normalises each window on request. Its remedies are to normalise all rows once, to keep every
+window as a separate tensor, and to compile. They are compared with windows gathered by index from rows on the device.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,12 +20,12 @@ from uavlab.telemetry.loaders import ItemDataset
 from uavlab.telemetry.window_source import WindowSource
 
 PRINTED_EVERY = 20  # batches between two print-outs of the claims' program
-EPOCH = round(0.7 * 109_000 / 512)  # its batches: 70 % of its windows are for training
+EPOCH = round(0.7 * 109_000 / 512)  # batches of an epoch there: 70 % of its windows are for training
 PRESET = "telemetry_quick"
 
 
 class ScaledItems(ItemDataset):
-    """Windows one by one, of rows that were normalised at the beginning."""
+    """A dataset of single windows over rows that were normalised once."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -33,20 +33,20 @@ class ScaledItems(ItemDataset):
         self.rows = [torch.from_numpy(leaf.astype("float32")) for leaf in rows]
 
     def __getitem__(self, begin: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the window that begins with a row."""
+        """Return the window that begins at row ``begin``."""
         end, (inputs, truth, tracking_error) = begin + self.window, self.rows
         return inputs[begin:end], truth[end - 1], tracking_error[end : end + self.horizon]
 
 
 class CachedItems(ScaledItems):
-    """Every window a tensor of its own, made on first use, and copied each time."""
+    """A dataset that caches every window as a separate tensor and returns copies."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.cache: dict[int, list[Tensor]] = {}
 
     def __getitem__(self, begin: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return a copy of the window that begins with a row."""
+        """Return a copy of the window that begins at row ``begin``."""
         if begin not in self.cache:
             self.cache[begin] = [leaf.clone() for leaf in super().__getitem__(begin)]
         inputs, truth, tracking_error = (leaf.clone() for leaf in self.cache[begin])
@@ -60,10 +60,10 @@ class ScaledSource(WindowSource):
 
 
 class CachedSource(WindowSource):
-    """Draws windows that are cached, each by itself; all are there before the first is timed."""
+    """Draws cached windows; the cache is filled before the first draw."""
 
     def items(self, *given: Any) -> ItemDataset:
-        """Build the cached windows."""
+        """Build the dataset and fill its cache."""
         self.windows = CachedItems(*given)
         for start in self.starts.tolist():
             self.windows[start]
@@ -76,11 +76,11 @@ SOURCES: Mapping[str, type[WindowSource] | None] = {
     "cached": CachedSource,
     "device": None,
 }
-"""What draws windows on each path; None for the run's own source."""
+"""Class of the window source on each path; None for the run's own."""
 
 
 def config(bench: Bench, path: str) -> Config:
-    """Configure a path."""
+    """Configure a run for one path of ``SOURCES``."""
     loader = {"loader": "device" if path == "device" else "per_item"}
     return configure(PRESET, {"flights": FLIGHTS}, bench.layer(loader, preset=PRESET))
 
@@ -90,8 +90,8 @@ def time_paths(bench: Bench) -> tuple[dict[str, list[float]], dict[str, int]]:
     """Time every path in turn.
 
     Returns:
-        Seconds of ``loader``, ``model`` and ``both`` by names such as ``cached both``; and by path the bytes that
-        windows are taken out of.
+        Seconds of ``loader``, ``model`` and ``both`` by names such as ``cached both``, and by path the bytes that
+        hold the windows.
     """
     calls: dict[str, Callable[[], Any]] = {}
     sizes = {}
@@ -122,7 +122,7 @@ def window_rate(bench: Bench, path: str) -> Estimate:
 
 @measure
 def loading_gain(bench: Bench) -> Estimate:
-    """Measure loading of windows from rows that were normalised once over windows that are normalised one by one."""
+    """Measure the speed-up of loading windows by normalising all rows once instead of every window."""
     seconds, _ = time_paths(bench)
     gains = {path: ratio(seconds["per_item loader"], seconds[f"{path} loader"], "value") for path in SOURCES}
     cached, device = gains["cached"]["value"], gains["device"]["value"]
@@ -132,7 +132,7 @@ def loading_gain(bench: Bench) -> Estimate:
 
 @measure
 def pace_drop(bench: Bench) -> Estimate:
-    """Measure the pace at the end of a training over that at its beginning, interval by interval."""
+    """Measure the throughput in the second half of a training over that in the first half."""
     _, _, calls = loading_calls(config(bench, "per_item"))
     time_call(calls["both"], bench.device)
     half = max(4, bench.rounds // 3)

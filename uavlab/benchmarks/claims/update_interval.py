@@ -1,6 +1,6 @@
-"""Measures of update intervals where worlds, not updates, take the time: beside a world of adjustable pace.
+"""Measures of update intervals with slow worlds, whose time per step is adjustable.
 
-With an interval k, k steps are made in a row and then k updates; the gradient steps are as many as with 1.
+An interval k means k consecutive steps and then k updates; the number of gradient steps is the same as with 1.
 """
 
 from collections.abc import Callable
@@ -16,15 +16,15 @@ from uavlab.runtime.stage_timer import Monitor
 
 SIZES = {"update": "batched", "acting": "batched", "batch": 512, "hidden": 64, "learning_starts": 1, "step_ms": 0.0}
 GAME_MS = 80.0
-PACE = GAME_MS / 22.5  # a step of the game over an update, of which the claims have it take 20 to 25 ms
+PACE = GAME_MS / 22.5  # time of a game step over that of an update, 20 to 25 ms in the claims
 INTERVALS = (1, 5, 10, 20)
-BLOCK = 20  # updates: whole rounds of every interval
+BLOCK = 20  # updates, a multiple of every interval
 OUTSIDE = ("environment", "acting", "store", "draw", "copy")  # stages that are not the learner's
 
 
 @dataclass(frozen=True)
 class Block:
-    """Some updates and their steps: the learner's and the environment's share of the time, and all of it (s)."""
+    """Time of some updates and their steps: the learner's and the environment's share, and the total (s)."""
 
     learner: float
     environment: float
@@ -33,21 +33,21 @@ class Block:
 
 @dataclass(frozen=True)
 class PacedWorld(SlowLeaderFollower):
-    """A slow world whose pace may change while it runs.
+    """A slow world whose time per step may change while it runs.
 
     Attributes:
-        pace_ms: The time that a step keeps the host waiting from now on (ms), in a list that its owner writes to.
+        pace_ms: Waiting time of the next steps (ms), in a list of one number that the caller may change.
     """
 
     pace_ms: list[float] = field(default_factory=lambda: [0.0], compare=False)
 
     def transition(self, state: Any, action: Any, noise: Any) -> Any:
-        """Wait for the present time, then move all agents by one step."""
+        """Wait for ``pace_ms``, then move all agents by one step."""
         return SlowLeaderFollower.transition(replace(self, step_ms=self.pace_ms[0]), state, action, noise)
 
 
 def paced_blocks(bench: Bench, setting: Setting) -> Callable[[float], Block]:
-    """Build a loop beside a world of adjustable pace: each call takes the time of a step (ms) and runs one block."""
+    """Build a function that runs one block of updates; its argument is the waiting time of a step (ms)."""
     config = bench.config({**SIZES, **setting}, preset="slow_leader_follower")
     world = PacedWorld(**{f.name: getattr(config.env, f.name) for f in fields(config.env)})
     overlap = config.toggles.prefetch == "overlap"
@@ -59,20 +59,20 @@ def paced_blocks(bench: Bench, setting: Setting) -> Callable[[float], Block]:
         if monitor:
             monitor.reset()
         with one.rt.scope():
-            for _ in range(config.toggles.interval * overlap):  # steps that began in the last block are over by now
+            for _ in range(config.toggles.interval * overlap):  # ends steps that began in the last block
                 one.call()
             seconds = time_call(lambda: [one.call() for _ in range(BLOCK)], one.rt.device)
         shares = read_shares(monitor) if monitor else {}
         learner_share = sum(part for stage, part in shares.items() if stage not in OUTSIDE)
         return Block(learner_share, shares.get("environment", 0.0), seconds)
 
-    block(0.0)  # the first updates also prepare
+    block(0.0)  # warm-up
     return block
 
 
 @once
 def measure_intervals(bench: Bench) -> dict[str, list[Block]]:
-    """Run every interval, and ``overlap`` of worlds and learner, in turn beside a world of the claimed ``PACE``."""
+    """Time every interval, and ``overlap`` of worlds and learner, in turn, with steps of ``PACE`` times an update."""
     settings = {str(k): {"interval": k} for k in INTERVALS} | {"overlap": {"interval": 10, "prefetch": "overlap"}}
     blocks = {name: paced_blocks(bench, setting) for name, setting in settings.items()}
     update_ms = 1.0
@@ -93,7 +93,7 @@ def learner_share(bench: Bench, interval: int) -> Estimate:
 
 @measure
 def interval_gain(bench: Bench) -> Estimate:
-    """Measure the time of as many updates at interval 1 over that at 10."""
+    """Measure the time of a block of updates at interval 1 over that at interval 10."""
     seconds = {name: [block.seconds for block in blocks] for name, blocks in measure_intervals(bench).items()}
     overlap = ratio(seconds["1"], seconds["overlap"])["median"]
     note = f"on one device; with the worlds stepped beside the updates (prefetch=overlap): {overlap:.2f}x"
@@ -102,7 +102,7 @@ def interval_gain(bench: Bench) -> Estimate:
 
 @measure
 def game_share(bench: Bench) -> Estimate:
-    """Measure the share of a world that takes 80 ms a step, beside updates of 64 rows."""
+    """Measure the environment's share of the time with steps of 80 ms and updates of 64 rows."""
     return Estimate(paced_blocks(bench, {"batch": 64, "hidden": 256})(GAME_MS).environment)
 
 

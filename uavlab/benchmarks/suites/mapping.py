@@ -1,4 +1,4 @@
-"""What the published mapping task costs: a team step on the host, by a pool of processes, and batched; a training step.
+"""Cost of the published mapping task: a team step on the host, in a pool of processes and batched; a training step.
 
 ``maps`` leaves the policy out; ``missions`` times whole training steps: episodes, returns and every pass of learning.
 """
@@ -29,7 +29,7 @@ from uavlab.runtime.toggle_records import EAGER
 from uavlab.runtime.toggles import Toggles, as_dict
 
 MISSIONS = (1, 8, 64)
-WORKERS = 2  # and missions of the slow paths, which work them off one by one, so that more would only take longer
+WORKERS = 2  # processes of the pool, and missions on the host, where the time grows in proportion to their number
 TRAINING = {"worlds": 6, "updates": 1}
 """Missions of a training step: 336 moves of UAVs, of which the published program took 300."""
 
@@ -46,7 +46,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "adding measurements up": ("_fuse",),
     "constant channels": ("_constant",),
 }
-"""Functions of a step on the host by what they are for; none of them calls another, so their times add up."""
+"""Functions of a step on the host, by purpose; none of them calls another, so their times add up."""
 
 
 @suite("maps", about="belief maps on the host and batched")
@@ -60,9 +60,9 @@ def maps_suite(
 ) -> Record:
     """Time one team step of 4 UAVs on 493 x 493 maps: measurements, beliefs, all channels, reward; without the policy.
 
-    Figures are per mission. Batches of several numbers of ``missions`` are computed on the device, the last number also
-    ``compiled``. The pool of ``workers`` sends each mission's maps to one of its processes and back. Maps keep the
-    published size, whatever the ``cells`` along each side.
+    Figures are per mission. A batch of each size in ``missions`` is timed on the device, the last one also
+    ``compiled``. The pool sends the maps of each mission to one of ``workers`` processes and back. A map covers the
+    published area with ``cells`` along each side.
     """
     side = MappingEnv.cell * MappingEnv.cells / cells
     env, over, host = (kind(cells=cells, cell=side) for kind in (MappingEnv, OverwrittenMapping, HostMapping))
@@ -151,14 +151,14 @@ def _next_state(env: MappingEnv, state: State, action: torch.Tensor, noise: torc
 
 
 def one_thread() -> None:
-    """Restrict a process of a pool to one core."""
+    """Limit torch to one thread in a process of the pool."""
     torch.set_num_threads(1)
 
 
 def profile_host(env: HostMapping, steps: int, top: int = 8) -> dict[str, Any]:
     """Profile team steps of one mission on the host, function by function.
 
-    A profiler slows small Python calls more than large ones; ``profiled_over_plain`` is by how much altogether.
+    A profiler slows short Python calls more than long ones; ``profiled_over_plain`` is the slow-down of a whole step.
 
     Returns:
         ``step_ms`` (median without the profiler), ``profiled_over_plain``, ``parts`` (rows ``name, share, mean_ms``,
@@ -193,7 +193,7 @@ def own_times(stats: Mapping[Any, Any], steps: int) -> list[dict[str, Any]]:
 
 
 def function_name(key: tuple[str, int, str]) -> str:
-    """Return a function's name in a profile; with its file, unless it is of this project's task or builtin."""
+    """Return a function's name in a profile, with its file unless it is built in or part of the task on the host."""
     file, _, name = key
     inner = file.endswith("numpy_reference.py")
     plain = name.strip("{}<>").removeprefix("built-in method ").removeprefix("method ")

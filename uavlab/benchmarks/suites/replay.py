@@ -1,4 +1,4 @@
-"""Prioritized replay beside plainer structures: one tree and one ring of a million rows, in one process."""
+"""Prioritized replay compared with simpler structures, on a million rows in one process."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from uavlab.ops import sum_tree
 from uavlab.replay import prioritized, ring
 
 CAPACITY, BATCH = 1_000_000, 256
-BATCHES = 10  # in a row per structure and round, each of them timed
+BATCHES = 10  # consecutive batches per structure and round, each timed
 SETTINGS = prioritized.PriorityConfig()
 
 Slots = Int[Tensor, "1 N"]
@@ -29,8 +29,8 @@ Slots = Int[Tensor, "1 N"]
 class Structure:
     """A data structure of priorities."""
 
-    draw: Callable[[Slots], Slots]  # from noise; computes importance weights, too, where rows differ
-    reweight: Callable[[Slots, Float[Tensor, "1 N"]], None]  # sets new priorities of slots
+    draw: Callable[[Slots], Slots]  # from noise; also computes importance weights, except for uniform draws
+    reweight: Callable[[Slots, Float[Tensor, "1 N"]], None]  # sets priorities of slots
 
 
 @suite("replay", about="prioritized replay and its rivals")
@@ -47,7 +47,7 @@ def replay_suite(rounds: int, device: Device, capacity: int = CAPACITY) -> Recor
     replay = prioritized.ByPriority(row, capacity, SETTINGS)
     sum_tree.fill(replay.tree, sum_tree.fixed_point(torch.rand(1, capacity, device=rt.device)))
     replay.ring.size.fill_(capacity)
-    replay.ring.words.fill_(1)  # untouched memory is read at no cost
+    replay.ring.words.fill_(1)  # reading memory that was never written is too fast
     mass = sum_tree.masses(replay.tree)[0].clone()
     uniform = Structure(lambda noise: noise.remainder(replay.ring.size), lambda slot, priority: None)
     structures = {"wide": wide(replay), "binary": binary(mass), "cumsum": cumsum(mass), "uniform": uniform}
@@ -77,7 +77,7 @@ def replay_suite(rounds: int, device: Device, capacity: int = CAPACITY) -> Recor
 
 
 def time_batch(structure: Structure, replay: prioritized.ByPriority) -> tuple[float, float, float]:
-    """Draw, gather and reweight a batch (s each); each call is short, so that a busy machine seldom cuts in."""
+    """Draw, gather and reweight a batch (s each); calls are short, so that other processes seldom interrupt one."""
     device, slots = replay.draws.device, list[Slots]()
     noise, priority = torch.randint(2**62, (1, BATCH), device=device), torch.rand(1, BATCH, device=device)
     return (
@@ -122,7 +122,7 @@ def binary(mass: Int[Tensor, " capacity"]) -> Structure:
 
 
 def cumsum(mass: Int[Tensor, " capacity"]) -> Structure:
-    """Build a flat array of masses that is summed up anew for each draw."""
+    """Build a flat array of masses whose cumulative sum is recomputed for each draw."""
 
     def draw(noise: Slots) -> Slots:
         ends = mass.cumsum(0)

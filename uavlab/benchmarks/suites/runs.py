@@ -18,7 +18,7 @@ GOAL = 0.95  # completion
 
 @suite("runs", about="five runs in one process, and in five")
 def runs_suite(rounds: int, device: Device) -> Record:
-    """Time a cycle of five runs held in one process against that of one, and five processes one after the other.
+    """Compare five runs in one process with one run (per cycle) and with five processes in turn (with start-up).
 
     Returns:
         Rows with ``hidden``, ``one_ms`` and ``five_ms`` (a cycle of one run, of five in one process), ``five_over_one``
@@ -70,7 +70,7 @@ def learning_suite(rounds: int, device: Device, say: Callable[[str], Any] = prin
     Returns:
         ``goal``, and a row for each setting and seed: what ``compare.learning`` returns, ``completion`` (best score),
         ``to_goal_s`` (seconds of training until completion first reaches the goal; None if never) and
-        ``to_goal_warm_s`` (without what comes before the second update).
+        ``to_goal_warm_s`` (the same without the first update and all before it).
     """
     rows = []
     settings = {name: toggle_layer(name, device) for name in ("plain", "laptop")}

@@ -1,4 +1,4 @@
-"""What loading windows of logs costs, beside the network that learns from them: each alone, both, and how steadily."""
+"""Throughput of loading windows of logs and of the network that learns from them: each alone, both, and over time."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -19,23 +19,22 @@ from uavlab.training import make_cycle
 PATHS = ("device", "stream", "per_item")
 PARTS = ("loader", "model", "both")
 FLIGHTS = 24
-IN_A_ROW = 10  # batches that a loader loads when it is alone, with no network in between that empties the caches
+IN_A_ROW = 10  # batches per timed call of the loader alone, with no network in between that evicts the caches
 INTERVALS, CYCLES = 8, 10  # intervals whose throughput is measured, and the batches in each
 MIB = 2**20
 
 
-@suite("telemetry", about="bringing windows of logs, and learning from them")
+@suite("telemetry", about="loading windows of logs, and learning from them")
 def telemetry_suite(
     rounds: int, device: Device, preset: str = "telemetry_quick", sizes: Mapping[str, Any] | None = None
 ) -> Record:
-    """Time a batch on each path: loaded, learned from, and both as a run does it.
+    """Time for each loader: loading a batch, learning from one, and both as in a run.
 
-    ``sizes`` are settings over the preset; by default its own, with ``FLIGHTS`` flights.
+    ``sizes`` are settings over the preset, by default ``FLIGHTS`` flights.
 
     Returns:
-        ``batch``, and rows with what ``rates`` returns for medians of rounds in which all paths took turns,
-        ``over_per_item`` (how many times as fast the loader is as loading windows one by one), ``bytes`` (what the
-        training flights take in memory) and ``raw_bytes`` (what they are).
+        ``batch``, and for each loader a row with what ``rates`` returns, ``over_per_item`` (speed-up of the loader
+        alone over ``per_item``), ``bytes`` (memory for the training flights) and ``raw_bytes`` (their size in float32).
     """
     calls: dict[tuple[str, str], Callable[[], Any]] = {}
     sources: dict[str, WindowSource] = {}
@@ -63,7 +62,7 @@ def loading_calls(
 ) -> tuple[Runtime, WindowSource, dict[str, Callable[[], Any]]]:
     """Build the calls ``loader`` (``IN_A_ROW`` batches), ``model`` (an update on one batch) and ``both`` (a cycle).
 
-    ``kind`` is another class of what draws windows.
+    ``kind`` replaces the class of the window source.
     """
     rt, rng, learner, source = build.assemble(config)
     source = kind(config.env, config.source, rng, rt) if kind else source
@@ -78,11 +77,11 @@ def loading_calls(
 
 
 def rates(seconds: Mapping[str, list[float]], windows: int) -> dict[str, Any]:
-    """Compute the paces of the calls of ``loading_calls`` from their times, round by round.
+    """Compute the throughput of the calls of ``loading_calls`` from their times in each round.
 
     Returns:
         ``loader``, ``model`` and ``both`` in windows per second (``windows`` in a batch, of all runs), ``of_model``
-        (what share of the model's pace both reach) and its 95 % interval from ``low`` to ``high``.
+        (throughput of both over that of the model alone) and its 95 % interval from ``low`` to ``high``.
     """
     counts = {"loader": IN_A_ROW * windows, "model": windows, "both": windows}
     paces = {part: round(count / median(seconds[part])) for part, count in counts.items()}
@@ -90,12 +89,12 @@ def rates(seconds: Mapping[str, list[float]], windows: int) -> dict[str, Any]:
 
 
 def throughput(config: Config, rounds: int, intervals: int = INTERVALS) -> dict[str, Any]:
-    """Time a run's loader and model in turn, and watch its pace and the disk for a while.
+    """Time a run's loader and model in turn, then record throughput and disk reads over some intervals.
 
     Returns:
-        What ``rates`` returns; ``intervals``, windows per second of each interval by its own time; ``disk_mib_per_s``,
-        read from storage meanwhile, and ``read_mib_per_s``, with what came from the system's cache; both are None where
-        the system does not count.
+        What ``rates`` returns; ``intervals``, windows per second in each interval; ``disk_mib_per_s``, read from
+        storage meanwhile, and ``read_mib_per_s``, which includes reads from the system's cache; both are None where
+        the system does not report them.
     """
     rt, _, calls = loading_calls(config)
     windows = config.source.batch * config.run.runs
@@ -132,11 +131,11 @@ def _bytes_read() -> tuple[int | None, int | None]:
 
 
 def raw_bytes(flights: FlightDataset | DiskDataset) -> int:
-    """Count the bytes of flights as they are: float32, nothing twice."""
+    """Count the bytes of all rows of flights in float32."""
     return ROW * int(flights.bounds[-1])
 
 
 def memory_bytes(source: WindowSource) -> int:
-    """Count the bytes that a source holds in memory for its flights and for where their windows begin."""
-    copies = {"stream": 0, "device": 1, "per_item": 3}[source.loader]  # one by one: float64 copies, too
+    """Count the bytes that a source holds in memory for its flights and for the starts of their windows."""
+    copies = {"stream": 0, "device": 1, "per_item": 3}[source.loader]  # per_item adds float64
     return source.starts.nbytes + copies * raw_bytes(source.sets.training)

@@ -1,4 +1,4 @@
-"""What steps and updates cost: worlds, the batched learner over the loop, the guard, one setting after the other."""
+"""Cost of steps and updates: worlds, the batched learner against the loop, the guard, and the ladder of settings."""
 
 import json
 import subprocess
@@ -28,7 +28,7 @@ from uavlab.storage.machine import usable_cores
 from uavlab.training import make_cycle
 
 ORIGINAL_MS = {2: 16.6, 4: 36.2, 8: 89.0}
-"""Milliseconds per update of the program that the method was published with, on the CPU described in the README."""
+"""Milliseconds per update of the published program by number of agents, measured once on another machine."""
 
 SIZES = {"batch": 128, "hidden": 256, "share": False}
 """The published sizes: 128 rows, networks of width 256, one actor for each agent."""
@@ -179,11 +179,10 @@ def ladder_suite(
     are 1 and all cores.
 
     Returns:
-        Rows with ``agents, setting, threads, ms, over_loop`` (the loop's time with as many threads over this one's),
-        ``over_below, ops, first_call_s, best`` (on the fastest row for these agents and threads), ``share`` (of the
-        matrix rate measured at the update's own shapes and precision) and ``paid_back`` (updates after which the first
-        call's extra seconds over those of the fastest row that is not compiled are earned; 0 where there are none,
-        None where nothing is earned).
+        Rows with ``agents, setting, threads, ms, over_loop`` (speed-up over the loop with the same threads),
+        ``over_below, ops, first_call_s, best`` (whether it is the fastest row for these agents and threads), ``share``
+        (of the matrix rate measured at the update's own shapes and precision) and ``paid_back`` (updates after which
+        the longer first call pays off against the fastest row that is not compiled, see ``break_even_calls``).
 
     Raises:
         ResourceError: A process failed.
@@ -197,7 +196,7 @@ def ladder_suite(
     for agents in (2, 4, 8, 16) if full else (2, 4, 8):
         layer = {**as_dict(Toggles()), **sizes, "followers": agents - 1, "device": device, "threads": counts[0]}
         configs = {name: configure("leader_follower", layer, rung) for name, rung in rungs.items()}
-        with inductor.patch(force_disable_caches=True):  # else a first call would take less than it takes at first
+        with inductor.patch(force_disable_caches=True):  # a cached compilation would shorten the first call
             calls = prepare(configs, "update")
         first_s = sum(one.first_s for one in calls.values())
         say(f"{agents} agents, {counts[0]} threads: first calls took {first_s:.0f} s")
@@ -215,7 +214,7 @@ def _rows_of_process(rounds: int, device: Device, threads: int, full: bool) -> l
 
 
 def _ladder_rows(agents: int, calls: Mapping[str, Call], rounds: int) -> list[Row]:
-    work = count_work(calls["batched, fused Adam"].call)  # compiled code hides its operators
+    work = count_work(calls["batched, fused Adam"].call)  # operators inside compiled code are not visible
     rows = []
     for row in compare_calls(calls, rounds):
         rt = calls[row["setting"]].rt

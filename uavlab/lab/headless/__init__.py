@@ -1,4 +1,4 @@
-"""Notebooks without a browser: parameters, runner, kernel, report, and what may be committed."""
+"""Notebooks without a browser: parameters, runner, kernel, report, and checks before a commit."""
 
 from uavlab.core.extras import require
 

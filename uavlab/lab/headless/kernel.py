@@ -1,4 +1,4 @@
-"""The kernel of a headless run: how it starts, what ends it, and how much of its output stays in the notebook."""
+"""The kernel of a headless run: its start, the watchdog that ends it, and limits of the outputs that are kept."""
 
 import json
 import os
@@ -22,22 +22,22 @@ from papermill.engines import Engine, papermill_engines
 from traitlets import default
 
 KERNEL_ENV = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PLOTLY_RENDERER": "plotly_mimetype"}
-QUIETLY = ["--IPKernelApp.log_level=CRITICAL"]  # a kernel stopped within a cell complains of its closed sockets
-# ipykernel looks for its parent in a thread, which a cell within one long C call never lets run; Linux is asked too.
+QUIETLY = ["--IPKernelApp.log_level=CRITICAL"]  # a kernel stopped within a cell logs errors of its closed sockets
+# ipykernel polls for its parent in a thread, which a long C call in a cell blocks; so Linux ends the kernel, too.
 WITH_PARENT = ["--IPKernelApp.exec_lines=if __import__('ctypes').CDLL(None).prctl(1, 9): pass"]
 ENGINE = "uavlab"
 TIMED_OUT = 124
-TEXT, FIGURES = 5_000_000, 50_000_000  # characters of each stream and kind of text, and of each other kind, in a cell
-WEIGHT = 20  # characters that one more output counts for, so that a flood of tiny ones ends too
+TEXT, FIGURES = 5_000_000, 50_000_000  # most characters in a cell of each stream or text type, and of each other type
+WEIGHT = 20  # characters added to the count of each output, so that many tiny ones reach the limit
 CHUNK = 50_000  # characters up to which pieces of a stream are joined
-IOPUB_S = 60  # time to hand over what a cell has printed (s)
+IOPUB_S = 60  # time limit for receiving what a cell has printed (s)
 
 
 class Watchdog:
     """Decides when the running cell must end: at its time limit, or on SIGINT or SIGTERM.
 
-    A signal raises nothing, so that no file is left half written: the client asks once a second. A second signal ends
-    this process at once.
+    A signal raises no exception, so that no file is left half written; the client polls ``expired`` once a second. A
+    second signal ends this process at once.
 
     Attributes:
         code: Exit code for what ended the cell; 0 if nothing did.
@@ -52,7 +52,7 @@ class Watchdog:
     def signals(self) -> Iterator[None]:
         """Catch SIGINT and SIGTERM during the block; one that ended no cell is raised again after the block."""
         if current_thread() is not main_thread():
-            yield  # Python handles signals in the main thread alone
+            yield  # Python handles signals only in the main thread
             return
         before = {number: signal.signal(number, self._receive) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
@@ -82,11 +82,11 @@ class Watchdog:
 
 
 class OwnKernelManager(AsyncKernelManager):
-    """Starts the kernel with this interpreter, whatever kernels are installed, quietly and on one thread."""
+    """Starts the kernel with this interpreter, not an installed kernel spec, with few log messages and one thread."""
 
     @property
     def kernel_spec(self) -> KernelSpec:
-        """Return the spec of this interpreter's kernel; environment variables that are already set win."""
+        """Return the spec of this interpreter's kernel; environment variables that are already set take precedence."""
         spec = get_kernel_dict()
         env = {name: os.environ.get(name, value) for name, value in KERNEL_ENV.items()}
         argv = [*spec["argv"], *QUIETLY, *(WITH_PARENT if sys.platform == "linux" else [])]

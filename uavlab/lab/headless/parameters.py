@@ -16,7 +16,7 @@ from uavlab.core.text import quote, suggest, yaml_value
 KINDS = {kind.__name__: kind for kind in (int, float, bool, str, list)}
 MISSING = object()
 COMMON = {"seed": (int, 0, 2**31), "device": ("auto", "cpu", "cuda"), "threads": (int, 1, 64)}
-"""What `parameters` declares by itself, of the names that the notebook's parameters cell sets."""
+"""Declarations that `parameters` adds for those of these names that the notebook's parameters cell sets."""
 
 
 def parameters(namespace: Mapping[str, Any], /, **declared: Any) -> SimpleNamespace:
@@ -51,7 +51,7 @@ def declared_parameters(path: Path) -> dict[str, type]:
         for name, annotation, value in _assignments(cells[0].source) if cells else ():
             kind = type(ast.literal_eval(value)).__name__
             kinds[name] = KINDS[ast.unparse(annotation) if annotation else kind]
-    except (SyntaxError, ValueError, KeyError, RecursionError, MemoryError) as e:  # the last two: nested too deep
+    except (SyntaxError, ValueError, KeyError, RecursionError, MemoryError) as e:  # the last two: too deeply nested
         raise ConfigError(
             f"{path.name}: the parameters cell cannot be read ({str(e)[:100]}); it may hold only lines like "
             f"'name: type = literal' with a type of {', '.join(KINDS)}."

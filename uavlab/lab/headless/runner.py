@@ -1,7 +1,7 @@
-"""Headless runs of notebooks: parameters checked first, one writer per output, and an exit code for every way to end.
+"""Headless runs of notebooks: parameters are checked first, an output has one writer, and each end has an exit code.
 
-A relative path inside a notebook counts from the notebook's own folder, wherever the run starts; inside a notebook of
-an installed package, from the working directory.
+A notebook runs in its own folder, so relative paths inside it start there; a notebook of an installed package runs in
+the working directory.
 """
 
 from collections.abc import Mapping
@@ -33,9 +33,9 @@ class NotebookRun:
     Attributes:
         exit_code: 0 if and only if every cell ran; the class's code for a uavlab error, 1 for any other failing cell,
             124 for a time-out, 130 or 143 for SIGINT or SIGTERM, 138 for a dead kernel.
-        reason: One line for people.
+        reason: One line that explains the exit code.
         out: The executed notebook, written in every case.
-        tail: The last lines that the failing cell printed; empty or ending in a line end.
+        tail: The last lines that the failing cell printed; empty, or ending with a newline.
     """
 
     exit_code: int
@@ -47,17 +47,17 @@ class NotebookRun:
 def run_notebook(
     path: Path, parameters: Mapping[str, Any], out: Path, timeout_s: int | None = None, progress: bool = False
 ) -> NotebookRun:
-    """Run a notebook with papermill, in this interpreter's environment and the notebook's folder; it is never changed.
+    """Run a copy of a notebook with papermill, in this interpreter's environment and the notebook's folder.
 
-    Values for names of its ``parameters`` cell are checked before a kernel starts, and ``out`` appears, whole, when the
-    run has ended. A cell may take ``timeout_s`` (s), or any time with None; ``progress`` shows a bar on stderr.
+    ``parameters`` are checked before a kernel starts, and ``out`` appears as a complete file when the run has ended.
+    A cell may take ``timeout_s`` (s), without limit if None; ``progress`` shows a bar on stderr.
 
     The first SIGINT or SIGTERM ends the run as a time-out does: the kernel is shut down and the outputs so far are
     written. A second one ends this process at once, and the kernel with it.
 
     Raises:
-        ConfigError: A parameter is unknown or mistyped, or ``out`` would overwrite the notebook, or is no notebook's
-            name, or another run is writing it.
+        ConfigError: A parameter is unknown or has the wrong type, or ``out`` is the notebook itself, is a folder, does
+            not end in .ipynb, or is being written by another run.
         FileError: The notebook is missing or not a notebook.
         ResourceError: The folder of ``out`` cannot be made or written, or the disk is full.
     """
@@ -66,7 +66,7 @@ def run_notebook(
     if out.is_dir() or (out.exists() and out.samefile(path)):
         what = "is a folder" if out.is_dir() else "is the notebook itself, which is never overwritten"
         raise ConfigError(f"Output {out} {what}; name another file.")
-    if out.suffix != ".ipynb":  # beside it goes a page that ends in .html
+    if out.suffix != ".ipynb":  # the offline page beside it ends in .html
         raise ConfigError(f"Output {out} is not named like a notebook; let it end in .ipynb.")
     watchdog = Watchdog(timeout_s)
     part = out.with_name(f".{out.name}.part.ipynb")
@@ -102,7 +102,7 @@ def notebook_path(name: str | Path) -> Path:
 
 def _lock(out: Path) -> AbstractContextManager[Any]:
     """Create the folder of ``out`` and acquire its lock, which the system releases when this process ends."""
-    lock = FileLock(out.with_name(f".{out.name}.lock"), blocking=False)  # stays, for removing it would let two runs in
+    lock = FileLock(out.with_name(f".{out.name}.lock"), blocking=False)  # removing it would let two runs in
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         return lock.acquire()
@@ -129,7 +129,7 @@ def _execute(path: Path, part: Path, parameters: Mapping[str, Any], watchdog: Wa
             watchdog=watchdog,
         )
     except papermill.PapermillExecutionError:
-        pass  # some cell shows an error, which may be meant
+        pass  # a cell shows an error, which may be intended
     except (RuntimeError, CellTimeoutError):  # the kernel gave no answer, or the watchdog ended the wait for it
         return watchdog.code or DEAD_KERNEL
     return 0
@@ -149,7 +149,7 @@ def _conclude(part: Path, path: Path, out: Path, code: int, timeout_s: int | Non
     started = [cell for cell in cells if cell.metadata.papermill.start_time is not None]
     for cell in nb.cells:
         if "papermill" in cell.metadata and (cell.metadata.papermill.start_time is None or cell in skipped):
-            cell.metadata.papermill.status = "pending"  # papermill calls them completed, also when the kernel is gone
+            cell.metadata.papermill.status = "pending"  # papermill marks them as completed, even without a kernel
     last = f"cell {max(1, len(started))} of {len(cells)}"
     where = f"in {last}" if started else f"before {last}"
     error = _error(started[-1]) if started else None
@@ -165,7 +165,7 @@ def _conclude(part: Path, path: Path, out: Path, code: int, timeout_s: int | Non
     elif any(cell.metadata.papermill.status != "completed" for cell in cells):
         code, reason = 1, f"{last} failed without showing an error"
     else:
-        reason = f"all {len(cells)} cells ran"  # an error in a cell tagged raises-exception is meant
+        reason = f"all {len(cells)} cells ran"  # an error in a cell tagged raises-exception is intended
         nb.cells = [cell for cell in nb.cells if "papermill-error-cell-tag" not in cell.metadata.get("tags", [])]
     nb.metadata.papermill.update(input_path=path.name, output_path=out.name, exception=code != 0)
     if code and started:

@@ -1,8 +1,8 @@
-"""Strip executed notebooks for a commit, and list what is wrong with those that should not be committed.
+"""Strip executed notebooks before a commit, and list the reasons why one should not be committed.
 
     python -m uavlab.lab.headless.strip_outputs notebooks/*.ipynb
 
-Sources, outputs, tags and cell ids stay; what a reader cannot use, or what differs from run to run, goes.
+Sources, outputs, tags and cell ids are kept; what a reader cannot use or what differs from run to run is removed.
 """
 
 import json
@@ -16,10 +16,10 @@ import nbformat
 from uavlab.core.errors import FileError
 from uavlab.storage.files import read_regular
 
-LARGEST = 30_000_000  # bytes of a notebook that is read at all
-EXECUTED = 2_000_000_000  # bytes of one that this process has just executed
+LARGEST = 30_000_000  # bytes; a larger notebook is refused
+EXECUTED = 2_000_000_000  # the same for a notebook that this process has executed
 MAX_BYTES = 400_000
-MAX_LINES = 25  # of code in one cell
+MAX_LINES = 25  # lines of code in one cell
 FIGURE = "application/vnd.plotly.v1+json"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 PAPERMILL_TAGS = {"injected-parameters", "papermill-error-cell-tag"}
@@ -34,15 +34,15 @@ def read_notebook(path: Path, most: int = LARGEST) -> Any:
     """
     try:
         return nbformat.reads(read_regular(path, most).decode(), as_version=4)
-    except Exception as e:  # nbformat raises whatever a malformed file makes it stumble over
+    except Exception as e:  # nbformat raises errors of many types for malformed files
         raise FileError(f"{path} is not a readable notebook: {type(e).__name__}: {str(e)[:200]}") from e
 
 
 def strip(path: Path) -> tuple[int, int]:
     """Strip one notebook in place and return its size before and after (bytes).
 
-    Widget state (5 MB per live figure), papermill's cells and volatile metadata go; a widget's view goes too, so that
-    its static copy shows instead of an error; execution counts are renumbered from 1.
+    Widget state (5 MB per live figure), papermill's cells and volatile metadata are removed, also a widget's view, so
+    that its static copy shows instead of an error; execution counts are renumbered from 1.
 
     Raises:
         FileError: The file is not a notebook.

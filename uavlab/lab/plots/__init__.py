@@ -1,4 +1,4 @@
-"""Plotly figures; the picture of an environment is one file and one line here, or one use of ``flight.scene``."""
+"""Plotly figures. The picture of an environment is a function under ``flight.scene``, in a file imported here."""
 
 from uavlab.lab.plots import leader_follower as leader_follower
 from uavlab.lab.plots import mapping as mapping

@@ -1,8 +1,8 @@
 """Figures from measured rows: speed-ups, stages, ceilings, learning, counts against theory, timelines, tables.
 
-Every function takes rows (mappings of plain numbers) and returns a plain plotly figure of a few kilobytes; nothing here
-measures. A ``title`` states a finding: build it from the rows, for example with ``outcome`` and ``speedup``. Titles of
-axes name the quantity and its unit.
+Every function takes rows (mappings of plain numbers) and returns a plain plotly figure of a few kilobytes. A ``title``
+states a finding: build it from the rows, for example with ``outcome`` and ``speedup``. Titles of axes name the quantity
+and its unit.
 """
 
 import math

@@ -50,7 +50,7 @@ def write_image(figure: go.Figure, path: Path) -> None:
     """Write a figure as an image of the kind that the path's suffix names.
 
     Raises:
-        ResourceError: No browser to draw it with, or the disk refuses.
+        ResourceError: There is no browser to draw it, or the file cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ def write_page(figure: go.Figure, path: Path) -> None:
     """Write one figure as a page that needs no network.
 
     Raises:
-        ResourceError: The disk refuses.
+        ResourceError: The file cannot be written.
     """
     body = figure.to_html(full_html=False, include_plotlyjs=False, auto_play=False)
     page = (
@@ -98,10 +98,10 @@ def add_frames(
 ) -> None:
     """Add the frames of an animation, a slider that jumps to them by name, and a play and a pause button.
 
-    The figure has the traces of the first frame. ``moving`` are for each frame the traces that move; they stand in the
-    figure from place ``first`` on. ``heights`` of the slider and the buttons count in heights of the plot; ``prefix``
-    and ``suffix`` surround the name of the frame on the slider. With ``redraw`` each frame is drawn anew: maps need
-    it; lines do not, and play smoothly without.
+    The figure holds the traces of the first frame. ``moving`` holds the moving traces of each frame, which are those
+    of the figure from index ``first`` on. ``heights`` are the positions of slider and buttons, in heights of the plot;
+    ``prefix`` and ``suffix`` surround the name of the frame on the slider. ``redraw`` draws the whole plot for each
+    frame, which heat maps need; lines play more smoothly without it.
     """
     traces = list(range(first, first + len(moving[0])))
     figure.frames = [
@@ -135,7 +135,7 @@ def add_frames(
 
 
 def path_line(places: np.ndarray, **look: Any) -> go.Scatter:
-    """Draw a path through ``places`` (N 2), in four bytes per number: a page holds thousands of them."""
+    """Draw a path through ``places`` (N 2), as float32, since a page holds thousands of numbers."""
     x, y = np.asarray(places, dtype=np.float32).T
     return go.Scatter(**{"x": x, "y": y, "mode": "lines", **look})
 

@@ -11,7 +11,7 @@ from uavlab.envs.leader_follower.env import AREA, GOAL_RADIUS, LeaderFollower, S
 from uavlab.lab.plots.flight import add_frames, path_line, scene, select_frames
 
 LEADER, FOLLOWER, GOAL, OBSTACLE, GREY = "#1b4f9c", "#e07b39", "#2e8b57", "#8b1e3f", "#777777"
-TRAIL = 9  # frames that a trail looks back
+TRAIL = 9  # frames that a trail covers
 
 
 @scene(LeaderFollower)

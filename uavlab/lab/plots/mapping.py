@@ -15,10 +15,10 @@ from uavlab.lab.plots.flight import add_frames, path_line, scene, select_frames
 from uavlab.lab.plots.style import blank, color
 from uavlab.ops import belief_maps
 
-SIDE = 60  # cells along a drawn map at most: one byte each, so that a mission takes 100 kB
-FRAMES = 16  # of a mission: the 15 published measurements, and no more than that of longer ones
+SIDE = 60  # most cells along a drawn map, one byte each, so that a mission takes 100 kB
+FRAMES = 16  # frames of a mission at most; the published one has 15
 PLAY_MS = 450  # milliseconds between frames
-UAV_COLORS = (0, 3, 2, 4, 9)  # numbers of colours that no belief has
+UAV_COLORS = (0, 3, 2, 4, 9)  # numbers of colours that differ from those of beliefs
 BELIEFS = ((0.0, "#9fc5e8"), (0.5, "#f2f2f2"), (1.0, "#f6c344"))
 """Colours of beliefs: free, nothing known, target; pale, so that paths can be seen on them."""
 

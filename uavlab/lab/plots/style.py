@@ -44,7 +44,7 @@ def pen(number: int) -> dict[str, Any]:
 
 
 def pale(number: int) -> str:
-    """Return the colour of this number for an area."""
+    """Return the colour of this number, translucent for areas."""
     red, green, blue = (int(color(number)[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red}, {green}, {blue}, 0.18)"
 
@@ -77,7 +77,7 @@ def whiskers(
 
 
 def add_claim(figure: go.Figure, low: float, high: float) -> None:
-    """Add a band across, labelled as the claimed range."""
+    """Add a vertical band from ``low`` to ``high``, labelled as the claimed range."""
     label = {"text": "claimed", "x": (low + high) / 2, "xanchor": "center", "y": 1, "yanchor": "bottom"}
     edge = {"color": CLAIM_EDGE, "width": 1}
     figure.add_vrect(x0=low, x1=high, fillcolor=CLAIM, line=edge, layer="below", annotation=label)

@@ -1,0 +1,127 @@
+"""Mistyped names are refused before torch is imported, in the words of the registries."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cli_runner import uavlab
+from uavlab.core.errors import ConfigError
+from uavlab.experiment import names
+
+ROOT = Path(__file__).parents[3]
+TEAM = str(ROOT / "figures" / "tour")
+QUICK = "leader_follower_quick"
+REFUSALS = (
+    ["trian"],
+    ["train", "--no-such-option"],
+    ["train", "leader_folower_quick"],
+    ["settings", "mapping_quik"],
+    ["train", QUICK, "--set", "gama=0.9", "--set", "hiden=3", "--set", "learning_ratx=1"],
+    ["train", QUICK, *(part for at in range(25) for part in ("--set", f"nonsense_{at}=1"))],
+    ["train", QUICK, "--config", "mine.yaml"],
+    ["train", QUICK, "--config", "no_such.yaml"],
+    ["train", QUICK, "--set", "gamma"],
+    ["train", QUICK, "--toggle", "precison=bf16"],
+    ["train", QUICK, "--toggles", "laptp"],
+    ["profile", QUICK, "--set", "gama=3"],
+    ["check", "no_such"],
+    ["resume", "runs/no_such"],
+    ["resume", TEAM, "--set", "gama=1"],
+    ["evaluate", "no_such"],
+    ["evaluate", TEAM, "runs/no_such"],
+    ["evaluate", "leader_folower", "--policy", "random"],
+    ["evaluate", "other"],
+    ["fly", "mapping_quick"],
+    ["export", ".", "out"],
+    ["flights", "predict", "no_such", "log.csv"],
+    ["flights", "describe", "no_such.csv"],
+    ["bench", "laddr"],
+)
+ANSWERS = (["--help"], ["presets"], *([name, "--help"] for name in ("train", "resume", "evaluate", "bench", "flights")))
+PROGRAM = """
+import contextlib, io, json, sys
+from uavlab.cli import main
+results = []
+for arguments in json.loads(sys.argv[1]):
+    sys.argv, error = ["/bin/uavlab", *arguments], io.StringIO()
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(error):
+            main()
+        code = 0
+    except SystemExit as end:
+        code = end.code
+    results.append([code or 0, error.getvalue(), "torch" in sys.modules])
+print(json.dumps(results))
+"""
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Work in a folder with a file of settings, and a run of an environment that is not registered."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text("\nlerning_rate: 1\n")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.json").write_text('{"preset": "elsewhere_made", "values": {}}')
+    return tmp_path
+
+
+def in_a_new_process(commands: Any) -> list[list[Any]]:
+    """Return exit code, errors, and whether torch was imported, after each command of one process."""
+    process = [sys.executable, "-c", PROGRAM, json.dumps(list(commands))]
+    return json.loads(subprocess.run(process, capture_output=True, text=True, check=True).stdout)
+
+
+def test_refusals_do_not_import_torch(here: Path) -> None:
+    results = in_a_new_process(REFUSALS)
+    assert [arguments for arguments, (_, _, torch) in zip(REFUSALS, results, strict=True) if torch] == []
+    for arguments, (code, error, _) in zip(REFUSALS, results, strict=True):
+        slow = uavlab(*arguments)
+        assert (code, error) == (slow.code, slow.err), arguments
+        assert code in (2, 3), arguments
+        assert error.count("\n") == 1, arguments
+    assert sorted(path.name for path in here.iterdir()) == ["mine.yaml", "other"]
+
+
+def test_help_and_presets_do_not_import_torch(here: Path) -> None:
+    results = in_a_new_process(ANSWERS)
+    assert [(code, torch) for code, _, torch in results] == [(0, False)] * len(ANSWERS)
+
+
+def test_what_is_right_or_only_wrong_in_value_is_left_to_the_registries(here: Path) -> None:
+    ((code, error, torch),) = in_a_new_process([["train", QUICK, "--set", "gamma=2"]])
+    assert (code, torch) == (2, True)
+    assert "gamma: input should be less than" in error
+
+
+@pytest.fixture
+def cold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answer as if torch were not imported."""
+    monkeypatch.setattr(names, "registries_loaded", lambda: False)
+
+
+def test_a_name_that_the_sources_contain_is_left_to_the_registries(cold: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"preset": QUICK, "settings": ("evals_since_best=1",)}  # a word of run.py, no setting
+    names.require_names(given)
+    monkeypatch.setattr(names, "INSTALLED", True)  # sources of a wheel have the age of its index
+    with pytest.raises(ConfigError, match="unknown setting 'evals_since_best' from --set"):
+        names.require_names(given)
+
+
+def test_settings_of_another_learner_are_left_to_the_registries(cold: None) -> None:
+    names.require_names({"preset": QUICK, "settings": ("learner=mine", "nonsense_1=1")})
+    with pytest.raises(ConfigError, match="nonsense_1"):
+        names.require_names({"preset": QUICK, "settings": ("nonsense_1=1",)})
+
+
+def test_parameters_that_are_no_names_are_ignored(cold: None) -> None:
+    names.require_names({"preset": QUICK, "runs": 3, "seed": 1, "out": Path("x"), "config_file": None, "toggles": None})
+
+
+def test_once_torch_is_imported_the_registries_answer() -> None:
+    assert names.registries_loaded()
+    names.require_names({"preset": "nonsense"})  # the command itself refuses it
+    assert names.preset_purposes()[QUICK] == names.index()["presets"][QUICK][0]

@@ -1,0 +1,240 @@
+"""Runs, policies and scores from Python equal those of the command line, and settings start from the same toggles."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import uavlab as ul
+from tests.support.cli_runner import uavlab
+from tests.support.fixtures_config import SMALL_FLIGHTS, SMALL_MISSION, TINY
+from uavlab.core.errors import ConfigError, FileError
+from uavlab.core.registry import ENVIRONMENTS
+from uavlab.core.types import EnvSpec, Metric, tensors
+from uavlab.envs.leader_follower.env import LeaderFollower
+from uavlab.experiment.config import configure
+from uavlab.runtime.toggles import Toggles
+
+SMALL = {name: value for name, value in TINY.items() if name not in ("updates", "seed", "runs")}
+OWN = {name: value for name, value in SMALL.items() if name not in ("horizon", "formation_radius")}
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> ul.Run:
+    folder = tmp_path_factory.mktemp("api") / "pair"
+    return ul.train("leader_follower", updates=8, runs=2, settings=SMALL, out=folder, progress=False)
+
+
+def observations(env: Any, worlds: int) -> torch.Tensor:
+    return env.observe(env.initial(torch.rand(worlds, env.spec.initial_noise)))
+
+
+def test_import_loads_no_torch_and_lists_the_public_names() -> None:
+    code = "import sys, uavlab as ul; print(set(dir(ul)) >= set(ul.__all__), 'torch' in sys.modules, hasattr(ul, 'x'))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False", "False"]
+    assert all(getattr(ul, name) is not None for name in ul.__all__)
+
+
+def test_settings_start_from_the_toggles_of_the_command_line() -> None:
+    run = ul.start("leader_follower", settings=SMALL)
+    assert run.config.toggles == configure("leader_follower").toggles
+    assert ul.start("leader_follower", settings=SMALL, toggles="plain").config.toggles == Toggles()
+    assert ul.start("leader_follower", settings=SMALL, toggles={"update": "loop"}).config.toggles.update == "loop"
+
+
+def test_training_equals_that_of_the_command_line(pair: ul.Run, tmp_path: Path) -> None:
+    words = [f"--set={name}={value}" for name, value in SMALL.items()]
+    result = uavlab("train", "leader_follower", "--updates", "8", "--runs", "2", "--out", str(tmp_path / "run"), *words)
+    assert result.code == 0, result.err
+    assert torch.equal(ul.load(tmp_path / "run").parameters, pair.trained().parameters)
+
+
+class TestRun:
+    def test_it_is_iterated_stopped_and_continued(self) -> None:
+        run = ul.start("leader_follower", updates=6, settings=SMALL)
+        for progress in run:
+            if progress.number == 2:
+                run.stop()
+        assert (run.number, run.done) == (2, False)
+        assert [progress.number for progress in run] == [3, 4, 5, 6]
+        assert run.done
+
+    def test_log_rows_reach_the_callback_which_can_stop(self) -> None:
+        rows: list[dict[str, Any]] = []
+
+        def log(run: ul.Run, row: dict[str, Any]) -> None:
+            rows.append(row)
+            if row["update"] >= 4:
+                run.stop()
+
+        run = ul.train("leader_follower", updates=8, settings={**SMALL, "log_every": 2}, on_log=log, progress=False)
+        assert [row["update"] for row in rows] == [1, 2, 4]
+        assert run.number == 4
+
+    def test_rows_hold_the_values_of_each_seed(self, pair: ul.Run) -> None:
+        table = pair.rows()
+        assert [row["seed"] for row in table[:2]] == [0, 1]
+        last, means = table[-2:], pair.recorder.rows[-1]
+        assert last[0]["critic_loss"] != last[1]["critic_loss"]
+        for name in ("critic_loss", "eval/return"):
+            assert means[name] == pytest.approx((last[0][name] + last[1][name]) / 2, rel=1e-5)
+
+    def test_resume_goes_on_with_equal_bits(self, pair: ul.Run, tmp_path: Path) -> None:
+        folder = tmp_path / "run"
+        ul.train("leader_follower", updates=4, runs=2, settings=SMALL, out=folder, progress=False)
+        again = ul.resume(folder, updates=8, progress=False)
+        assert torch.equal(again.learner.parameters(), pair.learner.parameters())
+        assert again.rows()[-1]["critic_loss"] == pair.rows()[-1]["critic_loss"]
+
+    def test_the_update_of_the_best_policy_is_known_after_loading(self, pair: ul.Run) -> None:
+        assert pair.folder is not None
+        best = ul.load(pair.folder).updates
+        assert best == pair.trained().updates
+        scored = [row for row in pair.rows() if "eval/return" in row]
+        for seed, update in enumerate(best):
+            scores = {row["update"]: row for row in scored if row["seed"] == seed}
+            weights = pair.config.evaluation.score
+            value = {at: sum(w * row[f"eval/{name}"] for name, w in weights.items()) for at, row in scores.items()}
+            assert value[update] == pytest.approx(max(value.values()), rel=1e-5)
+
+
+class TestPolicy:
+    @pytest.mark.parametrize("worlds", [1, 5])
+    def test_a_function_of_observations(self, pair: ul.Run, worlds: int) -> None:
+        env = ul.make("leader_follower", followers=3)
+        act, obs = pair.policy(env, run=1), observations(env, worlds)
+        action = act(obs)
+        assert action.shape == (worlds, 4, 2)
+        assert action.abs().max() <= 1
+        assert torch.equal(action, pair.trained().batched_policy(env, 1)(obs[None], None)[0])
+        assert not torch.equal(action, pair.policy(env, run=0)(obs))
+
+    def test_a_generator_samples(self, pair: ul.Run) -> None:
+        env = pair.config.evaluation
+        act, obs = pair.policy(), observations(env, 4)
+        first, second = (act(obs, torch.Generator().manual_seed(seed)) for seed in (0, 1))
+        assert torch.equal(first, act(obs, torch.Generator().manual_seed(0)))
+        assert not torch.equal(first, second)
+        assert not torch.equal(first, act(obs))
+
+    def test_moves(self) -> None:
+        run = ul.start("mapping", settings=SMALL_MISSION)
+        env = run.config.env
+        obs = observations(env, 3)
+        for moves in (run.policy()(obs), run.policy()(obs, torch.Generator().manual_seed(0))):
+            assert moves.shape == (3, env.spec.agents)
+            assert obs.legal.gather(-1, moves[..., None]).all()
+
+    def test_logs_have_none(self) -> None:
+        run = ul.start("telemetry", settings=SMALL_FLIGHTS)
+        with pytest.raises(ConfigError, match="telemetry trains no team"):
+            run.policy()
+
+
+class TestEvaluate:
+    def test_run_folder_and_loaded_policy_give_equal_scores(self, pair: ul.Run) -> None:
+        assert pair.folder is not None
+        first = ul.evaluate(pair, episodes=4)
+        assert first == ul.evaluate(pair.folder, episodes=4) == ul.evaluate(ul.load(pair.folder), episodes=4)
+        assert len(first["return"]["each"]) == 2
+        assert str(first).splitlines()[0].startswith("completion ")
+
+    def test_a_function_equals_the_same_policy_by_name(self) -> None:
+        env = LeaderFollower(followers=2, horizon=20)
+        still = ul.evaluate(env, policy=lambda obs: torch.zeros(*obs.shape[:2], 2), episodes=4)
+        moving = ul.evaluate(env, policy=lambda obs: torch.ones(*obs.shape[:2], 2), episodes=4)
+        assert still["flight_time"]["mean"] <= 20
+        assert still != moving
+        assert still == ul.evaluate(env, policy=lambda obs: 0 * obs[..., :2], episodes=4)
+
+    def test_random_needs_no_registration(self) -> None:
+        env = LeaderFollower(horizon=20)
+        first = ul.evaluate(env, policy="random", episodes=4)
+        assert first == ul.evaluate(env, policy="random", episodes=4)
+        assert first != ul.evaluate(env, policy="random", episodes=4, seed=1)
+        with pytest.raises(ConfigError, match=r"unknown \(did you mean 'random'\?\)\. Known: random\."):
+            ul.evaluate("leader_follower", policy="rondom", episodes=4)
+
+    def test_what_is_no_run(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match="is a preset, expected a run"):
+            ul.evaluate("leader_follower", episodes=4)
+        with pytest.raises(FileError, match="is no run"):
+            ul.evaluate(tmp_path, episodes=4)
+        with pytest.raises(ConfigError, match="expected a run or its folder"):
+            ul.evaluate(3, episodes=4)  # type: ignore[arg-type]
+
+
+class TestTask:
+    def test_an_object_gives_its_parameters(self) -> None:
+        run = ul.start(LeaderFollower(followers=2, dt=0.5), settings=OWN)
+        assert (run.config.preset, run.config.env) == ("leader_follower", LeaderFollower(followers=2, dt=0.5))
+        assert run.config.evaluation == run.config.env
+
+    @pytest.mark.parametrize(
+        ("call", "message"),
+        [
+            (lambda: ul.start("leader_folower"), "unknown preset 'leader_folower'"),
+            (lambda: ul.start(LeaderFollower), "expected the name of a preset, or an environment: an instance"),
+            (lambda: ul.start(LeaderFollower(followers=-1)), "followers: .* from LeaderFollower"),
+            (lambda: ul.start("leader_follower", updates=3, settings={"updates": 4}), "updates is given twice"),
+            (lambda: ul.start("leader_follower", toggles="fast"), "unknown toggles 'fast'"),
+            (lambda: ul.start("leader_follower", settings={"gama": 0.9}), "did you mean 'gamma'"),
+            (lambda: ul.make("leader_follower", followers=-1), "followers: "),
+            (lambda: ul.bench("ladders"), "unknown suite 'ladders'"),
+        ],
+    )
+    def test_bad_input(self, call: Callable[[], Any], message: str) -> None:
+        with pytest.raises(ConfigError, match=message):
+            call()
+
+
+@tensors
+class State:
+    pos: torch.Tensor
+    step: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Line:
+    """One agent on a line, without a preset."""
+
+    metrics = (Metric("place", "last"),)
+    score = {"place": 1.0}  # noqa: RUF012
+
+    @property
+    def spec(self) -> EnvSpec:
+        return EnvSpec(1, obs=1, action=1, horizon=5, dt=1.0, initial_noise=1, step_noise=0, groups=(0,))
+
+    def initial(self, noise: torch.Tensor) -> State:
+        return State(noise, torch.zeros_like(noise[:, 0], dtype=torch.int64))
+
+    def transition(self, state: State, action: torch.Tensor, noise: torch.Tensor) -> State:
+        return State(state.pos + action[..., 0], state.step + 1)
+
+    def observe(self, state: State) -> torch.Tensor:
+        return state.pos[..., None].clone()
+
+    def reward(self, state: State, action: torch.Tensor, after: State) -> torch.Tensor:
+        return after.pos
+
+    def terminated(self, state: State) -> torch.Tensor:
+        return torch.zeros_like(state.pos, dtype=torch.bool)
+
+    def measure(self, state: State, action: torch.Tensor, after: State) -> dict[str, torch.Tensor]:
+        return {"place": after.pos[:, 0]}
+
+
+def test_an_environment_of_ones_own_needs_no_name() -> None:
+    try:
+        run = ul.train(Line(), updates=3, settings=OWN, progress=False)
+        assert run.config.preset == "Line"
+        assert ul.evaluate(Line(), policy=lambda obs: torch.ones_like(obs), episodes=6)["place"]["mean"] > 5
+        assert "place" in ul.evaluate(run, episodes=2)
+    finally:
+        ENVIRONMENTS.pop("Line", None)
