@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from tests.support.exported import error, inputs_of, own_outputs, trained_policy
 from uavlab.core.errors import ConfigError, MissingPackageError, ResourceError
 from uavlab.core.portable import Portable
+from uavlab.experiment import export
 from uavlab.experiment.export import PolicyModule, export_policy
 from uavlab.experiment.policy import TrainedPolicy
 
@@ -52,6 +53,15 @@ def test_a_file_and_its_description(tmp_path: Path) -> None:
     w1 = trained.parameters[0, 1, : 7 * 16].view(7, 16)
     assert torch.equal(state["networks.1.layer_1.weight"], w1)
     assert torch.equal(state["networks.1.layer_1.bias"], trained.parameters[0, 1, 7 * 16 : 8 * 16])
+
+
+def test_a_file_holds_no_path_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained, own = trained_policy("shared"), b"uavlab"
+    first, second = (export_policy(trained, tmp_path / f"{name}.pt2").read_bytes() for name in "ab")
+    assert own not in first
+    assert first == second
+    monkeypatch.setattr(export, "TRACES", ())
+    assert own in export_policy(trained, tmp_path / "traces.pt2").read_bytes()
 
 
 @pytest.mark.parametrize("name", ["not_shared", "groups"])
