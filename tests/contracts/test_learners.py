@@ -12,7 +12,6 @@ from uavlab.experiment import build
 from uavlab.experiment.build import ENVIRONMENTS, LEARNERS
 from uavlab.experiment.config import Config, configure
 from uavlab.experiment.export import export_policy
-from uavlab.experiment.policy import from_run
 from uavlab.experiment.run import Run
 
 UPDATES = 4
@@ -79,7 +78,7 @@ def observations(source: Any) -> Tensor:
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_a_policy_leaves_as_a_file_for_any_batch(tmp_path: Path, learner: str) -> None:
     """``export_policy`` compares the file with the policy before it writes."""
-    trained = from_run(Run(small(learner)))
+    trained = Run(small(learner)).trained()
     policy = torch.export.load(export_policy(trained, tmp_path / "policy.pt2")).module()
     portable, spec = trained.config.task.entry.portable, trained.config.evaluation.spec
     for batch in (1, 5):

@@ -97,8 +97,8 @@ def export_policy(
         trained: The policy.
         file: The new file; ``FILE.json`` is written beside it.
         seed_index: Number of the seed among those of the run.
-        agent: Number of an agent, which becomes a team of one; None exports the whole team. Where agents choose moves in
-            turn, the caller of a team of one closes the moves to cells that others chose.
+        agent: Number of an agent, which becomes a team of one; None exports the whole team. Where agents choose moves
+            in turn, the caller of a team of one closes the moves to cells that others chose.
         env: The environment to act in, whose team may differ in size; by default the one of evaluation.
         folder: Folder of the run, whose digest and status are recorded.
 
@@ -264,13 +264,13 @@ def _origin(
     trained: TrainedPolicy, seed_index: int, parameters: Float[Tensor, "K P"], folder: Path | None
 ) -> dict[str, Any]:
     """Return what identifies a policy: its run, seed and update, and the digest of its parameters."""
-    config, score = trained.config, float(trained.score[seed_index])
+    config, score, update = trained.config, float(trained.score[seed_index]), trained.updates[seed_index]
     run = read_json(folder / "run.json") if folder else {}
     return {
         "preset": config.preset,
         "learner": config.task.learner,
         "seed": config.run.seed + seed_index,
-        "update": trained.update,
+        "update": None if update < 0 else update,  # unknown in older runs
         "score": score if math.isfinite(score) else None,
         "parameters_sha256": hashlib.sha256(parameters.contiguous().numpy().tobytes()).hexdigest(),
         "run": {key: run[key] for key in ("digest", "status") if key in run},
