@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import torch
 
+from uavlab.core.extras import install_command
 from uavlab.profiling.roofline import matrix_rate
 from uavlab.runtime.runtime import process_flags
 from uavlab.runtime.toggles import TOGGLES, Toggles, resolve, toggle_presets
@@ -131,7 +132,7 @@ def _jupyter() -> Row:
     try:
         return Row("JupyterLab", version("jupyterlab"))
     except PackageNotFoundError:
-        return Row("JupyterLab", "none", False, "The notebooks need it: make setup.")
+        return Row("JupyterLab", "none", False, f"The notebooks need it: {install_command('lab')}.")
 
 
 def toggle_rows(device: str = "auto") -> list[dict[str, Any]]:

@@ -117,13 +117,25 @@ def fly(run: str, out: Path | None, picture: Path | None, seed: int, mean_action
 @cli.command()
 @click.argument("run")
 @click.argument("out", type=click.Path(path_type=Path))
+@click.option("--seed-index", type=click.IntRange(0), default=0, show_default=True, help="Of a file: which seed.")
+@click.option("--agent", type=click.IntRange(0), help="Of a file: one agent instead of the team.")
 @as_json
-def export(run: str, out: Path) -> Record:
-    """Copy settings and best policy of RUN to the new folder OUT, which can be evaluated and flown."""
+def export(run: str, out: Path, seed_index: int, agent: int | None) -> Record:
+    """Write the best policy of RUN to OUT: a new folder for uavlab, or a file that runs without uavlab.
+
+    A folder holds settings and policies, and can be evaluated and flown. A file that ends in .pt2 is a program of
+    torch, one that ends in .onnx a model of ONNX; FILE.json beside it describes inputs and outputs.
+    """
     from uavlab.experiment import policy
     from uavlab.experiment.run_dir import run_folder
 
-    click.echo(policy.export(run_folder(run), out))
+    folder = run_folder(run)
+    if out.suffix in (".pt2", ".onnx"):
+        from uavlab.experiment.export import export_policy
+
+        click.echo(export_policy(policy.load(folder, "cpu"), out, seed_index, agent, folder=folder))
+    else:
+        click.echo(policy.export(folder, out))
     return {"run": run, "out": str(out)}
 
 

@@ -29,6 +29,11 @@ class StackedNet:
         return tuple(shape for weight in self.weights for shape in (weight, (1, weight[-1])))
 
     @property
+    def by_layer(self) -> dict[str, dict[str, tuple[int, ...]]]:
+        """Shapes of one network's weights and biases by layer, from the first to the last."""
+        return {f"layer_{n}": {"weight": shape, "bias": shape[-1:]} for n, shape in enumerate(self.weights, 1)}
+
+    @property
     def count(self) -> int:
         """Parameters of one network (P)."""
         return sum(math.prod(shape) for shape in self.shapes)

@@ -36,7 +36,7 @@ def open_moves(
 ) -> Bool[Tensor, "*lead E"]:
     """Mark the moves that remain when others occupy cells; all legal moves where none would remain."""
     free = legal & (target_cell[..., None] != occupied[..., None, :]).all(-1)
-    return torch.where(free.any(-1, keepdim=True), free, legal)
+    return free | (legal & ~free.any(-1, keepdim=True))
 
 
 def open_moves_in_turn(

@@ -4,9 +4,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.core.errors import FileError
+from uavlab.core.portable import Layers, Portable, Signal, Signals
 from uavlab.core.registry import (
     COLLECTORS,
     ENVIRONMENTS,
@@ -22,13 +25,29 @@ from uavlab.runtime.runtime import Runtime
 from uavlab.telemetry import flights as fleet
 from uavlab.telemetry import metrics
 from uavlab.telemetry.check import check_logs
-from uavlab.telemetry.dataset import ROW
-from uavlab.telemetry.forecaster import Forecast, Forecaster, ForecasterConfig, network, predictor, size, target_scale
+from uavlab.telemetry.dataset import AXES, FEATURES, HIDDEN, ROW
+from uavlab.telemetry.forecaster import (
+    TARGETS,
+    Forecast,
+    Forecaster,
+    ForecasterConfig,
+    network,
+    predictor,
+    size,
+    target_scale,
+)
+from uavlab.telemetry.simulation.flights import RATE
 from uavlab.telemetry.task import Telemetry, require_same
 from uavlab.telemetry.window_source import DATASET_CHANGED, DataSplit, WindowsConfig, WindowSource, load_split
 
 TOLERANCE = 1e-3  # standard deviations; rounding on another machine changes the same flights by less
 NO_TEAM = "this learner learns from logs, no team flies"
+FEATURE_UNITS = {
+    **{"tracking_error": "m", "velocity": "m/s", "commanded_velocity": "m/s", "force": "m/s^2", "thrust": "m/s^2"},
+    **{"rate": "rad/s", "lean": "1", "motor": "share", "voltage": "V", "current": "A", "spin": "rad/s^2"},
+    "command": "1",
+}
+"""Units of ``FEATURES`` by how their names begin; the first that fits counts."""
 
 
 def learner(config: Settings, sets: DataSplit, rng: Streams, rt: Runtime) -> Forecaster:
@@ -83,6 +102,45 @@ def plan(config: Settings) -> dict[str, Any]:
     }
 
 
+def layers(config: ForecasterConfig, shape: tuple[int, int]) -> Layers:
+    """Return the layout of ``Forecaster.parameters``."""
+    net = network(config, shape)
+    sizes = {"inputs": net.inputs, "targets": net.outputs}
+    scales = {name: {"center": (count,), "spread": (count,)} for name, count in sizes.items()}
+    return {**net.by_layer, "log_variance": {"targets": (len(TARGETS),)}, **scales}
+
+
+def portable_inputs(shape: tuple[int, int]) -> Signals:
+    """Return the input of an exported forecaster: a window of a log in physical units."""
+    units = tuple(next(unit for start, unit in FEATURE_UNITS.items() if name.startswith(start)) for name in FEATURES)
+    window = Signal(
+        axes=("row", "feature"),
+        shape=(shape[0], len(FEATURES)),
+        about=f"rows of a window at {RATE} per second, oldest first; uavlab.telemetry.dataset computes them",
+        unit=units,
+        names=FEATURES,
+        normalisation="inside the file, by networks.0.inputs.center and networks.0.inputs.spread",
+    )
+    return {"window": window}
+
+
+def portable_outputs(shape: tuple[int, int]) -> Signals:
+    """Return the outputs of an exported forecaster: predictions and their standard deviations."""
+    names = (*HIDDEN, *(f"error_{axis}_{row}" for row in range(1, shape[1] + 1) for axis in AXES))
+    units = tuple(metrics.UNITS[name if name in HIDDEN else "error"] for name in names)
+    about = "hidden quantities at the last row of the window, then the tracking error in each row ahead"
+    signal = Signal(("target",), (len(names),), about, units, names=names)
+    return {"mean": signal, "standard_deviation": replace(signal, about=f"standard deviation of {about}")}
+
+
+def predict_with_deviation(forecast: Forecast, window: Float[Tensor, "N T F"]) -> tuple[Tensor, Tensor]:
+    """Return predictions and their standard deviations for the windows of one run, both in physical units."""
+    mean = forecast(window[None])[0]
+    deviation = ((0.5 * forecast.log_variance).exp() * forecast.spread)[0]
+    ahead = deviation[-1:].expand(mean.shape[1] - len(HIDDEN))
+    return mean, torch.cat([deviation[:-1], ahead]).expand_as(mean).clone()
+
+
 ENVIRONMENTS.register(
     "telemetry",
     Environment(
@@ -111,6 +169,7 @@ LEARNERS.register(
         refusal=lambda spec: None if isinstance(spec, tuple) else "it learns from windows of logs; this one flies",
         require_same=lambda config, trained, spec: require_same(trained, spec),
         plan=lambda config: {"parameters": size(config.learner, config.env.spec)},
+        portable=Portable(portable_inputs, portable_outputs, predict_with_deviation, layers),
     ),
 )
 COLLECTORS.register(

@@ -37,7 +37,7 @@ def test_missing_programs_are_named_with_a_remedy(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1.5e9))
     monkeypatch.setattr(doctor.psutil, "virtual_memory", lambda: SimpleNamespace(available=3e9, total=8e9))
     rows = by_name(examine(tmp_path, "cpu"))
-    missing = {"C++ compiler": "g++", "browser": "BROWSER_PATH", "JupyterLab": "make setup"}
+    missing = {"C++ compiler": "g++", "browser": "BROWSER_PATH", "JupyterLab": "uavlab[lab]"}
     for what, remedy in missing.items():
         assert (rows[what].value, rows[what].usable) == ("none", False)
         assert remedy in rows[what].advice

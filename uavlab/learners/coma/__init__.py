@@ -1,5 +1,6 @@
 """Counterfactual multi-agent policy gradients (COMA), for teams that observe maps and choose moves in turn."""
 
+from uavlab.core.portable import Portable
 from uavlab.core.registry import LEARNERS, LearnerEntry, Settings
 from uavlab.core.rng import Streams
 from uavlab.core.types import EnvSpec
@@ -50,6 +51,7 @@ LEARNERS.register(
         refusal=refusal,
         require_same=lambda config, trained, spec: require_same_task(trained, spec),
         plan=plan,
+        portable=Portable(layers=lambda config, spec: networks(config, spec)[0].by_layer),
         unserved={"update": "this learner updates all agents at once; use update=batched"},
     ),
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from uavlab.core.portable import Portable
 from uavlab.core.registry import LEARNERS, LearnerEntry, Settings
 from uavlab.core.rng import Streams
 from uavlab.core.types import EnvSpec, Scale
@@ -26,9 +27,9 @@ def build(config: Settings, inputs: Scale, rng: Streams, rt: Runtime) -> MASACBa
     return FORMS[rt.toggles.update](config.learner, config.env.spec, inputs, rng, rt)
 
 
-def actor_size(config: MASACConfig, spec: EnvSpec) -> int:
-    """Count the parameters of one actor."""
-    return StackedMLP(spec.obs, config.hidden, 2 * spec.action).count
+def actor_net(config: MASACConfig, spec: EnvSpec) -> StackedMLP:
+    """Return the network of an actor, whose outputs are means and log standard deviations, without parameters."""
+    return StackedMLP(spec.obs, config.hidden, 2 * spec.action)
 
 
 def learner_bytes(config: Settings) -> int:
@@ -37,7 +38,7 @@ def learner_bytes(config: Settings) -> int:
     Every parameter has a gradient and two moments; critics also have targets.
     """
     spec, hyper, batch = config.env.spec, config.learner, config.source.batch
-    actors = len(set(assign_networks(spec, spec, hyper.share))) * actor_size(hyper, spec)
+    actors = len(set(assign_networks(spec, spec, hyper.share))) * actor_net(hyper, spec).count
     critics = 2 * spec.agents * StackedMLP(spec.agents * (spec.obs + spec.action), hyper.hidden, 1).count
     activations = 2 * 2 * spec.agents * batch * hyper.hidden  # two critics of two layers
     return 4 * config.run.runs * (4 * actors + 5 * critics + activations)
@@ -59,8 +60,9 @@ LEARNERS.register(
         collector="off_policy",
         build=build,
         load_policy=load_policy,
-        size=actor_size,
+        size=lambda config, spec: actor_net(config, spec).count,
         refusal=refusal,
         require_same=lambda config, trained, spec: assign_networks(trained, spec, config.share),
+        portable=Portable(layers=lambda config, spec: actor_net(config, spec).by_layer),
     ),
 )

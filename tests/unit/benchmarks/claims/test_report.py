@@ -396,3 +396,10 @@ def test_numbers_in_words() -> None:
     assert format_range(0.3, 0.4, "fraction") == "30 % to 40 %"
     assert format_range(76, 76, "s") == "76 s"
     assert format_range(1.0, None, "ratio") == "at least 1.00x"
+
+
+def test_an_installed_package_is_not_written_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(book, "FOLDER", tmp_path)
+    assert book.own_path("cpu").parent == tmp_path
+    monkeypatch.setattr(book.installation, "INSTALLED", True)
+    assert book.own_path("cpu").parent == Path("figures", "records")

@@ -1,0 +1,124 @@
+"""Exported policies run in a process without uavlab, and return there what the policy itself returns."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.support.exported import CONFIGS, error, inputs_of, observations, own_outputs, trained_policy
+from uavlab.experiment.export import export_policy
+from uavlab.experiment.policy import TrainedPolicy
+from uavlab.learners.coma.algorithm import networks
+from uavlab.nets.mlp import StackedMLP
+from uavlab.ops.action_sampling import masked_policy, open_moves_in_turn
+from uavlab.telemetry.forecaster import Forecast
+
+pytest.importorskip("onnxruntime")
+RUN = Path(__file__).parents[1] / "support" / "run_exported.py"
+TOLERANCE = 1e-5  # of the largest output
+MARGIN = 1e-4  # of the two best probabilities
+Break = Callable[[pytest.MonkeyPatch], None]
+
+
+def run_elsewhere(folder: Path, inputs: dict[str, Tensor], files: list[Path]) -> dict[str, list[Tensor]]:
+    """Run files in a process of their own; return the outputs of each."""
+    given, results = folder / "given.npz", folder / "results.npz"
+    np.savez(given, allow_pickle=False, **{name: each.numpy() for name, each in inputs.items()})
+    words = [sys.executable, "-I", str(RUN), str(given), str(results), *map(str, files)]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    outputs = np.load(results, allow_pickle=False)
+    return {file.suffix: [torch.from_numpy(outputs[f"{file.suffix[1:]}.{n}"]) for n in range(2)] for file in files}
+
+
+def clear_moves(trained: TrainedPolicy, inputs: dict[str, Tensor], moves: list[Tensor]) -> list[Tensor]:
+    """Mark the moves that rounding cannot change: those of agents up to the first doubtful choice of a team."""
+    net, _ = networks(trained.config.learner, trained.config.env.spec)
+    obs = observations(inputs)
+    logits = net(trained.parameters[:1, 0], obs.maps.flatten(1, 2)).view(obs.legal.shape)
+    clear = []
+    for n, action in enumerate(moves):
+        chance = masked_policy(logits, open_moves_in_turn(obs.legal, obs.target_cell, action[None]), 0.0)[0]
+        if n == 0:
+            best = chance.topk(2).values
+            sure = best[..., 0] - best[..., 1] > MARGIN
+        else:
+            sure = ((chance.cumsum(-1) - inputs["noise"][..., None]).abs() > MARGIN).all(-1)
+        clear.append(sure.cumprod(-1).bool())
+    return clear
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_files_return_what_the_policy_does(name: str, tmp_path: Path, proof: Callable[[str, str], None]) -> None:
+    trained = trained_policy(name)
+    files = [export_policy(trained, tmp_path / f"policy{suffix}") for suffix in (".pt2", ".onnx")]
+    worst, moves = 0.0, 0
+    for batch in (1, 1000):
+        inputs = inputs_of(trained, batch)
+        own = own_outputs(trained, inputs)
+        for suffix, outputs in run_elsewhere(tmp_path, inputs, files).items():
+            if name == "moves":
+                for mine, theirs, clear in zip(own, outputs, clear_moves(trained, inputs, own), strict=True):
+                    assert clear.double().mean() > 0.9 or batch == 1
+                    assert torch.equal(mine[clear], theirs[clear]), suffix
+                    moves += int(clear.sum())
+            else:
+                worst = max(worst, *(error(mine, theirs) for mine, theirs in zip(own, outputs, strict=True)))
+                assert worst < TOLERANCE, suffix
+    figure = f"{moves:,} moves equal" if moves else f"difference at most {worst:.1g} of the largest output"
+    proof(f"an exported policy runs without uavlab ({name})", f"{figure}, batches of 1 and 1000, torch and onnxruntime")
+
+
+def no_tanh(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(torch, "tanh", torch.clone)
+
+
+def no_layer_norm(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(torch.nn.functional, "layer_norm", lambda x, shape: x)
+
+
+def no_relu(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Tensor, "relu", Tensor.clone)
+
+
+def no_hidden_layer(patch: pytest.MonkeyPatch) -> None:
+    inner = StackedMLP.unpack
+
+    def unpack(net: StackedMLP, theta: Tensor) -> list[Tensor]:
+        w1, b1, w2, *rest = inner(net, theta)
+        return [w1, b1, torch.zeros_like(w2), *rest]
+
+    patch.setattr(StackedMLP, "unpack", unpack)
+
+
+def raw_windows(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Forecast, "__call__", lambda forecast, windows: forecast.function(windows))
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("shared", no_tanh),
+        ("shared", no_layer_norm),
+        ("not_shared", no_hidden_layer),
+        ("moves", no_relu),
+        ("forecaster", raw_windows),
+    ],
+)
+def test_a_broken_file_is_caught(name: str, damage: Break, tmp_path: Path) -> None:
+    trained, inputs = trained_policy(name), inputs_of(trained_policy(name), 100)
+    own = own_outputs(trained, inputs)
+    with pytest.MonkeyPatch.context() as patch:
+        damage(patch)
+        file = export_policy(trained, tmp_path / "broken.pt2")
+    outputs = torch.export.load(file).module()(*inputs.values())
+    if name == "moves":
+        clear = clear_moves(trained, inputs, own)
+        assert any(not torch.equal(a[c], b[c]) for a, b, c in zip(own, outputs, clear, strict=True))
+    else:
+        assert error(own[0], outputs[0]) > 100 * TOLERANCE

@@ -1,0 +1,120 @@
+"""A wheel, built from this tree, works outside a checkout: with the packages of the base alone, and with all extras."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+import venv
+import zipfile
+from collections.abc import Iterator
+from importlib.metadata import distribution
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.support.cli_runner import SETTINGS, Result
+from tests.unit.test_repository import own_files
+
+ROOT = Path(__file__).parents[2]
+BASE = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build a wheel from a copy of the files in this tree."""
+    if find_spec("setuptools") is None:
+        pytest.skip("no setuptools here to build with")
+    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    for file in own_files():
+        copy = source / file.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, copy)
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(target)]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(source)], check=True)
+    (built,) = target.glob("uavlab-*.whl")
+    return built
+
+
+def closure(requirements: list[str]) -> Iterator[str]:
+    """Yield the distributions that requirements need, themselves included."""
+    seen, waiting = set(), [Requirement(text) for text in requirements]
+    while waiting:
+        requirement = waiting.pop()
+        name = requirement.name.lower()
+        if name in seen or (requirement.marker and not requirement.marker.evaluate({"extra": ""})):
+            continue
+        seen.add(name)
+        yield name
+        waiting += map(Requirement, distribution(name).requires or [])
+
+
+@pytest.fixture(scope="module")
+def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the Python of an environment that has the wheel and the base, by links to what is installed here."""
+    folder = tmp_path_factory.mktemp("clean")
+    venv.create(folder, symlinks=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    for name in closure(BASE):
+        files = distribution(name).files or []
+        for entry in {file.parts[0] for file in files} - {"..", "__pycache__"}:
+            if not (site / entry).exists():  # a namespace package has several owners
+                (site / entry).symlink_to(distribution(name).locate_file(entry))
+    zipfile.ZipFile(wheel).extractall(site)
+    return folder / "bin" / "python"
+
+
+def run(python: Path | str, folder: Path, *arguments: str, path: Path | None = None) -> Result:
+    """Run ``uavlab`` in a folder, without this tree's variables."""
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    variables |= {} if path is None else {"PYTHONPATH": str(path)}
+    command = [str(python), "-m", "uavlab", *arguments]
+    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+    return Result(done.returncode, done.stdout, done.stderr)
+
+
+def test_the_base_trains_evaluates_and_resumes(clean: Path, tmp_path: Path) -> None:
+    there = "import sys, importlib.util as u; print([n for n in sys.argv[1:] if u.find_spec(n)])"
+    extras = ["plotly", "jupyterlab", "numba", "cv2", "sklearn", "pyarrow", "pyulog", "tensorboard", "onnx", "pytest"]
+    listed = subprocess.run([clean, "-c", there, *extras], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert listed.stdout == "[]\n"
+    target = ["--updates", "6", "--out", "run", "--json"]
+    trained = run(clean, tmp_path, "train", "leader_follower_quick", *SETTINGS, *target)
+    assert (trained.code, trained.json["updates"]) == (0, 6), trained.err
+    assert 'pip install "uavlab[tensorboard]"' in trained.err
+    resumed = run(clean, tmp_path, "resume", "run", "--updates", "9", "--json")
+    assert (resumed.code, resumed.json["updates"]) == (0, 9), resumed.err
+    evaluated = run(clean, tmp_path, "evaluate", "run", "--episodes", "2", "--json")
+    assert (evaluated.code, evaluated.json["episodes"]) == (0, 2), evaluated.err
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["machine"]["commit"] is None
+
+
+def test_the_base_says_what_else_is_needed(clean: Path, tmp_path: Path) -> None:
+    for arguments, extra in (
+        (["notebook", "00_tour"], "lab"),
+        (["lab", "mine"], "lab"),
+        (["train", "mapping_quick", "--toggle", "maps=host", "--set", "worlds=1", "--out", "run"], "mapping"),
+    ):
+        ended = run(clean, tmp_path, *arguments)
+        assert (ended.code, ended.err.count("\n")) == (2, 1), ended.err
+        assert f'pip install "uavlab[{extra}]"' in ended.err
+    assert list(tmp_path.iterdir()) == []
+    claims = run(clean, tmp_path, "claims", "--system", "leader_follower", "--json")
+    assert claims.code == 0, claims.err
+    assert any(row["measured"] for row in claims.json["rows"])
+
+
+def test_notebooks_run_from_the_wheel(wheel: Path, tmp_path: Path) -> None:
+    package, folder = tmp_path / "package", tmp_path / "folder"
+    folder.mkdir()
+    zipfile.ZipFile(wheel).extractall(package)
+    before = sorted(package.rglob("*.ipynb")), sorted(package.glob("uavlab/data/**/*"))
+    small = ["-p", "updates", "10", "-p", "episodes", "2", "-p", "out_dir", "runs/tour"]
+    ended = run(sys.executable, folder, "notebook", "00_tour", *small, path=package)
+    assert ended.code == 0, ended.err
+    assert {path.name for path in (folder / "runs").iterdir()} >= {"00_tour.ipynb", "00_tour.html", "tour"}
+    assert (sorted(package.rglob("*.ipynb")), sorted(package.glob("uavlab/data/**/*"))) == before
+    assert '"outputs": []' in (package / "uavlab" / "data" / "notebooks" / "00_tour.ipynb").read_text()

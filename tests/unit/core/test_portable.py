@@ -1,0 +1,63 @@
+"""Signals of exported policies: shapes, limits, and what a team's policy returns for them."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from uavlab.core.portable import Portable, Signal, act_with_and_without_noise, team_inputs, team_outputs
+from uavlab.core.types import EnvSpec, MapObs
+
+VECTORS = EnvSpec(3, obs=5, action=2, horizon=9, dt=1.0, initial_noise=1, step_noise=0, groups=(0, 1, 1))
+MOVES = EnvSpec(3, 7, 1, 9, 1.0, 1, 0, (0, 0, 0), choices=6, team=4, side=5)
+
+
+def shapes(signals: dict[str, Signal]) -> dict[str, tuple[int, ...]]:
+    return {name: signal.shape for name, signal in signals.items()}
+
+
+def test_signals_of_a_team() -> None:
+    assert shapes(team_inputs(VECTORS)) == {"observations": (3, 5), "noise": (3, 2)}
+    assert shapes(team_outputs(VECTORS)) == {"mean": (3, 2), "sampled": (3, 2)}
+    maps = {"maps": (3, 7, 5, 5), "team": (4, 5, 5), "place": (3,), "legal": (3, 6), "target_cell": (3, 6)}
+    assert shapes(team_inputs(MOVES)) == {**maps, "noise": (3,)}
+    assert shapes(team_outputs(MOVES)) == {"likeliest": (3,), "sampled": (3,)}
+    assert list(team_inputs(MOVES))[:5] == list(MapObs.__dataclass_fields__)  # type: ignore[attr-defined]
+    for signal in (*team_inputs(MOVES).values(), *team_outputs(VECTORS).values()):
+        assert len(signal.axes) == len(signal.shape)
+
+
+@pytest.mark.parametrize("spec", [VECTORS, MOVES])
+def test_samples_lie_within_the_limits(spec: EnvSpec) -> None:
+    for signal in (*team_inputs(spec).values(), *team_outputs(spec).values()):
+        values = signal.sample(500, torch.Generator().manual_seed(0))
+        assert (values.shape, values.dtype) == ((500, *signal.shape), signal.dtype)
+        if signal.limits is not None:
+            assert (values >= signal.limits[0]).all()
+            assert (values <= signal.limits[1]).all()
+    cells = team_inputs(MOVES)["place"].sample(500, torch.Generator().manual_seed(0))
+    assert set(cells.flatten().tolist()) == set(range(25))  # the last cell too
+    assert team_inputs(MOVES)["legal"].sample(2, torch.Generator()).all()
+
+
+def test_a_team_acts_without_and_with_noise() -> None:
+    obs, noise = torch.rand(4, 3, 5), torch.rand(4, 3, 2)
+
+    def policy(obs: Tensor, noise: Tensor | None) -> Tensor:
+        assert obs.shape == (1, 4, 3, 5)
+        return obs[..., :2] if noise is None else obs[..., :2] + noise
+
+    mean, sampled = act_with_and_without_noise(policy, obs, noise)
+    assert torch.equal(mean, obs[..., :2])
+    assert torch.equal(sampled, mean + noise)
+    assert Portable().call is act_with_and_without_noise
+
+
+def test_maps_reach_the_policy_by_name() -> None:
+    inputs = {name: signal.sample(2, torch.Generator()) for name, signal in team_inputs(MOVES).items()}
+
+    def policy(obs: MapObs, noise: Tensor | None) -> Tensor:
+        for name, value in inputs.items():
+            assert name == "noise" or torch.equal(getattr(obs, name)[0], value)
+        return obs.place
+
+    assert torch.equal(act_with_and_without_noise(policy, *inputs.values())[1], inputs["place"])

@@ -1,0 +1,129 @@
+"""How a trained policy leaves the package as a file: its inputs, its outputs, and the names of its parameters.
+
+The signals of a file have a batch axis first, which has any length.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from uavlab.core.protocols import Policy
+from uavlab.core.types import EnvSpec, MapObs
+
+Layers = Mapping[str, Mapping[str, tuple[int, ...]]]
+"""Shapes of the tensors in a row of parameters, by layer and name, in the order of the row."""
+
+OWN_UNITS = "as the environment's observe returns it"
+
+
+@dataclass(frozen=True)
+class Signal:
+    """An input or an output of an exported policy.
+
+    Attributes:
+        axes: Names of the axes after the batch.
+        shape: Lengths of these axes.
+        about: Meaning.
+        unit: Unit, one for all entries or one for each entry of the last axis.
+        dtype: Type of the numbers.
+        limits: Smallest and largest value; None if there are no limits.
+        names: Names of the entries of the last axis, where they have names.
+        normalisation: Whether and where numbers are normalised.
+    """
+
+    axes: tuple[str, ...]
+    shape: tuple[int, ...]
+    about: str
+    unit: str | tuple[str, ...] = ""
+    dtype: torch.dtype = torch.float32
+    limits: tuple[float, float] | None = None
+    names: tuple[str, ...] = ()
+    normalisation: str = "none"
+
+    def sample(self, batch: int, generator: torch.Generator) -> Tensor:
+        """Draw values: uniform within the limits, else standard normal; True where they are truth values."""
+        shape = (batch, *self.shape)
+        if self.dtype == torch.bool:
+            return torch.ones(shape, dtype=torch.bool)
+        if self.limits is None:
+            return torch.randn(shape, generator=generator).to(self.dtype)
+        low, high = self.limits
+        number = low + (high - low + (not self.dtype.is_floating_point)) * torch.rand(shape, generator=generator)
+        return number.to(self.dtype)
+
+
+Signals = dict[str, Signal]
+
+
+def team_inputs(spec: EnvSpec) -> Signals:
+    """Return the inputs of a team's policy: its observations, and the noise of ``rng.acting_noise``."""
+    agents, moves, side = spec.agents, spec.choices, spec.side
+    if side:
+        cells = side**2 - 1
+        inputs = {
+            "maps": Signal(
+                ("agent", "channel", "row", "column"), (agents, spec.obs, side, side), "maps of each agent", OWN_UNITS
+            ),
+            "team": Signal(("channel", "row", "column"), (spec.team, side, side), "maps for a critic", OWN_UNITS),
+            "place": Signal(
+                ("agent",), (agents,), "cell of each agent, row * columns + column", "", torch.int64, (0, cells)
+            ),
+            "legal": Signal(("agent", "move"), (agents, moves), "moves that are allowed", "", torch.bool),
+            "target_cell": Signal(
+                ("agent", "move"), (agents, moves), "cell to which each move leads", "", torch.int64, (0, cells)
+            ),
+        }
+    else:
+        inputs = {"observations": Signal(("agent", "feature"), (agents, spec.obs), "observations", OWN_UNITS)}
+    if moves:
+        noise = Signal(("agent",), (agents,), "uniform in [0, 1)", limits=(0.0, 1.0))
+    else:
+        noise = Signal(("agent", "dimension"), (agents, spec.action), "standard normal")
+    return {**inputs, "noise": noise}
+
+
+def team_outputs(spec: EnvSpec) -> Signals:
+    """Return the outputs of a team's policy: its action without and with noise."""
+    if spec.choices:
+        move = (("agent",), (spec.agents,))
+        last = (0, spec.choices - 1)
+        return {
+            "likeliest": Signal(*move, "number of the likeliest move", "", torch.int64, last),
+            "sampled": Signal(*move, "number of the move that the noise selects", "", torch.int64, last),
+        }
+    action = (("agent", "dimension"), (spec.agents, spec.action))
+    return {
+        "mean": Signal(*action, "action at the mean of the policy", "1", limits=(-1.0, 1.0)),
+        "sampled": Signal(*action, "action that the noise selects", "1", limits=(-1.0, 1.0)),
+    }
+
+
+def act_with_and_without_noise(policy: Policy, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the actions of a team without and with noise; inputs are those of ``team_inputs``."""
+    *parts, noise = (each[None] for each in inputs)
+    obs = parts[0] if len(parts) == 1 else MapObs(*parts)
+    return policy(obs, None)[0], policy(obs, noise)[0]
+
+
+@dataclass(frozen=True)
+class Portable:
+    """How the policy of a learner becomes a file; the defaults serve every policy of a team.
+
+    Attributes:
+        inputs: ``spec`` -> inputs by name, in the order of the arguments.
+        outputs: ``spec`` -> outputs by name, in order.
+        call: (policy, input, ...) -> outputs.
+        layers: (hyper-parameters, ``spec``) -> layout of a row of parameters; empty for one tensor without parts.
+        module: (hyper-parameters, ``spec`` trained on, ``spec`` to act in, parameters) -> a module from inputs to
+            outputs, for policies that torch cannot trace; None wraps ``load_policy``.
+    """
+
+    inputs: Callable[[Any], Signals] = team_inputs
+    outputs: Callable[[Any], Signals] = team_outputs
+    call: Callable[..., tuple[Tensor, ...]] = act_with_and_without_noise
+    layers: Callable[[Any, Any], Layers] = lambda config, spec: {}
+    module: Callable[[Any, Any, Any, Float[Tensor, "1 K P"]], nn.Module] | None = None

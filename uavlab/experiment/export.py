@@ -1,0 +1,273 @@
+"""A trained policy as one file that runs without uavlab: a program of torch (``.pt2``) or a model of ONNX (``.onnx``).
+
+Beside it, ``FILE.json`` describes inputs, outputs, parameters, the team and the origin of the policy.
+"""
+
+import hashlib
+import io
+import logging
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from functools import partial
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.fx.passes.dialect.common.cse_pass import CSEPass
+
+import uavlab
+from uavlab.core.errors import ConfigError
+from uavlab.core.extras import require
+from uavlab.core.portable import Layers, Signal, Signals
+from uavlab.core.protocols import Env
+from uavlab.core.types import EnvSpec
+from uavlab.experiment.policy import TrainedPolicy
+from uavlab.storage.files import atomic_write, read_json, write_json
+from uavlab.storage.machine import code_digest
+
+SUFFIXES = (".pt2", ".onnx")
+ONNX = ("onnx", "onnxscript", "onnxruntime")
+TRACED, CHECKED = 3, (1, 7)  # batches with which a policy is traced, and compared with its program
+TOLERANCE = 1e-4  # of the largest output
+
+Outputs = Callable[..., tuple[Tensor, ...]]
+"""A function of the inputs of a policy, in order, that returns its outputs."""
+
+
+class PolicyModule(nn.Module):
+    """A policy as a module of its inputs, with parameters by network and layer, such as ``networks.0.layer_1.weight``.
+
+    Weights are stored as inputs x outputs, those of a convolution as rows x columns x channels in x channels out.
+    """
+
+    def __init__(
+        self,
+        parameters: Float[Tensor, "K P"],
+        layers: Layers,
+        load: Callable[[Float[Tensor, "1 K P"]], Any],
+        call: Outputs,
+    ) -> None:
+        """Split ``parameters`` by ``layers``; ``load`` returns a policy of parameters, ``call`` its outputs."""
+        super().__init__()
+        layers = layers or {"policy": {"weights": (parameters.shape[1],)}}
+        self.networks = nn.ModuleList(_split(row, layers) for row in parameters)
+        self.load, self.call = load, call
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Return the outputs of a batch."""
+        rows = [torch.cat([part.flatten() for part in network.parameters()]) for network in self.networks]
+        return self.call(self.load(torch.stack(rows)[None]), *inputs)
+
+
+def _split(row: Float[Tensor, " P"], layers: Layers) -> nn.Module:
+    """Return the layers of a row; no ``ParameterDict``, because it sorts its names."""
+    network, start = nn.Module(), 0
+    for name, parts in layers.items():
+        layer = nn.Module()
+        for part, shape in parts.items():
+            count = math.prod(shape)
+            layer.register_parameter(part, nn.Parameter(row[start : start + count].reshape(shape).clone()))
+            start += count
+        network.add_module(name, layer)
+    return network
+
+
+def export_policy(
+    trained: TrainedPolicy,
+    file: Path,
+    seed_index: int = 0,
+    agent: int | None = None,
+    env: Env | None = None,
+    folder: Path | None = None,
+) -> Path:
+    """Write the policy of one seed to a new file, ``.pt2`` or ``.onnx``, and return the file.
+
+    Its inputs are observations and noise, its outputs the mean and the sampled action, or the likeliest and the sampled
+    move; of a forecaster, a window, means and standard deviations. The batch may have any size.
+
+    Args:
+        trained: The policy.
+        file: The new file; ``FILE.json`` is written beside it.
+        seed_index: Number of the seed among those of the run.
+        agent: Number of an agent, which becomes a team of one; None exports the whole team.
+        env: The environment to act in, whose team may differ in size; by default the one of evaluation.
+        folder: Folder of the run, whose command and digest are recorded.
+
+    Raises:
+        ConfigError: The file exists or has another suffix, there is no such seed or agent, or torch cannot export the
+            policy.
+        MissingPackageError: A package that ``.onnx`` needs is not installed.
+        ResourceError: A file cannot be written; neither is left.
+    """
+    beside = file.with_name(f"{file.name}.json")
+    _check(trained, file, beside, seed_index)
+    portable, config = trained.config.task.entry.portable, trained.config
+    before, team = config.env.spec, (env or config.evaluation).spec
+    parameters = trained.parameters[seed_index].detach().cpu()
+    if agent is not None:
+        before, team = _team_of_one(before, team, len(parameters), agent)
+    inputs, outputs = portable.inputs(team), portable.outputs(team)
+
+    def load(rows: Float[Tensor, "1 K P"]) -> Any:
+        return config.task.entry.load_policy(config.learner, before, team, rows)
+
+    if portable.module is None:
+        module: nn.Module = PolicyModule(parameters, portable.layers(config.learner, before), load, portable.call)
+    else:
+        module = portable.module(config.learner, before, team, parameters[None])
+    try:
+        with _quiet(), torch.no_grad():
+            program = _trace(module.requires_grad_(False), inputs)
+            content, run = _to_onnx(program, inputs, outputs) if file.suffix == ".onnx" else _to_pt2(program)
+            _compare(run, partial(portable.call, load(parameters[None])), inputs)
+    except Exception as error:  # the exporters raise errors of many classes
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ConfigError(
+            f"{file}: torch cannot export the policy of {config.task.learner} ({reason}); shapes and branches must not "
+            "depend on values, or the learner's entry gives a module (uavlab.core.portable.Portable)."
+        ) from error
+    record = {
+        "file": file.name,
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "inputs": [_describe(name, signal) for name, signal in inputs.items()],
+        "outputs": [_describe(name, signal) for name, signal in outputs.items()],
+        "parameters": {name: list(part.shape) for name, part in program.state_dict.items()},
+        "team": asdict(team) if isinstance(team, EnvSpec) else list(team),
+        "agent": agent,
+        "policy": _origin(trained, seed_index, parameters, folder),
+        "versions": {"uavlab": uavlab.__version__} | {n: metadata.version(n) for n in ("torch", *ONNX) if find_spec(n)},
+    }
+    write_json(beside, record)
+    try:
+        with atomic_write(file) as temporary:
+            temporary.write_bytes(content)
+    except BaseException:
+        beside.unlink()
+        raise
+    return file
+
+
+def _check(trained: TrainedPolicy, file: Path, beside: Path, seed_index: int) -> None:
+    """Refuse what cannot be written before anything is computed."""
+    if file.suffix not in SUFFIXES:
+        raise ConfigError(f"{file}: expected a name that ends in {' or '.join(SUFFIXES)}.")
+    for path in (file, beside):
+        if path.exists() or path.is_symlink():
+            raise ConfigError(f"{path}: exists; choose a new name, or remove it first.")
+    if not file.parent.is_dir():
+        raise ConfigError(f"{file}: there is no folder {file.parent}; make it first.")
+    seeds = len(trained.parameters)
+    if not 0 <= seed_index < seeds:
+        raise ConfigError(f"export: seed_index {seed_index} of {seeds} seed(s); expected 0 to {seeds - 1}.")
+    if file.suffix == ".onnx":
+        require("onnx", str(file), *ONNX)
+
+
+def _team_of_one(before: Any, team: Any, networks: int, agent: int) -> tuple[EnvSpec, EnvSpec]:
+    """Return the ``spec`` trained on and that of one agent, such that the agent keeps its network."""
+    if not isinstance(team, EnvSpec):
+        raise ConfigError(f"export: agent {agent} of a policy without a team; leave out the agent.")
+    if not 0 <= agent < team.agents:
+        raise ConfigError(f"export: agent {agent} of {team.agents}; expected 0 to {team.agents - 1}.")
+    label = team.groups[agent]
+    if networks == team.agents == before.agents != len(set(before.groups)):  # each agent has its own network
+        before, label = replace(before, groups=tuple(range(networks))), agent
+    return before, replace(team, agents=1, groups=(label,))
+
+
+def _trace(module: nn.Module, inputs: Signals) -> torch.export.ExportedProgram:
+    """Export a module for batches of any size; what both outputs need is computed once."""
+    example = _sample(inputs, TRACED)
+    batch, dynamic = torch.export.Dim("batch"), torch.export.ShapesCollection()
+    for tensor in example:
+        dynamic[tensor] = {0: batch}
+    first = torch.export.export(module, example, dynamic_shapes=dynamic.dynamic_shapes(module, example))
+    shared = CSEPass().call(first.run_decompositions({}).module(check_guards=False)).graph_module
+    shared.graph.eliminate_dead_code()
+    return torch.export.export(shared, example, dynamic_shapes=dynamic.dynamic_shapes(shared, example))
+
+
+def _compare(run: Outputs, policy: Outputs, inputs: Signals) -> None:
+    """Compare the content of a file with the policy itself.
+
+    Raises:
+        ValueError: Their outputs differ, as those of a policy with its own randomness do.
+    """
+    for batch in CHECKED:
+        given = _sample(inputs, batch)
+        for own, other in zip(policy(*given), run(*given), strict=True):
+            far = (own.double() - other.double()).abs().max() / own.double().abs().max().clamp_min(1e-6)
+            if not far <= TOLERANCE:
+                raise ValueError(f"the file would differ from the policy by {float(far):.1g} of its output")
+
+
+def _sample(inputs: Signals, batch: int) -> tuple[Tensor, ...]:
+    generator = torch.Generator().manual_seed(batch)
+    return tuple(signal.sample(batch, generator) for signal in inputs.values())
+
+
+def _to_pt2(program: torch.export.ExportedProgram) -> tuple[bytes, Outputs]:
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer)
+    return buffer.getvalue(), program.module()
+
+
+def _to_onnx(program: torch.export.ExportedProgram, inputs: Signals, outputs: Signals) -> tuple[bytes, Outputs]:
+    from onnxruntime import InferenceSession  # late: optional
+
+    model = torch.onnx.export(program, dynamo=True, input_names=[*inputs], output_names=[*outputs], verbose=False)
+    if model is None:
+        raise ValueError("the exporter returned nothing")
+    content = model.model_proto.SerializeToString()
+    reader = InferenceSession(content)
+
+    def run(*given: Tensor) -> tuple[Tensor, ...]:
+        feed = {name: tensor.numpy() for name, tensor in zip(inputs, given, strict=True)}
+        return tuple(torch.from_numpy(each) for each in reader.run([*outputs], feed))
+
+    return content, run
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the exporters, which warn about packages and functions that a policy does not use."""
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
+
+
+def _describe(name: str, signal: Signal) -> dict[str, Any]:
+    kind = str(signal.dtype).removeprefix("torch.")
+    given = {key: value for key, value in vars(signal).items() if key not in ("axes", "shape", "dtype")}
+    return {"name": name, "axes": ["batch", *signal.axes], "shape": ["batch", *signal.shape], "type": kind, **given}
+
+
+def _origin(
+    trained: TrainedPolicy, seed_index: int, parameters: Float[Tensor, "K P"], folder: Path | None
+) -> dict[str, Any]:
+    """Return what identifies a policy: its run, seed and update, and the digest of its parameters."""
+    config, score = trained.config, float(trained.score[seed_index])
+    run = read_json(folder / "run.json") if folder else {}
+    return {
+        "preset": config.preset,
+        "learner": config.task.learner,
+        "seed": config.run.seed + seed_index,
+        "update": trained.update,
+        "score": score if math.isfinite(score) else None,
+        "parameters_sha256": hashlib.sha256(parameters.contiguous().numpy().tobytes()).hexdigest(),
+        "run": {key: run[key] for key in ("command", "digest", "status") if key in run},
+        "code": code_digest(),
+        "settings": config.values,
+    }
