@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from uavlab.core.types import Batch, EnvSpec, Metric, Update
+from uavlab.core.types import Batch, EnvSpec, Update
 
 S = TypeVar("S")
 
@@ -28,13 +28,14 @@ class Env(Protocol[S]):
     """A task as pure functions over a batch of worlds; its fields are parameters, its state is an argument.
 
     World b of a result depends only on world b of the arguments. Random numbers are passed in as ``noise``. Worlds are
-    also stepped after their end, where all numbers must stay finite. ``metrics`` describes what ``measure`` returns;
+    also stepped after their end, where all numbers must stay finite. ``metrics`` (a tuple of ``Metric``) describes what ``measure`` returns;
     ``score`` holds weights of metrics (and of flight time, timeout and return) for the selection of a policy. The class
     attribute ``rules``, a tuple of ``uavlab.core.types.Rule``, is optional: conditions on fields and ``eval_`` fields.
     """
 
-    metrics: ClassVar[tuple[Metric, ...]]
-    score: ClassVar[dict[str, float]]
+    # Any, because a narrower type, as of ``metrics: ClassVar = (Metric(...),)``, is no subtype of a mutable member's
+    metrics: ClassVar[Any]  # tuple[Metric, ...]
+    score: ClassVar[Any]  # Mapping[str, float]
 
     @property
     def spec(self) -> EnvSpec:
