@@ -28,14 +28,14 @@ class Env(Protocol[S]):
     """A task as pure functions over a batch of worlds; its fields are parameters, its state is an argument.
 
     World b of a result depends only on world b of the arguments. Random numbers are passed in as ``noise``. Worlds are
-    also stepped after their end, where all numbers must stay finite. ``metrics`` (a tuple of ``Metric``) describes what ``measure`` returns;
-    ``score`` holds weights of metrics (and of flight time, timeout and return) for the selection of a policy. The class
-    attribute ``rules``, a tuple of ``uavlab.core.types.Rule``, is optional: conditions on fields and ``eval_`` fields.
+    also stepped after their end, where all numbers must stay finite. ``metrics``, a tuple of ``Metric``, describes what
+    ``measure`` returns; ``score`` maps metrics (and flight time, timeout and return) to weights for the selection of a
+    policy. The class attribute ``rules``, a tuple of ``uavlab.core.types.Rule``, is optional: conditions on fields and
+    ``eval_`` fields.
     """
 
-    # Any, because a narrower type, as of ``metrics: ClassVar = (Metric(...),)``, is no subtype of a mutable member's
-    metrics: ClassVar[Any]  # tuple[Metric, ...]
-    score: ClassVar[Any]  # Mapping[str, float]
+    metrics: ClassVar[Any]  # a type here would refuse the narrower one that checkers infer for a class attribute
+    score: ClassVar[Any]
 
     @property
     def spec(self) -> EnvSpec:

@@ -155,14 +155,14 @@ class Rollout:
     """Whole episodes of W worlds, T steps each, with the observation and action after the last step.
 
     Attributes:
-        obs: Observations.
+        obs: Observations: ``MapObs``, or tensors (R T+1 W A O).
         action: Choices.
         reward: Rewards.
         live: The agent's task had not ended before the step.
         terminated: The agent's task ended with the step; its value is not bootstrapped.
     """
 
-    obs: MapObs  # R T+1 W ...
+    obs: Any  # of the environment's own type
     action: Int[Tensor, "R T+1 W A"]
     reward: Float[Tensor, "R T W A"]
     live: Bool[Tensor, "R T W A"]
