@@ -30,7 +30,14 @@ if TYPE_CHECKING:
         start,
         train,
     )
-    from uavlab.testing import check_env
+    from uavlab.benchmarks.registry import suite
+    from uavlab.core.protocols import Env, Learner, Policy
+    from uavlab.core.registry import Resume, scene
+    from uavlab.core.rng import Streams
+    from uavlab.core.types import Batch, EnvSpec, MapObs, Metric, Rollout, Transition, Update, tensors
+    from uavlab.registration import baseline, env, learner, preset, toggle
+    from uavlab.runtime.runtime import Runtime
+    from uavlab.testing import check_env, check_learner
 
 # Idle OpenMP threads that spin starve a shared core; the variable must be set before torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -43,13 +50,20 @@ __version__ = "0.1.0"
 _MODULES = {
     **dict.fromkeys(("train", "start", "resume", "load", "evaluate", "fly", "make", "bench", "profile"), "uavlab.api"),
     **dict.fromkeys(("Run", "Scores", "TeamPolicy", "TrainedPolicy"), "uavlab.api"),
-    **dict.fromkeys(("check_env",), "uavlab.testing"),
+    **dict.fromkeys(("baseline", "env", "learner", "preset", "toggle"), "uavlab.registration"),
+    **{"scene": "uavlab.core.registry", "suite": "uavlab.benchmarks.registry"},
+    **dict.fromkeys(("check_env", "check_learner"), "uavlab.testing"),
+    **{**dict.fromkeys(("Env", "Learner", "Policy"), "uavlab.core.protocols"), "Streams": "uavlab.core.rng"},
+    **dict.fromkeys(("Batch", "EnvSpec", "MapObs", "Metric", "Rollout", "Transition", "Update"), "uavlab.core.types"),
+    **{"tensors": "uavlab.core.types", "Resume": "uavlab.core.registry", "Runtime": "uavlab.runtime.runtime"},
 }
 """The public names, and the modules that define them."""
 
 __all__ = [
-    "Run", "Scores", "TeamPolicy", "TrainedPolicy", "__version__", "bench", "check_env", "evaluate", "fly", "load",
-    "make", "profile", "resume", "start", "train",
+    "Batch", "Env", "EnvSpec", "Learner", "MapObs", "Metric", "Policy", "Resume", "Rollout", "Run", "Runtime",
+    "Scores", "Streams", "TeamPolicy", "TrainedPolicy", "Transition", "Update", "__version__", "baseline", "bench",
+    "check_env", "check_learner", "env", "evaluate", "fly", "learner", "load", "make", "preset", "profile", "resume",
+    "scene", "start", "suite", "tensors", "toggle", "train",
 ]  # fmt: skip
 
 

@@ -63,7 +63,7 @@ def test_a_missing_part_of_the_state_is_noticed(tmp_path: Path, lost: str) -> No
     finished(folder, updates=4, **more)
     run = Run.resume(folder, {"updates": UPDATES})
     if lost == "average":
-        run.learner.average.copy_(run.learner.step.parameter.detach())
+        run.learner.average.copy_(run.learner.network.parameter.detach())
     else:
         run.source.pending.clear()
         run.source._load = run.source._load_items()

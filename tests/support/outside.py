@@ -1,37 +1,29 @@
 """Registrations as in a user's own file; no file of the package or of the contracts names them.
 
-``Drift`` is an environment, ``Reinforce`` a second algorithm for every environment with continuous actions, ``doubled``
-a toggle, ``adding`` a suite, ``drift_quick`` a preset.
+``Drift`` is an environment with a baseline and a picture, ``Reinforce`` a second algorithm for every environment with
+continuous actions, ``doubled`` a toggle, ``adding`` a suite, ``drift_quick`` a preset.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
+import plotly.graph_objects as go
 import torch
 from annotated_types import Ge, Gt, Le
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab.benchmarks.registry import suite
-from uavlab.core.protocols import CheckedTensors, Policy
-from uavlab.core.registry import LEARNERS, LearnerEntry, Resume
-from uavlab.core.rng import Streams
-from uavlab.core.types import Batch, EnvSpec, Metric, Rollout, Update, tensors
-from uavlab.envs import register as register_environment
-from uavlab.experiment.presets import PRESETS, Preset
-from uavlab.runtime.grad_step import MOMENTS, Rows
-from uavlab.runtime.runtime import Runtime
-from uavlab.runtime.toggles import Toggle
-from uavlab.runtime.toggles import register as register_toggle
+import uavlab as ul
+from uavlab.runtime.grad_step import Rows
 
 
-@tensors
+@ul.tensors
 class State:
     pos: Tensor  # B A
     step: Tensor  # B
 
 
+@ul.env("drift")
 @dataclass(frozen=True)
 class Drift:
     """Two agents on a line, each rewarded for staying near the origin against a drift.
@@ -41,12 +33,12 @@ class Drift:
     """
 
     wind: Annotated[float, Ge(0), Le(1)] = 0.1
-    metrics: ClassVar = (Metric("distance", "mean", better="low"),)
+    metrics: ClassVar = (ul.Metric("distance", "mean", better="low"),)
     score: ClassVar = {"distance": -1.0}
 
     @property
-    def spec(self) -> EnvSpec:
-        return EnvSpec(2, obs=1, action=1, horizon=8, dt=1.0, initial_noise=2, step_noise=2, groups=(0, 0))
+    def spec(self) -> ul.EnvSpec:
+        return ul.EnvSpec(2, obs=1, action=1, horizon=8, dt=1.0, initial_noise=2, step_noise=2, groups=(0, 0))
 
     def initial(self, noise: Tensor) -> State:
         return State(pos=2 * noise - 1, step=torch.zeros_like(noise[:, 0], dtype=torch.int64))
@@ -68,7 +60,15 @@ class Drift:
         return {"distance": after.pos.abs().mean(-1)}
 
 
-register_environment("drift", Drift)
+@ul.baseline("drift", "still")
+def still(env: Drift, state: State, noise: Tensor) -> Tensor:
+    return torch.zeros_like(noise)[..., None]
+
+
+@ul.scene(Drift)
+def draw(env: Drift, states: list[State]) -> go.Figure:
+    frames = [go.Frame(data=[go.Scatter(x=state.pos[0], y=[0, 1], mode="markers")]) for state in states]
+    return go.Figure(data=frames[0].data, frames=frames)
 
 
 @dataclass(frozen=True)
@@ -80,104 +80,79 @@ class ReinforceConfig:
         sd: Standard deviation of actions.
     """
 
-    lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 1e-2
+    lr: Annotated[float, Gt(0), Le(1), ul.Resume.YES] = 1e-2
     sd: Annotated[float, Gt(0), Le(1)] = 0.3
 
 
-class Reinforce:
+@ul.learner(
+    "reinforce",
+    settings=ReinforceConfig,
+    collector="on_policy",
+    require_same=lambda config, trained, spec: require_same(trained, spec),
+)
+class Reinforce(ul.Learner):
     """Williams 1992: a linear policy of all agents, whose log densities are weighted by normalised returns."""
 
-    def __init__(self, config: ReinforceConfig, spec: EnvSpec, rng: Streams, rt: Runtime) -> None:
+    def __init__(self, config: ReinforceConfig, spec: ul.EnvSpec, rng: ul.Streams, rt: ul.Runtime) -> None:
         self.config, self.spec, self.runs = config, spec, len(rng.seeds)
         first = 0.1 * rng.normal("actor", spec.obs * spec.action)
         self.actor = rt.grad(first, config.lr, 1.0)
         self._act = rt.kernel(mean_action, "act")
         self._loss = rt.kernel(self.loss, "actor_loss", part=True)
-        self.update = rt.update(self._update, "reinforce")
+        self._step = rt.update(self._ascend, "reinforce")
 
-    def policy(self, spec: EnvSpec, explore: bool = False) -> Policy:
-        return acting(self._act, self.actor.parameter, spec, self.config.sd)
+    def policy(self, spec: ul.EnvSpec, explore: bool = False) -> ul.Policy:
+        require_same(self.spec, spec)
 
-    def parameters(self) -> Float[Tensor, "R 1 P"]:
-        return self.actor.parameter.detach().clone()[:, None]
+        @torch.no_grad()
+        def act(obs: Tensor, noise: Tensor | None) -> Tensor:
+            mean = self._act(self.actor.parameter, obs, spec.action)
+            return mean if noise is None else (mean + self.config.sd * noise).clamp(-1, 1)
 
-    def update_noise(self, rng: Streams, rows: int) -> None:
-        return None
+        return act
 
-    def _update(self, batch: Batch, noise: None) -> Update:
-        data: Rollout = batch.data
+    def update(self, batch: ul.Batch, noise: None) -> ul.Update:
+        return self._step(batch.data)
+
+    def _ascend(self, data: ul.Rollout) -> ul.Update:
         returns = data.reward.flip(1).cumsum(1).flip(1)
         advantage = (returns - returns.mean((1, 2), keepdim=True)) / (returns.std((1, 2), keepdim=True) + 1e-6)
         rows = (data.obs[:, :-1].flatten(1, 2), data.action[:, :-1].flatten(1, 2), advantage.flatten(1, 2))
         metrics, norm = self.actor(self._loss, self.actor.parameter, *(Rows(part, 1) for part in rows))
-        return Update({**metrics, "actor_norm": norm})
+        return ul.Update({**metrics, "actor_norm": norm})
 
     def loss(self, theta: Tensor, obs: Tensor, action: Tensor, advantage: Tensor) -> tuple[Tensor, dict[str, Any]]:
         off = action - mean_action(theta, obs, self.spec.action)
         loss = (advantage * off.square().sum(-1)).mean((1, 2)) / (2 * self.config.sd**2)
         return loss.sum(), {"actor_loss": loss.detach()}
 
-    def tensors_to_check(self, update: Update | None = None) -> CheckedTensors:
-        if update is not None:
-            return {name: (value, "R") for name, value in update.metrics.items()}
-        state = self.actor.state_dict()
-        return {f"actor.{key}": (state[key], "R") for key in ("parameter", *MOMENTS[1:])}
-
-    def state_dict(self) -> dict[str, Tensor]:
-        return {f"actor.{key}": value for key, value in self.actor.state_dict().items()}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        self.actor.load_state_dict({key.removeprefix("actor."): value for key, value in state.items()})
-
 
 def mean_action(theta: Float[Tensor, "R P"], obs: Float[Tensor, "R N A O"], outputs: int) -> Float[Tensor, "R N A D"]:
     return torch.tanh(torch.einsum("rnao,rod->rnad", obs, theta.view(len(theta), -1, outputs)))
 
 
-def acting(net: Callable[..., Tensor], theta: Tensor, spec: EnvSpec, sd: float) -> Policy:
-    @torch.no_grad()
-    def act(obs: Tensor, noise: Tensor | None) -> Tensor:
-        mean = net(theta, obs, spec.action)
-        return mean if noise is None else mean + sd * noise
-
-    return act
-
-
-def require_same(config: ReinforceConfig, trained: EnvSpec, spec: EnvSpec) -> None:
+def require_same(trained: ul.EnvSpec, spec: ul.EnvSpec) -> None:
     if (trained.obs, trained.action) != (spec.obs, spec.action):
         raise ValueError("other observations or actions")
 
 
-LEARNERS.register(
-    "reinforce",
-    LearnerEntry(
-        settings=ReinforceConfig,
-        collector="on_policy",
-        build=lambda config, data, rng, rt: Reinforce(config.learner, config.env.spec, rng, rt),
-        load_policy=lambda config, trained, spec, theta: acting(mean_action, theta[:, 0], spec, config.sd),
-        size=lambda config, spec: spec.obs * spec.action,
-        refusal=lambda spec: None if isinstance(spec, EnvSpec) and not spec.choices else "actions are no numbers",
-        require_same=require_same,
-        unserved={"update": "there is one form of it", "acting": "all agents act at once"},
-    ),
+@ul.toggle(
+    "doubled",
+    kind=Annotated[int, Ge(1), Le(9)],
+    default=1,
+    about="How often a pure function is called.",
+    equality="exact",
+    claim="half the speed",
+    cost="time",
 )
-register_toggle(
-    Toggle(
-        name="doubled",
-        kind=Annotated[int, Ge(1), Le(9)],
-        default=1,
-        about="How often a pure function is called.",
-        seam="kernel",
-        equality="exact",
-        claim="half the speed",
-        cost="time",
-        wrap=lambda fn, value, name: lambda *args: [fn(*args) for _ in range(value if name == "act" else 1)][-1],
-    )
-)
-PRESETS.register("drift_quick", Preset("drift", "Drift by REINFORCE.", {"learner": "reinforce", "worlds": 8}))
+def doubled(fn: Any, value: int, name: str) -> Any:
+    return lambda *args: [fn(*args) for _ in range(value if name == "act" else 1)][-1]
 
 
-@suite("adding", about="one sum")
+ul.preset("drift_quick", "drift", {"learner": "reinforce", "worlds": 8}, about="Drift by REINFORCE.")
+
+
+@ul.suite("adding", about="one sum")
 def adding(rounds: int, device: str) -> dict[str, Any]:
     """Return the sum of two numbers, ``rounds`` times."""
     return {"rows": [{"round": n, "sum": 1 + 1} for n in range(rounds)]}

@@ -20,7 +20,7 @@ FLOORS = {
     **dict.fromkeys(("training", "evaluation"), 5),
     **dict.fromkeys(("telemetry", "testing"), 6),
     "experiment": 7,
-    "benchmarks": 8,
+    **dict.fromkeys(("benchmarks", "registration"), 8),
     "lab": 9,
     "api": 10,
     "cli": 11,

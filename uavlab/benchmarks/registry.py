@@ -4,11 +4,11 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any
 
 from uavlab.benchmarks import suites as folder
 from uavlab.core.errors import ConfigError
+from uavlab.core.registry import place_of
 from uavlab.experiment import build
 from uavlab.experiment.config import Device, RunConfig
 from uavlab.storage.machine import describe
@@ -58,11 +58,10 @@ def suite(name: str, *, about: str, options: Sequence[Option] = ()) -> Callable[
     Raises:
         ConfigError: Another function is registered under this name.
     """
-    place = attrgetter("__module__", "__qualname__")
 
     def register(function: Run) -> Run:
         known = REGISTRY.get(name)
-        if known and place(known.function) != place(function):
+        if known and not place_of(known.function).same(place_of(function)):
             raise ConfigError(f"suite {name!r} is already registered, by {known.function.__module__}.")
         REGISTRY[name] = Suite(name, about, tuple(options), function)
         return function

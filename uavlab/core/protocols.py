@@ -1,11 +1,12 @@
 """Protocols of the training loop: an environment, a source of batches and a learner."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from uavlab.core.errors import ConfigError
 from uavlab.core.types import Batch, EnvSpec, Update
 
 S = TypeVar("S")
@@ -105,25 +106,77 @@ class Source(Protocol):
 
 
 class Learner(Protocol):
-    """A learning algorithm with its parameters."""
+    """A learning algorithm with its parameters; a class of your own may derive from it.
+
+    Every learner needs ``policy`` and ``update``. The methods with a body are defaults for a learner whose state is the
+    gradient steps (``Runtime.grad``) and tensors among its attributes. Its first gradient step holds the networks of
+    its policy: one row each, the same number for each of its ``runs``, an attribute.
+    """
+
+    runs: int
 
     def policy(self, spec: Any, explore: bool = False) -> Policy:
         """Return the policy in training for this environment ``spec``; with ``explore``, the one that collects rows."""
 
     def parameters(self) -> Tensor:
-        """Return a copy of the parameters that a policy needs, with leading axis R."""
+        """Return a copy of the parameters that a policy needs, (R networks numbers)."""
+        return policy_matrix(self).clone().unflatten(0, (self.runs, -1))
 
     def update(self, batch: Batch, noise: Any) -> Update:
         """Update the parameters from a batch."""
 
     def update_noise(self, rng: Any, rows: int) -> Any:
         """Draw the noise of one update on ``rows`` rows per run."""
+        return
 
     def tensors_to_check(self, update: Update | None = None) -> CheckedTensors:
         """Return all tensors that later updates depend on, or all tensors of ``update``."""
+        if update is not None:
+            return {name: (value, "R") for name, value in update.metrics.items()}
+        state = self.state_dict().items()
+        return {name: _with_axes(each, self.runs) for name, each in state if each.is_floating_point() and each.dim()}
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return all tensors that later updates depend on."""
+        state: dict[str, Tensor] = {}
+        for name, part in parts(self):
+            own = {name: part} if isinstance(part, Tensor) else {f"{name}.{k}": v for k, v in part.state_dict().items()}
+            known = {(each.data_ptr(), each.shape) for each in state.values()}
+            state |= {key: each.detach() for key, each in own.items() if (each.data_ptr(), each.shape) not in known}
+        return state
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore a ``state_dict``."""
+        for name, part in parts(self):
+            if not isinstance(part, Tensor):
+                own = f"{name}."
+                part.load_state_dict({k.removeprefix(own): v for k, v in state.items() if k.startswith(own)})
+            elif name in state:
+                part.detach().copy_(state[name])
+
+
+def _with_axes(tensor: Tensor, runs: int) -> tuple[Tensor, str]:
+    """Return a tensor and its leading axes: a row for each run, the same number of rows for each, or others."""
+    if len(tensor) in (0, runs) or len(tensor) % runs:
+        return tensor, "R" if len(tensor) == runs else ""
+    return tensor.unflatten(0, (runs, -1)), "R K"
+
+
+def parts(learner: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the attributes that hold the state of a learner: gradient steps, modules, learners, and then tensors."""
+    stateful = [(name, each) for name, each in vars(learner).items() if hasattr(each, "load_state_dict")]
+    yield from ((name, each) for name, each in stateful if hasattr(each, "parameters"))  # random streams have none
+    yield from ((name, each) for name, each in vars(learner).items() if isinstance(each, Tensor))
+
+
+def policy_matrix(learner: Any) -> Tensor:
+    """Return the parameter of a learner's first gradient step, not a copy.
+
+    Raises:
+        ConfigError: The learner has no gradient step of one matrix.
+    """
+    matrix = next((part.parameter for _, part in parts(learner) if hasattr(part, "parameter")), None)
+    if matrix is None:
+        name = type(learner).__name__
+        raise ConfigError(f"{name}: no attribute is a gradient step; keep `rt.grad(...)` on self, or write parameters.")
+    return matrix.detach()

@@ -4,15 +4,40 @@ An experiment combines three entries: an environment, the learner that it names 
 collector that the learner names. Functions in entries are described as ``arguments -> result``.
 """
 
-from collections.abc import Callable, Mapping
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from uavlab.core.errors import ConfigError
 from uavlab.core.portable import Portable
 
 T = TypeVar("T")
+
+
+class Place(NamedTuple):
+    """Where something was defined: the name of the module in this process, its file, and the name in the file."""
+
+    module: str
+    file: str
+    name: str
+
+    def same(self, other: "Place") -> bool:
+        """Return whether both are one definition, which was executed twice."""
+        return self[1:] == other[1:]
+
+
+def place_of(definition: Any) -> Place:
+    """Return where a class or function was defined; a module without a file, as in a notebook, stands for itself."""
+    return place_in(definition.__module__, definition.__qualname__)
+
+
+def place_in(module: str, name: str) -> Place:
+    """Return the place of a name in a module."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return Place(module, os.path.realpath(file) if file else module, name)
 
 
 class Registry(dict[str, T]):
@@ -21,16 +46,26 @@ class Registry(dict[str, T]):
     def __init__(self, kind: str) -> None:
         super().__init__()
         self.kind = kind
+        self.places: dict[str, Place] = {}
 
-    def register(self, name: str, entry: T) -> T:
-        """Make an entry known under ``name``; the same entry may be registered again.
+    def register(self, name: str, entry: T, place: Place | None = None) -> T:
+        """Make an entry known under ``name``, and return the entry that has the name now.
+
+        The same entry may be registered again. So may one from the same ``place``: it replaces the former entry when a
+        cell is executed again or a module reloaded. A file that is both executed and imported counts once: its first
+        entry stays.
 
         Raises:
             ConfigError: The name belongs to another entry.
         """
-        if self.setdefault(name, entry) != entry:
+        known = self.places.get(name)
+        again = known is not None and place is not None and place.same(known)
+        if name in self and not again and self[name] != entry:
             raise ConfigError(f"register: the {self.kind} {name!r} is already {self[name]}; choose another name.")
-        return entry
+        if name not in self or (again and place.module == known.module):  # type: ignore[union-attr]
+            self[name] = entry
+            self.places |= {} if place is None else {name: place}
+        return self[name]
 
 
 class Resume(Enum):
@@ -106,6 +141,31 @@ class Environment:
     def __str__(self) -> str:
         """Return the name of the class, for messages."""
         return self.kind.__qualname__
+
+
+Scene = Callable[[Any, Sequence[Any]], Any]
+SCENES: dict[type, Scene] = {}
+"""Functions (environment, states of a batch) -> animated plotly figure of its first world, by class of environment."""
+
+
+def scene(kind: type) -> Callable[[Scene], Scene]:
+    """Register the decorated function, which animates flights of one environment, for a class and its subclasses.
+
+    The function takes the environment and the states of a batch, of which it draws the first world, and returns a
+    plotly figure with frames (see ``uavlab.lab.plots.flight.add_frames``).
+
+    Raises:
+        ConfigError: The class has another scene already.
+    """
+
+    def register(draw: Scene) -> Scene:
+        known = SCENES.get(kind, draw)
+        if known is not draw and not place_of(known).same(place_of(draw)):
+            raise ConfigError(f"scene: {kind.__name__} is drawn by {known.__name__} already; subclass it.")
+        SCENES[kind] = draw
+        return draw
+
+    return register
 
 
 @dataclass(frozen=True)

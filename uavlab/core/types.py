@@ -155,15 +155,15 @@ class Rollout:
     """Whole episodes of W worlds, T steps each, with the observation and action after the last step.
 
     Attributes:
-        obs: Observations: ``MapObs``, or tensors (R T+1 W A O).
-        action: Choices.
+        obs: Observations; of agents that choose moves, a ``MapObs`` with the same leading axes.
+        action: Actions in [-1, 1], or numbers of choices.
         reward: Rewards.
         live: The agent's task had not ended before the step.
         terminated: The agent's task ended with the step; its value is not bootstrapped.
     """
 
-    obs: Any  # of the environment's own type
-    action: Int[Tensor, "R T+1 W A"]
+    obs: Any  # Float[Tensor, "R T+1 W A O"] | MapObs
+    action: Float[Tensor, "R T+1 W A D"] | Int[Tensor, "R T+1 W A"]
     reward: Float[Tensor, "R T W A"]
     live: Bool[Tensor, "R T W A"]
     terminated: Bool[Tensor, "R T W A"]

@@ -10,12 +10,11 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import huber_loss
 
-from uavlab.core.protocols import CheckedTensors
+from uavlab.core.protocols import Learner
 from uavlab.core.registry import Resume
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Scale, Update, tree_map
 from uavlab.nets.tcn import StackedTCN
-from uavlab.runtime.grad_step import MOMENTS
 from uavlab.runtime.oom_retry import Rows
 from uavlab.runtime.runtime import Runtime
 from uavlab.telemetry.dataset import FEATURES, HIDDEN, Windows
@@ -49,7 +48,7 @@ class ForecasterConfig:
     turned: Literal["off", "on"] = "on"
 
 
-class Forecaster:
+class Forecaster(Learner):
     """Learner over R runs, with parameters and log variances in one matrix, and their moving average in another.
 
     The policy is the average over updates, which needs no schedule of learning rates.
@@ -71,8 +70,8 @@ class Forecaster:
         self.net = network(config, shape)
         theta = self.net.initial(rng.uniform("network", self.net.count))
         log_variance = torch.zeros(self.runs, len(TARGETS), dtype=theta.dtype, device=theta.device)
-        self.step = rt.grad(torch.cat([theta, log_variance], 1), config.lr, config.clip)
-        self.average = self.step.parameter.detach().clone()
+        self.network = rt.grad(torch.cat([theta, log_variance], 1), config.lr, config.clip)
+        self.average = self.network.parameter.detach().clone()
         self._loss = rt.kernel(self.loss, "forecast_loss", part=True)
         self._descend = rt.update(self._one_step, "forecaster")
 
@@ -92,16 +91,6 @@ class Forecaster:
     def update(self, batch: Batch, noise: Float[Tensor, "R rows"]) -> Update:
         """Take one gradient step."""
         return Update(self._descend(batch.data, noise))
-
-    def tensors_to_check(self, update: Update | None = None) -> CheckedTensors:
-        """Return parameters and moments by name, or the metrics of ``update``."""
-        if update is not None:
-            return {name: (value, "R") for name, value in update.metrics.items()}
-        state = self.step.state_dict()
-        return {
-            **{f"network.{key}": (state[key], "R") for key in ("parameter", *MOMENTS[1:])},
-            "average": (self.average, "R"),
-        }
 
     def loss(self, theta: Float[Tensor, "R P"], rows: Windows) -> tuple[Tensor, dict[str, Any]]:
         """Sum over runs and targets of 0.5 (exp(-s) e + s), plus the weighted physics residual loss.
@@ -139,21 +128,12 @@ class Forecaster:
         losses = [huber_loss(part, torch.zeros_like(part), reduction="none", delta=3.0) for part in parts]
         return torch.stack([loss.flatten(1).mean(1) for loss in losses]).sum(0)
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return parameters, Adam's moments and the average."""
-        return {**{f"network.{key}": value for key, value in self.step.state_dict().items()}, "average": self.average}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore a ``state_dict``."""
-        self.step.load_state_dict({k.removeprefix("network."): v for k, v in state.items() if k.startswith("network.")})
-        self.average.copy_(state["average"])
-
     def _one_step(self, rows: Windows, turn: Tensor) -> dict[str, Float[Tensor, " R"]]:
         rows = tree_map(lambda leaf: leaf.to(self.average.dtype), rows)
         if self.config.turned == "on":
             rows = rotate_windows(rows, turn, self.inputs)
-        metrics, norm = self.step(self._loss, self.step.parameter, Rows(rows, 1))
-        self.average.lerp_(self.step.parameter.detach(), 1 - self.config.average)
+        metrics, norm = self.network(self._loss, self.network.parameter, Rows(rows, 1))
+        self.average.lerp_(self.network.parameter.detach(), 1 - self.config.average)
         return {**metrics, "norm": norm}
 
 
@@ -196,7 +176,7 @@ class Forecast:
         return len(self.log_variance)
 
     @torch.no_grad()
-    def __call__(self, windows: Float[Tensor, "R N T F"], noise: None = None) -> Float[Tensor, "R N out"]:
+    def __call__(self, windows: Float[Tensor, "R N T F"], noise: Tensor | None = None) -> Float[Tensor, "R N out"]:
         """Predict targets."""
         center, spread = (each[:, None, None] for each in (self.inputs.center, self.inputs.spread))
         return self.function((windows - center) / spread)

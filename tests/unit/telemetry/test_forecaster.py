@@ -152,7 +152,7 @@ def slow_loss(learner: Forecaster, theta: Tensor, rows: Windows) -> Tensor:
 @pytest.mark.parametrize("weights", ["fixed", "learned"])
 def test_updates_equal_those_written_out(weights: str) -> None:
     learner = new_learner(config=replace(CONFIG, weights=weights))
-    theta = learner.step.parameter.detach()[0].clone().requires_grad_()
+    theta = learner.network.parameter.detach()[0].clone().requires_grad_()
     average, adam = theta.detach().clone(), torch.optim.Adam([theta], CONFIG.lr, eps=ADAM_EPS)
     for number in range(2):
         batch, noise = batch_of(number), noise_of(number)
@@ -167,7 +167,7 @@ def test_updates_equal_those_written_out(weights: str) -> None:
         assert metrics["loss"].item() == pytest.approx(loss.item(), rel=1e-9)
         assert metrics["norm"].item() == pytest.approx(norm, rel=1e-9)
         assert norm > CONFIG.clip
-        torch.testing.assert_close(learner.step.parameter[0].detach(), theta.detach(), rtol=1e-8, atol=1e-9)
+        torch.testing.assert_close(learner.network.parameter[0].detach(), theta.detach(), rtol=1e-8, atol=1e-9)
         torch.testing.assert_close(learner.average[0], average, rtol=1e-8, atol=1e-9)
     assert (theta - learner.average[0]).abs().max() > 1e-3
 
@@ -187,7 +187,7 @@ def test_runs_together_equal_runs_apart() -> None:
 
 def test_without_physics_there_is_no_figure_of_it() -> None:
     rows, learner = batch_of(0).data, new_learner()
-    theta = learner.step.parameter.detach()
+    theta = learner.network.parameter.detach()
     with_physics, metrics = learner.loss(theta, rows)
     without, plain = new_learner(config=replace(CONFIG, physics=0.0)).loss(theta, rows)
     assert metrics.keys() - plain.keys() == {"physics"}

@@ -1,7 +1,7 @@
 """Animated flights: a picture of an environment is a function registered by ``scene`` with the environment's class."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,30 +10,13 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
 from uavlab.core.errors import ConfigError, ResourceError
+from uavlab.core.registry import SCENES, scene
 from uavlab.storage.files import write_text
+
+__all__ = ["SCENES", "add_frames", "animate", "freeze", "scene", "select_frames", "write_image", "write_page"]
 
 FRAMES = 40  # frames of an animation at most; longer flights skip steps
 PLAY_MS = 120  # milliseconds between frames
-
-Scene = Callable[[Any, Sequence[Any]], go.Figure]
-SCENES: dict[type, Scene] = {}
-
-
-def scene(kind: type) -> Callable[[Scene], Scene]:
-    """Register the decorated function, which animates flights of one environment, for a class and its subclasses.
-
-    The function takes the environment and the states of a batch, of which it draws the first world.
-
-    Raises:
-        ConfigError: The class has another scene already.
-    """
-
-    def register(draw: Scene) -> Scene:
-        if SCENES.setdefault(kind, draw) is not draw:
-            raise ConfigError(f"scene: {kind.__name__} is drawn by {SCENES[kind].__name__} already; subclass it.")
-        return draw
-
-    return register
 
 
 def animate(env: Any, states: Sequence[Any]) -> go.Figure:
@@ -46,8 +29,7 @@ def animate(env: Any, states: Sequence[Any]) -> go.Figure:
     if draw is None:
         known = ", ".join(kind.__name__ for kind in SCENES)
         raise ConfigError(
-            f"flight: {type(env).__name__} has no picture; registered are {known}; add one with "
-            "`uavlab.lab.plots.flight.scene`."
+            f"flight: {type(env).__name__} has no picture; registered are {known}; add one with `@uavlab.scene`."
         )
     return draw(env, states)
 

@@ -27,7 +27,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.protocols import CheckedTensors, Policy
+from uavlab.core.protocols import Learner, Policy
 from uavlab.core.registry import Resume
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, MapObs, Rollout, Update, tensors, tree_map
@@ -35,7 +35,7 @@ from uavlab.nets.cnn import StackedCNN
 from uavlab.ops.action_sampling import masked_policy, open_moves_in_turn, sample_in_turn
 from uavlab.ops.belief_maps import centre_maps
 from uavlab.ops.returns import counterfactual_advantage, lambda_returns
-from uavlab.runtime.grad_step import MOMENTS, Rows
+from uavlab.runtime.grad_step import Rows
 from uavlab.runtime.runtime import Runtime
 
 
@@ -92,7 +92,7 @@ class Samples:
     weight: Float[Tensor, "R N A"]
 
 
-class COMA:
+class COMA(Learner):
     """A learner over R runs; its state is three matrices with a row for each run, two Adams and a count."""
 
     def __init__(self, config: COMAConfig, spec: EnvSpec, rng: Streams, rt: Runtime) -> None:
@@ -134,10 +134,6 @@ class COMA:
 
         return act
 
-    def parameters(self) -> Float[Tensor, "R 1 P"]:
-        """Return a copy of the actors' parameters, the argument of ``load_policy``."""
-        return self.actor.parameter.detach().clone()[:, None]
-
     def update_noise(self, rng: Streams, rows: int) -> Int[Tensor, "R passes rows"]:
         """Draw the order of rows in each pass."""
         return rng.uniform("shuffle", self.config.passes, rows).argsort(-1)
@@ -157,16 +153,6 @@ class COMA:
         metrics = {"return": samples.target.mean((1, 2))}
         metrics |= {name: torch.stack([step[name] for step in steps]).mean(0) for name in steps[0]}
         return Update({**metrics, "explore": explore.expand(self.runs)})
-
-    def tensors_to_check(self, update: Update | None = None) -> CheckedTensors:
-        """Return all parameters and moments, with a row for each run, or all tensors of ``update``."""
-        if update is not None:
-            return {name: (value, "R") for name, value in update.metrics.items()}
-        tensors: CheckedTensors = {}
-        for name, part in (("actor", self.actor), ("critic", self.critic)):
-            state = part.state_dict()
-            tensors |= {f"{name}.{key}": (state[key], "R") for key in ("parameter", *MOMENTS[1:])}
-        return {**tensors, "target.parameter": (self.target, "R")}
 
     def targets(self, target: Float[Tensor, "R Q"], data: Rollout) -> Samples:
         """Compute critic inputs, lambda returns and open moves of all rows."""
@@ -212,19 +198,6 @@ class COMA:
         mean = -(rows.weight * objective).mean((1, 2))
         metrics = {"advantage": advantage.abs().mean((1, 2)), "actor_loss": mean.detach()}
         return mean.sum(), {**metrics, "entropy": entropy.detach().mean((1, 2))}
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return parameters, target critic, the states of the optimizers and the count of updates."""
-        parts = (("actor", self.actor), ("critic", self.critic))
-        state = {f"{name}.{key}": value for name, part in parts for key, value in part.state_dict().items()}
-        return {**state, "target": self.target, "count": self.count}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore a ``state_dict``."""
-        for name, part in (("actor", self.actor), ("critic", self.critic)):
-            part.load_state_dict({k.removeprefix(f"{name}."): v for k, v in state.items() if k.startswith(f"{name}.")})
-        self.target.copy_(state["target"])
-        self.count.copy_(state["count"])
 
     def _critic_step(self, rows: Samples) -> tuple[dict[str, Float[Tensor, " R"]], Float[Tensor, "R N A E"]]:
         """Take one step of the critic; return metrics and the values before the step."""

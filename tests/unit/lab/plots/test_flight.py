@@ -30,10 +30,11 @@ class TestScenes:
         assert "Goal" in flight.animate(env, fly_straight(env, 2)).layout.title.text
 
     def test_one_from_outside(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(flight, "SCENES", dict(flight.SCENES))
-
         class Own:
             pass
+
+        monkeypatch.setitem(flight.SCENES, Own, None)  # removed afterwards
+        del flight.SCENES[Own]
 
         @flight.scene(Own)
         def draw_own(env: Own, states: list[int]) -> go.Figure:
@@ -48,8 +49,7 @@ class TestScenes:
         with pytest.raises(ConfigError) as refusal:
             flight.animate(object(), [])
         assert str(refusal.value) == (
-            "flight: object has no picture; registered are LeaderFollower, Mapping; add one with "
-            "`uavlab.lab.plots.flight.scene`."
+            "flight: object has no picture; registered are LeaderFollower, Mapping; add one with `@uavlab.scene`."
         )
 
 

@@ -307,6 +307,38 @@ class SharedLeaf(Toy):
         return Spots(place=noise.new_zeros(2), step=torch.zeros_like(noise[:, 0], dtype=torch.int64))
 
 
+@broken(
+    "NoScore.score: got {}; expected weights of flight_time, timeout, return, speed, arrived. Weigh at least one: the "
+    "best policy of a run is selected by this sum."
+)
+class NoScore(Toy):
+    score: ClassVar[dict[str, float]] = {}
+
+
+@broken(
+    "NamedFeatures.observe, step 0 of the random rollout: got a dict; expected a Tensor. Return one tensor (B A O)."
+)
+class NamedFeatures(Toy):
+    def observe(self, state: Spots) -> Any:
+        return {"place": state.place.clone()}
+
+
+@broken(
+    "PlainMaps.observe, step 0 of the random rollout: got a dict; expected a MapObs. Return "
+    "uavlab.core.types.MapObs(...)."
+)
+class PlainMaps(Toy):
+    @property
+    def spec(self) -> EnvSpec:
+        return replace(super().spec, choices=2, side=1)
+
+    def transition(self, state: Spots, action: Tensor, noise: Tensor) -> Spots:
+        return replace(state, place=state.place + 0.3 * action, step=state.step + 1)
+
+    def observe(self, state: Spots) -> Any:
+        return {"maps": state.place[..., None, None, None].clone()}
+
+
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_environments_are_refused(name: str) -> None:
     env, message = BROKEN[name]
@@ -328,8 +360,62 @@ def test_toy_passes_and_the_report_counts() -> None:
         f"  episodes  {report.started} started, {report.terminated} ended by the task, "
         f"{report.truncated} by the horizon\n"
         "  checked   630 tensors; every rollout repeated and continued past its end, every world also stepped alone\n"
-        "  metrics   speed, arrived"
+        "  metrics   speed, arrived\n"
+        "  observed  -0.3908 to 1.742, mean 0.5819, under random actions\n"
+        "  rewards   -0.2789 to 0.393, mean 0.04285, under random actions\n"
+        "  return    0.434 of random actions, +- 0.2747 over 8 episodes\n"
+        "  actions   change observations by up to 1.382, rewards by up to 0.2999"
     )
+
+
+@dataclass(frozen=True)
+class Counted(Toy):
+    """Both agents move by a quarter of their action; each step costs 1, and only the time limit ends it."""
+
+    def initial(self, noise: Tensor) -> Spots:
+        return Spots(place=torch.zeros_like(noise), step=torch.zeros_like(noise[:, 0], dtype=torch.int64))
+
+    def transition(self, state: Spots, action: Tensor, noise: Tensor) -> Spots:
+        return Spots(place=0.25 * action[..., 0], step=state.step + 1)
+
+    def reward(self, state: Spots, action: Tensor, after: Spots) -> Tensor:
+        return -torch.ones_like(after.place)
+
+    def terminated(self, state: Spots) -> Tensor:
+        return torch.zeros_like(state.place, dtype=torch.bool)
+
+
+@dataclass(frozen=True)
+class Ignored(Counted):
+    """Actions change nothing."""
+
+    def transition(self, state: Spots, action: Tensor, noise: Tensor) -> Spots:
+        return Spots(place=noise.clone(), step=state.step + 1)
+
+
+def test_report_shows_sizes_and_returns() -> None:
+    report = check_env(Counted(horizon=4), worlds=3, steps=9)
+    assert report.rewards == (-1.0, -1.0, -1.0)
+    assert report.returns == (-4.0,) * 6  # 3 worlds, two whole episodes of 4 steps each, the third is cut off
+    assert -0.25 <= report.observations[0] < report.observations[1] < report.observations[2] <= 0.25
+    assert 0 < report.effect[0] <= 0.25  # observations are a quarter of actions in [-1, 1], against those of zero
+    assert report.effect[1] == 0.0
+    assert "return    -4 of random actions, +- 0 over 6 episodes" in str(report)
+    assert "WARNING" not in str(report)
+    assert "no episode ended; take more steps" in str(check_env(Counted(horizon=10), worlds=3, steps=9))
+
+
+def test_actions_without_effect_are_a_warning() -> None:
+    report = check_env(Ignored(horizon=4), worlds=3, steps=9)
+    assert report.effect == (0.0, 0.0)
+    last = "  WARNING   actions change nothing: random and zero actions had the same observations and rewards"
+    assert str(report).splitlines()[-1] == last
+
+
+def test_a_class_is_not_an_environment() -> None:
+    with pytest.raises(ConfigError) as error:
+        check_env(Toy)  # type: ignore[arg-type]
+    assert str(error.value) == "check_env: got the class Toy; expected an object of it. Call check_env(Toy())."
 
 
 def test_report_is_the_same_twice() -> None:

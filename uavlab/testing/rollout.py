@@ -1,11 +1,7 @@
-"""A check of the contract of ``uavlab.core.protocols.Env`` for authors of environments: ``print(check_env(MyEnv()))``.
+"""A rollout of an environment in which every result of every step is checked."""
 
-The first violation raises ConfigError with the place, the value, the expected value and the next step.
-"""
-
-import math
 from collections import Counter
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, NoReturn
 
 import torch
@@ -13,12 +9,9 @@ from torch import Tensor
 
 from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Env
-from uavlab.core.types import EnvSpec, Metric, leaves, select, tree_map
-from uavlab.evaluation import COMMON
+from uavlab.core.types import MapObs, leaves, select, tree_map
 
-FUNCTIONS = ("initial", "transition", "observe", "reward", "terminated", "measure")
 ACTIONS = ("random", "corner", "zero")
-DOUBLE_STEPS = 20  # in float64, where only types are checked
 DTYPES = {  # of results whose type differs from that of the noise
     **dict.fromkeys(("terminated", "observe.legal"), torch.bool),
     **dict.fromkeys(("observe.place", "observe.target_cell"), torch.int64),
@@ -26,122 +19,29 @@ DTYPES = {  # of results whose type differs from that of the noise
 TOLERANCE = 1e-4  # relative and absolute; rounding depends on the batch size
 
 
-@dataclass(frozen=True)
-class EnvReport:
-    """Counts of ``check_env``; ``str`` formats them as a few lines."""
-
-    env: str  # its ``repr``
-    worlds: int  # in the batch
-    steps: int  # of each world under each kind of actions (random, corner and zero)
-    started: int  # episodes
-    terminated: int  # episodes ended by the task
-    truncated: int  # episodes ended by the time limit
-    tensors: int  # whose shape, type and values were checked
-    metrics: tuple[str, ...]  # their names
-
-    def __str__(self) -> str:
-        """Describe the checks, one fact per line."""
-        total, ends = self.worlds * self.steps * len(ACTIONS), (self.terminated, self.truncated)
-        return (
-            f"{self.env} keeps the contract of an environment.\n"
-            f"  steps     {total}: {self.worlds} worlds x {self.steps} steps, {', '.join(ACTIONS)} actions\n"
-            f"  episodes  {self.started} started, {ends[0]} ended by the task, {ends[1]} by the horizon\n"
-            f"  checked   {self.tensors} tensors; every rollout repeated and continued past its end,"
-            " every world also stepped alone\n"
-            f"  metrics   {', '.join(self.metrics)}"
-        )
-
-
-def check_env(env: Env, worlds: int = 7, steps: int = 300) -> EnvReport:
-    """Step an environment hundreds of times and raise at the first violation of the contract of ``Env``.
-
-    Args:
-        env: The environment with the parameters to be checked.
-        worlds: Worlds in the batch, at least 2, so that dependence between worlds is detected.
-        steps: Steps of each world under random, corner (every action -1 or 1; the last choice) and zero actions (the
-            first choice), at least 1; a time limit of more steps is not reached.
-
-    Raises:
-        ConfigError: The environment breaks the contract, or ``worlds`` or ``steps`` is too small.
-    """
-    if worlds < 2 or steps < 1:
-        _refuse("check_env", f"worlds={worlds}, steps={steps}", "worlds >= 2 and steps >= 1", "Leave out both.")
-    _check_parameters(env)
-    _check_metrics(env)
-    counts: Counter[str] = Counter()
-    for actions in ACTIONS:
-        rollout, repeated = (_Rollout(env, worlds, actions, torch.float32) for _ in range(2))
-        first = [rollout.step() for _ in range(steps)]
-        for results in first:
-            repeated.repeat(results)
-        beyond = _Rollout(env, worlds, actions, torch.float32, past_end=True)
-        for _ in range(steps):
-            beyond.step()
-        counts.update(rollout.counts)
-    double = _Rollout(env, worlds, "random", torch.float64)
-    for _ in range(min(steps, DOUBLE_STEPS)):
-        double.step()
-    return EnvReport(repr(env), worlds, steps, **counts, metrics=tuple(m.name for m in env.metrics))
-
-
-def _refuse(where: str, got: str, expected: str, do: str) -> NoReturn:
+def refuse(where: str, got: str, expected: str, do: str) -> NoReturn:
+    """Raise a ConfigError about one place."""
     raise ConfigError(f"{where}: got {got}; expected {expected}. {do}")
 
 
-def _check_parameters(env: Env) -> None:
-    name = type(env).__name__
-    for member in ("spec", "metrics", "score", *FUNCTIONS):
-        if not hasattr(env, member):
-            _refuse(name, f"no {member}", f"{', '.join(FUNCTIONS)}, spec, metrics and score", "Add it.")
-    if not _frozen(env):
-        do = "Put @dataclass(frozen=True) on it."
-        _refuse(name, "a class that can change", "a frozen dataclass of parameters", do)
-    try:
-        hash(env)
-    except TypeError as error:
-        _refuse(name, f"{error}", "hashable parameters", "Use tuples instead of lists, dicts and arrays.")
-    spec = env.spec
-    if not isinstance(spec, EnvSpec):
-        _refuse(f"{name}.spec", type(spec).__name__, "an EnvSpec", "Return uavlab.core.types.EnvSpec(...).")
-    least = {"agents": 1, "obs": 1, "action": 1, "horizon": 1, "initial_noise": 0, "step_noise": 0}
-    least |= {"choices": 0, "team": 0, "side": 0}
-    for field, low in least.items():
-        value = getattr(spec, field)
-        if type(value) is not int or value < low:
-            _refuse(f"{name}.spec.{field}", repr(value), f"a whole number from {low} up", "Correct the spec.")
-    if not (isinstance(spec.dt, (int, float)) and 0 < spec.dt < math.inf):
-        _refuse(f"{name}.spec.dt", repr(spec.dt), "a positive, finite number of seconds", "Correct the spec.")
-    if not isinstance(spec.groups, tuple) or len(spec.groups) != spec.agents:
-        expected = f"a tuple of {spec.agents} labels, one per agent"
-        _refuse(f"{name}.spec.groups", repr(spec.groups), expected, "Agents with equal labels are interchangeable.")
-
-
-def _check_metrics(env: Env) -> None:
-    where, common = f"{type(env).__name__}.metrics", [m.name for m in COMMON]
-    names = list(common)
-    for metric in env.metrics:
-        if not isinstance(metric, Metric):
-            _refuse(where, repr(metric), "Metric objects", "Use uavlab.core.types.Metric(name, over).")
-        if metric.name in names:
-            do = f"Choose another name; {', '.join(common)} are measured for every environment."
-            _refuse(where, f"{metric.name!r} twice", "every name once", do)
-        if metric.over not in ("last", "mean", "sum") or metric.better not in ("high", "low"):
-            expected = "over 'last', 'mean' or 'sum' and better 'high' or 'low'"
-            _refuse(where, repr(metric), expected, "Correct the metric.")
-        names.append(metric.name)
-    for name, weight in env.score.items():
-        if name not in names or not (isinstance(weight, (int, float)) and math.isfinite(weight)):
-            expected = f"finite weights of {', '.join(names)}"
-            _refuse(f"{type(env).__name__}.score", f"{name!r}: {weight!r}", expected, "Weigh what is measured.")
-
-
-class _Rollout:
+class CheckedRollout:
     """A rollout in which every result is checked; rollouts of one kind of actions use the same noise and actions."""
 
-    def __init__(self, env: Env, worlds: int, actions: str, dtype: torch.dtype, past_end: bool = False) -> None:
+    def __init__(
+        self,
+        env: Env,
+        worlds: int,
+        actions: str,
+        dtype: torch.dtype,
+        past_end: bool = False,
+        noise: int | None = None,
+    ) -> None:
+        """Start the worlds; ``noise`` is the seed of all noise, by default that of the kind of actions."""
         self.env, self.spec, self.worlds, self.actions, self.dtype = env, env.spec, worlds, actions, dtype
         self.past_end = past_end  # ended worlds are stepped on, as in evaluate.simulate and survey
-        self.noise = torch.Generator().manual_seed(ACTIONS.index(actions))
+        self.noise = torch.Generator().manual_seed(ACTIONS.index(actions) if noise is None else noise)
+        self.returns: list[float] = []  # of episodes that have ended, mean over agents
+        self.total = torch.zeros(worlds, dtype=torch.float64)  # the present episodes' returns so far
         self.counts, self.number = Counter[str](), 0  # the number is that of the next step
         self.state = self.draw_states(worlds)
         self.check_clock()
@@ -159,6 +59,9 @@ class _Rollout:
         truncated = (after.step >= self.spec.horizon) & ~ended
         self.counts.update(terminated=int(ended.sum()), truncated=int(truncated.sum()), tensors=len(results))
         self.number += 1
+        self.total += results["reward"].mean(-1)
+        self.returns += self.total[ended | truncated].tolist()
+        self.total[ended | truncated] = 0
         starts = self.draw_states(int((ended | truncated).sum()))  # always drawn: rollouts use the same noise
         self.state = after if self.past_end else select(ended | truncated, starts, after)
         return results
@@ -194,9 +97,13 @@ class _Rollout:
             got = f"keys {sorted(figures)}" if isinstance(figures, dict) else type(figures).__name__
             do = "Keep measure and metrics in step."
             self.refuse("measure", got, f"keys {sorted(expected)} as in metrics", do)
+        obs, kind = self.call("observe", after), MapObs if self.spec.choices else Tensor
+        if not isinstance(obs, kind):
+            do = "Return uavlab.core.types.MapObs(...)." if self.spec.choices else "Return one tensor (B A O)."
+            self.refuse("observe", f"a {type(obs).__name__}", f"a {kind.__name__}", do)
         return after, {
             **_named("transition", after),
-            **_named("observe", self.call("observe", after)),
+            **_named("observe", obs),
             "reward": self.call("reward", state, action, after),
             "terminated": self.call("terminated", after),
             **{f"measure[{name!r}]": figure for name, figure in figures.items()},
@@ -252,7 +159,7 @@ class _Rollout:
 
     def check_state(self, name: str, state: Any, worlds: int) -> None:
         """Check that a state is a tree of frozen dataclasses over finite tensors with the leading axis B."""
-        if not _frozen(state):
+        if not is_frozen(state):
             self.refuse(name, f"a state of type {type(state).__name__}", "@tensors classes", "Put @tensors on it.")
         for field in fields(state):
             value, part = getattr(state, field.name), f"{name}.{field.name}"
@@ -330,10 +237,11 @@ class _Rollout:
         """Raise an error about one of the environment's results."""
         rollout = f"{self.actions} rollout" + " on past the end" * self.past_end
         where = f"{type(self.env).__name__}.{what}, step {self.number} of the {rollout}"
-        _refuse(where, got, expected, do)
+        refuse(where, got, expected, do)
 
 
-def _frozen(thing: Any) -> bool:
+def is_frozen(thing: Any) -> bool:
+    """Return whether a thing is an object of a frozen dataclass."""
     return getattr(getattr(thing, "__dataclass_params__", None), "frozen", False)
 
 

@@ -1,0 +1,30 @@
+"""The task of one step: rewards on paper, and the contract of an environment."""
+
+import pytest
+import torch
+
+from uavlab.testing import check_env
+from uavlab.testing.bandit import Bandit
+
+
+@pytest.mark.parametrize("env", [Bandit(), Bandit(moves=True)], ids=["continuous", "moves"])
+def test_it_is_an_environment_of_one_step(env: Bandit) -> None:
+    report = check_env(env, worlds=3, steps=4)
+    assert (report.started, report.terminated, report.truncated) == (45, 36, 0)  # 3 rollouts of 3 worlds, 4 steps each
+    assert report.effect[0] == 0.0  # observations are constant
+    assert report.effect[1] > 0.0
+
+
+def test_rewards_fall_with_the_distance_to_the_best_action() -> None:
+    env = Bandit()
+    state = env.initial(torch.zeros(2, 1))
+    action = torch.tensor([[[0.5], [-1.0]], [[1.0], [9.0]]])  # 9 acts as 1 does
+    assert env.reward(state, action, state).tolist() == [[0.0, -15.0], [-5.0, -5.0]]
+
+
+def test_one_move_is_the_best() -> None:
+    env = Bandit(moves=True)
+    state = env.initial(torch.zeros(2, 1))
+    assert env.reward(state, torch.tensor([[2, 0], [3, 1]]), state).tolist() == [[0.0, -10.0], [-10.0, -10.0]]
+    cells = env.observe(state).target_cell[0]
+    assert len(cells.unique()) == cells.numel()  # no agent closes a move of another one

@@ -1,0 +1,252 @@
+"""The check of learners on our own, on one from outside, and on learners each broken in one place."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import uavlab as ul
+from tests.support.fixtures_mapping import TINY_MISSION
+from tests.support.registries import outside, registered_outside
+from uavlab.core.errors import ConfigError
+from uavlab.core.registry import LEARNERS
+from uavlab.testing import check_learner
+
+Drift, Reinforce, ReinforceConfig = outside.Drift, outside.Reinforce, outside.ReinforceConfig
+SMALL_COMA = {"width": 4, "hidden": 16, "kernels": (3, 2), "minibatches": 2, "passes": 2, "lr": 1e-3}
+
+
+@pytest.fixture(autouse=True)
+def own_registries() -> Iterator[None]:
+    """Forget afterwards what a test registers."""
+    with registered_outside():
+        yield
+
+
+@pytest.mark.parametrize(
+    ("name", "env", "settings"),
+    [("masac", Drift(), {"hidden": 16}), ("coma", TINY_MISSION, SMALL_COMA), ("reinforce", "drift", {})],
+    ids=["masac", "coma", "reinforce"],
+)
+def test_good_learners_pass(name: str, env: Any, settings: dict[str, Any]) -> None:
+    report = check_learner(name, env, settings)
+    assert (report.learner, report.env) == (name, type(TINY_MISSION if name == "coma" else Drift()).__name__)
+    assert report.after - report.before > report.spread > 0
+    assert report.rounding < 1e-4
+    assert f"{name} keeps the contract of a learner" in str(report)
+
+
+def test_the_report_is_the_same_twice_and_counts() -> None:
+    report = check_learner("reinforce", Drift(), updates=0)
+    again = check_learner(LEARNERS["reinforce"], Drift(), updates=0)
+    assert replace(again, learner="reinforce") == report
+    assert (report.policy, report.tensors) == ((2, 1, 1), 4)  # one weight; the parameter, and Adam's three
+    assert report.numbers == 2 + 1 + 2 + 2  # for two runs, and one count of steps
+    assert str(report).splitlines()[-1] == "  bandit    left out"
+
+
+BROKEN: dict[str, tuple[type, str]] = {}
+
+
+def broken(message: str) -> Callable[[type], type]:
+    """File a learner with the message that refuses it."""
+
+    def note(cls: type) -> type:
+        BROKEN[cls.__name__] = (cls, message)
+        return cls
+
+    return note
+
+
+@broken(
+    "policy with noise: got torch.float32 from -9 to 9; expected numbers in [-1, 1]. Use tanh, or clamp.",
+)
+class Unbounded(Reinforce):
+    def policy(self, spec: ul.EnvSpec, explore: bool = False) -> ul.Policy:
+        inner = super().policy(spec, explore)
+        return lambda obs, noise: inner(obs, noise) if noise is None else 9 * noise.sign()
+
+
+@broken(
+    "policy without noise: got shape (2, 5, 2); expected a tensor of shape (2, 5, 2, 1). Act for every run, world and "
+    "agent."
+)
+class Flat(Reinforce):
+    def policy(self, spec: ul.EnvSpec, explore: bool = False) -> ul.Policy:
+        inner = super().policy(spec, explore)
+        return lambda obs, noise: inner(obs, noise)[..., 0]
+
+
+@broken(
+    "policy: got other actions without the other worlds; expected worlds that are independent. Compute along the other "
+    "axes only."
+)
+class Crowd(Reinforce):
+    def policy(self, spec: ul.EnvSpec, explore: bool = False) -> ul.Policy:
+        inner = super().policy(spec, explore)
+        return lambda obs, noise: inner(obs - obs.mean(1, keepdim=True), noise)
+
+
+@broken("parameters: got shape (2, 1); expected (runs, networks, numbers). Keep axis R first.")
+class Matrix(Reinforce):
+    def parameters(self) -> Tensor:
+        return super().parameters()[:, 0]
+
+
+@broken("parameters: got numbers that change with an update; expected a copy. Return a clone.")
+class Shared(Reinforce):
+    def parameters(self) -> Tensor:
+        return self.actor.parameter.detach()[:, None]
+
+
+@broken(
+    "load_policy: got other actions than those of the learner; expected the same policy. Keep all that a policy needs "
+    "in parameters."
+)
+class Hidden(Reinforce):
+    def __init__(self, config: ReinforceConfig, spec: ul.EnvSpec, rng: ul.Streams, rt: ul.Runtime) -> None:
+        super().__init__(config, spec, rng, rt)
+        self.offset = rng.uniform("offset", 1)[:, :, None, None]
+
+    def policy(self, spec: ul.EnvSpec, explore: bool = False) -> ul.Policy:
+        inner = super().policy(spec, explore)
+        return lambda obs, noise: inner(obs + self.offset, noise)
+
+
+@broken(
+    "update: got another actor.exp_avg on a second run with equal noise; expected the same bits. Draw all randomness "
+    "in update_noise, from the streams that are passed in."
+)
+class OwnNoise(Reinforce):
+    def loss(self, theta: Tensor, obs: Tensor, *rest: Tensor) -> Any:
+        return super().loss(theta, obs + 1e-3 * torch.rand_like(obs), *rest)
+
+
+@broken(
+    "update: got the policy of run 0 as before; expected another one. Step on the parameters that policy and "
+    "parameters read."
+)
+class Idle(Reinforce):
+    def update(self, batch: ul.Batch, noise: None) -> ul.Update:
+        return ul.Update({"loss": torch.zeros(self.runs)})
+
+
+@broken("update: got another actor_loss in a run beside another one; expected the same as alone. Compute means,")
+class Mixed(Reinforce):
+    def loss(self, theta: Tensor, obs: Tensor, action: Tensor, advantage: Tensor) -> Any:
+        return super().loss(theta, obs, action, advantage - 2 * advantage.mean(0))
+
+
+@broken("update: got a policy that differs by ")
+class Joint(Reinforce):
+    """Draws the first parameters of all runs from the first one's stream, in turn."""
+
+    def __init__(self, config: ReinforceConfig, spec: ul.EnvSpec, rng: ul.Streams, rt: ul.Runtime) -> None:
+        super().__init__(config, spec, rng, rt)
+        generator = torch.Generator().manual_seed(0)
+        self.actor = rt.grad(torch.randn(self.runs, spec.obs * spec.action, generator=generator), config.lr, 1.0)
+
+
+@broken("update.metrics['loss']: got shape (); expected a tensor with a number per run. Keep axis R.")
+class Summed(Reinforce):
+    def update(self, batch: ul.Batch, noise: None) -> ul.Update:
+        super().update(batch, noise)
+        return ul.Update({"loss": torch.zeros(())})
+
+
+@broken("update: got a NoneType; expected an Update. Return uavlab.Update(metrics).")
+class Silent(Reinforce):
+    def update(self, batch: ul.Batch, noise: None) -> Any:
+        super().update(batch, noise)
+
+
+@broken("update: got loss = nan; expected finite numbers. Guard divisions, roots and logarithms.")
+class NotFinite(Reinforce):
+    def update(self, batch: ul.Batch, noise: None) -> ul.Update:
+        super().update(batch, noise)
+        return ul.Update({"loss": torch.full((self.runs,), torch.nan)})
+
+
+class Momentum(Reinforce):
+    """Keeps an average of its parameters, and steps from it every time."""
+
+    def __init__(self, config: ReinforceConfig, spec: ul.EnvSpec, rng: ul.Streams, rt: ul.Runtime) -> None:
+        super().__init__(config, spec, rng, rt)
+        self.average = self.actor.parameter.detach().clone()
+
+    def update(self, batch: ul.Batch, noise: None) -> ul.Update:
+        result = super().update(batch, noise)
+        self.average.lerp_(self.actor.parameter.detach(), 0.5)
+        self.actor.parameter.detach().copy_(self.average)
+        return result
+
+
+WHOLE = "Return every tensor that later updates depend on, and copy it back in load_state_dict."
+
+
+AFTER = "after an update of a learner that loaded it; expected the same bits"
+
+
+@broken(f"state_dict: got another actor.parameter {AFTER}. {WHOLE}")
+class Forgetful(Momentum):
+    def state_dict(self) -> dict[str, Tensor]:
+        return {name: tensor for name, tensor in super().state_dict().items() if name != "average"}
+
+
+@broken(f"load_state_dict: got another average in the state after it was loaded; expected the same bits. {WHOLE}")
+class HalfLoaded(Momentum):
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        super().load_state_dict({name: tensor for name, tensor in state.items() if name != "average"})
+
+
+@broken(
+    "tensors_to_check: got nothing about a nan in average; expected every tensor of the state. Add it, so that a run "
+    "stops at the first number that is not finite."
+)
+class Unguarded(Momentum):
+    def tensors_to_check(self, update: ul.Update | None = None) -> Any:
+        return {name: each for name, each in super().tensors_to_check(update).items() if name != "average"}
+
+
+@broken("update: got mean reward -5.73 -> ")
+class WrongSign(Reinforce):
+    def loss(self, *args: Tensor) -> Any:
+        loss, metrics = super().loss(*args)
+        return -loss, metrics
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_learners_are_refused(name: str) -> None:
+    cls, message = BROKEN[name]
+    same = lambda config, trained, spec: outside.require_same(trained, spec)  # noqa: E731
+    ul.learner("mine", settings=ReinforceConfig, collector="on_policy", require_same=same)(cls)
+    with pytest.raises(ConfigError) as error:
+        check_learner("mine", Drift(), updates=60)
+    assert str(error.value).startswith(f"mine.{message}")
+
+
+def test_a_momentum_that_is_whole_passes() -> None:
+    ul.learner("mine", settings=ReinforceConfig, collector="on_policy")(Momentum)
+    assert check_learner("mine", Drift(), updates=0).tensors == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("reinforse",), "check_learner: got 'reinforse' (did you mean 'reinforce'?); expected"),
+        ((Reinforce,), "check_learner: got <class 'tests...de.Reinforce'>; expected the name of a registered learner"),
+        (
+            ("masac", None, {"hiden": 8}),
+            "check_learner: got the setting 'hiden' (did you mean 'hidden'?); expected some of hidden, gamma",
+        ),
+        (("masac", "drif"), "check_learner: got 'drif' (did you mean 'drift'?); expected the name of an environment"),
+        (("masac", TINY_MISSION), "check_learner: got masac, which cannot learn this: its agents choose among moves"),
+    ],
+)
+def test_wrong_arguments(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        check_learner(*arguments)
+    assert message in str(error.value)

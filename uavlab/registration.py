@@ -1,0 +1,300 @@
+"""Registration from a user's own file, by decorators; what is registered is used like the package's own.
+
+    import uavlab as ul
+
+    @ul.env("chase")                                                   # an environment
+    class Chase: ...
+
+    @ul.baseline("chase", "greedy")                                    # a policy without learning
+    def greedy(env, state, noise): ...
+
+    @ul.learner("maddpg", settings=MADDPGConfig, collector="off_policy")
+    class MADDPG(ul.Learner): ...
+
+    @ul.toggle("doubled", kind=Annotated[int, Ge(1)], default=1, about="How often a function is called.")
+    def doubled(fn, value, name): ...
+
+    ul.preset("chase_quick", "chase", {"updates": 2000}, about="Two pursuers in a minute.")
+
+``ul.suite`` and ``ul.scene`` register a suite of ``uavlab bench`` and the picture of an environment. A cell or file may
+be executed again: the newer definition counts (see ``uavlab.core.registry.Registry.register``).
+"""
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, is_dataclass, replace
+from functools import partial
+from typing import Any, TypeVar, dataclass_transform
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from uavlab.core.errors import ConfigError
+from uavlab.core.protocols import Learner, Policy, policy_matrix
+from uavlab.core.registry import (
+    COLLECTORS,
+    ENVIRONMENTS,
+    LEARNERS,
+    Environment,
+    LearnerEntry,
+    Settings,
+    place_in,
+    place_of,
+)
+from uavlab.core.rng import Streams
+from uavlab.core.text import quote, suggest
+from uavlab.core.types import EnvSpec, Scale
+from uavlab.experiment.build import BUILT_IN
+from uavlab.experiment.presets import PRESETS, Preset
+from uavlab.runtime.runtime import Runtime
+from uavlab.runtime.toggles import TOGGLES, Toggle
+
+Class = TypeVar("Class", bound=type)
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+FIRST = BUILT_IN  # our own entries are registered before others: names stay theirs, and so does their order
+ARGUMENTS = ("config", "spec", "inputs", "rng", "rt")  # that a learner's constructor may name
+SAME = ("agents", "groups", "obs", "action", "choices", "team", "side", "centred")  # fields of ``EnvSpec``
+
+
+@dataclass(frozen=True)
+class NoSettings:
+    """Settings of a learner that has none."""
+
+
+@dataclass_transform(frozen_default=True)
+def env(
+    name: str, *, learner: str | None = None, baselines: Mapping[str, Callable[..., Any]] | None = None
+) -> Callable[[Class], Class]:
+    """Register the decorated class as an environment under ``name``.
+
+    The class implements ``uavlab.core.protocols.Env``; it becomes a frozen dataclass if it is none. Its fields are
+    settings. ``uavlab check NAME`` or ``uavlab.check_env`` checks it.
+
+    Args:
+        name: Name of the environment, and of the preset with its defaults.
+        learner: Name of its default learner; None takes the first one that fits.
+        baselines: Policies without learning, by name, as ``baseline`` registers them.
+
+    Raises:
+        ConfigError: The name belongs to another environment, or what is decorated is no class.
+    """
+
+    def register(cls: Class) -> Class:
+        _require_class("env", cls)
+        if "__dataclass_params__" not in vars(cls):
+            dataclass(frozen=True)(cls)  # changes the class in place
+        before = ENVIRONMENTS.get(name)
+        policies = {**(before.baselines if before else {}), **(baselines or {})}
+        return ENVIRONMENTS.register(name, Environment(cls, learner, policies), place_of(cls)).kind  # type: ignore[return-value]
+
+    return register
+
+
+def baseline(environment: str, name: str | None = None) -> Callable[[Function], Function]:
+    """Register the decorated function as a policy without learning: ``uavlab evaluate ENV --policy NAME``.
+
+    The function takes the environment, the state of B worlds, and uniform noise (B A) in [0, 1); it returns actions
+    (B A D) in [-1, 1], or numbers of choices (B A). Its own name is the default of ``name``.
+
+    Raises:
+        ConfigError: There is no such environment, or another function has the name.
+    """
+
+    def register(plan: Function) -> Function:
+        if environment not in ENVIRONMENTS:
+            hint = suggest(environment, ENVIRONMENTS)
+            raise ConfigError(f"baseline: no environment {quote(environment)}{hint}; register it first, by `ul.env`.")
+        entry, own = ENVIRONMENTS[environment], name or plan.__name__
+        known = entry.baselines.get(own, plan)
+        if known is not plan and not place_of(known).same(place_of(plan)):
+            raise ConfigError(f"baseline: {environment} has {own!r}, {known.__qualname__}; choose another name.")
+        ENVIRONMENTS[environment] = replace(entry, baselines={**entry.baselines, own: plan})
+        return plan
+
+    return register
+
+
+def learner(
+    name: str,
+    *,
+    settings: type[Any] = NoSettings,
+    collector: str = "off_policy",
+    moves: bool = False,
+    **fields: Any,
+) -> Callable[[Class], Class]:
+    """Register the decorated class as a learner under ``name``: ``uavlab train ENV --set learner=NAME``.
+
+    The class implements ``uavlab.core.protocols.Learner``. Its constructor is called with those of these arguments that
+    it names: ``config`` (an object of ``settings``), ``spec`` (the environment's ``EnvSpec``), ``inputs`` (mean and
+    spread of observations, measured if off-policy; for the initial parameters alone), ``rng`` (``Streams``) and ``rt``
+    (``Runtime``).
+
+    Args:
+        name: Name of the learner.
+        settings: Frozen dataclass of its hyper-parameters, which become settings.
+        collector: ``off_policy`` (a replay buffer) or ``on_policy`` (whole episodes, a ``Rollout``).
+        moves: Whether agents choose moves on maps; otherwise they observe vectors and their actions are continuous.
+        fields: Other fields of ``uavlab.core.registry.LearnerEntry``. By default ``load_policy`` takes the policy of a
+            new learner whose first gradient step holds the saved parameters, ``refusal`` follows ``moves``,
+            ``require_same`` requires equal agents, groups, observations and actions, and the toggles ``update`` and
+            ``acting`` have no effect.
+
+    Raises:
+        ConfigError: The name belongs to another learner, or the class or an argument does not fit.
+    """
+
+    def register(cls: Class) -> Class:
+        _require_class("learner", cls)
+        _require_constructor(cls)
+        defaults = {
+            "load_policy": partial(_load_policy, cls),
+            "size": partial(_size, cls),
+            "refusal": partial(_refusal, moves),
+            "require_same": _require_same,
+            "unserved": dict.fromkeys(("update", "acting"), "this learner has one form of it"),
+        }
+
+        def build(config: Settings, data: Any, rng: Streams, rt: Runtime) -> Any:
+            return _construct(cls, config.learner, config.env.spec, data, rng, rt)
+
+        entry = LearnerEntry(settings, collector, build, **{**defaults, **fields})
+        LEARNERS.register(name, entry, place_of(cls))
+        return cls
+
+    if not (is_dataclass(settings) and isinstance(settings, type) and settings.__dataclass_params__.frozen):  # type: ignore[attr-defined]
+        raise ConfigError(f"learner {name!r}: settings is {settings!r}; expected a class with @dataclass(frozen=True).")
+    if collector not in COLLECTORS:
+        hint = f"{suggest(collector, COLLECTORS)}; registered are {', '.join(COLLECTORS)}"
+        raise ConfigError(f"learner {name!r}: no collector {quote(collector)}{hint}.")
+    return register
+
+
+def toggle(
+    name: str,
+    *,
+    kind: Any,
+    about: str,
+    equality: str = "rounding",
+    **fields: Any,
+) -> Callable[[Function], Function]:
+    """Register the decorated function as a toggle: ``uavlab train ENV --toggle NAME=VALUE``.
+
+    The function wraps pure functions of tensors at the seam ``kernel``: it takes the function, the toggle's value and
+    the name of the kernel (such as ``act`` or ``environment``), and returns a function of the same arguments. It is
+    called for values other than the default, the plain reference. For another seam call
+    ``uavlab.runtime.toggles.register``; a learner reads the value as ``rt.toggles.NAME``.
+
+    Args:
+        name: Name of the toggle.
+        kind: Type of its values: a ``Literal``, whose first value is the default, or an annotated number.
+        about: One sentence on what it changes.
+        equality: Of results with the plain reference, such as ``exact`` (the same bits).
+        fields: Other fields of ``uavlab.runtime.toggles.Toggle``; a number needs ``default``.
+
+    Raises:
+        ConfigError: The name belongs to another toggle.
+    """
+
+    def register(wrap: Function) -> Function:
+        TOGGLES.register(name, Toggle(name, kind, about, "kernel", equality, wrap=wrap, **fields), place_of(wrap))
+        return wrap
+
+    return register
+
+
+def preset(name: str, env: str, settings: Mapping[str, Any] | None = None, *, about: str = "") -> Preset:
+    """Register settings of an environment under ``name``; they are checked when the preset is used.
+
+    Raises:
+        ConfigError: The name belongs to another preset.
+    """
+    place = place_in(sys._getframe(1).f_globals.get("__name__", "__main__"), f"preset {name}")
+    return PRESETS.register(name, Preset(env, about or f"{env} with other settings.", dict(settings or {})), place)
+
+
+def _require_class(kind: str, cls: Any) -> None:
+    if not isinstance(cls, type):
+        raise ConfigError(f"{kind}: got {quote(cls)}, which is no class; decorate a class, or call with one.")
+
+
+def _require_constructor(cls: type[Any]) -> None:
+    """Check that a learner's constructor needs only known arguments, so that a misspelt one is refused at once."""
+    for each in inspect.signature(cls).parameters.values():
+        needed = each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+        if needed and (each.name not in ARGUMENTS or each.kind is each.POSITIONAL_ONLY):
+            raise ConfigError(
+                f"learner: {cls.__name__} needs the argument {each.name!r}{suggest(each.name, ARGUMENTS)}; it "
+                f"is called with those of {', '.join(ARGUMENTS)} that its constructor names."
+            )
+
+
+def _construct(cls: type[Any], config: Any, spec: EnvSpec, inputs: Any, rng: Streams, rt: Runtime) -> Any:
+    """Build a learner from the arguments that its constructor names; without ``inputs``, for other parameters.
+
+    Raises:
+        ConfigError: It has no ``policy``, ``update`` or ``runs``.
+    """
+    if inputs is None and not spec.choices:
+        ones = torch.ones(len(rng.seeds), spec.agents, spec.obs, device=rng.device, dtype=rng.dtype)
+        inputs = Scale(0 * ones, ones)
+    given = dict(zip(ARGUMENTS, (config, spec, inputs, rng, rt), strict=True))
+    result = cls(**{name: given[name] for name in inspect.signature(cls).parameters if name in given})
+    for name in ("policy", "update", "runs"):
+        own = getattr(result, name, None)
+        if own is None or getattr(own, "__func__", None) in (Learner.policy, Learner.update):
+            what = "runs = len(rng.seeds)" if name == "runs" else f"a method {name}"
+            raise ConfigError(f"learner: {cls.__name__} has no {name}; add {what} (uavlab.core.protocols.Learner).")
+    return result
+
+
+def _load_policy(
+    cls: type[Any], config: Any, trained: EnvSpec, spec: EnvSpec, parameters: Float[Tensor, "R K P"]
+) -> Policy:
+    """Return the policy of a new learner whose first gradient step holds ``parameters``.
+
+    Raises:
+        ConfigError: The learner's ``parameters`` are not those of its first gradient step.
+    """
+    rng = Streams(range(len(parameters)), parameters.device, parameters.dtype)
+    fresh = _construct(cls, config, trained, None, rng, Runtime(rng.device))
+    matrix = policy_matrix(fresh)
+    if matrix.numel() == parameters.numel():
+        matrix.copy_(parameters.reshape(matrix.shape))
+    if not torch.equal(fresh.parameters(), parameters):
+        raise ConfigError(
+            f"learner: parameters of {cls.__name__} are not those of its first gradient step; register it with "
+            "`load_policy=`, a function (settings, spec trained on, spec to act in, parameters) -> policy."
+        )
+    return fresh.policy(spec)
+
+
+def _size(cls: type[Any], config: Any, spec: EnvSpec) -> int:
+    return _construct(cls, config, spec, None, Streams([0]), Runtime()).parameters().shape[-1]
+
+
+def _refusal(moves: bool, spec: Any) -> str | None:
+    if not isinstance(spec, EnvSpec):
+        return "it has no team of agents"
+    if moves and not (spec.choices and spec.side):
+        return "its agents do not choose moves on maps"
+    return (
+        "its agents choose among moves, this learner's actions are continuous" if spec.choices and not moves else None
+    )
+
+
+def _require_same(config: Any, trained: EnvSpec, spec: EnvSpec) -> None:
+    """Check that a policy acts in a team like the one that it was trained in.
+
+    Raises:
+        ConfigError: Agents, groups, observations or actions differ.
+    """
+    other = [name for name in SAME if getattr(trained, name) != getattr(spec, name)]
+    if other:
+        text = [", ".join(f"{name}={getattr(each, name)}" for name in other) for each in (trained, spec)]
+        raise ConfigError(
+            f"policy: trained on {text[0]}, to be used with {text[1]}; expected the same, or a learner registered with "
+            "`require_same=`."
+        )

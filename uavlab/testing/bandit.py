@@ -1,0 +1,69 @@
+"""A tiny task of one step whose best action is known, to see whether a learner improves at all."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+
+from uavlab.core.types import EnvSpec, MapObs, Metric, tensors
+
+AGENTS, CHOICES, SIDE = 2, 4, 3
+
+
+@tensors
+class Turn:
+    """Worlds in which every agent acts once; ``start`` is the noise of the beginning."""
+
+    start: Float[Tensor, " B"]
+    done: Bool[Tensor, " B"]
+    step: Int[Tensor, " B"]
+
+
+@dataclass(frozen=True)
+class Bandit:
+    """Two agents, each rewarded 0 for the best action (0.5 in [-1, 1], or move 2 of 4) and down to -15 for others.
+
+    Attributes:
+        moves: Whether agents choose moves on a map, each to a cell of its own; all moves but the best cost 10.
+    """
+
+    moves: bool = False
+    metrics: ClassVar[tuple[Metric, ...]] = ()
+    score: ClassVar[dict[str, float]] = {"return": 1.0}
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Shapes of the task."""
+        spec = EnvSpec(AGENTS, obs=1, action=1, horizon=1, dt=1.0, initial_noise=1, step_noise=0, groups=(0,) * AGENTS)
+        return replace(spec, choices=CHOICES, team=1, side=SIDE) if self.moves else spec
+
+    def initial(self, noise: Float[Tensor, "B 1"]) -> Turn:
+        """Create worlds, all equal."""
+        step = torch.zeros_like(noise[:, 0], dtype=torch.int64)
+        return Turn(start=noise[:, 0].clone(), done=step.bool(), step=step)
+
+    def transition(self, state: Turn, action: Shaped[Tensor, "B A *D"], noise: Float[Tensor, "B 0"]) -> Turn:
+        """End the task."""
+        return replace(state, done=torch.ones_like(state.done), step=state.step + 1)
+
+    def observe(self, state: Turn) -> Float[Tensor, "B A 1"] | MapObs:
+        """Return one constant feature, or constant maps."""
+        lead, one = (len(state.step), AGENTS), state.start.new_ones
+        cells = torch.arange(AGENTS * CHOICES, device=state.step.device).view(AGENTS, CHOICES).repeat(lead[0], 1, 1)
+        maps, team = one(*lead, 1, SIDE, SIDE), one(lead[0], 1, SIDE, SIDE)
+        return MapObs(maps, team, cells[..., 0].clone(), cells >= 0, cells) if self.moves else one(*lead, 1)
+
+    def reward(self, state: Turn, action: Shaped[Tensor, "B A *D"], after: Turn) -> Float[Tensor, "B A"]:
+        """Return minus ten times the distance to the best action, or 10 for another than the best move."""
+        off = action != 2 if self.moves else (action[..., 0].clamp(-1, 1) - 0.5).abs()
+        return -10 * off.to(state.start.dtype)
+
+    def terminated(self, state: Turn) -> Bool[Tensor, "B A"]:
+        """Return whether the step was taken."""
+        return state.done[:, None].expand(-1, AGENTS)
+
+    def measure(self, state: Turn, action: Shaped[Tensor, "B A *D"], after: Turn) -> dict[str, Float[Tensor, " B"]]:
+        """Return nothing beside the return."""
+        return {}

@@ -1,0 +1,192 @@
+"""A check of the contract of ``uavlab.core.protocols.Env`` for authors of environments: ``print(check_env(MyEnv()))``.
+
+The first violation raises ConfigError with the place, the value, the expected value and the next step.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from uavlab.core.protocols import Env
+from uavlab.core.types import EnvSpec, Metric
+from uavlab.evaluation import COMMON
+from uavlab.testing.rollout import ACTIONS, CheckedRollout, is_frozen, refuse
+
+FUNCTIONS = ("initial", "transition", "observe", "reward", "terminated", "measure")
+DOUBLE_STEPS = 20  # in float64, where only types are checked
+
+
+Range = tuple[float, float, float]
+"""Least number, mean and largest number."""
+
+
+@dataclass(frozen=True)
+class EnvReport:
+    """Counts and figures of ``check_env``; ``str`` formats them as a few lines.
+
+    The figures show what a contract cannot: whether numbers have a sensible size, and whether actions matter.
+    """
+
+    env: str  # its ``repr``
+    worlds: int  # in the batch
+    steps: int  # of each world under each kind of actions (random, corner and zero)
+    started: int  # episodes
+    terminated: int  # episodes ended by the task
+    truncated: int  # episodes ended by the time limit
+    tensors: int  # whose shape, type and values were checked
+    metrics: tuple[str, ...]  # their names
+    observations: Range  # under random actions
+    rewards: Range  # under random actions
+    returns: tuple[float, ...]  # of whole episodes with random actions, mean over agents
+    effect: tuple[float, float]  # largest change of an observation and of a reward from random to zero actions
+
+    def __str__(self) -> str:
+        """Describe the checks, one fact per line."""
+        total, ends = self.worlds * self.steps * len(ACTIONS), (self.terminated, self.truncated)
+        returns = "none of random actions: no episode ended; take more steps"
+        if self.returns:
+            each = torch.tensor(self.returns, dtype=torch.float64)
+            spread = each.std(correction=0).item()
+            returns = f"{each.mean().item():.4g} of random actions, +- {spread:.4g} over {len(each)} episodes"
+        effect = "observations by up to {:.4g}, rewards by up to {:.4g}".format(*self.effect)
+        warning = "  WARNING   actions change nothing: random and zero actions had the same observations and rewards"
+        return (
+            f"{self.env} keeps the contract of an environment.\n"
+            f"  steps     {total}: {self.worlds} worlds x {self.steps} steps, {', '.join(ACTIONS)} actions\n"
+            f"  episodes  {self.started} started, {ends[0]} ended by the task, {ends[1]} by the horizon\n"
+            f"  checked   {self.tensors} tensors; every rollout repeated and continued past its end,"
+            " every world also stepped alone\n"
+            f"  metrics   {', '.join(self.metrics)}\n"
+            f"  observed  {_format_range(self.observations)}\n"
+            f"  rewards   {_format_range(self.rewards)}\n"
+            f"  return    {returns}\n"
+        ) + (f"  actions   change {effect}" if any(self.effect) else warning)
+
+
+def check_env(env: Env, worlds: int = 7, steps: int = 300) -> EnvReport:
+    """Step an environment hundreds of times and raise at the first violation of the contract of ``Env``.
+
+    Args:
+        env: The environment with the parameters to be checked.
+        worlds: Worlds in the batch, at least 2, so that dependence between worlds is detected.
+        steps: Steps of each world under random, corner (every action -1 or 1; the last choice) and zero actions (the
+            first choice), at least 1; a time limit of more steps is not reached.
+
+    Returns:
+        Counts of what was checked, and the sizes of observations, rewards and returns under random actions.
+
+    Raises:
+        ConfigError: The environment breaks the contract, or ``worlds`` or ``steps`` is too small.
+    """
+    if worlds < 2 or steps < 1:
+        refuse("check_env", f"worlds={worlds}, steps={steps}", "worlds >= 2 and steps >= 1", "Leave out both.")
+    if isinstance(env, type):
+        do = f"Call check_env({env.__name__}())."
+        refuse("check_env", f"the class {env.__name__}", "an object of it", do)
+    _check_parameters(env)
+    _check_metrics(env)
+    counts: Counter[str] = Counter()
+    history: dict[str, list[dict[str, Tensor]]] = {}
+    returns: list[float] = []
+    for actions in ACTIONS:
+        rollout, repeated = (CheckedRollout(env, worlds, actions, torch.float32) for _ in range(2))
+        history[actions] = [rollout.step() for _ in range(steps)]
+        for results in history[actions]:
+            repeated.repeat(results)
+        beyond = CheckedRollout(env, worlds, actions, torch.float32, past_end=True)
+        for _ in range(steps):
+            beyond.step()
+        counts.update(rollout.counts)
+        returns += rollout.returns if actions == "random" else []
+    double = CheckedRollout(env, worlds, "random", torch.float64)
+    for _ in range(min(steps, DOUBLE_STEPS)):
+        double.step()
+    still, random = CheckedRollout(env, worlds, "zero", torch.float32, noise=0), history["random"]
+    return EnvReport(
+        repr(env),
+        worlds,
+        steps,
+        **counts,
+        metrics=tuple(m.name for m in env.metrics),
+        observations=_range(random, "observe"),
+        rewards=_range(random, "reward"),
+        returns=tuple(returns),
+        effect=_effect(random, [still.step() for _ in range(steps)]),
+    )
+
+
+def _range(history: Sequence[Mapping[str, Tensor]], name: str) -> Range:
+    """Return least number, mean and largest number of all floating point results whose name begins with ``name``."""
+    flat = [leaf.flatten() for results in history for key, leaf in results.items() if key.startswith(name)]
+    flat = [leaf for leaf in flat if leaf.is_floating_point() and leaf.numel()]
+    means, sizes = (torch.tensor(each, dtype=torch.float64) for each in ([f.mean() for f in flat], [*map(len, flat)]))
+    mean = (means * sizes).sum() / sizes.sum()
+    return min(f.min().item() for f in flat), mean.item(), max(f.max().item() for f in flat)
+
+
+def _format_range(numbers: Range) -> str:
+    return f"{numbers[0]:.4g} to {numbers[2]:.4g}, mean {numbers[1]:.4g}, under random actions"
+
+
+def _effect(history: Sequence[Mapping[str, Tensor]], other: Sequence[Mapping[str, Tensor]]) -> tuple[float, float]:
+    """Return the largest difference of an observation and of a reward between two rollouts with equal noise."""
+
+    def largest(name: str) -> float:
+        pairs = ((a[key], b[key]) for a, b in zip(history, other, strict=True) for key in a if key.startswith(name))
+        return max((a.double() - b.double()).abs().max().item() for a, b in pairs)
+
+    return largest("observe"), largest("reward")
+
+
+def _check_parameters(env: Env) -> None:
+    name = type(env).__name__
+    for member in ("spec", "metrics", "score", *FUNCTIONS):
+        if not hasattr(env, member):
+            refuse(name, f"no {member}", f"{', '.join(FUNCTIONS)}, spec, metrics and score", "Add it.")
+    if not is_frozen(env):
+        do = "Put @dataclass(frozen=True) on it."
+        refuse(name, "a class that can change", "a frozen dataclass of parameters", do)
+    try:
+        hash(env)
+    except TypeError as error:
+        refuse(name, f"{error}", "hashable parameters", "Use tuples instead of lists, dicts and arrays.")
+    spec = env.spec
+    if not isinstance(spec, EnvSpec):
+        refuse(f"{name}.spec", type(spec).__name__, "an EnvSpec", "Return uavlab.core.types.EnvSpec(...).")
+    least = {"agents": 1, "obs": 1, "action": 1, "horizon": 1, "initial_noise": 0, "step_noise": 0}
+    least |= {"choices": 0, "team": 0, "side": 0}
+    for field, low in least.items():
+        value = getattr(spec, field)
+        if type(value) is not int or value < low:
+            refuse(f"{name}.spec.{field}", repr(value), f"a whole number from {low} up", "Correct the spec.")
+    if not (isinstance(spec.dt, (int, float)) and 0 < spec.dt < math.inf):
+        refuse(f"{name}.spec.dt", repr(spec.dt), "a positive, finite number of seconds", "Correct the spec.")
+    if not isinstance(spec.groups, tuple) or len(spec.groups) != spec.agents:
+        expected = f"a tuple of {spec.agents} labels, one per agent"
+        refuse(f"{name}.spec.groups", repr(spec.groups), expected, "Agents with equal labels are interchangeable.")
+
+
+def _check_metrics(env: Env) -> None:
+    where, common = f"{type(env).__name__}.metrics", [m.name for m in COMMON]
+    names = list(common)
+    for metric in env.metrics:
+        if not isinstance(metric, Metric):
+            refuse(where, repr(metric), "Metric objects", "Use uavlab.core.types.Metric(name, over).")
+        if metric.name in names:
+            do = f"Choose another name; {', '.join(common)} are measured for every environment."
+            refuse(where, f"{metric.name!r} twice", "every name once", do)
+        if metric.over not in ("last", "mean", "sum") or metric.better not in ("high", "low"):
+            expected = "over 'last', 'mean' or 'sum' and better 'high' or 'low'"
+            refuse(where, repr(metric), expected, "Correct the metric.")
+        names.append(metric.name)
+    if not isinstance(env.score, Mapping) or not env.score:
+        do = "Weigh at least one: the best policy of a run is selected by this sum."
+        refuse(f"{type(env).__name__}.score", repr(env.score), f"weights of {', '.join(names)}", do)
+    for name, weight in env.score.items():
+        if name not in names or not (isinstance(weight, (int, float)) and math.isfinite(weight)):
+            expected = f"finite weights of {', '.join(names)}"
+            refuse(f"{type(env).__name__}.score", f"{name!r}: {weight!r}", expected, "Weigh what is measured.")

@@ -1,0 +1,333 @@
+"""A check of the contract of ``uavlab.core.protocols.Learner`` for authors: ``print(check_learner("maddpg"))``.
+
+The first violation raises ConfigError with the place, the value, the expected value and the next step.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, NoReturn
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from uavlab import collectors, envs, learners
+from uavlab.core.errors import DivergedError
+from uavlab.core.protocols import Env, Policy
+from uavlab.core.registry import COLLECTORS, ENVIRONMENTS, LEARNERS, LearnerEntry, Settings
+from uavlab.core.rng import Streams, acting_noise
+from uavlab.core.text import quote, suggest
+from uavlab.core.types import EnvSpec, Update, tree_map
+from uavlab.runtime.finite_check import require_finite
+from uavlab.runtime.runtime import Runtime
+from uavlab.runtime.toggles import Toggles, eager
+from uavlab.testing.bandit import Bandit
+from uavlab.testing.rollout import refuse
+
+BUILT_IN = (collectors, envs, learners)  # registered by their import
+SMALL = {"worlds": 2, "batch": 16, "learning_starts": 32, "capacity": 128}  # settings of the collector, if it has them
+PLAYED = {"worlds": 16, "batch": 64, "learning_starts": 64, "capacity": 4096}  # on a bandit
+UPDATES, WORLDS = 3, 5  # of learners with equal noise; in which policies act
+SHARE, ROUNDING = 0.01, 1e-4  # of its own change by which a run may differ beside another one; of actions
+SEEDS, EVERY, JUDGED = 4, 20, 256  # runs on a bandit, updates between their scores, worlds of a score
+GAIN = 0.25  # least share of the way to the best reward, which is 0
+OWN_NOISE = "Draw all randomness in update_noise, from the streams that are passed in."
+WHOLE = "Return every tensor that later updates depend on, and copy it back in load_state_dict."
+
+
+@dataclass(frozen=True)
+class LearnerReport:
+    """Figures of ``check_learner``; ``str`` formats them as a few lines."""
+
+    learner: str
+    env: str  # its class
+    tensors: int  # of its state
+    numbers: int  # in its state, for two runs
+    policy: tuple[int, ...]  # shape of its parameters
+    rounding: float  # largest difference of a run beside another one, as a share of its change
+    updates: int  # on the bandit; 0 if it was left out
+    before: float  # mean reward there without updates; that of the best action is 0
+    after: float  # and with them
+    spread: float  # standard deviation over seeds
+
+    def __str__(self) -> str:
+        """Describe the checks, one fact per line."""
+        reward = f"mean reward {self.before:.3g} -> {self.after:.3g} after {self.updates} updates, best 0"
+        bandit = f"{reward}, +- {self.spread:.2g} over {SEEDS} seeds" if self.updates else "left out"
+        return (
+            f"{self.learner} keeps the contract of a learner on {self.env}.\n"
+            f"  state     {self.tensors} tensors of {self.numbers} numbers, all finite, guarded and restored\n"
+            f"  policy    parameters of shape {self.policy}; actions in range with and without noise\n"
+            f"  noise     equal noise gives equal bits; a run differs beside another one by {self.rounding:.1e} of its"
+            f" change\n  bandit    {bandit}"
+        )
+
+
+def check_learner(
+    learner: str | LearnerEntry,
+    env: Env | str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    updates: int = 400,
+) -> LearnerReport:
+    """Train a learner for a few updates and raise at the first violation of the contract of ``Learner``.
+
+    Equal noise gives equal bits; runs in one process are independent; ``state_dict`` is complete, and covered by
+    ``tensors_to_check``; updates change the policy, whose actions are in range; saved parameters act like the learner;
+    and it improves on a bandit, a task of one step whose best action is known.
+
+    Args:
+        learner: Name of a registered learner, or its entry.
+        env: An environment or the name of one; None takes the first registered one that the learner fits.
+        settings: Changes of its hyper-parameters; small networks make the check fast.
+        updates: Largest number of updates on the bandit, which is left out if this is 0 or the learner does not fit.
+
+    Raises:
+        ConfigError: The learner breaks the contract, there is no such learner, or it does not fit the environment.
+    """
+    trial = _choose(learner, env, settings or {})
+    first, again, alone = (_Training(trial, seeds) for seeds in ((0, 1), (0, 1), (1,)))
+    _check_policy(trial, _Training(trial, (7, 8)))  # not the seeds of a loaded policy
+    before, single = first.learner.parameters(), alone.learner.parameters()
+    copy = before.clone()
+    results = first.update(), alone.update()  # later, rounding may change an action, and with it all that follows
+    if not torch.equal(before, copy):
+        trial.refuse("parameters", "numbers that change with an update", "a copy", "Return a clone.")
+    rounding = _check_runs(trial, before, first.learner.parameters(), single, alone.learner.parameters(), *results)
+    for training, count in ((first, UPDATES - 1), (again, UPDATES)):
+        for _ in range(count):
+            training.update()
+    trial.same_bits("update", first.state(), again.state(), "on a second run with equal noise", OWN_NOISE)
+    _check_state(trial, first)
+    _check_guard(trial, first)
+    state = first.state()
+    numbers = sum(each.numel() for each in state.values())
+    bandit = next((each for each in (Bandit(), Bandit(moves=True)) if not trial.entry.refusal(each.spec)), None)
+    played = {"updates": 0, "before": 0.0, "after": 0.0, "spread": 0.0}
+    if bandit and updates:
+        played = _play(replace(trial, env=bandit, sizes=PLAYED), updates)
+    env_name = type(trial.env).__name__
+    return LearnerReport(trial.name, env_name, len(state), numbers, tuple(before.shape), rounding, **played)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class _Run:
+    runs: int  # the setting of a run that builders read
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A learner with its settings, the environment that it is checked on, and the sizes of its collector."""
+
+    name: str
+    entry: LearnerEntry
+    hyper: Any
+    env: Any
+    sizes: Mapping[str, int]
+
+    def refuse(self, what: str, got: str, expected: str, do: str) -> NoReturn:
+        refuse(f"{self.name}.{what}", got, expected, do)
+
+    def same_bits(self, what: str, one: Mapping[str, Tensor], other: Mapping[str, Tensor], when: str, do: str) -> None:
+        for name in sorted(one.keys() | other.keys()):
+            if name not in one or name not in other or not torch.equal(one[name], other[name]):
+                self.refuse(what, f"another {name} {when}", "the same bits", do)
+
+    def load(self, parameters: Tensor) -> Policy:
+        return self.entry.load_policy(self.hyper, self.env.spec, self.env.spec, parameters)
+
+
+class _Training:
+    """A learner and its source, built for some seeds."""
+
+    def __init__(self, trial: _Trial, seeds: tuple[int, ...]) -> None:
+        self.trial, self.rng, collector = trial, Streams(seeds), COLLECTORS[trial.entry.collector]
+        rt, source = Runtime(torch.device("cpu"), Toggles(**eager())), collector.settings()
+        sizes = {field.name: trial.sizes[field.name] for field in fields(source) if field.name in trial.sizes}
+        run = _Run(len(seeds))
+        config = Settings(trial.name, run, replace(source, **sizes), trial.hyper, rt.toggles, trial.env)
+        data = collector.data(config, self.rng, rt)
+        self.learner = learner = trial.entry.build(config, data, self.rng, rt)
+        snapshot = lambda: trial.load(learner.parameters())  # noqa: E731
+        self.source = collector.build(config, trial.env, data, learner, snapshot, self.rng, rt)
+
+    def batch(self) -> tuple[Any, Any]:
+        """Return the next batch, and the noise of an update on it."""
+        batch = self.source.next()
+        return batch, self.learner.update_noise(self.rng, batch.index.shape[1])
+
+    def update(self) -> Update:
+        """Update the learner once, and check the result."""
+        batch, noise = self.batch()
+        result = self.learner.update(batch, noise)
+        if not isinstance(result, Update):
+            self.trial.refuse("update", f"a {type(result).__name__}", "an Update", "Return uavlab.Update(metrics).")
+        for name, value in result.metrics.items():
+            if not isinstance(value, Tensor) or value.shape[:1] != (len(self.rng.seeds),):
+                got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+                self.trial.refuse(f"update.metrics[{name!r}]", got, "a tensor with a number per run", "Keep axis R.")
+        try:
+            require_finite(self.learner.tensors_to_check(result))
+            require_finite(self.learner.tensors_to_check())
+        except DivergedError as error:
+            self.trial.refuse("update", f"{error.record['tensor']} = {error.record['value']}", "finite numbers", GUARD)
+        self.source.feedback(batch, result)
+        return result
+
+    def state(self) -> dict[str, Tensor]:
+        """Return a copy of the learner's state."""
+        return {name: tensor.clone() for name, tensor in self.learner.state_dict().items()}
+
+    def worlds(self, rng: Streams, count: int) -> tuple[Any, Any]:
+        """Return the state of new worlds (R x count), and the observations in them (R count ...)."""
+        env = self.trial.env
+        state = env.initial(rng.uniform("check", count, env.spec.initial_noise).flatten(0, 1))
+        return state, tree_map(lambda leaf: leaf.unflatten(0, (len(rng.seeds), count)), env.observe(state))
+
+
+GUARD = "Guard divisions, roots and logarithms."
+
+
+def _choose(learner: str | LearnerEntry, env: Env | str | None, settings: Mapping[str, Any]) -> _Trial:
+    """Find the learner, its settings and the environment."""
+    if isinstance(learner, LearnerEntry):
+        name, entry = "learner", learner
+    elif isinstance(learner, str) and learner in LEARNERS:
+        name, entry = learner, LEARNERS[learner]
+    else:
+        hint = suggest(str(learner), LEARNERS)
+        do = f"Register it by `@uavlab.learner(name)`. There are {', '.join(LEARNERS)}."
+        refuse("check_learner", f"{quote(learner)}{hint}", "the name of a registered learner", do)
+    names = [field.name for field in fields(entry.settings)]
+    if unknown := sorted(settings.keys() - set(names)):
+        hint = suggest(unknown[0], names)
+        refuse("check_learner", f"the setting {unknown[0]!r}{hint}", f"some of {', '.join(names)}", "Correct the name.")
+    if isinstance(env, str) and env not in ENVIRONMENTS:
+        hint = suggest(env, ENVIRONMENTS)
+        refuse(
+            "check_learner", f"{quote(env)}{hint}", "the name of an environment", "Register it by `@uavlab.env(name)`."
+        )
+    kinds = [ENVIRONMENTS[env].kind] if isinstance(env, str) else [each.kind for each in ENVIRONMENTS.values()]
+    tasks = [kind() for kind in kinds] if isinstance(env, str) or env is None else [env]
+    tasks = [task for task in tasks if isinstance(getattr(task, "spec", None), EnvSpec)]
+    reasons = [entry.refusal(task.spec) for task in tasks]
+    if None not in reasons:
+        reason = reasons[0] if len(reasons) == 1 else "no environment fits it"
+        refuse("check_learner", f"{name}, which cannot learn this: {reason}", "an environment that fits", "Pass env=.")
+    return _Trial(name, entry, entry.settings(**settings), tasks[reasons.index(None)], SMALL)
+
+
+def _check_policy(trial: _Trial, training: _Training) -> None:
+    """Check actions, parameters, and the policy of saved parameters."""
+    learner, spec, (_, obs) = training.learner, trial.env.spec, training.worlds(training.rng, WORLDS)
+    theta = learner.parameters()
+    if theta.dim() != 3 or len(theta) != 2:
+        trial.refuse("parameters", f"shape {tuple(theta.shape)}", "(runs, networks, numbers)", "Keep axis R first.")
+    if (size := trial.entry.size(trial.hyper, spec)) != theta.shape[-1]:
+        trial.refuse("size", f"{size}", f"{theta.shape[-1]}, the last axis of parameters", "Register another size.")
+    for noise in (None, acting_noise(training.rng, "check.act", WORLDS, spec)):
+        for policy in (learner.policy(spec), learner.policy(spec, explore=True)):
+            action = policy(obs, noise)
+            _check_action(trial, obs, "policy without noise" if noise is None else "policy with noise", action)
+            part = policy(tree_map(lambda leaf: leaf[:, :1], obs), None if noise is None else noise[:, :1])
+            if not _close(part, action[:, :1]):
+                do = "Compute along the other axes only."
+                trial.refuse("policy", "other actions without the other worlds", "worlds that are independent", do)
+        if not _close(trial.load(theta)(obs, noise), learner.policy(spec)(obs, noise)):
+            do = "Keep all that a policy needs in parameters."
+            trial.refuse("load_policy", "other actions than those of the learner", "the same policy", do)
+
+
+def _check_action(trial: _Trial, obs: Any, what: str, action: Any) -> None:
+    """Check shape, type and range of actions."""
+    spec = trial.env.spec
+    shape = (2, WORLDS, spec.agents, *([] if spec.choices else [spec.action]))
+    if not isinstance(action, Tensor) or action.shape != shape:
+        got = f"shape {tuple(action.shape)}" if isinstance(action, Tensor) else type(action).__name__
+        trial.refuse(what, got, f"a tensor of shape {shape}", "Act for every run, world and agent.")
+    low, high, do = (
+        (0, spec.choices - 1, "Return numbers of moves.") if spec.choices else (-1, 1, "Use tanh, or clamp.")
+    )
+    kind = action.dtype == torch.int64 if spec.choices else action.is_floating_point()
+    if not kind or not ((action >= low) & (action <= high)).all():  # nan compares as false
+        got, expected = f"{action.dtype} from {action.min():.3g} to {action.max():.3g}", f"numbers in [{low}, {high}]"
+        do = "Return numbers of moves, int64." if spec.choices else "Use tanh, or clamp."
+        trial.refuse(what, got, expected, do)
+    if spec.choices and not obs.legal.gather(-1, action[..., None]).all():
+        trial.refuse(what, "a move that is not legal", "moves that obs.legal allows", "Mask the other moves.")
+
+
+def _check_runs(
+    trial: _Trial, before: Tensor, after: Tensor, single: Tensor, alone: Tensor, both: Update, one: Update
+) -> float:
+    """Check that updates change every run, and that run 1 is as it is alone; return the difference in its change."""
+    if idle := [run for run, change in enumerate(after - before) if not change.any()]:
+        do = "Step on the parameters that policy and parameters read."
+        trial.refuse("update", f"the policy of run {idle[0]} as before", "another one", do)
+    change = (after - before)[1].norm()
+    off = max(((before[1] - single[0]).norm() / change).item(), ((after[1] - alone[0]).norm() / change).item())
+    metrics = ((name, value[1], one.metrics[name][0]) for name, value in both.metrics.items())
+    other = [name for name, a, b in metrics if not torch.allclose(a.double(), b.double(), SHARE, ROUNDING)]
+    if off > SHARE or other:
+        what = f"a policy that differs by {off:.2g} of its change" if off > SHARE else f"another {other[0]}"
+        do = "Compute means, norms and random numbers along the other axes, never over R."
+        trial.refuse("update", f"{what} in a run beside another one", "the same as alone", do)
+    return off
+
+
+def _check_state(trial: _Trial, trained: _Training) -> None:
+    """Check that another learner continues exactly from the state of this one."""
+    fresh, state = _Training(trial, (7, 8)), trained.state()
+    fresh.learner.load_state_dict(state)
+    trial.same_bits("load_state_dict", state, fresh.state(), "in the state after it was loaded", WHOLE)
+    for _ in range(UPDATES - 1):
+        batch, noise = trained.batch()
+        for each in (trained, fresh):
+            each.learner.update(batch, noise)
+        one, other = ({**each.state(), "parameters": each.learner.parameters()} for each in (trained, fresh))
+        trial.same_bits("state_dict", one, other, "after an update of a learner that loaded it", WHOLE)
+
+
+def _check_guard(trial: _Trial, trained: _Training) -> None:
+    """Check that all of the state is finite, and that ``tensors_to_check`` notices where it is not."""
+    state = trained.state()
+    for name, tensor in state.items():
+        if not tensor.is_floating_point() or not tensor.dim() or not tensor.numel():
+            continue
+        if not tensor.isfinite().all():
+            trial.refuse("state_dict", f"a number in {name} that is not finite", "finite numbers", GUARD)
+        spoilt = tensor.clone()
+        spoilt.view(-1)[-1] = torch.nan
+        trained.learner.load_state_dict({**state, name: spoilt})
+        if all(each.isfinite().all() for each, _ in trained.learner.tensors_to_check().values()):
+            do = "Add it, so that a run stops at the first number that is not finite."
+            trial.refuse("tensors_to_check", f"nothing about a nan in {name}", "every tensor of the state", do)
+    trained.learner.load_state_dict(state)
+
+
+def _play(trial: _Trial, updates: int) -> dict[str, float]:
+    """Train on a bandit until the mean reward has risen clearly; return the figures of the report."""
+    training = _Training(trial, tuple(range(SEEDS)))
+    before = after = _mean_rewards(training)
+    for number in range(1, updates + 1):
+        training.update()
+        if number % EVERY and number < updates:
+            continue
+        after = _mean_rewards(training)
+        first, last, spread = before.mean().item(), after.mean().item(), max(before.std().item(), after.std().item())
+        if last - first > max(spread, -GAIN * first):
+            return {"updates": number, "before": first, "after": last, "spread": spread}
+    got = f"mean reward {before.mean():.3g} -> {after.mean():.3g} on the bandit after {updates} updates"
+    do = "Check the signs of the losses, and that gradients reach the policy; a slow learner needs `updates=` or lr."
+    trial.refuse("update", got, "a clear rise towards 0", do)
+
+
+def _mean_rewards(training: _Training) -> Float[Tensor, " R"]:
+    """Return the mean reward of the present policy in worlds that are the same for each call."""
+    env, rng = training.trial.env, Streams(training.rng.seeds)
+    state, obs = training.worlds(rng, JUDGED)
+    action = training.learner.policy(env.spec)(obs, acting_noise(rng, "check.act", JUDGED, env.spec)).flatten(0, 1)
+    return env.reward(state, action, state).unflatten(0, (len(rng.seeds), JUDGED)).mean((1, 2))
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.allclose(one.double(), other.double(), ROUNDING, ROUNDING)
