@@ -22,7 +22,15 @@ from tests.unit.test_repository import own_files
 
 ROOT = Path(__file__).parents[2]
 TYPED = ROOT / "tests" / "support" / "typed"
-UNTYPED = "[mypy]\n[mypy-chase]\ndisallow_untyped_defs = False\ndisallow_untyped_calls = False\n"  # the README's
+MYPY = """
+[mypy]
+[mypy-plotly.*]
+ignore_missing_imports = True
+[mypy-chase]
+disallow_untyped_defs = False
+disallow_untyped_calls = False
+"""
+PYRIGHT = '{"reportMissingImports": false}'  # the base has no plotly
 BASE = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
 
 
@@ -145,7 +153,7 @@ def mistakes() -> set[tuple[str, int]]:
 
 
 def test_mypy_finds_the_mistakes_of_users_and_no_others(clean: Path, programs: Path) -> None:
-    (programs / "mypy.ini").write_text(UNTYPED)
+    (programs / "mypy.ini").write_text(MYPY)
     options = ["--strict", "--python-executable", str(clean), "--cache-dir", str(ROOT / "build" / "mypy_wheel")]
     command = [sys.executable, "-m", "mypy", *options, "chase.py", "script.py", "mistakes.py", "outside.py"]
     done = subprocess.run(command, cwd=programs, capture_output=True, text=True, check=False)
@@ -155,6 +163,7 @@ def test_mypy_finds_the_mistakes_of_users_and_no_others(clean: Path, programs: P
 def test_pyright_finds_the_mistakes_of_users_and_no_others(clean: Path, programs: Path) -> None:
     if not (pyright := shutil.which("pyright")):
         pytest.skip("no pyright here; it is a package of npm")
+    (programs / "pyrightconfig.json").write_text(PYRIGHT)
     command = [pyright, "--pythonpath", str(clean), "chase.py", "script.py", "mistakes.py", "outside.py"]
     done = subprocess.run(command, cwd=programs, capture_output=True, text=True, check=False)
     assert reported(done.stdout, r"(\S+):(\d+):\d+ - error") == mistakes(), done.stdout
