@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from tests.support.exported import error, inputs_of, own_outputs, trained_policy
 from uavlab.core.errors import ConfigError, MissingPackageError, ResourceError
 from uavlab.core.portable import Portable
+from uavlab.experiment import export
 from uavlab.experiment.export import PolicyModule, export_policy
 from uavlab.experiment.policy import TrainedPolicy
 
@@ -30,11 +31,16 @@ def with_entry(trained: TrainedPolicy, **changes: Any) -> TrainedPolicy:
     return replace(trained, config=replace(trained.config, task=replace(task, entry=replace(task.entry, **changes))))
 
 
-def test_a_file_and_its_description(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The exported team of ``shared``."""
+    return export_policy(trained_policy("shared"), tmp_path_factory.mktemp("files") / "team.pt2")
+
+
+def test_a_file_and_its_description(file: Path) -> None:
     trained = trained_policy("shared")
-    file = export_policy(trained, tmp_path / "team.pt2")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["team.pt2", "team.pt2.json"]
-    record = json.loads((tmp_path / "team.pt2.json").read_text())
+    assert sorted(path.name for path in file.parent.iterdir()) == ["team.pt2", "team.pt2.json"]
+    record = json.loads(file.with_name("team.pt2.json").read_text())
     assert record["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
     assert [each["name"] for each in record["inputs"]] == ["observations", "noise"]
     observations, mean = record["inputs"][0], record["outputs"][0]
@@ -42,7 +48,8 @@ def test_a_file_and_its_description(tmp_path: Path) -> None:
     assert (mean["name"], mean["limits"], mean["type"]) == ("mean", [-1.0, 1.0], "float32")
     assert record["team"]["groups"] == [0, 1, 1]
     origin = record["policy"]
-    assert (origin["preset"], origin["learner"], origin["seed"], origin["update"]) == ("leader_follower", "masac", 0, 8)
+    assert (origin["preset"], origin["learner"], origin["seed"]) == ("leader_follower", "masac", 0)
+    assert origin["update"] == trained.updates[0] > 0
     assert origin["settings"] == json.loads(json.dumps(trained.config.values))
     assert record["versions"]["torch"] == torch.__version__
     # names and values of every layer: two networks of 7 inputs, 16 hidden features and 2 x 2 outputs
@@ -52,6 +59,14 @@ def test_a_file_and_its_description(tmp_path: Path) -> None:
     w1 = trained.parameters[0, 1, : 7 * 16].view(7, 16)
     assert torch.equal(state["networks.1.layer_1.weight"], w1)
     assert torch.equal(state["networks.1.layer_1.bias"], trained.parameters[0, 1, 7 * 16 : 8 * 16])
+
+
+def test_a_file_holds_no_path_of_this_machine(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained, own = trained_policy("shared"), b"uavlab"
+    assert own not in file.read_bytes()
+    assert export_policy(trained, tmp_path / "again.pt2").read_bytes() == file.read_bytes()
+    monkeypatch.setattr(export, "TRACES", ())
+    assert own in export_policy(trained, tmp_path / "traces.pt2").read_bytes()
 
 
 @pytest.mark.parametrize("name", ["not_shared", "groups"])
