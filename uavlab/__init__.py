@@ -67,12 +67,14 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used, so that ``import uavlab`` does not import torch."""
-    if name not in _MODULES:
-        raise AttributeError(f"module 'uavlab' has no attribute {name!r}; public names: {', '.join(_MODULES)}.")
-    value = globals()[name] = getattr(importlib.import_module(_MODULES[name]), name)
-    return value
+if not TYPE_CHECKING:  # so that type checkers report names that do not exist
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name when it is first used, so that ``import uavlab`` does not import torch."""
+        if name not in _MODULES:
+            raise AttributeError(f"module 'uavlab' has no attribute {name!r}; public names: {', '.join(_MODULES)}.")
+        value = globals()[name] = getattr(importlib.import_module(_MODULES[name]), name)
+        return value
 
 
 def __dir__() -> list[str]:

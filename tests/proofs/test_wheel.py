@@ -1,7 +1,8 @@
-"""A wheel, built from this tree, works outside a checkout: with the packages of the base alone, and with all extras."""
+"""A wheel of this tree works outside a checkout, with the base alone and with all extras, and its types are checked."""
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,16 @@ from tests.support.cli_runner import SETTINGS, Result
 from tests.unit.test_repository import own_files
 
 ROOT = Path(__file__).parents[2]
+TYPED = ROOT / "tests" / "support" / "typed"
+MYPY = """
+[mypy]
+[mypy-plotly.*]
+ignore_missing_imports = True
+[mypy-chase]
+disallow_untyped_defs = False
+disallow_untyped_calls = False
+"""
+PYRIGHT = '{"reportMissingImports": false}'  # the base has no plotly
 BASE = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
 
 
@@ -118,3 +129,41 @@ def test_notebooks_run_from_the_wheel(wheel: Path, tmp_path: Path) -> None:
     assert {path.name for path in (folder / "runs").iterdir()} >= {"00_tour.ipynb", "00_tour.html", "tour"}
     assert (sorted(package.rglob("*.ipynb")), sorted(package.glob("uavlab/data/**/*"))) == before
     assert '"outputs": []' in (package / "uavlab" / "data" / "notebooks" / "00_tour.ipynb").read_text()
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """Return a folder with programs of users: the environment of the README, one of each kind, and mistakes."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (chase,) = [code for code in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "class Chase" in code]
+    (tmp_path / "chase.py").write_text(chase, encoding="utf-8")
+    for file in (TYPED / "script.py", TYPED / "mistakes.py", ROOT / "tests" / "support" / "outside.py"):
+        shutil.copy(file, tmp_path)
+    return tmp_path
+
+
+def reported(output: str, pattern: str) -> set[tuple[str, int]]:
+    """Return file and line of each error that a type checker printed."""
+    return {(Path(file).name, int(line)) for file, line in re.findall(pattern, output, re.MULTILINE)}
+
+
+def mistakes() -> set[tuple[str, int]]:
+    lines = (TYPED / "mistakes.py").read_text().splitlines()
+    return {("mistakes.py", number) for number, line in enumerate(lines, 1) if line.endswith("# mistake")}
+
+
+def test_mypy_finds_the_mistakes_of_users_and_no_others(clean: Path, programs: Path) -> None:
+    (programs / "mypy.ini").write_text(MYPY)
+    options = ["--strict", "--python-executable", str(clean), "--cache-dir", str(ROOT / "build" / "mypy_wheel")]
+    command = [sys.executable, "-m", "mypy", *options, "chase.py", "script.py", "mistakes.py", "outside.py"]
+    done = subprocess.run(command, cwd=programs, capture_output=True, text=True, check=False)
+    assert reported(done.stdout, r"^(\S+):(\d+): error") == mistakes(), done.stdout
+
+
+def test_pyright_finds_the_mistakes_of_users_and_no_others(clean: Path, programs: Path) -> None:
+    if not (pyright := shutil.which("pyright")):
+        pytest.skip("no pyright here; it is a package of npm")
+    (programs / "pyrightconfig.json").write_text(PYRIGHT)
+    command = [pyright, "--pythonpath", str(clean), "chase.py", "script.py", "mistakes.py", "outside.py"]
+    done = subprocess.run(command, cwd=programs, capture_output=True, text=True, check=False)
+    assert reported(done.stdout, r"(\S+):(\d+):\d+ - error") == mistakes(), done.stdout

@@ -10,7 +10,7 @@ from tests.support.fixtures_config import SMALL_FLIGHTS, SMALL_MISSION, TINY, tr
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import MapObs, leaves
 from uavlab.experiment.config import Config, configure
-from uavlab.experiment.policy import TrainedPolicy, from_run
+from uavlab.experiment.policy import TrainedPolicy
 
 TEAM = {**TINY, "hidden": 16, "followers": 2}
 CONFIGS: dict[str, tuple[str, dict[str, object]]] = {
@@ -27,7 +27,7 @@ def trained_policy(name: str) -> TrainedPolicy:
     """Train for a moment, then move all weights of the networks far from their small first values."""
     preset, values = CONFIGS[name]
     config: Config = configure(preset, values)
-    trained = from_run(train_run(config))
+    trained = train_run(config).trained()
     layers = config.task.entry.portable.layers(config.learner, config.env.spec)
     count = sum(
         torch.Size(shape).numel() for name, layer in layers.items() if "layer" in name for shape in layer.values()
@@ -43,7 +43,7 @@ def inputs_of(trained: TrainedPolicy, batch: int) -> dict[str, Tensor]:
     env, dice = trained.config.evaluation, torch.Generator().manual_seed(batch)
     if isinstance(env.spec, tuple):
         (name, signal), *_ = trained.config.task.entry.portable.inputs(env.spec).items()
-        scale = trained.policy(env, 0).inputs  # type: ignore[attr-defined]
+        scale = trained.batched_policy(env, 0).inputs  # type: ignore[attr-defined]
         return {name: scale.center[0] + scale.spread[0] * torch.randn(batch, *signal.shape, generator=dice)}
     rng = Streams([batch])
     obs = env.observe(env.initial(rng.uniform("start", batch, env.spec.initial_noise)[0]))
@@ -64,7 +64,7 @@ def observations(inputs: dict[str, Tensor]) -> Tensor | MapObs:
 
 def own_outputs(trained: TrainedPolicy, inputs: dict[str, Tensor], seed_index: int = 0) -> list[Tensor]:
     """Return what the policy of one seed itself computes."""
-    policy = trained.policy(trained.config.evaluation, seed_index)
+    policy = trained.batched_policy(trained.config.evaluation, seed_index)
     if "window" in inputs:
         forecast, count = policy, inputs["window"].shape[0]
         mean = forecast(inputs["window"][None])[0]  # type: ignore[call-arg]

@@ -4,6 +4,7 @@
 continuous actions, ``doubled`` a toggle, ``adding`` a suite, ``drift_quick`` a preset.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -66,7 +67,7 @@ def still(env: Drift, state: State, noise: Tensor) -> Tensor:
 
 
 @ul.scene(Drift)
-def draw(env: Drift, states: list[State]) -> go.Figure:
+def draw(env: Drift, states: Sequence[State]) -> go.Figure:
     frames = [go.Frame(data=[go.Scatter(x=state.pos[0], y=[0, 1], mode="markers")]) for state in states]
     return go.Figure(data=frames[0].data, frames=frames)
 

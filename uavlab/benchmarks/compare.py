@@ -12,7 +12,7 @@ from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
 from uavlab.experiment.run import Run
 from uavlab.runtime.runtime import Runtime
-from uavlab.runtime.stage_timer import Monitor, count_work
+from uavlab.runtime.stage_timer import Monitor, count_operators
 from uavlab.training import make_cycle
 
 Settings = Mapping[str, Mapping[str, Any]]
@@ -113,7 +113,7 @@ def compare_calls(calls: Mapping[str, Call], rounds: int, enough_s: float = math
             "ms": round(1e3 * median(seconds[name]), 3),
             **ratio(seconds[names[0]], seconds[name], "over_first"),
             "over_below": ratio(seconds[below], seconds[name])["median"],
-            "ops": count_work(calls[name].call).operators,
+            "ops": count_operators(calls[name].call),
             "first_call_s": round(calls[name].first_s, 3),
             "fell_back": calls[name].rt.fell_back,
         }

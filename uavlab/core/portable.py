@@ -4,7 +4,7 @@ The signals of a file have a batch axis first, which has any length.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -48,12 +48,12 @@ class Signal:
         """Draw values: uniform within the limits, else standard normal; True where they are truth values."""
         shape = (batch, *self.shape)
         if self.dtype == torch.bool:
-            return torch.ones(shape, dtype=torch.bool)
+            return torch.ones(shape, dtype=self.dtype)
         if self.limits is None:
-            return torch.randn(shape, generator=generator).to(self.dtype)
+            return torch.randn(shape, generator=generator, dtype=self.dtype)
         low, high = self.limits
-        number = low + (high - low + (not self.dtype.is_floating_point)) * torch.rand(shape, generator=generator)
-        return number.to(self.dtype)
+        width = high - low if self.dtype.is_floating_point else high - low + 1
+        return (low + width * torch.rand(shape, generator=generator)).to(self.dtype)
 
 
 Signals = dict[str, Signal]
@@ -63,43 +63,33 @@ def team_inputs(spec: EnvSpec) -> Signals:
     """Return the inputs of a team's policy: its observations, and the noise of ``rng.acting_noise``."""
     agents, moves, side = spec.agents, spec.choices, spec.side
     if side:
-        cells = side**2 - 1
+        cell = Signal(
+            ("agent",), (agents,), "cell of each agent, row * columns + column", "", torch.int64, (0, side**2 - 1)
+        )
+        each, grid = ("agent", "move"), ("channel", "row", "column")
         inputs = {
-            "maps": Signal(
-                ("agent", "channel", "row", "column"), (agents, spec.obs, side, side), "maps of each agent", OWN_UNITS
-            ),
-            "team": Signal(("channel", "row", "column"), (spec.team, side, side), "maps for a critic", OWN_UNITS),
-            "place": Signal(
-                ("agent",), (agents,), "cell of each agent, row * columns + column", "", torch.int64, (0, cells)
-            ),
-            "legal": Signal(("agent", "move"), (agents, moves), "moves that are allowed", "", torch.bool),
-            "target_cell": Signal(
-                ("agent", "move"), (agents, moves), "cell to which each move leads", "", torch.int64, (0, cells)
-            ),
+            "maps": Signal(("agent", *grid), (agents, spec.obs, side, side), "maps of each agent", OWN_UNITS),
+            "team": Signal(grid, (spec.team, side, side), "maps for a critic", OWN_UNITS),
+            "place": cell,
+            "legal": Signal(each, (agents, moves), "moves that are allowed, at least one", "", torch.bool),
+            "target_cell": replace(cell, axes=each, shape=(agents, moves), about="cell to which each move leads"),
         }
     else:
         inputs = {"observations": Signal(("agent", "feature"), (agents, spec.obs), "observations", OWN_UNITS)}
+    noise = Signal(("agent", "dimension"), (agents, spec.action), "standard normal")
     if moves:
         noise = Signal(("agent",), (agents,), "uniform in [0, 1)", limits=(0.0, 1.0))
-    else:
-        noise = Signal(("agent", "dimension"), (agents, spec.action), "standard normal")
     return {**inputs, "noise": noise}
 
 
 def team_outputs(spec: EnvSpec) -> Signals:
     """Return the outputs of a team's policy: its action without and with noise."""
+    action = Signal(("agent", "dimension"), (spec.agents, spec.action), "action", "1", limits=(-1.0, 1.0))
+    kinds = {"mean": "mean action", "sampled": "action that the noise selects"}
     if spec.choices:
-        move = (("agent",), (spec.agents,))
-        last = (0, spec.choices - 1)
-        return {
-            "likeliest": Signal(*move, "number of the likeliest move", "", torch.int64, last),
-            "sampled": Signal(*move, "number of the move that the noise selects", "", torch.int64, last),
-        }
-    action = (("agent", "dimension"), (spec.agents, spec.action))
-    return {
-        "mean": Signal(*action, "action at the mean of the policy", "1", limits=(-1.0, 1.0)),
-        "sampled": Signal(*action, "action that the noise selects", "1", limits=(-1.0, 1.0)),
-    }
+        action = Signal(("agent",), (spec.agents,), "move", "", torch.int64, (0, spec.choices - 1))
+        kinds = {"likeliest": "number of the likeliest move", "sampled": "number of the move that the noise selects"}
+    return {name: replace(action, about=about) for name, about in kinds.items()}
 
 
 def act_with_and_without_noise(policy: Policy, *inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -117,7 +107,8 @@ class Portable:
         inputs: ``spec`` -> inputs by name, in the order of the arguments.
         outputs: ``spec`` -> outputs by name, in order.
         call: (policy, input, ...) -> outputs.
-        layers: (hyper-parameters, ``spec``) -> layout of a row of parameters; empty for one tensor without parts.
+        layers: (hyper-parameters, ``spec``) -> layout of a row of parameters; without one, the tensors that the policy
+            holds are constants of the file without a name.
         module: (hyper-parameters, ``spec`` trained on, ``spec`` to act in, parameters) -> a module from inputs to
             outputs, for policies that torch cannot trace; None wraps ``load_policy``.
     """

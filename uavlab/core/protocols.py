@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.types import Batch, EnvSpec, Metric, Update
+from uavlab.core.types import Batch, EnvSpec, Update
 
 S = TypeVar("S")
 
@@ -29,13 +29,14 @@ class Env(Protocol[S]):
     """A task as pure functions over a batch of worlds; its fields are parameters, its state is an argument.
 
     World b of a result depends only on world b of the arguments. Random numbers are passed in as ``noise``. Worlds are
-    also stepped after their end, where all numbers must stay finite. ``metrics`` describes what ``measure`` returns;
-    ``score`` holds weights of metrics (and of flight time, timeout and return) for the selection of a policy. The class
-    attribute ``rules``, a tuple of ``uavlab.core.types.Rule``, is optional: conditions on fields and ``eval_`` fields.
+    also stepped after their end, where all numbers must stay finite. ``metrics``, a tuple of ``Metric``, describes what
+    ``measure`` returns; ``score`` maps metrics (and flight time, timeout and return) to weights for the selection of a
+    policy. The class attribute ``rules``, a tuple of ``uavlab.core.types.Rule``, is optional: conditions on fields and
+    ``eval_`` fields.
     """
 
-    metrics: ClassVar[tuple[Metric, ...]]
-    score: ClassVar[dict[str, float]]
+    metrics: ClassVar[Any]  # a type here would refuse the narrower one that checkers infer for a class attribute
+    score: ClassVar[Any]
 
     @property
     def spec(self) -> EnvSpec:

@@ -36,6 +36,7 @@ SUFFIXES = (".pt2", ".onnx")
 ONNX = ("onnx", "onnxscript", "onnxruntime")
 TRACED, CHECKED = 3, (1, 7)  # batches with which a policy is traced, and compared with its program
 TOLERANCE = 1e-4  # of the largest output
+TRACES = ("stack_trace", "nn_module_stack", "source_fn_stack", "from_node")  # they hold paths of this machine
 
 Outputs = Callable[..., tuple[Tensor, ...]]
 """A function of the inputs of a policy, in order, that returns its outputs."""
@@ -45,6 +46,7 @@ class PolicyModule(nn.Module):
     """A policy as a module of its inputs, with parameters by network and layer, such as ``networks.0.layer_1.weight``.
 
     Weights are stored as inputs x outputs, those of a convolution as rows x columns x channels in x channels out.
+    Without a layout of layers, the tensors that the policy holds become constants.
     """
 
     def __init__(
@@ -56,12 +58,13 @@ class PolicyModule(nn.Module):
     ) -> None:
         """Split ``parameters`` by ``layers``; ``load`` returns a policy of parameters, ``call`` its outputs."""
         super().__init__()
-        layers = layers or {"policy": {"weights": (parameters.shape[1],)}}
-        self.networks = nn.ModuleList(_split(row, layers) for row in parameters)
-        self.load, self.call = load, call
+        self.networks = nn.ModuleList(_split(row, layers) for row in parameters if layers)
+        self.fixed, self.load, self.call = None if layers else load(parameters[None]), load, call
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Return the outputs of a batch."""
+        if self.fixed is not None:
+            return self.call(self.fixed, *inputs)
         rows = [torch.cat([part.flatten() for part in network.parameters()]) for network in self.networks]
         return self.call(self.load(torch.stack(rows)[None]), *inputs)
 
@@ -96,9 +99,10 @@ def export_policy(
         trained: The policy.
         file: The new file; ``FILE.json`` is written beside it.
         seed_index: Number of the seed among those of the run.
-        agent: Number of an agent, which becomes a team of one; None exports the whole team.
+        agent: Number of an agent, which becomes a team of one; None exports the whole team. Where agents choose moves
+            in turn, the caller of a team of one closes the moves to cells that others chose.
         env: The environment to act in, whose team may differ in size; by default the one of evaluation.
-        folder: Folder of the run, whose command and digest are recorded.
+        folder: Folder of the run, whose digest and status are recorded.
 
     Raises:
         ConfigError: The file exists or has another suffix, there is no such seed or agent, or torch cannot export the
@@ -191,7 +195,11 @@ def _trace(module: nn.Module, inputs: Signals) -> torch.export.ExportedProgram:
     first = torch.export.export(module, example, dynamic_shapes=dynamic.dynamic_shapes(module, example))
     shared = CSEPass().call(first.run_decompositions({}).module(check_guards=False)).graph_module
     shared.graph.eliminate_dead_code()
-    return torch.export.export(shared, example, dynamic_shapes=dynamic.dynamic_shapes(shared, example))
+    program = torch.export.export(shared, example, dynamic_shapes=dynamic.dynamic_shapes(shared, example))
+    for part in program.graph_module.modules():
+        for node in part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ():
+            node.meta = {key: value for key, value in node.meta.items() if key not in TRACES}
+    return program
 
 
 def _compare(run: Outputs, policy: Outputs, inputs: Signals) -> None:
@@ -258,16 +266,16 @@ def _origin(
     trained: TrainedPolicy, seed_index: int, parameters: Float[Tensor, "K P"], folder: Path | None
 ) -> dict[str, Any]:
     """Return what identifies a policy: its run, seed and update, and the digest of its parameters."""
-    config, score = trained.config, float(trained.score[seed_index])
+    config, score, update = trained.config, float(trained.score[seed_index]), trained.updates[seed_index]
     run = read_json(folder / "run.json") if folder else {}
     return {
         "preset": config.preset,
         "learner": config.task.learner,
         "seed": config.run.seed + seed_index,
-        "update": trained.update,
+        "update": None if update < 0 else update,  # unknown in older runs
         "score": score if math.isfinite(score) else None,
         "parameters_sha256": hashlib.sha256(parameters.contiguous().numpy().tobytes()).hexdigest(),
-        "run": {key: run[key] for key in ("command", "digest", "status") if key in run},
+        "run": {key: run[key] for key in ("digest", "status") if key in run},
         "code": code_digest(),
         "settings": config.values,
     }

@@ -27,6 +27,11 @@ from uavlab.storage.machine import program
 class TeamPolicy:
     """The policy of one team: a function of the observations of its agents.
 
+    >>> act = run.policy()
+    >>> obs = env.observe(env.initial(torch.rand(5, env.spec.initial_noise)))
+    >>> act(obs).shape, act(obs, torch.Generator().manual_seed(0)).shape  # mean actions, sampled actions
+    (torch.Size([5, 3, 2]), torch.Size([5, 3, 2]))
+
     Attributes:
         function: The policy with an axis of runs, here 1.
         spec: The team: agents, observations, actions.
@@ -54,6 +59,10 @@ class TeamPolicy:
 @dataclass(frozen=True)
 class TrainedPolicy:
     """Settings and the best policy of each seed of a run.
+
+    >>> trained = run.trained()
+    >>> trained.updates, trained.score.shape
+    ([2, 2], torch.Size([2]))
 
     Attributes:
         config: Settings of the run.

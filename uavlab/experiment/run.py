@@ -14,7 +14,7 @@ from typing import Any
 from weakref import ref
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError, DivergedError, ResourceError, UavlabError
@@ -54,7 +54,11 @@ class Progress:
 
 
 class Run:
-    """Settings, source, learner and the best policy so far of one training run."""
+    """Settings, source, learner and the best policy so far of one training run.
+
+    >>> run.status, run.number, run.rows()[0]["seed"]
+    ('complete', 2, 0)
+    """
 
     def __init__(self, config: Config, folder: Path | None = None) -> None:
         """Build learner and source, and create the folder if one is given.
@@ -287,7 +291,7 @@ class Run:
         if self.number % settings.log_every == 0 or self.number == 1 or saving:
             self.rt.read(self.number)
             metrics = {name: value.double().mean().item() for name, value in update.metrics.items()}
-            seeds = {name: _seed_means(value) for name, value in update.metrics.items()}
+            seeds = {name: x.double().reshape(len(x), -1).mean(1).tolist() for name, x in update.metrics.items()}
         if self.number % settings.evaluate_every == 0:
             each = self._validate()
         elif self.done and torch.isinf(self.best_score).any():
@@ -343,7 +347,3 @@ class Run:
         with defer_interrupt():  # between the two, ``_files_seen`` would not match this object's own file
             write_json(self.folder / "run.json", record)
             self._files_seen = read_run_files(self.folder)
-
-
-def _seed_means(value: Shaped[Tensor, "R ..."]) -> list[float]:
-    return value.double().reshape(len(value), -1).mean(1).tolist()

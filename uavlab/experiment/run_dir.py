@@ -11,6 +11,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from uavlab.core.errors import ConfigError, FileError, ResourceError
+from uavlab.core.installation import program
 from uavlab.core.registry import Resume
 from uavlab.core.text import quote
 from uavlab.experiment import names
@@ -86,7 +87,7 @@ def require_empty(folder: Path) -> Path:
         raise ConfigError(f"--out {quote(str(folder))}: expected a name of characters that can be written.")
     own = {folder / LOCK, *(folder.glob(UNFINISHED) if folder.is_dir() else ())}
     if folder.exists() and (not folder.is_dir() or set(folder.iterdir()) - own):
-        hint = f", or `uavlab resume {folder}`" if (folder / "config.json").exists() else ""
+        hint = f", or `{program()} resume {folder}`" if (folder / "config.json").exists() else ""
         raise ConfigError(f"--out {folder}: not empty; choose a new folder{hint}.")
     return folder
 

@@ -24,6 +24,9 @@ class Scores(dict[str, Any]):
     """Figures by name, each with ``mean`` and its 95 % interval ``low`` to ``high``; ``str`` formats them as a table.
 
     Figures of telemetry are grouped by kind. With several seeds, ``each`` holds the mean of every seed.
+
+    >>> print(ul.evaluate(run, episodes=4))  # doctest: +ELLIPSIS
+    completion ...
     """
 
     def __init__(self, figures: Mapping[str, Any], units: Mapping[str, str]) -> None:

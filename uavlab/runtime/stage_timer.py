@@ -181,10 +181,17 @@ class Work:
 
 
 def count_work(call: Callable[[], Any]) -> Work:
-    """Count the work of one call, forward and backward; of compiled code and graphs only what torch dispatches."""
+    """Count the work of one eager call, forward and backward; torch compiles nothing under its counter of FLOPs."""
     with FlopCounterMode(display=False) as flops, _OperatorCounter() as counter:
         call()
     return Work(counter.count, flops.get_total_flops(), counter.bytes, tuple(sorted(counter.products.items())))
+
+
+def count_operators(call: Callable[[], Any]) -> int:
+    """Count the operators of one call, forward and backward, without views; compiled code may run in it."""
+    with _OperatorCounter() as counter:
+        call()
+    return counter.count
 
 
 # operators that touch only the indexed rows of their first argument

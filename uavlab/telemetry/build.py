@@ -134,11 +134,10 @@ def portable_outputs(shape: tuple[int, int]) -> Signals:
 
 
 def predict_with_deviation(forecast: Forecast, window: Float[Tensor, "N T F"]) -> tuple[Tensor, Tensor]:
-    """Return predictions and their standard deviations for the windows of one run, both in physical units."""
-    mean = forecast(window[None])[0]
-    deviation = ((0.5 * forecast.log_variance).exp() * forecast.spread)[0]
-    ahead = deviation[-1:].expand(mean.shape[1] - len(HIDDEN))
-    return mean, torch.cat([deviation[:-1], ahead]).expand_as(mean).clone()
+    """Return predictions and their standard deviations for windows, both in physical units."""
+    mean, deviation = forecast(window[None])[0], forecast.deviation[0]
+    ahead = deviation[-1:].expand(mean.shape[1] - len(HIDDEN))  # one for all rows and axes
+    return mean, torch.cat([deviation[:-1], ahead]).repeat(mean.shape[0], 1)
 
 
 ENVIRONMENTS.register(

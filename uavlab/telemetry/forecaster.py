@@ -175,6 +175,11 @@ class Forecast:
         """Number of runs (R)."""
         return len(self.log_variance)
 
+    @property
+    def deviation(self) -> Float[Tensor, "R targets"]:
+        """Predicted standard deviation of each target's errors, in physical units."""
+        return (0.5 * self.log_variance).exp() * self.spread
+
     @torch.no_grad()
     def __call__(self, windows: Float[Tensor, "R N T F"], noise: Tensor | None = None) -> Float[Tensor, "R N out"]:
         """Predict targets."""

@@ -53,7 +53,7 @@ def predict(forecast: Forecast, task: Telemetry, flight: FlightDataset, stride: 
         raise FileError(f"flight: {rows} rows at {RATE} a second; a window and what follows it are {least}.")
     _, values, truth = zip(*predict_windows(forecast, flight, task.shape, stride, 1), strict=True)
     start, _ = dataset.window_starts(flight.bounds[:2].cpu(), least, stride)
-    sd = ((0.5 * forecast.log_variance).exp() * forecast.spread)[0]
+    sd = forecast.deviation[0]
     return Prediction(
         time=(start + task.window - 1) / RATE,
         values=_columns(torch.cat(values, 1)[0]),

@@ -169,6 +169,16 @@ class TestReaders:
         assert uavlab("export", finished, "copy").code == 2
         assert uavlab("resume", "copy").code == 3
 
+    def test_export_of_a_file(self, finished: Path) -> None:
+        ended = uavlab("export", finished, "leader.pt2", "--agent", "0", "--json")
+        assert (ended.code, ended.json) == (0, {"run": str(finished), "out": "leader.pt2"})
+        record = json.loads(Path("leader.pt2.json").read_text())
+        assert (record["agent"], record["team"]["agents"]) == (0, 1)
+        assert record["policy"]["run"]["digest"] == json.loads((finished / "run.json").read_text())["digest"]
+        again = uavlab("export", finished, "leader.pt2")
+        assert (again.code, "leader.pt2: exists" in again.err) == (2, True)
+        assert uavlab("export", finished, "other.pt2", "--seed-index", "1").code == 2
+
     @pytest.mark.parametrize("command", [["evaluate"], ["fly"], ["resume"], ["export"]])
     def test_what_is_a_run_and_what_a_preset(self, tmp_path: Path, command: list[str]) -> None:
         (tmp_path / "folder").mkdir()

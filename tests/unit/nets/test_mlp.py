@@ -117,3 +117,12 @@ def test_leading_axes_of_initial_may_be_several() -> None:
 def test_count_by_hand() -> None:
     # 5 x 8 + 8 + 8 x 8 + 8 + 8 x 3 + 3 = 40 + 8 + 64 + 8 + 24 + 3
     assert NET.count == 147
+
+
+def test_layers_are_named_in_the_order_of_a_row() -> None:
+    net = StackedMLP(5, 4, 2)
+    shapes = [shape for layer in net.by_layer.values() for shape in layer.values()]
+    assert shapes == [(5, 4), (4,), (4, 4), (4,), (4, 2), (2,)]
+    assert list(net.by_layer) == ["layer_1", "layer_2", "layer_3"]
+    assert [list(layer) for layer in net.by_layer.values()] == 3 * [["weight", "bias"]]
+    assert sum(math.prod(shape) for shape in shapes) == net.count

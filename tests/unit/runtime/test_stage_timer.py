@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from uavlab.runtime import stage_timer
-from uavlab.runtime.stage_timer import RECENT, Monitor, Work, count_work, memory
+from uavlab.runtime.stage_timer import RECENT, Monitor, Work, count_operators, count_work, memory
 
 
 class Clock:
@@ -289,6 +289,14 @@ class TestWork:
         both = count_work(lambda: torch.autograd.grad((x * x).sum(), x)).operators
         assert forward == 2  # mul, sum
         assert both == 2 + 4  # ones_like of the sum; mul twice, once for each factor, and their add; expand is a view
+
+    def test_compiled_calls_are_counted(self) -> None:
+        x = torch.ones(3)
+        double = torch.compile(lambda x: x * 2 + 1, fullgraph=True, backend="eager")
+        double(x)
+        assert count_operators(lambda: double(x)) == count_work(lambda: x * 2 + 1).operators == 2
+        with pytest.raises(RuntimeError, match="no compiled frames"):
+            count_work(lambda: double(x))  # the mutant: under the counter of FLOPs torch refuses compiled code
 
     def test_no_other_calls_are_counted(self) -> None:
         before = count_work(lambda: torch.ones(1))
