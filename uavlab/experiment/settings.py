@@ -66,10 +66,8 @@ def describe_settings(parts: Iterable[type[Any]], values: Mapping[str, Any]) -> 
 def format_settings(rows: Iterable[Mapping[str, Any]], env: type[Any]) -> str:
     """Format the rows of ``describe_settings`` as lines of text, the last one on the settings of the environment."""
     lines = [f"{row['name']:20} {row['value']!s:10} {row['kind']:34} {row['meaning']}" for row in rows]
-    for example in settings_of(env)[:1]:
-        lines += [
-            f"With eval_ before it, a setting of the environment changes for evaluation alone: eval_{example.name}."
-        ]
+    for name in [setting.name for setting in settings_of(env)][:1]:
+        lines.append(f"With eval_ before it, a setting of the environment changes for evaluation alone: eval_{name}.")
     return "\n".join(lines)
 
 
