@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -23,17 +23,23 @@ RUN = Path(__file__).parents[1] / "support" / "run_exported.py"
 TOLERANCE = 1e-5  # of the largest output
 MARGIN = 1e-4  # of the two best probabilities
 Break = Callable[[pytest.MonkeyPatch], None]
+Results = Iterator[tuple[int, str, list[Tensor]]]
 
 
-def run_elsewhere(folder: Path, inputs: dict[str, Tensor], files: list[Path]) -> dict[str, list[Tensor]]:
-    """Run files in a process of their own; return the outputs of each."""
-    given, results = folder / "given.npz", folder / "results.npz"
-    np.savez(given, allow_pickle=False, **{name: each.numpy() for name, each in inputs.items()})
-    words = [sys.executable, "-I", str(RUN), str(given), str(results), *map(str, files)]
+def run_elsewhere(folder: Path, batches: dict[int, dict[str, Tensor]], files: list[Path]) -> Results:
+    """Run files in a process of their own; yield batch, suffix of the file, and outputs."""
+    for name in ("given", "results"):
+        (folder / name).mkdir()
+    for batch, inputs in batches.items():
+        arrays = {name: each.numpy() for name, each in inputs.items()}
+        np.savez(folder / "given" / f"{batch}.npz", allow_pickle=False, **arrays)
+    words = [sys.executable, "-I", str(RUN), str(folder), *map(str, files)]
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    outputs = np.load(results, allow_pickle=False)
-    return {file.suffix: [torch.from_numpy(outputs[f"{file.suffix[1:]}.{n}"]) for n in range(2)] for file in files}
+    for batch in batches:
+        outputs = np.load(folder / "results" / f"{batch}.npz", allow_pickle=False)
+        for file in files:
+            yield batch, file.suffix, [torch.from_numpy(outputs[f"{file.suffix[1:]}.{n}"]) for n in range(2)]
 
 
 def clear_moves(trained: TrainedPolicy, inputs: dict[str, Tensor], moves: list[Tensor]) -> list[Tensor]:
@@ -59,18 +65,17 @@ def test_files_return_what_the_policy_does(name: str, tmp_path: Path, proof: Cal
     files = [export_policy(trained, tmp_path / f"policy{suffix}") for suffix in (".pt2", ".onnx")]
     assert not [file for file in files if b"uavlab" in file.read_bytes()]
     worst, moves = 0.0, 0
-    for batch in (1, 1000):
-        inputs = inputs_of(trained, batch)
-        own = own_outputs(trained, inputs)
-        for suffix, outputs in run_elsewhere(tmp_path, inputs, files).items():
-            if name == "moves":
-                for mine, theirs, clear in zip(own, outputs, clear_moves(trained, inputs, own), strict=True):
-                    assert clear.double().mean() > 0.9 or batch == 1
-                    assert torch.equal(mine[clear], theirs[clear]), suffix
-                    moves += int(clear.sum())
-            else:
-                worst = max(worst, *(error(mine, theirs) for mine, theirs in zip(own, outputs, strict=True)))
-                assert worst < TOLERANCE, suffix
+    batches = {batch: inputs_of(trained, batch) for batch in (1, 1000)}
+    for batch, suffix, outputs in run_elsewhere(tmp_path, batches, files):
+        own = own_outputs(trained, batches[batch])
+        if name == "moves":
+            for mine, theirs, clear in zip(own, outputs, clear_moves(trained, batches[batch], own), strict=True):
+                assert clear.double().mean() > 0.9 or batch == 1
+                assert torch.equal(mine[clear], theirs[clear]), suffix
+                moves += int(clear.sum())
+        else:
+            worst = max(worst, *(error(mine, theirs) for mine, theirs in zip(own, outputs, strict=True)))
+            assert worst < TOLERANCE, suffix
     figure = f"{moves:,} moves equal" if moves else f"difference at most {worst:.1g} of the largest output"
     proof(f"an exported policy runs without uavlab ({name})", f"{figure}, batches of 1 and 1000, torch and onnxruntime")
 

@@ -33,7 +33,7 @@ settings_options = (
     click.option("--device", help="auto, cpu or cuda."),
     click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any setting; repeatable."),
     click.option("--toggle", "toggle_texts", multiple=True, metavar="NAME=VALUE", help="One optimization; repeatable."),
-    click.option("--toggles", metavar="SET", help="plain, eager, laptop, gpu or max; see `uavlab toggles`."),
+    click.option("--toggles", metavar="SET", help="plain, eager, laptop, gpu or max; see the command toggles."),
     click.option("--config", "config_file", type=click.Path(path_type=Path), help="Settings from a YAML file."),
 )
 

@@ -34,7 +34,7 @@ def settings(preset: str) -> Record:
 
     config = configure(preset)
     rows = describe_settings(parts(config.task.settings), config.values)
-    click.echo(format_settings(rows))
+    click.echo(format_settings(rows, config.task.settings[-1]))
     return {"rows": rows}
 
 

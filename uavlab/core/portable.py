@@ -107,7 +107,8 @@ class Portable:
         inputs: ``spec`` -> inputs by name, in the order of the arguments.
         outputs: ``spec`` -> outputs by name, in order.
         call: (policy, input, ...) -> outputs.
-        layers: (hyper-parameters, ``spec``) -> layout of a row of parameters; empty for one tensor without parts.
+        layers: (hyper-parameters, ``spec``) -> layout of a row of parameters; without one, the tensors that the policy
+            holds are constants of the file without a name.
         module: (hyper-parameters, ``spec`` trained on, ``spec`` to act in, parameters) -> a module from inputs to
             outputs, for policies that torch cannot trace; None wraps ``load_policy``.
     """

@@ -10,6 +10,7 @@ import torch
 
 from uavlab import collectors, envs, learners
 from uavlab.core.errors import ConfigError, ResourceError
+from uavlab.core.installation import program
 from uavlab.core.protocols import Policy
 from uavlab.core.registry import (
     COLLECTORS,
@@ -147,7 +148,7 @@ def runtime(run: "RunConfig", toggles: Toggles = PLAIN) -> Runtime:
         why = f"torch {torch.__version__}" + ("" if visible is None else f", CUDA_VISIBLE_DEVICES={visible!r}")
         raise ConfigError(
             f"device: cuda requested, but torch.cuda.is_available() is False ({why}); use device=auto or cpu, and see "
-            "`uavlab doctor`."
+            f"`{program()} doctor`."
         )
     device = "cuda" if cuda and run.device != "cpu" else "cpu"
     return Runtime(torch.device(device), toggles)

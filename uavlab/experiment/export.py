@@ -46,6 +46,7 @@ class PolicyModule(nn.Module):
     """A policy as a module of its inputs, with parameters by network and layer, such as ``networks.0.layer_1.weight``.
 
     Weights are stored as inputs x outputs, those of a convolution as rows x columns x channels in x channels out.
+    Without a layout of layers, the tensors that the policy holds become constants.
     """
 
     def __init__(
@@ -57,12 +58,13 @@ class PolicyModule(nn.Module):
     ) -> None:
         """Split ``parameters`` by ``layers``; ``load`` returns a policy of parameters, ``call`` its outputs."""
         super().__init__()
-        layers = layers or {"policy": {"weights": (parameters.shape[1],)}}
-        self.networks = nn.ModuleList(_split(row, layers) for row in parameters)
-        self.load, self.call = load, call
+        self.networks = nn.ModuleList(_split(row, layers) for row in parameters if layers)
+        self.fixed, self.load, self.call = None if layers else load(parameters[None]), load, call
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Return the outputs of a batch."""
+        if self.fixed is not None:
+            return self.call(self.fixed, *inputs)
         rows = [torch.cat([part.flatten() for part in network.parameters()]) for network in self.networks]
         return self.call(self.load(torch.stack(rows)[None]), *inputs)
 

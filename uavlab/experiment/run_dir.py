@@ -87,7 +87,7 @@ def require_empty(folder: Path) -> Path:
         raise ConfigError(f"--out {quote(str(folder))}: expected a name of characters that can be written.")
     own = {folder / LOCK, *(folder.glob(UNFINISHED) if folder.is_dir() else ())}
     if folder.exists() and (not folder.is_dir() or set(folder.iterdir()) - own):
-        hint = f", or `uavlab resume {folder}`" if (folder / "config.json").exists() else ""
+        hint = f", or `{program()} resume {folder}`" if (folder / "config.json").exists() else ""
         raise ConfigError(f"--out {folder}: not empty; choose a new folder{hint}.")
     return folder
 

@@ -12,6 +12,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError
+from uavlab.core.installation import program
 from uavlab.core.types import Transition, leaves, tree_map
 from uavlab.ops.sum_tree import offset_by_run
 
@@ -97,7 +98,7 @@ def add(ring: Ring, rows: Transition) -> None:
     if problems:
         raise ConfigError(
             f"Replay: rows do not fit the ring: {'; '.join(problems)}. Add rows like those that it was allocated for; "
-            "`uavlab check` finds an environment that violates its contract."
+            f"`{program()} check` finds an environment that violates its contract."
         )
     slot = (ring.cursor + torch.arange(count, device=ring.cursor.device)).remainder(capacity)
     keep = slice(max(0, count - capacity), None)

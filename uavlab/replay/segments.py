@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from uavlab.core.errors import FileError
+from uavlab.core.installation import program
 from uavlab.core.types import leaves
 from uavlab.replay.ring import Ring, describe_leaf, matches
 
@@ -135,6 +136,6 @@ def _require_fit(ring: Ring, name: str, count: int, rows: Mapping[str, Tensor]) 
 
 def _refusal(what: str, why: str) -> FileError:
     return FileError(
-        f"Replay {what} {why}. Resume another checkpoint of the run, or let `uavlab resume --fresh-replay` start "
+        f"Replay {what} {why}. Resume another checkpoint of the run, or let `{program()} resume --fresh-replay` start "
         "replay anew."
     )

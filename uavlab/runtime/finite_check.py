@@ -6,13 +6,14 @@ import torch
 from torch import Tensor
 
 from uavlab.core.errors import AXIS_NAMES, DivergedError
+from uavlab.core.installation import program
 from uavlab.core.protocols import CheckedTensors
 
 LARGEST = 1e18  # its square is finite in float32; squares of numbers from 1.8e19 on, as in norms, are not
 FROM_ENVIRONMENT = {"obs", "next_obs", "reward", "worlds", "pool"}  # first parts of names; others: the learner
 ADVICE = {
-    "environment": "The environment made it: see `uavlab check PRESET`.",
-    "learner": "Go on from the last good checkpoint with a lower rate: `uavlab resume RUN --set lr=...`.",
+    "environment": "The environment made it: see `{} check PRESET`.",
+    "learner": "Go on from the last good checkpoint with a lower rate: `{} resume RUN --set lr=...`.",
 }
 SLOTS = 1024  # tensors in a deferred check, counted once for each set that is checked together
 NEVER = 2**62
@@ -44,7 +45,8 @@ def _refuse_first(name: str, tensor: Tensor, axes: str) -> None:
 
 def _diverged(name: str, value: str, expected: str, place: dict[str, int]) -> DivergedError:
     kind = "environment" if name.partition(".")[0] in FROM_ENVIRONMENT else "learner"
-    return DivergedError({"tensor": name, "value": value, "expected": expected, "kind": kind, **place}, ADVICE[kind])
+    record = {"tensor": name, "value": value, "expected": expected, "kind": kind, **place}
+    return DivergedError(record, ADVICE[kind].format(program()))
 
 
 class DeferredCheck:

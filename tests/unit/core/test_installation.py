@@ -1,10 +1,22 @@
 """Commands are recorded and recommended as they would be typed."""
 
+import ast
+import re
 import sys
+from pathlib import Path
 
 import pytest
+import torch
 
+from uavlab.cli import cli
 from uavlab.core import installation
+from uavlab.core.errors import ConfigError, DivergedError, FileError
+from uavlab.experiment.config import configure
+from uavlab.experiment.names import run_folder
+from uavlab.experiment.run_dir import read_config, require_empty
+from uavlab.runtime.finite_check import require_finite
+
+COMMAND = re.compile(rf"\buavlab ({'|'.join(cli.commands)})\b")
 
 
 @pytest.mark.parametrize(
@@ -42,3 +54,37 @@ def test_a_checkout_has_its_own_notebooks_and_records() -> None:
     assert not installation.INSTALLED
     assert (installation.ROOT / "notebooks" / "00_tour.ipynb").exists()
     assert (installation.ROOT / "figures" / "records" / "quick.json").exists()
+
+
+def fixed_commands(source: str) -> list[str]:
+    """Return the strings of a module, apart from docstrings, that advise a command of ``uavlab``."""
+    tree = ast.parse(source)
+    statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    strings = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return [node.value for node in strings if id(node) not in statements and COMMAND.search(node.value)]
+
+
+def test_advice_names_the_program_that_runs() -> None:
+    fixed = {str(path): fixed_commands(path.read_text()) for path in installation.PACKAGE.rglob("*.py")}
+    assert [text for texts in fixed.values() for text in texts] == ["uavlab claims --measure "]  # a row of a record
+
+
+def test_fixed_advice_is_caught() -> None:
+    source = '"""uavlab train"""\nraise X(f"try uavlab train {x}; {program()} check")'
+    assert fixed_commands(source) == ["try uavlab train "]
+    assert fixed_commands('raise X("import uavlab first")') == []
+
+
+def test_a_file_of_a_user_advises_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "argv", ["spread.py", "evaluate", "leader_follower"])
+    with pytest.raises(ConfigError, match=r"train it first: python spread\.py train leader_follower"):
+        run_folder("leader_follower")
+    with pytest.raises(ConfigError, match=r"All settings: python spread\.py settings leader_follower\."):
+        configure("leader_follower", {"nonsense": 1})
+    (tmp_path / "config.json").touch()
+    with pytest.raises(ConfigError, match=r"or `python spread\.py resume "):
+        require_empty(tmp_path)
+    with pytest.raises(FileError, match=r"a folder that `python spread\.py train` made"):
+        read_config(tmp_path / "nowhere")
+    with pytest.raises(DivergedError, match=r"see `python spread\.py check PRESET`"):
+        require_finite({"reward": (torch.tensor([torch.nan]), "R")})

@@ -92,40 +92,52 @@ def test_each_layer_is_at_its_place() -> None:
     assert torch.equal(module(torch.ones(()))[0], rows[None])
 
 
-def test_a_learner_without_layers_and_one_with_its_own_module(tmp_path: Path) -> None:
-    class Own(nn.Module):
-        def __init__(self, scale: Tensor) -> None:
-            super().__init__()
-            self.scale = nn.Parameter(scale)
+class Scaled(nn.Module):
+    """A module of a user's own."""
 
-        def forward(self, observations: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-            mean = torch.tanh(self.scale * observations[..., :2])
-            return mean, mean + noise
+    def __init__(self, scale: Tensor) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(scale)
 
-    def load_policy(config: Any, before: Any, team: Any, theta: Tensor) -> Callable[..., Tensor]:
-        def act(obs: Tensor, noise: Tensor | None) -> Tensor:
-            mean = torch.tanh(theta[:, :1, :1, None] * obs[..., :2])
-            return mean if noise is None else mean + noise
+    def forward(self, observations: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        mean = torch.tanh(self.scale * observations[..., :2])
+        return mean, mean + noise
 
-        return act
 
-    def branching(config: Any, before: Any, team: Any, theta: Tensor) -> Callable[..., Tensor]:
-        act = load_policy(config, before, team, theta)
-        return lambda obs, noise: act(obs, noise) if float(obs.sum()) != 7 else act(obs, None)
+def load_scaled(config: Any, before: Any, team: Any, theta: Tensor) -> Callable[..., Tensor]:
+    """Return the policy of ``Scaled``; checking ``theta`` at once, it cannot be traced as a function of it."""
+    if not theta.isfinite().all():
+        raise ValueError("not finite")
+    return lambda obs, noise: Scaled(theta[0, 0, 0])(obs, 0 if noise is None else noise)[int(noise is not None)]
 
-    trained = trained_policy("shared")
+
+def load_branching(config: Any, before: Any, team: Any, theta: Tensor) -> Callable[..., Tensor]:
+    act = load_scaled(config, before, team, theta)
+    return lambda obs, noise: act(obs, noise) if float(obs.sum()) != 7 else act(obs, None)
+
+
+@pytest.mark.parametrize(
+    ("load_policy", "portable", "names"),
+    [
+        (load_scaled, Portable(), ["lifted_tensor_0"]),
+        (load_branching, Portable(module=lambda config, before, team, theta: Scaled(theta[0, 0, 0])), ["scale"]),
+    ],
+)
+def test_a_learner_of_a_users_own(load_policy: Any, portable: Portable, names: list[str], tmp_path: Path) -> None:
+    trained = with_entry(trained_policy("shared"), load_policy=load_policy, portable=portable)
     obs, noise = inputs_of(trained, 4).values()
     expected = torch.tanh(trained.parameters[0, 0, 0] * obs[..., :2])
-    plain = with_entry(trained, load_policy=load_policy, portable=Portable())
-    policy = torch.export.load(export_policy(plain, tmp_path / "plain.pt2"))
-    assert list(policy.state_dict) == ["networks.0.policy.weights", "networks.1.policy.weights"]
-    assert torch.allclose(policy.module()(obs, noise)[0], expected)
-    untraced = with_entry(trained, load_policy=branching, portable=Portable())
+    program = torch.export.load(export_policy(trained, tmp_path / "own.pt2"))
+    assert list(program.state_dict) == names
+    for output, own in zip(program.module()(obs, noise), (expected, expected + noise), strict=True):
+        assert torch.allclose(output, own)
+
+
+def test_a_policy_that_torch_cannot_trace(tmp_path: Path) -> None:
+    trained = with_entry(trained_policy("shared"), load_policy=load_branching, portable=Portable())
     with pytest.raises(ConfigError, match=r"torch cannot export the policy of masac .*gives a module"):
-        export_policy(untraced, tmp_path / "untraced.pt2")
-    given = Portable(module=lambda config, before, team, theta: Own(theta[0, 0, 0]))
-    own = load(export_policy(with_entry(trained, load_policy=branching, portable=given), tmp_path / "own.pt2"))
-    assert torch.allclose(own(obs, noise)[1], expected + noise)
+        export_policy(trained, tmp_path / "untraced.pt2")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_would_differ_is_refused(tmp_path: Path) -> None:

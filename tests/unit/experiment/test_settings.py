@@ -85,9 +85,22 @@ def test_every_setting_is_there_with_its_value_and_a_meaning(preset: str) -> Non
 def test_a_row_says_what_a_person_must_know() -> None:
     [row] = [row for row in describe("leader_follower_quick") if row["name"] == "gamma"]
     assert row == {"name": "gamma", "value": 0.95, "kind": "float >= 0, <= 1", "meaning": "Discount per step."}
-    line, last = format_settings([row]).splitlines()
+    line, last = format_settings([row], LeaderFollower).splitlines()
     assert line == f"{'gamma':20} {'0.95':10} {'float >= 0, <= 1':34} Discount per step."
-    assert last.endswith("eval_horizon.")
+    assert last.endswith(": eval_followers.")
+
+
+@dataclass(frozen=True)
+class Bare:
+    """No settings."""
+
+
+def test_the_recommended_setting_exists() -> None:
+    assert format_settings([], Bare) == ""
+    for name in presets():
+        env = configure(name).task.settings[-1]
+        example = format_settings([], env).rpartition(" ")[2].removesuffix(".")
+        assert example in configure(name).values
 
 
 def test_an_own_environment_without_words_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,4 +114,4 @@ def test_the_command() -> None:
     ended = uavlab("settings", "leader_follower_quick", "--json")
     assert (ended.code, ended.err) == (0, "")
     assert ended.json == {"rows": describe("leader_follower_quick")}
-    assert ended.out.startswith(format_settings(ended.json["rows"]))
+    assert ended.out.startswith(format_settings(ended.json["rows"], LeaderFollower))

@@ -17,6 +17,7 @@ from uavlab.benchmarks.claims import mapping, telemetry, update_interval  # noqa
 from uavlab.benchmarks.claims.measures import MEASURES, Bench, Estimate, NotTestable
 from uavlab.core import installation
 from uavlab.core.errors import ConfigError, DivergedError, FileError, ResourceError
+from uavlab.core.installation import program
 from uavlab.core.text import one_line, quote, suggest, yaml_value
 from uavlab.storage.files import read_json, write_json
 from uavlab.storage.machine import describe
@@ -92,7 +93,9 @@ def select(names: Iterable[str] = (), system: str | None = None) -> list[Claim]:
     for what, given, known in (("claim", names, claims), ("system", [system] if system else [], systems)):
         for name in given:
             if name not in known:
-                raise ConfigError(f"unknown {what} {quote(name)}{suggest(name, known)}. All of them: uavlab claims.")
+                raise ConfigError(
+                    f"unknown {what} {quote(name)}{suggest(name, known)}. All of them: {program()} claims."
+                )
     wanted = set(names) or set(claims)
     return [claim for claim in claims.values() if claim.claim in wanted and system in (None, claim.system)]
 
@@ -201,7 +204,7 @@ def read(path: Path) -> dict[str, Any]:
     except (KeyError, TypeError, AttributeError):
         words = [None]
     if not all(isinstance(x, str) for x in words) or not all(isinstance(x, int | float | None) for x in numbers):
-        raise FileError(f"{path}: expected a record that uavlab claims --measure wrote, got other keys or values.")
+        raise FileError(f"{path}: expected a record that {program()} claims --measure wrote, got other keys or values.")
     return record
 
 
@@ -231,9 +234,11 @@ def newest(own: Path) -> tuple[dict[str, Any] | None, str]:
         return record, f"Measured on {record['machine']['device']}."
     others = sorted((read(path) for path in FOLDER.glob("claims_*.json")), key=lambda record: record["date"])
     if not others:
-        return None, "Not measured on this machine, nor on another; uavlab claims --all measures."
+        return None, f"Not measured on this machine, nor on another; {program()} claims --all measures."
     names = ", ".join(record["machine"]["device"] for record in reversed(others))
-    return others[-1], f"Not measured on this machine; uavlab claims --all does. Measured, the newest shown: {names}."
+    return others[
+        -1
+    ], f"Not measured on this machine; {program()} claims --all does. Measured, the newest shown: {names}."
 
 
 def rows(claims: Iterable[Claim], record: Mapping[str, Any] | None) -> list[dict[str, Any]]:
