@@ -195,6 +195,10 @@ def _trace(module: nn.Module, inputs: Signals) -> torch.export.ExportedProgram:
     first = torch.export.export(module, example, dynamic_shapes=dynamic.dynamic_shapes(module, example))
     shared = CSEPass().call(first.run_decompositions({}).module(check_guards=False)).graph_module
     shared.graph.eliminate_dead_code()
+    for node in shared.graph.nodes:
+        if node.target is torch.ops.aten.view.default:  # possible for the strides of the example alone
+            node.target = torch.ops.aten.reshape.default
+    shared.recompile()
     program = torch.export.export(shared, example, dynamic_shapes=dynamic.dynamic_shapes(shared, example))
     for part in program.graph_module.modules():
         for node in part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ():
