@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         TrainedPolicy,
         bench,
         evaluate,
+        export,
         fly,
         load,
         make,
@@ -48,7 +49,8 @@ os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 __version__ = "0.1.0"
 
 _MODULES = {
-    **dict.fromkeys(("train", "start", "resume", "load", "evaluate", "fly", "make", "bench", "profile"), "uavlab.api"),
+    **dict.fromkeys(("train", "start", "resume", "load", "evaluate", "fly", "export", "make"), "uavlab.api"),
+    **dict.fromkeys(("bench", "profile"), "uavlab.api"),
     **dict.fromkeys(("Run", "Scores", "TeamPolicy", "TrainedPolicy"), "uavlab.api"),
     **dict.fromkeys(("baseline", "env", "learner", "preset", "toggle"), "uavlab.registration"),
     **{"scene": "uavlab.core.registry", "suite": "uavlab.benchmarks.registry"},
@@ -62,8 +64,8 @@ _MODULES = {
 __all__ = [
     "Batch", "Env", "EnvSpec", "Learner", "MapObs", "Metric", "Policy", "Resume", "Rollout", "Run", "Runtime",
     "Scores", "Streams", "TeamPolicy", "TrainedPolicy", "Transition", "Update", "__version__", "baseline", "bench",
-    "check_env", "check_learner", "env", "evaluate", "fly", "learner", "load", "make", "preset", "profile", "resume",
-    "scene", "start", "suite", "tensors", "toggle", "train",
+    "check_env", "check_learner", "env", "evaluate", "export", "fly", "learner", "load", "make", "preset",
+    "profile", "resume", "scene", "start", "suite", "tensors", "toggle", "train",
 ]  # fmt: skip
 
 

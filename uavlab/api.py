@@ -19,6 +19,7 @@ from uavlab.core.registry import ENVIRONMENTS, Environment
 from uavlab.experiment import policy as policies
 from uavlab.experiment import scores
 from uavlab.experiment.config import Config, Device, Layer, configure, toggle_layer
+from uavlab.experiment.export import export_policy
 from uavlab.experiment.policy import TeamPolicy, TrainedPolicy
 from uavlab.experiment.run import Progress, Run
 from uavlab.experiment.run_dir import run_folder
@@ -30,7 +31,7 @@ Trained = Run | TrainedPolicy | str | Path
 
 __all__ = [
     "Env", "Progress", "Run", "Scores", "TeamPolicy", "TrainedPolicy",
-    "bench", "evaluate", "fly", "load", "make", "profile", "resume", "start", "train", "watch",
+    "bench", "evaluate", "export", "fly", "load", "make", "profile", "resume", "start", "train", "watch",
 ]  # fmt: skip
 
 
@@ -190,6 +191,25 @@ def fly(what: Trained, page: str | Path, *, seed: int = 0, mean_action: bool = F
     states = list(policies.fly(trained, seed, mean_action, run))
     flight.write_page(flight.animate(trained.config.evaluation, states), Path(page))
     return Path(page)
+
+
+def export(what: Trained, file: str | Path, *, run: int = 0, agent: int | None = None) -> Path:
+    """Write the policy of one seed as a new file, ``.pt2`` or ``.onnx``, that runs without uavlab, and return it.
+
+    ``agent`` is the number of an agent that leaves its team; None exports the whole team. ``FILE.json`` beside it
+    describes inputs and outputs.
+
+    >>> ul.export(run, "team.pt2").name
+    'team.pt2'
+
+    Raises:
+        ConfigError: The file exists or has another suffix, or there is no such seed or agent.
+        MissingPackageError: A package that ``.onnx`` needs is not installed.
+        ResourceError: A file cannot be written.
+    """
+    trained = _trained(what)
+    folder = what.folder if isinstance(what, Run) else Path(what) if isinstance(what, str | Path) else None
+    return export_policy(trained, Path(file), run, agent, folder=folder)
 
 
 def profile(task: Task, *, rounds: int = 20, toggles: str | None = None, **settings: Any) -> dict[str, Any]:

@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 
 from tests.support.fixtures_config import checkpoint_leaves, sizes, train_run
+from uavlab.core.types import EnvSpec
 from uavlab.experiment import build
 from uavlab.experiment.build import ENVIRONMENTS, LEARNERS
 from uavlab.experiment.config import Config, configure
 from uavlab.experiment.export import export_policy
 from uavlab.experiment.run import Run
+from uavlab.testing import check_learner
 
 UPDATES = 4
 
@@ -20,6 +22,10 @@ UPDATES = 4
 def first_environment(learner: str) -> str:
     entry = LEARNERS[learner]
     return next(name for name, env in ENVIRONMENTS.items() if entry.refusal(env.kind().spec) is None)
+
+
+def first_spec(learner: str) -> Any:
+    return ENVIRONMENTS[first_environment(learner)].kind().spec
 
 
 def small(learner: str, **changes: Any) -> Config:
@@ -66,6 +72,13 @@ def test_each_run_is_as_it_is_alone(learner: str) -> None:
     torch.testing.assert_close(together.learner.parameters()[1], alone.learner.parameters()[0], rtol=1e-4, atol=1e-6)
     other = train_run(small(learner, seed=5))
     assert not torch.allclose(other.learner.parameters(), alone.learner.parameters(), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("learner", [name for name in LEARNERS if isinstance(first_spec(name), EnvSpec)])
+def test_the_contract_of_a_learner(learner: str) -> None:
+    config = small(learner)
+    report = check_learner(learner, config.env, vars(config.learner), updates=0)
+    assert report.numbers > 0
 
 
 def observations(source: Any) -> Tensor:

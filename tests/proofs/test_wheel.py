@@ -131,6 +131,26 @@ def test_notebooks_run_from_the_wheel(wheel: Path, tmp_path: Path) -> None:
     assert '"outputs": []' in (package / "uavlab" / "data" / "notebooks" / "00_tour.ipynb").read_text()
 
 
+@pytest.mark.parametrize(
+    ("page", "large", "small"), [("README.md", '_quick", out', '_quick", updates=8, out'), ("PYTHON.md", "", "")]
+)
+def test_the_python_of_a_page_runs_from_the_wheel(
+    wheel: Path, tmp_path: Path, page: str, large: str, small: str
+) -> None:
+    package, folder = tmp_path / "package", tmp_path / "folder"
+    folder.mkdir()
+    zipfile.ZipFile(wheel).extractall(package)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+    code = "\n\n".join(block for block in blocks if "class Chase" not in block)
+    assert large in code
+    (folder / "page.py").write_text(code.replace(large, small) if large else code, encoding="utf-8")
+    variables = {**os.environ, "PYTHONPATH": str(package)}
+    done = subprocess.run([sys.executable, "page.py"], cwd=folder, env=variables, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert (folder / "flight.html").exists()
+    assert (folder / "team.pt2").exists()
+
+
 @pytest.fixture
 def programs(tmp_path: Path) -> Path:
     """Return a folder with programs of users: the environment of the README, one of each kind, and mistakes."""

@@ -160,5 +160,5 @@ def require_registered(folder: Path, preset: str, known: Collection[str]) -> Non
     if preset not in known:
         raise ConfigError(
             f"{folder}: trained on {quote(preset)}, which is not registered here; import the file that registers it "
-            "first, or run this command with it: python FILE.py COMMAND ..."
+            f"(`@uavlab.env({preset!r})`) first, or run this command with it: python FILE.py COMMAND ..."
         )

@@ -21,8 +21,10 @@ from uavlab.core.errors import ConfigError, DivergedError, ResourceError, Uavlab
 from uavlab.core.types import Update
 from uavlab.experiment import build, run_state
 from uavlab.experiment.config import Config
+from uavlab.experiment.export import export_policy
 from uavlab.experiment.policy import TeamPolicy, TrainedPolicy
 from uavlab.experiment.run_dir import (
+    advice,
     lock_run_dir,
     read_command,
     read_config,
@@ -34,7 +36,7 @@ from uavlab.experiment.signals import defer_interrupt
 from uavlab.runtime.toggles import changes
 from uavlab.storage import checkpoint
 from uavlab.storage.files import write_json
-from uavlab.storage.machine import describe, invocation, program
+from uavlab.storage.machine import describe, invocation
 from uavlab.storage.metrics_log import Recorder
 from uavlab.training import check_state, training
 
@@ -145,6 +147,10 @@ class Run:
         """Return the best policy of one seed as a function of observations; see ``TrainedPolicy.policy``."""
         return self.trained().policy(env, run)
 
+    def export(self, file: str | Path, run: int = 0) -> Path:
+        """Write the best policy of one seed as a file that runs without uavlab; see ``export_policy``."""
+        return export_policy(self.trained(), Path(file), run, folder=self.folder)
+
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each logged update and seed: its numbers, metrics and figures of evaluations (``eval/``)."""
         return self.recorder.by_seed(self.rng.seeds)
@@ -240,7 +246,7 @@ class Run:
     def _fail(self, error: BaseException) -> None:
         """Record an error in the folder; a failure to write must not hide the error itself."""
         if isinstance(error, DivergedError):
-            error.advice = self._advice(error)
+            error.advice = advice(error, self.config, self.folder, self.last)
             record = {**error.record, "last_good_checkpoint": self.last.name if self.last else None}
             with suppress(ResourceError):
                 if self.folder:
@@ -248,16 +254,6 @@ class Run:
         reason = str(error) if isinstance(error, UavlabError) else f"{type(error).__name__}: {error}"
         with suppress(ResourceError):
             self._write_status("diverged" if isinstance(error, DivergedError) else "failed", reason)
-
-    def _advice(self, error: DivergedError) -> str:
-        good = f"; {self.last.name} is the last good state" if self.last else ""
-        if error.record["kind"] == "environment":
-            return f"The environment made it: see `{program()} check {self.config.preset}`{good}."
-        known = {name: getattr(self.config.learner, name, None) for name in ("lr", "critic_lr")}
-        rates = " ".join(f"--set {name}={rate / 2:g}" for name, rate in known.items() if rate)
-        if self.last is None:
-            return f"Nothing was saved before; start a new run with lower rates: {rates}."
-        return f"{self.last.name} is the last good state: `{program()} resume {self.folder} {rates}` goes on from it."
 
     def save(self) -> None:
         """Write a checkpoint of this update unless it exists; without a folder, do nothing.

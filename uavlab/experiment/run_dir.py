@@ -10,7 +10,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from uavlab.core.errors import ConfigError, FileError, ResourceError
+from uavlab.core.errors import ConfigError, DivergedError, FileError, ResourceError
 from uavlab.core.installation import program
 from uavlab.core.registry import Resume
 from uavlab.core.text import quote
@@ -147,3 +147,15 @@ def require_resumable(folder: Path, before: Mapping[str, Any], config: Config) -
             f"{', '.join(allowed)}."
         )
     return [text for key, text in changes.items() if resume[key] is not Resume.SAME]
+
+
+def advice(error: DivergedError, config: Config, folder: Path | None, last: Path | None) -> str:
+    """Return the next step after a number that is not finite; ``last`` is the last good checkpoint."""
+    good = f"; {last.name} is the last good state" if last else ""
+    if error.record["kind"] == "environment":
+        return f"The environment made it: see `{program()} check {config.preset}`{good}."
+    known = {name: getattr(config.learner, name, None) for name in ("lr", "critic_lr")}
+    rates = " ".join(f"--set {name}={rate / 2:g}" for name, rate in known.items() if rate)
+    if last is None:
+        return f"Nothing was saved before; start a new run with lower rates: {rates}."
+    return f"{last.name} is the last good state: `{program()} resume {folder} {rates}` goes on from it."

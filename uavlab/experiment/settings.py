@@ -11,6 +11,7 @@ from uavlab.core.registry import Resume
 from uavlab.runtime.toggles import TOGGLES, Toggles
 
 SIGNS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+EVALUATION = "With eval_ before it, a setting of the environment changes for evaluation alone: eval_{}."
 ATTRIBUTE = re.compile(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", re.M)
 
 
@@ -66,10 +67,7 @@ def describe_settings(parts: Iterable[type[Any]], values: Mapping[str, Any]) -> 
 def format_settings(rows: Iterable[Mapping[str, Any]], env: type[Any]) -> str:
     """Format the rows of ``describe_settings`` as lines of text, the last one on the settings of the environment."""
     lines = [f"{row['name']:20} {row['value']!s:10} {row['kind']:34} {row['meaning']}" for row in rows]
-    for example in settings_of(env)[:1]:
-        lines += [
-            f"With eval_ before it, a setting of the environment changes for evaluation alone: eval_{example.name}."
-        ]
+    lines += [EVALUATION.format(setting.name) for setting in settings_of(env)[:1]]
     return "\n".join(lines)
 
 

@@ -65,8 +65,8 @@ def fixed_commands(source: str) -> list[str]:
 
 
 def test_advice_names_the_program_that_runs() -> None:
-    found = {str(path): fixed_commands(path.read_text()) for path in installation.PACKAGE.rglob("*.py")}
-    assert [text for texts in found.values() for text in texts] == ["uavlab claims --measure "]  # a row of a record
+    fixed = {str(path): fixed_commands(path.read_text()) for path in installation.PACKAGE.rglob("*.py")}
+    assert [text for texts in fixed.values() for text in texts] == ["uavlab claims --measure "]  # a row of a record
 
 
 def test_fixed_advice_is_caught() -> None:

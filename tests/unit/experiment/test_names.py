@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import uavlab as ul
 from tests.support.cli_runner import uavlab
 from uavlab.core.errors import ConfigError
 from uavlab.experiment import names
@@ -84,6 +85,15 @@ def test_refusals_do_not_import_torch(here: Path) -> None:
         assert code in (2, 3), arguments
         assert error.count("\n") == 1, arguments
     assert sorted(path.name for path in here.iterdir()) == ["mine.yaml", "other"]
+
+
+def test_a_run_of_an_unregistered_environment_says_how_to_register_it(here: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ul.load("other")
+    assert str(caught.value) == (
+        "other: trained on 'elsewhere_made', which is not registered here; import the file that registers it "
+        "(`@uavlab.env('elsewhere_made')`) first, or run this command with it: python FILE.py COMMAND ..."
+    )
 
 
 def test_help_and_presets_do_not_import_torch(here: Path) -> None:

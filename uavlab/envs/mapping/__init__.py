@@ -16,7 +16,7 @@ from uavlab.envs.mapping.numpy_reference import HostMapping
 def implementation(env: Mapping, rt: Any) -> Mapping:
     """Return the implementation of the environment that the runtime's toggle ``maps`` selects."""
     if rt.device.type == "cpu" and rt.toggles.maps != "host" and not fusion.NUMBA:
-        slow = f"mapping: numba is not installed, so steps take longer; {install_command('mapping')}."
+        slow = f"mapping: numba is not installed, so steps take many times as long; {install_command('mapping')}."
         warnings.warn(slow, FallbackWarning, stacklevel=2)
     if rt.toggles.maps == "device":
         return env
