@@ -169,7 +169,7 @@ def _check(trained: TrainedPolicy, file: Path, beside: Path, seed_index: int) ->
         raise ConfigError(f"{file}: there is no folder {file.parent}; make it first.")
     seeds = len(trained.parameters)
     if not 0 <= seed_index < seeds:
-        raise ConfigError(f"export: seed_index {seed_index} of {seeds} seed(s); expected 0 to {seeds - 1}.")
+        raise ConfigError(f"export: run {seed_index} of {seeds}; expected 0 to {seeds - 1}.")
     if file.suffix == ".onnx":
         require("onnx", str(file), *ONNX)
 
