@@ -128,3 +128,16 @@ def test_a_broken_file_is_caught(name: str, damage: Break, tmp_path: Path) -> No
         assert any(not torch.equal(a[c], b[c]) for a, b, c in zip(own, outputs, clear, strict=True))
     else:
         assert error(own[0], outputs[0]) > 100 * TOLERANCE
+
+
+def test_the_first_agent_chooses_the_same_moves_alone(tmp_path: Path) -> None:
+    trained, inputs = trained_policy("moves"), inputs_of(trained_policy("moves"), 100)
+    own = own_outputs(trained, inputs)
+    policy = torch.export.load(export_policy(trained, tmp_path / "first.pt2", agent=0)).module()
+    parts = [each if name == "team" else each[:, :1] for name, each in inputs.items()]
+    alone = policy(*parts)
+    strided = policy(*(each.movedim(0, -1).contiguous().movedim(-1, 0) for each in parts))
+    assert all(torch.equal(one, other) for one, other in zip(alone, strided, strict=True))
+    for mine, theirs, clear in zip(own, alone, clear_moves(trained, inputs, own), strict=True):
+        first = clear[:, 0]
+        assert torch.equal(mine[first, 0], theirs[first, 0])

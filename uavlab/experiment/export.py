@@ -169,7 +169,7 @@ def _check(trained: TrainedPolicy, file: Path, beside: Path, seed_index: int) ->
         raise ConfigError(f"{file}: there is no folder {file.parent}; make it first.")
     seeds = len(trained.parameters)
     if not 0 <= seed_index < seeds:
-        raise ConfigError(f"export: seed_index {seed_index} of {seeds} seed(s); expected 0 to {seeds - 1}.")
+        raise ConfigError(f"export: run {seed_index} of {seeds}; expected 0 to {seeds - 1}.")
     if file.suffix == ".onnx":
         require("onnx", str(file), *ONNX)
 
@@ -195,6 +195,10 @@ def _trace(module: nn.Module, inputs: Signals) -> torch.export.ExportedProgram:
     first = torch.export.export(module, example, dynamic_shapes=dynamic.dynamic_shapes(module, example))
     shared = CSEPass().call(first.run_decompositions({}).module(check_guards=False)).graph_module
     shared.graph.eliminate_dead_code()
+    for node in shared.graph.nodes:
+        if node.target is torch.ops.aten.view.default:  # possible for the strides of the example alone
+            node.target = torch.ops.aten.reshape.default
+    shared.recompile()
     program = torch.export.export(shared, example, dynamic_shapes=dynamic.dynamic_shapes(shared, example))
     for part in program.graph_module.modules():
         for node in part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ():

@@ -168,7 +168,7 @@ class TestRefusals:
             (trained, "old.pt2", {}, r"old\.pt2: exists"),
             (trained, "new.pt2", {}, r"new\.pt2\.json: exists"),
             (trained, "deep/team.pt2", {}, "there is no folder"),
-            (trained, "team.pt2", {"seed_index": 1}, r"seed_index 1 of 1 seed\(s\); expected 0 to 0"),
+            (trained, "team.pt2", {"seed_index": 1}, "run 1 of 1; expected 0 to 0"),
             (trained, "team.pt2", {"agent": 3}, "agent 3 of 3; expected 0 to 2"),
             (forecaster, "team.pt2", {"agent": 0}, "a policy without a team"),
         ]
