@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Env
-from uavlab.core.registry import ENVIRONMENTS, Environment
+from uavlab.core.registry import ENVIRONMENTS, Environment, place_of
 from uavlab.experiment import policy as policies
 from uavlab.experiment import scores
 from uavlab.experiment.config import Config, Device, Layer, configure, toggle_layer
@@ -292,10 +292,9 @@ def _preset(task: Any) -> tuple[str, dict[str, Any]]:
             f"task: got {task!r}; expected the name of a preset, or an environment: an instance of a frozen dataclass."
         )
     kind = type(task)
-    known = (name for name, entry in ENVIRONMENTS.items() if entry.kind is kind)
-    name = next(known, None) or kind.__name__
-    if name not in ENVIRONMENTS:
-        ENVIRONMENTS.register(name, Environment(kind))
+    name = next((name for name, entry in ENVIRONMENTS.items() if entry.kind is kind), kind.__name__)
+    if name not in ENVIRONMENTS or ENVIRONMENTS[name].kind is not kind:  # such as a class whose cell was executed again
+        ENVIRONMENTS.register(name, Environment(kind), place_of(kind))
     return name, {field.name: getattr(task, field.name) for field in fields(task)}
 
 

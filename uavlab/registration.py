@@ -2,22 +2,13 @@
 
     import uavlab as ul
 
-    @ul.env("chase")                                                   # an environment
+    @ul.env("chase")
     class Chase: ...
-
-    @ul.baseline("chase", "greedy")                                    # a policy without learning
-    def greedy(env, state, noise): ...
 
     @ul.learner("maddpg", settings=MADDPGConfig, collector="off_policy")
     class MADDPG(ul.Learner): ...
 
-    @ul.toggle("doubled", kind=Annotated[int, Ge(1)], default=1, about="How often a function is called.")
-    def doubled(fn, value, name): ...
-
-    ul.preset("chase_quick", "chase", {"updates": 2000}, about="Two pursuers in a minute.")
-
-``ul.suite`` and ``ul.scene`` register a suite of ``uavlab bench`` and the picture of an environment. A cell or file may
-be executed again: the newer definition counts (see ``uavlab.core.registry.Registry.register``).
+A cell or file may be executed again: the newer definition counts (``uavlab.core.registry.Registry.register``).
 """
 
 import inspect
@@ -104,9 +95,7 @@ def baseline(environment: str, name: str | None = None) -> Callable[[Function], 
     """
 
     def register(plan: Function) -> Function:
-        if environment not in ENVIRONMENTS:
-            hint = suggest(environment, ENVIRONMENTS)
-            raise ConfigError(f"baseline: no environment {quote(environment)}{hint}; register it first, by `ul.env`.")
+        _require_environment("baseline", environment)
         entry, own = ENVIRONMENTS[environment], name or plan.__name__
         known = entry.baselines.get(own, plan)
         if known is not plan and not place_of(known).same(place_of(plan)):
@@ -209,8 +198,9 @@ def preset(name: str, env: str, settings: Mapping[str, Any] | None = None, *, ab
     """Register settings of an environment under ``name``; they are checked when the preset is used.
 
     Raises:
-        ConfigError: The name belongs to another preset.
+        ConfigError: There is no such environment, or the name belongs to another preset.
     """
+    _require_environment("preset", env)
     place = place_in(sys._getframe(1).f_globals.get("__name__", "__main__"), f"preset {name}")
     return PRESETS.register(name, Preset(env, about or f"{env} with other settings.", dict(settings or {})), place)
 
@@ -218,6 +208,12 @@ def preset(name: str, env: str, settings: Mapping[str, Any] | None = None, *, ab
 def _require_class(kind: str, cls: Any) -> None:
     if not isinstance(cls, type):
         raise ConfigError(f"{kind}: got {quote(cls)}, which is no class; decorate a class, or call with one.")
+
+
+def _require_environment(kind: str, name: str) -> None:
+    if name not in ENVIRONMENTS:
+        hint = suggest(name, ENVIRONMENTS)
+        raise ConfigError(f"{kind}: no environment {quote(name)}{hint}; register it first, by `@ul.env`.")
 
 
 def _require_constructor(cls: type[Any]) -> None:

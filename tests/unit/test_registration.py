@@ -67,6 +67,18 @@ ul.preset("own_quick", "own", {"updates": 7}, about="Own.")
 '''
 
 
+UNREGISTERED = """
+from dataclasses import dataclass
+from tests.support.outside import Drift
+
+@dataclass(frozen=True)
+class Breeze(Drift):
+    wind: float = {wind}
+
+Breeze.strength = {wind}
+"""
+
+
 @pytest.fixture(autouse=True)
 def own_registries() -> Iterator[None]:
     """Forget afterwards what a test registers."""
@@ -126,6 +138,16 @@ class TestExecutedAgain:
             exec(OWN, cells.__dict__)
             classes.append(cells.Own)
         assert ENVIRONMENTS["own"].kind is classes[1] is not classes[0]
+
+    def test_a_class_that_is_not_registered_trains_as_it_is_now(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        cells = ModuleType("cells")
+        monkeypatch.setitem(sys.modules, "cells", cells)
+        runs = []
+        for wind in (0.25, 0.5):
+            exec(UNREGISTERED.format(wind=wind), cells.__dict__)
+            runs.append(ul.start(cells.Breeze(), settings={"worlds": 2, "learner": "reinforce"}))
+        assert [run.config.env.wind for run in runs] == [0.25, 0.5]
+        assert [type(run.config.env).strength for run in runs] == [0.25, 0.5]  # the second class, not the first
 
 
 class TestEnv:
@@ -280,6 +302,8 @@ class TestOthers:
         ul.preset("drift_wrong", "drift", {"wnd": 1.0})
         with pytest.raises(ConfigError, match=r"unknown setting 'wnd' \(did you mean 'wind'\?\)"):
             configure("drift_wrong")
+        with pytest.raises(ConfigError, match=r"preset: no environment 'drif' \(did you mean 'drift'\?\); register it"):
+            ul.preset("drift_other", "drif")
         assert PRESETS["drift_wrong"].about == "drift with other settings."
         with pytest.raises(ConfigError, match="the preset 'mapping_quick' is already"):
             ul.preset("mapping_quick", "drift")

@@ -105,7 +105,7 @@ def check_env(env: Env, worlds: int = 7, steps: int = 300) -> EnvReport:
     double = CheckedRollout(env, worlds, "random", torch.float64)
     for _ in range(min(steps, DOUBLE_STEPS)):
         double.step()
-    still, random = CheckedRollout(env, worlds, "zero", torch.float32, noise=0), history["random"]
+    still, random = CheckedRollout(env, worlds, "zero", torch.float32, seed=0), history["random"]
     return EnvReport(
         repr(env),
         worlds,

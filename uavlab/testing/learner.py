@@ -5,6 +5,7 @@ The first violation raises ConfigError with the place, the value, the expected v
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import torch
@@ -99,19 +100,11 @@ def check_learner(
     trial.same_bits("update", first.state(), again.state(), "on a second run with equal noise", OWN_NOISE)
     _check_state(trial, first)
     _check_guard(trial, first)
-    state = first.state()
-    numbers = sum(each.numel() for each in state.values())
+    sizes = [tensor.numel() for tensor in first.state().values()]
     bandit = next((each for each in (Bandit(), Bandit(moves=True)) if not trial.entry.refusal(each.spec)), None)
-    played = {"updates": 0, "before": 0.0, "after": 0.0, "spread": 0.0}
-    if bandit and updates:
-        played = _play(replace(trial, env=bandit, sizes=PLAYED), updates)
-    env_name = type(trial.env).__name__
-    return LearnerReport(trial.name, env_name, len(state), numbers, tuple(before.shape), rounding, **played)  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True)
-class _Run:
-    runs: int  # the setting of a run that builders read
+    scores = _play(replace(trial, env=bandit, sizes=PLAYED), updates) if bandit and updates else (0, 0.0, 0.0, 0.0)
+    env_name, shape = type(trial.env).__name__, tuple(before.shape)
+    return LearnerReport(trial.name, env_name, len(sizes), sum(sizes), shape, rounding, *scores)
 
 
 @dataclass(frozen=True)
@@ -143,7 +136,7 @@ class _Training:
         self.trial, self.rng, collector = trial, Streams(seeds), COLLECTORS[trial.entry.collector]
         rt, source = Runtime(torch.device("cpu"), Toggles(**eager())), collector.settings()
         sizes = {field.name: trial.sizes[field.name] for field in fields(source) if field.name in trial.sizes}
-        run = _Run(len(seeds))
+        run = SimpleNamespace(runs=len(seeds))  # the setting of a run that builders read
         config = Settings(trial.name, run, replace(source, **sizes), trial.hyper, rt.toggles, trial.env)
         data = collector.data(config, self.rng, rt)
         self.learner = learner = trial.entry.build(config, data, self.rng, rt)
@@ -304,8 +297,8 @@ def _check_guard(trial: _Trial, trained: _Training) -> None:
     trained.learner.load_state_dict(state)
 
 
-def _play(trial: _Trial, updates: int) -> dict[str, float]:
-    """Train on a bandit until the mean reward has risen clearly; return the figures of the report."""
+def _play(trial: _Trial, updates: int) -> tuple[int, float, float, float]:
+    """Train on a bandit until the mean reward has risen clearly; return the last figures of the report."""
     training = _Training(trial, tuple(range(SEEDS)))
     before = after = _mean_rewards(training)
     for number in range(1, updates + 1):
@@ -315,7 +308,7 @@ def _play(trial: _Trial, updates: int) -> dict[str, float]:
         after = _mean_rewards(training)
         first, last, spread = before.mean().item(), after.mean().item(), max(before.std().item(), after.std().item())
         if last - first > max(spread, -GAIN * first):
-            return {"updates": number, "before": first, "after": last, "spread": spread}
+            return number, first, last, spread
     got = f"mean reward {before.mean():.3g} -> {after.mean():.3g} on the bandit after {updates} updates"
     do = "Check the signs of the losses, and that gradients reach the policy; a slow learner needs `updates=` or lr."
     trial.refuse("update", got, "a clear rise towards 0", do)

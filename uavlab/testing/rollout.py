@@ -28,18 +28,12 @@ class CheckedRollout:
     """A rollout in which every result is checked; rollouts of one kind of actions use the same noise and actions."""
 
     def __init__(
-        self,
-        env: Env,
-        worlds: int,
-        actions: str,
-        dtype: torch.dtype,
-        past_end: bool = False,
-        noise: int | None = None,
+        self, env: Env, worlds: int, actions: str, dtype: torch.dtype, past_end: bool = False, seed: int | None = None
     ) -> None:
-        """Start the worlds; ``noise`` is the seed of all noise, by default that of the kind of actions."""
+        """Start the worlds; ``seed`` is that of all noise, by default one for each kind of actions."""
         self.env, self.spec, self.worlds, self.actions, self.dtype = env, env.spec, worlds, actions, dtype
         self.past_end = past_end  # ended worlds are stepped on, as in evaluate.simulate and survey
-        self.noise = torch.Generator().manual_seed(ACTIONS.index(actions) if noise is None else noise)
+        self.noise = torch.Generator().manual_seed(ACTIONS.index(actions) if seed is None else seed)
         self.returns: list[float] = []  # of episodes that have ended, mean over agents
         self.total = torch.zeros(worlds, dtype=torch.float64)  # the present episodes' returns so far
         self.counts, self.number = Counter[str](), 0  # the number is that of the next step

@@ -15,7 +15,7 @@ def test_returns_of_episodes_that_ended() -> None:
 
 
 def test_a_seed_of_its_own_gives_the_noise_of_another_kind_of_actions() -> None:
-    one, other = (CheckedRollout(Toy(), 2, "zero", torch.float32, noise=seed) for seed in (0, 1))
+    one, other = (CheckedRollout(Toy(), 2, "zero", torch.float32, seed=seed) for seed in (0, 1))
     random = CheckedRollout(Toy(), 2, "random", torch.float32)
     assert ACTIONS.index("random") == 0
     assert torch.equal(one.state.place, random.state.place)
