@@ -90,22 +90,23 @@ def check_env(env: Env, worlds: int = 7, steps: int = 300) -> EnvReport:
     _check_parameters(env)
     _check_metrics(env)
     counts: Counter[str] = Counter()
-    history: dict[str, list[dict[str, Tensor]]] = {}
+    random: list[dict[str, Tensor]] = []
     returns: list[float] = []
     for actions in ACTIONS:
         rollout, repeated = (CheckedRollout(env, worlds, actions, torch.float32) for _ in range(2))
-        history[actions] = [rollout.step() for _ in range(steps)]
-        for results in history[actions]:
+        history = [rollout.step() for _ in range(steps)]
+        for results in history:
             repeated.repeat(results)
         beyond = CheckedRollout(env, worlds, actions, torch.float32, past_end=True)
         for _ in range(steps):
             beyond.step()
         counts.update(rollout.counts)
-        returns += rollout.returns if actions == "random" else []
+        if actions == "random":
+            random, returns = history, rollout.returns
     double = CheckedRollout(env, worlds, "random", torch.float64)
     for _ in range(min(steps, DOUBLE_STEPS)):
         double.step()
-    still, random = CheckedRollout(env, worlds, "zero", torch.float32, seed=0), history["random"]
+    still = CheckedRollout(env, worlds, "zero", torch.float32, seed=ACTIONS.index("random"))
     return EnvReport(
         repr(env),
         worlds,
@@ -122,10 +123,9 @@ def check_env(env: Env, worlds: int = 7, steps: int = 300) -> EnvReport:
 def _range(history: Sequence[Mapping[str, Tensor]], name: str) -> Range:
     """Return least number, mean and largest number of all floating point results whose name begins with ``name``."""
     flat = [leaf.flatten() for results in history for key, leaf in results.items() if key.startswith(name)]
-    flat = [leaf for leaf in flat if leaf.is_floating_point() and leaf.numel()]
-    means, sizes = (torch.tensor(each, dtype=torch.float64) for each in ([f.mean() for f in flat], [*map(len, flat)]))
-    mean = (means * sizes).sum() / sizes.sum()
-    return min(f.min().item() for f in flat), mean.item(), max(f.max().item() for f in flat)
+    flat = [leaf for leaf in flat if leaf.is_floating_point() and len(leaf)]
+    mean = sum(leaf.double().sum().item() for leaf in flat) / sum(map(len, flat))
+    return min(leaf.min().item() for leaf in flat), mean, max(leaf.max().item() for leaf in flat)
 
 
 def _format_range(numbers: Range) -> str:
@@ -137,7 +137,7 @@ def _effect(history: Sequence[Mapping[str, Tensor]], other: Sequence[Mapping[str
 
     def largest(name: str) -> float:
         pairs = ((a[key], b[key]) for a, b in zip(history, other, strict=True) for key in a if key.startswith(name))
-        return max((a.double() - b.double()).abs().max().item() for a, b in pairs)
+        return max((a.double() - b.double()).abs().max().item() for a, b in pairs if a.numel())
 
     return largest("observe"), largest("reward")
 

@@ -1,10 +1,13 @@
 """The task of one step: rewards on paper, and the contract of an environment."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from uavlab.core.types import EnvSpec, MapObs
 from uavlab.testing import check_env
-from uavlab.testing.bandit import Bandit
+from uavlab.testing.bandit import Bandit, Turn
 
 
 @pytest.mark.parametrize("env", [Bandit(), Bandit(moves=True)], ids=["continuous", "moves"])
@@ -13,6 +16,22 @@ def test_it_is_an_environment_of_one_step(env: Bandit) -> None:
     assert (report.started, report.terminated, report.truncated) == (45, 36, 0)  # 3 rollouts of 3 worlds, 4 steps each
     assert report.effect[0] == 0.0  # observations are constant
     assert report.effect[1] > 0.0
+
+
+class Teamless(Bandit):
+    """Moves without maps of the team, whose tensors are empty."""
+
+    @property
+    def spec(self) -> EnvSpec:
+        return replace(super().spec, team=0)
+
+    def observe(self, state: Turn) -> MapObs:
+        obs = super().observe(state)
+        return replace(obs, team=obs.team[:, :0])
+
+
+def test_empty_observations_have_no_size() -> None:
+    assert check_env(Teamless(moves=True), worlds=3, steps=4).observations == (1.0, 1.0, 1.0)
 
 
 def test_rewards_fall_with_the_distance_to_the_best_action() -> None:
