@@ -1,6 +1,7 @@
 """A trained policy as one file that runs without uavlab: a program of torch (``.pt2``) or a model of ONNX (``.onnx``).
 
-Beside it, ``FILE.json`` describes inputs, outputs, parameters, the team and the origin of the policy.
+Beside it, ``FILE.json`` describes inputs, outputs, parameters, the team and the origin of the policy. A ``.pt2`` holds
+each parameter by its name; the exporter to ONNX merges small ones, in the order of the description.
 """
 
 import hashlib
@@ -111,7 +112,7 @@ def export_policy(
         ResourceError: A file cannot be written; neither is left.
     """
     beside = file.with_name(f"{file.name}.json")
-    _check(trained, file, beside, seed_index)
+    _require_possible(trained, file, beside, seed_index)
     portable, config = trained.config.task.entry.portable, trained.config
     before, team = config.env.spec, (env or config.evaluation).spec
     parameters = trained.parameters[seed_index].detach().cpu()
@@ -158,7 +159,7 @@ def export_policy(
     return file
 
 
-def _check(trained: TrainedPolicy, file: Path, beside: Path, seed_index: int) -> None:
+def _require_possible(trained: TrainedPolicy, file: Path, beside: Path, seed_index: int) -> None:
     """Refuse what cannot be written before anything is computed."""
     if file.suffix not in SUFFIXES:
         raise ConfigError(f"{file}: expected a name that ends in {' or '.join(SUFFIXES)}.")
