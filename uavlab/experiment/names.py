@@ -68,7 +68,7 @@ def require_names(given: Mapping[str, Any]) -> None:
     for name in toggles:
         require_toggle(name, _with_new([name], index()["toggles"]))
     several = given["runs"] if isinstance(given.get("runs"), tuple) else ()
-    runs, presets = [*several, *([given["run"]] if "run" in given else [])], []
+    runs, presets = [*several, *([given["run"]] if isinstance(given.get("run"), str) else [])], []
     if given.get("plan") is not None:
         runs, presets = [], runs
     for folder in [run_folder(run) for run in runs]:
