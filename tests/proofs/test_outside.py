@@ -1,4 +1,4 @@
-"""What a user's own file registers is served by commands and found by contract tests that nobody told of it."""
+"""Commands serve what a user's own file registers, and contract tests collect it, though no file lists it."""
 
 import json
 import os
