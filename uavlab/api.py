@@ -20,9 +20,9 @@ from uavlab.experiment import policy as policies
 from uavlab.experiment import scores
 from uavlab.experiment.config import Config, Device, Layer, configure, toggle_layer
 from uavlab.experiment.export import export_policy
+from uavlab.experiment.names import run_folder
 from uavlab.experiment.policy import TeamPolicy, TrainedPolicy
 from uavlab.experiment.run import Progress, Run
-from uavlab.experiment.run_dir import run_folder
 from uavlab.experiment.scores import Scores
 
 Task = str | Env[Any]

@@ -59,7 +59,7 @@ def describe(file: Path, mapping: Path | None) -> Record:
 def predict(run: str, file: Path, mapping: Path | None, stride: int, out: Path | None) -> Record:
     """Predict by the network of RUN what the log FILE does not hold: wind, payload, drag, lag, sag, tracking error."""
     from uavlab.experiment import policy
-    from uavlab.experiment.run_dir import run_folder
+    from uavlab.experiment.names import run_folder
     from uavlab.telemetry.predict import predict_log, require_task, summary, write_csv
 
     trained = policy.load(run_folder(run))

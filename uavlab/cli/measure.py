@@ -1,7 +1,6 @@
 """Commands that report: presets, settings, check, doctor, toggles; and that measure: bench, profile, claims."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -9,7 +8,6 @@ import click
 from uavlab.cli.base import Record, as_json, cli, layers, with_settings
 from uavlab.core.errors import ConfigError
 from uavlab.core.text import one_line
-from uavlab.experiment.names import index, preset_purposes, registries_loaded
 
 SYSTEMS = ("leader_follower", "mapping", "assignment", "telemetry", "scale_out")
 
@@ -18,7 +16,9 @@ SYSTEMS = ("leader_follower", "mapping", "assignment", "telemetry", "scale_out")
 @as_json
 def presets() -> Record:
     """List the presets."""
-    rows = preset_purposes()
+    from uavlab.experiment.presets import presets as known
+
+    rows = {name: preset.about for name, preset in known().items()}
     for name, about in rows.items():
         click.echo(f"{name:28} {about}")
     return rows
@@ -93,13 +93,6 @@ class BenchCommand(click.Command):
 
 
 def _suites() -> dict[str, Any]:
-    """Return the suites by name, only with what help needs while the registries are not loaded."""
-    if not registries_loaded():
-        rows = index()["suites"].items()
-        return {
-            name: SimpleNamespace(about=about, options=[SimpleNamespace(**o) for o in own])
-            for name, (about, own) in rows
-        }
     from uavlab.benchmarks.registry import suites
 
     return suites()

@@ -54,8 +54,8 @@ def resume(run: str, fresh_replay: bool, **options: Any) -> Record:
     With the same settings on the same machine, the result equals that of an uninterrupted run bit for bit. Targets
     count from the beginning of the run.
     """
+    from uavlab.experiment.names import run_folder
     from uavlab.experiment.run import Run
-    from uavlab.experiment.run_dir import run_folder
 
     resumed = Run.resume(run_folder(run), *layers(**options), fresh_replay=fresh_replay)
     click.echo(f"{run}: goes on from update {resumed.number}")
@@ -99,7 +99,7 @@ def evaluate(
 def fly(run: str, out: Path | None, picture: Path | None, seed: int, mean_action: bool, device: Any) -> Record:
     """Write an HTML page with one animated flight of the best policy of RUN."""
     from uavlab.experiment import policy
-    from uavlab.experiment.run_dir import run_folder
+    from uavlab.experiment.names import run_folder
     from uavlab.lab.plots import flight
 
     folder = run_folder(run)
@@ -127,7 +127,7 @@ def export(run: str, out: Path, seed_index: int, agent: int | None) -> Record:
     torch, one that ends in .onnx a model of ONNX; FILE.json beside it describes inputs and outputs.
     """
     from uavlab.experiment import policy
-    from uavlab.experiment.run_dir import run_folder
+    from uavlab.experiment.names import run_folder
 
     folder = run_folder(run)
     if out.suffix in (".pt2", ".onnx"):

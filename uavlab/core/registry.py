@@ -9,10 +9,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.portable import Portable
+
+if TYPE_CHECKING:
+    from uavlab.core.portable import Portable
 
 T = TypeVar("T")
 
@@ -194,7 +196,7 @@ class LearnerEntry:
     require_same: Callable[[Any, Any, Any], Any]
     plan: Callable[[Settings], dict[str, Any]] = lambda config: {}
     unserved: Mapping[str, str] = field(default_factory=dict)
-    portable: Portable = field(default_factory=Portable)
+    portable: "Portable | None" = None
 
 
 @dataclass(frozen=True)

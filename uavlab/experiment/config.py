@@ -18,17 +18,26 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from uavlab.collectors.off_policy import POOL_STEPS
 from uavlab.core.errors import ConfigError
+from uavlab.core.installation import program
 from uavlab.core.registry import Resume, Settings
-from uavlab.core.text import quote
+from uavlab.core.text import quote, suggest, yaml_lines, yaml_value
 from uavlab.core.types import Rule
-from uavlab.experiment import names
 from uavlab.experiment.build import Task, task
-from uavlab.experiment.layers import Layer, merge, parse_setting, read_yaml, set_layer
+from uavlab.experiment.names import require_preset
 from uavlab.experiment.presets import presets
 from uavlab.experiment.settings import settings_of
 from uavlab.runtime.toggles import TOGGLES, Toggles, as_dict, eager, toggle_presets
+from uavlab.storage.files import read_regular
 
 Device = Literal["auto", "cpu", "cuda"]
+LARGEST_FILE = 50_000  # bytes of a settings file
+MAX_LISTED = 20  # unknown settings named in one message
+ELSEWHERE = {
+    **{"learning_rate": "lr", "actor_lr": "lr", "lr_actor": "lr", "lr_critic": "critic_lr", "discount": "gamma"},
+    **{"batch_size": "batch", "buffer_size": "capacity", "hidden_size": "hidden", "total_steps": "updates"},
+    **{"n_envs": "worlds", "n_agents": "followers", "polyak": "tau"},
+}
+"""Names of settings in other programs, for suggestions."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +111,14 @@ RULES: tuple[Rule, ...] = (
 """Constraints between settings of every run; an environment declares constraints of its fields as ``rules``."""
 
 
+class Layer(dict[str, Any]):
+    """Settings with the origin of each value for error messages, such as ``mine.yaml:7`` or ``--seed``."""
+
+    def __init__(self, values: Mapping[str, Any], origins: Mapping[str, str]) -> None:
+        super().__init__(values)
+        self.origins = origins
+
+
 def configure(preset: str, *layers: Mapping[str, Any]) -> Config:
     """Build valid settings from a preset and layers over it; later layers override earlier ones.
 
@@ -111,18 +128,27 @@ def configure(preset: str, *layers: Mapping[str, Any]) -> Config:
         ConfigError: A preset or key is unknown, a type is wrong, a value is out of range or a constraint is violated.
             The message lists all problems.
     """
-    known = presets()
-    names.require_preset(preset, known)
-    chosen = known[preset]
-    given, origins = merge(layers)
+    require_preset(preset)
+    chosen = presets()[preset]
+    given: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for layer in layers:
+        given |= layer
+        known_origins = getattr(layer, "origins", {})
+        origins |= {name: f" from {known_origins[name]}" if name in known_origins else "" for name in layer}
     if given.get("minutes") is not None:
         given.setdefault("updates", None)
     values = {**eager(), **chosen.values, **given}
     chosen_task = task(chosen.env, _learner_name(values, origins))
     values["learner"] = chosen_task.learner
     model = _model(chosen_task.settings, tuple(TOGGLES))
-    unknown = names.unknown_settings({name: origins.get(name, "") for name in values}, model.model_fields)
-    problems = list(unknown)
+    unknown = [name for name in values if name not in model.model_fields]
+    elsewhere = {other: own for other, own in ELSEWHERE.items() if own in model.model_fields}
+    problems = [
+        f"unknown setting {quote(name)}{origins.get(name, '')}{suggest(name, model.model_fields, elsewhere)}"
+        for name in unknown[:MAX_LISTED]
+    ]
+    problems += [f"{len(unknown) - MAX_LISTED} more unknown settings"] if len(unknown) > MAX_LISTED else []
     values = _with_tuples(model, values)
     wrong: set[str] = set()
     try:
@@ -133,7 +159,7 @@ def configure(preset: str, *layers: Mapping[str, Any]) -> Config:
     values = {**{name: field.default for name, field in model.model_fields.items()}, **values}
     problems += _violations((*RULES, *getattr(chosen_task.environment.kind, "rules", ())), values, wrong, origins)
     if problems:
-        more = names.advice(preset) if unknown else ""
+        more = f" All settings: {program()} settings {preset}." if unknown else ""
         raise ConfigError(f"{preset}: " + "; ".join(problems) + "." + more)
     return _build(preset, chosen_task, values)
 
@@ -153,12 +179,12 @@ def gather(
     Raises:
         ConfigError: The file or a text cannot be read, or there is no such set or toggle.
     """
-    toggled = dict(map(parse_toggle, toggle_texts))
+    assigned, toggled = dict(map(parse_setting, texts)), dict(map(parse_toggle, toggle_texts))
     chosen = {name: value for name, value in options.items() if value is not None}
     return [
         *([] if toggles is None else [toggle_layer(toggles, options.get("device"))]),
         *([] if file is None else [read_yaml(file)]),
-        set_layer(texts),
+        Layer(assigned, dict.fromkeys(assigned, "--set")),
         Layer(toggled, dict.fromkeys(toggled, "--toggle")),
         Layer(chosen, {name: f"--{name}" for name in chosen}),
     ]
@@ -172,7 +198,8 @@ def toggle_layer(name: str, device: str | None = None) -> Layer:
     """
     on_cuda = torch.cuda.is_available() and device != "cpu"
     known = toggle_presets(torch.device("cuda" if on_cuda else "cpu"))
-    names.require_toggle_set(name, known)
+    if name not in known:
+        raise ConfigError(f"unknown toggles {quote(name)}{suggest(name, known)}. Known sets: {', '.join(known)}.")
     values = {**as_dict(Toggles()), **known[name]}
     return Layer(values, dict.fromkeys(values, f"--toggles {name}"))
 
@@ -184,8 +211,43 @@ def parse_toggle(text: str) -> tuple[str, Any]:
         ConfigError: The text has no ``=``, its value is not YAML, or no toggle has that name.
     """
     name, value = parse_setting(text, "--toggle")
-    names.require_toggle(name, TOGGLES)
+    if name not in TOGGLES:
+        hint = suggest(name, TOGGLES)
+        raise ConfigError(f"unknown toggle {quote(name)} from --toggle{hint}. All toggles: {program()} toggles.")
     return name, value
+
+
+def read_yaml(path: Path) -> Layer:
+    """Read settings from a YAML 1.2 file.
+
+    Raises:
+        ConfigError: The file is missing, too large, not YAML, or not a mapping of names to values.
+    """
+    try:
+        text = read_regular(path, LARGEST_FILE).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not readable as UTF-8: {error.reason} at byte {error.start}.") from error
+    except (OSError, ValueError) as error:  # ValueError: a null character in the path
+        raise ConfigError(f"{path}: not readable: {getattr(error, 'strerror', error)}.") from error
+    values = yaml_value(text, str(path), lines=True)
+    if not isinstance(values, dict):
+        got = "nothing" if values is None else f"a {type(values).__name__}"
+        raise ConfigError(f"{path}: expected lines `name: value`, got {got}.")
+    if odd := [name for name in values if not isinstance(name, str)]:
+        raise ConfigError(f"{path}: expected lines `name: value`, got the name {quote(odd[0])}.")
+    return Layer(values, {name: f"{path}:{line}" for name, line in yaml_lines(text).items()})
+
+
+def parse_setting(text: str, option: str = "--set") -> tuple[str, Any]:
+    """Split ``key=value``, and parse the value as YAML 1.2.
+
+    Raises:
+        ConfigError: The text has no ``=``, or its value is not YAML.
+    """
+    key, sign, value = text.partition("=")
+    if not sign or not key.strip():
+        raise ConfigError(f"{option} {text!r}: expected key=value.")
+    return key.strip(), yaml_value(value, f"{option} {quote(text)}")
 
 
 def parts(settings: tuple[type[Any], ...]) -> tuple[type[Any], ...]:

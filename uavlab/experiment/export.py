@@ -26,7 +26,7 @@ from torch.fx.passes.dialect.common.cse_pass import CSEPass
 import uavlab
 from uavlab.core.errors import ConfigError
 from uavlab.core.extras import require
-from uavlab.core.portable import Layers, Signal, Signals
+from uavlab.core.portable import Layers, Portable, Signal, Signals
 from uavlab.core.protocols import Env
 from uavlab.core.types import EnvSpec
 from uavlab.experiment.policy import TrainedPolicy
@@ -113,7 +113,7 @@ def export_policy(
     """
     beside = file.with_name(f"{file.name}.json")
     _require_possible(trained, file, beside, seed_index)
-    portable, config = trained.config.task.entry.portable, trained.config
+    portable, config = trained.config.task.entry.portable or Portable(), trained.config
     before, team = config.env.spec, (env or config.evaluation).spec
     parameters = trained.parameters[seed_index].detach().cpu()
     if agent is not None:

@@ -14,10 +14,8 @@ from uavlab.core.errors import ConfigError, DivergedError, FileError, ResourceEr
 from uavlab.core.installation import program
 from uavlab.core.registry import Resume
 from uavlab.core.text import quote
-from uavlab.experiment import names
 from uavlab.experiment.config import Config, Layer, configure, parts
-from uavlab.experiment.names import run_folder as run_folder
-from uavlab.experiment.presets import presets
+from uavlab.experiment.names import read_settings
 from uavlab.experiment.settings import settings_of
 from uavlab.storage.files import MAX_JSON_BYTES, read_json, read_regular, write_json
 
@@ -118,8 +116,7 @@ def read_config(folder: Path, *changes: Mapping[str, Any]) -> Config:
         FileError: The folder holds no run.
         ConfigError: Its preset is not registered, its settings are invalid, or a change does not fit the saved state.
     """
-    stored = names.read_settings(folder)
-    names.require_registered(folder, stored["preset"], presets())
+    stored = read_settings(folder)
     values = Layer(stored["values"], dict.fromkeys(stored["values"], str(folder / "config.json")))
     for one, other in (("minutes", "updates"), ("updates", "minutes")):
         if any(one in layer for layer in changes):

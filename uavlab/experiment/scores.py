@@ -13,8 +13,8 @@ from uavlab.core.types import tree_map
 from uavlab.evaluation import random_policy
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, Device, configure
+from uavlab.experiment.names import run_folder
 from uavlab.experiment.policy import TrainedPolicy, load
-from uavlab.experiment.run_dir import run_folder
 from uavlab.runtime.runtime import Runtime
 from uavlab.storage.files import read_json
 from uavlab.storage.machine import describe, invocation

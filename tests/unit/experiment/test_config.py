@@ -17,9 +17,17 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.registry import ENVIRONMENTS, Environment
 from uavlab.core.types import Rule
 from uavlab.envs.leader_follower.env import LeaderFollower
-from uavlab.experiment.config import Config, Layer, RunConfig, configure, gather
-from uavlab.experiment.layers import LARGEST_FILE, parse_setting, read_yaml
-from uavlab.experiment.names import ELSEWHERE
+from uavlab.experiment.config import (
+    ELSEWHERE,
+    LARGEST_FILE,
+    Config,
+    Layer,
+    RunConfig,
+    configure,
+    gather,
+    parse_setting,
+    read_yaml,
+)
 from uavlab.experiment.presets import presets
 from uavlab.experiment.settings import settings_of
 from uavlab.learners.masac.base import MASACConfig

@@ -7,13 +7,14 @@ import pytest
 from uavlab.core.registry import ENVIRONMENTS
 from uavlab.envs.leader_follower.env import PUBLISHED, LeaderFollower
 from uavlab.experiment.config import configure
-from uavlab.experiment.presets import PRESETS, presets
+from uavlab.experiment.presets import PRESETS, Preset, presets
 
 
 def test_every_environment_is_a_preset_of_its_own() -> None:
     known = presets()
     assert set(known) == set(ENVIRONMENTS) | set(PRESETS)
-    assert ENVIRONMENTS.keys().isdisjoint(PRESETS)
+    for name, env in ENVIRONMENTS.items():
+        assert known[name] == Preset(name, f"{env} with its defaults.")
     assert configure("leader_follower").env == configure("leader_follower").evaluation == LeaderFollower()
 
 

@@ -14,8 +14,9 @@ from uavlab.core.errors import ConfigError, FileError, ResourceError
 from uavlab.core.registry import Resume
 from uavlab.experiment import run_dir as module
 from uavlab.experiment.config import Config, parts
+from uavlab.experiment.names import run_folder
 from uavlab.experiment.run import Run
-from uavlab.experiment.run_dir import lock_run_dir, read_config, require_resumable, run_folder, run_name
+from uavlab.experiment.run_dir import lock_run_dir, read_config, require_resumable, run_name
 from uavlab.experiment.settings import settings_of
 from uavlab.storage import checkpoint
 
