@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tests.support.fixtures_config import checkpoint_leaves, sizes, train_run
+from uavlab.core.portable import Portable
 from uavlab.core.types import EnvSpec
 from uavlab.experiment import build
 from uavlab.experiment.build import ENVIRONMENTS, LEARNERS
@@ -93,7 +94,7 @@ def test_a_policy_leaves_as_a_file_for_any_batch(tmp_path: Path, learner: str) -
     """``export_policy`` compares the file with the policy before it writes."""
     trained = Run(small(learner)).trained()
     policy = torch.export.load(export_policy(trained, tmp_path / "policy.pt2")).module()
-    portable, spec = trained.config.task.entry.portable, trained.config.evaluation.spec
+    portable, spec = trained.config.task.entry.portable or Portable(), trained.config.evaluation.spec
     for batch in (1, 5):
         inputs = [signal.sample(batch, torch.Generator()) for signal in portable.inputs(spec).values()]
         for output, signal in zip(policy(*inputs), portable.outputs(spec).values(), strict=True):

@@ -55,7 +55,7 @@ def test_threads_are_checked_before_torch_is_there() -> None:
     look = "import sys, uavlab.cli\ntry: uavlab.cli.main()\nexcept SystemExit: pass\nprint('torch' in sys.modules)"
     for threads, expected in (("abc", "False"), ("1", "True")):
         env = {**os.environ, "OMP_NUM_THREADS": threads}
-        done = subprocess.run([sys.executable, "-c", look, "presets"], env=env, capture_output=True, text=True)
+        done = subprocess.run([sys.executable, "-c", look, "toggles"], env=env, capture_output=True, text=True)
         assert done.stdout.splitlines()[-1] == expected
 
 
