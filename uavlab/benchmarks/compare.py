@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from uavlab.benchmarks.timing import median, ratio, time_call, time_in_turn
+from uavlab.core.errors import ConfigError
 from uavlab.core.rng import acting_noise
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
@@ -36,7 +37,13 @@ def build_call(config: Config, piece: str, monitor: Monitor | None = None) -> Ca
     Pieces are ``load`` (a batch), ``update`` (from one batch, always the same), ``cycle`` (act, step, store, draw,
     update, feedback), ``acting`` (in all worlds once) and ``environment`` (a step of all worlds: transition, reward,
     observation, and autoreset where there is one).
+
+    Raises:
+        ConfigError: The run has no such piece.
     """
+    pieces = list(dict.fromkeys(("cycle", "load", *config.task.collector.calls)))
+    if piece not in pieces:
+        raise ConfigError(f"{config.preset}: no piece {piece!r} to time; expected one of {', '.join(pieces)}.")
     rt, rng, learner, source = build.assemble(config, monitor)
     call: Callable[[], Any] = source.next
     if piece == "update":

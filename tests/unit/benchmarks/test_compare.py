@@ -61,3 +61,10 @@ def test_curves_hold_the_scores_of_each_run() -> None:
 def test_settings_that_are_not_valid_are_refused_before_anything_is_timed() -> None:
     with pytest.raises(ConfigError, match="unknown setting 'upd'"):
         compare("leader_follower", {"a": {}, "b": {"upd": 1}}, TINY)
+
+
+def test_a_piece_that_the_run_lacks_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no piece 'updat' to time; expected one of cycle, load, update, "):
+        compare("leader_follower", {"a": {}}, TINY, call="updat")
+    with pytest.raises(ConfigError, match="no piece 'acting' to time; expected one of cycle, load, update"):
+        compare("telemetry", {"a": {}}, call="acting")

@@ -51,9 +51,9 @@ def slow_critic_input(obs: MapObs, action: Tensor, r: int, t: int, w: int, agent
 
 def slow_open(obs: MapObs, action: Tensor, r: int, t: int, w: int, agent: int) -> list[int]:
     target_cell = obs.target_cell[r, t, w]
-    taken = [int(target_cell[j, action[r, t, w, j]]) for j in range(agent)]
+    occupied = [int(target_cell[j, action[r, t, w, j]]) for j in range(agent)]
     legal = [e for e in range(target_cell.shape[-1]) if obs.legal[r, t, w, agent, e]]
-    return [e for e in legal if int(target_cell[agent, e]) not in taken] or legal
+    return [e for e in legal if int(target_cell[agent, e]) not in occupied] or legal
 
 
 def slow_update(learner: COMA, data: Rollout, noise: Tensor) -> dict[str, Tensor]:

@@ -148,7 +148,7 @@ def test_attitudes_and_forces_that_can_be(tmp_path: Path) -> None:
     never_at_once = "time,ax,ay,az\n0,,1,1\n0.1,1,,1\n0.2,1,1,\n"
     for content in (ROTATION, FORCE.format(-9.8), FORCE.format(-3.1), never_at_once):
         (tmp_path / "a.csv").write_text(content)
-        read_log(tmp_path / "a.csv")
+        assert list(read_log(tmp_path / "a.csv").columns) == content.splitlines()[0].split(",")[1:]
 
 
 NAMES = "time, ref_x, ref_y, ref_z, ref_vx, ref_vy, ref_vz, x, y, z, vx, vy, vz, ax, ay, az, p, q, r, qw and 18 more"
