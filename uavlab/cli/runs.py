@@ -142,7 +142,7 @@ def export(run: str, out: Path, seed_index: int, agent: int | None) -> Record:
 def drive(run: Any) -> Record:
     """Train to the end with a progress bar; the first SIGINT or SIGTERM ends it after the update in progress."""
     from uavlab.api import watch
-    from uavlab.storage.machine import program
+    from uavlab.core.installation import program
 
     for reason in run.not_exact_reasons:
         click.echo(f"not bit for bit repeatable: {reason}")

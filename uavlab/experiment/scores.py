@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError
+from uavlab.core.installation import invocation
 from uavlab.core.protocols import Env
 from uavlab.core.rng import Streams
 from uavlab.core.text import quote, suggest
@@ -17,7 +18,7 @@ from uavlab.experiment.names import run_folder
 from uavlab.experiment.policy import TrainedPolicy, load
 from uavlab.runtime.runtime import Runtime
 from uavlab.storage.files import read_json
-from uavlab.storage.machine import describe, invocation
+from uavlab.storage.machine import describe
 
 
 class Scores(dict[str, Any]):
