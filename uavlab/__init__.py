@@ -15,27 +15,23 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from uavlab.api import (
-        Run,
-        Scores,
-        TeamPolicy,
-        TrainedPolicy,
-        bench,
-        evaluate,
-        export,
-        fly,
-        load,
-        make,
-        profile,
-        resume,
-        start,
-        train,
-    )
+    from uavlab.api import bench, evaluate, export, fly, load, make, profile, resume, start, train
     from uavlab.benchmarks.registry import suite
+    from uavlab.core.errors import (
+        ConfigError,
+        DivergedError,
+        FileError,
+        MissingPackageError,
+        ResourceError,
+        UavlabError,
+    )
     from uavlab.core.protocols import Env, Learner, Policy
     from uavlab.core.registry import Resume, scene
     from uavlab.core.rng import Streams
     from uavlab.core.types import Batch, EnvSpec, MapObs, Metric, Rollout, Transition, Update, tensors
+    from uavlab.experiment.policy import TeamPolicy, TrainedPolicy
+    from uavlab.experiment.run import Run
+    from uavlab.experiment.scores import Scores
     from uavlab.registration import baseline, env, learner, preset, toggle
     from uavlab.runtime.runtime import Runtime
     from uavlab.testing import check_env, check_learner
@@ -48,26 +44,33 @@ os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 __version__ = "0.1.0"
 
-_MODULES = {
-    **dict.fromkeys(("train", "start", "resume", "load", "evaluate", "fly", "export", "make"), "uavlab.api"),
-    **dict.fromkeys(("bench", "profile"), "uavlab.api"),
-    **dict.fromkeys(("Run", "Scores", "TeamPolicy", "TrainedPolicy"), "uavlab.api"),
-    **dict.fromkeys(("baseline", "env", "learner", "preset", "toggle"), "uavlab.registration"),
-    **{"scene": "uavlab.core.registry", "suite": "uavlab.benchmarks.registry"},
-    **dict.fromkeys(("check_env", "check_learner"), "uavlab.testing"),
-    **{**dict.fromkeys(("Env", "Learner", "Policy"), "uavlab.core.protocols"), "Streams": "uavlab.core.rng"},
-    **dict.fromkeys(("Batch", "EnvSpec", "MapObs", "Metric", "Rollout", "Transition", "Update"), "uavlab.core.types"),
-    **{"tensors": "uavlab.core.types", "Resume": "uavlab.core.registry", "Runtime": "uavlab.runtime.runtime"},
-}
+_NAMES = {
+    "api": ("train", "start", "resume", "load", "evaluate", "fly", "export", "make", "bench", "profile"),
+    "benchmarks.registry": ("suite",),
+    "core.errors": (
+        "UavlabError", "ConfigError", "FileError", "DivergedError", "ResourceError", "MissingPackageError"
+    ),
+    "core.protocols": ("Env", "Learner", "Policy"),
+    "core.registry": ("Resume", "scene"),
+    "core.rng": ("Streams",),
+    "core.types": ("Batch", "EnvSpec", "MapObs", "Metric", "Rollout", "Transition", "Update", "tensors"),
+    "experiment.policy": ("TeamPolicy", "TrainedPolicy"),
+    "experiment.run": ("Run",),
+    "experiment.scores": ("Scores",),
+    "registration": ("baseline", "env", "learner", "preset", "toggle"),
+    "runtime.runtime": ("Runtime",),
+    "testing": ("check_env", "check_learner"),
+}  # fmt: skip
+_MODULES = {name: f"uavlab.{module}" for module, names in _NAMES.items() for name in names}
 """The public names, and the modules that define them."""
 
 __all__ = [
-    "Batch", "Env", "EnvSpec", "Learner", "MapObs", "Metric", "Policy", "Resume", "Rollout", "Run", "Runtime",
-    "Scores", "Streams", "TeamPolicy", "TrainedPolicy", "Transition", "Update", "__version__", "baseline", "bench",
+    "Batch", "ConfigError", "DivergedError", "Env", "EnvSpec", "FileError", "Learner", "MapObs", "Metric",
+    "MissingPackageError", "Policy", "ResourceError", "Resume", "Rollout", "Run", "Runtime", "Scores", "Streams",
+    "TeamPolicy", "TrainedPolicy", "Transition", "UavlabError", "Update", "__version__", "baseline", "bench",
     "check_env", "check_learner", "env", "evaluate", "export", "fly", "learner", "load", "make", "preset",
     "profile", "resume", "scene", "start", "suite", "tensors", "toggle", "train",
 ]  # fmt: skip
-
 
 if not TYPE_CHECKING:  # so that type checkers report names that do not exist
 

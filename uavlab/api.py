@@ -1,19 +1,19 @@
 """Train, load and evaluate teams from Python; ``import uavlab as ul`` exposes these functions.
 
-A task is the name of a preset or of a registered environment, or an environment as an object. Examples are run by
+A task is the name of a preset or of a registered environment, or an environment as an object. Settings and toggles are
+those of ``uavlab settings PRESET`` and ``uavlab toggles``, and start from the same defaults. Examples are run by
 ``tests/unit/test_examples.py``; their names are those of the examples before them.
 """
 
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
-from tqdm import tqdm
 
 from uavlab.core.errors import ConfigError
+from uavlab.core.extras import require
 from uavlab.core.protocols import Env
 from uavlab.core.registry import ENVIRONMENTS, Environment, place_of
 from uavlab.experiment import policy as policies
@@ -21,18 +21,18 @@ from uavlab.experiment import scores
 from uavlab.experiment.config import Config, Device, Layer, configure, toggle_layer
 from uavlab.experiment.export import export_policy
 from uavlab.experiment.names import run_folder
-from uavlab.experiment.policy import TeamPolicy, TrainedPolicy
-from uavlab.experiment.run import Progress, Run
+from uavlab.experiment.policy import TrainedPolicy
+from uavlab.experiment.progress_bar import watch
+from uavlab.experiment.run import Run
 from uavlab.experiment.scores import Scores
 
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
 Task = str | Env[Any]
+Settings = Mapping[str, Any]
 OnLog = Callable[[Run, dict[str, Any]], Any]
 Trained = Run | TrainedPolicy | str | Path
-
-__all__ = [
-    "Env", "Progress", "Run", "Scores", "TeamPolicy", "TrainedPolicy",
-    "bench", "evaluate", "export", "fly", "load", "make", "profile", "resume", "start", "train", "watch",
-]  # fmt: skip
 
 
 def make(name: str, **parameters: Any) -> Any:
@@ -48,7 +48,7 @@ def make(name: str, **parameters: Any) -> Any:
     return configure(name, parameters).env
 
 
-def start(
+def train(
     task: Task,
     *,
     learner: str | None = None,
@@ -57,15 +57,17 @@ def start(
     seed: int | None = None,
     runs: int | None = None,
     device: Device | None = None,
-    toggles: str | Mapping[str, Any] | None = None,
-    settings: Mapping[str, Any] | None = None,
+    toggles: str | Settings | None = None,
+    settings: Settings | None = None,
     out: str | Path | None = None,
+    progress: bool = True,
+    on_log: OnLog | None = None,
 ) -> Run:
-    """Build a run without training it; iterating over it trains, update by update.
+    """Train to the end and return the run.
 
-    >>> run = ul.start(env, updates=2, seed=1, settings={"gamma": 0.97}, toggles="eager")
-    >>> [progress.number for progress in run]
-    [1, 2]
+    >>> run = ul.train(env, updates=2, runs=2, out="runs/first", progress=False)
+    >>> run.done, len(run.rows())
+    (True, 4)
 
     Args:
         task: What is learned.
@@ -76,57 +78,70 @@ def start(
         runs: Independent runs, trained side by side.
         device: ``auto``, ``cpu`` or ``cuda``.
         toggles: A named set (``plain``, ``eager``, ``laptop``, ``gpu``, ``max``) or values by name; None is ``eager``.
-        settings: Any other settings by name, as ``uavlab settings PRESET`` lists them.
+        settings: Any other settings by name.
         out: New or empty folder of the run; None keeps it in memory.
-
-    Raises:
-        ConfigError: A setting is unknown or out of range, or the folder is not empty.
-        ResourceError: Memory does not suffice.
-    """
-    given = {"learner": learner, "updates": updates, "minutes": minutes, "seed": seed, "runs": runs, "device": device}
-    config = _configure(task, toggles, settings or {}, {name: each for name, each in given.items() if each is not None})
-    return Run(config, None if out is None else Path(out))
-
-
-def train(task: Task, *, progress: bool = True, on_log: OnLog | None = None, **options: Any) -> Run:
-    """Train to the end and return the run.
-
-    >>> run = ul.train(env, updates=2, runs=2, out="runs/first", progress=False)
-    >>> run.done, len(run.rows())
-    (True, 4)
-
-    Args:
-        task: What is learned.
         progress: Draw a progress bar.
         on_log: Called with the run and each row of logged metrics; ``run.stop()`` ends training.
-        options: Those of ``start``.
 
     Raises:
         ConfigError: A setting is unknown or out of range, or the folder is not empty.
         DivergedError: A number is not finite.
         ResourceError: Memory or disk space does not suffice.
     """
-    return _finish(start(task, **options), progress, on_log)
+    options = {"learner": learner, "updates": updates, "minutes": minutes, "seed": seed, "runs": runs, "device": device}
+    return _finish(_start(task, out, toggles, settings, options), progress, on_log)
+
+
+def start(
+    task: Task,
+    *,
+    learner: str | None = None,
+    updates: int | None = None,
+    minutes: float | None = None,
+    seed: int | None = None,
+    runs: int | None = None,
+    device: Device | None = None,
+    toggles: str | Settings | None = None,
+    settings: Settings | None = None,
+    out: str | Path | None = None,
+) -> Run:
+    """Build a run as ``train`` does, without training it; iterating over it trains, update by update.
+
+    >>> run = ul.start(env, updates=2, seed=1, settings={"gamma": 0.97}, toggles="eager")
+    >>> [progress.number for progress in run]
+    [1, 2]
+
+    Raises:
+        ConfigError: A setting is unknown or out of range, or the folder is not empty.
+        ResourceError: Memory does not suffice.
+    """
+    options = {"learner": learner, "updates": updates, "minutes": minutes, "seed": seed, "runs": runs, "device": device}
+    return _start(task, out, toggles, settings, options)
 
 
 def resume(
     folder: str | Path,
     *,
+    updates: int | None = None,
+    minutes: float | None = None,
+    device: Device | None = None,
+    toggles: str | Settings | None = None,
+    settings: Settings | None = None,
+    fresh_replay: bool = False,
     progress: bool = True,
     on_log: OnLog | None = None,
-    fresh_replay: bool = False,
-    **changes: Any,
 ) -> Run:
-    """Train a stored run on to its target, or to another one.
+    """Train a stored run on to its target, or to another one; targets count from the beginning of the run.
 
-    >>> ul.resume("runs/first", updates=3, lr=1e-4, progress=False).number
+    >>> ul.resume("runs/first", updates=3, settings={"lr": 1e-4}, progress=False).number
     3
 
     Raises:
         FileError: The folder is no run, or no checkpoint in it is intact.
         ConfigError: A change does not fit the saved state, or the run is at its target.
     """
-    return _finish(Run.resume(run_folder(str(folder)), changes, fresh_replay=fresh_replay), progress, on_log)
+    changes = _layers(toggles, settings, {"updates": updates, "minutes": minutes, "device": device})
+    return _finish(Run.resume(run_folder(str(folder)), *changes, fresh_replay=fresh_replay), progress, on_log)
 
 
 def load(folder: str | Path, device: Device | None = None) -> TrainedPolicy:
@@ -147,9 +162,11 @@ def evaluate(
     what: Trained | Env[Any],
     *,
     policy: str | Callable[[Any], Tensor] | None = None,
+    env: Env[Any] | None = None,
     episodes: int = 200,
     seed: int = 0,
     mean_action: bool = False,
+    device: Device | None = None,
 ) -> Scores:
     """Return figures with 95 % bootstrap intervals of a trained team, or of a policy without training.
 
@@ -161,62 +178,107 @@ def evaluate(
         what: A run or its folder; with ``policy`` a task.
         policy: Name of a baseline (``random`` needs no registration), or a function of observations (B A O) that
             returns actions (B A D). None takes the best policy of the run.
+        env: Environment to act in, whose team may differ in size; None takes the evaluation task.
         episodes: Episodes of each seed.
         seed: Seed of the episodes; equal seeds give every policy equal episodes.
         mean_action: Use the mean action, or the likeliest move, instead of sampling.
+        device: Where to evaluate a task or a folder; None takes the device of its settings.
 
     Raises:
         ConfigError: The task has no such baseline, or it is neither a run nor a task.
         FileError: The folder is no run, or has no intact checkpoint.
     """
-    if policy is not None:
-        config = what.config if isinstance(what, Run | TrainedPolicy) else _configure(what, None, {}, {})
-        return scores.evaluate_baseline(config, policy, episodes, seed)
-    return scores.evaluate(_trained(what), episodes, seed, mean_action)
+    if policy is None:
+        return scores.evaluate(_trained("evaluate", what, device), episodes, seed, mean_action, env)
+    config = what.config if isinstance(what, Run | TrainedPolicy) else _configure(what, None, None, {"device": device})
+    return scores.evaluate_baseline(config, policy, episodes, seed, env)
 
 
-def fly(what: Trained, page: str | Path, *, seed: int = 0, mean_action: bool = False, run: int = 0) -> Path:
-    """Write an HTML page with one animated flight of a trained team, and return its path.
+def fly(
+    what: Trained,
+    page: str | Path | None = None,
+    *,
+    env: Env[Any] | None = None,
+    seed: int = 0,
+    mean_action: bool = False,
+    run: int = 0,
+) -> "go.Figure":
+    """Return an animated flight of a trained team, and write it as an HTML page if a ``page`` is named.
 
-    >>> ul.fly(run, "flight.html").exists()
-    True
+    >>> figure = ul.fly(run, "flight.html")
+
+    Args:
+        what: A run or its folder.
+        page: The page, which needs no network.
+        env: Environment to fly in, whose team may differ in size; None takes the evaluation task.
+        seed: Seed of the flight.
+        mean_action: Use the mean action, or the likeliest move, instead of sampling.
+        run: Number of the seed among those of the run.
 
     Raises:
         ConfigError: The environment has no registered picture (``ul.scene``), or no team that flies.
+        MissingPackageError: Packages that draw are not installed.
         ResourceError: The page cannot be written.
     """
+    trained = _trained("fly", what)
+    require("lab", "fly", "plotly")
     from uavlab.lab.plots import flight
 
-    trained = _trained(what)
-    states = list(policies.fly(trained, seed, mean_action, run))
-    flight.write_page(flight.animate(trained.config.evaluation, states), Path(page))
-    return Path(page)
+    states = list(policies.fly(trained, seed, mean_action, run, env))
+    figure = flight.animate(env or trained.config.evaluation, states).update_layout(meta={"steps": len(states) - 1})
+    if page is not None:
+        flight.write_page(figure, Path(page))
+    return figure
 
 
-def export(what: Trained, file: str | Path, *, run: int = 0, agent: int | None = None) -> Path:
-    """Write the policy of one seed as a new file, ``.pt2`` or ``.onnx``, that runs without uavlab, and return it.
+def export(what: Trained, out: str | Path, *, run: int = 0, agent: int | None = None) -> Path:
+    """Write a trained policy to a new file or folder, and return it.
 
-    ``agent`` is the number of an agent that leaves its team; None exports the whole team. ``FILE.json`` beside it
-    describes inputs and outputs.
+    A name that ends in ``.pt2`` or ``.onnx`` is a file that runs without uavlab: the policy of one seed, and
+    ``FILE.json`` that describes inputs and outputs. A name without a suffix is a folder for ``load``.
 
-    >>> ul.export(run, "team.pt2").name
-    'team.pt2'
+    >>> ul.export(run, "team.pt2").name, ul.export(run, "copies/first").name
+    ('team.pt2', 'first')
+
+    Args:
+        what: A run or its folder.
+        out: The file or folder.
+        run: Of a file: number of the seed among those of the run.
+        agent: Of a file: number of an agent that leaves its team; None exports the whole team.
 
     Raises:
-        ConfigError: The file exists or has another suffix, or there is no such seed or agent.
+        ConfigError: The file exists or has another suffix, the folder is not empty, or there is no such seed or agent.
         MissingPackageError: A package that ``.onnx`` needs is not installed.
         ResourceError: A file cannot be written.
     """
-    trained = _trained(what)
     folder = what.folder if isinstance(what, Run) else Path(what) if isinstance(what, str | Path) else None
-    return export_policy(trained, Path(file), run, agent, folder=folder)
+    trained, out = _trained("export", what, "cpu"), Path(out)
+    if out.suffix:
+        return export_policy(trained, out, run, agent, folder=folder)
+    return policies.export(trained, out, folder)
 
 
-def profile(task: Task, *, rounds: int = 20, toggles: str | None = None, **settings: Any) -> dict[str, Any]:
+def profile(
+    task: Task,
+    *,
+    toggles: str | Settings | None = None,
+    settings: Settings | None = None,
+    rounds: int = 20,
+    trace: str | Path | None = None,
+    every: bool = False,
+) -> dict[str, Any]:
     """Measure where the time of a task's updates goes, and which toggles help, predicted and measured.
 
     >>> print(ul.profile("leader_follower_quick", rounds=20)["verdict"])  # doctest: +SKIP
     launch-bound: of an update's 6.1 ms, starting 217 operators 62%, ...
+
+    Args:
+        task: What is learned.
+        toggles: As in ``train``; candidates are changes of these.
+        settings: As in ``train``.
+        rounds: Interleaved repetitions, at most.
+        trace: Where to write a trace for Perfetto.
+        every: Measure every usable toggle, not the three most promising.
 
     Returns:
         The record of ``uavlab profile``; ``verdict`` is its conclusion.
@@ -227,8 +289,8 @@ def profile(task: Task, *, rounds: int = 20, toggles: str | None = None, **setti
     from uavlab.benchmarks.profile_run import profile_preset
 
     name, parameters = _preset(task)
-    layers = [] if toggles is None else [toggle_layer(toggles, settings.get("device"))]
-    return profile_preset(name, *layers, parameters, settings, rounds=rounds)
+    layers = [parameters, *_layers(toggles, settings, {})]
+    return profile_preset(name, *layers, rounds=rounds, trace=None if trace is None else Path(trace), every=every)
 
 
 def bench(suite: str, *, rounds: int = 30, device: Device = "auto", **options: Any) -> dict[str, Any]:
@@ -238,33 +300,11 @@ def bench(suite: str, *, rounds: int = 30, device: Device = "auto", **options: A
     ['agent_steps_per_s', 'agents', 'env', 'setting', 'threads', 'worlds']
 
     Raises:
-        ConfigError: There is no such suite.
+        ConfigError: There is no such suite, or it has no such option.
     """
-    from uavlab.benchmarks.registry import suites
+    from uavlab.benchmarks.registry import run_suite
 
-    known = suites()
-    if suite not in known:
-        raise ConfigError(f"bench: unknown suite {suite!r}; expected one of {', '.join(known)}.")
-    return known[suite].run(rounds, device, **options)
-
-
-def watch(run: Run) -> Iterator[Progress]:
-    """Train a run, drawing a progress bar with its rate and printing its scores."""
-    config = run.config
-    row, what = config.task.collector.pace(config)
-    seconds = 0.5 if sys.stderr.isatty() else 60  # without a terminal, one line a minute
-    bar = tqdm(total=config.run.updates, initial=run.number, unit="update", mininterval=seconds, maxinterval=seconds)
-    with bar:
-        for progress in run:
-            bar.update(progress.number - bar.n)
-            if progress.metrics:
-                rate, limit = row * run.number / run.seconds, config.run.minutes
-                clock = f", {run.seconds / 60:.1f} of {limit:g} min" if limit else ""
-                bar.set_postfix_str(f"{rate:,.0f} {what}/s{clock}", refresh=False)
-            if progress.score:
-                figures = [f"{name} {progress.score[f'eval/{name}']:.3f}" for name in config.evaluation.score]
-                tqdm.write(f"{progress.number:>8}  " + "  ".join(figures))
-            yield progress
+    return run_suite(suite, rounds, device, options)
 
 
 def _finish(run: Run, progress: bool, on_log: OnLog | None) -> Run:
@@ -274,16 +314,25 @@ def _finish(run: Run, progress: bool, on_log: OnLog | None) -> Run:
     return run
 
 
-def _configure(task: Any, toggles: Any, settings: Mapping[str, Any], options: Mapping[str, Any]) -> Config:
+def _start(task: Any, out: str | Path | None, toggles: Any, settings: Settings | None, options: Settings) -> Run:
+    return Run(_configure(task, toggles, settings, options), None if out is None else Path(out))
+
+
+def _configure(task: Any, toggles: Any, settings: Settings | None, options: Settings) -> Config:
     name, parameters = _preset(task)
-    chosen = [toggle_layer(toggles, options.get("device"))] if isinstance(toggles, str) else [toggles or {}]
-    both = sorted(settings.keys() & options.keys())
-    if both:
-        raise ConfigError(f"train: {both[0]} is given twice, as an argument and in settings; leave out one.")
-    return configure(name, Layer(parameters, dict.fromkeys(parameters, str(task))), *chosen, settings, options)
+    return configure(name, parameters, *_layers(toggles, settings, options))
 
 
-def _preset(task: Any) -> tuple[str, dict[str, Any]]:
+def _layers(toggles: str | Settings | None, settings: Settings | None, options: Settings) -> list[Settings]:
+    """Return layers of settings: toggles, settings, and the options that are not None."""
+    given, settings = {name: value for name, value in options.items() if value is not None}, settings or {}
+    if both := sorted(settings.keys() & given.keys()):
+        raise ConfigError(f"settings: {both[0]} is given twice, as an argument and in settings; leave out one.")
+    named = toggle_layer(toggles, given.get("device")) if isinstance(toggles, str) else toggles or {}
+    return [named, settings, given]
+
+
+def _preset(task: Any) -> tuple[str, Settings]:
     """Return a preset and settings over it; an environment's class is registered under its name if it is not yet."""
     if isinstance(task, str):
         return task, {}
@@ -295,14 +344,15 @@ def _preset(task: Any) -> tuple[str, dict[str, Any]]:
     name = next((name for name, entry in ENVIRONMENTS.items() if entry.kind is kind), kind.__name__)
     if name not in ENVIRONMENTS or ENVIRONMENTS[name].kind is not kind:  # such as a class whose cell was executed again
         ENVIRONMENTS.register(name, Environment(kind), place_of(kind))
-    return name, {field.name: getattr(task, field.name) for field in fields(task)}
+    parameters = {field.name: getattr(task, field.name) for field in fields(task)}
+    return name, Layer(parameters, dict.fromkeys(parameters, str(task)))
 
 
-def _trained(what: Any) -> TrainedPolicy:
+def _trained(function: str, what: Any, device: Device | None = None) -> TrainedPolicy:
     if isinstance(what, Run):
         return what.trained()
     if isinstance(what, str | Path):
-        return load(what)
+        return load(what, device)
     if isinstance(what, TrainedPolicy):
         return what
-    raise ConfigError(f"evaluate: got {what!r}; expected a run or its folder, or a task with policy=.")
+    raise ConfigError(f"{function}: got {what!r}; expected a run or its folder, or a task with policy=.")

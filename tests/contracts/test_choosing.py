@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.support.fixtures_config import sizes, train_run
+from uavlab import api
 from uavlab.collectors import entries
 from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.envs.mapping.env import Mapping
@@ -75,7 +76,7 @@ def test_the_saved_policy_is_the_best_and_flies_other_teams(tmp_path: Path) -> N
     assert first != scores.evaluate(loaded, 4, 1, mean_action=False)
     bigger = configure("mapping", sizes("mapping"), {"uavs": 5}).env
     assert 0 <= scores.evaluate(loaded, 2, 0, mean_action=True, env=bigger)["f1"]["mean"] <= 1
-    exported = policy.load(policy.export(tmp_path / "run", tmp_path / "copy"))
+    exported = policy.load(api.export(tmp_path / "run", tmp_path / "copy"))
     assert torch.equal(exported.parameters, loaded.parameters)
     states = list(policy.fly(loaded, 0))
     assert len(states) == run.config.env.spec.horizon + 1

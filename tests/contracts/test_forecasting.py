@@ -9,12 +9,12 @@ import torch
 
 from tests.support.fixtures_config import sizes
 from tests.support.fixtures_telemetry import random_flight, save_log, write_logs
+from uavlab import api
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.experiment import policy, run_state, scores
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_config
-from uavlab.experiment.scores import score, score_plan
 from uavlab.telemetry import flights, window_source
 from uavlab.telemetry.forecaster import TARGETS
 from uavlab.telemetry.task import Telemetry
@@ -84,15 +84,15 @@ def test_other_flights_are_refused(tmp_path: Path) -> None:
 
 
 def test_scores_are_those_of_flights_never_learned_from(tmp_path: Path) -> None:
-    folder, lines = tmp_path / "run", []
+    folder = tmp_path / "run"
     run = finished(folder, updates=UPDATES, training=0.3, validation=0.3)
-    row = score([str(folder)], 10, 0, False, None, lines.append)["rows"][0]
+    row = api.evaluate(folder, episodes=10)
     assert set(row["r2"]) == set(row["rmse"]) == set(TARGETS)
     mean = sum(figure["mean"] for figure in row["r2"].values()) / len(TARGETS)
     assert row["mean_r2"]["mean"] == pytest.approx(mean)
-    assert any(line.startswith("rmse/wind_north") and line.endswith("m/s") for line in lines)
-    assert score([str(folder)], 10, 5, True, None, lines.append)["rows"][0]["r2"] == row["r2"]  # no episode is drawn
-    assert row["r2"] != score([str(folder)], 1, 0, False, None, lines.append)["rows"][0]["r2"]
+    assert any(line.startswith("rmse/wind_north") and line.endswith("m/s") for line in str(row).splitlines())
+    assert api.evaluate(folder, episodes=10, seed=5, mean_action=True)["r2"] == row["r2"]  # no episode is drawn
+    assert row["r2"] != api.evaluate(folder, episodes=1)["r2"]
     assert list(run.config.evaluation.score) == ["mean_r2"]
 
 
@@ -122,7 +122,7 @@ def test_other_flights_may_be_set_for_evaluation(tmp_path: Path) -> None:
 def test_an_exported_copy_scores_the_same(tmp_path: Path) -> None:
     folder, out = tmp_path / "run", tmp_path / "out"
     finished(folder, updates=4)
-    policy.export(folder, out)
+    api.export(folder, out)
     first, second = (scores.evaluate(policy.load(path), 10, 0, False) for path in (folder, out))
     assert first == second
     with pytest.raises(ConfigError, match="telemetry has no team that flies"):
@@ -153,13 +153,9 @@ def test_a_run_ends_where_nothing_gets_better(tmp_path: Path) -> None:
 
 
 def test_ridge_regression_is_judged_by_the_same_flights() -> None:
-    lines: list[str] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("uavlab.experiment.scores.configure", lambda name, layer: small())
-        record = score_plan(["telemetry"], "ridge", 10, 0, None, lines.append)
-    assert set(record["rows"][0]["r2"]) == set(TARGETS)
-    with pytest.raises(ConfigError, match="--policy 'rigde' for telemetry: unknown"):
-        score_plan(["telemetry"], "rigde", 10, 0, None, lines.append)
+    assert set(scores.evaluate_baseline(small(), "ridge", 10, 0)["r2"]) == set(TARGETS)
+    with pytest.raises(ConfigError, match="policy 'rigde' for telemetry: unknown"):
+        api.evaluate("telemetry", policy="rigde", episodes=10)
 
 
 def test_windows_of_other_sizes_are_refused() -> None:

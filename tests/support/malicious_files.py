@@ -26,9 +26,10 @@ import torch
 
 from tests.support.fixtures_config import train_tiny
 from tests.support.tampered_runs import checkpoint_in, edit_manifest
+from uavlab import api
 from uavlab.core.errors import ConfigError, FileError, UavlabError
 from uavlab.core.text import one_line
-from uavlab.experiment import policy, scores
+from uavlab.experiment import policy
 from uavlab.experiment.config import configure, parse_setting, read_yaml
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import run_name
@@ -95,8 +96,8 @@ def in_run(name: str, content: Content, reader: Callable[[Path], object] = polic
     return lambda: reader(Path("run"))
 
 
-def scored(folder: Path) -> object:
-    return scores.score([str(folder)], 2, 0, False, None, lambda line: None)
+def copied(folder: Path) -> object:
+    return api.export(folder, "copy")
 
 
 def manifest(change: Callable[[dict[str, Any]], object]) -> Reader:
@@ -212,8 +213,8 @@ RUN_FILES: dict[str, Entry] = {
         ConfigError,
         lambda: in_run("config.json", json.dumps({"preset": "\x1b[2J<script>", "values": {}})),
     ),
-    "run: pipe": (FileError, lambda: in_run("run.json", os.mkfifo, scored)),
-    "run: large": (FileError, lambda: in_run("run.json", LARGE, scored)),
+    "run: pipe": (FileError, lambda: in_run("run.json", os.mkfifo, copied)),
+    "run: large": (FileError, lambda: in_run("run.json", LARGE, copied)),
     "metrics: pickle": (FileError, lambda: in_run("metrics.jsonl", PICKLE + b"\n", Run.resume)),
     "metrics: pipe": (FileError, lambda: in_run("metrics.jsonl", os.mkfifo, Run.resume)),
     "metrics: device": (FileError, lambda: in_run("metrics.jsonl", zeros, Run.resume)),

@@ -145,6 +145,13 @@ class TestEvaluate:
         assert len(first["return"]["each"]) == 2
         assert str(first).splitlines()[0].startswith("completion ")
 
+    def test_in_another_environment(self, pair: ul.Run) -> None:
+        env = ul.make("leader_follower", followers=3, horizon=2)
+        scores = ul.evaluate(pair, env=env, episodes=4)
+        assert scores["flight_time"]["mean"] <= 2
+        assert scores["energy"] != ul.evaluate(pair, env=ul.make("leader_follower", horizon=2), episodes=4)["energy"]
+        assert ul.evaluate(pair, policy="random", env=env, episodes=4)["flight_time"]["mean"] <= 2
+
     def test_a_function_equals_the_same_policy_by_name(self) -> None:
         env = LeaderFollower(followers=2, horizon=20)
         still = ul.evaluate(env, policy=lambda obs: torch.zeros(*obs.shape[:2], 2), episodes=4)
@@ -170,6 +177,27 @@ class TestEvaluate:
             ul.evaluate(3, episodes=4)  # type: ignore[arg-type]
 
 
+class TestLeaving:
+    def test_a_folder_of_a_run_in_memory_or_stored(self, pair: ul.Run, tmp_path: Path) -> None:
+        memory = ul.train("leader_follower", updates=2, settings=SMALL, progress=False)
+        for number, run in enumerate((memory, pair)):
+            copy = ul.export(run, tmp_path / f"copy{number}")
+            assert torch.equal(ul.load(copy).parameters, run.trained().parameters)
+            assert ul.load(copy).updates == run.trained().updates
+        with pytest.raises(ConfigError, match="not empty"):
+            ul.export(pair, tmp_path / "copy0")
+        with pytest.raises(ConfigError, match=r"expected a name that ends in \.pt2 or \.onnx"):
+            ul.export(pair, tmp_path / "team.pt")
+
+    def test_a_flight_with_another_team(self, pair: ul.Run, tmp_path: Path) -> None:
+        env = ul.make("leader_follower", followers=3, horizon=4)
+        figure = ul.fly(pair, tmp_path / "flight.html", env=env, run=1)
+        assert figure.layout.meta["steps"] <= 4
+        assert (tmp_path / "flight.html").stat().st_size > 1e6
+        with pytest.raises(ConfigError, match=r"^fly: got 3; expected a run"):
+            ul.fly(3)  # type: ignore[arg-type]
+
+
 class TestTask:
     def test_an_object_gives_its_parameters(self) -> None:
         run = ul.start(LeaderFollower(followers=2, dt=0.5), settings=OWN)
@@ -186,7 +214,8 @@ class TestTask:
             (lambda: ul.start("leader_follower", toggles="fast"), "unknown toggles 'fast'"),
             (lambda: ul.start("leader_follower", settings={"gama": 0.9}), "did you mean 'gamma'"),
             (lambda: ul.make("leader_follower", followers=-1), "followers: "),
-            (lambda: ul.bench("ladders"), "unknown suite 'ladders'"),
+            (lambda: ul.bench("ladders"), "unknown suite 'ladders' .did you mean 'ladder'"),
+            (lambda: ul.bench("env", full=True), "no option 'full'; `bench ladder` has it"),
         ],
     )
     def test_bad_input(self, call: Callable[[], Any], message: str) -> None:

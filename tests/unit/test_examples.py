@@ -16,7 +16,7 @@ FIRST = ("make", "train")  # the examples of other names use what these define
 def test_every_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names = {"ul": ul, "torch": torch}
-    finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
+    finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
     tests = {name: finder.find(getattr(ul, name), name, globs={}) for name in ul.__all__ if name != "__version__"}
     with_example = {name: each[0] for name, each in tests.items() if each and each[0].examples}
     page = "".join(re.findall(r"```python\n(.*?)```", (ROOT / "PYTHON.md").read_text(encoding="utf-8"), re.DOTALL))

@@ -9,6 +9,7 @@ from typing import Any
 from uavlab.benchmarks import suites as folder
 from uavlab.core.errors import ConfigError
 from uavlab.core.registry import place_of
+from uavlab.core.text import quote, suggest
 from uavlab.experiment import build
 from uavlab.experiment.config import Device, RunConfig
 from uavlab.storage.machine import describe
@@ -74,6 +75,24 @@ def suites() -> dict[str, Suite]:
     for module in pkgutil.iter_modules(folder.__path__, f"{folder.__name__}."):
         importlib.import_module(module.name)
     return dict(sorted(REGISTRY.items()))
+
+
+def run_suite(name: str, rounds: int, device: Device, options: Mapping[str, Any]) -> Record:
+    """Run a suite by its name and return its record.
+
+    Raises:
+        ConfigError: There is no such suite, or it has no such option.
+    """
+    known = suites()
+    if name not in known:
+        raise ConfigError(
+            f"bench: unknown suite {quote(name)}{suggest(name, known)}; expected one of {', '.join(known)}."
+        )
+    own = {suite.name: [option.name for option in suite.options] for suite in known.values()}
+    for option in options.keys() - set(own[name]):
+        owners = [f"`bench {other}` has it" for other, names in own.items() if option in names]
+        raise ConfigError(f"bench {name}: no option {quote(option)}; {', '.join(owners) or 'no suite has it'}.")
+    return known[name].run(rounds, device, **options)
 
 
 def format_rows(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -97,14 +97,14 @@ def with_settings(command: Command) -> Command:
     return command
 
 
-def layers(
+def layer(
     settings: tuple[str, ...],
     config_file: Path | None,
     toggles: str | None,
     toggle_texts: tuple[str, ...],
     **options: Any,
 ) -> Any:
-    """Return the layers of settings that a command line gives, in the order in which they apply."""
+    """Return the settings that a command line gives."""
     from uavlab.experiment.config import gather
 
     return gather(config_file, settings, options, toggles, toggle_texts)

@@ -5,8 +5,7 @@ from typing import Any
 
 import click
 
-from uavlab.cli.base import Record, as_json, cli, layers, with_settings
-from uavlab.core.errors import ConfigError
+from uavlab.cli.base import Record, as_json, cli, layer, with_settings
 from uavlab.core.text import one_line
 
 SYSTEMS = ("leader_follower", "mapping", "assignment", "telemetry", "scale_out")
@@ -46,7 +45,7 @@ def check(preset: str, **options: Any) -> Record:
     """Check that the environment of PRESET keeps its contract, or that its flights can be learned from."""
     from uavlab.experiment.config import configure
 
-    config = configure(preset, *layers(**options))
+    config = configure(preset, layer(**options))
     report = config.task.evaluation.check(config)
     click.echo(report)
     return vars(report)
@@ -112,15 +111,10 @@ def _click_option(suite: str, option: Any) -> click.Option:
 @as_json
 def bench(suite: str, out: Path | None, rounds: int, device: Any, **options: Any) -> Record:
     """Measure one suite on this machine."""
+    from uavlab import api
     from uavlab.benchmarks.registry import format_rows
 
-    known, given = _suites(), {name: value for name, value in options.items() if value}
-    own = {name: [option.name for option in each.options] for name, each in known.items()}
-    for option in given.keys() - own[suite]:
-        owner = next(name for name, names in own.items() if option in names)
-        names = " and ".join(f"--{name}" for name in own[owner])
-        raise ConfigError(f"bench {suite}: {names} belong to `bench {owner}`; leave them out.")
-    record = known[suite].run(rounds, device, **given)
+    record = api.bench(suite, rounds=rounds, device=device, **{name: value for name, value in options.items() if value})
     return _report(record, format_rows(record["rows"]), out)
 
 
@@ -148,9 +142,10 @@ def _report(record: Record, text: str, out: Path | None) -> Record:
 @as_json
 def profile(preset: str, rounds: int, trace: Path | None, every: bool, out: Path | None, **options: Any) -> Record:
     """Measure where the time of PRESET goes, what bounds it, and which toggles would help: predicted and measured."""
-    from uavlab.benchmarks.profile_run import format_profile, profile_preset
+    from uavlab import api
+    from uavlab.benchmarks.profile_run import format_profile
 
-    record = profile_preset(preset, *layers(**options), rounds=rounds, trace=trace, every=every)
+    record = api.profile(preset, settings=layer(**options), rounds=rounds, trace=trace, every=every)
     return _report(record, format_profile(record), out)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from uavlab.cli.base import Record, as_json, cli, layers, on_device, print_json, with_settings
+from uavlab.cli.base import Record, as_json, cli, layer, on_device, print_json, with_settings
 from uavlab.core.errors import ConfigError
 from uavlab.experiment.signals import graceful_stop
 
@@ -21,11 +21,12 @@ from uavlab.experiment.signals import graceful_stop
 @as_json
 def train(preset: str, out: Path | None, name: str | None, dry_run: bool, **options: Any) -> Record:
     """Train a PRESET."""
+    from uavlab import api
     from uavlab.experiment.config import configure
-    from uavlab.experiment.run import Run
     from uavlab.experiment.run_dir import require_empty, run_name
 
-    config = configure(preset, *layers(**options))
+    settings = layer(**options)
+    config = configure(preset, settings)
     planned = config.task.plan(config)
     folder = Path("runs") / run_name(f"{preset}-{config.run.seed}" if name is None else name)
     if name and out:
@@ -40,7 +41,7 @@ def train(preset: str, out: Path | None, name: str | None, dry_run: bool, **opti
     what = {"replay_bytes": "replay takes", "world_bytes": "worlds take"}.get(what, "flights take")
     amount = f"{planned['flights']} logs to read" if size is None else f"{what} {size / 2**20:.1f} MiB"
     click.echo(f"{amount}; the run is kept in {folder}")
-    return drive(Run(config, folder))
+    return drive(api.start(preset, settings=settings, out=folder))
 
 
 @cli.command()
@@ -57,7 +58,7 @@ def resume(run: str, fresh_replay: bool, **options: Any) -> Record:
     from uavlab.experiment.names import run_folder
     from uavlab.experiment.run import Run
 
-    resumed = Run.resume(run_folder(run), *layers(**options), fresh_replay=fresh_replay)
+    resumed = Run.resume(run_folder(run), layer(**options), fresh_replay=fresh_replay)
     click.echo(f"{run}: goes on from update {resumed.number}")
     return drive(resumed)
 
@@ -75,17 +76,31 @@ def evaluate(
     runs: tuple[str, ...], episodes: int, seed: int, mean_action: bool, plan: str | None, device: Any, out: Path | None
 ) -> Record:
     """Evaluate the best policy of each RUN on its evaluation task, with 95 % bootstrap intervals."""
-    from uavlab.experiment.scores import score, score_plan
-    from uavlab.storage.files import write_json
+    from uavlab import api
+    from uavlab.core.installation import invocation
+    from uavlab.experiment.names import run_folder
+    from uavlab.storage.files import read_json, write_json
+    from uavlab.storage.machine import describe
 
-    if plan is None:
-        record = score(runs, episodes, seed, mean_action, device, click.echo)
-    else:
-        record = score_plan(runs, plan, episodes, seed, device, click.echo)
+    what: Any = runs if plan else [api.load(run, device) for run in runs]  # all are read before the first episode
+    status = [] if plan else [run_folder(run) / "run.json" for run in runs]
+    trained = [read_json(path) for path in status if path.exists()]
+    rows = []
+    for run, each in zip(runs, what, strict=True):
+        result = api.evaluate(each, policy=plan, episodes=episodes, seed=seed, mean_action=mean_action, device=device)
+        title = f"{plan}, {result.count}" if plan else _title(each, result.count)
+        click.echo(f"{run}: {title}\n{result}")
+        who = {"preset": run, "policy": plan} if plan else {"run": run, "action": "mean" if mean_action else "sampled"}
+        rows.append({**result, **who, "episodes": episodes, "seed": seed})
+    record = {"command": invocation(), "machine": describe(result.device), "rows": rows, "trained": trained}
     if out is not None:
         write_json(out, record)
-    rows = record["rows"]
     return rows[0] if len(rows) == 1 else {"rows": rows}
+
+
+def _title(trained: Any, count: str) -> str:
+    age = f"<= {trained.update}" if min(trained.updates) < 0 else ", ".join(map(str, trained.updates))
+    return f"policy of update {age}, {count} x {len(trained.parameters)} run(s)"
 
 
 @cli.command()
@@ -98,20 +113,18 @@ def evaluate(
 @as_json
 def fly(run: str, out: Path | None, picture: Path | None, seed: int, mean_action: bool, device: Any) -> Record:
     """Write an HTML page with one animated flight of the best policy of RUN."""
-    from uavlab.experiment import policy
+    from uavlab import api
     from uavlab.experiment.names import run_folder
-    from uavlab.lab.plots import flight
 
-    folder = run_folder(run)
-    loaded = policy.load(folder, device)
-    states = list(policy.fly(loaded, seed, mean_action))
-    page = out or folder / "flight.html"
-    animation = flight.animate(loaded.config.evaluation, states)
-    flight.write_page(animation, page)
+    page = out or run_folder(run) / "flight.html"
+    figure = api.fly(api.load(run, device), page, seed=seed, mean_action=mean_action)
     if picture is not None:
-        flight.write_image(flight.freeze(animation), picture)
-    click.echo(f"{len(states) - 1} steps; open {page}")
-    return {"page": str(page), "steps": len(states) - 1}
+        from uavlab.lab.plots import flight
+
+        flight.write_image(flight.freeze(figure), picture)
+    steps = figure.layout.meta["steps"]
+    click.echo(f"{steps} steps; open {page}")
+    return {"page": str(page), "steps": steps}
 
 
 @cli.command()
@@ -126,23 +139,16 @@ def export(run: str, out: Path, seed_index: int, agent: int | None) -> Record:
     A folder holds settings and policies, and can be evaluated and flown. A file that ends in .pt2 is a program of
     torch, one that ends in .onnx a model of ONNX; FILE.json beside it describes inputs and outputs.
     """
-    from uavlab.experiment import policy
-    from uavlab.experiment.names import run_folder
+    from uavlab import api
 
-    folder = run_folder(run)
-    if out.suffix in (".pt2", ".onnx"):
-        from uavlab.experiment.export import export_policy
-
-        click.echo(export_policy(policy.load(folder, "cpu"), out, seed_index, agent, folder=folder))
-    else:
-        click.echo(policy.export(folder, out))
+    click.echo(api.export(run, out, run=seed_index, agent=agent))
     return {"run": run, "out": str(out)}
 
 
 def drive(run: Any) -> Record:
     """Train to the end with a progress bar; the first SIGINT or SIGTERM ends it after the update in progress."""
-    from uavlab.api import watch
     from uavlab.core.installation import program
+    from uavlab.experiment.progress_bar import watch
 
     for reason in run.not_exact_reasons:
         click.echo(f"not bit for bit repeatable: {reason}")

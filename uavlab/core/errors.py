@@ -10,25 +10,43 @@ AXIS_NAMES = {"R": "run", "W": "world", "N": "row", "A": "agent", "K": "network"
 
 
 class UavlabError(Exception):
-    """Base of all errors that uavlab raises on purpose."""
+    """Base of all errors that uavlab raises on purpose.
+
+    >>> issubclass(ul.ConfigError, ul.UavlabError), ul.ConfigError.exit_code
+    (True, 2)
+    """
 
     exit_code = 1
 
 
 class ConfigError(UavlabError):
-    """A setting, parameter or argument is unknown, has a wrong type or value, or contradicts another."""
+    """A setting, parameter or argument is unknown, has a wrong type or value, or contradicts another.
+
+    >>> ul.make("leader_folower")
+    Traceback (most recent call last):
+    uavlab.core.errors.ConfigError: unknown preset 'leader_folower' (did you mean 'leader_follower'?). Known ...
+    """
 
     exit_code = 2
 
 
 class FileError(UavlabError):
-    """A file or folder is missing, damaged or of another kind than expected."""
+    """A file or folder is missing, damaged or of another kind than expected.
+
+    >>> ul.load("runs/absent")
+    Traceback (most recent call last):
+    uavlab.core.errors.FileError: runs/absent/config.json: missing, so runs/absent is no run; ...
+    """
 
     exit_code = 3
 
 
 class DivergedError(UavlabError):
     """Training computed a number that is not finite or too large.
+
+    >>> record = {"tensor": "reward", "world": 3, "value": float("nan"), "expected": "a finite number"}
+    >>> print(ul.DivergedError(record, "Check the environment."))
+    training: reward of world 3 is nan; expected a finite number. Check the environment.
 
     Attributes:
         record: ``tensor``, ``value``, ``expected``, ``kind`` (its origin, ``environment`` or ``learner``) and, where
@@ -52,13 +70,22 @@ class DivergedError(UavlabError):
 
 
 class ResourceError(UavlabError):
-    """Memory, disk space or a device is insufficient."""
+    """Memory, disk space or a device is insufficient.
+
+    >>> ul.start(env, runs=256, settings={"capacity": 10**9})
+    Traceback (most recent call last):
+    uavlab.core.errors.ResourceError: ...
+    """
 
     exit_code = 5
 
 
 class MissingPackageError(UavlabError, ImportError):
-    """A package of one of the optional extras is not installed."""
+    """A package of one of the optional extras is not installed; the message names the extra.
+
+    >>> issubclass(ul.MissingPackageError, ImportError)
+    True
+    """
 
     exit_code = 2
 

@@ -116,7 +116,7 @@ class Layer(dict[str, Any]):
 
     def __init__(self, values: Mapping[str, Any], origins: Mapping[str, str]) -> None:
         super().__init__(values)
-        self.origins = origins
+        self.origins = dict(origins)
 
 
 def configure(preset: str, *layers: Mapping[str, Any]) -> Config:
@@ -170,8 +170,8 @@ def gather(
     options: Mapping[str, Any],
     toggles: str | None = None,
     toggle_texts: Iterable[str] = (),
-) -> list[Layer]:
-    """Return the layers of settings on a command line; later layers override earlier ones.
+) -> Layer:
+    """Return the settings on a command line, of which later ones override earlier ones.
 
     Their order is: a named set of toggles, a settings file, ``key=value`` texts of settings, those of toggles, and the
     options that are not None.
@@ -181,13 +181,17 @@ def gather(
     """
     assigned, toggled = dict(map(parse_setting, texts)), dict(map(parse_toggle, toggle_texts))
     chosen = {name: value for name, value in options.items() if value is not None}
-    return [
+    result = Layer({}, {})
+    for layer in (
         *([] if toggles is None else [toggle_layer(toggles, options.get("device"))]),
         *([] if file is None else [read_yaml(file)]),
         Layer(assigned, dict.fromkeys(assigned, "--set")),
         Layer(toggled, dict.fromkeys(toggled, "--toggle")),
         Layer(chosen, {name: f"--{name}" for name in chosen}),
-    ]
+    ):
+        result |= layer
+        result.origins |= layer.origins
+    return result
 
 
 def toggle_layer(name: str, device: str | None = None) -> Layer:

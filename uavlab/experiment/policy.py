@@ -16,7 +16,7 @@ from uavlab.core.rng import Streams, acting_noise, team_noise
 from uavlab.core.types import EnvSpec, leaves, tree_map
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, Device
-from uavlab.experiment.run_dir import read_config, require_empty
+from uavlab.experiment.run_dir import read_config, require_empty, write_config
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
 from uavlab.storage import checkpoint
@@ -131,17 +131,20 @@ def best_updates(meta: Mapping[str, Any], runs: int) -> list[int]:
     return updates if known else [-1] * runs  # type: ignore[return-value]
 
 
-def export(folder: Path, out: Path) -> Path:
-    """Copy settings and best policy of a run to ``out``, without replay and optimizers, and return ``out``.
+def export(trained: TrainedPolicy, out: Path, folder: Path | None = None) -> Path:
+    """Write settings and best policy to ``out``, a folder for ``load`` without replay and optimizers, and return it.
+
+    ``folder`` is that of the run, whose status is copied; None for a run in memory.
 
     Raises:
         ConfigError: ``out`` is not empty.
-        FileError: The folder is no run, or has no intact checkpoint.
+        ResourceError: A file cannot be written.
     """
-    trained = load(folder)
+    status = read_json(folder / "run.json") if folder and (folder / "run.json").exists() else {}
     require_empty(out).mkdir(parents=True, exist_ok=True)
-    for name in ("config.json", "run.json"):
-        write_json(out / name, read_json(folder / name))
+    write_config(out, trained.config)
+    if status:
+        write_json(out / "run.json", status)
     best = {"best": {"parameters": trained.parameters, "score": trained.score}}
     meta = {"exported": True, "best_updates": trained.updates}
     checkpoint.save(out / "checkpoints", trained.update, best, meta, keep=1)

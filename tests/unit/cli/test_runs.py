@@ -127,6 +127,8 @@ class TestReaders:
         command = ("evaluate", finished, "--episodes", "5", "--json")
         ended = uavlab(*command)
         assert ended.code == 0
+        best = policy.load(finished).updates[0]
+        assert ended.out.startswith(f"{finished}: policy of update {best}, 5 episodes x 1 run(s)\ncompletion ")
         assert set(ended.json) >= METRICS
         assert all(set(ended.json[name]) == {"mean", "low", "high"} for name in METRICS)
         assert (ended.json["episodes"], ended.json["seed"], ended.json["action"]) == (5, 0, "sampled")
@@ -142,6 +144,22 @@ class TestReaders:
         assert record["rows"] == ended.json["rows"]
         assert len(record["rows"]) == len(record["trained"]) == 2
         assert record["command"] == f"uavlab evaluate {finished} {finished} --episodes 2 --out record.json --json"
+
+    def test_nothing_is_evaluated_before_all_runs_are_read(self, finished: Path, tmp_path: Path) -> None:
+        (tmp_path / "empty").mkdir()
+        for second, code in (("nobody", 2), ("./empty", 3)):
+            ended = uavlab("evaluate", finished, second, "--episodes", "2")
+            assert (ended.code, ended.out) == (code, "")
+
+    def test_evaluate_a_baseline(self) -> None:
+        ended = uavlab("evaluate", "leader_follower", "--policy", "random", "--episodes", "2", "--json")
+        assert ended.out.startswith("leader_follower: random, 2 episodes\ncompletion ")
+        assert [ended.json[key] for key in ("preset", "policy", "episodes", "seed")] == [
+            "leader_follower",
+            "random",
+            2,
+            0,
+        ]
 
     def test_fly(self, finished: Path, tmp_path: Path) -> None:
         ended = uavlab("fly", finished, "--out", "deep/page.html", "--json")

@@ -30,7 +30,7 @@ COMMANDS: tuple[tuple[list[str], str, str], ...] = (
     (["resume", "telemetry_quick"], "", "'telemetry_quick' is a preset, expected a run; "),
     (["evaluate", "run", "--episodes", "7"], "run: policy of update 2, at most 7 flights x 1 run(s)\nmean_r2 ", ""),
     (["evaluate", "run", "--mean-action"], "rmse/wind_north ", ""),
-    (["evaluate", "telemetry", "--policy", "sweep"], "", "--policy 'sweep' for telemetry: unknown. Known: ridge."),
+    (["evaluate", "telemetry", "--policy", "sweep"], "", "policy 'sweep' for telemetry: unknown. Known: ridge."),
     (["evaluate", "telemetry"], "", "'telemetry' is a preset, expected a run; "),
     (["fly", "run"], "", FLIES),
     (["fly", "run", "--out", "page.html", "--picture", "flight.png", "--mean-action"], "", FLIES),

@@ -271,20 +271,19 @@ class TestYaml:
 class TestCommandLine:
     def test_what_was_read_is_laid_in_order_and_knows_its_origin(self, tmp_path: Path) -> None:
         (tmp_path / "a.yaml").write_text("lr: 0.1\n\nbatch: 9\n")
-        file, assigned, _, chosen = gather(tmp_path / "a.yaml", ["lr=0.2", "tau=0.3"], {"seed": 4, "runs": None})
-        assert (file, assigned, chosen) == ({"lr": 0.1, "batch": 9}, {"lr": 0.2, "tau": 0.3}, {"seed": 4})
-        assert file.origins == {"lr": f"{tmp_path / 'a.yaml'}:1", "batch": f"{tmp_path / 'a.yaml'}:3"}
-        assert (assigned.origins, chosen.origins) == ({"lr": "--set", "tau": "--set"}, {"seed": "--seed"})
-        assert gather(None, [], {}) == [{}, {}, {}]
+        given = gather(tmp_path / "a.yaml", ["lr=0.2", "tau=0.3"], {"seed": 4, "runs": None})
+        assert given == {"lr": 0.2, "batch": 9, "tau": 0.3, "seed": 4}
+        origins = {"lr": "--set", "batch": f"{tmp_path / 'a.yaml'}:3", "tau": "--set", "seed": "--seed"}
+        assert given.origins == origins
+        assert gather(None, [], {}) == {}
 
     def test_toggles_lie_under_a_file_and_over_settings(self, tmp_path: Path) -> None:
         (tmp_path / "a.yaml").write_text("compile: default\n")
-        named, file, _, turned, _ = gather(
-            tmp_path / "a.yaml", ["adam=foreach"], {"device": "cpu"}, "plain", ["adam=single"]
-        )
-        assert (named["update"], named["adam"], named["threads"]) == ("loop", "single", 1)
-        assert (file, turned) == ({"compile": "default"}, {"adam": "single"})
-        assert (named.origins["update"], turned.origins) == ("--toggles plain", {"adam": "--toggle"})
+        given = gather(tmp_path / "a.yaml", ["adam=foreach"], {"device": "cpu"}, "plain", ["adam=single"])
+        chosen = ("update", "threads", "compile", "adam")
+        assert [given[name] for name in chosen] == ["loop", 1, "default", "single"]
+        where = ["--toggles plain", "--toggles plain", f"{tmp_path / 'a.yaml'}:1", "--toggle"]
+        assert [given.origins[name] for name in chosen] == where
 
     @pytest.mark.parametrize(
         ("named", "texts", "message"),

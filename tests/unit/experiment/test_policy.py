@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.support.fixtures_config import tiny, train_tiny
+from uavlab import api
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.rng import Streams
 from uavlab.core.types import leaves
@@ -74,7 +75,7 @@ class TestFlight:
 class TestExport:
     def test_flies_and_scores_like_the_run(self, pair: Run, loaded: policy.TrainedPolicy, tmp_path: Path) -> None:
         assert pair.folder is not None
-        out = policy.export(pair.folder, tmp_path / "deep" / "copy")
+        out = api.export(pair.folder, tmp_path / "deep" / "copy")
         copy = policy.load(out)
         assert scores.evaluate(copy, EPISODES, 0, mean_action=False) == scores.evaluate(
             loaded, EPISODES, 0, mean_action=False
@@ -82,15 +83,15 @@ class TestExport:
         assert torch.equal(positions(copy), positions(loaded))
         files = sorted(path.name for path in out.rglob("*") if path.is_file())
         assert files == ["best.npz", "config.json", "manifest.json", "run.json"]
-        again = policy.load(policy.export(out, tmp_path / "again"))
+        again = policy.load(api.export(out, tmp_path / "again"))
         assert torch.equal(again.parameters, loaded.parameters)
 
     def test_refuses_a_folder_in_use_and_a_source_that_is_no_run(self, pair: Run, tmp_path: Path) -> None:
         assert pair.folder is not None
         with pytest.raises(ConfigError, match="not empty"):
-            policy.export(pair.folder, pair.folder)
+            api.export(pair.folder, pair.folder)
         with pytest.raises(FileError):
-            policy.export(tmp_path, tmp_path / "copy")
+            api.export(tmp_path, tmp_path / "copy")
         assert os.listdir(tmp_path) == []
 
 

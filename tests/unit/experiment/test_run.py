@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tests.support.fixtures_config import TINY, tiny, train_tiny
-from uavlab import evaluation
+from uavlab import api, evaluation
 from uavlab.core.errors import ConfigError, DivergedError, FileError, ResourceError
 from uavlab.core.rng import Streams
 from uavlab.experiment import build, policy, scores
@@ -389,7 +389,7 @@ class TestResume:
         assert steps(tmp_path / "run") == [4, 8]
 
     def test_an_exported_copy_cannot_go_on(self, finished: Path, tmp_path: Path) -> None:
-        policy.export(finished, tmp_path / "copy")
+        api.export(finished, tmp_path / "copy")
         with pytest.raises(FileError, match="an exported copy holds the policy alone; resume the run"):
             Run.resume(tmp_path / "copy")
 

@@ -1,13 +1,15 @@
 """Scores: equal calls give equal figures, of runs and of baselines; they are printed and recorded."""
 
 import dataclasses
-from pathlib import Path
+import re
+from typing import Any
 
 import pytest
 
 from tests.support.fixtures_config import SMALL_MISSION, tiny, train_tiny
-from uavlab.core.errors import ConfigError, FileError
+from uavlab.core.errors import ConfigError
 from uavlab.experiment import policy, scores
+from uavlab.experiment.config import configure
 from uavlab.experiment.presets import PRESETS, Preset
 from uavlab.experiment.run import Run
 
@@ -53,57 +55,30 @@ class TestEvaluate:
         assert both["mean"] != one["mean"]
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a complete run."""
-    folder = tmp_path_factory.mktemp("runs") / "finished"
-    train_tiny(folder)
-    return folder
-
-
-def test_each_run_is_told_and_recorded(finished: Path) -> None:
-    lines: list[str] = []
-    record = scores.score([str(finished), str(finished)], 3, 1, True, "cpu", lines.append)
-    expected = scores.evaluate(policy.load(finished), 3, 1, True)
-    assert record["rows"] == 2 * [{**expected, "run": str(finished), "episodes": 3, "seed": 1, "action": "mean"}]
-    assert [trained["status"] for trained in record["trained"]] == ["complete", "complete"]
-    assert record["machine"]["threads"] >= 1
-    assert len(lines) == 2 * (1 + len(expected))
-    best = policy.load(finished).updates[0]
-    assert lines[0] == f"{finished}: policy of update {best}, 3 episodes x 1 run(s)"
-    path = expected["path"]
-    assert f"path               {path['mean']:10.3f}   [{path['low']:.3f}, {path['high']:.3f}] px" in lines
-
-
-def test_nothing_flies_before_all_are_read(finished: Path, tmp_path: Path) -> None:
-    lines: list[str] = []
-    for second, error in (("nobody", ConfigError), (str(tmp_path), FileError)):
-        with pytest.raises(error):
-            scores.score([str(finished), second], 3, 0, False, None, lines.append)
-    assert lines == []
-
-
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setitem(PRESETS, "small_mapping", Preset("mapping", "Small.", SMALL_MISSION))
     return "small_mapping"
 
 
-@pytest.mark.parametrize("plan", ["random", "information_gain", "sweep"])
-def test_plans_are_scored_like_policies(small: str, plan: str) -> None:
-    lines: list[str] = []
-    record = scores.score_plan([small], plan, 6, 2, "cpu", lines.append)
-    (row,) = record["rows"]
-    assert (row["preset"], row["policy"], row["episodes"], row["seed"]) == (small, plan, 6, 2)
-    assert row["entropy"]["low"] <= row["entropy"]["mean"] <= row["entropy"]["high"] <= 1
-    assert lines[0] == f"{small}: {plan}, 6 episodes"
-    again = scores.score_plan([small], plan, 6, 2, "cpu", lines.append)
-    assert again["rows"] == record["rows"]
-    assert scores.score_plan([small], plan, 6, 3, "cpu", lines.append)["rows"] != record["rows"]
+class TestBaseline:
+    @pytest.mark.parametrize("plan", ["random", "information_gain", "sweep"])
+    def test_equal_calls_give_equal_figures(self, small: str, plan: str) -> None:
+        config = configure(small)
+        first = scores.evaluate_baseline(config, plan, 6, 2)
+        assert first["entropy"]["low"] <= first["entropy"]["mean"] <= first["entropy"]["high"] <= 1
+        assert first == scores.evaluate_baseline(config, plan, 6, 2)
+        assert first != scores.evaluate_baseline(config, plan, 6, 3)
+        assert first.count == "6 episodes"
 
+    def test_unknown_names(self, small: str) -> None:
+        with pytest.raises(ConfigError, match=r"did you mean 'sweep'.*Known: random, information_gain, sweep"):
+            scores.evaluate_baseline(configure(small), "sweeep", 2, 0)
+        with pytest.raises(ConfigError, match=r"leader_follower: unknown\. Known: random\."):
+            scores.evaluate_baseline(configure("leader_follower"), "sweep", 2, 0)
 
-def test_plans_that_are_not_there_are_told(small: str) -> None:
-    with pytest.raises(ConfigError, match=r"did you mean 'sweep'.*Known: random, information_gain, sweep"):
-        scores.score_plan([small], "sweeep", 2, 0, None, print)
-    with pytest.raises(ConfigError, match=r"leader_follower: unknown\. Known: random\."):
-        scores.score_plan(["leader_follower"], "sweep", 2, 0, None, print)
+    @pytest.mark.parametrize(("wrong", "message"), [(lambda obs: obs[..., :1], "shape (4, 2, 1)"), (len, "int")])
+    def test_a_function_of_wrong_actions(self, wrong: Any, message: str) -> None:
+        config = tiny(followers=1)
+        with pytest.raises(ConfigError, match=re.escape(f"policy: got {message} from the function; expected actions")):
+            scores.evaluate_baseline(config, wrong, 4, 0)
