@@ -23,6 +23,18 @@ def suggest(name: str, known: Iterable[str], elsewhere: Mapping[str, str] | None
     return f" (did you mean {names[close[0]]!r}?)" if close else ""
 
 
+def require_known(kind: str, name: Any, known: Iterable[str], where: str = "") -> None:
+    """Return if ``name`` is one of the known names of this kind.
+
+    Raises:
+        ConfigError: It is not; the message begins with ``where``, suggests the closest name, and lists all.
+    """
+    names = list(known)
+    if name not in names:
+        hint = suggest(str(name), names)
+        raise ConfigError(f"{where}unknown {kind} {quote(name)}{hint}. Known {kind}s: {', '.join(names)}.")
+
+
 def quote(value: Any) -> str:
     """Quote a value for a message in at most 80 characters."""
     try:

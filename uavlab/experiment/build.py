@@ -23,7 +23,7 @@ from uavlab.core.registry import (
     Settings,
 )
 from uavlab.core.rng import Streams
-from uavlab.core.text import quote, suggest
+from uavlab.core.text import require_known
 from uavlab.evaluation import COMMON, Planner, episodes, summary
 from uavlab.runtime.oom_retry import is_out_of_memory
 from uavlab.runtime.runtime import Runtime
@@ -109,8 +109,7 @@ def task(environment: str, learner: str | None = None) -> Task:
     name = learner or env.learner or next(_fitting(env), None)
     if name is None:
         raise ConfigError(f"{environment}: no learner fits it; set learner=NAME, one of {', '.join(LEARNERS)}.")
-    if name not in LEARNERS:
-        raise ConfigError(f"unknown learner {quote(name)}{suggest(name, LEARNERS)}. Learners: {', '.join(LEARNERS)}.")
+    require_known("learner", name, LEARNERS)
     entry = LEARNERS[name]
     if learner and (reason := entry.refusal(_spec(env))):
         fits = ", ".join(_fitting(env)) or "none"

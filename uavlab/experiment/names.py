@@ -6,7 +6,7 @@ from typing import Any
 
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.installation import program
-from uavlab.core.text import quote, suggest
+from uavlab.core.text import quote, require_known, suggest
 from uavlab.experiment.presets import presets
 from uavlab.storage.files import read_json
 
@@ -33,9 +33,7 @@ def require_names(given: Mapping[str, Any]) -> None:
 
 def require_preset(name: str) -> None:
     """Raise a ConfigError if there is no such preset."""
-    known = presets()
-    if name not in known:
-        raise ConfigError(f"unknown preset {quote(name)}{suggest(name, known)}. Known presets: {', '.join(known)}.")
+    require_known("preset", name, presets())
 
 
 def run_folder(text: str) -> Path:

@@ -5,6 +5,7 @@ The first violation raises ConfigError with the place, the value, the expected v
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -14,10 +15,10 @@ from torch import Tensor
 
 from uavlab import collectors, envs, learners
 from uavlab.core.errors import DivergedError
-from uavlab.core.protocols import Env, Policy
-from uavlab.core.registry import COLLECTORS, ENVIRONMENTS, LEARNERS, LearnerEntry, Settings
+from uavlab.core.protocols import Env
+from uavlab.core.registry import COLLECTORS, ENVIRONMENTS, LEARNERS, Settings
 from uavlab.core.rng import Streams, acting_noise
-from uavlab.core.text import quote, suggest
+from uavlab.core.text import require_known
 from uavlab.core.types import EnvSpec, Update, tree_map
 from uavlab.runtime.finite_check import require_finite
 from uavlab.runtime.runtime import Runtime
@@ -28,10 +29,11 @@ from uavlab.testing.rollout import refuse
 BUILT_IN = (collectors, envs, learners)  # registered by their import
 SMALL = {"worlds": 2, "batch": 16, "learning_starts": 32, "capacity": 128}  # settings of the collector, if it has them
 PLAYED = {"worlds": 16, "batch": 64, "learning_starts": 64, "capacity": 4096}  # on a bandit
-UPDATES, WORLDS = 3, 5  # of learners with equal noise; in which policies act
+UPDATES, DELAY, WORLDS = 2, 4, 5  # with equal noise; until the policy changes, at most; worlds in which policies act
 SHARE, ROUNDING = 0.01, 1e-4  # of its own change by which a run may differ beside another one; of actions
 SEEDS, EVERY, JUDGED = 4, 20, 256  # runs on a bandit, updates between their scores, worlds of a score
 GAIN = 0.25  # least share of the way to the best reward, which is 0
+GUARD = "Guard divisions, roots and logarithms."
 OWN_NOISE = "Draw all randomness in update_noise, from the streams that are passed in."
 WHOLE = "Return every tensor that later updates depend on, and copy it back in load_state_dict."
 
@@ -65,10 +67,7 @@ class LearnerReport:
 
 
 def check_learner(
-    learner: str | LearnerEntry,
-    env: Env | str | None = None,
-    settings: Mapping[str, Any] | None = None,
-    updates: int = 400,
+    learner: str, env: Env | str | None = None, settings: Mapping[str, Any] | None = None, updates: int = 400
 ) -> LearnerReport:
     """Train a learner for a few updates and raise at the first violation of the contract of ``Learner``.
 
@@ -77,7 +76,7 @@ def check_learner(
     and it improves on a bandit, a task of one step whose best action is known.
 
     Args:
-        learner: Name of a registered learner, or its entry.
+        learner: Name of a registered learner.
         env: An environment or the name of one; None takes the first registered one that the learner fits.
         settings: Changes of its hyper-parameters; small networks make the check fast.
         updates: Largest number of updates on the bandit, which is left out if this is 0 or the learner does not fit.
@@ -85,63 +84,48 @@ def check_learner(
     Raises:
         ConfigError: The learner breaks the contract, there is no such learner, or it does not fit the environment.
     """
-    trial = _choose(learner, env, settings or {})
-    first, again, alone = (_Training(trial, seeds) for seeds in ((0, 1), (0, 1), (1,)))
-    _check_policy(trial, _Training(trial, (7, 8)))  # not the seeds of a loaded policy
-    before, single = first.learner.parameters(), alone.learner.parameters()
-    copy = before.clone()
-    results = first.update(), alone.update()  # later, rounding may change an action, and with it all that follows
-    if not torch.equal(before, copy):
-        trial.refuse("parameters", "numbers that change with an update", "a copy", "Return a clone.")
-    rounding = _check_runs(trial, before, first.learner.parameters(), single, alone.learner.parameters(), *results)
-    for training, count in ((first, UPDATES - 1), (again, UPDATES)):
-        for _ in range(count):
-            training.update()
-    trial.same_bits("update", first.state(), again.state(), "on a second run with equal noise", OWN_NOISE)
-    _check_state(trial, first)
-    _check_guard(trial, first)
+    require_known("learner", learner, LEARNERS, "check_learner: ")
+    entry, settings = LEARNERS[learner], settings or {}
+    for name in settings:
+        require_known("setting", name, [field.name for field in fields(entry.settings)], "check_learner: ")
+    task, hyper = _fitting(learner, env), entry.settings(**settings)
+    build = partial(_Training, learner, hyper, task, SMALL)
+    first, again, alone, fresh = (build(seeds) for seeds in ((0, 1), (0, 1), (1,), (7, 8)))
+    _check_policy(fresh)  # not the seeds of a loaded policy
+    rounding = _check_runs(first, alone)
+    for _ in range(UPDATES):
+        first.update()
+    while again.updates < first.updates:
+        again.update()
+    first.require_equal("update", again.state(), first.state(), "on a second run with equal noise", OWN_NOISE)
+    _check_state(first, fresh)
+    _check_guard(first)
     sizes = [tensor.numel() for tensor in first.state().values()]
-    bandit = next((each for each in (Bandit(), Bandit(moves=True)) if not trial.entry.refusal(each.spec)), None)
-    scores = _play(replace(trial, env=bandit, sizes=PLAYED), updates) if bandit and updates else (0, 0.0, 0.0, 0.0)
-    env_name, shape = type(trial.env).__name__, tuple(before.shape)
-    return LearnerReport(trial.name, env_name, len(sizes), sum(sizes), shape, rounding, *scores)
-
-
-@dataclass(frozen=True)
-class _Trial:
-    """A learner with its settings, the environment that it is checked on, and the sizes of its collector."""
-
-    name: str
-    entry: LearnerEntry
-    hyper: Any
-    env: Any
-    sizes: Mapping[str, int]
-
-    def refuse(self, what: str, got: str, expected: str, do: str) -> NoReturn:
-        refuse(f"{self.name}.{what}", got, expected, do)
-
-    def same_bits(self, what: str, one: Mapping[str, Tensor], other: Mapping[str, Tensor], when: str, do: str) -> None:
-        for name in sorted(one.keys() | other.keys()):
-            if name not in one or name not in other or not torch.equal(one[name], other[name]):
-                self.refuse(what, f"another {name} {when}", "the same bits", do)
-
-    def load(self, parameters: Tensor) -> Policy:
-        return self.entry.load_policy(self.hyper, self.env.spec, self.env.spec, parameters)
+    bandit = next((each for each in (Bandit(), Bandit(moves=True)) if not entry.refusal(each.spec)), None)
+    scores = 0, 0.0, 0.0, 0.0
+    if bandit and updates:
+        scores = _play(_Training(learner, hyper, bandit, PLAYED, tuple(range(SEEDS))), updates)
+    shape = tuple(first.learner.parameters().shape)
+    return LearnerReport(learner, type(task).__name__, len(sizes), sum(sizes), shape, rounding, *scores)
 
 
 class _Training:
-    """A learner and its source, built for some seeds."""
+    """A learner and its source, built for some seeds on an environment."""
 
-    def __init__(self, trial: _Trial, seeds: tuple[int, ...]) -> None:
-        self.trial, self.rng, collector = trial, Streams(seeds), COLLECTORS[trial.entry.collector]
+    def __init__(self, name: str, hyper: Any, env: Any, sizes: Mapping[str, int], seeds: tuple[int, ...]) -> None:
+        self.name, self.hyper, self.env, self.entry = name, hyper, env, LEARNERS[name]
+        self.rng, self.updates, collector = Streams(seeds), 0, COLLECTORS[self.entry.collector]
         rt, source = Runtime(torch.device("cpu"), Toggles(**eager())), collector.settings()
-        sizes = {field.name: trial.sizes[field.name] for field in fields(source) if field.name in trial.sizes}
+        source = replace(source, **{field.name: sizes[field.name] for field in fields(source) if field.name in sizes})
         run = SimpleNamespace(runs=len(seeds))  # the setting of a run that builders read
-        config = Settings(trial.name, run, replace(source, **sizes), trial.hyper, rt.toggles, trial.env)
+        config = Settings(name, run, source, hyper, rt.toggles, env)
         data = collector.data(config, self.rng, rt)
-        self.learner = learner = trial.entry.build(config, data, self.rng, rt)
-        snapshot = lambda: trial.load(learner.parameters())  # noqa: E731
-        self.source = collector.build(config, trial.env, data, learner, snapshot, self.rng, rt)
+        self.learner = self.entry.build(config, data, self.rng, rt)
+        self.source = collector.build(config, env, data, self.learner, self.load, self.rng, rt)
+
+    def load(self) -> Any:
+        """Return the policy of the learner's parameters."""
+        return self.entry.load_policy(self.hyper, self.env.spec, self.env.spec, self.learner.parameters())
 
     def batch(self) -> tuple[Any, Any]:
         """Return the next batch, and the noise of an update on it."""
@@ -153,17 +137,17 @@ class _Training:
         batch, noise = self.batch()
         result = self.learner.update(batch, noise)
         if not isinstance(result, Update):
-            self.trial.refuse("update", f"a {type(result).__name__}", "an Update", "Return uavlab.Update(metrics).")
+            self.refuse("update", f"a {type(result).__name__}", "an Update", "Return uavlab.Update(metrics).")
         for name, value in result.metrics.items():
             if not isinstance(value, Tensor) or value.shape[:1] != (len(self.rng.seeds),):
-                got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-                self.trial.refuse(f"update.metrics[{name!r}]", got, "a tensor with a number per run", "Keep axis R.")
+                self.refuse(f"update.metrics[{name!r}]", _kind(value), "a tensor with a number per run", "Keep axis R.")
         try:
             require_finite(self.learner.tensors_to_check(result))
             require_finite(self.learner.tensors_to_check())
         except DivergedError as error:
-            self.trial.refuse("update", f"{error.record['tensor']} = {error.record['value']}", "finite numbers", GUARD)
+            self.refuse("update", f"{error.record['tensor']} = {error.record['value']}", "finite numbers", GUARD)
         self.source.feedback(batch, result)
+        self.updates += 1
         return result
 
     def state(self) -> dict[str, Tensor]:
@@ -172,134 +156,136 @@ class _Training:
 
     def worlds(self, rng: Streams, count: int) -> tuple[Any, Any]:
         """Return the state of new worlds (R x count), and the observations in them (R count ...)."""
-        env = self.trial.env
-        state = env.initial(rng.uniform("check", count, env.spec.initial_noise).flatten(0, 1))
-        return state, tree_map(lambda leaf: leaf.unflatten(0, (len(rng.seeds), count)), env.observe(state))
+        state = self.env.initial(rng.uniform("check", count, self.env.spec.initial_noise).flatten(0, 1))
+        return state, tree_map(lambda leaf: leaf.unflatten(0, (len(rng.seeds), count)), self.env.observe(state))
+
+    def require_equal(
+        self, what: str, one: Mapping[str, Tensor], other: Mapping[str, Tensor], when: str, do: str
+    ) -> None:
+        for name in sorted(one.keys() | other.keys()):
+            if name not in one or name not in other or not torch.equal(one[name], other[name]):
+                self.refuse(what, f"another {name} {when}", "the same bits", do)
+
+    def refuse(self, what: str, got: str, expected: str, do: str) -> NoReturn:
+        refuse(f"{self.name}.{what}", got, expected, do)
 
 
-GUARD = "Guard divisions, roots and logarithms."
-
-
-def _choose(learner: str | LearnerEntry, env: Env | str | None, settings: Mapping[str, Any]) -> _Trial:
-    """Find the learner, its settings and the environment."""
-    if isinstance(learner, LearnerEntry):
-        name, entry = "learner", learner
-    elif isinstance(learner, str) and learner in LEARNERS:
-        name, entry = learner, LEARNERS[learner]
-    else:
-        hint = suggest(str(learner), LEARNERS)
-        do = f"Register it by `@uavlab.learner(name)`. There are {', '.join(LEARNERS)}."
-        refuse("check_learner", f"{quote(learner)}{hint}", "the name of a registered learner", do)
-    names = [field.name for field in fields(entry.settings)]
-    if unknown := sorted(settings.keys() - set(names)):
-        hint = suggest(unknown[0], names)
-        refuse("check_learner", f"the setting {unknown[0]!r}{hint}", f"some of {', '.join(names)}", "Correct the name.")
-    if isinstance(env, str) and env not in ENVIRONMENTS:
-        hint = suggest(env, ENVIRONMENTS)
-        refuse(
-            "check_learner", f"{quote(env)}{hint}", "the name of an environment", "Register it by `@uavlab.env(name)`."
-        )
-    kinds = [ENVIRONMENTS[env].kind] if isinstance(env, str) else [each.kind for each in ENVIRONMENTS.values()]
-    tasks = [kind() for kind in kinds] if isinstance(env, str) or env is None else [env]
-    tasks = [task for task in tasks if isinstance(getattr(task, "spec", None), EnvSpec)]
-    reasons = [entry.refusal(task.spec) for task in tasks]
+def _fitting(learner: str, env: Any) -> Any:
+    """Return the environment, or the first registered one, if the learner fits it."""
+    if isinstance(env, str):
+        require_known("environment", env, ENVIRONMENTS, "check_learner: ")
+        env = ENVIRONMENTS[env].kind()
+    tasks = [each.kind() for each in ENVIRONMENTS.values()] if env is None else [env]
+    specs = [getattr(task, "spec", None) for task in tasks]
+    reasons = [LEARNERS[learner].refusal(spec if isinstance(spec, EnvSpec) else ()) for spec in specs]
     if None not in reasons:
-        reason = reasons[0] if len(reasons) == 1 else "no environment fits it"
-        refuse("check_learner", f"{name}, which cannot learn this: {reason}", "an environment that fits", "Pass env=.")
-    return _Trial(name, entry, entry.settings(**settings), tasks[reasons.index(None)], SMALL)
+        reason = "no environment fits it" if env is None else reasons[0]
+        got, do = f"{learner}, which cannot learn this: {reason}", "Pass env=, an object of an environment."
+        refuse("check_learner", got, "an environment that fits", do)
+    return tasks[reasons.index(None)]
 
 
-def _check_policy(trial: _Trial, training: _Training) -> None:
+def _check_policy(training: _Training) -> None:
     """Check actions, parameters, and the policy of saved parameters."""
-    learner, spec, (_, obs) = training.learner, trial.env.spec, training.worlds(training.rng, WORLDS)
+    learner, spec, (_, obs) = training.learner, training.env.spec, training.worlds(training.rng, WORLDS)
     theta = learner.parameters()
     if theta.dim() != 3 or len(theta) != 2:
-        trial.refuse("parameters", f"shape {tuple(theta.shape)}", "(runs, networks, numbers)", "Keep axis R first.")
-    if (size := trial.entry.size(trial.hyper, spec)) != theta.shape[-1]:
-        trial.refuse("size", f"{size}", f"{theta.shape[-1]}, the last axis of parameters", "Register another size.")
+        training.refuse("parameters", _kind(theta), "(runs, networks, numbers)", "Keep axis R first.")
+    if (size := training.entry.size(training.hyper, spec)) != theta.shape[-1]:
+        do = "Register another size."
+        training.refuse("size", f"{size}", f"{theta.shape[-1]}, the last axis of parameters", do)
     for noise in (None, acting_noise(training.rng, "check.act", WORLDS, spec)):
         for policy in (learner.policy(spec), learner.policy(spec, explore=True)):
             action = policy(obs, noise)
-            _check_action(trial, obs, "policy without noise" if noise is None else "policy with noise", action)
+            _check_action(training, obs, "policy without noise" if noise is None else "policy with noise", action)
             part = policy(tree_map(lambda leaf: leaf[:, :1], obs), None if noise is None else noise[:, :1])
             if not _close(part, action[:, :1]):
                 do = "Compute along the other axes only."
-                trial.refuse("policy", "other actions without the other worlds", "worlds that are independent", do)
-        if not _close(trial.load(theta)(obs, noise), learner.policy(spec)(obs, noise)):
+                training.refuse("policy", "other actions without the other worlds", "worlds that are independent", do)
+        if not _close(training.load()(obs, noise), learner.policy(spec)(obs, noise)):
             do = "Keep all that a policy needs in parameters."
-            trial.refuse("load_policy", "other actions than those of the learner", "the same policy", do)
+            training.refuse("load_policy", "other actions than those of the learner", "the same policy", do)
 
 
-def _check_action(trial: _Trial, obs: Any, what: str, action: Any) -> None:
+def _check_action(training: _Training, obs: Any, what: str, action: Any) -> None:
     """Check shape, type and range of actions."""
-    spec = trial.env.spec
+    spec = training.env.spec
     shape = (2, WORLDS, spec.agents, *([] if spec.choices else [spec.action]))
     if not isinstance(action, Tensor) or action.shape != shape:
-        got = f"shape {tuple(action.shape)}" if isinstance(action, Tensor) else type(action).__name__
-        trial.refuse(what, got, f"a tensor of shape {shape}", "Act for every run, world and agent.")
-    low, high, do = (
-        (0, spec.choices - 1, "Return numbers of moves.") if spec.choices else (-1, 1, "Use tanh, or clamp.")
-    )
-    kind = action.dtype == torch.int64 if spec.choices else action.is_floating_point()
-    if not kind or not ((action >= low) & (action <= high)).all():  # nan compares as false
-        got, expected = f"{action.dtype} from {action.min():.3g} to {action.max():.3g}", f"numbers in [{low}, {high}]"
-        do = "Return numbers of moves, int64." if spec.choices else "Use tanh, or clamp."
-        trial.refuse(what, got, expected, do)
+        do = "Act for every run, world and agent."
+        training.refuse(what, _kind(action), f"a tensor of shape {shape}", do)
+    if spec.choices:
+        typed, low, high, do = action.dtype == torch.int64, 0, spec.choices - 1, "Return numbers of moves, int64."
+    else:
+        typed, low, high, do = action.is_floating_point(), -1, 1, "Use tanh, or clamp."
+    if not typed or not ((action >= low) & (action <= high)).all():  # nan compares as false
+        got = f"{action.dtype} from {action.min():.3g} to {action.max():.3g}"
+        training.refuse(what, got, f"numbers in [{low}, {high}]", do)
     if spec.choices and not obs.legal.gather(-1, action[..., None]).all():
-        trial.refuse(what, "a move that is not legal", "moves that obs.legal allows", "Mask the other moves.")
+        training.refuse(what, "a move that is not legal", "moves that obs.legal allows", "Mask the other moves.")
 
 
-def _check_runs(
-    trial: _Trial, before: Tensor, after: Tensor, single: Tensor, alone: Tensor, both: Update, one: Update
-) -> float:
-    """Check that updates change every run, and that run 1 is as it is alone; return the difference in its change."""
-    if idle := [run for run, change in enumerate(after - before) if not change.any()]:
+def _check_runs(together: _Training, alone: _Training) -> float:
+    """Check that updates change both runs, and that run 1 is as it is alone; return the difference in its change.
+
+    A learner may change its policy in every second or third update only. Runs are compared after the first change:
+    later, rounding may change an action, and with it all that follows.
+    """
+    before, single = together.learner.parameters(), alone.learner.parameters()
+    first = before.clone()
+    idle = [0, 1]
+    while idle and together.updates < DELAY:
+        both, one = together.update(), alone.update()
+        after = together.learner.parameters()
+        idle = [run for run in (0, 1) if torch.equal(after[run], first[run])]
+    if not torch.equal(before, first):
+        together.refuse("parameters", "numbers that change with an update", "a copy", "Return a clone.")
+    if idle:
         do = "Step on the parameters that policy and parameters read."
-        trial.refuse("update", f"the policy of run {idle[0]} as before", "another one", do)
+        together.refuse("update", f"the policy of run {idle[0]} as before", "another one", do)
     change = (after - before)[1].norm()
-    off = max(((before[1] - single[0]).norm() / change).item(), ((after[1] - alone[0]).norm() / change).item())
+    off = max((before[1] - single[0]).norm(), (after[1] - alone.learner.parameters()[0]).norm()).item() / change.item()
     metrics = ((name, value[1], one.metrics[name][0]) for name, value in both.metrics.items())
     other = [name for name, a, b in metrics if not torch.allclose(a.double(), b.double(), SHARE, ROUNDING)]
     if off > SHARE or other:
         what = f"a policy that differs by {off:.2g} of its change" if off > SHARE else f"another {other[0]}"
         do = "Compute means, norms and random numbers along the other axes, never over R."
-        trial.refuse("update", f"{what} in a run beside another one", "the same as alone", do)
+        together.refuse("update", f"{what} in a run beside another one", "the same as alone", do)
     return off
 
 
-def _check_state(trial: _Trial, trained: _Training) -> None:
+def _check_state(trained: _Training, fresh: _Training) -> None:
     """Check that another learner continues exactly from the state of this one."""
-    fresh, state = _Training(trial, (7, 8)), trained.state()
+    state = trained.state()
     fresh.learner.load_state_dict(state)
-    trial.same_bits("load_state_dict", state, fresh.state(), "in the state after it was loaded", WHOLE)
-    for _ in range(UPDATES - 1):
+    trained.require_equal("load_state_dict", state, fresh.state(), "in the state after it was loaded", WHOLE)
+    for _ in range(UPDATES):
         batch, noise = trained.batch()
         for each in (trained, fresh):
             each.learner.update(batch, noise)
         one, other = ({**each.state(), "parameters": each.learner.parameters()} for each in (trained, fresh))
-        trial.same_bits("state_dict", one, other, "after an update of a learner that loaded it", WHOLE)
+        trained.require_equal("state_dict", one, other, "after an update of a learner that loaded it", WHOLE)
 
 
-def _check_guard(trial: _Trial, trained: _Training) -> None:
+def _check_guard(trained: _Training) -> None:
     """Check that all of the state is finite, and that ``tensors_to_check`` notices where it is not."""
     state = trained.state()
     for name, tensor in state.items():
         if not tensor.is_floating_point() or not tensor.dim() or not tensor.numel():
             continue
         if not tensor.isfinite().all():
-            trial.refuse("state_dict", f"a number in {name} that is not finite", "finite numbers", GUARD)
+            trained.refuse("state_dict", f"a number in {name} that is not finite", "finite numbers", GUARD)
         spoilt = tensor.clone()
         spoilt.view(-1)[-1] = torch.nan
         trained.learner.load_state_dict({**state, name: spoilt})
         if all(each.isfinite().all() for each, _ in trained.learner.tensors_to_check().values()):
             do = "Add it, so that a run stops at the first number that is not finite."
-            trial.refuse("tensors_to_check", f"nothing about a nan in {name}", "every tensor of the state", do)
+            trained.refuse("tensors_to_check", f"nothing about a nan in {name}", "every tensor of the state", do)
     trained.learner.load_state_dict(state)
 
 
-def _play(trial: _Trial, updates: int) -> tuple[int, float, float, float]:
+def _play(training: _Training, updates: int) -> tuple[int, float, float, float]:
     """Train on a bandit until the mean reward has risen clearly; return the last figures of the report."""
-    training = _Training(trial, tuple(range(SEEDS)))
     before = after = _mean_rewards(training)
     for number in range(1, updates + 1):
         training.update()
@@ -311,12 +297,12 @@ def _play(trial: _Trial, updates: int) -> tuple[int, float, float, float]:
             return number, first, last, spread
     got = f"mean reward {before.mean():.3g} -> {after.mean():.3g} on the bandit after {updates} updates"
     do = "Check the signs of the losses, and that gradients reach the policy; a slow learner needs `updates=` or lr."
-    trial.refuse("update", got, "a clear rise towards 0", do)
+    training.refuse("update", got, "a clear rise towards 0", do)
 
 
 def _mean_rewards(training: _Training) -> Float[Tensor, " R"]:
     """Return the mean reward of the present policy in worlds that are the same for each call."""
-    env, rng = training.trial.env, Streams(training.rng.seeds)
+    env, rng = training.env, Streams(training.rng.seeds)
     state, obs = training.worlds(rng, JUDGED)
     action = training.learner.policy(env.spec)(obs, acting_noise(rng, "check.act", JUDGED, env.spec)).flatten(0, 1)
     return env.reward(state, action, state).unflatten(0, (len(rng.seeds), JUDGED)).mean((1, 2))
@@ -324,3 +310,7 @@ def _mean_rewards(training: _Training) -> Float[Tensor, " R"]:
 
 def _close(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and torch.allclose(one.double(), other.double(), ROUNDING, ROUNDING)
+
+
+def _kind(thing: Any) -> str:
+    return f"shape {tuple(thing.shape)}" if isinstance(thing, Tensor) else type(thing).__name__
