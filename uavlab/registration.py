@@ -35,7 +35,7 @@ from uavlab.core.registry import (
     place_of,
 )
 from uavlab.core.rng import Streams
-from uavlab.core.text import quote, suggest
+from uavlab.core.text import quote, require_known, suggest
 from uavlab.core.types import EnvSpec, Scale
 from uavlab.experiment.build import BUILT_IN
 from uavlab.experiment.presets import PRESETS, Preset
@@ -56,9 +56,7 @@ class NoSettings:
 
 
 @dataclass_transform(frozen_default=True)
-def env(
-    name: str, *, learner: str | None = None, baselines: Mapping[str, Callable[..., Any]] | None = None
-) -> Callable[[Class], Class]:
+def env(name: str, *, learner: str | None = None) -> Callable[[Class], Class]:
     """Register the decorated class as an environment under ``name``.
 
     The class implements ``uavlab.core.protocols.Env``; it becomes a frozen dataclass if it is none. Its fields are
@@ -67,19 +65,21 @@ def env(
     Args:
         name: Name of the environment, and of the preset with its defaults.
         learner: Name of its default learner; None takes the first one that fits.
-        baselines: Policies without learning, by name, as ``baseline`` registers them.
 
     Raises:
-        ConfigError: The name belongs to another environment, or what is decorated is no class.
+        ConfigError: The name belongs to another environment or to a preset, what is decorated is no class, or one of its
+            fields has no default.
     """
+    _require_name("env", name)
+    if name in PRESETS and PRESETS[name].env != name:
+        raise ConfigError(f"env: {name!r} is the name of a preset; choose another name.")
 
     def register(cls: Class) -> Class:
         _require_class("env", cls)
         if "__dataclass_params__" not in vars(cls):
             dataclass(frozen=True)(cls)  # changes the class in place
-        before = ENVIRONMENTS.get(name)
-        policies = {**(before.baselines if before else {}), **(baselines or {})}
-        return ENVIRONMENTS.register(name, Environment(cls, learner, policies), place_of(cls)).kind  # type: ignore[return-value]
+        baselines = ENVIRONMENTS[name].baselines if name in ENVIRONMENTS else {}  # of a class that is executed again
+        return ENVIRONMENTS.register(name, Environment(cls, learner, baselines), place_of(cls)).kind  # type: ignore[return-value]
 
     return register
 
@@ -93,9 +93,9 @@ def baseline(environment: str, name: str | None = None) -> Callable[[Function], 
     Raises:
         ConfigError: There is no such environment, or another function has the name.
     """
+    require_known("environment", environment, ENVIRONMENTS, "baseline: ")
 
     def register(plan: Function) -> Function:
-        _require_environment("baseline", environment)
         entry, own = ENVIRONMENTS[environment], name or plan.__name__
         known = entry.baselines.get(own, plan)
         if known is not plan and not place_of(known).same(place_of(plan)):
@@ -134,6 +134,10 @@ def learner(
     Raises:
         ConfigError: The name belongs to another learner, or the class or an argument does not fit.
     """
+    _require_name("learner", name)
+    if not (is_dataclass(settings) and isinstance(settings, type) and settings.__dataclass_params__.frozen):  # type: ignore[attr-defined]
+        raise ConfigError(f"learner {name!r}: settings is {settings!r}; expected a class with @dataclass(frozen=True).")
+    require_known("collector", collector, COLLECTORS, f"learner {name!r}: ")
 
     def register(cls: Class) -> Class:
         _require_class("learner", cls)
@@ -153,21 +157,11 @@ def learner(
         LEARNERS.register(name, entry, place_of(cls))
         return cls
 
-    if not (is_dataclass(settings) and isinstance(settings, type) and settings.__dataclass_params__.frozen):  # type: ignore[attr-defined]
-        raise ConfigError(f"learner {name!r}: settings is {settings!r}; expected a class with @dataclass(frozen=True).")
-    if collector not in COLLECTORS:
-        hint = f"{suggest(collector, COLLECTORS)}; registered are {', '.join(COLLECTORS)}"
-        raise ConfigError(f"learner {name!r}: no collector {quote(collector)}{hint}.")
     return register
 
 
 def toggle(
-    name: str,
-    *,
-    kind: Any,
-    about: str,
-    equality: str = "rounding",
-    **fields: Any,
+    name: str, *, kind: Any, about: str, equality: str = "rounding", **fields: Any
 ) -> Callable[[Function], Function]:
     """Register the decorated function as a toggle: ``uavlab train ENV --toggle NAME=VALUE``.
 
@@ -184,7 +178,7 @@ def toggle(
         fields: Other fields of ``uavlab.runtime.toggles.Toggle``; a number needs ``default``.
 
     Raises:
-        ConfigError: The name belongs to another toggle.
+        ConfigError: The name belongs to another toggle, or a number has no default.
     """
 
     def register(wrap: Function) -> Function:
@@ -198,9 +192,11 @@ def preset(name: str, env: str, settings: Mapping[str, Any] | None = None, *, ab
     """Register settings of an environment under ``name``; they are checked when the preset is used.
 
     Raises:
-        ConfigError: There is no such environment, or the name belongs to another preset.
+        ConfigError: There is no such environment, or the name belongs to another preset or environment.
     """
-    _require_environment("preset", env)
+    require_known("environment", env, ENVIRONMENTS, "preset: ")
+    if name in ENVIRONMENTS and name != env:
+        raise ConfigError(f"preset: {name!r} is the name of another environment; choose another name.")
     place = place_in(sys._getframe(1).f_globals.get("__name__", "__main__"), f"preset {name}")
     return PRESETS.register(name, Preset(env, about or f"{env} with other settings.", dict(settings or {})), place)
 
@@ -210,10 +206,9 @@ def _require_class(kind: str, cls: Any) -> None:
         raise ConfigError(f"{kind}: got {quote(cls)}, which is no class; decorate a class, or call with one.")
 
 
-def _require_environment(kind: str, name: str) -> None:
-    if name not in ENVIRONMENTS:
-        hint = suggest(name, ENVIRONMENTS)
-        raise ConfigError(f"{kind}: no environment {quote(name)}{hint}; register it first, by `@ul.env`.")
+def _require_name(kind: str, name: Any) -> None:
+    if not isinstance(name, str):
+        raise ConfigError(f'{kind}: got {quote(name)}, expected a name; write @ul.{kind}("NAME").')
 
 
 def _require_constructor(cls: type[Any]) -> None:
@@ -274,11 +269,9 @@ def _size(cls: type[Any], config: Any, spec: EnvSpec) -> int:
 def _refusal(moves: bool, spec: Any) -> str | None:
     if not isinstance(spec, EnvSpec):
         return "it has no team of agents"
-    if moves and not (spec.choices and spec.side):
-        return "its agents do not choose moves on maps"
-    return (
-        "its agents choose among moves, this learner's actions are continuous" if spec.choices and not moves else None
-    )
+    if moves:
+        return None if spec.choices and spec.side else "its agents do not choose moves on maps"
+    return "its agents choose among moves, this learner's actions are continuous" if spec.choices else None
 
 
 def _require_same(config: Any, trained: EnvSpec, spec: EnvSpec) -> None:

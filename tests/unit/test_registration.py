@@ -3,13 +3,14 @@
 import importlib.util
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 import torch
+from annotated_types import Ge
 from torch import Tensor
 
 import uavlab as ul
@@ -152,19 +153,32 @@ class TestExecutedAgain:
 
 class TestEnv:
     def test_a_plain_class_becomes_a_frozen_dataclass_with_settings(self) -> None:
-        @ul.env("plain", baselines={"still": outside.still})
+        @ul.env("plain")
         class Plain(outside.Drift):
             strength: float = 0.5
 
         assert Plain(strength=0.25) == Plain(0.1, 0.25)
         assert configure("plain", {"strength": 0.75}).env == Plain(strength=0.75)
-        assert ENVIRONMENTS["plain"].baselines == {"still": outside.still}
 
     def test_names_of_the_package_and_of_others_are_refused(self) -> None:
         with pytest.raises(ConfigError, match="the environment 'mapping' is already Mapping"):
             ul.env("mapping")(replace_name(outside.Drift))
         with pytest.raises(ConfigError, match=r"env: got Drift.*no class; decorate a class"):
             ul.env("object")(outside.Drift())  # type: ignore[type-var]
+        with pytest.raises(ConfigError, match="env: 'mapping_quick' is the name of a preset; choose another name"):
+            ul.env("mapping_quick")
+
+    def test_a_field_without_a_default_is_refused(self) -> None:
+        class Bare:
+            strength: float
+
+        class Listed(outside.Drift):
+            speeds: tuple[float, ...] = field(default_factory=tuple)
+
+        for cls, name in ((Bare, "Bare.strength"), (Listed, "Listed.speeds")):
+            with pytest.raises(ConfigError, match=f"{name}: a setting without a default; give it one"):
+                ul.env("bare")(cls)
+        assert "bare" not in ENVIRONMENTS
 
 
 def replace_name(cls: type) -> type:
@@ -181,8 +195,8 @@ class TestBaseline:
         assert ENVIRONMENTS["drift"].baselines["still"] is outside.still
 
     def test_an_unknown_environment_and_a_taken_name_are_refused(self) -> None:
-        with pytest.raises(ConfigError, match=r"no environment 'drif' \(did you mean 'drift'\?\); register it first"):
-            ul.baseline("drif", "x")(outside.still)
+        with pytest.raises(ConfigError, match=r"^baseline: unknown environment 'drif' \(did you mean 'drift'\?\)"):
+            ul.baseline("drif", "x")
         with pytest.raises(ConfigError, match="drift has 'still', still; choose another name"):
             ul.baseline("drift", "still")(lambda env, state, noise: noise)
 
@@ -271,6 +285,10 @@ class TestLearner:
             LEARNERS["doubled_learner"].load_policy(outside.ReinforceConfig(), SPEC, SPEC, torch.ones(1, 1, 1))
 
     def test_wrong_arguments_are_refused_at_once(self) -> None:
+        @dataclass(frozen=True)
+        class Rates:
+            lr: float
+
         class Misspelt(outside.Reinforce):
             def __init__(self, conifg: Any, rng: ul.Streams) -> None:
                 """Build nothing."""
@@ -279,8 +297,10 @@ class TestLearner:
             ul.learner("x")(Misspelt)
         with pytest.raises(ConfigError, match=r"settings is .*Misspelt.*; expected a class with @dataclass"):
             ul.learner("x", settings=Misspelt)
-        with pytest.raises(ConfigError, match=r"no collector 'onpolicy' \(did you mean 'on_policy'\?\)"):
+        with pytest.raises(ConfigError, match=r"unknown collector 'onpolicy' \(did you mean 'on_policy'\?\)"):
             ul.learner("x", collector="onpolicy")
+        with pytest.raises(ConfigError, match=r"Rates.lr: a setting without a default; give it one"):
+            ul.learner("x", settings=Rates)(outside.Reinforce)
         assert "x" not in LEARNERS
 
 
@@ -297,21 +317,40 @@ class TestOthers:
         assert ul.Runtime(torch.device("cpu"), toggles).kernel(lambda x: x + 1, "act")(1) == 6
         with pytest.raises(ConfigError, match="the toggle 'compile' is already"):
             ul.toggle("compile", kind=int, default=1, about="x")(tripled)
+        for kind in (int, Annotated[int, Ge(1)]):
+            with pytest.raises(ConfigError, match="toggle 'count': a number without a default; add default="):
+                ul.toggle("count", kind=kind, about="x")(tripled)
+
+    def test_a_toggle_that_is_registered_again_has_its_new_values(self) -> None:
+        for values in (Literal["off", "on"], Literal["off", "on", "twice"]):
+            ul.toggle("again", kind=values, about="x")(outside.doubled)
+            configure("drift", {"again": "on"})
+        assert configure("drift", {"again": "twice"}).toggles.again == "twice"
 
     def test_a_preset_is_checked_when_it_is_used(self) -> None:
         ul.preset("drift_wrong", "drift", {"wnd": 1.0})
         with pytest.raises(ConfigError, match=r"unknown setting 'wnd' \(did you mean 'wind'\?\)"):
             configure("drift_wrong")
-        with pytest.raises(ConfigError, match=r"preset: no environment 'drif' \(did you mean 'drift'\?\); register it"):
+        with pytest.raises(ConfigError, match=r"^preset: unknown environment 'drif' \(did you mean 'drift'\?\)"):
             ul.preset("drift_other", "drif")
         assert PRESETS["drift_wrong"].about == "drift with other settings."
         with pytest.raises(ConfigError, match="the preset 'mapping_quick' is already"):
             ul.preset("mapping_quick", "drift")
+        with pytest.raises(ConfigError, match="preset: 'drift' is the name of another environment; choose another name"):
+            ul.preset("drift", "leader_follower")
 
     def test_a_picture_belongs_to_a_class(self) -> None:
         assert SCENES[outside.Drift] is outside.draw
         with pytest.raises(ConfigError, match="scene: Drift is drawn by draw already; subclass it"):
             ul.scene(outside.Drift)(lambda env, states: None)
+
+    @pytest.mark.parametrize("decorator", [ul.env, ul.learner, ul.baseline, ul.scene])
+    def test_a_decorator_needs_its_arguments(self, decorator: Any) -> None:
+        def decorated() -> None:
+            """Stands for a class or function below ``@ul.env`` without parentheses."""
+
+        with pytest.raises(ConfigError, match=r"(env|learner|baseline|scene): .*<function "):
+            decorator(decorated)
 
 
 def test_every_public_name_is_there() -> None:

@@ -7,7 +7,7 @@ collector that the learner names. Functions in entries are described as ``argume
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -140,9 +140,21 @@ class Environment:
     evaluation: Evaluation | None = None
     implementation: Callable[[Any, Any], Any] = lambda env, rt: env
 
+    def __post_init__(self) -> None:
+        """Refuse a class whose fields cannot be settings."""
+        _require_defaults(self.kind)
+
     def __str__(self) -> str:
         """Return the name of the class, for messages."""
         return self.kind.__qualname__
+
+
+def _require_defaults(kind: type[Any]) -> None:
+    for each in fields(kind) if is_dataclass(kind) else ():
+        if each.default is MISSING:
+            raise ConfigError(
+                f"{kind.__name__}.{each.name}: a setting without a default; give it one: a number, text or a tuple."
+            )
 
 
 Scene = Callable[[Any, Sequence[Any]], Any]
@@ -157,8 +169,10 @@ def scene(kind: type) -> Callable[[Scene], Scene]:
     plotly figure with frames (see ``uavlab.lab.plots.flight.add_frames``).
 
     Raises:
-        ConfigError: The class has another scene already.
+        ConfigError: The class has another scene already, or is no class.
     """
+    if not isinstance(kind, type):
+        raise ConfigError(f"scene: got {kind!r}, expected a class of environments; write @ul.scene(CLASS).")
 
     def register(draw: Scene) -> Scene:
         known = SCENES.get(kind, draw)
@@ -197,6 +211,10 @@ class LearnerEntry:
     plan: Callable[[Settings], dict[str, Any]] = lambda config: {}
     unserved: Mapping[str, str] = field(default_factory=dict)
     portable: "Portable | None" = None
+
+    def __post_init__(self) -> None:
+        """Refuse a class whose fields cannot be settings."""
+        _require_defaults(self.settings)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from uavlab.experiment.build import Task, task
 from uavlab.experiment.names import require_preset
 from uavlab.experiment.presets import presets
 from uavlab.experiment.settings import settings_of
-from uavlab.runtime.toggles import TOGGLES, Toggles, as_dict, eager, toggle_presets
+from uavlab.runtime.toggles import TOGGLES, Toggle, Toggles, as_dict, eager, toggle_presets
 from uavlab.storage.files import read_regular
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -141,7 +141,7 @@ def configure(preset: str, *layers: Mapping[str, Any]) -> Config:
     values = {**eager(), **chosen.values, **given}
     chosen_task = task(chosen.env, _learner_name(values, origins))
     values["learner"] = chosen_task.learner
-    model = _model(chosen_task.settings, tuple(TOGGLES))
+    model = _model(chosen_task.settings, tuple(TOGGLES.values()))
     unknown = [name for name in values if name not in model.model_fields]
     elsewhere = {other: own for other, own in ELSEWHERE.items() if own in model.model_fields}
     problems = [
@@ -268,8 +268,8 @@ def _learner_name(values: Mapping[str, Any], origins: Mapping[str, str]) -> str 
 
 
 @lru_cache
-def _model(settings: tuple[type[Any], ...], toggles: tuple[str, ...]) -> type[BaseModel]:
-    """Create one strict model with every setting of a run.
+def _model(settings: tuple[type[Any], ...], toggles: tuple[Toggle, ...]) -> type[BaseModel]:
+    """Create one strict model with every setting of a run, anew if a toggle was registered again.
 
     Raises:
         ConfigError: A field has the name of another setting.

@@ -8,10 +8,11 @@ A new toggle is one record in ``toggle_records.py``, or one call of ``register``
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 import torch
 
+from uavlab.core.errors import ConfigError
 from uavlab.core.registry import Registry, Resume
 
 
@@ -90,6 +91,8 @@ class Toggle:
     def __post_init__(self) -> None:
         """Use the first value of a ``Literal`` as the default if none is given."""
         if self.default is None:
+            if get_origin(self.kind) is not Literal:
+                raise ConfigError(f"toggle {self.name!r}: a number without a default; add default=.")
             object.__setattr__(self, "default", get_args(self.kind)[0])
 
     @property
