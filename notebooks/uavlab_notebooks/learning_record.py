@@ -6,8 +6,8 @@ from typing import Any
 import plotly.graph_objects as go
 
 from uavlab.core.bootstrap import interval
+from uavlab.core.installation import ROOT
 from uavlab.lab.plots.charts import learning_curves
-from uavlab.storage.machine import ROOT
 
 Row = Mapping[str, Any]
 RECORD = ROOT / "figures" / "records" / "bench_learning.json"

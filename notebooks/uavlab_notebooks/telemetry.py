@@ -10,11 +10,11 @@ import torch
 from plotly.subplots import make_subplots
 
 from uavlab.core.bootstrap import interval
+from uavlab.core.installation import ROOT
 from uavlab.experiment import policy
 from uavlab.experiment.config import Device
 from uavlab.experiment.policy import TrainedPolicy
 from uavlab.lab.plots.style import DARK, blank, color, pale, short
-from uavlab.storage.machine import ROOT
 from uavlab.telemetry import dataset, flights, metrics
 from uavlab.telemetry.dataset import HIDDEN, FlightDataset
 from uavlab.telemetry.physics import residuals

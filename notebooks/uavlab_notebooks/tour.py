@@ -9,11 +9,11 @@ from typing import Any
 import ipywidgets as widgets
 import plotly.graph_objects as go
 
+from uavlab.core.installation import ROOT
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
 from uavlab.lab.plots import charts
 from uavlab.lab.widgets import Panel, guard, write_status
-from uavlab.storage.machine import ROOT
 from uavlab.training import training
 
 WARM_UP, TRIAL_UPDATES = 10, 40  # updates before and during the measurement of a run's speed

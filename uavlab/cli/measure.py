@@ -120,8 +120,8 @@ def bench(suite: str, out: Path | None, rounds: int, device: Any, **options: Any
 
 def _report(record: Record, text: str, out: Path | None) -> Record:
     """Print a record as text, add the command that made it, and write it."""
+    from uavlab.core.installation import invocation
     from uavlab.storage.files import write_json
-    from uavlab.storage.machine import invocation
 
     record = {"command": invocation(), **record}
     click.echo(text)

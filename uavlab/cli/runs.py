@@ -77,9 +77,10 @@ def evaluate(
 ) -> Record:
     """Evaluate the best policy of each RUN on its evaluation task, with 95 % bootstrap intervals."""
     from uavlab import api
+    from uavlab.core.installation import invocation
     from uavlab.experiment.names import run_folder
     from uavlab.storage.files import read_json, write_json
-    from uavlab.storage.machine import describe, invocation
+    from uavlab.storage.machine import describe
 
     what: Any = runs if plan else [api.load(run, device) for run in runs]  # all are read before the first episode
     status = [] if plan else [run_folder(run) / "run.json" for run in runs]
@@ -146,8 +147,8 @@ def export(run: str, out: Path, seed_index: int, agent: int | None) -> Record:
 
 def drive(run: Any) -> Record:
     """Train to the end with a progress bar; the first SIGINT or SIGTERM ends it after the update in progress."""
+    from uavlab.core.installation import program
     from uavlab.experiment.progress_bar import watch
-    from uavlab.storage.machine import program
 
     for reason in run.not_exact_reasons:
         click.echo(f"not bit for bit repeatable: {reason}")

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from uavlab.core.protocols import Policy
 from uavlab.core.types import EnvSpec, MapObs
@@ -109,12 +108,9 @@ class Portable:
         call: (policy, input, ...) -> outputs.
         layers: (hyper-parameters, ``spec``) -> layout of a row of parameters; without one, the tensors that the policy
             holds are constants of the file without a name.
-        module: (hyper-parameters, ``spec`` trained on, ``spec`` to act in, parameters) -> a module from inputs to
-            outputs, for policies that torch cannot trace; None wraps ``load_policy``.
     """
 
     inputs: Callable[[Any], Signals] = team_inputs
     outputs: Callable[[Any], Signals] = team_outputs
     call: Callable[..., tuple[Tensor, ...]] = act_with_and_without_noise
     layers: Callable[[Any, Any], Layers] = lambda config, spec: {}
-    module: Callable[[Any, Any, Any, Float[Tensor, "1 K P"]], nn.Module] | None = None

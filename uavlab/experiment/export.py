@@ -6,6 +6,7 @@ each parameter by its name; the exporter to ONNX merges small ones, in the order
 
 import hashlib
 import io
+import json
 import logging
 import math
 import warnings
@@ -13,8 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
-from importlib import metadata
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,9 @@ import uavlab
 from uavlab.core.errors import ConfigError
 from uavlab.core.extras import require
 from uavlab.core.portable import Layers, Portable, Signal, Signals
-from uavlab.core.protocols import Env
 from uavlab.core.types import EnvSpec
 from uavlab.experiment.policy import TrainedPolicy
-from uavlab.storage.files import atomic_write, read_json, write_json
+from uavlab.storage.files import atomic_write, read_json
 from uavlab.storage.machine import code_digest
 
 SUFFIXES = (".pt2", ".onnx")
@@ -84,12 +83,7 @@ def _split(row: Float[Tensor, " P"], layers: Layers) -> nn.Module:
 
 
 def export_policy(
-    trained: TrainedPolicy,
-    file: Path,
-    seed_index: int = 0,
-    agent: int | None = None,
-    env: Env | None = None,
-    folder: Path | None = None,
+    trained: TrainedPolicy, file: Path, seed_index: int = 0, agent: int | None = None, folder: Path | None = None
 ) -> Path:
     """Write the policy of one seed to a new file, ``.pt2`` or ``.onnx``, and return the file.
 
@@ -102,41 +96,44 @@ def export_policy(
         seed_index: Number of the seed among those of the run.
         agent: Number of an agent, which becomes a team of one; None exports the whole team. Where agents choose moves
             in turn, the caller of a team of one closes the moves to cells that others chose.
-        env: The environment to act in, whose team may differ in size; by default the one of evaluation.
         folder: Folder of the run, whose digest and status are recorded.
 
     Raises:
-        ConfigError: The file exists or has another suffix, there is no such seed or agent, or torch cannot export the
-            policy.
+        ConfigError: The file exists or has another suffix, there is no such seed or agent, the agent cannot act alone,
+            or torch cannot export the policy.
         MissingPackageError: A package that ``.onnx`` needs is not installed.
         ResourceError: A file cannot be written; neither is left.
     """
     beside = file.with_name(f"{file.name}.json")
     _require_possible(trained, file, beside, seed_index)
-    portable, config = trained.config.task.entry.portable or Portable(), trained.config
-    before, team = config.env.spec, (env or config.evaluation).spec
-    parameters = trained.parameters[seed_index].detach().cpu()
+    config, parameters = trained.config, trained.parameters[seed_index].detach().cpu()
+    entry, before, team = config.task.entry, config.env.spec, config.evaluation.spec
     if agent is not None:
         before, team = _team_of_one(before, team, len(parameters), agent)
+        entry.require_same(config.learner, before, team)
+    portable = entry.portable or Portable()
     inputs, outputs = portable.inputs(team), portable.outputs(team)
 
     def load(rows: Float[Tensor, "1 K P"]) -> Any:
-        return config.task.entry.load_policy(config.learner, before, team, rows)
+        return entry.load_policy(config.learner, before, team, rows)
 
-    if portable.module is None:
-        module: nn.Module = PolicyModule(parameters, portable.layers(config.learner, before), load, portable.call)
-    else:
-        module = portable.module(config.learner, before, team, parameters[None])
+    policy = partial(portable.call, load(parameters[None]))
+    module = PolicyModule(parameters, portable.layers(config.learner, before), load, portable.call)
+    versions = {"uavlab": uavlab.__version__, "torch": torch.__version__}
     try:
         with _quiet(), torch.no_grad():
             program = _trace(module.requires_grad_(False), inputs)
-            content, run = _to_onnx(program, inputs, outputs) if file.suffix == ".onnx" else _to_pt2(program)
-            _compare(run, partial(portable.call, load(parameters[None])), inputs)
+            if file.suffix == ".onnx":
+                content, run = _to_onnx(program, inputs, outputs)
+                versions |= {name: import_module(name).__version__ for name in ONNX}
+            else:
+                content, run = _to_pt2(program)
+            _compare(run, policy, inputs, outputs)
     except Exception as error:  # the exporters raise errors of many classes
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ConfigError(
-            f"{file}: torch cannot export the policy of {config.task.learner} ({reason}); shapes and branches must not "
-            "depend on values, or the learner's entry gives a module (uavlab.core.portable.Portable)."
+            f"{file}: torch cannot export the policy of {config.task.learner} ({reason}); its actions must be those of "
+            "the team, its shapes and branches must not depend on values, and it must not draw noise of its own."
         ) from error
     record = {
         "file": file.name,
@@ -147,15 +144,11 @@ def export_policy(
         "team": asdict(team) if isinstance(team, EnvSpec) else list(team),
         "agent": agent,
         "policy": _origin(trained, seed_index, parameters, folder),
-        "versions": {"uavlab": uavlab.__version__} | {n: metadata.version(n) for n in ("torch", *ONNX) if find_spec(n)},
+        "versions": versions,
     }
-    write_json(beside, record)
-    try:
-        with atomic_write(file) as temporary:
-            temporary.write_bytes(content)
-    except BaseException:
-        beside.unlink()
-        raise
+    with atomic_write(beside) as description, atomic_write(file) as temporary:
+        description.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        temporary.write_bytes(content)
     return file
 
 
@@ -207,15 +200,18 @@ def _trace(module: nn.Module, inputs: Signals) -> torch.export.ExportedProgram:
     return program
 
 
-def _compare(run: Outputs, policy: Outputs, inputs: Signals) -> None:
-    """Compare the content of a file with the policy itself.
+def _compare(run: Outputs, policy: Outputs, inputs: Signals, outputs: Signals) -> None:
+    """Compare the content of a file with the policy itself, and with the description of its outputs.
 
     Raises:
-        ValueError: Their outputs differ, as those of a policy with its own randomness do.
+        ValueError: They differ, as the outputs of a policy with its own randomness do.
     """
     for batch in CHECKED:
         given = _sample(inputs, batch)
-        for own, other in zip(policy(*given), run(*given), strict=True):
+        for (name, signal), own, other in zip(outputs.items(), policy(*given), run(*given), strict=True):
+            if (other.shape, other.dtype) != ((batch, *signal.shape), signal.dtype):
+                expected = f"{signal.dtype} of shape {(batch, *signal.shape)}"
+                raise ValueError(f"{name} is {other.dtype} of shape {tuple(other.shape)}, expected {expected}")
             far = (own.double() - other.double()).abs().max() / own.double().abs().max().clamp_min(1e-6)
             if not far <= TOLERANCE:
                 raise ValueError(f"the file would differ from the policy by {float(far):.1g} of its output")

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError, FileError
+from uavlab.core.installation import program
 from uavlab.core.protocols import Env, Policy
 from uavlab.core.rng import Streams, acting_noise, team_noise
 from uavlab.core.types import EnvSpec, leaves, tree_map
@@ -20,7 +21,6 @@ from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
 from uavlab.storage import checkpoint
 from uavlab.storage.files import read_json, write_json
-from uavlab.storage.machine import program
 
 
 @dataclass(frozen=True)

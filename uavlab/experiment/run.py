@@ -18,6 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError, DivergedError, ResourceError, UavlabError
+from uavlab.core.installation import invocation
 from uavlab.core.types import Update
 from uavlab.experiment import build, run_state
 from uavlab.experiment.config import Config
@@ -36,7 +37,7 @@ from uavlab.experiment.signals import defer_interrupt
 from uavlab.runtime.toggles import changes
 from uavlab.storage import checkpoint
 from uavlab.storage.files import write_json
-from uavlab.storage.machine import describe, invocation
+from uavlab.storage.machine import describe
 from uavlab.storage.metrics_log import Recorder
 from uavlab.training import check_state, training
 

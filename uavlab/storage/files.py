@@ -55,10 +55,11 @@ def atomic_write(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise ResourceError(
             f"{path}: cannot be written ({error.strerror}); free some space or check permissions."
         ) from error
+    finally:  # after an interrupt too
+        temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -12,9 +12,7 @@ import psutil
 import torch
 
 import uavlab
-from uavlab.core.installation import ROOT as ROOT
-from uavlab.core.installation import invocation as invocation
-from uavlab.core.installation import program as program
+from uavlab.core.installation import ROOT
 
 TIMEOUT = 10  # s, of an external program
 

@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import importlib.metadata
 import importlib.util
 import json
 from collections.abc import Callable
@@ -11,9 +12,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+import uavlab
 from tests.support.exported import error, inputs_of, own_outputs, trained_policy
+from uavlab import registration
 from uavlab.core.errors import ConfigError, MissingPackageError, ResourceError
 from uavlab.core.portable import Portable
 from uavlab.experiment import export
@@ -92,23 +95,16 @@ def test_each_layer_is_at_its_place() -> None:
     assert torch.equal(module(torch.ones(()))[0], rows[None])
 
 
-class Scaled(nn.Module):
-    """A module of a user's own."""
-
-    def __init__(self, scale: Tensor) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(scale)
-
-    def forward(self, observations: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        mean = torch.tanh(self.scale * observations[..., :2])
-        return mean, mean + noise
-
-
 def load_scaled(config: Any, before: Any, team: Any, theta: Tensor) -> Callable[..., Tensor]:
-    """Return the policy of ``Scaled``; checking ``theta`` at once, it cannot be traced as a function of it."""
+    """Return a policy of a user's own; checking ``theta`` at once, it cannot be traced as a function of it."""
     if not theta.isfinite().all():
         raise ValueError("not finite")
-    return lambda obs, noise: Scaled(theta[0, 0, 0])(obs, 0 if noise is None else noise)[int(noise is not None)]
+
+    def act(obs: Tensor, noise: Tensor | None) -> Tensor:
+        mean = torch.tanh(theta[0, 0, 0] * obs[..., :2])
+        return mean if noise is None else mean + noise
+
+    return act
 
 
 def load_branching(config: Any, before: Any, team: Any, theta: Tensor) -> Callable[..., Tensor]:
@@ -116,45 +112,56 @@ def load_branching(config: Any, before: Any, team: Any, theta: Tensor) -> Callab
     return lambda obs, noise: act(obs, noise) if float(obs.sum()) != 7 else act(obs, None)
 
 
-@pytest.mark.parametrize(
-    ("load_policy", "portable", "names"),
-    [
-        (load_scaled, Portable(), ["lifted_tensor_0"]),
-        (load_branching, Portable(module=lambda config, before, team, theta: Scaled(theta[0, 0, 0])), ["scale"]),
-    ],
-)
-def test_a_learner_of_a_users_own(load_policy: Any, portable: Portable, names: list[str], tmp_path: Path) -> None:
-    trained = with_entry(trained_policy("shared"), load_policy=load_policy, portable=portable)
+def load_wide(config: Any, before: Any, team: Any, theta: Tensor) -> Callable[..., Tensor]:
+    act = load_scaled(config, before, team, theta)
+    return lambda obs, noise: act(obs, noise).repeat_interleave(2, -1)
+
+
+def test_a_learner_of_a_users_own(tmp_path: Path) -> None:
+    trained = with_entry(trained_policy("shared"), load_policy=load_scaled, portable=None)
     obs, noise = inputs_of(trained, 4).values()
     expected = torch.tanh(trained.parameters[0, 0, 0] * obs[..., :2])
     program = torch.export.load(export_policy(trained, tmp_path / "own.pt2"))
-    assert list(program.state_dict) == names
+    assert list(program.state_dict) == ["lifted_tensor_0"]
     for output, own in zip(program.module()(obs, noise), (expected, expected + noise), strict=True):
         assert torch.allclose(output, own)
 
 
+def test_an_agent_that_cannot_act_alone(tmp_path: Path) -> None:
+    trained = with_entry(trained_policy("shared"), load_policy=load_scaled, require_same=registration._require_same)
+    with pytest.raises(ConfigError, match=r"trained on agents=3, groups=\(0, 1, 1\), to be used with agents=1"):
+        export_policy(trained, tmp_path / "agent.pt2", agent=1)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_policy_that_torch_cannot_trace(tmp_path: Path) -> None:
     trained = with_entry(trained_policy("shared"), load_policy=load_branching, portable=Portable())
-    with pytest.raises(ConfigError, match=r"torch cannot export the policy of masac .*gives a module"):
+    with pytest.raises(ConfigError, match=r"torch cannot export the policy of masac .*must not depend on values"):
         export_policy(trained, tmp_path / "untraced.pt2")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_would_differ_is_refused(tmp_path: Path) -> None:
+def test_actions_that_are_not_those_of_the_team(tmp_path: Path) -> None:
+    trained = with_entry(trained_policy("shared"), load_policy=load_wide, portable=None)
+    with pytest.raises(ConfigError, match=r"mean is torch.float32 of shape \(1, 3, 4\), expected .* \(1, 3, 2\)"):
+        export_policy(trained, tmp_path / "wide.pt2")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_would_differ_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trained = trained_policy("shared")
-    entry = trained.config.task.entry
-    reverse = {"l": {"weights": (trained.parameters.shape[2],)}}
 
     def dice(config: Any, before: Any, team: Any, theta: Tensor) -> Callable[..., Tensor]:
         return lambda obs, noise: torch.rand_like(obs[..., :2])
 
-    def off(config: Any, before: Any, team: Any, theta: Tensor) -> nn.Module:
-        load = lambda rows: entry.load_policy(config, before, team, rows)  # noqa: E731
-        return PolicyModule(theta[0].flip(0), reverse, load, Portable().call)
+    def off(parameters: Tensor, *rest: Any) -> PolicyModule:
+        return PolicyModule(parameters.flip(0), *rest)
 
-    for changes in ({"load_policy": dice, "portable": Portable()}, {"portable": Portable(module=off)}):
-        with pytest.raises(ConfigError, match="would differ from the policy by"):
-            export_policy(with_entry(trained, **changes), tmp_path / "other.pt2")
+    with pytest.raises(ConfigError, match="would differ from the policy by"):
+        export_policy(with_entry(trained, load_policy=dice, portable=None), tmp_path / "other.pt2")
+    monkeypatch.setattr(export, "PolicyModule", off)
+    with pytest.raises(ConfigError, match="would differ from the policy by"):
+        export_policy(trained, tmp_path / "other.pt2")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -186,6 +193,16 @@ class TestRefusals:
         with pytest.raises(MissingPackageError, match=r"needs onnx, onnxscript, onnxruntime.*uavlab\[onnx\]"):
             export_policy(trained_policy("shared"), tmp_path / "team.onnx")
         assert list(tmp_path.iterdir()) == []
+
+    def test_onnx_under_another_name_of_its_package(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def unknown(name: str) -> str:  # as where onnxruntime-gpu is installed
+            raise importlib.metadata.PackageNotFoundError(name)
+
+        monkeypatch.setattr(importlib.metadata, "version", unknown)
+        file = export_policy(trained_policy("shared"), tmp_path / "team.pt2")
+        assert json.loads(file.with_name("team.pt2.json").read_text())["versions"] == {
+            "uavlab": uavlab.__version__, "torch": torch.__version__
+        }  # fmt: skip
 
     def test_a_full_disk_leaves_nothing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write = Path.write_bytes

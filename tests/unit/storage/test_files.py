@@ -53,6 +53,13 @@ def test_a_file_is_replaced_whole_or_stays_as_it_was(tmp_path: Path, monkeypatch
         atomic_write(path) as temporary,
     ):
         temporary.write_bytes(b"newer")
+
+    def interrupted(descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(files.os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt), atomic_write(path) as temporary:
+        temporary.write_bytes(b"newer")
     assert path.read_bytes() == b"new"
     assert os.listdir(tmp_path) == ["trace.json.gz"]
 

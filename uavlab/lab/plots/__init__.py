@@ -1,4 +1,4 @@
-"""Plotly figures. The picture of an environment is a function under ``flight.scene``, in a file imported here."""
+"""Plotly figures. The picture of an environment is a function under ``uavlab.scene``, in a file imported here."""
 
 from uavlab.lab.plots import leader_follower as leader_follower
 from uavlab.lab.plots import mapping as mapping

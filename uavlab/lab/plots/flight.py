@@ -10,10 +10,8 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
 from uavlab.core.errors import ConfigError, ResourceError
-from uavlab.core.registry import SCENES, scene
+from uavlab.core.registry import SCENES
 from uavlab.storage.files import write_text
-
-__all__ = ["SCENES", "add_frames", "animate", "freeze", "scene", "select_frames", "write_image", "write_page"]
 
 FRAMES = 40  # frames of an animation at most; longer flights skip steps
 PLAY_MS = 120  # milliseconds between frames

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from uavlab.core.registry import scene
 from uavlab.envs.leader_follower.env import AREA, GOAL_RADIUS, LeaderFollower, State
-from uavlab.lab.plots.flight import add_frames, path_line, scene, select_frames
+from uavlab.lab.plots.flight import add_frames, path_line, select_frames
 
 LEADER, FOLLOWER, GOAL, OBSTACLE, GREY = "#1b4f9c", "#e07b39", "#2e8b57", "#8b1e3f", "#777777"
 TRAIL = 9  # frames that a trail covers

@@ -9,9 +9,10 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
+from uavlab.core.registry import scene
 from uavlab.envs.mapping.env import Mapping as MappingEnv
 from uavlab.envs.mapping.env import State
-from uavlab.lab.plots.flight import add_frames, path_line, scene, select_frames
+from uavlab.lab.plots.flight import add_frames, path_line, select_frames
 from uavlab.lab.plots.style import blank, color
 from uavlab.ops import belief_maps
 

@@ -9,6 +9,7 @@ from tests.support.fixtures_mapping import TINY_MISSION, start_missions
 from tests.support.web_page import loaded_addresses
 from tests.unit.lab.plots.test_leader_follower import FOUR, fly_straight
 from uavlab.core.errors import ConfigError, ResourceError
+from uavlab.core.registry import SCENES, scene
 from uavlab.envs.leader_follower.env import SlowLeaderFollower
 from uavlab.lab.plots import flight, mapping
 
@@ -33,17 +34,17 @@ class TestScenes:
         class Own:
             pass
 
-        monkeypatch.setitem(flight.SCENES, Own, None)  # removed afterwards
-        del flight.SCENES[Own]
+        monkeypatch.setitem(SCENES, Own, None)  # removed afterwards
+        del SCENES[Own]
 
-        @flight.scene(Own)
+        @scene(Own)
         def draw_own(env: Own, states: list[int]) -> go.Figure:
             return go.Figure(layout={"title": f"{len(states)} states"})
 
         assert flight.animate(Own(), [1, 2]).layout.title.text == "2 states"
-        assert flight.scene(Own)(draw_own) is draw_own
+        assert scene(Own)(draw_own) is draw_own
         with pytest.raises(ConfigError, match="scene: Own is drawn by draw_own already"):
-            flight.scene(Own)(lambda env, states: go.Figure())
+            scene(Own)(lambda env, states: go.Figure())
 
     def test_without_a_scene_the_message_lists_those_there_are(self) -> None:
         with pytest.raises(ConfigError) as refusal:
