@@ -109,7 +109,7 @@ def followers() -> list[str]:
             first="published MASAC, sampled actions | 0.85 * | 0.32 | 265 | 454 | 294",
         ),
         "Ours trained on less than they are tested on: one follower, 1 s steps, reward prices of their own and "
-        "wider obstacles (`leader_follower_published` in `uavlab/experiment/presets.py`). The test is the "
+        "wider obstacles (`leader_follower_published` in `uavlab/experiment/presets.toml`). The test is the "
         "published one.",
         "\\* with the weights that were shipped; the paper's figures give no completion. "
         "The published program counts a flight from step 0, ours every step: 0.4 % more steps, the same flights. "

@@ -7,7 +7,16 @@
     act = run.policy()                                      # observations (B, A, O) -> actions (B, A, D)
     ul.fly(run, "flight.html")                              # one animated flight
 
-Names are imported when they are first used; ``help(uavlab.train)`` and so on describe them.
+A run         train (to the end), start (step by step), resume, Run
+Its policies  load (TrainedPolicy), run.policy (TeamPolicy), evaluate (Scores), fly, export (.pt2, .onnx or a folder)
+Measure       bench (suites of benchmarks), profile (where the time of an update goes, and which toggles help)
+Environments  make (by name), env (register a class), Env, EnvSpec, Metric, MapObs, tensors, check_env, baseline, scene
+Learners      learner (register a class), Learner, Policy, Resume, Runtime, Streams, Batch, Transition, Rollout, Update,
+              check_learner
+Extensions    toggle, suite, preset (register)
+Errors        UavlabError: ConfigError, FileError, DivergedError, ResourceError, MissingPackageError
+
+``help(uavlab.train)`` and so on describe them; names are imported when they are first used.
 """
 
 import importlib

@@ -328,7 +328,8 @@ def _layers(toggles: str | Settings | None, settings: Settings | None, options: 
     given, settings = {name: value for name, value in options.items() if value is not None}, settings or {}
     if both := sorted(settings.keys() & given.keys()):
         raise ConfigError(f"settings: {both[0]} is given twice, as an argument and in settings; leave out one.")
-    named = toggle_layer(toggles, given.get("device")) if isinstance(toggles, str) else toggles or {}
+    device = given.get("device", settings.get("device"))
+    named = toggle_layer(toggles, device) if isinstance(toggles, str) else toggles or {}
     return [named, settings, given]
 
 

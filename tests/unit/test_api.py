@@ -1,5 +1,6 @@
 """Runs, policies and scores from Python equal those of the command line, and settings start from the same toggles."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -39,6 +40,10 @@ def test_import_loads_no_torch_and_lists_the_public_names() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "False", "False"]
     assert all(getattr(ul, name) is not None for name in ul.__all__)
+
+
+def test_help_begins_with_every_public_name() -> None:
+    assert [name for name in ul.__all__ if not re.search(rf"\b{name}\b", ul.__doc__ or "")] == ["__version__"]
 
 
 def test_settings_start_from_the_toggles_of_the_command_line() -> None:

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator
 
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from uavlab.experiment.run import Progress, Run
 
@@ -12,7 +12,8 @@ def watch(run: Run) -> Iterator[Progress]:
     """Train a run, drawing a progress bar with its rate and printing its scores."""
     config = run.config
     row, what = config.task.collector.pace(config)
-    seconds = 0.5 if sys.stderr.isatty() else 60  # without a terminal, one line a minute
+    live = sys.stderr.isatty() or "ipykernel" in sys.modules
+    seconds = 0.5 if live else 60  # without a terminal or notebook, one line a minute
     bar = tqdm(total=config.run.updates, initial=run.number, unit="update", mininterval=seconds, maxinterval=seconds)
     with bar:
         for progress in run:
