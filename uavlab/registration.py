@@ -67,8 +67,8 @@ def env(name: str, *, learner: str | None = None) -> Callable[[Class], Class]:
         learner: Name of its default learner; None takes the first one that fits.
 
     Raises:
-        ConfigError: The name belongs to another environment or to a preset, what is decorated is no class, or one of its
-            fields has no default.
+        ConfigError: The name belongs to another environment or to a preset, or what is decorated is no class or has a
+            field without a default.
     """
     _require_name("env", name)
     if name in PRESETS and PRESETS[name].env != name:

@@ -336,7 +336,7 @@ class TestOthers:
         assert PRESETS["drift_wrong"].about == "drift with other settings."
         with pytest.raises(ConfigError, match="the preset 'mapping_quick' is already"):
             ul.preset("mapping_quick", "drift")
-        with pytest.raises(ConfigError, match="preset: 'drift' is the name of another environment; choose another name"):
+        with pytest.raises(ConfigError, match="preset: 'drift' is the name of another environment"):
             ul.preset("drift", "leader_follower")
 
     def test_a_picture_belongs_to_a_class(self) -> None:
