@@ -139,6 +139,8 @@ def learner(
     if not (is_dataclass(settings) and isinstance(settings, type) and settings.__dataclass_params__.frozen):  # type: ignore[attr-defined]
         raise ConfigError(f"learner {name!r}: settings is {settings!r}; expected a class with @dataclass(frozen=True).")
     require_known("collector", collector, COLLECTORS, f"learner {name!r}: ")
+    if moves and collector == "off_policy":
+        raise ConfigError(f"learner {name!r}: replay holds no maps and moves; expected collector='on_policy'.")
 
     def register(cls: Class) -> Class:
         _require_class("learner", cls)

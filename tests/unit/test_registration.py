@@ -214,7 +214,7 @@ class TestLearner:
 
     def test_what_it_fits_follows_moves(self) -> None:
         maps, either = replace(SPEC, choices=4, side=3), LEARNERS["reinforce"].refusal
-        ul.learner("mover", moves=True)(outside.Reinforce)
+        ul.learner("mover", moves=True, collector="on_policy")(outside.Reinforce)
         assert (either(SPEC), LEARNERS["mover"].refusal(maps)) == (None, None)
         assert either(maps) == "its agents choose among moves, this learner's actions are continuous"
         assert LEARNERS["mover"].refusal(SPEC) == "its agents do not choose moves on maps"
@@ -299,6 +299,8 @@ class TestLearner:
             ul.learner("x", settings=Misspelt)
         with pytest.raises(ConfigError, match=r"unknown collector 'onpolicy' \(did you mean 'on_policy'\?\)"):
             ul.learner("x", collector="onpolicy")
+        with pytest.raises(ConfigError, match="replay holds no maps and moves; expected collector='on_policy'"):
+            ul.learner("x", moves=True)
         with pytest.raises(ConfigError, match=r"Rates.lr: a setting without a default; give it one"):
             ul.learner("x", settings=Rates)(outside.Reinforce)
         assert "x" not in LEARNERS

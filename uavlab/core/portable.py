@@ -24,8 +24,7 @@ class Signal:
     """An input or an output of an exported policy.
 
     Attributes:
-        axes: Names of the axes after the batch.
-        shape: Lengths of these axes.
+        axes: Lengths of the axes after the batch, by name.
         about: Meaning.
         unit: Unit, one for all entries or one for each entry of the last axis.
         dtype: Type of the numbers.
@@ -34,14 +33,18 @@ class Signal:
         normalisation: Whether and where numbers are normalised.
     """
 
-    axes: tuple[str, ...]
-    shape: tuple[int, ...]
+    axes: Mapping[str, int]
     about: str
     unit: str | tuple[str, ...] = ""
     dtype: torch.dtype = torch.float32
     limits: tuple[float, float] | None = None
     names: tuple[str, ...] = ()
     normalisation: str = "none"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the axes after the batch."""
+        return tuple(self.axes.values())
 
     def sample(self, batch: int, generator: torch.Generator) -> Tensor:
         """Draw values: uniform within the limits, else standard normal; True where they are truth values."""
@@ -60,35 +63,31 @@ Signals = dict[str, Signal]
 
 def team_inputs(spec: EnvSpec) -> Signals:
     """Return the inputs of a team's policy: its observations, and the noise of ``rng.acting_noise``."""
-    agents, moves, side = spec.agents, spec.choices, spec.side
-    if side:
-        cell = Signal(
-            ("agent",), (agents,), "cell of each agent, row * columns + column", "", torch.int64, (0, side**2 - 1)
-        )
-        each, grid = ("agent", "move"), ("channel", "row", "column")
-        inputs = {
-            "maps": Signal(("agent", *grid), (agents, spec.obs, side, side), "maps of each agent", OWN_UNITS),
-            "team": Signal(grid, (spec.team, side, side), "maps for a critic", OWN_UNITS),
-            "place": cell,
-            "legal": Signal(each, (agents, moves), "moves that are allowed, at least one", "", torch.bool),
-            "target_cell": replace(cell, axes=each, shape=(agents, moves), about="cell to which each move leads"),
-        }
-    else:
-        inputs = {"observations": Signal(("agent", "feature"), (agents, spec.obs), "observations", OWN_UNITS)}
-    noise = Signal(("agent", "dimension"), (agents, spec.action), "standard normal")
-    if moves:
-        noise = Signal(("agent",), (agents,), "uniform in [0, 1)", limits=(0.0, 1.0))
-    return {**inputs, "noise": noise}
+    agent, move, square = {"agent": spec.agents}, {"move": spec.choices}, {"row": spec.side, "column": spec.side}
+    noise = Signal({**agent, "dimension": spec.action}, "standard normal")
+    if spec.choices:
+        noise = Signal(agent, "uniform in [0, 1)", limits=(0.0, 1.0))
+    if not spec.side:
+        return {"observations": Signal({**agent, "feature": spec.obs}, "observations", OWN_UNITS), "noise": noise}
+    cell = Signal(agent, "cell of each agent, row * columns + column", "", torch.int64, (0, spec.side**2 - 1))
+    return {
+        "maps": Signal({**agent, "channel": spec.obs, **square}, "maps of each agent", OWN_UNITS),
+        "team": Signal({"channel": spec.team, **square}, "maps for a critic", OWN_UNITS),
+        "place": cell,
+        "legal": Signal({**agent, **move}, "moves that are allowed, at least one", "", torch.bool),
+        "target_cell": replace(cell, axes={**agent, **move}, about="cell to which each move leads"),
+        "noise": noise,
+    }
 
 
 def team_outputs(spec: EnvSpec) -> Signals:
     """Return the outputs of a team's policy: its action without and with noise."""
-    action = Signal(("agent", "dimension"), (spec.agents, spec.action), "action", "1", limits=(-1.0, 1.0))
-    kinds = {"mean": "mean action", "sampled": "action that the noise selects"}
+    agent = {"agent": spec.agents}
     if spec.choices:
-        action = Signal(("agent",), (spec.agents,), "move", "", torch.int64, (0, spec.choices - 1))
-        kinds = {"likeliest": "number of the likeliest move", "sampled": "number of the move that the noise selects"}
-    return {name: replace(action, about=about) for name, about in kinds.items()}
+        move = Signal(agent, "number of the likeliest move", "", torch.int64, (0, spec.choices - 1))
+        return {"likeliest": move, "sampled": replace(move, about="number of the move that the noise selects")}
+    action = Signal({**agent, "dimension": spec.action}, "mean action", "1", limits=(-1.0, 1.0))
+    return {"mean": action, "sampled": replace(action, about="action that the noise selects")}
 
 
 def act_with_and_without_noise(policy: Policy, *inputs: Tensor) -> tuple[Tensor, Tensor]:

@@ -147,12 +147,9 @@ class Learner(Protocol):
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore a ``state_dict``."""
-        for name, part in parts(self):
-            if not isinstance(part, Tensor):
-                own = f"{name}."
-                part.load_state_dict({k.removeprefix(own): v for k, v in state.items() if k.startswith(own)})
-            elif name in state:
-                part.detach().copy_(state[name])
+        for name, tensor in Learner.state_dict(self).items():  # not copies
+            if name in state:
+                tensor.copy_(state[name])
 
 
 def _with_axes(tensor: Tensor, runs: int) -> tuple[Tensor, str]:

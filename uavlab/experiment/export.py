@@ -259,7 +259,7 @@ def _quiet() -> Iterator[None]:
 
 def _describe(name: str, signal: Signal) -> dict[str, Any]:
     kind = str(signal.dtype).removeprefix("torch.")
-    given = {key: value for key, value in vars(signal).items() if key not in ("axes", "shape", "dtype")}
+    given = {key: value for key, value in vars(signal).items() if key not in ("axes", "dtype")}
     return {"name": name, "axes": ["batch", *signal.axes], "shape": ["batch", *signal.shape], "type": kind, **given}
 
 

@@ -114,8 +114,7 @@ def portable_inputs(shape: tuple[int, int]) -> Signals:
     """Return the input of an exported forecaster: a window of a log in physical units."""
     units = tuple(next(unit for start, unit in FEATURE_UNITS.items() if name.startswith(start)) for name in FEATURES)
     window = Signal(
-        axes=("row", "feature"),
-        shape=(shape[0], len(FEATURES)),
+        axes={"row": shape[0], "feature": len(FEATURES)},
         about=f"rows of a window at {RATE} per second, oldest first; uavlab.telemetry.dataset computes them",
         unit=units,
         names=FEATURES,
@@ -129,7 +128,7 @@ def portable_outputs(shape: tuple[int, int]) -> Signals:
     names = (*HIDDEN, *(f"error_{axis}_{row}" for row in range(1, shape[1] + 1) for axis in AXES))
     units = tuple(metrics.UNITS[name if name in HIDDEN else "error"] for name in names)
     about = "hidden quantities at the last row of the window, then the tracking error in each row ahead"
-    signal = Signal(("target",), (len(names),), about, units, names=names)
+    signal = Signal({"target": len(names)}, about, units, names=names)
     return {"mean": signal, "standard_deviation": replace(signal, about=f"standard deviation of {about}")}
 
 

@@ -236,9 +236,8 @@ def newest(own: Path) -> tuple[dict[str, Any] | None, str]:
     if not others:
         return None, f"Not measured on this machine, nor on another; {program()} claims --all measures."
     names = ", ".join(record["machine"]["device"] for record in reversed(others))
-    return others[
-        -1
-    ], f"Not measured on this machine; {program()} claims --all does. Measured, the newest shown: {names}."
+    where = f"Not measured on this machine; {program()} claims --all does. Measured, the newest shown: {names}."
+    return others[-1], where
 
 
 def rows(claims: Iterable[Claim], record: Mapping[str, Any] | None) -> list[dict[str, Any]]:
