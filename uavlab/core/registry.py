@@ -108,6 +108,7 @@ class Evaluation:
         summary: (environment, figures) -> mean and interval of each.
         baseline: (settings, runtime, registered baseline) -> policy.
         check: settings -> report of a contract check; raises if the contract is violated.
+        check_form: environment; the quick part of this check, for every new run.
         units: environment -> unit of each figure.
         count: Format of a number of episodes, such as ``{} episodes``.
         flies: Whether the flight of a world can be animated.
@@ -120,6 +121,7 @@ class Evaluation:
     units: Callable[[Any], dict[str, str]]
     count: str
     flies: bool
+    check_form: Callable[[Any], None] = lambda env: None
 
 
 @dataclass(frozen=True)
