@@ -144,11 +144,12 @@ def learner(
     def register(cls: Class) -> Class:
         _require_class("learner", cls)
         _require_constructor(cls)
+        same = fields.get("require_same", _require_same)
         defaults = {
-            "load_policy": partial(_load_policy, cls),
+            "load_policy": partial(_load_policy, cls, same),
             "size": partial(_size, cls),
             "refusal": partial(_refusal, moves),
-            "require_same": _require_same,
+            "require_same": same,
             "unserved": dict.fromkeys(("update", "acting"), "this learner has one form of it"),
         }
 
@@ -244,13 +245,19 @@ def _construct(cls: type[Any], config: Any, spec: EnvSpec, inputs: Any, rng: Str
 
 
 def _load_policy(
-    cls: type[Any], config: Any, trained: EnvSpec, spec: EnvSpec, parameters: Float[Tensor, "R K P"]
+    cls: type[Any],
+    require_same: Callable[..., Any],
+    config: Any,
+    trained: EnvSpec,
+    spec: EnvSpec,
+    parameters: Float[Tensor, "R K P"],
 ) -> Policy:
     """Return the policy of a new learner whose first gradient step holds ``parameters``.
 
     Raises:
-        ConfigError: The learner's ``parameters`` are not those of its first gradient step.
+        ConfigError: The policy cannot act in ``spec``, or ``parameters`` are not those of the first gradient step.
     """
+    require_same(config, trained, spec)
     rng = Streams(range(len(parameters)), parameters.device, parameters.dtype)
     fresh = _construct(cls, config, trained, None, rng, Runtime(rng.device))
     matrix = policy_matrix(fresh)
