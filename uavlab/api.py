@@ -6,28 +6,24 @@ those of ``uavlab settings PRESET`` and ``uavlab toggles``, and start from the s
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError
 from uavlab.core.extras import require
 from uavlab.core.protocols import Env
-from uavlab.core.registry import ENVIRONMENTS, Environment, place_of
 from uavlab.experiment import policy as policies
 from uavlab.experiment import scores
-from uavlab.experiment.config import Config, Device, Layer, configure, toggle_layer
+from uavlab.experiment.config import Config, Device, configure, toggle_layer
 from uavlab.experiment.export import export_policy
 from uavlab.experiment.names import run_folder
 from uavlab.experiment.policy import TrainedPolicy
 from uavlab.experiment.progress_bar import watch
 from uavlab.experiment.run import Run
 from uavlab.experiment.scores import Scores
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
+from uavlab.registration import name_and_parameters
 
 Task = str | Env[Any]
 Settings = Mapping[str, Any]
@@ -202,8 +198,8 @@ def fly(
     seed: int = 0,
     mean_action: bool = False,
     run: int = 0,
-) -> "go.Figure":
-    """Return an animated flight of a trained team, and write it as an HTML page if a ``page`` is named.
+) -> Any:
+    """Return an animated flight of a trained team, a plotly figure, and write it as an HTML page if one is named.
 
     >>> figure = ul.fly(run, "flight.html")
 
@@ -288,7 +284,7 @@ def profile(
     """
     from uavlab.benchmarks.profile_run import profile_preset
 
-    name, parameters = _preset(task)
+    name, parameters = name_and_parameters(task)
     layers = [parameters, *_layers(toggles, settings, {})]
     return profile_preset(name, *layers, rounds=rounds, trace=None if trace is None else Path(trace), every=every)
 
@@ -319,7 +315,7 @@ def _start(task: Any, out: str | Path | None, toggles: Any, settings: Settings |
 
 
 def _configure(task: Any, toggles: Any, settings: Settings | None, options: Settings) -> Config:
-    name, parameters = _preset(task)
+    name, parameters = name_and_parameters(task)
     return configure(name, parameters, *_layers(toggles, settings, options))
 
 
@@ -331,22 +327,6 @@ def _layers(toggles: str | Settings | None, settings: Settings | None, options: 
     device = given.get("device", settings.get("device"))
     named = toggle_layer(toggles, device) if isinstance(toggles, str) else toggles or {}
     return [named, settings, given]
-
-
-def _preset(task: Any) -> tuple[str, Settings]:
-    """Return a preset and settings over it; an environment's class is registered under its name if it is not yet."""
-    if isinstance(task, str):
-        return task, {}
-    if isinstance(task, type) or not is_dataclass(task):
-        raise ConfigError(
-            f"task: got {task!r}; expected the name of a preset, or an environment: an instance of a frozen dataclass."
-        )
-    kind = type(task)
-    name = next((name for name, entry in ENVIRONMENTS.items() if entry.kind is kind), kind.__name__)
-    if name not in ENVIRONMENTS or ENVIRONMENTS[name].kind is not kind:  # such as a class whose cell was executed again
-        ENVIRONMENTS.register(name, Environment(kind), place_of(kind))
-    parameters = {field.name: getattr(task, field.name) for field in fields(task)}
-    return name, Layer(parameters, dict.fromkeys(parameters, str(task)))
 
 
 def _trained(function: str, what: Any, device: Device | None = None) -> TrainedPolicy:

@@ -14,7 +14,7 @@ A cell or file may be executed again: the newer definition counts (``uavlab.core
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from typing import Any, TypeVar, dataclass_transform
 
@@ -38,6 +38,7 @@ from uavlab.core.rng import Streams
 from uavlab.core.text import quote, require_known, suggest
 from uavlab.core.types import EnvSpec, Scale
 from uavlab.experiment.build import BUILT_IN
+from uavlab.experiment.config import Layer
 from uavlab.experiment.presets import PRESETS, Preset
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import TOGGLES, Toggle
@@ -202,6 +203,26 @@ def preset(name: str, env: str, settings: Mapping[str, Any] | None = None, *, ab
         raise ConfigError(f"preset: {name!r} is the name of another environment; choose another name.")
     place = place_in(sys._getframe(1).f_globals.get("__name__", "__main__"), f"preset {name}")
     return PRESETS.register(name, Preset(env, about or f"{env} with other settings.", dict(settings or {})), place)
+
+
+def name_and_parameters(task: Any) -> tuple[str, Mapping[str, Any]]:
+    """Return the name of a task and settings over it; an environment's class is registered if it is not yet.
+
+    Raises:
+        ConfigError: The task is neither a name nor an environment.
+    """
+    if isinstance(task, str):
+        return task, {}
+    if isinstance(task, type) or not is_dataclass(task):
+        raise ConfigError(
+            f"task: got {task!r}; expected the name of a preset, or an environment: an instance of a frozen dataclass."
+        )
+    kind = type(task)
+    name = next((name for name, entry in ENVIRONMENTS.items() if entry.kind is kind), kind.__name__)
+    if name not in ENVIRONMENTS or ENVIRONMENTS[name].kind is not kind:  # such as a class whose cell was executed again
+        ENVIRONMENTS.register(name, Environment(kind), place_of(kind))
+    parameters = {field.name: getattr(task, field.name) for field in fields(task)}
+    return name, Layer(parameters, dict.fromkeys(parameters, str(task)))
 
 
 def _require_class(kind: str, cls: Any) -> None:

@@ -24,5 +24,5 @@ def watch(run: Run) -> Iterator[Progress]:
                 bar.set_postfix_str(f"{rate:,.0f} {what}/s{clock}", refresh=False)
             if progress.score:
                 figures = [f"{name} {progress.score[f'eval/{name}']:.3f}" for name in config.evaluation.score]
-                tqdm.write(f"{progress.number:>8}  " + "  ".join(figures))
+                bar.write(f"{progress.number:>8}  " + "  ".join(figures))
             yield progress
