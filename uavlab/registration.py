@@ -220,7 +220,7 @@ def name_and_parameters(task: Any) -> tuple[str, Mapping[str, Any]]:
     kind = type(task)
     name = next((name for name, entry in ENVIRONMENTS.items() if entry.kind is kind), kind.__name__)
     if name not in ENVIRONMENTS or ENVIRONMENTS[name].kind is not kind:  # such as a class whose cell was executed again
-        ENVIRONMENTS.register(name, Environment(kind), place_of(kind))
+        env(name)(kind)
     parameters = {field.name: getattr(task, field.name) for field in fields(task)}
     return name, Layer(parameters, dict.fromkeys(parameters, str(task)))
 
