@@ -167,6 +167,8 @@ class TestEnv:
             ul.env("object")(outside.Drift())  # type: ignore[type-var]
         with pytest.raises(ConfigError, match="env: 'mapping_quick' is the name of a preset; choose another name"):
             ul.env("mapping_quick")
+        with pytest.raises(ConfigError, match="env: 'mapping_quick' is the name of a preset; choose another name"):
+            ul.start(type("mapping_quick", (outside.Drift,), {"__module__": __name__})())
 
     def test_a_field_without_a_default_is_refused(self) -> None:
         class Bare:

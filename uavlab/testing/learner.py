@@ -76,7 +76,7 @@ def check_learner(
     Args:
         learner: Name of a registered learner.
         env: An environment or the name of one; None takes the first registered one that the learner fits.
-        settings: Any settings by name, such as ``device``; small networks make the check fast.
+        settings: Any settings but ``seed`` and ``runs``, such as ``device``; small networks make the check fast.
         updates: Largest number of updates on the bandit, which is left out if this is 0 or the learner does not fit.
 
     Raises:
@@ -271,7 +271,7 @@ def _check_guard(trained: _Training) -> None:
         if not tensor.isfinite().all():
             trained.refuse("state_dict", f"a number in {name} that is not finite", "finite numbers", GUARD)
         spoilt = tensor.clone()
-        spoilt.view(-1)[-1] = torch.nan
+        spoilt[(-1,) * spoilt.dim()] = torch.nan
         trained.learner.load_state_dict({**state, name: spoilt})
         if all(each.isfinite().all() for each, _ in trained.learner.tensors_to_check().values()):
             do = "Add it, so that a run stops at the first number that is not finite."

@@ -242,8 +242,17 @@ def test_a_policy_may_change_in_every_third_update_only() -> None:
     assert check_learner("mine", Drift(), updates=0).tensors == 5
 
 
-def test_a_momentum_that_is_whole_passes() -> None:
-    ul.learner("mine", settings=ReinforceConfig, collector="on_policy")(Momentum)
+class Table(Reinforce):
+    """Keeps a table by feature and run, of which it holds the transpose."""
+
+    def __init__(self, config: ReinforceConfig, spec: ul.EnvSpec, rng: ul.Streams, rt: ul.Runtime) -> None:
+        super().__init__(config, spec, rng, rt)
+        self.table = torch.zeros(3, self.runs).T
+
+
+@pytest.mark.parametrize("cls", [Momentum, Table])
+def test_a_state_that_is_whole_passes(cls: type) -> None:
+    ul.learner("mine", settings=ReinforceConfig, collector="on_policy")(cls)
     assert check_learner("mine", Drift(), updates=0).tensors == 5
 
 
