@@ -25,6 +25,7 @@ from uavlab.experiment.progress_bar import watch
 from uavlab.experiment.run import Run
 from uavlab.experiment.scores import Scores
 from uavlab.registration import name_and_parameters
+from uavlab.testing.environment import check_form
 
 Task = str | Env[Any]
 Settings = Mapping[str, Any]
@@ -112,11 +113,14 @@ def start(
     [1, 2]
 
     Raises:
-        ConfigError: A setting is unknown or out of range, or the folder is not empty.
+        ConfigError: A setting is unknown or out of range, the folder is not empty, or the environment is broken.
         ResourceError: Memory does not suffice.
     """
     given = {"learner": learner, "updates": updates, "minutes": minutes, "seed": seed, "runs": runs, "device": device}
-    return Run(_configure(task, toggles, settings, given), None if out is None else Path(out).expanduser())
+    config = _configure(task, toggles, settings, given)
+    if config.task.evaluation.check is None:
+        check_form(config.env)
+    return Run(config, None if out is None else Path(out).expanduser())
 
 
 def resume(

@@ -145,11 +145,12 @@ def learner(
     def register(cls: Class) -> Class:
         _require_class("learner", cls)
         _require_constructor(cls)
+        same = fields.get("require_same", _require_same)
         defaults = {
-            "load_policy": partial(_load_policy, cls),
+            "load_policy": partial(_load_policy, cls, same),
             "size": partial(_size, cls),
             "refusal": partial(_refusal, moves),
-            "require_same": _require_same,
+            "require_same": same,
             "unserved": dict.fromkeys(("update", "acting"), "this learner has one form of it"),
         }
 
@@ -219,7 +220,7 @@ def name_and_parameters(task: Any) -> tuple[str, Mapping[str, Any]]:
     kind = type(task)
     name = next((name for name, entry in ENVIRONMENTS.items() if entry.kind is kind), kind.__name__)
     if name not in ENVIRONMENTS or ENVIRONMENTS[name].kind is not kind:  # such as a class whose cell was executed again
-        ENVIRONMENTS.register(name, Environment(kind), place_of(kind))
+        env(name)(kind)
     parameters = {field.name: getattr(task, field.name) for field in fields(task)}
     return name, Layer(parameters, dict.fromkeys(parameters, str(task)))
 
@@ -265,13 +266,19 @@ def _construct(cls: type[Any], config: Any, spec: EnvSpec, inputs: Any, rng: Str
 
 
 def _load_policy(
-    cls: type[Any], config: Any, trained: EnvSpec, spec: EnvSpec, parameters: Float[Tensor, "R K P"]
+    cls: type[Any],
+    require_same: Callable[..., Any],
+    config: Any,
+    trained: EnvSpec,
+    spec: EnvSpec,
+    parameters: Float[Tensor, "R K P"],
 ) -> Policy:
     """Return the policy of a new learner whose first gradient step holds ``parameters``.
 
     Raises:
-        ConfigError: The learner's ``parameters`` are not those of its first gradient step.
+        ConfigError: The policy cannot act in ``spec``, or ``parameters`` are not those of the first gradient step.
     """
+    require_same(config, trained, spec)
     rng = Streams(range(len(parameters)), parameters.device, parameters.dtype)
     fresh = _construct(cls, config, trained, None, rng, Runtime(rng.device))
     matrix = policy_matrix(fresh)

@@ -111,7 +111,7 @@ class TestExecutedAgain:
         second = execute(own_file, "own_file", monkeypatch)
         assert second.Own is first.Own is ENVIRONMENTS["own"].kind
         assert ENVIRONMENTS["own"].baselines.keys() == {"still"}
-        assert LEARNERS["own_learner"].load_policy.args == (first.OwnLearner,)  # type: ignore[attr-defined]
+        assert LEARNERS["own_learner"].load_policy.args[0] is first.OwnLearner  # type: ignore[attr-defined]
         assert TOGGLES["own_toggle"].wrap is first.own_toggle
 
     def test_a_module_that_is_executed_again_replaces_its_entries(
@@ -167,6 +167,8 @@ class TestEnv:
             ul.env("object")(outside.Drift())  # type: ignore[type-var]
         with pytest.raises(ConfigError, match="env: 'mapping_quick' is the name of a preset; choose another name"):
             ul.env("mapping_quick")
+        with pytest.raises(ConfigError, match="env: 'mapping_quick' is the name of a preset; choose another name"):
+            ul.start(type("mapping_quick", (outside.Drift,), {"__module__": __name__})())
 
     def test_a_field_without_a_default_is_refused(self) -> None:
         class Bare:
@@ -225,6 +227,8 @@ class TestLearner:
         LEARNERS["strict"].require_same(None, SPEC, SPEC)
         with pytest.raises(ConfigError) as error:
             LEARNERS["strict"].require_same(None, SPEC, replace(SPEC, agents=3, groups=(0, 0, 0)))
+        with pytest.raises(ConfigError, match="trained on agents=2"):  # as in `run.policy(env)`
+            LEARNERS["strict"].load_policy(None, SPEC, replace(SPEC, agents=1, groups=(0,)), torch.ones(1, 1, 1))
         assert str(error.value) == (
             "policy: trained on agents=2, groups=(0, 0), to be used with agents=3, groups=(0, 0, 0); expected the "
             "same, or a learner registered with `require_same=`."

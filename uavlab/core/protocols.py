@@ -172,8 +172,11 @@ def policy_matrix(learner: Any) -> Tensor:
     Raises:
         ConfigError: The learner has no gradient step of one matrix.
     """
-    matrix = next((part.parameter for _, part in parts(learner) if hasattr(part, "parameter")), None)
-    if matrix is None:
-        name = type(learner).__name__
-        raise ConfigError(f"{name}: no attribute is a gradient step; keep `rt.grad(...)` on self, or write parameters.")
-    return matrix.detach()
+    held = (getattr(part, "parameters", None) for _, part in parts(learner))
+    first = next((each for each in held if isinstance(each, list)), [])  # those of a module are a method
+    if len(first) != 1:
+        raise ConfigError(
+            f"{type(learner).__name__}: no attribute is a gradient step of one matrix; keep `rt.grad(matrix, ...)` on "
+            "self as the first one, or write parameters."
+        )
+    return first[0].detach()

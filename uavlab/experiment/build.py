@@ -30,7 +30,6 @@ from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.stage_timer import Monitor
 from uavlab.runtime.toggles import TOGGLES, Toggles, eager
 from uavlab.telemetry import build as telemetry
-from uavlab.testing.environment import check_env, check_form
 
 if TYPE_CHECKING:
     from uavlab.experiment.config import Config, RunConfig
@@ -43,11 +42,10 @@ EPISODES = Evaluation(
     figures=lambda config, env, policy, rng, count, mean, stream: episodes(env, policy, rng, count, mean, stream),
     summary=lambda env, values: summary(values, env.metrics),
     baseline=lambda config, rt, plan: Planner(plan),
-    check=lambda config: check_env(config.env),
+    check=None,
     units=lambda env: {metric.name: metric.unit for metric in (*env.metrics, *COMMON)},
     count="{} episodes",
     flies=True,
-    check_form=check_form,
 )
 
 
@@ -84,7 +82,6 @@ class Task:
         for name, reason in self.unserved.items():
             if getattr(rt.toggles, name) not in (getattr(plain, name), default.get(name)):
                 rt.fall_back(name, reason)
-        self.evaluation.check_form(config.env)
         env = self.environment.implementation(config.env, rt)
         data = self.collector.data(config, rng, rt)
         learner = self.entry.build(config, data, rng, rt)

@@ -75,7 +75,7 @@ class Recorder:
         self._board.flush()
 
     def by_seed(self, seeds: Sequence[int]) -> list[dict[str, Any]]:
-        """Return a row for each logged update and seed, with the seed's own values of all metrics."""
+        """Return a row for each logged update and seed: its own values, or means where an older log has no others."""
         table = []
         for row in self.rows:
             means = {name: value for name, value in row.items() if name != "each"}

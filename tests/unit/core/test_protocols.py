@@ -82,3 +82,6 @@ def test_without_a_gradient_step_there_are_no_parameters() -> None:
     del pupil.actor
     with pytest.raises(ConfigError, match="Pupil: no attribute is a gradient step"):
         pupil.parameters()
+    pupil.actor = Runtime().grad([[torch.zeros(2), torch.zeros(3)]], 0.1, None)
+    with pytest.raises(ConfigError, match="Pupil: no attribute is a gradient step of one matrix"):
+        pupil.parameters()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.text import check_threads, one_line, quote, suggest, yaml_lines, yaml_value
+from uavlab.core.text import check_threads, one_line, quote, require_known, suggest, yaml_lines, yaml_value
 
 
 def test_suggestions() -> None:
@@ -15,6 +15,15 @@ def test_suggestions() -> None:
     assert suggest("zzz", ["seed"]) == suggest("seed", []) == suggest("", ["seed"]) == ""
     assert suggest("learing_rate", ["learning_starts", "lr"]) == " (did you mean 'learning_starts'?)"
     assert suggest("learing_rate", ["learning_starts", "lr"], {"learning_rate": "lr"}) == " (did you mean 'lr'?)"
+
+
+@pytest.mark.parametrize("name", ["sede", ["seed"], None])
+def test_an_unknown_name_is_refused_with_all_that_are_known(name: Any) -> None:
+    require_known("setting", "seed", iter(["lr", "seed"]))
+    with pytest.raises(ConfigError) as refusal:
+        require_known("setting", name, iter(["lr", "seed"]), "here: ")
+    hint = "" if name is None else " (did you mean 'seed'?)"
+    assert str(refusal.value) == f"here: unknown setting {name!r}{hint}. Known settings: lr, seed."
 
 
 def test_values_are_shown_briefly() -> None:

@@ -242,8 +242,17 @@ def test_a_policy_may_change_in_every_third_update_only() -> None:
     assert check_learner("mine", Drift(), updates=0).tensors == 5
 
 
-def test_a_momentum_that_is_whole_passes() -> None:
-    ul.learner("mine", settings=ReinforceConfig, collector="on_policy")(Momentum)
+class Table(Reinforce):
+    """Keeps a table by feature and run, of which it holds the transpose."""
+
+    def __init__(self, config: ReinforceConfig, spec: ul.EnvSpec, rng: ul.Streams, rt: ul.Runtime) -> None:
+        super().__init__(config, spec, rng, rt)
+        self.table = torch.zeros(3, self.runs).T
+
+
+@pytest.mark.parametrize("cls", [Momentum, Table])
+def test_a_state_that_is_whole_passes(cls: type) -> None:
+    ul.learner("mine", settings=ReinforceConfig, collector="on_policy")(cls)
     assert check_learner("mine", Drift(), updates=0).tensors == 5
 
 
@@ -254,11 +263,14 @@ def test_a_momentum_that_is_whole_passes() -> None:
         ((Reinforce,), "check_learner: unknown learner <class 'tests...de.Reinforce'>"),
         (
             ("masac", None, {"hiden": 8}),
-            "check_learner: unknown setting 'hiden' (did you mean 'hidden'?). Known settings: hidden, gamma",
+            "leader_follower: unknown setting 'hiden' (did you mean 'hidden'?). All settings: ",
         ),
-        (("masac", "drif"), "check_learner: unknown environment 'drif' (did you mean 'drift'?). Known environments: "),
-        (("masac", TINY_MISSION), "check_learner: got masac, which cannot learn this: its agents choose among moves"),
-        (("masac", Drift), "which cannot learn this: it has no team of agents; expected an environment that fits."),
+        (("masac", None, {"lr": -1.0}), "leader_follower: lr: input should be greater than 0, got -1.0"),
+        (("masac", "drif"), "unknown preset 'drif' (did you mean 'drift'?). Known presets: "),
+        (("masac", TINY_MISSION), "learner masac cannot learn mapping: its agents choose among moves"),
+        (("masac", Drift), "expected the name of a preset, or an environment: an instance of a frozen dataclass."),
+        (("forecaster",), "check_learner: got forecaster, which fits no environment here; expected one that it fits."),
+        (("forecaster", "telemetry"), "check_learner: got telemetry, which has no team of agents; expected an env"),
     ],
 )
 def test_wrong_arguments(arguments: tuple[Any, ...], message: str) -> None:
