@@ -1,8 +1,7 @@
 """Train, load and evaluate teams from Python; ``import uavlab as ul`` exposes these functions.
 
-A task is the name of a preset or of a registered environment, or an environment as an object. Settings and toggles are
-those of ``uavlab settings PRESET`` and ``uavlab toggles``, and start from the same defaults. Examples are run by
-``tests/unit/test_examples.py``; their names are those of the examples before them.
+A task is the name of a preset or registered environment, or an environment as an object. Settings and toggles are those
+of ``uavlab settings PRESET`` and ``uavlab toggles``, from the same defaults. Examples run as tests, one after another.
 """
 
 from collections.abc import Callable, Mapping
