@@ -12,7 +12,6 @@ from typing import Any
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.extras import require
 from uavlab.core.protocols import Env
 from uavlab.experiment import policy as policies
 from uavlab.experiment import scores
@@ -226,7 +225,6 @@ def fly(
         ResourceError: The page cannot be written.
     """
     trained = _trained("fly", what)
-    require("lab", "fly", "plotly")
     from uavlab.lab.plots import flight
 
     states = list(policies.fly(trained, seed, mean_action, run, env))
