@@ -200,9 +200,11 @@ class Run:
                 self._write_status("running")
                 with build.enough_memory():
                     yield from self._updates()
-            except (KeyboardInterrupt, SystemExit):
+            except (KeyboardInterrupt, SystemExit) as error:
                 if self.status == "running":
                     self._write_status("interrupted")
+                if self.folder:
+                    error.add_note(f"uavlab.resume({str(self.folder)!r}) goes on from update {self.number}.")
                 raise
             except Exception as error:
                 self._fail(error)
