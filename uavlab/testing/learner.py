@@ -82,7 +82,8 @@ def check_learner(
     Raises:
         ConfigError: The learner breaks the contract, there is no such learner, or it does not fit the environment.
     """
-    config = _configure(learner, env, settings or {})
+    settings = settings or {}
+    config = _configure(learner, env, settings)
     first, again, alone, fresh = (_Training(config, seed, runs) for seed, runs in ((0, 2), (0, 2), (1, 1), (7, 2)))
     _check_policy(fresh)  # not the seeds of a loaded policy
     rounding = _check_runs(first, alone)
@@ -97,7 +98,7 @@ def check_learner(
     bandit = next((each for each in (Bandit(), Bandit(moves=True)) if not first.entry.refusal(each.spec)), None)
     scores = 0, 0.0, 0.0, 0.0
     if bandit and updates:
-        task, source = replace(config.task, environment=Environment(Bandit)), _sizes(learner, PLAYED)
+        task, source = replace(config.task, environment=Environment(Bandit)), _sizes(learner, PLAYED, settings)
         played = replace(config, env=bandit, task=task, source=replace(config.source, **source))
         scores = _play(_Training(played, 0, SEEDS), updates)
     env_name, shape = type(config.env).__name__, tuple(first.learner.parameters().shape)
@@ -114,17 +115,17 @@ def _configure(learner: str, env: Env | str | None, settings: Mapping[str, Any])
         if env is None:
             refuse("check_learner", f"{learner}, which fits no environment here", "one that it fits", "Pass env=.")
     name, parameters = name_and_parameters(env)
-    small = {"learner": learner, "device": "cpu", **_sizes(learner, SMALL)}
-    config = configure(name, parameters, small, settings)
+    small = {"learner": learner, "device": "cpu", **_sizes(learner, SMALL, settings)}
+    config = configure(name, parameters, {**small, **settings})
     if not isinstance(config.env.spec, EnvSpec):
         refuse("check_learner", f"{name}, which has no team of agents", "an environment with one", "Pass another env=.")
     return config
 
 
-def _sizes(learner: str, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return those sizes that are settings of the learner's collector."""
+def _sizes(learner: str, sizes: Mapping[str, int], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those sizes that are settings of the learner's collector, except where ``settings`` holds others."""
     known = [field.name for field in fields(COLLECTORS[LEARNERS[learner].collector].settings)]
-    return {name: size for name, size in sizes.items() if name in known}
+    return {name: settings.get(name, size) for name, size in sizes.items() if name in known}
 
 
 class _Training:

@@ -11,6 +11,7 @@ import uavlab as ul
 from tests.support.fixtures_mapping import TINY_MISSION
 from tests.support.registries import outside, registered_outside
 from uavlab.core.errors import ConfigError
+from uavlab.experiment import build
 from uavlab.testing import check_learner
 
 Drift, Reinforce, ReinforceConfig = outside.Drift, outside.Reinforce, outside.ReinforceConfig
@@ -43,6 +44,14 @@ def test_the_report_is_the_same_twice_and_counts() -> None:
     assert (report.policy, report.tensors) == ((2, 1, 1), 4)  # one weight; the parameter, and Adam's three
     assert report.numbers == 2 + 1 + 2 + 2  # for two runs, and one count of steps
     assert str(report).splitlines()[-1] == "  bandit    left out"
+
+
+def test_given_sizes_hold_on_the_bandit_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    built, assemble = [], build.assemble
+    monkeypatch.setattr(build, "assemble", lambda config: built.append(config) or assemble(config))
+    check_learner("reinforce", "drift", {"worlds": 3}, updates=400)
+    assert {(type(each.env).__name__, each.source.worlds) for each in built} == {("Drift", 3), ("Bandit", 3)}
+    assert {each.run.device for each in built} == {"cpu"}
 
 
 BROKEN: dict[str, tuple[type, str]] = {}
