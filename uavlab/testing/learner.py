@@ -17,6 +17,7 @@ from uavlab.core.registry import COLLECTORS, ENVIRONMENTS, LEARNERS, Environment
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.text import require_known
 from uavlab.core.types import EnvSpec, Update, tree_map
+from uavlab.evaluation import require_actions
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
 from uavlab.registration import name_and_parameters
@@ -193,7 +194,12 @@ def _check_policy(training: _Training) -> None:
     for noise in (None, acting_noise(training.rng, "check.act", WORLDS, spec)):
         for policy in (learner.policy(spec), learner.policy(spec, explore=True)):
             action = policy(obs, noise)
-            _check_action(training, obs, "policy without noise" if noise is None else "policy with noise", action)
+            what = "policy without noise" if noise is None else "policy with noise"
+            require_actions(f"{training.name}.{what}", action, (2, WORLDS), spec)
+            if spec.choices and not obs.legal.gather(-1, action[..., None]).all():
+                training.refuse(
+                    what, "a move that is not legal", "moves that obs.legal allows", "Mask the other moves."
+                )
             part = policy(tree_map(lambda leaf: leaf[:, :1], obs), None if noise is None else noise[:, :1])
             if not _close(part, action[:, :1]):
                 do = "Compute along the other axes only."
@@ -201,24 +207,6 @@ def _check_policy(training: _Training) -> None:
         if not _close(training.load()(obs, noise), learner.policy(spec)(obs, noise)):
             do = "Keep all that a policy needs in parameters."
             training.refuse("load_policy", "other actions than those of the learner", "the same policy", do)
-
-
-def _check_action(training: _Training, obs: Any, what: str, action: Any) -> None:
-    """Check shape, type and range of actions."""
-    spec = training.env.spec
-    shape = (2, WORLDS, spec.agents, *([] if spec.choices else [spec.action]))
-    if not isinstance(action, Tensor) or action.shape != shape:
-        do = "Act for every run, world and agent."
-        training.refuse(what, _kind(action), f"a tensor of shape {shape}", do)
-    if spec.choices:
-        typed, low, high, do = action.dtype == torch.int64, 0, spec.choices - 1, "Return numbers of moves, int64."
-    else:
-        typed, low, high, do = action.is_floating_point(), -1, 1, "Use tanh, or clamp."
-    if not typed or not ((action >= low) & (action <= high)).all():  # nan compares as false
-        got = f"{action.dtype} from {action.min():.3g} to {action.max():.3g}"
-        training.refuse(what, got, f"numbers in [{low}, {high}]", do)
-    if spec.choices and not obs.legal.gather(-1, action[..., None]).all():
-        training.refuse(what, "a move that is not legal", "moves that obs.legal allows", "Mask the other moves.")
 
 
 def _check_runs(together: _Training, alone: _Training) -> float:

@@ -68,7 +68,7 @@ def broken(message: str) -> Callable[[type], type]:
 
 
 @broken(
-    "policy with noise: got torch.float32 from -9 to 9; expected numbers in [-1, 1]. Use tanh, or clamp.",
+    "policy with noise: got actions of torch.float32 from -9 to 9; expected numbers in [-1, 1]; clamp them.",
 )
 class Unbounded(Reinforce):
     def policy(self, spec: ul.EnvSpec, explore: bool = False) -> ul.Policy:
@@ -76,10 +76,7 @@ class Unbounded(Reinforce):
         return lambda obs, noise: inner(obs, noise) if noise is None else 9 * noise.sign()
 
 
-@broken(
-    "policy without noise: got shape (2, 5, 2); expected a tensor of shape (2, 5, 2, 1). Act for every run, world and "
-    "agent."
-)
+@broken("policy without noise: got shape (2, 5, 2); expected actions as a tensor of shape (2, 5, 2, 1).")
 class Flat(Reinforce):
     def policy(self, spec: ul.EnvSpec, explore: bool = False) -> ul.Policy:
         inner = super().policy(spec, explore)
