@@ -17,6 +17,7 @@ from uavlab.core.registry import COLLECTORS, ENVIRONMENTS, LEARNERS, Environment
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.text import require_known
 from uavlab.core.types import EnvSpec, Update, tree_map
+from uavlab.evaluation import require_actions
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
 from uavlab.registration import name_and_parameters
@@ -82,7 +83,8 @@ def check_learner(
     Raises:
         ConfigError: The learner breaks the contract, there is no such learner, or it does not fit the environment.
     """
-    config = _configure(learner, env, settings or {})
+    settings = settings or {}
+    config = _configure(learner, env, settings)
     first, again, alone, fresh = (_Training(config, seed, runs) for seed, runs in ((0, 2), (0, 2), (1, 1), (7, 2)))
     _check_policy(fresh)  # not the seeds of a loaded policy
     rounding = _check_runs(first, alone)
@@ -97,7 +99,7 @@ def check_learner(
     bandit = next((each for each in (Bandit(), Bandit(moves=True)) if not first.entry.refusal(each.spec)), None)
     scores = 0, 0.0, 0.0, 0.0
     if bandit and updates:
-        task, source = replace(config.task, environment=Environment(Bandit)), _sizes(learner, PLAYED)
+        task, source = replace(config.task, environment=Environment(Bandit)), _sizes(learner, PLAYED, settings)
         played = replace(config, env=bandit, task=task, source=replace(config.source, **source))
         scores = _play(_Training(played, 0, SEEDS), updates)
     env_name, shape = type(config.env).__name__, tuple(first.learner.parameters().shape)
@@ -114,17 +116,17 @@ def _configure(learner: str, env: Env | str | None, settings: Mapping[str, Any])
         if env is None:
             refuse("check_learner", f"{learner}, which fits no environment here", "one that it fits", "Pass env=.")
     name, parameters = name_and_parameters(env)
-    small = {"learner": learner, "device": "cpu", **_sizes(learner, SMALL)}
-    config = configure(name, parameters, small, settings)
+    small = {"learner": learner, "device": "cpu", **_sizes(learner, SMALL, settings)}
+    config = configure(name, parameters, {**small, **settings})
     if not isinstance(config.env.spec, EnvSpec):
         refuse("check_learner", f"{name}, which has no team of agents", "an environment with one", "Pass another env=.")
     return config
 
 
-def _sizes(learner: str, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return those sizes that are settings of the learner's collector."""
+def _sizes(learner: str, sizes: Mapping[str, int], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those sizes that are settings of the learner's collector, except where ``settings`` holds others."""
     known = [field.name for field in fields(COLLECTORS[LEARNERS[learner].collector].settings)]
-    return {name: size for name, size in sizes.items() if name in known}
+    return {name: settings.get(name, size) for name, size in sizes.items() if name in known}
 
 
 class _Training:
@@ -192,7 +194,12 @@ def _check_policy(training: _Training) -> None:
     for noise in (None, acting_noise(training.rng, "check.act", WORLDS, spec)):
         for policy in (learner.policy(spec), learner.policy(spec, explore=True)):
             action = policy(obs, noise)
-            _check_action(training, obs, "policy without noise" if noise is None else "policy with noise", action)
+            what = "policy without noise" if noise is None else "policy with noise"
+            require_actions(f"{training.name}.{what}", action, (2, WORLDS), spec)
+            if spec.choices and not obs.legal.gather(-1, action[..., None]).all():
+                training.refuse(
+                    what, "a move that is not legal", "moves that obs.legal allows", "Mask the other moves."
+                )
             part = policy(tree_map(lambda leaf: leaf[:, :1], obs), None if noise is None else noise[:, :1])
             if not _close(part, action[:, :1]):
                 do = "Compute along the other axes only."
@@ -200,24 +207,6 @@ def _check_policy(training: _Training) -> None:
         if not _close(training.load()(obs, noise), learner.policy(spec)(obs, noise)):
             do = "Keep all that a policy needs in parameters."
             training.refuse("load_policy", "other actions than those of the learner", "the same policy", do)
-
-
-def _check_action(training: _Training, obs: Any, what: str, action: Any) -> None:
-    """Check shape, type and range of actions."""
-    spec = training.env.spec
-    shape = (2, WORLDS, spec.agents, *([] if spec.choices else [spec.action]))
-    if not isinstance(action, Tensor) or action.shape != shape:
-        do = "Act for every run, world and agent."
-        training.refuse(what, _kind(action), f"a tensor of shape {shape}", do)
-    if spec.choices:
-        typed, low, high, do = action.dtype == torch.int64, 0, spec.choices - 1, "Return numbers of moves, int64."
-    else:
-        typed, low, high, do = action.is_floating_point(), -1, 1, "Use tanh, or clamp."
-    if not typed or not ((action >= low) & (action <= high)).all():  # nan compares as false
-        got = f"{action.dtype} from {action.min():.3g} to {action.max():.3g}"
-        training.refuse(what, got, f"numbers in [{low}, {high}]", do)
-    if spec.choices and not obs.legal.gather(-1, action[..., None]).all():
-        training.refuse(what, "a move that is not legal", "moves that obs.legal allows", "Mask the other moves.")
 
 
 def _check_runs(together: _Training, alone: _Training) -> float:

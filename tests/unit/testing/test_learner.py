@@ -11,6 +11,7 @@ import uavlab as ul
 from tests.support.fixtures_mapping import TINY_MISSION
 from tests.support.registries import outside, registered_outside
 from uavlab.core.errors import ConfigError
+from uavlab.experiment import build
 from uavlab.testing import check_learner
 
 Drift, Reinforce, ReinforceConfig = outside.Drift, outside.Reinforce, outside.ReinforceConfig
@@ -45,6 +46,14 @@ def test_the_report_is_the_same_twice_and_counts() -> None:
     assert str(report).splitlines()[-1] == "  bandit    left out"
 
 
+def test_given_sizes_hold_on_the_bandit_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    built, assemble = [], build.assemble
+    monkeypatch.setattr(build, "assemble", lambda config: built.append(config) or assemble(config))
+    check_learner("reinforce", "drift", {"worlds": 3}, updates=400)
+    assert {(type(each.env).__name__, each.source.worlds) for each in built} == {("Drift", 3), ("Bandit", 3)}
+    assert {each.run.device for each in built} == {"cpu"}
+
+
 BROKEN: dict[str, tuple[type, str]] = {}
 
 
@@ -59,7 +68,7 @@ def broken(message: str) -> Callable[[type], type]:
 
 
 @broken(
-    "policy with noise: got torch.float32 from -9 to 9; expected numbers in [-1, 1]. Use tanh, or clamp.",
+    "policy with noise: got actions of torch.float32 from -9 to 9; expected numbers in [-1, 1]; clamp them.",
 )
 class Unbounded(Reinforce):
     def policy(self, spec: ul.EnvSpec, explore: bool = False) -> ul.Policy:
@@ -67,10 +76,7 @@ class Unbounded(Reinforce):
         return lambda obs, noise: inner(obs, noise) if noise is None else 9 * noise.sign()
 
 
-@broken(
-    "policy without noise: got shape (2, 5, 2); expected a tensor of shape (2, 5, 2, 1). Act for every run, world and "
-    "agent."
-)
+@broken("policy without noise: got shape (2, 5, 2); expected actions as a tensor of shape (2, 5, 2, 1).")
 class Flat(Reinforce):
     def policy(self, spec: ul.EnvSpec, explore: bool = False) -> ul.Policy:
         inner = super().policy(spec, explore)
