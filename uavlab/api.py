@@ -16,7 +16,7 @@ from uavlab.core.protocols import Env
 from uavlab.experiment import policy as policies
 from uavlab.experiment import scores
 from uavlab.experiment.config import Config, Device, Layer, configure, single_layer, toggle_layer
-from uavlab.experiment.export import export_policy
+from uavlab.experiment.export import export as export_trained
 from uavlab.experiment.names import run_folder
 from uavlab.experiment.policy import TrainedPolicy
 from uavlab.experiment.progress_bar import OnLog, finish
@@ -261,10 +261,7 @@ def export(what: Trained, out: str | Path, *, run: int = 0, agent: int | None = 
         MissingPackageError: A package that ``.onnx`` needs is not installed.
         ResourceError: A file cannot be written.
     """
-    trained, out = _trained("export", what, "cpu"), Path(out)
-    if out.suffix:
-        return export_policy(trained, out, run, agent)
-    return policies.export(trained, out)
+    return export_trained(_trained("export", what, "cpu"), Path(out), run, agent)
 
 
 def profile(

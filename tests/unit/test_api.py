@@ -142,6 +142,17 @@ class TestPolicy:
         with pytest.raises(ConfigError, match=r"got 0; expected a torch\.Generator"):
             act(obs, 0)  # type: ignore[arg-type]
 
+    def test_observations_and_noise_are_moved_to_the_device(self, pair: ul.Run) -> None:
+        devices = []
+
+        def function(obs: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+            devices.extend((obs.device.type, noise.device.type))
+            return obs
+
+        env = pair.config.evaluation
+        ul.TeamPolicy(function, env.spec, torch.device("meta"))(observations(env, 2), torch.Generator())
+        assert devices == ["meta", "meta"]
+
     def test_another_environment_whose_team_does_not_fit(self, pair: ul.Run) -> None:
         with pytest.raises(ConfigError, match="obs"):
             pair.policy(Line())
@@ -220,6 +231,9 @@ class TestLeaving:
             assert ul.load(copy).updates == run.trained().updates
         with pytest.raises(ConfigError, match="not empty"):
             ul.export(pair, tmp_path / "copy0")
+        with pytest.raises(ConfigError, match="a folder holds all seeds and agents"):
+            pair.export(tmp_path / "copy2", run=1)
+        assert not (tmp_path / "copy2").exists()
         with pytest.raises(ConfigError, match=r"expected a name that ends in \.pt2 or \.onnx"):
             ul.export(pair, tmp_path / "team.pt")
 

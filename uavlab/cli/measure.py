@@ -40,17 +40,23 @@ def settings(preset: str) -> Record:
 @cli.command()
 @click.argument("preset")
 @with_settings
+@click.option("--learner", "both", is_flag=True, help="Check its learner, too.")
 @as_json
-def check(preset: str, **options: Any) -> Record:
+def check(preset: str, both: bool, **options: Any) -> Record:
     """Check that the environment of PRESET keeps its contract, or that its flights can be learned from."""
     from uavlab.experiment.config import configure
-    from uavlab.testing import check_env
+    from uavlab.testing import check_env, check_learner
 
     config = configure(preset, layer(**options))
     own = config.task.evaluation.check
     report = check_env(config.env) if own is None else own(config)
     click.echo(report)
-    return vars(report)
+    if not both:
+        return vars(report)
+    hyper = {name: config.values[name] for name in vars(config.learner)}
+    learner = check_learner(config.task.learner, config.env, hyper)
+    click.echo(learner)
+    return {**vars(report), "learner": vars(learner)}
 
 
 @cli.command()

@@ -28,6 +28,7 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.extras import require
 from uavlab.core.portable import Layers, Portable, Signal, Signals
 from uavlab.core.types import EnvSpec
+from uavlab.experiment import policy
 from uavlab.experiment.policy import TrainedPolicy
 from uavlab.storage.files import atomic_write, read_json
 from uavlab.storage.machine import code_digest
@@ -80,6 +81,21 @@ def _split(row: Float[Tensor, " P"], layers: Layers) -> nn.Module:
             start += count
         network.add_module(name, layer)
     return network
+
+
+def export(trained: TrainedPolicy, out: Path, seed_index: int = 0, agent: int | None = None) -> Path:
+    """Write a file that runs without uavlab, or a folder for ``load`` if the name has no suffix, and return it.
+
+    Raises:
+        ConfigError: As ``export_policy`` and ``policy.export``; a folder holds all seeds and agents.
+        MissingPackageError: A package that ``.onnx`` needs is not installed.
+        ResourceError: A file cannot be written.
+    """
+    if out.suffix:
+        return export_policy(trained, out, seed_index, agent)
+    if seed_index or agent is not None:
+        raise ConfigError(f"{out}: a folder holds all seeds and agents; leave them out, or name a {SUFFIXES[0]} file.")
+    return policy.export(trained, out)
 
 
 def export_policy(trained: TrainedPolicy, file: Path, seed_index: int = 0, agent: int | None = None) -> Path:

@@ -37,10 +37,12 @@ class TeamPolicy:
     Attributes:
         function: The policy with an axis of runs, here 1.
         spec: The team: agents, observations, actions.
+        device: Where it acts; observations and noise are moved there.
     """
 
     function: Policy
     spec: EnvSpec
+    device: torch.device
 
     @torch.no_grad()
     def __call__(self, obs: Any, generator: torch.Generator | None = None) -> Tensor:
@@ -56,8 +58,8 @@ class TeamPolicy:
         worlds = self._require_observations(obs)
         if not (generator is None or isinstance(generator, torch.Generator)):
             raise ConfigError(f"policy: got {generator!r}; expected a torch.Generator, or None for mean actions.")
-        noise = None if generator is None else team_noise(generator, worlds, self.spec)[None]
-        return self.function(tree_map(lambda leaf: leaf[None], obs), noise)[0]
+        noise = None if generator is None else team_noise(generator, worlds, self.spec)[None].to(self.device)
+        return self.function(tree_map(lambda leaf: leaf[None].to(self.device), obs), noise)[0]
 
     def _require_observations(self, obs: Any) -> int:
         """Return the number of worlds of observations that fit the team."""
@@ -118,7 +120,7 @@ class TrainedPolicy:
         if not self.config.task.evaluation.flies:
             raise ConfigError(f"policy: {self.config.preset} trains no team that acts; use batched_policy.")
         env = env or self.config.evaluation
-        return TeamPolicy(self.batched_policy(env, run), env.spec)
+        return TeamPolicy(self.batched_policy(env, run), env.spec, self.rt.device)
 
     def batched_policy(self, env: Env, run: int | None = None) -> Policy:
         """Return the policies of all seeds, or of one, as a function with an axis of runs, for ``env``."""

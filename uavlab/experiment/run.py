@@ -22,7 +22,7 @@ from uavlab.core.installation import invocation
 from uavlab.core.types import Update
 from uavlab.experiment import build, run_state
 from uavlab.experiment.config import Config
-from uavlab.experiment.export import export_policy
+from uavlab.experiment.export import export
 from uavlab.experiment.policy import TeamPolicy, TrainedPolicy
 from uavlab.experiment.run_dir import (
     advice,
@@ -151,9 +151,9 @@ class Run:
         """Return the best policy of one seed as a function of observations; see ``TrainedPolicy.policy``."""
         return self.trained().policy(env, run)
 
-    def export(self, file: str | Path, run: int = 0) -> Path:
-        """Write the best policy of one seed as a file that runs without uavlab; see ``export_policy``."""
-        return export_policy(self.trained(), Path(file), run)
+    def export(self, out: str | Path, run: int = 0, agent: int | None = None) -> Path:
+        """Write the best policy of one seed as a file, or those of all as a folder; see ``uavlab.export``."""
+        return export(self.trained(), Path(out), run, agent)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each logged update and seed: its numbers, metrics and figures of evaluations (``eval/``)."""

@@ -80,7 +80,7 @@ class Recorder:
         for row in self.rows:
             means = {name: value for name, value in row.items() if name != "each"}
             for at, seed in enumerate(seeds):
-                own = {name: each[at] for name, each in row.get("each", {}).items()}
+                own = {name: each[at] for name, each in row.get("each", {}).items() if at < len(each)}
                 table.append({"update": row["update"], "seconds": row["seconds"], "seed": seed, **means, **own})
         return table
 

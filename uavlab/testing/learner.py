@@ -135,6 +135,7 @@ class _Training:
     def __init__(self, config: Config, seed: int, runs: int) -> None:
         config = replace(config, run=replace(config.run, seed=seed, runs=runs))
         self.env, self.hyper, self.entry, self.updates = config.env, config.learner, config.task.entry, 0
+        self.collector = self.entry.collector
         self.name, (_, self.rng, self.learner, self.source) = config.task.learner, build.assemble(config)
 
     def load(self) -> Any:
@@ -149,7 +150,11 @@ class _Training:
     def update(self) -> Update:
         """Update the learner once, and check the result."""
         batch, noise = self.batch()
-        result = self.learner.update(batch, noise)
+        try:
+            result = self.learner.update(batch, noise)
+        except Exception as error:
+            do = f"Batches of {self.collector} hold a {type(batch.data).__name__}; compare axes with its docstring."
+            self.refuse("update", f"{type(error).__name__} ({error})", "a result", do)
         if not isinstance(result, Update):
             self.refuse("update", f"a {type(result).__name__}", "an Update", "Return uavlab.Update(metrics).")
         for name, value in result.metrics.items():

@@ -29,7 +29,11 @@ def animate(env: Any, states: Sequence[Any]) -> go.Figure:
         raise ConfigError(
             f"flight: {type(env).__name__} has no picture; registered are {known}; add one with `@uavlab.scene`."
         )
-    return draw(env, states)
+    figure = draw(env, states)
+    if not isinstance(figure, go.Figure):
+        name, got = type(env).__name__, type(figure).__name__
+        raise ConfigError(f"scene of {name}: got a {got}; expected a plotly figure; return it.")
+    return figure
 
 
 def freeze(figure: go.Figure, share: float = 0.55) -> go.Figure:

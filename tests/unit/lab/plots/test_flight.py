@@ -46,6 +46,11 @@ class TestScenes:
         with pytest.raises(ConfigError, match="scene: Own is drawn by draw_own already"):
             scene(Own)(lambda env, states: go.Figure())
 
+    def test_a_scene_that_draws_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(SCENES, object, lambda env, states: None)
+        with pytest.raises(ConfigError, match="scene of object: got a NoneType; expected a plotly figure; return it"):
+            flight.animate(object(), [])
+
     def test_without_a_scene_the_message_lists_those_there_are(self) -> None:
         with pytest.raises(ConfigError) as refusal:
             flight.animate(object(), [])
