@@ -1,22 +1,21 @@
 """Train, load and evaluate teams from Python; ``import uavlab as ul`` exposes these functions.
 
-A task is the name of a preset or of a registered environment, or an environment as an object. Settings and toggles are
-those of ``uavlab settings PRESET`` and ``uavlab toggles``, and start from the same defaults. Examples are run by
-``tests/unit/test_examples.py``; their names are those of the examples before them.
+A task is the name of a preset or registered environment, or an environment as an object. Settings and toggles are those
+of ``uavlab settings PRESET`` and ``uavlab toggles``, from the same defaults. Examples run as tests, one after another.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.extras import require
 from uavlab.core.protocols import Env
 from uavlab.experiment import policy as policies
 from uavlab.experiment import scores
-from uavlab.experiment.config import Config, Device, configure, toggle_layer
+from uavlab.experiment.config import Config, Device, Layer, configure, single_layer, toggle_layer
 from uavlab.experiment.export import export_policy
 from uavlab.experiment.names import run_folder
 from uavlab.experiment.policy import TrainedPolicy
@@ -24,6 +23,7 @@ from uavlab.experiment.progress_bar import watch
 from uavlab.experiment.run import Run
 from uavlab.experiment.scores import Scores
 from uavlab.registration import name_and_parameters
+from uavlab.testing.environment import check_form
 
 Task = str | Env[Any]
 Settings = Mapping[str, Any]
@@ -41,7 +41,10 @@ def make(name: str, **parameters: Any) -> Any:
     Raises:
         ConfigError: There is no such preset, or a parameter is unknown or out of range.
     """
-    return configure(name, parameters).env
+    env = configure(name, parameters).env
+    if other := sorted(parameters.keys() - {field.name for field in fields(env)}):
+        raise ConfigError(f"make: {other[0]} is a setting of a run, not of {type(env).__name__}; leave it out.")
+    return env
 
 
 def train(
@@ -84,8 +87,8 @@ def train(
         DivergedError: A number is not finite.
         ResourceError: Memory or disk space does not suffice.
     """
-    options = {"learner": learner, "updates": updates, "minutes": minutes, "seed": seed, "runs": runs, "device": device}
-    return _finish(_start(task, out, toggles, settings, options), progress, on_log)
+    given = {"learner": learner, "updates": updates, "minutes": minutes, "seed": seed, "runs": runs, "device": device}
+    return _finish(start(task, toggles=toggles, settings=settings, out=out, **given), progress, on_log)  # type: ignore[arg-type]
 
 
 def start(
@@ -108,11 +111,14 @@ def start(
     [1, 2]
 
     Raises:
-        ConfigError: A setting is unknown or out of range, or the folder is not empty.
+        ConfigError: A setting is unknown or out of range, the folder is not empty, or the environment is broken.
         ResourceError: Memory does not suffice.
     """
-    options = {"learner": learner, "updates": updates, "minutes": minutes, "seed": seed, "runs": runs, "device": device}
-    return _start(task, out, toggles, settings, options)
+    given = {"learner": learner, "updates": updates, "minutes": minutes, "seed": seed, "runs": runs, "device": device}
+    config = _configure(task, toggles, settings, given)
+    if config.task.evaluation.check is None:
+        check_form(config.env)
+    return Run(config, None if out is None else Path(out).expanduser())
 
 
 def resume(
@@ -136,6 +142,8 @@ def resume(
         FileError: The folder is no run, or no checkpoint in it is intact.
         ConfigError: A change does not fit the saved state, or the run is at its target.
     """
+    if not isinstance(folder, str | Path):
+        raise ConfigError(f"resume: got {folder!r}; expected the folder of a run. To train a run on, iterate over it.")
     changes = _layers(toggles, settings, {"updates": updates, "minutes": minutes, "device": device})
     return _finish(Run.resume(run_folder(str(folder)), *changes, fresh_replay=fresh_replay), progress, on_log)
 
@@ -205,7 +213,7 @@ def fly(
 
     Args:
         what: A run or its folder.
-        page: The page, which needs no network.
+        page: The page; it needs no network.
         env: Environment to fly in, whose team may differ in size; None takes the evaluation task.
         seed: Seed of the flight.
         mean_action: Use the mean action, or the likeliest move, instead of sampling.
@@ -217,7 +225,6 @@ def fly(
         ResourceError: The page cannot be written.
     """
     trained = _trained("fly", what)
-    require("lab", "fly", "plotly")
     from uavlab.lab.plots import flight
 
     states = list(policies.fly(trained, seed, mean_action, run, env))
@@ -247,11 +254,10 @@ def export(what: Trained, out: str | Path, *, run: int = 0, agent: int | None = 
         MissingPackageError: A package that ``.onnx`` needs is not installed.
         ResourceError: A file cannot be written.
     """
-    folder = what.folder if isinstance(what, Run) else Path(what) if isinstance(what, str | Path) else None
     trained, out = _trained("export", what, "cpu"), Path(out)
     if out.suffix:
-        return export_policy(trained, out, run, agent, folder=folder)
-    return policies.export(trained, out, folder)
+        return export_policy(trained, out, run, agent)
+    return policies.export(trained, out)
 
 
 def profile(
@@ -285,7 +291,7 @@ def profile(
     from uavlab.benchmarks.profile_run import profile_preset
 
     name, parameters = name_and_parameters(task)
-    layers = [parameters, *_layers(toggles, settings, {})]
+    layers = _layers(toggles, settings, {}, parameters)
     return profile_preset(name, *layers, rounds=rounds, trace=None if trace is None else Path(trace), every=every)
 
 
@@ -304,29 +310,33 @@ def bench(suite: str, *, rounds: int = 30, device: Device = "auto", **options: A
 
 
 def _finish(run: Run, progress: bool, on_log: OnLog | None) -> Run:
+    if not (on_log is None or callable(on_log)):
+        raise ConfigError(f"on_log: got {on_log!r}; expected a function of the run and a row of metrics.")
     for step in watch(run) if progress else run:
         if on_log is not None and (step.metrics or step.score):
             on_log(run, run.recorder.rows[-1])
     return run
 
 
-def _start(task: Any, out: str | Path | None, toggles: Any, settings: Settings | None, options: Settings) -> Run:
-    return Run(_configure(task, toggles, settings, options), None if out is None else Path(out))
-
-
 def _configure(task: Any, toggles: Any, settings: Settings | None, options: Settings) -> Config:
     name, parameters = name_and_parameters(task)
-    return configure(name, parameters, *_layers(toggles, settings, options))
+    return configure(name, *_layers(toggles, settings, options, parameters))
 
 
-def _layers(toggles: str | Settings | None, settings: Settings | None, options: Settings) -> list[Settings]:
-    """Return layers of settings: toggles, settings, and the options that are not None."""
-    given, settings = {name: value for name, value in options.items() if value is not None}, settings or {}
-    if both := sorted(settings.keys() & given.keys()):
-        raise ConfigError(f"settings: {both[0]} is given twice, as an argument and in settings; leave out one.")
-    device = given.get("device", settings.get("device"))
-    named = toggle_layer(toggles, device) if isinstance(toggles, str) else toggles or {}
-    return [named, settings, given]
+def _layers(toggles: Any, settings: Any, options: Settings, parameters: Settings | None = None) -> list[Layer]:
+    """Return a named set of toggles, and over it what is given by name: no setting twice."""
+    single = {} if isinstance(toggles, str) else toggles or {}
+    given = {name: value for name, value in options.items() if value is not None}
+    sources = {"the environment": parameters or {}, "toggles": single, "settings": settings or {}, "an argument": given}
+    for source, values in sources.items():
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"{source}: got {values!r}; expected values by name, such as {{'lr': 1e-3}}.")
+    over = single_layer(
+        (name, value, getattr(values, "origins", {}).get(name, source))
+        for source, values in sources.items()
+        for name, value in values.items()
+    )
+    return [toggle_layer(toggles, over.get("device")), over] if isinstance(toggles, str) else [over]
 
 
 def _trained(function: str, what: Any, device: Device | None = None) -> TrainedPolicy:

@@ -12,9 +12,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from uavlab.core.bootstrap import nested_interval
+from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Env, Policy
 from uavlab.core.rng import Streams, acting_noise
-from uavlab.core.types import MapObs, Metric, tree_map
+from uavlab.core.types import EnvSpec, MapObs, Metric, tree_map
 from uavlab.envs.autoreset import start_worlds
 from uavlab.ops.action_sampling import sample_in_turn
 
@@ -35,6 +36,23 @@ class Planner:
     """
 
     plan: Callable[[Any, Any, Tensor], Tensor]
+
+
+def require_actions(where: str, action: Any, lead: Sequence[int], spec: EnvSpec) -> None:
+    """Check shape, type and range of actions of worlds with the leading axes ``lead``.
+
+    Raises:
+        ConfigError: They are none of the team that ``spec`` describes.
+    """
+    shape = (*lead, spec.agents, *([] if spec.choices else [spec.action]))
+    if not isinstance(action, Tensor) or action.shape != shape:
+        got = f"shape {tuple(action.shape)}" if isinstance(action, Tensor) else f"a {type(action).__name__}"
+        raise ConfigError(f"{where}: got {got}; expected actions as a tensor of shape {shape}.")
+    low, high, do = (0, spec.choices - 1, "return numbers of moves, int64") if spec.choices else (-1, 1, "clamp them")
+    typed = action.dtype == torch.int64 if spec.choices else action.is_floating_point()
+    if not typed or not ((action >= low) & (action <= high)).all():  # nan compares as false
+        got = f"{action.dtype} from {action.min():.3g} to {action.max():.3g}"
+        raise ConfigError(f"{where}: got actions of {got}; expected numbers in [{low}, {high}]; {do}.")
 
 
 def random_policy(obs: Any, noise: Tensor) -> Tensor:

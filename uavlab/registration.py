@@ -68,8 +68,8 @@ def env(name: str, *, learner: str | None = None) -> Callable[[Class], Class]:
         learner: Name of its default learner; None takes the first one that fits.
 
     Raises:
-        ConfigError: The name belongs to another environment or to a preset, or what is decorated is no class or has a
-            field without a default.
+        ConfigError: The name belongs to another environment or to a preset; or what is decorated is no class, can
+            change, or has a field without a default.
     """
     _require_name("env", name)
     if name in PRESETS and PRESETS[name].env != name:
@@ -79,6 +79,8 @@ def env(name: str, *, learner: str | None = None) -> Callable[[Class], Class]:
         _require_class("env", cls)
         if "__dataclass_params__" not in vars(cls):
             dataclass(frozen=True)(cls)  # changes the class in place
+        if not cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+            raise ConfigError(f"env: objects of {cls.__name__} can change; write @dataclass(frozen=True).")
         baselines = ENVIRONMENTS[name].baselines if name in ENVIRONMENTS else {}  # of a class that is executed again
         return ENVIRONMENTS.register(name, Environment(cls, learner, baselines), place_of(cls)).kind  # type: ignore[return-value]
 
@@ -220,7 +222,7 @@ def name_and_parameters(task: Any) -> tuple[str, Mapping[str, Any]]:
     kind = type(task)
     name = next((name for name, entry in ENVIRONMENTS.items() if entry.kind is kind), kind.__name__)
     if name not in ENVIRONMENTS or ENVIRONMENTS[name].kind is not kind:  # such as a class whose cell was executed again
-        ENVIRONMENTS.register(name, Environment(kind), place_of(kind))
+        env(name)(kind)
     parameters = {field.name: getattr(task, field.name) for field in fields(task)}
     return name, Layer(parameters, dict.fromkeys(parameters, str(task)))
 

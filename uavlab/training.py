@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from uavlab.core.errors import DivergedError
+from uavlab.core.errors import ConfigError, DivergedError
 from uavlab.core.protocols import Learner, Source
 from uavlab.core.rng import Streams
 from uavlab.core.types import Update
@@ -15,6 +15,7 @@ def one_cycle(source: Source, learner: Learner, rng: Streams, rt: Runtime) -> Up
     """Get a batch, update the learner, pass the result back to the source.
 
     Raises:
+        ConfigError: The learner returns no ``Update``.
         DivergedError: An observation, action, reward, parameter or metric is not finite.
     """
     with at_update(-1):  # the parameters are those of the previous update
@@ -22,6 +23,10 @@ def one_cycle(source: Source, learner: Learner, rng: Streams, rt: Runtime) -> Up
     rt.next_update()
     batch = source.next()
     update = learner.update(batch, learner.update_noise(rng, batch.index.shape[1]))
+    if not isinstance(update, Update):
+        raise ConfigError(
+            f"learner.update: got a {type(update).__name__}; expected an Update; see uavlab.check_learner."
+        )
     rt.check(learner.tensors_to_check(update))
     source.feedback(batch, update)
     return update

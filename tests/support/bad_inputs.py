@@ -276,7 +276,7 @@ COMMAND_LINE = (
     Row(
         "cli-5 out",
         ["train", P, "--out", "a\udcff"],
-        r"--out 'a\udcff': expected a name of characters that can be written.",
+        r"out 'a\udcff': expected a name of characters that can be written.",
     ),
     Row("cli-5 bytes", ["train", "\udcff\x1b[2J"], r"unknown preset '\udcff\x1b[2J'. Known presets: …."),
     Row("env-6", "train leader_folower", f"unknown preset 'leader_folower' (did you mean '{P}'?). Known presets: …."),
@@ -304,13 +304,13 @@ COMMAND_LINE = (
     Row(
         "cli-7 used",
         f"train {P} --out mine",
-        "--out mine: not empty; choose a new folder.",
+        "mine: not empty; choose a new folder.",
         files={"mine": Path.mkdir, "mine/thesis.tex": "all of it"},
     ),
     Row(
         "cli-7 file",
         f"train {P} --out mine/run{SETTINGS}",
-        "mine/run: cannot be written (…); choose another --out.",
+        "mine/run: cannot be written (…); choose another folder.",
         5,
         {"mine": ""},
     ),

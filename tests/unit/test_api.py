@@ -128,6 +128,35 @@ class TestPolicy:
         assert not torch.equal(first, second)
         assert not torch.equal(first, act(obs))
 
+    def test_observations_that_do_not_fit(self, pair: ul.Run) -> None:
+        env = ul.make("leader_follower", followers=3)
+        act, obs = pair.policy(env), observations(env, 2)
+        for wrong, message in (
+            (obs[0], "got observations of torch.float32, (4, "),
+            (obs[:, :3], "expected float32 of shape (B, 4, "),
+            (obs.double(), "got observations of torch.float64"),
+            (obs.numpy(), "got a ndarray; expected a Tensor"),
+        ):
+            with pytest.raises(ConfigError, match=re.escape(message)):
+                act(wrong)
+        with pytest.raises(ConfigError, match=r"got 0; expected a torch\.Generator"):
+            act(obs, 0)  # type: ignore[arg-type]
+
+    def test_another_environment_whose_team_does_not_fit(self, pair: ul.Run) -> None:
+        with pytest.raises(ConfigError, match="obs"):
+            pair.policy(Line())
+
+    def test_rows_of_a_stored_run(self, pair: ul.Run) -> None:
+        assert pair.trained().rows() == pair.rows()
+        with pytest.raises(FileError, match="in memory"):
+            ul.start("leader_follower", settings=SMALL).trained().rows()
+
+    def test_runs_and_policies_describe_themselves(self, pair: ul.Run) -> None:
+        assert repr(pair) == f"<Run of leader_follower: complete, update 8, in {pair.folder}>"
+        updates = pair.trained().updates
+        where = f"2 seed(s), updates {updates}, in {pair.folder}"
+        assert repr(pair.trained()) == f"<TrainedPolicy of leader_follower: {where}>"
+
     def test_moves(self) -> None:
         run = ul.start("mapping", settings=SMALL_MISSION)
         env = run.config.env
@@ -219,6 +248,19 @@ class TestTask:
             (lambda: ul.start("leader_follower", toggles="fast"), "unknown toggles 'fast'"),
             (lambda: ul.start("leader_follower", settings={"gama": 0.9}), "did you mean 'gamma'"),
             (lambda: ul.make("leader_follower", followers=-1), "followers: "),
+            (lambda: ul.make("leader_follower", lr=1e-3), "lr is a setting of a run, not of LeaderFollower"),
+            (
+                lambda: ul.start(LeaderFollower(followers=2), settings={"followers": 4}),
+                "followers is given twice, by Leader",
+            ),
+            (
+                lambda: ul.start("leader_follower", toggles={"update": "loop"}, settings={"update": "vmap"}),
+                "update is given twice, by toggles and by settings",
+            ),
+            (lambda: ul.start("leader_follower", toggles=["compile"]), "toggles: got .*; expected values by name"),  # type: ignore[arg-type]
+            (lambda: ul.start("leader_follower", settings=["lr"]), "settings: got .*; expected values by name"),  # type: ignore[arg-type]
+            (lambda: ul.train("leader_follower", settings=SMALL, on_log="print"), "on_log: got 'print'"),  # type: ignore[arg-type]
+            (lambda: ul.resume(ul.start("leader_follower", settings=SMALL)), "To train a run on, iterate over it"),  # type: ignore[arg-type]
             (lambda: ul.bench("ladders"), "unknown suite 'ladders' .did you mean 'ladder'"),
             (lambda: ul.bench("env", full=True), "no option 'full'; `bench ladder` has it"),
         ],
@@ -262,6 +304,22 @@ class Line:
 
     def measure(self, state: State, action: torch.Tensor, after: State) -> dict[str, torch.Tensor]:
         return {"place": after.pos[:, 0]}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"score": {}}, r"Broken\.score: got \{\}"),
+        ({"score": {"plaice": 1.0}}, "'plaice'"),
+        ({"measure": lambda self, state, action, after: {}}, r"measure, step 0 .* keys \[\]"),
+        ({"reward": lambda self, state, action, after: torch.inf * after.pos}, "a number that is not finite"),
+    ],
+)
+def test_a_broken_environment_is_refused_before_training(change: dict[str, Any], message: str) -> None:
+    broken = dataclass(frozen=True)(type("Broken", (Line,), change))
+    with pytest.raises(ConfigError, match=message):
+        ul.start(broken(), settings=OWN)
+    ENVIRONMENTS.pop("Broken")
 
 
 def test_an_environment_of_ones_own_needs_no_name() -> None:

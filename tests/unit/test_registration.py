@@ -167,6 +167,14 @@ class TestEnv:
             ul.env("object")(outside.Drift())  # type: ignore[type-var]
         with pytest.raises(ConfigError, match="env: 'mapping_quick' is the name of a preset; choose another name"):
             ul.env("mapping_quick")
+        with pytest.raises(ConfigError, match="env: 'mapping_quick' is the name of a preset; choose another name"):
+            ul.start(type("mapping_quick", (outside.Drift,), {"__module__": __name__})())
+
+    def test_a_dataclass_that_can_change_is_refused(self) -> None:
+        loose = dataclass(type("Loose", (), {"__module__": __name__, "__annotations__": {"wind": float}, "wind": 0.1}))
+        for call in (lambda: ul.env("loose")(loose), lambda: ul.start(loose())):
+            with pytest.raises(ConfigError, match="env: objects of Loose can change; write @dataclass"):
+                call()
 
     def test_a_field_without_a_default_is_refused(self) -> None:
         class Bare:

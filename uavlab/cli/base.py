@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import click
 
 from uavlab import __version__
+from uavlab.core import installation
 from uavlab.core.errors import ConfigError, UavlabError
 from uavlab.core.text import check_threads, one_line
 from uavlab.experiment.names import require_names
@@ -40,6 +41,7 @@ settings_options = (
 
 def main() -> None:
     """Run a command; print an error as one line on stderr, with ``--json`` as an object on stdout, and exit."""
+    installation.commands["running"] = True
     warnings.formatwarning = lambda message, *where: f"warning: {message}\n"
     try:
         check_threads(os.environ)

@@ -44,9 +44,11 @@ def settings(preset: str) -> Record:
 def check(preset: str, **options: Any) -> Record:
     """Check that the environment of PRESET keeps its contract, or that its flights can be learned from."""
     from uavlab.experiment.config import configure
+    from uavlab.testing import check_env
 
     config = configure(preset, layer(**options))
-    report = config.task.evaluation.check(config)
+    own = config.task.evaluation.check
+    report = check_env(config.env) if own is None else own(config)
     click.echo(report)
     return vars(report)
 

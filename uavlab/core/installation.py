@@ -10,6 +10,9 @@ ROOT = PACKAGE / "data" if INSTALLED else PACKAGE.parent
 """Folder of ``notebooks`` and ``figures``: the checkout, or their copy in an installed package."""
 
 
+commands = {"running": False}  # set by the command line
+
+
 def invocation() -> str:
     """Return the ``uavlab`` command line of this process; empty in a notebook or another program."""
     called = Path(sys.argv[0])
@@ -18,7 +21,7 @@ def invocation() -> str:
 
 
 def program() -> str:
-    """Return how a command of this process begins: ``uavlab``, or a script that registers an environment."""
+    """Return how a command begins: ``uavlab``, or the script that runs ``uavlab.cli.main`` in this process."""
     called = Path(sys.argv[0])
-    script = called.suffix == ".py" and called.name not in ("__main__.py", "ipykernel_launcher.py")
-    return f"python {shlex.quote(str(called))}" if script else "uavlab"
+    named = called.suffix == ".py" and called.name not in ("__main__.py", "ipykernel_launcher.py")
+    return f"python {shlex.quote(str(called))}" if named and commands["running"] else "uavlab"

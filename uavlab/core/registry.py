@@ -107,7 +107,7 @@ class Evaluation:
         figures: (settings, environment, policy, streams, count, mean action, stream name) -> figures (R E) by name.
         summary: (environment, figures) -> mean and interval of each.
         baseline: (settings, runtime, registered baseline) -> policy.
-        check: settings -> report of a contract check; raises if the contract is violated.
+        check: settings -> report of a contract check; raises if the contract is violated. None is ``check_env``.
         units: environment -> unit of each figure.
         count: Format of a number of episodes, such as ``{} episodes``.
         flies: Whether the flight of a world can be animated.
@@ -116,7 +116,7 @@ class Evaluation:
     figures: Callable[..., Any]
     summary: Callable[[Any, Any], dict[str, Any]]
     baseline: Callable[[Settings, Any, Any], Any]
-    check: Callable[[Settings], Any]
+    check: Callable[[Settings], Any] | None
     units: Callable[[Any], dict[str, str]]
     count: str
     flies: bool

@@ -30,7 +30,6 @@ from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.stage_timer import Monitor
 from uavlab.runtime.toggles import TOGGLES, Toggles, eager
 from uavlab.telemetry import build as telemetry
-from uavlab.testing import check_env
 
 if TYPE_CHECKING:
     from uavlab.experiment.config import Config, RunConfig
@@ -43,7 +42,7 @@ EPISODES = Evaluation(
     figures=lambda config, env, policy, rng, count, mean, stream: episodes(env, policy, rng, count, mean, stream),
     summary=lambda env, values: summary(values, env.metrics),
     baseline=lambda config, rt, plan: Planner(plan),
-    check=lambda config: check_env(config.env),
+    check=None,
     units=lambda env: {metric.name: metric.unit for metric in (*env.metrics, *COMMON)},
     count="{} episodes",
     flies=True,

@@ -194,6 +194,20 @@ def gather(
     return result
 
 
+def single_layer(settings: Iterable[tuple[str, Any, str]]) -> Layer:
+    """Return settings, each a name, a value and its origin, as one layer.
+
+    Raises:
+        ConfigError: A setting is given twice.
+    """
+    result = Layer({}, {})
+    for name, value, origin in settings:
+        if name in result:
+            raise ConfigError(f"{name} is given twice, by {result.origins[name]} and by {origin}; leave out one.")
+        result[name], result.origins[name] = value, origin
+    return result
+
+
 def toggle_layer(name: str, device: str | None = None) -> Layer:
     """Return a named set of toggles for a device; None stands for ``auto``.
 

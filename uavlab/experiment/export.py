@@ -83,9 +83,7 @@ def _split(row: Float[Tensor, " P"], layers: Layers) -> nn.Module:
     return network
 
 
-def export_policy(
-    trained: TrainedPolicy, file: Path, seed_index: int = 0, agent: int | None = None, folder: Path | None = None
-) -> Path:
+def export_policy(trained: TrainedPolicy, file: Path, seed_index: int = 0, agent: int | None = None) -> Path:
     """Write the policy of one seed to a new file, ``.pt2`` or ``.onnx``, and return the file.
 
     Its inputs are observations and noise, its outputs the mean and the sampled action, or the likeliest and the sampled
@@ -97,7 +95,6 @@ def export_policy(
         seed_index: Number of the seed among those of the run.
         agent: Number of an agent, which becomes a team of one; None exports the whole team. Where agents choose moves
             in turn, the caller of a team of one closes the moves to cells that others chose.
-        folder: Folder of the run, whose digest and status are recorded.
 
     Raises:
         ConfigError: The file exists or has another suffix, there is no such seed or agent, the agent cannot act alone,
@@ -145,7 +142,7 @@ def export_policy(
         "parameters": {name: list(part.shape) for name, part in program.state_dict.items()},
         "team": asdict(team) if isinstance(team, EnvSpec) else list(team),
         "agent": agent,
-        "policy": _origin(trained, seed_index, parameters, folder),
+        "policy": _origin(trained, seed_index, parameters),
         "versions": versions,
     }
     with atomic_write(beside) as description, atomic_write(file) as temporary:
@@ -273,12 +270,11 @@ def _loading(file: Path, inputs: Signals, outputs: Signals) -> str:
     return f"{', '.join(outputs)} = torch.export.load({file.name!r}).module()({', '.join(inputs)})"
 
 
-def _origin(
-    trained: TrainedPolicy, seed_index: int, parameters: Float[Tensor, "K P"], folder: Path | None
-) -> dict[str, Any]:
+def _origin(trained: TrainedPolicy, seed_index: int, parameters: Float[Tensor, "K P"]) -> dict[str, Any]:
     """Return what identifies a policy: its run, seed and update, and the digest of its parameters."""
     config, score, update = trained.config, float(trained.score[seed_index]), trained.updates[seed_index]
-    run = read_json(folder / "run.json") if folder else {}
+    path = trained.folder and trained.folder / "run.json"
+    run = read_json(path) if path and path.exists() else {}
     return {
         "preset": config.preset,
         "learner": config.task.learner,

@@ -64,9 +64,9 @@ def read_settings(folder: Path) -> dict[str, Any]:
     if not isinstance(stored.get("preset"), str) or not isinstance(stored.get("values"), dict):
         raise FileError(f"{path}: expected the preset and the values of a run.")
     if stored["preset"] not in presets():
-        name = quote(stored["preset"])
+        name, env = quote(stored["preset"]), quote(stored.get("environment", stored["preset"]))
         raise ConfigError(
-            f"{folder}: trained on {name}, which is not registered here; import the file that registers it "
-            f"(`@uavlab.env({name})`) first, or run this command with it: python FILE.py COMMAND ..."
+            f"{folder}: trained on {name}, which is not registered here; import the file that registers the "
+            f"environment {env} first, or run this command with it: python FILE.py COMMAND ..."
         )
     return stored

@@ -13,7 +13,7 @@ from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.installation import program
 from uavlab.core.protocols import Env, Policy
 from uavlab.core.rng import Streams, acting_noise, team_noise
-from uavlab.core.types import EnvSpec, leaves, tree_map
+from uavlab.core.types import EnvSpec, MapObs, tree_map
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, Device
 from uavlab.experiment.run_dir import read_config, require_empty, write_config
@@ -21,6 +21,7 @@ from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
 from uavlab.storage import checkpoint
 from uavlab.storage.files import read_json, write_json
+from uavlab.storage.metrics_log import Recorder
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,24 @@ class TeamPolicy:
         Returns:
             Actions (B A D) in [-1, 1], or numbers of moves (B A).
         """
-        worlds = len(next(leaves(obs))[1])
+        worlds = self._require_observations(obs)
+        if not (generator is None or isinstance(generator, torch.Generator)):
+            raise ConfigError(f"policy: got {generator!r}; expected a torch.Generator, or None for mean actions.")
         noise = None if generator is None else team_noise(generator, worlds, self.spec)[None]
         return self.function(tree_map(lambda leaf: leaf[None], obs), noise)[0]
+
+    def _require_observations(self, obs: Any) -> int:
+        """Return the number of worlds of observations that fit the team."""
+        spec, maps = self.spec, isinstance(obs, MapObs)
+        leaf = obs.maps if isinstance(obs, MapObs) else obs
+        shape = (spec.agents, spec.obs, *((spec.side, spec.side) if spec.choices else ()))
+        if maps != bool(spec.choices) or not isinstance(leaf, Tensor):
+            kind = "MapObs" if spec.choices else "Tensor"
+            raise ConfigError(f"policy: got a {type(obs).__name__}; expected a {kind}, as env.observe returns.")
+        if leaf.shape[1:] != shape or leaf.dtype != torch.float32:
+            expected = f"float32 of shape (B, {', '.join(map(str, shape))})"
+            raise ConfigError(f"policy: got observations of {leaf.dtype}, {tuple(leaf.shape)}; expected {expected}.")
+        return len(leaf)
 
 
 @dataclass(frozen=True)
@@ -71,6 +87,7 @@ class TrainedPolicy:
         updates: The update of each seed's policy; -1 where an older checkpoint does not say.
         parameters: Parameters of K networks for each of R seeds.
         score: Validation score of each seed; -inf if it was never evaluated.
+        folder: Folder of the run; None for a run in memory.
     """
 
     config: Config
@@ -79,12 +96,20 @@ class TrainedPolicy:
     updates: Sequence[int]
     parameters: Float[Tensor, "R K P"]
     score: Float[Tensor, " R"]
+    folder: Path | None = None
+
+    def __repr__(self) -> str:
+        """Describe the policies in a line."""
+        seeds = len(self.parameters)
+        return (
+            f"<TrainedPolicy of {self.config.preset}: {seeds} seed(s), updates {list(self.updates)}, in {self.folder}>"
+        )
 
     def policy(self, env: Env | None = None, run: int = 0) -> TeamPolicy:
         """Return the policy of one seed for ``env``, by default the evaluation task; the team may differ in size.
 
         Raises:
-            ConfigError: There is no such run, or its policy acts in no environment.
+            ConfigError: There is no such run, or its policy cannot act in the environment.
         """
         if not 0 <= run < len(self.parameters):
             last = len(self.parameters) - 1
@@ -96,8 +121,22 @@ class TrainedPolicy:
 
     def batched_policy(self, env: Env, run: int | None = None) -> Policy:
         """Return the policies of all seeds, or of one, as a function with an axis of runs, for ``env``."""
+        entry, learner, trained = self.config.task.entry, self.config.learner, self.config.env.spec
+        entry.require_same(learner, trained, env.spec)
         chosen = self.parameters if run is None else self.parameters[run : run + 1]
-        return self.config.task.entry.load_policy(self.config.learner, self.config.env.spec, env.spec, chosen)
+        return entry.load_policy(learner, trained, env.spec, chosen)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each logged update and seed of the stored run, as ``Run.rows``.
+
+        Raises:
+            FileError: The run is not stored, or a row is damaged.
+        """
+        if self.folder is None:
+            raise FileError("rows: this run is in memory; see its own rows().")
+        recorder, run = Recorder(self.folder), self.config.run
+        recorder.read()
+        return recorder.by_seed(range(run.seed, run.seed + run.runs))
 
 
 def load(folder: Path, device: Device | None = None) -> TrainedPolicy:
@@ -121,7 +160,7 @@ def load(folder: Path, device: Device | None = None) -> TrainedPolicy:
             f"networks with {wanted} parameters; was it written by another version, or its config.json edited?"
         )
     updates = best_updates(saved.meta, config.run.runs)
-    return TrainedPolicy(config, rt, saved.step, updates, best["parameters"].to(rt.device), best["score"])
+    return TrainedPolicy(config, rt, saved.step, updates, best["parameters"].to(rt.device), best["score"], folder)
 
 
 def best_updates(meta: Mapping[str, Any], runs: int) -> list[int]:
@@ -131,16 +170,15 @@ def best_updates(meta: Mapping[str, Any], runs: int) -> list[int]:
     return updates if known else [-1] * runs  # type: ignore[return-value]
 
 
-def export(trained: TrainedPolicy, out: Path, folder: Path | None = None) -> Path:
+def export(trained: TrainedPolicy, out: Path) -> Path:
     """Write settings and best policy to ``out``, a folder for ``load`` without replay and optimizers, and return it.
-
-    ``folder`` is that of the run, whose status is copied; None for a run in memory.
 
     Raises:
         ConfigError: ``out`` is not empty.
         ResourceError: A file cannot be written.
     """
-    status = read_json(folder / "run.json") if folder and (folder / "run.json").exists() else {}
+    path = trained.folder and trained.folder / "run.json"
+    status = read_json(path) if path and path.exists() else {}
     require_empty(out).mkdir(parents=True, exist_ok=True)
     write_config(out, trained.config)
     if status:

@@ -124,7 +124,7 @@ class Run:
                 wanted = {key: value for layer in changes for key, value in layer.items()}
                 raise ConfigError(
                     f"{folder}: update {run.number} is at its target, so nothing would be trained with {wanted}; set a "
-                    "farther one: --updates or --minutes, counted from the run's beginning."
+                    "farther one, updates or minutes, counted from the run's beginning."
                 )
             if not run.recorder.rewind():
                 run.not_exact_reasons.append(f"update {run.number}: rows of metrics were lost or changed")
@@ -134,6 +134,10 @@ class Run:
             run._files_seen = read_run_files(folder)
         return run
 
+    def __repr__(self) -> str:
+        """Describe the run in a line."""
+        return f"<Run of {self.config.preset}: {self.status}, update {self.number}, in {self.folder or 'memory'}>"
+
     @property
     def best(self) -> Float[Tensor, "R K P"]:
         """Return the parameters with each seed's best score; for seeds without a score, the newest."""
@@ -142,7 +146,7 @@ class Run:
     def trained(self) -> TrainedPolicy:
         """Return the best policy of each seed; before the first evaluation, the newest."""
         updates = torch.where(torch.isinf(self.best_score), self.number, self.best_updates).tolist()
-        return TrainedPolicy(self.config, self.rt, self.number, updates, self.best, self.best_score)
+        return TrainedPolicy(self.config, self.rt, self.number, updates, self.best, self.best_score, self.folder)
 
     def policy(self, env: Any = None, run: int = 0) -> TeamPolicy:
         """Return the best policy of one seed as a function of observations; see ``TrainedPolicy.policy``."""
@@ -150,7 +154,7 @@ class Run:
 
     def export(self, file: str | Path, run: int = 0) -> Path:
         """Write the best policy of one seed as a file that runs without uavlab; see ``export_policy``."""
-        return export_policy(self.trained(), Path(file), run, folder=self.folder)
+        return export_policy(self.trained(), Path(file), run)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each logged update and seed: its numbers, metrics and figures of evaluations (``eval/``)."""

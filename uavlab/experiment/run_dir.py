@@ -16,6 +16,7 @@ from uavlab.core.registry import Resume
 from uavlab.core.text import quote
 from uavlab.experiment.config import Config, Layer, configure, parts
 from uavlab.experiment.names import read_settings
+from uavlab.experiment.presets import presets
 from uavlab.experiment.settings import settings_of
 from uavlab.storage.files import MAX_JSON_BYTES, read_json, read_regular, write_json
 
@@ -52,7 +53,7 @@ def lock_run_dir(folder: Path | None, new: bool = False) -> Iterator[None]:
             owner = path.read_text(encoding="utf-8").strip() or "another process"
             raise ConfigError(f"{folder}: in use by {owner}; wait until that run has ended, or stop it.") from error
         except OSError as error:
-            raise ResourceError(f"{folder}: cannot be written ({error.strerror}); choose another --out.") from error
+            raise ResourceError(f"{folder}: cannot be written ({error.strerror}); choose another folder.") from error
         yield
     finally:  # also after an interrupt: a notebook's traceback keeps this frame and its lock alive
         lock.release()
@@ -82,11 +83,11 @@ def require_empty(folder: Path) -> Path:
         ConfigError: It is a file, not empty, or its name is not printable.
     """
     if not str(folder).isprintable():
-        raise ConfigError(f"--out {quote(str(folder))}: expected a name of characters that can be written.")
+        raise ConfigError(f"out {quote(str(folder))}: expected a name of characters that can be written.")
     own = {folder / LOCK, *(folder.glob(UNFINISHED) if folder.is_dir() else ())}
     if folder.exists() and (not folder.is_dir() or set(folder.iterdir()) - own):
         hint = f", or `{program()} resume {folder}`" if (folder / "config.json").exists() else ""
-        raise ConfigError(f"--out {folder}: not empty; choose a new folder{hint}.")
+        raise ConfigError(f"{folder}: not empty; choose a new folder{hint}.")
     return folder
 
 
@@ -106,7 +107,10 @@ def run_name(name: str) -> str:
 
 def write_config(folder: Path, config: Config) -> None:
     """Write all settings of a run to its ``config.json``."""
-    write_json(folder / "config.json", {"preset": config.preset, "values": config.values})
+    write_json(
+        folder / "config.json",
+        {"preset": config.preset, "environment": presets()[config.preset].env, "values": config.values},
+    )
 
 
 def read_config(folder: Path, *changes: Mapping[str, Any]) -> Config:

@@ -11,7 +11,7 @@ from uavlab.core.protocols import Env, Policy
 from uavlab.core.rng import Streams
 from uavlab.core.text import quote, suggest
 from uavlab.core.types import EnvSpec, leaves, tree_map
-from uavlab.evaluation import random_policy
+from uavlab.evaluation import random_policy, require_actions
 from uavlab.experiment import build
 from uavlab.experiment.config import Config
 from uavlab.experiment.policy import TrainedPolicy
@@ -67,7 +67,8 @@ def evaluate_baseline(
     chosen: Any = known[policy] if isinstance(policy, str) else _with_run_axis(policy, env.spec)
     if isinstance(policy, str) and chosen is not random_policy:
         with rt.scope():
-            chosen = evaluation.baseline(config, rt, chosen)
+            plan = _checked(policy, chosen) if evaluation.flies else chosen
+            chosen = evaluation.baseline(config, rt, plan)
     return _evaluate(config, rt, env, chosen, 1, count, seed, False)
 
 
@@ -78,16 +79,24 @@ def baselines(config: Config) -> dict[str, Any]:
 
 
 def _with_run_axis(policy: Callable[[Any], Tensor], spec: EnvSpec) -> Policy:
-    """Return a function of observations as a policy with an axis of runs; the shape of its actions is checked."""
+    """Return a function of observations as a policy with an axis of runs; its actions are checked."""
 
     def act(obs: Any, noise: Any) -> Tensor:
         action = policy(tree_map(lambda leaf: leaf[0], obs))
-        worlds = len(next(leaves(obs))[1][0])
-        shape = (worlds, spec.agents, *([] if spec.choices else [spec.action]))
-        if not isinstance(action, Tensor) or action.shape != shape:
-            got = f"shape {tuple(action.shape)}" if isinstance(action, Tensor) else type(action).__name__
-            raise ConfigError(f"policy: got {got} from the function; expected actions as a tensor of shape {shape}.")
-        return action[None]
+        leaf = next(leaves(obs))[1]
+        require_actions("policy", action, leaf.shape[1:2], spec)
+        return action[None] if spec.choices else action[None].to(leaf)
+
+    return act
+
+
+def _checked(name: str, plan: Callable[[Any, Any, Tensor], Tensor]) -> Callable[[Any, Any, Tensor], Tensor]:
+    """Return a registered baseline whose actions are checked."""
+
+    def act(env: Any, state: Any, noise: Tensor) -> Tensor:
+        action = plan(env, state, noise)
+        require_actions(f"baseline {name}", action, noise.shape[:1], env.spec)
+        return action
 
     return act
 
@@ -95,6 +104,8 @@ def _with_run_axis(policy: Callable[[Any], Tensor], spec: EnvSpec) -> Policy:
 def _evaluate(
     config: Config, rt: Runtime, env: Env, policy: Any, runs: int, count: int, seed: int, mean_action: bool
 ) -> Scores:
+    if count < 1:
+        raise ConfigError(f"evaluate: got episodes={count}; expected at least 1.")
     evaluation = config.task.evaluation
     with rt.scope():
         rng = Streams([seed * 1_000_003 + config.run.seed + run for run in range(runs)], rt.device)

@@ -11,7 +11,7 @@ from uavlab.core.registry import Resume
 from uavlab.runtime.toggles import TOGGLES, Toggles
 
 SIGNS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
-EVALUATION = "With eval_ before it, a setting of the environment changes for evaluation alone: eval_{}."
+EVALUATION = "With eval_ before it, a setting of the environment changes for evaluation alone, such as eval_{}."
 ATTRIBUTE = re.compile(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", re.M)
 
 

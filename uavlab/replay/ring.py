@@ -98,7 +98,7 @@ def add(ring: Ring, rows: Transition) -> None:
     if problems:
         raise ConfigError(
             f"Replay: rows do not fit the ring: {'; '.join(problems)}. Add rows like those that it was allocated for; "
-            f"`{program()} check` finds an environment that violates its contract."
+            f"`{program()} check` finds an environment that violates its contract, `uavlab.check_learner` a learner."
         )
     slot = (ring.cursor + torch.arange(count, device=ring.cursor.device)).remainder(capacity)
     keep = slice(max(0, count - capacity), None)

@@ -75,7 +75,7 @@ class Recorder:
         self._board.flush()
 
     def by_seed(self, seeds: Sequence[int]) -> list[dict[str, Any]]:
-        """Return a row for each logged update and seed, with the seed's own values of all metrics."""
+        """Return a row for each logged update and seed: its own values, or means where an older log has no others."""
         table = []
         for row in self.rows:
             means = {name: value for name, value in row.items() if name != "each"}
@@ -111,17 +111,26 @@ class Recorder:
         """
         if self.folder is None:
             return self.saved_rows == 0
-        path, lines = self.folder / "metrics.jsonl", [""]
+        saved, complete = self.read(self.saved_rows)
+        if not complete:
+            write_text(self.folder / "metrics.jsonl", "".join(f"{line}\n" for line in saved))
+        return _digest(saved) == self.saved_digest
+
+    def read(self, count: int | None = None) -> tuple[list[str], bool]:
+        """Read the first ``count`` rows of the file, by default all; return their lines, and whether it has no others.
+
+        Raises:
+            FileError: A row is damaged.
+        """
+        path, lines = Path(self.folder or "") / "metrics.jsonl", [""]
         if path.exists():
             try:
                 lines = read_regular(path, MAX_LOG_BYTES).decode(errors="replace").split("\n")
             except OSError as error:
                 raise FileError(f"{path}: cannot be read ({error.strerror}).") from error
-        saved = lines[:-1][: self.saved_rows]  # a last line without a line end is incomplete
-        self.rows = [_parse_row(line, f"{path}:{at}") for at, line in enumerate(saved, 1)]
-        if lines != [*saved, ""]:
-            write_text(path, "".join(f"{line}\n" for line in saved))
-        return _digest(saved) == self.saved_digest
+        rows = lines[:-1][:count]  # a last line without a line end is incomplete
+        self.rows = [_parse_row(line, f"{path}:{at}") for at, line in enumerate(rows, 1)]
+        return rows, lines == [*rows, ""]
 
 
 def _digest(lines: list[str]) -> str:

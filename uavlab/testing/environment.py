@@ -7,11 +7,14 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from uavlab.core.protocols import Env
+from uavlab.core.registry import ENVIRONMENTS
+from uavlab.core.text import require_known
 from uavlab.core.types import EnvSpec, Metric
 from uavlab.evaluation import COMMON
 from uavlab.testing.rollout import ACTIONS, CheckedRollout, is_frozen, refuse
@@ -67,11 +70,23 @@ class EnvReport:
         ) + (f"  actions   change {effect}" if any(self.effect) else warning)
 
 
-def check_env(env: Env, worlds: int = 7, steps: int = 300) -> EnvReport:
+@lru_cache
+def check_form(env: Env) -> None:
+    """Check members, metrics and one step of two worlds, as every new run does.
+
+    Raises:
+        ConfigError: The environment breaks the contract of ``Env``.
+    """
+    _check_parameters(env)
+    _check_metrics(env)
+    CheckedRollout(env, 2, "random", torch.float32).step()
+
+
+def check_env(env: Env | str, worlds: int = 7, steps: int = 300) -> EnvReport:
     """Step an environment hundreds of times and raise at the first violation of the contract of ``Env``.
 
     Args:
-        env: The environment with the parameters to be checked.
+        env: The environment with the parameters to be checked, or the name of a registered one.
         worlds: Worlds in the batch, at least 2, so that dependence between worlds is detected.
         steps: Steps of each world under random, corner (every action -1 or 1; the last choice) and zero actions (the
             first choice), at least 1; a time limit of more steps is not reached.
@@ -84,6 +99,9 @@ def check_env(env: Env, worlds: int = 7, steps: int = 300) -> EnvReport:
     """
     if worlds < 2 or steps < 1:
         refuse("check_env", f"worlds={worlds}, steps={steps}", "worlds >= 2 and steps >= 1", "Leave out both.")
+    if isinstance(env, str):
+        require_known("environment", env, ENVIRONMENTS, "check_env: ")
+        return check_env(ENVIRONMENTS[env].kind(), worlds, steps)
     if isinstance(env, type):
         do = f"Call check_env({env.__name__}())."
         refuse("check_env", f"the class {env.__name__}", "an object of it", do)

@@ -5,28 +5,26 @@ The first violation raises ConfigError with the place, the value, the expected v
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import partial
-from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab import collectors, envs, learners
 from uavlab.core.errors import DivergedError
 from uavlab.core.protocols import Env
-from uavlab.core.registry import COLLECTORS, ENVIRONMENTS, LEARNERS, Settings
+from uavlab.core.registry import COLLECTORS, ENVIRONMENTS, LEARNERS, Environment
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.text import require_known
 from uavlab.core.types import EnvSpec, Update, tree_map
+from uavlab.evaluation import require_actions
+from uavlab.experiment import build
+from uavlab.experiment.config import Config, configure
+from uavlab.registration import name_and_parameters
 from uavlab.runtime.finite_check import require_finite
-from uavlab.runtime.runtime import Runtime
-from uavlab.runtime.toggles import Toggles, eager
 from uavlab.testing.bandit import Bandit
 from uavlab.testing.rollout import refuse
 
-BUILT_IN = (collectors, envs, learners)  # registered by their import
 SMALL = {"worlds": 2, "batch": 16, "learning_starts": 32, "capacity": 128}  # settings of the collector, if it has them
 PLAYED = {"worlds": 16, "batch": 64, "learning_starts": 64, "capacity": 4096}  # on a bandit
 UPDATES, DELAY, WORLDS = 2, 4, 5  # with equal noise; until the policy changes, at most; worlds in which policies act
@@ -35,6 +33,7 @@ SEEDS, EVERY, JUDGED = 4, 20, 256  # runs on a bandit, updates between their sco
 GAIN = 0.25  # least share of the way to the best reward, which is 0
 GUARD = "Guard divisions, roots and logarithms."
 OWN_NOISE = "Draw all randomness in update_noise, from the streams that are passed in."
+State = Mapping[str, Tensor]
 WHOLE = "Return every tensor that later updates depend on, and copy it back in load_state_dict."
 
 
@@ -78,19 +77,15 @@ def check_learner(
     Args:
         learner: Name of a registered learner.
         env: An environment or the name of one; None takes the first registered one that the learner fits.
-        settings: Changes of its hyper-parameters; small networks make the check fast.
+        settings: Any settings but ``seed`` and ``runs``, such as ``device``; small networks make the check fast.
         updates: Largest number of updates on the bandit, which is left out if this is 0 or the learner does not fit.
 
     Raises:
         ConfigError: The learner breaks the contract, there is no such learner, or it does not fit the environment.
     """
-    require_known("learner", learner, LEARNERS, "check_learner: ")
-    entry, settings = LEARNERS[learner], settings or {}
-    for name in settings:
-        require_known("setting", name, [field.name for field in fields(entry.settings)], "check_learner: ")
-    task, hyper = _fitting(learner, env), entry.settings(**settings)
-    build = partial(_Training, learner, hyper, task, SMALL)
-    first, again, alone, fresh = (build(seeds) for seeds in ((0, 1), (0, 1), (1,), (7, 8)))
+    settings = settings or {}
+    config = _configure(learner, env, settings)
+    first, again, alone, fresh = (_Training(config, seed, runs) for seed, runs in ((0, 2), (0, 2), (1, 1), (7, 2)))
     _check_policy(fresh)  # not the seeds of a loaded policy
     rounding = _check_runs(first, alone)
     for _ in range(UPDATES):
@@ -101,27 +96,46 @@ def check_learner(
     _check_state(first, fresh)
     _check_guard(first)
     sizes = [tensor.numel() for tensor in first.state().values()]
-    bandit = next((each for each in (Bandit(), Bandit(moves=True)) if not entry.refusal(each.spec)), None)
+    bandit = next((each for each in (Bandit(), Bandit(moves=True)) if not first.entry.refusal(each.spec)), None)
     scores = 0, 0.0, 0.0, 0.0
     if bandit and updates:
-        scores = _play(_Training(learner, hyper, bandit, PLAYED, tuple(range(SEEDS))), updates)
-    shape = tuple(first.learner.parameters().shape)
-    return LearnerReport(learner, type(task).__name__, len(sizes), sum(sizes), shape, rounding, *scores)
+        task, source = replace(config.task, environment=Environment(Bandit)), _sizes(learner, PLAYED, settings)
+        played = replace(config, env=bandit, task=task, source=replace(config.source, **source))
+        scores = _play(_Training(played, 0, SEEDS), updates)
+    env_name, shape = type(config.env).__name__, tuple(first.learner.parameters().shape)
+    return LearnerReport(learner, env_name, len(sizes), sum(sizes), shape, rounding, *scores)
+
+
+def _configure(learner: str, env: Env | str | None, settings: Mapping[str, Any]) -> Config:
+    """Return the settings of a small run on an environment that the learner fits."""
+    require_known("learner", learner, LEARNERS, "check_learner: ")
+    if env is None:
+        specs = {name: getattr(each.kind(), "spec", None) for name, each in ENVIRONMENTS.items()}
+        teams = [name for name, spec in specs.items() if isinstance(spec, EnvSpec)]
+        env = next((name for name in teams if not LEARNERS[learner].refusal(specs[name])), None)
+        if env is None:
+            refuse("check_learner", f"{learner}, which fits no environment here", "one that it fits", "Pass env=.")
+    name, parameters = name_and_parameters(env)
+    small = {"learner": learner, "device": "cpu", **_sizes(learner, SMALL, settings)}
+    config = configure(name, parameters, {**small, **settings})
+    if not isinstance(config.env.spec, EnvSpec):
+        refuse("check_learner", f"{name}, which has no team of agents", "an environment with one", "Pass another env=.")
+    return config
+
+
+def _sizes(learner: str, sizes: Mapping[str, int], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those sizes that are settings of the learner's collector, except where ``settings`` holds others."""
+    known = [field.name for field in fields(COLLECTORS[LEARNERS[learner].collector].settings)]
+    return {name: settings.get(name, size) for name, size in sizes.items() if name in known}
 
 
 class _Training:
-    """A learner and its source, built for some seeds on an environment."""
+    """A learner and its source, built for ``runs`` seeds from ``seed`` on."""
 
-    def __init__(self, name: str, hyper: Any, env: Any, sizes: Mapping[str, int], seeds: tuple[int, ...]) -> None:
-        self.name, self.hyper, self.env, self.entry = name, hyper, env, LEARNERS[name]
-        self.rng, self.updates, collector = Streams(seeds), 0, COLLECTORS[self.entry.collector]
-        rt, source = Runtime(torch.device("cpu"), Toggles(**eager())), collector.settings()
-        source = replace(source, **{field.name: sizes[field.name] for field in fields(source) if field.name in sizes})
-        run = SimpleNamespace(runs=len(seeds))  # the setting of a run that builders read
-        config = Settings(name, run, source, hyper, rt.toggles, env)
-        data = collector.data(config, self.rng, rt)
-        self.learner = self.entry.build(config, data, self.rng, rt)
-        self.source = collector.build(config, env, data, self.learner, self.load, self.rng, rt)
+    def __init__(self, config: Config, seed: int, runs: int) -> None:
+        config = replace(config, run=replace(config.run, seed=seed, runs=runs))
+        self.env, self.hyper, self.entry, self.updates = config.env, config.learner, config.task.entry, 0
+        self.name, (_, self.rng, self.learner, self.source) = config.task.learner, build.assemble(config)
 
     def load(self) -> Any:
         """Return the policy of the learner's parameters."""
@@ -159,30 +173,13 @@ class _Training:
         state = self.env.initial(rng.uniform("check", count, self.env.spec.initial_noise).flatten(0, 1))
         return state, tree_map(lambda leaf: leaf.unflatten(0, (len(rng.seeds), count)), self.env.observe(state))
 
-    def require_equal(
-        self, what: str, one: Mapping[str, Tensor], other: Mapping[str, Tensor], when: str, do: str
-    ) -> None:
+    def require_equal(self, what: str, one: State, other: State, when: str, do: str) -> None:
         for name in sorted(one.keys() | other.keys()):
             if name not in one or name not in other or not torch.equal(one[name], other[name]):
                 self.refuse(what, f"another {name} {when}", "the same bits", do)
 
     def refuse(self, what: str, got: str, expected: str, do: str) -> NoReturn:
         refuse(f"{self.name}.{what}", got, expected, do)
-
-
-def _fitting(learner: str, env: Any) -> Any:
-    """Return the environment, or the first registered one, if the learner fits it."""
-    if isinstance(env, str):
-        require_known("environment", env, ENVIRONMENTS, "check_learner: ")
-        env = ENVIRONMENTS[env].kind()
-    tasks = [each.kind() for each in ENVIRONMENTS.values()] if env is None else [env]
-    specs = [getattr(task, "spec", None) for task in tasks]
-    reasons = [LEARNERS[learner].refusal(spec if isinstance(spec, EnvSpec) else ()) for spec in specs]
-    if None not in reasons:
-        reason = "no environment fits it" if env is None else reasons[0]
-        got, do = f"{learner}, which cannot learn this: {reason}", "Pass env=, an object of an environment."
-        refuse("check_learner", got, "an environment that fits", do)
-    return tasks[reasons.index(None)]
 
 
 def _check_policy(training: _Training) -> None:
@@ -197,7 +194,12 @@ def _check_policy(training: _Training) -> None:
     for noise in (None, acting_noise(training.rng, "check.act", WORLDS, spec)):
         for policy in (learner.policy(spec), learner.policy(spec, explore=True)):
             action = policy(obs, noise)
-            _check_action(training, obs, "policy without noise" if noise is None else "policy with noise", action)
+            what = "policy without noise" if noise is None else "policy with noise"
+            require_actions(f"{training.name}.{what}", action, (2, WORLDS), spec)
+            if spec.choices and not obs.legal.gather(-1, action[..., None]).all():
+                training.refuse(
+                    what, "a move that is not legal", "moves that obs.legal allows", "Mask the other moves."
+                )
             part = policy(tree_map(lambda leaf: leaf[:, :1], obs), None if noise is None else noise[:, :1])
             if not _close(part, action[:, :1]):
                 do = "Compute along the other axes only."
@@ -205,24 +207,6 @@ def _check_policy(training: _Training) -> None:
         if not _close(training.load()(obs, noise), learner.policy(spec)(obs, noise)):
             do = "Keep all that a policy needs in parameters."
             training.refuse("load_policy", "other actions than those of the learner", "the same policy", do)
-
-
-def _check_action(training: _Training, obs: Any, what: str, action: Any) -> None:
-    """Check shape, type and range of actions."""
-    spec = training.env.spec
-    shape = (2, WORLDS, spec.agents, *([] if spec.choices else [spec.action]))
-    if not isinstance(action, Tensor) or action.shape != shape:
-        do = "Act for every run, world and agent."
-        training.refuse(what, _kind(action), f"a tensor of shape {shape}", do)
-    if spec.choices:
-        typed, low, high, do = action.dtype == torch.int64, 0, spec.choices - 1, "Return numbers of moves, int64."
-    else:
-        typed, low, high, do = action.is_floating_point(), -1, 1, "Use tanh, or clamp."
-    if not typed or not ((action >= low) & (action <= high)).all():  # nan compares as false
-        got = f"{action.dtype} from {action.min():.3g} to {action.max():.3g}"
-        training.refuse(what, got, f"numbers in [{low}, {high}]", do)
-    if spec.choices and not obs.legal.gather(-1, action[..., None]).all():
-        training.refuse(what, "a move that is not legal", "moves that obs.legal allows", "Mask the other moves.")
 
 
 def _check_runs(together: _Training, alone: _Training) -> float:
@@ -276,7 +260,7 @@ def _check_guard(trained: _Training) -> None:
         if not tensor.isfinite().all():
             trained.refuse("state_dict", f"a number in {name} that is not finite", "finite numbers", GUARD)
         spoilt = tensor.clone()
-        spoilt.view(-1)[-1] = torch.nan
+        spoilt[(-1,) * spoilt.dim()] = torch.nan
         trained.learner.load_state_dict({**state, name: spoilt})
         if all(each.isfinite().all() for each, _ in trained.learner.tensors_to_check().values()):
             do = "Add it, so that a run stops at the first number that is not finite."
@@ -302,7 +286,7 @@ def _play(training: _Training, updates: int) -> tuple[int, float, float, float]:
 
 def _mean_rewards(training: _Training) -> Float[Tensor, " R"]:
     """Return the mean reward of the present policy in worlds that are the same for each call."""
-    env, rng = training.env, Streams(training.rng.seeds)
+    env, rng = training.env, Streams(training.rng.seeds, training.rng.device)
     state, obs = training.worlds(rng, JUDGED)
     action = training.learner.policy(env.spec)(obs, acting_noise(rng, "check.act", JUDGED, env.spec)).flatten(0, 1)
     return env.reward(state, action, state).unflatten(0, (len(rng.seeds), JUDGED)).mean((1, 2))

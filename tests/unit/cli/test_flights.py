@@ -73,5 +73,5 @@ def test_flights_are_simulated_into_a_new_folder() -> None:
 def test_a_folder_in_use_is_left_alone() -> None:
     Path("mine.txt").write_text("mine")
     ended = uavlab("flights", "make", ".")
-    assert (ended.code, ended.err) == (2, "ConfigError: --out .: not empty; choose a new folder.\n")
+    assert (ended.code, ended.err) == (2, "ConfigError: .: not empty; choose a new folder.\n")
     assert [path.name for path in Path().iterdir()] == ["mine.txt"]

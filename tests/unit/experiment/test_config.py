@@ -27,6 +27,7 @@ from uavlab.experiment.config import (
     gather,
     parse_setting,
     read_yaml,
+    single_layer,
 )
 from uavlab.experiment.presets import presets
 from uavlab.experiment.settings import settings_of
@@ -284,6 +285,11 @@ class TestCommandLine:
         assert [given[name] for name in chosen] == ["loop", 1, "default", "single"]
         where = ["--toggles plain", "--toggles plain", f"{tmp_path / 'a.yaml'}:1", "--toggle"]
         assert [given.origins[name] for name in chosen] == where
+
+    def test_a_setting_of_one_layer_is_given_once(self) -> None:
+        assert single_layer([("lr", 0.1, "here"), ("tau", 0.2, "there")]).origins == {"lr": "here", "tau": "there"}
+        with pytest.raises(ConfigError, match=r"^lr is given twice, by here and by there; leave out one\.$"):
+            single_layer([("lr", 0.1, "here"), ("lr", 0.1, "there")])
 
     @pytest.mark.parametrize(
         ("named", "texts", "message"),

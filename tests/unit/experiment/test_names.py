@@ -85,8 +85,8 @@ def test_a_run_of_an_unregistered_environment_says_how_to_register_it(here: Path
     with pytest.raises(ConfigError) as caught:
         ul.load("other")
     assert str(caught.value) == (
-        "other: trained on 'elsewhere_made', which is not registered here; import the file that registers it "
-        "(`@uavlab.env('elsewhere_made')`) first, or run this command with it: python FILE.py COMMAND ..."
+        "other: trained on 'elsewhere_made', which is not registered here; import the file that registers the "
+        "environment 'elsewhere_made' first, or run this command with it: python FILE.py COMMAND ..."
     )
 
 

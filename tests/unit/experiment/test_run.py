@@ -75,6 +75,7 @@ class TestFolder:
         assert steps(finished) == [4, 8]
         assert json.loads((finished / "config.json").read_text()) == {
             "preset": "leader_follower",
+            "environment": "leader_follower",
             "values": tiny().values,
         }
         assert read_config(finished) == tiny()
@@ -115,7 +116,7 @@ class TestFolder:
         make(tmp_path / "thesis.tex")
         with pytest.raises(ConfigError) as refusal:
             Run(tiny(), tmp_path)
-        assert str(refusal.value) == (f"--out {tmp_path}: not empty; choose a new folder.")
+        assert str(refusal.value) == (f"{tmp_path}: not empty; choose a new folder.")
         assert os.listdir(tmp_path) == ["thesis.tex"]
         if make is Path.touch:
             with pytest.raises(ConfigError, match="not empty"):

@@ -60,7 +60,7 @@ class TestClaim:
         with pytest.raises(ConfigError) as refusal, lock_run_dir(tmp_path, new=True):
             pass
         hint = f", or `uavlab resume {tmp_path}`" if name == "config.json" else ""
-        assert str(refusal.value) == f"--out {tmp_path}: not empty; choose a new folder{hint}."
+        assert str(refusal.value) == f"{tmp_path}: not empty; choose a new folder{hint}."
         assert free(tmp_path)
 
     def test_a_claim_that_cannot_be_told_holds_nothing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +83,7 @@ class TestClaim:
         (tmp_path / "file").touch()
         with pytest.raises(ResourceError) as refusal, lock_run_dir(tmp_path / "file" / "run"):
             pass
-        assert str(refusal.value) == f"{tmp_path}/file/run: cannot be written (Not a directory); choose another --out."
+        assert str(refusal.value) == f"{tmp_path}/file/run: cannot be written (Not a directory); choose another folder."
 
     def test_a_run_holds_it_while_it_trains(self, tmp_path: Path) -> None:
         run, folder = Run(tiny(), tmp_path / "run"), tmp_path / "run"
@@ -189,8 +189,8 @@ class TestSettings:
         with pytest.raises(ConfigError) as refusal:
             Run.resume(finished, change)
         assert str(refusal.value) == (
-            f"{finished}: update 8 is at its target, so nothing would be trained with {change}; set a farther one: "
-            "--updates or --minutes, counted from the run's beginning."
+            f"{finished}: update 8 is at its target, so nothing would be trained with {change}; set a farther one, "
+            "updates or minutes, counted from the run's beginning."
         )
         assert {path: path.read_bytes() for path in before} == before
 

@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 import pytest
+import torch
 
 from tests.support.fixtures_config import SMALL_MISSION, tiny, train_tiny
 from uavlab.core.errors import ConfigError
@@ -77,8 +78,30 @@ class TestBaseline:
         with pytest.raises(ConfigError, match=r"leader_follower: unknown\. Known: random\."):
             scores.evaluate_baseline(configure("leader_follower"), "sweep", 2, 0)
 
-    @pytest.mark.parametrize(("wrong", "message"), [(lambda obs: obs[..., :1], "shape (4, 2, 1)"), (len, "int")])
+    @pytest.mark.parametrize(
+        ("wrong", "message"),
+        [
+            (lambda obs: obs[..., :1], "shape (4, 2, 1)"),
+            (lambda obs: torch.zeros(2), "shape (2,)"),
+            (len, "a int"),
+            (lambda obs: 9 * torch.ones(4, 2, 2), "actions of torch.float32 from 9 to 9; expected numbers in [-1, 1]"),
+            (lambda obs: torch.nan * obs[..., :2], "actions of torch.float32 from nan to nan"),
+        ],
+    )
     def test_a_function_of_wrong_actions(self, wrong: Any, message: str) -> None:
         config = tiny(followers=1)
-        with pytest.raises(ConfigError, match=re.escape(f"policy: got {message} from the function; expected actions")):
+        with pytest.raises(ConfigError, match=re.escape(f"policy: got {message}")):
             scores.evaluate_baseline(config, wrong, 4, 0)
+
+    def test_a_registered_baseline_of_wrong_moves(self, small: str) -> None:
+        config = configure(small)
+        plans = {"far": lambda env, state, noise: torch.full_like(noise, 99).long(), "few": lambda env, state, noise: 0}
+        entry = dataclasses.replace(config.task.environment, baselines=plans)
+        task = dataclasses.replace(config.task, environment=entry)
+        for name, message in (("far", "actions of torch.int64 from 99 to 99"), ("few", "a int")):
+            with pytest.raises(ConfigError, match=f"^baseline {name}: got {message}"):
+                scores.evaluate_baseline(dataclasses.replace(config, task=task), name, 4, 0)
+
+    def test_no_episode(self) -> None:
+        with pytest.raises(ConfigError, match=r"^evaluate: got episodes=0; expected at least 1"):
+            scores.evaluate_baseline(tiny(), "random", 0, 0)

@@ -87,7 +87,7 @@ def test_a_row_says_what_a_person_must_know() -> None:
     assert row == {"name": "gamma", "value": 0.95, "kind": "float >= 0, <= 1", "meaning": "Discount per step."}
     line, last = format_settings([row], LeaderFollower).splitlines()
     assert line == f"{'gamma':20} {'0.95':10} {'float >= 0, <= 1':34} Discount per step."
-    assert last.endswith(": eval_followers.")
+    assert last.endswith(", such as eval_followers.")
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import uavlab as ul
 from tests.support.fixtures_mapping import TINY_MISSION
 from tests.support.registries import outside, registered_outside
 from uavlab.core.errors import ConfigError
+from uavlab.experiment import build
 from uavlab.testing import check_learner
 
 Drift, Reinforce, ReinforceConfig = outside.Drift, outside.Reinforce, outside.ReinforceConfig
@@ -45,6 +46,14 @@ def test_the_report_is_the_same_twice_and_counts() -> None:
     assert str(report).splitlines()[-1] == "  bandit    left out"
 
 
+def test_given_sizes_hold_on_the_bandit_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    built, assemble = [], build.assemble
+    monkeypatch.setattr(build, "assemble", lambda config: built.append(config) or assemble(config))
+    check_learner("reinforce", "drift", {"worlds": 3}, updates=400)
+    assert {(type(each.env).__name__, each.source.worlds) for each in built} == {("Drift", 3), ("Bandit", 3)}
+    assert {each.run.device for each in built} == {"cpu"}
+
+
 BROKEN: dict[str, tuple[type, str]] = {}
 
 
@@ -59,7 +68,7 @@ def broken(message: str) -> Callable[[type], type]:
 
 
 @broken(
-    "policy with noise: got torch.float32 from -9 to 9; expected numbers in [-1, 1]. Use tanh, or clamp.",
+    "policy with noise: got actions of torch.float32 from -9 to 9; expected numbers in [-1, 1]; clamp them.",
 )
 class Unbounded(Reinforce):
     def policy(self, spec: ul.EnvSpec, explore: bool = False) -> ul.Policy:
@@ -67,10 +76,7 @@ class Unbounded(Reinforce):
         return lambda obs, noise: inner(obs, noise) if noise is None else 9 * noise.sign()
 
 
-@broken(
-    "policy without noise: got shape (2, 5, 2); expected a tensor of shape (2, 5, 2, 1). Act for every run, world and "
-    "agent."
-)
+@broken("policy without noise: got shape (2, 5, 2); expected actions as a tensor of shape (2, 5, 2, 1).")
 class Flat(Reinforce):
     def policy(self, spec: ul.EnvSpec, explore: bool = False) -> ul.Policy:
         inner = super().policy(spec, explore)
@@ -242,8 +248,17 @@ def test_a_policy_may_change_in_every_third_update_only() -> None:
     assert check_learner("mine", Drift(), updates=0).tensors == 5
 
 
-def test_a_momentum_that_is_whole_passes() -> None:
-    ul.learner("mine", settings=ReinforceConfig, collector="on_policy")(Momentum)
+class Table(Reinforce):
+    """Keeps a table by feature and run, of which it holds the transpose."""
+
+    def __init__(self, config: ReinforceConfig, spec: ul.EnvSpec, rng: ul.Streams, rt: ul.Runtime) -> None:
+        super().__init__(config, spec, rng, rt)
+        self.table = torch.zeros(3, self.runs).T
+
+
+@pytest.mark.parametrize("cls", [Momentum, Table])
+def test_a_state_that_is_whole_passes(cls: type) -> None:
+    ul.learner("mine", settings=ReinforceConfig, collector="on_policy")(cls)
     assert check_learner("mine", Drift(), updates=0).tensors == 5
 
 
@@ -254,11 +269,14 @@ def test_a_momentum_that_is_whole_passes() -> None:
         ((Reinforce,), "check_learner: unknown learner <class 'tests...de.Reinforce'>"),
         (
             ("masac", None, {"hiden": 8}),
-            "check_learner: unknown setting 'hiden' (did you mean 'hidden'?). Known settings: hidden, gamma",
+            "leader_follower: unknown setting 'hiden' (did you mean 'hidden'?). All settings: ",
         ),
-        (("masac", "drif"), "check_learner: unknown environment 'drif' (did you mean 'drift'?). Known environments: "),
-        (("masac", TINY_MISSION), "check_learner: got masac, which cannot learn this: its agents choose among moves"),
-        (("masac", Drift), "which cannot learn this: it has no team of agents; expected an environment that fits."),
+        (("masac", None, {"lr": -1.0}), "leader_follower: lr: input should be greater than 0, got -1.0"),
+        (("masac", "drif"), "unknown preset 'drif' (did you mean 'drift'?). Known presets: "),
+        (("masac", TINY_MISSION), "learner masac cannot learn mapping: its agents choose among moves"),
+        (("masac", Drift), "expected the name of a preset, or an environment: an instance of a frozen dataclass."),
+        (("forecaster",), "check_learner: got forecaster, which fits no environment here; expected one that it fits."),
+        (("forecaster", "telemetry"), "check_learner: got telemetry, which has no team of agents; expected an env"),
     ],
 )
 def test_wrong_arguments(arguments: tuple[Any, ...], message: str) -> None:

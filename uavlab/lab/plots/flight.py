@@ -71,7 +71,7 @@ def write_page(figure: go.Figure, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ResourceError(f"{path}: cannot be written ({error.strerror}); choose another --out.") from error
+        raise ResourceError(f"{path}: cannot be written ({error.strerror}); choose another page.") from error
     write_text(path, page)
 
 

@@ -106,7 +106,7 @@ class TestPage:
 
     def test_a_refusing_disk_is_reported(self, short: go.Figure, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
-        with pytest.raises(ResourceError, match=r"page\.html: cannot be written .*; choose another --out"):
+        with pytest.raises(ResourceError, match=r"page\.html: cannot be written .*; choose another page"):
             flight.write_page(short, tmp_path / "file" / "page.html")
 
         with pytest.raises(ResourceError, match=r"page\.png: not drawn \(.*; images need Chromium or Chrome"):
