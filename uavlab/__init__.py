@@ -24,8 +24,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from uavlab.api import bench, evaluate, export, fly, load, make, profile, resume, start, train
-    from uavlab.benchmarks.registry import suite
+    from uavlab.api import evaluate, export, fly, load, make, profile, resume, start, train
+    from uavlab.benchmarks.registry import bench, suite
     from uavlab.cli import main
     from uavlab.core.errors import (
         ConfigError,
@@ -57,8 +57,8 @@ os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 __version__ = "0.1.0"
 
 _NAMES = {
-    "api": ("train", "start", "resume", "load", "evaluate", "fly", "export", "make", "bench", "profile"),
-    "benchmarks.registry": ("suite",),
+    "api": ("train", "start", "resume", "load", "evaluate", "fly", "export", "make", "profile"),
+    "benchmarks.registry": ("bench", "suite"),
     "cli": ("main",),
     "core.errors": (
         "UavlabError", "ConfigError", "FileError", "DivergedError", "ResourceError", "MissingPackageError"

@@ -19,15 +19,15 @@ from uavlab.experiment.config import Config, Device, Layer, configure, single_la
 from uavlab.experiment.export import export_policy
 from uavlab.experiment.names import run_folder
 from uavlab.experiment.policy import TrainedPolicy
-from uavlab.experiment.progress_bar import watch
+from uavlab.experiment.progress_bar import OnLog, finish
 from uavlab.experiment.run import Run
+from uavlab.experiment.run_dir import read_config
 from uavlab.experiment.scores import Scores
 from uavlab.registration import name_and_parameters
 from uavlab.testing.environment import check_form
 
 Task = str | Env[Any]
 Settings = Mapping[str, Any]
-OnLog = Callable[[Run, dict[str, Any]], Any]
 Trained = Run | TrainedPolicy | str | Path
 
 
@@ -88,7 +88,7 @@ def train(
         ResourceError: Memory or disk space does not suffice.
     """
     given = {"learner": learner, "updates": updates, "minutes": minutes, "seed": seed, "runs": runs, "device": device}
-    return _finish(start(task, toggles=toggles, settings=settings, out=out, **given), progress, on_log)  # type: ignore[arg-type]
+    return finish(start(task, toggles=toggles, settings=settings, out=out, **given), progress, on_log)  # type: ignore[arg-type]
 
 
 def start(
@@ -145,7 +145,7 @@ def resume(
     if not isinstance(folder, str | Path):
         raise ConfigError(f"resume: got {folder!r}; expected the folder of a run. To train a run on, iterate over it.")
     changes = _layers(toggles, settings, {"updates": updates, "minutes": minutes, "device": device})
-    return _finish(Run.resume(run_folder(str(folder)), *changes, fresh_replay=fresh_replay), progress, on_log)
+    return finish(Run.resume(run_folder(str(folder)), *changes, fresh_replay=fresh_replay), progress, on_log)
 
 
 def load(folder: str | Path, device: Device | None = None) -> TrainedPolicy:
@@ -179,7 +179,7 @@ def evaluate(
     True
 
     Args:
-        what: A run or its folder; with ``policy`` a task.
+        what: A run or its folder; with ``policy`` also a task.
         policy: Name of a baseline (``random`` needs no registration), or a function of observations (B A O) that
             returns actions (B A D). None takes the best policy of the run.
         env: Environment to act in, whose team may differ in size; None takes the evaluation task.
@@ -194,26 +194,28 @@ def evaluate(
     """
     if policy is None:
         return scores.evaluate(_trained("evaluate", what, device), episodes, seed, mean_action, env)
-    config = what.config if isinstance(what, Run | TrainedPolicy) else _configure(what, None, None, {"device": device})
-    return scores.evaluate_baseline(config, policy, episodes, seed, env)
+    return scores.evaluate_baseline(_config(what, device), policy, episodes, seed, env)
 
 
 def fly(
-    what: Trained,
+    what: Trained | Env[Any],
     page: str | Path | None = None,
     *,
+    policy: str | Callable[[Any], Tensor] | None = None,
     env: Env[Any] | None = None,
     seed: int = 0,
     mean_action: bool = False,
     run: int = 0,
 ) -> Any:
-    """Return an animated flight of a trained team, a plotly figure, and write it as an HTML page if one is named.
+    """Return an animated flight of a team, a plotly figure, and write it as an HTML page if one is named.
 
     >>> figure = ul.fly(run, "flight.html")
+    >>> baseline = ul.fly(env, policy="random")
 
     Args:
-        what: A run or its folder.
+        what: A run or its folder; with ``policy`` a task.
         page: The page; it needs no network.
+        policy: As in ``evaluate``.
         env: Environment to fly in, whose team may differ in size; None takes the evaluation task.
         seed: Seed of the flight.
         mean_action: Use the mean action, or the likeliest move, instead of sampling.
@@ -224,11 +226,16 @@ def fly(
         MissingPackageError: Packages that draw are not installed.
         ResourceError: The page cannot be written.
     """
-    trained = _trained("fly", what)
     from uavlab.lab.plots import flight
 
-    states = list(policies.fly(trained, seed, mean_action, run, env))
-    figure = flight.animate(env or trained.config.evaluation, states).update_layout(meta={"steps": len(states) - 1})
+    if policy is None:
+        trained = _trained("fly", what)
+        config, states = trained.config, policies.fly(trained, seed, mean_action, run, env)
+    else:
+        config = _config(what)
+        states = scores.fly_baseline(config, policy, seed, env)
+    history = list(states)
+    figure = flight.animate(env or config.evaluation, history).update_layout(meta={"steps": len(history) - 1})
     if page is not None:
         flight.write_page(figure, Path(page))
     return figure
@@ -295,29 +302,6 @@ def profile(
     return profile_preset(name, *layers, rounds=rounds, trace=None if trace is None else Path(trace), every=every)
 
 
-def bench(suite: str, *, rounds: int = 30, device: Device = "auto", **options: Any) -> dict[str, Any]:
-    """Measure one suite on this machine and return its record, as ``uavlab bench``.
-
-    >>> sorted(ul.bench("env", rounds=3)["rows"][0])
-    ['agent_steps_per_s', 'agents', 'env', 'setting', 'threads', 'worlds']
-
-    Raises:
-        ConfigError: There is no such suite, or it has no such option.
-    """
-    from uavlab.benchmarks.registry import run_suite
-
-    return run_suite(suite, rounds, device, options)
-
-
-def _finish(run: Run, progress: bool, on_log: OnLog | None) -> Run:
-    if not (on_log is None or callable(on_log)):
-        raise ConfigError(f"on_log: got {on_log!r}; expected a function of the run and a row of metrics.")
-    for step in watch(run) if progress else run:
-        if on_log is not None and (step.metrics or step.score):
-            on_log(run, run.recorder.rows[-1])
-    return run
-
-
 def _configure(task: Any, toggles: Any, settings: Settings | None, options: Settings) -> Config:
     name, parameters = name_and_parameters(task)
     return configure(name, *_layers(toggles, settings, options, parameters))
@@ -339,6 +323,15 @@ def _layers(toggles: Any, settings: Any, options: Settings, parameters: Settings
     return [toggle_layer(toggles, over.get("device")), over] if isinstance(toggles, str) else [over]
 
 
+def _config(what: Any, device: Device | None = None) -> Config:
+    """Return the settings of a run or of its folder, or of a task."""
+    if isinstance(what, Run | TrainedPolicy):
+        return what.config
+    if isinstance(what, str | Path) and (Path(what) / "config.json").exists():
+        return read_config(Path(what), *([] if device is None else [{"device": device}]))
+    return _configure(what, None, None, {"device": device})
+
+
 def _trained(function: str, what: Any, device: Device | None = None) -> TrainedPolicy:
     if isinstance(what, Run):
         return what.trained()
@@ -346,4 +339,4 @@ def _trained(function: str, what: Any, device: Device | None = None) -> TrainedP
         return load(what, device)
     if isinstance(what, TrainedPolicy):
         return what
-    raise ConfigError(f"{function}: got {what!r}; expected a run or its folder, or a task with policy=.")
+    raise ConfigError(f"{function}: got {what!r}; expected a run or its folder, or a task and policy=.")

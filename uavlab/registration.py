@@ -217,7 +217,8 @@ def name_and_parameters(task: Any) -> tuple[str, Mapping[str, Any]]:
         return task, {}
     if isinstance(task, type) or not is_dataclass(task):
         raise ConfigError(
-            f"task: got {task!r}; expected the name of a preset, or an environment: an instance of a frozen dataclass."
+            f"task: got {task!r}; expected the name of a preset, or an environment: an instance of a frozen dataclass"
+            + (f", such as {task.__name__}()." if isinstance(task, type) else ".")
         )
     kind = type(task)
     name = next((name for name, entry in ENVIRONMENTS.items() if entry.kind is kind), kind.__name__)

@@ -228,6 +228,12 @@ class TestLeaving:
         figure = ul.fly(pair, tmp_path / "flight.html", env=env, run=1)
         assert figure.layout.meta["steps"] <= 4
         assert (tmp_path / "flight.html").stat().st_size > 1e6
+        greedy = ul.fly(env, policy=lambda obs: torch.ones(*obs.shape[:2], 2))
+        assert greedy.layout.meta["steps"] <= 4
+        first, second = (ul.fly(pair.folder, policy="random", seed=seed).to_json() for seed in (0, 1))  # type: ignore[arg-type]
+        assert first != second
+        with pytest.raises(ConfigError, match="telemetry has no team that flies"):
+            ul.fly("telemetry", policy="ridge")
         with pytest.raises(ConfigError, match=r"^fly: got 3; expected a run"):
             ul.fly(3)  # type: ignore[arg-type]
 

@@ -9,7 +9,7 @@ from typing import Any
 from uavlab.benchmarks import suites as folder
 from uavlab.core.errors import ConfigError
 from uavlab.core.registry import place_of
-from uavlab.core.text import quote, suggest
+from uavlab.core.text import quote, require_known
 from uavlab.experiment import build
 from uavlab.experiment.config import Device, RunConfig
 from uavlab.storage.machine import describe
@@ -77,22 +77,22 @@ def suites() -> dict[str, Suite]:
     return dict(sorted(REGISTRY.items()))
 
 
-def run_suite(name: str, rounds: int, device: Device, options: Mapping[str, Any]) -> Record:
-    """Run a suite by its name and return its record.
+def bench(suite: str, *, rounds: int = 30, device: Device = "auto", **options: Any) -> Record:
+    """Measure one suite on this machine and return its record, as ``uavlab bench``.
+
+    >>> sorted(ul.bench("env", rounds=3)["rows"][0])
+    ['agent_steps_per_s', 'agents', 'env', 'setting', 'threads', 'worlds']
 
     Raises:
         ConfigError: There is no such suite, or it has no such option.
     """
     known = suites()
-    if name not in known:
-        raise ConfigError(
-            f"bench: unknown suite {quote(name)}{suggest(name, known)}; expected one of {', '.join(known)}."
-        )
-    own = {suite.name: [option.name for option in suite.options] for suite in known.values()}
-    for option in options.keys() - set(own[name]):
+    require_known("suite", suite, known, "bench: ")
+    own = {name: [option.name for option in each.options] for name, each in known.items()}
+    for option in options.keys() - set(own[suite]):
         owners = [f"`bench {other}` has it" for other, names in own.items() if option in names]
-        raise ConfigError(f"bench {name}: no option {quote(option)}; {', '.join(owners) or 'no suite has it'}.")
-    return known[name].run(rounds, device, **options)
+        raise ConfigError(f"bench {suite}: no option {quote(option)}; {', '.join(owners) or 'no suite has it'}.")
+    return known[suite].run(rounds, device, **options)
 
 
 def format_rows(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -113,11 +113,12 @@ def _click_option(suite: str, option: Any) -> click.Option:
 @as_json
 def bench(suite: str, out: Path | None, rounds: int, device: Any, **options: Any) -> Record:
     """Measure one suite on this machine."""
-    from uavlab import api
-    from uavlab.benchmarks.registry import format_rows
+    from uavlab.benchmarks import registry
 
-    record = api.bench(suite, rounds=rounds, device=device, **{name: value for name, value in options.items() if value})
-    return _report(record, format_rows(record["rows"]), out)
+    record = registry.bench(
+        suite, rounds=rounds, device=device, **{name: value for name, value in options.items() if value}
+    )
+    return _report(record, registry.format_rows(record["rows"]), out)
 
 
 def _report(record: Record, text: str, out: Path | None) -> Record:

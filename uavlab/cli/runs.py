@@ -68,7 +68,9 @@ def resume(run: str, fresh_replay: bool, **options: Any) -> Record:
 @click.option("--episodes", type=click.IntRange(1, 100_000), default=200, show_default=True)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the episodes.")
 @click.option("--mean-action", is_flag=True, help="Use the mean action, or the likeliest move, instead of sampling.")
-@click.option("--policy", "plan", help="Evaluate this baseline, which needs no training, on each PRESET given as RUN.")
+@click.option(
+    "--policy", "plan", help="Evaluate this baseline, which needs no training, on the task of each RUN or PRESET."
+)
 @on_device
 @click.option("--out", type=click.Path(path_type=Path), help="Also write the record to this JSON file.")
 @as_json
@@ -109,15 +111,20 @@ def _title(trained: Any, count: str) -> str:
 @click.option("--picture", type=click.Path(path_type=Path), help="Also draw one moment as PNG, SVG or PDF.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the flight.")
 @click.option("--mean-action", is_flag=True, help="Use the mean action instead of sampling.")
+@click.option(
+    "--policy", "plan", help="Fly this baseline, which needs no training, in the task of RUN, or of a PRESET."
+)
 @on_device
 @as_json
-def fly(run: str, out: Path | None, picture: Path | None, seed: int, mean_action: bool, device: Any) -> Record:
+def fly(
+    run: str, out: Path | None, picture: Path | None, seed: int, mean_action: bool, plan: str | None, device: Any
+) -> Record:
     """Write an HTML page with one animated flight of the best policy of RUN."""
     from uavlab import api
     from uavlab.experiment.names import run_folder
 
-    page = out or run_folder(run) / "flight.html"
-    figure = api.fly(api.load(run, device), page, seed=seed, mean_action=mean_action)
+    page = out or (Path(f"{run}-{plan}.html") if plan else run_folder(run) / "flight.html")
+    figure = api.fly(run if plan else api.load(run, device), page, policy=plan, seed=seed, mean_action=mean_action)
     if picture is not None:
         from uavlab.lab.plots import flight
 

@@ -131,14 +131,15 @@ class Environment:
         learner: Name of the default learner; None selects the first registered one that fits the ``spec``.
         baselines: Policies without learning, by name.
         evaluation: How policies are evaluated; None runs whole episodes.
-        implementation: (environment, runtime) -> the environment in the implementation that the toggles select.
+        implementation: (environment, runtime) -> the environment in the implementation that the toggles select; None
+            if there is one.
     """
 
     kind: type[Any]
     learner: str | None = None
     baselines: Mapping[str, Any] = field(default_factory=dict)
     evaluation: Evaluation | None = None
-    implementation: Callable[[Any, Any], Any] = lambda env, rt: env
+    implementation: Callable[[Any, Any], Any] | None = None
 
     def __post_init__(self) -> None:
         """Refuse a class whose fields cannot be settings."""

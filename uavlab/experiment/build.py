@@ -82,7 +82,8 @@ class Task:
         for name, reason in self.unserved.items():
             if getattr(rt.toggles, name) not in (getattr(plain, name), default.get(name)):
                 rt.fall_back(name, reason)
-        env = self.environment.implementation(config.env, rt)
+        choose = self.environment.implementation
+        env = choose(config.env, rt) if choose else config.env
         data = self.collector.data(config, rng, rt)
         learner = self.entry.build(config, data, rng, rt)
 
@@ -114,7 +115,8 @@ def task(environment: str, learner: str | None = None) -> Task:
         fits = ", ".join(_fitting(env)) or "none"
         raise ConfigError(f"learner {name} cannot learn {environment}: {reason}. Learners that can: {fits}.")
     collector = COLLECTORS[entry.collector]
-    missing = {each: collector.lacks[toggle.part] for each, toggle in TOGGLES.items() if toggle.part in collector.lacks}
+    lacks = collector.lacks if env.implementation else {**collector.lacks, "maps": "the environment has no such maps"}
+    missing = {each: lacks[toggle.part] for each, toggle in TOGGLES.items() if toggle.part in lacks}
     return Task(
         environment=env,
         learner=name,

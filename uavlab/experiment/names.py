@@ -25,7 +25,8 @@ def require_names(given: Mapping[str, Any]) -> None:
     several = given["runs"] if isinstance(given.get("runs"), tuple) else ()
     names = [given[key] for key in ("preset", "run") if key in given]
     for name in [*several, *names]:
-        if "preset" in given or given.get("plan") is not None:
+        task = "preset" in given or given.get("plan") is not None
+        if task and not Path(name, "config.json").exists():
             require_preset(name)
         else:
             read_settings(run_folder(name))

@@ -14,6 +14,7 @@ from uavlab.core.installation import program
 from uavlab.core.protocols import Env, Policy
 from uavlab.core.rng import Streams, acting_noise, team_noise
 from uavlab.core.types import EnvSpec, MapObs, tree_map
+from uavlab.evaluation import Planner
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, Device
 from uavlab.experiment.run_dir import read_config, require_empty, write_config
@@ -189,26 +190,33 @@ def export(trained: TrainedPolicy, out: Path) -> Path:
     return out
 
 
-@torch.no_grad()
 def fly(
     trained: TrainedPolicy, seed: int, mean_action: bool = False, run: int = 0, env: Env | None = None
 ) -> Iterator[Any]:
-    """Fly one episode; yield the state of its world before the first step and after each step.
+    """Fly one episode of a trained team; see ``fly_policy``.
 
     Raises:
         ConfigError: There is no such run, or its environment has no team that flies.
     """
     if not trained.config.task.evaluation.flies:
         raise ConfigError(f"fly: {trained.config.preset} has no team that flies; see `{program()} evaluate`.")
-    task = env or trained.config.evaluation
-    policy, spec = trained.policy(task, run).function, task.spec
-    rng = Streams([seed], trained.rt.device)
-    state = task.initial(rng.uniform("fly.start", 1, spec.initial_noise)[0])
+    env = env or trained.config.evaluation
+    yield from fly_policy(env, trained.policy(env, run).function, Streams([seed], trained.rt.device), mean_action)
+
+
+@torch.no_grad()
+def fly_policy(env: Env, policy: Policy | Planner, rng: Streams, mean_action: bool = False) -> Iterator[Any]:
+    """Fly one episode; yield the state of its world before the first step and after each step."""
+    spec = env.spec
+    state = env.initial(rng.uniform("fly.start", 1, spec.initial_noise)[0])
     yield state
     for _ in range(spec.horizon):
-        noise = None if mean_action else acting_noise(rng, "fly.act", 1, spec)
-        action = policy(tree_map(lambda leaf: leaf[None], task.observe(state)), noise)[0]
-        state = task.transition(state, action, rng.uniform("fly.step", 1, spec.step_noise)[0])
+        if isinstance(policy, Planner):
+            action = policy.plan(env, state, rng.uniform("fly.act", 1, spec.agents)[0])
+        else:
+            noise = None if mean_action else acting_noise(rng, "fly.act", 1, spec)
+            action = policy(tree_map(lambda leaf: leaf[None], env.observe(state)), noise)[0]
+        state = env.transition(state, action, rng.uniform("fly.step", 1, spec.step_noise)[0])
         yield state
-        if task.terminated(state).all():
+        if env.terminated(state).all():
             return

@@ -1,11 +1,25 @@
-"""A progress bar of a training run."""
+"""Training to the end, with a progress bar."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from tqdm.auto import tqdm
 
+from uavlab.core.errors import ConfigError
 from uavlab.experiment.run import Progress, Run
+
+OnLog = Callable[[Run, dict[str, Any]], Any]
+
+
+def finish(run: Run, progress: bool, on_log: OnLog | None) -> Run:
+    """Train a run to its end and return it; ``on_log`` is called with the run and each row of logged metrics."""
+    if not (on_log is None or callable(on_log)):
+        raise ConfigError(f"on_log: got {on_log!r}; expected a function of the run and a row of metrics.")
+    for step in watch(run) if progress else run:
+        if on_log is not None and (step.metrics or step.score):
+            on_log(run, run.recorder.rows[-1])
+    return run
 
 
 def watch(run: Run) -> Iterator[Progress]:

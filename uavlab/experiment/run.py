@@ -81,9 +81,8 @@ class Run:
         self.not_exact_reasons = [TIMED] if config.run.minutes else []  # why it cannot be repeated bit for bit
         self.forced = False  # whether the last score was taken because the run ended, not because one was due
         self.pauses: list[float] = []  # seconds that each save took
-        self.last_bytes = 0  # bytes of the last save
         self.evals_since_best = 0  # evaluations since the best score
-        self.score_seconds = 0.0  # seconds of the last evaluation
+        self.last_bytes, self.score_seconds = 0, 0.0  # bytes of the last save, seconds of the last evaluation
         self.last: Path | None = None  # the last checkpoint
         self.linkable = False  # whether the next checkpoint may link segments of replay from the last one
         self._update_interrupted = False  # an update or evaluation is in progress, or was interrupted
@@ -200,9 +199,11 @@ class Run:
                 self._write_status("running")
                 with build.enough_memory():
                     yield from self._updates()
-            except (KeyboardInterrupt, SystemExit):
+            except (KeyboardInterrupt, SystemExit) as error:
                 if self.status == "running":
                     self._write_status("interrupted")
+                if self.folder:
+                    error.add_note(f"uavlab.resume({str(self.folder)!r}) goes on from update {self.number}.")
                 raise
             except Exception as error:
                 self._fail(error)
@@ -267,9 +268,8 @@ class Run:
             DivergedError: A number in the state is not finite; nothing is written.
             ResourceError: The checkpoint cannot be written.
         """
-        if self.folder is None or (
-            self.last and self.linkable and self.last.name == checkpoint.folder_name(self.number)
-        ):
+        saved = self.last and self.linkable and self.last.name == checkpoint.folder_name(self.number)
+        if self.folder is None or saved:
             return
         began = time.perf_counter()
         check_state(self.source, self.learner, self.rt, self.number)

@@ -1,6 +1,6 @@
 """Scores of trained policies, baselines and a user's own functions, with bootstrap intervals."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from uavlab.core.types import EnvSpec, leaves, tree_map
 from uavlab.evaluation import random_policy, require_actions
 from uavlab.experiment import build
 from uavlab.experiment.config import Config
-from uavlab.experiment.policy import TrainedPolicy
+from uavlab.experiment.policy import TrainedPolicy, fly_policy
 from uavlab.runtime.runtime import Runtime
 
 
@@ -33,7 +33,7 @@ class Scores(dict[str, Any]):
         super().__init__(figures)
         self.units, self.count, self.device = units, count, device
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         """Return one line for each figure: name, mean, interval, unit."""
         flat = {name: row for name, row in self.items() if "mean" in row}
         flat |= {f"{kind}/{name}": row for kind, rows in self.items() if kind not in flat for name, row in rows.items()}
@@ -56,20 +56,39 @@ def evaluate_baseline(
     """Evaluate a baseline, by its name, or a function of observations (B A O), in the episodes of ``evaluate``.
 
     Raises:
-        ConfigError: The environment has no such baseline, or the function returns no actions.
+        ConfigError: The environment has no such baseline, or its actions do not fit the team.
     """
-    env = env or config.evaluation
-    evaluation, rt = config.task.evaluation, build.runtime(config.run, config.toggles)
-    known = baselines(config)
-    if isinstance(policy, str) and policy not in known:
+    env, rt = env or config.evaluation, build.runtime(config.run, config.toggles)
+    return _evaluate(config, rt, env, _baseline(config, policy, env, rt), 1, count, seed, False)
+
+
+def fly_baseline(
+    config: Config, policy: str | Callable[[Any], Tensor], seed: int, env: Env | None = None
+) -> Iterator[Any]:
+    """Fly one episode of a baseline, or of a function of observations; yield the states of its world.
+
+    Raises:
+        ConfigError: The environment has no such baseline or no team that flies, or the actions do not fit the team.
+    """
+    if not config.task.evaluation.flies:
+        raise ConfigError(f"fly: {config.preset} has no team that flies.")
+    env, rt = env or config.evaluation, build.runtime(config.run, config.toggles)
+    yield from fly_policy(env, _baseline(config, policy, env, rt), Streams([seed], rt.device))
+
+
+def _baseline(config: Config, policy: str | Callable[[Any], Tensor], env: Env, rt: Runtime) -> Any:
+    """Return a baseline, or a function of observations, in the form that evaluation needs."""
+    if not isinstance(policy, str):
+        return _with_run_axis(policy, env.spec)
+    evaluation, known = config.task.evaluation, baselines(config)
+    if policy not in known:
         there = f"Known: {', '.join(known)}." if known else f"{config.preset} has none."
         raise ConfigError(f"policy {quote(policy)} for {config.preset}: unknown{suggest(policy, known)}. {there}")
-    chosen: Any = known[policy] if isinstance(policy, str) else _with_run_axis(policy, env.spec)
-    if isinstance(policy, str) and chosen is not random_policy:
-        with rt.scope():
-            plan = _checked(policy, chosen) if evaluation.flies else chosen
-            chosen = evaluation.baseline(config, rt, plan)
-    return _evaluate(config, rt, env, chosen, 1, count, seed, False)
+    plan = known[policy]
+    if plan is random_policy:
+        return plan
+    with rt.scope():
+        return evaluation.baseline(config, rt, _checked(policy, plan) if evaluation.flies else plan)
 
 
 def baselines(config: Config) -> dict[str, Any]:

@@ -99,7 +99,7 @@ RECORDS = (
         equality="single",
         claim="image operations on the GPU, by bilinear resizing",
         eager="overwritten",
-        part="team",
+        part="maps",
     ),
     Toggle(
         name="loader",

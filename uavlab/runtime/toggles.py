@@ -67,7 +67,8 @@ class Toggle:
         cost: Its disadvantages.
         default: Value of the plain reference; None stands for the first value of a ``Literal``.
         eager: Its value in the set ``eager``, the default of runs; None for ``default``.
-        part: The part of an experiment without which it has no effect: ``team``, ``replay``, ``logs``, or none.
+        part: The part of an experiment without which it has no effect: ``team``, ``replay``, ``logs``,
+            ``maps``, or none.
         resume: Whether a resumed run may change it.
         needs: (toggles, device) -> why its value cannot be used; None if it can.
         wrap: At the seam ``kernel``: (function, value, name of the kernel) -> wrapped function. Called for values

@@ -27,9 +27,9 @@ Range = tuple[float, float, float]
 """Least number, mean and largest number."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class EnvReport:
-    """Counts and figures of ``check_env``; ``str`` formats them as a few lines.
+    """Counts and figures of ``check_env``; ``print`` shows them as a few lines.
 
     The figures show what a contract cannot: whether numbers have a sensible size, and whether actions matter.
     """
@@ -47,7 +47,7 @@ class EnvReport:
     returns: tuple[float, ...]  # of whole episodes with random actions, mean over agents
     effect: tuple[float, float]  # largest change of an observation and of a reward from random to zero actions
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         """Describe the checks, one fact per line."""
         total, ends = self.worlds * self.steps * len(ACTIONS), (self.terminated, self.truncated)
         returns = "none of random actions: no episode ended; take more steps"

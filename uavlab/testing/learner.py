@@ -37,9 +37,9 @@ State = Mapping[str, Tensor]
 WHOLE = "Return every tensor that later updates depend on, and copy it back in load_state_dict."
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LearnerReport:
-    """Figures of ``check_learner``; ``str`` formats them as a few lines."""
+    """Figures of ``check_learner``; ``print`` shows them as a few lines."""
 
     learner: str
     env: str  # its class
@@ -52,7 +52,7 @@ class LearnerReport:
     after: float  # and with them
     spread: float  # standard deviation over seeds
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         """Describe the checks, one fact per line."""
         reward = f"mean reward {self.before:.3g} -> {self.after:.3g} after {self.updates} updates, best 0"
         bandit = f"{reward}, +- {self.spread:.2g} over {SEEDS} seeds" if self.updates else "left out"

@@ -168,6 +168,13 @@ class TestReaders:
         (tmp_path / "file").write_text("")
         assert uavlab("fly", finished, "--out", "file/page.html").code == 5
 
+    def test_a_baseline_of_a_run_or_a_preset(self, finished: Path, tmp_path: Path) -> None:
+        assert uavlab("evaluate", finished, "--policy", "random", "--episodes", "2").code == 0
+        ended = uavlab("fly", "leader_follower", "--policy", "random", "--json")
+        assert (ended.code, ended.json["page"]) == (0, "leader_follower-random.html")
+        assert (tmp_path / "leader_follower-random.html").exists()
+        assert "did you mean 'random'" in uavlab("fly", finished, "--policy", "randm", "--out", "x.html").err
+
     def test_a_mapping_run_is_trained_scored_and_flown(self, tmp_path: Path) -> None:
         names = ("cells", "cell", "lattice", "uavs", "measurements")
         task = {name: getattr(TINY_MISSION, name) for name in names}

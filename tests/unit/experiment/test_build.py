@@ -142,8 +142,9 @@ def test_without_a_default_the_first_learner_that_fits_is_taken(monkeypatch: pyt
 
 
 def test_toggles_of_missing_parts_are_unserved() -> None:
-    assert set(task("leader_follower").unserved) == {"loader"}
+    assert set(task("leader_follower").unserved) == {"loader", "maps"}
     assert {"update", "prefetch", "loader"} <= set(task("mapping").unserved)
+    assert "maps" not in task("mapping").unserved
     assert task("telemetry").unserved["interval"] == "this learner learns from logs, no team flies"
 
 

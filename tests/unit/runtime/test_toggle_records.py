@@ -5,7 +5,7 @@ import pytest
 from uavlab.runtime.toggle_records import EAGER
 from uavlab.runtime.toggles import TOGGLES, Toggle
 
-PARTS = {"", "team", "replay", "logs"}
+PARTS = {"", "team", "replay", "logs", "maps"}
 
 
 @pytest.mark.parametrize("toggle", TOGGLES.values(), ids=lambda toggle: toggle.name)
