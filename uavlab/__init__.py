@@ -11,9 +11,9 @@ A run         train (to the end), start (step by step), resume, Run
 Its policies  load (TrainedPolicy), run.policy (TeamPolicy), evaluate (Scores), fly, export (.pt2, .onnx or a folder)
 Measure       bench (suites of benchmarks), profile (where the time of an update goes, and which toggles help)
 Environments  make (by name), env (register a class), Env, EnvSpec, Metric, MapObs, tensors, check_env, baseline, scene
-Learners      learner (register a class), Learner, Policy, Resume, Runtime, Streams, Batch, Transition, Rollout, Update,
-              check_learner
-Extensions    toggle, suite, preset (register)
+Learners      learner (register a class), Learner, Policy, Resume, Runtime, Streams, StackedMLP, Batch, Transition,
+              Rollout, Rows, Update, check_learner
+Extensions    toggle, suite, preset (register), main (the command line, for the end of a file)
 Errors        UavlabError: ConfigError, FileError, DivergedError, ResourceError, MissingPackageError
 
 ``help(uavlab.train)`` and so on describe them; names are imported when they are first used.
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from uavlab.api import evaluate, export, fly, load, make, profile, resume, start, train
     from uavlab.benchmarks.registry import bench, suite
+    from uavlab.cli import main
     from uavlab.core.errors import (
         ConfigError,
         DivergedError,
@@ -41,7 +42,9 @@ if TYPE_CHECKING:
     from uavlab.experiment.policy import TeamPolicy, TrainedPolicy
     from uavlab.experiment.run import Run
     from uavlab.experiment.scores import Scores
+    from uavlab.nets.mlp import StackedMLP
     from uavlab.registration import baseline, env, learner, preset, toggle
+    from uavlab.runtime.oom_retry import Rows
     from uavlab.runtime.runtime import Runtime
     from uavlab.testing import check_env, check_learner
 
@@ -56,6 +59,7 @@ __version__ = "0.1.0"
 _NAMES = {
     "api": ("train", "start", "resume", "load", "evaluate", "fly", "export", "make", "profile"),
     "benchmarks.registry": ("bench", "suite"),
+    "cli": ("main",),
     "core.errors": (
         "UavlabError", "ConfigError", "FileError", "DivergedError", "ResourceError", "MissingPackageError"
     ),
@@ -66,7 +70,9 @@ _NAMES = {
     "experiment.policy": ("TeamPolicy", "TrainedPolicy"),
     "experiment.run": ("Run",),
     "experiment.scores": ("Scores",),
+    "nets.mlp": ("StackedMLP",),
     "registration": ("baseline", "env", "learner", "preset", "toggle"),
+    "runtime.oom_retry": ("Rows",),
     "runtime.runtime": ("Runtime",),
     "testing": ("check_env", "check_learner"),
 }  # fmt: skip
@@ -75,10 +81,10 @@ _MODULES = {name: f"uavlab.{module}" for module, names in _NAMES.items() for nam
 
 __all__ = [
     "Batch", "ConfigError", "DivergedError", "Env", "EnvSpec", "FileError", "Learner", "MapObs", "Metric",
-    "MissingPackageError", "Policy", "ResourceError", "Resume", "Rollout", "Run", "Runtime", "Scores", "Streams",
-    "TeamPolicy", "TrainedPolicy", "Transition", "UavlabError", "Update", "__version__", "baseline", "bench",
-    "check_env", "check_learner", "env", "evaluate", "export", "fly", "learner", "load", "make", "preset",
-    "profile", "resume", "scene", "start", "suite", "tensors", "toggle", "train",
+    "MissingPackageError", "Policy", "ResourceError", "Resume", "Rollout", "Rows", "Run", "Runtime", "Scores",
+    "StackedMLP", "Streams", "TeamPolicy", "TrainedPolicy", "Transition", "UavlabError", "Update", "__version__",
+    "baseline", "bench", "check_env", "check_learner", "env", "evaluate", "export", "fly", "learner", "load", "main",
+    "make", "preset", "profile", "resume", "scene", "start", "suite", "tensors", "toggle", "train",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # so that type checkers report names that do not exist

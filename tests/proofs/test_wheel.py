@@ -24,13 +24,14 @@ ROOT = Path(__file__).parents[2]
 TYPED = ROOT / "tests" / "support" / "typed"
 MYPY = """
 [mypy]
-[mypy-plotly.*]
+[mypy-plotly.*,onnxruntime.*]
 ignore_missing_imports = True
-[mypy-chase]
+[mypy-chase,page]
 disallow_untyped_defs = False
 disallow_untyped_calls = False
 """
-PYRIGHT = '{"reportMissingImports": false}'  # the base has no plotly
+PYRIGHT = '{"reportMissingImports": false}'  # the base has no extras
+PROGRAMS = ("chase.py", "page.py", "script.py", "mistakes.py", "outside.py")
 BASE = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
 
 
@@ -131,6 +132,10 @@ def test_notebooks_run_from_the_wheel(wheel: Path, tmp_path: Path) -> None:
     assert '"outputs": []' in (package / "uavlab" / "data" / "notebooks" / "00_tour.ipynb").read_text()
 
 
+def python_of(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+
+
 @pytest.mark.parametrize(
     ("page", "large", "small"), [("README.md", '_quick", out', '_quick", updates=8, out'), ("PYTHON.md", "", "")]
 )
@@ -140,8 +145,7 @@ def test_the_python_of_a_page_runs_from_the_wheel(
     package, folder = tmp_path / "package", tmp_path / "folder"
     folder.mkdir()
     zipfile.ZipFile(wheel).extractall(package)
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
-    code = "\n\n".join(block for block in blocks if "class Chase" not in block)
+    code = "\n\n".join(block for block in python_of(page) if "class Chase" not in block)
     assert large in code
     (folder / "page.py").write_text(code.replace(large, small) if large else code, encoding="utf-8")
     variables = {**os.environ, "PYTHONPATH": str(package)}
@@ -153,10 +157,10 @@ def test_the_python_of_a_page_runs_from_the_wheel(
 
 @pytest.fixture
 def programs(tmp_path: Path) -> Path:
-    """Return a folder with programs of users: the environment of the README, one of each kind, and mistakes."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (chase,) = [code for code in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "class Chase" in code]
+    """Return a folder with programs of users: the code of the pages, one of each kind, and mistakes."""
+    (chase,) = [code for code in python_of("README.md") if "class Chase" in code]
     (tmp_path / "chase.py").write_text(chase, encoding="utf-8")
+    (tmp_path / "page.py").write_text("\n\n".join(python_of("PYTHON.md")), encoding="utf-8")
     for file in (TYPED / "script.py", TYPED / "mistakes.py", ROOT / "tests" / "support" / "outside.py"):
         shutil.copy(file, tmp_path)
     return tmp_path
@@ -175,7 +179,7 @@ def mistakes() -> set[tuple[str, int]]:
 def test_mypy_finds_the_mistakes_of_users_and_no_others(clean: Path, programs: Path) -> None:
     (programs / "mypy.ini").write_text(MYPY)
     options = ["--strict", "--python-executable", str(clean), "--cache-dir", str(ROOT / "build" / "mypy_wheel")]
-    command = [sys.executable, "-m", "mypy", *options, "chase.py", "script.py", "mistakes.py", "outside.py"]
+    command = [sys.executable, "-m", "mypy", *options, *PROGRAMS]
     done = subprocess.run(command, cwd=programs, capture_output=True, text=True, check=False)
     assert reported(done.stdout, r"^(\S+):(\d+): error") == mistakes(), done.stdout
 
@@ -184,6 +188,6 @@ def test_pyright_finds_the_mistakes_of_users_and_no_others(clean: Path, programs
     if not (pyright := shutil.which("pyright")):
         pytest.skip("no pyright here; it is a package of npm")
     (programs / "pyrightconfig.json").write_text(PYRIGHT)
-    command = [pyright, "--pythonpath", str(clean), "chase.py", "script.py", "mistakes.py", "outside.py"]
+    command = [pyright, "--pythonpath", str(clean), *PROGRAMS]
     done = subprocess.run(command, cwd=programs, capture_output=True, text=True, check=False)
     assert reported(done.stdout, r"(\S+):(\d+):\d+ - error") == mistakes(), done.stdout

@@ -15,7 +15,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 import uavlab as ul
-from uavlab.runtime.grad_step import Rows
 
 
 @ul.tensors
@@ -119,7 +118,7 @@ class Reinforce(ul.Learner):
         returns = data.reward.flip(1).cumsum(1).flip(1)
         advantage = (returns - returns.mean((1, 2), keepdim=True)) / (returns.std((1, 2), keepdim=True) + 1e-6)
         rows = (data.obs[:, :-1].flatten(1, 2), data.action[:, :-1].flatten(1, 2), advantage.flatten(1, 2))
-        metrics, norm = self.actor(self._loss, self.actor.parameter, *(Rows(part, 1) for part in rows))
+        metrics, norm = self.actor(self._loss, self.actor.parameter, *(ul.Rows(part, 1) for part in rows))
         return ul.Update({**metrics, "actor_norm": norm})
 
     def loss(self, theta: Tensor, obs: Tensor, action: Tensor, advantage: Tensor) -> tuple[Tensor, dict[str, Any]]:

@@ -1,8 +1,10 @@
 """Run exported policies as someone without uavlab does: python -I run_exported.py FOLDER FILE...
 
-For each FOLDER/given/NAME.npz of inputs it writes FOLDER/results/NAME.npz of outputs.
+For each FOLDER/given/NAME.npz of inputs it writes FOLDER/results/NAME.npz of outputs. Each FILE lies in the working
+directory and is run by the line of Python that its description holds.
 """
 
+import json
 import sys
 from pathlib import Path
 
@@ -16,11 +18,11 @@ def main(folder: str, *files: str) -> None:
     for given in Path(folder, "given").iterdir():
         inputs, arrays = np.load(given, allow_pickle=False), {}
         for file in files:
-            if file.endswith(".pt2"):
-                policy = torch.export.load(file).module()
-                outputs = [out.numpy() for out in policy(*(torch.from_numpy(each) for each in inputs.values()))]
-            else:
-                outputs = onnxruntime.InferenceSession(file).run(None, dict(inputs))
+            record = json.loads(Path(f"{file}.json").read_text())
+            kind = torch.from_numpy if file.endswith(".pt2") else np.asarray
+            names = {"torch": torch, "onnxruntime": onnxruntime, **{key: kind(inputs[key]) for key in inputs}}
+            exec(record["load"], names)
+            outputs = [np.asarray(names[each["name"]]) for each in record["outputs"]]
             arrays |= {f"{file.rpartition('.')[2]}.{n}": each for n, each in enumerate(outputs)}
         np.savez(Path(folder, "results", given.name), allow_pickle=False, **arrays)
     assert [name for name in sys.modules if name.partition(".")[0] == "uavlab"] == ["uavlab"]

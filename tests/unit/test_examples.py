@@ -1,4 +1,4 @@
-"""The examples in the docstrings of public names run; names without one stand in the code of PYTHON.md."""
+"""The examples in the docstrings of public names run; names without one stand in the code of the pages."""
 
 import doctest
 import re
@@ -19,7 +19,8 @@ def test_every_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
     tests = {name: finder.find(getattr(ul, name), name, globs={}) for name in ul.__all__ if name != "__version__"}
     with_example = {name: each[0] for name, each in tests.items() if each and each[0].examples}
-    page = "".join(re.findall(r"```python\n(.*?)```", (ROOT / "PYTHON.md").read_text(encoding="utf-8"), re.DOTALL))
+    text = "".join((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "PYTHON.md"))
+    page = "".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
     assert [name for name in tests if name not in with_example and not re.search(rf"\bul\.{name}\b", page)] == []
     for name in (*FIRST, *sorted(with_example.keys() - {*FIRST}, key=lambda name: (name == "start", name))):
         example = with_example[name]

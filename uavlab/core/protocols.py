@@ -109,8 +109,9 @@ class Learner(Protocol):
     """A learning algorithm with its parameters; a class of your own may derive from it.
 
     Every learner needs ``policy`` and ``update``. The methods with a body are defaults for a learner whose state is the
-    gradient steps (``Runtime.grad``) and tensors among its attributes. Its first gradient step holds the networks of
-    its policy: one row each, the same number for each of its ``runs``, an attribute.
+    gradient steps (``Runtime.grad``) and tensors among its attributes, such as a target network, changed in place. The
+    gradient step that is the first attribute holds the networks of its policy: one row each, the same number for each
+    of its ``runs``, an attribute.
     """
 
     runs: int
@@ -126,7 +127,11 @@ class Learner(Protocol):
         """Update the parameters from a batch."""
 
     def update_noise(self, rng: Any, rows: int) -> Any:
-        """Draw the noise of one update on ``rows`` rows per run."""
+        """Draw the noise of one update on ``rows`` rows per run, the second argument of ``update``; by default None.
+
+        An update draws no random numbers itself: ``rng.normal("next_action", rows, agents, actions)`` has shape
+        (R rows agents actions), and each run draws from streams of its own.
+        """
         return
 
     def tensors_to_check(self, update: Update | None = None) -> CheckedTensors:

@@ -179,7 +179,10 @@ class Scale:
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows of a source: ``data`` (leading axes R N), indices, and importance weights (None if uniform)."""
+    """Rows of a source: ``data`` (leading axes R N), indices, and importance weights (None if uniform).
+
+    ``data`` is a ``Transition`` from replay, a ``Rollout`` from whole episodes.
+    """
 
     data: Any
     index: Int[Tensor, "R N"]
@@ -188,7 +191,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Update:
-    """Result of an update: metrics on the device, and the absolute TD error of each row and agent."""
+    """Result of an update: metrics on the device, and the absolute TD error of each row and agent, for priorities."""
 
     metrics: dict[str, Shaped[Tensor, "R ..."]]
     td_error: Float[Tensor, "R N A"] | None = None

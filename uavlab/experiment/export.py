@@ -1,7 +1,8 @@
 """A trained policy as one file that runs without uavlab: a program of torch (``.pt2``) or a model of ONNX (``.onnx``).
 
-Beside it, ``FILE.json`` describes inputs, outputs, parameters, the team and the origin of the policy. A ``.pt2`` holds
-each parameter by its name; the exporter to ONNX merges small ones, in the order of the description.
+Beside it, ``FILE.json`` describes inputs, outputs, parameters, the team and the origin of the policy; ``load`` is a
+line of Python that runs the file. A ``.pt2`` holds each parameter by its name; the exporter to ONNX merges small
+ones, in the order of the description.
 """
 
 import hashlib
@@ -150,6 +151,7 @@ def export_policy(trained: TrainedPolicy, file: Path, seed_index: int = 0, agent
         ) from error
     record = {
         "file": file.name,
+        "load": _loading(file, inputs, outputs),
         "sha256": hashlib.sha256(content).hexdigest(),
         "inputs": [_describe(name, signal) for name, signal in inputs.items()],
         "outputs": [_describe(name, signal) for name, signal in outputs.items()],
@@ -274,6 +276,14 @@ def _describe(name: str, signal: Signal) -> dict[str, Any]:
     kind = str(signal.dtype).removeprefix("torch.")
     given = {key: value for key, value in vars(signal).items() if key not in ("axes", "dtype")}
     return {"name": name, "axes": ["batch", *signal.axes], "shape": ["batch", *signal.shape], "type": kind, **given}
+
+
+def _loading(file: Path, inputs: Signals, outputs: Signals) -> str:
+    """Return a line that runs the file: on tensors, or with ONNX on arrays, which bear the names of the inputs."""
+    if file.suffix == ".onnx":
+        given = ", ".join(f'"{name}": {name}' for name in inputs)
+        return f"{', '.join(outputs)} = onnxruntime.InferenceSession({file.name!r}).run(None, {{{given}}})"
+    return f"{', '.join(outputs)} = torch.export.load({file.name!r}).module()({', '.join(inputs)})"
 
 
 def _origin(trained: TrainedPolicy, seed_index: int, parameters: Float[Tensor, "K P"]) -> dict[str, Any]:

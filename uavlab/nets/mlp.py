@@ -61,6 +61,11 @@ class StackedNet:
 class StackedMLP(StackedNet):
     """Two hidden layers with LayerNorm and ReLU, then a linear layer.
 
+    >>> net = ul.StackedMLP(inputs=3, hidden=8, outputs=2)
+    >>> theta = net.initial(ul.Streams([0, 1]).uniform("actor", net.count))  # a network for each of two runs
+    >>> net(theta, torch.zeros(2, 5, 3)).shape
+    torch.Size([2, 5, 2])
+
     LayerNorm has no scale and shift: stacked, they cost two more passes over every activation, a seventh of the time of
     an update, and teams learn without them.
 

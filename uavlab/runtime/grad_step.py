@@ -84,11 +84,19 @@ class GradientStep:
     def __call__(
         self, loss_fn: Callable[..., tuple[Tensor, dict[str, Any]]], *inputs: Any
     ) -> tuple[dict[str, Any], Float[Tensor, " G"]]:
-        """Take a step that lowers ``loss_fn(*inputs)``, a mean over rows.
+        """Take a step that lowers ``loss_fn(*inputs)``, along the gradient for the parameters of this object alone.
+
+        Other parameters among the inputs stay as they are, so they need no ``detach``.
+
+        Args:
+            loss_fn: Returns the loss and metrics by name. The loss is the sum over networks of means over rows, so that
+                each network has a gradient of its own. Metrics keep axis R, as in ``loss.detach()`` before the sum.
+            inputs: Its arguments, the parameter first (compilation needs it there). ``Rows`` marks those that may be
+                split; ``loss_fn`` receives their values.
 
         Returns:
-            The metrics of ``loss_fn``, and the gradient norm of each network before clipping; 0 if it overflowed and
-            the network was skipped.
+            The metrics of ``loss_fn``: of pieces of a batch, means, and ``Rows`` joined, which are returned as values;
+            and the gradient norm of each network before clipping, 0 if it overflowed and the network was skipped.
 
         Raises:
             ResourceError: Memory is insufficient for single rows, or for Adam; no state has changed.

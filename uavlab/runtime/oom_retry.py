@@ -28,6 +28,8 @@ OOM_MESSAGES = ("out of memory", "allocate memory", "not enough memory", "ALLOC_
 class Rows:
     """An argument or a result of a function in which axis ``axis`` counts the rows of the batch.
 
+    It is split with the batch where memory demands it; other arguments and results are not.
+
     Attributes:
         value: A tensor, a tree of tensors, or None.
         axis: The axis, the same in every tensor of a tree.

@@ -21,5 +21,5 @@ check_env(Short())  # mistake
 ul.trian("leader_follower_quick")  # mistake
 ul.start("leader_follower_quick", updates="many")  # mistake
 ul.start(Short())  # mistake
-ul.fly("run")  # mistake
+ul.fly(3)  # mistake
 ul.train("leader_follower_quick").polici()  # mistake

@@ -9,9 +9,6 @@ from chase import Chase
 from torch import Tensor
 
 import uavlab as ul
-from uavlab.core.protocols import Env
-from uavlab.core.types import EnvSpec
-from uavlab.testing import check_env
 
 
 def log(run: ul.Run, row: dict[str, Any]) -> None:
@@ -26,9 +23,9 @@ def greedy(obs: Tensor) -> Tensor:
     return direction
 
 
-env: Env[Any] = Chase(reach=0.05)
-spec: EnvSpec = env.spec
-print(check_env(Chase()), ul.check_env(env))
+env: ul.Env[Any] = Chase(reach=0.05)
+spec: ul.EnvSpec = env.spec
+print(ul.check_env(Chase()), ul.check_env(env))
 run: ul.Run = ul.train(Chase(reach=0.05), updates=20, runs=2, settings={"gamma": 0.9}, on_log=log, out=Path("run"))
 for progress in ul.start("leader_follower_quick", updates=10, seed=3, toggles="eager"):
     number: int = progress.number

@@ -46,6 +46,7 @@ def test_a_file_and_its_description(file: Path) -> None:
     record = json.loads(file.with_name("team.pt2.json").read_text())
     assert record["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
     assert [each["name"] for each in record["inputs"]] == ["observations", "noise"]
+    assert record["load"] == "mean, sampled = torch.export.load('team.pt2').module()(observations, noise)"
     observations, mean = record["inputs"][0], record["outputs"][0]
     assert (observations["axes"], observations["shape"]) == (["batch", "agent", "feature"], ["batch", 3, 7])
     assert (mean["name"], mean["limits"], mean["type"]) == ("mean", [-1.0, 1.0], "float32")
