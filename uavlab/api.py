@@ -4,6 +4,7 @@ A task is the name of a preset or registered environment, or an environment as a
 of ``uavlab settings PRESET`` and ``uavlab toggles``, from the same defaults. Examples run as tests, one after another.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -324,7 +325,7 @@ def _config(what: Any, device: Device | None = None) -> Config:
     """Return the settings of a run or of its folder, or of a task."""
     if isinstance(what, Run | TrainedPolicy):
         return what.config
-    if isinstance(what, str | Path) and (Path(what) / "config.json").exists():
+    if isinstance(what, str | Path) and os.path.exists(Path(what, "config.json")):
         return read_config(Path(what), *([] if device is None else [{"device": device}]))
     return _configure(what, None, None, {"device": device})
 

@@ -4,10 +4,12 @@ import ast
 import itertools
 import json
 import re
+import resource
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -93,3 +95,21 @@ def test_where_there_is_nothing_to_finish_a_signal_ends_the_process(number: sign
     swallowed = "\n    try: [None for _ in range(10**6)]\n    except KeyboardInterrupt: pass\nprint('went on')"
     done = subprocess.run([sys.executable, "-c", code + swallowed], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (128 + number, "", f"\nended by {number.name}\n")
+
+
+def cpu_seconds(*command: str) -> tuple[float, subprocess.CompletedProcess[str]]:
+    """Run a Python process and return its processor time."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done
+
+
+def test_an_import_and_a_refusal_take_little_time(proof: Callable[[str, str], None]) -> None:
+    """The figures are recorded; what must not be loaded is asserted in ``tests/unit/experiment/test_names.py``."""
+    _, imported = cpu_seconds("-X", "importtime", "-c", "import uavlab")
+    spent, refused = cpu_seconds("-m", "uavlab", "train", "leader_folower_quick")
+    assert (refused.returncode, "did you mean 'leader_follower_quick'" in refused.stderr) == (2, True)
+    microseconds = int(imported.stderr.splitlines()[-1].split("|")[1])
+    proof("import uavlab", f"{microseconds / 1000:.1f} ms, without torch")
+    proof("a mistyped preset is refused", f"after {spent:.2f} s of processor time, without torch")

@@ -202,8 +202,8 @@ ROWS = (
         "run-1 unknown",
         "evaluate run",
         write("config.json", '{"preset": "\\u001b[2J<b>", "values": {}}'),
-        r"run: trained on '\x1b[2J<b>', which is not registered here; import the file that registers it "
-        r"(`@uavlab.env('\x1b[2J<b>')`) first, or run this command with it: python FILE.py COMMAND ...",
+        r"run: trained on '\x1b[2J<b>', which is not registered here; import the file that registers the "
+        r"environment '\x1b[2J<b>' first, or run this command with it: python FILE.py COMMAND ...",
         2,
     ),
     tampered(

@@ -1,5 +1,6 @@
 """Presets and runs that a command line names: a mistyped one is refused before torch is imported."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ def require_names(given: Mapping[str, Any]) -> None:
     names = [given[key] for key in ("preset", "run") if key in given]
     for name in [*several, *names]:
         task = "preset" in given or given.get("plan") is not None
-        if task and not Path(name, "config.json").exists():
+        if task and not os.path.exists(f"{name}/config.json"):
             require_preset(name)
         else:
             read_settings(run_folder(name))

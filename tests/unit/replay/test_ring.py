@@ -189,7 +189,10 @@ def test_random_operations_catch_mutants(mutant: object, monkeypatch: pytest.Mon
         games()
 
 
-FITS = "Add rows like those that it was allocated for; `uavlab check` finds an environment that violates its contract."
+FITS = (
+    "Add rows like those that it was allocated for; `uavlab check` finds an environment that violates its contract, "
+    "`uavlab.check_learner` a learner."
+)
 NEW = rows(named(3))  # of 2 runs, 2 agents
 MISFITS = [
     ({"reward": NEW.reward.double()}, "reward is float64 2x3x2 on cpu, expected float32 2x3x2 on cpu"),
