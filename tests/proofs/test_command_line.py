@@ -62,6 +62,7 @@ def test_environment_in_one_file(tmp_path: Path) -> None:
         (["check", "chase"], "keeps the contract of an environment"),
         (["train", "chase", "--updates", "20", "--out", str(run), *small], "complete: 20 updates"),
         (["evaluate", str(run), "--episodes", "4"], "caught"),
+        (["fly", str(run), "--out", str(tmp_path / "chase.html")], "chase.html"),
     ):
         done = subprocess.run([sys.executable, str(file), *command], capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
