@@ -141,7 +141,7 @@ def resume(
 
     Raises:
         FileError: The folder is no run, or no checkpoint in it is intact.
-        ConfigError: A change does not fit the saved state, or the run is at its target.
+        ConfigError: A change does not fit the saved state, or sets no later target for a run that is at its target.
     """
     if not isinstance(folder, str | Path):
         raise ConfigError(f"resume: got {folder!r}; expected the folder of a run. To train a run on, iterate over it.")
@@ -246,7 +246,7 @@ def export(what: Trained, out: str | Path, *, run: int = 0, agent: int | None = 
     """Write a trained policy to a new file or folder, and return it.
 
     A name that ends in ``.pt2`` or ``.onnx`` is a file that runs without uavlab: the policy of one seed, and
-    ``FILE.json`` that describes inputs and outputs. A name without a suffix is a folder for ``load``.
+    ``FILE.json`` that describes inputs, outputs and loading. A name without a suffix is a folder for ``load``.
 
     >>> ul.export(run, "team.pt2").name, ul.export(run, "copies/first").name
     ('team.pt2', 'first')
