@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 
 from tests.support.cuda_graph_emulator import Emulator
-from tests.support.fixtures_config import tiny, train_tiny
+from tests.support.fixtures_config import sizes, tiny, train_run, train_tiny
 from uavlab.core.errors import DivergedError, FallbackWarning
+from uavlab.envs.mapping import fusion
+from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
 from uavlab.learners.masac.batched import MASAC
 from uavlab.runtime import cuda_graph, toggle_records
 from uavlab.runtime.cuda_graph import WARM_UP
+from uavlab.runtime.toggle_records import EAGER
 
 GRAPHS = pytest.mark.parametrize("graph", ["update", "cycle"])
 
@@ -45,6 +48,45 @@ def test_a_run_with_graphs_is_the_same_run(
         ends.append(run.digest)
     assert ends[0] == ends[1]
     proof("runs with graphs (emulated)", "3 kinds of run x 2 graphs, 14 updates, resumed for 4 more, equal digests")
+
+
+def run_of(env: str, folder: Path | None = None, **changes: Any) -> Run:
+    """Train a small run of an environment with its default learner."""
+    return train_run(configure(env, sizes(env), EAGER, {"updates": 8}, changes), folder)
+
+
+@GRAPHS
+@pytest.mark.filterwarnings("ignore:mapping. numba")
+@pytest.mark.parametrize("env", ["mapping", "telemetry"])
+def test_runs_of_every_task_are_the_same(
+    graph: str, env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, emulators: list[Emulator]
+) -> None:
+    """Metrics and counters are part of the digest, so those of another minibatch or of a recording are seen."""
+    monkeypatch.setattr(fusion, "NUMBA", False)  # as on a GPU
+    plain = run_of(env, tmp_path / "plain")
+    fast = run_of(env, tmp_path / "fast", graph=graph)
+    assert fast.rt.fell_back == {}
+    assert sum(tape.replays for emulator in emulators for tape in emulator.tapes) > 0
+    assert fast.recorder.rows[-1]["update"] == plain.recorder.rows[-1]["update"]
+    for one, other in zip(fast.recorder.rows, plain.recorder.rows, strict=True):
+        assert {**one, "seconds": 0} == {**other, "seconds": 0}
+    assert fast.digest == plain.digest
+    ends = [train_on(Run.resume(tmp_path / folder, {"updates": 10})).digest for folder in ("plain", "fast")]
+    assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("loader", ["stream", "per_item"])
+def test_a_loader_that_cannot_be_captured_leaves_the_digest(loader: str) -> None:
+    plain = run_of("telemetry", loader=loader)
+    with pytest.warns(FallbackWarning, match="graph=cycle fell back"):
+        fast = run_of("telemetry", loader=loader, graph="cycle")
+    assert fast.digest == plain.digest
+
+
+def train_on(run: Run) -> Run:
+    for _ in run.train():
+        pass
+    return run
 
 
 @GRAPHS

@@ -140,26 +140,33 @@ def run_in_turn(toggles: Toggles, updates: int, config: ReplayConfig = CONFIG, s
         pool = filled() if steps % POOL_STEPS == 0 else pool
         return tree_map(lambda leaf: leaf.unflatten(0, (runs, count)), row)
 
-    def draw() -> Batch:
-        index, weight = store.choose(rng.integers("replay", config.batch))
-        return Batch(store.take(index), index, weight)
+    def add(row: Transition) -> None:
+        nonlocal total
+        store.add(row)
+        for _ in range(count):
+            owner[total % config.capacity], total = total, total + 1
 
+    def draw() -> tuple[Batch, Tensor]:
+        index, weight = store.choose(rng.integers("replay", config.batch))
+        return Batch(store.take(index), index, weight), owner[index]
+
+    owner, total = torch.full((config.capacity,), -1), 0  # the number of the row in each slot
     pool, seen, rows, ahead = filled(), [], [], None
     while steps * count < config.learning_starts:
-        store.add(step(None))
+        add(step(None))
     for number in range(updates):
         if number % (toggles.interval * toggles.ratio) == 0:
             for row in rows:  # of the round before
-                store.add(row)
+                add(row)
             rows = [step(learner.policy) for _ in range(toggles.interval * config.world_steps)]
             if toggles.prefetch != "overlap":
                 for row in rows:
-                    store.add(row)
+                    add(row)
                 rows = []
-        batch = ahead or draw()
+        batch, owners = ahead or draw()
         ahead = draw() if toggles.prefetch == "on" else None
         update = learner.learn(batch)
-        store.feedback(batch.index, update)
+        store.feedback(batch.index, update, owner[batch.index] != owners)
         seen += tensors_of(batch, learner)
     return seen
 

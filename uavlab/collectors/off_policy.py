@@ -8,9 +8,10 @@ from typing import Annotated, Any, TypeVar
 
 import torch
 from annotated_types import Ge, Le
+from jaxtyping import Bool, Int
 from torch import Tensor
 
-from uavlab.core.protocols import CheckedTensors, Env, Policy
+from uavlab.core.protocols import CheckedTensors, Env, Policy, Source
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Transition, Update, leaves, load_leaves, tree_map
 from uavlab.envs.autoreset import Pool, Worlds, advance, make_pool, start_worlds
@@ -46,7 +47,7 @@ class ReplayConfig(PriorityConfig):
     learning_starts: Annotated[int, Ge(1), Le(10**9)] = 2_048
 
 
-class OffPolicyCollector:
+class OffPolicyCollector(Source):
     """Steps R x W worlds with the learner's policy, stores every transition, and draws batches.
 
     A round is ``interval`` cycles of ``world_steps`` steps, followed by ``interval`` x ``ratio`` updates. With
@@ -75,6 +76,7 @@ class OffPolicyCollector:
         self.store = store
         self.steps = 0  # of every world
         self.turn = 0  # updates of this round
+        self.drawn_at = self.ahead_at = 0  # rows stored when the present batch, and the prefetched one, were drawn
         self.prefetcher: Prefetcher | None = None
         self.executor: Executor | None = None
         self.pending: Future[list[Transition]] | None = None
@@ -99,12 +101,13 @@ class OffPolicyCollector:
     def next(self) -> Batch:
         """Step the worlds if a round begins, and draw a batch; before the first, collect ``learning_starts`` rows."""
         self.before_cycle()
-        batch = self._await()
+        batch, self.drawn_at = self._await(), self.ahead_at
         if self.turn == 0:
             self._collect_round()
         if batch is None:
-            batch = self._draw(self.rng.integers("replay", self.config.batch))
+            batch, self.drawn_at = self._draw(self.rng.integers("replay", self.config.batch)), self._stored
         if self.prefetcher is not None:
+            self.ahead_at = self._stored
             self.prefetcher.start(partial(self._sample_batch, self.rng.integers("replay", self.config.batch)))
         self.turn = (self.turn + 1) % self.round
         return batch
@@ -130,7 +133,13 @@ class OffPolicyCollector:
         """Update priorities, after the next batch has been drawn if there is a prefetcher."""
         if self.prefetcher is not None:
             self.prefetcher.wait()
-        self.store.feedback(batch.index, update)
+        self.store.feedback(batch.index, update, self._replaced(batch.index))
+
+    def _replaced(self, index: Int[Tensor, "R N"]) -> Bool[Tensor, "R N"] | None:
+        """Return which slots hold other rows than when the batch was drawn; None if none can."""
+        if self.prefetcher is None or self._stored == self.drawn_at:
+            return None
+        return (index - self.drawn_at).remainder(self.config.capacity) < self._stored - self.drawn_at
 
     def tensors_to_check(self) -> CheckedTensors:
         """Return the tensors of worlds and pool; rows were checked before they were stored."""
@@ -165,6 +174,7 @@ class OffPolicyCollector:
         self.store.load_state_dict({k[6:]: v for k, v in state.items() if k.startswith("store.")})
         if self.prefetcher is not None and "ahead.index" in state:
             weight = state["ahead.weight"].to(self.rng.device) if "ahead.weight" in state else None
+            self.ahead_at = self._stored  # a checkpoint follows the steps of its cycle
             self.prefetcher.hold(Batch(None, state["ahead.index"].to(self.ring.cursor.device), weight))
 
     def segments(self, saved: Iterable[str]) -> dict[str, dict[str, Tensor] | None]:

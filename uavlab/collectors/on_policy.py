@@ -77,7 +77,6 @@ class OnPolicyCollector(Source):
             self._check({"reward": (reward, "R W A")})
             steps.append((reward, live, terminated))
             live = live & ~terminated
-        self.steps += spec.horizon
         rewards, lives, ends = (torch.stack(each, 1) for each in zip(*steps, strict=True))
         data = Rollout(
             obs=tree_map(lambda *leaf: torch.stack(leaf, 1), *observations),
@@ -88,6 +87,10 @@ class OnPolicyCollector(Source):
         )
         index = torch.arange(spec.horizon * self.config.worlds, device=self.rng.device)
         return Batch(data, index.expand(self.runs, -1))
+
+    def after_cycle(self) -> None:
+        """Count the steps here, because the replays of a captured cycle run no Python code."""
+        self.steps += self.env.spec.horizon
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the count of steps; all else depends on the random streams alone."""

@@ -65,7 +65,12 @@ class Source(Protocol):
     """A source of batches: a collector over worlds, or windows of logs.
 
     The methods with a body are defaults of a source without replay, priorities, or work around a captured cycle.
+
+    Attributes:
+        host_work: Why ``next`` cannot be part of a CUDA graph; empty if it can.
     """
+
+    host_work: str = ""
 
     def next(self) -> Batch:
         """Return the next batch."""

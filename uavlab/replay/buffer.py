@@ -13,7 +13,7 @@ before the copy out of it has completed.
 from collections.abc import Mapping
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from uavlab.core.types import Transition, Update, tree_map
@@ -114,8 +114,8 @@ class Store:
         """Return a copy of the rows of slots."""
         return self.transfer.take(self.ring, index)
 
-    def feedback(self, index: Int[Tensor, "R N"], update: Update) -> None:
-        """Use the result of an update on these slots for later choices."""
+    def feedback(self, index: Int[Tensor, "R N"], update: Update, replaced: Bool[Tensor, "R N"] | None = None) -> None:
+        """Use the result of an update on these slots for later choices, except for rows ``replaced`` since the draw."""
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the state of the rule."""

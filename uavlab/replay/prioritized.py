@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 import torch
 from annotated_types import Ge, Le
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError, FileError
@@ -90,8 +90,8 @@ class ByPriority(Store):
         self.draws.add_(1)
         return index, weight.to(noise.device)
 
-    def feedback(self, index: Int[Tensor, "R N"], update: Update) -> None:
-        """Set the priorities of rows by their TD errors.
+    def feedback(self, index: Int[Tensor, "R N"], update: Update, replaced: Bool[Tensor, "R N"] | None = None) -> None:
+        """Set the priorities of rows by their TD errors, except for rows ``replaced`` since the draw.
 
         Raises:
             ConfigError: The learner returned no TD errors.
@@ -101,10 +101,15 @@ class ByPriority(Store):
                 "priorities: the learner returned no td_error; expected the error of each row and agent. Set "
                 "priorities=off, or let the learner return it."
             )
-        self.set_priorities(index, joint_priority(update.td_error, self.by).to(index.device))
+        self.set_priorities(index, joint_priority(update.td_error, self.by).to(index.device), replaced)
 
-    def set_priorities(self, index: Int[Tensor, "R N"], priority: Float[Tensor, "R N"]) -> None:
-        """Set the priorities of rows; for a row that occurs several times, the last one is used.
+    def set_priorities(
+        self,
+        index: Int[Tensor, "R N"],
+        priority: Float[Tensor, "R N"],
+        skip: Bool[Tensor, "R N"] | None = None,
+    ) -> None:
+        """Set the priorities of rows but those to ``skip``; for a row that occurs several times, the last one is used.
 
         A priority that is negative or not finite, or whose slot holds no row, is ignored and counted in ``refused``.
         Priorities to the power of alpha are clamped to [2^-20, 2^16], so rows of priority 0 can be drawn.
@@ -116,7 +121,8 @@ class ByPriority(Store):
         wild = priority.clamp(0, torch.finfo(priority.dtype).max) != priority  # true for nan
         bad = wild | (index < 0) | (index >= self.ring.size)
         alpha = self.anneal(self.config.priority_alpha, self.config.priority_alpha_end)
-        mass = sum_tree.update(self.tree, index, sum_tree.fixed_point(priority.pow(alpha)), bad)
+        left_out = bad if skip is None else bad | skip
+        mass = sum_tree.update(self.tree, index, sum_tree.fixed_point(priority.pow(alpha)), left_out)
         torch.maximum(self.largest, mass.amax(1), out=self.largest)
         self.refused.add_(bad.sum(1))
 

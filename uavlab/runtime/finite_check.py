@@ -70,6 +70,8 @@ class DeferredCheck:
 
     def record(self, numbers: CheckedTensors) -> None:
         """Record which tensors hold a number that is not finite or larger than ``LARGEST`` in magnitude."""
+        if not numbers:
+            return
         names = tuple(numbers)
         slot, _ = self._checks.get(names, (sum(map(len, self._checks)), None))
         self._checks[names], self._count = (slot, self._count), self._count + 1

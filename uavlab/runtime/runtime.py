@@ -144,9 +144,14 @@ class Runtime:
             update = GraphedFunction(update, partial(self.fall_back, "graph"))  # type: ignore[assignment]
         return self.time_stage(update, "update")
 
-    def cycle(self, fn: F, generators: Callable[[], Iterable[torch.Generator]]) -> F:
-        """Wrap one whole cycle of the loop: step, act, store, draw, update, feedback; it draws from ``generators``."""
-        if self.toggles.graph == "cycle":
+    def cycle(self, fn: F, generators: Callable[[], Iterable[torch.Generator]], host_work: str = "") -> F:
+        """Wrap one whole cycle of the loop: step, act, store, draw, update, feedback.
+
+        It draws from ``generators``; with ``host_work``, which a graph cannot hold, it is not captured.
+        """
+        if self.toggles.graph == "cycle" and host_work:
+            self.fall_back("graph", host_work)
+        elif self.toggles.graph == "cycle":
             return GraphedFunction(fn, partial(self.fall_back, "graph"), generators)  # type: ignore[return-value]
         return fn
 

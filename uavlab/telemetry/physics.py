@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.core.types import Scale
+from uavlab.ops.geometry import constant
 from uavlab.telemetry.dataset import AXES, FEATURES, HIDDEN, MOTORS, PHYSICS_ROWS, TURNS, Windows
 from uavlab.telemetry.simulation.flights import ACCELEROMETER, CURRENT, GYROSCOPE, RATE, VOLTAGE
 from uavlab.telemetry.simulation.quadrotor import Quadrotor
@@ -17,6 +18,19 @@ MEMORY = PHYSICS_ROWS - ROWS  # rows of commands from which a motor's speed is c
 LEAST_LAG, LEAST_MASS = 0.005, 0.3  # s, kg: lower limits, because a network may predict impossible values
 NORTH = [n for n, name in enumerate(FEATURES) if name.endswith("_north")]
 EAST = [n for n, name in enumerate(FEATURES) if name.endswith("_east")]
+
+
+def _matrix(entries: dict[tuple[int, int], float]) -> tuple[tuple[float, ...], ...]:
+    """Return a matrix of features with these entries, as nested tuples."""
+    numbers = range(len(FEATURES))
+    return tuple(tuple(entries.get((row, column), 0.0) for column in numbers) for row in numbers)
+
+
+LEVEL = {*NORTH, *EAST}
+FIXED = _matrix({(n, n): 1.0 for n in range(len(FEATURES)) if n not in LEVEL})
+COSINE = _matrix({(n, n): 1.0 for n in LEVEL})
+SINE = _matrix({pair: sign for n, e in zip(NORTH, EAST, strict=True) for pair, sign in (((n, e), 1.0), ((e, n), -1.0))})
+"""A rotation of features about the vertical is FIXED + cos COSINE + sin SINE."""
 
 
 def residuals(inputs: Float[Tensor, "*lead T F"], hidden: Float[Tensor, "*lead K"]) -> dict[str, Tensor]:
@@ -44,7 +58,7 @@ def residuals(inputs: Float[Tensor, "*lead T F"], hidden: Float[Tensor, "*lead K
     across = air - (air * down).sum(-1, keepdim=True) * down  # in the plane of the rotors
     force = -(lift.sum(-1, keepdim=True) * down + drag[..., None, None] * across) / mass
     rate = _columns(last, [f"rate_{axis}" for axis in TURNS])
-    inertia = rate.new_tensor(vehicle.inertia)
+    inertia = constant(tuple(vehicle.inertia), rate.device, rate.dtype)
     torque = vehicle.torque(lift) - torch.linalg.cross(rate, inertia * rate)
     change = (rate[..., 1:, :] - rate[..., :-1, :]) * RATE
     rest = voltage + (sag / current[..., -1].clamp_min(1.0))[..., None] * current
@@ -96,12 +110,7 @@ def rotate_windows(rows: Windows, share: Float[Tensor, "*lead"], scale: Scale) -
 
 def feature_rotation(cos: Float[Tensor, "*lead 1"], sin: Float[Tensor, "*lead 1"]) -> Float[Tensor, "*lead F F"]:
     """Return the matrices that rotate features when multiplied from the right."""
-    count = len(FEATURES)
-    same, other = torch.eye(count, device=cos.device, dtype=cos.dtype), cos.new_zeros(count, count)
-    same[NORTH, NORTH] = same[EAST, EAST] = 0
-    flat = other.clone()
-    flat[NORTH, NORTH] = flat[EAST, EAST] = 1
-    other[NORTH, EAST], other[EAST, NORTH] = 1, -1
+    same, flat, other = (constant(matrix, cos.device, cos.dtype) for matrix in (FIXED, COSINE, SINE))
     return same + cos[..., None] * flat + sin[..., None] * other
 
 

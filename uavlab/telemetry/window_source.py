@@ -128,6 +128,7 @@ class WindowSource(Source):
         self.sets = sets or load_split(task, rt.device, self.loader)
         bounds = self.sets.training.bounds.cpu()
         self.starts = dataset.window_starts(bounds, sum(task.shape), task.stride)[0].to(rt.device)
+        self.host_work = "" if self.loader == "device" else f"loader={self.loader} reads on the host; use loader=device"
         self.pending: deque[Tensor] = deque()  # indices of windows that were drawn and not yet returned
         self._timed = partial(rt.time_stage, name="load")
         self._copy = rt.time_stage(partial(_move, device=rt.device), "copy")

@@ -1,5 +1,6 @@
 """Replay's source: every row a real transition, runs alone or together the same, stopping and going on the same."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -8,13 +9,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.support.fixtures_config import tiny
 from tests.support.plain_collector import collector
 from uavlab.collectors.off_policy import POOL_STEPS, OffPolicyCollector, ReplayConfig, replay_bytes
 from uavlab.core.errors import FileError
 from uavlab.core.rng import Streams
-from uavlab.core.types import Transition, Update, leaves, tree_map
+from uavlab.core.types import Batch, Transition, Update, leaves, tree_map
 from uavlab.envs.autoreset import Worlds, advance
 from uavlab.envs.leader_follower.env import LeaderFollower, State
+from uavlab.experiment.run import Run
+from uavlab.replay.prioritized import ByPriority
 from uavlab.runtime.runtime import Runtime
 
 ENV = LeaderFollower(sight=1, horizon=12)  # with one obstacle in sight, observations tell the whole state but its age
@@ -238,3 +242,34 @@ def test_replay_bytes_are_those_allocated() -> None:
     assert replay_bytes(ENV, CONFIG, runs=2) == allocated
     # Per row: float32 obs 18, action 4, reward 2, next_obs 18; terminated and truncated, a word of 8 bytes each.
     assert allocated == 2 * 400 * (42 * 4 + 2 * 8)
+
+
+@pytest.mark.parametrize("forgetful", [False, True])
+def test_priorities_are_those_of_the_rows_that_were_learned(forgetful: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With ``prefetch=on`` rows are overwritten between the draw and the update; the mutant does not notice."""
+    run = Run(tiny(prefetch="on", priorities="mean", capacity=24, updates=30, evaluate_every=30))
+    source, store = run.source, run.source.store
+    feedback, counts = source.feedback, Counter[str]()
+    if forgetful:
+        monkeypatch.setattr(OffPolicyCollector, "_replaced", lambda self, index: None)
+
+    def check(batch: Batch, update: Update) -> None:
+        def set_priorities(index: Tensor, priority: Tensor, skip: Tensor | None = None) -> None:
+            same = torch.stack(
+                [(new == old).flatten(2).all(-1) for (_, new), (_, old) in zip(
+                    leaves(store.take(index)), leaves(batch.data), strict=True
+                ) if new.dim() > 2]
+            ).all(0)  # fmt: skip
+            skip = torch.zeros_like(same) if skip is None else skip
+            counts.update(skipped=int(skip.sum()), wrong=int((~same & ~skip).sum()), needless=int((same & skip).sum()))
+            ByPriority.set_priorities(store, index, priority, skip)
+
+        monkeypatch.setattr(store, "set_priorities", set_priorities)
+        feedback(batch, update)
+
+    monkeypatch.setattr(source, "feedback", check)
+    for _ in run.train():
+        pass
+    assert (counts["wrong"] > 0) == forgetful
+    assert (counts["skipped"] > 0) != forgetful
+    assert counts["needless"] == 0

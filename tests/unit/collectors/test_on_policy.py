@@ -59,6 +59,7 @@ def test_runs_draw_from_their_own_streams() -> None:
 def test_nothing_is_kept_but_a_count() -> None:
     one = source()
     one.next()
+    one.after_cycle()
     other = source()
     other.load_state_dict(one.state_dict())
     assert other.steps == one.steps == TINY_MISSION.spec.horizon

@@ -146,7 +146,10 @@ class COMA(Learner):
         critic_passes = noise.shape[1] - min(self.config.actor_passes, noise.shape[1])
         for part in self._minibatches(samples, noise[:, :critic_passes]):
             self._update_critic(part)
-        steps = [self._update_both(part, explore) for part in self._minibatches(samples, noise[:, critic_passes:])]
+        steps = [
+            {name: value.clone() for name, value in self._update_both(part, explore).items()}  # graphs reuse results
+            for part in self._minibatches(samples, noise[:, critic_passes:])
+        ]
         self.count.add_(1)
         due = (self.count % self.config.target_every == 0).to(self.target.dtype)
         self.target.lerp_(self.critic.parameter.detach(), due)  # weight 1 or 0: reading the count would be a host sync

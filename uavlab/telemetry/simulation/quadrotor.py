@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.core.types import tensors
-from uavlab.ops.geometry import integrate, rotate, rotate_inverse
+from uavlab.ops.geometry import constant, integrate, rotate, rotate_inverse
 
 GRAVITY = 9.81  # m/s^2
 LAYOUT = ((1.0, 1.0, 1.0), (-1.0, -1.0, 1.0), (1.0, -1.0, -1.0), (-1.0, 1.0, -1.0))
@@ -74,12 +74,13 @@ class Quadrotor:
 
     def torque(self, lift: Float[Tensor, "*lead 4"]) -> Float[Tensor, "*lead 3"]:
         """Compute the torque (N m) of four thrusts about the body's axes."""
-        return lift @ lift.new_tensor([[-self.arm * y, self.arm * x, self.turning * t] for x, y, t in LAYOUT])
+        rows = tuple((-self.arm * y, self.arm * x, self.turning * t) for x, y, t in LAYOUT)
+        return lift @ constant(rows, lift.device, lift.dtype)
 
     def mix(self, total: Float[Tensor, "*lead"], torque: Float[Tensor, "*lead 3"]) -> Float[Tensor, "*lead 4"]:
         """Distribute a thrust (N) and a torque (N m) over the motors: the inverse of the sum and ``torque``."""
-        rows = [[-y / (4 * self.arm), x / (4 * self.arm), t / (4 * self.turning)] for x, y, t in LAYOUT]
-        return total[..., None] / 4 + torque @ torque.new_tensor(rows).T
+        rows = tuple((-y / (4 * self.arm), x / (4 * self.arm), t / (4 * self.turning)) for x, y, t in LAYOUT)
+        return total[..., None] / 4 + torque @ constant(rows, torque.device, torque.dtype).T
 
     def force(
         self, lift: Float[Tensor, "*lead"], air: Float[Tensor, "*lead 3"], mass: Tensor, drag: Tensor
@@ -112,8 +113,8 @@ class Quadrotor:
         wind = torch.cat([hidden.wind, torch.zeros_like(hidden.wind[..., :1])], -1)
         air = rotate_inverse(body.attitude, body.vel - wind)
         force = self.force(lift.sum(-1), air, self.mass + hidden.payload, hidden.drag)
-        vel = body.vel + dt * (rotate(body.attitude, force) + force.new_tensor([0.0, 0.0, GRAVITY]))
-        inertia = force.new_tensor(self.inertia)
+        vel = body.vel + dt * (rotate(body.attitude, force) + constant((0.0, 0.0, GRAVITY), force.device, force.dtype))
+        inertia = constant(tuple(self.inertia), force.device, force.dtype)
         spin = torch.linalg.cross(body.rate, inertia * body.rate)
         rate = body.rate + dt * (self.torque(lift) - spin) / inertia
         after = Body(
