@@ -127,7 +127,7 @@ def test_the_cycle_is_wrapped_once() -> None:
     wrapped, cycles = [], []
 
     class Counting(Runtime):
-        def cycle(self, fn: Callable, generators: Callable) -> Callable:  # type: ignore[override]
+        def cycle(self, fn: Callable, generators: Callable, host_work: str = "") -> Callable:  # type: ignore[override]
             wrapped.append(fn)
 
             def cycle(*args: Any) -> Any:
