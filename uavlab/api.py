@@ -88,8 +88,11 @@ def train(
         DivergedError: A number is not finite.
         ResourceError: Memory or disk space does not suffice.
     """
-    given = {"learner": learner, "updates": updates, "minutes": minutes, "seed": seed, "runs": runs, "device": device}
-    return finish(start(task, toggles=toggles, settings=settings, out=out, **given), progress, on_log)  # type: ignore[arg-type]
+    run = start(
+        task, learner=learner, updates=updates, minutes=minutes, seed=seed, runs=runs, device=device, toggles=toggles,
+        settings=settings, out=out,
+    )  # fmt: skip
+    return finish(run, progress, on_log)
 
 
 def start(
@@ -214,7 +217,7 @@ def fly(
     >>> baseline = ul.fly(env, policy="random")
 
     Args:
-        what: A run or its folder; with ``policy`` a task.
+        what: A run or its folder; with ``policy`` also a task.
         page: The page; it needs no network.
         policy: As in ``evaluate``.
         env: Environment to fly in, whose team may differ in size; None takes the evaluation task.

@@ -34,8 +34,7 @@ def one_cycle(source: Source, learner: Learner, rng: Streams, rt: Runtime) -> Up
 
 def make_cycle(source: Source, learner: Learner, rng: Streams, rt: Runtime) -> Callable[[], Update]:
     """Return a function that runs one cycle per call, captured by a CUDA graph if the runtime does so."""
-    host_work = getattr(source, "host_work", "")  # sources of a user need not derive from ``Source``
-    cycle = rt.cycle(partial(one_cycle, source, learner, rng, rt), rng.generators, host_work)
+    cycle = rt.cycle(partial(one_cycle, source, learner, rng, rt), rng.generators, source.host_work)
 
     def call() -> Update:
         source.before_cycle()

@@ -105,7 +105,7 @@ def cpu_seconds(*command: str) -> tuple[float, subprocess.CompletedProcess[str]]
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done
 
 
-def test_an_import_and_a_refusal_take_little_time(proof: Callable[[str, str], None]) -> None:
+def test_the_time_of_an_import_and_of_a_refusal(proof: Callable[[str, str], None]) -> None:
     """The figures are recorded; what must not be loaded is asserted in ``tests/unit/experiment/test_names.py``."""
     _, imported = cpu_seconds("-X", "importtime", "-c", "import uavlab")
     spent, refused = cpu_seconds("-m", "uavlab", "train", "leader_folower_quick")

@@ -20,6 +20,8 @@ ROWS = 7
 class Diary:
     """A source and a learner in one that write down each call; batches are numbered."""
 
+    host_work = ""
+
     def __init__(self) -> None:
         self.pages: list[Any] = []
         self.batches = 0

@@ -41,7 +41,7 @@ settings_options = (
 
 def main() -> None:
     """Run a command; print an error as one line on stderr, with ``--json`` as an object on stdout, and exit."""
-    installation.commands["running"] = True
+    installation.command_line = True
     warnings.formatwarning = lambda message, *where: f"warning: {message}\n"
     try:
         check_threads(os.environ)

@@ -1,6 +1,7 @@
 """Commands on runs: train, resume, evaluate, fly, export."""
 
 import math
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -92,8 +93,9 @@ def evaluate(
         result = api.evaluate(each, policy=plan, episodes=episodes, seed=seed, mean_action=mean_action, device=device)
         title = f"{plan}, {result.count}" if plan else _title(each, result.count)
         click.echo(f"{run}: {title}\n{result}")
-        who = {"preset": run, "policy": plan} if plan else {"run": run, "action": "mean" if mean_action else "sampled"}
-        rows.append({**result, **who, "episodes": episodes, "seed": seed})
+        place = "run" if os.path.exists(f"{run}/config.json") else "preset"
+        how = {"policy": plan} if plan else {"action": "mean" if mean_action else "sampled"}
+        rows.append({**result, place: run, **how, "episodes": episodes, "seed": seed})
     record = {"command": invocation(), "machine": describe(result.device), "rows": rows, "trained": trained}
     if out is not None:
         write_json(out, record)
@@ -143,8 +145,9 @@ def fly(
 def export(run: str, out: Path, seed_index: int, agent: int | None) -> Record:
     """Write the best policy of RUN to OUT: a new folder for uavlab, or a file that runs without uavlab.
 
-    A folder holds settings and policies, and can be evaluated and flown. A file that ends in .pt2 is a program of
-    torch, one that ends in .onnx a model of ONNX; FILE.json beside it describes inputs and outputs.
+    A folder, whose name has no dot, holds settings and policies, and can be evaluated and flown. A file that ends in
+    .pt2 is a program of torch, one that ends in .onnx a model of ONNX; FILE.json beside it describes inputs and
+    outputs.
     """
     from uavlab import api
 

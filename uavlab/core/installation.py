@@ -10,7 +10,7 @@ ROOT = PACKAGE / "data" if INSTALLED else PACKAGE.parent
 """Folder of ``notebooks`` and ``figures``: the checkout, or their copy in an installed package."""
 
 
-commands = {"running": False}  # set by the command line
+command_line = False  # whether ``uavlab.cli.main`` runs in this process, which sets it
 
 
 def invocation() -> str:
@@ -24,4 +24,4 @@ def program() -> str:
     """Return how a command begins: ``uavlab``, or the script that runs ``uavlab.cli.main`` in this process."""
     called = Path(sys.argv[0])
     named = called.suffix == ".py" and called.name not in ("__main__.py", "ipykernel_launcher.py")
-    return f"python {shlex.quote(str(called))}" if named and commands["running"] else "uavlab"
+    return f"python {shlex.quote(str(called))}" if named and command_line else "uavlab"

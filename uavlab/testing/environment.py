@@ -72,7 +72,7 @@ class EnvReport:
 
 @lru_cache
 def check_form(env: Env) -> None:
-    """Check members, metrics and one step of two worlds, as every new run does.
+    """Check members, metrics and one step of two worlds, as ``uavlab.start`` does for every new run.
 
     Raises:
         ConfigError: The environment breaks the contract of ``Env``.

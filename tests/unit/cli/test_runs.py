@@ -169,7 +169,8 @@ class TestReaders:
         assert uavlab("fly", finished, "--out", "file/page.html").code == 5
 
     def test_a_baseline_of_a_run_or_a_preset(self, finished: Path, tmp_path: Path) -> None:
-        assert uavlab("evaluate", finished, "--policy", "random", "--episodes", "2").code == 0
+        row = uavlab("evaluate", finished, "--policy", "random", "--episodes", "2", "--json").json
+        assert (row["run"], row["policy"]) == (str(finished), "random")
         ended = uavlab("fly", "leader_follower", "--policy", "random", "--json")
         assert (ended.code, ended.json["page"]) == (0, "leader_follower-random.html")
         assert (tmp_path / "leader_follower-random.html").exists()

@@ -47,9 +47,9 @@ def test_the_command_is_recorded_as_it_would_be_typed(
 )
 def test_the_program_is_that_of_the_command(monkeypatch: pytest.MonkeyPatch, called: str, program: str) -> None:
     monkeypatch.setattr(sys, "argv", [called, "train"])
-    monkeypatch.setitem(installation.commands, "running", True)
+    monkeypatch.setattr(installation, "command_line", True)
     assert installation.program() == program
-    monkeypatch.setitem(installation.commands, "running", False)  # a script that trains has no commands
+    monkeypatch.setattr(installation, "command_line", False)  # a script that trains has no commands
     assert installation.program() == "uavlab"
 
 
@@ -80,7 +80,7 @@ def test_fixed_advice_is_caught() -> None:
 
 def test_a_file_of_a_user_advises_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "argv", ["spread.py", "evaluate", "leader_follower"])
-    monkeypatch.setitem(installation.commands, "running", True)
+    monkeypatch.setattr(installation, "command_line", True)
     with pytest.raises(ConfigError, match=r"train it first: python spread\.py train leader_follower"):
         run_folder("leader_follower")
     with pytest.raises(ConfigError, match=r"All settings: python spread\.py settings leader_follower\."):
