@@ -57,13 +57,17 @@ class Lattice:
         reach = (altitude + 1) * self.spacing * math.tan(math.radians(self.view_deg / 2))
         return int(reach / self.cell + 1e-6)
 
+    def centre(self, place: int) -> int:
+        """Return the cell on an axis that contains a place, as published: up to a cell off the middle of footprints."""
+        return int(place * self.spacing / self.cell + 1e-6)
+
     @property
     def edges(self) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
         """First cells and ends of footprints on an axis, by altitude and place.
 
         As published, no footprint contains the last row or column of the map.
         """
-        centres = [int(place * self.spacing / self.cell + 0.5) for place in range(self.size)]
+        centres = [self.centre(place) for place in range(self.size)]
         halves = [self.half(altitude) for altitude in range(self.altitudes)]
         low = tuple(tuple(max(centre - half, 0) for centre in centres) for half in halves)
         return low, tuple(tuple(min(centre + half, self.cells - 1) for centre in centres) for half in halves)
