@@ -216,7 +216,7 @@ class Mapping:
         budget = state.remaining.to(own.dtype) / (self.measurements - 1)
         number = (torch.arange(uavs, device=place.device).to(own.dtype) + 1) / uavs
         one = own.new_ones(len(place), uavs, size, size)
-        seen, seen_by_any = last_footprints(self.places, place, state.link)
+        seen, seen_by_any = last_footprints(self.places, place, state.link, own.dtype)
         maps = (
             one * budget[:, None, None, None],
             one * number[:, None, None],

@@ -98,8 +98,8 @@ def averages(
 ) -> tuple[Float[Tensor, "L H"], Float[Tensor, "Z L L H"]]:
     """Return the matrices that average an axis down to the lattice's size: the whole axis, and each footprint."""
     low, high = map(torch.tensor, lattice.edges)
-    whole = area_matrix(lattice.cells, lattice.size)
-    return whole.to(device, dtype), area_matrix(lattice.cells, lattice.size, low, high).to(device, dtype)
+    whole, parts = area_matrix(lattice.cells, lattice.size, dtype=dtype), (lattice.size, low, high, dtype)
+    return whole.to(device), area_matrix(lattice.cells, *parts).to(device)
 
 
 @lru_cache
@@ -123,10 +123,10 @@ def bands(
     cuts = torch.tensor(sorted({0, lattice.cells}.union(*lattice.edges[0], *lattice.edges[1])))
     start, end = cuts[:-1], cuts[1:]
     cell = torch.arange(lattice.cells)
-    member = ((cell >= start[:, None]) & (cell < end[:, None])).float()
-    average = area_matrix(lattice.cells, lattice.size) @ member.T
+    member = ((cell >= start[:, None]) & (cell < end[:, None])).to(dtype)
+    average = area_matrix(lattice.cells, lattice.size, dtype=dtype) @ member.T
     covered = (start >= low[..., None]) & (end <= high[..., None])
-    return average.to(device, dtype), covered.to(device, dtype)
+    return average.to(device), covered.to(device, dtype)
 
 
 def local_positions(
@@ -151,10 +151,10 @@ def global_positions(lattice: Lattice, place: Int[Tensor, "B A 3"]) -> Float[Ten
 
 
 def last_footprints(
-    lattice: Lattice, place: Int[Tensor, "B A 3"], link: Bool[Tensor, "B A A"]
+    lattice: Lattice, place: Int[Tensor, "B A 3"], link: Bool[Tensor, "B A A"], dtype: torch.dtype
 ) -> tuple[Float[Tensor, "B A L L"], Float[Tensor, "B L L"]]:
     """Draw last footprints: for each UAV 1 in its own, 0 in those that it heard of, else 0.5; for the team 1 or 0."""
-    average, covered = bands(lattice, place.device, torch.float32)
+    average, covered = bands(lattice, place.device, dtype)
     x, y, z = place.unbind(-1)
     rows, columns = covered[z, y], covered[z, x]  # B A bands
     own = rows[..., :, None] * columns[..., None, :]
