@@ -59,6 +59,8 @@ def test_every_named_function_is_called_as_often_as_the_task_requires() -> None:
     )
     assert calls["resize"] == 2 * uavs + 1 + uavs + 1  # maps and footprints, each once; then who saw what
     assert (calls[sensor], calls[constant], calls[fusion]) == (uavs, 2 * uavs, 1)
+    # all maps at once, and the team's map before; the team's map before and after, two channels of each UAV, one more
+    assert (calls["belief"], calls["entropy"]) == (2, 2 + 2 * uavs + 1)
 
 
 def test_own_times_are_per_step_most_first() -> None:
