@@ -27,9 +27,9 @@ def describe(device: torch.device | str) -> dict[str, Any]:
 
     Returns:
         JSON values: ``cpu``, ``cpu_id`` (family, model and stepping), ``cpu_flags`` (those of ``FLAGS`` that it has),
-        ``cores`` (usable ones), ``load`` (runnable processes during the last minute; None on Windows), ``memory_bytes``, ``system``, ``python``, ``torch``, ``uavlab``,
-        ``device``, ``threads``, ``code`` (a digest of the package's modules), ``commit`` and ``dirty`` (both None
-        outside a checkout).
+        ``cores`` (usable ones), ``load`` (runnable processes during the last minute; None on Windows),
+        ``memory_bytes``, ``system``, ``python``, ``torch``, ``uavlab``, ``device``, ``threads``, ``code`` (a digest of
+        the package's modules), ``commit`` and ``dirty`` (both None outside a checkout).
     """
     commit = _git("rev-parse", "HEAD") if _git("rev-parse", "--show-toplevel") == str(ROOT.resolve()) else None
     return {

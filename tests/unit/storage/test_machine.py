@@ -27,7 +27,8 @@ def test_a_record_is_json_and_complete() -> None:
     assert record["memory_bytes"] > 1e8
 
 
-CORE = "processor\t: {}\nvendor_id\t: {}\ncpu family\t: 6\nmodel\t\t: {}\nmodel name\t: Xeon\nstepping\t: 8\nflags\t\t: {}\n\n"
+CORE = "processor\t: {}\nvendor_id\t: {}\ncpu family\t: 6\n"
+CORE += "model\t\t: {}\nmodel name\t: Xeon\nstepping\t: 8\nflags\t\t: {}\n\n"
 ARM = "processor\t: 0\nFeatures\t: fp asimd bf16\nCPU implementer\t: 0x41\nCPU part\t: 0xd4f\nCPU revision\t: 0\n\n"
 
 

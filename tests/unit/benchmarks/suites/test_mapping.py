@@ -35,6 +35,7 @@ def test_training_steps() -> None:
     assert [row["setting"] for row in record["rows"]] == ["plain", "eager", "eager, bf16"]
     for row in record["rows"]:
         assert (row["moves"], row["passes"]) == (3 * 4 * 3, 2)
+        assert row["low"] <= row["over_plain"] <= row["high"]
         assert row["s_per_300"] == pytest.approx(row["s"] * 300 / 36, rel=0.02, abs=0.01)
         assert row["over_original"] == pytest.approx(13.0 / row["s_per_300"], rel=0.1)
 
