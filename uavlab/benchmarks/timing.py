@@ -15,9 +15,7 @@ K = TypeVar("K")
 
 WARM_UP = 3  # rounds that are not counted
 FEWEST = 3  # rounds that are always run
-FEWEST_FOR_INTERVAL = (
-    6  # rounds of an interval: all lie on one side of the median with chance 2 / 2^n, 3 % of six, 6 % of five
-)
+ENOUGH = 6  # rounds of an interval: n rounds all lie on one side of the true median with chance 2 / 2^n
 
 
 def time_in_turn(
@@ -63,12 +61,9 @@ def ratio(slow: Sequence[float], fast: Sequence[float], name: str = "median") ->
     Fewer than six rounds have no such interval: their least and greatest ratios are returned.
     """
     each = np.array(slow) / np.array(fast)
-    ends = (
-        interval(each, np.median)
-        if len(each) >= FEWEST_FOR_INTERVAL
-        else (float(np.median(each)), min(each), max(each))
-    )
-    return {key: round(value, 4) for key, value in zip((name, "low", "high"), ends, strict=True)}
+    few = len(each) < ENOUGH
+    ends = (np.median(each), each.min(), each.max()) if few else interval(each, np.median)
+    return {key: round(float(value), 4) for key, value in zip((name, "low", "high"), ends, strict=True)}
 
 
 def break_even_calls(slow: Mapping[str, Any], fast: Mapping[str, Any]) -> int | None:
