@@ -31,7 +31,7 @@ def join_runs(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def curves_over_time(rows: Sequence[Row], goal: float, *, warm: bool = False) -> go.Figure:
-    """Draw completion over seconds of training, titled with the seconds to ``goal``: mean, least and most of the runs."""
+    """Draw completion over seconds of training, titled with the mean, least and most seconds to ``goal``."""
     texts = []
     for setting in dict.fromkeys(row["setting"] for row in rows):
         reached = [row["to_goal_warm_s" if warm else "to_goal_s"] for row in rows if row["setting"] == setting]
