@@ -4,7 +4,6 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor
 
 from tests.support.fixtures_config import sizes
+from tests.support.sync_debug import sync_debug
 from uavlab.core.errors import FallbackWarning
 from uavlab.core.types import leaves
 from uavlab.envs.mapping import fusion
@@ -25,7 +25,6 @@ from uavlab.nets.cnn import StackedCNN
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import TOGGLES, Toggles, eager, resolve
 
-PROTOTYPE = "Synchronization debug mode is a prototype"
 NUMBERS = {"memory_fraction": 0.5, "micro_batches": 3}  # values of toggles that are numbers, else 2
 CPU = torch.device("cpu")
 EXACT = 1e-8  # of a tensor's norm, in float64 after six updates
@@ -187,28 +186,6 @@ def convolution_error(device: str, width: int) -> float:
     return float((result - exact).abs().max() / exact.abs().max())
 
 
-@contextmanager
-def sync_debug(mode: str, device: torch.device | str = "cuda") -> Iterator[None]:
-    """Set CUDA's mode for calls that wait (``warn`` or ``error``), and reset it at the end; nothing on a CPU.
-
-    torch warns once that the mode is a prototype, which the suite's filter would turn into an error.
-    """
-
-    def change(to: str) -> None:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", PROTOTYPE, UserWarning)
-            torch.cuda.set_sync_debug_mode(to)
-
-    if torch.device(device).type != "cuda":
-        yield
-        return
-    change(mode)
-    try:
-        yield
-    finally:
-        change("default")
-
-
 def waits_by_line(call: Callable[[], Any], calls: int, device: torch.device | str) -> Counter[str]:
     """Count the waits of the host for the device in ``calls`` calls, by the innermost two lines of the package."""
     counts: Counter[str] = Counter()
@@ -245,4 +222,3 @@ def kernels(call: Callable[[], Any], calls: int, device: torch.device | str) -> 
 def usable(changes: Mapping[str, Any], device: str) -> bool:
     """Return whether toggles can be used on a device, with the default ones."""
     return not resolve(Toggles(**{**eager(), **changes}), torch.device(device))[1]
-

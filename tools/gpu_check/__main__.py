@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def run_group(
         command: The program that runs cases; it gets the group, the arguments, a file of events and a number to skip.
         say: Called with each row.
     """
-    end, rows, names = time.monotonic() + seconds, [], [name]
+    end, rows, names = time.monotonic() + seconds, list[Row](), [name]
     with tempfile.TemporaryDirectory(prefix="gpu_check") as place:
         for number in range(RESTARTS):
             events, log = Path(place, f"events{number}"), Path(place, f"log{number}")
@@ -50,24 +51,36 @@ def run_group(
             with log.open("wb") as output:
                 process = subprocess.Popen(
                     [*command, name, *arguments, str(events), str(len(rows))],
-                    stdout=output, stderr=output, cwd=ROOT, env=environment(), start_new_session=True,
+                    stdout=output, stderr=output, cwd=ROOT, env=variables(), start_new_session=True,
                 )  # fmt: skip
-            names, own, rest = watch(process, events, end, names, say)
+            names, own, rest = watch(process, events, end, names, len(rows), say)
+            stop(process)  # what it started may outlive it
             rows += own
             if rest is None:
                 break
-            rows.append({"seconds": 0.0, "figure": "", **rest, "message": rest["message"] + last_line(log)})
+            case = names[len(rows)] if len(rows) < len(names) else "end of the process"
+            rows.append(
+                {"name": case, "seconds": 0.0, "figure": "", **rest, "message": rest["message"] + last_line(log)}
+            )
             say(rows[-1])
             if len(rows) >= len(names) or time.monotonic() >= end:
                 break
     left = {"status": "not tried", "seconds": 0.0, "figure": "", "message": "no time left, or too many processes died"}
-    return rows + [{"name": each, **left} for each in names[len(rows) :]]
+    for each in names[len(rows) :]:
+        rows.append({"name": each, **left})
+        say(rows[-1])
+    return rows
 
 
 def watch(
-    process: subprocess.Popen, events: Path, end: float, names: list[str], say: Callable
+    process: subprocess.Popen, events: Path, end: float, names: list[str], skip: int, say: Callable
 ) -> tuple[list[str], list[Row], Row | None]:
-    """Follow the events of a process until it ends, or end it; return the cases, their rows, and one for a case cut."""
+    """Follow the events of a process until it ends, or end it.
+
+    Returns:
+        The names of all cases of the group, the rows of those after the first ``skip``, and of the row of a case that
+        was cut what is known; None if none was.
+    """
     rows: list[Row] = []
     begun: Row | None = None
     since = time.monotonic()
@@ -85,27 +98,26 @@ def watch(
                     say(rows[-1])
             if code is not None:
                 break
-            limit = begun["seconds"] if begun else end - since
-            if now > end or now - since > limit:
-                stop(process)
-                late = bool(begun) and now - since > limit
-                status = "failed" if late and not begun["slow"] else "not tried"
-                why = "no end after" if late else "cut off with its group after"
-                return names, rows, {"name": begun["begin"] if begun else names[0], "status": status,
-                                     "seconds": round(now - since, 2), "message": f"{why} {now - since:.0f} s"}
+            late = begun is not None and now - since > begun["seconds"]
+            if late or now > end:
+                return names, rows, cut(begun, late, now - since) if begun or skip + len(rows) < len(names) else None
             time.sleep(POLL)
     if begun is None and code == 0:
         return names, rows, None
-    name = begun["begin"] if begun else f"end of the process, {process.pid}"
-    return names, rows, {"name": name, "status": "failed", "message": f"the process ended with {code}"}
+    return names, rows, {"status": "failed", "message": f"the process ended with {code}"}
+
+
+def cut(begun: Row | None, late: bool, seconds: float) -> Row:
+    """Return the row of a case that was ended: a failure if it exceeded its own limit and is not one that may."""
+    why = "no end after" if late else "cut off with its group after"
+    status = "failed" if begun and late and not begun["slow"] else "not tried"
+    return {"status": status, "seconds": round(seconds, 2), "message": f"{why} {seconds:.0f} s"}
 
 
 def stop(process: subprocess.Popen) -> None:
     """End a process with all that it started."""
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()
 
 
@@ -115,7 +127,7 @@ def last_line(log: Path) -> str:
     return f": {lines[-1][:200]}" if lines else ""
 
 
-def environment() -> dict[str, str]:
+def variables() -> dict[str, str]:
     """Return the variables of the processes: this tree first, one thread."""
     path = os.pathsep.join([str(ROOT), str(ROOT / "notebooks"), *filter(None, [os.environ.get("PYTHONPATH")])])
     return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "KINETO_LOG_LEVEL": "99"}
@@ -131,7 +143,7 @@ def machine(device: str) -> tuple[Row, str, str]:
         "print(json.dumps(groups.machine(sys.argv[1])))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, device], cwd=ROOT, env=environment(), capture_output=True, text=True
+        [sys.executable, "-c", script, device], cwd=ROOT, env=variables(), capture_output=True, text=True
     )
     if done.returncode:
         return {"device": "unknown"}, "unknown", (done.stderr.strip().splitlines() or ["no message"])[-1]

@@ -143,6 +143,7 @@ def worlds(device: str, folder: Path) -> Iterator[Case]:
 def runs(device: str, folder: Path) -> Iterator[Case]:
     """Yield every task with each named set and each single toggle; compiled ones have a group of their own."""
     import torch
+
     from tests.support import device_checks as checks
     from uavlab.runtime.toggles import toggle_presets
 
@@ -250,7 +251,7 @@ def compiled(device: str, folder: Path) -> Iterator[Case]:
     low = [{**mode, "precision": each} for mode in modes for each in TOGGLES["precision"].choices if each != "fp32"]
     for changes in [*modes, *low]:
         for task in first:
-            yield Case(label(task, changes), partial(finite_run, device, task, changes), seconds=90)
+            yield Case(label(task, changes), partial(finite_run, device, task, changes), 90, slow=device == "cpu")
 
 
 @group(9, "the tests marked gpu")
@@ -299,7 +300,7 @@ def bench(device: str, folder: Path) -> Iterator[Case]:
         return f"{len(record['rows'])} rows in {path.name}"
 
     for name, suite in suites().items():
-        yield Case(name, partial(measured, name, suite), seconds=90)
+        yield Case(name, partial(measured, name, suite), 90, slow=device == "cpu")
 
 
 @group(8, "claims about the leader-follower team")
