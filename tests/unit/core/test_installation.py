@@ -91,8 +91,8 @@ def unquoted(source: str) -> list[str]:
 
 
 def test_advised_commands_quote_their_arguments() -> None:
-    found = {str(path): unquoted(path.read_text()) for path in installation.PACKAGE.rglob("*.py")}
-    assert {name: values for name, values in found.items() if values} == {}
+    each_file = {str(path): unquoted(path.read_text()) for path in installation.PACKAGE.rglob("*.py")}
+    assert {name: values for name, values in each_file.items() if values} == {}
     assert unquoted('f"{a}: `{program()} resume {folder}`, {shlex.quote(x)}"') == ["folder"]
 
 
