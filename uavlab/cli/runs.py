@@ -79,7 +79,7 @@ def resume(run: str, fresh_replay: bool, **options: Any) -> Record:
 def evaluate(
     runs: tuple[str, ...], episodes: int, seed: int, mean_action: bool, plan: str | None, device: Any, out: Path | None
 ) -> Record:
-    """Evaluate the best policy of each RUN on its evaluation task, with 95 % bootstrap intervals."""
+    """Evaluate the best policy of each RUN on its evaluation task, with 95 % intervals."""
     from uavlab import api
     from uavlab.core.installation import invocation
     from uavlab.experiment.names import run_folder

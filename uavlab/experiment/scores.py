@@ -1,4 +1,4 @@
-"""Scores of trained policies, baselines and a user's own functions, with bootstrap intervals."""
+"""Scores of trained policies, baselines and a user's own functions, with 95 % intervals."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

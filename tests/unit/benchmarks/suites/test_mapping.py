@@ -35,6 +35,7 @@ def test_training_steps() -> None:
     assert [row["setting"] for row in record["rows"]] == ["plain", "eager", "eager, bf16"]
     for row in record["rows"]:
         assert (row["moves"], row["passes"]) == (3 * 4 * 3, 2)
+        assert row["low"] <= row["over_plain"] <= row["high"]
         assert row["s_per_300"] == pytest.approx(row["s"] * 300 / 36, rel=0.02, abs=0.01)
         assert row["over_original"] == pytest.approx(13.0 / row["s_per_300"], rel=0.1)
 
@@ -59,6 +60,8 @@ def test_every_named_function_is_called_as_often_as_the_task_requires() -> None:
     )
     assert calls["resize"] == 2 * uavs + 1 + uavs + 1  # maps and footprints, each once; then who saw what
     assert (calls[sensor], calls[constant], calls[fusion]) == (uavs, 2 * uavs, 1)
+    # all maps at once, and the team's map before; the team's map before and after, two channels of each UAV, one more
+    assert (calls["belief"], calls["entropy"]) == (2, 2 + 2 * uavs + 1)
 
 
 def test_own_times_are_per_step_most_first() -> None:
