@@ -17,6 +17,7 @@ from uavlab.core.protocols import Env, Policy
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import EnvSpec, MapObs, Metric, tree_map
 from uavlab.envs.autoreset import start_worlds
+from uavlab.envs.forms import judge, move, require_tensor
 from uavlab.ops.action_sampling import sample_in_turn
 
 COMMON = (
@@ -82,14 +83,17 @@ def simulate(
         else:
             noise = None if mean_action else acting_noise(rng, f"{stream}.act", count, spec)
             action = policy(tree_map(lambda leaf: leaf.unflatten(0, (runs, count)), obs), noise).flatten(0, 1)
-        after = env.transition(state, action, rng.uniform(f"{stream}.step", count, spec.step_noise).flatten(0, 1))
-        metrics = dict(env.measure(state, action, after))
-        ended = env.terminated(after).all(-1)
-        metrics["return"] = env.reward(state, action, after).mean(-1)
+        noise = rng.uniform(f"{stream}.step", count, spec.step_noise).flatten(0, 1)
+        after, obs = move(env, state, action, noise, obs)
+        reward, terminated = judge(env, state, action, after, noise)
+        metrics, ended = dict(env.measure(state, action, after)), terminated.all(-1)
+        for metric in env.metrics:
+            require_tensor(env, f"measure[{metric.name!r}]", metrics.get(metric.name), live.shape, noise.dtype)
+        metrics["return"] = reward.mean(-1)
         metrics["flight_time"] = torch.ones_like(metrics["return"])
         metrics["timeout"] = (after.step >= spec.horizon).to(metrics["return"].dtype) * ~ended
         yield metrics, live, live & ~ended
-        state, obs, live = after, env.observe(after), live & ~ended
+        state, live = after, live & ~ended
 
 
 def episodes(

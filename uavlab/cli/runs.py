@@ -2,6 +2,7 @@
 
 import math
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -167,8 +168,8 @@ def drive(run: Any) -> Record:
     with graceful_stop(run.stop) as received:
         for _ in watch(run):
             pass
-    command = "evaluate" if run.done else "resume"
-    click.echo(f"{run.status}: {run.number} updates in {run.seconds:.0f} s; next: {program()} {command} {run.folder}")
+    follow = f"{program()} {'evaluate' if run.done else 'resume'} {shlex.quote(str(run.folder))}"
+    click.echo(f"{run.status}: {run.number} updates in {run.seconds:.0f} s; next: {follow}")
     saves = run.saves()
     if saves["count"]:
         click.echo(

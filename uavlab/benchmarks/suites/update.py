@@ -207,7 +207,9 @@ def ladder_suite(
             calls = prepare(configs, "update")
         first_s = sum(one.first_s for one in calls.values())
         say(f"{agents} agents, {counts[0]} threads: first calls took {first_s:.0f} s")
-        rows += _ladder_rows(agents, {name: one for name, one in calls.items() if not one.rt.fell_back}, rounds)
+        for name in [name for name, one in calls.items() if one.rt.fell_back]:
+            say(f"{name}: left out, {calls.pop(name).rt.fell_back}")
+        rows += _ladder_rows(agents, calls, rounds)
     return {"rows": rows}
 
 
