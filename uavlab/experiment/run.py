@@ -295,7 +295,7 @@ class Run:
             seeds = {name: x.double().reshape(len(x), -1).mean(1).tolist() for name, x in update.metrics.items()}
         if self.number % settings.evaluate_every == 0:
             each = self._validate()
-        elif self.done and torch.isinf(self.best_score).any():
+        elif self.done and torch.isinf(self.best_score).any():  # host sync
             each, self.forced = self._validate(), True
         if each:
             score = {f"eval/{name}": sum(values) / len(values) for name, values in each.items()}
@@ -318,6 +318,7 @@ class Run:
             self.config, env, policy, self.rng, self.config.run.evaluate_episodes, False, build.VALIDATION
         )
         score = torch.stack([weight * figures[name].mean(1) for name, weight in env.score.items()]).sum(0)
+        score = score.to(self.best_score.device)  # flights are scored on the host
         better = score > self.best_score
         self.evals_since_best = 0 if better.any() else self.evals_since_best + 1  # host sync
         self.best_updates = torch.where(better, self.number, self.best_updates)

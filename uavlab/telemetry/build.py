@@ -66,7 +66,7 @@ def source(
 def figures(
     config: Settings, task: Telemetry, forecast: Forecast, rng: Streams, count: int, mean_action: bool, stream: str
 ) -> dict[str, Tensor]:
-    """Score a forecast on validation flights (stream ``validate``) or test flights.
+    """Score a forecast on validation flights (stream ``validate``) or test flights (host sync).
 
     Raises:
         FileError: The training flights differ from those that the forecast was trained on.
