@@ -318,7 +318,6 @@ class Run:
             self.config, env, policy, self.rng, self.config.run.evaluate_episodes, False, build.VALIDATION
         )
         score = torch.stack([weight * figures[name].mean(1) for name, weight in env.score.items()]).sum(0)
-        score = score.to(self.best_score.device)  # flights are scored on the host
         better = score > self.best_score
         self.evals_since_best = 0 if better.any() else self.evals_since_best + 1  # host sync
         self.best_updates = torch.where(better, self.number, self.best_updates)

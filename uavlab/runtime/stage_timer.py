@@ -185,7 +185,10 @@ def count_work(call: Callable[[], Any]) -> Work:
     """Count the work of one eager call, forward and backward; torch compiles nothing under its counter of FLOPs."""
     with FlopCounterMode(display=False) as flops, _OperatorCounter() as counter:
         call()
-    return Work(counter.count, flops.get_total_flops(), counter.bytes, tuple(sorted(counter.products.items())))
+    others = flops.get_flop_counts().get("Global", {}).items()  # torch counts gradients of groups several times
+    total = sum(2 * math.prod(shape) * count for shape, count in counter.products.items())
+    total += sum(count for operator, count in others if operator.__name__ not in {*PRODUCTS, *CONVOLUTIONS})
+    return Work(counter.count, total, counter.bytes, tuple(sorted(counter.products.items())))
 
 
 def count_operators(call: Callable[[], Any]) -> int:
@@ -200,6 +203,7 @@ INDEXED = frozenset(
     {"index", "index_select", "gather", "take", "embedding", "index_put_", "index_copy_", "index_add_", "scatter_"}
 )
 PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # and the position of their first factor
+CONVOLUTIONS = ("convolution", "convolution_backward")
 
 
 class _OperatorCounter(TorchDispatchMode):
@@ -231,10 +235,10 @@ def _products(name: str, args: Any, out: Any) -> list[tuple[int, int, int, int]]
     if name in PRODUCTS:
         a, b = args[PRODUCTS[name] :][:2]
         return [(a.shape[0] if a.dim() == 3 else 1, *a.shape[-2:], b.shape[-1])]
-    if name == "convolution":
+    if name == CONVOLUTIONS[0]:
         _, weight, *_, groups = args
         return [_over_patches(out, weight, groups)]
-    if name == "convolution_backward":
+    if name == CONVOLUTIONS[1]:
         gradient, _, weight, *_, groups, (inputs, weights, _) = args
         G, N, K, M = _over_patches(gradient, weight, groups)
         return [(G, N, M, K)] * inputs + [(G, K, N, M)] * weights

@@ -77,7 +77,8 @@ def figures(
         if ((sets.inputs.center - center) / spread).abs().max() > TOLERANCE:
             raise FileError(DATASET_CHANGED)
     flights = sets.validation if stream == "validate" else sets.test
-    return metrics.figures(forecast, flights, task.shape, task.stride, count)
+    scores = metrics.figures(forecast, flights, task.shape, task.stride, count)
+    return {name: each.to(rng.device) for name, each in scores.items()}
 
 
 def baseline(config: Settings, rt: Runtime, fit: Callable[..., Any]) -> Any:
