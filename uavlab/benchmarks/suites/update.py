@@ -91,7 +91,7 @@ def guard_suite(rounds: int, device: Device, preset: str = "leader_follower_quic
                 "setting": preset,
                 "threads": config.toggles.threads,
                 **{f"{name}_ms": round(1e3 * median(each) / CYCLES, 3) for name, each in seconds.items()},
-                "guarded_over_plain": ratio(seconds["guarded"], seconds["plain"])["median"],
+                **ratio(seconds["guarded"], seconds["plain"], "guarded_over_plain"),
             }
         )
     return {"rows": rows}
