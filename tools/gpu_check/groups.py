@@ -1,6 +1,7 @@
 """The groups of the check. Cases come from the registries; imports are late, because packages may be missing."""
 
 import platform
+import re
 import tempfile
 import tomllib
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ COMMAND = "python -m tools.gpu_check"
 LONG = {"learning": "trains ten whole runs", "runs": "starts twelve processes"}  # suites
 REAL = {"hidden": 256, "batch": 128, "worlds": 64, "capacity": 65536}  # sizes of the cycles that are timed on a GPU
 WARM = 16  # cycles: the first rows of replay, and what graphs record
+GPU_TEST = re.compile(r"^ *@pytest.mark.gpu|import .*\b(DEVICES|GPU)\b", re.MULTILINE)
 COVERED = "not test_updates_equal_the_cpus and not test_a_run_has_finite_numbers"  # groups of their own
 
 
@@ -266,11 +268,18 @@ def tests(device: str, folder: Path) -> Iterator[Case]:
             if report.when == "call" or report.outcome != "passed":
                 self.append(report)
 
+        def pytest_collectreport(self, report: Any) -> None:
+            if report.outcome == "failed":
+                report.when = "collect"
+                self.append(report)
+
     def run_file(name: str) -> str:
         reports = Reports()
         options = ["-m", "gpu and not soak", "-k", COVERED, "-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT)]
         pytest.main([name, *options], plugins=[reports])
         failed = [each for each in reports if each.outcome == "failed"]
+        if any("No module named" in each.longreprtext for each in failed if each.when == "collect"):
+            raise NotTried(failed[0].longreprtext.strip().splitlines()[-1])
         passed = sum(each.outcome == "passed" for each in reports)
         if failed:
             last = failed[0].longreprtext.strip().splitlines()[-1]
@@ -280,7 +289,7 @@ def tests(device: str, folder: Path) -> Iterator[Case]:
         return f"{passed} passed, {len(reports) - passed} skipped"
 
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        if "mark.gpu" in path.read_text(encoding="utf-8") and path.parent.name != "tools":
+        if GPU_TEST.search(path.read_text(encoding="utf-8")):
             yield Case(str(path.relative_to(ROOT)), partial(run_file, str(path)), seconds=60)
 
 
