@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -86,7 +87,7 @@ def require_empty(folder: Path) -> Path:
         raise ConfigError(f"out {quote(str(folder))}: expected a name of characters that can be written.")
     own = {folder / LOCK, *(folder.glob(UNFINISHED) if folder.is_dir() else ())}
     if folder.exists() and (not folder.is_dir() or set(folder.iterdir()) - own):
-        hint = f", or `{program()} resume {folder}`" if (folder / "config.json").exists() else ""
+        hint = f", or `{program()} resume {shlex.quote(str(folder))}`" if (folder / "config.json").exists() else ""
         raise ConfigError(f"{folder}: not empty; choose a new folder{hint}.")
     return folder
 
@@ -159,4 +160,5 @@ def advice(error: DivergedError, config: Config, folder: Path | None, last: Path
     rates = " ".join(f"--set {name}={rate / 2:g}" for name, rate in known.items() if rate)
     if last is None:
         return f"Nothing was saved before; start a new run with lower rates: {rates}."
-    return f"{last.name} is the last good state: `{program()} resume {folder} {rates}` goes on from it."
+    resume = f"{program()} resume {shlex.quote(str(folder))} {rates}"
+    return f"{last.name} is the last good state: `{resume}` goes on from it."

@@ -296,7 +296,8 @@ def _read_group(path: Path, entry: dict[str, Any]) -> dict[str, Tensor]:
         handle.seek(0)
         try:
             with np.load(handle, allow_pickle=False) as archive:
-                if sum(info.file_size for info in archive.zip.infolist()) > entry["bytes"]:
+                infos = archive.zip.infolist()
+                if sum(info.file_size for info in infos) > entry["bytes"] or any(info.compress_type for info in infos):
                     raise ValueError("it would unpack to more than its size")
                 return {name: torch.from_numpy(archive[name]) for name in archive.files}
         except Exception as error:  # the digest matches, so the file was forged and may raise anything

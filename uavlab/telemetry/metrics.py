@@ -1,4 +1,4 @@
-"""Scores of a forecast per flight, with bootstrap intervals, and ridge regression as the linear baseline."""
+"""Scores of a forecast per flight, with 95 % intervals, and ridge regression as the linear baseline."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -97,8 +97,8 @@ def summary(scores: dict[str, Float[Tensor, "R E"]]) -> dict[str, Any]:
         power = 0.5 if kind == RMSE else 1.0
         ends = vars(interval(values))
         row: dict[str, Any] = {end: max(x, 0.0) ** power if power < 1 else x for end, x in ends.items()}
-        if kind == COVERAGE_90:
-            row["high"] = min(row["high"], 1.0)  # scaled shares of long flights exceed 1
+        if kind in (COVERAGE_90, R2, "mean_r2"):
+            row["high"] = min(row["high"], 1.0)  # scaled shares of long flights exceed 1, and so do ends of intervals
         if len(values) > 1:
             row["each"] = values.mean(1).pow(power).tolist()
         if target:

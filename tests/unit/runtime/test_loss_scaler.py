@@ -10,7 +10,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from tests.support.devices import DEVICES
 from tests.support.plain_collector import collector
+from tests.support.sync_debug import sync_debug
 from uavlab.collectors.entries import survey
 from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig
 from uavlab.core.errors import DivergedError
@@ -322,24 +324,20 @@ def test_a_learner_in_float16_gets_past_its_overflows(monkeypatch: pytest.Monkey
     torch.testing.assert_close(ends["fp16"]["target"], ends["fp32"]["target"], rtol=0.2, atol=1.0)
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("adam", SCRATCH)
-def test_on_a_gpu_nothing_waits(adam: Any) -> None:
-    scaler = Scaler("aggressive", torch.device("cuda"))
-    start = torch.zeros(2, 3, device="cuda").requires_grad_()
+def test_nothing_waits_for_the_device(adam: Any, device: str) -> None:
+    scaler = Scaler("aggressive", torch.device(device))
+    start = torch.zeros(2, 3, device=device).requires_grad_()
     step = GradientStep([[start]], 0.1, 1.0, True, Toggles(adam=adam), scaler)
-    goal, factors = GOAL.cuda(), [torch.tensor([1.0, last], device="cuda") for last in (1.0, torch.inf, 1.0)]
+    goal, factors = GOAL.to(device), [torch.tensor([1.0, last], device=device) for last in (1.0, torch.inf, 1.0)]
 
     def loss(rows: Tensor, factor: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         return ((rows - goal).square().sum(1) / 2 * factor).sum(), {}
 
     step(loss, start, factors[0])
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with sync_debug("error", device):
         for factor in factors:
             step(loss, start, factor)
             scaler.update()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     assert (scaler.skipped, scaler.scale) == (1, 2**15)

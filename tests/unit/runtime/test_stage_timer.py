@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from tests.support.devices import DEVICES
+from tests.support.sync_debug import sync_debug
 from uavlab.runtime import stage_timer
 from uavlab.runtime.stage_timer import RECENT, Monitor, Work, count_operators, count_work, memory
 
@@ -248,25 +250,21 @@ class TestOnAGpu:
             _ = 1 / 0
         assert seen == ["uavlab.draw", "pop"]
 
-    @pytest.mark.gpu
-    @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-    def test_a_real_stream_is_never_waited_for(self) -> None:
-        watch = Monitor("cuda")
-        x = torch.ones(512, 512, device="cuda")
-        torch.cuda.set_sync_debug_mode("error")
-        try:
+    @pytest.mark.parametrize("device", DEVICES)
+    def test_a_real_stream_is_never_waited_for(self, device: str) -> None:
+        watch = Monitor(device)
+        x = torch.ones(512, 512, device=device)
+        with sync_debug("error", device):
             for _ in range(RECENT):
                 with watch.scope("forward"):
                     y = x @ x
                     with watch.scope("backward"):
                         y @ x
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
         rows = watch.read()
         assert {row["name"]: row["calls"] for row in rows} == {"forward": RECENT, "backward": RECENT}
         assert all(row["total_ms"] > 0 for row in rows)
         assert sum(row["share"] for row in rows) <= 1 + 1e-3
-        assert set(memory("cuda")) == {"allocated", "peak", "reserved"}
+        assert set(memory(device)) == ({"resident"} if device == "cpu" else {"allocated", "peak", "reserved"})
 
 
 def test_memory_of_this_process() -> None:

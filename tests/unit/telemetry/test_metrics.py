@@ -215,16 +215,17 @@ def test_errors_ahead_are_those_of_the_last_row() -> None:
 
 
 def test_a_summary_by_kind_and_target() -> None:
-    scores = {"mean_r2": torch.tensor([[0.2, 0.6], [0.3, 0.5]]), "rmse/drag": torch.tensor([[1.0, 7.0], [16.0, 2.0]])}
+    scores = {"mean_r2": torch.tensor([[0.2, 0.6], [0.3, 0.7]]), "rmse/drag": torch.tensor([[1.0, 7.0], [16.0, 2.0]])}
     rows = summary(scores)
     assert set(rows) == {"mean_r2", "rmse"}
-    assert rows["mean_r2"]["mean"] == pytest.approx(0.4)
-    assert rows["mean_r2"]["each"] == pytest.approx([0.4, 0.4])
-    assert 0.2 <= rows["mean_r2"]["low"] < 0.4 < rows["mean_r2"]["high"] <= 0.6
+    assert rows["mean_r2"]["mean"] == pytest.approx(0.45)
+    assert rows["mean_r2"]["each"] == pytest.approx([0.4, 0.5])
+    # t of one degree of freedom 12.706, times 0.05; no R² exceeds 1
+    assert (rows["mean_r2"]["low"], rows["mean_r2"]["high"]) == pytest.approx((0.45 - 0.63531, 1.0), abs=1e-5)
     row = rows["rmse"]["drag"]  # roots of means of squares
     assert row["mean"] == pytest.approx(math.sqrt(6.5))
     assert row["each"] == pytest.approx([2, 3])
-    assert 1 <= row["low"] < row["mean"] < row["high"] <= 4
+    assert row["low"] == 0 < row["mean"] < row["high"]  # two runs: 6.5 -+ 12.706 x 2.5, of squares
 
 
 def test_a_summary_of_one_run_has_no_other() -> None:
