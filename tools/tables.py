@@ -334,13 +334,17 @@ def speed() -> list[str]:
     ]
 
 
+def guard_cost(row: Mapping[str, Any]) -> str:
+    """Return what the guard costs of an update, with its interval where the record holds one."""
+    more = {key: 100 * (row[key] - 1) for key in ("guarded_over_plain", "low", "high") if key in row}
+    ends = " [{low:.1f}, {high:.1f}]".format(**more) if "low" in more else ""
+    return f"{more['guarded_over_plain']:.1f} %{ends} with {row['agents']} agents"
+
+
 def proofs() -> list[str]:
     """Return the result of each proof, and how to run it again."""
     record = read("proofs")
-    costs = " and ".join(
-        f"{100 * (row['guarded_over_plain'] - 1):.1f} % with {row['agents']} agents"
-        for row in read("bench_guard")["rows"]
-    )
+    costs = " and ".join(map(guard_cost, read("bench_guard")["rows"]))
     rows = [{"name": name, **proof} for name, proof in sorted(record["figures"].items())]
     return [
         table("what | figure | command", "{name} | {figure} | `pytest {test}`", rows),
