@@ -38,7 +38,8 @@ class TestGPU:
     @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
     def test_what_only_a_gpu_shows(self) -> None:
         bench = Bench(3, **TINY | {"device": "cuda"}, compile="off")
-        copies = {"call": "cycle", "before": {"stage": 1, "placement": "host"}, "after": {"stage": 1, "placement": "device"}}
+        host, device = ({"stage": 1, "placement": place} for place in ("host", "device"))
+        copies = {"call": "cycle", "before": host, "after": device}
         assert math.isfinite(lost(bench, **copies).value)
         assert math.isfinite(peak_memory(bench, after={"stage": 2}, saved=True).value)
         assert peak_memory(bench, before=STAGE_1, after={"stage": 1, "precision": LOW}).value > 0
