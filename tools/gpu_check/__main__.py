@@ -173,7 +173,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{facts['device']}{', a dry run: no GPU is tried' * dry}{f', {reason}' * bool(reason)}", flush=True)
     groups = [name for name in GROUPS if name in (given.only or GROUPS)]
     counts: Counter[str] = Counter()
-    for number, name in enumerate(["environment"] if reason else groups):
+    groups = ["environment"] if reason else groups
+    for number, name in enumerate(groups):
         share = GROUPS[name].weight / sum(GROUPS[each].weight for each in groups[number:])
         print(f"\n== {name}: {GROUPS[name].about}", flush=True)
         rows = run_group(

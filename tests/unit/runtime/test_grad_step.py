@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.support.devices import DEVICES, capture
 from tests.support.plain_collector import collector
 from uavlab.collectors.entries import survey
 from uavlab.collectors.off_policy import ReplayConfig
@@ -252,25 +253,18 @@ def test_on_a_cpu_no_step_is_counted_on_a_gpu() -> None:
     assert step.adams[0].param_groups[0]["capturable"] is False
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("adam", SCRATCH)
-def test_a_step_can_be_captured(adam: Any) -> None:
+def test_a_step_can_be_captured(adam: Any, device: str) -> None:
     def build_step() -> tuple[GradientStep, Tensor]:
-        start = torch.zeros(2, 3, device="cuda").requires_grad_()
+        start = torch.zeros(2, 3, device=device).requires_grad_()
         return GradientStep([[start]], LR, 1.0, True, Toggles(adam=adam, graph="update")), start
 
-    goal = GOAL.cuda()
+    goal = GOAL.to(device)
     (eager, _), (captured, start) = build_step(), build_step()
-    side = torch.cuda.Stream()
-    with torch.cuda.stream(side):
-        captured(toward_goal, start, goal)
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured(toward_goal, start, goal)
+    replay = capture(lambda: captured(toward_goal, start, goal), device)
     for _ in range(3):
-        graph.replay()
+        replay()
     for _ in range(4):
         eager(toward_goal, eager.parameter, goal)
     for name, tensor in eager.state_dict().items():

@@ -210,6 +210,12 @@ def test_a_dry_run_of_one_group_says_so(tmp_path: Path, monkeypatch: pytest.Monk
     assert gpu_page.read(tmp_path) == []
 
 
+def test_without_the_package_the_machine_is_that_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uavlab.benchmarks.claims.report", None)
+    facts, name = groups.machine("cpu")
+    assert (set(facts), name) == ({"device", "torch", "python"}, "unknown")
+
+
 def test_a_required_package_that_is_missing_is_a_failure() -> None:
     rows = [
         try_case(Case("package", lambda extra=extra: groups.package("no-such-package", extra))) for extra in ("", "lab")
