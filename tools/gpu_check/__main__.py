@@ -53,8 +53,10 @@ def run_group(
                     [*command, name, *arguments, str(events), str(len(rows))],
                     stdout=output, stderr=output, cwd=ROOT, env=variables(), start_new_session=True,
                 )  # fmt: skip
-            names, own, rest = watch(process, events, end, names, len(rows), say)
-            stop(process)  # what it started may outlive it
+            try:
+                names, own, rest = watch(process, events, end, names, len(rows), say)
+            finally:
+                stop(process)  # what it started may outlive it
             rows += own
             if rest is None:
                 break
@@ -173,7 +175,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{facts['device']}{', a dry run: no GPU is tried' * dry}{f', {reason}' * bool(reason)}", flush=True)
     groups = [name for name in GROUPS if name in (given.only or GROUPS)]
     counts: Counter[str] = Counter()
-    for number, name in enumerate(["environment"] if reason else groups):
+    groups = ["environment"] if reason else groups
+    for number, name in enumerate(groups):
         share = GROUPS[name].weight / sum(GROUPS[each].weight for each in groups[number:])
         print(f"\n== {name}: {GROUPS[name].about}", flush=True)
         rows = run_group(

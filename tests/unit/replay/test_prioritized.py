@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.devices import DEVICES
+from tests.support.devices import DEVICES, capture
 from tests.support.named_rows import RUNS, check, named, rows
 from tests.support.plain_priorities import UNIT, digest, draw, random_operations, small
 from tests.support.sync_debug import sync_debug
@@ -374,18 +374,6 @@ def test_nothing_is_read_from_the_device() -> None:
         replay.state_dict()  # reads the size
 
 
-def capture(cycle: Callable[[], None]) -> Callable[[], None]:
-    """Call a cycle once, so that operators prepare themselves, and capture it; return the function that replays it."""
-    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        cycle()
-    torch.cuda.current_stream().wait_stream(stream)
-    with torch.cuda.graph(graph):
-        cycle()
-    return graph.replay
-
-
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_captured_graph_gives_the_same_bits_without_a_host_sync(device: str) -> None:
     """On a CPU, which captures nothing, the cycle itself is called again."""
@@ -407,9 +395,7 @@ def test_a_captured_graph_gives_the_same_bits_without_a_host_sync(device: str) -
         there.set_priorities(draw(there, noise).index, priority)
 
     with sync_debug("error", device):
-        replay = capture(cycle) if device == "cuda" else cycle
-    if device == "cpu":
-        cycle()
+        replay = capture(cycle, device)
     for step, (r, n, p) in enumerate(given):
         here.add(r)
         here.set_priorities(draw(here, n).index, p)
