@@ -53,8 +53,10 @@ def run_group(
                     [*command, name, *arguments, str(events), str(len(rows))],
                     stdout=output, stderr=output, cwd=ROOT, env=variables(), start_new_session=True,
                 )  # fmt: skip
-            names, own, rest = watch(process, events, end, names, len(rows), say)
-            stop(process)  # what it started may outlive it
+            try:
+                names, own, rest = watch(process, events, end, names, len(rows), say)
+            finally:
+                stop(process)  # what it started may outlive it
             rows += own
             if rest is None:
                 break

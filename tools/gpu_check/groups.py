@@ -20,7 +20,7 @@ COMMAND = "python -m tools.gpu_check"
 LONG = {"learning": "trains ten whole runs", "runs": "starts twelve processes"}  # suites
 REAL = {"hidden": 256, "batch": 128, "worlds": 64, "capacity": 65536}  # sizes of the cycles that are timed on a GPU
 WARM = 16  # cycles: the first rows of replay, and what graphs record
-GPU_TEST = re.compile(r"^ *@pytest.mark.gpu|import .*\b(DEVICES|GPU)\b", re.MULTILINE)
+GPU_TEST = re.compile(r"pytest\.mark\.gpu\b|import .*\b(DEVICES|GPU)\b")
 COVERED = "not test_updates_equal_the_cpus and not test_a_run_has_finite_numbers"  # groups of their own
 
 
@@ -263,33 +263,39 @@ def tests(device: str, folder: Path) -> Iterator[Case]:
     """Yield each file with such tests."""
     import pytest
 
-    class Reports(list):
+    class Reports:
+        def __init__(self) -> None:
+            self.rows: list[Any] = []
+
         def pytest_runtest_logreport(self, report: Any) -> None:
             if report.when == "call" or report.outcome != "passed":
-                self.append(report)
+                self.rows.append(report)
 
         def pytest_collectreport(self, report: Any) -> None:
             if report.outcome == "failed":
-                report.when = "collect"
-                self.append(report)
+                self.rows.append(report)
 
     def run_file(name: str) -> str:
         reports = Reports()
         options = ["-m", "gpu and not soak", "-k", COVERED, "-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT)]
-        pytest.main([name, *options], plugins=[reports])
-        failed = [each for each in reports if each.outcome == "failed"]
-        if any("No module named" in each.longreprtext for each in failed if each.when == "collect"):
-            raise NotTried(failed[0].longreprtext.strip().splitlines()[-1])
-        passed = sum(each.outcome == "passed" for each in reports)
+        code = pytest.main([name, *options], plugins=[reports])
+        failed = [each for each in reports.rows if each.outcome == "failed"]
         if failed:
             last = failed[0].longreprtext.strip().splitlines()[-1]
-            raise AssertionError(f"{len(failed)} of {len(reports)}: {failed[0].nodeid.rpartition('::')[2]}: {last}")
+            if "ModuleNotFoundError: No module named" in last:
+                raise NotTried(last)
+            raise AssertionError(
+                f"{len(failed)} of {len(reports.rows)}: {failed[0].nodeid.rpartition('::')[2]}: {last}"
+            )
+        if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            raise RuntimeError(f"pytest ended with {code!r}")
+        passed = sum(each.outcome == "passed" for each in reports.rows)
         if not passed:
-            raise NotTried(f"{len(reports)} skipped: no CUDA device")
-        return f"{passed} passed, {len(reports) - passed} skipped"
+            raise NotTried(f"{len(reports.rows)} skipped: no CUDA device")
+        return f"{passed} passed, {len(reports.rows) - passed} skipped"
 
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        if GPU_TEST.search(path.read_text(encoding="utf-8")):
+        if path.parent.name != "tools" and GPU_TEST.search(path.read_text(encoding="utf-8")):
             yield Case(str(path.relative_to(ROOT)), partial(run_file, str(path)), seconds=60)
 
 

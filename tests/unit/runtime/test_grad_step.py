@@ -4,6 +4,7 @@ The step that can be compiled equals the plain one.
 """
 
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tests.support.devices import DEVICES, capture
+from tests.support.fake_device import fake_device
 from tests.support.plain_collector import collector
 from uavlab.collectors.entries import survey
 from uavlab.collectors.off_policy import ReplayConfig
@@ -246,6 +248,22 @@ def test_what_a_step_takes_for_a_moment_was_asked_for_before(adam: Any) -> None:
     assert step._scratch == 4000 * SCRATCH[adam]
     if adam == "single":
         assert budget.peak > 4000  # less would be refused midway
+
+
+@pytest.mark.parametrize("adam", SCRATCH)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_plain_adam_is_torchs_own_default(adam: Any, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU, a plain reference that steps tensor by tensor would flatter all that is compared with it."""
+    names, used = ("single_tensor", "multi_tensor", "fused"), []
+    for name in names:
+        call = lambda *args, name=name, **kwargs: used.append(name)  # noqa: E731
+        monkeypatch.setattr(import_module("torch.optim.adam"), f"_{name}_adam", call)
+    with fake_device(strict=False):
+        start = torch.zeros(3, device=device).requires_grad_()
+        step = GradientStep([[start]], LR, None, False, Toggles(adam=adam))
+        step(lambda x: (x.sum(), {}), start)
+    own = "multi_tensor" if device == "cuda" else "single_tensor"
+    assert used == [{"single": own, "foreach": "multi_tensor", "fused": "fused"}[adam]]
 
 
 def test_on_a_cpu_no_step_is_counted_on_a_gpu() -> None:

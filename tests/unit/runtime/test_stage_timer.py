@@ -316,6 +316,20 @@ class TestWork:
         assert work.flops == 2 * 4 * 5 * 6 * 3
         assert work.products == (((1, 4, 5, 6), 2), ((1, 4, 6, 5), 1))
 
+    @pytest.mark.parametrize("groups", [1, 2])
+    def test_convolutions_are_products_over_patches(self, groups: int) -> None:
+        """Two maps 5 x 6 of 4 channels and a kernel 3 x 2: 2 x 3 x 5 rows, 3 x 2 x 4 / groups features each."""
+        x = torch.ones(2, 4, 5, 6, requires_grad=True)
+        weight = torch.ones(8, 4 // groups, 3, 2, requires_grad=True)
+        rows, depth, channels = 30, 24 // groups, 8 // groups
+        work = count_work(lambda: torch.nn.functional.conv2d(x, weight, groups=groups))
+        assert work.products == (((groups, rows, depth, channels), 1),)
+        assert (work.flops, work.bytes) == (2 * groups * rows * depth * channels, 0)
+        both = count_work(lambda: torch.nn.functional.conv2d(x, weight, groups=groups).sum().backward())
+        forward, inputs, weights = (rows, depth, channels), (rows, channels, depth), (depth, rows, channels)
+        assert dict(both.products) == {(groups, *shape): 1 for shape in (forward, inputs, weights)}
+        assert both.flops == 3 * work.flops
+
     def test_bytes_read_and_written(self) -> None:
         x = torch.ones(2, 3)  # 24 bytes
         half = torch.ones(2, 3, dtype=torch.bfloat16)

@@ -210,6 +210,39 @@ def test_a_dry_run_of_one_group_says_so(tmp_path: Path, monkeypatch: pytest.Monk
     assert gpu_page.read(tmp_path) == []
 
 
+@pytest.mark.parametrize(
+    ("text", "status", "message"),
+    [
+        ("import pytest\npytestmark = pytest.mark.gpu\ndef test_a(): pass", "ok", ""),
+        (
+            "import pytest\n@pytest.mark.gpu\ndef test_a(): assert 1 + 1 == 3",
+            "failed",
+            "AssertionError: 1 of 1: test_a: ",
+        ),
+        ("import pytest\n@pytest.mark.gpu\n@pytest.mark.skip\ndef test_a(): pass", "not tried", "NotTried: 1 skipped"),
+        (
+            "import no_such_package\nfrom devices import GPU",
+            "not tried",
+            "NotTried: E   ModuleNotFoundError: No module named",
+        ),
+    ],
+)
+def test_a_file_of_tests_is_a_case(
+    text: str, status: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "tests" / "test_one.py"
+    file.parent.mkdir()
+    file.write_text(text)
+    (tmp_path / "tests" / "test_two.py").write_text("def test_b(): assert False")
+    monkeypatch.setattr(groups, "ROOT", tmp_path)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    gpu: x\n    soak: x\n")
+    monkeypatch.delitem(sys.modules, "test_one", raising=False)
+    (case,) = groups.tests("cpu", tmp_path)
+    row = try_case(case)
+    assert row["name"] == "tests/test_one.py"
+    assert (row["status"], row["message"][: len(message)]) == (status, message)
+
+
 def test_without_the_package_the_machine_is_that_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uavlab.benchmarks.claims.report", None)
     facts, name = groups.machine("cpu")
