@@ -176,7 +176,7 @@ def evaluate(
     mean_action: bool = False,
     device: Device | None = None,
 ) -> Scores:
-    """Return figures with 95 % bootstrap intervals of a trained team, or of a policy without training.
+    """Return figures with 95 % intervals of a trained team, or of a policy without training.
 
     >>> trained, random = ul.evaluate(run, episodes=4), ul.evaluate(env, policy="random", episodes=4)
     >>> trained["return"]["low"] <= trained["return"]["mean"] <= trained["return"]["high"]

@@ -1,4 +1,4 @@
-"""Scores of a policy over whole episodes, with bootstrap intervals; the same seed gives the same figures.
+"""Scores of a policy over whole episodes, with 95 % intervals; the same seed gives the same figures.
 
 Evaluation draws from random streams of its own; validation and the final test use different ones.
 """
@@ -11,19 +11,21 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from uavlab.core.bootstrap import nested_interval
+from uavlab.core import bootstrap
 from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Env, Policy
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import EnvSpec, MapObs, Metric, tree_map
 from uavlab.envs.autoreset import start_worlds
+from uavlab.envs.forms import judge, move, require_tensor
 from uavlab.ops.action_sampling import sample_in_turn
 
 COMMON = (
     Metric("flight_time", "sum", "steps", better="low"),
-    Metric("timeout", "last", better="low"),
+    Metric("timeout", "outcome", better="low"),
     Metric("return", "sum"),
 )
+LAST = ("last", "outcome")  # reductions to the value at the last step
 CHECK_STEPS = 32  # steps between checks whether all episodes have ended, each a host sync
 
 
@@ -81,14 +83,17 @@ def simulate(
         else:
             noise = None if mean_action else acting_noise(rng, f"{stream}.act", count, spec)
             action = policy(tree_map(lambda leaf: leaf.unflatten(0, (runs, count)), obs), noise).flatten(0, 1)
-        after = env.transition(state, action, rng.uniform(f"{stream}.step", count, spec.step_noise).flatten(0, 1))
-        metrics = dict(env.measure(state, action, after))
-        ended = env.terminated(after).all(-1)
-        metrics["return"] = env.reward(state, action, after).mean(-1)
+        noise = rng.uniform(f"{stream}.step", count, spec.step_noise).flatten(0, 1)
+        after, obs = move(env, state, action, noise, obs)
+        reward, terminated = judge(env, state, action, after, noise)
+        metrics, ended = dict(env.measure(state, action, after)), terminated.all(-1)
+        for metric in env.metrics:
+            require_tensor(env, f"measure[{metric.name!r}]", metrics.get(metric.name), live.shape, noise.dtype)
+        metrics["return"] = reward.mean(-1)
         metrics["flight_time"] = torch.ones_like(metrics["return"])
         metrics["timeout"] = (after.step >= spec.horizon).to(metrics["return"].dtype) * ~ended
         yield metrics, live, live & ~ended
-        state, obs, live = after, env.observe(after), live & ~ended
+        state, live = after, live & ~ended
 
 
 def episodes(
@@ -103,7 +108,7 @@ def episodes(
     for step, (metrics, live, still) in enumerate(simulate(env, policy, rng, count, mean_action, stream)):
         for metric in (*env.metrics, *COMMON):
             value, before = metrics[metric.name], sums.get(metric.name, torch.zeros_like(metrics["return"]))
-            sums[metric.name] = torch.where(live, value if metric.over == "last" else before + value, before)
+            sums[metric.name] = torch.where(live, value if metric.over in LAST else before + value, before)
         if step % CHECK_STEPS == CHECK_STEPS - 1 and not still.any():  # host sync
             break
     for metric in env.metrics:
@@ -125,31 +130,31 @@ def curves(
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with its 95 % bootstrap interval."""
+    """A mean with its 95 % interval."""
 
     mean: float
     low: float
     high: float
 
 
-def interval(values: Float[Tensor, "R E"], outcomes: bool = False, seed: int = 0) -> Interval:
-    """Return the mean with its 95 % bootstrap interval, resampling runs and, in each, its episodes.
+def interval(values: Float[Tensor, "R E"], outcomes: bool = False) -> Interval:
+    """Return the mean with its 95 % interval.
 
-    If all n ``values`` are the same outcome (0 or 1), the interval reaches from it to a distance of 3 / n.
-
-    Source:
-        Hanley and Lippman-Hand 1983, "If Nothing Goes Wrong, Is Everything All Right?" (3 / n).
+    Of one run it is the bootstrap interval over episodes, or the exact one of a share where ``outcomes`` are all 0 or
+    1. Of several runs it is Student's interval of the means of runs, because episodes of a run are not independent; for
+    outcomes it also holds the exact interval of all episodes, which is all that is known of runs that agree.
     """
     table = values.double().cpu().numpy()
-    mean, low, high = nested_interval(table, seed)
-    if outcomes and table.min() == table.max() and table.min() in (0, 1):  # a bootstrap interval would have no width
-        low, high = (0.0, min(1.0, 3 / table.size)) if table.min() == 0 else (max(0.0, 1 - 3 / table.size), 1.0)
+    mean, low, high = bootstrap.student(table.mean(1)) if len(table) > 1 else bootstrap.interval(table[0])
+    if outcomes and ((table == 0) | (table == 1)).all():
+        _, least, most = bootstrap.share(int(table.sum()), table.size)
+        low, high = (max(0.0, min(low, least)), min(1.0, max(high, most))) if len(table) > 1 else (least, most)
     return Interval(mean, low, high)
 
 
 def summary(figures: dict[str, Tensor], metrics: Sequence[Metric]) -> dict[str, dict[str, Any]]:
     """Return ``mean``, ``low`` and ``high`` of each metric; for several runs also the mean of ``each`` run."""
-    result = {m.name: vars(interval(figures[m.name], outcomes=m.over == "last")) for m in (*metrics, *COMMON)}
+    result = {m.name: vars(interval(figures[m.name], outcomes=m.over == "outcome")) for m in (*metrics, *COMMON)}
     for name, figure in result.items():
         if len(figures[name]) > 1:
             figure["each"] = figures[name].mean(1).tolist()

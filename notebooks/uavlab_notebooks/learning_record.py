@@ -5,7 +5,6 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from uavlab.core.bootstrap import interval
 from uavlab.core.installation import ROOT
 from uavlab.lab.plots.charts import learning_curves
 
@@ -32,15 +31,15 @@ def join_runs(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def curves_over_time(rows: Sequence[Row], goal: float, *, warm: bool = False) -> go.Figure:
-    """Draw completion over seconds of training, titled with the seconds until ``goal`` was first reached."""
+    """Draw completion over seconds of training, titled with the mean, least and most seconds to ``goal``."""
     texts = []
     for setting in dict.fromkeys(row["setting"] for row in rows):
         reached = [row["to_goal_warm_s" if warm else "to_goal_s"] for row in rows if row["setting"] == setting]
         if None in reached:
             texts.append(f"{setting} not in every run")
         else:
-            mean, low, high = interval(reached)
-            texts.append(f"{setting} {mean:.0f} s ({low:.0f} to {high:.0f})")
+            mean = sum(reached) / len(reached)
+            texts.append(f"{setting} {mean:.0f} s ({min(reached):.0f} to {max(reached):.0f})")
     return learning_curves(
         join_runs(rows), "completion", "seconds", warm=warm, title=f"Completion {goal} after: {', '.join(texts)}"
     )

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 import torch
 from plotly.subplots import make_subplots
 
-from uavlab.core.bootstrap import interval
+from uavlab.core.bootstrap import student
 from uavlab.core.installation import ROOT
 from uavlab.experiment import policy
 from uavlab.experiment.config import Device
@@ -125,14 +125,14 @@ def printed_rates(paces: Sequence[float], windows: int, epoch: int) -> list[dict
 
 
 def differences(without: Mapping[str, Any], with_it: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return how much ``r2`` rises from one evaluation to another of the same seeds, with 95 % bootstrap intervals.
+    """Return how much ``r2`` rises from one evaluation to another of the same seeds, with Student's 95 % intervals.
 
     Returns:
         ``target, by, low, high``: the mean of all targets first, then each.
     """
 
     def row(target: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-        by, low, high = interval([b - a for a, b in zip(before["each"], after["each"], strict=True)])
+        by, low, high = student([b - a for a, b in zip(before["each"], after["each"], strict=True)])
         return {"target": target, "by": by, "low": low, "high": high}
 
     pairs = {"mean": (without["mean_r2"], with_it["mean_r2"])}

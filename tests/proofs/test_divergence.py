@@ -105,12 +105,12 @@ def test_a_bad_reward_is_reported_as_the_environments() -> None:
     WORLD["reward"](t, -math.inf)
     error = refused(lambda: next(t.steps))
     assert str(error) == (
-        "training: reward of run 1, world 3, agent 2 is -inf at update 4; expected a finite number of at most 1e+18 in "
+        "training: reward of run 1, world 3, agent 2 is -inf at update 4; expected a finite number of at most 1e+09 in "
         "size. The environment made it: see `uavlab check PRESET`."
     )
     assert error is not None
     assert error.record == {
-        "tensor": "reward", "value": "-inf", "expected": "a finite number of at most 1e+18 in size",
+        "tensor": "reward", "value": "-inf", "expected": "a finite number of at most 1e+09 in size",
         "kind": "environment", "run": 1, "world": 3, "agent": 2, "update": 4,
     }  # fmt: skip
 

@@ -188,7 +188,7 @@ ROWS = (
         "dat-7 ulog",
         ulog_writer.old()[:-50],
         "data.ulg: cut off in the middle of a message; copy the log again, or use what is left: the first 1.0 s (… of "
-        "… bytes) are intact: head -c … data.ulg > part.ulg",
+        "… bytes) are intact: (set -C; head -c … < … > data.intact.ulg)",
         "data.ulg",
     ),
     log(

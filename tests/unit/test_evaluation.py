@@ -164,24 +164,18 @@ def test_interval_of_many_episodes_is_the_textbook_one() -> None:
     assert got.high == pytest.approx(0.5 + 1.96 * 0.025, abs=0.006)
 
 
-def test_interval_resamples_runs_too() -> None:
-    # Runs that agree within and differ between: 0 and 1. Two draws of runs give 0, 1/2, 1 as above. Episodes alone
-    # would give 1/2 always; pooling all 2 x 50 episodes, 0.5 -+ 1.96 x 0.05.
-    got = interval(torch.tensor([[0.0], [1.0]]).expand(2, 50))
-    assert vars(got) == {"mean": 0.5, "low": 0.0, "high": 1.0}
-    pooled = interval(torch.tensor([[0.0], [1.0]]).expand(2, 50).reshape(1, 100))
-    assert pooled.high - pooled.low == pytest.approx(2 * 1.96 * 0.05, abs=0.03)
+def test_runs_are_the_unit_of_several() -> None:
+    # Run means 0, 1/2 and 1: t of two degrees of freedom 4.3027, so 0.5 -+ 4.3027 x 0.5 / sqrt(3).
+    values = torch.tensor([[0.0], [0.5], [1.0]]).expand(3, 50)
+    got = interval(values)
+    assert (got.mean, got.low, got.high) == pytest.approx((0.5, 0.5 - 1.24207, 0.5 + 1.24207), abs=1e-5)
+    pooled = interval(values.reshape(1, 150))  # the broken variant: episodes of a run are not independent
+    assert pooled.high - pooled.low < 0.15
 
 
-def test_interval_resamples_episodes_within_runs() -> None:
-    got = interval((torch.arange(400) % 2).double().view(4, 100))  # four equal runs: their spread is the episodes'
-    assert got.high - got.low == pytest.approx(2 * 1.96 * 0.025, abs=0.012)
-
-
-def test_interval_is_seeded() -> None:
-    values = torch.rand(3, 20, generator=torch.Generator().manual_seed(0))
+def test_interval_is_the_same_again() -> None:
+    values = torch.rand(1, 20, generator=torch.Generator().manual_seed(0))
     assert interval(values) == interval(values)
-    assert interval(values, seed=1) != interval(values, seed=2)
     assert interval(values).mean == pytest.approx(values.mean().item())
 
 
@@ -195,12 +189,39 @@ def test_summary_keeps_the_order_and_every_figure() -> None:
     assert all(math.isfinite(row["low"]) and row["low"] <= row["mean"] <= row["high"] for row in table.values())
 
 
-def test_equal_outcomes_do_not_claim_certainty() -> None:
-    """Of 200 flights none failed: the rule of three allows up to 3 / 200 = 0.015."""
-    always, never = torch.ones(1, 200), torch.zeros(2, 100)
-    assert vars(interval(always, outcomes=True)) == pytest.approx({"mean": 1.0, "low": 0.985, "high": 1.0})
-    assert vars(interval(never, outcomes=True)) == pytest.approx({"mean": 0.0, "low": 0.0, "high": 0.015})
-    assert interval(never).high == 0.0  # a share that is always 0 is no outcome: nothing to say
+def failures(count: int, total: int) -> torch.Tensor:
+    """Return the outcomes of one run: 1, but for ``count`` of them."""
+    return (torch.arange(total) >= count).double()[None]
+
+
+@pytest.mark.parametrize(
+    ("failed", "total", "low", "high"), [(1, 200, 0.9725, 0.9999), (1, 50, 0.8935, 0.9995), (0, 200, 0.9817, 1.0)]
+)
+def test_shares_of_one_run_are_exact(failed: int, total: int, low: float, high: float) -> None:
+    values = failures(failed, total)
+    got = interval(values, outcomes=True)
+    assert (got.low, got.high) == pytest.approx((low, high), abs=6e-5)
+    assert interval(values).low > got.low + 0.004  # the broken variant: a bootstrap, narrower towards 0
+    assert interval(1 - values, outcomes=True).high == pytest.approx(1 - low, abs=6e-5)
+
+
+def test_outcomes_of_runs_that_agree_do_not_claim_certainty() -> None:
+    """Two runs with equal shares: no less than the exact interval of all their episodes."""
+    got = interval(torch.zeros(2, 100), outcomes=True)
+    assert vars(got) == pytest.approx({"mean": 0.0, "low": 0.0, "high": 0.018275}, abs=1e-5)
+    apart = interval(torch.cat([failures(1, 100), failures(5, 100), failures(0, 100)]), outcomes=True)
+    assert apart.low == pytest.approx(0.98 - 4.30265 * math.sqrt(0.0007 / 3), abs=1e-5)
+    assert apart.high == 1.0  # no share is greater
+
+
+def test_a_number_that_is_always_0_is_no_share() -> None:
+    """A metric of the last step is an outcome only if it is declared, and if its values are."""
+    never = {"lag": torch.zeros(1, 50), "flight_time": torch.ones(1, 50), "return": torch.ones(1, 50)}
+    figures = {**never, "hit": torch.zeros(1, 50), "part": torch.full((1, 50), 0.5), "timeout": torch.zeros(1, 50)}
+    table = summary(figures, (Metric("lag", "last"), Metric("hit", "outcome"), Metric("part", "outcome")))
+    assert table["lag"] == {"mean": 0.0, "low": 0.0, "high": 0.0}
+    assert table["hit"]["high"] == table["timeout"]["high"] == pytest.approx(1 - 0.025 ** (1 / 50), abs=1e-6)
+    assert table["part"] == {"mean": 0.5, "low": 0.5, "high": 0.5}
 
 
 def test_curves_end_where_episodes_do() -> None:

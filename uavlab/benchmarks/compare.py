@@ -1,7 +1,7 @@
 """Comparisons of a run under several settings: one of its calls timed in turn, or one training under each."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -67,6 +67,7 @@ def compare(
     call: str = "update",
     rounds: int = 30,
     enough_s: float = math.inf,
+    over: Sequence[str] = (),
 ) -> list[Row]:
     """Time one piece of a run under each of ``settings``, which override ``layers``, in turn in this process.
 
@@ -76,7 +77,8 @@ def compare(
         layers: Settings that all of them share.
         call: The piece, as for ``build_call``.
         rounds: Interleaved repetitions.
-        enough_s: Time limit (s), after which only the rounds that an interval needs are run.
+        enough_s: Time limit (s), after which only the fewest rounds are run.
+        over: Names of further references.
 
     Returns:
         A row for each setting, in order, as ``compare_calls`` returns them.
@@ -85,7 +87,7 @@ def compare(
         ConfigError: Settings that are not valid.
     """
     configs = {name: configure(preset, *layers, setting) for name, setting in settings.items()}
-    return compare_calls(prepare(configs, call), rounds, enough_s)
+    return compare_calls(prepare(configs, call), rounds, enough_s, over)
 
 
 def prepare(configs: Mapping[str, Config], piece: str) -> dict[str, Call]:
@@ -103,14 +105,16 @@ def prepare(configs: Mapping[str, Config], piece: str) -> dict[str, Call]:
     return calls
 
 
-def compare_calls(calls: Mapping[str, Call], rounds: int, enough_s: float = math.inf) -> list[Row]:
+def compare_calls(
+    calls: Mapping[str, Call], rounds: int, enough_s: float = math.inf, over: Sequence[str] = ()
+) -> list[Row]:
     """Time prepared calls in turn.
 
     Returns:
         A row for each: ``setting``, ``ms`` (median), ``over_first`` and ``over_below`` (how many times faster than the
         first row and the row before; medians of ratios of the same round), ``low`` and ``high`` (95 % interval of
-        ``over_first``), ``ops`` (operators that reach the device), ``first_call_s`` and ``fell_back`` (toggles that
-        are not in effect, and why).
+        ``over_first``), ``over_NAME`` for each name in ``over``, ``ops`` (operators that reach the device),
+        ``first_call_s`` and ``fell_back`` (toggles that are not in effect, and why).
     """
     names, device = list(calls), next(iter(calls.values())).rt.device
     seconds = time_in_turn({name: one.call for name, one in calls.items()}, rounds, device, enough_s=enough_s)
@@ -120,6 +124,7 @@ def compare_calls(calls: Mapping[str, Call], rounds: int, enough_s: float = math
             "ms": round(1e3 * median(seconds[name]), 3),
             **ratio(seconds[names[0]], seconds[name], "over_first"),
             "over_below": ratio(seconds[below], seconds[name])["median"],
+            **{f"over_{other}": ratio(seconds[other], seconds[name])["median"] for other in over},
             "ops": count_operators(calls[name].call),
             "first_call_s": round(calls[name].first_s, 3),
             "fell_back": calls[name].rt.fell_back,

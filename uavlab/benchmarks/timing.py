@@ -14,7 +14,8 @@ from uavlab.runtime.stage_timer import synchronize
 K = TypeVar("K")
 
 WARM_UP = 3  # rounds that are not counted
-FEWEST = 3  # rounds that an interval needs
+FEWEST = 3  # rounds that are always run
+ENOUGH = 6  # rounds of an interval: n rounds all lie on one side of the true median with chance 2 / 2^n
 
 
 def time_in_turn(
@@ -55,9 +56,14 @@ def median(values: Sequence[float]) -> float:
 
 
 def ratio(slow: Sequence[float], fast: Sequence[float], name: str = "median") -> dict[str, float]:
-    """Return the median over rounds of slow / fast as ``name``, and its 95 % bootstrap interval as ``low, high``."""
-    ends = interval(np.array(slow) / np.array(fast), np.median)
-    return {key: round(value, 4) for key, value in zip((name, "low", "high"), ends, strict=True)}
+    """Return the median over rounds of slow / fast as ``name``, and its 95 % bootstrap interval as ``low, high``.
+
+    Fewer than six rounds have no such interval: their least and greatest ratios are returned.
+    """
+    each = np.array(slow) / np.array(fast)
+    few = len(each) < ENOUGH
+    ends = (np.median(each), each.min(), each.max()) if few else interval(each, np.median)
+    return {key: round(float(value), 4) for key, value in zip((name, "low", "high"), ends, strict=True)}
 
 
 def break_even_calls(slow: Mapping[str, Any], fast: Mapping[str, Any]) -> int | None:

@@ -60,6 +60,12 @@ def main() -> None:
         refuse(type(error).__name__, str(error), error.exit_code)
     except (MemoryError, OSError) as error:
         refuse("ResourceError", f"{type(error).__name__}: {error}; free some memory or space, or check paths.", 5)
+    except Exception as error:
+        from uavlab.envs.forms import describe_error
+
+        if not (message := describe_error(error)):
+            raise
+        refuse("ConfigError", message, ConfigError.exit_code)
 
 
 def refuse(kind: str, message: str, code: int) -> NoReturn:

@@ -2,6 +2,7 @@
 
 import math
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,7 @@ def resume(run: str, fresh_replay: bool, **options: Any) -> Record:
 def evaluate(
     runs: tuple[str, ...], episodes: int, seed: int, mean_action: bool, plan: str | None, device: Any, out: Path | None
 ) -> Record:
-    """Evaluate the best policy of each RUN on its evaluation task, with 95 % bootstrap intervals."""
+    """Evaluate the best policy of each RUN on its evaluation task, with 95 % intervals."""
     from uavlab import api
     from uavlab.core.installation import invocation
     from uavlab.experiment.names import run_folder
@@ -168,8 +169,8 @@ def drive(run: Any) -> Record:
     with graceful_stop(run.stop) as received:
         for _ in watch(run):
             pass
-    command = "evaluate" if run.done else "resume"
-    echo(f"{run.status}: {run.number} updates in {run.seconds:.0f} s; next: {program()} {command} {run.folder}")
+    follow = f"{program()} {'evaluate' if run.done else 'resume'} {shlex.quote(str(run.folder))}"
+    echo(f"{run.status}: {run.number} updates in {run.seconds:.0f} s; next: {follow}")
     saves = run.saves()
     if saves["count"]:
         echo(

@@ -12,6 +12,7 @@ from uavlab.core.registry import COLLECTORS, CollectorEntry, Settings
 from uavlab.core.rng import Streams
 from uavlab.core.types import Scale, leaves, tree_map
 from uavlab.envs.autoreset import start_worlds
+from uavlab.envs.forms import move
 from uavlab.replay.buffer import Store, Uniform, host_transfer
 from uavlab.replay.prioritized import ByPriority
 from uavlab.runtime.finite_check import require_finite
@@ -45,13 +46,14 @@ def survey(env: Env, rng: Streams) -> Scale:
         DivergedError: An observation is not finite.
     """
     spec, runs = env.spec, len(rng.seeds)
-    state = env.initial(rng.uniform("survey", SURVEY_WORLDS, spec.initial_noise).flatten(0, 1))
+    worlds = start_worlds(env, rng.uniform("survey", SURVEY_WORLDS, spec.initial_noise).flatten(0, 1))
+    state, obs = worlds.state, worlds.obs
     observations = []
     for _ in range(SURVEY_STEPS):
         action = 2 * rng.uniform("survey", SURVEY_WORLDS, spec.agents, spec.action) - 1
         noise = rng.uniform("survey", SURVEY_WORLDS, spec.step_noise)
-        state = env.transition(state, action.flatten(0, 1), noise.flatten(0, 1))
-        observations.append(env.observe(state).unflatten(0, (runs, SURVEY_WORLDS)))
+        state, obs = move(env, state, action.flatten(0, 1), noise.flatten(0, 1), obs)
+        observations.append(obs.unflatten(0, (runs, SURVEY_WORLDS)))
     obs = torch.cat(observations, 1)
     require_finite({"obs": (obs, "R N A O")})  # the initial weights of first layers depend on them
     spread = obs.std(1)

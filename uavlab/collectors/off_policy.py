@@ -287,7 +287,7 @@ class OffPolicyCollector(Source):
 
     def _refill(self) -> Pool:
         noise = self._start_noise("pool", POOL_DEPTH).transpose(0, 1).flatten(1, 2)
-        return make_pool(self.env, noise)
+        return make_pool(self.env, noise, self.worlds)
 
     def _start_noise(self, name: str, *lead: int) -> Tensor:
         return self.rng.uniform(name, *lead, self.config.worlds, self.env.spec.initial_noise)

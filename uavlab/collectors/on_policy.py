@@ -11,6 +11,7 @@ from torch import Tensor
 from uavlab.core.protocols import Env, Policy, Source
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import Batch, Rollout, leaves, tree_map
+from uavlab.envs.forms import judge, move, require_like
 from uavlab.runtime.runtime import Runtime
 
 
@@ -36,6 +37,7 @@ class OnPolicyCollector(Source):
         self.env, self.policy, self.config, self.rng = env, policy, config, rng
         self.runs = len(rng.seeds)
         self.steps = 0  # of every world
+        self.form: tuple[Any, Any] | None = None  # types and shapes of the first states and observations
         self._start = rt.kernel(start_and_observe, "environment")
         self._step = rt.kernel(step_and_observe, "environment")
         self._act, self._check = rt.time_stage(lambda obs, noise: policy(obs, noise), "acting"), rt.check
@@ -43,7 +45,12 @@ class OnPolicyCollector(Source):
     def start(self) -> tuple[Any, Any]:
         """Return the state and observations of new worlds."""
         noise = self.rng.uniform("start", self.config.worlds, self.env.spec.initial_noise).flatten(0, 1)
-        return self._start(self.env, noise)
+        state, obs = self._start(self.env, noise)
+        if self.form is None:
+            self.form = tree_map(lambda leaf: leaf.to("meta"), state), tree_map(lambda leaf: leaf.to("meta"), obs)
+        for name, result, like in zip(("initial", "observe"), (state, obs), self.form, strict=True):
+            require_like(self.env, name, result, like, len(noise))
+        return state, obs
 
     def observations(self) -> Any:
         """Return the observations of new worlds (R W ...)."""
@@ -55,7 +62,7 @@ class OnPolicyCollector(Source):
         noise = self.rng.uniform("step", self.config.worlds, spec.step_noise).flatten(0, 1)
         still = torch.zeros(len(noise), spec.agents, spec.action, dtype=noise.dtype, device=noise.device)
         action = obs.legal.to(torch.uint8).argmax(-1) if spec.choices else still
-        return lambda: self._step(self.env, state, action, noise)
+        return lambda: self._step(self.env, state, action, noise, obs)
 
     @torch.no_grad()
     def next(self) -> Batch:
@@ -72,7 +79,7 @@ class OnPolicyCollector(Source):
             if step == spec.horizon:
                 break
             noise = self.rng.uniform("step", self.config.worlds, spec.step_noise).flatten(0, 1)
-            state, obs, *results = self._step(env, state, actions[-1].flatten(0, 1), noise)
+            state, obs, *results = self._step(env, state, actions[-1].flatten(0, 1), noise, obs)
             reward, terminated = (leaf.unflatten(0, lead) for leaf in results)
             self._check({"reward": (reward, "R W A")})
             steps.append((reward, live, terminated))
@@ -107,7 +114,9 @@ def start_and_observe(env: Env, noise: Tensor) -> tuple[Any, Any]:
     return state, env.observe(state)
 
 
-def step_and_observe(env: Env, state: Any, action: Tensor, noise: Tensor) -> tuple[Any, Any, Tensor, Tensor]:
+def step_and_observe(
+    env: Env, state: Any, action: Tensor, noise: Tensor, obs: Any = None
+) -> tuple[Any, Any, Tensor, Tensor]:
     """Return states, observations, rewards and terminations after one step."""
-    after = env.transition(state, action, noise)
-    return after, env.observe(after), env.reward(state, action, after), env.terminated(after)
+    after, next_obs = move(env, state, action, noise, obs)
+    return after, next_obs, *judge(env, state, action, after, noise)

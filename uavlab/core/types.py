@@ -99,7 +99,8 @@ class Metric:
 
     Attributes:
         name: Key in results.
-        over: Reduction over an episode's steps: value at the ``last`` step, ``mean`` or ``sum``.
+        over: Reduction over an episode's steps: value at the ``last`` step, ``mean``, ``sum``, or ``outcome``: the last
+            value, 0 or 1, of which the share of episodes is of interest.
         unit: Unit in tables and axes; empty for shares.
         better: Whether ``high`` or ``low`` values are better.
     """

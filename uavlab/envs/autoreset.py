@@ -8,6 +8,7 @@ from torch import Tensor
 
 from uavlab.core.protocols import Env
 from uavlab.core.types import Transition, select, tensors, tree_map
+from uavlab.envs.forms import judge, move, require_like
 
 S = TypeVar("S")
 
@@ -36,10 +37,18 @@ def start_worlds(env: Env[S], noise: Float[Tensor, "B K"]) -> Worlds[S]:
     return Worlds(state=state, obs=env.observe(state), replaced=replaced)
 
 
-def make_pool(env: Env[S], noise: Float[Tensor, "depth B K"]) -> Pool[S]:
-    """Fill a pool; world b takes entries b, b + B, b + 2 B, ... in turn, so no two worlds share an entry."""
+def make_pool(env: Env[S], noise: Float[Tensor, "depth B K"], worlds: Worlds[S] | None = None) -> Pool[S]:
+    """Fill a pool; world b takes entries b, b + B, b + 2 B, ... in turn, so no two worlds share an entry.
+
+    Raises:
+        ConfigError: The new worlds have other types or shapes than ``worlds``, if given.
+    """
     state = env.initial(noise.flatten(0, 1))
-    return tree_map(Tensor.contiguous, Pool(state=state, obs=env.observe(state)))  # gathers from views are slow
+    pool = Pool(state=state, obs=env.observe(state))
+    if worlds is not None:
+        require_like(env, "initial", state, worlds.state, noise.shape[:2].numel())
+        require_like(env, "observe", pool.obs, worlds.obs, noise.shape[:2].numel())
+    return tree_map(Tensor.contiguous, pool)  # gathers from views are slow
 
 
 def advance(
@@ -49,16 +58,18 @@ def advance(
 
     The transition holds the successor's observation before any replacement. ``truncated`` marks worlds that reached
     the time limit before all agents' tasks ended.
+
+    Raises:
+        ConfigError: A result of the environment has another type or shape than before or than its ``spec`` describes.
     """
-    after = env.transition(worlds.state, action, noise)
-    next_obs = env.observe(after)
-    terminated = env.terminated(after)
+    after, next_obs = move(env, worlds.state, action, noise, worlds.obs)
+    reward, terminated = judge(env, worlds.state, action, after, noise)
     ended = terminated.all(-1)
     truncated = (after.step >= env.spec.horizon) & ~ended  # type: ignore[attr-defined]
     row = Transition(
         obs=worlds.obs,
         action=action,
-        reward=env.reward(worlds.state, action, after),
+        reward=reward,
         next_obs=next_obs,
         terminated=terminated,
         truncated=truncated,

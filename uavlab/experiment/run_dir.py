@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shlex
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -91,9 +92,13 @@ def require_empty(folder: Path) -> Path:
         raise ConfigError(f"out {quote(str(folder))}: expected a name of characters that can be written.")
     own = {folder / LOCK, *(folder.glob(UNFINISHED) if folder.is_dir() else ())}
     if folder.exists() and (not folder.is_dir() or set(folder.iterdir()) - own):
-        hint = f", or `{program()} resume {folder}`" if (folder / CONFIG).exists() else ""
+        hint = f", or {_resume(folder)}" if (folder / CONFIG).exists() else ""
         raise ConfigError(f"{folder}: not empty; choose a new folder{hint}.")
     return folder
+
+
+def _resume(folder: Path) -> str:
+    return f"`{program()} resume {shlex.quote(str(folder))}`"
 
 
 def run_name(name: str) -> str:
@@ -131,7 +136,7 @@ def read_config(folder: Path, *changes: Mapping[str, Any]) -> Config:
     try:
         stored = read_settings(folder)
     except FileError as error:
-        hint = f" `{program()} resume {folder}` restores it from the newest checkpoint." if meta else ""
+        hint = f" {_resume(folder)} restores it from the newest checkpoint." if meta else ""
         raise FileError(f"{error}{hint}") from error
     _require_saved(folder, stored, meta)
     return _with_changes(folder, stored, changes)
@@ -207,7 +212,7 @@ def _require_saved(folder: Path, stored: Mapping[str, Any], meta: Mapping[str, A
                 warnings.warn(f"{folder / CONFIG}: {', '.join(changes)} since the checkpoint was saved.", stacklevel=3)
     if texts:
         more = f" and {len(texts) - MAX_LISTED} more" if len(texts) > MAX_LISTED else ""
-        restore = f"move the file away, and `{program()} resume {folder}` restores it" if meta else "start a new run"
+        restore = f"move the file away, and {_resume(folder)} restores it" if meta else "start a new run"
         restore = "export the run again" if meta.get("exported") else restore
         what = "; ".join(texts[:MAX_LISTED]) + more
         raise FileError(
@@ -257,4 +262,5 @@ def advice(error: DivergedError, config: Config, folder: Path | None, last: Path
     rates = " ".join(f"--set {name}={rate / 2:g}" for name, rate in known.items() if rate)
     if last is None:
         return f"Nothing was saved before; start a new run with lower rates: {rates}."
-    return f"{last.name} is the last good state: `{program()} resume {folder} {rates}` goes on from it."
+    resume = f"{program()} resume {shlex.quote(str(folder))} {rates}"
+    return f"{last.name} is the last good state: `{resume}` goes on from it."

@@ -25,7 +25,7 @@ WITHOUT_REPLAY = f"(?!{SEGMENT}).*"
 META = {"machine": dict, "device": str, "values": dict, "lifted": list, "forced": bool, "rows": str}  # JSON
 LATE = ("scaler", "patience")  # missing in checkpoints from before the setting was changed
 RETIRED = ("stage",)  # ignored leaves of worlds and rows in checkpoints of earlier versions; always zero
-DECISIVE = ("device", "cpu", "threads", "torch", "uavlab", "code")  # what may change the last bit
+DECISIVE = ("device", "cpu", "cpu_id", "threads", "torch", "uavlab", "code")  # what may change the last bit
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ Choice = str | int | float
 Choices = Mapping[str, Sequence[Choice] | Mapping[str, bool]]
 
 ALERT = "<b role='alert'>"
-PARTS = {"last": "of episodes", "mean": "of steps"}  # a metric without unit is a share of these
+PARTS = {"last": "of episodes", "outcome": "of episodes", "mean": "of steps"}  # shares, in metrics without unit
 BREATHS = 10  # turns of the event loop that one widget message needs; with a single turn a click waits for over 1 s
 
 

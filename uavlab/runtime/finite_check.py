@@ -1,6 +1,7 @@
 """Check that numbers are finite: at once (host sync), or on the device, where results are read later."""
 
 import math
+from threading import Lock
 
 import torch
 from torch import Tensor
@@ -10,36 +11,41 @@ from uavlab.core.installation import program
 from uavlab.core.protocols import CheckedTensors
 
 LARGEST = 1e18  # its square is finite in float32; squares of numbers from 1.8e19 on, as in norms, are not
+LIMITS = {"reward": 1e9}  # of tensors whose squares, as losses, must be at most ``LARGEST``, too
 FROM_ENVIRONMENT = {"obs", "next_obs", "reward", "worlds", "pool"}  # first parts of names; others: the learner
 ADVICE = {
     "environment": "The environment made it: see `{} check PRESET`.",
     "learner": "Go on from the last good checkpoint with a lower rate: `{} resume RUN --set lr=...`.",
 }
-SLOTS = 1024  # tensors in a deferred check, counted once for each set that is checked together
+SLOTS = 2**16  # tensors in a deferred check, counted once for each set that is checked together
 NEVER = 2**62
 
 
 def require_finite(numbers: CheckedTensors) -> None:
-    """Check that all numbers are finite and at most ``LARGEST`` in magnitude (host sync).
+    """Check that all numbers are finite and at most ``LARGEST`` in magnitude, or as ``LIMITS`` says (host sync).
 
     Raises:
         DivergedError: It names the first tensor that fails, in the given order, and the index of its first such number.
     """
-    norms = [torch.linalg.vector_norm(tensor) for tensor, _ in numbers.values()]
-    if norms and norms[0].is_cuda:
-        norms = [torch.stack(norms).amax()]  # on the CPU reading each is cheaper
-    if not all(norm.item() <= LARGEST for norm in norms):  # nan compares as false
+    norms = (torch.linalg.vector_norm(tensor) for tensor, _ in numbers.values())
+    least = min(map(limit, numbers), default=LARGEST)
+    if not all(norm.item() <= least for norm in norms):  # nan compares as false
         for name, (tensor, axes) in numbers.items():  # the numbers may pass though their norm did not
             _refuse_first(name, tensor, axes)
 
 
+def limit(name: str) -> float:
+    """Return the largest magnitude that a tensor may hold."""
+    return LIMITS.get(name, LARGEST)
+
+
 def _refuse_first(name: str, tensor: Tensor, axes: str) -> None:
-    bad = (~(tensor.abs() <= LARGEST)).nonzero()
+    bad = (~(tensor.abs() <= limit(name))).nonzero()
     if not len(bad):
         return
     index = bad[0].tolist()
     place = {AXIS_NAMES[axis]: i for axis, i in zip(axes.split(), index, strict=False) if axis in AXIS_NAMES}
-    value, expected = f"{tensor[tuple(index)].item():g}", f"a finite number of at most {LARGEST:g} in size"
+    value, expected = f"{tensor[tuple(index)].item():g}", f"a finite number of at most {limit(name):g} in size"
     raise _diverged(name, value, expected, place)
 
 
@@ -61,7 +67,8 @@ class DeferredCheck:
         self._now, self._first = self._table[0], self._table[1:]
         self._now.zero_()
         self._checks: dict[tuple[str, ...], tuple[int, int]] = {}  # by names: first slot, and order in an update
-        self._count = 0
+        self._count = self._used = 0
+        self._lock = Lock()  # the thread of ``prefetch=overlap`` records as well
 
     def next_update(self) -> None:
         """Count an update; later records belong to it."""
@@ -69,14 +76,20 @@ class DeferredCheck:
         self._count = 0
 
     def record(self, numbers: CheckedTensors) -> None:
-        """Record which tensors hold a number that is not finite or larger than ``LARGEST`` in magnitude."""
+        """Record which tensors hold a number that is not finite or larger than their limit in magnitude."""
         if not numbers:
             return
         names = tuple(numbers)
-        slot, _ = self._checks.get(names, (sum(map(len, self._checks)), None))
-        self._checks[names], self._count = (slot, self._count), self._count + 1
+        with self._lock:
+            slot, _ = self._checks.get(names, (self._used, 0))
+            self._used = max(self._used, slot + len(names))
+            self._checks[names], self._count = (slot, self._count), self._count + 1
         # one operator for all tensors, which torch also uses to clip gradients
-        largest = torch.stack(torch._foreach_norm([tensor for tensor, _ in numbers.values()], math.inf))
+        norms = torch._foreach_norm([tensor for tensor, _ in numbers.values()], math.inf)
+        scaled = [
+            norm * (LARGEST / LIMITS[name]) if name in LIMITS else norm for name, norm in zip(names, norms, strict=True)
+        ]
+        largest = torch.stack(scaled)
         first = self._first[slot : slot + len(names)]
         torch.where(largest <= LARGEST, first, first.clamp(max=self._now), out=first)  # nan compares as false
 
@@ -86,10 +99,10 @@ class DeferredCheck:
         Raises:
             DivergedError: It names the first update with a bad number, and the first such tensor.
         """
-        now, *first = self._table.tolist()
+        now, *first = self._table[: 1 + self._used].tolist()
         findings = [
             (first[slot + i], order, i, name)
-            for names, (slot, order) in self._checks.items()
+            for names, (slot, order) in list(self._checks.items())
             for i, name in enumerate(names)
             if first[slot + i] < NEVER
         ]
@@ -97,4 +110,4 @@ class DeferredCheck:
             update, _, _, name = min(findings)
             value = f"not finite or too large (checked {now - update} updates later)"
             place = {"update": number - (now - update), "checked": number}
-            raise _diverged(name, value, f"finite numbers of at most {LARGEST:g} in size", place)
+            raise _diverged(name, value, f"finite numbers of at most {limit(name):g} in size", place)

@@ -299,7 +299,8 @@ def _read_group(path: Path, entry: dict[str, Any]) -> dict[str, Tensor]:
         handle.seek(0)
         try:
             with np.load(handle, allow_pickle=False) as archive:
-                if sum(info.file_size for info in archive.zip.infolist()) > entry["bytes"]:
+                infos = archive.zip.infolist()
+                if sum(info.file_size for info in infos) > entry["bytes"] or any(info.compress_type for info in infos):
                     raise ValueError("it would unpack to more than its size")
                 if len(archive.files) > MAX_MEMBERS:
                     raise ValueError(f"it has {len(archive.files):,} tensors, {AT_MOST}")

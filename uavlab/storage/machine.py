@@ -15,20 +15,31 @@ import uavlab
 from uavlab.core.installation import ROOT
 
 TIMEOUT = 10  # s, of an external program
+NO_CODE = ":(exclude)figures/records"
+CPUINFO = Path("/proc/cpuinfo")
+FLAGS = (  # instruction sets that matter for speed: of x86, then of ARM
+    *("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8"),
+    *("asimd", "sve", "sve2", "bf16", "svebf16"),
+)
 
 
 def describe(device: torch.device | str) -> dict[str, Any]:
     """Return the machine and the code of this process for a record.
 
     Returns:
-        JSON values: ``cpu``, ``cores`` (usable ones), ``memory_bytes``, ``system``, ``python``, ``torch``, ``uavlab``,
-        ``device``, ``threads``, ``code`` (a digest of the package's modules), ``commit`` and ``dirty`` (both None
-        outside a checkout).
+        JSON values: ``cpu``, ``cpu_id`` (family, model and stepping), ``cpu_flags`` (those of ``FLAGS`` that it has),
+        ``cores`` (usable ones), ``load`` (runnable processes during the last minute; None on Windows),
+        ``memory_bytes``, ``system``, ``python``, ``torch``, ``uavlab``, ``device``, ``threads``, ``code`` (a digest of
+        the package's modules), ``commit`` and ``dirty`` (whether files other than records have changed since;
+        both None outside a checkout).
     """
     commit = _git("rev-parse", "HEAD") if _git("rev-parse", "--show-toplevel") == str(ROOT.resolve()) else None
     return {
         "cpu": cpu_model(),
+        "cpu_id": cpu_id(),
+        "cpu_flags": cpu_flags(),
         "cores": usable_cores(),
+        "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
         "memory_bytes": psutil.virtual_memory().total,
         "system": platform.platform(),
         "python": platform.python_version(),
@@ -38,7 +49,7 @@ def describe(device: torch.device | str) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "code": code_digest(),
         "commit": commit,
-        "dirty": None if commit is None else _git("status", "--porcelain") != "",
+        "dirty": None if commit is None else _git("status", "--porcelain", "--", ".", NO_CODE) != "",
     }
 
 
@@ -56,12 +67,32 @@ def device_name(device: torch.device) -> str:
 
 def cpu_model() -> str:
     """Return the model of the CPU, or only its architecture where the system does not name the model."""
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return _output("sysctl", "-n", "machdep.cpu.brand_string") or platform.machine()
+    return cpuinfo().get("model name") or _output("sysctl", "-n", "machdep.cpu.brand_string") or platform.machine()
+
+
+def cpu_id() -> str:
+    """Return ``family 25 model 17 stepping 1``, which tells CPUs of one name apart; empty if unknown."""
+    known = cpuinfo()
+    names = [("CPU implementer", "implementer"), ("CPU part", "part"), ("CPU revision", "revision")]  # of ARM
+    names += [("cpu family", "family"), ("model", "model"), ("stepping", "stepping")]
+    return " ".join(f"{short} {known[name]}" for name, short in names if name in known)
+
+
+def cpu_flags() -> list[str]:
+    """Return those instruction sets among ``FLAGS`` that the CPU has, as far as the system lists them."""
+    known = cpuinfo()
+    have = (known.get("flags") or known.get("Features") or "").split()
+    return [flag for flag in FLAGS if flag in have]
+
+
+@lru_cache
+def cpuinfo() -> dict[str, str]:
+    """Read what Linux lists of the first core; empty on other systems."""
+    if not CPUINFO.exists():
+        return {}
+    first, *_ = CPUINFO.read_text(encoding="utf-8", errors="replace").split("\n\n")
+    rows = (line.partition(":") for line in first.splitlines())
+    return {name.strip(): value.strip() for name, _, value in rows}
 
 
 def usable_cores() -> int:

@@ -197,8 +197,8 @@ def _check_metrics(env: Env) -> None:
         if metric.name in names:
             do = f"Choose another name; {', '.join(common)} are measured for every environment."
             refuse(where, f"{metric.name!r} twice", "every name once", do)
-        if metric.over not in ("last", "mean", "sum") or metric.better not in ("high", "low"):
-            expected = "over 'last', 'mean' or 'sum' and better 'high' or 'low'"
+        if metric.over not in ("last", "mean", "sum", "outcome") or metric.better not in ("high", "low"):
+            expected = "over 'last', 'mean', 'sum' or 'outcome' and better 'high' or 'low'"
             refuse(where, repr(metric), expected, "Correct the metric.")
         names.append(metric.name)
     if not isinstance(env.score, Mapping) or not env.score:

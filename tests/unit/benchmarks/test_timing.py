@@ -55,6 +55,13 @@ def test_the_interval_holds_the_median_and_shows_the_spread() -> None:
     assert ratio([1.0, 2.0, 3.0, 4.0, 5.0], [1.0] * 5) == interval  # drawn from a fixed seed
 
 
+def test_few_rounds_give_their_range() -> None:
+    """Five ratios lie on one side of the median with 2 / 2^5, so that even their range is no 95 % interval."""
+    assert ratio([1.0, 2.0, 3.0, 4.0, 9.0], [1.0] * 5) == {"median": 3, "low": 1, "high": 9}
+    six = ratio([1.0, 2.0, 3.0, 4.0, 5.0, 9.0], [1.0] * 6)
+    assert (six["low"], six["high"]) != (1, 9)
+
+
 class TestPaidBack:
     def test_after_enough_calls(self) -> None:
         # 20 s more, 1 ms earned per call; and rounded up

@@ -1,9 +1,23 @@
-"""Bootstrap intervals have the width that theory gives, and fast ones agree with those of the plain loop."""
+"""Intervals have the width that theory gives, and fast ones agree with those of the plain loop."""
+
+import math
 
 import numpy as np
 import pytest
 
-from uavlab.core.bootstrap import DRAWS, interval, nested_bands, nested_interval
+from uavlab.core import bootstrap
+from uavlab.core.bootstrap import DRAWS, ENDS, beta_quantile, interval, nested_bands, share, student
+
+
+def nested_interval(table: np.ndarray) -> tuple[float, float, float]:
+    """Draw runs and, in each, its episodes, sample by sample: the slow twin of ``nested_bands``."""
+    runs, count = table.shape
+    rng, means = np.random.default_rng(0), np.empty(DRAWS)
+    for i in range(DRAWS):
+        rows = rng.integers(runs, size=(runs, 1))
+        means[i] = table[rows, rng.integers(count, size=(runs, count))].mean()
+    low, high = np.quantile(means, ENDS)
+    return float(table.mean()), float(low), float(high)
 
 
 def test_interval_of_a_mean() -> None:
@@ -23,7 +37,7 @@ def test_numbers_do_not_depend_on_the_version() -> None:
     table = np.random.default_rng(0).random((3, 5))
     assert DRAWS == 2000
     assert interval(table[0]) == pytest.approx((0.3555039599500642, 0.07695780653866358, 0.6693118237372284))
-    assert nested_interval(table) == pytest.approx((0.5296228321098047, 0.2792577699280433, 0.7500102172647541))
+    assert nested_interval(table[:1]) == interval(table[0])
     low, mean, high = nested_bands(table[..., None])[:, 0]
     assert (low, mean, high) == pytest.approx((0.28165898859638805, 0.5296228321098047, 0.7530280314275324))
 
@@ -38,3 +52,57 @@ def test_bands_are_the_intervals_of_the_loop(shape: tuple[int, int]) -> None:
     assert (low, high) == pytest.approx(tuple(ends), abs=0.06 * width)
     pooled = nested_bands(table.reshape(1, -1, 1))[:, 0]
     assert shape[0] == 1 or pooled[2] - pooled[0] < 0.8 * width  # runs that differ widen it
+
+
+def test_memory_does_not_grow_with_the_number_of_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(2).random(50)
+    whole = interval(values)
+    monkeypatch.setattr(bootstrap, "AT_ONCE", 3 * 50)
+    assert interval(values) == whole
+
+
+class TestStudent:
+    def test_five_differences(self) -> None:
+        """Mean 3, standard deviation sqrt(2.5), t of four degrees of freedom 2.7764: 3 +- 2.7764 sqrt(2.5 / 5)."""
+        assert student([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx((3, 1.03676, 4.96324), abs=1e-5)
+        _, low, high = interval([1.0, 2.0, 3.0, 4.0, 5.0])
+        assert high - low < 0.7 * 3.92648  # a percentile bootstrap of five is far too narrow
+
+    @pytest.mark.parametrize(("count", "t"), [(2, 12.70620), (3, 4.30265), (10, 2.26216), (1001, 1.96234)])
+    def test_tables_of_t(self, count: int, t: float) -> None:
+        values = np.arange(count, dtype=float)
+        mean, low, high = student(values)
+        assert (high - low) / 2 == pytest.approx(t * values.std(ddof=1) / np.sqrt(count), rel=1e-5)
+        assert (low + high) / 2 == pytest.approx(mean)
+
+    def test_one_value_has_no_width(self) -> None:
+        assert student([0.25]) == (0.25, 0.25, 0.25)
+
+
+class TestShare:
+    @pytest.mark.parametrize(
+        ("count", "total", "low", "high"),
+        [(199, 200, 0.9725, 0.9999), (49, 50, 0.8935, 0.9995), (1, 2, 0.0126, 0.9874), (5, 10, 0.1871, 0.8129)],
+    )
+    def test_textbook(self, count: int, total: int, low: float, high: float) -> None:
+        assert share(count, total) == pytest.approx((count / total, low, high), abs=6e-5)
+
+    @pytest.mark.parametrize("total", [1, 3, 200, 100_000])
+    def test_all_alike(self, total: int) -> None:
+        """A share p gives n equal outcomes with chance p^n = 2.5 %."""
+        least = 0.025 ** (1 / total)
+        assert share(total, total) == pytest.approx((1, least, 1), abs=1e-6)
+        assert share(0, total) == pytest.approx((0, 0, 1 - least), abs=1e-6)
+
+    def test_the_ends_have_the_chances_that_define_them(self) -> None:
+        """At the low end, 7 or more of 9 happen with 2.5 %; at the high end, 7 or fewer."""
+        _, low, high = share(7, 9)
+
+        def chance(p: float, counts: range) -> float:
+            return sum(math.comb(9, k) * p**k * (1 - p) ** (9 - k) for k in counts)
+
+        assert chance(low, range(7, 10)) == pytest.approx(0.025, rel=1e-5)
+        assert chance(high, range(8)) == pytest.approx(0.025, rel=1e-5)
+
+    def test_the_quantile_of_a_uniform_variate(self) -> None:
+        assert beta_quantile(1, 1, 0.3) == pytest.approx(0.3, abs=1e-7)

@@ -78,6 +78,24 @@ def test_fixed_advice_is_caught() -> None:
     assert fixed_commands('raise X("import uavlab first")') == []
 
 
+PLAIN = {"program()", "preset", "config.preset", "text", "rates", "'evaluate' if run.done else 'resume'"}
+BESIDE = {"names", "good"}  # after a command, not part of it
+
+
+def unquoted(source: str) -> list[str]:
+    """Return what stands in advised commands of a module without quotes, such as a folder that may hold a blank."""
+    strings = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.JoinedStr)]
+    values = [[ast.unparse(v.value) for v in node.values if isinstance(v, ast.FormattedValue)] for node in strings]
+    after = [each[each.index("program()") :] for each in values if "program()" in each]
+    return [value for each in after for value in each if value not in PLAIN | BESIDE and not value.startswith("shlex.")]
+
+
+def test_advised_commands_quote_their_arguments() -> None:
+    each_file = {str(path): unquoted(path.read_text()) for path in installation.PACKAGE.rglob("*.py")}
+    assert {name: values for name, values in each_file.items() if values} == {}
+    assert unquoted('f"{a}: `{program()} resume {folder}`, {shlex.quote(x)}"') == ["folder"]
+
+
 def test_a_file_of_a_user_advises_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "argv", ["spread.py", "evaluate", "leader_follower"])
     monkeypatch.setattr(installation, "command_line", True)

@@ -328,12 +328,12 @@ class TestDamage:
         path.write_text(path.read_text().replace("{", "(", 1))
         before = path.read_bytes()
         with pytest.warns(UserWarning, match=r"metrics\.jsonl:1: expected a row of metrics"):
-            run = Run.resume(folder, {"updates": 9})
+            run = Run.resume(folder, {"updates": 10})
         assert (path.read_bytes(), run.number) == (before, 8)
         list(run.train())
         assert run.not_exact_reasons == ["update 8: rows of metrics were lost or changed"]
         assert (folder / "metrics.jsonl.damaged-1").read_bytes() == before
-        assert [json.loads(line)["update"] for line in path.read_text().splitlines()] == [2, 4, 6, 8, 9]
+        assert [json.loads(line)["update"] for line in path.read_text().splitlines()] == [2, 4, 6, 8, 10]
 
     def test_an_older_checkpoint_rewinds_rows_when_training_goes_on(self, tmp_path: Path, finished: Path) -> None:
         folder = shutil.copytree(finished, tmp_path / "run")

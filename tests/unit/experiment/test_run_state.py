@@ -75,8 +75,10 @@ def test_leaves_that_earlier_versions_saved_are_ignored(tmp_path: Path) -> None:
 
 
 def test_differences_of_machines_are_listed() -> None:
-    here = {"device": "H200", "cpu": "x", "threads": 1, "torch": "2.13.0", "uavlab": "0.1.0", "code": "a", "cores": 4}
+    here = {"device": "H200", "cpu": "x", "cpu_id": "model 1", "threads": 1, "torch": "2.13.0", "uavlab": "0.1.0"}
+    here |= {"code": "a", "cores": 4}
     assert run_state.machine_differences(here, {**here, "cores": 2}) == []
+    assert run_state.machine_differences(here, {**here, "cpu_id": "model 2"}) == ["cpu_id model 1 -> model 2"]
     assert run_state.machine_differences(here, {**here, "torch": "2.11.0", "threads": 2}) == [
         "threads 1 -> 2",
         "torch 2.13.0 -> 2.11.0",

@@ -7,11 +7,13 @@ import pytest
 
 from tests.support.fixtures_config import TINY
 from uavlab.core.errors import ConfigError
+from uavlab.core.installation import ROOT
 from uavlab.envs.leader_follower.env import PUBLISHED, LeaderFollower
 from uavlab.evaluation import COMMON
 from uavlab.experiment.config import configure
+from uavlab.storage.files import read_json
 from uavlab_notebooks import tour
-from uavlab_notebooks.tour import COLUMNS, MADDPG, MASAC, ROWS, Choices, free_folder, seconds_per_update
+from uavlab_notebooks.tour import COLUMNS, MADDPG, MASAC, PAPER, ROWS, Choices, free_folder, seconds_per_update
 
 SHARES = {"completion", "collision", "timeout", "formation_strict", "formation_mean"}
 
@@ -97,10 +99,18 @@ class TestFreeFolder:
 
 def test_paths_are_pixels() -> None:
     """The published path sums speed / 30 over steps of 0.1 s: 1 is 30 px/s for 0.1 s, so 3 px."""
-    assert (MASAC["path"], MADDPG["path"]) == pytest.approx((151.2 * 3, 186.3 * 3))
+    assert (PAPER["path"], MADDPG["path"]) == pytest.approx((151.2 * 3, 186.3 * 3))
     slowest, fastest = 10 * PUBLISHED.dt, 20 * PUBLISHED.dt  # px per step of the leader
     for column in COLUMNS.values():
         assert slowest * column["flight_time"] < column["path"] < fastest * column["flight_time"]
+
+
+def test_a_column_has_one_source() -> None:
+    """What the shipped weights do and what the paper shows are never mixed; README shows the same figures."""
+    record = read_json(ROOT / "figures" / "records" / "literature.json")["leader_follower"]
+    for column, name in ((MASAC, "weights"), (PAPER, "paper")):
+        assert column == pytest.approx({key: record[name][key] for key in column})
+    assert PAPER["energy"] > 1.4 * MASAC["energy"]  # so that a mixture would be seen
 
 
 def test_every_row_is_a_figure_of_ours() -> None:

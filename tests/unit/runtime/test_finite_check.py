@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.support.devices import DEVICES
 from uavlab.core.errors import DivergedError
 from uavlab.core.protocols import CheckedTensors
 from uavlab.runtime.finite_check import LARGEST, DeferredCheck, require_finite
@@ -106,8 +107,8 @@ def test_a_deferred_check_refuses_what_the_direct_one_refuses(value: float) -> N
     for place in range(4):
         values = [0.5] * 4
         values[place] = value
-        tensors = numbers(alpha=values[:3], reward=values[3:], late=[math.nan])
-        del tensors["late" if abs(value) <= LARGEST else "alpha" if place == 3 else "reward"]
+        tensors = numbers(alpha=values[:3], next_obs=values[3:], late=[math.nan])
+        del tensors["late" if abs(value) <= LARGEST else "alpha" if place == 3 else "next_obs"]
         findings = []
         for check in (require_finite, lambda tensors: deferred([tensors])):
             try:
@@ -179,14 +180,40 @@ def test_within_an_update_what_is_checked_first_comes_first(bad: tuple[str, ...]
         check.read(2)
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_a_gpu_is_asked_once_and_answers_alike() -> None:
-    fine = {name: (torch.ones(2, 3, device="cuda", dtype=dtype), "R A") for name, dtype in DTYPES.items()}
+@pytest.mark.parametrize("device", DEVICES)
+def test_every_device_answers_alike(device: str) -> None:
+    fine = {name: (torch.ones(2, 3, device=device, dtype=dtype), "R A") for name, dtype in DTYPES.items()}
     require_finite(fine)
     for value in (math.nan, math.inf, -math.inf, 1e38):
-        bad = spoilt((2, 3), (1, 2), value).cuda()
+        bad = spoilt((2, 3), (1, 2), value).to(device)
         assert finding({**fine, "x": (bad, "R A")}).record["agent"] == 2
 
 
 DTYPES = {"single": torch.float32, "double": torch.float64}  # stacked into one tensor before it is read
+
+
+@pytest.mark.parametrize("value", [1.01e9, -2e9, 1e17, math.nan, math.inf])
+def test_a_reward_whose_square_is_no_loss_is_the_cause(value: float) -> None:
+    numbers = {
+        "next_obs": (torch.full((1, 2, 1), 1e9), "R W A"),
+        "reward": (spoilt((1, 2, 1), (0, 1, 0), value), "R W A"),
+    }
+    error = finding(numbers)
+    assert (error.record["tensor"], error.record["world"], error.record["kind"]) == ("reward", 1, "environment")
+    assert error.record["expected"] == "a finite number of at most 1e+09 in size"
+    check = DeferredCheck(CPU)
+    check.next_update()
+    check.record(numbers)
+    with pytest.raises(DivergedError, match=r"reward is not finite or too large .* at most 1e\+09 in size"):
+        check.read(1)
+
+
+def test_a_loss_of_the_largest_reward_passes() -> None:
+    reward = torch.tensor([[1e9, -1e9]])
+    numbers = {"reward": (reward, "R W"), "critic_loss": (reward.square(), "R W")}
+    require_finite(numbers)
+    check = DeferredCheck(CPU)
+    check.next_update()
+    check.record(numbers)
+    check.read(1)
+    assert finding({"critic_loss": (1.1 * reward.square(), "R W")}).record["tensor"] == "critic_loss"

@@ -27,6 +27,40 @@ def test_a_record_is_json_and_complete() -> None:
     assert record["memory_bytes"] > 1e8
 
 
+CORE = "processor\t: {}\nvendor_id\t: {}\ncpu family\t: 6\n"
+CORE += "model\t\t: {}\nmodel name\t: Xeon\nstepping\t: 8\nflags\t\t: {}\n\n"
+ARM = "processor\t: 0\nFeatures\t: fp asimd bf16\nCPU implementer\t: 0x41\nCPU part\t: 0xd4f\nCPU revision\t: 0\n\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "identity", "flags"),
+    [
+        (CORE.format(0, "I", 143, "fpu avx2 amx_bf16"), "Xeon", "family 6 model 143 stepping 8", ["avx2", "amx_bf16"]),
+        (CORE.format(0, "I", 85, "fpu avx2") * 2, "Xeon", "family 6 model 85 stepping 8", ["avx2"]),
+        (ARM, "arm", "implementer 0x41 part 0xd4f revision 0", ["asimd", "bf16"]),
+        (None, "arm", "", []),
+    ],
+)
+def test_cpus_of_one_name_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, name: str, identity: str, flags: list[str]
+) -> None:
+    monkeypatch.setattr(machine, "CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(machine, "_output", lambda *command: None)
+    monkeypatch.setattr(machine.platform, "machine", lambda: "arm")
+    if text is not None:
+        machine.CPUINFO.write_text(text)
+    machine.cpuinfo.cache_clear()
+    try:
+        assert (machine.cpu_model(), machine.cpu_id(), machine.cpu_flags()) == (name, identity, flags)
+    finally:
+        machine.cpuinfo.cache_clear()
+
+
+def test_a_busy_machine_is_seen_in_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine.os, "getloadavg", lambda: (3.456, 2.0, 1.0))
+    assert machine.describe("cpu")["load"] == 3.46
+
+
 def test_the_commit_is_that_of_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "ROOT", tmp_path)
     git(tmp_path, "init", "-q")
@@ -37,6 +71,13 @@ def test_the_commit_is_that_of_the_checkout(tmp_path: Path, monkeypatch: pytest.
     assert [machine.describe("cpu")[key] for key in ("commit", "dirty")] == [head, False]
     (tmp_path / "file").write_text("b")
     assert [machine.describe("cpu")[key] for key in ("commit", "dirty")] == [head, True]
+    git(tmp_path, "checkout", "-q", "file")
+    records = tmp_path / "figures" / "records"
+    records.mkdir(parents=True)
+    (records / "bench.json").write_text("{}")  # so that one record after the other is made by the same commit
+    assert machine.describe("cpu")["dirty"] is False
+    (tmp_path / "figures" / "other").write_text("b")
+    assert machine.describe("cpu")["dirty"] is True
     inner = tmp_path / "site-packages"  # installed somewhere within another project's checkout
     inner.mkdir()
     monkeypatch.setattr(machine, "ROOT", inner)

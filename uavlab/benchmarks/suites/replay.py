@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from uavlab.benchmarks.registry import Record, suite
-from uavlab.benchmarks.timing import WARM_UP, median, time_call
+from uavlab.benchmarks.timing import WARM_UP, median, ratio, time_call
 from uavlab.collectors.off_policy import blank_row
 from uavlab.core.types import tree_map
 from uavlab.envs.autoreset import start_worlds
@@ -38,7 +38,8 @@ def replay_suite(rounds: int, device: Device, capacity: int = CAPACITY) -> Recor
     """Time draw, gather and reweight by structure, on full replay of the team of five with ``capacity`` rows.
 
     ``wide`` is ``uavlab.replay.prioritized`` with its guard and its counters; ``binary`` and ``cumsum`` have neither.
-    ``uniform`` draws without priorities. Each round has ``BATCHES`` batches per structure.
+    ``uniform`` draws without priorities. Each round has ``BATCHES`` batches per structure; ``over_binary`` and
+    ``over_cumsum`` are medians of ratios of the same batch.
     """
     rt = build.runtime(RunConfig(device=device))
     env = LeaderFollower(followers=4)
@@ -57,7 +58,7 @@ def replay_suite(rounds: int, device: Device, capacity: int = CAPACITY) -> Recor
             for name, structure in structures.items():
                 batches = [time_batch(structure, replay) for _ in range(BATCHES)]
                 seconds[name] += batches if number >= 0 else []
-    rows = []
+    rows, totals = [], {name: [sum(batch) for batch in batches] for name, batches in seconds.items()}
     for name, batches in seconds.items():
         draw, gather, reweight = (round(1e3 * median(each), 4) for each in zip(*batches, strict=True))
         rows.append(
@@ -71,6 +72,7 @@ def replay_suite(rounds: int, device: Device, capacity: int = CAPACITY) -> Recor
                 "gather_ms": gather,
                 "reweight_ms": reweight,
                 "total_ms": round(draw + gather + reweight, 4),
+                **{f"over_{other}": ratio(totals[other], totals[name])["median"] for other in ("binary", "cumsum")},
             }
         )
     return {"rows": rows}

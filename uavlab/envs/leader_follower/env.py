@@ -131,10 +131,10 @@ class LeaderFollower:
     lagged: bool = False
 
     metrics: ClassVar[tuple[Metric, ...]] = (
-        Metric("completion", "last"),
+        Metric("completion", "outcome"),
         Metric("formation_strict", "mean"),
         Metric("formation_mean", "mean"),
-        Metric("collision", "last", better="low"),
+        Metric("collision", "outcome", better="low"),
         Metric("path", "sum", "px", better="low"),
         Metric("energy", "sum", better="low"),
     )

@@ -53,9 +53,9 @@ class HostMapping(Mapping):
         link = ((apart <= self.reach) & (drops >= self.dropout)) | np.eye(uavs, dtype=bool)
         changes = [self._sense(truth, place[uav], flips[uav]) for uav in range(uavs)]
         maps = self._fuse(logits, changes, link)
-        before, after, beliefs = belief(logits[-1]), belief(maps[-1]), belief(maps)
-        weight = target_weight(after)
-        removed, total = (weight * (entropy(before) - entropy(after))).sum(), (weight * entropy(before)).sum()
+        beliefs, before = belief(maps), entropy(belief(logits[-1]))
+        weight = target_weight(beliefs[-1])
+        removed, total = (weight * (before - entropy(beliefs[-1]))).sum(), (weight * before).sum()
         mean = [self._downscale(each) for each in beliefs]
         footprint = [self._downscale(beliefs[uav][self._slices(place[uav])]) for uav in range(uavs)]
         uncertainty, gain = np.float64(total - removed), np.float64(removed / total)
@@ -84,7 +84,7 @@ class HostMapping(Mapping):
         return slice(top, bottom), slice(left, right)
 
     def _rectangle(self, place: Array) -> Array:
-        half, centre = self.places.half(int(place[2])), (place[1::-1] * (self.spacing / self.cell) + 0.5).astype(int)
+        half, centre = self.places.half(int(place[2])), (place[1::-1] * (self.spacing / self.cell) + 1e-6).astype(int)
         return np.stack((np.maximum(centre - half, 0), np.minimum(centre + half, self.cells - 1)))
 
     def _channels(

@@ -2,6 +2,7 @@
 
 import ast
 import keyword
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -103,9 +104,9 @@ def _read_valid(path: Path) -> Any:
 
     nb = read_notebook(path)
     if old := nb.metadata.get("orig_nbformat"):
-        raise FileError(
-            f"{path} has notebook format {old}, not 4; convert it: `jupyter nbconvert --to notebook --inplace FILE`."
-        )
+        source, target = (shlex.quote(str(name)) for name in (path, path.with_suffix(".v4.ipynb")))
+        convert = f"(set -C; jupyter nbconvert --to notebook --stdout {source} > {target})"  # overwrites no file
+        raise FileError(f"{path} has notebook format {old}, not 4; convert it: `{convert}`.")
     try:
         nbformat.validate(nb)
     except nbformat.ValidationError as e:

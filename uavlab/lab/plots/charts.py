@@ -11,7 +11,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from uavlab.core.bootstrap import interval
+from uavlab.core.bootstrap import student
 from uavlab.lab.plots.style import DARK, REST, add_claim, add_curve, blank, color, pen, short, whiskers
 
 Row = Mapping[str, Any]
@@ -188,21 +188,27 @@ def roofline(points: Sequence[Row], rate: float, bandwidth: float, *, title: str
 def learning_curves(
     rows: Sequence[Row], metric: str = "completion", x: str = "update", *, warm: bool = False, title: str = ""
 ) -> go.Figure:
-    """Draw for every setting the mean of a score over runs, with its 95 % bootstrap interval.
+    """Draw for every setting the mean of a score over runs, with Student's 95 % interval.
 
     ``rows`` are as ``compare.learning`` returns them, with scores ``metric`` in ``each``. ``x`` is ``update`` or
     ``seconds`` (of the process that trains all runs of a setting); ``warm`` counts these from the end of the first
-    update, without building and compiling.
+    update, without building and compiling. The vertical axis has room for every run; a band of few runs may leave
+    it.
     """
     across = {"update": "updates", "seconds": "seconds of training" + (", warm-up left out" if warm else "")}[x]
-    runs = max((len(at["each"][metric]) for row in rows for at in row["curve"]), default=0)
+    scores = [at["each"][metric] for row in rows for at in row["curve"]]
+    runs = max(map(len, scores), default=0)
     figure = blank(title, across, f"{metric.replace('_', ' ')} (mean of {runs} runs)")
     for number, row in enumerate(rows):
         less = row["first_update_s"] if warm and x == "seconds" else 0.0
         at = short(point[x] - less for point in row["curve"])
-        bounds = [interval(point["each"][metric]) for point in row["curve"]]
+        bounds = [student(point["each"][metric]) for point in row["curve"]]
         mean, low, high = zip(*bounds, strict=True) if bounds else ((), (), ())
         add_curve(figure, number, row["setting"], at, (low, mean, high))
+    if scores:
+        least, most = min(map(min, scores)), max(map(max, scores))
+        room = 0.05 * (most - least or 1)
+        figure.update_yaxes(range=short((least - room, most + room)))
     figure.update_xaxes(rangemode="tozero")
     return figure
 

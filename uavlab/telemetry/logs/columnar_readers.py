@@ -1,8 +1,8 @@
 """Readers of tables that are stored column by column: NPZ and Parquet.
 
 In NPZ, an array of two axes is several columns, ``q[0]``, ``q[1]``. ``np.load`` would allocate the size in a header
-before it reads, so headers are compared with the sizes of members. Nothing is unpickled, and files that would be
-larger than ``raw.LARGEST`` when unpacked are refused.
+before it reads, so headers are compared with the sizes of members. Nothing is unpickled, files that would be larger
+than ``raw.LARGEST`` when unpacked are refused, and no member is unpacked beyond the size that the file declares.
 """
 
 import io
@@ -15,13 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Shaped
+from jaxtyping import Float64, Shaped
 
 from uavlab.core.errors import FileError
 from uavlab.core.extras import require
+from uavlab.telemetry.logs.parquet_pages import unpacked_bytes
 from uavlab.telemetry.logs.raw import Group, RawLog, open_log, quote_name, require_columns, require_rows, require_size
 
 WIDEST = 64  # columns in one array
+BATCH = 2**16  # rows of a column that are converted at once
+COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # those of numpy; others cannot be unpacked in part
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError, KeyError)
 """Errors of the libraries on damaged or encrypted archives, or unknown compression."""
@@ -38,7 +41,7 @@ def read_npz(path: Path, needed: Collection[str], others: bool = True) -> RawLog
             archive = zipfile.ZipFile(handle)
             members = _members(path, archive)
             arrays = {
-                name: _array(f"{path} array {quote_name(name)}", archive.read(info))
+                name: _array(f"{path} array {quote_name(name)}", _unpack(archive, info))
                 for name, info in members.items()
                 if others or name in needed or any(field.startswith(f"{name}[") for field in needed)
             }
@@ -79,6 +82,14 @@ def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]
             raise FileError(f"{path}: two arrays {quote_name(name)}; each name may stand there once.")
         members[name] = info
     return members
+
+
+def _unpack(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    """Unpack at most the declared size of a member; without a count, ``read`` would first unpack all of it."""
+    if info.compress_type not in COMPRESSIONS:
+        raise NotImplementedError(f"compression method {info.compress_type}, which numpy.savez does not write")
+    with archive.open(info) as member:
+        return member.read(info.file_size + 1)
 
 
 def _array(where: str, raw: bytes) -> Shaped[np.ndarray, "..."]:
@@ -130,16 +141,28 @@ def read_parquet(path: Path, needed: Collection[str], others: bool = True) -> Ra
                 if not _numeric(types[name]):
                     expected = f"expected numbers{' (seconds)' if pa.types.is_temporal(types[name]) else ''}"
                     raise FileError(f"{path} column {quote_name(name)}: {types[name]}; {expected}.")
-            require_size(path, rows * 8 * len(selection), " when unpacked")
-            table = file.read(columns=selection, use_threads=False)
-            fields = {name: table.column(name).cast(pa.float64(), safe=False).to_numpy() for name in selection}
-            if table.num_rows != rows:
-                raise ValueError(f"{table.num_rows:,} rows, and its own count is {rows:,}")
+            size = max(rows * 8 * len(selection), unpacked_bytes(handle, file.metadata, selection))
+            require_size(path, size, " when unpacked")
+            fields = {name: _parquet_column(file, name, rows) for name in selection}
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
             reason = str(error).partition("\n")[0][:200].rstrip(".")
             raise FileError(f"{path}: damaged, or no Parquet file: {reason}; copy or save it again.") from error
     left = tuple(name for name in names if name not in fields)
     return RawLog(str(path), "parquet", {"": Group("", str(path), fields)}, left)
+
+
+def _parquet_column(file: Any, name: str, rows: int) -> Float64[np.ndarray, " rows"]:
+    """Read a column in batches; a whole table would be held twice while it is converted."""
+    from pyarrow import float64
+
+    values, at = np.empty(rows), 0
+    for batch in file.iter_batches(BATCH, columns=[name], use_threads=False):
+        part = batch.column(name).cast(float64(), safe=False).to_numpy(zero_copy_only=False)
+        values[at : at + len(part)] = part[: rows - at]
+        at += len(part)
+    if at != rows:
+        raise ValueError(f"{at:,} rows, and its own count is {rows:,}")
+    return values
 
 
 def _numeric(kind: Any) -> bool:

@@ -17,10 +17,10 @@ import numpy as np
 
 from uavlab.core.errors import FileError
 from uavlab.core.text import quote
-from uavlab.telemetry.logs.raw import Group, RawLog, open_log, quote_name, require_columns, require_rows
+from uavlab.telemetry.logs.raw import Group, RawLog, open_log, quote_name, require_columns, require_rows, require_size
 
 SEPARATORS = ",;\t"
-CHUNK = 4096  # rows turned into columns at once
+CHUNK, CELLS = 4096, 2**18  # rows turned into columns at once, and cells
 NUMBER = re.compile(r"\s*[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|inf(inity)?)\s*", re.IGNORECASE | re.ASCII)
 COMMA = re.compile(r"\s*[-+]?\d*,\d+\s*", re.ASCII)
 DATE = re.compile(r"\d:\d|\d-\d+-\d")
@@ -34,14 +34,17 @@ def read(path: Path, needed: Collection[str], others: bool = True) -> RawLog:
         FileError: The file is not UTF-8, has no or duplicate names, rows of unequal length, or text in a needed column.
     """
     with open_log(path) as handle:
-        text = _decode(path, handle.read())
+        raw = handle.read()
+    text = _decode(path, raw)
     top = re.search(r"\S[^\r\n]*", text)
     if top is None:
         raise FileError(f"{path}: empty; expected a log of a flight.")
     separator = max(SEPARATORS, key=top.group().count)
     require_columns(path, top.group().count(separator) + 1)
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     plain = text.isascii() and text.find("_", top.end()) < 0  # then `float` accepts no other text than `NUMBER`
+    del text  # a StringIO would hold four bytes for each character
+    stream = io.TextIOWrapper(io.BytesIO(raw), "utf-8-sig", newline="")
+    rows = csv.reader(stream, delimiter=separator, strict=True)
     try:
         return _read(path, rows, needed, others, plain)
     except csv.Error as error:
@@ -69,7 +72,7 @@ def _read(path: Path, rows: Any, needed: Collection[str], others: bool, plain: b
     names = _header(path, rows)
     columns = {at: array("d") for at, name in enumerate(names) if others or name in needed}
     lines, numbered = array("q"), _number_rows(path, rows, len(names))
-    while chunk := list(islice(numbered, CHUNK)):
+    while chunk := list(islice(numbered, min(CHUNK, CELLS // len(names)))):
         chunk_lines, chunk_rows = zip(*chunk, strict=True)
         cells = list(zip(*chunk_rows, strict=True))
         for at in list(columns):
@@ -83,9 +86,10 @@ def _read(path: Path, rows: Any, needed: Collection[str], others: bool, plain: b
                 raise FileError(f"{where}: {quote(cell)} is not a number{_hint(cell)}.")
             del columns[at]
         lines.extend(chunk_lines)
+        require_size(path, 8 * len(lines) * (len(columns) + 1), " or more as numbers")
     require_rows(path, len(lines), "a header without rows")
-    fields = {names[at]: np.array(values, dtype=np.float64) for at, values in columns.items()}
-    group = Group("", str(path), fields, lines=np.array(lines, dtype=np.int64))
+    fields = {names[at]: np.frombuffer(values) for at, values in columns.items()}
+    group = Group("", str(path), fields, lines=np.frombuffer(lines, np.int64))
     return RawLog(str(path), "csv", {"": group}, tuple(name for name in names if name not in fields))
 
 

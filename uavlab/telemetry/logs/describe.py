@@ -9,7 +9,7 @@ from jaxtyping import Float64, Shaped
 
 from uavlab.telemetry.logs.column_map import PLAIN, PX4, read_column_map
 from uavlab.telemetry.logs.columns import COLUMNS, INPUTS, TIME
-from uavlab.telemetry.logs.log import Log, build_log, read_raw
+from uavlab.telemetry.logs.log import Log, build_log, duration, read_raw
 from uavlab.telemetry.logs.raw import RawLog
 
 WINDS = ("wind", "wind_estimate")  # topics: estimates of a filter; described, but never used as truth
@@ -47,13 +47,12 @@ def describe(path: Path, mapping: Path | None = None) -> dict[str, Any]:
     ]
     if table or foreign:
         columns += _other_fields(raw, {signal.field for signal in log.columns.values()})
-    ends = [end for signal in log.columns.values() for end in signal.time[[0, -1]]]
     times = {signal.group.name or "table": signal.time for signal in log.columns.values()}
     times |= {name: group.time for name, group in raw.groups.items() if group.time is not None and len(group.time)}
     return {
         "file": raw.source,
         "format": raw.format,
-        "duration_s": round(float(max(ends) - min(ends)), 3) if ends else None,
+        "duration_s": round(duration(log), 3) if log.columns else None,
         "rates_hz": {name: mean_rate(time) for name, time in times.items()},
         "columns": columns,
         "missing": [name for name in INPUTS if name not in log.columns],

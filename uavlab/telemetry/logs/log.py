@@ -17,7 +17,7 @@ from uavlab.telemetry.logs import csv_reader, ulog_reader
 from uavlab.telemetry.logs.column_map import PLAIN, PX4, ColumnMap, Entry
 from uavlab.telemetry.logs.columnar_readers import read_npz, read_parquet
 from uavlab.telemetry.logs.columns import COLUMNS, FORCE, QUATERNION, TIME, UNITS, Column, convert, guess_unit
-from uavlab.telemetry.logs.raw import Group, RawLog, list_names, quote_name
+from uavlab.telemetry.logs.raw import Group, RawLog, list_names, quote_name, require_size
 
 READERS = {
     **{".csv": csv_reader.read, ".tsv": csv_reader.read, ".txt": csv_reader.read},
@@ -68,7 +68,7 @@ def read_raw(path: Path, mapping: ColumnMap | None, others: bool) -> RawLog:
     """
     ending = path.suffix.lower()
     if ulog_reader.is_ulog(path) or ending in (".ulg", ".ulog"):
-        return ulog_reader.read(path)
+        return ulog_reader.read(path, lambda part: duration(build_log(part, mapping)))
     if ending not in READERS:
         raise ConfigError(f"{path}: unknown ending {quote(ending)}; expected {', '.join(READERS)} or a ULog file.")
     used = mapping or PLAIN
@@ -87,12 +87,14 @@ def build_log(raw: RawLog, mapping: ColumnMap | None = None) -> Log:
     _require_fields(raw, used, strict=mapping is not None)
     if not table and TIME.name in used.columns:
         raise ConfigError(f"{used.source}: columns.time: topics of ULog bring their time; leave this line out.")
+    matches = {name: _find(raw, entries) for name, entries in used.columns.items() if name != TIME.name}
+    size = sum(8 * len(match[1].fields[match[2]]) for match in matches.values() if match)
+    require_size(raw.source, size, " as columns of float64")  # a file may hold numbers of one byte
     times = {"": _table_time(raw, used)} if table else {}
     columns: dict[str, Signal] = {}
     notes = list(raw.notes)
     for name, column in COLUMNS.items():
-        match = _find(raw, used.columns.get(name, ()))
-        if match is None or name == TIME.name:
+        if (match := matches.get(name)) is None:
             continue
         entry, group, key = match
         values = _values(group, key, entry, column)
@@ -105,6 +107,12 @@ def build_log(raw: RawLog, mapping: ColumnMap | None = None) -> Log:
     _check_attitude(raw.source, columns)
     _check_force(columns)
     return Log(raw.source, columns, tuple(notes))
+
+
+def duration(log: Log) -> float:
+    """Return the seconds between the first and the last row of any column; 0 without columns."""
+    ends = [end for signal in log.columns.values() for end in signal.time[[0, -1]]]
+    return float(max(ends) - min(ends)) if ends else 0.0
 
 
 def _find(raw: RawLog, entries: tuple[Entry, ...]) -> tuple[Entry, Group, str] | None:

@@ -89,7 +89,7 @@ def open_log(path: Path) -> Iterator[BufferedReader]:
         raise FileError(f"{path}: not readable: {getattr(error, 'strerror', None) or error}.") from error
 
 
-def require_size(path: Path, size: int, what: str = "") -> None:
+def require_size(path: Path | str, size: int, what: str = "") -> None:
     """Refuse a log of more than ``LARGEST`` bytes by a FileError; ``what`` describes these bytes."""
     if size > LARGEST:
         raise FileError(f"{path}: {size:,} bytes{what}; at most {LARGEST:,} are read. Cut the log into parts.")

@@ -9,23 +9,26 @@ Source: the ULog file format, as PX4's developer guide describes it.
 
 import contextlib
 import io
+import shlex
 import struct
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from uavlab.core.errors import FileError
+from uavlab.core.errors import FileError, UavlabError
 from uavlab.core.extras import require
 from uavlab.core.text import one_line
 from uavlab.telemetry.logs.raw import Group, RawLog, open_log
 
 MAGIC = b"ULog\x01\x12\x35"
 HEADER = 16  # bytes before the first message
+LEAST_DATA = 10  # bytes of a message of data: its topic's number, and a time
 MOST_FIELDS = 100_000  # of all topics together
+MOST_OTHERS = 1_000_000  # messages that are no data; decoded, each takes up to 0.3 kB
 DEEPEST = 16  # levels of nested formats
 BASIC = {f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)} | {"float", "double", "bool", "char"}
 FACTS = {"sys_name": "system", "ver_hw": "hardware", "ver_sw": "software"}
@@ -52,8 +55,8 @@ def is_ulog(path: Path) -> bool:
         return handle.read(len(MAGIC)) == MAGIC
 
 
-def read(path: Path) -> RawLog:
-    """Read a ULog file.
+def read(path: Path, duration: Callable[[RawLog], float]) -> RawLog:
+    """Read a ULog file; ``duration`` returns the seconds of a flight, for the message on a damaged file.
 
     Raises:
         FileError: The file is no ULog, cut off, damaged, or would exhaust memory.
@@ -64,9 +67,9 @@ def read(path: Path) -> RawLog:
         raise FileError(f"{path}: not a ULog file; one begins with the bytes {MAGIC.hex(' ')}.")
     integrity = walk(raw)
     if integrity.bomb:
-        raise FileError(f"{path}: topics with {integrity.bomb}; such a log is not read.")
+        raise FileError(f"{path}: {integrity.bomb}; such a log is not read.")
     if integrity.problem:
-        raise FileError(_describe_loss(path, raw, integrity))
+        raise FileError(_describe_loss(path, raw, integrity, duration))
     log, output = _decode(path, raw)
     rows = sum(len(topic.data["timestamp"]) for topic in log.data_list)
     if log.file_corruption or rows != integrity.rows:
@@ -98,18 +101,21 @@ def _decode(path: Path, raw: bytes) -> tuple[Any, str]:
     return log, output.getvalue()
 
 
-def _describe_loss(path: Path, raw: bytes, integrity: Integrity) -> str:
-    """Describe how much of a damaged file is intact, and how to use that part."""
-    problem = f"{path}: {integrity.problem}; copy the log again"
-    try:
+def _describe_loss(path: Path, raw: bytes, integrity: Integrity, duration: Callable[[RawLog], float]) -> str:
+    """Describe how much of a damaged file is intact, and how to use that part.
+
+    The command reads and writes by redirection, so a name may begin with a dash, and ``set -C`` keeps the shell from
+    overwriting a file.
+    """
+    problem, seconds = f"{path}: {integrity.problem}; copy the log again", 0.0
+    with contextlib.suppress(UavlabError):
         log, _ = _decode(path, raw[: integrity.whole])
-        seconds = (log.last_timestamp - log.start_timestamp) / 1e6
-    except FileError:
-        seconds = 0.0
+        seconds = duration(RawLog(str(path), "ulog", _groups(path, log)[0]))
     if seconds <= 0:
-        return f"{problem}: no data before that."
+        return f"{problem}: no flight before that."
     left = f"the first {seconds:.1f} s ({integrity.whole:,} of {len(raw):,} bytes) are intact"
-    return f"{problem}, or use what is left: {left}: head -c {integrity.whole} {path} > part.ulg"
+    source, target = (shlex.quote(str(name)) for name in (path, f"{path.stem}.intact.ulg"))
+    return f"{problem}, or use what is left: {left}: (set -C; head -c {integrity.whole} < {source} > {target})"
 
 
 def _groups(path: Path, log: Any) -> tuple[Mapping[str, Group], list[str]]:
@@ -153,7 +159,7 @@ def walk(raw: bytes) -> Integrity:
             if after > end or at + 3 > end:
                 problem = "" if end < size else "cut off in the middle of a message"
                 break
-            if length == 0 or not 65 <= kind <= 90:
+            if length == 0 or not 65 <= kind <= 90 or (kind == ord("D") and length < LEAST_DATA):
                 problem = f"damaged at byte {at:,}"
                 break
             counts[kind] += 1
@@ -164,7 +170,9 @@ def walk(raw: bytes) -> Integrity:
                 topics.append(raw[at + 6 : after].decode("utf-8", "replace"))
             at = after
         at = at if problem or end == size else end
-    return Integrity(at, problem, _bomb(formats, topics), counts[ord("D")], tuple(ends[:-1]))
+    rows = counts.pop(ord("D"), 0)
+    others = f"more than {MOST_OTHERS:,} messages beside data" if counts.total() > MOST_OTHERS else ""
+    return Integrity(at, problem, others or _bomb(formats, topics), rows, tuple(ends[:-1]))
 
 
 def _appended(raw: bytes) -> list[int]:
@@ -203,5 +211,5 @@ def _bomb(formats: dict[str, Format], topics: list[str]) -> str:
         return known[name]
 
     if sum(count(topic, 0) for topic in topics) > MOST_FIELDS:
-        return f"more than {MOST_FIELDS:,} fields, or formats that hold each other"
+        return f"topics with more than {MOST_FIELDS:,} fields, or formats that hold each other"
     return ""

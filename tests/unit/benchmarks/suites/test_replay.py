@@ -44,9 +44,10 @@ def test_replay_suite() -> None:
     for row in record["rows"]:
         assert list(row) == [
             *("structure", "capacity", "batch", "row_bytes", "threads"),
-            *("draw_ms", "gather_ms", "reweight_ms", "total_ms"),
+            *("draw_ms", "gather_ms", "reweight_ms", "total_ms", "over_binary", "over_cumsum"),
         ]
         assert (row["capacity"], row["batch"]) == (300, 256)
+        assert (row["over_binary"] == 1) is (row["structure"] == "binary")
         # float32: obs 35, action 10, reward 5, next_obs 35 = 85 x 4 bytes; terminated 5 + truncated 1
         assert row["row_bytes"] == 2 * 144 + 40 + 24 + 2 * 8  # whole words
         assert min(row["draw_ms"], row["gather_ms"]) > 0 <= row["reweight_ms"]

@@ -24,15 +24,15 @@ SMALL = {"batch": 16, "hidden": 16, "share": False}
 
 def test_update_suite_counts_operators() -> None:
     threads = torch.get_num_threads()
-    rows = update.update_suite(3, "cpu")["rows"]
+    rows = update.update_suite(3, "cpu", SMALL)["rows"]
     assert torch.get_num_threads() == threads
-    required = {"agents", "setting", "threads", "ms", "ops", "batched_over_loop", "original_ms"}
+    required = {"agents", "setting", "threads", "ms", "ops", "over_loop", "low", "high", "over_cached", "original_ms"}
     assert all(required == set(row) and row["threads"] == 1 for row in rows)
     ops = {(row["setting"], row["agents"]): row["ops"] for row in rows}
-    assert set(ops) == {(kind, agents) for kind in ("loop", "batched") for agents in (2, 4, 8)}
+    assert set(ops) == {(kind, agents) for kind in ("loop", "cached", "batched") for agents in (2, 4, 8)}
     assert ops["batched", 2] == ops["batched", 4] == ops["batched", 8] > 0
     for agents, most in ((2, 1300), (4, 3000), (8, 7500)):
-        assert ops["batched", agents] < ops["loop", agents] <= most
+        assert ops["batched", agents] < ops["cached", agents] < ops["loop", agents] <= most
 
 
 def test_every_world_is_stepped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +66,8 @@ def test_guard_suite_times_the_same_run_both_ways(monkeypatch: pytest.MonkeyPatc
 
 def test_a_warm_up_pays_off_by_what_it_saves(monkeypatch: pytest.MonkeyPatch) -> None:
     """A first call that takes 7 s more than that of the fastest uncompiled rung saves 2 s each time: earned after 4."""
-    times = {name: [6.0, 6.0, 6.0] for name in EAGER} | {"batched, bf16": [3.0, 3.0, 3.0], COMPILED: [1.0, 1.0, 1.0]}
+    each_s = dict.fromkeys(EAGER, 6.0) | {"cached": 4.0, "batched, bf16": 3.0, COMPILED: 1.0}
+    times = {name: [seconds] * 3 for name, seconds in each_s.items()}
     monkeypatch.setattr(torch, "compile", lambda fn, **options: fn)
     monkeypatch.setattr(compare, "time_in_turn", lambda calls, rounds, device, **options: times)
     prepare = update.prepare
@@ -78,7 +79,8 @@ def test_a_warm_up_pays_off_by_what_it_saves(monkeypatch: pytest.MonkeyPatch) ->
     rungs = {**EAGER, COMPILED: RUNGS[COMPILED]}
     record = ladder_suite(3, "cpu", [1], say=lambda line: None, rungs=rungs, sizes=SMALL)
     *_, slow, fastest, last = [row for row in record["rows"] if row["agents"] == 2]
-    assert (last["setting"], last["over_loop"], last["over_below"]) == (COMPILED, 6, 3)
+    assert (last["setting"], last["over_loop"], last["over_below"], last["over_cached"]) == (COMPILED, 6, 3, 4)
+    assert (last["low"], last["high"]) == (6, 6)
     assert (last["paid_back"], last["best"]) == (4, True)
     assert (fastest["paid_back"], fastest["best"]) == (0, False)
     assert slow["paid_back"] == 0  # no first call is shorter

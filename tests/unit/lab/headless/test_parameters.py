@@ -97,7 +97,8 @@ class TestDeclared:
         with pytest.raises(FileError) as caught:
             declared_parameters(path)
         assert str(caught.value) == (
-            f"{path} has notebook format {number}, not 4; convert it: `jupyter nbconvert --to notebook --inplace FILE`."
+            f"{path} has notebook format {number}, not 4; convert it: `(set -C; jupyter nbconvert --to notebook "
+            f"--stdout {path} > {path.with_suffix('')}.v4.ipynb)`."
         )
 
     @pytest.mark.parametrize(

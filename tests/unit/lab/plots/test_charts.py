@@ -146,7 +146,11 @@ class TestLearningCurves:
         area, line = charts.learning_curves(self.ROWS).data
         assert (lists(line.x), lists(line.y)) == ([10, 20], [0.25, 1])
         assert lists(area.x) == [10, 20, 20, 10]
-        assert lists(area.y) == [0.5, 1, 1, 0]  # up along the upper ends, back along the lower
+        # t of one degree of freedom 12.706, standard error 0.25; up along the upper ends, back along the lower
+        assert lists(area.y) == pytest.approx([0.25 + 3.17655, 1, 1, 0.25 - 3.17655], abs=1e-4)
+
+    def test_a_wide_band_does_not_flatten_the_curves(self) -> None:
+        assert lists(charts.learning_curves(self.ROWS).layout.yaxis.range) == [-0.05, 1.05]
 
     @pytest.mark.parametrize(("warm", "at"), [(False, [3, 5]), (True, [1, 3])])
     def test_seconds_with_and_without_warm_up(self, warm: bool, at: list[float]) -> None:

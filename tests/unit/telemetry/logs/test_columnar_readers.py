@@ -2,8 +2,9 @@
 
 import io
 import struct
+import tracemalloc
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -178,13 +179,54 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         read(path)
 
 
-def test_a_wrong_size_in_the_directory_is_damage(tmp_path: Path) -> None:
-    path = write_archive(tmp_path / "a.npz", {"x.npy": npy(np.zeros(100_000))})
+def peak(action: Callable[[], object]) -> int:
+    """Return the peak of memory during an action (bytes), that of pyarrow's buffers too."""
+    pool, before = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    tracemalloc.start()
+    try:
+        action()
+        return tracemalloc.get_traced_memory()[1] + pool.max_memory()
+    finally:
+        tracemalloc.stop()
+        pa.set_memory_pool(before)
+
+
+def lie(path: Path, size: int) -> Path:
+    """Write an archive of 16 MB of zeros whose directory names another size."""
+    write_archive(path, {"x.npy": npy(np.zeros(2_000_000))})
     content = bytearray(path.read_bytes())
     at = content.rfind(b"PK\x01\x02")
-    content[at + 24 : at + 28] = struct.pack("<I", 1000)  # the size it claims to have
+    content[at + 24 : at + 28] = struct.pack("<I", size)
     path.write_bytes(content)
-    with pytest.raises(FileError, match="damaged, or no NPZ file"):
+    return path
+
+
+@pytest.mark.parametrize("size", [100, 1000, 15_999_999])
+def test_no_more_is_unpacked_than_an_archive_declares(tmp_path: Path, size: int) -> None:
+    path = lie(tmp_path / "a.npz", size)
+
+    def refused() -> None:
+        with pytest.raises(FileError, match=r"^[^\n]*: damaged, or no NPZ file: [^\n]*; copy or save it again\.$"):
+            read(path)
+
+    assert peak(refused) < 2.5 * size + 2**20
+
+
+def test_an_archive_that_is_read_without_a_bound_is_caught(tmp_path: Path) -> None:
+    path = lie(tmp_path / "a.npz", 100)
+
+    def unpacked() -> None:
+        with zipfile.ZipFile(path) as archive, pytest.raises(zipfile.BadZipFile):
+            archive.read("x.npy")
+
+    assert peak(unpacked) > 16_000_000
+
+
+@pytest.mark.parametrize(("method", "number"), [(zipfile.ZIP_BZIP2, 12), (zipfile.ZIP_LZMA, 14)])
+def test_a_method_that_cannot_unpack_in_part_is_refused(tmp_path: Path, method: int, number: int) -> None:
+    path = write_archive(tmp_path / "a.npz", {"x.npy": npy(np.zeros(10))}, method)
+    with pytest.raises(FileError, match=f"no NPZ file: compression method {number}, which numpy.savez does not write;"):
         read(path)
 
 
@@ -270,10 +312,27 @@ def test_bad_parquet_is_refused(tmp_path: Path, make: Any, message: str) -> None
 
 def test_a_wrong_count_of_rows_is_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_parquet(tmp_path / "a.parquet", time=TIMES)
-    whole = library.ParquetFile.read
-    monkeypatch.setattr(library.ParquetFile, "read", lambda *args, **options: whole(*args, **options).slice(1))
-    with pytest.raises(FileError, match="no Parquet file: 2 rows, and its own count is 3; copy or save it again"):
-        read_table(path)
+    whole = library.ParquetFile.iter_batches
+    for count, change in ((2, lambda batch: [batch.slice(1)]), (6, lambda batch: [batch, batch])):
+        monkeypatch.setattr(
+            library.ParquetFile,
+            "iter_batches",
+            lambda *args, change=change, **options: [part for each in whole(*args, **options) for part in change(each)],
+        )
+        with pytest.raises(FileError, match=f"no Parquet file: {count} rows, and its own count is 3; copy or save it"):
+            read_table(path)
+
+
+def test_a_column_is_not_held_twice(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    table = pa.table({name: np.arange(1_000_000) % 99 for name in ("time", "x")})
+    library.write_table(table, path, row_group_size=100_000)
+
+    def as_a_table() -> list[Any]:
+        table = library.ParquetFile(path).read()
+        return [table.column(name).cast(pa.float64(), safe=False).to_numpy() for name in ("time", "x")]
+
+    assert peak(lambda: read_table(path)) < 1.3 * 16_000_000 < 1.9 * 16_000_000 < peak(as_a_table)
 
 
 def test_what_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,14 @@
 """Tables of text in all ways of writing them; messages name the line of what is wrong."""
 
+import io
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from uavlab.core.errors import FileError
-from uavlab.telemetry.logs import csv_reader
+from uavlab.telemetry.logs import csv_reader, raw
 from uavlab.telemetry.logs.raw import RawLog
 
 
@@ -111,3 +113,26 @@ def test_a_bad_table_is_refused(tmp_path: Path, content: str | bytes, message: s
     with pytest.raises(FileError) as refusal:
         read(tmp_path, content)
     assert str(refusal.value) == message.format(tmp_path / "data.csv")
+
+
+def test_numbers_that_take_more_than_their_text_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = "time,x,a\n" + "0,1,2\n" * 9_000
+    monkeypatch.setattr(raw, "LARGEST", 280_000)
+    monkeypatch.setattr(csv_reader, "CELLS", 3 * 1000)
+    with pytest.raises(FileError, match=r"data\.csv: 288,000 bytes or more as numbers; at most 280,000 are read\."):
+        read(tmp_path, table)  # 8 bytes for each number and for its line
+    assert len(read(tmp_path, table, others=False).groups[""].fields["x"]) == 9_000
+
+
+def test_text_is_held_with_one_byte_for_a_character(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = "time,x,a\n" + f"0,1,{'a' * 1000}\n" * 2000
+    monkeypatch.setattr(csv_reader, "CHUNK", 100)
+    (tmp_path / "data.csv").write_text(content)
+    tracemalloc.start()
+    csv_reader.read(tmp_path / "data.csv", ["time", "x"])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.reset_peak()
+    wide = io.StringIO(content, newline="")
+    assert peak < 4 * len(content) <= tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert wide.tell() == 0

@@ -1,6 +1,7 @@
 """ULog files are read topic by topic; damage that pyulog skips is found by a walk through the messages."""
 
 import struct
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +11,20 @@ import pyulog
 from tests.support import ulog_writer
 from uavlab.core.errors import FileError
 from uavlab.telemetry.logs import ulog_reader
+from uavlab.telemetry.logs.describe import describe
+from uavlab.telemetry.logs.log import read_log, read_raw
 from uavlab.telemetry.logs.raw import RawLog
 from uavlab.telemetry.logs.ulog_reader import MOST_FIELDS, walk
 
 
-def read(folder: Path, raw: bytes) -> RawLog:
+def write(folder: Path, raw: bytes) -> str:
     (folder / "a.ulg").write_bytes(raw)
-    return ulog_reader.read(folder / "a.ulg")
+    return str(folder / "a.ulg")
+
+
+def read(folder: Path, raw: bytes) -> RawLog:
+    write(folder, raw)
+    return read_raw(folder / "a.ulg", None, others=True)
 
 
 def test_topics_are_groups(tmp_path: Path) -> None:
@@ -56,22 +64,55 @@ def test_what_pyulog_prints_is_a_note(tmp_path: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == ""
 
 
-def test_a_cut_file_tells_what_is_left_and_how_to_keep_it(tmp_path: Path) -> None:
-    path, raw = tmp_path / "a.ulg", ulog_writer.old()
-    cut = raw[:-50]
+MISSION = "mission", ulog_writer.STAMP | {"seq": "int32_t"}, [[1_194_000_000, 0]]  # stamped long after the flight
+NAMES = ["part.ulg", "my log.ulg", "-c.ulg", "it's $(touch made).ulg", "part.intact.ulg"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_command_for_what_is_left_writes_a_new_file(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    topics = (*MISSION[:2], []), ulog_writer.position(), ulog_writer.sensors()
+    start = ulog_writer.ulog(*((topic, fields, []) for topic, fields, _ in topics))
+    raw = start + ulog_writer.row(0, MISSION[1], MISSION[2][0]) + ulog_writer.ulog(*topics)[len(start) :]
+    path, cut = Path(name), raw[:-50]
+    path.write_bytes(cut)
     with pytest.raises(FileError) as refusal:
-        read(tmp_path, cut)
-    message, _, command = str(refusal.value).partition(": head ")
-    assert message.startswith(
-        f"{path}: cut off in the middle of a message; copy the log again, or use what is left: the "
-    )
-    assert message.endswith(f" of {len(cut):,} bytes) are intact")
-    size = int(command.split()[1])
-    assert command == f"-c {size} {path} > part.ulg"
-    assert f"first 1.0 s ({size:,} of" in message
-    part = read(tmp_path, cut[:size])
-    assert 0 < len(cut) - size < 50
-    assert len(part.groups["sensor_combined"].time) in (50, 51)
+        read_log(path)
+    message, _, command = str(refusal.value).partition(": (")
+    assert message.startswith(f"{path}: cut off in the middle of a message; copy the log again, or use what is left: ")
+    subprocess.run(["sh", "-c", f"({command}"], check=True)
+    (part,) = set(tmp_path.iterdir()) - {tmp_path / name}
+    assert (path.read_bytes(), part.read_bytes()) == (cut, raw[: part.stat().st_size])
+    assert 0 < len(cut) - part.stat().st_size < 50
+    seconds = describe(part)["duration_s"]
+    assert message.endswith(f"first {seconds:.1f} s ({part.stat().st_size:,} of {len(cut):,} bytes) are intact")
+    part.write_text("mine")
+    assert subprocess.run(["sh", "-c", f"({command}"], capture_output=True).returncode  # it exists
+    assert part.read_text() == "mine"
+
+
+@pytest.mark.parametrize(("name", "lost"), [("part.ulg", "part.ulg"), ("my log.ulg", "log.ulg")])
+def test_a_command_without_quotes_onto_a_fixed_name_is_caught(tmp_path: Path, name: str, lost: str) -> None:
+    for each in {name, lost}:
+        (tmp_path / each).write_bytes(b"0123456789")
+    subprocess.run(["sh", "-c", f"head -c 5 {name} > {lost}"], cwd=tmp_path, capture_output=True)
+    assert (tmp_path / lost).read_bytes() != b"0123456789"
+
+
+def test_a_stamp_of_another_topic_does_not_make_the_flight_longer(tmp_path: Path) -> None:
+    raw = ulog_writer.ulog(MISSION, ulog_writer.position(), ulog_writer.sensors())
+    assert pyulog.ULog(write(tmp_path, raw)).last_timestamp - ulog_writer.START == 1_194_000_000  # the longer one
+    assert describe(tmp_path / "a.ulg")["duration_s"] == 1.0
+    with pytest.raises(FileError, match=r"use what is left: the first 1\.0 s"):
+        read_log(Path(write(tmp_path, raw + bytes(9))))
+
+
+def test_what_holds_no_flight_is_not_offered(tmp_path: Path) -> None:
+    raw = ulog_writer.ulog(("cpuload", ulog_writer.STAMP | {"load": "float"}, [[0, 1], [10**6, 1]]))
+    with pytest.raises(FileError, match=r"damaged at byte \d+; copy the log again: no flight before that\.$"):
+        read(tmp_path, raw + bytes(9))
 
 
 def test_a_start_that_cannot_be_is_no_overflow(tmp_path: Path) -> None:
@@ -84,16 +125,16 @@ OTHER = ulog_writer.STAMP | {"x": "float", "y": "float"}
 AGAIN = "copy the log again, or export what is left of it (ulog2csv)."
 REFUSED = [
     (b"time,x\n0,1\n", "{}: not a ULog file; one begins with the bytes 55 4c 6f 67 01 12 35."),
-    (ulog_writer.header()[:12], "{}: cut off within its header; copy the log again: no data before that."),
+    (ulog_writer.header()[:12], "{}: cut off within its header; copy the log again: no flight before that."),
     (
         ulog_writer.header() + b"\x09",
-        "{}: cut off in the middle of a message; copy the log again: no data before that.",
+        "{}: cut off in the middle of a message; copy the log again: no flight before that.",
     ),
     (
         ulog_writer.old() + bytes(512),  # as a card leaves it when power is lost
         f"{{}}: damaged at byte {len(ulog_writer.old()):,}; copy the log again, or use what is left: the first 1.0 s "
         f"({len(ulog_writer.old()):,} of {len(ulog_writer.old()) + 512:,} bytes) are intact: "
-        f"head -c {len(ulog_writer.old())} {{}} > part.ulg",
+        f"(set -C; head -c {len(ulog_writer.old())} < {{}} > a.intact.ulg)",
     ),
     (
         ulog_writer.ulog(ulog_writer.position(), after=ulog_writer.row(9, ulog_writer.POSITION, [0] * 7)),
@@ -104,7 +145,7 @@ REFUSED = [
         "{}: 11 of 12 messages of data could be read; " + AGAIN,
     ),
     (
-        ulog_writer.ulog(("odd", {"x": "float"}, [])) + ulog_writer.message("D", struct.pack("<Hf", 0, 1.0)),
+        ulog_writer.ulog(("odd", {"x": "uint64_t"}, [])) + ulog_writer.message("D", struct.pack("<HQ", 0, 1)),
         "{}: not readable as ULog: ValueError: topic 'odd' has no timestamp of type uint64_t; copy the log again.",
     ),
     (
@@ -197,7 +238,7 @@ def test_every_cut_is_seen_but_those_between_messages() -> None:
             assert (integrity.whole, integrity.problem) == expected
 
 
-@pytest.mark.parametrize("junk", [bytes(64), b"\x05\0z12345", b"\0\0D"])
+@pytest.mark.parametrize("junk", [bytes(64), b"\x05\0z12345", b"\0\0D", b"\x02\0D\0\0", b"\x09\0D" + bytes(9)])
 def test_damage_is_found_where_it_begins(junk: bytes) -> None:
     raw = ulog_writer.old()
     integrity = walk(raw + junk + raw[16:])
@@ -242,7 +283,14 @@ def nested(depth: int, count: int) -> bytes:
     )
 
 
-BOMB = f"more than {MOST_FIELDS:,} fields, or formats that hold each other"
+def test_messages_beside_data_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = ulog_writer.ulog(ulog_writer.position(9)) + 20 * ulog_writer.dropout(1)  # and one format, one subscription
+    monkeypatch.setattr(ulog_reader, "MOST_OTHERS", 22)
+    assert walk(raw).bomb == ""
+    assert walk(raw + ulog_writer.dropout(1)).bomb == "more than 22 messages beside data"
+
+
+BOMB = f"topics with more than {MOST_FIELDS:,} fields, or formats that hold each other"
 
 
 @pytest.mark.parametrize(
