@@ -111,7 +111,7 @@ class Recorder:
         if self.folder is None:
             return self.saved_rows == 0
         saved: list[str] = []
-        kept: list[tuple[str, dict[str, Any]]] = []
+        intact: list[tuple[str, dict[str, Any]]] = []
         damage: FileError | None = None
         try:
             lines = self._lines()
@@ -120,11 +120,11 @@ class Recorder:
             lines, damage = [], error
         for at, line in enumerate(saved, 1):
             try:
-                kept.append((line, self._parse(line, at)))
+                intact.append((line, self._parse(line, at)))
             except FileError as error:
                 damage = damage or error
-        kept = [(line, row) for line, row in kept if row["update"] <= update]
-        self.rows, text = [row for _, row in kept], "".join(f"{line}\n" for line, _ in kept)
+        intact = [(line, row) for line, row in intact if row["update"] <= update]
+        self.rows, text = [row for _, row in intact], "".join(f"{line}\n" for line, _ in intact)
         self._rest, self._damaged = (None if text == "\n".join(lines) else text), damage is not None
         if damage is not None:
             warnings.warn(f"{damage} Going on without; the file will be put aside, not removed.", stacklevel=2)
