@@ -60,7 +60,6 @@ def test_lab_takes_options_without_a_folder(monkeypatch: pytest.MonkeyPatch, tmp
         "--ServerApp.ip=*",
         "--ip=0.0.0.0",
         "--config=mine.py",
-        "--ServerApp.password_required=0",
         "--ServerApp.password=",
         "--port",
         "--no-browser=1",
