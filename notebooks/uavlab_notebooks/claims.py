@@ -1,21 +1,22 @@
 """Rows of the claims ledger: selected, counted by verdict, and drawn as claimed ranges with measured points."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
 
 from uavlab.benchmarks.claims import report
-from uavlab.benchmarks.claims.report import Claim
+from uavlab.benchmarks.claims.ledger import Claim
 from uavlab.lab.plots.charts import Row, group_rows, list_downwards
 from uavlab.lab.plots.style import CLAIM, CLAIM_EDGE, DARK, blank, whiskers
 
 ALL = "all"
 POINTS = {  # colour and symbol of a verdict
     "holds": ("#2e8b57", "circle"),
+    "exceeds": ("#1f5fa8", "triangle-right"),
     "partly": ("#b8860b", "diamond"),
     "does not hold": ("#8b1e3f", "x"),
+    "refuted by arithmetic": ("#8b1e3f", "cross"),
 }
 OTHER = ("#777777", "square")
 UNITS = {"ratio": ("times (logarithmic)", 1.0), "fraction": ("share (%)", 100.0)}
@@ -25,29 +26,19 @@ UNITS = {"ratio": ("times (logarithmic)", 1.0), "fraction": ("share (%)", 100.0)
 def claim_rows(ledger: Sequence[Claim], record: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     """Join claims with the measurements of a record, as ``report.rows`` does, and add the claims' own words.
 
-    The rows also have ``system``, ``technique``, ``setting``, ``metric``, the ends ``low`` and ``high`` of the 95 %
-    interval (None without one), ``claimed_text`` and ``measured_text``.
+    The rows also have ``system``, ``technique``, ``setting``, ``metric``, ``claimed_text`` and ``measured_text``.
     """
-    entries = record["measured"] if record else {}
     rows = []
     for claim, row in zip(ledger, report.rows(ledger, record), strict=True):
-        _, claimed, measured, _ = report.texts(row)
+        _, claimed, _, measured, _ = report.texts(row)
         words = {name: getattr(claim, name) for name in ("system", "technique", "setting", "metric")}
-        ends = {end: entries.get(claim.claim, {}).get(end) for end in ("low", "high")}
-        rows.append({**row, **words, **ends, "claimed_text": claimed, "measured_text": measured})
+        rows.append({**row, **words, "claimed_text": claimed, "measured_text": measured})
     return rows
 
 
 def select_rows(rows: Sequence[Row], system: str = ALL, verdict: str = ALL) -> list[Row]:
     """Return the rows of a system and with a verdict."""
     return [row for row in rows if system in (ALL, row["system"]) and verdict in (ALL, row["verdict"])]
-
-
-def count_verdicts(rows: Sequence[Row]) -> str:
-    """Return how many rows have each verdict, the most frequent first: ``3 claims: 2 holds, 1 partly``."""
-    counts = Counter(row["verdict"] for row in rows)
-    parts = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
-    return f"{len(rows)} claims: {parts}" if rows else "no such claims"
 
 
 def ranges(rows: Sequence[Row], unit: str, title: str = "") -> go.Figure:

@@ -16,15 +16,18 @@ from torch import Tensor
 from uavlab.benchmarks.claims.mapping import count_missions
 from uavlab.core.bootstrap import nested_bands
 from uavlab.core.errors import ConfigError
+from uavlab.core.extras import require
 from uavlab.core.registry import ENVIRONMENTS
 from uavlab.core.rng import Streams
 from uavlab.envs.mapping.env import Mapping, State
+from uavlab.envs.mapping.numpy_reference import area_resize
 from uavlab.evaluation import Planner, curves
 from uavlab.experiment import policy
 from uavlab.experiment.config import configure
 from uavlab.experiment.policy import TrainedPolicy
 from uavlab.experiment.run import Run
 from uavlab.lab.plots.style import add_curve, blank
+from uavlab.ops import belief_maps
 
 COARSE = 99  # cells a side of maps in short training; policies see only averages over the lattice
 PROGRAM = {
@@ -142,3 +145,24 @@ def budgets(presets: Sequence[str] = tuple(CLAIMED_STEPS)) -> list[dict[str, Any
         head = {"preset": preset, "measurements": config.env.spec.horizon + 1}
         rows.append({**head, **counts, "formula": round(PROGRAM[preset]), "claimed": CLAIMED_STEPS[preset]})
     return rows
+
+
+def compare_resizing(env: Mapping, steps: int = 3, seed: int = 0) -> dict[str, Float[Tensor, "L L"]]:
+    """Resize the team's map of a random mission to the lattice.
+
+    Returns:
+        ``opencv`` by INTER_AREA, ``area`` by two matrices, and ``bilinear``, the default of image libraries on a GPU,
+        which interpolates four cells and ignores all others.
+    """
+    dice = torch.Generator().manual_seed(seed)
+    state = env.initial(torch.rand(1, env.spec.initial_noise, generator=dice))
+    for _ in range(steps):
+        action = torch.randint(env.spec.choices, (1, env.uavs), generator=dice)
+        state = env.transition(state, action, torch.rand(1, env.spec.step_noise, generator=dice))
+    belief = belief_maps.belief(state.logits[:, -1], torch.float32)
+    rows = belief_maps.area_matrix(env.cells, env.lattice)
+    size = env.lattice
+    bilinear = torch.nn.functional.interpolate(belief[:, None], (size, size), mode="bilinear", align_corners=False)
+    require("mapping", "resizing by OpenCV", "cv2")
+    opencv = torch.from_numpy(area_resize(belief[0].numpy(), size))
+    return {"opencv": opencv, "area": belief_maps.area_resize(belief, rows, rows)[0], "bilinear": bilinear[0, 0]}

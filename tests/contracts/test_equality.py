@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from torch._dynamo.exc import TorchDynamoException
 
+from tests.support.changes import BROKEN, CHANGE, GRADIENT, Tables, change_errors, gradient_errors
 from tests.support.fixtures_config import sizes, train_run
 from uavlab.core.errors import FallbackWarning
 from uavlab.experiment import build, run_state
@@ -30,12 +30,10 @@ from uavlab.runtime.toggles import TOGGLES, Toggle, Toggles, as_dict, resolve
 from uavlab.training import training
 
 Changes = dict[str, Any]
-Tables = dict[str, Tensor]
 
 CPU = torch.device("cpu")
 UPDATES = 5
 TOLERANCES = {"rounding": 1e-9, "single": 1e-3}  # of each matrix's largest number
-CHANGE, GRADIENT, BLOCK = 0.5, 0.5, 16  # of what plain moved, and of each block of its gradient; numbers of a block
 NUMBERS = {"interval": 2, "ratio": 2, "micro_batches": 3, "memory_fraction": 0.5, "threads": 2}
 SAME = ("slow_leader_follower",)  # another environment with a pause in each step
 
@@ -106,28 +104,6 @@ def distances(tables: Tables, others: Tables) -> dict[str, float]:
     return {name: float((tables[name] - table).abs().max() / table.abs().max()) for name, table in others.items()}
 
 
-def change_errors(tables: Tables, plain: Tables, first: Tables) -> dict[str, float]:
-    """Return the difference of the changes of each table, relative to the change of the plain one."""
-    moved = {name: table - first[name] for name, table in plain.items() if name.endswith("parameter")}
-    return {
-        name: float((tables[name] - plain[name]).norm() / change.norm())
-        for name, change in moved.items()
-        if change.any()
-    }
-
-
-def gradient_errors(tables: Tables, plain: Tables) -> dict[str, float]:
-    """Return the largest relative difference of any block of each first moment, which is a share of the gradient."""
-    worst = {}
-    for name, table in plain.items():
-        if name.endswith("exp_avg") and table.any():
-            pad = [0, -table.numel() % BLOCK]
-            a, b = (torch.nn.functional.pad(each.flatten(), pad).view(-1, BLOCK) for each in (tables[name], table))
-            size = b.norm(dim=1)
-            worst[name] = float(((a - b).norm(dim=1) / size)[size > 0].max())
-    return worst
-
-
 def precision_errors(env: str, learner: str, changes: Changes) -> tuple[float, float]:
     """Return the largest error of changes after some updates, and of gradients in the first one."""
     first, once, plain = (reference(env, torch.float32, updates, learner=learner) for updates in (0, 1, UPDATES))
@@ -155,24 +131,8 @@ def test_equal_to_plain(env: str, learner: str, toggle: Toggle, changes: Changes
     assert max(apart.values()) <= TOLERANCES.get(toggle.equality, 0), apart
 
 
-def no_step(self: GradientStep, gradients: list[Tensor]) -> Tensor:
-    return torch.ones(sum(len(owner[0]) if self.stacked else 1 for owner in self.owners))
-
-
-def wrong_sign(self: GradientStep, gradients: list[Tensor]) -> Tensor:
-    return APPLY(self, [-gradient for gradient in gradients])
-
-
-def one_layer_left_out(self: GradientStep, gradients: list[Tensor]) -> Tensor:
-    gradients[0][..., :BLOCK] = 0
-    return APPLY(self, gradients)
-
-
-APPLY = GradientStep._apply
-
-
 @pytest.mark.parametrize(("env", "learner"), tasks())
-@pytest.mark.parametrize("mutant", [no_step, wrong_sign, one_layer_left_out])
+@pytest.mark.parametrize("mutant", BROKEN)
 def test_a_broken_optimizer_is_not_equal_within_any_precision(
     env: str, learner: str, mutant: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,7 @@ def test_rows_of_missions_in_one_process_and_in_several() -> None:
     for row in record["rows"]:
         assert row["team_step_ms"] > 0
         assert 0 < row["low"] <= row["over_host"] <= row["high"]
+        assert (row["over_pool"] == 1) is (row["setting"] == "2 processes")
     assert len({row["bytes_per_mission"] for row in record["rows"]}) == 1
 
 
@@ -66,11 +67,13 @@ def test_every_rung_at_every_size() -> None:
         3, "cpu", threads=[1], say=lines.append, rungs=UNCOMPILED, sizes={"batch": 16, "hidden": 16, "share": False}
     )["rows"]
     assert [(row["agents"], row["setting"]) for row in rows] == [(n, name) for n in (2, 4, 8) for name in UNCOMPILED]
-    columns = {"agents", "setting", "threads", "ms", "over_loop", "over_below", "ops", "first_call_s", "share"}
+    columns = {"agents", "setting", "threads", "ms", "over_loop", "low", "high", "over_cached"}
+    columns |= {"over_below", "ops", "first_call_s", "share"}
     assert all(set(row) == {*columns, "best", "paid_back"} and row["threads"] == 1 for row in rows)
     assert [sum(row["best"] for row in rows if row["agents"] == n) for n in (2, 4, 8)] == [1, 1, 1]
     by_name = {(row["agents"], row["setting"]): row for row in rows}
     loops = [by_name[n, "loop"]["ops"] for n in (2, 4, 8)]
     assert loops[0] < loops[1] / 1.5 < loops[2] / 3  # operators of the loop grow with the team
     assert len({by_name[n, "batched, fused Adam"]["ops"] for n in (2, 4, 8)}) == 1  # those of the batch do not
+    assert {row["over_cached"] for row in rows if row["setting"] == "cached"} == {1.0}
     assert len(lines) == 3

@@ -8,7 +8,7 @@ emulate work on several streams, nor memory that operators of one graph share.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -24,6 +24,9 @@ RUBBISH = 0xFF  # in every byte: nan, -1 or True
 NEEDS_HOST = (aten._local_scalar_dense.default, aten.is_nonzero.default, aten.equal.default, aten.lift_fresh.default)
 NO_OPERATORS = ("cpu", "numpy", "tolist")  # on a CPU they call none
 INDEXING = (aten.index.Tensor, aten.index_put_.default, aten.index_put.default)
+
+
+aside = nullcontext  # around the work of the emulator itself, which another mode must not check
 
 
 class Emulator:
@@ -68,7 +71,8 @@ class Tape(TorchDispatchMode):
         kwargs = kwargs or {}
         refuse(func, args)
         for storage in map(Tensor.untyped_storage, written(func, args, kwargs)):
-            self._before.setdefault(storage.data_ptr(), (storage, storage.clone()))
+            with aside():
+                self._before.setdefault(storage.data_ptr(), (storage, storage.clone()))
         with self.registered_only((args, kwargs)):
             result = func(*args, **kwargs)
         given = {storage.data_ptr() for storage in storages((args, kwargs))}
@@ -91,21 +95,23 @@ class Tape(TorchDispatchMode):
 
     def undo(self) -> None:
         """Restore the tensors that the capture changed, and fill new ones with rubbish."""
-        for storage, content in self._before.values():
-            storage.copy_(content)
-        for storage in self._new.values():
-            storage.fill_(RUBBISH)
+        with aside():
+            for storage, content in self._before.values():
+                storage.copy_(content)
+            for storage in self._new.values():
+                storage.fill_(RUBBISH)
         for generator, state in zip(self.generators, self._states, strict=True):
             generator.set_state(state)
 
     def replay(self) -> None:
         """Run the operators again on the same tensors."""
         self.replays += 1
-        for func, args, kwargs, result in self.calls:
-            again = func(*args, **kwargs)
-            for old, new in zip(tree_leaves(result), tree_leaves(again), strict=True):
-                if isinstance(old, Tensor) and old.untyped_storage().data_ptr() != new.untyped_storage().data_ptr():
-                    old.copy_(new)
+        with aside():
+            for func, args, kwargs, result in self.calls:
+                again = func(*args, **kwargs)
+                for old, new in zip(tree_leaves(result), tree_leaves(again), strict=True):
+                    if isinstance(old, Tensor) and old.untyped_storage().data_ptr() != new.untyped_storage().data_ptr():
+                        old.copy_(new)
 
 
 def refuse(func: Any, args: tuple) -> None:

@@ -3,6 +3,8 @@
 import pytest
 
 from tools import tables
+from uavlab.benchmarks.claims.ledger import ledger
+from uavlab.benchmarks.claims.report import count_verdicts, rows
 
 README = (tables.ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -20,3 +22,9 @@ def test_every_proof_is_a_test():
 
 def test_a_changed_number_would_be_seen():
     assert tables.block().replace("[0.", "[1.", 1) not in README
+
+
+def test_the_readme_counts_claims_as_the_command_does():
+    listed = rows(ledger(), tables.read("claims_intel-xeon-processor-2-cores"))
+    assert count_verdicts(listed) in README
+    assert count_verdicts(listed[1:]) not in README

@@ -15,7 +15,7 @@ from uavlab.core.extras import install_command
 from uavlab.profiling.roofline import matrix_rate
 from uavlab.runtime.runtime import process_flags
 from uavlab.runtime.toggles import TOGGLES, Toggles, resolve, toggle_presets
-from uavlab.storage.machine import cpu_model, device_name, usable_cores
+from uavlab.storage.machine import cpu_flags, cpu_model, device_name, usable_cores
 
 GB = 1e9
 ROOMY_MEMORY = 4 * GB  # enough for a shipped run and a notebook at once
@@ -78,8 +78,14 @@ def _rates(device: torch.device) -> list[Row]:
     advice = "" if faster else "bfloat16 is slower here: leave it switched off."
     return [
         Row("float32 rate", f"{single:,.0f} GFLOP/s {where}"),
-        Row("bfloat16 rate", f"{half:,.0f} GFLOP/s, {half / single:.2g} times float32", faster, advice),
+        Row("bfloat16 rate", f"{half:,.0f} GFLOP/s, {half / single:.2g} times float32{_units(device)}", faster, advice),
     ]
+
+
+def _units(device: torch.device) -> str:
+    """Return the instructions for bfloat16 of a CPU, where the system lists what it has."""
+    flags = cpu_flags() if device.type == "cpu" else []
+    return f"; instructions: {', '.join(flag for flag in flags if 'bf16' in flag) or 'none'}" if flags else ""
 
 
 def _memory() -> Row:

@@ -168,9 +168,10 @@ def profile(preset: str, rounds: int, trace: Path | None, every: bool, out: Path
 def claims(names: tuple[str, ...], every: bool, system: str | None, rounds: int, out: Path | None) -> Record:
     """Compare published claims about techniques with measurements on this machine, each with a verdict."""
     from uavlab.benchmarks.claims import report
+    from uavlab.benchmarks.claims.ledger import select
     from uavlab.benchmarks.claims.measures import Bench
 
-    selection, bench = report.select(names, system), Bench(rounds)
+    selection, bench = select(names, system), Bench(rounds)
     path = out or report.own_path(bench.device)
     if names or every:
         report.measure(selection, path, bench, lambda line: click.echo(line, err=True))

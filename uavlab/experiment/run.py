@@ -295,7 +295,7 @@ class Run:
             seeds = {name: x.double().reshape(len(x), -1).mean(1).tolist() for name, x in update.metrics.items()}
         if self.number % settings.evaluate_every == 0:
             each = self._validate()
-        elif self.done and torch.isinf(self.best_score).any():
+        elif self.done and torch.isinf(self.best_score).any():  # host sync
             each, self.forced = self._validate(), True
         if each:
             score = {f"eval/{name}": sum(values) / len(values) for name, values in each.items()}

@@ -22,7 +22,8 @@ class Scores(dict[str, Any]):
     """Figures by name, each with ``mean`` and its 95 % interval ``low`` to ``high``; ``str`` formats them as a table.
 
     Figures of telemetry are grouped by kind. With several seeds, ``each`` holds the mean of every seed. ``count`` says
-    on what they were measured, such as ``200 episodes``, and ``device`` where.
+    on what they were measured, such as ``200 episodes``, and ``device`` where. Intervals are over the episodes of one
+    seed, or over several seeds (``uavlab.evaluation.interval``).
 
     >>> print(ul.evaluate(run, episodes=4))  # doctest: +ELLIPSIS
     completion ...

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from uavlab.nets.mlp import StackedNet, affine
 
-WIDE = 128  # output channels from which a product over patches is faster than a convolution
+WIDE = 128  # output channels from which a product over patches is faster than a convolution, on a CPU
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class StackedCNN(StackedNet):
         *filters, w1, b1, w2, b2 = self.unpack(theta)
         x = x.permute(0, 1, 3, 4, 2).contiguous()
         for weight, bias in zip(filters[::2], filters[1::2], strict=True):
-            convolve = convolve_by_matmul if weight.shape[-1] >= WIDE else convolve_grouped
+            convolve = convolve_by_matmul if weight.shape[-1] >= WIDE and not x.is_cuda else convolve_grouped
             x = convolve(x, weight, bias).relu()
         x = affine(x.flatten(2), w1, b1).relu()
         wide = torch.promote_types(theta.dtype, torch.float32)
@@ -65,7 +65,7 @@ class StackedCNN(StackedNet):
 def convolve_grouped(
     x: Float[Tensor, "G N H W C"], weight: Float[Tensor, "G k k C D"], bias: Float[Tensor, "G 1 D"]
 ) -> Float[Tensor, "G N h w D"]:
-    """Convolve the maps of all networks as channels of one image: fastest for few channels."""
+    """Convolve the maps of all networks as channels of one image: fastest on a GPU, or for few channels."""
     groups = len(x)
     images = x.permute(1, 0, 4, 2, 3).flatten(1, 2)
     filters = weight.permute(0, 4, 3, 1, 2).flatten(0, 1)

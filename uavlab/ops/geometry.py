@@ -19,7 +19,7 @@ def constant(values: tuple, device: torch.device, dtype: torch.dtype | None = No
 
 def wrap_angle(angle: Float[Tensor, "*lead"]) -> Float[Tensor, "*lead"]:
     """Bring an angle (rad) into [0, 2 pi)."""
-    return torch.remainder(angle, 2 * math.pi)
+    return angle.remainder(2 * math.pi).remainder(2 * math.pi)  # the first one rounds tiny negative angles to 2 pi
 
 
 def distance(a: Float[Tensor, "*#lead 2"], b: Float[Tensor, "*#lead 2"]) -> Float[Tensor, "*#lead"]:

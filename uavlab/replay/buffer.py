@@ -60,7 +60,7 @@ class HostTransfer(Transfer):
         return self.new
 
     def take(self, source: Ring, index: Int[Tensor, "R N"]) -> Transition:
-        """Gather the rows of slots and copy them to the device."""
+        """Gather the rows of slots and copy them to the device (host sync: the copy before has to be over)."""
         if self._up_copied is not None:
             self._up_copied.synchronize()
         flat = offset_by_run(index, source.capacity).view(-1)
@@ -69,12 +69,12 @@ class HostTransfer(Transfer):
 
     def _downward(self, rows: Transition) -> None:
         tree_map(lambda field, leaf: field.copy_(leaf), self.packing, rows)
-        self.down.copy_(self.packed, non_blocking=self.pinned)
+        self.down.copy_(self.packed, non_blocking=self.pinned)  # host sync, here or below
         if self.pinned:
             torch.cuda.current_stream(self.device).synchronize()
 
     def _upward(self, words: Int[Tensor, "RN words"]) -> Int[Tensor, "RN words"]:
-        copy = words.to(self.device, non_blocking=self.pinned, copy=True)
+        copy = words.to(self.device, non_blocking=self.pinned, copy=True)  # host sync, unless pinned
         if self.pinned:
             self._up_copied = torch.cuda.current_stream(self.device).record_event()
         return copy

@@ -84,7 +84,7 @@ class ByPriority(Store):
         sum_tree.update(self.tree, slot, self.largest[:, None].expand(runs, count))
 
     def choose(self, noise: Int[Tensor, "R N"]) -> tuple[Int[Tensor, "R N"], Float[Tensor, "R N"]]:
-        """Sample slots by priority; also return their importance weights."""
+        """Sample slots by priority; also return their importance weights (host sync if the tree is on the host)."""
         index, mass = sum_tree.sample(self.tree, noise.to(self.largest.device))
         weight = importance_weights(mass, self.anneal(self.config.priority_beta, 1.0))
         self.draws.add_(1)

@@ -109,7 +109,10 @@ def add(ring: Ring, rows: Transition) -> None:
 
 
 def choose(ring: Ring, noise: Int[Tensor, "R N"]) -> Int[Tensor, "R N"]:
-    """Turn int64 noise into uniformly distributed slots. The ring must not be empty (slot 0 would be returned)."""
+    """Turn int64 noise into uniformly distributed slots (host sync if the ring is on the host).
+
+    The ring must not be empty (slot 0 would be returned).
+    """
     return noise.to(ring.size.device).remainder(ring.size.clamp(min=1))
 
 

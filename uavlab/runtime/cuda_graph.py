@@ -12,7 +12,7 @@ A check that waits for the device cannot be captured; ``finite_check.DeferredChe
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 import torch
@@ -61,26 +61,25 @@ class CudaBackend:
         return result, graph.replay
 
 
-@dataclass(frozen=True)
+@dataclass
 class GraphCapture:
-    """One graph, with the tensors that it reads its arguments from, their forms, and the result that it writes."""
+    """One graph, with the tensors that it reads its arguments from, and the result that it writes.
 
-    inputs: list[Tensor]
-    forms: list[Form]
-    generators: list[Generator]
-    result: Any
-    replay: Callable[[], None]
+    It has no ``replay`` before it is captured.
+    """
 
-    def matches(self, arguments: list[Tensor], generators: Iterable[Generator]) -> bool:
-        """Return whether the arguments have the captured forms and all captured generators still exist."""
-        same_forms = list(map(form, arguments)) == self.forms
-        return same_forms and (not self.generators or set(self.generators).issubset(generators))
+    warm_calls: int = 0
+    generators: list[Generator] = field(default_factory=list)
+    inputs: list[Tensor] = field(default_factory=list)
+    result: Any = None
+    replay: Callable[[], None] | None = None
 
     def run(self, arguments: list[Tensor]) -> Any:
         """Replay with these arguments."""
         for target, source in zip(self.inputs, arguments, strict=True):
             target.copy_(source)
-        self.replay()
+        if self.replay is not None:
+            self.replay()
         return self.result
 
 
@@ -88,9 +87,9 @@ class GraphedFunction:
     """A function whose calls replay one graph.
 
     Arguments and result are trees of tensors: dataclasses, dictionaries, tuples, lists and None. The first calls run
-    the function directly. The result of a replay is valid until the next call. Arguments of another form (shape, type
-    or device), or other generators, start a new graph, up to ``MAX_CAPTURES`` times. After that, or if a capture fails,
-    every call runs the function directly, from the state before the failure.
+    the function directly. The result of a replay is valid until the next call. Each form of the arguments (shape, type
+    or device) has a graph of its own, and other generators start a new one, up to ``MAX_CAPTURES`` in total. After
+    that, or if a capture fails, every call runs the function directly, from the state before the failure.
     """
 
     def __init__(
@@ -114,48 +113,49 @@ class GraphedFunction:
         self.reset()
 
     def reset(self) -> None:
-        """Drop the graph; the next calls warm up and capture again. Needed after state has moved to other tensors."""
-        self._capture: GraphCapture | None = None
-        self._used_generators: list[Generator] = []
-        self._warm_calls = 0
+        """Drop the graphs; the next calls warm up and capture again. Needed after state has moved to other tensors."""
+        self._graphs: dict[tuple[Form, ...], GraphCapture] = {}
 
     def __call__(self, *args: Any) -> Any:
         """Call the function, or replay its graph."""
         if self._plain:
             return self._fn(*args)
         tensors = list(tree_tensors(args))
-        if self._capture and not self._capture.matches(tensors, self._generators()):
-            self.reset()
-        if self._capture is None and self._warm_calls < WARM_UP:
-            return self._warm_up(args)
-        self._capture = self._capture or self._new_capture(args)
-        return self._capture.run(tensors) if self._capture else self._fn(*args)
+        forms = tuple(map(form, tensors))
+        graph = self._graphs.setdefault(forms, GraphCapture())
+        if graph.generators and not set(graph.generators).issubset(self._generators()):
+            graph = self._graphs[forms] = GraphCapture()
+        if graph.warm_calls < WARM_UP:
+            return self._warm_up(graph, args)
+        if graph.replay or self._capture(graph, args):
+            return graph.run(tensors)
+        return self._fn(*args)
 
-    def _warm_up(self, args: tuple[Any, ...]) -> Any:
-        self._warm_calls += 1
+    def _warm_up(self, graph: GraphCapture, args: tuple[Any, ...]) -> Any:
+        graph.warm_calls += 1
         states = [(generator, generator.get_state()) for generator in self._generators()]
         try:
             inputs = clone_tree(args)  # with the memory layout of the capture, on which compiled code is specialised
         except TypeError:  # the capture will fail for the same reason
             inputs = args
         result = self._backend.run(lambda: self._fn(*inputs))
-        self._used_generators = [g for g, state in states if not torch.equal(state, g.get_state())]
+        graph.generators = [g for g, state in states if not torch.equal(state, g.get_state())]
         return result
 
-    def _new_capture(self, args: tuple[Any, ...]) -> GraphCapture | None:
+    def _capture(self, graph: GraphCapture, args: tuple[Any, ...]) -> bool:
         if not self._captures_left:
             self._give_up(f"arguments changed their form after each of {MAX_CAPTURES} captures")
-            return None
+            return False
         self._captures_left -= 1
         try:
             inputs = clone_tree(args)
-            result, replay = self._backend.capture(lambda: self._fn(*inputs), self._used_generators)
+            graph.result, graph.replay = self._backend.capture(lambda: self._fn(*inputs), graph.generators)
         except Exception as error:  # an error of the function itself is raised again by the direct call
             first = error.__context__ or error  # ending a failed capture fails as well
             self._give_up(f"{type(first).__name__}: {(str(first).strip() or 'no message').splitlines()[0]}")
-            return None
-        tensors = list(tree_tensors(inputs))
-        return GraphCapture(tensors, list(map(form, tensors)), self._used_generators, result, replay)
+            return False
+        graph.inputs = list(tree_tensors(inputs))
+        return True
 
     def _give_up(self, reason: str) -> None:
         self._plain = True
@@ -172,8 +172,8 @@ def tree_tensors(tree: Any) -> Iterator[Tensor]:
     if isinstance(tree, Tensor):
         yield tree
     elif is_dataclass(tree):
-        for field in fields(tree):
-            yield from tree_tensors(getattr(tree, field.name))
+        for each in fields(tree):
+            yield from tree_tensors(getattr(tree, each.name))
     elif isinstance(tree, dict | tuple | list):
         for part in tree.values() if isinstance(tree, dict) else tree:
             yield from tree_tensors(part)
@@ -190,7 +190,7 @@ def clone_tree(tree: Any) -> Any:
     if tree is None:
         return None
     if is_dataclass(tree) and not isinstance(tree, type):
-        return replace(tree, **{field.name: clone_tree(getattr(tree, field.name)) for field in fields(tree)})
+        return replace(tree, **{each.name: clone_tree(getattr(tree, each.name)) for each in fields(tree)})
     if isinstance(tree, dict):
         return {key: clone_tree(part) for key, part in tree.items()}
     if isinstance(tree, tuple | list):

@@ -1,6 +1,7 @@
 """Check that numbers are finite: at once (host sync), or on the device, where results are read later."""
 
 import math
+from threading import Lock
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ ADVICE = {
     "environment": "The environment made it: see `{} check PRESET`.",
     "learner": "Go on from the last good checkpoint with a lower rate: `{} resume RUN --set lr=...`.",
 }
-SLOTS = 1024  # tensors in a deferred check, counted once for each set that is checked together
+SLOTS = 2**16  # tensors in a deferred check, counted once for each set that is checked together
 NEVER = 2**62
 
 
@@ -26,9 +27,7 @@ def require_finite(numbers: CheckedTensors) -> None:
     Raises:
         DivergedError: It names the first tensor that fails, in the given order, and the index of its first such number.
     """
-    norms = [torch.linalg.vector_norm(tensor) for tensor, _ in numbers.values()]
-    if norms and norms[0].is_cuda:
-        norms = [torch.stack(norms).amax()]  # on the CPU reading each is cheaper
+    norms = (torch.linalg.vector_norm(tensor) for tensor, _ in numbers.values())
     least = min(map(limit, numbers), default=LARGEST)
     if not all(norm.item() <= least for norm in norms):  # nan compares as false
         for name, (tensor, axes) in numbers.items():  # the numbers may pass though their norm did not
@@ -68,7 +67,8 @@ class DeferredCheck:
         self._now, self._first = self._table[0], self._table[1:]
         self._now.zero_()
         self._checks: dict[tuple[str, ...], tuple[int, int]] = {}  # by names: first slot, and order in an update
-        self._count = 0
+        self._count = self._used = 0
+        self._lock = Lock()  # the thread of ``prefetch=overlap`` records as well
 
     def next_update(self) -> None:
         """Count an update; later records belong to it."""
@@ -80,8 +80,10 @@ class DeferredCheck:
         if not numbers:
             return
         names = tuple(numbers)
-        slot, _ = self._checks.get(names, (sum(map(len, self._checks)), None))
-        self._checks[names], self._count = (slot, self._count), self._count + 1
+        with self._lock:
+            slot, _ = self._checks.get(names, (self._used, 0))
+            self._used = max(self._used, slot + len(names))
+            self._checks[names], self._count = (slot, self._count), self._count + 1
         # one operator for all tensors, which torch also uses to clip gradients
         norms = torch._foreach_norm([tensor for tensor, _ in numbers.values()], math.inf)
         scaled = [
@@ -97,10 +99,10 @@ class DeferredCheck:
         Raises:
             DivergedError: It names the first update with a bad number, and the first such tensor.
         """
-        now, *first = self._table.tolist()
+        now, *first = self._table[: 1 + self._used].tolist()
         findings = [
             (first[slot + i], order, i, name)
-            for names, (slot, order) in self._checks.items()
+            for names, (slot, order) in list(self._checks.items())
             for i, name in enumerate(names)
             if first[slot + i] < NEVER
         ]

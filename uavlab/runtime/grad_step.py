@@ -58,7 +58,7 @@ class GradientStep:
         self.device = self.parameters[0].device
         # with step counts on the CPU, a capture would fail and a skipped step would be a host sync
         capturable = self.device.type == "cuda" and (toggles.graph != "off" or scaler is not None)
-        foreach, fused = toggles.adam == "foreach", toggles.adam == "fused"
+        foreach, fused = toggles.adam == "foreach" or None, toggles.adam == "fused" or None  # None: torch's own default
         build = partial(torch.optim.Adam, lr=lr, eps=ADAM_EPS, foreach=foreach, fused=fused, capturable=capturable)
         self.adams = [build(group) for group in groups]
         counter_device = self.device if capturable or fused else torch.device("cpu")

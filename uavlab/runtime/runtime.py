@@ -162,8 +162,8 @@ class Runtime:
 
     @cached_property
     def deferred(self) -> DeferredCheck | None:
-        """The check without a host sync, which graphs need."""
-        return None if self.toggles.graph == "off" else DeferredCheck(self.device)
+        """The check without a host sync, which graphs need, and each GPU profits from."""
+        return None if self.toggles.graph == "off" and self.device.type == "cpu" else DeferredCheck(self.device)
 
     def next_update(self) -> None:
         """Mark the start of an update for the deferred check."""
@@ -171,7 +171,7 @@ class Runtime:
             self.deferred.next_update()
 
     def check(self, numbers: CheckedTensors) -> None:
-        """Check that numbers are finite: at once (host sync), or with a graph when ``read`` is called.
+        """Check that numbers are finite: on a CPU at once, on a GPU or with a graph when ``read`` is called.
 
         Raises:
             DivergedError: A number is not finite.
@@ -215,8 +215,8 @@ def process_flags(toggles: Toggles, device: torch.device) -> Iterator[None]:
         if toggles.deterministic == "on":
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS requires it, and reads it once
             change(torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, True)
-        if toggles.precision == "tf32":
-            undo.enter_context(fp32_products("tf32"))
+        if device.type == "cuda":
+            undo.enter_context(fp32_products("tf32" if toggles.precision == "tf32" else "ieee"))
         if toggles.memory_fraction < 1:
             torch.cuda.set_per_process_memory_fraction(toggles.memory_fraction, device)
             undo.callback(torch.cuda.set_per_process_memory_fraction, 1.0, device)
@@ -225,11 +225,23 @@ def process_flags(toggles: Toggles, device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def fp32_products(precision: str) -> Iterator[None]:
-    """Multiply float32 matrices on a GPU in ``tf32`` or ``ieee`` precision, and restore the old setting at the end."""
-    settings = torch.backends.cuda.matmul
-    before = settings.fp32_precision
-    settings.fp32_precision = precision
+    """Multiply and convolve float32 on a GPU in ``tf32`` or ``ieee`` precision, and restore the settings at the end.
+
+    torch convolves in tf32 by default. Its older settings change the newer ones with them; where only the newer ones
+    change, torch refuses to read the older ones, as its compiler does.
+    """
+    cudnn: Any = torch.backends.cudnn
+    settings = torch.backends.cuda.matmul, cudnn.conv, cudnn.rnn
+    before = [setting.fp32_precision for setting in settings]
+
+    def change(matmul: str, convolution: str) -> None:
+        torch.set_float32_matmul_precision("high" if matmul == "tf32" else "highest")
+        cudnn.allow_tf32 = convolution == "tf32"
+
+    change(precision, precision)
     try:
         yield
     finally:
-        settings.fp32_precision = before
+        change(*before[:2])
+        for setting, value in zip(settings, before, strict=True):
+            setting.fp32_precision = value

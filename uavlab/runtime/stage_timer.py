@@ -170,8 +170,9 @@ class Work:
     Attributes:
         operators: Number of operators, without views.
         flops: Floating-point operations of matrix products and convolutions; a multiplication and an addition are two.
-        bytes: Bytes read and written by all operators but matrix products, whose measured rate includes them.
-        products: The matrix products N x K times K x M, in batches of G: ``((G, N, K, M), count)``.
+        bytes: Bytes read and written by all other operators; the measured rate of products includes theirs.
+        products: The matrix products N x K times K x M, in batches of G: ``((G, N, K, M), count)``. Convolutions of G
+            groups count as products over patches.
     """
 
     operators: int = 0
@@ -184,7 +185,10 @@ def count_work(call: Callable[[], Any]) -> Work:
     """Count the work of one eager call, forward and backward; torch compiles nothing under its counter of FLOPs."""
     with FlopCounterMode(display=False) as flops, _OperatorCounter() as counter:
         call()
-    return Work(counter.count, flops.get_total_flops(), counter.bytes, tuple(sorted(counter.products.items())))
+    others = flops.get_flop_counts().get("Global", {}).items()  # torch counts gradients of groups several times
+    total = sum(2 * math.prod(shape) * count for shape, count in counter.products.items())
+    total += sum(count for operator, count in others if operator.__name__ not in {*PRODUCTS, *CONVOLUTIONS})
+    return Work(counter.count, total, counter.bytes, tuple(sorted(counter.products.items())))
 
 
 def count_operators(call: Callable[[], Any]) -> int:
@@ -199,6 +203,7 @@ INDEXED = frozenset(
     {"index", "index_select", "gather", "take", "embedding", "index_put_", "index_copy_", "index_add_", "scatter_"}
 )
 PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # and the position of their first factor
+CONVOLUTIONS = ("convolution", "convolution_backward")
 
 
 class _OperatorCounter(TorchDispatchMode):
@@ -219,12 +224,30 @@ class _OperatorCounter(TorchDispatchMode):
         if not func.is_view:
             name = func.overloadpacket.__name__
             self.count += 1
-            if name in PRODUCTS:
-                a, b = args[PRODUCTS[name] :][:2]
-                self.products[(a.shape[0] if a.dim() == 3 else 1, *a.shape[-2:], b.shape[-1])] += 1
-            else:
-                self.bytes += _bytes(name, args, kwargs, out)
+            products = _products(name, args, out)
+            self.products.update(products)
+            self.bytes += 0 if products else _bytes(name, args, kwargs, out)
         return out
+
+
+def _products(name: str, args: Any, out: Any) -> list[tuple[int, int, int, int]]:
+    """Return the shapes of an operator's matrix products."""
+    if name in PRODUCTS:
+        a, b = args[PRODUCTS[name] :][:2]
+        return [(a.shape[0] if a.dim() == 3 else 1, *a.shape[-2:], b.shape[-1])]
+    if name == CONVOLUTIONS[0]:
+        _, weight, *_, groups = args
+        return [_over_patches(out, weight, groups)]
+    if name == CONVOLUTIONS[1]:
+        gradient, _, weight, *_, groups, (inputs, weights, _) = args
+        G, N, K, M = _over_patches(gradient, weight, groups)
+        return [(G, N, M, K)] * inputs + [(G, K, N, M)] * weights
+    return []
+
+
+def _over_patches(result: Tensor, weight: Tensor, groups: int) -> tuple[int, int, int, int]:
+    rows, channels, *size = result.shape
+    return groups, rows * math.prod(size), math.prod(weight.shape[1:]), channels // groups
 
 
 def _bytes(name: str, args: Any, kwargs: Any, out: Any) -> int:

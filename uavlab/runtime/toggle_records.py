@@ -36,8 +36,6 @@ def _graph(toggles: Toggles, device: torch.device) -> str | None:
         return "the cycle's graph holds replay on the device: use placement=device and prefetch=off"
     if toggles.graph == "cycle" and toggles.interval * toggles.ratio > 1:
         return "the cycle's graph is one step and one update: use interval=1 and ratio=1"
-    if toggles.compile in ("reduce-overhead", "max-autotune"):
-        return f"compile={toggles.compile} captures graphs of its own; use compile=default"
     return None
 
 
@@ -73,7 +71,8 @@ RECORDS = (
     Toggle(
         name="adam",
         kind=Literal["single", "foreach", "fused"],
-        about="Adam's implementation: tensor by tensor, in horizontal batches, or as one fused operator.",
+        about="Adam's implementation: torch's default (tensor by tensor on a CPU), in horizontal batches, or as one "
+        "fused operator.",
         seam="grad",
         equality="rounding",
         eager="fused",
@@ -136,7 +135,8 @@ RECORDS = (
     Toggle(
         name="compile",
         kind=Literal["off", "default", "reduce-overhead", "max-autotune"],
-        about="torch.compile of every kernel, and its mode.",
+        about="torch.compile of every kernel, and its mode; CUDA graphs are left to `graph`, so `reduce-overhead` is "
+        "`default`.",
         seam="kernel",
         equality="rounding",
         claim="+5-15 %",

@@ -15,7 +15,10 @@ DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, 
 COMPILER_WARNINGS = (  # about cached functions, and about deprecated parts of torch itself
     "Dynamo detected a call to a `functools",
     "`torch.jit",
+    "TensorFloat32 tensor cores",  # precision=tf32 enables them
 )
+MODES = {"reduce-overhead": "default", "max-autotune": "max-autotune-no-cudagraphs"}
+"""Modes without CUDA graphs of the compiler, which overwrite results that the loop still needs; see ``graph``."""
 COMPILER_ERRORS = (TorchDynamoException, ImportError)  # not raised by the functions of this package
 
 
@@ -65,7 +68,7 @@ def compile_function(fn: F, name: str, mode: str, fall_back: Callable[[str], Non
             return fn(*args)
 
     try:
-        run = torch.compile(copy, dynamic=False, fullgraph=True, mode=mode)
+        run = torch.compile(copy, dynamic=False, fullgraph=True, mode=MODES.get(mode, mode))
     except COMPILER_ERRORS as error:
         fall_back(f"{name}: {_summary(error)}")
     return call  # type: ignore[return-value]

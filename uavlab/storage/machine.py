@@ -15,6 +15,7 @@ import uavlab
 from uavlab.core.installation import ROOT
 
 TIMEOUT = 10  # s, of an external program
+NO_CODE = ":(exclude)figures/records"
 CPUINFO = Path("/proc/cpuinfo")
 FLAGS = (  # instruction sets that matter for speed: of x86, then of ARM
     *("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8"),
@@ -29,7 +30,8 @@ def describe(device: torch.device | str) -> dict[str, Any]:
         JSON values: ``cpu``, ``cpu_id`` (family, model and stepping), ``cpu_flags`` (those of ``FLAGS`` that it has),
         ``cores`` (usable ones), ``load`` (runnable processes during the last minute; None on Windows),
         ``memory_bytes``, ``system``, ``python``, ``torch``, ``uavlab``, ``device``, ``threads``, ``code`` (a digest of
-        the package's modules), ``commit`` and ``dirty`` (both None outside a checkout).
+        the package's modules), ``commit`` and ``dirty`` (whether files other than records have changed since;
+        both None outside a checkout).
     """
     commit = _git("rev-parse", "HEAD") if _git("rev-parse", "--show-toplevel") == str(ROOT.resolve()) else None
     return {
@@ -47,7 +49,7 @@ def describe(device: torch.device | str) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "code": code_digest(),
         "commit": commit,
-        "dirty": None if commit is None else _git("status", "--porcelain") != "",
+        "dirty": None if commit is None else _git("status", "--porcelain", "--", ".", NO_CODE) != "",
     }
 
 

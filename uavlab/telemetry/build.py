@@ -66,7 +66,7 @@ def source(
 def figures(
     config: Settings, task: Telemetry, forecast: Forecast, rng: Streams, count: int, mean_action: bool, stream: str
 ) -> dict[str, Tensor]:
-    """Score a forecast on validation flights (stream ``validate``) or test flights.
+    """Score a forecast on validation flights (stream ``validate``) or test flights (host sync).
 
     Raises:
         FileError: The training flights differ from those that the forecast was trained on.
@@ -77,7 +77,8 @@ def figures(
         if ((sets.inputs.center - center) / spread).abs().max() > TOLERANCE:
             raise FileError(DATASET_CHANGED)
     flights = sets.validation if stream == "validate" else sets.test
-    return metrics.figures(forecast, flights, task.shape, task.stride, count)
+    scores = metrics.figures(forecast, flights, task.shape, task.stride, count)
+    return {name: each.to(rng.device) for name, each in scores.items()}
 
 
 def baseline(config: Settings, rt: Runtime, fit: Callable[..., Any]) -> Any:

@@ -85,7 +85,7 @@ class DiskDataset:
             self._write("inputs", begin, values.sub_(scale.center).div_(scale.spread).numpy())
 
     def gather(self, start: Int[Tensor, " N"], window: int, horizon: int) -> Windows:
-        """Read windows by their first rows."""
+        """Read windows by their first rows (host sync)."""
         first = start.tolist()
 
         def stack(name: str, ahead: int, rows: int) -> Tensor:

@@ -35,7 +35,7 @@ predictions from the mean truth, over the variance of the truth; near 0, predict
 def predict_windows(
     forecast: Forecast, flights: Flights, shape: tuple[int, int], stride: int, count: int
 ) -> Iterator[tuple[Tensor, Float[Tensor, "R N out"], Float[Tensor, "N out"]]]:
-    """Predict windows ``stride`` rows apart in the first ``count`` flights.
+    """Predict windows ``stride`` rows apart in the first ``count`` flights (host sync).
 
     Yields:
         For a chunk of windows, the flight of each, predictions and true targets.
@@ -43,7 +43,7 @@ def predict_windows(
     device = forecast.log_variance.device
     start, flight = dataset.window_starts(flights.bounds.cpu()[: count + 1], sum(shape), stride)
     for first, own in zip(start.split(CHUNK), flight.split(CHUNK), strict=True):
-        rows = flights.gather(first.to(device), *shape)
+        rows = flights.gather(first.to(flights.bounds.device), *shape)
         inputs = rows.inputs.to(device)
         yield own, forecast(inputs.expand(forecast.runs, *inputs.shape)), flatten_targets(rows)
 
@@ -51,7 +51,7 @@ def predict_windows(
 def figures(
     forecast: Forecast, flights: Flights, shape: tuple[int, int], stride: int, count: int
 ) -> dict[str, Float[Tensor, "R E"]]:
-    """Score each flight, scaled such that means over flights are the scores over all windows.
+    """Score each flight, scaled such that means over flights are the scores over all windows (host sync).
 
     Returns:
         One number per run and flight for each of ``METRICS``; ``rmse`` holds squares, ``summary`` takes the root.
@@ -115,23 +115,26 @@ def fit_ridge(sets: DataSplit, shape: tuple[int, int], stride: int) -> Forecast:
         Hoerl and Kennard 1970, "Ridge Regression: Biased Estimation for Nonorthogonal Problems", eq. 2.1.
     """
     starts, _ = dataset.window_starts(sets.training.bounds.cpu(), sum(shape), stride)
-    starts = starts[:: -(-len(starts) // MOST)].to(sets.inputs.center.device)
+    starts = starts[:: -(-len(starts) // MOST)].to(sets.training.bounds.device)
     size, out, count = shape[0] * len(sets.inputs.center), len(HIDDEN) + 3 * shape[1], len(HIDDEN)
-    square, product, squares = torch.zeros(size + 1, size + 1), torch.zeros(size + 1, out), torch.zeros(out)
+    square = sets.inputs.center.new_zeros(size + 1, size + 1, dtype=torch.float64)  # float32 loses digits of long sums
+    product, squares = square.new_zeros(size + 1, out), square.new_zeros(out)
     for chunk in starts.split(FITTED):
         rows = sets.training.gather(chunk, *shape)
-        flat, targets = torch.nn.functional.pad(rows.inputs.flatten(1), (0, 1), value=1.0), flatten_targets(rows)
+        flat, targets = (each.to(square) for each in (rows.inputs.flatten(1), flatten_targets(rows)))
+        flat = torch.nn.functional.pad(flat, (0, 1), value=1.0)
         square, product = square + flat.T @ flat, product + flat.T @ targets
         squares = squares + targets.square().sum(0)
     spread = target_scale(sets.hidden, shape[1]).spread[: count + 1]
     inputs = Scale(sets.inputs.center[None], sets.inputs.spread[None])
 
     def solve(penalty: float) -> Forecast:
-        diagonal = torch.full((size + 1,), penalty)
+        diagonal = square.new_full((size + 1,), penalty)
         diagonal[-1] = 0.0  # no penalty on the constant
-        theta = torch.linalg.solve((square + diagonal.diag()).double(), product.double()).float()
-        left = (squares - 2 * (theta * product).sum(0) + (theta * (square @ theta)).sum(0)).clamp_min(0) / len(starts)
-        variance = torch.cat([left[:count], left[count:].mean()[None]]) / spread.square()
+        exact = torch.linalg.solve(square + diagonal.diag(), product)
+        left = (squares - 2 * (exact * product).sum(0) + (exact * (square @ exact)).sum(0)).clamp_min(0) / len(starts)
+        variance = torch.cat([left[:count], left[count:].mean()[None]]).float() / spread.square()
+        theta = exact.float()
 
         def function(windows: Float[Tensor, "1 N T F"]) -> Float[Tensor, "1 N out"]:
             return windows.flatten(2) @ theta[:-1] + theta[-1]

@@ -53,12 +53,12 @@ def predict(forecast: Forecast, task: Telemetry, flight: FlightDataset, stride: 
         raise FileError(f"flight: {rows} rows at {RATE} a second; a window and what follows it are {least}.")
     _, values, truth = zip(*predict_windows(forecast, flight, task.shape, stride, 1), strict=True)
     start, _ = dataset.window_starts(flight.bounds[:2].cpu(), least, stride)
-    sd = forecast.deviation[0]
+    sd = forecast.deviation[0].cpu()
     return Prediction(
         time=(start + task.window - 1) / RATE,
-        values=_columns(torch.cat(values, 1)[0]),
+        values=_columns(torch.cat(values, 1)[0].cpu()),
         sd=torch.cat([sd[:-1], sd[-1:].expand(3)]),
-        truth=_columns(torch.cat(truth)),
+        truth=_columns(torch.cat(truth).cpu()),
     )
 
 

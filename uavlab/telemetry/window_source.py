@@ -96,7 +96,7 @@ def _require_room(rows: int, device: torch.device) -> None:
 
 
 def _move(tree: T, device: torch.device) -> T:
-    return tree_map(lambda leaf: leaf.to(device), tree)
+    return tree_map(lambda leaf: leaf.to(device), tree)  # host sync, unless it is there
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class WindowSource(Source):
     def _load_items(self) -> Callable[[], dataset.Windows]:
         again = list(self.pending)
         first = (self.starts[index.flatten()] for index in again)
-        starts = (start.tolist() for start in chain(first, iter(self.draw, None)))
+        starts = (start.tolist() for start in chain(first, iter(self.draw, None)))  # host sync
         flights, pin = cast(FlightDataset, self.sets.training), self.starts.is_cuda
         items = self.items(flights, self.sets.inputs, *self.task.shape)
         return load_batches(items, starts, self.config.workers, pin).__next__

@@ -91,9 +91,16 @@ def test_each_gpu_has_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor._gpus() == [Row("GPU 0", "card 0, 80 GB"), Row("GPU 1", "card 1, 80 GB")]
 
 
-@pytest.mark.parametrize(("half", "usable", "times"), [(50e9, False, "0.5"), (300e9, True, "3")])
+@pytest.mark.parametrize(
+    ("half", "usable", "times", "flags"),
+    [
+        (50e9, False, "0.5 times float32; instructions: none", ["avx2"]),
+        (300e9, True, "3 times float32; instructions: avx512_bf16, amx_bf16", ["avx2", "avx512_bf16", "amx_bf16"]),
+        (300e9, True, "3 times float32", []),  # the system lists no instructions
+    ],
+)
 def test_bfloat16_is_compared_with_float32_on_one_thread(
-    monkeypatch: pytest.MonkeyPatch, half: float, usable: bool, times: str
+    monkeypatch: pytest.MonkeyPatch, half: float, usable: bool, times: str, flags: list[str]
 ) -> None:
     threads, used = torch.get_num_threads(), []
 
@@ -102,9 +109,10 @@ def test_bfloat16_is_compared_with_float32_on_one_thread(
         return {"fp32": 100e9, "bf16": half}[precision]
 
     monkeypatch.setattr(doctor, "matrix_rate", rate)
+    monkeypatch.setattr(doctor, "cpu_flags", lambda: flags)
     single, bf16 = doctor._rates(torch.device("cpu"))
     assert single.value.startswith("100 GFLOP/s on ")
-    assert bf16.value == f"{half / 1e9:.0f} GFLOP/s, {times} times float32"
+    assert bf16.value == f"{half / 1e9:.0f} GFLOP/s, {times}"
     assert bf16.usable is usable
     assert (used, torch.get_num_threads()) == ([1, 1], threads)
 

@@ -11,7 +11,7 @@ import pytest
 from tests.support.cli_runner import uavlab
 from uavlab.benchmarks import doctor, profile_run, registry
 from uavlab.benchmarks.claims import report as book
-from uavlab.benchmarks.claims.report import ledger
+from uavlab.benchmarks.claims.ledger import ledger
 from uavlab.benchmarks.registry import Option, suite, suites
 from uavlab.cli.measure import SYSTEMS
 from uavlab.experiment.presets import presets as known
@@ -115,7 +115,8 @@ class TestClaims:
         ended = uavlab("claims", "--json")
         assert ended.code == 0
         assert [row["claim"] for row in ended.json["rows"]] == [claim.claim for claim in ledger()]
-        assert all(row["verdict"] for row in ended.json["rows"])
+        assert all(row["verdict"] and row["wording"] and row["wording"] in ended.out for row in ended.json["rows"])
+        assert book.count_verdicts(ended.json["rows"]) in ended.out
         assert "Not measured on this machine" in ended.out
         assert list(tmp_path.iterdir()) == []
 
@@ -126,7 +127,7 @@ class TestClaims:
         rows = ended.json["rows"]
         assert [(row["claim"], row["measured"], row["verdict"]) for row in rows] == [
             ("duplicate-waste-2", 0.5, "holds"),
-            ("equal-updates", 1_000_000, "does not hold"),
+            ("equal-updates", 1_000_000, "refuted by arithmetic"),
         ]
         assert rows[0]["command"] == "uavlab claims --measure duplicate-waste-2"
         assert "equal-updates: 1,000,000 updates, claimed 10,000,000 updates" in ended.err
@@ -135,10 +136,10 @@ class TestClaims:
 
     def test_numbers_in_a_file_of_ones_own(self, tmp_path: Path) -> None:
         path = tmp_path / "mine.json"
-        assert uavlab("claims", "--measure", "equal-updates", "--out", path).code == 0
+        assert uavlab("claims", "--measure", "duplicate-waste-2", "--rounds", 3, "--out", path).code == 0
         assert [file.name for file in tmp_path.iterdir()] == ["mine.json"]
-        (row,) = [row for row in uavlab("claims", "--out", path, "--json").json["rows"] if row["measured"]]
-        assert row["claim"] == "equal-updates"
+        (row,) = [row for row in uavlab("claims", "--out", path, "--json").json["rows"] if row["machine"]]
+        assert row["claim"] == "duplicate-waste-2"
         assert uavlab("claims", "--out", tmp_path / "none.json").code == 3
 
     def test_one_system(self) -> None:

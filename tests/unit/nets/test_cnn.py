@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.support.fake_device import fake_device
 from uavlab.nets import cnn
-from uavlab.nets.cnn import StackedCNN, convolve_by_matmul, convolve_grouped, extract_patches
+from uavlab.nets.cnn import WIDE, StackedCNN, convolve_by_matmul, convolve_grouped, extract_patches
 
 NET = StackedCNN(channels=3, side=9, width=4, kernels=(4, 3), hidden=8, outputs=6)
 PUBLISHED = StackedCNN(channels=7, side=11, width=256, kernels=(5, 4, 4), hidden=256, outputs=6)
@@ -62,6 +63,17 @@ def test_equals_separate_networks_with_gradients(wide: int, monkeypatch: pytest.
         loss = expected.square().sum()
         grads = torch.autograd.grad(loss, list(model.parameters()))
         assert gradient[g].norm().item() == pytest.approx(math.sqrt(sum(x.square().sum().item() for x in grads)))
+
+
+@pytest.mark.parametrize(("device", "width", "used"), [("cpu", 4, 0), ("cpu", WIDE, 1), ("cuda", WIDE, 0)])
+def test_patches_are_cut_on_a_cpu_alone(device: str, width: int, used: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU they take k^2 times the memory of the maps, for convolutions that a library has kernels for."""
+    cuts: list[int] = []
+    monkeypatch.setattr(cnn, "extract_patches", lambda x, size: cuts.append(size) or extract_patches(x, size))
+    with fake_device(strict=False):
+        net = StackedCNN(2, 5, width, (3,), 4, 3)
+        net(torch.zeros(1, net.count, device=device), torch.zeros(1, 2, 2, 5, 5, device=device))
+    assert len(cuts) == used
 
 
 def test_swapped_rows_would_be_noticed() -> None:

@@ -4,18 +4,20 @@ from typing import Any
 
 import pytest
 
-from uavlab.benchmarks.claims.report import ledger, select
+from uavlab.benchmarks.claims.ledger import ledger, select
 from uavlab_notebooks import claims
 
 RECORD: dict[str, Any] = {
     "date": "2026-01-01",
-    "machine": {"device": "A machine"},
+    "machine": {"device": "A GPU", "cpu": "A CPU"},
     "measured": {
         "cached-forwards": {"value": 1.2, "low": 1.1, "high": 1.4, "note": ""},
         "env-share": {"value": 0.05, "low": None, "high": None, "note": ""},
     },
 }
 NAMES = ["cached-forwards", "env-share", "more-agents-gain-more"]
+for claim in select(NAMES[:2]):
+    RECORD["measured"][claim.claim]["digest"] = claim.digest
 
 
 def row(claim: str, unit: str = "ratio", **changes: Any) -> dict[str, Any]:
@@ -31,13 +33,13 @@ class TestClaimRows:
         assert (cached["verdict"], cached["low"], cached["high"]) == ("partly", 1.1, 1.4)
         assert (cached["claimed_text"], cached["measured_text"]) == ("1.40x to 1.60x", "1.20x")
         assert (cached["system"], cached["technique"]) == ("leader_follower", "update=cached")
-        assert (rows["env-share"]["verdict"], rows["env-share"]["low"]) == ("does not hold", None)
+        assert (rows["env-share"]["verdict"], rows["env-share"]["low"]) == ("not testable here", None)
         assert rows["more-agents-gain-more"]["verdict"] == "not measured"
 
     def test_without_a_record_every_row_is_there(self) -> None:
         rows = claims.claim_rows(ledger(), None)
         assert len(rows) == len(ledger())
-        assert {each["measured"] for each in rows} == {None}
+        assert {each["verdict"] for each in rows if each["measured"] is not None} <= {*claims.POINTS, "ill-defined"}
 
 
 class TestSelectRows:
@@ -49,10 +51,6 @@ class TestSelectRows:
     )
     def test_by_system_and_verdict(self, system: str, verdict: str, names: str) -> None:
         assert "".join(each["claim"] for each in claims.select_rows(self.ROWS, system, verdict)) == names
-
-    def test_they_are_counted(self) -> None:
-        assert claims.count_verdicts(self.ROWS) == "3 claims: 2 partly, 1 holds"
-        assert claims.count_verdicts([]) == "no such claims"
 
 
 class TestRanges:
@@ -81,4 +79,4 @@ class TestRanges:
 
     def test_every_verdict_on_a_number_has_its_look(self) -> None:
         drawn = {row["verdict"] for row in claims.claim_rows(ledger(), RECORD) if row["measured"] is not None}
-        assert drawn <= {*claims.POINTS, "ill-defined"}
+        assert drawn <= {*claims.POINTS, "ill-defined", "not testable here"}

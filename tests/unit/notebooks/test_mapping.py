@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.support.fixtures_config import sizes, tiny
+from tests.support.fixtures_mapping import SMALL as SMALL_MISSION
 from tests.support.fixtures_mapping import TINY_MISSION
 from uavlab.core.bootstrap import nested_bands
 from uavlab.core.errors import ConfigError
@@ -101,3 +102,9 @@ class TestCurves:
     def test_scores_in_words(self) -> None:
         assert mapping.format_scores({"a": SCORES["a"]}) == "a 0.50 (0.50 to 0.50)"
         assert mapping.format_scores({"a": SCORES["a"]}, 0) == "a 1.00 (1.00 to 1.00)"
+
+
+def test_bilinear_resizing_is_not_by_area() -> None:
+    resized = mapping.compare_resizing(SMALL_MISSION)
+    assert (resized["area"] - resized["bilinear"]).abs().max() > 0.05
+    assert (resized["area"] - resized["opencv"]).abs().max() < 1e-5

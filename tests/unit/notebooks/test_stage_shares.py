@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-import torch
 
+from tests.support.devices import DEVICES
 from tests.support.fixtures_config import TINY
 from uavlab.profiling.roofline import Ceilings
 from uavlab.profiling.torch_profile import PYTHON
@@ -27,8 +27,9 @@ def test_stages_are_those_of_so_many_cycles() -> None:
 
 
 class TestWatching:
-    def test_it_changes_nothing(self) -> None:
-        assert stage_shares.monitor_changes_nothing(PRESET, TINY, cycles=2)
+    @pytest.mark.parametrize("device", DEVICES)
+    def test_it_changes_nothing(self, device: str) -> None:
+        assert stage_shares.monitor_changes_nothing(PRESET, TINY, {"device": device}, cycles=2)
 
     def test_one_changed_number_would_be_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
         run_cycles = stage_shares.run_cycles
@@ -72,9 +73,3 @@ class TestResidency:
 
     def test_kernels_side_by_side_fill_no_more_than_all_of_it(self) -> None:
         assert self.shares([{"operator": "a", "cpu_ms": 9.0, "device_ms": 25.0, "share": 1.0}])[0] == 1
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_watching_changes_nothing_on_a_gpu() -> None:
-    assert stage_shares.monitor_changes_nothing(PRESET, TINY, {"device": "cuda"}, cycles=2)

@@ -28,6 +28,17 @@ def test_wrap_angle() -> None:
     assert got.tolist() == pytest.approx(expected, abs=1e-14)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_tiny_negative_angle_is_not_rounded_to_a_whole_turn(dtype: torch.dtype) -> None:
+    angle = -torch.logspace(-40, 2, 200, dtype=torch.float64).to(dtype)
+    whole = torch.tensor(2 * math.pi, dtype=dtype)
+    once = angle.remainder(2 * math.pi)
+    assert (once == whole).any()  # one remainder is not enough
+    wrapped = wrap_angle(angle)
+    assert ((wrapped >= 0) & (wrapped < whole)).all()
+    assert torch.equal(wrapped[once < whole], once[once < whole])
+
+
 def test_distance_of_pythagorean_triangles_broadcasts() -> None:
     a = torch.tensor([[0.0, 0.0], [1.0, 1.0]])
     assert distance(a, torch.tensor([3.0, 4.0])).tolist() == pytest.approx([5.0, math.sqrt(13)])

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.support.devices import DEVICES
 from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
 from uavlab.ops.sum_tree import (
@@ -297,11 +298,10 @@ def test_batches_that_are_not_spread_evenly_are_caught() -> None:
     assert spread_of_parts(anywhere) > 4
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("deterministic", [False, True])
-def test_a_gpu_gives_the_same_bits(deterministic: bool) -> None:
-    generator, trees_by_device = torch.Generator().manual_seed(2), {}
+def test_every_device_gives_the_same_bits(deterministic: bool, device: str) -> None:
+    generator, pair = torch.Generator().manual_seed(2), []
     rounds = [
         (
             torch.randint(2**62, (2, 256), generator=generator),
@@ -312,14 +312,14 @@ def test_a_gpu_gives_the_same_bits(deterministic: bool) -> None:
     ]
     torch.use_deterministic_algorithms(deterministic)
     try:
-        for device in ("cpu", "cuda"):
-            tree = empty(2, 20_000, torch.device(device))
-            fill(tree, torch.full((2, 20_000), UNIT, device=device))
+        for place in ("cpu", device):
+            tree = empty(2, 20_000, torch.device(place))
+            fill(tree, torch.full((2, 20_000), UNIT, device=place))
             for noise, mass, skip in rounds:
-                slot, _ = sample(tree, noise.to(device))
-                update(tree, slot.sort(1).values // 2, mass.to(device), skip.to(device))  # many duplicates
-            trees_by_device[device] = tree
+                slot, _ = sample(tree, noise.to(place))
+                update(tree, slot.sort(1).values // 2, mass.to(place), skip.to(place))  # many duplicates
+            pair.append(tree)
     finally:
         torch.use_deterministic_algorithms(False)
-    for here, there in zip(trees_by_device["cpu"].levels, trees_by_device["cuda"].levels, strict=True):
+    for here, there in zip(pair[0].levels, pair[1].levels, strict=True):
         assert torch.equal(here, there.cpu())

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.support.devices import DEVICES
 from uavlab.core.types import Batch
 from uavlab.replay.prefetch import Prefetcher
 
@@ -112,13 +113,13 @@ def test_streams_wait_for_each_other(monkeypatch: pytest.MonkeyPatch, threaded: 
     ]
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("threaded", [False, True])
-def test_on_a_gpu_what_was_written_before_is_drawn_and_what_is_written_later_is_not(threaded: bool) -> None:
-    prefetcher = Prefetcher(torch.device("cuda"), threaded)
-    value = torch.zeros(1, 1, dtype=torch.int64, device="cuda")
-    heavy = torch.rand(4096, 4096, device="cuda")
+def test_what_was_written_before_is_drawn_and_what_is_written_later_is_not(threaded: bool, device: str) -> None:
+    prefetcher = Prefetcher(torch.device(device), threaded)
+    value = torch.zeros(1, 1, dtype=torch.int64, device=device)
+    side = 4096 if device == "cuda" else 2
+    heavy = torch.rand(side, side, device=device)
     for number in range(20):
         heavy = (heavy @ heavy).sigmoid()  # keeps the main stream behind
         value.fill_(number)

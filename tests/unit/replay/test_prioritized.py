@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.support.devices import DEVICES, capture
 from tests.support.named_rows import RUNS, check, named, rows
 from tests.support.plain_priorities import UNIT, digest, draw, random_operations, small
+from tests.support.sync_debug import sync_debug
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.rng import Streams
 from uavlab.core.types import Transition, tree_map
@@ -372,9 +374,9 @@ def test_nothing_is_read_from_the_device() -> None:
         replay.state_dict()  # reads the size
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_a_captured_graph_gives_the_same_bits_without_a_host_sync() -> None:
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_captured_graph_gives_the_same_bits_without_a_host_sync(device: str) -> None:
+    """On a CPU, which captures nothing, the cycle itself is called again."""
     generator, config = torch.Generator().manual_seed(0), PriorityConfig(0.5, priority_draws=10)
     given = [
         (
@@ -384,25 +386,16 @@ def test_a_captured_graph_gives_the_same_bits_without_a_host_sync() -> None:
         )
         for step in range(30)
     ]
-    new, noise, priority = tree_map(Tensor.cuda, given[0][0]), given[0][1].cuda(), given[0][2].cuda()
+    new = tree_map(lambda leaf: leaf.to(device, copy=True), given[0][0])
+    noise, priority = (tensor.to(device, copy=True) for tensor in given[0][1:])
     here, there = ByPriority(given[0][0], 40, config), ByPriority(new, 40, config)
 
     def cycle() -> None:
         there.add(new)
         there.set_priorities(draw(there, noise).index, priority)
 
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            cycle()  # the first round: operators prepare themselves outside the capture
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            cycle()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
+    with sync_debug("error", device):
+        replay = capture(cycle, device)
     for step, (r, n, p) in enumerate(given):
         here.add(r)
         here.set_priorities(draw(here, n).index, p)
@@ -410,6 +403,6 @@ def test_a_captured_graph_gives_the_same_bits_without_a_host_sync() -> None:
             tree_map(lambda static, value: static.copy_(value), new, r)
             noise.copy_(n)
             priority.copy_(p)
-            graph.replay()
+            replay()
     assert torch.equal(sum_tree.masses(here.tree), sum_tree.masses(there.tree).cpu())
     assert torch.equal(here.refused, there.refused.cpu())

@@ -81,12 +81,24 @@ def test_generators_that_were_replaced_begin_a_new_graph() -> None:
     assert reasons == []
 
 
+def test_two_forms_in_turn_have_a_graph_each() -> None:
+    """As minibatches of two sizes; with one graph at a time, all would be recorded again and again, and then none."""
+    plain, learner = Sum(), Sum()
+    fast, emulator, reasons = captured(learner, learner.generators)
+    for k in range(20):
+        x = torch.full(((3,), (1,))[k % 2], 1.5**k)
+        assert torch.equal(fast(x)["total"], plain(x)["total"])
+    assert reasons == []
+    assert [tape.replays for tape in emulator.tapes] == [10 - WARM_UP] * 2
+
+
 def test_arguments_of_another_form_begin_a_new_graph_but_not_for_ever() -> None:
     plain, learner = Sum(), Sum()
     fast, emulator, reasons = captured(learner, learner.generators)
-    for k in range(MAX_CAPTURES + 2):
+    forms = [(shape, dtype) for shape in ((3,), (1,)) for dtype in (torch.float32, torch.float64, torch.int64)]
+    for k, (shape, dtype) in enumerate(forms):
         for i in range(WARM_UP + 2):
-            x = torch.full(((3,), (1,))[k % 2], 1.5**k + i)
+            x = torch.full(shape, 2**k + i, dtype=dtype)
             assert torch.equal(fast(x)["total"], plain(x)["total"])
     assert reasons == [f"arguments changed their form after each of {MAX_CAPTURES} captures"]
     assert [tape.replays for tape in emulator.tapes] == [2] * MAX_CAPTURES

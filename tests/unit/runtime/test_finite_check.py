@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.support.devices import DEVICES
 from uavlab.core.errors import DivergedError
 from uavlab.core.protocols import CheckedTensors
 from uavlab.runtime.finite_check import LARGEST, DeferredCheck, require_finite
@@ -179,13 +180,12 @@ def test_within_an_update_what_is_checked_first_comes_first(bad: tuple[str, ...]
         check.read(2)
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_a_gpu_is_asked_once_and_answers_alike() -> None:
-    fine = {name: (torch.ones(2, 3, device="cuda", dtype=dtype), "R A") for name, dtype in DTYPES.items()}
+@pytest.mark.parametrize("device", DEVICES)
+def test_every_device_answers_alike(device: str) -> None:
+    fine = {name: (torch.ones(2, 3, device=device, dtype=dtype), "R A") for name, dtype in DTYPES.items()}
     require_finite(fine)
     for value in (math.nan, math.inf, -math.inf, 1e38):
-        bad = spoilt((2, 3), (1, 2), value).cuda()
+        bad = spoilt((2, 3), (1, 2), value).to(device)
         assert finding({**fine, "x": (bad, "R A")}).record["agent"] == 2
 
 

@@ -4,12 +4,15 @@ The step that can be compiled equals the plain one.
 """
 
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from tests.support.devices import DEVICES, capture
+from tests.support.fake_device import fake_device
 from tests.support.plain_collector import collector
 from uavlab.collectors.entries import survey
 from uavlab.collectors.off_policy import ReplayConfig
@@ -247,30 +250,39 @@ def test_what_a_step_takes_for_a_moment_was_asked_for_before(adam: Any) -> None:
         assert budget.peak > 4000  # less would be refused midway
 
 
+@pytest.mark.parametrize("adam", SCRATCH)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_plain_adam_is_torchs_own_default(adam: Any, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU, a plain reference that steps tensor by tensor would flatter all that is compared with it."""
+    names, used = ("single_tensor", "multi_tensor", "fused"), []
+    for name in names:
+        call = lambda *args, name=name, **kwargs: used.append(name)  # noqa: E731
+        monkeypatch.setattr(import_module("torch.optim.adam"), f"_{name}_adam", call)
+    with fake_device(strict=False):
+        start = torch.zeros(3, device=device).requires_grad_()
+        step = GradientStep([[start]], LR, None, False, Toggles(adam=adam))
+        step(lambda x: (x.sum(), {}), start)
+    own = "multi_tensor" if device == "cuda" else "single_tensor"
+    assert used == [{"single": own, "foreach": "multi_tensor", "fused": "fused"}[adam]]
+
+
 def test_on_a_cpu_no_step_is_counted_on_a_gpu() -> None:
     step = GradientStep([[torch.zeros(1)]], LR, None, False, Toggles(graph="update"))
     assert step.adams[0].param_groups[0]["capturable"] is False
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("adam", SCRATCH)
-def test_a_step_can_be_captured(adam: Any) -> None:
+def test_a_step_can_be_captured(adam: Any, device: str) -> None:
     def build_step() -> tuple[GradientStep, Tensor]:
-        start = torch.zeros(2, 3, device="cuda").requires_grad_()
+        start = torch.zeros(2, 3, device=device).requires_grad_()
         return GradientStep([[start]], LR, 1.0, True, Toggles(adam=adam, graph="update")), start
 
-    goal = GOAL.cuda()
+    goal = GOAL.to(device)
     (eager, _), (captured, start) = build_step(), build_step()
-    side = torch.cuda.Stream()
-    with torch.cuda.stream(side):
-        captured(toward_goal, start, goal)
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured(toward_goal, start, goal)
+    replay = capture(lambda: captured(toward_goal, start, goal), device)
     for _ in range(3):
-        graph.replay()
+        replay()
     for _ in range(4):
         eager(toward_goal, eager.parameter, goal)
     for name, tensor in eager.state_dict().items():

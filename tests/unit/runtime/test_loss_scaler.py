@@ -10,7 +10,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from tests.support.changes import APPLY, BROKEN, Tables, change_errors, gradient_errors
+from tests.support.devices import DEVICES
 from tests.support.plain_collector import collector
+from tests.support.sync_debug import sync_debug
 from uavlab.collectors.entries import survey
 from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig
 from uavlab.core.errors import DivergedError
@@ -26,6 +29,7 @@ from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
 
 CPU = torch.device("cpu")
+ALLOWED = 0.1  # of what float32 changes in a few updates, and of each block of its gradient
 GOAL = torch.tensor([[1.0, -2.0, 0.5], [30.0, 40.0, 0.0]])
 
 
@@ -305,41 +309,70 @@ def test_nothing_but_products_and_hidden_layers_leaves_float32(
     )
 
 
-def test_a_learner_in_float16_gets_past_its_overflows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The aggressive scale is too large at first; then it learns as in float32, to the digits that float16 has."""
-    ends = {}
-    for precision in ("fp32", "fp16"):
-        learner, source, rng, scaler = learner_in(precision, monkeypatch)
-        for _ in range(30):
-            update = learner.update(source.next(), learner.update_noise(rng, 16))
-            if scaler is not None:
-                scaler.update()
-        ends[precision] = update.metrics
-        assert all(tensor.isfinite().all() for tensor in learner.state_dict().values())
+def tables_of(learner: MASAC) -> Tables:
+    """Copy the parameters of a learner and Adam's first moments."""
+    return {name: tensor.clone() for name, tensor in learner.state_dict().items()}
+
+
+def half_and_plain(monkeypatch: pytest.MonkeyPatch, apply: Callable = GradientStep._apply) -> tuple[float, float]:
+    """Return the errors of changes and gradients of float16 at a scale that has settled, with its own ``_apply``."""
+    plain, source, rng, _ = learner_in("fp32", monkeypatch)
+    low, _, _, scaler = learner_in("fp16", monkeypatch)
     assert scaler is not None
-    assert 1 <= scaler.scale.item() <= 2**16
-    torch.testing.assert_close(ends["fp16"]["alpha"], ends["fp32"]["alpha"], rtol=0.02, atol=0)
-    torch.testing.assert_close(ends["fp16"]["target"], ends["fp32"]["target"], rtol=0.2, atol=1.0)
+    rounds = [(source.next(), plain.update_noise(rng, 16)) for _ in range(5)]
+    first = tables_of(plain)
+    scaler.scale.fill_(CEILING)
+    for _ in range(30):
+        low.update(*rounds[0])
+        scaler.update()
+    overflows = int(scaler.skipped)
+    assert overflows >= 1
+    assert scaler.clean >= 10
+    low.load_state_dict(first)
+    scaler.scale.div_(2**6)  # no overflow of another batch shall be a difference
+    once, ends = [], []
+    for learner, method in ((plain, GradientStep._apply), (low, apply)):
+        with monkeypatch.context() as patch:
+            patch.setattr(GradientStep, "_apply", method)
+            for number, (batch, noise) in enumerate(rounds):
+                learner.update(batch, noise)
+                once += [tables_of(learner)] * (number == 0)
+            ends.append(tables_of(learner))
+    assert int(scaler.skipped) == overflows
+    return max(change_errors(ends[1], ends[0], first).values()), max(gradient_errors(once[1], once[0]).values())
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_learner_in_float16_gets_past_its_overflows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After them it learns as in float32, to the digits that float16 has."""
+    change, gradient = half_and_plain(monkeypatch)
+    assert 0 < change <= ALLOWED
+    assert 0 < gradient <= ALLOWED
+
+
+def still_scaled(self: GradientStep, gradients: list[Tensor]) -> Tensor:
+    return APPLY(self, [gradient * 8 for gradient in gradients])
+
+
+@pytest.mark.parametrize("mutant", [*BROKEN, still_scaled])
+def test_a_broken_optimizer_is_not_like_float32(mutant: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    change, gradient = half_and_plain(monkeypatch, mutant)
+    assert change > ALLOWED or gradient > ALLOWED, (change, gradient)
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("adam", SCRATCH)
-def test_on_a_gpu_nothing_waits(adam: Any) -> None:
-    scaler = Scaler("aggressive", torch.device("cuda"))
-    start = torch.zeros(2, 3, device="cuda").requires_grad_()
+def test_nothing_waits_for_the_device(adam: Any, device: str) -> None:
+    scaler = Scaler("aggressive", torch.device(device))
+    start = torch.zeros(2, 3, device=device).requires_grad_()
     step = GradientStep([[start]], 0.1, 1.0, True, Toggles(adam=adam), scaler)
-    goal, factors = GOAL.cuda(), [torch.tensor([1.0, last], device="cuda") for last in (1.0, torch.inf, 1.0)]
+    goal, factors = GOAL.to(device), [torch.tensor([1.0, last], device=device) for last in (1.0, torch.inf, 1.0)]
 
     def loss(rows: Tensor, factor: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         return ((rows - goal).square().sum(1) / 2 * factor).sum(), {}
 
     step(loss, start, factors[0])
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with sync_debug("error", device):
         for factor in factors:
             step(loss, start, factor)
             scaler.update()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     assert (scaler.skipped, scaler.scale) == (1, 2**15)

@@ -7,17 +7,24 @@ from typing import Any
 import pytest
 import torch
 
+from tests.support.fake_device import fake_device
 from uavlab.core.errors import DivergedError, FallbackWarning
 from uavlab.runtime.grad_step import GradientStep
 from uavlab.runtime.runtime import Runtime, process_flags
 from uavlab.runtime.toggles import Toggles
 
-CPU = torch.device("cpu")
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 SWITCHES: list[tuple[Toggles, Callable[[], Any], Any]] = [
     (Toggles(threads=3), torch.get_num_threads, 3),
     (Toggles(deterministic="on"), torch.are_deterministic_algorithms_enabled, True),
-    (Toggles(precision="tf32"), lambda: torch.backends.cuda.matmul.fp32_precision, "tf32"),
 ]
+
+
+def tf32() -> list[bool]:
+    """Return whether products, convolutions and recurrences of float32 are in tf32 on a GPU."""
+    backends = torch.backends
+    parts = (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn)
+    return [part.fp32_precision == "tf32" for part in parts]
 
 
 def test_every_seam_is_the_identity() -> None:
@@ -72,6 +79,42 @@ def test_on_inside_and_restored_outside(toggles: Toggles, read: Callable[[], Any
     with pytest.raises(KeyError), process_flags(toggles, CPU):
         raise KeyError
     assert read() == before
+
+
+@pytest.mark.parametrize(("precision", "inside"), [("tf32", True), ("fp32", False), ("bf16", False)])
+def test_float32_is_what_the_precision_says_in_every_operator(precision: Any, inside: bool) -> None:
+    """torch's own default, restored outside, convolves in tf32."""
+    assert tf32() == [False, True, True]
+    with process_flags(Toggles(precision=precision), CUDA):
+        assert tf32() == [inside] * 3
+        assert torch.get_float32_matmul_precision() == ("high" if inside else "highest")  # a compiler reads it
+        assert torch.backends.cudnn.allow_tf32 is inside
+    with process_flags(Toggles(), CPU):
+        assert tf32() == [False, True, True]
+    assert tf32() == [False, True, True]
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_where_only_the_newer_settings_change_the_older_ones_cannot_be_read() -> None:
+    settings = torch.backends.cuda.matmul
+    before = settings.fp32_precision
+    settings.fp32_precision = "tf32"
+    try:
+        with pytest.raises(RuntimeError, match="mix of the legacy"):
+            torch.get_float32_matmul_precision()
+    finally:
+        settings.fp32_precision = before
+
+
+def test_on_a_gpu_nothing_is_checked_before_it_is_read() -> None:
+    with fake_device() as waits:
+        rt = Runtime(CUDA)
+        rt.next_update()
+        rt.check({"x": (torch.zeros(2, device="cuda") / 0, "R")})
+        assert waits.total() == 0
+        with pytest.raises(DivergedError, match="training: x is not finite or too large"):
+            rt.read(1)
+        assert dict(waits) == {"finite_check.py:read": 1}
 
 
 def test_what_is_on_already_stays_on() -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from tests.support.devices import DEVICES
+from tests.support.sync_debug import sync_debug
 from uavlab.runtime import stage_timer
 from uavlab.runtime.stage_timer import RECENT, Monitor, Work, count_operators, count_work, memory
 
@@ -248,25 +250,21 @@ class TestOnAGpu:
             _ = 1 / 0
         assert seen == ["uavlab.draw", "pop"]
 
-    @pytest.mark.gpu
-    @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-    def test_a_real_stream_is_never_waited_for(self) -> None:
-        watch = Monitor("cuda")
-        x = torch.ones(512, 512, device="cuda")
-        torch.cuda.set_sync_debug_mode("error")
-        try:
+    @pytest.mark.parametrize("device", DEVICES)
+    def test_a_real_stream_is_never_waited_for(self, device: str) -> None:
+        watch = Monitor(device)
+        x = torch.ones(512, 512, device=device)
+        with sync_debug("error", device):
             for _ in range(RECENT):
                 with watch.scope("forward"):
                     y = x @ x
                     with watch.scope("backward"):
                         y @ x
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
         rows = watch.read()
         assert {row["name"]: row["calls"] for row in rows} == {"forward": RECENT, "backward": RECENT}
         assert all(row["total_ms"] > 0 for row in rows)
         assert sum(row["share"] for row in rows) <= 1 + 1e-3
-        assert set(memory("cuda")) == {"allocated", "peak", "reserved"}
+        assert set(memory(device)) == ({"resident"} if device == "cpu" else {"allocated", "peak", "reserved"})
 
 
 def test_memory_of_this_process() -> None:
@@ -317,6 +315,20 @@ class TestWork:
         work = count_work(lambda: layer(layer(x) @ torch.ones(6, 5)))
         assert work.flops == 2 * 4 * 5 * 6 * 3
         assert work.products == (((1, 4, 5, 6), 2), ((1, 4, 6, 5), 1))
+
+    @pytest.mark.parametrize("groups", [1, 2])
+    def test_convolutions_are_products_over_patches(self, groups: int) -> None:
+        """Two maps 5 x 6 of 4 channels and a kernel 3 x 2: 2 x 3 x 5 rows, 3 x 2 x 4 / groups features each."""
+        x = torch.ones(2, 4, 5, 6, requires_grad=True)
+        weight = torch.ones(8, 4 // groups, 3, 2, requires_grad=True)
+        rows, depth, channels = 30, 24 // groups, 8 // groups
+        work = count_work(lambda: torch.nn.functional.conv2d(x, weight, groups=groups))
+        assert work.products == (((groups, rows, depth, channels), 1),)
+        assert (work.flops, work.bytes) == (2 * groups * rows * depth * channels, 0)
+        both = count_work(lambda: torch.nn.functional.conv2d(x, weight, groups=groups).sum().backward())
+        forward, inputs, weights = (rows, depth, channels), (rows, channels, depth), (depth, rows, channels)
+        assert dict(both.products) == {(groups, *shape): 1 for shape in (forward, inputs, weights)}
+        assert both.flops == 3 * work.flops
 
     def test_bytes_read_and_written(self) -> None:
         x = torch.ones(2, 3)  # 24 bytes

@@ -1,6 +1,8 @@
 """Wrappers do not change results; where one cannot work, it warns once and the plain function runs."""
 
+import warnings
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from torch import Tensor
 from torch._dynamo.exc import TorchDynamoException
 
 from uavlab.runtime import wrappers
+from uavlab.runtime.toggles import TOGGLES
 
 CPU = torch.device("cpu")
 
@@ -63,6 +66,27 @@ def refusing(error: BaseException) -> Callable[..., Any]:
 
 
 class TestCompiled:
+    @pytest.mark.parametrize("mode", TOGGLES["compile"].choices[1:])
+    def test_no_mode_has_graphs_of_its_own(self, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Their results are overwritten by the next call, and the loop still needs them."""
+        used: list[str] = []
+        monkeypatch.setattr(torch, "compile", lambda fn, **options: used.append(options["mode"]) or fn)
+        wrappers.compile_function(product, "product", mode, pytest.fail)
+        assert not torch._inductor.list_mode_options(used[0]).get("triton.cudagraphs", False)
+        if mode == "reduce-overhead":
+            assert torch._inductor.list_mode_options(mode) == {"triton.cudagraphs": True}  # and nothing else
+
+    def test_that_a_gpu_could_multiply_in_tf32_is_no_news(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        wrappers.compile_function(product, "product", "default", pytest.fail)
+        compile_fx = import_module("torch._inductor.compile_fx")  # its import warns as well, unless something compiles
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *device: (9, 0))
+        with warnings.catch_warnings(record=True) as caught:
+            compile_fx._warn_tf32_disabled.__wrapped__()
+        assert caught == []
+        with pytest.warns(UserWarning, match="TensorFloat32 tensor cores"):
+            compile_fx._warn_tf32_disabled.__wrapped__()
+
     @pytest.mark.parametrize("message", ["cannot trace\nmore", ""])
     def test_where_it_fails_the_function_runs_as_it_is(self, monkeypatch: pytest.MonkeyPatch, message: str) -> None:
         monkeypatch.setattr(torch, "compile", refusing(TorchDynamoException(message)))

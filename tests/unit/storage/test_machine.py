@@ -71,6 +71,13 @@ def test_the_commit_is_that_of_the_checkout(tmp_path: Path, monkeypatch: pytest.
     assert [machine.describe("cpu")[key] for key in ("commit", "dirty")] == [head, False]
     (tmp_path / "file").write_text("b")
     assert [machine.describe("cpu")[key] for key in ("commit", "dirty")] == [head, True]
+    git(tmp_path, "checkout", "-q", "file")
+    records = tmp_path / "figures" / "records"
+    records.mkdir(parents=True)
+    (records / "bench.json").write_text("{}")  # so that one record after the other is made by the same commit
+    assert machine.describe("cpu")["dirty"] is False
+    (tmp_path / "figures" / "other").write_text("b")
+    assert machine.describe("cpu")["dirty"] is True
     inner = tmp_path / "site-packages"  # installed somewhere within another project's checkout
     inner.mkdir()
     monkeypatch.setattr(machine, "ROOT", inner)

@@ -1,25 +1,27 @@
 """Scores of random predictions, and ridge regression, against numpy and scikit-learn; the penalty that does best."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from sklearn.linear_model import Ridge
+from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.metrics import r2_score
 from torch import Tensor
 
+from tests.support.fake_device import fake_device
 from tests.support.fixtures_config import sizes
 from tests.support.fixtures_telemetry import random_dataset
+from uavlab.core.types import Scale
 from uavlab.experiment.config import configure
 from uavlab.telemetry import metrics
-from uavlab.telemetry.dataset import HIDDEN, window_starts
+from uavlab.telemetry.dataset import FEATURES, HIDDEN, window_starts
 from uavlab.telemetry.forecaster import TARGETS, flatten_targets
 from uavlab.telemetry.loaders import DiskDataset
 from uavlab.telemetry.metrics import KINDS, METRICS, by_target, figures, predict_windows, summary
-from uavlab.telemetry.window_source import DataSplit, Flights, load_split
+from uavlab.telemetry.window_source import DataSplit, Flights, Loader, load_split
 
 WINDOW, HORIZON, STRIDE = 12, 3, 2
 SHAPE = (WINDOW, HORIZON)
@@ -256,6 +258,34 @@ def test_ridge_regression_equals_scikit_learns(sets: DataSplit, monkeypatch: pyt
     left = ((reference.predict(flat) - targets) ** 2).mean(0)
     sd = (0.5 * forecast.log_variance).exp() * forecast.spread
     assert sd[0, 2].item() == pytest.approx(left[2] ** 0.5, rel=0.02)
+
+
+@pytest.mark.parametrize("loader", ["device", "stream"])
+def test_ridge_regression_runs_where_training_does(
+    loader: Loader, sets: DataSplit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "PENALTIES", (100.0,))
+    plain = metrics.fit_ridge(sets, FIT_SHAPE, STRIDE)
+    with fake_device(strict=False):
+        there = load_split(configure("telemetry", sizes("telemetry")).env, torch.device("cuda"), loader)
+        forecast = metrics.fit_ridge(there, FIT_SHAPE, STRIDE)
+        assert forecast.log_variance.is_cuda
+        torch.testing.assert_close(forecast.log_variance.cpu(), plain.log_variance)
+
+
+def test_sums_of_many_rows_keep_their_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mean far from zero: in float32, what the fit leaves is lost in the sums of squares, in float64 it is not."""
+    monkeypatch.setattr(metrics, "PENALTIES", (0.0,))
+    flights = random_dataset(400, 400)
+    flights = replace(flights, truth=flights.truth + 1e3)
+    scale = Scale(torch.zeros(len(FEATURES)), torch.ones(len(FEATURES)))
+    hidden = Scale(torch.zeros(len(HIDDEN) + 3), torch.ones(len(HIDDEN) + 3))
+    forecast = metrics.fit_ridge(DataSplit(flights, flights, flights, scale, hidden), (1, 1), 1)
+    start, _ = window_starts(flights.bounds, 2, 1)
+    rows = flights.gather(start, 1, 1)
+    flat, targets = rows.inputs.flatten(1).double().numpy(), flatten_targets(rows).double().numpy()
+    left = ((LinearRegression().fit(flat, targets).predict(flat) - targets) ** 2).mean(0)[: len(HIDDEN)]
+    np.testing.assert_allclose(forecast.log_variance.exp()[0, : len(HIDDEN)], left, rtol=1e-3)
 
 
 def test_the_penalty_is_chosen_by_flights_of_validation(sets: DataSplit, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from tests.support.fake_device import fake_device
 from tests.support.fixtures_config import sizes, tiny
 from uavlab.cli import cli
 from uavlab.core.errors import ConfigError, FileError, ResourceError
@@ -76,6 +77,19 @@ class TestPredict:
         scores = figures(forecasts[0], flight, task.shape, 5, 1)
         for name in ("wind_north", "battery_sag"):
             assert rmse[name] == pytest.approx(scores[f"rmse/{name}"].item() ** 0.5, rel=1e-4)
+
+    def test_a_flight_on_the_host_and_a_network_on_a_gpu(self, folder: Path, log: Path, tmp_path: Path) -> None:
+        with fake_device(strict=False):
+            trained = policy.load(folder, device="cuda")
+            forecast = trained.batched_policy(trained.config.env, 0)
+            assert forecast.log_variance.is_cuda
+            there = predict_log(forecast, trained.config.env, log)
+            write_csv(there, tmp_path / "predictions.csv")
+            rows = summary(there)
+        trained = policy.load(folder)
+        here = predict_log(trained.batched_policy(trained.config.env, 0), trained.config.env, log)
+        torch.testing.assert_close(vars(there), vars(here))
+        assert [row["column"] for row in rows] == list(COLUMNS)
 
     def test_a_run_without_a_forecaster_is_refused(self) -> None:
         config = tiny()

@@ -193,6 +193,18 @@ class NotFiniteAfterwards(Toy):
 
 
 @broken(
+    "HalfArrived.measure['arrived'], step 0 of the random rollout: got 0.5 to 0.5; expected 0 or 1 of an outcome. "
+    "Return one, or reduce the metric by `last`."
+)
+class HalfArrived(Toy):
+    metrics = (Metric("speed", "mean", "m/s"), Metric("arrived", "outcome"))
+
+    def measure(self, state: Spots, action: Tensor, after: Spots) -> dict[str, Tensor]:
+        figures = super().measure(state, action, after)
+        return {**figures, "arrived": torch.full_like(figures["speed"], 0.5)}
+
+
+@broken(
     "FloatFlags.terminated, step 0 of the random rollout: got torch.float32; expected torch.bool. Return the "
     "comparison itself."
 )

@@ -10,9 +10,7 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, TypeVar
 
-import torch
-
-from uavlab.benchmarks.compare import Call, Row, build_call, compare
+from uavlab.benchmarks.compare import Call, Row, build_call, compare, prepare
 from uavlab.benchmarks.timing import median, time_in_turn
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, RunConfig, configure
@@ -31,9 +29,10 @@ SIZES = {"batch": 128, "hidden": 256, "share": False, "worlds": 1, "learning_sta
 LOOP: Setting = {}
 LOW = "low"  # placeholder for the fast 16-bit precision of a device: fp16 on a GPU, bf16 on a CPU
 CHOSEN = "chosen"  # placeholder for a stage: the named set of toggles for the device
-STAGES: list[Setting] = [LOOP, {"update": "batched"}]
+STAGES: list[Setting] = [LOOP, {"update": "merged"}]
 STAGES.append({**STAGES[1], "precision": LOW, "prefetch": "on", "acting": "batched"})
-STAGES.append({**STAGES[2], "compile": "default", "adam": "fused", "optimizers": "one"})
+COMPILED = {"update": "batched", "precision": "bf16", "compile": "default"}  # fp16 and merged are not compiled
+STAGES.append({**STAGES[2], **COMPILED, "adam": "fused", "optimizers": "one"})
 """The loop and the three cumulative stages of the claims; the key ``stage`` of a setting selects one."""
 
 WARM = 10  # cycles before monitoring
@@ -86,15 +85,17 @@ class Bench:
     def layer(self, setting: Setting, agents: int = 2, preset: str = TEAMS[0]) -> dict[str, Any]:
         """Return a setting as a layer.
 
-        For a team it overrides the plain toggles and the sizes of the claims, and the bench's settings override it.
-        For another preset it overrides the bench's settings that the preset has.
+        For a team it overrides the plain toggles and the sizes of the claims, and the bench's settings override it; on
+        a GPU replay is in host memory, as in the programs of the claims, except under the stage ``CHOSEN``. For another
+        preset it overrides the bench's settings that the preset has.
         """
         if preset not in TEAMS:
             values = configure(preset).values
             return {name: value for name, value in self.settings.items() if name in values} | dict(setting)
         stage, own = setting.get("stage", 0), {k: v for k, v in setting.items() if k != "stage"}
         toggles = self.chosen if stage == CHOSEN else STAGES[stage]
-        layer = {**PLAIN, **SIZES, "followers": agents - 1, **toggles, **own, **self.settings}
+        host = {"placement": "host"} if self.device.type == "cuda" and stage != CHOSEN else {}
+        layer = {**PLAIN, **SIZES, "followers": agents - 1, **host, **toggles, **own, **self.settings}
         low = "fp16" if self.device.type == "cuda" else "bf16"
         return layer | ({"precision": low} if layer["precision"] == LOW else {})
 
@@ -153,9 +154,26 @@ def time_settings(
     """
     layers = {str(number): bench.layer(setting, agents, preset) for number, setting in enumerate(settings)}
     rows = compare(preset, layers, call=call, rounds=bench.rounds, enough_s=ENOUGH_S)
-    if reasons := rows[-1]["fell_back"]:
-        raise NotTestable("; ".join(f"{name} cannot be used: {reason}" for name, reason in reasons.items()))
+    _require_effect(rows[-1]["fell_back"])
     return rows
+
+
+@once
+def time_setting(bench: Bench, call: str, setting: Setting, agents: int = 2, preset: str = TEAMS[0]) -> float:
+    """Time a call under one setting (s).
+
+    Raises:
+        NotTestable: A toggle of the setting could not be used.
+    """
+    one = prepare({"": bench.config(setting, agents, preset)}, call)[""]
+    _require_effect(one.rt.fell_back)
+    rounds = bench.rounds if preset in TEAMS else bench.few
+    return median(time_in_turn({"": one.call}, rounds, one.rt.device, warm_up=0, enough_s=ENOUGH_S)[""])
+
+
+def _require_effect(fell_back: Mapping[str, str]) -> None:
+    if fell_back:
+        raise NotTestable("; ".join(f"{name} cannot be used: {reason}" for name, reason in fell_back.items()))
 
 
 @measure
@@ -215,9 +233,8 @@ def share(bench: Bench, stages: Sequence[str]) -> Estimate:
 @once
 def loop_shares(bench: Bench) -> dict[str, float]:
     """Return the shares of time by stage of the plain loop."""
-    host = {"placement": "host"} if bench.device.type == "cuda" else {}
     monitor = Monitor(bench.device)
-    one = build_call(bench.config({"priorities": "mean", **host}), "cycle", monitor)
+    one = build_call(bench.config({"priorities": "mean"}), "cycle", monitor)
     with one.rt.scope():
         for number in range(WARM + 10 * bench.rounds):
             if number == WARM:
@@ -247,10 +264,10 @@ def duplicates(bench: Bench, agents: int) -> Estimate:
 
 @measure
 @once
-def batch_size(bench: Bench) -> Estimate:
+def batch_size(bench: Bench, setting: Setting) -> Estimate:
     """Measure rows learned per second at two or four times the batch, the larger of both, over those at the batch."""
     size = bench.config({}).source.batch
-    settings = {str(k * size): {**bench.layer({"stage": 1}), "batch": k * size} for k in (1, 2, 4)}
+    settings = {str(k * size): {**bench.layer(setting), "batch": k * size} for k in (1, 2, 4)}
     _, *rows = compare(TEAMS[0], settings, call="update", rounds=bench.rounds)
     note = "; ".join(f"{row['setting']} rows: {row['over_first']:.2f} times the updates per second" for row in rows)
     factors = [(int(row["setting"]) / size, row) for row in rows]
@@ -259,55 +276,43 @@ def batch_size(bench: Bench) -> Estimate:
 
 
 @measure
-def growth(bench: Bench) -> Estimate:
-    """Measure the speed-up of all stages at 4 agents over that at 2."""
-    (_, two), (_, four) = (time_settings(bench, "cycle", (LOOP, {"stage": 3}), agents) for agents in (2, 4))
+def growth(bench: Bench, setting: Setting) -> Estimate:
+    """Measure the speed-up of a setting over the loop at 4 agents, over that at 2."""
+    (_, two), (_, four) = (time_settings(bench, "cycle", (LOOP, setting), agents) for agents in (2, 4))
     note = f"{two['over_first']:.2f}x at 2 agents, {four['over_first']:.2f}x at 4"
     value = four["over_first"] / two["over_first"]
     return Estimate(value, four["low"] / two["high"], four["high"] / two["low"], note)
 
 
 @measure
+def time_growth(bench: Bench, setting: Setting) -> Estimate:
+    """Measure the time of an update at 8 agents over that at 2."""
+    two, eight = (time_setting(bench, "update", setting, agents) for agents in (2, 8))
+    return Estimate(eight / two, note=f"{1e3 * two:.3g} ms at 2 agents, {1e3 * eight:.3g} ms at 8")
+
+
+@measure
 def on_cpu(bench: Bench) -> Estimate:
-    """Return 1 if the toggles chosen for a CPU make whole cycles on it faster, else 0."""
-    cpu = bench if bench.device.type == "cpu" else Bench(bench.rounds, **bench.settings | {"device": "cpu"})
-    _, row = time_settings(cpu, "cycle", (LOOP, {"stage": CHOSEN}))
-    return Estimate(float(row["low"] > 1), note=f"{row['over_first']:.2f}x with the toggles of `laptop` on {cpu.name}")
+    """Return 1 if the toggles chosen for a device make whole cycles on it faster, else 0."""
+    _, row = time_settings(bench, "cycle", (LOOP, {"stage": CHOSEN}))
+    return Estimate(
+        float(row["low"] > 1), note=f"{row['over_first']:.2f}x with the toggles of `laptop` on {bench.name}"
+    )
 
 
 @measure
-def hours(bench: Bench, agents: int, steps: int) -> Estimate:
-    """Measure the hours that all stages would take for as many steps as 500 episodes took in one published run."""
-    slow, fast = (1e3 / row["ms"] for row in time_settings(bench, "cycle", (LOOP, {"stage": 3}), agents))
-    rates = f"{slow:.0f} updates/s before and {fast:.0f} updates/s after"
-    return Estimate(steps / fast / 3600, note=f"{rates}; hours for the {steps:,} steps of one published run")
-
-
-@measure
-def utilisation(bench: Bench, setting: Setting = LOOP, preset: str = TEAMS[0], note: str = "") -> Estimate:
-    """Measure the share of a cycle in which a kernel runs on the GPU, for a team or another preset."""
-    bench.need_gpu("device utilisation")
-    rounds = bench.rounds if preset in TEAMS else bench.few
-    return Estimate(bench.device_share(build_call(bench.config(setting, preset=preset), "cycle"), rounds), note=note)
-
-
-@measure
-def peak_memory(bench: Bench, after: Setting, before: Setting = LOOP, saved: bool = False) -> Estimate:
-    """Measure the peak device memory of a run's tensors, ``after`` over ``before``, or the share that is saved."""
-    bench.need_gpu("device memory")
-    first, second = (_peak(bench, setting) for setting in (before, after))
-    note = f"{first / 1e6:.0f} MB before, {second / 1e6:.0f} MB after"
-    return Estimate(1 - second / first if saved else second / first, note=note)
-
-
-def _peak(bench: Bench, setting: Setting) -> int:
-    allocated = torch.cuda.memory_allocated(bench.device)
-    torch.cuda.reset_peak_memory_stats(bench.device)
-    one = build_call(bench.config(setting), "cycle")
-    with one.rt.scope():
-        for _ in range(3):
-            one.call()
-    return torch.cuda.max_memory_allocated(bench.device) - allocated
+def duration(
+    bench: Bench,
+    call: str = "cycle",
+    setting: Setting = LOOP,
+    agents: int = 2,
+    preset: str = TEAMS[0],
+    count: int = 1,
+    unit_s: float = 1.0,
+) -> Estimate:
+    """Measure the time of ``count`` calls, in units of ``unit_s`` seconds."""
+    seconds = time_setting(bench, call, setting, agents, preset)
+    return Estimate(seconds * count / unit_s, note=f"{count:,} times {1e3 * seconds:,.3g} ms" if count > 1 else "")
 
 
 @measure

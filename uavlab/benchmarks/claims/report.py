@@ -1,134 +1,92 @@
-"""The ledger of claims (``ledger.csv``), their measurement, and a verdict on each claim.
+"""The measurement of claims, and a verdict on each.
 
 Measured numbers are in ``figures/records/claims_<machine>.json``.
 """
 
-import csv
 import datetime
+import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from uavlab.benchmarks.claims import mapping, telemetry, update_interval  # noqa: F401 - they register measures
+from uavlab.benchmarks.claims import gpu, mapping, telemetry, update_interval  # noqa: F401 - they register measures
+from uavlab.benchmarks.claims.ledger import Claim
 from uavlab.benchmarks.claims.measures import MEASURES, Bench, Estimate, NotTestable
 from uavlab.core import installation
-from uavlab.core.errors import ConfigError, DivergedError, FileError, ResourceError
+from uavlab.core.errors import DivergedError, FileError, ResourceError
 from uavlab.core.installation import program
-from uavlab.core.text import one_line, quote, suggest, yaml_value
+from uavlab.core.text import one_line
 from uavlab.storage.files import read_json, write_json
 from uavlab.storage.machine import describe
 
 FOLDER = installation.ROOT / "figures" / "records"
-LEDGER = Path(__file__).with_name("ledger.csv")
-NOT_BUILT = "not built yet"
+NOT_BUILT, NOT_MEASURED, NOT_TESTABLE = "not built yet", "not measured", "not testable here"
+REFUTED = "refuted by arithmetic"
+COUNTED = ("constant", "missions")  # measures that calculate, the same on any machine
 
 
-@dataclass(frozen=True)
-class Claim:
-    """A row of the ledger.
+def entry_of(claim: Claim, record: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return a claim's entry: calculated, or from a record if it belongs to the claim's present measure, or None."""
+    if claim.measure in COUNTED:
+        return _entry(claim, None)
+    entry = record["measured"].get(claim.claim) if record and claim.measure else None
+    return entry if entry and entry.get("digest") == claim.digest else None
 
-    Attributes:
-        claim: Its name.
-        system: The system that it is about.
-        technique: The technique with the claimed effect.
-        setting: Sizes and devices that it holds for; a GPU's model, if named, restricts it to that model.
-        metric: Meaning of the number.
-        low: Lower end of the claimed range.
-        high: Upper end; None for an open range.
-        digits: Decimals of the claimed numbers.
-        unit: Unit of ``low`` and ``high``.
-        neutral: The number that means no effect; None where a quantity is claimed and not an effect.
-        measure: The measure in ``MEASURES``; empty if there is none yet.
-        arguments: Arguments of the measure, as a YAML mapping without braces.
-        standing: ``judged`` (by its number), ``ill-defined`` (no number decides it) or ``not built yet``.
-        note: The reason for ``standing``, or what the number depends on.
+
+def verdict(claim: Claim, record: Mapping[str, Any] | None) -> str:
+    """Return the verdict on a claim from a record, or the reason why there is none.
+
+    A number decides only where the claim is about it: arithmetic does so on any machine; a measurement does not where
+    the claim is about one program, or about another kind, model or number of devices than the record's.
     """
-
-    claim: str
-    system: str
-    technique: str
-    setting: str
-    metric: str
-    low: float
-    high: float | None
-    digits: int
-    unit: str
-    neutral: float | None
-    measure: str
-    arguments: str
-    standing: str
-    note: str
-
-    @property
-    def gpu(self) -> str:
-        """The model of GPU that the claim is about; empty if it is about any device."""
-        return next((part for part in self.setting.split(", ") if part.startswith(("RTX ", "GTX "))), "")
-
-
-def ledger() -> list[Claim]:
-    """Read all claims."""
-    with LEDGER.open(encoding="utf-8", newline="") as file:
-        return [_claim(row) for row in csv.DictReader(file)]
-
-
-def _claim(row: dict[str, str]) -> Claim:
-    texts = [row[end] for end in ("low", "high") if row[end]]
-    numbers = {name: float(row[name]) if row[name] else None for name in ("high", "neutral")}
-    digits = max(len(text.partition(".")[2]) for text in texts)
-    return Claim(**{**row, **numbers, "low": float(row["low"]), "digits": digits})  # type: ignore[arg-type]
-
-
-def select(names: Iterable[str] = (), system: str | None = None) -> list[Claim]:
-    """Choose claims by their names (all if there are none) and system, in the ledger's order.
-
-    Raises:
-        ConfigError: There is no claim, or no system, of that name.
-    """
-    claims = {claim.claim: claim for claim in ledger()}
-    systems = {claim.system for claim in claims.values()}
-    for what, given, known in (("claim", names, claims), ("system", [system] if system else [], systems)):
-        for name in given:
-            if name not in known:
-                raise ConfigError(
-                    f"unknown {what} {quote(name)}{suggest(name, known)}. All of them: {program()} claims."
-                )
-    wanted = set(names) or set(claims)
-    return [claim for claim in claims.values() if claim.claim in wanted and system in (None, claim.system)]
-
-
-def verdict(claim: Claim, entry: Mapping[str, Any] | None) -> str:
-    """Return the verdict on a claim from its entry in a record, or the reason why there is none."""
-    if not claim.measure:
-        return NOT_BUILT
-    if entry is None:
-        return "not measured"
-    if entry["value"] is None:
-        return "not testable on this machine"
-    if claim.standing != "judged":
+    if claim.standing in (NOT_BUILT, "ill-defined"):
         return claim.standing
-    return judge(claim, entry["value"], entry["low"], entry["high"])
+    entry, arithmetic = entry_of(claim, record), claim.standing == "arithmetic"
+    if not arithmetic and (claim.subject == "program" or (record and not applies(claim, record["machine"]))):
+        return NOT_TESTABLE
+    if entry is None:
+        return NOT_MEASURED
+    if entry["value"] is None:
+        return NOT_TESTABLE
+    judged = judge(claim, entry["value"], entry["low"], entry["high"])
+    return REFUTED if arithmetic and judged == "does not hold" else judged
+
+
+def applies(claim: Claim, machine: Mapping[str, Any]) -> bool:
+    """Return whether a claim is about the kind, model and number of devices of a record's machine."""
+    kind = "cpu" if machine["device"] == machine.get("cpu", machine["device"]) else "gpu"
+    return claim.device in (kind, "any") and claim.only in machine["device"]
 
 
 def judge(claim: Claim, value: float, low: float | None = None, high: float | None = None) -> str:
     """Judge a number, given its 95 % interval where there is one.
 
-    ``holds``: rounded to the claim's digits it lies in the claimed range, or beyond it in the claimed direction.
-    ``partly``: it falls short of that, but its whole interval is on the claimed side of no effect.
-    ``does not hold``: anything else. A claimed quantity, unlike an effect, has no direction and no ``partly``.
+    ``holds``: rounded to the claim's digits it is in the claimed range. Of effects, which have a direction:
+    ``exceeds``: it is beyond the range in the claimed direction, with its whole interval; with a part of it, it holds.
+    ``partly``: it falls short of the range but is at least half of the smallest effect claimed.
+    An effect whose interval contains no effect, and everything else, ``does not hold``.
     """
-    rounded = round(value, claim.digits)
     if claim.neutral is None:
-        inside = claim.low <= rounded and (claim.high is None or rounded <= claim.high)
-        return "holds" if inside else "does not hold"
-    if claim.high is None or claim.high > claim.neutral:  # more is claimed, else less
-        effect, reached = (value if low is None else low) > claim.neutral, rounded >= claim.low
+        return "holds" if claim.low <= round(value, claim.digits) <= _upper(claim) else "does not hold"
+    if _upper(claim) > claim.neutral:  # more is claimed, else less; effects count in the claimed direction
+        sign, near, far, weak = 1, claim.low, _upper(claim), low
     else:
-        effect, reached = (value if high is None else high) < claim.neutral, rounded <= claim.high
-    return ("holds" if reached else "partly") if effect else "does not hold"
+        sign, near, far, weak = -1, _upper(claim), claim.low, high
+    weak = value if weak is None else weak
+    if sign * (weak - claim.neutral) <= 0:
+        return "does not hold"
+    if sign * (round(value, claim.digits) - near) >= 0:
+        return "exceeds" if sign * (round(weak, claim.digits) - far) > 0 else "holds"
+    return "partly" if 2 * sign * (value - claim.neutral) >= sign * (near - claim.neutral) else "does not hold"
+
+
+def _upper(claim: Claim) -> float:
+    return math.inf if claim.high is None else claim.high
 
 
 def format_number(value: float | None, unit: str) -> str:
@@ -160,7 +118,7 @@ def measure(claims: Sequence[Claim], path: Path, bench: Bench, say: Callable[[st
     for claim in claims:
         if not claim.measure:
             continue
-        entry = {**_entry(claim, bench), "rounds": bench.rounds, "commit": machine["commit"]}
+        entry = {**_entry(claim, bench), "rounds": bench.rounds, "commit": machine["commit"], "digest": claim.digest}
         record["measured"][claim.claim] = entry
         record["date"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -170,24 +128,24 @@ def measure(claims: Sequence[Claim], path: Path, bench: Bench, say: Callable[[st
     return record
 
 
-def _entry(claim: Claim, bench: Bench) -> dict[str, Any]:
+def _entry(claim: Claim, bench: Bench | None) -> dict[str, Any]:
     try:
         entry = asdict(measure_claim(claim, bench))
     except (NotTestable, ResourceError, DivergedError) as reason:
         return {"value": None, "low": None, "high": None, "note": str(reason)}
-    return {name: float(f"{x:.4g}") if isinstance(x, int | float) else x for name, x in entry.items()}
+    digits = 9 if claim.measure in COUNTED else 4
+    return {name: float(f"{x:.{digits}g}") if isinstance(x, int | float) else x for name, x in entry.items()}
 
 
-def measure_claim(claim: Claim, bench: Bench) -> Estimate:
-    """Call a claim's measure with the arguments of the ledger.
+def measure_claim(claim: Claim, bench: Bench | None) -> Estimate:
+    """Call a claim's measure with the arguments of the ledger; ``COUNTED`` ones need no bench.
 
     Raises:
-        NotTestable: The number cannot be measured on this machine, or is claimed of a GPU that is not this device.
+        NotTestable: The number cannot be measured on this machine.
     """
-    result = MEASURES[claim.measure](bench, **yaml_value(f"{{{claim.arguments}}}", claim.claim))
-    if claim.gpu not in bench.name:
-        raise NotTestable(f"needs another device, {claim.gpu}; here it is {result.value:.3g}, {result.note}")
-    return result
+    if bench and claim.device == "cpu" and bench.device.type != "cpu":
+        bench = Bench(bench.rounds, **{**bench.settings, "device": "cpu"})
+    return MEASURES[claim.measure](bench, **claim.call)
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -244,13 +202,14 @@ def rows(claims: Iterable[Claim], record: Mapping[str, Any] | None) -> list[dict
     """Join claims with their entries in a record.
 
     Returns:
-        A row for each: ``claim``, ``claimed_low``, ``claimed_high`` (None for an open range), ``measured`` (None if it
-        was not), ``verdict``, ``command`` (to measure it again; empty without a measure), ``unit``, ``note`` and
-        ``machine``.
+        A row for each: ``claim``, ``wording``, ``source``, ``device``, ``claimed_low``, ``claimed_high`` (None for an
+        open range), ``measured`` (None if it was not), its 95 % interval ``low`` and ``high``, ``verdict``, ``command``
+        (to measure it again; empty without a measure), ``unit``, ``note`` and ``machine``.
     """
-    entries, rows = record["measured"] if record else {}, []
+    rows = []
     for claim in claims:
-        entry, notes = entries.get(claim.claim), [claim.note]
+        entry, notes = entry_of(claim, record), ["By arithmetic."] if claim.standing == "arithmetic" else []
+        notes.append(claim.note)
         if entry and entry["low"] is not None:
             low, high = (format_number(entry[end], claim.unit) for end in ("low", "high"))
             notes.append(f"95 % interval {low} to {high}.")
@@ -258,30 +217,43 @@ def rows(claims: Iterable[Claim], record: Mapping[str, Any] | None) -> list[dict
             notes.append(f"{entry['note'][0].upper()}{entry['note'][1:]}.")
         rows.append(
             {
-                "claim": claim.claim,
+                **{name: getattr(claim, name) for name in ("claim", "wording", "source", "device")},
                 "claimed_low": claim.low,
                 "claimed_high": claim.high,
-                "measured": entry and entry["value"],
-                "verdict": verdict(claim, entry),
+                **{
+                    "measured": entry and entry["value"],
+                    "low": entry and entry["low"],
+                    "high": entry and entry["high"],
+                },
+                "verdict": verdict(claim, record),
                 "command": f"uavlab claims --measure {claim.claim}" if claim.measure else "",
                 "unit": claim.unit,
                 "note": " ".join(filter(None, notes)),
-                "machine": record["machine"]["device"] if record and entry else None,
+                "machine": record["machine"]["device"] if record and entry and claim.measure not in COUNTED else None,
             }
         )
     return rows
 
 
-def texts(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    """Format a row's claim, claimed range, measured number and verdict."""
+def count_verdicts(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return how many rows have each verdict, the most frequent first: ``3 claims: 2 holds, 1 partly``."""
+    counts = Counter(row["verdict"] for row in rows)
+    parts = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+    return f"{counts.total()} claims: {parts}" if counts else "no such claims"
+
+
+def texts(row: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
+    """Format a row's claim, claimed range, device, measured number and verdict."""
     claimed = format_range(row["claimed_low"], row["claimed_high"], row["unit"])
-    return row["claim"], claimed, format_number(row["measured"], row["unit"]), row["verdict"]
+    return row["claim"], claimed, row["device"], format_number(row["measured"], row["unit"]), row["verdict"]
 
 
-def format_rows(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Format rows for a terminal, each with its note."""
-    lines = ["{:24} {:>24} {:>14}  {}".format("claim", "claimed", "measured", "verdict")]
+def format_rows(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Format rows for a terminal, each with its wording, note and command, and count their verdicts."""
+    line = "{:26} {:>26}  {:6} {:>20}  {}"
+    lines = [line.format("claim", "claimed", "device", "measured", "verdict")]
     for row in rows:
-        lines.append("{:24} {:>24} {:>14}  {}".format(*texts(row)))
-        lines += [f"    {one_line(row['note'])}"] if row["note"] else []
-    return "\n".join(lines)
+        lines.append(line.format(*texts(row)))
+        parts = f"{row['wording']} ({row['source']})", one_line(row["note"]), row["command"]
+        lines += [f"    {part}" for part in parts if part]
+    return "\n".join([*lines, count_verdicts(rows)])

@@ -4,6 +4,7 @@ The program of the claims normalises each window on request. Its remedies are to
 window as a separate tensor, and to compile. They are compared with windows gathered by index from rows on the device.
 """
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -148,3 +149,15 @@ def telemetry_utilisation(bench: Bench, path: str) -> Estimate:
     bench.need_gpu("device utilisation")
     rt, _, calls = loading_calls(config(bench, path), SOURCES[path])
     return Estimate(bench.device_share(Call(calls["both"], rt), bench.rounds))
+
+
+@measure
+def cpu_use(bench: Bench, path: str) -> Estimate:
+    """Measure the CPU time of a loop that loads and learns, over its time and number of threads."""
+    rt, _, calls = loading_calls(config(bench, path), SOURCES[path])
+    with rt.scope():
+        time_call(calls["both"], bench.device)
+        began = time.process_time()
+        seconds = sum(time_call(calls["both"], bench.device) for _ in range(bench.rounds))
+        busy = time.process_time() - began
+        return Estimate(busy / seconds / torch.get_num_threads(), note=f"{torch.get_num_threads()} thread(s)")

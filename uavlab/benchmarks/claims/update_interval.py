@@ -9,15 +9,13 @@ from typing import Any
 
 from uavlab.benchmarks.claims.measures import Bench, Estimate, Setting, measure, once, read_shares
 from uavlab.benchmarks.compare import build_call
-from uavlab.benchmarks.timing import median, ratio, time_call
+from uavlab.benchmarks.timing import ratio, time_call
 from uavlab.envs.leader_follower.env import SlowLeaderFollower
-from uavlab.experiment import build
 from uavlab.runtime.stage_timer import Monitor
 
 SIZES = {"update": "batched", "acting": "batched", "batch": 512, "hidden": 64, "learning_starts": 1, "step_ms": 0.0}
 GAME_MS = 80.0
 PACE = GAME_MS / 22.5  # time of a game step over that of an update, 20 to 25 ms in the claims
-INTERVALS = (1, 5, 10, 20)
 BLOCK = 20  # updates, a multiple of every interval
 OUTSIDE = ("environment", "acting", "store", "draw", "copy")  # stages that are not the learner's
 
@@ -72,8 +70,8 @@ def paced_blocks(bench: Bench, setting: Setting) -> Callable[[float], Block]:
 
 @once
 def measure_intervals(bench: Bench) -> dict[str, list[Block]]:
-    """Time every interval, and ``overlap`` of worlds and learner, in turn, with steps of ``PACE`` times an update."""
-    settings = {str(k): {"interval": k} for k in INTERVALS} | {"overlap": {"interval": 10, "prefetch": "overlap"}}
+    """Time intervals 1 and 10, and ``overlap`` of worlds and learner, in turn; steps take ``PACE`` times an update."""
+    settings = {str(k): {"interval": k} for k in (1, 10)} | {"overlap": {"interval": 10, "prefetch": "overlap"}}
     blocks = {name: paced_blocks(bench, setting) for name, setting in settings.items()}
     update_ms = 1.0
     for _ in range(2):  # an update takes longer after a wait than after another update
@@ -86,12 +84,6 @@ def measure_intervals(bench: Bench) -> dict[str, list[Block]]:
 
 
 @measure
-def learner_share(bench: Bench, interval: int) -> Estimate:
-    """Measure the learner's share of the time at an update interval."""
-    return Estimate(median([block.learner for block in measure_intervals(bench)[str(interval)]]))
-
-
-@measure
 def interval_gain(bench: Bench) -> Estimate:
     """Measure the time of a block of updates at interval 1 over that at interval 10."""
     seconds = {name: [block.seconds for block in blocks] for name, blocks in measure_intervals(bench).items()}
@@ -101,18 +93,7 @@ def interval_gain(bench: Bench) -> Estimate:
 
 
 @measure
-def game_share(bench: Bench) -> Estimate:
-    """Measure the environment's share of the time with steps of 80 ms and updates of 64 rows."""
-    return Estimate(paced_blocks(bench, {"batch": 64, "hidden": 256})(GAME_MS).environment)
-
-
-@measure
-def updates_per_episode(bench: Bench, steps: int = 200, interval: int = 10) -> Estimate:
-    """Count the updates of an episode of ``steps`` steps at an update interval."""
-    _, _, _, source = build.assemble(bench.config({"interval": interval}))
-    source.before_cycle()
-    start, updates = source.steps, 0
-    while source.steps - start < steps or source.turn:
-        source.next()
-        updates += 1
-    return Estimate(updates, note=f"{steps // interval} times {interval} updates")
+def game_share(bench: Bench, stage: str, batch: int = 64, hidden: int = 256) -> Estimate:
+    """Measure the share of the time of ``learner`` or ``environment`` with steps of 80 ms."""
+    block = paced_blocks(bench, {"batch": batch, "hidden": hidden})(GAME_MS)
+    return Estimate(getattr(block, stage))

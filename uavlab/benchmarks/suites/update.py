@@ -91,7 +91,7 @@ def guard_suite(rounds: int, device: Device, preset: str = "leader_follower_quic
                 "setting": preset,
                 "threads": config.toggles.threads,
                 **{f"{name}_ms": round(1e3 * median(each) / CYCLES, 3) for name, each in seconds.items()},
-                "guarded_over_plain": ratio(seconds["guarded"], seconds["plain"])["median"],
+                **ratio(seconds["guarded"], seconds["plain"], "guarded_over_plain"),
             }
         )
     return {"rows": rows}
@@ -207,7 +207,9 @@ def ladder_suite(
             calls = prepare(configs, "update")
         first_s = sum(one.first_s for one in calls.values())
         say(f"{agents} agents, {counts[0]} threads: first calls took {first_s:.0f} s")
-        rows += _ladder_rows(agents, {name: one for name, one in calls.items() if not one.rt.fell_back}, rounds)
+        for name in [name for name, one in calls.items() if one.rt.fell_back]:
+            say(f"{name}: left out, {calls.pop(name).rt.fell_back}")
+        rows += _ladder_rows(agents, calls, rounds)
     return {"rows": rows}
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from uavlab.benchmarks.claims import measures
+from uavlab.benchmarks.claims.ledger import Claim, ledger
 from uavlab.benchmarks.claims.measures import (
     CHOSEN,
     LOOP,
@@ -15,25 +16,28 @@ from uavlab.benchmarks.claims.measures import (
     Bench,
     Estimate,
     NotTestable,
+    Setting,
     acting_rate,
     batch_size,
     constant,
     duplicates,
+    duration,
     gain,
     growth,
-    hours,
     lost,
     on_cpu,
-    peak_memory,
     share,
-    utilisation,
+    time_growth,
 )
-from uavlab.benchmarks.claims.report import Claim, ledger, measure_claim
+from uavlab.benchmarks.claims.report import measure_claim
+from uavlab.core.errors import FallbackWarning
 from uavlab.experiment.config import configure
+from uavlab.runtime.toggles import Toggles, resolve
 
 TINY: dict[str, Any] = {"hidden": 8, "batch": 8, "learning_starts": 16, "capacity": 128, "device": "cpu"}
 STAGE_1 = {"stage": 1}
-COMPILED = {"stage": 1, "compile": "default"}
+COMPILED = {"update": "batched", "compile": "default"}
+STAGE_3, BEST = {"stage": 3}, {"stage": CHOSEN}
 ALL_STAGES = "acting adam compile optimizers precision prefetch update"
 
 
@@ -86,15 +90,20 @@ class TestArithmetic:
 
     def test_growth_with_agents(self, bench: Bench, times: dict[str, list[float]]) -> None:
         times |= {f"cycle 2 {ALL_STAGES}": [20.0, 10.0], f"cycle 4 {ALL_STAGES}": [45.0, 15.0]}
-        result = growth(bench)
+        result = growth(bench, STAGE_3)
         assert result.value == pytest.approx(3 / 2)
         assert (result.low, result.high) == pytest.approx((2.7 / 2.2, 3.3 / 1.8))  # the worst and the best that may be
 
-    def test_hours(self, bench: Bench, times: dict[str, list[float]]) -> None:
-        times[f"cycle 2 {ALL_STAGES}"] = [20.0, 6.0]
-        result = hours(bench, 2, 60_060)
-        assert result.value == pytest.approx(0.1001)  # 60,060 steps of 6 ms are 360.36 s
-        assert result.note.startswith("50 updates/s before and 167 updates/s after;")
+    def test_growth_of_time(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(measures, "time_setting", lambda bench, call, setting, agents: {2: 0.02, 8: 0.05}[agents])
+        assert time_growth(bench, {"update": "batched"}) == Estimate(2.5, note="20 ms at 2 agents, 50 ms at 8")
+
+    def test_time_in_any_unit(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(measures, "time_setting", lambda *_: 0.006)
+        hours = duration(bench, setting=STAGE_3, count=60_060, unit_s=3600)
+        assert hours == Estimate(pytest.approx(0.1001), note="60,060 times 6 ms")  # 360.36 s
+        assert duration(bench) == Estimate(pytest.approx(0.006))
+        assert duration(bench, unit_s=0.001).value == pytest.approx(6)
 
     @pytest.mark.parametrize(("low", "expected"), [([20.0, 10.0], 1.0), ([20.0, 19.0], 0.0)])
     def test_toggles_help_a_cpu_only_if_the_whole_interval_is_faster(
@@ -111,7 +120,7 @@ class TestArithmetic:
             return [row | {"setting": name} for name, row in zip(settings, rows([10.0, 12.0, 40.0]), strict=True)]
 
         monkeypatch.setattr(measures, "compare", compare)
-        result = batch_size(bench)
+        result = batch_size(bench, STAGE_1)
         assert batches == [[8, 16, 32]]
         assert result.value == pytest.approx(2 * 10 / 12)  # twice the rows in 12 ms; four times in 40 ms are no gain
         assert result.note.startswith("16 rows: 0.83 times the updates per second; 32 rows: 0.25")
@@ -120,7 +129,7 @@ class TestArithmetic:
         times |= {"update 2 precision": [12.0, 10.0], "update 2 compile": [12.0, 4.0]}
         low, beside = (
             {"stage": 1, "precision": LOW},
-            {"in fp16 itself": STAGE_1 | {"precision": "fp16"}, "more": COMPILED},
+            {"in fp16 itself": STAGE_1 | {"precision": "fp16"}, "more": STAGE_1 | {"compile": "default"}},
         )
         result = gain(bench, "update", STAGE_1, low, beside=beside)
         assert result.value == pytest.approx(1.2)
@@ -145,8 +154,24 @@ class TestBench:
 
     def test_a_setting_may_begin_with_a_stage(self, bench: Bench) -> None:
         layer = bench.layer({"stage": 2, "prefetch": "off"})
-        assert (layer["update"], layer["precision"], layer["prefetch"]) == ("batched", "bf16", "off")
+        assert (layer["update"], layer["precision"], layer["prefetch"]) == ("merged", "bf16", "off")
         assert "stage" not in layer
+
+    @pytest.mark.parametrize("device", ["cpu", "cuda"])
+    @pytest.mark.parametrize("stage", [0, 1, 2, 3, CHOSEN])
+    def test_every_stage_can_be_used(self, bench: Bench, device: str, stage: int | str) -> None:
+        assert unusable(bench, {"stage": stage}, device) == {}
+
+    def test_a_stage_that_falls_back_is_caught(self, bench: Bench) -> None:
+        assert set(unusable(bench, {"stage": 3, "precision": "fp16"}, "cuda")) == {"compile"}
+        assert set(unusable(bench, {"stage": 3, "update": "merged"}, "cuda")) == {"compile"}
+
+    @pytest.mark.parametrize(("setting", "placement"), [(LOOP, "host"), (STAGE_3, "host"), (BEST, "device")])
+    def test_on_a_gpu_replay_is_on_the_host_as_claimed(self, bench: Bench, setting: Setting, placement: str) -> None:
+        assert bench.layer(setting)["placement"] == "device"
+        bench.device = torch.device("cuda")
+        assert bench.layer(setting)["placement"] == placement
+        assert bench.layer({"stage": 1, "placement": "device"})["placement"] == "device"
 
     def test_toggles_may_be_those_of_the_device(self, bench: Bench) -> None:
         layer = bench.layer({"stage": CHOSEN})
@@ -169,6 +194,13 @@ class TestBench:
         gain(bench, "cycle", LOOP, STAGE_1)
         gain(bench, "update", LOOP, {"update": "cached"})
         assert len(comparisons) == 3
+
+    def test_one_setting_is_timed_where_its_toggles_are_in_effect(self) -> None:
+        bench = Bench(3, **TINY)
+        assert 0 < measures.time_setting(bench, "update", {"update": "batched"}) < 60
+        reason = "update=merged is not written"
+        with pytest.warns(FallbackWarning), pytest.raises(NotTestable, match=f"compile cannot be used: {reason}"):
+            measures.time_setting(bench, "update", {"stage": 1, "compile": "default"})
 
     def test_a_toggle_that_fell_back_is_no_number(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
         fallen = rows([1, 1], compile="no compiler")
@@ -207,46 +239,37 @@ class TestShares:
         assert share(bench, ["forward", "target"]).value == 0.375
 
 
-class TestGPU:
-    def test_without_one_it_is_required(self, bench: Bench) -> None:
-        with pytest.raises(NotTestable, match="needs a GPU: device memory"):
-            peak_memory(bench, after=STAGE_1)
-        with pytest.raises(NotTestable, match="needs a GPU: device utilisation"):
-            utilisation(bench)
-        for function in (gain, lost):
-            with pytest.raises(NotTestable, match="needs a GPU: copies between host and device"):
-                function(bench, call="cycle", before={"placement": "host"})
-
-    def test_memory_before_and_after(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(bench, "need_gpu", lambda what: None)
-        monkeypatch.setattr(measures, "_peak", lambda bench, setting: 65e6 if setting else 100e6)
-        note = "100 MB before, 65 MB after"
-        assert peak_memory(bench, STAGE_1) == Estimate(0.65, note=note)
-        assert peak_memory(bench, STAGE_1, saved=True) == Estimate(pytest.approx(0.35), note=note)
-
+class TestActing:
     def test_acting_reaches_a_share_of_the_rate_of_products(self, bench: Bench) -> None:
         assert acting_rate(bench).value > 0
-
-    @pytest.mark.gpu
-    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-    def test_what_only_a_gpu_shows(self) -> None:
-        bench = Bench(3, **TINY | {"device": "cuda"}, compile="off")
-        copies = {"call": "cycle", "before": {"stage": 1, "placement": "host"}, "after": STAGE_1}
-        assert math.isfinite(lost(bench, **copies).value)
-        assert math.isfinite(peak_memory(bench, after={"stage": 2}, saved=True).value)
-        assert peak_memory(bench, before=STAGE_1, after={"stage": 1, "precision": LOW}).value > 0
-        assert 0 < utilisation(bench).value <= 1
-        assert 0 < utilisation(bench, {"stage": 2}).value <= 1
 
 
 def test_every_claim_about_a_team_has_a_number_or_a_reason(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measures, "compare", valid)
+    monkeypatch.setattr(measures, "time_setting", lambda bench, call, setting, *_: bool(bench.config(setting)) * 0.002)
     claims = [claim for claim in ledger() if claim.system == "leader_follower"]
     reasons = {claim.claim: reason for claim in claims if (reason := refusal(claim, bench))}
-    assert all(reason.startswith("needs a") for reason in reasons.values())
-    gpus = {claim.claim for claim in claims if claim.gpu}
-    stages = {claim.claim for claim in claims if claim.measure in ("utilisation", "peak_memory")}
-    assert set(reasons) == gpus | stages | {"transfer-share", "transfer-loss"}
+    gpu = {claim.claim for claim in claims if claim.measure in ("utilisation", "peak_memory")}
+    assert set(reasons) == gpu | {"transfer-share", "transfer-loss", "download-share"}
+    assert all(reason.startswith(("needs a GPU", "nothing is copied")) for reason in reasons.values())
+
+
+def test_a_claim_about_a_cpu_is_measured_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices: list[str] = []
+    monkeypatch.setattr(measures, "time_setting", lambda bench, *_: devices.append(bench.device.type) or 1.0)
+    bench = Bench(3, **TINY)
+    bench.device = torch.device("cuda")
+    for name in ("cpu-episode", "batch-512-update"):
+        [claim] = [claim for claim in ledger() if claim.claim == name]
+        measure_claim(claim, bench)
+    assert devices == ["cpu", "cuda"]
+
+
+def unusable(bench: Bench, setting: Setting, device: str) -> dict[str, str]:
+    """Return the toggles of a setting that fall back on a device, with the reasons."""
+    bench.device = torch.device(device)
+    layer = bench.layer(setting)
+    return resolve(Toggles(**{name: layer[name] for name in measures.PLAIN}), bench.device)[1]
 
 
 def valid(preset: str, settings: Mapping[str, Mapping[str, Any]], **how: Any) -> list[dict[str, Any]]:

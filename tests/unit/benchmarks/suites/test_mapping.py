@@ -1,12 +1,17 @@
 """Rows of the suites are complete, all paths run the same missions, and parts of a host profile are shares of it."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from tests.support.fixtures_config import SMALL_MISSION
 from uavlab.benchmarks.suites import mapping
 from uavlab.benchmarks.suites.mapping import PARTS, function_name, own_times, profile_host
+from uavlab.core.errors import FallbackWarning
+from uavlab.core.registry import ENVIRONMENTS
 from uavlab.core.types import leaves
+from uavlab.envs.mapping.env import Mapping
 from uavlab.envs.mapping.numpy_reference import HostMapping
 from uavlab.runtime.runtime import Runtime
 
@@ -38,6 +43,21 @@ def test_training_steps() -> None:
         assert row["low"] <= row["over_plain"] <= row["high"]
         assert row["s_per_300"] == pytest.approx(row["s"] * 300 / 36, rel=0.02, abs=0.01)
         assert row["over_original"] == pytest.approx(13.0 / row["s_per_300"], rel=0.1)
+
+
+def test_a_setting_that_fell_back_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, where plain has no maps on the host, and the ratios are to something else."""
+
+    def no_host(env: Mapping, rt: Runtime) -> Mapping:
+        if rt.toggles.maps == "host":
+            rt.fall_back("maps", "no host here")
+        return env
+
+    entry = replace(ENVIRONMENTS["mapping"], implementation=no_host)
+    monkeypatch.setitem(ENVIRONMENTS, "mapping", entry)
+    with pytest.warns(FallbackWarning, match="maps=host fell back"):
+        record = mapping.missions_suite(3, "cpu", {**SMALL_MISSION, "updates": 1})
+    assert [row["fell_back"] for row in record["rows"]] == [{"maps": "no host here"}, {}, {}]
 
 
 def test_parts_make_up_a_step() -> None:

@@ -1,0 +1,278 @@
+"""A case that raises, hangs, falls back or ends its process is one row of the record, and the rest goes on."""
+
+import json
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tools import gpu_page
+from tools.gpu_check import __main__ as tool
+from tools.gpu_check import groups, worker
+from tools.gpu_check.worker import Case, NotTried, try_case
+from uavlab.benchmarks.claims.report import slug
+from uavlab.core.errors import MissingPackageError
+from uavlab.runtime.runtime import Runtime
+from uavlab.storage.machine import describe
+
+CASES = """
+    import os, sys, time
+    from pathlib import Path
+    from tools.gpu_check.worker import Case, run_cases
+
+    def broken():
+        raise ValueError("first line\\nsecond line")
+
+    cases = [
+        Case("fine", lambda: "3 rows"),
+        Case("broken", broken),
+        Case("hangs", lambda: time.sleep(60), seconds=0.3),
+        Case("slow", lambda: time.sleep(60), seconds=0.3, slow=True),
+        Case("fell", lambda: ("4 rows", {"graph": "no CUDA device"})),
+        Case("dies", lambda: os._exit(7)),
+        Case("last", lambda: ""),
+    ]
+    name, device, events, skip = sys.argv[1:]
+    print("a line of", name, flush=True)
+    run_cases(cases, Path(events), int(skip))
+"""
+
+
+def run(tmp_path: Path, script: str, seconds: float = 20) -> list[dict[str, Any]]:
+    """Run a script as the process of a group."""
+    file = tmp_path / "cases.py"
+    file.write_text(textwrap.dedent(script))
+    return tool.run_group("group", ["cpu"], seconds, [sys.executable, str(file)], lambda row: None)
+
+
+def test_each_end_of_a_case_is_a_row(tmp_path: Path) -> None:
+    rows = run(tmp_path, CASES)
+    assert [(row["name"], row["status"], row["figure"]) for row in rows] == [
+        ("fine", "ok", "3 rows"),
+        ("broken", "failed", ""),
+        ("hangs", "failed", ""),
+        ("slow", "not tried", ""),
+        ("fell", "fell back", "4 rows"),
+        ("dies", "failed", ""),
+        ("last", "ok", ""),
+    ]
+    messages = {row["name"]: row["message"] for row in rows}
+    assert messages["broken"] == "ValueError: first line"
+    assert messages["hangs"] == "no end after 0 s: a line of group"
+    assert messages["fell"] == "graph: no CUDA device"
+    assert messages["dies"] == "the process ended with 7: a line of group"
+    assert all(row["seconds"] >= 0 for row in rows)
+
+
+def test_the_time_of_a_group_ends_it(tmp_path: Path) -> None:
+    rows = run(tmp_path, CASES.replace("seconds=0.3", "seconds=50"), 1.5)
+    assert [row["status"] for row in rows] == ["ok", "failed", *["not tried"] * 5]
+    assert rows[2]["message"].startswith("cut off with its group after ")
+    assert rows[3]["message"] == "no time left, or too many processes died"
+
+
+def test_a_process_without_cases_is_a_failure_of_its_group(tmp_path: Path) -> None:
+    (row,) = run(tmp_path, "raise SystemExit('no torch here')")
+    assert (row["name"], row["status"], row["message"]) == (
+        "group",
+        "failed",
+        "the process ended with 1: no torch here",
+    )
+
+
+def test_what_a_case_started_ends_with_it(tmp_path: Path) -> None:
+    started = tmp_path / "pid"
+    script = f"""
+        import subprocess, sys, time
+        from pathlib import Path
+        from tools.gpu_check.worker import Case, run_cases
+
+        def call():
+            child = subprocess.Popen(["sleep", "60"])
+            Path({str(started)!r}).write_text(str(child.pid))
+            time.sleep(60)
+
+        run_cases([Case("starts", call, seconds=0.5)], Path(sys.argv[3]), int(sys.argv[4]))
+    """
+    (row,) = run(tmp_path, script)
+    assert row["status"] == "failed"
+    child = int(started.read_text())
+    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (NotTried("no team flies"), "not tried"),
+        (MissingPackageError("fly: needs plotly"), "not tried"),
+        (ModuleNotFoundError("No module named 'cv2'", name="cv2"), "not tried"),
+        (ModuleNotFoundError("No module named 'uavlab.x'", name="uavlab.x"), "failed"),
+        (ImportError("cannot import name 'x'"), "failed"),
+        (RuntimeError("device-side assert"), "failed"),
+        (SystemExit(1), "failed"),
+    ],
+)
+def test_what_is_missing_is_no_failure(error: BaseException, status: str) -> None:
+    def call() -> str:
+        raise error
+
+    row = try_case(Case("name", call))
+    assert (row["status"], row["message"].partition(":")[0]) == (status, type(error).__name__)
+
+
+def test_a_failure_names_the_line_of_the_package() -> None:
+    def call() -> str:
+        return Runtime().toggles.absent
+
+    assert try_case(Case("name", call))["message"].startswith("AttributeError: absent @ runtime/toggles.py:")
+
+
+def test_a_group_that_cannot_be_imported_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cases(device: str, folder: Path) -> Any:
+        raise ModuleNotFoundError("No module named 'pydantic'", name="pydantic")
+
+    monkeypatch.setitem(groups.GROUPS, "runs", groups.Group(cases, 1, ""))
+    worker.main(["runs", "cpu", str(tmp_path), str(tmp_path / "events"), "0"])
+    events = [json.loads(line) for line in (tmp_path / "events").read_text().splitlines()]
+    assert [next(iter(event)) for event in events] == ["cases", "begin", "end"]
+    assert events[-1]["end"]["status"] == "not tried"
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return a function that replaces the description of the machine, and the groups by one with these rows."""
+
+    def replace(rows: list[dict[str, Any]], reason: str = "") -> None:
+        facts = {"device": "NVIDIA H200", "cpu": "x", "torch": "2.11.0", "python": "3.12.3", "commit": "c" * 40}
+        monkeypatch.setattr(tool, "machine", lambda device: ({**facts, "dirty": False}, "nvidia-h200", reason))
+        monkeypatch.setattr(tool, "run_group", lambda name, *_, **__: [{**row, "figure": name} for row in rows])
+
+    return replace
+
+
+def outcome(status: str) -> dict[str, Any]:
+    return {"name": "a, b", "status": status, "seconds": 1.0, "figure": "", "message": "why | <b>"}
+
+
+def test_the_record_is_named_by_the_device_and_parts_are_made_again(machine: Callable, tmp_path: Path) -> None:
+    machine([outcome("ok"), outcome("fell back")])
+    assert tool.main(["--out", str(tmp_path)]) == 0
+    path = tmp_path / "gpu_check_nvidia-h200.json"
+    first = json.loads(path.read_text())
+    assert (first["dry_run"], list(first["groups"]), first["machine"]["torch"]) == (False, list(tool.GROUPS), "2.11.0")
+    machine([outcome("failed")])
+    assert tool.main(["--out", str(tmp_path), "--only", "waits"]) == 1
+    second = json.loads(path.read_text())
+    assert [case["status"] for case in second["groups"]["waits"]["cases"]] == ["failed"]
+    assert second["groups"]["runs"] == first["groups"]["runs"]
+    assert second["groups"]["waits"]["commit"] == "c" * 40
+
+
+def test_without_a_gpu_nothing_is_recorded(machine: Callable, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    machine([outcome("ok")], "torch.cuda.is_available() is False")
+    assert tool.main(["--out", str(tmp_path)]) == 1
+    assert list(tmp_path.iterdir()) == []
+    assert "no record: torch.cuda.is_available() is False" in capsys.readouterr().out
+
+
+def test_the_time_is_shared_by_weight_and_what_is_left_passes_on(
+    machine: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine([])
+    seconds: list[float] = []
+    monkeypatch.setattr(tool, "run_group", lambda name, given, limit, say: seconds.append(limit) or [])
+    assert tool.main(["--out", str(tmp_path), "--minutes", "2", "--only", "bench", "--only", "claims"]) == 0
+    weights = [tool.GROUPS[name].weight for name in ("bench", "claims")]
+    assert seconds == pytest.approx([120 * weights[0] / sum(weights), 120], abs=1)
+
+
+def test_a_dry_run_of_one_group_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process; tests/proofs has one with processes of its own."""
+
+    def in_this_process(name: str, given: list[str], *_: Any, **__: Any) -> list[dict[str, Any]]:
+        cases = groups.GROUPS[name].cases(given[0], Path(given[1]))
+        return [try_case(case) for case in cases if not case.name.startswith("import")]
+
+    monkeypatch.setattr(tool, "run_group", in_this_process)
+    monkeypatch.setattr(tool, "machine", lambda device: (*groups.machine(device), ""))
+    assert tool.main(["--device", "cpu", "--only", "environment", "--out", str(tmp_path)]) == 0
+    path = tmp_path / f"gpu_check_{slug(describe('cpu'))}.json"
+    record = json.loads(path.read_text())
+    assert record["dry_run"] is True
+    cases = {case["name"]: case["status"] for case in record["groups"]["environment"]["cases"]}
+    assert set(cases.values()) <= {"ok", "not tried"}
+    assert cases["device cpu"] == "ok"
+    assert any(name.startswith("package torch") for name in cases)
+    assert gpu_page.read(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "message"),
+    [
+        ("import pytest\npytestmark = pytest.mark.gpu\ndef test_a(): pass", "ok", ""),
+        (
+            "import pytest\n@pytest.mark.gpu\ndef test_a(): assert 1 + 1 == 3",
+            "failed",
+            "AssertionError: 1 of 1: test_a: ",
+        ),
+        ("import pytest\n@pytest.mark.gpu\n@pytest.mark.skip\ndef test_a(): pass", "not tried", "NotTried: 1 skipped"),
+        (
+            "import no_such_package\nfrom devices import GPU",
+            "not tried",
+            "NotTried: E   ModuleNotFoundError: No module named",
+        ),
+    ],
+)
+def test_a_file_of_tests_is_a_case(
+    text: str, status: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "tests" / "test_one.py"
+    file.parent.mkdir()
+    file.write_text(text)
+    (tmp_path / "tests" / "test_two.py").write_text("def test_b(): assert False")
+    monkeypatch.setattr(groups, "ROOT", tmp_path)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    gpu: x\n    soak: x\n")
+    monkeypatch.delitem(sys.modules, "test_one", raising=False)
+    (case,) = groups.tests("cpu", tmp_path)
+    row = try_case(case)
+    assert row["name"] == "tests/test_one.py"
+    assert (row["status"], row["message"][: len(message)]) == (status, message)
+
+
+def test_without_the_package_the_machine_is_that_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uavlab.benchmarks.claims.report", None)
+    facts, name = groups.machine("cpu")
+    assert (set(facts), name) == ({"device", "torch", "python"}, "unknown")
+
+
+def test_a_required_package_that_is_missing_is_a_failure() -> None:
+    rows = [
+        try_case(Case("package", lambda extra=extra: groups.package("no-such-package", extra))) for extra in ("", "lab")
+    ]
+    assert [row["status"] for row in rows] == ["failed", "not tried"]
+    assert rows[1]["message"] == "NotTried: not installed; the extra 'lab' brings it"
+
+
+def test_the_page_is_the_records() -> None:
+    text = gpu_page.PAGE.read_text(encoding="utf-8")
+    assert gpu_page.block(gpu_page.read()) in text
+    assert all(f"| `{name}` | " in text for name in groups.GROUPS)
+    readme = (gpu_page.ROOT / "README.md").read_text(encoding="utf-8")
+    assert "](GPU.md)" in readme
+    assert gpu_page.read() or "no GPU has run this code" in " ".join(readme.split())
+
+
+def test_the_page_of_a_gpu_counts_its_cases(machine: Callable, tmp_path: Path) -> None:
+    assert gpu_page.NONE in gpu_page.block(gpu_page.read(tmp_path))
+    machine([outcome("ok"), outcome("failed"), outcome("fell back"), outcome("not tried"), outcome("ok")])
+    tool.main(["--out", str(tmp_path), "--only", "waits"])
+    text = gpu_page.block(gpu_page.read(tmp_path))
+    assert gpu_page.NONE not in text
+    assert "**NVIDIA H200**, torch 2.11.0, Python 3.12.3:" in text
+    assert f"| waits | {groups.GROUPS['waits'].about} | 2 | 1 | 1 | 1 | cccccccc |" in text
+    assert "| waits | a, b | failed | why \\| &lt;b> |" in text
+    assert text.count("| waits | a, b |") == 2

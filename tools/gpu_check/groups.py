@@ -1,0 +1,352 @@
+"""The groups of the check. Cases come from the registries; imports are late, because packages may be missing."""
+
+import platform
+import re
+import tempfile
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache, partial
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from tools.gpu_check.worker import Case, NotTried, Result
+
+ROOT = Path(__file__).resolve().parents[2]
+ROUNDS = 3
+COMMAND = "python -m tools.gpu_check"
+LONG = {"learning": "trains ten whole runs", "runs": "starts twelve processes"}  # suites
+REAL = {"hidden": 256, "batch": 128, "worlds": 64, "capacity": 65536}  # sizes of the cycles that are timed on a GPU
+WARM = 16  # cycles: the first rows of replay, and what graphs record
+GPU_TEST = re.compile(r"pytest\.mark\.gpu\b|import .*\b(DEVICES|GPU)\b")
+COVERED = "not test_updates_equal_the_cpus and not test_a_run_has_finite_numbers"  # groups of their own
+
+
+@dataclass(frozen=True)
+class Group:
+    """Cases of a kind, tried in processes of their own.
+
+    Attributes:
+        cases: (device, folder of records) -> cases.
+        weight: Its share of the time.
+        about: What its cases show.
+    """
+
+    cases: Callable[[str, Path], Iterator[Case]]
+    weight: float
+    about: str
+
+
+GROUPS: dict[str, Group] = {}
+
+
+def group(weight: float, about: str) -> Callable[[Callable], Callable]:
+    """Register the decorated function as a group under its name."""
+
+    def register(function: Callable) -> Callable:
+        GROUPS[function.__name__] = Group(function, weight, about)
+        return function
+
+    return register
+
+
+@group(6, "packages, imports, the device")
+def environment(device: str, folder: Path) -> Iterator[Case]:
+    """Yield a case for each package that the project names, for each package of the tree, and for the device."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = {**project["optional-dependencies"], "": project["dependencies"]}
+    extras.pop("all")
+    for extra, lines in sorted(extras.items()):
+        for line in lines:
+            yield Case(f"package {line}", partial(package, line.partition(">=")[0], extra))
+    for part in sorted({path.parent for path in (ROOT / "uavlab").glob("*/__init__.py")}):
+        yield Case(f"import uavlab.{part.name}", partial(import_all, part))
+    yield Case(f"device {device}", partial(describe_device, device))
+
+
+def package(name: str, extra: str) -> str:
+    """Return a package's version; only one of an extra may be missing."""
+    try:
+        return version(name)
+    except PackageNotFoundError as error:
+        if extra:
+            raise NotTried(f"not installed; the extra {extra!r} brings it") from error
+        raise RuntimeError("not installed, and nothing runs without it") from error
+
+
+def import_all(part: Path) -> str:
+    """Import every module of a folder."""
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in sorted(part.rglob("*.py"))]
+    for name in names:
+        import_module(name.removesuffix(".__init__"))
+    return f"{len(names)} modules"
+
+
+def describe_device(device: str) -> str:
+    """Return the device with torch's and CUDA's version, and how products in float32 are computed by default."""
+    import torch
+
+    if device == "cpu":
+        return f"torch {torch.__version__}; a dry run, no GPU"
+    properties = torch.cuda.get_device_properties(0)
+    flags = f"TF32 by default: products {torch.backends.cuda.matmul.allow_tf32}, convolutions "
+    flags += str(torch.backends.cudnn.allow_tf32)
+    size = f"{properties.total_memory / 1e9:.0f} GB, capability {properties.major}.{properties.minor}"
+    return f"{properties.name}, {size}, torch {torch.__version__}, CUDA {torch.version.cuda}, {flags}"
+
+
+def label(task: tuple[str, str], changes: Any = ()) -> str:
+    """Return the name of a case of a task."""
+    return ", ".join([*task, *(f"{name}={value}" for name, value in dict(changes).items())])
+
+
+@group(8, "one update and six equal the CPU's in float64")
+def updates(device: str, folder: Path) -> Iterator[Case]:
+    """Yield every task with each toggle that promises equal updates."""
+    from tests.support import device_checks as checks
+
+    def equal(task: tuple[str, str], changes: dict[str, Any]) -> Result:
+        error, reasons = checks.update_error(*task, device, changes)
+        if not error <= checks.EXACT:
+            raise ArithmeticError(f"apart by {error:.1e}, expected at most {checks.EXACT:.0e}")
+        return f"apart by {error:.1e}", reasons
+
+    for task in checks.tasks():
+        for changes in checks.exact_toggles(*task):
+            yield Case(label(task, changes), partial(equal, task, changes))
+
+
+@group(4, "worlds, and convolutions in float32, equal the CPU's")
+def worlds(device: str, folder: Path) -> Iterator[Case]:
+    """Yield every environment that is stepped, small and with its defaults, and networks on maps."""
+    from tests.support import device_checks as checks
+    from uavlab.nets.cnn import WIDE
+
+    def same(env: Any, steps: int) -> str:
+        if names := checks.different_leaves(env, device, steps):
+            raise ArithmeticError(f"differ after {steps} steps: {', '.join(names)}")
+        return f"{steps} steps"
+
+    def single(width: int) -> str:
+        error = checks.convolution_error(device, width)
+        if error > checks.TF32:
+            raise ArithmeticError(f"relative error {error:.1e}: TF32 in spite of precision=fp32")
+        return f"relative error {error:.1e}"
+
+    for name, entry in checks.ENVIRONMENTS.items():
+        if hasattr(entry.kind, "transition"):
+            yield Case(f"{name}, small", partial(same, checks.small(name, None, "cpu").env, 20))
+            yield Case(f"{name}, defaults", partial(same, entry.kind(), 5))
+    for width in (32, WIDE):
+        yield Case(f"convolutions of {width} channels in float32", partial(single, width))
+
+
+@group(16, "runs with each set of toggles, and with each value alone")
+def runs(device: str, folder: Path) -> Iterator[Case]:
+    """Yield every task with each named set and each single toggle; compiled ones have a group of their own."""
+    import torch
+
+    from tests.support import device_checks as checks
+    from uavlab.runtime.toggles import toggle_presets
+
+    for task in checks.tasks():
+        sets = [(f"{label(task)}, set {name}", values) for name, values in toggle_presets(torch.device(device)).items()]
+        singles = [(label(task, changes), changes) for changes in checks.single_toggles(*task)]
+        for name, values in sets + singles:
+            if values.get("compile", "off") == "off":
+                yield Case(name, partial(finite_run, device, task, values))
+
+
+def finite_run(device: str, task: tuple[str, str], changes: dict[str, Any]) -> Result:
+    """Train a small run; all its numbers must be finite."""
+    from tests.support import device_checks as checks
+
+    run = checks.train(checks.small(*task, device, **changes))
+    return f"{run.number} updates", run.rt.fell_back
+
+
+@group(6, "run folders: resume, evaluate, export, fly; baselines, and predictions along a log")
+def folders(device: str, folder: Path) -> Iterator[Case]:
+    """Yield what commands do with a trained run, for every task, and with every registered baseline."""
+    from tests.support import device_checks as checks
+    from uavlab import api
+    from uavlab.experiment import policy, scores
+    from uavlab.experiment.run import Run
+
+    place = Path(tempfile.mkdtemp(prefix="gpu_check"))
+    trained = cache(lambda task: checks.train(checks.small(*task, device), place / label(task)))
+
+    def resumed(task: tuple[str, str]) -> Result:
+        run = Run.resume(trained(task).folder, {"updates": trained(task).number + 4})
+        for _ in run.train():
+            pass
+        return f"{run.number} updates", run.rt.fell_back
+
+    def page(task: tuple[str, str]) -> str:
+        if not trained(task).config.task.evaluation.flies:
+            raise NotTried("no team flies")
+        return f"{len(api.fly(trained(task).folder, place / 'flight.html').frames)} frames"
+
+    def scored(task: tuple[str, str]) -> str:
+        return str(api.evaluate(trained(task).folder, episodes=2, device=device)).partition("\n")[0]
+
+    def baseline(env: str, name: str) -> str:
+        return str(scores.evaluate_baseline(checks.small(env, None, device), name, 2, 0)).partition("\n")[0]
+
+    def exported(task: tuple[str, str]) -> str:
+        return api.export(trained(task).folder, place / f"{label(task)}.pt2").name
+
+    for task in checks.tasks():
+        yield Case(f"{label(task)}, trained in a folder", lambda task=task: f"{trained(task).number} updates")
+        calls = {"resume": resumed, "evaluate": scored, "export": exported, "fly": page}
+        for name, call in calls.items():
+            yield Case(f"{label(task)}, {name}", partial(call, task))
+    for env in checks.ENVIRONMENTS:
+        for name in scores.baselines(checks.small(env, None, device)):
+            yield Case(f"{env}, baseline {name}", partial(baseline, env, name))
+
+    def predicted() -> str:
+        from uavlab.telemetry import flights, predict
+        from uavlab.telemetry.task import Telemetry
+
+        path, _ = next(iter(flights.write(Telemetry(flights=1), place / "logs", 1)))
+        run = policy.load(ROOT / "figures" / "telemetry", device)
+        forecast: Any = run.batched_policy(run.config.env, 0)
+        return f"{len(predict.predict_log(forecast, run.config.env, path).time)} windows"
+
+    yield Case("predictions along a log", predicted)
+
+
+@group(5, "waits of the host, kernels and busy time of a cycle")
+def waits(device: str, folder: Path) -> Iterator[Case]:
+    """Yield every task with each kind of graph."""
+    from tests.support import device_checks as checks
+    from uavlab.benchmarks.compare import build_call
+    from uavlab.benchmarks.timing import median, time_in_turn
+    from uavlab.runtime.toggles import TOGGLES
+
+    def cycle(task: tuple[str, str], graph: str) -> Result:
+        sizes = {} if device == "cpu" else REAL
+        one = build_call(checks.small(*task, device, graph=graph, **checks.known(task, sizes)), "cycle")
+        with one.rt.scope():
+            for _ in range(WARM):
+                one.call()
+            lines = checks.waits_by_line(one.call, 5, device)
+            ms = 1e3 * median(time_in_turn({"": one.call}, 10, one.rt.device)[""])
+            kernels, busy = checks.kernels(one.call, 5, device)
+        where = "; ".join(f"{count / 5:g} at {line}" for line, count in lines.most_common(6)) or "none"
+        return f"{ms:.2f} ms, {kernels:.0f} kernels, device busy {busy:.2f} ms; waits: {where}", one.rt.fell_back
+
+    for task in checks.tasks():
+        for graph in TOGGLES["graph"].choices:
+            yield Case(label(task, {"graph": graph}), partial(cycle, task, graph))
+
+
+@group(16, "compiled runs, in each mode and precision")
+def compiled(device: str, folder: Path) -> Iterator[Case]:
+    """Yield each learner's first task with every mode of the compiler, then with every precision."""
+    from tests.support import device_checks as checks
+    from uavlab.runtime.toggles import TOGGLES
+
+    first = list({learner: (env, learner) for env, learner in reversed(checks.tasks())}.values())
+    modes = [{"compile": mode} for mode in TOGGLES["compile"].choices if mode != "off"]
+    low = [{**mode, "precision": each} for mode in modes for each in TOGGLES["precision"].choices if each != "fp32"]
+    for changes in [*modes, *low]:
+        for task in first:
+            yield Case(label(task, changes), partial(finite_run, device, task, changes), 90, slow=device == "cpu")
+
+
+@group(9, "the tests marked gpu")
+def tests(device: str, folder: Path) -> Iterator[Case]:
+    """Yield each file with such tests."""
+    import pytest
+
+    class Reports:
+        def __init__(self) -> None:
+            self.rows: list[Any] = []
+
+        def pytest_runtest_logreport(self, report: Any) -> None:
+            if report.when == "call" or report.outcome != "passed":
+                self.rows.append(report)
+
+        def pytest_collectreport(self, report: Any) -> None:
+            if report.outcome == "failed":
+                self.rows.append(report)
+
+    def run_file(name: str) -> str:
+        reports = Reports()
+        options = ["-m", "gpu and not soak", "-k", COVERED, "-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT)]
+        code = pytest.main([name, *options], plugins=[reports])
+        failed = [each for each in reports.rows if each.outcome == "failed"]
+        if failed:
+            last = failed[0].longreprtext.strip().splitlines()[-1]
+            if "ModuleNotFoundError: No module named" in last:
+                raise NotTried(last)
+            raise AssertionError(
+                f"{len(failed)} of {len(reports.rows)}: {failed[0].nodeid.rpartition('::')[2]}: {last}"
+            )
+        if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            raise RuntimeError(f"pytest ended with {code!r}")
+        passed = sum(each.outcome == "passed" for each in reports.rows)
+        if not passed:
+            raise NotTried(f"{len(reports.rows)} skipped: no CUDA device")
+        return f"{passed} passed, {len(reports.rows) - passed} skipped"
+
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        if path.parent.name != "tools" and GPU_TEST.search(path.read_text(encoding="utf-8")):
+            yield Case(str(path.relative_to(ROOT)), partial(run_file, str(path)), seconds=60)
+
+
+@group(14, "uavlab bench, a few rounds; the records lie beside this one")
+def bench(device: str, folder: Path) -> Iterator[Case]:
+    """Yield every registered suite."""
+    from uavlab.benchmarks.registry import suites
+    from uavlab.benchmarks.suites.update import RUNGS
+    from uavlab.storage.files import write_json
+
+    def measured(name: str, suite: Any) -> str:
+        if name in LONG:
+            raise NotTried(f"{LONG[name]}: uavlab bench {name}")
+        # compiling the ladder's rungs takes minutes; uavlab bench ladder has all of them
+        rungs = {each: rung for each, rung in RUNGS.items() if rung.get("compile", "off") == "off"}
+        options = {"rungs": rungs, "threads": [1]} if name == "ladder" else {}
+        record = {"command": COMMAND, **suite.run(ROUNDS, device, **options)}
+        path = folder / f"bench_{name}_{machine(device)[1]}.json"
+        write_json(path, record)
+        return f"{len(record['rows'])} rows in {path.name}"
+
+    for name, suite in suites().items():
+        yield Case(name, partial(measured, name, suite), 120, slow=device == "cpu")
+
+
+@group(8, "claims about the leader-follower team")
+def claims(device: str, folder: Path) -> Iterator[Case]:
+    """Yield every claim about the leader-follower team that has a measure."""
+    from uavlab.benchmarks.claims.measures import Bench
+    from uavlab.benchmarks.claims.report import measure_claim, select
+
+    table = Bench(ROUNDS, device=device)
+
+    def judged(claim: Any) -> str:
+        estimate = measure_claim(claim, table)
+        return f"{estimate.value:.3g} {claim.unit}; {estimate.note}"[:200]
+
+    for claim in select(system="leader_follower"):
+        if claim.measure:
+            yield Case(claim.claim, partial(judged, claim), slow=True)
+
+
+def machine(device: str) -> tuple[dict[str, Any], str]:
+    """Return the description of this machine and its name for use in a file name, ``unknown`` without the package."""
+    try:
+        from uavlab.benchmarks.claims.report import slug
+        from uavlab.storage.machine import describe
+    except ModuleNotFoundError:
+        import torch
+
+        name = torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine()
+        return {"device": name, "torch": torch.__version__, "python": platform.python_version()}, "unknown"
+    facts = describe(device)
+    return facts, slug(facts)
