@@ -17,7 +17,7 @@ BEGIN, END = "<!-- gpu: made by tools/gpu_page.py -->", "<!-- end of gpu -->"
 NONE = (
     "**No GPU has run this code: `figures/records` holds no record of a CUDA device.** What stands in its place: CUDA "
     "graphs ran on an emulator on a CPU (`tests/contracts/test_graph_runs.py`), placement of tensors on a fake device "
-    "that computes nothing (`tests/contracts`), and the bodies of the tests marked `gpu` on the CPU "
+    "of the CPU (`tests/contracts/test_fake_device.py`), and the bodies of the tests marked `gpu` on the CPU "
     "(`tests/contracts/test_gpu.py`). None of them shows a speed, the rounding of a GPU's kernels, its memory, or what "
     "happens on several streams."
 )

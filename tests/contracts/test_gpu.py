@@ -17,6 +17,7 @@ from torch import Tensor
 from tests.support import device_checks as checks
 from tests.support.cuda_graph_emulator import Emulator
 from tests.support.devices import DEVICES, GPU
+from tests.support.fake_device import fake_device
 from tests.support.sync_debug import PROTOTYPE, sync_debug
 from uavlab import api
 from uavlab.core.errors import FallbackWarning
@@ -227,6 +228,16 @@ def test_what_cannot_be_captured_falls_back_with_the_same_digest(
     fast = graphed(device, graph)
     assert "graph" in fast.rt.fell_back
     assert fast.digest == plain.digest
+
+
+@pytest.mark.filterwarnings("ignore:maps=", "ignore:'pin_memory' argument")
+@TASK
+def test_the_bodies_for_a_gpu_keep_to_their_device(task: tuple[str, str]) -> None:
+    """On a fake GPU, which refuses operators on tensors of several devices."""
+    with fake_device(strict=False):
+        assert checks.update_error(*task, "cuda", {})[0] <= checks.EXACT
+        env = checks.small(*task, "cuda").env
+        assert not hasattr(env, "transition") or checks.different_leaves(env, "cuda", 5) == []
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ def area_matrix(
     parts: int,
     low: Real[Tensor, "*lead"] | float = 0.0,
     high: Real[Tensor, "*lead"] | float | None = None,
+    dtype: torch.dtype = torch.float32,
 ) -> Float[Tensor, "*lead parts cells"]:
     """Return the matrix that averages cells over equal parts of [low, high), where cell i is [i, i + 1).
 
@@ -37,7 +38,7 @@ def area_matrix(
     start = low[..., None, None] + length * torch.arange(parts, dtype=torch.float64, device=low.device)[:, None]
     cell = torch.arange(cells, dtype=torch.float64, device=low.device)
     overlap = torch.minimum(start + length, cell + 1) - torch.maximum(start, cell)
-    return (overlap.clamp_min(0) / length).float()
+    return (overlap.clamp_min(0) / length).to(dtype)
 
 
 def area_resize(

@@ -4,14 +4,16 @@ Each is a function of the environment, the state and uniform noise. They use who
 """
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from uavlab.envs.mapping.env import Mapping, State
 from uavlab.envs.mapping.geometry import MOVES, covers
+from uavlab.ops.action_sampling import open_moves
 from uavlab.ops.belief_maps import LIMIT, belief, entropy, log_odds_steps, target_weight
 from uavlab.ops.geometry import constant
 
@@ -27,35 +29,60 @@ def information_gain(env: Mapping, state: State, noise: Float[Tensor, "B A"]) ->
     """Move to the place with the largest expected information gain about targets, by each UAV's own map.
 
     The gains of a UAV's moves are divided by their sum. In order of the UAVs' numbers, each share is multiplied by
-    1 minus the largest share of every other UAV for the same place; the first of the largest shares is chosen.
+    1 minus the share of every other UAV for the same place; the first of the largest shares is chosen.
+
+    Source:
+        The information-gain planner of Westheider, Rückin, Popović 2023; ``uavlab bench plan`` varies its decisions.
     """
-    legal = env.places.legal(state.place) & ~blocked_moves(state.place)
-    after = state.place[:, :, None] + constant(MOVES, state.place.device)  # B A 6 3
-    after = torch.where(legal[..., None], after, state.place[:, :, None])
-    missions = torch.arange(len(after), device=after.device)[:, None, None]
-    uavs = torch.arange(env.uavs, device=after.device)[:, None]
-    x, y, z = after.unbind(-1)
-    gain = expected_gain(env, state.logits[:, :-1], state.mean.dtype)[missions, uavs, z, y, x] * legal
-    share = gain / gain.sum(-1, keepdim=True).clamp_min(1e-12)
-    same = (after[:, :, None, :, None] == after[:, None, :, None, :]).all(-1)  # B A A 6 6
-    same = same & legal[:, :, None, :, None] & legal[:, None, :, None, :]
-    for one in range(env.uavs):
-        for other in range(env.uavs):
+    legal = free_moves(env, state.place)
+    gain = expected_gain(env, state.logits[:, :-1], state.mean.dtype)
+    share, same = shares_of_gain(state.place, gain, legal)
+    return discount_rivals(share, same).masked_fill(~legal, -1).argmax(-1)
+
+
+def shares_of_gain(
+    place: Int[Tensor, "B A 3"], gain: Float[Tensor, "B A Z L L"], legal: Bool[Tensor, "B A 6"]
+) -> tuple[Float[Tensor, "B A 6"], Bool[Tensor, "B A A 6 6"]]:
+    """Return each move's share of the gain of a UAV's legal moves, and which moves of two UAVs end in one place."""
+    after = place[:, :, None] + constant(MOVES, place.device)  # B A 6 3
+    x, y, z = torch.where(legal[..., None], after, place[:, :, None]).unbind(-1)
+    missions = torch.arange(len(place), device=place.device)[:, None, None]
+    uavs = torch.arange(place.shape[1], device=place.device)[:, None]
+    promised = gain[missions, uavs, z, y, x] * legal
+    same = (after[:, :, None, :, None] == after[:, None, :, None, :]).all(-1)
+    return (
+        promised / promised.sum(-1, keepdim=True).clamp_min(1e-12),
+        same & legal[:, :, None, :, None] & legal[:, None, :, None, :],
+    )
+
+
+def discount_rivals(share: Float[Tensor, "B A 6"], same: Bool[Tensor, "B A A 6 6"]) -> Float[Tensor, "B A 6"]:
+    """Multiply shares, UAV by UAV, by 1 minus the present share of every other UAV for the same place."""
+    share = share.clone()
+    for one in range(share.shape[1]):
+        for other in range(share.shape[1]):
             if one != other:
-                theirs = (same[:, one, other] * share[:, other, None, :]).amax(-1)
+                theirs = (same[:, one, other] * share[:, other, None, :]).sum(-1)  # at most one move leads there
                 share[:, one] = share[:, one] * (1 - theirs)
-    return share.masked_fill(~legal, -1).argmax(-1)
+    return share
 
 
-def expected_gain(env: Mapping, logits: Int[Tensor, "B A H H"], dtype: torch.dtype) -> Float[Tensor, "B A Z L L"]:
+def expected_gain(
+    env: Mapping,
+    logits: Int[Tensor, "B A H H"],
+    dtype: torch.dtype,
+    cell_gain: Callable[[float, torch.device, torch.dtype], Tensor] | None = None,
+) -> Float[Tensor, "B A Z L L"]:
     """Return the weighted entropy that a measurement from each place is expected to remove (in 1000 bits).
 
     Footprints are rectangles, so sums over all footprints of an altitude are two matrix products. The gain of a cell
-    depends on its log odds alone, which are whole steps, and is read from a table.
+    depends on its log odds alone, which are whole steps, and is read from the table ``cell_gain``, by default
+    ``expected_cell_gain``.
     """
     inside, index = covers(env.places, logits.device, dtype), logits.int()
+    table = cell_gain or expected_cell_gain
     gains = [
-        inside[altitude] @ expected_cell_gain(flip, logits.device, dtype)[index] @ inside[altitude].T
+        inside[altitude] @ table(flip, logits.device, dtype)[index] @ inside[altitude].T
         for altitude, flip in enumerate(env.flip)
     ]
     return torch.stack(gains, 2) / 1000
@@ -66,7 +93,9 @@ def expected_cell_gain(flip: float, device: torch.device, dtype: torch.dtype) ->
     """Return the weighted entropy of a cell that a measurement is expected to remove (bits), by steps of log odds.
 
     With belief p, weight w and entropy h it is p (h - h+) w+ + (1 - p) (h - h-) w-, where + and - are the states after
-    a positive and a negative measurement. Steps below 0 count from the end, as in ``belief_maps.weight_entropy_table``.
+    a positive and a negative measurement. As published, outcomes weigh by the belief, not by the probability of a
+    positive measurement, which the sensor draws towards 0.5. Steps below 0 count from the end, as in
+    ``belief_maps.weight_entropy_table``.
     """
     steps = torch.cat((torch.arange(LIMIT + 1), torch.arange(-LIMIT, 0)))
     chance, change = belief(steps, torch.float64), log_odds_steps(flip)
@@ -77,13 +106,12 @@ def expected_cell_gain(flip: float, device: torch.device, dtype: torch.dtype) ->
     return gain.to(device, dtype)
 
 
-def blocked_moves(place: Int[Tensor, "B A 3"]) -> Tensor:
-    """Mark the moves that lead above or below a UAV with a smaller number."""
-    target = place[:, :, None, :2] + constant(MOVES, place.device)[:, :2]  # B A 6 2
-    at = (target[:, :, :, None] == place[:, None, None, :, :2]).all(-1)  # B A 6 A
-    uavs = place.shape[1]
-    smaller = torch.ones(uavs, uavs, dtype=torch.bool, device=place.device).tril(-1)
-    return (at & smaller[:, None]).any(-1)
+def free_moves(env: Mapping, place: Int[Tensor, "B A 3"]) -> Bool[Tensor, "B A 6"]:
+    """Mark legal moves that do not lead above or below UAVs with smaller numbers; all of them if none would remain."""
+    spot = place[..., 1] * env.lattice + place[..., 0]
+    legal, target = env.places.legal(place), env.target_cell(place)
+    uavs = range(place.shape[1])
+    return torch.stack([open_moves(legal[:, i], target[:, i], spot[:, :i]) for i in uavs], 1)
 
 
 def sweep(env: Mapping, state: State, noise: Float[Tensor, "B A"], altitude: int | None = None) -> Int[Tensor, "B A"]:

@@ -214,9 +214,9 @@ class Mapping:
         place, uavs, size = state.place, self.uavs, self.lattice
         own, near = _mean_belief(state.mean), _mean_belief(state.footprint)
         budget = state.remaining.to(own.dtype) / (self.measurements - 1)
-        number = (torch.arange(uavs, device=place.device) + 1) / uavs
+        number = (torch.arange(uavs, device=place.device).to(own.dtype) + 1) / uavs
         one = own.new_ones(len(place), uavs, size, size)
-        seen, seen_by_any = last_footprints(self.places, place, state.link)
+        seen, seen_by_any = last_footprints(self.places, place, state.link, own.dtype)
         maps = (
             one * budget[:, None, None, None],
             one * number[:, None, None],
@@ -236,14 +236,12 @@ class Mapping:
             maps = torch.cat((maps[:, :, :FIXED], centre_maps(maps[:, :, FIXED:], spot)), 2)
         if self.channels != CHANNELS:
             maps = maps.index_select(2, constant(tuple(map(CHANNELS.index, self.channels)), maps.device))
+        return MapObs(maps, team, spot, self.places.legal(place), self.target_cell(place))
+
+    def target_cell(self, place: Int[Tensor, "B A 3"]) -> Int[Tensor, "B A 6"]:
+        """Return the number of the cell on the ground, row by row, that each move leads to."""
         target = place[..., None, :2] + constant(MOVES, place.device)[:, :2]
-        return MapObs(
-            maps=maps,
-            team=team,
-            place=spot,
-            legal=self.places.legal(place),
-            target_cell=target[..., 1] * self.lattice + target[..., 0],
-        )
+        return target[..., 1] * self.lattice + target[..., 0]
 
     def reward(self, state: State, action: Int[Tensor, "B A"], after: State) -> Float[Tensor, "B A"]:
         """Return the reward of each UAV, see the class."""

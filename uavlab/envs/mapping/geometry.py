@@ -57,13 +57,17 @@ class Lattice:
         reach = (altitude + 1) * self.spacing * math.tan(math.radians(self.view_deg / 2))
         return int(reach / self.cell + 1e-6)
 
+    def centre(self, place: int) -> int:
+        """Return the cell on an axis that contains a place, as published: up to a cell off the middle of footprints."""
+        return int(place * self.spacing / self.cell + 1e-6)
+
     @property
     def edges(self) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
         """First cells and ends of footprints on an axis, by altitude and place.
 
         As published, no footprint contains the last row or column of the map.
         """
-        centres = [int(place * self.spacing / self.cell + 0.5) for place in range(self.size)]
+        centres = [self.centre(place) for place in range(self.size)]
         halves = [self.half(altitude) for altitude in range(self.altitudes)]
         low = tuple(tuple(max(centre - half, 0) for centre in centres) for half in halves)
         return low, tuple(tuple(min(centre + half, self.cells - 1) for centre in centres) for half in halves)
@@ -94,8 +98,8 @@ def averages(
 ) -> tuple[Float[Tensor, "L H"], Float[Tensor, "Z L L H"]]:
     """Return the matrices that average an axis down to the lattice's size: the whole axis, and each footprint."""
     low, high = map(torch.tensor, lattice.edges)
-    whole = area_matrix(lattice.cells, lattice.size)
-    return whole.to(device, dtype), area_matrix(lattice.cells, lattice.size, low, high).to(device, dtype)
+    whole, parts = area_matrix(lattice.cells, lattice.size, dtype=dtype), (lattice.size, low, high, dtype)
+    return whole.to(device), area_matrix(lattice.cells, *parts).to(device)
 
 
 @lru_cache
@@ -119,10 +123,10 @@ def bands(
     cuts = torch.tensor(sorted({0, lattice.cells}.union(*lattice.edges[0], *lattice.edges[1])))
     start, end = cuts[:-1], cuts[1:]
     cell = torch.arange(lattice.cells)
-    member = ((cell >= start[:, None]) & (cell < end[:, None])).float()
-    average = area_matrix(lattice.cells, lattice.size) @ member.T
+    member = ((cell >= start[:, None]) & (cell < end[:, None])).to(dtype)
+    average = area_matrix(lattice.cells, lattice.size, dtype=dtype) @ member.T
     covered = (start >= low[..., None]) & (end <= high[..., None])
-    return average.to(device, dtype), covered.to(device, dtype)
+    return average.to(device), covered.to(device, dtype)
 
 
 def local_positions(
@@ -147,10 +151,10 @@ def global_positions(lattice: Lattice, place: Int[Tensor, "B A 3"]) -> Float[Ten
 
 
 def last_footprints(
-    lattice: Lattice, place: Int[Tensor, "B A 3"], link: Bool[Tensor, "B A A"]
+    lattice: Lattice, place: Int[Tensor, "B A 3"], link: Bool[Tensor, "B A A"], dtype: torch.dtype
 ) -> tuple[Float[Tensor, "B A L L"], Float[Tensor, "B L L"]]:
     """Draw last footprints: for each UAV 1 in its own, 0 in those that it heard of, else 0.5; for the team 1 or 0."""
-    average, covered = bands(lattice, place.device, torch.float32)
+    average, covered = bands(lattice, place.device, dtype)
     x, y, z = place.unbind(-1)
     rows, columns = covered[z, y], covered[z, x]  # B A bands
     own = rows[..., :, None] * columns[..., None, :]

@@ -84,7 +84,7 @@ class HostMapping(Mapping):
         return slice(top, bottom), slice(left, right)
 
     def _rectangle(self, place: Array) -> Array:
-        half, centre = self.places.half(int(place[2])), (place[1::-1] * (self.spacing / self.cell) + 0.5).astype(int)
+        half, centre = self.places.half(int(place[2])), (place[1::-1] * (self.spacing / self.cell) + 1e-6).astype(int)
         return np.stack((np.maximum(centre - half, 0), np.minimum(centre + half, self.cells - 1)))
 
     def _channels(

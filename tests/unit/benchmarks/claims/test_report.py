@@ -31,6 +31,7 @@ from uavlab.benchmarks.claims.report import (
     verdict,
 )
 from uavlab.core.errors import FileError, ResourceError
+from uavlab.storage.machine import describe
 
 COLUMNS = [
     *("claim", "wording", "source", "device", "claimed_low", "claimed_high", "measured", "low", "high"),
@@ -384,6 +385,9 @@ def test_verdicts_by_machine() -> None:
     assert on("map-step", "H200", 76) == "not testable here"  # another program
     assert on("interval-10", "Abacus", 0.75) == "refuted by arithmetic"  # whatever was measured
     assert on("prenormalised", "H200", 3.0) == on("prenormalised", "Abacus", 3.0) == "holds"
+    here = {"machine": describe("cpu"), "date": "", "measured": {}}
+    assert verdict(by_name["compile"], here) == "not testable here"
+    assert verdict(by_name["cpu-not-applicable"], here) == "not measured"
     unknown = {"machine": {"device": "H200"}, "date": "", "measured": {}}
     assert verdict(by_name["compile"], unknown) == "not testable here"  # an older record, whose CPU is not named
     assert verdict(by_name["compile"], record(device="H200")) == "not measured"

@@ -1,10 +1,13 @@
 """Baselines for mapping: cases by hand, and sums against loops."""
 
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from tests.support import reference_plan
 from tests.support.fixtures_mapping import SMALL, random_step, start_missions
 from uavlab.envs.mapping import baselines as plans
 from uavlab.envs.mapping.env import Mapping, State
@@ -69,7 +72,7 @@ def test_information_gain_assigns_different_places() -> None:
 
 def chosen_in_loops(state: State) -> list[int]:
     gain = plans.expected_gain(SMALL, state.logits[:, :-1], torch.float32)[0].tolist()
-    legal = (SMALL.places.legal(state.place) & ~plans.blocked_moves(state.place))[0].tolist()
+    legal = plans.free_moves(SMALL, state.place)[0].tolist()
     shares: list[dict[int, float]] = []
     there: list[dict[int, tuple[int, ...]]] = []
     for uav, place in enumerate(state.place[0].tolist()):
@@ -86,13 +89,62 @@ def chosen_in_loops(state: State) -> list[int]:
     return [max(share, key=lambda move: (share[move], -move)) for share in shares]
 
 
-def test_moves_above_or_below_a_smaller_number_are_blocked() -> None:
+def test_moves_above_or_below_a_smaller_number_are_closed() -> None:
     env = Mapping(uavs=2)
     place = torch.tensor([[[5, 5, 0], [6, 5, 2]]])
-    got = plans.blocked_moves(place)
-    assert got[0, 0].nonzero().flatten().tolist() == []
-    assert got[0, 1].nonzero().flatten().tolist() == [WEST]
-    assert env.places.legal(place)[0, 1, WEST]
+    legal, free = env.places.legal(place), plans.free_moves(env, place)
+    assert (legal & ~free).nonzero().tolist() == [[0, 1, WEST]]
+
+
+def test_a_move_remains_where_others_are_everywhere() -> None:
+    place = torch.tensor([[[0, 0, 2], [1, 0, 2], [0, 1, 2], [0, 0, 1]]])
+    legal, free = Mapping().places.legal(place), plans.free_moves(Mapping(), place)
+    assert free[0, 3].equal(legal[0, 3])
+    assert free[0, 0].equal(legal[0, 0])
+
+
+@pytest.fixture(scope="module")
+def mission() -> list[State]:
+    """Return the states of a published mission that the plan flies, until its last move."""
+    env = Mapping()
+    state, generator = start_missions(env, 1, seed=5)
+    states = [state]
+    for _ in range(env.measurements - 2):
+        action = plans.information_gain(env, states[-1], torch.zeros(1, 4))
+        states.append(env.transition(states[-1], action, torch.rand(1, env.step_noise, generator=generator)))
+    return states
+
+
+def chosen_by_reference(states: list[State], **changes: Any) -> list[list[int]]:
+    """Return the moves by the plan in plain numpy."""
+    beliefs = (belief_maps.belief(state.logits[0, :-1], torch.float64).numpy() for state in states)
+    return [
+        reference_plan.choose(maps, state.place[0].tolist(), **changes)[0]
+        for maps, state in zip(beliefs, states, strict=True)
+    ]
+
+
+def chosen(states: list[State]) -> list[list[int]]:
+    return [plans.information_gain(Mapping(), state, torch.zeros(1, 4))[0].tolist() for state in states]
+
+
+def test_every_decision_of_a_mission_equals_the_plan_in_plain_numpy(mission: list[State]) -> None:
+    assert chosen(mission) == chosen_by_reference(mission)
+
+
+@pytest.mark.parametrize(
+    ("name", "broken"),
+    [
+        ("floor", round),  # centres of footprints
+        ("weight", np.ones_like),
+    ],
+    ids=["rounded", "unweighted"],
+)
+def test_another_gain_or_footprint_would_be_noticed(
+    mission: list[State], monkeypatch: pytest.MonkeyPatch, name: str, broken: Any
+) -> None:
+    monkeypatch.setattr(reference_plan, name, broken)
+    assert chosen_by_reference(mission) != chosen(mission)
 
 
 @pytest.mark.parametrize("altitude", [0, 1, 2])

@@ -11,8 +11,8 @@ PLACES = Mapping().places
 def test_footprints() -> None:
     assert [2 * PLACES.half(z) for z in range(3)] == [56, 114, 170]
     low, high = PLACES.footprint(torch.tensor([[0, 10, 2], [2, 5, 0]]))
-    assert low.tolist() == [[494 - 85, 0], [247 - 28, 99 - 28]]  # rows first: y = 50 m is cell 493.6, rounded
-    assert high.tolist() == [[492, 85], [247 + 28, 99 + 28]]
+    assert low.tolist() == [[493 - 85, 0], [246 - 28, 98 - 28]]  # rows first: y = 50 m is within cell 493
+    assert high.tolist() == [[492, 85], [246 + 28, 98 + 28]]
     assert PLACES.widest == 170**2
 
 
@@ -40,8 +40,8 @@ def test_bands_average_masks_as_cells_do() -> None:
 
 def test_covers_are_the_footprints_of_an_axis() -> None:
     got = covers(PLACES, torch.device("cpu"), torch.float32)
-    assert got[0, 2].nonzero().flatten().tolist() == list(range(99 - 28, 99 + 28))
-    assert got[2, 10].nonzero().flatten().tolist() == list(range(494 - 85, 492))
+    assert got[0, 2].nonzero().flatten().tolist() == list(range(98 - 28, 98 + 28))
+    assert got[2, 10].nonzero().flatten().tolist() == list(range(493 - 85, 492))
 
 
 def _shares() -> torch.Tensor:

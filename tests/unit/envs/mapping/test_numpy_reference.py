@@ -3,6 +3,7 @@
 from dataclasses import fields, replace
 
 import pytest
+import torch
 
 from tests.support.fixtures_mapping import SMALL, random_step, require_close, start_missions
 from uavlab.envs.mapping import fusion
@@ -66,3 +67,13 @@ def test_whole_published_missions_equal_the_reference() -> None:
             assert (figure - host.measure(there, action, then)[name]).abs().max() <= 1e-5
         here, there = after, then
     assert jumps <= values // 100_000
+
+
+def test_observations_of_a_float64_world_keep_its_digits() -> None:
+    """The weights of OpenCV's averages are float32: 2e-8 off; rounding here as well would make it 1e-7."""
+    host = HostMapping(**{f.name: getattr(SMALL, f.name) for f in fields(SMALL)})
+    noise = torch.rand(2, SMALL.initial_noise, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    here, there = SMALL.observe(SMALL.initial(noise)), host.observe(host.initial(noise))
+    torch.testing.assert_close(here.maps, there.maps, rtol=0, atol=3e-8)
+    torch.testing.assert_close(here.team, there.team, rtol=0, atol=3e-8)
+    assert torch.equal(here.maps[:, 0, 1], torch.full((2, 11, 11), 1 / 3, dtype=torch.float64))
