@@ -22,6 +22,7 @@ from uavlab.experiment.settings import settings_of
 from uavlab.storage.files import MAX_JSON_BYTES, read_json, read_regular, write_json
 
 LOCK = ".lock"
+MOST_FOLDERS = 200  # within each other
 UNFINISHED = ".*.json.*"  # temporary files of a process that was killed while it wrote
 
 
@@ -81,10 +82,14 @@ def require_empty(folder: Path) -> Path:
     """Return the folder if a new run may use it.
 
     Raises:
-        ConfigError: It is a file, not empty, or its name is not printable.
+        ConfigError: It is a file, not empty, nested too deeply, or its name is not printable.
     """
     if not str(folder).isprintable():
         raise ConfigError(f"out {quote(str(folder))}: expected a name of characters that can be written.")
+    if len(folder.parts) > MOST_FOLDERS:
+        raise ConfigError(
+            f"out {quote(str(folder))}: {len(folder.parts):,} nested folders; expected at most {MOST_FOLDERS}."
+        )
     own = {folder / LOCK, *(folder.glob(UNFINISHED) if folder.is_dir() else ())}
     if folder.exists() and (not folder.is_dir() or set(folder.iterdir()) - own):
         hint = f", or `{program()} resume {shlex.quote(str(folder))}`" if (folder / "config.json").exists() else ""
