@@ -1,7 +1,9 @@
 """Install the pinned packages into .venv if they are missing or outdated; every make target runs this first.
 
 The code runs under Python 3.6 and newer, so that it can report a Python that is too old.
-The environment variable TORCH_INDEX is the URL of the package index from which torch, and nothing else, is installed.
+Every wheel must have a digest of requirements.lock. Torch is the exception: its builds differ by index, and each brings
+CUDA packages of its own, so its version alone is pinned. The environment variable TORCH_INDEX is the URL of the package
+index from which torch, and nothing else, is installed.
 """
 
 import hashlib
@@ -25,7 +27,7 @@ NEEDED_CUDA = 8 * GB
 
 def required_environment(stamp: dict, index: str, this_python: bool) -> dict:
     """Describe the required .venv; the index and Python stay those of ``stamp`` unless they are given."""
-    files = b"".join((ROOT / name).read_bytes() for name in ("pyproject.toml", "constraints.txt"))
+    files = b"".join((ROOT / name).read_bytes() for name in ("pyproject.toml", "constraints.txt", "requirements.lock"))
     version = "{}.{}".format(*sys.version_info)
     return {
         "root": str(ROOT),  # scripts in .venv/bin hold its path: a moved checkout needs a new one
@@ -67,11 +69,21 @@ def create() -> None:
 
 
 def install(index: str) -> None:
-    """Install torch from ``index`` if it is given, then all other packages from the default index."""
-    pip = [str(PYTHON), "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "-c", "constraints.txt"]
+    """Install the locked packages, pip among them, then torch, from ``index`` if it is given, then this package.
+
+    The last step takes nothing from an index, so it fails if a requirement is missing in the lock.
+    """
+    pip = [str(PYTHON), "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
     pip += [] if sys.stdout.isatty() else ["--quiet"]
-    torch = [[*pip, "--index-url", index, "--no-deps", "--force-reinstall", "torch"]] if index else []
-    for command in [*torch, [*pip, "-e", ".[all,dev]"]]:
+    torch = [
+        "-c",
+        "constraints.txt",
+        *(["--index-url", index, "--no-deps", "--force-reinstall"] if index else []),
+        "torch",
+    ]
+    locked = ["--require-hashes", "--no-deps", "--only-binary", ":all:", "-r", "requirements.lock"]
+    package = ["--no-index", "--no-build-isolation", "-e", ".[all,dev]"]
+    for command in ([*pip, *words] for words in (locked, torch, package)):
         if subprocess.run(command, cwd=str(ROOT)).returncode:
             stop("pip failed; its reason is above.", "The first set-up needs the network. Then run make again.")
 

@@ -28,7 +28,7 @@ class Machine:
         monkeypatch.setattr(self.setup.subprocess, "run", self.program)
         monkeypatch.delenv("TORCH_INDEX", raising=False)
         self.free(100e9)
-        for name in ("pyproject.toml", "constraints.txt"):
+        for name in ("pyproject.toml", "constraints.txt", "requirements.lock"):
             (root / name).write_text("")
 
     def free(self, size: float) -> None:
@@ -59,30 +59,33 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(tmp_path, monkeypatch)
 
 
-PIP = "pip install --no-input --disable-pip-version-check -c constraints.txt --quiet"
+PIP = "pip install --no-input --disable-pip-version-check --quiet"
 VENV = "venv --clear ./.venv"
-ALL = f"{PIP} -e .[all,dev]"
-TORCH = f"{PIP} --index-url file:///cpu --no-deps --force-reinstall torch"
+LOCKED = f"{PIP} --require-hashes --no-deps --only-binary :all: -r requirements.lock"
+TORCH = f"{PIP} -c constraints.txt torch"
+INDEXED = f"{PIP} -c constraints.txt --index-url file:///cpu --no-deps --force-reinstall torch"
+PACKAGE = f"{PIP} --no-index --no-build-isolation -e .[all,dev]"
+ALL = [LOCKED, TORCH, PACKAGE]
 
 
 def test_the_first_time_installs_and_the_second_does_nothing(machine: Machine) -> None:
-    assert machine.make() == [VENV, ALL]
+    assert machine.make() == [VENV, *ALL]
     assert machine.make() == []
 
 
 def test_torch_comes_from_its_own_index_and_stays(machine: Machine) -> None:
-    assert machine.make(index="file:///cpu") == [VENV, TORCH, ALL]
+    assert machine.make(index="file:///cpu") == [VENV, LOCKED, INDEXED, PACKAGE]
     assert machine.make() == []  # later commands need not name it again
     assert machine.make(index="file:///cpu") == []
-    assert machine.make(index="file:///other") == [TORCH.replace("cpu", "other"), ALL]
+    assert machine.make(index="file:///other") == [LOCKED, INDEXED.replace("cpu", "other"), PACKAGE]
     assert "file:///" not in machine.setup.STAMP.read_text()  # an address may hold a password
 
 
-@pytest.mark.parametrize("name", ["pyproject.toml", "constraints.txt"])
+@pytest.mark.parametrize("name", ["pyproject.toml", "constraints.txt", "requirements.lock"])
 def test_a_changed_requirement_installs_again(machine: Machine, name: str) -> None:
     machine.make()
     (machine.root / name).write_text("x")
-    assert machine.make() == [ALL]
+    assert machine.make() == ALL
 
 
 def test_another_python_or_place_makes_a_new_venv(machine: Machine) -> None:
@@ -91,7 +94,7 @@ def test_another_python_or_place_makes_a_new_venv(machine: Machine) -> None:
     for key in ("python", "root"):
         stamp = json.loads(machine.setup.STAMP.read_text())
         machine.setup.STAMP.write_text(json.dumps({**stamp, key: "another"}))
-        assert machine.make("--this-python") == [VENV, ALL]
+        assert machine.make("--this-python") == [VENV, *ALL]
 
 
 def test_a_failed_install_is_not_marked_as_done(machine: Machine) -> None:
@@ -101,7 +104,7 @@ def test_a_failed_install_is_not_marked_as_done(machine: Machine) -> None:
     with pytest.raises(SystemExit, match=r"setup: pip failed; its reason is above\."):
         machine.make()
     machine.code = 0
-    assert machine.make() == [ALL]
+    assert machine.make() == ALL
 
 
 def test_an_old_python_is_told_apart(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

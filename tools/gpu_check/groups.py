@@ -324,8 +324,9 @@ def bench(device: str, folder: Path) -> Iterator[Case]:
 @group(8, "claims about the leader-follower team")
 def claims(device: str, folder: Path) -> Iterator[Case]:
     """Yield every claim about the leader-follower team that has a measure."""
+    from uavlab.benchmarks.claims.ledger import select
     from uavlab.benchmarks.claims.measures import Bench
-    from uavlab.benchmarks.claims.report import measure_claim, select
+    from uavlab.benchmarks.claims.report import measure_claim
 
     table = Bench(ROUNDS, device=device)
 

@@ -58,7 +58,7 @@ def main() -> None:
         sys.exit(130)
     except UavlabError as error:
         refuse(type(error).__name__, str(error), error.exit_code)
-    except (MemoryError, OSError) as error:
+    except (MemoryError, OSError, RecursionError) as error:  # Python makes nested folders by recursion
         refuse("ResourceError", f"{type(error).__name__}: {error}; free some memory or space, or check paths.", 5)
     except Exception as error:
         from uavlab.envs.forms import describe_error

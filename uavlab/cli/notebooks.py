@@ -1,6 +1,7 @@
 """Commands for notebooks: run one headless, or open JupyterLab."""
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -8,8 +9,12 @@ import click
 
 from uavlab.cli.base import as_json, cli, echo, print_json
 from uavlab.core import installation
+from uavlab.core.errors import ConfigError
 from uavlab.core.extras import require
+from uavlab.core.text import quote
 from uavlab.storage.files import copy_missing
+
+PASSED_ON = re.compile(r"--(no-browser|allow-root|debug|port=[0-9]{1,5})")  # options that change no access
 
 
 @cli.command()
@@ -48,10 +53,13 @@ def notebook(
 def lab(words: tuple[str, ...]) -> None:
     """Open JupyterLab for this machine only; with FOLDER, in that folder, after copying the notebooks that it lacks.
 
-    Arguments after ``--`` are passed on, as in ``-- --no-browser``.
+    Of JupyterLab's options, ``--no-browser``, ``--port=N``, ``--allow-root`` and ``--debug`` may follow after ``--``.
     """
     require("lab", "lab", "jupyterlab")
     root = Path(words[0]) if words and not words[0].startswith("-") else None
+    if refused := [word for word in words[root is not None :] if not PASSED_ON.fullmatch(word)]:
+        problem = f"lab: option {quote(refused[0])}; expected --no-browser, --port=N, --allow-root or --debug"
+        raise ConfigError(f"{problem}. Others could turn off the token: start `jupyter lab` yourself for them.")
     if root is not None:
         copies = copy_missing(sorted((installation.ROOT / "notebooks").glob("*.ipynb")), root)
         echo(f"{len(copies)} notebooks copied to {root}")
@@ -61,6 +69,6 @@ def lab(words: tuple[str, ...]) -> None:
 
 
 def lab_command(root: Path, *extra: str) -> list[str]:
-    """Return the command that serves JupyterLab from ``root`` to this machine only, with its token on."""
+    """Return the command that serves JupyterLab from ``root`` to this machine only, with more options."""
     fixed = ["--ServerApp.ip=127.0.0.1", "--KernelManager.transport_encryption=auto"]
     return [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={Path(root).resolve()}", *extra, *fixed]

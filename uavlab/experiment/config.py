@@ -66,10 +66,10 @@ class RunConfig:
     minutes: Annotated[Annotated[float, Gt(0), Le(100_000)] | None, Resume.SAME] = None
     patience: Annotated[Annotated[int, Ge(1), Le(10_000)] | None, Resume.SAME] = None
     device: Annotated[Device, Resume.SAME] = "auto"
-    log_every: Annotated[int, Ge(1), Resume.YES] = 100
-    evaluate_every: Annotated[int, Ge(1), Resume.YES] = 500
+    log_every: Annotated[int, Ge(1), Le(10**9), Resume.YES] = 100
+    evaluate_every: Annotated[int, Ge(1), Le(10**9), Resume.YES] = 500
     evaluate_episodes: Annotated[int, Ge(1), Le(100_000), Resume.YES] = 100
-    checkpoint_every: Annotated[int, Ge(1), Resume.YES] = 1_000
+    checkpoint_every: Annotated[int, Ge(1), Le(10**9), Resume.YES] = 1_000
     keep: Annotated[int, Ge(1), Le(1000), Resume.SAME] = 3
 
 

@@ -27,6 +27,7 @@ CONFIG, STATUS, LOCK = "config.json", "run.json", ".lock"
 DIGEST = "sha256"  # in config.json: of the rest of it
 NO_GROUP = "(?!)"  # of a checkpoint: its manifest alone
 MAX_LISTED = 5  # changed settings in one message
+MOST_FOLDERS = 200  # within each other
 UNFINISHED = ".*.json.*"  # temporary files of a process that was killed while it wrote
 
 
@@ -86,10 +87,14 @@ def require_empty(folder: Path) -> Path:
     """Return the folder if a new run may use it.
 
     Raises:
-        ConfigError: It is a file, not empty, or its name is not printable.
+        ConfigError: It is a file, not empty, nested too deeply, or its name is not printable.
     """
     if not str(folder).isprintable():
         raise ConfigError(f"out {quote(str(folder))}: expected a name of characters that can be written.")
+    if len(folder.parts) > MOST_FOLDERS:
+        raise ConfigError(
+            f"out {quote(str(folder))}: {len(folder.parts):,} nested folders; expected at most {MOST_FOLDERS}."
+        )
     own = {folder / LOCK, *(folder.glob(UNFINISHED) if folder.is_dir() else ())}
     if folder.exists() and (not folder.is_dir() or set(folder.iterdir()) - own):
         hint = f", or {_resume(folder)}" if (folder / CONFIG).exists() else ""

@@ -41,7 +41,7 @@ class ForecasterConfig:
     width: Annotated[int, Ge(1), Le(4096)] = 64
     hidden: Annotated[int, Ge(1), Le(4096)] = 128
     lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 1e-3
-    clip: Annotated[float, Gt(0), Resume.YES] = 1.0
+    clip: Annotated[float, Gt(0), Le(1e6), Resume.YES] = 1.0
     average: Annotated[float, Ge(0), Le(1), Resume.YES] = 0.998
     weights: Literal["fixed", "learned"] = "fixed"
     physics: Annotated[float, Ge(0), Le(1000), Resume.YES] = 0.0

@@ -51,6 +51,40 @@ def test_lab_takes_options_without_a_folder(monkeypatch: pytest.MonkeyPatch, tmp
     assert started == [(sys.executable, lab_command(tmp_path, "--no-browser"))]
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--ServerApp.token=",
+        "--IdentityProvider.token=",
+        "--Ident=x",
+        "--ServerApp.ip=*",
+        "--ip=0.0.0.0",
+        "--config=mine.py",
+        "--ServerApp.password=",
+        "--port",
+        "--no-browser=1",
+        "mine",
+    ],
+)
+def test_lab_refuses_options_that_could_open_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, option: str) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr(os, "execv", lambda *given: started.append(given))
+    ended = uavlab("lab", "mine", "--", "--no-browser", option)
+    assert (ended.code, started, list(tmp_path.iterdir())) == (2, [], [])
+    assert ended.err == (
+        f"ConfigError: lab: option {option!r}; expected --no-browser, --port=N, --allow-root or --debug. Others could "
+        "turn off the token: start `jupyter lab` yourself for them.\n"
+    )
+
+
+def test_lab_passes_on_what_changes_no_access(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr(os, "execv", lambda *given: started.append(given))
+    options = ["--no-browser", "--port=8899", "--allow-root", "--debug"]
+    assert uavlab("lab", "--", *options).code == 0
+    assert started == [(sys.executable, lab_command(tmp_path, *options))]
+
+
 def test_the_laboratory_listens_here_alone_whatever_was_asked(tmp_path: Path) -> None:
     command = lab_command(tmp_path, "--no-browser", "--ServerApp.ip=0.0.0.0")
     assert command[:3] == [sys.executable, "-m", "jupyterlab"]

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from types import NoneType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import pytest
 from annotated_types import Ge, Gt, Le, Lt
@@ -31,6 +31,37 @@ from uavlab.runtime.toggles import TOGGLES, Toggles
 )
 def test_kinds(hint: Any, text: str) -> None:
     assert format_kind(hint) == text
+
+
+def open_ended(kind: Any) -> bool:
+    """Return whether a type is a number without a smallest or a largest value."""
+    if not hasattr(kind, "__metadata__"):
+        return kind in (int, float) or any(map(open_ended, get_args(kind)))
+    limits = {name for limit in kind.__metadata__ for name in ("gt", "ge", "lt", "le") if hasattr(limit, name)}
+    inside = get_args(kind)[0]
+    return open_ended(inside) if inside not in (int, float) else not (limits & {"gt", "ge"} and limits & {"lt", "le"})
+
+
+def test_every_number_has_a_smallest_and_a_largest_value() -> None:
+    for environment in ("leader_follower", "mapping", "telemetry"):
+        settings = [each for part in parts(configure(environment).task.settings) for each in settings_of(part)]
+        assert [each.name for each in settings if open_ended(each.kind)] == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (float, True),
+        (Annotated[float, Gt(0), Resume.YES], True),
+        (Annotated[Annotated[int, Ge(1)] | None, Resume.SAME], True),
+        (tuple[Annotated[float, Lt(1)], ...], True),
+        (Annotated[float, Gt(0), Le(1)] | None, False),
+        (str, False),
+        (bool, False),
+    ],
+)
+def test_a_range_without_an_end_is_caught(kind: Any, expected: bool) -> None:
+    assert open_ended(kind) is expected
 
 
 def test_meanings_are_those_of_the_class_and_its_bases() -> None:

@@ -210,6 +210,13 @@ def test_a_dry_run_of_one_group_says_so(tmp_path: Path, monkeypatch: pytest.Monk
     assert gpu_page.read(tmp_path) == []
 
 
+@pytest.mark.parametrize("name", groups.GROUPS)
+def test_every_group_has_cases_of_different_names(name: str, tmp_path: Path) -> None:
+    names = [case.name for case in groups.GROUPS[name].cases("cpu", tmp_path)]
+    assert len(names) > 3
+    assert len(set(names)) == len(names)
+
+
 @pytest.mark.parametrize(
     ("text", "status", "message"),
     [

@@ -133,13 +133,13 @@ class Mapping:
     lattice: Annotated[int, Ge(2), Le(256)] = 11
     flip: Annotated[tuple[Annotated[float, Gt(0), Lt(0.5)], ...], Len(1, 16)] = (0.01, 0.265, 0.375)
     view_deg: Annotated[float, Gt(0), Lt(180)] = 60.0
-    reach: Annotated[float, Ge(0)] = 25.0
+    reach: Annotated[float, Ge(0), Le(1e6)] = 25.0
     dropout: Annotated[float, Ge(0), Le(1)] = 0.0
     measurements: Annotated[int, Ge(2), Le(10_000)] = 15
     truth: Literal["halves", "fields"] = "halves"
     starts: Literal["corners", "random"] = "corners"
-    reward_scale: float = 22.0
-    reward_offset: float = -0.5
+    reward_scale: Annotated[float, Ge(-1e6), Le(1e6)] = 22.0
+    reward_offset: Annotated[float, Ge(-1e6), Le(1e6)] = -0.5
     centred: bool = False
     channels: Annotated[tuple[Channel, ...], Len(1, len(CHANNELS))] = CHANNELS
     lagged: bool = False

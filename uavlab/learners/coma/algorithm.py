@@ -69,7 +69,7 @@ class COMAConfig:
     lam: Annotated[float, Ge(0), Le(1)] = 0.8
     lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 2e-4
     critic_lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 1e-3
-    clip: Annotated[float, Gt(0), Resume.YES] = 10.0
+    clip: Annotated[float, Gt(0), Le(1e6), Resume.YES] = 10.0
     passes: Annotated[int, Ge(1), Le(1000)] = 6
     actor_passes: Annotated[int, Ge(1), Le(1000)] = 1
     minibatches: Annotated[int, Ge(1), Le(1000)] = 8

@@ -70,10 +70,10 @@ class MASACConfig:
     lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 1e-3
     critic_lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 3e-3
     alpha_lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 3e-4
-    alpha: Annotated[float, Gt(0)] = 1.0
-    clip: Annotated[float, Gt(0), Resume.YES] = 1.0
-    target_entropy: Annotated[float, Resume.YES] = -2.0
-    reward_scale: Annotated[float, Gt(0), Resume.YES] = 1.0
+    alpha: Annotated[float, Ge(1e-8), Le(1e6)] = 1.0
+    clip: Annotated[float, Gt(0), Le(1e6), Resume.YES] = 1.0
+    target_entropy: Annotated[float, Ge(-1000), Le(1000), Resume.YES] = -2.0
+    reward_scale: Annotated[float, Gt(0), Le(1e4), Resume.YES] = 1.0
     log_std_low: Annotated[float, Ge(-20), Le(0)] = -5.0
     log_std_high: Annotated[float, Ge(0), Le(4)] = 2.0
     share: bool = True

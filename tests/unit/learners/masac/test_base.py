@@ -5,14 +5,17 @@ import dataclasses
 import pytest
 import torch
 
-from tests.support.update_rungs import KINDS, Side, toggled
+from tests.support.update_rungs import KINDS, Kind, Side, toggled
 from uavlab.collectors.entries import survey
 from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
+from uavlab.core.types import Batch, Update
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.learners.masac import FORMS
-from uavlab.learners.masac.base import MASACBase, MASACConfig, load_policy
+from uavlab.learners.masac.base import MASACBase, MASACConfig, UpdateNoise, load_policy
 from uavlab.learners.masac.batched import MASAC
+from uavlab.learners.masac.loop import MASACLoop
+from uavlab.learners.masac.networks import list_tensors
 from uavlab.runtime.runtime import Runtime
 
 
@@ -55,3 +58,48 @@ def test_acting_agent_by_agent_equals_acting_at_once(name: str, share: bool) -> 
             learner = side.learners["loop"]
             loaded = load_policy(learner.config, side.env.spec, team.spec, learner.parameters())
             torch.testing.assert_close(alone, loaded(obs, drawn), rtol=1e-12, atol=1e-12)
+
+
+def lerp_by_hand(learner: MASACBase, before: list[list[float]]) -> list[list[float]]:
+    """Return target + tau (critic - target), number by number, from the critics that the learner has now."""
+    critics = [tensor.flatten().tolist() for tensor in list_tensors(learner._theta(learner.critic))]
+    tau = learner.config.tau
+    pairs = zip(before, critics, strict=True)
+    return [[old + tau * (new - old) for old, new in zip(*pair, strict=True)] for pair in pairs]
+
+
+def targets_follow(kind: Kind) -> bool:
+    """Return whether targets end where the updated critics pull them, after each of three updates in float64."""
+    side = Side({"one": kind}, 2)
+    learner, follow = side.learners["one"], []
+    for _ in range(3):
+        before = [tensor.flatten().tolist() for tensor in list_tensors(learner.target)]
+        side.train(1)
+        after, expected = list_tensors(learner.target), lerp_by_hand(learner, before)
+        close = [
+            torch.allclose(tensor.flatten(), torch.tensor(row, dtype=tensor.dtype), rtol=1e-12, atol=1e-14)
+            for tensor, row in zip(after, expected, strict=True)
+        ]
+        follow.append(all(close))
+    return all(follow)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_targets_move_by_tau_to_the_critics_after_their_step(name: str) -> None:
+    assert targets_follow(KINDS[name])
+
+
+@pytest.mark.parametrize("form", [MASAC, MASACLoop])
+@pytest.mark.parametrize("moment", ["before", "never"])
+def test_targets_that_move_at_another_time_are_caught(form: type[MASACBase], moment: str) -> None:
+    class Early(form):  # type: ignore[misc, valid-type]
+        def _update(self, batch: Batch, noise: UpdateNoise) -> Update:
+            with torch.no_grad():
+                for old, new in zip(list_tensors(self.target), list_tensors(self._theta(self.critic)), strict=True):
+                    old.lerp_(new, self.config.tau if moment == "before" else 0)
+            config, self.config = self.config, dataclasses.replace(self.config, tau=0)
+            update = super()._update(batch, noise)
+            self.config = config
+            return update
+
+    assert not targets_follow(toggled(Early, update="loop" if form is MASACLoop else "batched", acting="batched"))
