@@ -166,6 +166,11 @@ def test_forgeries_run_no_code_and_take_no_memory(tmp_path: Path) -> None:
     forge(path, lambda body: None)
     with pytest.raises(FileError, match=r"rng\.npz was not written by uavlab: it would unpack to more than its size"):
         real.load(path)
+    with zipfile.ZipFile(path / "rng.npz", "w", zipfile.ZIP_BZIP2) as archive:  # a directory that lies would not show
+        archive.writestr("empty.npy", os.urandom(99))
+    forge(path, lambda body: None)
+    with pytest.raises(FileError, match=r"rng\.npz was not written by uavlab: it would unpack to more than its size"):
+        real.load(path)
 
 
 def test_a_group_of_very_many_tensors_is_refused_by_writer_and_reader(tmp_path: Path) -> None:
