@@ -125,7 +125,8 @@ class Recorder:
                 damage = damage or error
         intact = [(line, row) for line, row in intact if row["update"] <= update]
         self.rows, text = [row for _, row in intact], "".join(f"{line}\n" for line, _ in intact)
-        self._rest, self._damaged = (None if text == "\n".join(lines) else text), damage is not None
+        self._damaged = damage is not None
+        self._rest = None if text == "\n".join(lines) and not self._damaged else text
         if damage is not None:
             warnings.warn(f"{damage} Going on without; the file will be put aside, not removed.", stacklevel=2)
         return _digest(saved) == self.saved_digest
