@@ -189,9 +189,10 @@ def followers() -> list[str]:
 def mapping() -> list[str]:
     """Return the map quality of missions, and the time of their steps."""
     maps, missions = read("bench_maps"), read("bench_missions")
-    plans = {"information_gain": "information gain", "sweep": "sweep", "random": "random"}
+    plans = {"expected_entropy": "expected entropy", "information_gain": "information gain, as published"}
+    plans |= {"sweep": "sweep", "random": "random"}
     ours, study = trained_row("mapping_quick", "entropy", "f1"), read("bench_plan")
-    later, exact = ({r["decision"]: r for r in study["rows"]}[name] for name in (LATER, EXACT))
+    later = next(row for row in study["rows"] if row["decision"] == LATER)
     ends = " [{low:.1f}, {high:.1f}]" if "low" in missions["rows"][0] else ""
     few = f", too few for an interval{': brackets are their range' * bool(ends)}" if missions["rounds"] < ENOUGH else ""
     return [
