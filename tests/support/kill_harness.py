@@ -34,7 +34,7 @@ from uavlab.storage.metrics_log import Recorder
 KILLS_PER_RUN = 20
 MUTANTS = {
     "streams": (Streams, "load_state_dict"),
-    "log": (Recorder, "rewind"),
+    "log": (Recorder, "recover"),
     "stop": (Run, "stop"),
     "lock": (run_module, "lock_run_dir"),
 }

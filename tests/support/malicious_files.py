@@ -31,7 +31,6 @@ from uavlab.core.errors import ConfigError, FileError, UavlabError
 from uavlab.core.text import one_line
 from uavlab.experiment import policy
 from uavlab.experiment.config import configure, parse_setting, read_yaml
-from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import run_name
 from uavlab.lab.headless.parameters import check_values, declared_parameters, read_parameters
 from uavlab.storage import checkpoint
@@ -94,6 +93,10 @@ def settings(content: Content) -> Reader:
 def in_run(name: str, content: Content, reader: Callable[[Path], object] = policy.load) -> Reader:
     put(Path("run") / name, content)
     return lambda: reader(Path("run"))
+
+
+def rows(folder: Path) -> object:
+    return policy.load(folder).rows()
 
 
 def copied(folder: Path) -> object:
@@ -215,12 +218,12 @@ RUN_FILES: dict[str, Entry] = {
     ),
     "run: pipe": (FileError, lambda: in_run("run.json", os.mkfifo, copied)),
     "run: large": (FileError, lambda: in_run("run.json", LARGE, copied)),
-    "metrics: pickle": (FileError, lambda: in_run("metrics.jsonl", PICKLE + b"\n", Run.resume)),
-    "metrics: pipe": (FileError, lambda: in_run("metrics.jsonl", os.mkfifo, Run.resume)),
-    "metrics: device": (FileError, lambda: in_run("metrics.jsonl", zeros, Run.resume)),
-    "metrics: large": (FileError, lambda: in_run("metrics.jsonl", LARGE, Run.resume)),
-    "metrics: deep": (FileError, lambda: in_run("metrics.jsonl", DEEP + "\n", Run.resume)),
-    "metrics: escapes": (FileError, lambda: in_run("metrics.jsonl", "\x1b[2J\n", Run.resume)),
+    "metrics: pickle": (FileError, lambda: in_run("metrics.jsonl", PICKLE + b"\n", rows)),
+    "metrics: pipe": (FileError, lambda: in_run("metrics.jsonl", os.mkfifo, rows)),
+    "metrics: device": (FileError, lambda: in_run("metrics.jsonl", zeros, rows)),
+    "metrics: large": (FileError, lambda: in_run("metrics.jsonl", LARGE, rows)),
+    "metrics: deep": (FileError, lambda: in_run("metrics.jsonl", DEEP + "\n", rows)),
+    "metrics: escapes": (FileError, lambda: in_run("metrics.jsonl", "\x1b[2J\n", rows)),
 }
 CHECKPOINTS: dict[str, Entry] = {
     "manifest: pickle": (FileError, lambda: in_run(f"checkpoints/{SAVED}/manifest.json", PICKLE)),
@@ -250,6 +253,10 @@ CHECKPOINTS: dict[str, Entry] = {
     "group: objects": (
         FileError,
         lambda: group(lambda path: np.savez(path, parameters=np.array([Payload()], dtype=object))),
+    ),
+    "group: many": (
+        FileError,
+        lambda: members({f"{n}.npy": b"" for n in range(30_000)}),
     ),
     "group: bomb": (FileError, lambda: group(bomb)),
     "member: outside": (FileError, lambda: members({"../../../made": b""})),

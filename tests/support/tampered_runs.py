@@ -27,6 +27,18 @@ def edit_settings(**values: Any) -> Make:
     return edit
 
 
+def without_digest(**values: Any) -> Make:
+    """Edit a run's settings by hand, in a file as earlier versions wrote it."""
+
+    def edit(run: Path) -> None:
+        edit_settings(**values)(run)
+        stored = json.loads((run / "config.json").read_text())
+        del stored["sha256"]
+        (run / "config.json").write_text(json.dumps(stored))
+
+    return edit
+
+
 def write(name: str, content: str) -> Make:
     """Replace the content of a file of a run."""
     return lambda run: (run / name).write_text(content)
@@ -83,11 +95,14 @@ BEST, MANIFEST = (BROKEN.format(f"{SAVED}/{name} {{}}") for name in ("best.npz",
 DAMAGED = "is damaged: it does not match the SHA-256 of its manifest."
 OTHER = f"{SAVED}: does not fit the settings of its run ({{}}){LEFT_OUT}"
 NO_POLICY = f"{SAVED}: keeps no policy of finite numbers; evaluate another run, or train a new one."
-CHANGED = f"{SAVED}: cannot go on with {{}}; start a new run for that. A resumed run may change …."
+EDITED = (
+    "run/config.json: edited or damaged: {}. Undo the edit, or move the file away, and `uavlab resume run` restores "
+    "it. Settings are changed by `uavlab resume RUN --set NAME=VALUE`."
+)
+RESTORED = " `uavlab resume run` restores it from the newest checkpoint."
 FORMAT = "has format {}; this uavlab … reads format 1."
 NO_JSON = "{}: damaged, it cannot be read as JSON; expected a file that uavlab wrote."
 NO_OBJECT = "{}: expected a JSON object, got something else; was it written by uavlab?"
-LOST = "run/metrics.jsonl:{}: expected a row of metrics, got {}; remove that line to go on without it."
 
 ROWS = (
     Row("ckp-1", "evaluate runs/none", NO_RUN.format("runs/none"), 3, alone=True),
@@ -150,11 +165,11 @@ ROWS = (
     tampered(
         "ckp-12",
         "evaluate run",
-        edit_settings(hidden=16),
-        "run: keeps policies of shape (1, 2, 172), its settings describe 1 run(s) of networks with 468 parameters"
+        state("best", parameters=lambda it: it[..., 1:]),
+        "run: keeps policies of shape (1, 2, 171), its settings describe 1 run(s) of networks with 172 parameters"
         f"{LEFT_OUT}",
     ),
-    tampered("ckp-12 resume", "resume run", edit_settings(hidden=16), CHANGED.format("hidden 8 -> 16"), 2),
+    tampered("ckp-12 resume", "resume run", edit_settings(hidden=4096), EDITED.format("hidden 8 -> 4096")),
     tampered("ckp-12 shape", "resume run", state("learner", target=lambda it: it[..., 1:]), OTHER.format("…")),
     tampered("ckp-13", "resume run", state("learner", target=None), OTHER.format("'target'")),
     tampered(
@@ -178,7 +193,7 @@ ROWS = (
         lambda run: checkpoint_in(run).rename(run / "checkpoints" / ".tmp-ckpt-000000000008"),
         BROKEN.format("Unfinished ones: 1."),
     ),
-    tampered("ckp-22", "resume run", edit_settings(update="loop"), CHANGED.format("update batched -> loop"), 2),
+    tampered("ckp-22", "resume run", edit_settings(update="loop"), EDITED.format("update 'batched' -> 'loop'")),
     tampered(
         "ckp-23", "fly run", member("best.npz", lambda raw: b""), BEST.format("has 0 bytes, its manifest says ….")
     ),
@@ -189,14 +204,29 @@ ROWS = (
         BROKEN.format(f"{SAVED}/replay-000000000000-000000000032.npz cannot be read (No such file or directory).")
         + " At update 8 replay alone is broken: --fresh-replay goes on from it.",
     ),
-    tampered("run-1 text", "resume run", write("config.json", "{"), NO_JSON.format("run/config.json")),
-    tampered("run-1 list", "resume run", write("config.json", "[]"), NO_OBJECT.format("run/config.json")),
-    tampered("run-1 null", "resume run", write("config.json", "null"), NO_OBJECT.format("run/config.json")),
+    tampered("run-1 text", "evaluate run", write("config.json", "{"), NO_JSON.format("run/config.json") + RESTORED),
+    tampered(
+        "run-1 list", "export run copy", write("config.json", "[]"), NO_OBJECT.format("run/config.json") + RESTORED
+    ),
+    tampered("run-1 null", "fly run", write("config.json", "null"), NO_OBJECT.format("run/config.json") + RESTORED),
     tampered(
         "run-1 preset",
-        "resume run",
+        "evaluate run --policy random",
         write("config.json", '{"preset": 3, "values": {}}'),
-        "run/config.json: expected the preset and the values of a run.",
+        f"run/config.json: expected the preset and the values of a run.{RESTORED}",
+    ),
+    tampered(
+        "run-1 new",
+        "resume run",
+        lambda run: (shutil.rmtree(run / "checkpoints"), write("config.json", "{")(run)),
+        NO_JSON.format("run/config.json"),
+    ),
+    tampered(
+        "run-1 edited",
+        "resume run",
+        lambda run: (shutil.rmtree(run / "checkpoints"), edit_settings(dt=0.5)(run)),
+        "run/config.json: edited or damaged: it does not match its own digest. Undo the edit, or start a new run. "
+        "Settings are changed by `uavlab resume RUN --set NAME=VALUE`.",
     ),
     tampered(
         "run-1 unknown",
@@ -210,12 +240,27 @@ ROWS = (
         "run-1 values",
         "evaluate run",
         edit_settings(lr="x", hiden=3),
-        f"{P}: unknown setting 'hiden' from run/config.json (did you mean 'hidden'?); lr: input should be a valid "
-        f"number, got 'x' from run/config.json.{MORE}",
+        EDITED.format("lr 0.001 -> 'x'; hiden None -> 3"),
+    ),
+    tampered(
+        "run-1 old",
+        "evaluate run",
+        without_digest(lr="x", hiden=3),
+        f"{P}: unknown setting 'hiden' (did you mean 'hidden'?); lr: input should be a valid number, got 'x'.{MORE}",
         2,
+    ),
+    *(
+        tampered(f"run-1 {name}", command, edit_settings(**{name: value}), EDITED.format(f"{name} {before} -> {value}"))
+        for command, name, before, value in (
+            ("evaluate run", "crash_radius", 20.0, 40.0),
+            ("fly run", "horizon", 6, 7),
+            ("export run copy", "obstacles", 1, 5),
+            ("evaluate run --policy random", "dt", 1.0, 0.5),
+            ("export run copy.pt2", "formation_radius", 130.0, 160.0),
+            ("resume run", "updates", 8, 9),
+            ("resume run --updates 10", "keep", 1, 2),
+        )
     ),
     tampered("run-2", "evaluate run --episodes 2", write("run.json", "["), NO_JSON.format("run/run.json")),
     tampered("run-2 null", "evaluate run", write("run.json", "null"), NO_OBJECT.format("run/run.json")),
-    tampered("run-3", "resume run", write("metrics.jsonl", '{"update": 1}\n{"upd\n'), LOST.format(2, """'{"upd'""")),
-    tampered("run-3 row", "resume run", write("metrics.jsonl", "[]\n"), LOST.format(1, "'[]'")),
 )

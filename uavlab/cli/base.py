@@ -42,7 +42,7 @@ settings_options = (
 def main() -> None:
     """Run a command; print an error as one line on stderr, with ``--json`` as an object on stdout, and exit."""
     installation.command_line = True
-    warnings.formatwarning = lambda message, *where: f"warning: {message}\n"
+    warnings.formatwarning = lambda message, *where: f"warning: {one_line(str(message))}\n"
     try:
         check_threads(os.environ)
         if isinstance(sys.stdout, io.TextIOWrapper):
@@ -50,7 +50,7 @@ def main() -> None:
         with exit_immediately():
             print_json(cli(standalone_mode=False))
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
+        echo(error.format_message())
         sys.exit(2)
     except click.ClickException as error:
         refuse("ConfigError", error.format_message(), ConfigError.exit_code)
@@ -71,9 +71,14 @@ def main() -> None:
 def refuse(kind: str, message: str, code: int) -> NoReturn:
     """Print an error in one line and end the process."""
     message = one_line(message)
-    click.echo(f"{kind}: {message}", err=True)
+    echo(f"{kind}: {message}", err=True)
     print_json({"error": kind, "message": message, "exit_code": code})
     sys.exit(code)
+
+
+def echo(text: Any, err: bool = False) -> None:
+    """Print text, whose characters other than line ends are escaped if a terminal could take them for commands."""
+    click.echo("\n".join(map(one_line, str(text).split("\n"))), err=err)
 
 
 class NamesFirst(click.Command):
@@ -121,4 +126,4 @@ def layer(
 def print_json(record: Record) -> None:
     """Print a record as one line of JSON if ``--json`` is given and there is a record."""
     if record and "--json" in sys.argv:
-        click.echo(json.dumps(record))
+        echo(json.dumps(record).replace("\x7f", "\\u007f"))  # the only such character that JSON leaves as it is

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from uavlab.cli.base import Record, as_json, cli
+from uavlab.cli.base import Record, as_json, cli, echo
 from uavlab.core.text import one_line
 
 mapped = click.option("--mapping", type=click.Path(path_type=Path), help="YAML file: which fields are which columns.")
@@ -31,7 +31,7 @@ def make(folder: Path, count: int, seed: int) -> Record:
     for number, (path, length) in enumerate(write(task, require_empty(folder), count), 1):
         rows += length
         if number in (1, count) or number % 100 == 0:
-            click.echo(f"{number:>6} of {count}: {path}, {length / 100:.1f} s")
+            echo(f"{number:>6} of {count}: {path}, {length / 100:.1f} s")
     return {"folder": str(folder), "flights": count, "seed": seed, "rows": rows}
 
 
@@ -45,7 +45,7 @@ def describe(file: Path, mapping: Path | None) -> Record:
 
     description = describe_log(file, mapping)
     for line in lines(description):
-        click.echo(one_line(line))
+        echo(one_line(line))
     return description
 
 
@@ -67,13 +67,13 @@ def predict(run: str, file: Path, mapping: Path | None, stride: int, out: Path |
     forecast: Any = trained.batched_policy(trained.config.env, 0)
     prediction = predict_log(forecast, task, file, mapping, stride)
     rows = summary(prediction)
-    click.echo(f"{'':14} {'unit':5} {'mean':>8} {'least':>8} {'most':>8} {'sd':>8} {'rmse':>8}")
+    echo(f"{'':14} {'unit':5} {'mean':>8} {'least':>8} {'most':>8} {'sd':>8} {'rmse':>8}")
     for row in rows:
         numbers = [row[name] for name in ("mean", "low", "high", "sd", "rmse") if row[name] is not None]
-        click.echo(f"{row['column']:14} {row['unit']:5} {' '.join(f'{number:8.3f}' for number in numbers)}")
+        echo(f"{row['column']:14} {row['unit']:5} {' '.join(f'{number:8.3f}' for number in numbers)}")
     if out is not None:
         write_csv(prediction, out)
-        click.echo(f"{len(prediction.time):,} windows in {out}")
+        echo(f"{len(prediction.time):,} windows in {out}")
     return {"windows": len(prediction.time), "rows": rows}
 
 

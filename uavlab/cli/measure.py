@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from uavlab.cli.base import Record, as_json, cli, layer, with_settings
+from uavlab.cli.base import Record, as_json, cli, echo, layer, with_settings
 from uavlab.core.text import one_line
 
 SYSTEMS = ("leader_follower", "mapping", "assignment", "telemetry", "scale_out")
@@ -19,7 +19,7 @@ def presets() -> Record:
 
     rows = {name: preset.about for name, preset in known().items()}
     for name, about in rows.items():
-        click.echo(f"{name:28} {about}")
+        echo(f"{name:28} {about}")
     return rows
 
 
@@ -33,7 +33,7 @@ def settings(preset: str) -> Record:
 
     config = configure(preset)
     rows = describe_settings(parts(config.task.settings), config.values)
-    click.echo(format_settings(rows, config.task.settings[-1]))
+    echo(format_settings(rows, config.task.settings[-1]))
     return {"rows": rows}
 
 
@@ -50,12 +50,12 @@ def check(preset: str, both: bool, **options: Any) -> Record:
     config = configure(preset, layer(**options))
     own = config.task.evaluation.check
     report = check_env(config.env) if own is None else own(config)
-    click.echo(report)
+    echo(report)
     if not both:
         return vars(report)
     hyper = {name: config.values[name] for name in vars(config.learner)}
     learner = check_learner(config.task.learner, config.env, hyper)
-    click.echo(learner)
+    echo(learner)
     return {**vars(report), "learner": vars(learner)}
 
 
@@ -67,7 +67,7 @@ def doctor() -> Record:
 
     rows = examine()
     for row in rows:
-        click.echo(row)
+        echo(row)
     return {"rows": [vars(row) for row in rows]}
 
 
@@ -78,7 +78,7 @@ def toggles(device: Any) -> Record:
     """List every optimization: its values, where it acts, how equal its results are, and whether it runs here."""
     from uavlab.benchmarks.doctor import format_toggles, toggle_rows
 
-    click.echo(format_toggles(device))
+    echo(format_toggles(device))
     return {"rows": toggle_rows(device)}
 
 
@@ -133,7 +133,7 @@ def _report(record: Record, text: str, out: Path | None) -> Record:
     from uavlab.storage.files import write_json
 
     record = {"command": invocation(), **record}
-    click.echo(text)
+    echo(text)
     if out is not None:
         write_json(out, record)
     return record
@@ -174,9 +174,9 @@ def claims(names: tuple[str, ...], every: bool, system: str | None, rounds: int,
     selection, bench = select(names, system), Bench(rounds)
     path = out or report.own_path(bench.device)
     if names or every:
-        report.measure(selection, path, bench, lambda line: click.echo(line, err=True))
+        report.measure(selection, path, bench, lambda line: echo(line, err=True))
     record, whose = report.newest(path) if out is None else (report.read(out), f"From {out}.")
     rows = report.rows(selection, record)
-    click.echo(report.format_rows(rows))
-    click.echo(one_line(whose))
+    echo(report.format_rows(rows))
+    echo(one_line(whose))
     return {"rows": rows}

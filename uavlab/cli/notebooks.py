@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from uavlab.cli.base import as_json, cli, print_json
+from uavlab.cli.base import as_json, cli, echo, print_json
 from uavlab.core import installation
 from uavlab.core.errors import ConfigError
 from uavlab.core.extras import require
@@ -40,9 +40,9 @@ def notebook(
     result = run_notebook(source, values, target, timeout, progress="--json" not in sys.argv)
     page = target.with_suffix(".html")
     report(target, page)
-    click.echo(f"{last_printed(target)}executed notebook: {target}\noffline page: {page}")
+    echo(f"{last_printed(target)}executed notebook: {target}\noffline page: {page}")
     if result.exit_code:
-        click.echo(f"{result.tail}{result.reason}", err=True)
+        echo(f"{result.tail}{result.reason}", err=True)
     record = {"exit_code": result.exit_code, "reason": result.reason, "notebook": str(target), "html": str(page)}
     print_json(record)
     sys.exit(result.exit_code)
@@ -62,7 +62,7 @@ def lab(words: tuple[str, ...]) -> None:
         raise ConfigError(f"{problem}. Others could turn off the token: start `jupyter lab` yourself for them.")
     if root is not None:
         copies = copy_missing(sorted((installation.ROOT / "notebooks").glob("*.ipynb")), root)
-        click.echo(f"{len(copies)} notebooks copied to {root}")
+        echo(f"{len(copies)} notebooks copied to {root}")
     command = lab_command(root or Path.cwd(), *words[root is not None :])
     sys.stdout.flush()  # nothing flushes it later: this process becomes another program
     os.execv(command[0], command)

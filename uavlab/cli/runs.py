@@ -9,8 +9,9 @@ from typing import Any
 
 import click
 
-from uavlab.cli.base import Record, as_json, cli, layer, on_device, print_json, with_settings
+from uavlab.cli.base import Record, as_json, cli, echo, layer, on_device, print_json, with_settings
 from uavlab.core.errors import ConfigError
+from uavlab.core.text import one_line
 from uavlab.experiment.signals import graceful_stop
 
 
@@ -36,13 +37,13 @@ def train(preset: str, out: Path | None, name: str | None, dry_run: bool, **opti
     folder = out or folder
     if dry_run:
         for key, value in planned.items():
-            click.echo(f"{key:22} {value}")
+            echo(f"{key:22} {value}")
         return planned
     require_empty(folder)
     what, size = next((key, value) for key, value in planned.items() if key.endswith("_bytes"))
     what = {"replay_bytes": "replay takes", "world_bytes": "worlds take"}.get(what, "flights take")
     amount = f"{planned['flights']} logs to read" if size is None else f"{what} {size / 2**20:.1f} MiB"
-    click.echo(f"{amount}; the run is kept in {folder}")
+    echo(f"{amount}; the run is kept in {folder}")
     return drive(api.start(preset, settings=settings, out=folder))
 
 
@@ -61,7 +62,7 @@ def resume(run: str, fresh_replay: bool, **options: Any) -> Record:
     from uavlab.experiment.run import Run
 
     resumed = Run.resume(run_folder(run), layer(**options), fresh_replay=fresh_replay)
-    click.echo(f"{run}: goes on from update {resumed.number}")
+    echo(f"{run}: goes on from update {resumed.number}")
     return drive(resumed)
 
 
@@ -93,7 +94,7 @@ def evaluate(
     for run, each in zip(runs, what, strict=True):
         result = api.evaluate(each, policy=plan, episodes=episodes, seed=seed, mean_action=mean_action, device=device)
         title = f"{plan}, {result.count}" if plan else _title(each, result.count)
-        click.echo(f"{run}: {title}\n{result}")
+        echo(f"{run}: {title}\n{result}")
         place = "run" if os.path.exists(f"{run}/config.json") else "preset"
         how = {"policy": plan} if plan else {"action": "mean" if mean_action else "sampled"}
         rows.append({**result, place: run, **how, "episodes": episodes, "seed": seed})
@@ -133,7 +134,7 @@ def fly(
 
         flight.write_image(flight.freeze(figure), picture)
     steps = figure.layout.meta["steps"]
-    click.echo(f"{steps} steps; open {page}")
+    echo(f"{steps} steps; open {page}")
     return {"page": str(page), "steps": steps}
 
 
@@ -152,7 +153,7 @@ def export(run: str, out: Path, seed_index: int, agent: int | None) -> Record:
     """
     from uavlab import api
 
-    click.echo(api.export(run, out, run=seed_index, agent=agent))
+    echo(api.export(run, out, run=seed_index, agent=agent))
     return {"run": run, "out": str(out)}
 
 
@@ -162,17 +163,17 @@ def drive(run: Any) -> Record:
     from uavlab.experiment.progress_bar import watch
 
     for reason in run.not_exact_reasons:
-        click.echo(f"not bit for bit repeatable: {reason}")
+        echo(one_line(f"not bit for bit repeatable: {reason}"))
     if run.done:
-        click.echo("nothing to do: the target was reached before; --updates sets a farther one.")
+        echo("nothing to do: the target was reached before; --updates sets a farther one.")
     with graceful_stop(run.stop) as received:
         for _ in watch(run):
             pass
     follow = f"{program()} {'evaluate' if run.done else 'resume'} {shlex.quote(str(run.folder))}"
-    click.echo(f"{run.status}: {run.number} updates in {run.seconds:.0f} s; next: {follow}")
+    echo(f"{run.status}: {run.number} updates in {run.seconds:.0f} s; next: {follow}")
     saves = run.saves()
     if saves["count"]:
-        click.echo(
+        echo(
             f"saved {saves['count']} times: training paused {saves['mean_s']:.3f} s on average, at most "
             f"{saves['longest_s']:.3f} s; the last save wrote {saves['last_bytes'] / 2**20:.1f} MiB"
         )

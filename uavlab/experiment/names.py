@@ -30,7 +30,7 @@ def require_names(given: Mapping[str, Any]) -> None:
         if task and not os.path.exists(f"{name}/config.json"):
             require_preset(name)
         else:
-            read_settings(run_folder(name))
+            require_run(run_folder(name))
 
 
 def require_preset(name: str) -> None:
@@ -52,8 +52,22 @@ def run_folder(text: str) -> Path:
     raise ConfigError(f"{text!r} is neither a run nor a preset{suggest(text, known)}; expected the folder of a run.")
 
 
+def require_run(folder: Path) -> None:
+    """Refuse a folder without readable settings, unless it has checkpoints, which hold them too.
+
+    Raises:
+        FileError: The folder holds no run.
+        ConfigError: Its preset is not registered here.
+    """
+    try:
+        read_settings(folder)
+    except FileError:
+        if not any(folder.glob("checkpoints/ckpt-*")):
+            raise
+
+
 def read_settings(folder: Path) -> dict[str, Any]:
-    """Read ``preset`` and ``values`` of the run in a folder.
+    """Read ``preset`` and ``values`` of the run in a folder, and the ``sha256`` of the rest of the file, if it has one.
 
     Raises:
         FileError: The folder holds no run.
@@ -62,13 +76,22 @@ def read_settings(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.exists():
         raise FileError(f"{path}: missing, so {folder} is no run; expected a folder that `{program()} train` made.")
-    stored = read_json(path)
+    return check_settings(path, read_json(path))
+
+
+def check_settings(path: Path, stored: dict[str, Any]) -> dict[str, Any]:
+    """Return what a file holds if it is the settings of a run.
+
+    Raises:
+        FileError: They lack the preset or the values of a run.
+        ConfigError: The preset is not registered here.
+    """
     if not isinstance(stored.get("preset"), str) or not isinstance(stored.get("values"), dict):
         raise FileError(f"{path}: expected the preset and the values of a run.")
     if stored["preset"] not in presets():
         name, env = quote(stored["preset"]), quote(stored.get("environment", stored["preset"]))
         raise ConfigError(
-            f"{folder}: trained on {name}, which is not registered here; import the file that registers the "
+            f"{path.parent}: trained on {name}, which is not registered here; import the file that registers the "
             f"environment {env} first, or run this command with it: python FILE.py COMMAND ..."
         )
     return stored

@@ -17,7 +17,7 @@ from uavlab.core.types import EnvSpec, MapObs, tree_map
 from uavlab.evaluation import Planner
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, Device
-from uavlab.experiment.run_dir import read_config, require_empty, write_config
+from uavlab.experiment.run_dir import read_config, require_empty, require_resumable, saved_values, write_config
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
 from uavlab.storage import checkpoint
@@ -153,8 +153,11 @@ def load(folder: Path, device: Device | None = None) -> TrainedPolicy:
     run = config.run if device is None else replace(config.run, device=device)
     rt = build.runtime(run, Toggles(threads=config.toggles.threads))
     saved = checkpoint.newest(folder / "checkpoints", only="best")
+    require_resumable(saved.path, saved_values(saved.meta), config)
     best = saved.groups.get("best", {})
-    if not {"parameters", "score"} <= set(best) or not best["parameters"].isfinite().all():
+    if not {"parameters", "score"} <= set(best) or not (
+        best["parameters"].isfinite().all() and best["score"].shape == (config.run.runs,)
+    ):
         raise FileError(f"{saved.path}: keeps no policy of finite numbers; evaluate another run, or train a new one.")
     stored, wanted = best["parameters"].shape, config.task.entry.size(config.learner, config.env.spec)
     if len(stored) != 3 or stored[0] != config.run.runs or stored[2] != wanted:
@@ -187,7 +190,8 @@ def export(trained: TrainedPolicy, out: Path) -> Path:
     if status:
         write_json(out / "run.json", status)
     best = {"best": {"parameters": trained.parameters, "score": trained.score}}
-    meta = {"exported": True, "best_updates": trained.updates}
+    meta = {"exported": True, "best_updates": trained.updates, "preset": trained.config.preset}
+    meta |= {"values": trained.config.values}
     checkpoint.save(out / "checkpoints", trained.update, best, meta, keep=1)
     return out
 

@@ -23,20 +23,21 @@ from uavlab.core.types import Update
 from uavlab.experiment import build, run_state
 from uavlab.experiment.config import Config
 from uavlab.experiment.export import export
+from uavlab.experiment.names import require_run
 from uavlab.experiment.policy import TeamPolicy, TrainedPolicy
 from uavlab.experiment.run_dir import (
+    STATUS,
     advice,
     lock_run_dir,
     read_command,
-    read_config,
     read_run_files,
     require_empty,
+    restore_config,
     write_config,
 )
 from uavlab.experiment.signals import defer_interrupt
-from uavlab.runtime.toggles import changes
 from uavlab.storage import checkpoint
-from uavlab.storage.files import write_json
+from uavlab.storage.files import reserve_space, write_json, write_last
 from uavlab.storage.machine import describe
 from uavlab.storage.metrics_log import Recorder
 from uavlab.training import check_state, training
@@ -87,6 +88,7 @@ class Run:
         self.linkable = False  # whether the next checkpoint may link segments of replay from the last one
         self._update_interrupted = False  # an update or evaluation is in progress, or was interrupted
         self._steps: Callable[[], Generator[Progress, None, None] | None] = lambda: None
+        self._config_stored = True  # whether the folder holds the settings of this object
         self._files_seen = b""  # settings and status in the folder as this object wrote them
         self.best_parameters: Float[Tensor, "R K P"] = self.learner.parameters()
         self.best_score = torch.full((config.run.runs,), -math.inf, device=self.rt.device)
@@ -111,25 +113,25 @@ class Run:
             ConfigError: Another process uses the folder, a change does not fit the saved state or sets no later target,
                 or the run has no replay to fill.
         """
-        config = read_config(folder, *changes)
-        if fresh_replay and not config.task.collector.replay:
-            raise ConfigError(f"{folder}: a run of {config.preset} keeps no replay; leave out --fresh-replay.")
+        require_run(folder)  # before the lock creates a folder
         with lock_run_dir(folder):
+            config, stored = restore_config(folder, *changes)
+            if fresh_replay and not config.task.collector.replay:
+                raise ConfigError(f"{folder}: a run of {config.preset} keeps no replay; leave out --fresh-replay.")
+            saved = run_state.newest(folder / "checkpoints", fresh_replay)
             run = cls(config)
             run.folder, run.recorder = folder, Recorder(folder)
-            if list((folder / "checkpoints").glob("ckpt-*")):
-                run_state.restore_latest(run, folder / "checkpoints", fresh_replay)
+            if saved:
+                run_state.restore_latest(run, saved, fresh_replay)
             if run.done and any(changes):
                 wanted = {key: value for layer in changes for key, value in layer.items()}
                 raise ConfigError(
                     f"{folder}: update {run.number} is at its target, so nothing would be trained with {wanted}; set a "
                     "farther one, updates or minutes, counted from the run's beginning."
                 )
-            if not run.recorder.rewind():
+            if not run.recorder.recover(run.number):
                 run.not_exact_reasons.append(f"update {run.number}: rows of metrics were lost or changed")
-            run.command = read_command(folder)
-            if any(changes):
-                write_config(folder, config)
+            run.command, run._config_stored = read_command(folder), stored
             run._files_seen = read_run_files(folder)
         return run
 
@@ -193,7 +195,7 @@ class Run:
     __iter__ = train
 
     def _train(self) -> Generator["Progress", None, None]:
-        with lock_run_dir(self.folder):
+        with lock_run_dir(self.folder), reserve_space(self.folder and self.folder / STATUS):
             self._begin()
             try:
                 self._write_status("running")
@@ -221,6 +223,10 @@ class Run:
         if self.folder:
             if read_run_files(self.folder) != self._files_seen:
                 raise ConfigError(f"{self.folder}: another process went on with this run; continue with Run.resume.")
+            if not self._config_stored:
+                write_config(self.folder, self.config)
+            self._config_stored = True
+            self.recorder.rewind()
             (self.folder / "divergence.json").unlink(missing_ok=True)
         self.digest = ""
 
@@ -330,21 +336,8 @@ class Run:
         self.status = status
         if self.folder is None:
             return
-        record = {
-            "status": status,
-            "reason": reason,
-            "command": self.command,
-            "update": self.number,
-            "target": self.config.run.updates,
-            "seconds": round(self.seconds, 3),
-            "seeds": list(self.rng.seeds),
-            "digest": self.digest,
-            "not_exact": self.not_exact_reasons,
-            "toggles": {**changes(self.rt.requested), "fell_back": self.rt.fell_back},
-            "retries": self.rt.retries,
-            "saves": self.saves(),
-            "machine": self.machine,
-        }
+        record = run_state.status_record(self, reason)
+        write = write_json if status in ("new", "running") else write_last  # the last one even on a full disk
         with defer_interrupt():  # between the two, ``_files_seen`` would not match this object's own file
-            write_json(self.folder / "run.json", record)
+            write(self.folder / STATUS, record)
             self._files_seen = read_run_files(self.folder)

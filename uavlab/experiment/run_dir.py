@@ -3,7 +3,8 @@
 import os
 import platform
 import shlex
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,12 +17,16 @@ from uavlab.core.installation import program
 from uavlab.core.registry import Resume
 from uavlab.core.text import quote
 from uavlab.experiment.config import Config, Layer, configure, parts
-from uavlab.experiment.names import read_settings
+from uavlab.experiment.names import check_settings, read_settings
 from uavlab.experiment.presets import presets
 from uavlab.experiment.settings import settings_of
-from uavlab.storage.files import MAX_JSON_BYTES, read_json, read_regular, write_json
+from uavlab.storage import checkpoint
+from uavlab.storage.files import MAX_JSON_BYTES, json_digest, put_aside, read_json, read_regular, write_json
 
-LOCK = ".lock"
+CONFIG, STATUS, LOCK = "config.json", "run.json", ".lock"
+DIGEST = "sha256"  # in config.json: of the rest of it
+NO_GROUP = "(?!)"  # of a checkpoint: its manifest alone
+MAX_LISTED = 5  # changed settings in one message
 MOST_FOLDERS = 200  # within each other
 UNFINISHED = ".*.json.*"  # temporary files of a process that was killed while it wrote
 
@@ -64,7 +69,7 @@ def lock_run_dir(folder: Path | None, new: bool = False) -> Iterator[None]:
 def read_run_files(folder: Path) -> bytes:
     """Read settings and status of a run as bytes, to detect later changes by another process."""
     content = b""
-    for name in ("config.json", "run.json"):
+    for name in (CONFIG, STATUS):
         with suppress(OSError):
             content += read_regular(folder / name, MAX_JSON_BYTES)
     return content
@@ -73,7 +78,7 @@ def read_run_files(folder: Path) -> bytes:
 def read_command(folder: Path) -> str:
     """Return the command that started a run, or an empty string if it is unknown."""
     try:
-        return str(read_json(folder / "run.json").get("command", ""))
+        return str(read_json(folder / STATUS).get("command", ""))
     except FileError:
         return ""
 
@@ -92,9 +97,13 @@ def require_empty(folder: Path) -> Path:
         )
     own = {folder / LOCK, *(folder.glob(UNFINISHED) if folder.is_dir() else ())}
     if folder.exists() and (not folder.is_dir() or set(folder.iterdir()) - own):
-        hint = f", or `{program()} resume {shlex.quote(str(folder))}`" if (folder / "config.json").exists() else ""
+        hint = f", or {_resume(folder)}" if (folder / CONFIG).exists() else ""
         raise ConfigError(f"{folder}: not empty; choose a new folder{hint}.")
     return folder
+
+
+def _resume(folder: Path) -> str:
+    return f"`{program()} resume {shlex.quote(str(folder))}`"
 
 
 def run_name(name: str) -> str:
@@ -112,22 +121,68 @@ def run_name(name: str) -> str:
 
 
 def write_config(folder: Path, config: Config) -> None:
-    """Write all settings of a run to its ``config.json``."""
-    write_json(
-        folder / "config.json",
-        {"preset": config.preset, "environment": presets()[config.preset].env, "values": config.values},
-    )
+    """Write all settings of a run, and their digest, to its ``config.json``; a damaged file is put aside."""
+    try:
+        read_settings(folder)
+    except FileError:
+        put_aside(folder / CONFIG)
+    stored = {"preset": config.preset, "environment": presets()[config.preset].env, "values": config.values}
+    write_json(folder / CONFIG, {**stored, DIGEST: json_digest(stored)})
 
 
 def read_config(folder: Path, *changes: Mapping[str, Any]) -> Config:
-    """Read the settings of a run and apply changes to them.
+    """Read the settings of a run, compare them with those of its newest checkpoint, and apply changes.
 
     Raises:
-        FileError: The folder holds no run.
+        FileError: The folder holds no run, or its settings were edited or are damaged.
         ConfigError: Its preset is not registered, its settings are invalid, or a change does not fit the saved state.
     """
-    stored = read_settings(folder)
-    values = Layer(stored["values"], dict.fromkeys(stored["values"], str(folder / "config.json")))
+    meta = _newest_meta(folder)
+    try:
+        stored = read_settings(folder)
+    except FileError as error:
+        hint = f" {_resume(folder)} restores it from the newest checkpoint." if meta else ""
+        raise FileError(f"{error}{hint}") from error
+    _require_saved(folder, stored, meta)
+    return _with_changes(folder, stored, changes)
+
+
+def restore_config(folder: Path, *changes: Mapping[str, Any]) -> tuple[Config, bool]:
+    """Read the settings of a run as ``read_config`` does, or from its newest checkpoint if the file cannot be read.
+
+    Returns:
+        The settings, and whether ``config.json`` holds them.
+
+    Raises:
+        FileError, ConfigError: As ``read_config``; the checkpoint holds no settings either.
+    """
+    try:
+        read_settings(folder)
+    except FileError as error:
+        meta = _newest_meta(folder)
+        if not saved_values(meta):
+            raise
+        text = f"{error} Going on with the settings of the checkpoint; a damaged file will be put aside, not removed."
+        warnings.warn(text, stacklevel=3)
+        return _with_changes(folder, check_settings(folder / CONFIG, meta), changes), False
+    return read_config(folder, *changes), not any(changes)
+
+
+def saved_values(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that the meta data of a checkpoint hold; copies that earlier versions exported hold none."""
+    values = meta.get("values")
+    return values if isinstance(values, dict) else {}
+
+
+def _newest_meta(folder: Path) -> dict[str, Any]:
+    """Return the meta data of the newest checkpoint with an intact manifest; empty if there is none."""
+    with warnings.catch_warnings(action="ignore"), suppress(FileError):
+        return checkpoint.newest(folder / "checkpoints", NO_GROUP).meta
+    return {}
+
+
+def _with_changes(folder: Path, stored: Mapping[str, Any], changes: Sequence[Mapping[str, Any]]) -> Config:
+    values = Layer(stored["values"], dict.fromkeys(stored["values"], str(folder / CONFIG)))
     for one, other in (("minutes", "updates"), ("updates", "minutes")):
         if any(one in layer for layer in changes):
             values[other] = None  # a new target takes the place of the old one
@@ -136,24 +191,71 @@ def read_config(folder: Path, *changes: Mapping[str, Any]) -> Config:
     return config
 
 
+def _require_saved(folder: Path, stored: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+    """Compare the settings in ``config.json`` with those of a checkpoint.
+
+    A file that uavlab wrote matches its own digest; until the next checkpoint it may differ in settings that a resumed
+    run may change. Files of earlier versions have no digest; checkpoints that they exported hold no settings.
+
+    Raises:
+        FileError: The settings were edited, or are damaged.
+    """
+    own = {name: value for name, value in stored.items() if name != DIGEST}
+    forged = DIGEST in stored and stored[DIGEST] != json_digest(own)
+    if not saved_values(meta):
+        texts = ["it does not match its own digest"] * forged
+    else:
+        before, after = ({"preset": each.get("preset"), **each["values"]} for each in (meta, stored))
+        names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+        texts = [f"{name} {quote(before.get(name))} -> {quote(after.get(name))}" for name in names]
+        if names and not forged and "preset" not in names:
+            config = configure(stored["preset"], stored["values"])
+            known = {name: value for name, value in meta["values"].items() if name in config.values}
+            changes = _changes(configure(stored["preset"], known).values, config)
+            texts = [text for text, mark in changes.items() if mark is Resume.NO]
+            if changes and not texts and DIGEST not in stored:
+                warnings.warn(f"{folder / CONFIG}: {', '.join(changes)} since the checkpoint was saved.", stacklevel=3)
+    if texts:
+        more = f" and {len(texts) - MAX_LISTED} more" if len(texts) > MAX_LISTED else ""
+        restore = f"move the file away, and {_resume(folder)} restores it" if meta else "start a new run"
+        restore = "export the run again" if meta.get("exported") else restore
+        what = "; ".join(texts[:MAX_LISTED]) + more
+        raise FileError(
+            f"{folder / CONFIG}: edited or damaged: {what}. Undo the edit, or {restore}. "
+            f"Settings are changed by `{program()} resume RUN --set NAME=VALUE`."
+        )
+
+
+def _changes(before: Mapping[str, Any], config: Config) -> dict[str, Resume]:
+    """Return the changed settings, as ``lr 0.001 -> 0.0005``, and whether a resumed run may change them."""
+    resume = _resume_marks(config)
+    pairs = {name: (_json(before[name]), _json(value)) for name, value in config.values.items() if name in before}
+    return {f"{name} {a} -> {b}": resume.get(name, Resume.NO) for name, (a, b) in pairs.items() if a != b}
+
+
+def _resume_marks(config: Config) -> dict[str, Resume]:
+    return {each.name: each.resume for part in parts(config.task.settings) for each in settings_of(part)}
+
+
+def _json(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
 def require_resumable(folder: Path, before: Mapping[str, Any], config: Config) -> list[str]:
     """Return the changed settings that may change results, as ``lr 0.001 -> 0.0005``.
 
     Raises:
         ConfigError: A changed setting does not fit the saved state.
     """
-    after = {key: list(value) if isinstance(value, tuple) else value for key, value in config.values.items()}  # as JSON
-    common = [key for key in after if key in before]  # older versions lack newer settings
-    changes = {key: f"{key} {before[key]} -> {after[key]}" for key in common if before[key] != after[key]}
-    resume = {each.name: each.resume for part in parts(config.task.settings) for each in settings_of(part)}
-    refused = [text for key, text in changes.items() if resume.get(key, Resume.NO) is Resume.NO]
+    changes = _changes(before, config)  # older versions lack newer settings
+    refused = [text for text, mark in changes.items() if mark is Resume.NO]
     if refused:
-        allowed = sorted(name for name, mark in resume.items() if mark is not Resume.NO)
+        allowed = sorted(name for name, mark in _resume_marks(config).items() if mark is not Resume.NO)
         raise ConfigError(
             f"{folder}: cannot go on with {', '.join(refused)}; start a new run for that. A resumed run may change "
             f"{', '.join(allowed)}."
         )
-    return [text for key, text in changes.items() if resume[key] is not Resume.SAME]
+    return [text for text, mark in changes.items() if mark is not Resume.SAME]
 
 
 def advice(error: DivergedError, config: Config, folder: Path | None, last: Path | None) -> str:

@@ -14,6 +14,7 @@ from torch import Tensor
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.experiment.policy import best_updates
 from uavlab.experiment.run_dir import require_resumable
+from uavlab.runtime.toggles import changes
 from uavlab.storage import checkpoint
 
 if TYPE_CHECKING:
@@ -98,23 +99,18 @@ def save(run: "Run", folder: Path) -> tuple[Path, int]:
     return path, sum(tensor.nbytes for tensors in groups.values() for tensor in tensors.values())
 
 
-def restore_latest(run: "Run", folder: Path, fresh_replay: bool) -> None:
-    """Restore a newly built run from the newest intact checkpoint, and record why it cannot be repeated exactly.
+def restore_latest(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool) -> None:
+    """Restore a newly built run from its newest checkpoint, and record why it cannot be repeated exactly.
 
     Raises:
-        FileError: No checkpoint is intact, or the newest is an exported copy or does not fit the settings.
+        FileError: The checkpoint does not fit the settings.
         ConfigError: A changed setting, or the kind of device, does not fit the saved state.
     """
-    saved = _newest(folder, fresh_replay)
-    if "learner" not in saved.groups:
-        raise FileError(f"{folder.parent}: an exported copy holds the policy alone; resume the run that it is from.")
-    if any(not isinstance(saved.meta.get(name), kind) for name, kind in META.items()):
-        raise FileError(f"{saved.path}: was not written by a run; it lacks one of {', '.join(META)}.")
     before, here = saved.meta["device"], run.rt.device.type
     if before != here and run.config.run.device != here:
         raise ConfigError(
-            f"{folder.parent}: trained on {before}, this process runs on {here}; random streams do not carry over. "
-            f"Resume it on {before}, or go on with new streams: --device {here}."
+            f"{saved.path.parents[1]}: trained on {before}, this process runs on {here}; random streams do not carry "
+            f"over. Resume it on {before}, or go on with new streams: --device {here}."
         )
     reasons = require_resumable(saved.path, saved.meta["values"], run.config)
     restore(run, saved, fresh_replay, streams=before == here)
@@ -132,12 +128,27 @@ def restore_latest(run: "Run", folder: Path, fresh_replay: bool) -> None:
     run.last, run.linkable = saved.path, not fresh_replay
 
 
-def _newest(folder: Path, fresh_replay: bool) -> checkpoint.Checkpoint:
-    """Read the newest intact checkpoint; if only replay is damaged, suggest ``--fresh-replay``.
+def newest(folder: Path, fresh_replay: bool) -> checkpoint.Checkpoint | None:
+    """Read the newest intact checkpoint of a run in ``folder``; None if it has none yet.
 
     Raises:
-        FileError: No checkpoint is intact.
+        FileError: No checkpoint is intact (if replay alone is damaged, the message suggests ``--fresh-replay``), or the
+            newest is an exported copy, or was not written by a run.
     """
+    if not any(folder.glob("ckpt-*")):
+        return None
+    saved = _newest_intact(folder, fresh_replay)
+    if "learner" not in saved.groups:
+        raise FileError(f"{folder.parent}: an exported copy holds the policy alone; resume the run that it is from.")
+    meta = saved.meta
+    if any(not isinstance(meta.get(name), kind) for name, kind in META.items()) or not all(
+        isinstance(reason, str) for reason in meta["lifted"]
+    ):
+        raise FileError(f"{saved.path}: was not written by a run; it lacks one of {', '.join(META)}.")
+    return saved
+
+
+def _newest_intact(folder: Path, fresh_replay: bool) -> checkpoint.Checkpoint:
     if fresh_replay:
         return checkpoint.newest(folder, WITHOUT_REPLAY)
     try:
@@ -166,18 +177,37 @@ def restore(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool = False
                 item.write(stored := groups[item.name])
                 if item.name != "streams" and (wrong := _kinds(item.read()) ^ _kinds(stored)):
                     raise RuntimeError("{}: {} of {}".format(*min(wrong)))
-    except (KeyError, RuntimeError) as error:
+        segments = {name: rows for name, rows in groups.items() if name.startswith(SEGMENT)}
+        run.source.load_segments(None if fresh_replay else segments)
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise FileError(
             f"{saved.path}: does not fit the settings of its run ({error}); was it written by another version, or its "
             "config.json edited?"
         ) from error
-    segments = {name: rows for name, rows in groups.items() if name.startswith(SEGMENT)}
-    run.source.load_segments(None if fresh_replay else segments)
 
 
 def _kinds(tensors: Mapping[str, Tensor]) -> set[tuple[str, str, str]]:
     """Return name, shape and type of every tensor; ``load_state_dict`` may adapt them silently."""
     return {(name, str(tuple(tensor.shape)), str(tensor.dtype)) for name, tensor in tensors.items()}
+
+
+def status_record(run: "Run", reason: str) -> dict[str, Any]:
+    """Return what ``run.json`` says about a run."""
+    return {
+        "status": run.status,
+        "reason": reason,
+        "command": run.command,
+        "update": run.number,
+        "target": run.config.run.updates,
+        "seconds": round(run.seconds, 3),
+        "seeds": list(run.rng.seeds),
+        "digest": run.digest,
+        "not_exact": run.not_exact_reasons,
+        "toggles": {**changes(run.rt.requested), "fell_back": run.rt.fell_back},
+        "retries": run.rt.retries,
+        "saves": run.saves(),
+        "machine": run.machine,
+    }
 
 
 def digest(run: "Run") -> str:

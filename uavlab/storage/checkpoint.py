@@ -30,13 +30,15 @@ from torch import Tensor
 
 from uavlab import __version__
 from uavlab.core.errors import ConfigError, FileError, ResourceError
-from uavlab.storage.files import MAX_JSON_BYTES, open_regular, read_regular
+from uavlab.storage.files import MAX_JSON_BYTES, json_digest, open_regular, read_regular
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 UNFINISHED = ".tmp-"  # prefix of a checkpoint that is being written or removed
 NAME = re.compile(r"ckpt-(\d{12,})(\.old)?")  # .old: about to be replaced by one of the same step
 GROUP = re.compile(r"[A-Za-z0-9_-]+")
+MAX_MEMBERS = 16_384  # tensors of a group; 256 runs with 20 random streams each have 5,120
+AT_MOST = f"expected at most {MAX_MEMBERS:,}"
 MARGIN = 1.2  # required free space, relative to the size of the tensors
 NO_HARD_LINKS = {errno.EPERM, errno.EXDEV, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS}  # errors of a file system
 
@@ -74,7 +76,7 @@ def save(
         unchanged: An earlier checkpoint, and the groups to link from it.
 
     Raises:
-        ConfigError: A group's name cannot be a file name, or ``meta`` is not JSON.
+        ConfigError: A group's name cannot be a file name, it has too many tensors, or ``meta`` is not JSON.
         ResourceError: The disk is full or writing fails; earlier checkpoints still load.
     """
     final = folder / folder_name(step)
@@ -204,6 +206,8 @@ def _check_arguments(groups: Mapping[str, Any], body: dict[str, Any]) -> None:
     invalid = [group for group in groups if not GROUP.fullmatch(group)]
     if invalid:
         raise ConfigError(f"Checkpoint group {invalid[0]!r}: use letters, digits, - and _ only; it names a file.")
+    if large := [group for group, tensors in groups.items() if len(tensors) > MAX_MEMBERS]:
+        raise ConfigError(f"Checkpoint group {large[0]!r}: has {len(groups[large[0]]):,} tensors; {AT_MOST}.")
     try:
         _render(body)
     except (TypeError, ValueError) as error:
@@ -212,8 +216,7 @@ def _check_arguments(groups: Mapping[str, Any], body: dict[str, Any]) -> None:
 
 def _render(body: dict[str, Any]) -> bytes:
     """Render a manifest in canonical form, ending with its own digest."""
-    text = json.dumps(body, sort_keys=True, indent=1)
-    return json.dumps({**body, "sha256": hashlib.sha256(text.encode()).hexdigest()}, sort_keys=True, indent=1).encode()
+    return json.dumps({**body, "sha256": json_digest(body)}, sort_keys=True, indent=1).encode()
 
 
 def _write_group(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -299,6 +302,8 @@ def _read_group(path: Path, entry: dict[str, Any]) -> dict[str, Tensor]:
                 infos = archive.zip.infolist()
                 if sum(info.file_size for info in infos) > entry["bytes"] or any(info.compress_type for info in infos):
                     raise ValueError("it would unpack to more than its size")
+                if len(archive.files) > MAX_MEMBERS:
+                    raise ValueError(f"it has {len(archive.files):,} tensors, {AT_MOST}")
                 return {name: torch.from_numpy(archive[name]) for name in archive.files}
         except Exception as error:  # the digest matches, so the file was forged and may raise anything
             raise FileError(f"{path} was not written by uavlab: {error}.") from error

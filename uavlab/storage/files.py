@@ -1,18 +1,21 @@
 """Read untrusted files without blocking and up to a size limit, and write files atomically."""
 
 import errno
+import hashlib
 import json
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedReader
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from uavlab.core.errors import FileError, ResourceError
 
 MAX_JSON_BYTES = 10_000_000
+RESERVED_BYTES = 16_384  # several times the status of a run
 
 
 def open_regular(path: Path) -> BufferedReader:
@@ -78,7 +81,72 @@ def write_json(path: Path, value: Any) -> None:
     Raises:
         ResourceError: Writing fails.
     """
-    write_text(path, json.dumps(value, indent=1) + "\n")
+    write_text(path, _render(value))
+
+
+def _render(value: Any) -> str:
+    return json.dumps(value, indent=1) + "\n"
+
+
+@contextmanager
+def reserve_space(path: Path | None) -> Iterator[None]:
+    """Hold disk space for a last version of a small file within the block; ``write_last`` uses it on a full disk.
+
+    Raises:
+        ResourceError: There is no such space.
+    """
+    if path is None:
+        yield
+        return
+    try:
+        with _reserve(path).open("wb") as file:
+            file.write(bytes(RESERVED_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise ResourceError(f"{path}: cannot be written ({error.strerror}); free some space.") from error
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            _reserve(path).unlink()
+
+
+def write_last(path: Path, value: Any) -> None:
+    """Replace a JSON file atomically, if need be in the space that ``reserve_space`` holds.
+
+    Raises:
+        ResourceError: Writing fails, in that space too.
+    """
+    try:
+        write_json(path, value)
+    except ResourceError:
+        try:
+            with _reserve(path).open("r+b") as file:  # in place: needs neither blocks nor an inode
+                file.write(_render(value).encode())
+                file.truncate()
+                os.fsync(file.fileno())
+            _reserve(path).replace(path)
+            return
+        except OSError:
+            pass
+        raise
+
+
+def _reserve(path: Path) -> Path:
+    return path.with_name(f".{path.name}.reserve")
+
+
+def put_aside(path: Path) -> None:
+    """Rename a damaged file to the first free name of ``NAME.damaged-1``, ``NAME.damaged-2`` and so on."""
+    names = (path.with_name(f"{path.name}.damaged-{number}") for number in count(1))
+    with suppress(FileNotFoundError):
+        path.rename(next(name for name in names if not os.path.lexists(name)))
+
+
+def json_digest(value: Any) -> str:
+    """Return the SHA-256 of a JSON value, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, indent=1).encode()).hexdigest()
 
 
 def copy_missing(sources: Iterable[Path], folder: Path) -> list[Path]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from uavlab.core.errors import FileError, ResourceError
 from uavlab.core.extras import install_command
-from uavlab.storage.files import read_regular, write_text
+from uavlab.storage.files import put_aside, read_regular, write_text
 
 MAX_LOG_BYTES, MAX_ROW_LENGTH = 1_000_000_000, 1_000_000  # of the whole file; of one row in characters
 
@@ -30,6 +30,8 @@ class Recorder:
         self.folder = folder
         self.rows: list[dict[str, Any]] = []
         self.saved_rows, self.saved_digest = 0, _digest([])
+        self._rest: str | None = None  # what ``rewind`` leaves of the file, where it differs
+        self._damaged = False
         self._board_failed = False
         self._board: Any = None
 
@@ -100,48 +102,85 @@ class Recorder:
         """Return the SHA-256 of the rows so far."""
         return _digest([json.dumps(row) for row in self.rows])
 
-    def rewind(self) -> bool:
-        """Read the first ``saved_rows`` rows and drop later ones, which a resumed run writes again.
+    def recover(self, update: int) -> bool:
+        """Read the first ``saved_rows`` rows, up to an update, and warn of those that cannot be read; change no file.
 
         Returns:
             Whether these rows exist and have the digest ``saved_digest``.
-
-        Raises:
-            FileError: A row is damaged.
         """
         if self.folder is None:
             return self.saved_rows == 0
-        saved, complete = self.read(self.saved_rows)
-        if not complete:
-            write_text(self.folder / "metrics.jsonl", "".join(f"{line}\n" for line in saved))
+        saved: list[str] = []
+        intact: list[tuple[str, dict[str, Any]]] = []
+        damage: FileError | None = None
+        try:
+            lines = self._lines()
+            saved = lines[:-1][: self.saved_rows]  # a last line without a line end is incomplete
+        except FileError as error:
+            lines, damage = [], error
+        for at, line in enumerate(saved, 1):
+            try:
+                intact.append((line, self._parse(line, at)))
+            except FileError as error:
+                damage = damage or error
+        intact = [(line, row) for line, row in intact if row["update"] <= update]
+        self.rows, text = [row for _, row in intact], "".join(f"{line}\n" for line, _ in intact)
+        self._rest, self._damaged = (None if text == "\n".join(lines) else text), damage is not None
+        if damage is not None:
+            warnings.warn(f"{damage} Going on without; the file will be put aside, not removed.", stacklevel=2)
         return _digest(saved) == self.saved_digest
 
-    def read(self, count: int | None = None) -> tuple[list[str], bool]:
-        """Read the first ``count`` rows of the file, by default all; return their lines, and whether it has no others.
+    def rewind(self) -> None:
+        """Drop the rows that ``recover`` left out, which a resumed run writes again; a damaged file is put aside.
+
+        Raises:
+            ResourceError: Writing fails.
+        """
+        if self.folder is not None and self._rest is not None:
+            if self._damaged:
+                put_aside(self.folder / "metrics.jsonl")
+            write_text(self.folder / "metrics.jsonl", self._rest)
+        self._rest = None
+
+    def read(self) -> None:
+        """Read all rows of the file.
 
         Raises:
             FileError: A row is damaged.
         """
-        path, lines = Path(self.folder or "") / "metrics.jsonl", [""]
-        if path.exists():
-            try:
-                lines = read_regular(path, MAX_LOG_BYTES).decode(errors="replace").split("\n")
-            except OSError as error:
-                raise FileError(f"{path}: cannot be read ({error.strerror}).") from error
-        rows = lines[:-1][:count]  # a last line without a line end is incomplete
-        self.rows = [_parse_row(line, f"{path}:{at}") for at, line in enumerate(rows, 1)]
-        return rows, lines == [*rows, ""]
+        self.rows = [self._parse(line, at) for at, line in enumerate(self._lines()[:-1], 1)]
+
+    def _lines(self) -> list[str]:
+        path = Path(self.folder or "") / "metrics.jsonl"
+        if not os.path.lexists(path):
+            return [""]
+        try:
+            return read_regular(path, MAX_LOG_BYTES).decode(errors="replace").split("\n")
+        except OSError as error:
+            raise FileError(f"{path}: cannot be read ({error.strerror}).") from error
+
+    def _parse(self, line: str, at: int) -> dict[str, Any]:
+        """Return the row of a line; rows that this class wrote are ASCII."""
+        try:
+            row = json.loads(line) if len(line) <= MAX_ROW_LENGTH and line.isascii() else None
+            if isinstance(row, dict) and _is_row(**row):
+                return row
+        except (ValueError, TypeError, RecursionError):
+            pass
+        where = f"{self.folder}/metrics.jsonl:{at}"
+        raise FileError(f"{where}: expected a row of metrics, got {line[:60]!r}.")
+
+
+def _is_row(update: Any, seconds: Any, each: Any = None, **values: Any) -> bool:
+    """Return whether these are the values of a row: numbers, and lists of numbers of each seed."""
+    lists = list((each or {}).values()) if isinstance(each, dict | None) else [None]
+    numbers = [seconds, *values.values(), *(number for each in lists if isinstance(each, list) for number in each)]
+    return (
+        type(update) is int
+        and all(isinstance(each, list) for each in lists)
+        and all(isinstance(number, int | float) for number in numbers)
+    )
 
 
 def _digest(lines: list[str]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
-def _parse_row(line: str, where: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line) if len(line) <= MAX_ROW_LENGTH else None
-        if isinstance(row, dict) and isinstance(row.get("update"), int):
-            return row
-    except (ValueError, RecursionError):
-        pass
-    raise FileError(f"{where}: expected a row of metrics, got {line[:60]!r}; remove that line to go on without it.")

@@ -22,6 +22,8 @@ from uavlab.experiment import run as module
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_config, require_empty
 from uavlab.runtime.toggle_records import EAGER
+from uavlab.storage import files
+from uavlab.storage.files import json_digest
 
 
 @pytest.fixture(scope="module")
@@ -73,11 +75,8 @@ class TestFolder:
             "tensorboard",
         ]
         assert steps(finished) == [4, 8]
-        assert json.loads((finished / "config.json").read_text()) == {
-            "preset": "leader_follower",
-            "environment": "leader_follower",
-            "values": tiny().values,
-        }
+        stored = {"preset": "leader_follower", "environment": "leader_follower", "values": tiny().values}
+        assert json.loads((finished / "config.json").read_text()) == {**stored, "sha256": json_digest(stored)}
         assert read_config(finished) == tiny()
 
     def test_rows_of_metrics(self, finished: Path) -> None:
@@ -296,10 +295,29 @@ class TestEnds:
         if kind is DivergedError:
             run.learner.target[0, 0] = torch.nan  # type: ignore[union-attr]
         monkeypatch.setattr(module, "write_json", full)
+        monkeypatch.setattr(module, "write_last", full)
         monkeypatch.setattr(run.learner, "update", update)
         with pytest.raises(kind):
             next(steps)
         assert run.status == ("diverged" if kind is DivergedError else "failed")
+
+    def test_a_full_disk_is_told_by_the_status(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        folder = tmp_path / "run"
+        run = Run(tiny(), folder)
+
+        def full(*given: Any) -> None:
+            raise ResourceError("no space")
+
+        steps = run.train()
+        next(steps)
+        assert (folder / ".run.json.reserve").stat().st_size > 4 * (folder / "run.json").stat().st_size
+        monkeypatch.setattr(module.run_state, "save", full)
+        monkeypatch.setattr(files, "write_text", full)
+        with pytest.raises(ResourceError, match="no space"):
+            list(steps)
+        record = status(folder)
+        assert (record["status"], record["update"], record["reason"]) == ("failed", 4, "no space")
+        assert not (folder / ".run.json.reserve").exists()
 
     def test_a_save_that_fails_leaves_a_state_to_go_on_from(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -375,8 +393,11 @@ class TestResume:
         shutil.copytree(finished, folder)
         shutil.rmtree(folder / "checkpoints" / "ckpt-000000000008")
         resumed = Run.resume(folder)
-        assert [row["update"] for row in rows(folder)] == [row["update"] for row in resumed.recorder.rows] == [1, 2, 4]
-        list(resumed.train())
+        assert [row["update"] for row in resumed.recorder.rows] == [1, 2, 4]
+        assert rows(folder) == rows(finished)  # loading changes no file
+        next(steps := resumed.train())
+        assert [row["update"] for row in rows(folder)] == [1, 2, 4]
+        list(steps)
         assert timeless(rows(folder)) == timeless(rows(finished))
 
     def test_a_complete_run_has_nothing_to_do(self, finished: Path, tmp_path: Path) -> None:
@@ -386,6 +407,7 @@ class TestResume:
         assert list(run.train()) == []
         record, before = status(tmp_path / "run"), status(finished)
         assert record.pop("saves")["count"] == 0
+        del record["machine"]["load"], before["machine"]["load"]
         assert record == {key: value for key, value in before.items() if key != "saves"}
         assert steps(tmp_path / "run") == [4, 8]
 

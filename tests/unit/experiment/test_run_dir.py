@@ -3,15 +3,21 @@
 import errno
 import json
 import os
+import random
 import re
+import shutil
+import warnings
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.fixtures_config import tiny, train_tiny
-from uavlab.core.errors import ConfigError, FileError, ResourceError
+from uavlab.core.errors import ConfigError, FileError, ResourceError, UavlabError
 from uavlab.core.registry import Resume
+from uavlab.experiment import build, policy
 from uavlab.experiment import run_dir as module
 from uavlab.experiment.config import Config, parts
 from uavlab.experiment.names import run_folder
@@ -100,7 +106,7 @@ class TestClaim:
 
     def test_settings_that_another_changed_are_noticed(self, tmp_path: Path) -> None:
         run = Run(tiny(), tmp_path / "run")
-        Run.resume(tmp_path / "run", {"lr": 0.5})
+        next(Run.resume(tmp_path / "run", {"lr": 0.5}).train())
         with pytest.raises(ConfigError, match="another process went on with this run"):
             next(run.train())
 
@@ -170,12 +176,16 @@ class TestSettings:
         stored = json.loads(path.read_text())
         stored["values"]["batch"] = 4
         path.write_text(json.dumps(stored))
-        with pytest.raises(ConfigError, match=r"ckpt-000000000008: cannot go on with batch 8 -> 4; start a new run"):
+        with pytest.raises(
+            FileError, match=r"run/config\.json: edited or damaged: batch 8 -> 4\. Undo the edit, or move"
+        ):
             Run.resume(tmp_path / "run")
 
     def test_changed_targets_are_stored(self, tmp_path: Path) -> None:
         train_tiny(tmp_path / "run")
         run = Run.resume(tmp_path / "run", {"updates": 10})
+        assert read_config(tmp_path / "run").run.updates == 8  # loading changes no file
+        next(run.train())
         assert read_config(tmp_path / "run").run.updates == 10
         list(run.train())
         assert (run.status, run.number, run.not_exact_reasons) == ("complete", 10, [])
@@ -214,6 +224,125 @@ class TestSettings:
         assert (run.config.run.updates, run.config.run.minutes, run.done) == (None, 5.0, False)
         both = read_config(tmp_path / "run", {"minutes": 4.0, "updates": 9})
         assert (both.run.updates, both.run.minutes) == (9, 4.0)
+
+
+def flips(raw: bytes, count: int) -> Iterator[bytes]:
+    """Yield copies with one bit flipped at random places."""
+    dice = random.Random(0)
+    for _ in range(count):
+        at = dice.randrange(len(raw))
+        yield raw[:at] + bytes([raw[at] ^ 1 << dice.randrange(8)]) + raw[at + 1 :]
+
+
+def unnoticed(folder: Path, raw: bytes, count: int) -> int:
+    """Count flips of a bit of ``config.json`` that give other settings without a word."""
+    silent = 0
+    for content in flips(raw, count):
+        (folder / "config.json").write_bytes(content)
+        with warnings.catch_warnings(record=True) as messages, suppress(UavlabError):
+            warnings.simplefilter("always")
+            config = read_config(folder)
+            silent += not messages and json.dumps(config.values) != json.dumps(tiny().values)
+    return silent
+
+
+class TestEdits:
+    @pytest.mark.parametrize("old", [False, True])
+    def test_flipped_bits_never_give_other_settings_unnoticed(
+        self, tmp_path: Path, finished: Path, old: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder = shutil.copytree(finished, tmp_path / "run")
+        stored = json.loads((folder / "config.json").read_text())
+        if old:  # earlier versions wrote no digest
+            del stored["sha256"]
+        raw = json.dumps(stored, indent=1).encode()
+        assert unnoticed(folder, raw, 300) == 0
+        monkeypatch.setattr(module, "_require_saved", lambda *given: None)
+        assert unnoticed(folder, raw, 300) > 0
+
+    def test_what_earlier_versions_wrote_still_loads(self, tmp_path: Path, finished: Path) -> None:
+        folder = shutil.copytree(finished, tmp_path / "run")
+        stored = json.loads((folder / "config.json").read_text())
+        del stored["sha256"], stored["environment"], stored["values"]["share"]
+        stored["values"]["keep"] = 2  # changed when it was resumed, and killed before the next checkpoint
+        (folder / "config.json").write_text(json.dumps(stored))
+        with pytest.warns(UserWarning, match=r"config\.json: keep 3 -> 2 since the checkpoint was saved"):
+            assert policy.load(folder).config.run.keep == 2
+        saved = checkpoint.newest(folder / "checkpoints")
+        meta = {"exported": True}
+        shutil.rmtree(folder / "checkpoints")
+        checkpoint.save(folder / "checkpoints", saved.step, {"best": saved.groups["best"]}, meta)
+        assert policy.load(folder).config.run.keep == 2
+
+    def test_a_change_before_its_first_checkpoint_is_none_of_them(self, tmp_path: Path, finished: Path) -> None:
+        folder = shutil.copytree(finished, tmp_path / "run")
+        next(Run.resume(folder, {"updates": 9, "lr": 0.5}).train())
+        shutil.rmtree(folder / "checkpoints" / "ckpt-000000000009")
+        assert policy.load(folder).config.learner.lr == 0.5
+        assert Run.resume(folder).not_exact_reasons[0] == "update 8: lr 0.001 -> 0.5"
+
+    def test_settings_of_another_run_are_refused(self, tmp_path: Path, finished: Path) -> None:
+        folder = shutil.copytree(finished, tmp_path / "run")
+        Run(tiny(dt=0.5), tmp_path / "other")
+        shutil.copy(tmp_path / "other" / "config.json", folder / "config.json")
+        with pytest.raises(FileError, match=r"edited or damaged: dt 1\.0 -> 0\.5"):
+            policy.load(folder)
+
+    def test_an_exported_copy_is_compared_too(self, tmp_path: Path, finished: Path) -> None:
+        copy = policy.export(policy.load(finished), tmp_path / "copy")
+        assert policy.load(copy).config == policy.load(finished).config
+        text = (copy / "config.json").read_text()
+        (copy / "config.json").write_text(text.replace('"dt": 1.0', '"dt": 0.5'))
+        with pytest.raises(FileError, match=r"dt 1\.0 -> 0\.5\. Undo the edit, or export the run again\."):
+            policy.load(copy)
+
+    def test_nothing_large_is_built_from_edited_settings(
+        self, tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder = shutil.copytree(finished, tmp_path / "run")
+        text = (folder / "config.json").read_text()
+        (folder / "config.json").write_text(text.replace('"hidden": 8', '"hidden": 4096'))
+        monkeypatch.setattr(build, "assemble", None)
+        with pytest.raises(FileError, match="hidden 8 -> 4096"):
+            Run.resume(folder)
+
+
+class TestDamage:
+    @pytest.mark.parametrize("content", ["", "{", "[]", '{"preset": 3}', None])
+    def test_a_checkpoint_holds_the_settings_too(self, tmp_path: Path, finished: Path, content: str | None) -> None:
+        folder = shutil.copytree(finished, tmp_path / "run")
+        path, own = folder / "config.json", (folder / "config.json").read_bytes()
+        path.unlink() if content is None else path.write_text(content)
+        with pytest.warns(UserWarning, match=r"config\.json: .*Going on with the settings of the checkpoint"):
+            run = Run.resume(folder)
+        assert path.exists() == (content is not None)  # loading changes no file
+        list(run.train())
+        assert path.read_bytes() == own
+        assert (run.status, run.not_exact_reasons) == ("complete", [])
+        aside = folder / "config.json.damaged-1"
+        assert (aside.read_text() if aside.exists() else None) == content
+
+    def test_a_broken_row_stops_no_run(self, tmp_path: Path, finished: Path) -> None:
+        folder = shutil.copytree(finished, tmp_path / "run")
+        path = folder / "metrics.jsonl"
+        path.write_text(path.read_text().replace("{", "(", 1))
+        before = path.read_bytes()
+        with pytest.warns(UserWarning, match=r"metrics\.jsonl:1: expected a row of metrics"):
+            run = Run.resume(folder, {"updates": 10})
+        assert (path.read_bytes(), run.number) == (before, 8)
+        list(run.train())
+        assert run.not_exact_reasons == ["update 8: rows of metrics were lost or changed"]
+        assert (folder / "metrics.jsonl.damaged-1").read_bytes() == before
+        assert [json.loads(line)["update"] for line in path.read_text().splitlines()] == [2, 4, 6, 8, 10]
+
+    def test_an_older_checkpoint_rewinds_rows_when_training_goes_on(self, tmp_path: Path, finished: Path) -> None:
+        folder = shutil.copytree(finished, tmp_path / "run")
+        shutil.rmtree(folder / "checkpoints" / "ckpt-000000000008")
+        before = (folder / "metrics.jsonl").read_bytes()
+        run = Run.resume(folder)
+        assert (folder / "metrics.jsonl").read_bytes() == before
+        list(run.train())
+        assert run.digest == train_tiny().digest
 
 
 class TestElsewhere:

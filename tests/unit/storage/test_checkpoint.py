@@ -173,6 +173,19 @@ def test_forgeries_run_no_code_and_take_no_memory(tmp_path: Path) -> None:
         real.load(path)
 
 
+def test_a_group_of_very_many_tensors_is_refused_by_writer_and_reader(tmp_path: Path) -> None:
+    many = dict.fromkeys(map(str, range(real.MAX_MEMBERS + 1)), torch.zeros(0))
+    with pytest.raises(ConfigError, match=r"group 'rng': has 16,385 tensors; expected at most 16,384"):
+        real.save(tmp_path, 1, {"rng": many}, {})
+    path = real.save(tmp_path, 1, state(), {})
+    with zipfile.ZipFile(path / "rng.npz", "w") as archive:
+        for name in many:
+            archive.writestr(f"{name}.npy", b"")
+    forge(path, lambda body: None)
+    with pytest.raises(FileError, match=r"rng\.npz was not written by uavlab: it has 16,385 tensors"):
+        real.load(path)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -20,6 +20,7 @@ class TestRecorder:
         monkeypatch.chdir(tmp_path)
         recorder = Recorder(None)
         recorder.append(3, 1.23456, {"q": 2.0})
+        recorder.recover(3)
         recorder.rewind()
         assert recorder.rows == [{"update": 3, "seconds": 1.235, "q": 2.0}]
         assert os.listdir(tmp_path) == []
@@ -45,9 +46,12 @@ class TestRecorder:
             file.write('{"update": 8, "sec')  # the machine lost power here
         again = Recorder(tmp_path)
         again.saved_rows = 3
-        assert not again.rewind()  # it knows no digest of them yet
+        before = path.read_bytes()
+        assert not again.recover(4)  # it knows no digest of them yet
         again.saved_digest = again.digest()
-        assert again.rewind()
+        assert again.recover(4)
+        assert path.read_bytes() == before  # loading changes no file
+        again.rewind()
         assert again.rows == first.rows[:3]
         assert numbers(path) == [1, 2, 4]
         again.append(6, 0.0, {"q": 6.5})
@@ -55,27 +59,67 @@ class TestRecorder:
         assert sorted(os.listdir(tmp_path)) == ["metrics.jsonl", "tensorboard"]
 
 
-@pytest.mark.parametrize("line", ["half a row", "[1]", '{"q": 1}', "[" * 5000])
-def test_a_damaged_row_is_refused_by_its_number(tmp_path: Path, line: str) -> None:
-    path = tmp_path / "metrics.jsonl"
-    path.write_text(f'{{"update": 1, "seconds": 0.5}}\n{line}\n{{"update": 3')
+DAMAGED = [
+    "half a row",
+    "[1]",
+    '{"q": 1}',
+    "[" * 5000,
+    "\x1b[2J",
+    '{"update": 2}',
+    '{"update": 2, "seconds": "x"}',
+    "é",
+]
+DAMAGED += ['{"update": 2, "seconds": 1, "each": 3}', '{"update": 2, "seconds": 1, "each": {"q": [null]}}']
+
+
+@pytest.mark.parametrize("line", DAMAGED)
+def test_a_damaged_row_is_left_out_and_the_file_put_aside(tmp_path: Path, line: str) -> None:
+    path, good = tmp_path / "metrics.jsonl", '{{"update": {}, "seconds": 0.5}}\n'
+    path.write_text(f"{good.format(1)}{line}\n{good.format(3)}{good.format(4)}")
     before = path.read_bytes()
     recorder = Recorder(tmp_path)
-    recorder.saved_rows = 2
-    with pytest.raises(FileError, match=r"metrics\.jsonl:2: expected a row of metrics, got .*; remove that line"):
-        recorder.rewind()
+    with pytest.raises(FileError, match=r"metrics\.jsonl:2: expected a row of metrics, got "):
+        recorder.read()
+    recorder.saved_rows = 3
+    with pytest.warns(UserWarning, match=r"metrics\.jsonl:2: .*Going on without; the file will be put aside"):
+        assert not recorder.recover(3)
     assert path.read_bytes() == before
-    recorder.saved_rows = 1  # what lies behind the rows of a checkpoint is dropped, whatever it is
+    recorder.rewind()
+    assert path.read_text() == good.format(1) + good.format(3)
+    assert (tmp_path / "metrics.jsonl.damaged-1").read_bytes() == before
+    assert [row["update"] for row in recorder.rows] == [1, 3]
+
+
+def test_damage_behind_the_rows_of_a_checkpoint_is_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"update": 1, "seconds": 0.5}\nhalf\n')
+    recorder = Recorder(tmp_path)
+    recorder.saved_rows = 1
+    recorder.recover(1)
     recorder.rewind()
     assert path.read_text() == '{"update": 1, "seconds": 0.5}\n'
+    assert os.listdir(tmp_path) == ["metrics.jsonl"]
 
 
-def test_rows_that_are_gone_are_counted(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_put_aside(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    recorder = Recorder(tmp_path)
+    recorder.saved_rows = 1
+    with pytest.warns(UserWarning, match="not a regular file"):
+        recorder.recover(1)
+    recorder.rewind()
+    assert (tmp_path / "metrics.jsonl").read_text() == ""
+    assert (tmp_path / "metrics.jsonl.damaged-1").is_fifo()
+
+
+def test_rows_that_are_gone_are_counted_and_later_ones_do_not_take_their_place(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path)
     recorder.saved_rows, recorder.saved_digest = 3, "of three rows"
-    assert not recorder.rewind()
-    recorder.append(1, 0.5, {"q": 2.0})
-    assert not recorder.rewind()
+    assert not recorder.recover(2)
+    for update in (1, 6):
+        recorder.append(update, 0.5, {"q": 2.0})
+    assert not recorder.recover(2)
+    assert [row["update"] for row in recorder.rows] == [1]
 
 
 def test_a_disk_that_refuses_rows_is_told_and_one_that_refuses_curves_is_let_go(tmp_path: Path) -> None:
