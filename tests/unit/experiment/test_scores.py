@@ -63,7 +63,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 class TestBaseline:
-    @pytest.mark.parametrize("plan", ["random", "information_gain", "sweep"])
+    @pytest.mark.parametrize("plan", ["random", "information_gain", "expected_entropy", "sweep"])
     def test_equal_calls_give_equal_figures(self, small: str, plan: str) -> None:
         config = configure(small)
         first = scores.evaluate_baseline(config, plan, 6, 2)
@@ -73,7 +73,9 @@ class TestBaseline:
         assert first.count == "6 episodes"
 
     def test_unknown_names(self, small: str) -> None:
-        with pytest.raises(ConfigError, match=r"did you mean 'sweep'.*Known: random, information_gain, sweep"):
+        with pytest.raises(
+            ConfigError, match=r"did you mean 'sweep'.*Known: random, information_gain, expected_entropy, sweep"
+        ):
             scores.evaluate_baseline(configure(small), "sweeep", 2, 0)
         with pytest.raises(ConfigError, match=r"leader_follower: unknown\. Known: random\."):
             scores.evaluate_baseline(configure("leader_follower"), "sweep", 2, 0)

@@ -8,7 +8,7 @@ from uavlab.core.errors import FallbackWarning
 from uavlab.core.extras import install_command
 from uavlab.core.registry import ENVIRONMENTS, Environment
 from uavlab.envs.mapping import fusion
-from uavlab.envs.mapping.baselines import information_gain, random, sweep
+from uavlab.envs.mapping.baselines import expected_entropy, information_gain, random, sweep
 from uavlab.envs.mapping.env import Mapping, OverwrittenMapping
 from uavlab.envs.mapping.numpy_reference import HostMapping
 
@@ -32,7 +32,12 @@ ENVIRONMENTS.register(
     Environment(
         Mapping,
         learner="coma",
-        baselines={"random": random, "information_gain": information_gain, "sweep": sweep},
+        baselines={
+            "random": random,
+            "information_gain": information_gain,
+            "expected_entropy": expected_entropy,
+            "sweep": sweep,
+        },
         implementation=implementation,
     ),
 )

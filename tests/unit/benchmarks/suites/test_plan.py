@@ -33,6 +33,8 @@ def test_the_default_is_the_plan(state: State) -> None:
     flip, device = SMALL.flip[1], torch.device("cpu")
     own, published = cell_gain(flip, device, torch.float64), baselines.expected_cell_gain(flip, device, torch.float64)
     torch.testing.assert_close(own, published, rtol=0, atol=1e-15)
+    exact = cell_gain(flip, device, torch.float64, positive=plan.by_sensor, removed=plan.weighted_both)
+    torch.testing.assert_close(exact, baselines.expected_cell_fall(flip, device, torch.float64), rtol=0, atol=1e-15)
 
 
 def test_the_chance_of_a_positive_measurement() -> None:

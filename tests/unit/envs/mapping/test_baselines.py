@@ -47,6 +47,33 @@ def test_expected_gain_is_the_sum_over_each_footprint() -> None:
         assert float(got[0, uav, place[2], place[1], place[0]]) == pytest.approx(total / 1000, rel=1e-5)
 
 
+def test_the_expected_fall_is_that_of_many_measurements() -> None:
+    """Cells of a belief are measured with an error probability: the mean of their entropies is the expectation."""
+    flip, steps, draws = 0.2, torch.tensor([0, 40, -60]), 400_000
+    table = plans.expected_cell_fall(flip, torch.device("cpu"), torch.float64)
+    change, generator = belief_maps.log_odds_steps(flip), torch.Generator().manual_seed(0)
+    for step in steps.tolist():
+        before = belief_maps.belief(torch.tensor(step), torch.float64)
+        target = torch.rand(draws, generator=generator) < before
+        positive = target ^ (torch.rand(draws, generator=generator) < flip)
+        after = belief_maps.belief(torch.where(positive, step + change, step - change), torch.float64)
+        fall = belief_maps.weighted_entropy(before) - belief_maps.weighted_entropy(after)
+        tolerance = 5 * float(fall.std()) / draws**0.5 + 1e-9
+        assert float(table[step]) == pytest.approx(float(fall.mean()), abs=tolerance)
+        by_belief = plans.expected_cell_gain(flip, torch.device("cpu"), torch.float64)  # the published table differs
+        assert step == 0 or abs(float(by_belief[step] - fall.mean())) > 5 * tolerance
+
+
+def test_expected_entropy_moves_by_its_own_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    state, generator = start_missions(SMALL, 4)
+    for _ in range(3):
+        _, state = random_step(SMALL, state, generator)
+    noise = torch.zeros(4, SMALL.uavs)
+    chosen = plans.expected_entropy(SMALL, state, noise)
+    monkeypatch.setattr(plans, "expected_cell_gain", plans.expected_cell_fall)
+    assert torch.equal(chosen, plans.information_gain(SMALL, state, noise))
+
+
 def test_information_gain_moves_to_what_is_unknown() -> None:
     """Everything is known and free up to cell 104, just beyond the UAV at x = 5 (cell 96)."""
     env = Mapping(uavs=1, cells=193, cell=50 / 193)
