@@ -12,6 +12,7 @@ import torch
 from tests.support.cli_runner import SETTINGS, uavlab
 from tests.support.fixtures_config import train_tiny
 from tests.support.fixtures_mapping import TINY_MISSION
+from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.experiment import policy
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
@@ -89,8 +90,10 @@ class TestTrain:
         (tmp_path / "empty").mkdir()
         assert uavlab("train", "leader_follower", *SETTINGS, "--out", "empty").code == 0
 
-    def test_divergence_ends_with_4(self, tmp_path: Path) -> None:
-        ended = uavlab("train", "leader_follower", *SETTINGS, "--set", "distance_cost=1e30", "--out", "run")
+    def test_divergence_ends_with_4(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        reward = LeaderFollower.reward
+        monkeypatch.setattr(LeaderFollower, "reward", lambda *arguments: 1e30 * reward(*arguments))
+        ended = uavlab("train", "leader_follower", *SETTINGS, "--out", "run")
         assert ended.code == 4
         assert ended.err.splitlines()[-1].startswith("DivergedError: training: reward of run 0, ")
         assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "diverged"
