@@ -149,6 +149,8 @@ def test_a_run_ends_where_nothing_gets_better(tmp_path: Path) -> None:
     assert Run.resume(tmp_path / "run").evals_since_best == 3
     further = Run.resume(tmp_path / "run", {"patience": None})
     assert not further.done
+    assert read_config(tmp_path / "run").run.patience == 3  # loading changes no file
+    next(further.train())
     assert read_config(tmp_path / "run").run.patience is None
 
 

@@ -35,7 +35,7 @@ def test_a_run_is_named_by_its_updates_and_scored_beside_the_plans(tmp_path: Pat
     assert name == "learned, 1 updates"
     assert torch.equal(trained.parameters, policy.load(tmp_path / "run").parameters)
     scores = mapping.scores_by_policy(TINY_MISSION, {name: trained}, 0, 3, CPU)
-    assert list(scores) == ["random", "information gain", "sweep", name]
+    assert list(scores) == ["random", "information gain", "expected entropy", "sweep", name]
     for each in scores.values():
         assert {metric: value.shape for metric, value in each.items()} == {"entropy": (1, 3, 4), "f1": (1, 3, 4)}
     assert not torch.equal(scores["random"]["entropy"], scores["sweep"]["entropy"])
