@@ -71,7 +71,7 @@ def create() -> None:
 def install(index: str) -> None:
     """Install the locked packages, pip among them, then torch, from ``index`` if it is given, then this package.
 
-    The last step takes nothing from an index, so it fails if a requirement is missing in the lock.
+    The last step adds what is not in the lock: requirements of some systems or Python versions, and of torch with CUDA.
     """
     pip = [str(PYTHON), "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
     pip += [] if sys.stdout.isatty() else ["--quiet"]
@@ -82,7 +82,7 @@ def install(index: str) -> None:
         "torch",
     ]
     locked = ["--require-hashes", "--no-deps", "--only-binary", ":all:", "-r", "requirements.lock"]
-    package = ["--no-index", "--no-build-isolation", "-e", ".[all,dev]"]
+    package = ["-c", "constraints.txt", "--no-build-isolation", "-e", ".[all,dev]"]
     for command in ([*pip, *words] for words in (locked, torch, package)):
         if subprocess.run(command, cwd=str(ROOT)).returncode:
             stop("pip failed; its reason is above.", "The first set-up needs the network. Then run make again.")

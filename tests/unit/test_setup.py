@@ -64,7 +64,7 @@ VENV = "venv --clear ./.venv"
 LOCKED = f"{PIP} --require-hashes --no-deps --only-binary :all: -r requirements.lock"
 TORCH = f"{PIP} -c constraints.txt torch"
 INDEXED = f"{PIP} -c constraints.txt --index-url file:///cpu --no-deps --force-reinstall torch"
-PACKAGE = f"{PIP} --no-index --no-build-isolation -e .[all,dev]"
+PACKAGE = f"{PIP} -c constraints.txt --no-build-isolation -e .[all,dev]"
 ALL = [LOCKED, TORCH, PACKAGE]
 
 

@@ -225,6 +225,7 @@ class Run:
                 raise ConfigError(f"{self.folder}: another process went on with this run; continue with Run.resume.")
             if not self._config_stored:
                 write_config(self.folder, self.config)
+                self._files_seen = read_run_files(self.folder)
             self._config_stored = True
             self.recorder.rewind()
             (self.folder / "divergence.json").unlink(missing_ok=True)

@@ -159,6 +159,7 @@ class GraphedFunction:
 
     def _give_up(self, reason: str) -> None:
         self._plain = True
+        self._graphs.clear()  # and their memory
         self._fall_back(reason)
 
 

@@ -239,6 +239,7 @@ def fp32_products(precision: str) -> Iterator[None]:
         cudnn.allow_tf32 = convolution == "tf32"
 
     change(precision, precision)
+    cudnn.conv.fp32_precision = cudnn.rnn.fp32_precision = precision  # ``allow_tf32`` may inherit
     try:
         yield
     finally:

@@ -1,5 +1,7 @@
 """With no toggle set, a runtime changes nothing; settings of the process follow its toggles inside ``scope`` alone."""
 
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -93,6 +95,13 @@ def test_float32_is_what_the_precision_says_in_every_operator(precision: Any, in
         assert tf32() == [False, True, True]
     assert tf32() == [False, True, True]
     assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_convolutions_inherit_no_tf32() -> None:
+    code = "import torch; torch.backends.fp32_precision = 'tf32'\n"
+    code += "from uavlab.runtime.runtime import fp32_products\n"
+    code += "with fp32_products('ieee'): print(torch.backends.cudnn.conv.fp32_precision)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "ieee\n"
 
 
 def test_where_only_the_newer_settings_change_the_older_ones_cannot_be_read() -> None:

@@ -60,7 +60,7 @@ def verdict(claim: Claim, record: Mapping[str, Any] | None) -> str:
 def applies(claim: Claim, machine: Mapping[str, Any]) -> bool:
     """Return whether a claim is about the kind, model and number of devices of a record's machine."""
     kind = "cpu" if machine["device"] == machine.get("cpu", machine["device"]) else "gpu"
-    return claim.device in (kind, "any") and claim.only in machine["device"]
+    return claim.device in (kind, "any") and machine["device"].endswith(claim.only)
 
 
 def judge(claim: Claim, value: float, low: float | None = None, high: float | None = None) -> str:
