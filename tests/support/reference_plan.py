@@ -59,8 +59,8 @@ def choose(beliefs: Array, places: list[list[int]], masked: bool = True) -> tupl
             for move, (x, y, z) in there.items()
             if 0 <= x < LATTICE and 0 <= y < LATTICE and 0 <= z < len(HALF)
         }
-        taken = [tuple(other[:2]) for other in places[:uav]] if masked else []
-        after.append({move: to for move, to in legal.items() if to[:2] not in taken} or legal)
+        occupied = [tuple(other[:2]) for other in places[:uav]] if masked else []
+        after.append({move: to for move, to in legal.items() if to[:2] not in occupied} or legal)
     share = []
     for uav, moves in enumerate(after):
         gain = {move: footprint_gain(beliefs[uav][rectangle(to)], ACCURACY[to[2]]) for move, to in moves.items()}

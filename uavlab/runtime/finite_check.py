@@ -77,6 +77,7 @@ class DeferredCheck:
 
     def record(self, numbers: CheckedTensors) -> None:
         """Record which tensors hold a number that is not finite or larger than their limit in magnitude."""
+        numbers = {name: each for name, each in numbers.items() if each[0].numel()}  # the norm refuses empty tensors
         if not numbers:
             return
         names = tuple(numbers)

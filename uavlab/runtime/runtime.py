@@ -230,8 +230,9 @@ def fp32_products(precision: str) -> Iterator[None]:
     torch convolves in tf32 by default. Its older settings change the newer ones with them; where only the newer ones
     change, torch refuses to read the older ones, as its compiler does.
     """
-    cudnn: Any = torch.backends.cudnn
-    settings = torch.backends.cuda.matmul, cudnn.conv, cudnn.rnn
+    backends: Any = torch.backends
+    cudnn = backends.cudnn
+    settings = backends.cuda.matmul, cudnn.conv, cudnn.rnn, backends.mkldnn.matmul
     before = [setting.fp32_precision for setting in settings]
 
     def change(matmul: str, convolution: str) -> None:

@@ -84,18 +84,27 @@ def test_the_name_decides_between_environment_and_learner(name: str, kind: str) 
 
 
 def test_what_is_good_passes() -> None:
-    require_finite({})
-    require_finite(
-        {
-            "empty": (torch.zeros(2, 0), "R A"),
-            "scalar": (torch.tensor(-LARGEST, dtype=torch.float64), ""),
-            "doubles": (torch.full((3,), LARGEST, dtype=torch.float64), "R"),  # their norm is larger than any of them
-            "many": (torch.full((100, 100), 0.99e18), "R A"),
-            "half": (torch.full((100,), 1e3, dtype=torch.float16), "R"),
-            "learned": (torch.ones(2, requires_grad=True), "R"),
-            "view": (torch.ones(4, 6).t()[::2], "R A"),
-        }
-    )
+    """At once, and deferred; the same tensors with one bad number do not."""
+    good = {
+        "empty": (torch.zeros(2, 0), "R A"),
+        "scalar": (torch.tensor(-LARGEST, dtype=torch.float64), ""),
+        "doubles": (torch.full((3,), LARGEST, dtype=torch.float64), "R"),  # their norm is larger than any of them
+        "many": (torch.full((100, 100), 0.99e18), "R A"),
+        "half": (torch.full((100,), 1e3, dtype=torch.float16), "R"),
+        "learned": (torch.ones(2, requires_grad=True), "R"),
+        "view": (torch.ones(4, 6).t()[::2], "R A"),
+    }
+    check = DeferredCheck(CPU)
+    for numbers in ({}, good):
+        require_finite(numbers)
+        check.next_update()
+        check.record(numbers)
+        check.read(1)
+    bad = {**good, "learned": (torch.tensor([1.0, torch.nan]), "R")}
+    check.record(bad)
+    for read in (lambda: require_finite(bad), lambda: check.read(2)):
+        with pytest.raises(DivergedError, match="learned"):
+            read()
 
 
 def numbers(**values: Any) -> CheckedTensors:

@@ -97,11 +97,19 @@ def test_float32_is_what_the_precision_says_in_every_operator(precision: Any, in
     assert torch.get_float32_matmul_precision() == "highest"
 
 
-def test_convolutions_inherit_no_tf32() -> None:
-    code = "import torch; torch.backends.fp32_precision = 'tf32'\n"
-    code += "from uavlab.runtime.runtime import fp32_products\n"
-    code += "with fp32_products('ieee'): print(torch.backends.cudnn.conv.fp32_precision)"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "ieee\n"
+def test_convolutions_inherit_no_tf32_and_the_cpu_keeps_its_own() -> None:
+    code = """
+import torch
+from uavlab.runtime.runtime import fp32_products
+before = torch.backends.mkldnn.matmul.fp32_precision
+with fp32_products("ieee"):
+    pass
+print(torch.backends.mkldnn.matmul.fp32_precision == before)
+torch.backends.fp32_precision = "tf32"
+with fp32_products("ieee"):
+    print(torch.backends.cudnn.conv.fp32_precision)
+"""
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["True", "ieee"]
 
 
 def test_where_only_the_newer_settings_change_the_older_ones_cannot_be_read() -> None:
