@@ -8,17 +8,17 @@ import plotly.graph_objects as go
 from uavlab.benchmarks.claims import report
 from uavlab.benchmarks.claims.ledger import Claim
 from uavlab.lab.plots.charts import Row, group_rows, list_downwards
-from uavlab.lab.plots.style import CLAIM, CLAIM_EDGE, DARK, blank, whiskers
+from uavlab.lab.plots.style import CLAIM, CLAIM_EDGE, DARK, blank, color, log_axis, whiskers
 
 ALL = "all"
 POINTS = {  # colour and symbol of a verdict
-    "holds": ("#2e8b57", "circle"),
-    "exceeds": ("#1f5fa8", "triangle-right"),
-    "partly": ("#b8860b", "diamond"),
-    "does not hold": ("#8b1e3f", "x"),
-    "refuted by arithmetic": ("#8b1e3f", "cross"),
+    "holds": (color(2), "circle"),
+    "exceeds": (color(0), "triangle-right"),
+    "partly": (color(5), "diamond"),
+    "does not hold": (color(3), "x"),
+    "refuted by arithmetic": (color(3), "cross"),
 }
-OTHER = ("#777777", "square")
+OTHER = (color(7), "square")
 UNITS = {"ratio": ("times (logarithmic)", 1.0), "fraction": ("share (%)", 100.0)}
 """The units that can be drawn, each with the title of its axis and a factor."""
 
@@ -75,7 +75,7 @@ def ranges(rows: Sequence[Row], unit: str, title: str = "") -> go.Figure:
         )
     list_downwards(figure, [row["claim"] for row in rows])
     if unit == "ratio":
-        figure.update_xaxes(type="log", dtick="D2")
+        figure.update_xaxes(log_axis([*lows, *highs, *(row["measured"] for row in rows)]))
         figure.add_vline(x=1, line={"color": DARK, "width": 1, "dash": "dot"})
     else:
         figure.update_xaxes(rangemode="tozero")

@@ -74,12 +74,7 @@ def draw_prediction(prediction: Prediction, names: Sequence[str] = COLUMNS, titl
             line = {"color": DARK, "width": 2, "dash": "dot"}
             grid.add_scatter(x=time, y=short(truth.tolist()), mode="lines", name="truth", line=line, **kinds, **place)
     plain = blank(title, height=120 + 165 * rows).layout
-    under = 1 - (plain.margin.t - 8) / plain.height  # the title
-    grid.update_layout(template="plotly_white", title=plain.title, height=plain.height)
-    grid.update_layout(
-        margin={"l": 60, "r": 20, "t": plain.margin.t + 40, "b": 50},
-        legend={"orientation": "h", "yref": "container", "y": under, "yanchor": "top"},
-    )
+    grid.update_layout(template=plain.template, title=plain.title, height=plain.height)
     grid.update_annotations(font_size=13)
     grid.update_xaxes(title_text="time (s)", row=rows)
     return grid

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import ipywidgets as widgets
-import plotly.graph_objects as go
 
 from uavlab.core.installation import ROOT
 from uavlab.experiment.config import configure
@@ -71,7 +70,7 @@ class Choices(Panel):
         self.status = widgets.HTML()
         fields = [self.followers, self.obstacles, self.seed, self.updates]
         label = "followers, obstacles, seed and updates: change them, then run the next cell"
-        super().__init__([widgets.HBox(fields), self.status], None, label)
+        super().__init__([widgets.HBox(fields), self.status], label)
         for field in fields:
             field.observe(guard(self.status)(self._estimate), "value")
         self._estimate()
@@ -97,8 +96,8 @@ class Choices(Panel):
         write_status(self.status, f"{team}: about {minutes:.1f} min of training here, scores apart")
 
 
-def comparison(columns: Mapping[str, Mapping[str, Any]], metrics: Sequence[tuple[str, str, str]]) -> go.Figure:
-    """Draw figures side by side: a column per policy, a row per metric (key, label, format).
+def comparison(columns: Mapping[str, Mapping[str, Any]], metrics: Sequence[tuple[str, str, str]]) -> charts.Table:
+    """Tabulate figures side by side: a column per policy, a row per metric (key, label, format).
 
     A figure is a number, or a mapping with ``mean``, ``low`` and ``high``.
     """
@@ -112,7 +111,7 @@ def comparison(columns: Mapping[str, Mapping[str, Any]], metrics: Sequence[tuple
         {"": label, **{name: text(figures.get(key), shape) for name, figures in columns.items()}}
         for key, label, shape in metrics
     ]
-    return charts.table(rows, {name: name for name in ("", *columns)}, widths=[1.5] + [1.2] * len(columns))
+    return charts.table(rows, {name: name for name in ("", *columns)})
 
 
 @lru_cache

@@ -1,30 +1,31 @@
 """Figures from measured rows: speed-ups, stages, ceilings, learning, counts against theory, timelines, tables.
 
-Every function takes rows (mappings of plain numbers) and returns a plain plotly figure of a few kilobytes. A ``title``
-states a finding: build it from the rows, for example with ``outcome`` and ``speedup``. Titles of axes name the quantity
-and its unit.
+Every function takes rows (mappings of plain numbers) and returns a plain plotly figure of a few kilobytes, or a table.
+A ``title`` states a finding in a few words: build it from the rows, for example with ``outcome`` and ``speedup``. A
+``caption`` under it has the details. Titles of axes name the quantity and its unit.
 """
 
+import html
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
 
 from uavlab.core.bootstrap import student
-from uavlab.lab.plots.style import DARK, REST, add_claim, add_curve, blank, color, pen, short, whiskers
+from uavlab.lab.plots.style import CLEAR, DARK, REST, add_claim, add_curve, blank, color, log_axis, pen, short, whiskers
 
 Row = Mapping[str, Any]
 Ends = tuple[str, str]
 
 ENDS: Ends = ("low", "high")
-OUTCOMES = {"faster": "#2e8b57", "slower": "#c4607a", "no different": "#9a9a9a"}
+OUTCOMES = {"faster": color(2), "not different": color(7), "slower": color(3)}
 
 
 def outcome(row: Row, ends: Ends = ENDS) -> str:
-    """Judge a speed-up by its 95 % interval: ``faster``, ``slower`` or ``no different``."""
+    """Judge a speed-up by its 95 % interval: ``faster``, ``slower`` or ``not different``."""
     low, high = (row[end] for end in ends)
-    return "faster" if low > 1 else "slower" if high < 1 else "no different"
+    return "faster" if low > 1 else "slower" if high < 1 else "not different"
 
 
 def speedup(row: Row, value: str = "over_first") -> str:
@@ -40,6 +41,7 @@ def bars(
     ends: Ends | None = None,
     by: str | None = None,
     title: str = "",
+    caption: str = "",
     axis: str = "times as fast as the first row",
     shape: str = ".2f",
     claim: tuple[float, float] | None = None,
@@ -50,7 +52,7 @@ def bars(
     ``rows`` are as ``compare`` returns them, or any with these keys: ``value`` of the number (rows where it is None are
     left out), ``label`` of the bar's name, ``ends`` of its interval (by default ``low`` and ``high`` for
     ``over_first``, and none for all else), and ``by`` of a group with a colour of its own. ``shape`` is the format of
-    the numbers on the bars, and ``claim`` their claimed range, drawn as a band.
+    the numbers beside the bars, and ``claim`` their claimed range, drawn as a band.
 
     Speed-ups (``over_...``) get a guide at 1; with intervals and without groups, they are coloured by ``outcome``.
     """
@@ -59,30 +61,45 @@ def bars(
     ratio = value.startswith("over")
     names = list(dict.fromkeys(str(row[label]) for row in rows))
     grouped = list(group_rows(rows, by))
-    figure = blank(title, axis, height=140 + max(34, 20 * len(grouped)) * max(len(names), 2))
+    figure = blank(title, axis, height=150 + max(34, 22 * len(grouped)) * max(len(names), 2), caption=caption)
     for number, group, some in grouped:
         spread = whiskers(some, value, ends)
-        judged = [OUTCOMES[outcome(row, ends)] for row in some] if ratio and ends and spread and not by else None
+        judged = [outcome(row, ends) for row in some] if ratio and ends and spread and not by else None
+        places = {"y": [str(row[label]) for row in some], "orientation": "h", "offsetgroup": str(number)}
         figure.add_bar(
             x=short(row[value] for row in some),
-            y=[str(row[label]) for row in some],
-            orientation="h",
             name=str(group) if isinstance(group, str) else f"{by} {group}",
             showlegend=by is not None,
-            marker_color=judged or color(number),
+            marker_color=[OUTCOMES[each] for each in judged] if judged else color(number),
             error_x=spread,
-            text=[f" {row[value]:{shape}}" for row in some],
-            textposition="inside" if spread else "auto",
-            insidetextanchor="start",
-            textangle=0,
+            **places,
         )
+        figure.add_scatter(  # the numbers, right of bar and interval
+            x=short(row[ends[1]] if ends and spread else row[value] for row in some),
+            text=[f"  {row[value]:{shape}}" for row in some],
+            mode="text",
+            textposition="middle right",
+            cliponaxis=False,
+            showlegend=False,
+            hoverinfo="skip",
+            **places,
+        )
+        add_outcomes(figure, judged or ())
     list_downwards(figure, names)
-    figure.update_xaxes(type="log" if log else "linear", rangemode="tozero")
+    figure.update_layout(scattermode="group")
+    figure.update_xaxes(log_axis(row[value] for row in rows) if log else {"rangemode": "tozero"})
     if ratio:
         figure.add_vline(x=1, line={"color": DARK, "width": 1, "dash": "dot"})
     if claim:
         add_claim(figure, *claim)
     return figure
+
+
+def add_outcomes(figure: go.Figure, judged: Collection[str]) -> None:
+    """Explain the colours of the outcomes that occur, in the legend."""
+    for name in (name for name in OUTCOMES if name in judged):
+        marker = {"color": OUTCOMES[name], "symbol": "square", "size": 11}
+        figure.add_scatter(x=[None], y=[None], mode="markers", name=name, marker=marker)
 
 
 def lines(
@@ -93,6 +110,7 @@ def lines(
     by: str | None = None,
     ends: Ends | None = None,
     title: str = "",
+    caption: str = "",
     x_axis: str = "",
     y_axis: str = "",
     log_x: bool = False,
@@ -104,7 +122,7 @@ def lines(
     ``y`` is None are left out.
     """
     rows = [row for row in rows if row.get(y) is not None]
-    figure = blank(title, x_axis or x, y_axis or y)
+    figure = blank(title, x_axis or x, y_axis or y, caption=caption)
     for number, group, some in group_rows(rows, by):
         figure.add_scatter(
             x=[row[x] for row in some],
@@ -116,14 +134,16 @@ def lines(
             **pen(number),
         )
     places = sorted({row[x] for row in rows})
-    figure.update_xaxes(type="log" if log_x else "linear", tickvals=places if len(places) <= 12 else None)
-    figure.update_yaxes(type="log" if log_y else "linear", rangemode="normal" if log_y else "tozero")
-    if log_y:
-        figure.update_yaxes(dtick="D2")  # label 1, 2 and 5
+    figure.update_xaxes(log_axis(places) if log_x else {}, tickvals=places if len(places) <= 12 else None)
+    if log_x and len(places) <= 12:
+        figure.update_xaxes(ticktext=[f"{place:,g}" for place in places])
+    figure.update_yaxes(log_axis(row[y] for row in rows) if log_y else {"rangemode": "tozero"})
     return figure
 
 
-def stages(columns: Mapping[str, Sequence[Row]], value: str = "share", *, title: str = "", axis: str = "") -> go.Figure:
+def stages(
+    columns: Mapping[str, Sequence[Row]], value: str = "share", *, title: str = "", caption: str = "", axis: str = ""
+) -> go.Figure:
     """Draw the stages of some programs, ``Monitor.read`` by program, as stacked bars.
 
     ``value`` is ``share`` (the rest up to 1 is drawn as ``other``), ``mean_ms`` or ``total_ms``.
@@ -133,7 +153,9 @@ def stages(columns: Mapping[str, Sequence[Row]], value: str = "share", *, title:
     if shares := value == "share":
         names.append("other")
         table = {column: parts | {"other": max(0.0, 1 - sum(parts.values()))} for column, parts in table.items()}
-    figure = blank(title, axis or ("share of the time" if shares else value), height=130 + 60 * len(columns))
+    figure = blank(
+        title, axis or ("share of the time" if shares else value), height=130 + 60 * len(columns), caption=caption
+    )
     for number, name in enumerate(names):
         sizes = [parts.get(name, 0.0) for parts in table.values()]
         figure.add_bar(
@@ -153,13 +175,13 @@ def stages(columns: Mapping[str, Sequence[Row]], value: str = "share", *, title:
     return figure
 
 
-def roofline(points: Sequence[Row], rate: float, bandwidth: float, *, title: str = "") -> go.Figure:
+def roofline(points: Sequence[Row], rate: float, bandwidth: float, *, title: str = "", caption: str = "") -> go.Figure:
     """Draw achieved FLOP/s over FLOPs per byte under the roof of this machine, both axes logarithmic.
 
     ``points`` have ``name, flops, bytes, ms`` of a call; ``rate`` (FLOP/s) is the ceiling of matrix products and
     ``bandwidth`` (bytes/s) that of memory.
     """
-    figure = blank(title, "intensity (FLOPs per byte)", "achieved (GFLOP/s)")
+    figure = blank(title, "intensity (FLOPs per byte)", "achieved (GFLOP/s)", caption=caption)
     ridge = rate / bandwidth
     places = [point["flops"] / point["bytes"] for point in points]
     left, right = min([*places, ridge]) / 8, max([*places, ridge]) * 8
@@ -180,13 +202,19 @@ def roofline(points: Sequence[Row], rate: float, bandwidth: float, *, title: str
             mode="markers",
             marker={**pen(number)["marker"], "size": 14},
         )
-    figure.update_xaxes(type="log", dtick=1)
-    figure.update_yaxes(type="log", dtick=1)
+    figure.update_xaxes(log_axis((left, right)))
+    figure.update_yaxes(log_axis(height / 1e9 for height in roof.values()))
     return figure
 
 
 def learning_curves(
-    rows: Sequence[Row], metric: str = "completion", x: str = "update", *, warm: bool = False, title: str = ""
+    rows: Sequence[Row],
+    metric: str = "completion",
+    x: str = "update",
+    *,
+    warm: bool = False,
+    title: str = "",
+    caption: str = "",
 ) -> go.Figure:
     """Draw for every setting the mean of a score over runs, with Student's 95 % interval.
 
@@ -198,7 +226,7 @@ def learning_curves(
     across = {"update": "updates", "seconds": "seconds of training" + (", warm-up left out" if warm else "")}[x]
     scores = [at["each"][metric] for row in rows for at in row["curve"]]
     runs = max(map(len, scores), default=0)
-    figure = blank(title, across, f"{metric.replace('_', ' ')} (mean of {runs} runs)")
+    figure = blank(title, across, f"{metric.replace('_', ' ')} (mean of {runs} runs)", caption=caption)
     for number, row in enumerate(rows):
         less = row["first_update_s"] if warm and x == "seconds" else 0.0
         at = short(point[x] - less for point in row["curve"])
@@ -214,10 +242,16 @@ def learning_curves(
 
 
 def against_theory(
-    x: Sequence[float], observed: Sequence[float], expected: Sequence[float], *, title: str = "", x_axis: str = ""
+    x: Sequence[float],
+    observed: Sequence[float],
+    expected: Sequence[float],
+    *,
+    title: str = "",
+    caption: str = "",
+    x_axis: str = "",
 ) -> go.Figure:
     """Draw counts of draws as bars at ``x``, and expected ones as a line with the range of 95 % of Poisson counts."""
-    figure = blank(title, x_axis, "draws")
+    figure = blank(title, x_axis, "draws", caption=caption)
     figure.add_bar(x=list(x), y=list(observed), name="observed", marker_color=color(0), opacity=0.75)
     spread = short(1.96 * math.sqrt(count) for count in expected)
     figure.add_scatter(
@@ -232,10 +266,10 @@ def against_theory(
     return figure
 
 
-def timeline(spans: Sequence[Row], *, title: str = "") -> go.Figure:
+def timeline(spans: Sequence[Row], *, title: str = "", caption: str = "") -> go.Figure:
     """Draw ``spans`` (``lane, name, start, end`` in ms), one lane below the other; equal names share a colour."""
     lanes = list(dict.fromkeys(span["lane"] for span in spans))
-    figure = blank(title, "time (ms)", height=130 + 60 * len(lanes))
+    figure = blank(title, "time (ms)", height=130 + 60 * len(lanes), caption=caption)
     for number, name, some in group_rows(spans, "name"):
         figure.add_bar(
             base=short(span["start"] for span in some),
@@ -243,35 +277,43 @@ def timeline(spans: Sequence[Row], *, title: str = "") -> go.Figure:
             y=[span["lane"] for span in some],
             orientation="h",
             name=name,
-            marker={"color": color(number), "line": {"color": "white", "width": 1}},
+            marker={"color": color(number), "line": {"color": CLEAR, "width": 1}},
         )
     figure.update_layout(barmode="overlay", bargap=0.3)
     return list_downwards(figure, lanes)
 
 
-def table(rows: Sequence[Row], columns: Mapping[str, str | tuple[str, str]], widths: Sequence[float] = ()) -> go.Figure:
-    """Draw rows as a table, with relative ``widths`` of its columns.
+class Table:
+    """A table that a page shows as HTML, whose text can be selected and copied, and a terminal as text."""
+
+    def __init__(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Hold the texts of the head and of each row."""
+        self.heads, self.rows = list(heads), [list(row) for row in rows]
+
+    def _repr_html_(self) -> str:
+        left = "style='text-align: left; white-space: pre-wrap'"
+        head, *body = (
+            "".join(f"<{tag} {left}>{html.escape(text)}</{tag}>" for text in texts)
+            for tag, texts in [("th", self.heads), *(("td", row) for row in self.rows)]
+        )
+        lines = "\n".join(f"<tr>{row}</tr>" for row in body)
+        return f"<table><thead><tr>{head}</tr></thead>\n<tbody>{lines}</tbody></table>"
+
+    def __repr__(self) -> str:
+        return "\n".join(" | ".join(row) for row in [self.heads, *self.rows])
+
+
+def table(rows: Sequence[Row], columns: Mapping[str, str | tuple[str, str]]) -> Table:
+    """Format rows as a table.
 
     ``columns`` maps a key to a header, or to a header and a format: ``{"ms": ("time (ms)", ".2f")}``. None becomes a
     dash.
     """
     heads = {key: (head, "") if isinstance(head, str) else head for key, head in columns.items()}
     cells = [
-        ["-" if row.get(key) is None else f"{row[key]:{shape}}" for row in rows] for key, (_, shape) in heads.items()
+        ["-" if row.get(key) is None else f"{row[key]:{shape}}" for key, (_, shape) in heads.items()] for row in rows
     ]
-    figure = go.Figure(
-        go.Table(
-            header={
-                "values": [f"<b>{head}</b>" for head, _ in heads.values()],
-                "align": "left",
-                "fill_color": "#e8edf5",
-            },
-            cells={"values": cells, "align": "left", "height": 26, "fill_color": "white"},
-            columnwidth=list(widths) or None,
-        )
-    )
-    figure.update_layout(template="plotly_white", height=70 + 27 * len(rows), margin=dict.fromkeys("lrtb", 10))
-    return figure
+    return Table([head for head, _ in heads.values()], cells)
 
 
 def group_rows(rows: Sequence[Row], by: str | None) -> Iterator[tuple[int, Any, list[Row]]]:

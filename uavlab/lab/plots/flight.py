@@ -11,6 +11,7 @@ from plotly.offline import get_plotlyjs
 
 from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.core.registry import SCENES
+from uavlab.lab.plots.style import CLEAR, GRID, TEXT
 from uavlab.storage.files import write_text
 
 FRAMES = 40  # frames of an animation at most; longer flights skip steps
@@ -44,7 +45,7 @@ def freeze(figure: go.Figure, share: float = 0.55) -> go.Figure:
     still = go.Figure(data=figure.data, layout=layout)
     for index, trace in zip(frame.traces, frame.data, strict=True):
         still.data[index].update(trace)
-    still.update_layout(margin={"l": 70, "r": 30, "t": figure.layout.margin.t - 10, "b": 90})
+    still.update_layout(margin={"b": 90})
     return still
 
 
@@ -116,6 +117,7 @@ def add_frames(
     buttons = {
         "type": "buttons",
         "direction": "left",
+        "bordercolor": GRID,
         "x": 0,
         "y": heights[1],
         "xanchor": "left",
@@ -130,6 +132,9 @@ def add_frames(
         "len": 0.8,
         "y": heights[0],
         "pad": {"t": 20},
+        "tickcolor": TEXT,
+        "bordercolor": GRID,
+        "bgcolor": CLEAR,
         "currentvalue": {"prefix": prefix, "suffix": suffix},
         "steps": [{"label": name, "method": "animate", "args": [[name], jump]} for name in names],
     }

@@ -10,8 +10,9 @@ import plotly.graph_objects as go
 from uavlab.core.registry import scene
 from uavlab.envs.leader_follower.env import AREA, GOAL_RADIUS, LeaderFollower, State
 from uavlab.lab.plots.flight import add_frames, path_line, select_frames
+from uavlab.lab.plots.style import SIDE_LEGEND, blank, color
 
-LEADER, FOLLOWER, GOAL, OBSTACLE, GREY = "#1b4f9c", "#e07b39", "#2e8b57", "#8b1e3f", "#777777"
+LEADER, FOLLOWER, GOAL, OBSTACLE, GREY = (color(number) for number in (0, 1, 2, 3, 7))
 TRAIL = 9  # frames that a trail covers
 
 
@@ -22,15 +23,9 @@ def draw_flight(env: LeaderFollower, states: Sequence[State]) -> go.Figure:
     places = [states[i].pos[0].cpu().numpy() for i in steps]
     still = [_circle(states[0].goal[0].tolist(), GOAL_RADIUS, "goal", GOAL, fill=True), *_paths(places, opacity=0.2)]
     moving = [_moving(env, states[i], places[max(0, k - TRAIL) : k + 1]) for k, i in enumerate(steps)]
-    figure = go.Figure(data=[*still, *moving[0]])
+    figure = blank(**_title(env, states), height=720).add_traces([*still, *moving[0]])
     add_frames(figure, moving, [f"{i * env.dt:.1f}" for i in steps], first=len(still))
-    figure.update_layout(
-        title=_title(env, states),
-        template="plotly_white",
-        height=720,
-        legend={"orientation": "h", "y": -0.12, "x": 0},
-        margin={"l": 70, "r": 30, "t": 70, "b": 150},
-    )
+    figure.update_layout(legend=SIDE_LEGEND, margin={"b": 120})
     left, top, right, bottom = AREA
     figure.update_xaxes(title="x (px)", range=[left - 20, right + 20], zeroline=False, constrain="domain")
     figure.update_yaxes(
@@ -60,10 +55,10 @@ def _moving(env: LeaderFollower, state: State, trail: Sequence[Any]) -> list[go.
 def _paths(places: Sequence[Any], opacity: float) -> list[go.Scatter]:
     """Draw the leader's path, and the followers' paths as one line with gaps."""
     lines = []
-    for color, agents in ((LEADER, slice(0, 1)), (FOLLOWER, slice(1, None))):
+    for tint, agents in ((LEADER, slice(0, 1)), (FOLLOWER, slice(1, None))):
         gap = np.full((1, len(places[0][agents]), 2), np.nan)
         path = np.concatenate((np.stack(places)[:, agents], gap)).transpose(1, 0, 2).reshape(-1, 2)
-        lines.append(path_line(path, line={"color": color, "width": 2}, opacity=opacity, showlegend=False))
+        lines.append(path_line(path, line={"color": tint, "width": 2}, opacity=opacity, showlegend=False))
     return lines
 
 
@@ -85,7 +80,7 @@ def _arrows(pos: Any, turn: list[float], name: str, color: str, size: int) -> go
     return path_line(pos, mode="markers", name=name, marker=marker)
 
 
-def _title(env: LeaderFollower, states: Sequence[State]) -> str:
+def _title(env: LeaderFollower, states: Sequence[State]) -> dict[str, str]:
     """Describe how the flight ended, and how much of it the team was in formation."""
     after, last = states[1:], states[-1]
     inside = sum(bool((s.gap[0] < env.formation_radius).all()) for s in after) / len(after)
@@ -96,4 +91,4 @@ def _title(env: LeaderFollower, states: Sequence[State]) -> str:
         end = f"Leader lost to an obstacle after {seconds:.1f} s"
     else:
         end = f"Goal not reached in {seconds:.1f} s"
-    return f"{end}; the whole team was in formation for {inside:.0%} of the flight"
+    return {"title": end, "caption": f"The whole team was in formation for {inside:.0%} of the flight."}

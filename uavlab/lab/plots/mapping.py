@@ -13,7 +13,7 @@ from uavlab.core.registry import scene
 from uavlab.envs.mapping.env import Mapping as MappingEnv
 from uavlab.envs.mapping.env import State
 from uavlab.lab.plots.flight import add_frames, path_line, select_frames
-from uavlab.lab.plots.style import blank, color
+from uavlab.lab.plots.style import SIDE_LEGEND, blank, color
 from uavlab.ops import belief_maps
 
 SIDE = 60  # most cells along a drawn map, one byte each, so that a mission takes 100 kB
@@ -33,7 +33,7 @@ def draw_mission(env: MappingEnv, states: Sequence[State]) -> go.Figure:
     steps = select_frames(len(states), FRAMES)
     places = np.stack([state.place[0].cpu().numpy() for state in states])
     moving = [_moving(env, states[i], places[: i + 1]) for i in steps]
-    figure = blank(_title(env, states), "x (m)", "y (m)", height=640)
+    figure = blank(**_title(env, states), x="x (m)", y="y (m)", height=640)
     figure.add_traces([*moving[0], _outline(env, states[0])])
     add_frames(
         figure,
@@ -45,7 +45,7 @@ def draw_mission(env: MappingEnv, states: Sequence[State]) -> go.Figure:
         pause_ms=PLAY_MS,
         redraw=True,
     )
-    figure.update_layout(legend={"y": 1.0}, margin={"b": 130})
+    figure.update_layout(legend=SIDE_LEGEND, margin={"b": 130})
     edge = env.cells * env.cell
     figure.update_xaxes(range=[0, edge], constrain="domain", showgrid=False)
     figure.update_yaxes(range=[0, edge], scaleanchor="x", constrain="domain", showgrid=False)
@@ -100,7 +100,7 @@ def _belief(env: MappingEnv, state: State) -> go.Heatmap:
         zmin=0,
         zmax=100,
         colorscale=[[share, tint] for share, tint in BELIEFS],
-        colorbar={"title": {"text": "belief in a target (%)", "side": "right"}, "thickness": 14, "len": 0.6},
+        colorbar={"title": {"text": "belief in a target (%)", "side": "right"}, "thickness": 14, "len": 0.5, "y": 0.25},
         hovertemplate="belief %{z} %<extra></extra>",
         name="belief",
     )
@@ -118,8 +118,9 @@ def _outline(env: MappingEnv, state: State) -> go.Contour:
     )
 
 
-def _title(env: MappingEnv, states: Sequence[State]) -> str:
+def _title(env: MappingEnv, states: Sequence[State]) -> dict[str, str]:
     action = torch.zeros_like(states[0].place[..., 0])
     first, last = (env.measure(state, action, state) for state in (states[0], states[-1]))
-    doubt = f"{first['entropy'][0]:.2f} bits after the first measurement, {last['entropy'][0]:.2f} after {len(states)}"
-    return f"Entropy of cells with targets: {doubt}; F1 of targets {last['f1'][0]:.2f} (numbers: altitude in m)"
+    doubt = f"{first['entropy'][0]:.2f} bit after the first measurement, {last['entropy'][0]:.2f} after {len(states)}"
+    caption = f"Entropy of cells with targets: {doubt}. Numbers on the map are altitudes (m)."
+    return {"title": f"F1 of targets {last['f1'][0]:.2f} after {len(states)} measurements", "caption": caption}

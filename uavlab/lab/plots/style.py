@@ -1,32 +1,66 @@
-"""The drawing style of all figures: colours, pens, blank figures, curves, whiskers, bands."""
+"""The drawing style of all figures: template, colours, pens, blank figures, curves, whiskers, bands.
 
-import textwrap
+Figures are transparent, and every colour has a contrast of at least 3 on white and on the dark of JupyterLab, because a
+saved figure does not know the theme that it is shown in.
+"""
+
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
 
-COLORS = ("#1b4f9c", "#e07b39", "#2e8b57", "#8b1e3f", "#7a5ea8", "#b8860b", "#4a9fb5", "#777777", "#d98cb3", "#5b6b2f")
+COLORS = ("#3a7bd5", "#d8701a", "#2b9a57", "#d1435b", "#8a67cf", "#ad8200", "#2092a4", "#808080", "#c9649c", "#76882a")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star", "cross", "triangle-down")
-DARK, REST = "#444444", "#d5d5d5"  # whiskers and guides; what is left over
-CLAIM, CLAIM_EDGE = "rgba(184, 134, 11, 0.22)", "#b8860b"
-WIDE = 88  # characters of a title's line
+TEXT, DARK, REST = "#7a7f87", "#7a7f87", "rgba(128, 128, 128, 0.35)"  # words; whiskers and guides; what is left over
+GRID, CLEAR = "rgba(128, 128, 128, 0.22)", "rgba(0, 0, 0, 0)"
+CLAIM, CLAIM_EDGE = "rgba(184, 134, 11, 0.22)", "#ad8200"
+
+SIDE_LEGEND = {"orientation": "v", "x": 1.02, "yref": "paper", "y": 1, "yanchor": "top"}
+AXIS = {
+    "title": {"font": {"size": 13}},
+    "gridcolor": GRID,
+    "linecolor": GRID,
+    "zerolinecolor": GRID,
+    "automargin": True,
+    "exponentformat": "power",  # never SI prefixes, which read as units
+    "minorloglabels": "none",
+}
+TEMPLATE = go.layout.Template(
+    layout={
+        "paper_bgcolor": CLEAR,
+        "plot_bgcolor": CLEAR,
+        "colorway": COLORS,
+        "font": {"color": TEXT, "size": 13},
+        "title": {
+            "font": {"size": 16},
+            "subtitle": {"font": {"size": 12, "color": TEXT}},
+            "x": 0,
+            "xref": "container",
+            "xanchor": "left",
+            "y": 1,
+            "yref": "container",
+            "yanchor": "top",
+            "pad": {"t": 14, "l": 10},
+        },
+        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "yref": "container", "y": 0, "yanchor": "bottom"},
+        "margin": {"l": 60, "r": 60, "b": 50},
+        "hoverlabel": {"font": {"size": 13}},
+        "modebar": {"bgcolor": CLEAR, "color": TEXT, "activecolor": COLORS[0], "orientation": "v"},
+        "xaxis": AXIS,
+        "yaxis": AXIS,
+    }
+)
 
 
-def blank(title: str, x: str = "", y: str = "", height: int = 420) -> go.Figure:
-    """Return an empty figure; ``x`` and ``y`` are the axes' titles, with units."""
-    rows = textwrap.wrap(title, WIDE) or [""]
+def blank(title: str, x: str = "", y: str = "", height: int = 420, caption: str = "") -> go.Figure:
+    """Return an empty figure with a caption under its title; ``x`` and ``y`` are the axes' titles, with units."""
     figure = go.Figure()
-    figure.update_layout(
-        template="plotly_white",
-        title={"text": "<br>".join(rows), "font": {"size": 16}, "y": 1, "yanchor": "top", "pad": {"t": 18}},
-        height=height + 22 * len(rows),
-        margin={"l": 80, "r": 30, "t": 56 + 22 * len(rows), "b": 60},
-        legend={"orientation": "h", "x": 0, "y": 1.01, "yanchor": "bottom"},
-    )
-    figure.update_xaxes(title=x, automargin=True)
-    figure.update_yaxes(title=y, automargin=True)
+    heading = {"text": title, "subtitle": {"text": caption}} if caption else {"text": title}
+    figure.update_layout(template=TEMPLATE, title=heading, height=height, margin={"t": 70 if caption else 46})
+    figure.update_xaxes(title=x)
+    figure.update_yaxes(title=y)
     return figure
 
 
@@ -86,3 +120,20 @@ def add_claim(figure: go.Figure, low: float, high: float) -> None:
 def short(numbers: Iterable[float]) -> list[float]:
     """Round to six digits, since a saved notebook holds thousands of numbers."""
     return [float(f"{number:.6g}") for number in numbers]
+
+
+def log_axis(values: Iterable[float]) -> dict[str, Any]:
+    """Return a logarithmic axis for positive values, labelled at 1, 2 and 5, or at powers of ten."""
+    positive = [value for value in values if value > 0] or [1.0]
+    low, high = math.log10(min(positive)), math.log10(max(positive))
+    powers = range(math.floor(low) - 1, math.ceil(high) + 2)
+    steps = (1,) if high - low > 2.5 else (1, 2, 5)
+    places = [step * 10.0**power for power in powers for step in steps]
+    texts = [f"{place:,g}" if 1e-3 <= place < 1e6 else _power(place) for place in places]
+    return {"type": "log", "tickvals": places, "ticktext": texts}
+
+
+def _power(place: float) -> str:
+    power = math.floor(math.log10(place) + 1e-9)
+    step = round(place / 10.0**power)
+    return f"10<sup>{power}</sup>" if step == 1 else f"{step}·10<sup>{power}</sup>"

@@ -1,0 +1,68 @@
+"""A run that trains in a cell: its learning curve grows, a status line says how long it takes, and Stop ends it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+from IPython.display import HTML, display
+
+from uavlab.experiment.run import Progress, Run
+from uavlab.lab.plots.style import blank, pen
+from uavlab.lab.plots.svg import line_chart
+from uavlab.lab.widgets import Stop, stoppable, write_status
+
+PARTS = {"last": "of episodes", "outcome": "of episodes", "mean": "of steps"}  # shares, in metrics without unit
+
+
+async def train(run: Run) -> None:
+    """Train in a cell until the target of the run, Stop or an interrupt; later cells still run.
+
+    The curve is drawn as SVG while it grows, and once more as a figure at the end.
+    """
+    stop = Stop()
+    display(stop)
+    picture = display(HTML(draw(run)), display_id=True)
+    async for progress in stoppable(run, stop):
+        if progress.metrics or progress.score:
+            write_status(stop.status, describe(progress))
+        if progress.score:
+            picture.update(HTML(draw(run)))
+    picture.update(training_curves(run.config.env, run.recorder.rows, title="Learning: scores while training"))
+
+
+def describe(progress: Progress) -> str:
+    """Return one line on updates, their rate, and the time that is left."""
+    rate = progress.number / max(progress.seconds, 1e-9)
+    left = f" of {progress.target}, {(progress.target - progress.number) / rate:.0f} s to go" if progress.target else ""
+    return f"update {progress.number}{left}; {rate:.0f} updates per second"
+
+
+def draw(run: Run) -> str:
+    """Draw the scores of a run so far as SVG."""
+    figure = training_curves(run.config.env, run.recorder.rows)
+    curves = {trace.name: list(zip(trace.x, trace.y, strict=True)) for trace in figure.data}
+    layout = figure.layout
+    across, up = layout.xaxis.title.text, layout.yaxis.title.text
+    return line_chart(curves, across, up, run.config.run.updates or 0, layout.yaxis.range)
+
+
+def training_curves(env: Any, rows: Sequence[Mapping[str, float]] = (), title: str = "") -> go.Figure:
+    """Draw the metrics in the ``score`` of an environment over the updates of a run.
+
+    Each of ``rows`` with the key ``eval/NAME`` is a point of the metric NAME.
+    """
+    metrics = [metric for metric in env.metrics if metric.name in env.score]
+    shares = all(metric.over in PARTS and not metric.unit for metric in metrics)
+    units = ", ".join(dict.fromkeys(metric.unit or metric.name for metric in metrics))
+    figure = blank(title, "updates", "share of episodes or steps" if shares else units)
+    for number, metric in enumerate(metrics):
+        scored = [row for row in rows if f"eval/{metric.name}" in row]
+        figure.add_scatter(
+            x=[row["update"] for row in scored],
+            y=[row[f"eval/{metric.name}"] for row in scored],
+            name=f"{metric.name.replace('_', ' ')} ({metric.unit or PARTS.get(metric.over, metric.over)})",
+            mode="lines+markers",
+            **pen(number),
+        )
+    figure.update_xaxes(rangemode="tozero")
+    return figure.update_yaxes(range=[-0.02, 1.02]) if shares else figure
