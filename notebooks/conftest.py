@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
+PICTURE = "image/svg+xml"
 CELL_TIMEOUT = 120  # s; nbval waits that long for a kernel that died, and its own default is 2000 s
 
 # Kernels inherit these; the first makes the order of sets the same in every run.
@@ -26,6 +27,13 @@ def pytest_configure(config: pytest.Config) -> None:
     option.nbval_sanitize_with = option.nbval_sanitize_with or str(HERE.parent / "tests" / "nbval_sanitize.cfg")
     option.nbval_current_env = not option.nbval_kernel_name
     option.nbval_cell_timeout = min(option.nbval_cell_timeout, CELL_TIMEOUT)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Compare no pictures; they were drawn from the figures beside them."""
+    compared = getattr(item.parent, "skip_compare", None)
+    if compared is not None and PICTURE not in compared:
+        item.parent.skip_compare = (*compared, PICTURE)  # type: ignore[union-attr]
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

@@ -1,5 +1,6 @@
 """A run that trains in a cell: its learning curve grows, a status line says how long it takes, and Stop ends it."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -7,6 +8,7 @@ import plotly.graph_objects as go
 from IPython.display import HTML, display
 
 from uavlab.experiment.run import Progress, Run
+from uavlab.lab.headless.strip_outputs import FIGURE
 from uavlab.lab.plots.style import blank, pen
 from uavlab.lab.plots.svg import line_chart
 from uavlab.lab.widgets import Stop, stoppable, write_status
@@ -27,7 +29,8 @@ async def train(run: Run) -> None:
             write_status(stop.status, describe(progress))
         if progress.score:
             picture.update(HTML(draw(run)))
-    picture.update(training_curves(run.config.env, run.recorder.rows, title="Learning: scores while training"))
+    figure = training_curves(run.config.env, run.recorder.rows, title="Learning: scores while training")
+    picture.update({FIGURE: json.loads(figure.to_json()), "text/plain": "scores over updates"}, raw=True)
 
 
 def describe(progress: Progress) -> str:

@@ -14,23 +14,19 @@ import plotly.graph_objects as go
 import plotly.io
 
 from uavlab.core.errors import ResourceError
-from uavlab.lab.headless.strip_outputs import FIGURE
+from uavlab.lab.headless.strip_outputs import FIGURE, PICTURE
 from uavlab.lab.plots.flight import freeze
 from uavlab.lab.plots.views import still_views
 
-PICTURE = "image/svg+xml"
 WIDTH = 900
 
 
-def add_pictures(nb: Any) -> None:
-    """Add a picture to each plotly figure among the outputs of a notebook.
+def add_pictures(bundles: Sequence[Any]) -> None:
+    """Add a picture to each bundle of an output that holds a plotly figure.
 
     Raises:
         ResourceError: There is no browser to draw them.
     """
-    bundles = [
-        output.data for cell in nb.cells for output in cell.get("outputs", []) if FIGURE in output.get("data", {})
-    ]
     stills = [_stills(go.Figure(_without_config(bundle[FIGURE]))) for bundle in bundles]
     texts = iter(draw([still for figures in stills for still in figures]))
     for bundle, figures in zip(bundles, stills, strict=True):

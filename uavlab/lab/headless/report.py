@@ -11,7 +11,7 @@ import plotly.io
 from nbconvert import HTMLExporter
 from plotly.offline import get_plotlyjs
 
-from uavlab.lab.headless.strip_outputs import EXECUTED, FIGURE, WIDGET, read_notebook
+from uavlab.lab.headless.strip_outputs import EXECUTED, FIGURE, PICTURE, WIDGET, read_notebook
 from uavlab.storage.files import write_text
 
 FRAGMENT = {"full_html": False, "include_plotlyjs": False, "auto_play": False, "validate": False}
@@ -54,6 +54,7 @@ def _convert_figures(nb: Any) -> None:
             bundle.pop(WIDGET, None)
         if figure := bundle.pop(FIGURE, None):
             figure.pop("config", None)
+            bundle.pop(PICTURE, None)
             bundle["text/html"] = plotly.io.to_html(figure, div_id=f"figure-{number}", **FRAGMENT)
 
 

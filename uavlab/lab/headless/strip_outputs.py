@@ -1,8 +1,9 @@
-"""Strip executed notebooks before a commit, and list the reasons why one should not be committed.
+"""Prepare executed notebooks for a commit, and list the reasons why one should not be committed.
 
     python -m uavlab.lab.headless.strip_outputs notebooks/*.ipynb
 
-Sources, outputs, tags and cell ids are kept; what a reader cannot use or what differs from run to run is removed.
+Sources, outputs, tags and cell ids are kept; what a reader cannot use or what differs from run to run is removed. Each
+plotly figure gets a picture, for pages that run no JavaScript.
 """
 
 import json
@@ -18,9 +19,10 @@ from uavlab.storage.files import read_regular
 
 LARGEST = 30_000_000  # bytes; a larger notebook is refused
 EXECUTED = 2_000_000_000  # the same for a notebook that this process has executed
-MAX_BYTES = 400_000
+MAX_BYTES = 1_500_000
 MAX_LINES = 25  # lines of code in one cell
 FIGURE = "application/vnd.plotly.v1+json"
+PICTURE = "image/svg+xml"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 PAPERMILL_TAGS = {"injected-parameters", "papermill-error-cell-tag"}
 HOME = re.compile(r"(?<![\w+/.])(/home/\w|/Users/\w|/root/|[A-Z]:\\+Users\\)")  # base64 text does not match
@@ -42,10 +44,12 @@ def strip(path: Path) -> tuple[int, int]:
     """Strip one notebook in place and return its size before and after (bytes).
 
     Widget state (5 MB per live figure), papermill's cells and volatile metadata are removed, also a widget's view, so
-    that its static copy shows instead of an error; execution counts are renumbered from 1.
+    that its text shows instead of an error; execution counts are renumbered from 1. Figures get pictures where one has
+    none.
 
     Raises:
         FileError: The file is not a notebook.
+        ResourceError: There is no browser to draw pictures.
     """
     before, nb = path.stat().st_size, read_notebook(path)
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
@@ -63,6 +67,10 @@ def strip(path: Path) -> tuple[int, int]:
                 output.execution_count = cell.execution_count
             if len(output.get("data", {})) > 1:
                 output.data.pop(WIDGET, None)
+    if any(PICTURE not in bundle for bundle in _figures(nb)):
+        from uavlab.lab.headless.pictures import add_pictures  # plotly, only where it is needed
+
+        add_pictures(_figures(nb))
     path.write_text(_to_text(nb), encoding="utf-8")
     return before, path.stat().st_size
 
@@ -86,6 +94,8 @@ def find_faults(path: Path) -> list[str]:
     counts = [cell.execution_count for cell in code if cell.source.strip()]
     if counts != list(range(1, len(counts) + 1)):
         faults.append(f"execution counts {counts}, expected 1 to {len(counts)}: run it whole, then strip it")
+    if bare := sum(PICTURE not in bundle for bundle in _figures(nb)):
+        faults.append(f"{bare} figures without a picture: run uavlab.lab.headless.strip_outputs")
     for number, cell in enumerate(code, 1):
         if PAPERMILL_TAGS & _tags(cell):
             faults.append(f"code cell {number} was put in by papermill")
@@ -96,13 +106,18 @@ def find_faults(path: Path) -> list[str]:
     return faults
 
 
+def _figures(nb: Any) -> list[Any]:
+    """Return the outputs' bundles that hold a plotly figure."""
+    data = [output.get("data", {}) for cell in nb.cells for output in cell.get("outputs", [])]
+    return [bundle for bundle in data if FIGURE in bundle]
+
+
 def _to_text(nb: Any) -> str:
     """Serialise a notebook with each figure on one line, since indented lists take half as much space again."""
     figures = []
-    for data in (output.get("data", {}) for cell in nb.cells for output in cell.get("outputs", [])):
-        if FIGURE in data:
-            figures.append(json.dumps(data[FIGURE], separators=(",", ":"), ensure_ascii=False))
-            data[FIGURE] = f"figure {len(figures) - 1} of this notebook"
+    for data in _figures(nb):
+        figures.append(json.dumps(data[FIGURE], separators=(",", ":"), ensure_ascii=False))
+        data[FIGURE] = f"figure {len(figures) - 1} of this notebook"
     text = nbformat.writes(nb)
     for number, figure in enumerate(figures):
         text = text.replace(f'"figure {number} of this notebook"', figure)

@@ -117,6 +117,7 @@ def add_frames(
     buttons = {
         "type": "buttons",
         "direction": "left",
+        "showactive": False,
         "bordercolor": GRID,
         "x": 0,
         "y": heights[1],

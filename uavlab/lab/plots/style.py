@@ -5,6 +5,7 @@ saved figure does not know the theme that it is shown in.
 """
 
 import math
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ COLORS = ("#3a7bd5", "#d8701a", "#2b9a57", "#d1435b", "#8a67cf", "#ad8200", "#20
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star", "cross", "triangle-down")
 TEXT, DARK, REST = "#7a7f87", "#7a7f87", "rgba(128, 128, 128, 0.35)"  # words; whiskers and guides; what is left over
+WIDE = 88  # characters of a title's line
 GRID, CLEAR = "rgba(128, 128, 128, 0.22)", "rgba(0, 0, 0, 0)"
 CLAIM, CLAIM_EDGE = "rgba(184, 134, 11, 0.22)", "#ad8200"
 
@@ -56,9 +58,11 @@ TEMPLATE = go.layout.Template(
 
 def blank(title: str, x: str = "", y: str = "", height: int = 420, caption: str = "") -> go.Figure:
     """Return an empty figure with a caption under its title; ``x`` and ``y`` are the axes' titles, with units."""
+    rows = textwrap.wrap(title, WIDE) or [""]
+    heading = {"text": "<br>".join(rows)} | ({"subtitle": {"text": caption}} if caption else {})
+    top = 24 + 22 * len(rows) + (24 if caption else 0)
     figure = go.Figure()
-    heading = {"text": title, "subtitle": {"text": caption}} if caption else {"text": title}
-    figure.update_layout(template=TEMPLATE, title=heading, height=height, margin={"t": 70 if caption else 46})
+    figure.update_layout(template=TEMPLATE, title=heading, height=height + 22 * (len(rows) - 1), margin={"t": top})
     figure.update_xaxes(title=x)
     figure.update_yaxes(title=y)
     return figure

@@ -32,13 +32,14 @@ def views(draw: Callable[..., go.Figure], **choices: Sequence[str | float]) -> g
     layouts = [figure.layout.to_plotly_json() for figure in each]
     height = max(layout.get("height", 450) for layout in layouts) + ROOM
     joint = go.Figure([trace for figure in each for trace in figure.data], {**layouts[0], "height": height})
+    joint.update_layout(margin={"t": ROOM + max(figure.layout.margin.t or 0 for figure in each)})
     owners = [number for number, figure in enumerate(each) for _ in figure.data]
     for trace, shown in zip(joint.data, _visible(each, owners, 0), strict=True):
         trace.visible = shown
     properties = [key for key in dict.fromkeys(itertools.chain(*layouts)) if key not in COMMON]
     buttons = [
         {
-            "label": _label(chosen),
+            "label": _label({name: value for name, value in chosen.items() if len(choices[name]) > 1}),
             "method": "update",
             "args": [{"visible": _visible(each, owners, number)}, {key: layout.get(key) for key in properties}],
         }

@@ -9,7 +9,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from tests.support.tiny_notebook import Write
 from uavlab.core.errors import FileError
-from uavlab.lab.headless.strip_outputs import MAX_BYTES, WIDGET, find_faults, main, strip
+from uavlab.lab.headless.strip_outputs import FIGURE, MAX_BYTES, WIDGET, find_faults, main, strip
 
 VIEW = {WIDGET: {"model_id": "m"}}
 
@@ -87,7 +87,8 @@ GOOD = [cell("a: int = 1", 1, "parameters"), cell("\n".join("x" * 25), 2)]
         ([*GOOD, cell("open('/root/x')", 3)], {}, "home folder: /root/"),
         ([*GOOD, cell(r"open('C:\Users\ann')", 3)], {}, "home folder: C:"),
         ([*GOOD, cell("see https://x.org/home/a and a/root/b", 3)], {}, None),
-        ([*GOOD, new_markdown_cell("x" * MAX_BYTES)], {}, "bytes, more than 400,000"),
+        ([*GOOD, cell("f", 3, outputs=[new_output("display_data", {FIGURE: {}})])], {}, "1 figures without a picture"),
+        ([*GOOD, new_markdown_cell("x" * MAX_BYTES)], {}, "bytes, more than 1,500,000"),
     ],
 )
 def test_faults(tmp_path: Path, cells: list[Any], metadata: dict[str, Any], fault: str | None) -> None:

@@ -14,7 +14,7 @@ SPEEDUPS = [
     {"setting": "vmap", "ms": 12.5, "over_first": 0.8, "low": 0.75, "high": 0.875, "agents": 2},
     {"setting": "unknown", "ms": None, "over_first": None, "low": None, "high": None, "agents": 2},
 ]
-GREEN, RED, GREY = (charts.OUTCOMES[name] for name in ("faster", "slower", "no different"))
+GREEN, RED, GREY = (charts.OUTCOMES[name] for name in ("faster", "slower", "not different"))
 
 
 def lists(values: Any) -> list[float]:
@@ -24,7 +24,7 @@ def lists(values: Any) -> list[float]:
 class TestWords:
     @pytest.mark.parametrize(
         ("low", "high", "outcome"),
-        [(1.01, 2.0, "faster"), (0.5, 0.99, "slower"), (0.9, 1.1, "no different"), (1.0, 1.2, "no different")],
+        [(1.01, 2.0, "faster"), (0.5, 0.99, "slower"), (0.9, 1.1, "not different"), (1.0, 1.2, "not different")],
     )
     def test_an_interval_that_holds_one_says_nothing(self, low: float, high: float, outcome: str) -> None:
         assert charts.outcome({"low": low, "high": high}) == outcome
@@ -37,32 +37,41 @@ class TestWords:
 
 class TestBars:
     def test_a_bar_per_row_with_whiskers_coloured_by_outcome(self) -> None:
-        [bar] = charts.bars(SPEEDUPS).data
+        bar, numbers, *legend = charts.bars(SPEEDUPS).data
         assert list(bar.y) == ["loop", "batched", "vmap"]  # what has no number is left out
         assert lists(bar.x) == [1.0, 2.5, 0.8]
         assert lists(bar.error_x.array) == [0, 0.5, 0.075]  # 3 - 2.5, 0.875 - 0.8
         assert lists(bar.error_x.arrayminus) == [0, 0.25, 0.05]
         assert list(bar.marker.color) == [GREY, GREEN, RED]
-        assert bar.text[1] == " 2.50"
+        assert list(numbers.text) == ["  1.00", "  2.50", "  0.80"]
+        assert lists(numbers.x) == [1.0, 3.0, 0.875]  # behind the upper end of the interval, never under it
+        assert [(each.name, each.marker.color) for each in legend] == [
+            ("faster", GREEN),
+            ("not different", GREY),
+            ("slower", RED),
+        ]
 
     def test_the_first_row_is_on_top(self) -> None:
         axis = charts.bars(SPEEDUPS).layout.yaxis
         assert (axis.autorange, axis.categoryarray[0]) == ("reversed", "loop")
 
     def test_another_number_does_not_borrow_the_interval(self) -> None:
-        [bar] = charts.bars(SPEEDUPS, "ms", axis="update (ms)").data
+        bar, numbers = charts.bars(SPEEDUPS, "ms", axis="update (ms)").data
+        assert lists(numbers.x) == [10, 4, 12.5]
         assert bar.error_x.array is None
         assert bar.marker.color == style.COLORS[0]
 
     def test_a_row_without_an_interval_takes_it_from_all(self) -> None:
-        [bar] = charts.bars([SPEEDUPS[0], SPEEDUPS[1] | {"low": None}]).data
+        bar, _ = charts.bars([SPEEDUPS[0], SPEEDUPS[1] | {"low": None}]).data
         assert bar.error_x.array is None
 
     def test_groups(self) -> None:
         rows = [row | {"agents": agents} for agents in (2, 4) for row in SPEEDUPS]
         figure = charts.bars(rows, by="agents")
-        assert [bar.name for bar in figure.data] == ["agents 2", "agents 4"]
-        assert len({bar.marker.color for bar in figure.data}) == 2
+        bars = [trace for trace in figure.data if trace.type == "bar"]
+        assert [bar.name for bar in bars] == ["agents 2", "agents 4"]
+        assert len({bar.marker.color for bar in bars}) == 2
+        assert [trace.offsetgroup for trace in figure.data] == ["0", "0", "1", "1"]  # numbers stand beside their bars
 
     def test_a_guide_at_one_for_speedups_and_a_band_for_claims(self) -> None:
         shapes = charts.bars(SPEEDUPS, claim=(1.4, 1.6)).layout.shapes
@@ -187,9 +196,17 @@ def test_a_timeline_has_lanes_and_a_colour_per_name() -> None:
 
 def test_a_table_formats_its_cells() -> None:
     columns: dict[str, Any] = {"setting": "setting", "ms": ("time (ms)", ".1f")}
-    drawn = charts.table([SPEEDUPS[0], SPEEDUPS[3]], columns).data[0]
-    assert list(drawn.header["values"]) == ["<b>setting</b>", "<b>time (ms)</b>"]
-    assert [list(column) for column in drawn.cells["values"]] == [["loop", "unknown"], ["10.0", "-"]]
+    table = charts.table([SPEEDUPS[0], SPEEDUPS[3]], columns)
+    assert (table.heads, table.rows) == (["setting", "time (ms)"], [["loop", "10.0"], ["unknown", "-"]])
+    assert repr(table) == "setting | time (ms)\nloop | 10.0\nunknown | -"
+
+
+def test_a_table_is_text_that_can_be_copied_and_never_markup() -> None:
+    page = charts.table([{"a": "<img src=x onerror=alert(1)>"}], {"a": "<b>head</b>"})._repr_html_()
+    assert page.count("<tr>") == 2
+    assert "&lt;img src=x onerror=alert(1)&gt;</td>" in page
+    assert "<img" not in page
+    assert "<b>" not in page
 
 
 @pytest.mark.parametrize("words", [3, 60])
@@ -198,7 +215,7 @@ def test_long_titles_are_broken_and_given_room(words: int) -> None:
     lines = figure.layout.title.text.split("<br>")
     assert all(len(line) <= style.WIDE for line in lines)
     assert len(lines) == math.ceil(8 * words / style.WIDE)
-    assert figure.layout.margin.t == 56 + 22 * len(lines)
+    assert figure.layout.margin.t == 24 + 22 * len(lines)
 
 
 def test_figures_are_small() -> None:

@@ -102,7 +102,7 @@ class TestPage:
         flight.write_page(short, path)
         page = path.read_text()
         assert loaded_addresses(page) == []
-        assert "the whole team was in formation" in page
+        assert "The whole team was in formation" in page
         assert page.count("Plotly.newPlot(") >= 1
         assert "Plotly.addFrames(" in page
 

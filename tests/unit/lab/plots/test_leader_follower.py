@@ -105,10 +105,11 @@ class TestFlight:
         states[1] = placed(states[1], gap=49.0)  # in formation after one step of four
         states[0] = placed(states[0], gap=0.0)  # before the first step: does not count
         states[-1] = placed(states[-1], **distances)
-        title = draw_flight(FOUR, states).layout.title.text
-        assert title == f"{end}; the whole team was in formation for 25% of the flight"
+        title = draw_flight(FOUR, states).layout.title
+        assert title.text == end
+        assert title.subtitle.text == "The whole team was in formation for 25% of the flight."
 
     def test_one_follower_apart_breaks_formation(self) -> None:
         states = [placed(state, gap=10.0, to_goal=90.0, clearance=90.0) for state in fly_straight(FOUR, 2)]
         states[1].gap[0, 3] = 50.0
-        assert "for 50% of the flight" in draw_flight(FOUR, states).layout.title.text
+        assert "for 50% of the flight" in draw_flight(FOUR, states).layout.title.subtitle.text

@@ -89,8 +89,9 @@ class TestMission:
 
     def test_the_title_tells_the_scores(self, figure: go.Figure, states: list[State]) -> None:
         last = TINY_MISSION.measure(states[-1], states[-1].place[..., 0], states[-1])
-        title = figure.layout.title.text.replace("<br>", " ")
-        assert f"{last['entropy'][0]:.2f} after 5; F1 of targets {last['f1'][0]:.2f}" in title
+        title = figure.layout.title
+        assert title.text == f"F1 of targets {last['f1'][0]:.2f} after 5 measurements"
+        assert f"{last['entropy'][0]:.2f} after 5. Numbers on the map are altitudes (m)." in title.subtitle.text
 
     def test_long_missions_and_large_maps_stay_small(self) -> None:
         long = replace(TINY_MISSION, measurements=60)

@@ -13,6 +13,36 @@ def test_a_long_title_is_broken_and_given_room() -> None:
     assert (long.layout.xaxis.title.text, long.layout.yaxis.title.text) == ("seconds", "completion")
 
 
+def luminance(color: str) -> float:
+    """Return the relative luminance of WCAG 2."""
+    shares = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def faint(color: str) -> bool:
+    """Return whether a colour has a contrast under 3 on white or on JupyterLab's dark."""
+    light, dark = 1.05 / (luminance(color) + 0.05), (luminance(color) + 0.05) / (luminance("#111111") + 0.05)
+    return min(light, dark) < 3
+
+
+def test_colors_are_seen_on_white_and_on_dark() -> None:
+    assert not [color for color in (*style.COLORS, style.TEXT, style.CLAIM_EDGE) if faint(color)]
+    assert faint("#1b4f9c")  # a dark blue
+    assert faint("#f2c14e")  # a pale yellow
+    assert style.blank("").layout.template.layout.paper_bgcolor == "rgba(0, 0, 0, 0)"
+
+
+def test_a_logarithmic_axis_has_readable_labels() -> None:
+    axis = style.log_axis([2.0, 30.0])
+    labels = dict(zip(axis["ticktext"], axis["tickvals"], strict=True))
+    assert {"1", "2", "5", "10", "20", "50"} <= set(labels)
+    assert labels["20"] == 20
+    far = style.log_axis([1e-7, 1.0, 0.0])
+    assert far["ticktext"][1:3] == ["10<sup>-7</sup>", "10<sup>-6</sup>"]
+    assert "0.5" not in far["ticktext"]
+
+
 def test_lines_differ_by_more_than_colour() -> None:
     pens = [style.pen(number) for number in range(5)]
     assert len({each["line"]["dash"] for each in pens}) == len({each["marker"]["symbol"] for each in pens}) == 5
@@ -20,8 +50,8 @@ def test_lines_differ_by_more_than_colour() -> None:
 
 
 def test_pale_is_the_same_colour_with_less_of_it() -> None:
-    assert style.COLORS[0] == "#1b4f9c"
-    assert style.pale(0) == "rgba(27, 79, 156, 0.18)"  # 0x1b, 0x4f, 0x9c
+    assert style.COLORS[0] == "#3a7bd5"
+    assert style.pale(0) == "rgba(58, 123, 213, 0.18)"  # 0x3a, 0x7b, 0xd5
 
 
 def test_a_curve_has_its_interval_as_an_area() -> None:
