@@ -23,9 +23,8 @@ print({"a", "b", "c", "d"})"""
 SHOWS = """import plotly.graph_objects as go
 from ipywidgets import Checkbox
 from uavlab.lab.widgets import Panel
-figure = go.FigureWidget(go.Scatter(y=[1, 2]))
-figure.show()
-Panel([figure, Checkbox()], figure, "A line that rises.")"""
+go.Figure(go.Scatter(y=[1, 2])).show()
+Panel([Checkbox()], "A box to tick.")"""
 RESULT = "print('improved:', 3 > 2)"
 
 

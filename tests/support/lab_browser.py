@@ -156,6 +156,12 @@ class OpenNotebook:
         assert progress["all"] == progress["ran"] > 0, progress
         assert progress["errors"] == []
 
+    def run(self, cell_id: str) -> None:
+        """Run one cell and wait until the kernel is idle."""
+        self.cell(cell_id)
+        self.page.evaluate("() => window.jupyterapp.commands.execute('notebook:run-cell')")
+        self._idle()
+
     def cell(self, cell_id: str) -> Any:
         """Scroll to a cell and return its locator; the page knows positions, the model knows ids."""
         position = self.page.evaluate(
