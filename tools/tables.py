@@ -327,7 +327,7 @@ def speed() -> list[str]:
         + "bfloat16 over float32, eager and compiled: "
         + "; ".join(f"{' and '.join(row['bf16'])} with {row['loop']['agents']} agents" for row in rungs)
         + ". A CPU without instructions for bfloat16 emulates it, slowly: `uavlab doctor` measures both, and `laptop` "
-        "uses it only where the CPU has `amx_bf16`.",
+        "uses it only where the CPU has `avx512_bf16` or `amx_bf16`.",
         claims(),
         "`uavlab claims` shows all of them, each with the command that measures it again, and "
         "[notebooks/08_claims.ipynb](notebooks/08_claims.ipynb) draws them.",

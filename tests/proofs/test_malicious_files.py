@@ -13,7 +13,6 @@ import pytest
 from ruamel.yaml import YAML
 
 from tests.support import malicious_files
-from tests.support.fixtures_config import train_tiny
 from tests.support.malicious_files import GALLERY, complaint
 from uavlab.core import text
 from uavlab.experiment import config
@@ -36,13 +35,6 @@ def test_a_gallery_of_hostile_files_is_refused(tmp_path: Path, proof: Callable[[
         f"{result['read']} refused, 0 side effects, at most {result['peak'] / 2**20:.0f} MiB, "
         f"{seconds:.1f} s ({slowest})",
     )
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs") / "finished"
-    train_tiny(folder, keep=1)
-    return folder
 
 
 @pytest.fixture

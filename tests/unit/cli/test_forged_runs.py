@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from tests.support.cli_runner import Result, uavlab
-from tests.support.fixtures_config import train_tiny
 from tests.support.tampered_runs import checkpoint_in, edit_manifest, state, without_digest
 from uavlab import cli
 from uavlab.cli import base
@@ -29,14 +28,6 @@ COMMANDS = {
     "export": "export run copy --json",
     "predict": "flights predict run run/config.json",
 }
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a complete run with one checkpoint."""
-    folder = tmp_path_factory.mktemp("runs") / "finished"
-    train_tiny(folder, keep=1)
-    return folder
 
 
 @pytest.fixture
