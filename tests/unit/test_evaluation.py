@@ -217,7 +217,7 @@ def test_outcomes_of_runs_that_agree_do_not_claim_certainty() -> None:
 def test_intervals_end_at_the_bounds_of_a_metric_and_at_no_others() -> None:
     """Shares of three runs, 0.99 +- 4.303 x 0.01 / sqrt(3); what has no bounds keeps Student's ends."""
     runs = torch.tensor([[0.98], [0.99], [1.0]], dtype=torch.float64)
-    figures = {name: runs for name in ("share", "cost", "free", "flight_time", "timeout", "return")}
+    figures = dict.fromkeys(("share", "cost", "free", "flight_time", "timeout", "return"), runs)
     metrics = (Metric("share", "mean", bounds=(0, 1)), Metric("cost", "sum", bounds=(0.98, math.inf)))
     table = summary(figures, (*metrics, Metric("free", "mean")))
     reach = 4.30265 * 0.01 / math.sqrt(3)

@@ -289,7 +289,7 @@ class TestEdits:
         """If a resumed run may change it; the state itself depends on the others."""
         folder = shutil.copytree(finished, tmp_path / "run")
         store(folder, evaluate_every=2 * 10**9, clip=1e9)
-        with pytest.warns(UserWarning) as messages:
+        with pytest.warns(UserWarning, match="beyond its limit") as messages:
             config = policy.load(folder).config
         assert [str(each.message) for each in messages] == [
             f"{folder}/config.json: evaluate_every 2000000000 is beyond its limit; going on with 1000000000.",
