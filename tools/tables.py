@@ -138,7 +138,7 @@ def physics() -> dict[str, Any]:
 
 def claims() -> str:
     """Return the claims about speed with what was measured here, and a count of all verdicts."""
-    rows = report.rows(ledger(), read("claims_intel-xeon-processor-2-cores"))
+    rows = report.rows(ledger(), read("claims_amd-epyc-2-cores"))
     head = "claim | claimed | device | measured | verdict"
     text = table(head, "", [], last=[" | ".join(report.texts(row)) for row in rows if row["claim"] in CLAIMS])
     why = "A claim about a GPU has no verdict from a CPU. A verdict may rest on arithmetic; then its note says so."
