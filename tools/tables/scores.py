@@ -11,6 +11,13 @@ LATER = "one measurement more (the published figure's count)"
 ARMS = ("telemetry_tenth", "telemetry_physics")
 
 
+def chosen(preset: str) -> str:
+    """Return how the policy of a run was chosen."""
+    run = configure(preset).run
+    assessed = f"{run.updates // run.evaluate_every} scores of its training, of {run.evaluate_episodes} episodes each"
+    return f"the best by {assessed}; the episodes behind this table are others"
+
+
 def followers() -> list[str]:
     """Return the scores of trained leader-follower teams."""
     shapes = {"completion": ".3f", "formation_strict": ".2f", "flight_time": ".0f", "path": ".0f", "energy": ".0f"}
@@ -24,7 +31,6 @@ def followers() -> list[str]:
     low = ("flight_time", "path", "energy")
     labels = {"quick": "8 000 updates", "quick_12_minutes": "12 minutes"}
     quick = [trained_row(name, "completion", "formation_strict", label=label) for name, label in labels.items()]
-    training = configure("leader_follower_published").run
     return [
         table(
             "the published test: 1 + 4, 0.1 s steps | completion | strict formation | steps | path (px) | energy",
@@ -39,11 +45,10 @@ def followers() -> list[str]:
         f"against the weights: {against(ours[0], theirs['weights'], low)}. Against the paper: "
         f"{against(ours[0], theirs['paper'], low)}. The published figures have no known uncertainty: better and worse "
         "mean outside our interval. The published program counts a flight from step 0, ours every step: one step "
-        f"more, {100 / theirs['weights']['flight_time']:.1f} % of a flight.",
+        f"more, {100 / theirs['weights']['flight_time']:.1f} % of a flight, by which it also divides strict formation.",
         "Ours trained on less than they are tested on: one follower, 1 s steps, reward prices of their own and "
-        "wider obstacles (`uavlab settings leader_follower_published`). But each policy was chosen on the published "
-        f"test: the best of {training.updates // training.evaluate_every} scores of its training, of "
-        f"{training.evaluate_episodes} episodes each; the episodes behind this table are others. "
+        "wider obstacles (`uavlab settings leader_follower_published`). But each policy was chosen by the published "
+        f"test: {chosen('leader_follower_published')}. "
         "Records: `figures/records/published_*.json` and `literature.json`.",
         table(
             "1 + 1, 1 s steps | training (min) | completion | strict formation",
@@ -52,7 +57,8 @@ def followers() -> list[str]:
             quick,
         ),
         f"{method(*quick)} {scored(*labels)} Each policy is the one of its training with the best score, which "
-        "weighs completion, formation and time. Records: `figures/records/quick*.json`.",
+        "weighs completion, formation and time; the episodes behind this table are others. "
+        "Records: `figures/records/quick*.json`.",
     ]
 
 
@@ -65,7 +71,7 @@ def maps() -> list[str]:
     published = [read("literature")["mapping"][row] for row in ("coma", "information_gain", "random")]
     return [
         table(
-            "4 UAVs, 15 measurements each, 50 missions | weighted entropy (bit) | F1",
+            "4 UAVs, 15 measurements each, 50 missions per policy | weighted entropy (bit) | F1",
             f"{{title}} | {interval_of('entropy', '.3f')} | {interval_of('f1', '.3f')}",
             [
                 {**ours, "title": "`mapping_quick`, {seeds}, {minutes} min of training".format(**ours)},
@@ -76,8 +82,8 @@ def maps() -> list[str]:
                 for row in published
             ),
         ),
-        f"{method(ours)} {scored('mapping_quick')}",
-        "Plans: intervals are bootstrapped over missions. "
+        f"{method(ours)} {scored('mapping_quick')} Each policy is {chosen('mapping_quick')}.",
+        "Of the plans, intervals are bootstrapped over missions. "
         + scored(*(f"mapping_{plan}" for plan in plans), value="--policy "),
         "`mapping_quick` is not the published program: maps are centred on each UAV, gamma is 0.5, convolutions have "
         "32 channels instead of 256, and moves are sampled, where the published program takes the likeliest. "
@@ -110,7 +116,7 @@ def flights() -> list[str]:
     title = "`telemetry_full --toggles laptop`, {seeds}, {minutes} min of training".format(**ours)
     return [
         table(
-            f"R² on 90 unseen flights | mean | {' | '.join(targets).replace('_', ' ')} | error in 0.5 s",
+            f"R² on 90 unseen simulated flights | mean | {' | '.join(targets).replace('_', ' ')} | error in 0.5 s",
             f"{{title}} | {interval_of('mean_r2', '.3f')} | "
             + " | ".join(f"{{r2[{target}][mean]:.2f}}" for target in (*targets, tracking)),
             [{**ours, "r2": r2, "title": title}, linear],
