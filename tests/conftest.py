@@ -45,11 +45,19 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a complete run with one checkpoint, for tests that only read it."""
+    """The folder of a complete run, for tests that only read it."""
     from tests.support.fixtures_config import train_tiny
 
-    folder = tmp_path_factory.mktemp("runs") / "finished"
-    train_tiny(folder, keep=1)
+    train_tiny(folder := tmp_path_factory.mktemp("runs") / "finished")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def one_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a complete run that keeps one checkpoint, for tests that only read it."""
+    from tests.support.fixtures_config import train_tiny
+
+    train_tiny(folder := tmp_path_factory.mktemp("runs") / "finished", keep=1)
     return folder
 
 

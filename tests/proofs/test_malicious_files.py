@@ -38,11 +38,11 @@ def test_a_gallery_of_hostile_files_is_refused(tmp_path: Path, proof: Callable[[
 
 
 @pytest.fixture
-def read_one(tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+def read_one(tmp_path: Path, one_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
     """Read one of the gallery, and come back to this folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(malicious_files, "PATIENCE", 1)
-    return lambda name: complaint(GALLERY[name], tmp_path / "here", finished)
+    return lambda name: complaint(GALLERY[name], tmp_path / "here", one_checkpoint)
 
 
 def test_a_reader_that_unpickles_is_caught(read_one: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:

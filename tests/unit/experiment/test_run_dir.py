@@ -29,14 +29,6 @@ from uavlab.storage import checkpoint
 from uavlab.storage.files import json_digest
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a complete run, for tests that only read it."""
-    folder = tmp_path_factory.mktemp("runs") / "finished"
-    train_tiny(folder)
-    return folder
-
-
 class TestClaim:
     def test_an_interrupt_gives_it_back_though_somebody_keeps_the_frame(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
