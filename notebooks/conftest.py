@@ -7,6 +7,8 @@ import pytest
 
 HERE = Path(__file__).parent
 PICTURE = "image/svg+xml"
+SMALL: dict[str, dict[str, object]] = {"00_tour": {"updates": 60, "episodes": 50}}
+"""Parameters of a notebook that make it quick; committed outputs come from the values in the notebook."""
 CELL_TIMEOUT = 120  # s; nbval waits that long for a kernel that died, and its own default is 2000 s
 
 # Kernels inherit these; the first makes the order of sets the same in every run.
@@ -30,10 +32,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Compare no pictures; they were drawn from the figures beside them."""
-    compared = getattr(item.parent, "skip_compare", None)
+    """Set small parameters, and compare no pictures, which were drawn from the figures beside them."""
+    compared, cell = getattr(item.parent, "skip_compare", None), getattr(item, "cell", None)
     if compared is not None and PICTURE not in compared:
         item.parent.skip_compare = (*compared, PICTURE)  # type: ignore[union-attr]
+    if cell is not None and "parameters" in cell.metadata.get("tags", ()):
+        small = SMALL.get(item.path.stem, {})
+        cell.source += "".join(f"\n{name} = {value!r}" for name, value in small.items())
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
