@@ -33,7 +33,7 @@ def test_the_tour_in_jupyterlab(tmp_path: Path, tmp_path_factory: pytest.TempPat
         page.screenshot(path=tmp_path / "stopped.png")
 
         flight = notebook.cell("fly-kept")
-        expect(flight.locator(".gtitle")).to_contain_text("the whole team was in formation")
+        expect(flight.locator(".gtitle")).to_contain_text("Goal reached")
         leader = flight.locator(".scatterlayer .trace").nth(6).locator("path").first
         before = leader.get_attribute("transform")
         time_before = flight.locator(".slider-group .slider-label").last.text_content()

@@ -235,7 +235,7 @@ COMMAND_LINE = (
         "No such option '--drr-run'. (Did you mean one of: '--dry-run', '--runs'?)",
     ),
     Row("cli-1 argument", f"train {P} two", "Got unexpected extra argument (two)"),
-    Row("cli-1 none", "train", "Missing argument 'PRESET'."),
+    Row("cli-1 none", "train", "Missing argument 'PRESET'. uavlab presets lists them."),
     Row(
         "cli-1 choice",
         "bench foo",

@@ -53,7 +53,11 @@ def main() -> None:
         echo(error.format_message())
         sys.exit(2)
     except click.ClickException as error:
-        refuse("ConfigError", error.format_message(), ConfigError.exit_code)
+        missing = getattr(error, "param", None) if isinstance(error, click.MissingParameter) else None
+        hint = (
+            f" {installation.program()} presets lists them." if missing is not None and missing.name == "preset" else ""
+        )
+        refuse("ConfigError", error.format_message() + hint, ConfigError.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except UavlabError as error:

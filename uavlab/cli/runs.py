@@ -43,8 +43,9 @@ def train(preset: str, out: Path | None, name: str | None, dry_run: bool, **opti
     what, size = next((key, value) for key, value in planned.items() if key.endswith("_bytes"))
     what = {"replay_bytes": "replay takes", "world_bytes": "worlds take"}.get(what, "flights take")
     amount = f"{planned['flights']} logs to read" if size is None else f"{what} {size / 2**20:.1f} MiB"
+    run = api.start(preset, settings=settings, out=folder)
     echo(f"{amount}; the run is kept in {folder}")
-    return drive(api.start(preset, settings=settings, out=folder))
+    return drive(run)
 
 
 @cli.command()

@@ -82,7 +82,9 @@ def read_settings(folder: Path) -> dict[str, Any]:
     """
     path = folder / "config.json"
     if not path.exists():
-        raise FileError(f"{path}: missing, so {folder} is no run; expected a folder that `{program()} train` made.")
+        inside = sorted(str(each.parent) for each in folder.glob(f"*/{path.name}"))[:5]
+        other = f"; runs in it: {', '.join(inside)}" if inside else f"; expected a folder that `{program()} train` made"
+        raise FileError(f"{path}: missing, so {folder} is no run{other}.")
     return check_settings(path, read_json(path))
 
 

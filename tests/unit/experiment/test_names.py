@@ -10,7 +10,7 @@ import pytest
 
 import uavlab as ul
 from tests.support.cli_runner import uavlab
-from uavlab.core.errors import ConfigError
+from uavlab.core.errors import ConfigError, FileError
 from uavlab.experiment import names
 
 ROOT = Path(__file__).parents[3]
@@ -106,3 +106,12 @@ def test_other_parameters_are_ignored() -> None:
     names.require_names({"runs": (QUICK,), "plan": "random"})
     with pytest.raises(ConfigError, match="is a preset, expected a run"):
         names.require_names({"runs": (QUICK,), "plan": None})
+
+
+def test_a_folder_of_runs_lists_them(tmp_path: Path) -> None:
+    for name in ("b", "a"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+    with pytest.raises(FileError) as caught:
+        names.read_settings(tmp_path)
+    assert str(caught.value).endswith(f"is no run; runs in it: {tmp_path / 'a'}, {tmp_path / 'b'}.")

@@ -83,17 +83,43 @@ def read_parameters(path: Path, pairs: Iterable[tuple[str, str]], file: Path | N
 
 
 def check_values(path: Path, values: Mapping[str, Any]) -> None:
-    """Check the values to be set in a notebook.
+    """Check the values to be set in a notebook, by the types of its parameters cell and the ranges that it declares.
 
     Raises:
         FileError: The file is not a notebook.
-        ConfigError: A name is unknown or is code, or a value has the wrong type; one message lists all problems.
+        ConfigError: A name is unknown or is code, or a value does not fit; one message lists all problems.
     """
     kinds = declared_parameters(path)
-    problems = list(_problems(values, kinds))
+    ranges = _declared_ranges(path)
+    problems = list(_problems(values, {name: ranges.get(name, kind) for name, kind in kinds.items()}))
     if values and not kinds:
         problems.append("the notebook has no cell tagged 'parameters'")
     _refuse(path.name, problems, kinds)
+
+
+def _declared_ranges(path: Path) -> dict[str, Any]:
+    """Return what the notebook's call of ``parameters`` declares, without running it; {} where that cannot be read."""
+    for cell in _read_valid(path).cells:
+        try:
+            nodes = list(ast.walk(ast.parse(cell.source))) if cell.cell_type == "code" else []
+            calls = [n for n in nodes if isinstance(n, ast.Call) and getattr(n.func, "id", "") == "parameters"]
+            if calls:
+                return COMMON | {str(keyword.arg): _literal(keyword.value) for keyword in calls[0].keywords}
+        except (SyntaxError, ValueError, KeyError, RecursionError, MemoryError):
+            continue
+    return {}
+
+
+def _literal(node: ast.expr) -> Any:
+    """Evaluate a declaration: a type, a constant, a power such as ``10**6``, or a tuple of these."""
+    if isinstance(node, ast.Name):
+        return KINDS[node.id]
+    if isinstance(node, ast.Tuple):
+        return tuple(_literal(element) for element in node.elts)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        base, power = ast.literal_eval(node.left), ast.literal_eval(node.right)
+        return base ** min(power, 64)
+    return ast.literal_eval(node)
 
 
 def _read_valid(path: Path) -> Any:

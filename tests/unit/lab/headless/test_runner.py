@@ -32,6 +32,15 @@ class TestRefusedBeforeAKernelStarts:
         )
         assert not (tmp_path / "o").exists()
 
+    def test_ranges_that_the_notebook_declares(self, write: Write, tmp_path: Path) -> None:
+        path = write(PARAMETERS, "%time\n!ls", "P = parameters(globals(), lr=(float, 0, 10**2), sizes=list, fast=bool)")
+        with pytest.raises(ConfigError) as caught:
+            run_notebook(path, {"lr": 200.0, "seed": -3, "device": "tpu"}, tmp_path / "o.ipynb")
+        for problem in ("lr = 200.0, expected float in [0, 100]", "seed = -3, expected int in [0, 2147483648]"):
+            assert problem in str(caught.value)
+        assert "device = 'tpu', expected one of 'auto', 'cpu', 'cuda'" in str(caught.value)
+        assert not (tmp_path / "o.ipynb").exists()
+
     @pytest.mark.parametrize("name", ["n=1;import os;lr", "", "a b", "class", "a.b", "1a", 3, "x\n"])
     def test_names_that_are_code(self, write: Write, tmp_path: Path, name: object) -> None:
         with pytest.raises(ConfigError, match="is no Python identifier"):
