@@ -4,7 +4,8 @@ Learners run in float64, so that equal up to rounding means equal to nine digits
 lower the precision run in float32, which alone they change; there, changes of parameters are compared, relative to how
 far plain moved, and gradients, part by part: parameters themselves are dominated by their initial values. Each learner
 runs on its first registered environment; the others, and the modes of the compiler that take minutes, are left to
-``make soak``. What the compiler traces is compared here, the code that it generates in ``tests/proofs/test_compiled.py``.
+``make soak``. What the compiler traces is compared here, the code that it generates in
+``tests/proofs/test_compiled.py``.
 """
 
 import warnings

@@ -1,7 +1,5 @@
 """Every learner equals the plain reference in the code that the compiler generates, not only in what it traces."""
 
-from collections.abc import Callable
-
 import pytest
 
 from tests.contracts.test_equality import check_equal, tasks
