@@ -83,7 +83,7 @@ def unsafe(source: str) -> list[str]:
 
 def outside() -> dict[str, str]:
     """Return the source of each tool, and of the code cells of each notebook as IPython understands them."""
-    sources = {str(path.relative_to(ROOT)): path.read_text() for path in ROOT.glob("tools/*.py")}
+    sources = {str(path.relative_to(ROOT)): path.read_text() for path in ROOT.glob("tools/**/*.py")}
     for path in ROOT.glob("notebooks/*.ipynb"):
         cells = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
         sources[str(path.relative_to(ROOT))] = "\n".join(map(TransformerManager().transform_cell, cells))

@@ -113,8 +113,8 @@ def compare_calls(
     Returns:
         A row for each: ``setting``, ``ms`` (median), ``over_first`` and ``over_below`` (how many times faster than the
         first row and the row before; medians of ratios of the same round), ``low`` and ``high`` (95 % interval of
-        ``over_first``), ``over_NAME`` for each name in ``over``, ``ops`` (operators that reach the device),
-        ``first_call_s`` and ``fell_back`` (toggles that are not in effect, and why).
+        ``over_first``), ``over_NAME`` for each name in ``over``, ``rounds`` (those that were timed), ``ops`` (operators
+        that reach the device), ``first_call_s`` and ``fell_back`` (toggles that are not in effect, and why).
     """
     names, device = list(calls), next(iter(calls.values())).rt.device
     seconds = time_in_turn({name: one.call for name, one in calls.items()}, rounds, device, enough_s=enough_s)
@@ -125,6 +125,7 @@ def compare_calls(
             **ratio(seconds[names[0]], seconds[name], "over_first"),
             "over_below": ratio(seconds[below], seconds[name])["median"],
             **{f"over_{other}": ratio(seconds[other], seconds[name])["median"] for other in over},
+            "rounds": len(seconds[name]),
             "ops": count_operators(calls[name].call),
             "first_call_s": round(calls[name].first_s, 3),
             "fell_back": calls[name].rt.fell_back,

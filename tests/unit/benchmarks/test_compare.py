@@ -11,7 +11,7 @@ from uavlab.core.errors import ConfigError
 from uavlab.experiment.config import configure, toggle_layer
 
 SETTINGS: dict[str, Any] = {"plain": toggle_layer("plain"), "eager": {}}
-COLUMNS = {"setting", "ms", "over_first", "low", "high", "over_below", "ops", "first_call_s", "fell_back"}
+COLUMNS = {"setting", "ms", "over_first", "low", "high", "over_below", "rounds", "ops", "first_call_s", "fell_back"}
 
 
 @pytest.mark.parametrize("env", ["leader_follower", "mapping"])
@@ -19,7 +19,7 @@ COLUMNS = {"setting", "ms", "over_first", "low", "high", "over_below", "ops", "f
 def test_rows_are_in_order_and_complete(call: str, env: str) -> None:
     rows = compare(env, SETTINGS, sizes(env), call=call, rounds=3)
     assert [row["setting"] for row in rows] == ["plain", "eager"]
-    assert all(set(row) == COLUMNS and row["ms"] > 0 and row["ops"] > 0 for row in rows)
+    assert all(set(row) == COLUMNS and row["ms"] > 0 and row["ops"] > 0 and row["rounds"] == 3 for row in rows)
     assert rows[0]["over_first"] == rows[0]["over_below"] == rows[0]["low"] == 1
     if call == "update" and env == "leader_follower":
         assert rows[0]["ops"] > rows[1]["ops"]  # agent after agent, against all at once

@@ -1,49 +1,75 @@
-"""Tables name their methods and sources, and read the records that stand as well as those that will."""
+"""Tables name methods, machines, commands and sources, for one seed and for several."""
 
 import json
-from copy import deepcopy
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tools import tables
+from tools.tables import records as parts
+from tools.tables import scores, speed
+from uavlab.benchmarks.suites import mapping, update
+from uavlab_notebooks import tour
 
-DIRTY = {"bench_telemetry"}  # to be recorded anew; a name that is no longer needed fails, too
-RECORDS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in tables.RECORDS.glob("*.json")}
+DIRTY: set[str] = set()  # to be recorded anew; a name that is no longer needed fails, too
+RECORDS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in parts.RECORDS.glob("*.json")}
+HERE = {"cpu": "Here", "cpu_id": "model 1", "load": 0.5, "dirty": False}
+RUN = {"command": "uavlab train a --seed 3 --out runs/a3 --json", "machine": HERE}
+Change = Callable[[str, dict[str, Any]], None]
+
+
+@pytest.fixture
+def change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Change:
+    """Copy the records; the function updates one of the copies."""
+    folder = Path(shutil.copytree(parts.RECORDS, tmp_path / "records"))
+    monkeypatch.setattr(parts, "RECORDS", folder)
+
+    def update_one(name: str, values: dict[str, Any]) -> None:
+        (folder / f"{name}.json").write_text(json.dumps({**parts.read(name), **values}), encoding="utf-8")
+
+    return update_one
 
 
 def figure(mean: float, **more: Any) -> dict[str, Any]:
     return {"mean": mean, "low": mean - 0.01, "high": mean + 0.01, **more}
 
 
-def test_records_are_made_by_committed_code() -> None:
-    parts = {name: [record, *(record.get("trained") or [])] for name, record in RECORDS.items()}
-    dirty = {name for name, each in parts.items() if any(part.get("machine", {}).get("dirty") for part in each)}
+def test_records_are_made_by_committed_code_on_one_thread() -> None:
+    machines = {
+        name: [part["machine"] for part in (record, *(record.get("trained") or []))]
+        for name, record in RECORDS.items()
+        if name != "literature"
+    }
+    dirty = {name for name, each in machines.items() if any(one["dirty"] for one in each)}
     assert dirty == DIRTY, "record the new ones again after a commit; take the others out of DIRTY"
+    for one in (one for each in machines.values() for one in each):  # as the README says
+        assert (one["threads"], one["system"][:5], one["python"][:5]) == (1, "Linux", "3.11."), one
 
 
 class TestOverSeeds:
     def test_one_seed_is_as_recorded(self) -> None:
-        assert tables.over_seeds([figure(0.5)]) == figure(0.5)
+        assert parts.over_seeds([figure(0.5)]) == figure(0.5)
 
     @pytest.mark.parametrize("figures", [[figure(0.1), figure(0.2), figure(0.3)], [figure(0.2, each=[0.1, 0.2, 0.3])]])
     def test_several_get_students_interval(self, figures: list[dict[str, Any]]) -> None:
         """Standard deviation 0.1 of three: 4.3027 x 0.1 / sqrt(3)."""
-        got = tables.over_seeds(figures)
+        got = parts.over_seeds(figures)
         assert [got[key] for key in ("mean", "low", "high")] == pytest.approx(
             [0.2, 0.2 - 0.24841, 0.2 + 0.24841], abs=1e-5
         )
 
     def test_a_share_stays_one(self) -> None:
-        got = tables.over_seeds([figure(0.99), figure(1.0)], 200)
+        got = parts.over_seeds([figure(0.99), figure(1.0)], 200)
         assert (got["mean"], got["high"]) == (pytest.approx(0.995), 1.0)
-        alone = tables.over_seeds([figure(0.995)], 200)
+        alone = parts.over_seeds([figure(0.995)], 200)
         assert (alone["low"], alone["high"]) == pytest.approx((0.9725, 0.9999), abs=6e-5)
 
     def test_the_physics_term(self) -> None:
         """The five recorded differences: the bootstrap said +0.0018 to +0.0048."""
-        change = tables.physics()
+        change = scores.physics()
         assert (change["seeds"], f"{change['low']:+.4f}", f"{change['high']:+.4f}") == (5, "+0.0006", "+0.0057")
 
 
@@ -53,83 +79,84 @@ def test_a_published_row_has_one_source() -> None:
     assert "| published MASAC, figures of the paper | - | 0.32 | 265 | 454 | 294 |" in text
 
 
-def test_whether_ours_is_better_is_read_from_the_interval() -> None:
-    ours = {
-        "completion": figure(0.9),
-        "path": figure(5.0),
-        "energy": figure(1.0),
-        "flight_time": figure(3.0),
-        "seeds": "x",
-    }
+def test_constants_elsewhere_have_a_source() -> None:
+    published = RECORDS["literature"]
+    ours = {str(agents): ms for agents, ms in update.ORIGINAL_MS.items()}
+    assert published["leader_follower"]["update"]["ms"] == ours
+    assert published["mapping"]["training"]["s_per_300"] == mapping.ORIGINAL_STEP_S
+    for row, theirs in (("weights", tour.MASAC), ("paper", tour.PAPER)):
+        assert {name: published["leader_follower"][row][name] for name in theirs} == pytest.approx(theirs)
+    assert all(row["title"] and row["source"] for task in published.values() for row in task.values())
+
+
+def test_figures_outside_the_interval_are_better_or_worse() -> None:
+    ours = {name: figure(mean) for name, mean in (("completion", 0.9), ("path", 5.0), ("energy", 1.0))}
+    ours |= {"flight_time": figure(3.0), "seeds": "x"}
     theirs = {"title": "theirs", "completion": 0.8, "path": 5.005, "energy": 0.9, "flight_time": 4.0, "collision": 0.1}
-    text = tables.against(ours, theirs, ["path", "energy", "flight_time"])
-    assert text == "completion better, energy worse, flight time better, path no different"
+    low = ["path", "energy", "flight_time"]
+    rest = "energy worse, flight time better, path inside our interval"
+    assert parts.against(ours, theirs, low) == f"completion better, {rest}"
+    assert parts.against(ours, {**theirs, "completion": None}, low) == rest
 
 
-class TestRecordsToCome:
-    """What the suites return now, and as many seeds as CONTRIBUTING trains."""
+class TestScored:
+    """Where a policy was trained and scored, and by which commands."""
 
-    @pytest.fixture
-    def records(self, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-        records = deepcopy(RECORDS)
-        monkeypatch.setattr(tables, "read", records.__getitem__)
-        return records
+    def text(self, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> str:
+        command = "uavlab evaluate runs/a3 /x/a4 --episodes 5 --out figures/records/a.json"
+        record = {"command": command, "machine": HERE, "trained": [RUN], **changes}
+        monkeypatch.setattr(parts, "read", lambda name: record)
+        return parts.scored("a")
 
-    def test_five_seeds_and_three(self, records: dict[str, Any]) -> None:
-        for name, count in (("published_sampled", 5), ("published_mean", 5), ("mapping_quick", 3)):
-            row, run = records[name]["rows"][0], {**records[name]["trained"][0], "seeds": [0]}
-            runs = [{**run, "seconds": 300.0 + 30 * seed} for seed in range(count)]
-            records[name] |= {"rows": [row] * count, "trained": runs}
-        text = tables.block()
-        assert "| ours, 5 seeds, sampled actions, 5 to 7 min of training | 0.9" in text
-        assert "| `mapping_quick`, 3 seeds, 5 to 6 min of training | 0." in text
-        assert "over the episodes of the one seed" not in text
+    def test_machines_are_named_apart_where_they_differ(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        commands = "`uavlab train a --seed S`, `uavlab evaluate RUNS --episodes 5`."
+        assert self.text(monkeypatch) == f"Trained and evaluated on Here, model 1: {commands}"
+        there = self.text(monkeypatch, machine={"cpu": "There", "dirty": False})
+        assert there == f"Trained on Here, model 1, evaluated on There: {commands}"
 
-    def test_both_references_and_a_named_machine(self, records: dict[str, Any]) -> None:
-        records["bench_update"]["rows"] = [
-            {**records["bench_update"]["rows"][2 * n], **{"setting": kind, "over_loop": 4.5, "over_cached": 3.25}}
-            for n in range(3)
-            for kind in ("loop", "cached", "batched")
-        ]
-        for row in records["bench_ladder"]["rows"]:
-            row["over_cached"] = 7.75
-        for row in records["bench_maps"]["rows"]:
-            row["over_pool"] = 9.5
-        for row in records["bench_missions"]["rows"]:
-            row |= {"over_plain": 3.5, "low": 1.25, "high": 8.75}
-        records["bench_missions"]["rounds"] = 10
-        records["bench_update"]["machine"] |= {
-            "cpu": "Xeon",
-            "cpu_id": "family 6 model 143 stepping 8",
-            "load": 0.05,
-            "dirty": True,
-        }
-        text = tables.block()
-        assert "| **4.50x** | 3.25x |" in text
-        assert "**7.75x** |" in text
-        assert "| 9.5x |" in text
-        assert "3.5x [1.2, 8.8]" in text
-        assert "Xeon, family 6 model 143 stepping 8, load 0.05 before, by code that no commit holds" in text
-        for note in ("too few for an interval", "that of median times", "computed some maps twice"):
-            assert note not in text
+    def test_a_plan_is_not_trained(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        text = self.text(monkeypatch, command="uavlab evaluate a --policy sweep --out x.json", trained=[])
+        assert text == "Evaluated on Here, model 1: `uavlab evaluate a --policy sweep`."
+
+    def test_seeds_of_one_process_stay(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        run = {**RUN, "command": "uavlab train a --seed 0 --runs 5 --out /tmp/x"}
+        assert "`uavlab train a --seed 0 --runs 5`, `uavlab evaluate" in self.text(monkeypatch, trained=[run])
+
+
+@pytest.mark.parametrize(
+    ("count", "title", "method"),
+    [
+        (1, "`mapping_quick`, 1 seed, 5 min of training", "over the episodes of the one seed"),
+        (3, "`mapping_quick`, 3 seeds, 5 to 6 min of training", "Student's t over the means of training seeds"),
+    ],
+)
+def test_captions_fit_one_seed_and_several(change: Change, count: int, title: str, method: str) -> None:
+    row, run = RECORDS["mapping_quick"]["rows"][0], {**RECORDS["mapping_quick"]["trained"][0], "seeds": [0]}
+    runs = [{**run, "seconds": 300.0 + 30 * seed} for seed in range(count)]
+    change("mapping_quick", {"rows": [row] * count, "trained": runs})
+    score, caption = scores.maps()[:2]
+    assert f"| {title} | 0." in score
+    assert caption.startswith(f"Intervals: {method}. The same seed")
+
+
+def test_ratios_have_their_intervals(change: Change) -> None:
+    row = {**RECORDS["bench_maps"]["rows"][-1], "over_host": 9.5, "low": 1.25, "high": 18.75, "over_pool": 2.5}
+    change("bench_maps", {"rows": [{**row, "low": 9.5, "high": 9.5}, row]})
+    row = {**RECORDS["bench_missions"]["rows"][1], "over_plain": 3.5, "low": 1.25, "high": 8.75}
+    change("bench_missions", {"rows": [row], "machine": {"cpu": "Xeon", "load": 0.05, "dirty": True}})
+    maps, _, missions, caption = speed.missions()
+    assert "| **9.5x** | 2.5x |" in maps
+    assert "| **9.5x** [1.2, 18.8] | 2.5x |" in maps
+    assert "| **3.50x** [1.25, 8.75] |" in missions
+    assert "Xeon, load 0.05 before, by code that no commit holds." in caption
 
 
 def test_the_cost_of_the_guard() -> None:
-    row = {"agents": 2, "guarded_over_plain": 1.033}
-    assert tables.guard_cost(row) == "3.3 % with 2 agents"
-    assert tables.guard_cost({**row, "low": 1.021, "high": 1.0449}) == "3.3 % [2.1, 4.5] with 2 agents"
+    row = {"agents": 2, "guarded_over_plain": 1.033, "low": 1.021, "high": 1.0449}
+    assert speed.guard_cost(row) == "3.3 % [2.1, 4.5] with 2 agents"
 
 
-def test_what_the_present_records_lack_is_said() -> None:
-    text = tables.block()
-    ladder = RECORDS["bench_ladder"]["rows"][0]
-    assert ("those of median times" in text) is ("over_cached" not in ladder)
-    assert ("computed some maps twice" in text) is ("over_pool" not in RECORDS["bench_maps"]["rows"][0])
-    rungs = [(row["loop"]["agents"], row["best"]["threads"]) for row in tables.ladder_rows()]
-    assert rungs == [(2, 1), (4, 1), (8, 1)]  # two threads were recorded on a busy machine
-
-
-def test_records_are_read_from_their_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "RECORDS", tmp_path)
-    (tmp_path / "one.json").write_text('{"rows": []}')
-    assert tables.read("one") == {"rows": []}
+def test_the_newest_claims_are_shown(change: Change) -> None:
+    path = parts.RECORDS / "claims_new.json"
+    path.write_text(json.dumps({**parts.newest_claims(), "date": "3000-01-01T00:00:00+00:00", "new": True}))
+    assert parts.newest_claims()["new"]

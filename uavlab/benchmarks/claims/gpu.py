@@ -12,8 +12,7 @@ def utilisation(
 ) -> Estimate:
     """Measure the share of a call in which a kernel runs on the GPU, for a team or another preset."""
     bench.need_gpu("device utilisation")
-    rounds = bench.rounds if preset in TEAMS else bench.few
-    return Estimate(bench.device_share(build_call(bench.config(setting, agents, preset), call), rounds))
+    return bench.device_share(build_call(bench.config(setting, agents, preset), call))
 
 
 @measure

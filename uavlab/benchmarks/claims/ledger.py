@@ -25,11 +25,11 @@ class Claim:
         claim: Its name.
         system: The system that it is about.
         technique: The technique with the claimed effect.
-        setting: Sizes and devices that it holds for; a GPU's model or a number of devices restricts it to them.
+        setting: Sizes and devices that it holds for; a device's model or a number of devices restricts it to them.
         metric: Meaning of the number.
         low: Lower end of the claimed range.
         high: Upper end; None for an open range.
-        digits: Decimals of the claimed numbers.
+        digits: Decimals of the claimed numbers; of a fraction at least two, the digits of its percents.
         unit: Unit of ``low`` and ``high``.
         neutral: The number that means no effect; None where a quantity is claimed and not an effect.
         device: ``gpu``, ``cpu`` or ``any``: the kind of device that it is about.
@@ -64,9 +64,9 @@ class Claim:
 
     @property
     def only(self) -> str:
-        """The model of GPU, or the number of devices, that the claim is about; empty if the setting names neither."""
+        """The model or number of devices that the claim is about; empty if the setting names neither."""
         parts = self.setting.split(", ")
-        return next((part for part in parts if part.startswith(("RTX ", "GTX ")) or part == "8 devices"), "")
+        return next((part for part in parts if part.startswith(("RTX ", "GTX ", "Core ")) or part == "8 devices"), "")
 
     @property
     def call(self) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def ledger() -> list[Claim]:
 def _claim(row: dict[str, str]) -> Claim:
     texts = [row[end] for end in ("low", "high") if row[end]]
     numbers = {name: float(row[name]) if row[name] else None for name in ("high", "neutral")}
-    digits = max(len(text.partition(".")[2]) for text in texts)
+    digits = max(2 * (row["unit"] == "fraction"), *(len(text.partition(".")[2]) for text in texts))
     return Claim(**{**row, **numbers, "low": float(row["low"]), "digits": digits})  # type: ignore[arg-type]
 
 

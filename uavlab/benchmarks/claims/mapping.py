@@ -3,19 +3,16 @@
 The task on the host is always timed on the CPU.
 """
 
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import fields
 from functools import lru_cache
 from multiprocessing import get_context
-from typing import Any
 
 import numpy as np
 import torch
 
-from uavlab.benchmarks.claims.measures import Bench, Estimate, NotTestable, Setting, duration, measure, once
+from uavlab.benchmarks.claims.measures import Bench, Estimate, NotTestable, Setting, duration, measure, once, speedup
 from uavlab.benchmarks.suites.mapping import one_thread, profile_host, team_step
-from uavlab.benchmarks.timing import median, ratio, time_in_turn
 from uavlab.envs.mapping.numpy_reference import Array, HostMapping
 from uavlab.runtime.runtime import Runtime
 from uavlab.storage.machine import usable_cores
@@ -59,9 +56,8 @@ def observation_pool(bench: Bench) -> Estimate:
     env = host(bench)
     states = [env.initial(torch.rand(1, env.spec.initial_noise)) for _ in range(WORKERS)]
     with ProcessPoolExecutor(WORKERS, get_context("spawn"), initializer=one_thread) as workers:
-        result = speedup(
-            lambda: [env.observe(state) for state in states], lambda: list(workers.map(env.observe, states)), bench.few
-        )
+        one, pool = (lambda: [env.observe(state) for state in states]), (lambda: list(workers.map(env.observe, states)))
+        result = speedup(one, pool, bench.rounds, CPU)
     if usable_cores() < WORKERS:
         raise NotTestable(f"needs {WORKERS} cores; with {usable_cores()} it is {result.value:.2f}x, {result.note}")
     return result
@@ -83,14 +79,7 @@ def _constant_channel(size: int, value: float) -> Array:
 def cached_constants(bench: Bench) -> Estimate:
     """Measure the speed-up of team steps on the host by caching constant channels."""
     plain, cached = (team_step(host(bench, kind), 1, Runtime()) for kind in (HostMapping, CachedConstants))
-    return speedup(plain, cached, bench.rounds)
-
-
-def speedup(slow: Callable[[], Any], fast: Callable[[], Any], rounds: int) -> Estimate:
-    """Measure how many times faster one call is than another."""
-    seconds = time_in_turn({"slow": slow, "fast": fast}, rounds, CPU, warm_up=1)
-    note = f"{1e3 * median(seconds['slow']):.3g} ms before, {1e3 * median(seconds['fast']):.3g} ms after"
-    return Estimate(**ratio(seconds["slow"], seconds["fast"], "value"), note=note)
+    return speedup(plain, cached, bench.rounds, CPU)
 
 
 @measure
@@ -102,14 +91,14 @@ def preparation(bench: Bench, worlds: int) -> Estimate:
     share = sum(row["share"] for row in profile["parts"] if row["name"] in PREPARATION)
     count, ms = worlds * env.measurements, profile["step_ms"]
     note = f"{share:.0%} of {ms:.3g} ms, {count} times; an upper bound, for rewards need some of it"
-    return Estimate(1e-3 * share * ms * count, note=note)
+    return Estimate(1e-3 * share * ms * count, note=note, rounds=bench.rounds)
 
 
 @measure
 def preparation_share(bench: Bench, preset: str, setting: Setting) -> Estimate:
     """Measure the share of a training step in which the host prepares inputs."""
     inputs, step = preparation(bench, worlds=setting["worlds"]), duration(bench, preset=preset, setting=setting)
-    return Estimate(inputs.value / step.value, note=f"{inputs.value:.3g} of {step.value:.3g} s")
+    return Estimate(inputs.value / step.value, note=f"{inputs.value:.3g} of {step.value:.3g} s", rounds=step.rounds)
 
 
 @measure
@@ -117,4 +106,5 @@ def moves_per_second(bench: Bench) -> Estimate:
     """Measure the moves of UAVs in a second of training with maps on the device."""
     config, step = bench.config({}, preset=FULL), duration(bench, preset=FULL)
     moves = config.task.collector.pace(config)[0]
-    return Estimate(moves / step.value, note=f"{moves} moves in a training step of {step.value:.3g} s")
+    note = f"{moves} moves in a training step of {step.value:.3g} s"
+    return Estimate(moves / step.value, note=note, rounds=step.rounds)

@@ -10,8 +10,10 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, TypeVar
 
+import torch
+
 from uavlab.benchmarks.compare import Call, Row, build_call, compare, prepare
-from uavlab.benchmarks.timing import median, time_in_turn
+from uavlab.benchmarks.timing import median, ratio, time_in_turn
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, RunConfig, configure
 from uavlab.profiling.roofline import ceilings
@@ -36,7 +38,7 @@ STAGES.append({**STAGES[2], **COMPILED, "adam": "fused", "optimizers": "one"})
 """The loop and the three cumulative stages of the claims; the key ``stage`` of a setting selects one."""
 
 WARM = 10  # cycles before monitoring
-ENOUGH_S = 60.0  # seconds after which only the rounds that an interval needs are run
+ENOUGH_S = 60.0  # seconds after which no further round begins
 
 
 class NotTestable(Exception):  # noqa: N818 - an answer, not an error
@@ -45,12 +47,16 @@ class NotTestable(Exception):  # noqa: N818 - an answer, not an error
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number, its 95 % interval where there is one, and what it depends on."""
+    """A number, its 95 % interval where there is one, what it depends on, and how often calls were repeated for it.
+
+    ``low`` and ``high`` of fewer than ``timing.ENOUGH`` rounds are their range; ``rounds`` is None without timing.
+    """
 
     value: float
     low: float | None = None
     high: float | None = None
     note: str = ""
+    rounds: int | None = None
 
 
 Measure = Callable[..., Estimate]
@@ -69,7 +75,7 @@ class Bench:
     """The device, settings and rounds of all measures, with a cache of results.
 
     Attributes:
-        rounds: Interleaved repetitions.
+        rounds: Interleaved repetitions; calls that take seconds are repeated for ``ENOUGH_S``.
         settings: Settings over those of the claims; smaller sizes are quicker but do not test the claims.
         device: The device of all runs.
         name: The name of the device's model.
@@ -108,11 +114,6 @@ class Bench:
         """The named set of toggles for this device, ``gpu`` or ``laptop``."""
         return toggle_presets(self.device)["gpu" if self.device.type == "cuda" else "laptop"]
 
-    @property
-    def few(self) -> int:
-        """The number of rounds for calls that take seconds."""
-        return max(3, self.rounds // 10)
-
     def need_gpu(self, what: str) -> None:
         """Check that there is a GPU.
 
@@ -122,12 +123,14 @@ class Bench:
         if self.device.type != "cuda":
             raise NotTestable(f"needs a GPU: {what}")
 
-    def device_share(self, one: Call, rounds: int) -> float:
-        """Return the share of a call's time in which any kernel runs on the GPU, even if it uses few units."""
+    def device_share(self, one: Call) -> Estimate:
+        """Measure the share of a call's time in which any kernel runs on the GPU, even if it uses few units."""
         with one.rt.scope():
-            seconds = median(time_in_turn({"call": one.call}, rounds, self.device, warm_up=1)["call"])
+            calls = {"call": one.call}
+            seconds = time_in_turn(calls, self.rounds, self.device, warm_up=1, enough_s=ENOUGH_S)["call"]
             rows = profile(one.call, self.device, top=10_000)
-        return min(1.0, sum(row["device_ms"] for row in rows) / 1e3 / seconds)
+        busy = sum(row["device_ms"] for row in rows) / 1e3
+        return Estimate(min(1.0, busy / median(seconds)), rounds=len(seconds))
 
 
 def once(function: F) -> F:
@@ -159,16 +162,15 @@ def time_settings(
 
 
 @once
-def time_setting(bench: Bench, call: str, setting: Setting, agents: int = 2, preset: str = TEAMS[0]) -> float:
-    """Time a call under one setting (s).
+def time_setting(bench: Bench, call: str, setting: Setting, agents: int = 2, preset: str = TEAMS[0]) -> list[float]:
+    """Time a call under one setting (s), once per round.
 
     Raises:
         NotTestable: A toggle of the setting could not be used.
     """
     one = prepare({"": bench.config(setting, agents, preset)}, call)[""]
     _require_effect(one.rt.fell_back)
-    rounds = bench.rounds if preset in TEAMS else bench.few
-    return median(time_in_turn({"": one.call}, rounds, one.rt.device, warm_up=0, enough_s=ENOUGH_S)[""])
+    return time_in_turn({"": one.call}, bench.rounds, one.rt.device, warm_up=0, enough_s=ENOUGH_S)[""]
 
 
 def _require_effect(fell_back: Mapping[str, str]) -> None:
@@ -206,12 +208,23 @@ def gain(
     if fast["first_call_s"] >= 1:
         note += f"; the first call takes {fast['first_call_s']:.0f} s"
     for name, setting in beside.items():
-        try:
-            text = f"{time_settings(bench, call, (before, setting), agents, preset)[1]['over_first']:.2f}x"
-        except NotTestable as reason:
-            text = f"none, {reason}"
-        note += f"; {name}: {text}"
-    return Estimate(fast["over_first"], fast["low"], fast["high"], note)
+        note += f"; {name}: {speedup_text(bench, call, (before, setting), agents, preset)}"
+    return Estimate(fast["over_first"], fast["low"], fast["high"], note, fast["rounds"])
+
+
+def speedup_text(bench: Bench, call: str, settings: Sequence[Setting], *preset: Any) -> str:
+    """Measure how many times faster a call becomes, as text; the arguments are those of ``time_settings``."""
+    try:
+        return f"{time_settings(bench, call, settings, *preset)[1]['over_first']:.2f}x"
+    except NotTestable as reason:
+        return f"none, {reason}"
+
+
+def speedup(slow: Callable[[], Any], fast: Callable[[], Any], rounds: int, device: torch.device) -> Estimate:
+    """Measure how many times faster one call is than another."""
+    seconds = time_in_turn({"slow": slow, "fast": fast}, rounds, device, warm_up=1, enough_s=ENOUGH_S)
+    note = f"{1e3 * median(seconds['slow']):.3g} ms before, {1e3 * median(seconds['fast']):.3g} ms after"
+    return Estimate(**ratio(seconds["slow"], seconds["fast"], "value"), note=note, rounds=len(seconds["slow"]))
 
 
 @measure
@@ -227,7 +240,7 @@ def share(bench: Bench, stages: Sequence[str]) -> Estimate:
     """Measure the share of time that stages of the plain loop take, by its monitor."""
     if "copy" in stages:
         bench.need_gpu("copies between host and device")
-    return Estimate(sum(loop_shares(bench).get(stage, 0.0) for stage in stages))
+    return Estimate(sum(loop_shares(bench).get(stage, 0.0) for stage in stages), rounds=10 * bench.rounds)
 
 
 @once
@@ -272,7 +285,7 @@ def batch_size(bench: Bench, setting: Setting) -> Estimate:
     note = "; ".join(f"{row['setting']} rows: {row['over_first']:.2f} times the updates per second" for row in rows)
     factors = [(int(row["setting"]) / size, row) for row in rows]
     value, low, high = max((k * row["over_first"], k * row["low"], k * row["high"]) for k, row in factors)
-    return Estimate(value, low, high, note)
+    return Estimate(value, low, high, note, rows[0]["rounds"])
 
 
 @measure
@@ -281,23 +294,25 @@ def growth(bench: Bench, setting: Setting) -> Estimate:
     (_, two), (_, four) = (time_settings(bench, "cycle", (LOOP, setting), agents) for agents in (2, 4))
     note = f"{two['over_first']:.2f}x at 2 agents, {four['over_first']:.2f}x at 4"
     value = four["over_first"] / two["over_first"]
-    return Estimate(value, four["low"] / two["high"], four["high"] / two["low"], note)
+    rounds = min(two["rounds"], four["rounds"])
+    return Estimate(value, four["low"] / two["high"], four["high"] / two["low"], note, rounds)
 
 
 @measure
 def time_growth(bench: Bench, setting: Setting) -> Estimate:
     """Measure the time of an update at 8 agents over that at 2."""
-    two, eight = (time_setting(bench, "update", setting, agents) for agents in (2, 8))
-    return Estimate(eight / two, note=f"{1e3 * two:.3g} ms at 2 agents, {1e3 * eight:.3g} ms at 8")
+    each = [time_setting(bench, "update", setting, agents) for agents in (2, 8)]
+    two, eight = map(median, each)
+    note = f"{1e3 * two:.3g} ms at 2 agents, {1e3 * eight:.3g} ms at 8"
+    return Estimate(eight / two, note=note, rounds=min(map(len, each)))
 
 
 @measure
-def on_cpu(bench: Bench) -> Estimate:
-    """Return 1 if the toggles chosen for a device make whole cycles on it faster, else 0."""
-    _, row = time_settings(bench, "cycle", (LOOP, {"stage": CHOSEN}))
-    return Estimate(
-        float(row["low"] > 1), note=f"{row['over_first']:.2f}x with the toggles of `laptop` on {bench.name}"
-    )
+def helps(bench: Bench, **arguments: Any) -> Estimate:
+    """Return 1 if a call becomes faster by more than chance, else 0; the arguments are those of ``gain``."""
+    result = gain(bench, **arguments)
+    note = f"{result.value:.2f}x on {bench.name}, {result.note}"
+    return Estimate(float((result.low or 0) > 1), note=note, rounds=result.rounds)
 
 
 @measure
@@ -311,8 +326,10 @@ def duration(
     unit_s: float = 1.0,
 ) -> Estimate:
     """Measure the time of ``count`` calls, in units of ``unit_s`` seconds."""
-    seconds = time_setting(bench, call, setting, agents, preset)
-    return Estimate(seconds * count / unit_s, note=f"{count:,} times {1e3 * seconds:,.3g} ms" if count > 1 else "")
+    each = time_setting(bench, call, setting, agents, preset)
+    seconds = median(each)
+    note = f"{count:,} times {1e3 * seconds:,.3g} ms" if count > 1 else ""
+    return Estimate(seconds * count / unit_s, note=note, rounds=len(each))
 
 
 @measure
@@ -322,4 +339,5 @@ def acting_rate(bench: Bench) -> Estimate:
     with one.rt.scope():
         seconds = median(time_in_turn({"act": one.call}, bench.rounds, bench.device)["act"])
         rate = count_work(one.call).flops / seconds
-        return Estimate(rate / ceilings(bench.device).rate, note=f"{rate / 1e9:.3g} GFLOP/s")
+        note = f"{rate / 1e9:.3g} GFLOP/s"
+        return Estimate(rate / ceilings(bench.device).rate, note=note, rounds=bench.rounds)

@@ -14,9 +14,10 @@ from typing import Any
 
 import torch
 
-from uavlab.benchmarks.claims import gpu, mapping, telemetry, update_interval  # noqa: F401 - they register measures
+from uavlab.benchmarks.claims import compiled, gpu, mapping, telemetry, update_interval  # noqa: F401 - they register
 from uavlab.benchmarks.claims.ledger import Claim
 from uavlab.benchmarks.claims.measures import MEASURES, Bench, Estimate, NotTestable
+from uavlab.benchmarks.timing import ENOUGH
 from uavlab.core import installation
 from uavlab.core.errors import DivergedError, FileError, ResourceError
 from uavlab.core.installation import program
@@ -58,13 +59,22 @@ def verdict(claim: Claim, record: Mapping[str, Any] | None) -> str:
 
 
 def applies(claim: Claim, machine: Mapping[str, Any]) -> bool:
-    """Return whether a claim is about the kind, model and number of devices of a record's machine."""
-    kind = "cpu" if machine["device"] == machine.get("cpu", machine["device"]) else "gpu"
-    return claim.device in (kind, "any") and machine["device"].endswith(claim.only)
+    """Return whether a claim is about the kind, model and number of the devices of which a record has its number.
+
+    A claim about a CPU is measured on the CPU of any machine, all others on the machine's GPU if it has one.
+    """
+    has_gpu = machine["device"] != machine.get("cpu", machine["device"])
+    model = _plain(device_of(claim, machine))
+    return (claim.device != "gpu" or has_gpu) and f"{claim.only.lower()}-" in f"{model}-"  # i9-9900K, but not 3090 Ti
+
+
+def device_of(claim: Claim, machine: Mapping[str, Any]) -> str:
+    """Return the model of the device on which ``measure_claim`` measures a claim."""
+    return machine.get("cpu", machine["device"]) if claim.device == "cpu" else machine["device"]
 
 
 def judge(claim: Claim, value: float, low: float | None = None, high: float | None = None) -> str:
-    """Judge a number, given its 95 % interval where there is one.
+    """Judge a number, given its 95 % interval (of few rounds their range) where there is one.
 
     ``holds``: rounded to the claim's digits it is in the claimed range. Of effects, which have a direction:
     ``exceeds``: it is beyond the range in the claimed direction, with its whole interval; with a part of it, it holds.
@@ -99,10 +109,10 @@ def format_number(value: float | None, unit: str) -> str:
     return {"ratio": f"{value:.2f}x", "fraction": f"{100 * value:.3g} %"}.get(unit, f"{number} {unit}")
 
 
-def format_range(low: float, high: float | None, unit: str) -> str:
-    """Format a claimed range."""
+def format_range(low: float, high: float | None, unit: str, neutral: float | None = None) -> str:
+    """Format a claimed range; an open one that begins at no effect excludes it."""
     if high is None:
-        return f"at least {format_number(low, unit)}"
+        return f"{'more than' if low == neutral else 'at least'} {format_number(low, unit)}"
     return format_number(low, unit) if low == high else f"{format_number(low, unit)} to {format_number(high, unit)}"
 
 
@@ -118,12 +128,12 @@ def measure(claims: Sequence[Claim], path: Path, bench: Bench, say: Callable[[st
     for claim in claims:
         if not claim.measure:
             continue
-        entry = {**_entry(claim, bench), "rounds": bench.rounds, "commit": machine["commit"], "digest": claim.digest}
+        entry = {**_entry(claim, bench), "commit": machine["commit"], "digest": claim.digest}
         record["measured"][claim.claim] = entry
         record["date"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, record)
-        expected = format_range(claim.low, claim.high, claim.unit)
+        expected = format_range(claim.low, claim.high, claim.unit, claim.neutral)
         say(f"{claim.claim}: {format_number(entry['value'], claim.unit)}, claimed {expected}")
     return record
 
@@ -132,9 +142,10 @@ def _entry(claim: Claim, bench: Bench | None) -> dict[str, Any]:
     try:
         entry = asdict(measure_claim(claim, bench))
     except (NotTestable, ResourceError, DivergedError) as reason:
-        return {"value": None, "low": None, "high": None, "note": str(reason)}
+        return {"value": None, "low": None, "high": None, "note": str(reason), "rounds": None}
     digits = 9 if claim.measure in COUNTED else 4
-    return {name: float(f"{x:.{digits}g}") if isinstance(x, int | float) else x for name, x in entry.items()}
+    numbers = {name: entry[name] for name in ("value", "low", "high") if entry[name] is not None}
+    return entry | {name: float(f"{number:.{digits}g}") for name, number in numbers.items()}
 
 
 def measure_claim(claim: Claim, bench: Bench | None) -> Estimate:
@@ -173,12 +184,15 @@ def own_path(device: torch.device | str) -> Path:
 
 
 def slug(machine: Mapping[str, Any]) -> str:
-    """Return a machine's name for use in a file name: its GPU, or its CPU and number of usable cores."""
+    """Return a machine's name for use in a file name: its GPU, or its CPU, ``cpu_id`` and usable cores."""
     name = machine["device"]
     if name == machine["cpu"]:
-        name += f" {machine['cores']} cores"
-    plain = re.sub(r"\((r|tm|c)\)", "", name.lower())
-    return re.sub("[^a-z0-9]+", "-", plain).strip("-")
+        name += f" {machine.get('cpu_id', '')} {machine['cores']} cores"
+    return re.sub("[^a-z0-9]+", "-", _plain(name)).strip("-")
+
+
+def _plain(model: str) -> str:
+    return re.sub(r"\((r|tm|c)\)", "", model.lower())
 
 
 def newest(own: Path) -> tuple[dict[str, Any] | None, str]:
@@ -202,22 +216,25 @@ def rows(claims: Iterable[Claim], record: Mapping[str, Any] | None) -> list[dict
     """Join claims with their entries in a record.
 
     Returns:
-        A row for each: ``claim``, ``wording``, ``source``, ``device``, ``claimed_low``, ``claimed_high`` (None for an
-        open range), ``measured`` (None if it was not), its 95 % interval ``low`` and ``high``, ``verdict``, ``command``
-        (to measure it again; empty without a measure), ``unit``, ``note`` and ``machine``.
+        A row for each: ``claim``, ``wording``, ``source``, ``device``, ``unit``, ``neutral``, ``claimed_low``,
+        ``claimed_high`` (None for an open range), ``measured`` (None if it was not), its 95 % interval ``low`` and
+        ``high`` (of fewer than ``ENOUGH`` rounds their range), ``verdict``, ``command`` (to measure it again; empty
+        without a measure), ``note`` and ``machine``, the device that was measured.
     """
     rows = []
     for claim in claims:
         entry, notes = entry_of(claim, record), ["By arithmetic."] if claim.standing == "arithmetic" else []
+        not_counted = claim.measure not in COUNTED
         notes.append(claim.note)
         if entry and entry["low"] is not None:
             low, high = (format_number(entry[end], claim.unit) for end in ("low", "high"))
-            notes.append(f"95 % interval {low} to {high}.")
+            rounds = entry.get("rounds") or ENOUGH
+            notes.append(f"{'95 % interval' if rounds >= ENOUGH else f'Range of {rounds} rounds:'} {low} to {high}.")
         if entry and entry["note"]:
             notes.append(f"{entry['note'][0].upper()}{entry['note'][1:]}.")
         rows.append(
             {
-                **{name: getattr(claim, name) for name in ("claim", "wording", "source", "device")},
+                **{name: getattr(claim, name) for name in ("claim", "wording", "source", "device", "unit", "neutral")},
                 "claimed_low": claim.low,
                 "claimed_high": claim.high,
                 **{
@@ -227,9 +244,8 @@ def rows(claims: Iterable[Claim], record: Mapping[str, Any] | None) -> list[dict
                 },
                 "verdict": verdict(claim, record),
                 "command": f"uavlab claims --measure {claim.claim}" if claim.measure else "",
-                "unit": claim.unit,
                 "note": " ".join(filter(None, notes)),
-                "machine": record["machine"]["device"] if record and entry and claim.measure not in COUNTED else None,
+                "machine": device_of(claim, record["machine"]) if record and entry and not_counted else None,
             }
         )
     return rows
@@ -244,7 +260,7 @@ def count_verdicts(rows: Iterable[Mapping[str, Any]]) -> str:
 
 def texts(row: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
     """Format a row's claim, claimed range, device, measured number and verdict."""
-    claimed = format_range(row["claimed_low"], row["claimed_high"], row["unit"])
+    claimed = format_range(row["claimed_low"], row["claimed_high"], row["unit"], row["neutral"])
     return row["claim"], claimed, row["device"], format_number(row["measured"], row["unit"]), row["verdict"]
 
 

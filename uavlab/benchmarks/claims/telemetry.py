@@ -118,7 +118,8 @@ def window_rate(bench: Bench, path: str) -> Estimate:
     """Measure windows per second of a loop that loads and learns."""
     rates = path_rates(bench, path)
     alone = f"the loader alone {rates['loader']:,}, the model alone {rates['model']:,}"
-    return Estimate(rates["both"], note=f"{alone}, on {bench.name}; another network is another pace")
+    note = f"{alone}, on {bench.name}; another network is another pace"
+    return Estimate(rates["both"], note=note, rounds=bench.rounds)
 
 
 @measure
@@ -128,7 +129,7 @@ def loading_gain(bench: Bench) -> Estimate:
     gains = {path: ratio(seconds["per_item loader"], seconds[f"{path} loader"], "value") for path in SOURCES}
     cached, device = gains["cached"]["value"], gains["device"]["value"]
     note = f"kept window by window {cached:.3g}x, gathered by index {device:.3g}x"
-    return Estimate(**gains["once"], note=note)
+    return Estimate(**gains["once"], note=note, rounds=bench.rounds)
 
 
 @measure
@@ -140,7 +141,7 @@ def pace_drop(bench: Bench) -> Estimate:
     seconds = [sum(time_call(calls["both"], bench.device) for _ in range(CYCLES)) for _ in range(2 * half)]
     final = PRINTED_EVERY / EPOCH
     note = f"windows of a whole epoch over the time since it began, as was printed, fall to {final:.2f} at any pace"
-    return Estimate(**ratio(seconds[:half], seconds[half:], "value"), note=note)
+    return Estimate(**ratio(seconds[:half], seconds[half:], "value"), note=note, rounds=half)
 
 
 @measure
@@ -148,7 +149,7 @@ def telemetry_utilisation(bench: Bench, path: str) -> Estimate:
     """Measure the share of a cycle in which a kernel runs on the GPU."""
     bench.need_gpu("device utilisation")
     rt, _, calls = loading_calls(config(bench, path), SOURCES[path])
-    return Estimate(bench.device_share(Call(calls["both"], rt), bench.rounds))
+    return bench.device_share(Call(calls["both"], rt))
 
 
 @measure
@@ -160,4 +161,5 @@ def cpu_use(bench: Bench, path: str) -> Estimate:
         began = time.process_time()
         seconds = sum(time_call(calls["both"], bench.device) for _ in range(bench.rounds))
         busy = time.process_time() - began
-        return Estimate(busy / seconds / torch.get_num_threads(), note=f"{torch.get_num_threads()} thread(s)")
+        threads = torch.get_num_threads()
+        return Estimate(busy / seconds / threads, note=f"{threads} thread(s)", rounds=bench.rounds)

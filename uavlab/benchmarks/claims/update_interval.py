@@ -89,11 +89,11 @@ def interval_gain(bench: Bench) -> Estimate:
     seconds = {name: [block.seconds for block in blocks] for name, blocks in measure_intervals(bench).items()}
     overlap = ratio(seconds["1"], seconds["overlap"])["median"]
     note = f"on one device; with the worlds stepped beside the updates (prefetch=overlap): {overlap:.2f}x"
-    return Estimate(**ratio(seconds["1"], seconds["10"], "value"), note=note)
+    return Estimate(**ratio(seconds["1"], seconds["10"], "value"), note=note, rounds=len(seconds["1"]))
 
 
 @measure
 def game_share(bench: Bench, stage: str, batch: int = 64, hidden: int = 256) -> Estimate:
     """Measure the share of the time of ``learner`` or ``environment`` with steps of 80 ms."""
     block = paced_blocks(bench, {"batch": batch, "hidden": hidden})(GAME_MS)
-    return Estimate(getattr(block, stage))
+    return Estimate(getattr(block, stage), rounds=1)

@@ -28,7 +28,7 @@ from uavlab.storage.machine import usable_cores
 from uavlab.training import make_cycle
 
 ORIGINAL_MS = {2: 16.6, 4: 36.2, 8: 89.0}
-"""Milliseconds per update of the published program by number of agents, measured once on another machine."""
+"""Milliseconds per update of a fork of the published program by number of agents, once on another machine."""
 
 SIZES = {"batch": 128, "hidden": 256, "share": False}
 """The published sizes: 128 rows, networks of width 256, one actor for each agent."""

@@ -4,6 +4,7 @@ import csv
 import inspect
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -30,7 +31,8 @@ UNITS = {
 }
 
 IN_WORDS = {  # claims whose words have no number, or say "half", or hold both terms of the ratio
-    *("more-agents-gain-more", "cpu-not-applicable", "map-pool", "map-constants", "smaller-networks", "lr-unchanged"),
+    *("more-agents-gain-more", "better-gpus-gain-more", "cpu-not-applicable", "lr-unchanged"),
+    *("map-pool", "map-constants", "smaller-networks"),
     *("duplicate-waste-2", "fast-batch", "zero-shot", "steadier-gradients"),
     *("scenario-a-memory", "scenario-b-memory", "map-copies", "throughput-drop", "fewer-updates"),
 }
@@ -54,6 +56,7 @@ BY_HAND = {
     "updates-per-episode": 100 / 10 * 10,
     "fewer-updates": 10 / 10,
     "equal-updates": 6250 * 200 / 10 * 8,
+    "longer-episodes": 10_000 * 2000,
 }
 
 
@@ -83,9 +86,10 @@ class TestLedger:
         assert (row.measure, row.call) == ("gain", {"call": "update", "after": {"update": "cached"}})
         assert row.wording.startswith("Keeping the results of forward passes")
 
-    def test_a_setting_may_name_a_gpu_or_a_number_of_devices(self) -> None:
-        names = ("scenario-a", "gtx-1660", "forward-fill", "interval-total", "cached-forwards")
-        assert [BY_NAME[name].only for name in names] == ["RTX 3090", "GTX 1660", "RTX 3090", "8 devices", ""]
+    def test_a_setting_may_name_a_model_or_a_number_of_devices(self) -> None:
+        names = ("scenario-a", "gtx-1660", "forward-fill", "cpu-not-applicable", "interval-total", "cached-forwards")
+        models = ["RTX 3090", "GTX 1660", "RTX 3090", "Core i9", "8 devices", ""]
+        assert [BY_NAME[name].only for name in names] == models
 
     def test_device_subject_and_source_of_every_claim(self) -> None:
         for claim in ledger():
@@ -109,10 +113,40 @@ class TestLedger:
             ("hours-2-agents", 0.5, 1.4, 1),
             ("equal-updates", 10_000_000, 10_000_000, 0),
             ("more-agents-gain-more", 1.0, None, 2),
+            ("batch-512-utilisation", 0.3, 0.3, 2),
         ],
     )
     def test_numbers_and_their_digits(self, name: str, low: float, high: float | None, digits: int) -> None:
         assert (BY_NAME[name].low, BY_NAME[name].high, BY_NAME[name].digits) == (low, high, digits)
+
+    def test_a_share_has_the_digits_of_its_percents(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """30 % is no 27 %, whether it is written 0.3 or 0.30."""
+        assert min(claim.digits for claim in ledger() if claim.unit == "fraction") == 2
+        written = book.LEDGER.read_text(encoding="utf-8")
+        assert written.count(",0.30,0.30,fraction,") >= 2
+        monkeypatch.setattr(book, "LEDGER", tmp_path / "ledger.csv")
+        book.LEDGER.write_text(written.replace(",0.30,0.30,fraction,", ",0.3,0.3,fraction,"), encoding="utf-8")
+        assert [claim.digits for claim in ledger()] == [claim.digits for claim in BY_NAME.values()]
+
+    def test_what_a_document_expects_is_no_observation(self) -> None:
+        """Tables of expected stages, scenarios and hours; the estimated parts of a step and of the device's time."""
+        expected = re.compile(
+            r"stage-\d|cumulative-\d|scenario-[ab](-stage-\d|-memory|-utilisation-\d|)|[rg]tx-\d+|hours-.*|budget-\d+-hours|"
+            r"fast-(config|config-hours|missions)|full-hours|optimised|cached|per-item-scaling|prenormalised|eight-device.*"
+        )
+        estimated = re.compile(r".*-share|(baseline|actor|critic|backward)-utilisation|forward-fill|total")
+        for claim in ledger():
+            if expected.fullmatch(claim.claim):
+                assert "expected" in claim.wording, claim.claim
+            if estimated.fullmatch(claim.claim) and claim.system == "leader_follower":
+                assert claim.wording.startswith("An estimate: "), claim.claim
+
+    def test_a_count_is_not_the_performance_that_it_costs(self) -> None:
+        for agents in (2, 4):
+            count, loss = BY_NAME[f"duplicate-waste-{agents}"], BY_NAME[f"duplicate-loss-{agents}"]
+            assert (count.measure, count.device, count.source) == ("duplicates", "any", "000 L231")
+            assert (loss.measure, loss.device, loss.source) == ("lost", "gpu", "000 L232")
+            assert (loss.low, loss.neutral) == (count.low, 0)
 
     def test_every_claim_has_a_measure_and_a_note_or_is_not_built_yet(self) -> None:
         for claim in ledger():

@@ -73,17 +73,14 @@ class TestTimed:
         inputs = maps.preparation(bench, worlds=11)
         assert inputs.value == pytest.approx(0.4 * 0.05 * 11 * 15)
         assert inputs.note == "40% of 50 ms, 165 times; an upper bound, for rewards need some of it"
-        monkeypatch.setattr(maps, "duration", lambda *_, **__: Estimate(33.0))
+        assert inputs.rounds == 3
+        monkeypatch.setattr(maps, "duration", lambda *_, **__: Estimate(33.0, rounds=4))
         share = maps.preparation_share(bench, "mapping_full", HOST | {"worlds": 11})
-        assert share == Estimate(pytest.approx(0.1), note="3.3 of 33 s")
+        assert share == Estimate(pytest.approx(0.1), note="3.3 of 33 s", rounds=4)
 
     def test_parts_are_those_of_the_profile(self) -> None:
         assert set(maps.PREPARATION) < set(PARTS)
         assert set(PARTS) - set(maps.PREPARATION) == {"the sensor", "adding measurements up"}
-
-    def test_one_call_over_another(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(maps, "time_in_turn", lambda *_, **__: {"slow": [0.3, 0.3, 0.3], "fast": [0.1, 0.1, 0.1]})
-        assert maps.speedup(print, print, 3) == Estimate(3.0, 3.0, 3.0, "300 ms before, 100 ms after")
 
 
 class TestHere:
@@ -91,7 +88,9 @@ class TestHere:
 
     def test_steps_of_whole_runs(self, bench: Bench) -> None:
         assert maps.preparation_share(bench, maps.FULL, {"worlds": 1, "measurements": 3, **HOST}).value > 0
-        assert maps.cached_constants(bench).value > 0
+        short = maps.cached_constants(Bench(7, **TINY))
+        assert short.value > 0
+        assert short.rounds == 7  # a short call has the rounds of an interval
 
     @pytest.mark.parametrize("cores", [1, 4])
     def test_a_pool_needs_a_core_for_each_process(

@@ -34,8 +34,8 @@ from uavlab.core.errors import FileError, ResourceError
 from uavlab.storage.machine import describe
 
 COLUMNS = [
-    *("claim", "wording", "source", "device", "claimed_low", "claimed_high", "measured", "low", "high"),
-    *("verdict", "command", "unit", "note", "machine"),
+    *("claim", "wording", "source", "device", "unit", "neutral", "claimed_low", "claimed_high", "measured"),
+    *("low", "high", "verdict", "command", "note", "machine"),
 ]
 DIGESTS = {claim.claim: claim.digest for claim in ledger() if claim.measure}
 
@@ -44,10 +44,10 @@ def entry(value: float | None, low: float | None = None, high: float | None = No
     return {"value": value, "low": low, "high": high, "note": note}
 
 
-def record(device: str = "Abacus", date: str = "2026-01-01", **measured: Any) -> dict[str, Any]:
-    """Return a record of a CPU, or of a GPU beside the CPU ``Abacus``, whose entries belong to the present measures."""
+def record(device: str = "Abacus", date: str = "2026-01-01", cpu: str = "Abacus", **measured: Any) -> dict[str, Any]:
+    """Return a record of a CPU, or of a GPU beside the CPU ``cpu``, whose entries belong to the present measures."""
     entries = {name: {"digest": DIGESTS.get(name), **each} for name, each in measured.items()}
-    return {"machine": {"device": device, "cpu": "Abacus"}, "date": date, "measured": entries}
+    return {"machine": {"device": device, "cpu": cpu}, "date": date, "measured": entries}
 
 
 @pytest.fixture
@@ -72,17 +72,18 @@ def given(monkeypatch: pytest.MonkeyPatch, **results: Estimate | Exception) -> N
 
 class TestMeasure:
     def test_an_entry_in_full(self, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        given(monkeypatch, gain=Estimate(1.234567, 1.1, 1.39999, "so it is"))
+        given(monkeypatch, gain=Estimate(1.234567, 1.1, 1.39999, "so it is", 17), constant=NotTestable("no"))
         lines: list[str] = []
-        saved = measure(select(["compile"]), tmp_path / "new" / "claims.json", bench, lines.append)
+        saved = measure(select(["stage-1", "slow-env"]), tmp_path / "new" / "claims.json", bench, lines.append)
         assert read(tmp_path / "new" / "claims.json") == saved
-        assert saved["measured"]["compile"] == {
-            **{"value": 1.235, "low": 1.1, "high": 1.4, "note": "so it is", "rounds": 3},
+        assert saved["measured"]["stage-1"] == {
+            **{"value": 1.235, "low": 1.1, "high": 1.4, "note": "so it is", "rounds": 17},  # those that were run
             "commit": saved["machine"]["commit"],
-            "digest": DIGESTS["compile"],
+            "digest": DIGESTS["stage-1"],
         }
+        assert set(saved["measured"]["slow-env"]) == set(saved["measured"]["stage-1"])
         assert saved["suite"] == "claims"
-        assert lines == ["compile: 1.24x, claimed 1.05x to 1.15x"]
+        assert lines == ["stage-1: 1.24x, claimed 1.50x to 1.80x", "slow-env: -, claimed 80 ms"]
 
     def test_what_cannot_be_measured_keeps_its_reason(
         self, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -141,11 +142,24 @@ class TestMachines:
         ("machine", "name"),
         [
             ({"device": "Intel(R) Xeon(R) CPU @ 2.1GHz", "cores": 2}, "intel-xeon-cpu-2-1ghz-2-cores"),
-            ({"device": "NVIDIA H200", "cpu": "AMD EPYC", "cores": 16}, "nvidia-h200"),
+            (
+                {"device": "AMD EPYC", "cpu_id": "family 25 model 17 stepping 1", "cores": 2},
+                "amd-epyc-family-25-model-17-stepping-1-2-cores",
+            ),
+            ({"device": "NVIDIA H200", "cpu": "AMD EPYC", "cpu_id": "family 25", "cores": 16}, "nvidia-h200"),
         ],
     )
     def test_file_names(self, machine: dict[str, Any], name: str) -> None:
         assert slug({"cpu": machine["device"], **machine}) == name
+
+    def test_two_cpus_of_one_name_have_two_records(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        paths = set()
+        for model in ("1", "17"):
+            monkeypatch.setattr(
+                "uavlab.storage.machine.cpuinfo", lambda model=model: {"model name": "A", "model": model}
+            )
+            paths.add(book.own_path("cpu"))
+        assert len(paths) == 2
 
     def test_the_own_record_comes_first_then_the_newest(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(book, "FOLDER", tmp_path)
@@ -173,18 +187,27 @@ class TestRows:
     def test_without_a_record_only_the_document_decides(self) -> None:
         for claim in ledger():
             expected = {"judged": "not measured", "arithmetic": verdict(claim, record())}.get(claim.standing)
-            observed = claim.subject == "program" and claim.standing == "judged"
-            assert verdict(claim, None) == ("not testable here" if observed else expected or claim.standing)
+            unmeasurable = claim.subject == "program" or claim.measure == "constant"
+            no_number = unmeasurable and claim.standing == "judged"
+            assert verdict(claim, None) == ("not testable here" if no_number else expected or claim.standing)
 
     def test_a_measured_row(self) -> None:
         measured = record(**{"cached-forwards": entry(1.25, 1.21, 1.3, "17 ms before")}, device="H200")
         (row,) = rows(select(["cached-forwards"]), measured)
-        assert [row[name] for name in COLUMNS[3:12]] == [
-            *("gpu", 1.4, 1.6, 1.25, 1.21, 1.3, "partly"),
-            *("uavlab claims --measure cached-forwards", "ratio"),
+        assert [row[name] for name in COLUMNS[3:13]] == [
+            *("gpu", "ratio", 1, 1.4, 1.6, 1.25, 1.21, 1.3, "partly"),
+            *("uavlab claims --measure cached-forwards",),
         ]
         assert (row["source"], row["machine"]) == ("000 L683, L830", "H200")
         assert row["note"].endswith("of agents. 95 % interval 1.21x to 1.30x. 17 ms before.")
+
+    @pytest.mark.parametrize(
+        ("rounds", "words"), [(6, "95 % interval 0.99x to 1.03x."), (5, "Range of 5 rounds: 0.99x to 1.03x.")]
+    )
+    def test_few_rounds_have_a_range_and_no_interval(self, rounds: int, words: str) -> None:
+        measured = record(**{"map-constants": entry(1.01, 0.99, 1.03) | {"rounds": rounds}})
+        (row,) = rows(select(["map-constants"]), measured)
+        assert row["note"].endswith(words)
 
     def test_a_number_of_another_device_is_beside_the_claim(self) -> None:
         (row,) = rows(select(["rtx-3060"]), record(**{"rtx-3060": entry(3.1, 3.0, 3.2)}))
@@ -216,12 +239,12 @@ class TestRows:
         two = rows(select(["total", "zero-shot"]), record(total=entry(4.2, 4.1, 4.4), device="H200"))
         assert list(map(texts, two)) == [
             ("total", "2.30x to 4.00x", "gpu", "4.20x", "exceeds"),
-            ("zero-shot", "at least 0.50x", "any", "-", "not built yet"),
+            ("zero-shot", "at least 0.50x", "any", "-", "not built yet"),  # not measured against "no effect"
         ]
         lines = [line.split() for line in format_rows(two).splitlines()]
         assert lines[0] == ["claim", "claimed", "device", "measured", "verdict"]
         assert lines[1] == ["total", "2.30x", "to", "4.00x", "gpu", "4.20x", "exceeds"]
-        assert lines[2][:3] + lines[2][-2:] == ["All", "optimizations", "together", "(000", "L840)"]
+        assert lines[2][:3] + lines[2][-2:] == ["An", "estimate:", "all", "L840,", "L1099)"]
         assert lines[4] == ["uavlab", "claims", "--measure", "total"]
         assert lines[5] == ["zero-shot", "at", "least", "0.50x", "any", "-", "not", "built", "yet"]
         assert " ".join(lines[-1]) == "2 claims: 1 exceeds, 1 not built yet" == count_verdicts(two)
@@ -315,11 +338,14 @@ def test_a_broken_judge_is_caught(old: str, new: str) -> None:
     assert wrong(broken(old, new).judge) != []
 
 
-MACHINES = {
-    "cpu": "Abacus",
-    "gpu": "NVIDIA H200",
-    "RTX 3090": "NVIDIA GeForce RTX 3090",
-    "RTX 3090 Ti": "NVIDIA GeForce RTX 3090 Ti",
+I9 = "Intel(R) Core(TM) i9-9900K CPU @ 3.60GHz"
+MACHINES = {  # device and CPU
+    "cpu": ("Abacus", "Abacus"),
+    "Core i9": (I9, I9),
+    "gpu": ("NVIDIA H200", "Abacus"),
+    "gpu beside a Core i9": ("NVIDIA H200", I9),
+    "RTX 3090": ("NVIDIA GeForce RTX 3090", "Abacus"),
+    "RTX 3090 Ti": ("NVIDIA GeForce RTX 3090 Ti", "Abacus"),
 }
 
 
@@ -331,12 +357,13 @@ def faults(verdict: Callable[[Claim, Any], str]) -> list[tuple[str, str]]:
     wrong = []
     for each in ledger():
         measured = each.measure and each.measure not in book.COUNTED
-        for name, device in MACHINES.items():
-            kind = "cpu" if name == "cpu" else "gpu"
+        for name, (device, cpu) in MACHINES.items():
             testable = measured and each.standing == "judged" and each.subject == "technique"
-            expected = testable and each.device in (kind, "any") and each.only in ("", name)
+            kind_fits = each.device != "gpu" or device != cpu
+            model_fits = not each.only or (name.endswith(each.only) and (each.device == "cpu") == (cpu == I9))
+            expected = testable and kind_fits and model_fits
             verdicts = [
-                verdict(each, record(**{each.claim: entry(number)}, device=device))
+                verdict(each, record(**{each.claim: entry(number)}, device=device, cpu=cpu))
                 for number in (each.low + (each.high is None), -1.0 if each.neutral is None else each.neutral, None)
             ]
             ruled = {"judged": "not testable here"}.get(each.standing, each.standing)
@@ -357,11 +384,13 @@ def test_no_number_decides_a_claim_about_another_device_or_program() -> None:
         ('claim.subject == "program" or', "False or"),
         ("not arithmetic and (", "False and ("),
         ("(record and not applies", "(False and not applies"),
-        ('claim.device in (kind, "any") and', "True and"),
-        ('claim.device in (kind, "any")', 'claim.device == "any"'),
-        ("endswith(claim.only)", "endswith('')"),
-        ('machine["device"].endswith(claim.only)', 'claim.only in machine["device"]'),
-        ('kind = "cpu" if machine["device"] ==', 'kind = "cpu" if machine["device"] !='),
+        ('(claim.device != "gpu" or has_gpu) and', "True and"),
+        ('claim.device != "gpu" or has_gpu', "has_gpu"),
+        ('has_gpu = machine["device"] !=', 'has_gpu = machine["device"] =='),
+        ('f"{claim.only.lower()}-"', '"-"'),
+        ('f"{claim.only.lower()}-" in f"{model}-"', "claim.only.lower() in model"),
+        ('if claim.device == "cpu" else machine["device"]', 'if False else machine["device"]'),
+        ("model = _plain(device_of(claim, machine))", "model = device_of(claim, machine).lower()"),
         ('(NOT_BUILT, "ill-defined")', '(NOT_BUILT, "")'),
         ("return REFUTED if arithmetic and", "return REFUTED if"),
         (
@@ -386,15 +415,15 @@ def test_verdicts_by_machine() -> None:
     assert on("scenario-a", "H200", 2.86) == "not testable here"
     assert on("scenario-a", "RTX 3090", 2.86) == "holds"
     assert on("scenario-a", "RTX 3090 Ti", 2.86) == "not testable here"
-    assert on("cpu-not-applicable", "H200", 0) == "not testable here"
-    assert on("cpu-not-applicable", "Abacus", 1) == "does not hold"
+    assert on("cpu-not-applicable", "Abacus", 1) == "not testable here"  # another CPU
+    assert on("cpu-not-applicable", "12th Gen Intel(R) Core(TM) i9-12900K", 1) == "not testable here"  # a GPU's record
     assert on("interval-total", "RTX 3090", 2.0) == "not testable here"  # eight devices
     assert on("map-step", "H200", 76) == "not testable here"  # another program
     assert on("interval-10", "Abacus", 0.75) == "refuted by arithmetic"  # whatever was measured
     assert on("prenormalised", "H200", 3.0) == on("prenormalised", "Abacus", 3.0) == "holds"
     here = {"machine": describe("cpu"), "date": "", "measured": {}}
     assert verdict(by_name["compile"], here) == "not testable here"
-    assert verdict(by_name["cpu-not-applicable"], here) == "not measured"
+    assert verdict(by_name["prenormalised"], here) == "not measured"
     unknown = {"machine": {"device": "H200"}, "date": "", "measured": {}}
     assert verdict(by_name["compile"], unknown) == "not testable here"  # an older record, whose CPU is not named
     assert verdict(by_name["compile"], record(device="H200")) == "not measured"
@@ -410,6 +439,8 @@ def test_numbers_in_words() -> None:
     assert format_range(0.3, 0.4, "fraction") == "30 % to 40 %"
     assert format_range(76, 76, "s") == "76 s"
     assert format_range(1.0, None, "ratio") == "at least 1.00x"
+    assert format_range(1.0, None, "ratio", 1.0) == "more than 1.00x"  # no effect is not what is claimed
+    assert texts(rows(select(["map-constants"]), None)[0])[1] == "more than 1.00x"
 
 
 def test_an_installed_package_is_not_written_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -417,3 +448,8 @@ def test_an_installed_package_is_not_written_to(monkeypatch: pytest.MonkeyPatch,
     assert book.own_path("cpu").parent == tmp_path
     monkeypatch.setattr(book.installation, "INSTALLED", True)
     assert book.own_path("cpu").parent == Path("figures", "records")
+
+
+def test_a_number_of_a_cpu_is_named_by_its_cpu_whatever_gpu_is_beside_it() -> None:
+    (row,) = rows(select(["cpu-not-applicable"]), record("H200", cpu=I9, **{"cpu-not-applicable": entry(1)}))
+    assert (row["verdict"], row["machine"]) == ("does not hold", I9)

@@ -73,7 +73,7 @@ class TestTimed:
 
     def test_loading_by_hand(self, bench: Bench, times: dict[str, list[float]]) -> None:
         result = measures.loading_gain(bench)
-        assert (result.value, result.low, result.high) == (4.0, 4.0, 4.0)
+        assert (result.value, result.low, result.high, result.rounds) == (4.0, 4.0, 4.0, 3)
         assert result.note == "kept window by window 8x, gathered by index 80x"
 
     @pytest.mark.parametrize(("late", "value"), [(1.0, 1.0), (4.0, 0.25)])
@@ -83,14 +83,14 @@ class TestTimed:
         times = iter([9.0] + [1.0] * 4 * CYCLES + [late] * 4 * CYCLES)  # the first call is not counted
         monkeypatch.setattr(measures, "time_call", lambda call, device: next(times))
         result = measures.pace_drop(bench)
-        assert result.value == value
+        assert (result.value, result.rounds) == (value, 4)
         assert result.note.endswith("as was printed, fall to 0.13 at any pace")
 
     def test_cpu_time_of_a_waiting_loop(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
         ticks, waits = iter([1.0, 2.5]), iter([9.0, 1.0, 1.0, 1.0])  # the first call is not counted
         monkeypatch.setattr(measures.time, "process_time", lambda: next(ticks))
         monkeypatch.setattr(measures, "time_call", lambda call, device: next(waits))
-        assert measures.cpu_use(bench, "once") == Estimate(0.5, note="1 thread(s)")
+        assert measures.cpu_use(bench, "once") == Estimate(0.5, note="1 thread(s)", rounds=3)
 
 
 class TestHere:
@@ -114,7 +114,7 @@ class TestHere:
         def compared(preset: str, settings: Any, **how: Any) -> list[dict[str, Any]]:
             assert preset == "telemetry_quick"
             assert [configure(preset, each).toggles.compile for each in settings.values()] == ["off", "reduce-overhead"]
-            shared = {"low": 1.1, "high": 1.3, "first_call_s": 61.0, "fell_back": fell_back}
+            shared = {"low": 1.1, "high": 1.3, "first_call_s": 61.0, "rounds": 3, "fell_back": fell_back}
             return [{"ms": 12.0, **shared}, {"ms": 10.0, "over_first": 1.2, **shared}]
 
         monkeypatch.setattr("uavlab.benchmarks.claims.measures.compare", compared)

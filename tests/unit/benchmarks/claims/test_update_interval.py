@@ -47,7 +47,7 @@ class TestPaced:
 
     def test_only_overlap_is_faster(self, bench: Bench) -> None:
         result = interval_gain(bench)
-        assert (result.value, result.low, result.high) == (1.0, 1.0, 1.0)
+        assert (result.value, result.low, result.high, result.rounds) == (1.0, 1.0, 1.0, 2)
         assert result.note.endswith(": 1.28x")  # (80 + 22.5) / 80
 
     def test_the_pace_follows_the_update(self, bench: Bench) -> None:

@@ -1,0 +1,50 @@
+"""The tables of README and RELIABILITY, made from figures/records: ``python -m tools.tables --write``.
+
+A record holds its machine, commit and command; those of claims and proofs hold a commit for each row.
+"""
+
+from tools.tables import scores, speed
+from tools.tables.records import ROOT, read, table
+
+MARKS = {
+    "README.md": ("<!-- tables: made by tools/tables -->", "<!-- end of tables -->"),
+    "RELIABILITY.md": ("<!-- proofs: made by tools/tables -->", "<!-- end of proofs -->"),
+}
+
+
+def tables() -> list[str]:
+    """Return all tables of the README with the sentences between them."""
+    mapping, telemetry = [*scores.maps(), *speed.missions()], [*scores.flights(), *speed.loaders()]
+    return [*scores.followers(), *mapping, *telemetry, *speed.updates(), *speed.claims(), *speed.worlds()]
+
+
+def proofs() -> list[str]:
+    """Return the result of each proof, and how to run it again."""
+    record = read("proofs")
+    rows = [{"name": name, **proof} for name, proof in sorted(record["figures"].items())]
+    return [
+        table("what | figure | command", "{name} | {figure} | `pytest {test}`", rows),
+        speed.guard(),
+        "The proofs ran on {cpu}, {cores} cores, torch {torch}, Python {python}; the "
+        "commit of each figure stands in `figures/records/proofs.json`. How to run them all at once is in "
+        "[CONTRIBUTING.md](CONTRIBUTING.md). Of n trials at random (kills, signals, damaged bytes, mutated settings), "
+        "0 failures mean a true rate below 3/n, with 95 % confidence; of listed cases only that these passed.".format(
+            **record["machine"]
+        ),
+    ]
+
+
+PARTS = {"README.md": tables, "RELIABILITY.md": proofs}
+
+
+def block(name: str = "README.md") -> str:
+    """Return the text of a file between its two marks."""
+    begin, end = MARKS[name]
+    return "\n\n".join([begin, *PARTS[name](), end])
+
+
+def write(name: str) -> None:
+    """Put a file's tables into it."""
+    begin, end = MARKS[name]
+    text = (ROOT / name).read_text(encoding="utf-8")
+    (ROOT / name).write_text(text.split(begin)[0] + block(name) + text.split(end)[1], encoding="utf-8")
