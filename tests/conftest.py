@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--figures", type=Path, help="Add the figures that proofs report to this JSON file.")
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
+def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()  # a collection then passes over torch and all tests; some tests collect often
 
