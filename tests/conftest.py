@@ -49,6 +49,24 @@ def write(tmp_path: Path) -> Callable[..., Path]:
     return partial(write_notebook, tmp_path)
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a complete run, for tests that only read it."""
+    from tests.support.fixtures_config import train_tiny
+
+    train_tiny(folder := tmp_path_factory.mktemp("runs") / "finished")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def one_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a complete run that keeps one checkpoint, for tests that only read it."""
+    from tests.support.fixtures_config import train_tiny
+
+    train_tiny(folder := tmp_path_factory.mktemp("runs") / "finished", keep=1)
+    return folder
+
+
 @pytest.fixture
 def proof(record_property: Callable[[str, object], None]) -> Callable[[str, str], None]:
     """Report a proof's figure, ``proof("kill -9", "300 of 300 resumed")``; call it after the assertions."""

@@ -71,7 +71,7 @@ def create() -> None:
 def install(index: str) -> None:
     """Install the locked packages, pip among them, then torch, from ``index`` if it is given, then this package.
 
-    The last step adds what is not in the lock: requirements of some systems or Python versions, and of torch with CUDA.
+    The last step adds what is not in the lock: requirements of torch with CUDA, and of systems without a lock.
     """
     pip = [str(PYTHON), "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
     pip += [] if sys.stdout.isatty() else ["--quiet"]

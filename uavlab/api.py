@@ -14,6 +14,7 @@ from torch import Tensor
 
 from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Env
+from uavlab.core.text import quote
 from uavlab.experiment import policy as policies
 from uavlab.experiment import scores
 from uavlab.experiment.config import Config, Device, Layer, configure, single_layer, toggle_layer
@@ -146,10 +147,8 @@ def resume(
         FileError: The folder is no run, or no checkpoint in it is intact.
         ConfigError: A change does not fit the saved state, or sets no later target for a run that is at its target.
     """
-    if not isinstance(folder, str | Path):
-        raise ConfigError(f"resume: got {folder!r}; expected the folder of a run. To train a run on, iterate over it.")
     changes = _layers(toggles, settings, {"updates": updates, "minutes": minutes, "device": device})
-    return finish(Run.resume(run_folder(str(folder)), *changes, fresh_replay=fresh_replay), progress, on_log)
+    return finish(Run.resume(run_folder(folder), *changes, fresh_replay=fresh_replay), progress, on_log)
 
 
 def load(folder: str | Path, device: Device | None = None) -> TrainedPolicy:
@@ -163,7 +162,7 @@ def load(folder: str | Path, device: Device | None = None) -> TrainedPolicy:
         FileError: The folder is no run, or has no intact checkpoint.
         ConfigError: Its environment is not registered here, or its settings do not fit this machine.
     """
-    return policies.load(run_folder(str(folder)), device)
+    return policies.load(run_folder(folder), device)
 
 
 def evaluate(
@@ -315,7 +314,7 @@ def _layers(toggles: Any, settings: Any, options: Settings, parameters: Settings
     sources = {"the environment": parameters or {}, "toggles": single, "settings": settings or {}, "an argument": given}
     for source, values in sources.items():
         if not isinstance(values, Mapping):
-            raise ConfigError(f"{source}: got {values!r}; expected values by name, such as {{'lr': 1e-3}}.")
+            raise ConfigError(f"{source}: got {quote(values)}; expected values by name, such as {{'lr': 1e-3}}.")
     over = single_layer(
         (name, value, getattr(values, "origins", {}).get(name, source))
         for source, values in sources.items()
@@ -340,4 +339,4 @@ def _trained(function: str, what: Any, device: Device | None = None) -> TrainedP
         return load(what, device)
     if isinstance(what, TrainedPolicy):
         return what
-    raise ConfigError(f"{function}: got {what!r}; expected a run or its folder, or a task and policy=.")
+    raise ConfigError(f"{function}: got {quote(what)}; expected a run or its folder, or a task and policy=.")

@@ -3,6 +3,7 @@
 Evaluation draws from random streams of its own; validation and the final test use different ones.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -137,8 +138,10 @@ class Interval:
     high: float
 
 
-def interval(values: Float[Tensor, "R E"], outcomes: bool = False) -> Interval:
-    """Return the mean with its 95 % interval.
+def interval(
+    values: Float[Tensor, "R E"], outcomes: bool = False, bounds: tuple[float, float] = (-math.inf, math.inf)
+) -> Interval:
+    """Return the mean with its 95 % interval, which ends at the ``bounds`` of the values.
 
     Of one run it is the bootstrap interval over episodes, or the exact one of a share where ``outcomes`` are all 0 or
     1. Of several runs it is Student's interval of the means of runs, because episodes of a run are not independent; for
@@ -148,13 +151,14 @@ def interval(values: Float[Tensor, "R E"], outcomes: bool = False) -> Interval:
     mean, low, high = bootstrap.student(table.mean(1)) if len(table) > 1 else bootstrap.interval(table[0])
     if outcomes and ((table == 0) | (table == 1)).all():
         _, least, most = bootstrap.share(int(table.sum()), table.size)
-        low, high = (max(0.0, min(low, least)), min(1.0, max(high, most))) if len(table) > 1 else (least, most)
-    return Interval(mean, low, high)
+        low, high = (min(low, least), max(high, most)) if len(table) > 1 else (least, most)
+    least, most = (0.0, 1.0) if outcomes else bounds
+    return Interval(mean, max(low, least), min(high, most))
 
 
 def summary(figures: dict[str, Tensor], metrics: Sequence[Metric]) -> dict[str, dict[str, Any]]:
     """Return ``mean``, ``low`` and ``high`` of each metric; for several runs also the mean of ``each`` run."""
-    result = {m.name: vars(interval(figures[m.name], outcomes=m.over == "outcome")) for m in (*metrics, *COMMON)}
+    result = {m.name: vars(interval(figures[m.name], m.over == "outcome", m.bounds)) for m in (*metrics, *COMMON)}
     for name, figure in result.items():
         if len(figures[name]) > 1:
             figure["each"] = figures[name].mean(1).tolist()

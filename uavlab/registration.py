@@ -139,7 +139,9 @@ def learner(
     """
     _require_name("learner", name)
     if not (is_dataclass(settings) and isinstance(settings, type) and settings.__dataclass_params__.frozen):  # type: ignore[attr-defined]
-        raise ConfigError(f"learner {name!r}: settings is {settings!r}; expected a class with @dataclass(frozen=True).")
+        raise ConfigError(
+            f"learner {name!r}: settings is {quote(settings)}; expected a class with @dataclass(frozen=True)."
+        )
     require_known("collector", collector, COLLECTORS, f"learner {name!r}: ")
     if moves and collector == "off_policy":
         raise ConfigError(f"learner {name!r}: replay holds no maps and moves; expected collector='on_policy'.")
@@ -217,8 +219,8 @@ def name_and_parameters(task: Any) -> tuple[str, Mapping[str, Any]]:
         return task, {}
     if isinstance(task, type) or not is_dataclass(task):
         raise ConfigError(
-            f"task: got {task!r}; expected the name of a preset, or an environment: an instance of a frozen dataclass"
-            + (f", such as {task.__name__}()." if isinstance(task, type) else ".")
+            f"task: got {quote(task)}; expected the name of a preset, or an environment: an instance of a frozen "
+            "dataclass" + (f", such as {task.__name__}()." if isinstance(task, type) else ".")
         )
     kind = type(task)
     name = next((name for name, entry in ENVIRONMENTS.items() if entry.kind is kind), kind.__name__)

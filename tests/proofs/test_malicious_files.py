@@ -13,7 +13,6 @@ import pytest
 from ruamel.yaml import YAML
 
 from tests.support import malicious_files
-from tests.support.fixtures_config import train_tiny
 from tests.support.malicious_files import GALLERY, complaint
 from uavlab.core import text
 from uavlab.experiment import config
@@ -38,19 +37,12 @@ def test_a_gallery_of_hostile_files_is_refused(tmp_path: Path, proof: Callable[[
     )
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs") / "finished"
-    train_tiny(folder, keep=1)
-    return folder
-
-
 @pytest.fixture
-def read_one(tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+def read_one(tmp_path: Path, one_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
     """Read one of the gallery, and come back to this folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(malicious_files, "PATIENCE", 1)
-    return lambda name: complaint(GALLERY[name], tmp_path / "here", finished)
+    return lambda name: complaint(GALLERY[name], tmp_path / "here", one_checkpoint)
 
 
 def test_a_reader_that_unpickles_is_caught(read_one: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -281,6 +282,7 @@ class TestTask:
             (lambda: ul.start("leader_follower", settings=["lr"]), "settings: got .*; expected values by name"),  # type: ignore[arg-type]
             (lambda: ul.train("leader_follower", settings=SMALL, on_log="print"), "on_log: got 'print'"),  # type: ignore[arg-type]
             (lambda: ul.resume(ul.start("leader_follower", settings=SMALL)), "To train a run on, iterate over it"),  # type: ignore[arg-type]
+            (lambda: ul.load(ul.start("leader_follower", settings=SMALL)), "got .*Run.*; expected the folder of a run"),  # type: ignore[arg-type]
             (lambda: ul.bench("ladders"), "unknown suite 'ladders' .did you mean 'ladder'"),
             (lambda: ul.bench("env", full=True), "no option 'full'; `bench ladder` has it"),
         ],
@@ -288,6 +290,16 @@ class TestTask:
     def test_bad_input(self, call: Callable[[], Any], message: str) -> None:
         with pytest.raises(ConfigError, match=message):
             call()
+
+    @pytest.mark.parametrize("kind", [list, dict])
+    def test_a_thousandfold_nested_value_is_refused_wherever_it_is_given(self, kind: type) -> None:
+        deep = reduce(lambda inner, _: [inner] if kind is list else {"a": inner}, range(1000), kind())
+        functions: tuple[Any, ...] = (ul.start, ul.make, ul.resume, ul.load, ul.evaluate, ul.fly, ul.bench)
+        settings = [partial(ul.start, "leader_follower", **{name: deep}) for name in ("settings", "toggles", "updates")]
+        for call in (*(partial(each, deep) for each in functions), partial(ul.export, deep, "copy"), *settings):
+            with pytest.raises(ConfigError) as refusal:
+                call()
+            assert len(str(refusal.value)) < 500
 
 
 @tensors

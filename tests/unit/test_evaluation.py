@@ -214,6 +214,19 @@ def test_outcomes_of_runs_that_agree_do_not_claim_certainty() -> None:
     assert apart.high == 1.0  # no share is greater
 
 
+def test_intervals_end_at_the_bounds_of_a_metric_and_at_no_others() -> None:
+    """Shares of three runs, 0.99 +- 4.303 x 0.01 / sqrt(3); what has no bounds keeps Student's ends."""
+    runs = torch.tensor([[0.98], [0.99], [1.0]], dtype=torch.float64)
+    figures = dict.fromkeys(("share", "cost", "free", "flight_time", "timeout", "return"), runs)
+    metrics = (Metric("share", "mean", bounds=(0, 1)), Metric("cost", "sum", bounds=(0.98, math.inf)))
+    table = summary(figures, (*metrics, Metric("free", "mean")))
+    reach = 4.30265 * 0.01 / math.sqrt(3)
+    ends = {name: (row["low"], row["high"]) for name, row in table.items()}
+    assert ends["free"] == ends["return"] == pytest.approx((0.99 - reach, 0.99 + reach), abs=1e-5)
+    assert ends["share"] == (ends["free"][0], 1.0)
+    assert ends["cost"] == (0.98, ends["free"][1])
+
+
 def test_a_number_that_is_always_0_is_no_share() -> None:
     """A metric of the last step is an outcome only if it is declared, and if its values are."""
     never = {"lag": torch.zeros(1, 50), "flight_time": torch.ones(1, 50), "return": torch.ones(1, 50)}

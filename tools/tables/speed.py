@@ -89,7 +89,7 @@ def updates() -> list[str]:
         "and compiled: "
         + "; ".join(f"{' and '.join(row['bf16'])} with {row['loop']['agents']} agents" for row in rungs)
         + ". A CPU without instructions for bfloat16 emulates it, slowly: `uavlab doctor` measures both, and `laptop` "
-        "uses it only where the CPU has `amx_bf16`.",
+        "uses it only where the CPU has `avx512_bf16` or `amx_bf16`.",
     ]
 
 

@@ -14,7 +14,7 @@ import numpy as np
 DRAWS = 2000  # bootstrap samples of an interval
 ENDS = (0.025, 0.975)
 AT_ONCE = 2**20  # values in memory of bootstrap samples
-ANGLES = 200_000  # steps of the integral below: relative errors of quantiles stay under 1e-6
+ANGLES = 100_000  # steps of the integrals below: relative errors of quantiles of up to 1e9 outcomes stay under 1e-7
 
 Ends = tuple[float, float, float]
 
@@ -61,13 +61,20 @@ def share(count: int, total: int) -> Ends:
 def beta_quantile(a: float, b: float, chance: float) -> float:
     """Return the value below which a beta variate with parameters ``a, b`` of at least 1/2 lies with this chance.
 
-    The density is integrated over the angle whose squared sine is the variate, where it has no pole.
+    The density is integrated over the angle whose squared sine is the variate, where it has no pole: first over all
+    angles, then over those that hold all but 2e-12 of the mass, which are few if the parameters are large.
     """
-    width = math.pi / 2 / ANGLES
-    angle = (np.arange(ANGLES) + 0.5) * width
-    density = (2 * a - 1) * np.log(np.sin(angle)) + (2 * b - 1) * np.log(np.cos(angle))
-    mass = np.exp(density - density.max()).cumsum()
-    return float(np.sin(np.interp(chance, mass / mass[-1], angle + width / 2)) ** 2)
+    least, most = 0.0, math.pi / 2
+    for _ in range(2):
+        width = (most - least) / ANGLES
+        edge = np.linspace(least, most, ANGLES + 1)
+        angle = edge[1:] - width / 2
+        density = (2 * a - 1) * np.log(np.sin(angle)) + (2 * b - 1) * np.log(np.cos(angle))
+        mass = np.exp(density - density.max()).cumsum()
+        mass = np.concatenate([[0.0], mass / mass[-1]])
+        first, last = np.searchsorted(mass, (1e-12, 1 - 1e-12))
+        least, most = edge[max(first - 1, 0)], edge[last]
+    return float(np.sin(np.interp(chance, mass, edge)) ** 2)
 
 
 def nested_bands(table: np.ndarray, seed: int = 0) -> np.ndarray:

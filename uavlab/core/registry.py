@@ -12,6 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from uavlab.core.errors import ConfigError
+from uavlab.core.text import quote
 
 if TYPE_CHECKING:
     from uavlab.core.portable import Portable
@@ -173,7 +174,7 @@ def scene(kind: type) -> Callable[[Scene], Scene]:
         ConfigError: The class has another scene already, or is no class.
     """
     if not isinstance(kind, type):
-        raise ConfigError(f"scene: got {kind!r}, expected a class of environments; write @ul.scene(CLASS).")
+        raise ConfigError(f"scene: got {quote(kind)}, expected a class of environments; write @ul.scene(CLASS).")
 
     def register(draw: Scene) -> Scene:
         known = SCENES.get(kind, draw)

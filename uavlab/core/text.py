@@ -31,7 +31,7 @@ def require_known(kind: str, name: Any, known: Iterable[str], where: str = "") -
     """
     names = list(known)
     if name not in names:
-        hint = suggest(str(name), names)
+        hint = suggest(name if isinstance(name, str) else quote(name), names)
         raise ConfigError(f"{where}unknown {kind} {quote(name)}{hint}. Known {kind}s: {', '.join(names)}.")
 
 

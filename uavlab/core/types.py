@@ -4,6 +4,7 @@ Axes: R independent runs in one process, B worlds (R x worlds per run, flat), N 
 O observation features, D action dimensions. ``*lead`` is B in a world and R N in a batch.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar, dataclass_transform
@@ -103,12 +104,14 @@ class Metric:
             value, 0 or 1, of which the share of episodes is of interest.
         unit: Unit in tables and axes; empty for shares.
         better: Whether ``high`` or ``low`` values are better.
+        bounds: Smallest and largest possible value of an episode, where intervals end. Those of an outcome are 0 and 1.
     """
 
     name: str
     over: str
     unit: str = ""
     better: str = "high"
+    bounds: tuple[float, float] = (-math.inf, math.inf)
 
 
 @tensors

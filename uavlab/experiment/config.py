@@ -164,6 +164,17 @@ def configure(preset: str, *layers: Mapping[str, Any]) -> Config:
     return _build(preset, chosen_task, values)
 
 
+def beyond_limits(preset: str, stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the limits that stored numbers exceed, by name, of settings that a resumed run may change."""
+    settings = task(presets()[preset].env, _learner_name(stored, {})).settings
+    free = {each.name for part in parts(settings) for each in settings_of(part) if each.resume is not Resume.NO}
+    try:
+        _model(settings, tuple(TOGGLES.values())).model_validate({k: v for k, v in stored.items() if k in free})
+    except ValidationError as error:
+        return {str(e["loc"][0]): e["ctx"]["le"] for e in error.errors() if e["type"] == "less_than_equal"}
+    return {}
+
+
 def gather(
     file: Path | None,
     texts: Iterable[str],

@@ -9,7 +9,9 @@ from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.installation import program
 from uavlab.core.text import quote, require_known, suggest
 from uavlab.experiment.presets import presets
-from uavlab.storage.files import read_json
+from uavlab.storage.files import json_digest, read_json
+
+DIGEST = "sha256"  # in config.json: of the rest of it
 
 
 def require_names(given: Mapping[str, Any]) -> None:
@@ -38,12 +40,17 @@ def require_preset(name: str) -> None:
     require_known("preset", name, presets())
 
 
-def run_folder(text: str) -> Path:
-    """Return an argument of a command line as a run's folder if it exists or contains a separator.
+def run_folder(name: str | Path) -> Path:
+    """Return an argument as a run's folder if it exists or contains a separator.
 
     Raises:
-        ConfigError: The argument is a preset or unknown.
+        ConfigError: The argument is a preset, unknown, or no name.
     """
+    if not isinstance(name, str | Path):
+        raise ConfigError(
+            f"got {quote(name)}; expected the folder of a run. To train a run on, iterate over it; it has its policy."
+        )
+    text = str(name)
     if Path(text).exists() or "/" in text or "\\" in text:
         return Path(text)
     known = presets()
@@ -79,16 +86,23 @@ def read_settings(folder: Path) -> dict[str, Any]:
     return check_settings(path, read_json(path))
 
 
+def own_digest(stored: Mapping[str, Any]) -> str:
+    """Return the digest that settings of a run should hold."""
+    return json_digest({name: value for name, value in stored.items() if name != DIGEST})
+
+
 def check_settings(path: Path, stored: dict[str, Any]) -> dict[str, Any]:
     """Return what a file holds if it is the settings of a run.
 
     Raises:
-        FileError: They lack the preset or the values of a run.
+        FileError: They lack the preset or the values of a run, or the name of the preset is damaged.
         ConfigError: The preset is not registered here.
     """
     if not isinstance(stored.get("preset"), str) or not isinstance(stored.get("values"), dict):
         raise FileError(f"{path}: expected the preset and the values of a run.")
     if stored["preset"] not in presets():
+        if DIGEST in stored and stored[DIGEST] != own_digest(stored):
+            raise FileError(f"{path}: damaged: preset {quote(stored['preset'])}, and it does not match its own digest.")
         name, env = quote(stored["preset"]), quote(stored.get("environment", stored["preset"]))
         raise ConfigError(
             f"{path.parent}: trained on {name}, which is not registered here; import the file that registers the "

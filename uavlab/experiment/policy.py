@@ -13,6 +13,7 @@ from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.installation import program
 from uavlab.core.protocols import Env, Policy
 from uavlab.core.rng import Streams, acting_noise, team_noise
+from uavlab.core.text import quote
 from uavlab.core.types import EnvSpec, MapObs, tree_map
 from uavlab.evaluation import Planner
 from uavlab.experiment import build
@@ -57,7 +58,7 @@ class TeamPolicy:
         """
         worlds = self._require_observations(obs)
         if not (generator is None or isinstance(generator, torch.Generator)):
-            raise ConfigError(f"policy: got {generator!r}; expected a torch.Generator, or None for mean actions.")
+            raise ConfigError(f"policy: got {quote(generator)}; expected a torch.Generator, or None for mean actions.")
         noise = None if generator is None else team_noise(generator, worlds, self.spec)[None].to(self.device)
         return self.function(tree_map(lambda leaf: leaf[None].to(self.device), obs), noise)[0]
 

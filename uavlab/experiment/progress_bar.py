@@ -7,6 +7,7 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from uavlab.core.errors import ConfigError
+from uavlab.core.text import quote
 from uavlab.experiment.run import Progress, Run
 
 OnLog = Callable[[Run, dict[str, Any]], Any]
@@ -15,7 +16,7 @@ OnLog = Callable[[Run, dict[str, Any]], Any]
 def finish(run: Run, progress: bool, on_log: OnLog | None) -> Run:
     """Train a run to its end and return it; ``on_log`` is called with the run and each row of logged metrics."""
     if not (on_log is None or callable(on_log)):
-        raise ConfigError(f"on_log: got {on_log!r}; expected a function of the run and a row of metrics.")
+        raise ConfigError(f"on_log: got {quote(on_log)}; expected a function of the run and a row of metrics.")
     for step in watch(run) if progress else run:
         if on_log is not None and (step.metrics or step.score):
             on_log(run, run.recorder.rows[-1])

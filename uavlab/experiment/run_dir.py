@@ -16,15 +16,14 @@ from uavlab.core.errors import ConfigError, DivergedError, FileError, ResourceEr
 from uavlab.core.installation import program
 from uavlab.core.registry import Resume
 from uavlab.core.text import quote
-from uavlab.experiment.config import Config, Layer, configure, parts
-from uavlab.experiment.names import check_settings, read_settings
+from uavlab.experiment.config import Config, Layer, beyond_limits, configure, parts
+from uavlab.experiment.names import DIGEST, check_settings, own_digest, read_settings
 from uavlab.experiment.presets import presets
 from uavlab.experiment.settings import settings_of
 from uavlab.storage import checkpoint
 from uavlab.storage.files import MAX_JSON_BYTES, json_digest, put_aside, read_json, read_regular, write_json
 
 CONFIG, STATUS, LOCK = "config.json", "run.json", ".lock"
-DIGEST = "sha256"  # in config.json: of the rest of it
 NO_GROUP = "(?!)"  # of a checkpoint: its manifest alone
 MAX_LISTED = 5  # changed settings in one message
 MOST_FOLDERS = 200  # within each other
@@ -186,7 +185,12 @@ def _with_changes(folder: Path, stored: Mapping[str, Any], changes: Sequence[Map
     for one, other in (("minutes", "updates"), ("updates", "minutes")):
         if any(one in layer for layer in changes):
             values[other] = None  # a new target takes the place of the old one
-    config = configure(stored["preset"], values, *changes)
+    limits = beyond_limits(stored["preset"], values)  # earlier versions had wider ones
+    for name, limit in limits.items():
+        if not any(name in layer for layer in changes):
+            text = f"{name} {quote(values[name])} is beyond its limit; going on with {limit}."
+            warnings.warn(f"{folder / CONFIG}: {text}", stacklevel=4)
+    config = configure(stored["preset"], values, limits, *changes)
     require_resumable(folder, stored["values"], config)
     return config
 
@@ -200,8 +204,7 @@ def _require_saved(folder: Path, stored: Mapping[str, Any], meta: Mapping[str, A
     Raises:
         FileError: The settings were edited, or are damaged.
     """
-    own = {name: value for name, value in stored.items() if name != DIGEST}
-    forged = DIGEST in stored and stored[DIGEST] != json_digest(own)
+    forged = DIGEST in stored and stored[DIGEST] != own_digest(stored)
     if not saved_values(meta):
         texts = ["it does not match its own digest"] * forged
     else:
@@ -209,9 +212,9 @@ def _require_saved(folder: Path, stored: Mapping[str, Any], meta: Mapping[str, A
         names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
         texts = [f"{name} {quote(before.get(name))} -> {quote(after.get(name))}" for name in names]
         if names and not forged and "preset" not in names:
-            config = configure(stored["preset"], stored["values"])
+            config = _known(stored["preset"], stored["values"])
             known = {name: value for name, value in meta["values"].items() if name in config.values}
-            changes = _changes(configure(stored["preset"], known).values, config)
+            changes = _changes(_known(stored["preset"], known).values, config)
             texts = [text for text, mark in changes.items() if mark is Resume.NO]
             if changes and not texts and DIGEST not in stored:
                 warnings.warn(f"{folder / CONFIG}: {', '.join(changes)} since the checkpoint was saved.", stacklevel=3)
@@ -224,6 +227,10 @@ def _require_saved(folder: Path, stored: Mapping[str, Any], meta: Mapping[str, A
             f"{folder / CONFIG}: edited or damaged: {what}. Undo the edit, or {restore}. "
             f"Settings are changed by `{program()} resume RUN --set NAME=VALUE`."
         )
+
+
+def _known(preset: str, values: Mapping[str, Any]) -> Config:
+    return configure(preset, values, beyond_limits(preset, values))
 
 
 def _changes(before: Mapping[str, Any], config: Config) -> dict[str, Resume]:

@@ -76,8 +76,8 @@ class GraphCapture:
 
     def run(self, arguments: list[Tensor]) -> Any:
         """Replay with these arguments."""
-        for target, source in zip(self.inputs, arguments, strict=True):
-            target.copy_(source)
+        if self.inputs:
+            torch._foreach_copy_(self.inputs, arguments)  # one call; views of one buffer are separate inputs
         if self.replay is not None:
             self.replay()
         return self.result

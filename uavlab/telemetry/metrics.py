@@ -1,5 +1,6 @@
 """Scores of a forecast per flight, with 95 % intervals, and ridge regression as the linear baseline."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,9 +23,14 @@ Z_90 = 1.645  # standard deviations within which 90 % of normally distributed er
 VARIANCE_FLOOR = 1e-4  # least variance of a target in a score, as a share of its variance in training
 R2, RMSE, COVERAGE_90, VARIANCE_RATIO = KINDS = ("r2", "rmse", "inside", "variance")  # keys of records
 UNITS = dict(zip(TARGETS, ("m/s", "m/s", "kg", "kg/s", "s", "V", "m"), strict=True))
+BOUNDS = {R2: (-math.inf, 1.0), RMSE: (0.0, math.inf), COVERAGE_90: (0.0, 1.0), VARIANCE_RATIO: (0.0, math.inf)}
 METRICS = (
-    Metric("mean_r2", "mean"),
-    *(Metric(f"{kind}/{name}", "mean", UNITS[name] if kind == RMSE else "") for kind in KINDS for name in TARGETS),
+    Metric("mean_r2", "mean", bounds=BOUNDS[R2]),
+    *(
+        Metric(f"{kind}/{name}", "mean", UNITS[name] if kind == RMSE else "", bounds=BOUNDS[kind])
+        for kind in KINDS
+        for name in TARGETS
+    ),
 )
 """``r2``: 1 minus the mean squared error over the variance of the truth. ``inside``: coverage, the share of errors
 within the central 90 % interval by the predicted standard deviation. ``variance``: mean squared deviation of
@@ -92,13 +98,11 @@ def by_target(values: Float[Tensor, "R N out"]) -> Float[Tensor, "R N targets 3"
 def summary(scores: dict[str, Float[Tensor, "R E"]]) -> dict[str, Any]:
     """Return mean, low and high of each score by kind and target, and for several runs ``each`` run's mean."""
     result: dict[str, Any] = {}
+    bounds = {metric.name: metric.bounds for metric in METRICS}
     for name, values in scores.items():
         kind, _, target = name.partition("/")
         power = 0.5 if kind == RMSE else 1.0
-        ends = vars(interval(values))
-        row: dict[str, Any] = {end: max(x, 0.0) ** power if power < 1 else x for end, x in ends.items()}
-        if kind in (COVERAGE_90, R2, "mean_r2"):
-            row["high"] = min(row["high"], 1.0)  # scaled shares of long flights exceed 1, and so do ends of intervals
+        row: dict[str, Any] = {end: x**power for end, x in vars(interval(values, bounds=bounds[name])).items()}
         if len(values) > 1:
             row["each"] = values.mean(1).pow(power).tolist()
         if target:

@@ -139,10 +139,13 @@ class CheckedRollout:
                 do = "Return the comparison itself." if kind == torch.bool else "Convert it to the type of the noise."
                 self.refuse(name, f"{value.dtype}", f"{kind}", do)
             self.check_numbers(name, value)
-        for name in (f"measure[{metric.name!r}]" for metric in self.env.metrics if metric.over == "outcome"):
-            if not ((results[name] == 0) | (results[name] == 1)).all():
-                got = f"{results[name].min():.3g} to {results[name].max():.3g}"
+        for metric in self.env.metrics:
+            values, (low, high) = results[name := f"measure[{metric.name!r}]"], metric.bounds
+            got = f"{values.min():.3g} to {values.max():.3g}"
+            if metric.over == "outcome" and not ((values == 0) | (values == 1)).all():
                 self.refuse(name, got, "0 or 1 of an outcome", "Return one, or reduce the metric by `last`.")
+            if metric.over in ("last", "mean") and not ((values >= low) & (values <= high)).all():
+                self.refuse(name, got, f"{low} to {high}", "Correct it, or the metric's bounds.")
         if not results.get("observe.legal", torch.ones(1, 1)).any(-1).all():
             self.refuse("observe.legal", "an agent without a move", "at least one", "Let it stay where it is.")
 

@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from tests.support.cli_runner import Result, uavlab
-from tests.support.fixtures_config import train_tiny
 from tests.support.tampered_runs import checkpoint_in, edit_manifest, state, without_digest
 from uavlab import cli
 from uavlab.cli import base
@@ -31,18 +30,10 @@ COMMANDS = {
 }
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a complete run with one checkpoint."""
-    folder = tmp_path_factory.mktemp("runs") / "finished"
-    train_tiny(folder, keep=1)
-    return folder
-
-
 @pytest.fixture
-def run(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def run(one_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    return shutil.copytree(finished, tmp_path / "run")
+    return shutil.copytree(one_checkpoint, tmp_path / "run")
 
 
 def poisoned(value: Any) -> Any:
@@ -135,11 +126,11 @@ def test_commands_print_by_one_function() -> None:
 WRONG: tuple[Any, ...] = (None, 3, "x", [3], [{}], [[]], {"lr": {}}, {"a": None})
 
 
-def test_forged_types_in_a_manifest_are_refused(run: Path, finished: Path) -> None:
+def test_forged_types_in_a_manifest_are_refused(run: Path, one_checkpoint: Path) -> None:
     refused = 0
     for name, kind in {**META, "preset": str, "best_updates": list}.items():
         for wrong in WRONG:
-            shutil.copy(checkpoint_in(finished) / "manifest.json", checkpoint_in(run) / "manifest.json")
+            shutil.copy(checkpoint_in(one_checkpoint) / "manifest.json", checkpoint_in(run) / "manifest.json")
             edit_manifest(lambda body, name=name, wrong=wrong: body["meta"].update({name: wrong}))(run)
             if isinstance(wrong, kind) and name in ("machine", "device", "rows", "best_updates"):
                 continue

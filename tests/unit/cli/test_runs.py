@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from tests.support.cli_runner import SETTINGS, uavlab
-from tests.support.fixtures_config import train_tiny
 from tests.support.fixtures_mapping import TINY_MISSION
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.experiment import policy
@@ -25,14 +24,6 @@ METRICS = {"completion", "formation_strict", "formation_mean", "collision", "pat
 def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Work in a folder of the test's own."""
     monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a complete run, for tests that only read it."""
-    folder = tmp_path_factory.mktemp("runs") / "finished"
-    train_tiny(folder)
-    return folder
 
 
 class TestTrain:

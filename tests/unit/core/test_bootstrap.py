@@ -104,5 +104,21 @@ class TestShare:
         assert chance(low, range(7, 10)) == pytest.approx(0.025, rel=1e-5)
         assert chance(high, range(8)) == pytest.approx(0.025, rel=1e-5)
 
-    def test_the_quantile_of_a_uniform_variate(self) -> None:
-        assert beta_quantile(1, 1, 0.3) == pytest.approx(0.3, abs=1e-7)
+    @pytest.mark.parametrize("count", [1, 2, 30, 1_000, 100_000, 10_000_000])
+    @pytest.mark.parametrize("chance", [0.025, 0.3, 0.975])
+    def test_quantiles_with_a_closed_form(self, count: int, chance: float) -> None:
+        """The smallest and the largest of n uniform variates, at any n; an arcsine variate."""
+        smallest = -math.expm1(math.log1p(-chance) / count)
+        assert beta_quantile(1, count, chance) == pytest.approx(smallest, rel=1e-7)
+        assert beta_quantile(count, 1, chance) == pytest.approx(chance ** (1 / count), rel=1e-7)
+        assert beta_quantile(0.5, 0.5, chance) == pytest.approx(math.sin(math.pi * chance / 2) ** 2, rel=1e-7)
+
+    @pytest.mark.parametrize(("count", "total"), [(500, 1_000), (3, 100_000), (5_000, 100_000)])
+    def test_quantiles_of_many_have_their_chance(self, count: int, total: int) -> None:
+        """A beta variate with parameters k and n - k + 1 lies below p with the chance of k or more of n."""
+        low = beta_quantile(count, total - count + 1, 0.025)
+        logs = (math.lgamma(total + 1) - math.lgamma(k + 1) - math.lgamma(total - k + 1) for k in range(count))
+        less = math.fsum(
+            math.exp(choose + k * math.log(low) + (total - k) * math.log1p(-low)) for k, choose in enumerate(logs)
+        )
+        assert 1 - less == pytest.approx(0.025, rel=1e-6)

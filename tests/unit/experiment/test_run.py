@@ -26,14 +26,6 @@ from uavlab.storage import files
 from uavlab.storage.files import json_digest
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a complete run, for tests that only read it."""
-    folder = tmp_path_factory.mktemp("runs") / "finished"
-    train_tiny(folder)
-    return folder
-
-
 def status(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "run.json").read_text())
 

@@ -15,24 +15,18 @@ from typing import Any
 import pytest
 
 from tests.support.fixtures_config import tiny, train_tiny
+from tests.support.tampered_runs import edit_manifest
 from uavlab.core.errors import ConfigError, FileError, ResourceError, UavlabError
 from uavlab.core.registry import Resume
 from uavlab.experiment import build, policy
 from uavlab.experiment import run_dir as module
 from uavlab.experiment.config import Config, parts
-from uavlab.experiment.names import run_folder
+from uavlab.experiment.names import own_digest, run_folder
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import lock_run_dir, read_config, require_resumable, run_name
 from uavlab.experiment.settings import settings_of
 from uavlab.storage import checkpoint
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a complete run, for tests that only read it."""
-    folder = tmp_path_factory.mktemp("runs") / "finished"
-    train_tiny(folder)
-    return folder
+from uavlab.storage.files import json_digest
 
 
 class TestClaim:
@@ -246,6 +240,15 @@ def unnoticed(folder: Path, raw: bytes, count: int) -> int:
     return silent
 
 
+def store(folder: Path, **values: Any) -> None:
+    """Store other values in a run's settings and in its checkpoint, as an older version may have done."""
+    stored = json.loads((folder / "config.json").read_text())
+    stored["values"].update(values)
+    stored["sha256"] = own_digest(stored)
+    (folder / "config.json").write_text(json.dumps(stored))
+    edit_manifest(lambda body: body["meta"]["values"].update(values))(folder)
+
+
 class TestEdits:
     @pytest.mark.parametrize("old", [False, True])
     def test_flipped_bits_never_give_other_settings_unnoticed(
@@ -273,6 +276,29 @@ class TestEdits:
         shutil.rmtree(folder / "checkpoints")
         checkpoint.save(folder / "checkpoints", saved.step, {"best": saved.groups["best"]}, meta)
         assert policy.load(folder).config.run.keep == 2
+
+    def test_a_number_beyond_a_newer_limit_goes_on_at_that_limit(self, tmp_path: Path, finished: Path) -> None:
+        """If a resumed run may change it; the state itself depends on the others."""
+        folder = shutil.copytree(finished, tmp_path / "run")
+        store(folder, evaluate_every=2 * 10**9, clip=1e9)
+        with pytest.warns(UserWarning, match="beyond its limit") as messages:
+            config = policy.load(folder).config
+        assert [str(each.message) for each in messages] == [
+            f"{folder}/config.json: evaluate_every 2000000000 is beyond its limit; going on with 1000000000.",
+            f"{folder}/config.json: clip 1000000000.0 is beyond its limit; going on with 1000000.0.",
+        ]
+        assert (config.run.evaluate_every, config.learner.clip) == (10**9, 1e6)
+        with pytest.warns(UserWarning, match="beyond its limit"):
+            run = Run.resume(folder, {"updates": 9})
+        list(run.train())
+        with warnings.catch_warnings(action="error"):  # the limit is stored now
+            assert policy.load(folder).config.run.evaluate_every == 10**9
+        other = shutil.copytree(finished, tmp_path / "other")
+        store(other, worlds=10**9)
+        with pytest.raises(ConfigError, match="worlds: input should be less than or equal to"):
+            policy.load(other)
+        with pytest.raises(ConfigError, match="evaluate_every: input should be less than or equal to"):
+            Run.resume(finished, {"evaluate_every": 2 * 10**9})  # new input
 
     def test_a_change_before_its_first_checkpoint_is_none_of_them(self, tmp_path: Path, finished: Path) -> None:
         folder = shutil.copytree(finished, tmp_path / "run")
@@ -308,6 +334,23 @@ class TestEdits:
 
 
 class TestDamage:
+    def test_a_damaged_name_of_a_preset_is_damage(self, tmp_path: Path, finished: Path) -> None:
+        """An unknown preset is one that the digest confirms, or one of a file that has no digest."""
+        folder = shutil.copytree(finished, tmp_path / "run")
+        path, own = folder / "config.json", (folder / "config.json").read_bytes()
+        path.write_bytes(own.replace(b'"preset": "leader_f', b'"preset": "lead\\u0005r_f'))
+        with pytest.raises(FileError, match=r"config\.json: damaged: .* own digest\. `uavlab resume .*` restores it"):
+            policy.load(folder)
+        with pytest.warns(UserWarning, match=r"damaged: .* own digest\. Going on with the settings of the checkpoint"):
+            list(Run.resume(folder).train())
+        assert path.read_bytes() == own
+        stored = json.loads(own)
+        stored["preset"] = "elsewhere_made"
+        for without in ({}, {"sha256": json_digest({key: stored[key] for key in stored if key != "sha256"})}):
+            path.write_text(json.dumps({**{key: stored[key] for key in stored if key != "sha256"}, **without}))
+            with pytest.raises(ConfigError, match="trained on 'elsewhere_made', which is not registered here"):
+                policy.load(folder)
+
     @pytest.mark.parametrize("content", ["", "{", "[]", '{"preset": 3}', None])
     def test_a_checkpoint_holds_the_settings_too(self, tmp_path: Path, finished: Path, content: str | None) -> None:
         folder = shutil.copytree(finished, tmp_path / "run")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Generator, Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.support.cuda_graph_emulator import Emulator
 from tests.support.fixtures_config import tiny
@@ -57,6 +58,28 @@ def test_the_first_calls_count_and_later_ones_are_replays() -> None:
     assert [tape.replays for tape in emulator.tapes] == [10 - WARM_UP]
     assert torch.equal(learner.total, plain.total)
     assert all(result is results[-1] for result in results[WARM_UP:])  # valid until the next call
+
+
+class Counted(TorchDispatchMode):
+    """The operators that are called."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        self.names = [*getattr(self, "names", []), func.__name__]
+        return func(*args, **(kwargs or {}))
+
+
+def test_arguments_are_copied_by_one_operator() -> None:
+    """Views of one buffer too, as a batch from replay is, and others of several types."""
+    words = torch.arange(24).view(4, 6)
+    given = {"a": words[:, :2], "b": words[:, 2:3].view(torch.float64), "c": torch.ones(3), "d": words[0] > 2}
+    graph = GraphCapture(inputs=list(tree_tensors(clone_tree(given))))
+    for each in graph.inputs:
+        each.zero_()
+    with Counted() as counted:
+        graph.run(list(given.values()))
+    assert counted.names == ["_foreach_copy_.default"]
+    assert all(map(torch.equal, graph.inputs, given.values()))
+    assert GraphCapture(result=3).run([]) == 3
 
 
 def test_only_generators_that_are_drawn_from_are_registered() -> None:

@@ -67,9 +67,13 @@ def test_named_sets_can_be_used_where_they_are_offered(device: torch.device) -> 
         assert resolve(Toggles(**sets[name]), device)[1] == {}, name
 
 
-@pytest.mark.parametrize(("units", "precision"), [(True, "bf16"), (False, "fp32")])
-def test_the_laptop_has_bf16_where_the_processor_has_units_for_it(
-    monkeypatch: pytest.MonkeyPatch, units: bool, precision: str
+@pytest.mark.parametrize(
+    ("flags", "precision"),
+    [(["amx_bf16"], "bf16"), (["avx2", "avx512_bf16"], "bf16"), (["avx512f", "bf16"], "fp32"), ([], "fp32")],
+)
+def test_the_laptop_has_bf16_where_the_processor_has_instructions_for_it(
+    monkeypatch: pytest.MonkeyPatch, flags: list[str], precision: str
 ) -> None:
-    monkeypatch.setattr(records, "fast_bf16", lambda: units)
+    """``bf16`` is that of ARM, for which there is no record."""
+    monkeypatch.setattr(records, "cpu_flags", lambda: flags, raising=False)
     assert Toggles(**toggle_presets(CPU)["laptop"]).precision == precision

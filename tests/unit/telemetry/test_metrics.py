@@ -230,6 +230,13 @@ def test_a_summary_by_kind_and_target() -> None:
     assert row["low"] == 0 < row["mean"] < row["high"]  # two runs: 6.5 -+ 12.706 x 2.5, of squares
 
 
+@pytest.mark.parametrize("kind", ["inside", "variance"])
+def test_two_runs_that_differ_leave_no_range(kind: str) -> None:
+    """0.5 -+ 12.706 x 0.3: a share lies from 0 to 1, a ratio of variances is not negative."""
+    row = summary({f"{kind}/drag": torch.tensor([[0.2], [0.8]])})[kind]["drag"]
+    assert (row["low"], row["high"]) == pytest.approx((0, 1 if kind == "inside" else 0.5 + 3.81186), abs=1e-4)
+
+
 def test_a_summary_of_one_run_has_no_other() -> None:
     rows = summary({"r2/drag": torch.tensor([[-0.5, -0.1]]), "rmse/drag": torch.tensor([[0.0, 0.0]])})
     assert rows["r2"]["drag"]["mean"] == pytest.approx(-0.3)

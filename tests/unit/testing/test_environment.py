@@ -205,6 +205,18 @@ class HalfArrived(Toy):
 
 
 @broken(
+    "BeyondItsBounds.measure['speed'], step 0 of the random rollout: got 2 to 2; expected 0.0 to 1.0. Correct it, or "
+    "the metric's bounds."
+)
+class BeyondItsBounds(Toy):
+    metrics = (Metric("speed", "mean", bounds=(0.0, 1.0)), Metric("arrived", "outcome"))
+
+    def measure(self, state: Spots, action: Tensor, after: Spots) -> dict[str, Tensor]:
+        figures = super().measure(state, action, after)
+        return {**figures, "speed": torch.full_like(figures["speed"], 2.0)}
+
+
+@broken(
     "FloatFlags.terminated, step 0 of the random rollout: got torch.float32; expected torch.bool. Return the "
     "comparison itself."
 )

@@ -132,11 +132,11 @@ class LeaderFollower:
 
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("completion", "outcome"),
-        Metric("formation_strict", "mean"),
-        Metric("formation_mean", "mean"),
+        Metric("formation_strict", "mean", bounds=(0.0, 1.0)),
+        Metric("formation_mean", "mean", bounds=(0.0, 1.0)),
         Metric("collision", "outcome", better="low"),
-        Metric("path", "sum", "px", better="low"),
-        Metric("energy", "sum", better="low"),
+        Metric("path", "sum", "px", "low", (0.0, math.inf)),
+        Metric("energy", "sum", "", "low", (0.0, math.inf)),
     )
     score: ClassVar[dict[str, float]] = {"completion": 3.0, "formation_strict": 1.0, "flight_time": -0.0005}
     rules: ClassVar[tuple[Rule, ...]] = (

@@ -145,7 +145,10 @@ class Mapping:
     lagged: bool = False
 
     overwrites: ClassVar[bool] = False
-    metrics: ClassVar[tuple[Metric, ...]] = (Metric("entropy", "last", "bit", better="low"), Metric("f1", "last"))
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric("entropy", "last", "bit", "low", (0.0, math.inf)),
+        Metric("f1", "last", bounds=(0.0, 1.0)),
+    )
     score: ClassVar[dict[str, float]] = {"entropy": -1.0}
     rules: ClassVar[tuple[Rule, ...]] = RULES
 
