@@ -1,5 +1,6 @@
 """Settings needed before torch is imported, the choice of notebooks, shared fixtures, and the figures of proofs."""
 
+import gc
 import json
 import os
 import signal
@@ -29,6 +30,11 @@ class OnlyCommittedNotebooks:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--figures", type=Path, help="Add the figures that proofs report to this JSON file.")
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()  # a collection then passes over torch and all tests; some tests collect often
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,4 +1,7 @@
-"""Every registered environment, and every quirk of LeaderFollower, meets the contract of an environment."""
+"""Every registered environment, and every quirk of LeaderFollower, meets the contract of an environment.
+
+Rollouts are a few episodes long here; those of hundreds of steps are in ``tests/proofs/test_larger_samples.py``.
+"""
 
 from dataclasses import fields, replace
 
@@ -11,29 +14,36 @@ from uavlab.envs.mapping.numpy_reference import HostMapping
 from uavlab.experiment.build import ENVIRONMENTS, EPISODES
 from uavlab.testing import check_env
 
-STEPS = {"slow_leader_follower": 40, "mapping": 40}  # of slow worlds
+STEPS = {"slow_leader_follower": 5, "mapping": 12}  # of slow worlds
 SMALLER = {"mapping": TINY_MISSION}
+FLYING = [name for name, entry in ENVIRONMENTS.items() if (entry.evaluation or EPISODES).flies]
+VARIANTS = {
+    "published": PUBLISHED,
+    "many": LeaderFollower(followers=8, obstacles=5, obstacle_speed=20.0, sight=3, horizon=15),
+    "lagged": LeaderFollower(followers=2, lagged=True, dt=0.5, horizon=10, time_cost=0.2),
+    "quirks": LeaderFollower(followers=3, trailing=True, first_follower_only=True, follower_costs=False, horizon=1),
+}
 
 
-@pytest.mark.parametrize("name", [name for name, entry in ENVIRONMENTS.items() if (entry.evaluation or EPISODES).flies])
-def test_registered_environments(name: str) -> None:
-    report = check_env(SMALLER.get(name, ENVIRONMENTS[name].kind()), steps=STEPS.get(name, 300))
+def check_registered(name: str, steps: int) -> None:
+    report = check_env(SMALLER.get(name, ENVIRONMENTS[name].kind()), steps=steps)
     assert report.started >= 21
 
 
-@pytest.mark.parametrize(
-    "env",
-    [
-        PUBLISHED,
-        LeaderFollower(followers=8, obstacles=5, obstacle_speed=20.0, sight=3, horizon=40),
-        LeaderFollower(followers=2, lagged=True, dt=0.5, horizon=30, time_cost=0.2),
-        LeaderFollower(followers=3, trailing=True, first_follower_only=True, follower_costs=False, horizon=1),
-    ],
-    ids=["published", "many", "lagged", "quirks"],
-)
-def test_variants_of_leader_follower(env: LeaderFollower) -> None:
-    report = check_env(env, worlds=4, steps=80)
-    assert report.truncated > 0 or env.horizon > 80
+def check_variant(name: str, steps: int) -> None:
+    env = VARIANTS[name]
+    report = check_env(env, worlds=4, steps=steps)
+    assert report.truncated > 0 or env.horizon > steps
+
+
+@pytest.mark.parametrize("name", FLYING)
+def test_registered_environments(name: str) -> None:
+    check_registered(name, STEPS.get(name, 40))
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_variants_of_leader_follower(name: str) -> None:
+    check_variant(name, 20)
 
 
 @pytest.mark.parametrize(

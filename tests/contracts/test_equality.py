@@ -4,13 +4,14 @@ Learners run in float64, so that equal up to rounding means equal to nine digits
 lower the precision run in float32, which alone they change; there, changes of parameters are compared, relative to how
 far plain moved, and gradients, part by part: parameters themselves are dominated by their initial values. Each learner
 runs on its first registered environment; the others, and the modes of the compiler that take minutes, are left to
-``make soak``.
+``make soak``. What the compiler traces is compared here, the code that it generates in
+``tests/proofs/test_compiled.py``.
 """
 
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -111,9 +112,22 @@ def precision_errors(env: str, learner: str, changes: Changes) -> tuple[float, f
     return max(change_errors(low, plain, first).values()), max(gradient_errors(low_once, once).values())
 
 
+@pytest.fixture
+def only_traced(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the compiler run the operators that it traced, which takes seconds; in a soak it generates code."""
+    if request.node.get_closest_marker("soak") is None:
+        monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+
+
+@pytest.mark.usefixtures("only_traced")
 @pytest.mark.parametrize(("env", "learner"), tasks())
 @pytest.mark.parametrize(("toggle", "changes"), cases(usable=True))
 def test_equal_to_plain(env: str, learner: str, toggle: Toggle, changes: Changes) -> None:
+    check_equal(env, learner, toggle, changes)
+
+
+def check_equal(env: str, learner: str, toggle: Toggle, changes: Changes) -> None:
+    """Compare a learner trained with a toggle with the plain one, within the toggle's class."""
     if toggle.equality == "precision":
         change, gradient = precision_errors(env, learner, changes)
         assert change <= CHANGE, change

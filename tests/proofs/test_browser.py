@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.support.lab_browser import TOKEN, OpenNotebook, answer, browsing, serving
+from tests.support.processes import left_behind
 from tests.support.tiny_notebook import Write
 from uavlab.lab.headless.report import report
 from uavlab.lab.headless.runner import run_notebook
@@ -69,8 +69,7 @@ def test_a_notebook_in_jupyterlab(write: Write, tmp_path: Path, tmp_path_factory
         assert watched.outside(url) == []
         assert answer(f"{url}/api/contents") == 403
         assert answer(f"{url}/api/contents?token={TOKEN}") == 200
-    left = [p for p in psutil.Process().children(recursive=True) if "resource_tracker" not in " ".join(p.cmdline())]
-    assert left == []  # the tracker is multiprocessing's, once a pool was there, and ends with this process
+    assert left_behind() == []
     assert "without encryption" not in (private / "server.log").read_text()
 
 

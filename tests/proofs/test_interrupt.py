@@ -78,7 +78,10 @@ def test_interrupts_leave_a_run_that_goes_on_to_the_same_bits(
 ) -> None:
     dice = random.Random(0)
     assert kernel(BEGIN) == ("ok", "")
-    ends = [kernel(LOOPS[loop], 0.03 + 0.2 * dice.random()) for _ in range(6)]
+    ends, began = list[tuple[str, str]](), "False\n"
+    while len(ends) < 6 or (began == "False\n" and len(ends) < 60):  # a busy machine takes several to begin
+        ends.append(kernel(LOOPS[loop], 0.03 + 0.2 * dice.random()))
+        _, began = kernel("print(run.number > 0)")
     assert {name for name, _ in ends} <= {"KeyboardInterrupt", "CancelledError", "ok"}
     ended, printed = kernel("print(run.status, 0 < run.number < 500, (run.folder / 'run.json').exists())")
     assert (ended, printed) == ("ok", "interrupted True True\n")

@@ -97,6 +97,10 @@ def disturb(fault: Fault, folder: Path, process: Process) -> None:
     for number in fault.signals:
         process.send_signal(number)
         time.sleep(0.2)
+    until = time.monotonic() + 60
+    while len(fault.signals) > 1 and process.poll() is None and time.monotonic() < until:
+        process.send_signal(fault.signals[-1])  # a busy process takes two signals that both wait for one
+        time.sleep(0.2)
 
 
 def conclude(folder: Path, process: Process, log: str = "log") -> Outcome:
@@ -182,7 +186,7 @@ SHORT = [
     Fault("the kernel is killed in the last cell", {138}, at(3, DIE), stderr="the kernel died in cell 4 of 4"),
     Fault("os._exit(0) in the first cell", {138}, at(1, "import os; os._exit(0)"), stderr="died in cell 2 of 4"),
     Fault("sys.exit(0)", {1}, at(2, "import sys; sys.exit(0)"), stderr="cell 3 of 4 failed: SystemExit: 0"),
-    Fault("no end", {124}, at(2, STEPS), ("--timeout", "2"), stderr="step 10\n(step .*\n){19}cell 3 of 4 ran longer"),
+    Fault("no end", {124}, at(2, STEPS), ("--timeout", "10"), stderr="step 10\n(step .*\n){19}cell 3 of 4 ran longer"),
     Fault("50 MB of output", {0}, at(2, "print('x' * 50_000_000)")),
     Fault("SIGTERM", {143}, at(2, SLEEP), signals=(TERM,), stderr="interrupted in cell 3 of 4"),
     Fault("SIGINT", {130}, at(1, SLEEP), signals=(INT,), when="1", stderr="interrupted in cell 2 of 4"),

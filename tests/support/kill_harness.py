@@ -142,6 +142,8 @@ def signals(count: int, seed: int, base: Path) -> dict[str, Any]:
             time.sleep(latest * dice.random())
             os.kill(child, number)
         code, status = exit_code(child), read_record(folder).get("status", "nothing")
+        if status == "complete" and len(numbers) == 1:  # the machine may be faster than when the run was timed
+            latest *= LATEST
         kind = f"{len(numbers)} x {status}"
         seen[kind] = seen.get(kind, 0) + 1
         fault = find_fault(folder, numbers, code, status)

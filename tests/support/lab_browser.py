@@ -75,7 +75,7 @@ def serving(root: Path, private: Path) -> Iterator[str]:
         finally:
             server.send_signal(signal.SIGTERM)
             try:
-                server.wait(20)
+                server.wait(60)
             except subprocess.TimeoutExpired:
                 server.kill()
                 server.wait()
@@ -84,7 +84,7 @@ def serving(root: Path, private: Path) -> Iterator[str]:
 def answer(url: str) -> int:
     """Return the HTTP status of a server's answer, 0 if there is none."""
     try:
-        with urllib.request.urlopen(url, timeout=5) as reply:
+        with urllib.request.urlopen(url, timeout=60) as reply:
             return reply.status
     except urllib.error.HTTPError as e:
         with e:

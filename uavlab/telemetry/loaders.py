@@ -156,5 +156,7 @@ class ItemDataset(Dataset):
 def load_batches(items: ItemDataset, starts: Iterator[list[int]], workers: int, pin: bool) -> Iterator[Windows]:
     """Yield batches of windows by their first rows; each of ``workers`` processes reads two batches ahead."""
     kind: dict[str, Any] = {"persistent_workers": True, "prefetch_factor": 2} if workers else {}
-    loader = DataLoader(items, batch_sampler=starts, num_workers=workers, pin_memory=pin, **kind)
-    return (Windows(*parts) for parts in loader)
+    batches = iter(DataLoader(items, batch_sampler=starts, num_workers=workers, pin_memory=pin, **kind))
+    # where it is part of a cycle, its queues would be closed before it can end its workers: it would wait 5 s for each
+    finalize(batches, tuple, getattr(batches, "_index_queues", ()))
+    return (Windows(*parts) for parts in batches)

@@ -67,6 +67,8 @@ def test_inputs_of_the_draw_live_until_the_batch_is_taken(threaded: bool) -> Non
     prefetcher.wait()
     assert alive() is not None
     prefetcher.take()
+    if prefetcher.executor is not None:
+        prefetcher.executor.submit(int).result()  # the thread lets go of its last work before it begins another
     assert alive() is None
 
 

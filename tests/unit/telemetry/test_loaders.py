@@ -2,6 +2,7 @@
 
 import errno
 import gc
+import multiprocessing
 import os
 from pathlib import Path
 
@@ -279,3 +280,22 @@ def test_each_worker_reads_two_batches_ahead(workers: int, ahead: int) -> None:
     for count in range(4):
         assert len(read) == count + ahead
         next(batches)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_workers_in_a_cycle_end_by_themselves(broken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutant: queues that are closed first, so that each worker is waited for, 5 s if not less, and killed."""
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.1 if broken else 60)
+    if broken:
+        monkeypatch.setattr(loaders, "finalize", lambda *given: None)
+    before, killed = set(multiprocessing.active_children()), []
+    batches = load_batches(items(), ([k] for k in range(9)), 1, pin=False)
+    next(batches)
+    (worker,) = set(multiprocessing.active_children()) - before
+    kill = worker.terminate
+    monkeypatch.setattr(worker, "terminate", lambda: killed.append(worker) or kill())
+    cycle: list[object] = [batches]
+    cycle.append(cycle)
+    del batches, cycle
+    gc.collect()
+    assert (bool(killed), worker.exitcode) == (broken, 0)
