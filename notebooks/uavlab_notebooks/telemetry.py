@@ -74,7 +74,9 @@ def draw_prediction(prediction: Prediction, names: Sequence[str] = COLUMNS, titl
             line = {"color": DARK, "width": 2, "dash": "dot"}
             grid.add_scatter(x=time, y=short(truth.tolist()), mode="lines", name="truth", line=line, **kinds, **place)
     plain = blank(title, height=120 + 165 * rows).layout
-    grid.update_layout(template=plain.template, title=plain.title, height=plain.height)
+    grid.update_layout(
+        template=plain.template, title=plain.title, height=plain.height, margin={"t": plain.margin.t + 24}
+    )
     grid.update_annotations(font_size=13)
     grid.update_xaxes(title_text="time (s)", row=rows)
     return grid

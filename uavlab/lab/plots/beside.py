@@ -25,6 +25,7 @@ def beside(flights: Mapping[str, go.Figure], title: str = "") -> go.Figure:
     joint = make_subplots(rows=1, cols=len(figures), subplot_titles=names, horizontal_spacing=GAP)
     plain = blank(title, height=560).layout
     joint.update_layout(template=plain.template, title=plain.title, height=plain.height, margin={"t": 80, "b": 120})
+    joint.update_layout(legend={"x": 1, "xanchor": "right", "y": 1, "yanchor": "top"})
     moving = [set(figure.frames[0].traces) for figure in figures]
     still = _traces(
         figures, [[n for n in range(len(f.data)) if n not in own] for f, own in zip(figures, moving, strict=True)]

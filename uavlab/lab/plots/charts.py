@@ -91,7 +91,7 @@ def bars(
     if ratio:
         figure.add_vline(x=1, line={"color": DARK, "width": 1, "dash": "dot"})
     if claim:
-        add_claim(figure, *claim)
+        add_claim(figure, *claim, log)
     return figure
 
 

@@ -47,7 +47,7 @@ TEMPLATE = go.layout.Template(
             "pad": {"t": 14, "l": 10},
         },
         "legend": {"orientation": "h", "x": 0, "xanchor": "left", "yref": "container", "y": 0, "yanchor": "bottom"},
-        "margin": {"l": 60, "r": 60, "b": 50},
+        "margin": {"l": 60, "r": 60, "b": 60},
         "hoverlabel": {"font": {"size": 13}},
         "modebar": {"bgcolor": CLEAR, "color": TEXT, "activecolor": COLORS[0], "orientation": "v"},
         "xaxis": AXIS,
@@ -114,9 +114,10 @@ def whiskers(
     return {"type": "data", "symmetric": False, "array": short(up), "arrayminus": short(down), "color": color}
 
 
-def add_claim(figure: go.Figure, low: float, high: float) -> None:
+def add_claim(figure: go.Figure, low: float, high: float, log: bool = False) -> None:
     """Add a vertical band from ``low`` to ``high``, labelled as the claimed range."""
-    label = {"text": "claimed", "x": (low + high) / 2, "xanchor": "center", "y": 1, "yanchor": "bottom"}
+    middle = math.log10(low * high) / 2 if log else (low + high) / 2  # annotations are placed by exponents
+    label = {"text": "claimed", "x": middle, "xanchor": "center", "y": 1, "yanchor": "bottom"}
     edge = {"color": CLAIM_EDGE, "width": 1}
     figure.add_vrect(x0=low, x1=high, fillcolor=CLAIM, line=edge, layer="below", annotation=label)
 

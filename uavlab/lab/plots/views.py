@@ -60,7 +60,8 @@ def still_views(figure: go.Figure) -> list[go.Figure]:
         shown, changes = button["args"]
         traces = [trace for trace, visible in zip(figure.data, shown["visible"], strict=True) if visible]
         own = {key: value for key, value in {**layout, **changes}.items() if value is not None}
-        stills.append(go.Figure(traces, {**own, "height": layout["height"] - ROOM}))
+        margin = {**layout["margin"], "t": layout["margin"]["t"] - ROOM}
+        stills.append(go.Figure(traces, {**own, "height": layout["height"] - ROOM, "margin": margin}))
         stills[-1].update_traces(visible=True)
     return stills
 

@@ -77,7 +77,9 @@ def test_a_claim_is_a_band_with_its_name() -> None:
     style.add_claim(figure, 1.5, 1.8)
     (band,) = figure.layout.shapes
     assert (band.x0, band.x1) == (1.5, 1.8)
-    assert figure.layout.annotations[0].text == "claimed"
+    assert (figure.layout.annotations[0].text, figure.layout.annotations[0].x) == ("claimed", 1.65)
+    style.add_claim(figure, 10, 1000, log=True)
+    assert figure.layout.annotations[1].x == 2  # on a logarithmic axis plotly places annotations by exponents
 
 
 def test_numbers_are_kept_to_six_digits() -> None:

@@ -60,7 +60,8 @@ def test_the_stills_are_the_figures_that_were_drawn(figure: go.Figure) -> None:
     assert [still.layout.title.text for still in stills] == ["speed of 2", "speed of 4", "time of 2", "time of 4"]
     assert [[trace.x[0] for trace in still.data] for still in stills] == [[2], [4, 5], [2], [4, 5]]
     assert not any(still.layout.updatemenus for still in stills)
-    assert figure.layout.height == 304 + ROOM
+    assert (figure.layout.height, figure.layout.margin.t) == (304 + ROOM, 40 + ROOM)
+    assert [(still.layout.height, still.layout.margin.t) for still in stills] == [(304, 40)] * 4
 
 
 def test_a_single_choice_needs_no_buttons() -> None:
