@@ -25,7 +25,7 @@ from IPython.display import display
 from uavlab.lab.live_run import train
 from uavlab.lab.plots import charts
 from uavlab.lab.plots.views import views
-tiny = {"hidden": 16, "batch": 16, "worlds": 8, "learning_starts": 32, "updates": 8, "threads": 1}
+tiny = {"hidden": 16, "batch": 16, "worlds": 8, "learning_starts": 32, "updates": 4, "threads": 1}
 tiny |= {"evaluate_every": 4, "evaluate_episodes": 1}
 rows = [{"setting": "a", "agents": n, "over_first": 2.0, "low": 1.9, "high": 2.1, "ms": 1.0 * n} for n in (2, 4)]
 def draw(show):
