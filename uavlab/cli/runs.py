@@ -113,7 +113,11 @@ def _title(trained: Any, count: str) -> str:
 @cli.command()
 @click.argument("run")
 @click.option("--out", type=click.Path(path_type=Path), help="HTML file; default flight.html in the folder of the run.")
-@click.option("--picture", type=click.Path(path_type=Path), help="Also draw one moment as PNG, SVG or PDF.")
+@click.option(
+    "--picture",
+    type=click.Path(path_type=Path),
+    help="Also draw it as GIF or WebP, or one moment of it as PNG, SVG or PDF.",
+)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the flight.")
 @click.option("--mean-action", is_flag=True, help="Use the mean action instead of sampling.")
 @click.option(
@@ -133,7 +137,7 @@ def fly(
     if picture is not None:
         from uavlab.lab.plots import flight
 
-        flight.write_image(flight.freeze(figure), picture)
+        flight.write_image(figure, picture)
     steps = figure.layout.meta["steps"]
     echo(f"{steps} steps; open {page}")
     return {"page": str(page), "steps": steps}

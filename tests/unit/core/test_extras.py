@@ -30,6 +30,7 @@ IMPORTED_AS = {
     "ruamel.yaml": {"ruamel"},
     "scikit-learn": {"sklearn"},
     "opencv-python-headless": {"cv2"},
+    "pillow": {"PIL"},
     "ipykernel": {"ipykernel", "IPython"},
     "jupyterlab": {"jupyterlab", "nbformat", "nbclient", "nbconvert", "jupyter_client", "traitlets"},
 }

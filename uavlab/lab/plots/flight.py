@@ -1,12 +1,15 @@
 """Animated flights: a picture of an environment is a function registered by ``scene`` with the environment's class."""
 
 import math
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
+import plotly.io
+from PIL import Image
 from plotly.offline import get_plotlyjs
 
 from uavlab.core.errors import ConfigError, ResourceError
@@ -39,7 +42,11 @@ def animate(env: Any, states: Sequence[Any]) -> go.Figure:
 
 def freeze(figure: go.Figure, share: float = 0.55) -> go.Figure:
     """Return one moment of an animated flight, after ``share`` of its time, without the controls."""
-    frame = figure.frames[int(share * (len(figure.frames) - 1))]
+    return _moment(figure, int(share * (len(figure.frames) - 1)))
+
+
+def _moment(figure: go.Figure, number: int) -> go.Figure:
+    frame = figure.frames[number]
     controls = ("updatemenus", "sliders")
     layout = {key: value for key, value in figure.layout.to_plotly_json().items() if key not in controls}
     still = go.Figure(data=figure.data, layout=layout)
@@ -50,16 +57,33 @@ def freeze(figure: go.Figure, share: float = 0.55) -> go.Figure:
 
 
 def write_image(figure: go.Figure, path: Path) -> None:
-    """Write a figure as an image of the kind that the path's suffix names.
+    """Write an animated flight as GIF (on white) or WebP (without a background), or else one moment of it.
+
+    The kind of picture is that of the path's suffix, such as ``.png``, ``.svg`` or ``.pdf`` for one moment.
 
     Raises:
         ResourceError: There is no browser to draw it, or the file cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.write_image(path, width=900, height=640, scale=1.5)
+        if path.suffix in (".gif", ".webp"):
+            _write_animation(figure, path)
+        else:
+            freeze(figure).write_image(path, width=900, height=640, scale=1.5)
     except (RuntimeError, OSError, ValueError) as error:
         raise ResourceError(f"{path}: not drawn ({error}); images need Chromium or Chrome, pages do not.") from error
+
+
+def _write_animation(figure: go.Figure, path: Path) -> None:
+    stills = [_moment(figure, number) for number in range(len(figure.frames))]
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder, f"{number}.png") for number in range(len(stills))]
+        plotly.io.write_images(stills, files, width=640, height=520)
+        pictures = [Image.open(file).convert("RGBA") for file in files]
+    if path.suffix == ".gif":  # which has no partly transparent pixels
+        white = Image.new("RGBA", pictures[0].size, "white")
+        pictures = [Image.alpha_composite(white, picture).quantize(128) for picture in pictures]
+    pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=PLAY_MS, loop=0, disposal=2)
 
 
 def write_page(figure: go.Figure, path: Path) -> None:

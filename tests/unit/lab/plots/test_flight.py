@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import plotly.graph_objects as go
+import plotly.io
 import pytest
+from PIL import Image
 
 from tests.support.fixtures_mapping import TINY_MISSION, start_missions
 from tests.support.web_page import loaded_addresses
@@ -87,6 +89,28 @@ class TestFrames:
 
     def test_lines_play_without_being_drawn_anew(self, short: go.Figure) -> None:
         assert short.layout.updatemenus[0].buttons[0].args[1]["frame"]["redraw"] is False
+
+
+@pytest.mark.parametrize("suffix", [".gif", ".webp"])
+def test_an_animation_has_every_frame(
+    short: go.Figure, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def draw(figures: list[go.Figure], files: list[Path], width: int, height: int) -> None:
+        for number, file in enumerate(files):  # a square that moves, in place of the browser's drawing
+            picture = Image.new("RGBA", (width, height))
+            picture.paste("red", (10 * number, 0, 10 * number + 10, 10))
+            picture.save(file)
+
+    monkeypatch.setattr(plotly.io, "write_images", draw)
+    flight.write_image(short, tmp_path / f"flight{suffix}")
+    with Image.open(tmp_path / f"flight{suffix}") as written:
+        assert written.n_frames == len(short.frames)  # type: ignore[attr-defined]
+        assert written.info["loop"] == 0
+        written.seek(3)
+        red, green, blue, solid = written.convert("RGBA").getpixel((35, 5))  # WebP keeps colours approximately
+        assert min(red, solid) > 240 > 15 > max(green, blue)
+        background = (255, 255, 255, 255) if suffix == ".gif" else (0, 0, 0, 0)
+        assert written.convert("RGBA").getpixel((300, 300)) == background
 
 
 def test_a_frozen_flight_is_one_of_its_frames(short: go.Figure) -> None:
