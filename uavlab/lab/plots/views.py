@@ -12,13 +12,15 @@ from uavlab.lab.plots.style import CLEAR, GRID, TEXT
 ROW = 4  # views that have buttons side by side; more are a list that unfolds
 ROOM = 34  # height of the buttons (px)
 LIGHT = "#eef1f6"
-COMMON = ("template", "height", "margin", "updatemenus", "sliders")
+COMMON = ("template", "updatemenus", "sliders")
+HEIGHT, TOP = 450, 100  # of a plotly figure that sets neither (px)
 
 
-def views(draw: Callable[..., go.Figure], **choices: Sequence[str | float]) -> go.Figure:
+def views(draw: Callable[..., go.Figure | None], **choices: Sequence[str | float]) -> go.Figure:
     """Return one figure that shows ``draw`` of the first value of each choice, and every combination at a click.
 
-    The buttons are a part of the figure, so they also work in a saved notebook and on a page without a kernel.
+    The buttons are a part of the figure, so they also work in a saved notebook and on a page without a kernel. A
+    combination for which ``draw`` returns None has no button.
 
         views(draw, show=["speed-up", "time"], agents=[2, 4])  # draw(show="speed-up", agents=2) and three more
 
@@ -26,13 +28,12 @@ def views(draw: Callable[..., go.Figure], **choices: Sequence[str | float]) -> g
         ConfigError: There is nothing to choose from, or ``draw`` returns an animated figure.
     """
     combined = [dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())]
-    each = [draw(**chosen) for chosen in combined]
+    drawn = [(chosen, figure) for chosen in combined if (figure := draw(**chosen)) is not None]
+    each = [figure for _, figure in drawn]
     if not each or any(figure.frames for figure in each):
         raise ConfigError("views: got no values to choose from, or an animated figure; expected still figures.")
-    layouts = [figure.layout.to_plotly_json() for figure in each]
-    height = max(layout.get("height", 450) for layout in layouts) + ROOM
-    joint = go.Figure([trace for figure in each for trace in figure.data], {**layouts[0], "height": height})
-    joint.update_layout(margin={"t": ROOM + max(figure.layout.margin.t or 0 for figure in each)})
+    layouts = [_with_room(figure.layout.to_plotly_json(), ROOM) for figure in each]
+    joint = go.Figure([trace for figure in each for trace in figure.data], layouts[0])
     owners = [number for number, figure in enumerate(each) for _ in figure.data]
     for trace, shown in zip(joint.data, _visible(each, owners, 0), strict=True):
         trace.visible = shown
@@ -43,7 +44,7 @@ def views(draw: Callable[..., go.Figure], **choices: Sequence[str | float]) -> g
             "method": "update",
             "args": [{"visible": _visible(each, owners, number)}, {key: layout.get(key) for key in properties}],
         }
-        for number, (chosen, layout) in enumerate(zip(combined, layouts, strict=True))
+        for number, ((chosen, _), layout) in enumerate(zip(drawn, layouts, strict=True))
     ]
     return joint.update_layout(updatemenus=[_menu(buttons)]) if len(each) > 1 else joint
 
@@ -60,10 +61,19 @@ def still_views(figure: go.Figure) -> list[go.Figure]:
         shown, changes = button["args"]
         traces = [trace for trace, visible in zip(figure.data, shown["visible"], strict=True) if visible]
         own = {key: value for key, value in {**layout, **changes}.items() if value is not None}
-        margin = {**layout["margin"], "t": layout["margin"]["t"] - ROOM}
-        stills.append(go.Figure(traces, {**own, "height": layout["height"] - ROOM, "margin": margin}))
+        stills.append(go.Figure(traces, _with_room(own, -ROOM)))
         stills[-1].update_traces(visible=True)
     return stills
+
+
+def _with_room(layout: dict[str, Any], room: float) -> dict[str, Any]:
+    """Return a layout with more room above the plot (px)."""
+    margin = layout.get("margin", {})
+    return {
+        **layout,
+        "height": layout.get("height", HEIGHT) + room,
+        "margin": {**margin, "t": margin.get("t", TOP) + room},
+    }
 
 
 def _visible(figures: Sequence[go.Figure], owners: Sequence[int], chosen: int) -> list[Any]:

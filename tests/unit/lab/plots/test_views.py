@@ -60,8 +60,9 @@ def test_the_stills_are_the_figures_that_were_drawn(figure: go.Figure) -> None:
     assert [still.layout.title.text for still in stills] == ["speed of 2", "speed of 4", "time of 2", "time of 4"]
     assert [[trace.x[0] for trace in still.data] for still in stills] == [[2], [4, 5], [2], [4, 5]]
     assert not any(still.layout.updatemenus for still in stills)
-    assert (figure.layout.height, figure.layout.margin.t) == (304 + ROOM, 40 + ROOM)
-    assert [(still.layout.height, still.layout.margin.t) for still in stills] == [(304, 40)] * 4
+    assert [(still.layout.height, still.layout.margin.t) for still in stills] == [(302, 40), (304, 40)] * 2
+    assert (figure.layout.height, figure.layout.margin.t) == (302 + ROOM, 40 + ROOM)
+    assert after_click(figure, "time, agents 4")[1]["height"] == 304 + ROOM
 
 
 def test_a_single_choice_needs_no_buttons() -> None:
@@ -70,6 +71,21 @@ def test_a_single_choice_needs_no_buttons() -> None:
     assert labels == ["speed", "time"]
     plain = draw("speed", 2)
     assert still_views(plain) == [plain]
+
+
+def test_a_combination_without_a_figure_has_no_button() -> None:
+    figure = views(
+        lambda show, agents: None if (show, agents) == ("time", 2) else draw(show, agents),
+        show=["speed", "time"],
+        agents=[2, 4],
+    )
+    assert [each.label for each in figure.layout.updatemenus[0].buttons] == [
+        "speed, agents 2",
+        "speed, agents 4",
+        "time, agents 4",
+    ]
+    visible, layout = after_click(figure, "time, agents 4")
+    assert (visible, layout["title"]["text"]) == ([False, False, False, True, "legendonly"], "time of 4")
 
 
 def test_nothing_to_choose_from_is_refused() -> None:
