@@ -108,7 +108,8 @@ class TestRuns:
         assert run.exit_code == 138
 
     def test_a_refused_range_has_the_code_of_a_wrong_setting(self, write: Write, tmp_path: Path) -> None:
-        check = "from uavlab.lab.headless.parameters import parameters\nP = parameters(globals(), seed=(int, 0, 9))"
+        check = "from uavlab.lab.headless.parameters import parameters\nlow = 0\n"
+        check += "P = parameters(globals(), seed=(int, low, 9))"  # no literal, so only the kernel knows the range
         run = run_notebook(write(("seed: int = 0", "parameters"), check), {"seed": 10}, tmp_path / "o.ipynb")
         assert run.exit_code == 2
         assert "ConfigError: Parameters of this notebook: seed = 10, expected int in [0, 9]." in run.reason
