@@ -26,7 +26,8 @@ AXIS = {
     "linecolor": GRID,
     "zerolinecolor": GRID,
     "automargin": True,
-    "exponentformat": "power",  # never SI prefixes, which read as units
+    "exponentformat": "none",  # never SI prefixes, which read as units
+    "separatethousands": True,
     "minorloglabels": "none",
 }
 TEMPLATE = go.layout.Template(
