@@ -53,10 +53,7 @@ def main() -> None:
         echo(error.format_message())
         sys.exit(2)
     except click.ClickException as error:
-        missing = getattr(error, "param", None) if isinstance(error, click.MissingParameter) else None
-        hint = (
-            f" {installation.program()} presets lists them." if missing is not None and missing.name == "preset" else ""
-        )
+        hint = f" {installation.program()} presets lists them." if _lacks_preset(error) else ""
         refuse("ConfigError", error.format_message() + hint, ConfigError.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
@@ -70,6 +67,10 @@ def main() -> None:
         if not (message := describe_error(error)):
             raise
         refuse("ConfigError", message, ConfigError.exit_code)
+
+
+def _lacks_preset(error: click.ClickException) -> bool:
+    return isinstance(error, click.MissingParameter) and error.param is not None and error.param.name == "preset"
 
 
 def refuse(kind: str, message: str, code: int) -> NoReturn:

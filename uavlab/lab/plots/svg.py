@@ -1,7 +1,7 @@
 """A line chart as SVG text, for pictures that change many times a minute while a cell runs.
 
-JupyterLab replaces such a picture in place. It would ignore a changed plotly figure, and a figure as a widget may reach
-the browser before its code and then stays blank.
+JupyterLab replaces such a picture in place. It ignores a plotly figure that is changed in place, and a figure as a
+widget does not fill the page.
 """
 
 import html
@@ -35,11 +35,11 @@ def line_chart(
     for x in ticks(0, x_end):
         parts.append(_text(place(x, low)[0], HEIGHT - BOTTOM + 18, f"{x:,g}", "middle"))
     for number, (name, points) in enumerate(curves.items()):
-        color, drawn = COLORS[number], [place(x, y) for x, y in points if math.isfinite(y)]
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in drawn)
+        color, places = COLORS[number % len(COLORS)], [place(x, y) for x, y in points if math.isfinite(y)]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
         stroke = f"fill='none' stroke='{color}' stroke-width='2.5' stroke-dasharray='{DASHES[number % len(DASHES)]}'"
         parts.append(f"<polyline points='{path}' {stroke}/>")
-        parts += [f"<circle cx='{x:.1f}' cy='{y:.1f}' r='3.5' fill='{color}'/>" for x, y in drawn]
+        parts += [f"<circle cx='{x:.1f}' cy='{y:.1f}' r='3.5' fill='{color}'/>" for x, y in places]
         start = LEFT + 250 + 220 * number
         parts += [f"<path d='M{start - 34} 12h28' {stroke}/>", _text(start, 16, name)]
     label = html.escape(f"{y_axis} over {x_axis}: " + ", ".join(curves), quote=True)

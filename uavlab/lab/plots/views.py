@@ -28,15 +28,15 @@ def views(draw: Callable[..., go.Figure | None], **choices: Sequence[str | float
         ConfigError: There is nothing to choose from, or ``draw`` returns an animated figure.
     """
     combined = [dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())]
-    drawn = [(chosen, figure) for chosen in combined if (figure := draw(**chosen)) is not None]
-    each = [figure for _, figure in drawn]
+    pairs = [(chosen, figure) for chosen in combined if (figure := draw(**chosen)) is not None]
+    each = [figure for _, figure in pairs]
     if not each or any(figure.frames for figure in each):
         raise ConfigError("views: got no values to choose from, or an animated figure; expected still figures.")
     layouts = [_with_room(figure.layout.to_plotly_json(), ROOM) for figure in each]
     joint = go.Figure([trace for figure in each for trace in figure.data], layouts[0])
     owners = [number for number, figure in enumerate(each) for _ in figure.data]
-    for trace, shown in zip(joint.data, _visible(each, owners, 0), strict=True):
-        trace.visible = shown
+    for trace, visible in zip(joint.data, _visible(each, owners, 0), strict=True):
+        trace.visible = visible
     properties = [key for key in dict.fromkeys(itertools.chain(*layouts)) if key not in COMMON]
     buttons = [
         {
@@ -44,7 +44,7 @@ def views(draw: Callable[..., go.Figure | None], **choices: Sequence[str | float
             "method": "update",
             "args": [{"visible": _visible(each, owners, number)}, {key: layout.get(key) for key in properties}],
         }
-        for number, ((chosen, _), layout) in enumerate(zip(drawn, layouts, strict=True))
+        for number, ((chosen, _), layout) in enumerate(zip(pairs, layouts, strict=True))
     ]
     return joint.update_layout(updatemenus=[_menu(buttons)]) if len(each) > 1 else joint
 
@@ -58,8 +58,8 @@ def still_views(figure: go.Figure) -> list[go.Figure]:
         return [figure]
     stills = []
     for button in buttons:
-        shown, changes = button["args"]
-        traces = [trace for trace, visible in zip(figure.data, shown["visible"], strict=True) if visible]
+        style, changes = button["args"]
+        traces = [trace for trace, visible in zip(figure.data, style["visible"], strict=True) if visible]
         own = {key: value for key, value in {**layout, **changes}.items() if value is not None}
         stills.append(go.Figure(traces, _with_room(own, -ROOM)))
         stills[-1].update_traces(visible=True)
