@@ -24,6 +24,7 @@ MAX_LINES = 25  # lines of code in one cell
 FIGURE = "application/vnd.plotly.v1+json"
 PICTURE = "image/svg+xml"
 WIDGET = "application/vnd.jupyter.widget-view+json"
+FOLDED = "hide-input"
 PAPERMILL_TAGS = {"injected-parameters", "papermill-error-cell-tag"}
 HOME = re.compile(r"(?<![\w+/.])(/home/\w|/Users/\w|/root/|[A-Z]:\\+Users\\)")  # base64 text does not match
 
@@ -57,7 +58,7 @@ def strip(path: Path) -> tuple[int, int]:
     nb.cells = [cell for cell in nb.cells if not PAPERMILL_TAGS & _tags(cell)]
     count = 0
     for cell in nb.cells:
-        cell.metadata = {"tags": cell.metadata["tags"]} if cell.metadata.get("tags") else {}
+        cell.metadata = _metadata(cell)
         if cell.cell_type != "code":
             continue
         if cell.execution_count is not None:
@@ -89,7 +90,7 @@ def find_faults(path: Path) -> list[str]:
     if home := HOME.search(path.read_text(encoding="utf-8")):
         faults.append(f"the path of somebody's home folder: {home[0]}...")
     code = [cell for cell in nb.cells if cell.cell_type == "code"]
-    if sum("parameters" in _tags(cell) for cell in code) != 1:
+    if code and sum("parameters" in _tags(cell) for cell in code) != 1:
         faults.append("not exactly one cell tagged 'parameters'")
     counts = [cell.execution_count for cell in code if cell.source.strip()]
     if counts != list(range(1, len(counts) + 1)):
@@ -122,6 +123,12 @@ def _to_text(nb: Any) -> str:
     for number, figure in enumerate(figures):
         text = text.replace(f'"figure {number} of this notebook"', figure)
     return text + "\n"
+
+
+def _metadata(cell: Any) -> dict[str, Any]:
+    """Return the metadata that a cell keeps; JupyterLab folds the code of one that is tagged ``hide-input``."""
+    folded = {"jupyter": {"source_hidden": True}} if FOLDED in _tags(cell) else {}
+    return folded | ({"tags": cell.metadata["tags"]} if _tags(cell) else {})
 
 
 def _tags(cell: Any) -> set[str]:
