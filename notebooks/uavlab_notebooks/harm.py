@@ -20,6 +20,7 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.installation import ROOT
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
+from uavlab.lab.plots.charts import list_downwards
 from uavlab.lab.plots.style import COLORS, DARK, blank, short
 from uavlab.storage.files import write_json
 from uavlab.storage.machine import describe
@@ -28,7 +29,7 @@ from uavlab_notebooks.toy_tasks import METRICS, course
 RECORD = ROOT / "figures" / "records" / "harm.json"
 PRESET, LESSON = "leader_follower_quick", "edge"
 UPDATES, SCORES, EPISODES = 480, 12, 20
-FIRST, SEEDS, PIECE = 1000, 128, 32  # seeds of the record; those of a piece train in one process
+FIRST, SEEDS, PIECE = 2000, 128, 32  # seeds of the record; those of a piece train in one process
 CHANCE = 0.8  # with which the least harm is shown
 NOWHERE = 10**9  # updates until priorities would correct themselves
 
@@ -54,26 +55,26 @@ HARMFUL, HARMLESS, OPEN = "harmful on purpose", "other order of sums", "in quest
 BASE = "as it is"
 VARIANTS = {
     BASE: Variant(HARMLESS),
-    "learning rates x 10": Variant(HARMFUL, {"lr": 3e-2, "critic_lr": 3e-2}),
     "an update every 20 steps": Variant(HARMFUL, {"world_steps": 20}),
-    "targets stored in bf16": Variant(HARMFUL, {}, round_target),
+    "ratio=4, a quarter of the steps": Variant(HARMFUL, {"ratio": 4}),
+    "learning rates x 10": Variant(HARMFUL, {"lr": 3e-2, "critic_lr": 3e-2}),
+    "learning rates x 30": Variant(HARMFUL, {"lr": 9e-2, "critic_lr": 9e-2}),
     "micro_batches=2": Variant(HARMLESS, {"micro_batches": 2}),
-    "adam=single": Variant(HARMLESS, {"adam": "single"}),
     "precision=bf16": Variant(OPEN, {"precision": "bf16"}),
+    "targets stored in bf16": Variant(OPEN, {}, round_target),
     "interval=20": Variant(OPEN, {"interval": 20}),
-    "ratio=4": Variant(OPEN, {"ratio": 4}),
-    "prefetch=on": Variant(OPEN, {"prefetch": "on"}),
     "prefetch=overlap": Variant(OPEN, {"prefetch": "overlap"}),
     "priorities=mean": Variant(OPEN, {"priorities": "mean"}),
     "priorities without weights": Variant(
         OPEN, {"priorities": "mean", "priority_beta": 0.0, "priority_draws": NOWHERE}
     ),
 }
+HIDDEN = "rgba(128, 128, 128, 0.22)"
 VERDICTS = {"worse": COLORS[3], "better": COLORS[2], "not different": COLORS[7]}
 
 
 def train(name: str, seeds: Sequence[int], updates: int = UPDATES, **settings: Any) -> Returns:
-    """Train a variant for as many steps of the worlds as ``updates`` updates of the others take.
+    """Train a variant for ``updates`` updates; with several steps per cycle, for as many steps of the worlds.
 
     Returns:
         The return of every score of every seed (seeds x scores).
@@ -90,9 +91,11 @@ def train(name: str, seeds: Sequence[int], updates: int = UPDATES, **settings: A
     return [list(each) for each in zip(*scores, strict=True)]
 
 
-def mean_returns(returns: Returns) -> list[float]:
-    """Return the mean over all scores of each seed, the measure of how well and how fast it learned."""
-    return [sum(each) / len(each) for each in returns]
+def halves(returns: Returns) -> dict[str, list[float]]:
+    """Return the mean over the first half of the scores of each seed, ``early``, and over the second, ``late``."""
+    half = len(returns[0]) // 2
+    parts = {"early": [each[:half] for each in returns], "late": [each[half:] for each in returns]}
+    return {name: [sum(each) / len(each) for each in rows] for name, rows in parts.items()}
 
 
 def quantile(chance: float, free: int) -> float:
@@ -140,42 +143,57 @@ def compare(means: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
 
 
 def draw(rows: Sequence[Mapping[str, Any]], title: str, caption: str = "") -> go.Figure:
-    """Draw each difference with its interval, and the range in which a difference would often stay hidden."""
+    """Draw each difference with its interval, and the range in which a difference would often stay hidden.
+
+    A difference far beyond the others is drawn as an arrow at the edge.
+    """
     names = [f"{row['variant']}<br><sub>{row['kind']}</sub>" for row in rows]
-    figure = blank(
-        title, "difference in mean return (0: learns as before)", height=150 + 42 * len(rows), caption=caption
-    )
+    edge = 1.4 * max(row["least"] for row in rows)
+    figure = blank(title, "difference in mean return", height=170 + 42 * len(rows), caption=caption)
     figure.add_bar(
         y=names,
         x=short(2 * row["least"] for row in rows),
         base=short(-row["least"] for row in rows),
         orientation="h",
-        width=0.62,
-        name="too small to be shown: chance below 80 %",
-        marker={"color": "rgba(128, 128, 128, 0.22)"},
+        width=0.6,
+        name="a difference so small is shown with a chance below 80 %",
+        marker={"color": HIDDEN},
         hoverinfo="skip",
     )
     for verdict, color in VERDICTS.items():
         some = [(name, row) for name, row in zip(names, rows, strict=True) if row["verdict"] == verdict]
-        ends = {end: short(abs(row[end] - row["mean"]) for _, row in some) for end in ("low", "high")}
+        near = [abs(row["mean"]) < edge for _, row in some]
+        ends = {end: [abs(row[end] - row["mean"]) for _, row in some] for end in ("low", "high")}
         figure.add_scatter(
             y=[name for name, _ in some],
-            x=short(row["mean"] for _, row in some),
-            error_x={"array": ends["high"], "arrayminus": ends["low"], "color": color, "thickness": 2},
+            x=short(max(-edge, min(edge, row["mean"])) for _, row in some),
+            error_x={"array": short(ends["high"]), "arrayminus": short(ends["low"]), "color": color, "thickness": 2},
             mode="markers",
             name=verdict,
-            marker={"color": color, "size": 10},
+            marker={"color": color, "size": 10, "symbol": ["circle" if inside else "arrow-left" for inside in near]},
         )
+    figure.add_scatter(
+        y=names,
+        x=[1.05 * edge] * len(rows),
+        text=[f"{row['mean']:+.2f} ({row['low']:+.2f} to {row['high']:+.2f})" for row in rows],
+        mode="text",
+        textposition="middle right",
+        cliponaxis=False,
+        showlegend=False,
+        hoverinfo="skip",
+    )
     figure.add_vline(x=0, line={"color": DARK, "width": 1, "dash": "dot"})
-    return figure.update_yaxes(autorange="reversed", type="category", categoryorder="array", categoryarray=names)
+    figure.update_layout(margin={"r": 190})
+    figure.update_xaxes(range=[-1.1 * edge, 1.05 * edge])
+    return list_downwards(figure, names)
 
 
-def read(path: Path = RECORD) -> dict[str, list[float]]:
+def read(half: str = "late", path: Path = RECORD) -> dict[str, list[float]]:
     """Return the mean returns of each variant of a record, for the seeds that every variant has."""
     rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
     means: dict[str, list[float]] = {}
     for row in sorted(rows, key=lambda row: row["first"]):
-        means.setdefault(row["variant"], []).extend(row["returns"])
+        means.setdefault(row["variant"], []).extend(row[half])
     count = min(map(len, means.values()))
     return {name: means[name][:count] for name in VARIANTS if name in means}
 
@@ -198,10 +216,10 @@ def study(path: Path, say: Callable[[str], Any] = print) -> None:
     for first, name in missing(known):
         returns = train(name, range(first, first + PIECE), device="cpu")
         curve = [round(sum(column) / PIECE, 3) for column in zip(*returns, strict=True)]
-        means = [round(mean, 4) for mean in mean_returns(returns)]
-        record["rows"].append({"variant": name, "first": first, "returns": means, "curve": curve})
+        means = {half: [round(mean, 3) for mean in each] for half, each in halves(returns).items()}
+        record["rows"].append({"variant": name, "first": first, **means, "curve": curve})
         write_json(path, record)
-        say(f"{name}, seeds {first} to {first + PIECE - 1}: {sum(means) / PIECE:.2f}")
+        say(f"{name}, seeds {first} to {first + PIECE - 1}: {sum(means['late']) / PIECE:.2f}")
 
 
 def missing(known: Iterable[tuple[str, int]]) -> list[tuple[int, str]]:
