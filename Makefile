@@ -13,13 +13,13 @@ setup: ## install the pinned packages into .venv; PYTHON=python3.12 and TORCH_IN
 	@"$(PYTHON)" tools/setup.py $(if $(filter command,$(origin PYTHON)),--this-python)
 
 tour: setup ## train, compare and look at the results in one notebook
-	@$(BIN)/uavlab notebook 00_tour -f notebooks/params/00_tour.yaml --out runs/tour/00_tour.ipynb
+	@$(BIN)/uavlab notebook tour -p out_dir runs/tour/run --out runs/tour/tour.ipynb
 
 test: setup ## check style and types, run unit tests, contracts and two notebooks
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest $(CASES) tests/unit tests/contracts notebooks/00_tour.ipynb notebooks/08_claims.ipynb
+	$(BIN)/pytest $(CASES) tests/unit tests/contracts notebooks/*_tour.ipynb notebooks/*_claims.ipynb
 
 proofs: setup ## run the proofs that need processes, kernels or a browser, and every notebook
 	$(BIN)/pytest $(CASES) tests/proofs notebooks

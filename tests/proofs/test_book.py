@@ -13,6 +13,7 @@ from uavlab.lab.headless.strip_outputs import FIGURE
 pytest.importorskip("sphinx", reason="sphinx is not installed")
 ROOT = Path(__file__).parents[2]
 WIDTHS = (1280, 1920)
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 SIDEWAYS = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
 COLOUR = "getComputedStyle(document.body).backgroundColor"
 
@@ -58,7 +59,10 @@ def small(tmp_path: Path) -> Path:
     (source / "README.md").write_text("# Small\n\nSee [the notebook](notebooks/a.ipynb).\n")
     output = nbformat.v4.new_output("display_data", {FIGURE: {"data": [{"y": [1, 2]}]}, "text/plain": "Figure()"})
     hidden = nbformat.v4.new_code_cell("answer = 42", outputs=[output], metadata={"tags": ["hide-input"]})
-    text = nbformat.v4.new_markdown_cell("# Formula\n\n$\\frac{1}{2}$ and\n\n$$\\sum_i x_i$$")
+    text = nbformat.v4.new_markdown_cell(
+        "# Formula\n\n$\\frac{1}{2}$ and\n\n$$\\sum_i x_i$$\n\n![A](attachment:a.png)",
+        attachments={"a.png": {"image/png": PIXEL}},
+    )
     language = {"language_info": {"name": "python"}}
     nbformat.write(
         nbformat.v4.new_notebook(cells=[text, hidden], metadata=language), tmp_path / "source" / "notebooks" / "a.ipynb"
@@ -72,7 +76,8 @@ def test_formulas_figures_and_hidden_cells(small: Path, tmp_path: Path) -> None:
     page = (tmp_path / "out" / "notebooks" / "a.html").read_text()
     assert page.count("<math ") == 2
     assert "<mfrac>" in page
-    before, _, after = page.partition('<details class="hide')
+    assert '<img alt="A" src="data:image/png;base64,' in page
+    before, _, after = page.partition('<details class="admonition hide')
     assert "answer" not in before
     assert '<div class="figure"' in after
     assert (tmp_path / "out" / "_static" / "plotly.min.js").stat().st_size > 1_000_000

@@ -106,7 +106,7 @@ def test_the_base_trains_evaluates_and_resumes(clean: Path, tmp_path: Path) -> N
 
 def test_the_base_says_what_else_is_needed(clean: Path, tmp_path: Path) -> None:
     for arguments, extra in (
-        (["notebook", "00_tour"], "lab"),
+        (["notebook", "tour"], "lab"),
         (["lab", "mine"], "lab"),
         (["train", "mapping_quick", "--toggle", "maps=host", "--set", "worlds=1", "--out", "run"], "mapping"),
     ):
@@ -125,11 +125,12 @@ def test_notebooks_run_from_the_wheel(wheel: Path, tmp_path: Path) -> None:
     zipfile.ZipFile(wheel).extractall(package)
     before = sorted(package.rglob("*.ipynb")), sorted(package.glob("uavlab/data/**/*"))
     small = ["-p", "updates", "10", "-p", "episodes", "2", "-p", "out_dir", "runs/tour"]
-    ended = run(sys.executable, folder, "notebook", "00_tour", *small, path=package)
+    ended = run(sys.executable, folder, "notebook", "tour", *small, path=package)
     assert ended.code == 0, ended.err
-    assert {path.name for path in (folder / "runs").iterdir()} >= {"00_tour.ipynb", "00_tour.html", "tour"}
+    assert {path.name for path in (folder / "runs").iterdir()} >= {"tour.ipynb", "tour.html", "tour"}
     assert (sorted(package.rglob("*.ipynb")), sorted(package.glob("uavlab/data/**/*"))) == before
-    assert '"outputs": []' in (package / "uavlab" / "data" / "notebooks" / "00_tour.ipynb").read_text()
+    (tour,) = (package / "uavlab" / "data" / "notebooks").glob("*_tour.ipynb")
+    assert '"outputs": []' in tour.read_text()
 
 
 def python_of(page: str) -> list[str]:

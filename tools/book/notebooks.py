@@ -9,8 +9,14 @@ from uavlab.lab.headless.strip_outputs import FIGURE, PICTURE, WIDGET
 
 
 def read(text: str) -> Any:
-    """Return a notebook whose plotly figures are HTML; where no JavaScript runs, the picture beside a figure shows."""
+    """Return a notebook whose plotly figures are HTML and whose attached pictures are in its text.
+
+    Where no JavaScript runs, the picture beside a figure shows.
+    """
     notebook = nbformat.reads(text, as_version=4)
+    for cell in notebook.cells:
+        for name, ((kind, picture),) in ((name, each.items()) for name, each in cell.get("attachments", {}).items()):
+            cell.source = cell.source.replace(f"attachment:{name}", f"data:{kind};base64,{picture}")
     for data in (output.data for cell in notebook.cells for output in cell.get("outputs", []) if "data" in output):
         if len(data) > 1:
             data.pop(WIDGET, None)

@@ -1,7 +1,7 @@
 """Text that the book adds to its pages: the list of pages, the API by group, and the help of each command."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -10,8 +10,8 @@ import click
 import uavlab
 from uavlab.cli import cli
 
-PARTS = {"Notebooks": "notebooks/*.ipynb", "Guides": "docs/*.md", "Project": "[A-Z]*.md"}
-"""The parts of the book, with the files of each."""
+PARTS = {"Notebooks": ["notebooks/*.ipynb"], "Guides": ["docs/*.md"], "Project": ["*.md", "figures/*.md"]}
+"""The parts of the book, with patterns of their files."""
 
 TYPES = (
     *("uavlab.experiment.run.Progress", "uavlab.runtime.toggles.Toggles", "uavlab.runtime.grad_step.GradientStep"),
@@ -27,14 +27,15 @@ DIRECTIVE = "```{{eval-rst}}\n.. {}:: {}\n{}```"
 
 def contents(root: Path) -> str:
     """Return the tables of contents, one for each part."""
-    parts = {title: "\n".join(pages(root, pattern)) for title, pattern in PARTS.items()}
+    parts = {title: "\n".join(pages(root, patterns)) for title, patterns in PARTS.items()}
     return "\n\n".join(TOCTREE.format(title, lines) for title, lines in parts.items() if lines)
 
 
-def pages(root: Path, pattern: str) -> list[str]:
-    """Return pages in the order of their names, the map of the notebooks first; README is the book's first page."""
-    paths = sorted(root.glob(pattern), key=lambda path: (path.stem != "index", path.name))
-    return [str(path.relative_to(root).with_suffix("")) for path in paths if path.stem != "README"]
+def pages(root: Path, patterns: Iterable[str]) -> list[str]:
+    """Return pages in the order of their names, an index first, without the book's first page."""
+    paths = [path for each in patterns for path in root.glob(each) if path != root / "README.md"]
+    paths.sort(key=lambda path: (path.stem != "index", path.relative_to(root)))
+    return [str(path.relative_to(root).with_suffix("")) for path in paths]
 
 
 def groups() -> dict[str, list[str]]:

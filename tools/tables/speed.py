@@ -122,7 +122,7 @@ def claims() -> list[str]:
         f"{report.count_verdicts(rows)}. A claim about a GPU has no verdict from a CPU. A verdict may rest on "
         f"arithmetic; then its note says so. Measured by `uavlab claims --all` on {machine(record['machine'])}.",
         "`uavlab claims` shows all of them, each with the command that measures it again, and "
-        "[notebook 08](../notebooks/08_claims.ipynb) draws them.",
+        "the notebook `claims` draws them.",
     ]
 
 

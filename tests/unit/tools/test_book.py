@@ -18,11 +18,16 @@ ROOT = Path(__file__).parents[3]
 def test_pages_are_in_the_order_of_their_names(tmp_path: Path) -> None:
     for name in ("10_b.ipynb", "index.ipynb", "02_a.ipynb", "README.md"):
         (tmp_path / name).touch()
-    assert texts.pages(tmp_path, "*") == ["index", "02_a", "10_b"]
+    assert texts.pages(tmp_path, ["*"]) == ["index", "02_a", "10_b"]
 
 
 def test_every_notebook_and_guide_is_in_the_contents() -> None:
-    pages = [*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("docs/*.md"), *ROOT.glob("*.md")]
+    pages = [
+        *ROOT.glob("notebooks/*.ipynb"),
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("*.md"),
+        ROOT / "figures" / "README.md",
+    ]
     names = {str(path.relative_to(ROOT).with_suffix("")) for path in pages} - {"README"}
     assert sorted(line for line in texts.contents(ROOT).splitlines() if line in names) == sorted(names)
 
@@ -58,6 +63,13 @@ def test_a_figure_is_drawn_and_has_its_picture() -> None:
     assert json.loads(text) == spec
     assert rest == "<noscript><svg/></noscript></div>"
     assert "min-height:450px" in notebooks.html({}, "")
+
+
+def test_an_attached_picture_is_in_the_text() -> None:
+    attachments = {"a.png": {"image/png": "AAAA"}}
+    cell = nbformat.v4.new_markdown_cell("![A](attachment:a.png)", attachments=attachments)
+    read = notebooks.read(nbformat.writes(nbformat.v4.new_notebook(cells=[cell])))
+    assert read.cells[0].source == "![A](data:image/png;base64,AAAA)"
 
 
 GOOD = """<a href="b.html#there">b</a><a href="#here" id="here">h</a><a href="https://x.org/y">y</a>

@@ -1,6 +1,6 @@
 """Write an executed notebook as one HTML file that needs no network; plotly figures stay interactive.
 
-python -m uavlab.lab.headless.report out/00_tour.ipynb out/00_tour.html
+python -m uavlab.lab.headless.report out/tour.ipynb out/tour.html
 """
 
 import sys
