@@ -211,16 +211,13 @@ def _remarks(status: Mapping[str, Any]) -> list[str]:
 
 def _commands(run: RunFiles) -> list[str]:
     """Return the commands that made a run, and that resume, evaluate and draw it."""
-    how, place = run.scoring, shlex.quote(str(run.folder))
-    words = (f" --seed {how.seed}" if how.seed else "") + (" --mean-action" if how.mean_action else "")
-    resume = [] if run.exported else [f"{program()} resume {place}"]
-    fly = [f"{program()} fly {place}{words}"] if run.flies else []
-    return [
-        str(run.status.get("command") or "# started from Python, with the settings below"),
-        *resume,
-        f"{program()} evaluate {place} --episodes {how.episodes}{words}",
-        *fly,
-    ]
+    how, folder = run.scoring, str(run.folder)
+    options = [*(["--seed", str(how.seed)] if how.seed else ()), *(["--mean-action"] if how.mean_action else ())]
+    commands = [] if run.exported else [["resume", folder]]
+    commands.append(["evaluate", folder, "--episodes", str(how.episodes), *options])
+    commands += [["fly", folder, *options]] if run.flies else []
+    first = str(run.status.get("command") or "# started from Python, with the settings below")
+    return [first, *(f"{program()} {shlex.join(words)}" for words in commands)]
 
 
 def _fact(value: Any) -> str:
