@@ -20,7 +20,7 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.installation import ROOT
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
-from uavlab.lab.plots.charts import list_downwards
+from uavlab.lab.plots.charts import group_rows, list_downwards
 from uavlab.lab.plots.style import COLORS, DARK, blank, short
 from uavlab.storage.files import write_json
 from uavlab.storage.machine import describe
@@ -136,7 +136,11 @@ def compare(means: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
         rows.append(
             {
                 **{"variant": name, "kind": VARIANTS[name].kind, "mean": mean, "low": low, "high": high},
-                **{"least": least, "verdict": judge(low, high), "unpaired": least_harm(others) / least},
+                **{
+                    "least": least,
+                    "verdict": judge(low, high),
+                    "unpaired": least_harm(others) / least if least else math.inf,
+                },
             }
         )
     return rows
@@ -147,33 +151,35 @@ def draw(rows: Sequence[Mapping[str, Any]], title: str, caption: str = "") -> go
 
     A difference far beyond the others is drawn as an arrow at the edge.
     """
-    names = [f"{row['variant']}<br><sub>{row['kind']}</sub>" for row in rows]
-    edge = 1.4 * max(row["least"] for row in rows)
-    figure = blank(title, "difference in mean return", height=170 + 42 * len(rows), caption=caption)
+    names = [name for _, kind, some in group_rows(rows, "kind") for name in (f"<b>{kind}</b>", *_names(some))]
+    edge = 1.4 * max(row["least"] for row in rows) or 1.0
+    figure = blank(title, "difference in mean return", height=150 + 32 * len(names), caption=caption)
     figure.add_bar(
-        y=names,
+        y=_names(rows),
         x=short(2 * row["least"] for row in rows),
         base=short(-row["least"] for row in rows),
         orientation="h",
         width=0.6,
-        name="a difference so small is shown with a chance below 80 %",
+        name="often hidden",
         marker={"color": HIDDEN},
         hoverinfo="skip",
     )
     for verdict, color in VERDICTS.items():
-        some = [(name, row) for name, row in zip(names, rows, strict=True) if row["verdict"] == verdict]
-        near = [abs(row["mean"]) < edge for _, row in some]
-        ends = {end: [abs(row[end] - row["mean"]) for _, row in some] for end in ("low", "high")}
+        some = [row for row in rows if row["verdict"] == verdict]
+        ends = {end: short(abs(row[end] - row["mean"]) for row in some) for end in ("low", "high")}
         figure.add_scatter(
-            y=[name for name, _ in some],
-            x=short(max(-edge, min(edge, row["mean"])) for _, row in some),
-            error_x={"array": short(ends["high"]), "arrayminus": short(ends["low"]), "color": color, "thickness": 2},
+            y=_names(some),
+            x=short(max(-edge, min(edge, row["mean"])) for row in some),
+            error_x={"array": ends["high"], "arrayminus": ends["low"], "color": color, "thickness": 2},
             mode="markers",
             name=verdict,
-            marker={"color": color, "size": 10, "symbol": ["circle" if inside else "arrow-left" for inside in near]},
+            marker={
+                **{"color": color, "size": 10},
+                "symbol": ["circle" if abs(row["mean"]) < edge else "arrow-left" for row in some],
+            },
         )
     figure.add_scatter(
-        y=names,
+        y=_names(rows),
         x=[1.05 * edge] * len(rows),
         text=[f"{row['mean']:+.2f} ({row['low']:+.2f} to {row['high']:+.2f})" for row in rows],
         mode="text",
@@ -185,7 +191,11 @@ def draw(rows: Sequence[Mapping[str, Any]], title: str, caption: str = "") -> go
     figure.add_vline(x=0, line={"color": DARK, "width": 1, "dash": "dot"})
     figure.update_layout(margin={"r": 190})
     figure.update_xaxes(range=[-1.1 * edge, 1.05 * edge])
-    return list_downwards(figure, names)
+    return list_downwards(figure, names).update_yaxes(autorange=False, range=[len(names) - 0.5, -0.5])
+
+
+def _names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [row["variant"] for row in rows]
 
 
 def read(half: str = "late", path: Path = RECORD) -> dict[str, list[float]]:

@@ -1,6 +1,7 @@
 """Harm: hand-computed intervals and powers, the order of a study, and its resumption."""
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -44,8 +45,8 @@ def test_least_harm_is_found_in_four_of_five_studies() -> None:
     d = torch.randn(4000, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     spread = torch.tensor([1.0, -1.0] * 8).double()
     least = least_harm((spread / spread.std()).tolist())
-    found = [student(each)[2] < 0 for each in (d - least).numpy()]
-    assert sum(found) / len(found) == pytest.approx(0.8, abs=0.03)
+    hits = [student(each)[2] < 0 for each in (d - least).numpy()]
+    assert sum(hits) / len(hits) == pytest.approx(0.8, abs=0.03)
 
 
 def test_halves() -> None:
@@ -68,6 +69,14 @@ def test_compare() -> None:
     assert row["unpaired"] > 100  # the seeds differ by 10, the pairs by 0.1
 
 
+def test_equal_pairs_have_no_width() -> None:
+    base = [1.0, 2.0, 4.0]
+    (row,) = rows = compare({BASE: base, "micro_batches=2": base})
+    assert (row["low"], row["high"], row["least"], row["verdict"]) == (0, 0, 0, "not different")
+    assert row["unpaired"] == math.inf
+    assert draw(rows, "t").layout.xaxis.range[0] < 0
+
+
 def test_figure_marks_verdicts_and_places_far_differences_at_the_edge() -> None:
     far = {"mean": -20.0, "low": -21.0, "high": -19.0, "verdict": "worse"}
     near = {"mean": 0.1, "low": -0.5, "high": 0.7, "verdict": "not different"}
@@ -77,7 +86,8 @@ def test_figure_marks_verdicts_and_places_far_differences_at_the_edge() -> None:
     assert by_name["worse"].x == (pytest.approx(-1.4),)
     assert by_name["worse"].marker.symbol == ("arrow-left",)
     assert by_name["not different"].marker.symbol == ("circle",)
-    assert "-20.00 (-21.00 to -19.00)" in figure.data[-1].text[0]
+    assert figure.data[-1].text[0] == "-20.00 (-21.00 to -19.00)"
+    assert figure.layout.yaxis.categoryarray == (f"<b>{harm.OPEN}</b>", "a", "b")
 
 
 def test_targets_are_rounded_to_bfloat16() -> None:
