@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from uavlab.cli.base import Record, as_json, cli, echo, layer, on_device, print_json, with_settings
-from uavlab.core.errors import ConfigError
+from uavlab.core.errors import ConfigError, UavlabError
 from uavlab.core.text import one_line
 from uavlab.experiment.signals import graceful_stop
 
@@ -20,7 +20,7 @@ from uavlab.experiment.signals import graceful_stop
 @with_settings
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the run, new or empty; default runs/NAME.")
 @click.option("--name", help="Name of the run; default PRESET-SEED.")
-@click.option("--dry-run", is_flag=True, help="Print steps, updates and bytes, and stop.")
+@click.option("--dry-run", is_flag=True, help="Print steps, updates, bytes and the time it takes here, and stop.")
 @as_json
 def train(preset: str, out: Path | None, name: str | None, dry_run: bool, **options: Any) -> Record:
     """Train a PRESET."""
@@ -37,15 +37,29 @@ def train(preset: str, out: Path | None, name: str | None, dry_run: bool, **opti
     folder = out or folder
     if dry_run:
         for key, value in planned.items():
-            echo(f"{key:22} {value}")
-        return planned
-    require_empty(folder)
+            if value is not None:
+                echo(f"{key:22} {value}")
+        return {**planned, "estimate": _estimate(config)}
+    require_empty(folder, run=True)
     what, size = next((key, value) for key, value in planned.items() if key.endswith("_bytes"))
     what = {"replay_bytes": "replay takes", "world_bytes": "worlds take"}.get(what, "flights take")
     amount = f"{planned['flights']} logs to read" if size is None else f"{what} {size / 2**20:.1f} MiB"
     run = api.start(preset, settings=settings, out=folder)
     echo(f"{amount}; the run is kept in {folder}")
     return drive(run)
+
+
+def _estimate(config: Any) -> Record:
+    """Measure and print how long a run will take here; a run for another machine may be none that works here."""
+    from uavlab.experiment.estimate import measure
+
+    try:
+        estimate = measure(config).estimate(config.run)
+    except UavlabError as error:
+        echo(f"{'time':22} not measured: {error}")
+        return {"error": type(error).__name__, "message": str(error)}
+    echo(f"{'time':22} {estimate}")
+    return vars(estimate)
 
 
 @cli.command()
