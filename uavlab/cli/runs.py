@@ -9,7 +9,18 @@ from typing import Any
 
 import click
 
-from uavlab.cli.base import Record, as_json, cli, echo, layer, on_device, print_json, with_settings
+from uavlab.cli.base import (
+    OutputFile,
+    Record,
+    as_json,
+    cli,
+    echo,
+    layer,
+    on_device,
+    print_json,
+    with_settings,
+    write_record,
+)
 from uavlab.core.errors import ConfigError, UavlabError
 from uavlab.core.text import one_line
 from uavlab.experiment.signals import graceful_stop
@@ -90,7 +101,7 @@ def resume(run: str, fresh_replay: bool, **options: Any) -> Record:
     "--policy", "plan", help="Evaluate this baseline, which needs no training, on the task of each RUN or PRESET."
 )
 @on_device
-@click.option("--out", type=click.Path(path_type=Path), help="Also write the record to this JSON file.")
+@click.option("--out", type=OutputFile(), help="Also write the record to this JSON file.")
 @as_json
 def evaluate(
     runs: tuple[str, ...], episodes: int, seed: int, mean_action: bool, plan: str | None, device: Any, out: Path | None
@@ -99,7 +110,7 @@ def evaluate(
     from uavlab import api
     from uavlab.core.installation import invocation
     from uavlab.experiment.names import run_folder
-    from uavlab.storage.files import read_json, write_json
+    from uavlab.storage.files import read_json
     from uavlab.storage.machine import describe
 
     what: Any = runs if plan else [api.load(run, device) for run in runs]  # all are read before the first episode
@@ -115,7 +126,7 @@ def evaluate(
         rows.append({**result, place: run, **how, "episodes": episodes, "seed": seed})
     record = {"command": invocation(), "machine": describe(result.device), "rows": rows, "trained": trained}
     if out is not None:
-        write_json(out, record)
+        write_record(out, record)
     return rows[0] if len(rows) == 1 else {"rows": rows}
 
 
@@ -126,11 +137,11 @@ def _title(trained: Any, count: str) -> str:
 
 @cli.command()
 @click.argument("run")
-@click.option("--out", type=click.Path(path_type=Path), help="HTML file; default flight.html in the folder of the run.")
+@click.option("--out", type=OutputFile(), help="HTML file; default flight.html in the folder of the run.")
 @click.option(
     "--picture",
-    type=click.Path(path_type=Path),
-    help="Also draw it as GIF or WebP, or one moment of it as PNG, SVG or PDF.",
+    type=OutputFile(".gif", ".webp", ".png", ".jpg", ".svg", ".pdf"),
+    help="Also draw it as GIF or WebP, or one moment of it as PNG, JPG, SVG or PDF.",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the flight.")
 @click.option("--mean-action", is_flag=True, help="Use the mean action instead of sampling.")

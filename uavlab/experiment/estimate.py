@@ -132,9 +132,7 @@ def _times(steps: Iterator[object], rt: Runtime, began: float, enough_s: float) 
             return
 
 
-def _score_seconds(
-    config: Config, learner: Learner, rng: Streams, rt: Runtime, enough_s: float
-) -> tuple[float, float]:
+def _score_seconds(config: Config, learner: Learner, rng: Streams, rt: Runtime, enough_s: float) -> tuple[float, float]:
     """Return the time of the first step of a score, and of a score in which no episode ends early (s)."""
     env, began = config.evaluation, time.perf_counter()
     policy = learner.policy(env.spec)

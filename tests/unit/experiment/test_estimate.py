@@ -41,7 +41,11 @@ def test_the_time_of_a_run(changes: dict[str, object], minutes: float, updates: 
     ("changes", "settings", "text"),
     [
         ({}, {}, "about 1.9 minutes here for 8,000 updates, with 5 seconds of warm-up, from 20 in 0.2 s"),
-        ({"warm_up_s": 1.0, "size": "4 of 16 worlds"}, {}, "1.9 minutes here for 8,000 updates, from 20 in 0.2 s with 4"),
+        (
+            {"warm_up_s": 1.0, "size": "4 of 16 worlds"},
+            {},
+            "1.9 minutes here for 8,000 updates, from 20 in 0.2 s with 4",
+        ),
         ({"apart": "60 flights to simulate"}, {}, " from 20 in 0.2 s; apart from 60 flights to simulate"),
         ({}, {"patience": 3}, "at most about 1.9 minutes here"),
         ({"update_s": 0.001, "score_s": None}, {}, "about 13 seconds here"),
