@@ -11,6 +11,7 @@ from plotly.subplots import make_subplots
 
 from uavlab.core.bootstrap import student
 from uavlab.core.installation import ROOT
+from uavlab.core.labels import label_of
 from uavlab.experiment import policy
 from uavlab.experiment.config import Device
 from uavlab.experiment.policy import TrainedPolicy
@@ -83,7 +84,7 @@ def draw_prediction(prediction: Prediction, names: Sequence[str] = COLUMNS, titl
 
 
 def _title(name: str) -> str:
-    return f"{name.replace('_', ' ')} ({OWN_UNITS[name]})"
+    return f"{label_of(name)} ({OWN_UNITS[name]})"
 
 
 def physics_residuals(flight: FlightDataset, window: int, stride: int = 50) -> list[dict[str, Any]]:
@@ -102,7 +103,7 @@ def physics_residuals(flight: FlightDataset, window: int, stride: int = 50) -> l
             hidden[:, HIDDEN.index(name)] += by
         parts = residuals(rows.inputs, hidden)
         root = {equation: part.square().mean().sqrt().item() for equation, part in parts.items()}
-        case = f"{name.replace('_', ' ')} wrong by {by:g} {OWN_UNITS[name]}" if name in HIDDEN else name
+        case = f"{label_of(name)} wrong by {by:g} {OWN_UNITS[name]}" if name in HIDDEN else name
         cases.append({"case": case, **root})
     return cases
 
