@@ -4,12 +4,16 @@ Figures are transparent, because a saved figure does not know the theme that it 
 of at least 3 on white and on the dark of JupyterLab, #111; that of words has 4.3 on both, and no colour has more.
 """
 
+import html
 import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
+
+from uavlab.core.labels import label_of
+from uavlab.core.text import printable
 
 COLORS = ("#3a7bd5", "#d8701a", "#2b9a57", "#d1435b", "#8a67cf", "#ad8200", "#2092a4", "#808080", "#c9649c", "#76882a")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
@@ -20,6 +24,7 @@ WIDE, LONG, SIDE = 70, 90, 40  # characters of a line of a title, a caption and 
 GRID, CLEAR = "rgba(128, 128, 128, 0.22)", "rgba(0, 0, 0, 0)"
 CLAIM, CLAIM_EDGE = "rgba(184, 134, 11, 0.22)", "#ad8200"
 
+BREAK = "<br>"
 REMOVED = ["select", "lasso", "zoomin", "zoomout", "autoscale", "editInChartStudio", "sendDataToCloud"]
 AXIS = {
     "title": {"font": {"size": 13}},
@@ -60,15 +65,32 @@ TEMPLATE = go.layout.Template(
 
 def blank(title: str, x: str = "", y: str = "", height: int = 420, caption: str = "") -> go.Figure:
     """Return an empty figure with a caption under its title; ``x`` and ``y`` are the axes' titles, with units."""
-    rows, notes = textwrap.wrap(title, WIDE) or [""], textwrap.wrap(caption, LONG)
-    pad = {"t": 14 + 14 * (len(rows) - 1), "l": 10}  # plotly sets further lines above the first
-    heading = {"text": "<br>".join(rows), "pad": pad} | ({"subtitle": {"text": "<br>".join(notes)}} if notes else {})
-    top = 24 + 20 * len(rows) + 16 * len(notes) + (8 if notes else 0)
+    heading, note = in_lines(title, WIDE), in_lines(caption, LONG)
+    rows, notes = 1 + heading.count(BREAK), 1 + note.count(BREAK) if note else 0
+    pad = {"t": 14 * rows, "l": 10}  # plotly sets further lines above the first
+    words = {"text": heading, "pad": pad} | ({"subtitle": {"text": note}} if note else {})
+    top = 24 + 20 * rows + 16 * notes + (8 if notes else 0)
     figure = go.Figure()
-    figure.update_layout(template=TEMPLATE, title=heading, height=height + top - 44, margin={"t": top})
-    figure.update_xaxes(title="<br>".join(textwrap.wrap(x, SIDE)))
-    figure.update_yaxes(title="<br>".join(textwrap.wrap(y, SIDE)))
+    figure.update_layout(template=TEMPLATE, title=words, height=height + top - 44, margin={"t": top})
+    figure.update_xaxes(title=in_lines(x, SIDE))
+    figure.update_yaxes(title=in_lines(y, SIDE))
     return figure
+
+
+def plain(text: Any) -> str:
+    """Return text that a figure shows as it is; plotly takes some for markup, for a formula or for a value's place."""
+    escaped = html.escape(printable(text), quote=False)
+    return escaped.replace("$", "&#36;").replace("%{", "&#37;{")
+
+
+def in_lines(text: Any, most: int) -> str:
+    """Return text as ``plain`` does, in lines of at most ``most`` characters."""
+    return BREAK.join(map(plain, textwrap.wrap(str(text), most)))
+
+
+def words(name: Any) -> str:
+    """Return what a figure calls a raw name: its label, as ``plain`` text."""
+    return plain(label_of(str(name)))
 
 
 def color(number: int) -> str:

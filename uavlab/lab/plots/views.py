@@ -7,8 +7,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.labels import label_of
-from uavlab.lab.plots.style import BUTTON, BUTTON_TEXT, TEXT
+from uavlab.lab.plots.style import BUTTON, BUTTON_TEXT, TEXT, words
 
 ROOM = 34  # height of a row of buttons (px)
 GAP, TITLES = 6, 24  # between the buttons and the plot, and height of titles of its parts (px)
@@ -139,7 +138,7 @@ def _lines(name: str, targets: Sequence[tuple[str | float, State]]) -> list[list
     lines: list[list[tuple[str, State]]] = [[]]
     width = 0.0
     for value, target in targets:
-        label = label_of(value) if isinstance(value, str) else f"{label_of(name)} {value:g}"
+        label = words(value) if isinstance(value, str) else f"{words(name)} {value:g}"
         width += PAD + LETTER * len(label)
         if width > LINE and lines[-1]:
             width = PAD + LETTER * len(label)

@@ -209,26 +209,6 @@ def test_a_timeline_has_lanes_and_a_colour_per_name() -> None:
     assert draw.marker.color != update.marker.color
 
 
-def test_a_table_formats_its_cells() -> None:
-    columns: dict[str, Any] = {"setting": "setting", "ms": ("time (ms)", ".1f")}
-    table = charts.table([SPEEDUPS[0], SPEEDUPS[3]], columns)
-    assert (table.heads, table.rows) == (["setting", "time (ms)"], [["loop", "10.0"], ["unknown", "-"]])
-    assert repr(table) == "setting | time (ms)\nloop | 10.0\nunknown | -"
-
-
-def test_a_table_shows_labels_of_raw_names() -> None:
-    table = charts.table([{"a": "formation_strict", "b": "leader_follower_quick"}], {"a": "metric", "b": "preset"})
-    assert table.rows == [["strict formation", "leader_follower_quick"]]  # a preset is what one types
-
-
-def test_a_table_is_text_that_can_be_copied_and_never_markup() -> None:
-    page = charts.table([{"a": "<img src=x onerror=alert(1)>"}], {"a": "<b>head</b>"})._repr_html_()
-    assert page.count("<tr>") == 2
-    assert "&lt;img src=x onerror=alert(1)&gt;</td>" in page
-    assert "<img" not in page
-    assert "<b>" not in page
-
-
 @pytest.mark.parametrize("words", [3, 60])
 def test_long_titles_are_broken_and_given_room(words: int) -> None:
     figure = style.blank("finding " * words, "x (ms)", "y")
