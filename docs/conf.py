@@ -35,6 +35,8 @@ nitpick_ignore_regex = [
     ("py:class", r"uavlab\.experiment\.config\.Config"),
 ]
 
+highlight_language = "text"  # of blocks that name none: commands and their output
+
 html_theme = "furo"
 pygments_dark_style = "github-dark"
 html_title = f"uavlab {__version__}"
