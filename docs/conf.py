@@ -43,5 +43,6 @@ html_title = f"uavlab {__version__}"
 html_static_path = ["_static"]
 html_css_files = ["book.css"]
 html_copy_source = False
+html_show_search_summary = False  # it fetches pages, which browsers refuse for files
 html_show_copyright = False
 html_math_renderer = "mathml"
