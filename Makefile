@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 CASES := -m "not soak" -n 2 --dist loadfile --nbval
 .DEFAULT_GOAL := help
-.PHONY: help setup tour test proofs lab nbval-twice soak clean
+.PHONY: help setup tour test proofs lab book nbval-twice soak clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /make \1: /p' Makefile
@@ -13,19 +13,22 @@ setup: ## install the pinned packages into .venv; PYTHON=python3.12 and TORCH_IN
 	@"$(PYTHON)" tools/setup.py $(if $(filter command,$(origin PYTHON)),--this-python)
 
 tour: setup ## train, compare and look at the results in one notebook
-	@$(BIN)/uavlab notebook 00_tour -f notebooks/params/00_tour.yaml --out runs/tour/00_tour.ipynb
+	@$(BIN)/uavlab notebook tour -p out_dir runs/tour/run --out runs/tour/tour.ipynb
 
 test: setup ## check style and types, run unit tests, contracts and two notebooks
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest $(CASES) tests/unit tests/contracts notebooks/00_tour.ipynb notebooks/08_claims.ipynb
+	$(BIN)/pytest $(CASES) tests/unit tests/contracts notebooks/*_tour.ipynb notebooks/*_claims.ipynb
 
 proofs: setup ## run the proofs that need processes, kernels or a browser, and every notebook
 	$(BIN)/pytest $(CASES) tests/proofs notebooks
 
 lab: setup ## open the notebooks in JupyterLab
 	@$(BIN)/uavlab lab
+
+book: setup ## write notebooks, guides and API as pages that work offline, in build/book
+	@$(BIN)/python -m tools.book
 
 nbval-twice: setup ## run every notebook twice, each time against its stored outputs
 	$(BIN)/pytest --nbval notebooks

@@ -13,7 +13,7 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
-DATA = ("notebooks/*.ipynb", "notebooks/params/*.yaml", "figures/*/**/*.*")
+DATA = ("notebooks/*.ipynb", "figures/*/**/*.*")
 PICTURE = re.compile(r"!\[[^\]]*\]\((?!https?:)[^)]*\)\n*")
 LINK = re.compile(r"\[([^\]]*)\]\((?!https?:|#)[^)]*\)")
 

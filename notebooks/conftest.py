@@ -5,11 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
+
+from uavlab.lab.headless.runner import short_name
 
 HERE = Path(__file__).parent
 PICTURE = "image/svg+xml"
-SMALL: dict[str, dict[str, object]] = {"00_tour": {"updates": 60, "episodes": 50}}
-"""Parameters of a notebook that make it quick; committed outputs come from the values in the notebook."""
+SMALL: dict[str, dict[str, object]] = YAML(typ="safe").load(HERE / "small.yaml")
 CELL_TIMEOUT = 120  # s; nbval waits that long for a kernel that died, and its own default is 2000 s
 
 # Kernels inherit these; the first makes the order of sets the same in every run.
@@ -38,7 +40,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if compared is not None and PICTURE not in compared:
         item.parent.skip_compare = (*compared, PICTURE)  # type: ignore[union-attr]
     if cell is not None and "parameters" in cell.metadata.get("tags", ()):
-        small = SMALL.get(item.path.stem, {})
+        small = SMALL.get(short_name(item.path), {})
         cell.source += "".join(f"\n{name} = {value!r}" for name, value in small.items())
 
 

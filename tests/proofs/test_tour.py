@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.lab_browser import OpenNotebook, browsing, serving
+from uavlab.lab.headless.runner import notebook_path
 
-ROOT = Path(__file__).parents[2]
 PATIENCE_MS = 240_000  # for a loaded machine; a quiet one needs a tenth
 
 pytestmark = pytest.mark.browser
@@ -15,14 +15,15 @@ pytestmark = pytest.mark.browser
 
 def test_the_tour_in_jupyterlab(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     (tmp_path / "notebooks").mkdir()
-    shutil.copy(ROOT / "notebooks" / "00_tour.ipynb", tmp_path / "notebooks")
+    path = notebook_path("tour")
+    shutil.copy(path, tmp_path / "notebooks")
     with browsing() as watched, serving(tmp_path, tmp_path_factory.mktemp("jupyter")) as url:
         from playwright.sync_api import expect
 
         expect.set_options(timeout=PATIENCE_MS)
         page = watched.page
         page.set_default_timeout(PATIENCE_MS)
-        notebook = OpenNotebook(page, url, "notebooks/00_tour.ipynb")
+        notebook = OpenNotebook(page, url, f"notebooks/{path.name}")
         notebook.start()
 
         live = notebook.cell("train")

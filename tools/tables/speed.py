@@ -122,7 +122,7 @@ def claims() -> list[str]:
         f"{report.count_verdicts(rows)}. A claim about a GPU has no verdict from a CPU. A verdict may rest on "
         f"arithmetic; then its note says so. Measured by `uavlab claims --all` on {machine(record['machine'])}.",
         "`uavlab claims` shows all of them, each with the command that measures it again, and "
-        "[notebooks/08_claims.ipynb](notebooks/08_claims.ipynb) draws them.",
+        "the notebook `claims` draws them.",
     ]
 
 
@@ -136,7 +136,7 @@ def worlds() -> list[str]:
             [{**row, "millions": row["agent_steps_per_s"] / 1e6} for row in record["rows"]],
         ),
         f"{measured(record)}, torch {record['machine']['torch']}. "
-        "How to re-make every record is in [CONTRIBUTING.md](CONTRIBUTING.md).",
+        "How to re-make every record is in [Contributing](../CONTRIBUTING.md).",
     ]
 
 

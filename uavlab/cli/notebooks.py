@@ -32,10 +32,10 @@ def notebook(
     """Check the parameters of a notebook, run it headless, and also write it as an offline page."""
     from uavlab.lab.headless.parameters import read_parameters
     from uavlab.lab.headless.report import last_printed, report
-    from uavlab.lab.headless.runner import notebook_path, run_notebook
+    from uavlab.lab.headless.runner import notebook_path, run_notebook, short_name
 
     source = notebook_path(name)
-    target = out or Path("runs") / source.name
+    target = out or Path("runs") / f"{short_name(source)}.ipynb"
     values = read_parameters(source, parameters, file)
     result = run_notebook(source, values, target, timeout, progress="--json" not in sys.argv)
     page = target.with_suffix(".html")

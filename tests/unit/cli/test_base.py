@@ -77,7 +77,7 @@ def test_a_recursion_without_end_is_one_line(monkeypatch: pytest.MonkeyPatch) ->
         ("fly finished --out .", 2, "'.' is a folder; name a file in it."),
         ("profile leader_follower --out file/x.json", 5, "file/x.json: cannot be written (file is a file)"),
         ("bench update --out /proc/version/x.json", 5, "(/proc/version is a file)"),
-        ("fly finished --picture x.bmp", 2, "'x.bmp' must end in one of .gif, .webp, .png, .jpg, .svg, .pdf."),
+        ("report finished --out folder", 2, "'folder' is a folder"),
         ("profile leader_follower --trace x.txt", 2, "'x.txt' must end in one of .json, .json.gz."),
         ("claims --out folder", 2, "'folder' is a folder"),
         ("flights predict finished log.csv --out folder", 2, "'folder' is a folder"),

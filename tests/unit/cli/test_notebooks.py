@@ -11,7 +11,7 @@ from tests.support.cli_runner import uavlab
 from uavlab.cli.notebooks import lab_command
 from uavlab.lab.headless import report, runner
 
-TOUR = Path(__file__).parents[3] / "notebooks" / "00_tour.ipynb"
+TOUR = runner.notebook_path(Path(__file__).parents[3] / "notebooks" / "tour")
 
 
 @pytest.fixture(autouse=True)
@@ -32,12 +32,12 @@ def test_lab_in_a_folder_copies_what_it_lacks(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr(os, "execv", lambda *given: started.append(given))
     folder = tmp_path / "mine"
     folder.mkdir()
-    (folder / "00_tour.ipynb").write_text("my own")
+    (folder / TOUR.name).write_text("my own")
     count = len(list(TOUR.parent.glob("*.ipynb")))
     ended = uavlab("lab", "mine", "--", "--no-browser")
     assert (ended.code, ended.out) == (0, f"{count - 1} notebooks copied to mine\n")
     assert started == [(sys.executable, lab_command(folder, "--no-browser"))]
-    assert (folder / "00_tour.ipynb").read_text() == "my own"
+    assert (folder / TOUR.name).read_text() == "my own"
     assert {path.name for path in folder.iterdir()} == {path.name for path in TOUR.parent.glob("*.ipynb")}
     assert uavlab("lab", "mine").out.startswith("0 notebooks")
     (tmp_path / "file").touch()
@@ -105,9 +105,9 @@ def test_notebook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int, re
     monkeypatch.setattr(report, "last_printed", lambda source: "it flew\n")
     (tmp_path / "p.yaml").write_text("updates: 7\nseed: 4\n")
     ended = uavlab("notebook", TOUR, "-p", "seed", "5", "-f", "p.yaml", "--timeout", "60", "--json")
-    assert given == [("00_tour.ipynb", {"updates": 7, "seed": 5}, 60, False)]
-    out = "runs/00_tour.ipynb"
-    result = {"exit_code": code, "reason": reason, "notebook": out, "html": "runs/00_tour.html"}
+    assert given == [(TOUR.name, {"updates": 7, "seed": 5}, 60, False)]
+    out = "runs/tour.ipynb"
+    result = {"exit_code": code, "reason": reason, "notebook": out, "html": "runs/tour.html"}
     assert (ended.code, ended.json) == (code, result)
     assert ended.out.startswith(f"it flew\nexecuted notebook: {out}\n")
     assert ended.err.strip() == reason

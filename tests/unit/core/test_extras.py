@@ -120,7 +120,7 @@ def test_each_use_names_its_extra(
     ("package", "arguments"),
     [
         ("plotly", ["fly", str(ROOT / "figures" / "tour"), "--out", "flight.html"]),
-        ("papermill", ["notebook", str(ROOT / "notebooks" / "00_tour.ipynb")]),
+        ("papermill", ["notebook", "tour"]),
         ("jupyterlab", ["lab"]),
     ],
 )

@@ -55,7 +55,7 @@ def test_the_program_is_that_of_the_command(monkeypatch: pytest.MonkeyPatch, cal
 
 def test_a_checkout_has_its_own_notebooks_and_records() -> None:
     assert not installation.INSTALLED
-    assert (installation.ROOT / "notebooks" / "00_tour.ipynb").exists()
+    assert list((installation.ROOT / "notebooks").glob("*_tour.ipynb"))
     assert (installation.ROOT / "figures" / "records" / "quick.json").exists()
 
 

@@ -10,8 +10,10 @@ import nbformat
 import pytest
 
 from uavlab.lab.headless.parameters import declared_parameters
+from uavlab.lab.headless.runner import short_name
 
 NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
+PATHS = {short_name(path): path for path in sorted(NOTEBOOKS.glob("*.ipynb"))}
 CONFTEST = SimpleNamespace(**runpy.run_path(str(NOTEBOOKS / "conftest.py")))
 
 
@@ -23,15 +25,19 @@ class Cell:
         self.skip_compare = ("metadata",)
 
 
+def test_every_notebook_with_parameters_has_small_ones() -> None:
+    assert set(CONFTEST.SMALL) == {name for name, path in PATHS.items() if declared_parameters(path)}
+
+
 @pytest.mark.parametrize("name", CONFTEST.SMALL)
 def test_they_are_parameters_of_the_notebook(name: str) -> None:
-    declared = declared_parameters(NOTEBOOKS / f"{name}.ipynb")
+    declared = declared_parameters(PATHS[name])
     assert {key: type(value) for key, value in CONFTEST.SMALL[name].items()}.items() <= declared.items()
 
 
 @pytest.mark.parametrize("name", CONFTEST.SMALL)
 def test_they_arrive_after_the_values_of_the_notebook(name: str) -> None:
-    path = NOTEBOOKS / f"{name}.ipynb"
+    path = PATHS[name]
     code = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
     before = [cell.source for cell in code]
     for cell in code:

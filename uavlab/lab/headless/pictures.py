@@ -27,9 +27,9 @@ def add_pictures(bundles: Sequence[Any]) -> None:
     Raises:
         ResourceError: There is no browser to draw them.
     """
-    stills = [_stills(go.Figure(_without_config(bundle[FIGURE]))) for bundle in bundles]
-    texts = iter(draw([still for figures in stills for still in figures]))
-    for bundle, figures in zip(bundles, stills, strict=True):
+    each = [stills(bundle) for bundle in bundles]
+    texts = iter(draw([still for figures in each for still in figures]))
+    for bundle, figures in zip(bundles, each, strict=True):
         bundle.pop("image/png", None)
         bundle[PICTURE] = stack([next(texts) for _ in figures])
 
@@ -43,7 +43,8 @@ def draw(figures: Sequence[go.Figure]) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder, f"{number}.svg") for number in range(len(figures))]
         try:
-            plotly.io.write_images(list(figures), paths, width=WIDTH) if figures else None
+            heights = [figure.layout.height for figure in figures]  # plotly ignores them otherwise
+            plotly.io.write_images(list(figures), paths, width=WIDTH, height=heights) if figures else None
         except (RuntimeError, OSError, ValueError) as error:
             raise ResourceError(f"pictures of figures: not drawn ({error}); they need Chromium or Chrome.") from error
         return [path.read_text(encoding="utf-8") for path in paths]
@@ -62,7 +63,9 @@ def stack(pictures: Sequence[str]) -> str:
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{"".join(parts)}</svg>'
 
 
-def _stills(figure: go.Figure) -> list[go.Figure]:
+def stills(bundle: Any) -> list[go.Figure]:
+    """Return the still figures of an output that holds a plotly figure: one moment of a flight, or every view."""
+    figure = go.Figure(_without_config(bundle[FIGURE]))
     return [freeze(figure)] if figure.frames else still_views(figure)
 
 

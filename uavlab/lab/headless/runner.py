@@ -4,6 +4,7 @@ A notebook runs in its own folder, so relative paths inside it start there; a no
 the working directory.
 """
 
+import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -80,7 +81,7 @@ def run_notebook(
 
 
 def notebook_path(name: str | Path) -> Path:
-    """Find a notebook by path, by name or by its name without the number: ``00_tour`` or ``tour``.
+    """Find a notebook by path or by its name, with or without the number that orders the series.
 
     Names are those in the nearest ``notebooks/`` at or above the working directory, or else in the package.
 
@@ -93,11 +94,16 @@ def notebook_path(name: str | Path) -> Path:
     folders = (sorted((root / "notebooks").glob("*.ipynb")) for root in (here, *here.parents, installation.ROOT))
     known = next(filter(None, folders), [])
     stem = Path(name).name.removesuffix(".ipynb")
-    matches = [p for p in known if p.stem == stem] or [p for p in known if p.stem.partition("_")[2] == stem]
+    matches = [p for p in known if p.stem == stem] or [p for p in known if short_name(p) == stem]
     if len(matches) == 1:
         return matches[0].resolve()
-    stems = [p.stem for p in known]
+    stems = [short_name(p) for p in known]
     raise ConfigError(f"Unknown notebook '{name}'{suggest(stem, stems)}. Known: {', '.join(stems) or 'none'}.")
+
+
+def short_name(path: Path) -> str:
+    """Return a notebook's name without the number that orders the series."""
+    return re.sub(r"^\d+_", "", path.stem)
 
 
 def _lock(out: Path) -> AbstractContextManager[Any]:

@@ -24,6 +24,7 @@ MAX_LINES = 25  # lines of code in one cell
 FIGURE = "application/vnd.plotly.v1+json"
 PICTURE = "image/svg+xml"
 WIDGET = "application/vnd.jupyter.widget-view+json"
+FOLDED = "hide-input"
 PAPERMILL_TAGS = {"injected-parameters", "papermill-error-cell-tag"}
 HOME = re.compile(r"(?<![\w+/.])(/home/\w|/Users/\w|/root/|[A-Z]:\\+Users\\)")  # base64 text does not match
 
@@ -57,7 +58,7 @@ def strip(path: Path) -> tuple[int, int]:
     nb.cells = [cell for cell in nb.cells if not PAPERMILL_TAGS & _tags(cell)]
     count = 0
     for cell in nb.cells:
-        cell.metadata = {"tags": cell.metadata["tags"]} if cell.metadata.get("tags") else {}
+        cell.metadata = _metadata(cell)
         if cell.cell_type != "code":
             continue
         if cell.execution_count is not None:
@@ -67,11 +68,11 @@ def strip(path: Path) -> tuple[int, int]:
                 output.execution_count = cell.execution_count
             if len(output.get("data", {})) > 1:
                 output.data.pop(WIDGET, None)
-    if any(PICTURE not in bundle for bundle in _figures(nb)):
+    if any(PICTURE not in bundle for bundle in figures(nb)):
         from uavlab.lab.headless.pictures import add_pictures  # plotly, only where it is needed
 
-        add_pictures(_figures(nb))
-    path.write_text(_to_text(nb), encoding="utf-8")
+        add_pictures(figures(nb))
+    write_notebook(nb, path)
     return before, path.stat().st_size
 
 
@@ -89,12 +90,12 @@ def find_faults(path: Path) -> list[str]:
     if home := HOME.search(path.read_text(encoding="utf-8")):
         faults.append(f"the path of somebody's home folder: {home[0]}...")
     code = [cell for cell in nb.cells if cell.cell_type == "code"]
-    if sum("parameters" in _tags(cell) for cell in code) != 1:
+    if code and sum("parameters" in _tags(cell) for cell in code) != 1:
         faults.append("not exactly one cell tagged 'parameters'")
     counts = [cell.execution_count for cell in code if cell.source.strip()]
     if counts != list(range(1, len(counts) + 1)):
         faults.append(f"execution counts {counts}, expected 1 to {len(counts)}: run it whole, then strip it")
-    if bare := sum(PICTURE not in bundle for bundle in _figures(nb)):
+    if bare := sum(PICTURE not in bundle for bundle in figures(nb)):
         faults.append(f"{bare} figures without a picture: run uavlab.lab.headless.strip_outputs")
     for number, cell in enumerate(code, 1):
         if PAPERMILL_TAGS & _tags(cell):
@@ -106,22 +107,28 @@ def find_faults(path: Path) -> list[str]:
     return faults
 
 
-def _figures(nb: Any) -> list[Any]:
+def figures(nb: Any) -> list[Any]:
     """Return the outputs' bundles that hold a plotly figure."""
     data = [output.get("data", {}) for cell in nb.cells for output in cell.get("outputs", [])]
     return [bundle for bundle in data if FIGURE in bundle]
 
 
-def _to_text(nb: Any) -> str:
-    """Serialise a notebook with each figure on one line, since indented lists take half as much space again."""
-    figures = []
-    for data in _figures(nb):
-        figures.append(json.dumps(data[FIGURE], separators=(",", ":"), ensure_ascii=False))
-        data[FIGURE] = f"figure {len(figures) - 1} of this notebook"
+def write_notebook(nb: Any, path: Path) -> None:
+    """Write a notebook with each figure on one line, since indented lists take half as much space again."""
+    texts = []
+    for data in figures(nb):
+        texts.append(json.dumps(data[FIGURE], separators=(",", ":"), ensure_ascii=False))
+        data[FIGURE] = f"figure {len(texts) - 1} of this notebook"
     text = nbformat.writes(nb)
-    for number, figure in enumerate(figures):
+    for number, figure in enumerate(texts):
         text = text.replace(f'"figure {number} of this notebook"', figure)
-    return text + "\n"
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def _metadata(cell: Any) -> dict[str, Any]:
+    """Return the metadata that a cell keeps; JupyterLab folds the code of one that is tagged ``hide-input``."""
+    folded = {"jupyter": {"source_hidden": True}} if FOLDED in _tags(cell) else {}
+    return folded | ({"tags": cell.metadata["tags"]} if _tags(cell) else {})
 
 
 def _tags(cell: Any) -> set[str]:

@@ -20,7 +20,12 @@ def executed(tmp_path: Path) -> Path:
     result = new_output("execute_result", {**VIEW, "text/plain": "label"}, execution_count=9)
     cells = [
         new_markdown_cell("# Title", id="title", metadata={"papermill": {"status": "completed"}}),
-        new_code_cell("seed: int = 0", id="par", metadata={"tags": ["parameters"], "trusted": True}, execution_count=3),
+        new_code_cell(
+            "seed: int = 0",
+            id="par",
+            metadata={"tags": ["parameters", "hide-input"], "trusted": True},
+            execution_count=3,
+        ),
         new_code_cell("seed = 4", id="inj", metadata={"tags": ["injected-parameters"]}, execution_count=4),
         new_markdown_cell("!", id="err", metadata={"tags": ["papermill-error-cell-tag"]}),
         new_code_cell("x", id="use", execution_count=9, outputs=[result, new_output("display_data", VIEW)]),
@@ -39,7 +44,12 @@ def test_slim_drops_what_varies_and_keeps_what_is_read(executed: Path) -> None:
     assert after == executed.stat().st_size
     nb = json.loads(executed.read_text())
     assert [cell["id"] for cell in nb["cells"]] == ["title", "par", "use", "blank"]
-    assert [cell["metadata"] for cell in nb["cells"]] == [{}, {"tags": ["parameters"]}, {}, {}]
+    assert [cell["metadata"] for cell in nb["cells"]] == [
+        {},
+        {"jupyter": {"source_hidden": True}, "tags": ["parameters", "hide-input"]},
+        {},
+        {},
+    ]
     assert [cell["execution_count"] for cell in nb["cells"][1:]] == [1, 2, None]  # 3 and 9 become 1 and 2
     result, alone = nb["cells"][2]["outputs"]
     assert result["execution_count"] == 2
