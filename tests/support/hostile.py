@@ -37,10 +37,10 @@ HOSTILE = (
     f"<math><mtext><style><img src=x onerror={RUN}></style></mtext></math>",
     "line\r\nnext\u2028<b>bold</b>\t<br>",
 )
-PLAIN = tuple(f"text {number}" for number in range(len(HOSTILE)))
-"""Harmless strings, as many: both make equal pages, apart from their text."""
+HARMLESS = tuple(f"text {number}" for number in range(len(HOSTILE)))
+"""As many other strings: both make equal pages, apart from their text."""
 
-TAG = re.compile(r"<[^>]*>")
+TAG = re.compile(r"<(?!br>)[^>]*>")  # a title of several lines has breaks
 
 
 class Skeleton(HTMLParser):
