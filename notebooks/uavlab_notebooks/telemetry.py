@@ -10,6 +10,7 @@ import torch
 from plotly.subplots import make_subplots
 
 from uavlab.core.installation import ROOT
+from uavlab.core.labels import label_of
 from uavlab.experiment import policy
 from uavlab.experiment.config import Device
 from uavlab.experiment.policy import TrainedPolicy
@@ -82,7 +83,7 @@ def draw_prediction(prediction: Prediction, names: Sequence[str] = COLUMNS, titl
 
 
 def _title(name: str) -> str:
-    return f"{name.replace('_', ' ')} ({OWN_UNITS[name]})"
+    return f"{label_of(name)} ({OWN_UNITS[name]})"
 
 
 def physics_residuals(flight: FlightDataset, window: int, stride: int = 50) -> list[dict[str, Any]]:
@@ -101,7 +102,7 @@ def physics_residuals(flight: FlightDataset, window: int, stride: int = 50) -> l
             hidden[:, HIDDEN.index(name)] += by
         parts = residuals(rows.inputs, hidden)
         root = {equation: part.square().mean().sqrt().item() for equation, part in parts.items()}
-        case = f"{name.replace('_', ' ')} wrong by {by:g} {OWN_UNITS[name]}" if name in HIDDEN else name
+        case = f"{label_of(name)} wrong by {by:g} {OWN_UNITS[name]}" if name in HIDDEN else name
         cases.append({"case": case, **root})
     return cases
 
