@@ -19,20 +19,12 @@ CPU = torch.device("cpu")
 SMALL = {"device": "cpu", "threads": 1, "worlds": 2, "width": 8, "hidden": 8}
 
 
-def test_a_short_training_is_called_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapping, "COARSE", 48)
-    trained, name = mapping.load_or_train("", 2, **SMALL)
-    assert name == "trained for 2 updates only"
-    assert (trained.config.env.cells, trained.config.run.updates) == (48, 2)
-
-
-def test_a_run_is_named_by_its_updates_and_scored_beside_the_plans(tmp_path: Path) -> None:
+def test_a_run_is_scored_beside_the_plans(tmp_path: Path) -> None:
     small = {name: getattr(TINY_MISSION, name) for name in ("cells", "cell", "lattice", "uavs", "measurements")}
     run = Run(configure("mapping_quick", SMALL, small, {"updates": 1, "evaluate_episodes": 2}), tmp_path / "run")
     for _ in run.train():
         pass
-    trained, name = mapping.load_or_train(str(tmp_path / "run"), 7, device="cpu")
-    assert name == "learned, 1 updates"
+    trained, name = mapping.load_team(str(tmp_path / "run"), "cpu"), "the trained team"
     assert torch.equal(trained.parameters, policy.load(tmp_path / "run").parameters)
     scores = mapping.scores_by_policy(TINY_MISSION, {name: trained}, 0, 3, CPU)
     assert list(scores) == ["random", "information gain", "expected entropy", "sweep", name]
@@ -41,8 +33,6 @@ def test_a_run_is_named_by_its_updates_and_scored_beside_the_plans(tmp_path: Pat
     assert not torch.equal(scores["random"]["entropy"], scores["sweep"]["entropy"])
     assert mapping.with_view_of(TINY_MISSION, trained).centred is trained.config.env.spec.centred is True
     assert TINY_MISSION.centred is False
-    start = mapping.fly_policy(TINY_MISSION, trained, 3)[0]
-    assert torch.equal(start.logits, mapping.fly_plan(TINY_MISSION, "random", 3, CPU)[0].logits)  # the same mission
     again = mapping.scores_by_policy(TINY_MISSION, {}, 0, 3, CPU)
     assert torch.equal(scores["sweep"]["entropy"], again["sweep"]["entropy"])
 
@@ -52,29 +42,14 @@ def test_a_run_of_another_task_is_refused(tmp_path: Path) -> None:
     Run(tiny(), tmp_path / "team").save()
     for name, preset in (("logs", "telemetry"), ("team", "leader_follower")):
         with pytest.raises(ConfigError) as refusal:
-            mapping.load_or_train(str(tmp_path / name), 7, device="cpu")
+            mapping.load_team(str(tmp_path / name), "cpu")
         assert str(refusal.value) == (
             f"{tmp_path / name}: a run of {preset}; expected one that maps, of mapping_quick say."
         )
 
 
-def test_a_flight_has_a_state_for_every_measurement() -> None:
-    states = mapping.fly_plan(TINY_MISSION, "sweep", 3, CPU)
-    assert [int(state.remaining[0]) for state in states] == [4, 3, 2, 1, 0]
-    other = mapping.fly_plan(TINY_MISSION, "random", 3, CPU)
-    assert torch.equal(states[0].logits, other[0].logits)  # the same mission
-    assert not torch.equal(states[-1].place, other[-1].place)
-
-
-def test_budgets_multiply() -> None:
-    rows = mapping.budgets()
-    assert [row["preset"] for row in rows] == ["mapping_full", "mapping_balanced", "mapping_fast"]
-    for row in rows:
-        assert row["team_steps"] == row["missions"] * (row["measurements"] - 1)
-        assert row["moves"] == 4 * row["team_steps"]
-    full, _, fast = rows
-    assert (full["missions"], full["team_steps"], full["formula"], full["claimed"]) == (4500, 63_000, 4800, 4800)
-    assert (fast["missions"], fast["team_steps"], fast["formula"], fast["claimed"]) == (1000, 8_000, 889, 2083)
+def test_the_exported_team_maps() -> None:
+    assert mapping.load_team("", "cpu").config.preset == "mapping_quick"
 
 
 SCORES = {
@@ -98,6 +73,12 @@ class TestCurves:
     @pytest.mark.parametrize(("metric", "text"), [("entropy", "lower is better"), ("f1", "higher"), ("x", "x")])
     def test_the_axis_says_what_is_drawn(self, metric: str, text: str) -> None:
         assert text in mapping.score_curves(SCORES, metric).layout.yaxis.title.text
+
+    def test_the_best_and_those_that_are_not_different(self) -> None:
+        assert mapping.best_policy({"a": SCORES["a"], "b": SCORES["b"] + 1}, "entropy") == "a"
+        assert mapping.best_policy({"a": SCORES["a"], "b": SCORES["b"] + 1}, "f1") == "b"
+        assert mapping.best_policy({"b": SCORES["b"], "same": SCORES["b"], "a": SCORES["a"] + 2}, "x") == "a"
+        assert mapping.best_policy({"b": SCORES["b"], "same": SCORES["b"]}, "f1") == "b, same"
 
     def test_scores_in_words(self) -> None:
         assert mapping.format_scores({"a": SCORES["a"]}) == "a 0.50 (0.50 to 0.50)"

@@ -27,9 +27,9 @@ def add_pictures(bundles: Sequence[Any]) -> None:
     Raises:
         ResourceError: There is no browser to draw them.
     """
-    stills = [_stills(go.Figure(_without_config(bundle[FIGURE]))) for bundle in bundles]
-    texts = iter(draw([still for figures in stills for still in figures]))
-    for bundle, figures in zip(bundles, stills, strict=True):
+    each = [stills(bundle) for bundle in bundles]
+    texts = iter(draw([still for figures in each for still in figures]))
+    for bundle, figures in zip(bundles, each, strict=True):
         bundle.pop("image/png", None)
         bundle[PICTURE] = stack([next(texts) for _ in figures])
 
@@ -62,7 +62,9 @@ def stack(pictures: Sequence[str]) -> str:
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{"".join(parts)}</svg>'
 
 
-def _stills(figure: go.Figure) -> list[go.Figure]:
+def stills(bundle: Any) -> list[go.Figure]:
+    """Return the still figures of an output that holds a plotly figure: one moment of a flight, or every view."""
+    figure = go.Figure(_without_config(bundle[FIGURE]))
     return [freeze(figure)] if figure.frames else still_views(figure)
 
 

@@ -68,11 +68,11 @@ def strip(path: Path) -> tuple[int, int]:
                 output.execution_count = cell.execution_count
             if len(output.get("data", {})) > 1:
                 output.data.pop(WIDGET, None)
-    if any(PICTURE not in bundle for bundle in _figures(nb)):
+    if any(PICTURE not in bundle for bundle in figures(nb)):
         from uavlab.lab.headless.pictures import add_pictures  # plotly, only where it is needed
 
-        add_pictures(_figures(nb))
-    path.write_text(_to_text(nb), encoding="utf-8")
+        add_pictures(figures(nb))
+    write_notebook(nb, path)
     return before, path.stat().st_size
 
 
@@ -95,7 +95,7 @@ def find_faults(path: Path) -> list[str]:
     counts = [cell.execution_count for cell in code if cell.source.strip()]
     if counts != list(range(1, len(counts) + 1)):
         faults.append(f"execution counts {counts}, expected 1 to {len(counts)}: run it whole, then strip it")
-    if bare := sum(PICTURE not in bundle for bundle in _figures(nb)):
+    if bare := sum(PICTURE not in bundle for bundle in figures(nb)):
         faults.append(f"{bare} figures without a picture: run uavlab.lab.headless.strip_outputs")
     for number, cell in enumerate(code, 1):
         if PAPERMILL_TAGS & _tags(cell):
@@ -107,22 +107,22 @@ def find_faults(path: Path) -> list[str]:
     return faults
 
 
-def _figures(nb: Any) -> list[Any]:
+def figures(nb: Any) -> list[Any]:
     """Return the outputs' bundles that hold a plotly figure."""
     data = [output.get("data", {}) for cell in nb.cells for output in cell.get("outputs", [])]
     return [bundle for bundle in data if FIGURE in bundle]
 
 
-def _to_text(nb: Any) -> str:
-    """Serialise a notebook with each figure on one line, since indented lists take half as much space again."""
-    figures = []
-    for data in _figures(nb):
-        figures.append(json.dumps(data[FIGURE], separators=(",", ":"), ensure_ascii=False))
-        data[FIGURE] = f"figure {len(figures) - 1} of this notebook"
+def write_notebook(nb: Any, path: Path) -> None:
+    """Write a notebook with each figure on one line, since indented lists take half as much space again."""
+    texts = []
+    for data in figures(nb):
+        texts.append(json.dumps(data[FIGURE], separators=(",", ":"), ensure_ascii=False))
+        data[FIGURE] = f"figure {len(texts) - 1} of this notebook"
     text = nbformat.writes(nb)
-    for number, figure in enumerate(figures):
+    for number, figure in enumerate(texts):
         text = text.replace(f'"figure {number} of this notebook"', figure)
-    return text + "\n"
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 def _metadata(cell: Any) -> dict[str, Any]:
