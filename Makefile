@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 CASES := -m "not soak" -n 2 --dist loadfile --nbval
 .DEFAULT_GOAL := help
-.PHONY: help setup tour test proofs lab nbval-twice soak clean
+.PHONY: help setup tour test proofs lab book nbval-twice soak clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /make \1: /p' Makefile
@@ -26,6 +26,9 @@ proofs: setup ## run the proofs that need processes, kernels or a browser, and e
 
 lab: setup ## open the notebooks in JupyterLab
 	@$(BIN)/uavlab lab
+
+book: setup ## write notebooks, guides and API as pages that work offline, in build/book
+	@$(BIN)/python -m tools.book
 
 nbval-twice: setup ## run every notebook twice, each time against its stored outputs
 	$(BIN)/pytest --nbval notebooks

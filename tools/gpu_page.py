@@ -1,4 +1,4 @@
-"""Print the part of GPU.md that says what a GPU has run, from the records of ``gpu_check``; ``--write`` puts it there.
+"""Print the part of docs/gpu.md about what a GPU has run, from the records of ``gpu_check``; ``--write`` puts it there.
 
 Records of dry runs are no GPU's, wherever they lie.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = ROOT / "figures" / "records"
-PAGE = ROOT / "GPU.md"
+PAGE = ROOT / "docs" / "gpu.md"
 BEGIN, END = "<!-- gpu: made by tools/gpu_page.py -->", "<!-- end of gpu -->"
 NONE = (
     "**No GPU has run this code: `figures/records` holds no record of a CUDA device.** What stands in its place: CUDA "

@@ -202,7 +202,7 @@ def evaluate(
 
 def fly(
     what: Trained | Env[Any],
-    page: str | Path | None = None,
+    out: str | Path | None = None,
     *,
     policy: str | Callable[[Any], Tensor] | None = None,
     env: Env[Any] | None = None,
@@ -210,14 +210,15 @@ def fly(
     mean_action: bool = False,
     run: int = 0,
 ) -> Any:
-    """Return an animated flight of a team, a plotly figure, and write it as an HTML page if one is named.
+    """Return an animated flight of a team, a plotly figure, and write it to a file if one is named.
 
     >>> figure = ul.fly(run, "flight.html")
     >>> baseline = ul.fly(env, policy="random")
 
     Args:
         what: A run or its folder; with ``policy`` also a task.
-        page: The page; it needs no network.
+        out: A page (``.html``), which needs no network, a film (``.gif``, ``.webp``, ``.mp4``), or one moment
+            (``.png``, ``.svg``, ``.pdf``).
         policy: As in ``evaluate``.
         env: Environment to fly in, whose team may differ in size; None takes the evaluation task.
         seed: Seed of the flight.
@@ -225,12 +226,16 @@ def fly(
         run: Number of the seed among those of the run.
 
     Raises:
-        ConfigError: The environment has no registered picture (``ul.scene``), or no team that flies.
+        ConfigError: The environment cannot be drawn (``ul.scene``) or has no team that flies, or the file has another
+            suffix.
         MissingPackageError: Packages that draw are not installed.
-        ResourceError: The page cannot be written.
+        ResourceError: The file cannot be written, or there is no browser to draw a film.
     """
+    from uavlab.lab import films
     from uavlab.lab.plots import flight
 
+    if out is not None:
+        films.require_kind(Path(out))
     if policy is None:
         trained = _trained("fly", what)
         config, states = trained.config, policies.fly(trained, seed, mean_action, run, env)
@@ -239,8 +244,8 @@ def fly(
         states = scores.fly_baseline(config, policy, seed, env)
     history = list(states)
     figure = flight.animate(env or config.evaluation, history).update_layout(meta={"steps": len(history) - 1})
-    if page is not None:
-        flight.write_page(figure, Path(page))
+    if out is not None:
+        films.write(figure, Path(out))
     return figure
 
 

@@ -1,4 +1,4 @@
-"""The command line in processes of its own: signals, odd machines, and the environment of the README."""
+"""The command line in processes of its own: signals, odd machines, and an environment in one file."""
 
 import ast
 import itertools
@@ -52,8 +52,8 @@ def test_a_signal_leaves_a_run_that_goes_on(
 
 
 def test_environment_in_one_file(tmp_path: Path) -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    (code,) = [code for code in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "class Chase" in code]
+    page = (Path(__file__).parents[2] / "docs" / "environment.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     file = tmp_path / "chase.py"
     file.write_text(code, encoding="utf-8")
     run = tmp_path / "run"

@@ -138,7 +138,7 @@ def python_of(page: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("page", "large", "small"), [("README.md", '_quick", out', '_quick", updates=8, out'), ("PYTHON.md", "", "")]
+    ("page", "large", "small"), [("README.md", '_quick", out', '_quick", updates=8, out'), ("docs/python.md", "", "")]
 )
 def test_the_python_of_a_page_runs_from_the_wheel(
     wheel: Path, tmp_path: Path, page: str, large: str, small: str
@@ -146,7 +146,7 @@ def test_the_python_of_a_page_runs_from_the_wheel(
     package, folder = tmp_path / "package", tmp_path / "folder"
     folder.mkdir()
     zipfile.ZipFile(wheel).extractall(package)
-    code = "\n\n".join(block for block in python_of(page) if "class Chase" not in block)
+    code = "\n\n".join(python_of(page))
     assert large in code
     (folder / "page.py").write_text(code.replace(large, small) if large else code, encoding="utf-8")
     variables = {**os.environ, "PYTHONPATH": str(package)}
@@ -159,9 +159,9 @@ def test_the_python_of_a_page_runs_from_the_wheel(
 @pytest.fixture
 def programs(tmp_path: Path) -> Path:
     """Return a folder with programs of users: the code of the pages, one of each kind, and mistakes."""
-    (chase,) = [code for code in python_of("README.md") if "class Chase" in code]
+    (chase,) = python_of("docs/environment.md")
     (tmp_path / "chase.py").write_text(chase, encoding="utf-8")
-    (tmp_path / "page.py").write_text("\n\n".join(python_of("PYTHON.md")), encoding="utf-8")
+    (tmp_path / "page.py").write_text("\n\n".join(python_of("docs/python.md")), encoding="utf-8")
     for file in (TYPED / "script.py", TYPED / "mistakes.py", ROOT / "tests" / "support" / "outside.py"):
         shutil.copy(file, tmp_path)
     return tmp_path

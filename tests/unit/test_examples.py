@@ -19,7 +19,9 @@ def test_every_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
     tests = {name: finder.find(getattr(ul, name), name, globs={}) for name in ul.__all__ if name != "__version__"}
     with_example = {name: each[0] for name, each in tests.items() if each and each[0].examples}
-    text = "".join((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "PYTHON.md"))
+    text = "".join(
+        (ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/python.md", "docs/environment.md")
+    )
     page = "".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
     assert [name for name in tests if name not in with_example and not re.search(rf"\bul\.{name}\b", page)] == []
     for name in (*FIRST, *sorted(with_example.keys() - {*FIRST}, key=lambda name: (name == "start", name))):

@@ -29,6 +29,7 @@ FLOORS = {
 HOMES = {
     "plotly": "lab",
     "ipywidgets": "lab",
+    "av": "lab",
     "click": "cli",
     "pyulog": "telemetry",
     "pyarrow": "telemetry",

@@ -1,4 +1,4 @@
-"""The tables of README and RELIABILITY are those of the records, and CONTRIBUTING lists the commands of these."""
+"""The tables of README and of the guides are those of the records, and CONTRIBUTING lists the commands of these."""
 
 import json
 import re
@@ -12,7 +12,8 @@ from uavlab.benchmarks.claims.ledger import ledger
 from uavlab.benchmarks.claims.report import count_verdicts, rows
 from uavlab.benchmarks.timing import ENOUGH
 
-README, CONTRIBUTING = ((tables.ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md"))
+PAGES = ("README.md", "CONTRIBUTING.md", "docs/measurements.md")
+README, CONTRIBUTING, MEASUREMENTS = ((tables.ROOT / name).read_text(encoding="utf-8") for name in PAGES)
 RECORDS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in parts.RECORDS.glob("*.json")}
 BY_COMMAND = {name: record for name, record in RECORDS.items() if "command" in record}
 
@@ -38,13 +39,14 @@ def test_every_proof_is_a_test():
 
 
 def test_a_changed_number_would_be_seen():
-    assert tables.block().replace("[0.", "[1.", 1) not in README
+    assert tables.block().replace("[0.", "[1.", 1) not in MEASUREMENTS
+    assert tables.block("README.md").replace("[0.", "[1.", 1) not in README
 
 
-def test_the_readme_counts_claims_as_the_command_does():
+def test_the_page_counts_claims_as_the_command_does():
     listed = rows(ledger(), parts.newest_claims())
-    assert count_verdicts(listed) in README
-    assert count_verdicts(listed[1:]) not in README
+    assert count_verdicts(listed) in MEASUREMENTS
+    assert count_verdicts(listed[1:]) not in MEASUREMENTS
 
 
 def normal(command):

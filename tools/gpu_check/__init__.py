@@ -1,1 +1,1 @@
-"""A check of every GPU path on a CUDA machine; see GPU.md."""
+"""A check of every GPU path on a CUDA machine; see docs/gpu.md."""

@@ -1,21 +1,29 @@
-"""The tables of README and RELIABILITY, made from figures/records: ``python -m tools.tables --write``.
+"""The tables of README and of the guides, made from figures/records: ``python -m tools.tables --write``.
 
 A record holds its machine, commit and command; those of claims and proofs hold a commit for each row.
 """
 
-from tools.tables import scores, speed
+from tools.tables import headline, scores, speed
 from tools.tables.records import ROOT, read, table
 
 MARKS = {
-    "README.md": ("<!-- tables: made by tools/tables -->", "<!-- end of tables -->"),
-    "RELIABILITY.md": ("<!-- proofs: made by tools/tables -->", "<!-- end of proofs -->"),
+    "README.md": ("<!-- headline: made by tools/tables -->", "<!-- end of headline -->"),
+    "docs/measurements.md": ("<!-- tables: made by tools/tables -->", "<!-- end of tables -->"),
+    "docs/reliability.md": ("<!-- proofs: made by tools/tables -->", "<!-- end of proofs -->"),
 }
 
 
 def tables() -> list[str]:
-    """Return all tables of the README with the sentences between them."""
-    mapping, telemetry = [*scores.maps(), *speed.missions()], [*scores.flights(), *speed.loaders()]
-    return [*scores.followers(), *mapping, *telemetry, *speed.updates(), *speed.claims(), *speed.worlds()]
+    """Return all tables of the measurements, section by section, with the sentences between them."""
+    sections = {
+        "Leader and followers": scores.followers(),
+        "Informative mapping": [*scores.maps(), *speed.missions()],
+        "Telemetry": [*scores.flights(), *speed.loaders()],
+        "Updates": speed.updates(),
+        "Claims about speed": speed.claims(),
+        "Worlds": speed.worlds(),
+    }
+    return [part for title, parts in sections.items() for part in (f"## {title}", *parts)]
 
 
 def proofs() -> list[str]:
@@ -27,17 +35,17 @@ def proofs() -> list[str]:
         speed.guard(),
         "The proofs ran on {cpu}, {cores} cores, torch {torch}, Python {python}; the "
         "commit of each figure stands in `figures/records/proofs.json`. How to run them all at once is in "
-        "[CONTRIBUTING.md](CONTRIBUTING.md). Of n trials at random (kills, signals, damaged bytes, mutated settings), "
+        "[Contributing](../CONTRIBUTING.md). Of n trials at random (kills, signals, damaged bytes, mutated settings), "
         "0 failures mean a true rate below 3/n, with 95 % confidence; of listed cases only that these passed.".format(
             **record["machine"]
         ),
     ]
 
 
-PARTS = {"README.md": tables, "RELIABILITY.md": proofs}
+PARTS = {"README.md": headline.parts, "docs/measurements.md": tables, "docs/reliability.md": proofs}
 
 
-def block(name: str = "README.md") -> str:
+def block(name: str = "docs/measurements.md") -> str:
     """Return the text of a file between its two marks."""
     begin, end = MARKS[name]
     return "\n\n".join([begin, *PARTS[name](), end])

@@ -1,4 +1,4 @@
-"""Print the tables of README and RELIABILITY; ``--write`` puts them into their files."""
+"""Print the tables of README and of the guides; ``--write`` puts them into their files."""
 
 import sys
 

@@ -136,7 +136,7 @@ def worlds() -> list[str]:
             [{**row, "millions": row["agent_steps_per_s"] / 1e6} for row in record["rows"]],
         ),
         f"{measured(record)}, torch {record['machine']['torch']}. "
-        "How to re-make every record is in [CONTRIBUTING.md](CONTRIBUTING.md).",
+        "How to re-make every record is in [Contributing](../CONTRIBUTING.md).",
     ]
 
 

@@ -14,7 +14,7 @@ import click
 from uavlab import __version__
 from uavlab.core import installation
 from uavlab.core.errors import ConfigError, UavlabError
-from uavlab.core.text import check_threads, one_line
+from uavlab.core.text import check_threads, one_line, printable
 from uavlab.experiment.names import require_names
 from uavlab.experiment.signals import exit_immediately
 
@@ -83,7 +83,7 @@ def refuse(kind: str, message: str, code: int) -> NoReturn:
 
 def echo(text: Any, err: bool = False) -> None:
     """Print text, whose characters other than line ends are escaped if a terminal could take them for commands."""
-    click.echo("\n".join(map(one_line, str(text).split("\n"))), err=err)
+    click.echo(printable(text), err=err)
 
 
 class NamesFirst(click.Command):

@@ -1,4 +1,4 @@
-"""Commands on runs: train, resume, evaluate, fly, export."""
+"""Commands on runs: train, resume, evaluate, report, fly, export."""
 
 import math
 import os
@@ -105,6 +105,37 @@ def evaluate(
     return rows[0] if len(rows) == 1 else {"rows": rows}
 
 
+@cli.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="HTML file; default report.html in the folder of the run, of several in the folder above the first.",
+)
+@click.option("--episodes", type=click.IntRange(1, 100_000), default=200, show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the episodes and flights.")
+@click.option("--mean-action", is_flag=True, help="Use the mean action, or the likeliest move, instead of sampling.")
+@on_device
+@as_json
+def report(runs: tuple[str, ...], out: Path | None, episodes: int, seed: int, mean_action: bool, device: Any) -> Record:
+    """Write one page about each RUN: scores, learning curves, a flight, settings, machine, commands.
+
+    The page is one file that needs no network. What cannot be read of an unfinished or damaged run is left out, with
+    the reason.
+    """
+    from uavlab.experiment.names import run_folder
+    from uavlab.lab.report import write_report
+    from uavlab.lab.run_files import Scoring
+
+    folders = [run_folder(run) for run in dict.fromkeys(runs)]
+    page = out or (folders[0] if len(folders) == 1 else folders[0].parent) / "report.html"
+    missing = write_report(folders, page, Scoring(episodes, seed, mean_action, device))
+    for note in missing:
+        echo(one_line(f"warning: {note}"), err=True)
+    echo(f"{len(folders)} run(s); open {page}")
+    return {"page": str(page), "runs": [str(folder) for folder in folders], "missing": missing}
+
+
 def _title(trained: Any, count: str) -> str:
     age = f"<= {trained.update}" if min(trained.updates) < 0 else ", ".join(map(str, trained.updates))
     return f"policy of update {age}, {count} x {len(trained.parameters)} run(s)"
@@ -112,11 +143,11 @@ def _title(trained: Any, count: str) -> str:
 
 @cli.command()
 @click.argument("run")
-@click.option("--out", type=click.Path(path_type=Path), help="HTML file; default flight.html in the folder of the run.")
 @click.option(
-    "--picture",
+    "--out",
     type=click.Path(path_type=Path),
-    help="Also draw it as GIF or WebP, or one moment of it as PNG, SVG or PDF.",
+    help="File: .html (default flight.html in the folder of the run), .gif, .webp or .mp4; or one moment of it as "
+    ".png, .svg or .pdf.",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the flight.")
 @click.option("--mean-action", is_flag=True, help="Use the mean action instead of sampling.")
@@ -125,19 +156,13 @@ def _title(trained: Any, count: str) -> str:
 )
 @on_device
 @as_json
-def fly(
-    run: str, out: Path | None, picture: Path | None, seed: int, mean_action: bool, plan: str | None, device: Any
-) -> Record:
-    """Write an HTML page with one animated flight of the best policy of RUN."""
+def fly(run: str, out: Path | None, seed: int, mean_action: bool, plan: str | None, device: Any) -> Record:
+    """Write an animated flight of the best policy of RUN, as a page or a film."""
     from uavlab import api
     from uavlab.experiment.names import run_folder
 
     page = out or (Path(f"{run}-{plan}.html") if plan else run_folder(run) / "flight.html")
     figure = api.fly(run if plan else api.load(run, device), page, policy=plan, seed=seed, mean_action=mean_action)
-    if picture is not None:
-        from uavlab.lab.plots import flight
-
-        flight.write_image(figure, picture)
     steps = figure.layout.meta["steps"]
     echo(f"{steps} steps; open {page}")
     return {"page": str(page), "steps": steps}

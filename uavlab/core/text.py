@@ -1,6 +1,7 @@
 """User input as text: suggestions for misspelled names, YAML 1.2 values, and quotations in messages."""
 
 import difflib
+import html
 import re
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -46,6 +47,16 @@ def quote(value: Any) -> str:
 def one_line(text: str) -> str:
     """Escape all characters that are not printable, line ends too."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def printable(text: Any) -> str:
+    """Return text whose characters other than line ends are escaped if a terminal could take them for commands."""
+    return "\n".join(map(one_line, str(text).split("\n")))
+
+
+def markup(text: Any) -> str:
+    """Return HTML that shows text as it is: no tag, no attribute, no mark that turns the direction of writing."""
+    return html.escape(printable(text))
 
 
 def check_threads(variables: Mapping[str, str]) -> None:

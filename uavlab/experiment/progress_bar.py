@@ -7,7 +7,7 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.text import quote
+from uavlab.core.text import one_line, quote
 from uavlab.experiment.run import Progress, Run
 
 OnLog = Callable[[Run, dict[str, Any]], Any]
@@ -39,5 +39,5 @@ def watch(run: Run) -> Iterator[Progress]:
                 bar.set_postfix_str(f"{rate:,.0f} {what}/s{clock}", refresh=False)
             if progress.score:
                 figures = [f"{name} {progress.score[f'eval/{name}']:.3f}" for name in config.evaluation.score]
-                bar.write(f"{progress.number:>8}  " + "  ".join(figures))
+                bar.write(one_line(f"{progress.number:>8}  " + "  ".join(figures)))
             yield progress

@@ -136,7 +136,7 @@ def read_config(folder: Path, *changes: Mapping[str, Any]) -> Config:
         FileError: The folder holds no run, or its settings were edited or are damaged.
         ConfigError: Its preset is not registered, its settings are invalid, or a change does not fit the saved state.
     """
-    meta = _newest_meta(folder)
+    meta = newest_meta(folder)
     try:
         stored = read_settings(folder)
     except FileError as error:
@@ -158,7 +158,7 @@ def restore_config(folder: Path, *changes: Mapping[str, Any]) -> tuple[Config, b
     try:
         read_settings(folder)
     except FileError as error:
-        meta = _newest_meta(folder)
+        meta = newest_meta(folder)
         if not saved_values(meta):
             raise
         text = f"{error} Going on with the settings of the checkpoint; a damaged file will be put aside, not removed."
@@ -173,7 +173,7 @@ def saved_values(meta: Mapping[str, Any]) -> dict[str, Any]:
     return values if isinstance(values, dict) else {}
 
 
-def _newest_meta(folder: Path) -> dict[str, Any]:
+def newest_meta(folder: Path) -> dict[str, Any]:
     """Return the meta data of the newest checkpoint with an intact manifest; empty if there is none."""
     with warnings.catch_warnings(action="ignore"), suppress(FileError):
         return checkpoint.newest(folder / "checkpoints", NO_GROUP).meta

@@ -9,7 +9,7 @@ from torch import Tensor
 from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Env, Policy
 from uavlab.core.rng import Streams
-from uavlab.core.text import quote, suggest
+from uavlab.core.text import one_line, quote, suggest
 from uavlab.core.types import EnvSpec, leaves, tree_map
 from uavlab.evaluation import random_policy, require_actions
 from uavlab.experiment import build
@@ -36,13 +36,20 @@ class Scores(dict[str, Any]):
 
     def __repr__(self) -> str:
         """Return one line for each figure: name, mean, interval, unit."""
-        flat = {name: row for name, row in self.items() if "mean" in row}
-        flat |= {f"{kind}/{name}": row for kind, rows in self.items() if kind not in flat for name, row in rows.items()}
-        width = max(18, *map(len, flat))
+        rows = self.flat()
+        width = max(18, *(len(one_line(name)) for name in rows))
         return "\n".join(
-            f"{name:{width}} {row['mean']:10.3f}   [{row['low']:.3f}, {row['high']:.3f}] {self.units[name]}".rstrip()
-            for name, row in flat.items()
+            f"{one_line(name):{width}} {row['mean']:10.3f}   [{row['low']:.3f}, {row['high']:.3f}] "
+            f"{one_line(self.units[name])}".rstrip()
+            for name, row in rows.items()
         )
+
+    def flat(self) -> dict[str, Any]:
+        """Return each figure by its name, with its kind before it where there are kinds: ``r2/payload``."""
+        rows = {name: row for name, row in self.items() if "mean" in row}
+        return rows | {
+            f"{kind}/{name}": row for kind, each in self.items() if kind not in rows for name, row in each.items()
+        }
 
 
 def evaluate(trained: TrainedPolicy, count: int, seed: int, mean_action: bool, env: Env | None = None) -> Scores:

@@ -1,5 +1,6 @@
 """A run that trains in a cell: its learning curve grows, a status line says how long it takes, and Stop ends it."""
 
+import html
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +10,7 @@ from IPython.display import HTML, display
 
 from uavlab.experiment.run import Progress, Run
 from uavlab.lab.headless.strip_outputs import FIGURE
-from uavlab.lab.plots.style import blank, pen
+from uavlab.lab.plots.style import blank, pen, plain
 from uavlab.lab.plots.svg import line_chart
 from uavlab.lab.widgets import Stop, stoppable, write_status
 
@@ -43,9 +44,9 @@ def describe(progress: Progress) -> str:
 def draw(run: Run) -> str:
     """Draw the scores of a run so far as SVG."""
     figure = training_curves(run.config.env, run.recorder.rows)
-    curves = {trace.name: list(zip(trace.x, trace.y, strict=True)) for trace in figure.data}
+    curves = {html.unescape(trace.name): list(zip(trace.x, trace.y, strict=True)) for trace in figure.data}
     layout = figure.layout
-    across, up = layout.xaxis.title.text, layout.yaxis.title.text
+    across, up = (html.unescape(axis.title.text) for axis in (layout.xaxis, layout.yaxis))
     return line_chart(curves, across, up, run.config.run.updates or 0, layout.yaxis.range)
 
 
@@ -63,7 +64,7 @@ def training_curves(env: Any, rows: Sequence[Mapping[str, float]] = (), title: s
         figure.add_scatter(
             x=[row["update"] for row in scored],
             y=[row[f"eval/{metric.name}"] for row in scored],
-            name=f"{metric.name.replace('_', ' ')} ({metric.unit or PARTS.get(metric.over, metric.over)})",
+            name=plain(f"{metric.name.replace('_', ' ')} ({metric.unit or PARTS.get(metric.over, metric.over)})"),
             mode="lines+markers",
             **pen(number),
         )

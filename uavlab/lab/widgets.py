@@ -5,13 +5,14 @@ and `stoppable` help. Callbacks may run in another thread, so they only set flag
 """
 
 import asyncio
-import html
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import ipywidgets as widgets
+
+from uavlab.core.text import markup
 
 T = TypeVar("T")
 ALERT = "<b role='alert'>"
@@ -36,7 +37,7 @@ def guard(status: widgets.HTML) -> Iterator[None]:
     try:
         yield
     except Exception as e:  # of any kind: it is shown nowhere else
-        status.value = f"{ALERT}{type(e).__name__}: {html.escape(str(e))}</b>"
+        status.value = f"{ALERT}{type(e).__name__}: {markup(e)}</b>"
         return
     if status.value.startswith(ALERT):
         status.value = ""
@@ -44,7 +45,7 @@ def guard(status: widgets.HTML) -> Iterator[None]:
 
 def write_status(status: widgets.HTML, text: str) -> None:
     """Write one line of text, which screen readers announce."""
-    status.value = f"<span role='status'>{html.escape(text)}</span>"
+    status.value = f"<span role='status'>{markup(text)}</span>"
 
 
 class Stop(Panel):

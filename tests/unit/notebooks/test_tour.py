@@ -106,7 +106,7 @@ def test_paths_are_pixels() -> None:
 
 
 def test_a_column_has_one_source() -> None:
-    """What the shipped weights do and what the paper shows are never mixed; README shows the same figures."""
+    """What the shipped weights do and what the paper shows are never mixed; the measurements show the same figures."""
     record = read_json(ROOT / "figures" / "records" / "literature.json")["leader_follower"]
     for column, name in ((MASAC, "weights"), (PAPER, "paper")):
         assert column == pytest.approx({key: record[name][key] for key in column})

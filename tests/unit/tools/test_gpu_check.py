@@ -281,8 +281,8 @@ def test_the_page_is_the_records() -> None:
     assert gpu_page.block(gpu_page.read()) in text
     assert all(f"| `{name}` | " in text for name in groups.GROUPS)
     readme = (gpu_page.ROOT / "README.md").read_text(encoding="utf-8")
-    assert "](GPU.md)" in readme
-    assert ("no GPU has run this code" in readme) is not bool(gpu_page.read())
+    assert "](docs/gpu.md)" in readme
+    assert ("No GPU has run this code" in readme) is not bool(gpu_page.read())
 
 
 def test_the_page_of_a_gpu_counts_its_cases(machine: Callable, tmp_path: Path) -> None:

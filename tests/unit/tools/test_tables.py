@@ -45,7 +45,7 @@ def test_records_are_made_by_committed_code_on_one_thread() -> None:
     }
     dirty = {name for name, each in machines.items() if any(one["dirty"] for one in each)}
     assert dirty == DIRTY, "record the new ones again after a commit; take the others out of DIRTY"
-    for one in (one for each in machines.values() for one in each):  # as the README says
+    for one in (one for each in machines.values() for one in each):  # as the page says
         assert (one["threads"], one["system"][:5], one["python"][:5]) == (1, "Linux", "3.11."), one
 
 

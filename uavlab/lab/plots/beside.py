@@ -8,7 +8,7 @@ from plotly.subplots import make_subplots
 
 from uavlab.core.errors import ConfigError
 from uavlab.lab.plots.flight import FRAMES, add_frames
-from uavlab.lab.plots.style import blank
+from uavlab.lab.plots.style import blank, plain
 
 GAP = 0.06  # between two plots, in widths of the figure
 
@@ -21,10 +21,10 @@ def beside(flights: Mapping[str, go.Figure], title: str = "") -> go.Figure:
     """
     figures = list(flights.values())
     times = [_times(name, figure) for name, figure in flights.items()]
-    names = [f"{name}: {figure.layout.title.text}" for name, figure in flights.items()]
+    names = [f"{plain(name)}: {figure.layout.title.text}" for name, figure in flights.items()]
     joint = make_subplots(rows=1, cols=len(figures), subplot_titles=names, horizontal_spacing=GAP)
-    plain = blank(title, height=560).layout
-    joint.update_layout(template=plain.template, title=plain.title, height=plain.height, margin={"t": 80, "b": 120})
+    style = blank(title, height=560).layout
+    joint.update_layout(template=style.template, title=style.title, height=style.height, margin={"t": 80, "b": 120})
     joint.update_layout(legend={"x": 1, "xanchor": "right", "y": 1, "yanchor": "top"})
     moving = [set(figure.frames[0].traces) for figure in figures]
     still = _traces(

@@ -5,7 +5,6 @@ A ``title`` states a finding in a few words: build it from the rows, for example
 ``caption`` under it has the details. Titles of axes name the quantity and its unit.
 """
 
-import html
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,7 +12,21 @@ from typing import Any
 import plotly.graph_objects as go
 
 from uavlab.core.bootstrap import student
-from uavlab.lab.plots.style import CLEAR, DARK, REST, add_claim, add_curve, blank, color, log_axis, pen, short, whiskers
+from uavlab.core.text import markup, one_line
+from uavlab.lab.plots.style import (
+    CLEAR,
+    DARK,
+    REST,
+    add_claim,
+    add_curve,
+    blank,
+    color,
+    log_axis,
+    pen,
+    plain,
+    short,
+    whiskers,
+)
 
 Row = Mapping[str, Any]
 Ends = tuple[str, str]
@@ -59,16 +72,16 @@ def bars(
     rows = [row for row in rows if row.get(value) is not None]
     ends = ENDS if ends is None and value == "over_first" else ends
     ratio = value.startswith("over")
-    names = list(dict.fromkeys(str(row[label]) for row in rows))
+    names = list(dict.fromkeys(plain(row[label]) for row in rows))
     grouped = list(group_rows(rows, by))
     figure = blank(title, axis, height=150 + max(34, 22 * len(grouped)) * max(len(names), 2), caption=caption)
     for number, group, some in grouped:
         spread = whiskers(some, value, ends)
         judged = [outcome(row, ends) for row in some] if ratio and ends and spread and not by else None
-        places = {"y": [str(row[label]) for row in some], "orientation": "h", "offsetgroup": str(number)}
+        places = {"y": [plain(row[label]) for row in some], "orientation": "h", "offsetgroup": str(number)}
         figure.add_bar(
             x=short(row[value] for row in some),
-            name=str(group) if isinstance(group, str) else f"{by} {group}",
+            name=plain(group if isinstance(group, str) else f"{by} {group}"),
             showlegend=by is not None,
             marker_color=[OUTCOMES[each] for each in judged] if judged else color(number),
             error_x=spread,
@@ -127,7 +140,7 @@ def lines(
         figure.add_scatter(
             x=[row[x] for row in some],
             y=[row[y] for row in some],
-            name="" if group is None else str(group),
+            name="" if group is None else plain(group),
             mode="lines+markers",
             showlegend=by is not None,
             error_y=whiskers(some, y, ends),
@@ -160,13 +173,13 @@ def stages(
         sizes = [parts.get(name, 0.0) for parts in table.values()]
         figure.add_bar(
             x=short(sizes),
-            y=list(table),
-            name=name,
+            y=[plain(column) for column in table],
+            name=plain(name),
             orientation="h",
             marker_color=REST if name == "other" else color(number),
             text=[f"{size:.0%}" if shares and size >= 0.04 else "" for size in sizes],
             textposition="inside",
-            hovertemplate=f"{name}: %{{x:.3g}}<extra></extra>",
+            hovertemplate=f"{plain(name)}: %{{x:.3g}}<extra></extra>",
         )
     figure.update_layout(barmode="stack", legend_traceorder="normal")
     figure.update_yaxes(autorange="reversed")
@@ -198,7 +211,7 @@ def roofline(points: Sequence[Row], rate: float, bandwidth: float, *, title: str
         figure.add_scatter(
             x=short([place]),
             y=short([achieved / 1e9]),
-            name=f"{point['name']}: {achieved / roof[place]:.0%} of the roof",
+            name=f"{plain(point['name'])}: {achieved / roof[place]:.0%} of the roof",
             mode="markers",
             marker={**pen(number)["marker"], "size": 14},
         )
@@ -226,13 +239,15 @@ def learning_curves(
     across = {"update": "updates", "seconds": "seconds of training" + (", warm-up left out" if warm else "")}[x]
     scores = [at["each"][metric] for row in rows for at in row["curve"]]
     runs = max(map(len, scores), default=0)
-    figure = blank(title, across, f"{metric.replace('_', ' ')} (mean of {runs} runs)", caption=caption)
+    figure = blank(
+        title, across, metric.replace("_", " ") + (f" (mean of {runs} runs)" if runs > 1 else ""), caption=caption
+    )
     for number, row in enumerate(rows):
         less = row["first_update_s"] if warm and x == "seconds" else 0.0
         at = short(point[x] - less for point in row["curve"])
         bounds = [student(point["each"][metric]) for point in row["curve"]]
         mean, low, high = zip(*bounds, strict=True) if bounds else ((), (), ())
-        add_curve(figure, number, row["setting"], at, (low, mean, high))
+        add_curve(figure, number, plain(row["setting"]), at, (low, mean, high))
     if scores:
         least, most = min(map(min, scores)), max(map(max, scores))
         room = 0.05 * (most - least or 1)
@@ -268,15 +283,15 @@ def against_theory(
 
 def timeline(spans: Sequence[Row], *, title: str = "", caption: str = "") -> go.Figure:
     """Draw ``spans`` (``lane, name, start, end`` in ms), one lane below the other; equal names share a colour."""
-    lanes = list(dict.fromkeys(span["lane"] for span in spans))
+    lanes = list(dict.fromkeys(plain(span["lane"]) for span in spans))
     figure = blank(title, "time (ms)", height=130 + 60 * len(lanes), caption=caption)
     for number, name, some in group_rows(spans, "name"):
         figure.add_bar(
             base=short(span["start"] for span in some),
             x=short(span["end"] - span["start"] for span in some),
-            y=[span["lane"] for span in some],
+            y=[plain(span["lane"]) for span in some],
             orientation="h",
-            name=name,
+            name=plain(name),
             marker={"color": color(number), "line": {"color": CLEAR, "width": 1}},
         )
     figure.update_layout(barmode="overlay", bargap=0.3)
@@ -293,14 +308,14 @@ class Table:
     def _repr_html_(self) -> str:
         left = "style='text-align: left; white-space: pre-wrap'"
         head, *body = (
-            "".join(f"<{tag} {left}>{html.escape(text)}</{tag}>" for text in texts)
+            "".join(f"<{tag} {left}>{markup(text)}</{tag}>" for text in texts)
             for tag, texts in [("th", self.heads), *(("td", row) for row in self.rows)]
         )
         lines = "\n".join(f"<tr>{row}</tr>" for row in body)
         return f"<table><thead><tr>{head}</tr></thead>\n<tbody>{lines}</tbody></table>"
 
     def __repr__(self) -> str:
-        return "\n".join(" | ".join(row) for row in [self.heads, *self.rows])
+        return "\n".join(" | ".join(map(one_line, row)) for row in [self.heads, *self.rows])
 
 
 def table(rows: Sequence[Row], columns: Mapping[str, str | tuple[str, str]]) -> Table:

@@ -1,39 +1,27 @@
 """Animated flights: a picture of an environment is a function registered by ``scene`` with the environment's class."""
 
 import math
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
-import plotly.io
-from PIL import Image
-from plotly.offline import get_plotlyjs
 
-from uavlab.core.errors import ConfigError, ResourceError
+from uavlab.core.errors import ConfigError
 from uavlab.core.registry import SCENES
 from uavlab.lab.plots.style import CLEAR, GRID, TEXT
-from uavlab.storage.files import write_text
 
 FRAMES = 40  # frames of an animation at most; longer flights skip steps
 PLAY_MS = 120  # milliseconds between frames
 
 
 def animate(env: Any, states: Sequence[Any]) -> go.Figure:
-    """Animate one flight with the scene of its environment.
+    """Animate one flight with the scene of its environment; the scene of ``object`` serves those without one.
 
     Raises:
-        ConfigError: No scene is registered for the environment's class.
+        ConfigError: No scene is registered for the environment's class, and the general one cannot draw it.
     """
-    draw = next((SCENES[kind] for kind in type(env).__mro__ if kind in SCENES), None)
-    if draw is None:
-        known = ", ".join(kind.__name__ for kind in SCENES)
-        raise ConfigError(
-            f"flight: {type(env).__name__} has no picture; registered are {known}; add one with `@uavlab.scene`."
-        )
-    figure = draw(env, states)
+    figure = next(SCENES[kind] for kind in type(env).__mro__ if kind in SCENES)(env, states)
     if not isinstance(figure, go.Figure):
         name, got = type(env).__name__, type(figure).__name__
         raise ConfigError(f"scene of {name}: got a {got}; expected a plotly figure; return it.")
@@ -42,66 +30,21 @@ def animate(env: Any, states: Sequence[Any]) -> go.Figure:
 
 def freeze(figure: go.Figure, share: float = 0.55) -> go.Figure:
     """Return one moment of an animated flight, after ``share`` of its time, without the controls."""
-    return _moment(figure, int(share * (len(figure.frames) - 1)))
+    return stills(figure)[int(share * max(len(figure.frames) - 1, 0))]
 
 
-def _moment(figure: go.Figure, number: int) -> go.Figure:
-    frame = figure.frames[number]
+def stills(figure: go.Figure) -> list[go.Figure]:
+    """Return all moments of an animated flight, without the controls; a figure without frames is its only one."""
     controls = ("updatemenus", "sliders")
     layout = {key: value for key, value in figure.layout.to_plotly_json().items() if key not in controls}
-    still = go.Figure(data=figure.data, layout=layout)
-    for index, trace in zip(frame.traces, frame.data, strict=True):
-        still.data[index].update(trace)
-    still.update_layout(margin={"b": 90})
-    return still
-
-
-def write_image(figure: go.Figure, path: Path) -> None:
-    """Write an animated flight as GIF (on white) or WebP (without a background), or else one moment of it.
-
-    The kind of picture is that of the path's suffix, such as ``.png``, ``.svg`` or ``.pdf`` for one moment.
-
-    Raises:
-        ResourceError: There is no browser to draw it, or the file cannot be written.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix in (".gif", ".webp"):
-            _write_animation(figure, path)
-        else:
-            freeze(figure).write_image(path, width=900, height=640, scale=1.5)
-    except (RuntimeError, OSError, ValueError) as error:
-        raise ResourceError(f"{path}: not drawn ({error}); images need Chromium or Chrome, pages do not.") from error
-
-
-def _write_animation(figure: go.Figure, path: Path) -> None:
-    stills = [_moment(figure, number) for number in range(len(figure.frames))]
-    with tempfile.TemporaryDirectory() as folder:
-        files = [Path(folder, f"{number}.png") for number in range(len(stills))]
-        plotly.io.write_images(stills, files, width=640, height=520)
-        pictures = [Image.open(file).convert("RGBA") for file in files]
-    if path.suffix == ".gif":  # which has no partly transparent pixels
-        white = Image.new("RGBA", pictures[0].size, "white")
-        pictures = [Image.alpha_composite(white, picture).quantize(128) for picture in pictures]
-    pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=PLAY_MS, loop=0, disposal=2)
-
-
-def write_page(figure: go.Figure, path: Path) -> None:
-    """Write one figure as a page that needs no network.
-
-    Raises:
-        ResourceError: The file cannot be written.
-    """
-    body = figure.to_html(full_html=False, include_plotlyjs=False, auto_play=False)
-    page = (
-        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>uavlab flight</title>'
-        f"<script>{get_plotlyjs()}</script></head><body>{body}</body></html>"
-    )
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ResourceError(f"{path}: cannot be written ({error.strerror}); choose another page.") from error
-    write_text(path, page)
+    moments = []
+    for frame in figure.frames or [go.Frame(data=[])]:
+        still = go.Figure(data=figure.data, layout=layout)
+        places = range(len(frame.data)) if frame.traces is None else frame.traces
+        for index, trace in zip(places, frame.data, strict=True):
+            still.data[index].update(trace)
+        moments.append(still.update_layout(frame.layout, margin={"b": 90}))
+    return moments
 
 
 def select_frames(count: int, most: int = FRAMES) -> list[int]:

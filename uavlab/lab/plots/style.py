@@ -4,12 +4,15 @@ Figures are transparent, and every colour has a contrast of at least 3 on white 
 saved figure does not know the theme that it is shown in.
 """
 
+import html
 import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
+
+from uavlab.core.text import printable
 
 COLORS = ("#3a7bd5", "#d8701a", "#2b9a57", "#d1435b", "#8a67cf", "#ad8200", "#2092a4", "#808080", "#c9649c", "#76882a")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
@@ -60,13 +63,19 @@ TEMPLATE = go.layout.Template(
 def blank(title: str, x: str = "", y: str = "", height: int = 420, caption: str = "") -> go.Figure:
     """Return an empty figure with a caption under its title; ``x`` and ``y`` are the axes' titles, with units."""
     rows = textwrap.wrap(title, WIDE) or [""]
-    heading = {"text": "<br>".join(rows)} | ({"subtitle": {"text": caption}} if caption else {})
+    heading = {"text": "<br>".join(map(plain, rows))} | ({"subtitle": {"text": plain(caption)}} if caption else {})
     top = 24 + 22 * len(rows) + (24 if caption else 0)
     figure = go.Figure()
     figure.update_layout(template=TEMPLATE, title=heading, height=height + 22 * (len(rows) - 1), margin={"t": top})
-    figure.update_xaxes(title=x)
-    figure.update_yaxes(title=y)
+    figure.update_xaxes(title=plain(x))
+    figure.update_yaxes(title=plain(y))
     return figure
+
+
+def plain(text: Any) -> str:
+    """Return text that a figure shows as it is; plotly takes some for markup, for a formula or for a value's place."""
+    escaped = html.escape(printable(text), quote=False)
+    return escaped.replace("$", "&#36;").replace("%{", "&#37;{")
 
 
 def color(number: int) -> str:

@@ -4,10 +4,10 @@ JupyterLab replaces such a picture in place. It ignores a plotly figure that is 
 widget does not fill the page.
 """
 
-import html
 import math
 from collections.abc import Mapping, Sequence
 
+from uavlab.core.text import markup
 from uavlab.lab.plots.style import COLORS, GRID
 
 WIDTH, HEIGHT = 900, 300
@@ -42,7 +42,7 @@ def line_chart(
         parts += [f"<circle cx='{x:.1f}' cy='{y:.1f}' r='3.5' fill='{color}'/>" for x, y in places]
         start = LEFT + 250 + 220 * number
         parts += [f"<path d='M{start - 34} 12h28' {stroke}/>", _text(start, 16, name)]
-    label = html.escape(f"{y_axis} over {x_axis}: " + ", ".join(curves), quote=True)
+    label = markup(f"{y_axis} over {x_axis}: " + ", ".join(curves))
     size = f"viewBox='0 0 {WIDTH} {HEIGHT}' style='width: 100%; max-height: 420px'"
     return f"<svg xmlns='http://www.w3.org/2000/svg' role='img' aria-label='{label}' {size}>{''.join(parts)}</svg>"
 
@@ -63,7 +63,7 @@ def _bounds(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
-    return f"<text x='{x:.1f}' y='{y:.1f}' text-anchor='{anchor}' style='{INK}'>{html.escape(text)}</text>"
+    return f"<text x='{x:.1f}' y='{y:.1f}' text-anchor='{anchor}' style='{INK}'>{markup(text)}</text>"
 
 
 def _line(x0: float, y0: float, x1: float, y1: float) -> str:

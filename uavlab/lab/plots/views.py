@@ -7,7 +7,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from uavlab.core.errors import ConfigError
-from uavlab.lab.plots.style import CLEAR, GRID, TEXT
+from uavlab.lab.plots.style import CLEAR, GRID, TEXT, plain
 
 ROW = 4  # views that have buttons side by side; more are a list that unfolds
 ROOM = 34  # height of the buttons (px)
@@ -84,7 +84,8 @@ def _visible(figures: Sequence[go.Figure], owners: Sequence[int], chosen: int) -
 
 def _label(chosen: Mapping[str, str | float]) -> str:
     """Return a choice in words, with the names of numbers: ``time, agents 2``."""
-    return ", ".join(value if isinstance(value, str) else f"{name} {value:g}" for name, value in chosen.items())
+    texts = (value if isinstance(value, str) else f"{name} {value:g}" for name, value in chosen.items())
+    return plain(", ".join(texts))
 
 
 def _menu(buttons: Sequence[Any]) -> dict[str, Any]:

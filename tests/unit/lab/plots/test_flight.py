@@ -1,16 +1,11 @@
-"""Scenes are registered by class, animations show first and last states in few frames, and a page needs no network."""
-
-from pathlib import Path
+"""Scenes are registered by class, and animations show first and last states in few frames."""
 
 import plotly.graph_objects as go
-import plotly.io
 import pytest
-from PIL import Image
 
 from tests.support.fixtures_mapping import TINY_MISSION, start_missions
-from tests.support.web_page import loaded_addresses
 from tests.unit.lab.plots.test_leader_follower import FOUR, fly_straight
-from uavlab.core.errors import ConfigError, ResourceError
+from uavlab.core.errors import ConfigError
 from uavlab.core.registry import SCENES, scene
 from uavlab.envs.leader_follower.env import SlowLeaderFollower
 from uavlab.lab.plots import flight, mapping
@@ -91,28 +86,6 @@ class TestFrames:
         assert short.layout.updatemenus[0].buttons[0].args[1]["frame"]["redraw"] is False
 
 
-@pytest.mark.parametrize("suffix", [".gif", ".webp"])
-def test_an_animation_has_every_frame(
-    short: go.Figure, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def draw(figures: list[go.Figure], files: list[Path], width: int, height: int) -> None:
-        for number, file in enumerate(files):  # a square that moves, in place of the browser's drawing
-            picture = Image.new("RGBA", (width, height))
-            picture.paste("red", (10 * number, 0, 10 * number + 10, 10))
-            picture.save(file)
-
-    monkeypatch.setattr(plotly.io, "write_images", draw)
-    flight.write_image(short, tmp_path / f"flight{suffix}")
-    with Image.open(tmp_path / f"flight{suffix}") as written:
-        assert written.n_frames == len(short.frames)  # type: ignore[attr-defined]
-        assert written.info["loop"] == 0
-        written.seek(3)
-        red, green, blue, solid = written.convert("RGBA").getpixel((35, 5))  # WebP keeps colours approximately
-        assert min(red, solid) > 240 > 15 > max(green, blue)
-        *white, solid = written.convert("RGBA").getpixel((300, 300))
-        assert (min(white) > 240 and solid == 255) if suffix == ".gif" else solid == 0
-
-
 def test_a_frozen_flight_is_one_of_its_frames(short: go.Figure) -> None:
     still = flight.freeze(short, 0.5)
     assert (still.layout.updatemenus, still.layout.sliders, still.frames) == ((), (), ())
@@ -120,23 +93,12 @@ def test_a_frozen_flight_is_one_of_its_frames(short: go.Figure) -> None:
     assert [*still.data[8].y] == [*middle.y] != [*short.data[8].y]
 
 
-class TestPage:
-    def test_it_loads_nothing(self, short: go.Figure, tmp_path: Path) -> None:
-        path = tmp_path / "deep" / "page.html"
-        flight.write_page(short, path)
-        page = path.read_text()
-        assert loaded_addresses(page) == []
-        assert "The whole team was in formation" in page
-        assert page.count("Plotly.newPlot(") >= 1
-        assert "Plotly.addFrames(" in page
-
-    def test_loading_from_elsewhere_would_be_seen(self, short: go.Figure) -> None:
-        assert any("http" in address for address in loaded_addresses(short.to_html(include_plotlyjs="cdn")))
-
-    def test_a_refusing_disk_is_reported(self, short: go.Figure, tmp_path: Path) -> None:
-        (tmp_path / "file").write_text("")
-        with pytest.raises(ResourceError, match=r"page\.html: cannot be written .*; choose another page"):
-            flight.write_page(short, tmp_path / "file" / "page.html")
-
-        with pytest.raises(ResourceError, match=r"page\.png: not drawn \(.*; images need Chromium or Chrome"):
-            flight.write_image(short, tmp_path / "file" / "page.png")
+def test_a_picture_without_frames_or_without_their_traces_has_moments(short: go.Figure) -> None:
+    figure = go.Figure(go.Scatter(y=[1]))
+    assert [[*still.data[0].y] for still in flight.stills(figure)] == [[1]]
+    figure.frames = [go.Frame(data=[go.Scatter(y=[n])], layout={"title": {"text": str(n)}}) for n in (2, 3)]
+    assert [([*still.data[0].y], still.layout.title.text) for still in flight.stills(figure)] == [
+        ([2], "2"),
+        ([3], "3"),
+    ]
+    assert len(flight.stills(short)) == len(short.frames)

@@ -1,0 +1,74 @@
+"""Text that the book adds to its pages: the list of pages, the API by group, and the help of each command."""
+
+import re
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from pathlib import Path
+
+import click
+
+import uavlab
+from uavlab.cli import cli
+
+PARTS = {"Notebooks": ["notebooks/*.ipynb"], "Guides": ["docs/*.md"], "Project": ["*.md", "figures/*.md"]}
+"""The parts of the book, with patterns of their files."""
+
+TYPES = (
+    *("uavlab.experiment.run.Progress", "uavlab.runtime.toggles.Toggles", "uavlab.runtime.grad_step.GradientStep"),
+    *("uavlab.testing.EnvReport", "uavlab.testing.LearnerReport", "uavlab.benchmarks.registry.Option"),
+    "uavlab.experiment.presets.Preset",
+)
+"""Classes that have no public name, and stand in the signatures of what has one."""
+
+GROUP = re.compile(r"^([A-Z][\w ]+?)  +(\S.*(?:\n  .*)*)", re.MULTILINE)
+TOCTREE = "```{{toctree}}\n:hidden:\n:caption: {}\n\n{}\n```"
+DIRECTIVE = "```{{eval-rst}}\n.. {}:: {}\n{}```"
+
+
+def contents(root: Path) -> str:
+    """Return the tables of contents, one for each part."""
+    parts = {title: "\n".join(pages(root, patterns)) for title, patterns in PARTS.items()}
+    return "\n\n".join(TOCTREE.format(title, lines) for title, lines in parts.items() if lines)
+
+
+def pages(root: Path, patterns: Iterable[str]) -> list[str]:
+    """Return pages in the order of their names, an index first, without the book's first page."""
+    paths = [path for each in patterns for path in root.glob(each) if path != root / "README.md"]
+    paths.sort(key=lambda path: (path.stem != "index", path.relative_to(root)))
+    return [str(path.relative_to(root).with_suffix("")) for path in paths]
+
+
+def groups() -> dict[str, list[str]]:
+    """Return the public names by the groups in which the docstring of the package lists them."""
+    public = set(uavlab.__all__)
+    rows = GROUP.findall(uavlab.__doc__ or "")
+    return {title: [name for name in re.findall(r"\w+", names) if name in public] for title, names in rows}
+
+
+def api() -> str:
+    """Return the descriptions of all public names, group by group."""
+    known = {title: [f"uavlab.{name}" for name in names] for title, names in groups().items()}
+    known["Types that others take and return"] = list(TYPES)
+    return "\n\n".join(part for title, names in known.items() for part in (f"## {title}", *map(entry, names)))
+
+
+def entry(name: str) -> str:
+    """Return the directive that describes a name."""
+    module, _, own = name.rpartition(".")
+    is_class = isinstance(getattr(import_module(module), own), type)
+    return DIRECTIVE.format("autoclass" if is_class else "autofunction", name, "   :members:\n" * is_class)
+
+
+def commands() -> str:
+    """Return the help of each command."""
+    return "\n\n".join(f"## {path}\n\n```text\n{text}\n```" for path, text in helps(cli, "uavlab"))
+
+
+def helps(command: click.Command, path: str, parent: click.Context | None = None) -> Iterator[tuple[str, str]]:
+    """Yield path and help of all commands below one."""
+    context = click.Context(command, parent, path.rpartition(" ")[2], max_content_width=100, terminal_width=100)
+    if parent:
+        yield path, command.get_help(context)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            yield from helps(command.get_command(context, name), f"{path} {name}", context)

@@ -1,0 +1,226 @@
+"""The report of runs: one page with scores, curves, a flight, settings, machine and commands, from what is stored."""
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+
+from uavlab.core.installation import invocation, program
+from uavlab.experiment.config import parts
+from uavlab.experiment.run_dir import read_config
+from uavlab.experiment.scores import Scores
+from uavlab.experiment.settings import describe_settings
+from uavlab.lab.page import Page
+from uavlab.lab.plots.charts import Table, learning_curves, lines, table
+from uavlab.lab.plots.views import views
+from uavlab.lab.run_files import RunFiles, Scoring
+
+NO_METRIC = {"update", "seconds", "each"}  # keys of a row of metrics
+VERSIONS = ("device", "python", "torch", "uavlab", "code")  # of a machine: what is compared
+SCALES = ((120, 1, "s"), (7200, 60, "min"), (math.inf, 3600, "h"))  # of times, by their largest seconds
+
+
+def write_report(folders: Sequence[Path], path: Path, scoring: Scoring) -> list[str]:
+    """Evaluate the policies of runs and write the page, over an older one; return what is missing, and why.
+
+    Raises:
+        FileError: A folder is no run, or its settings are damaged.
+        ConfigError: An environment is not registered here.
+        ResourceError: The page cannot be written.
+    """
+    names = [folder.resolve().name for folder in folders]
+    runs = [
+        RunFiles(folder, str(folder) if names.count(name) > 1 else name, read_config(folder), scoring)
+        for folder, name in zip(folders, names, strict=True)
+    ]
+    page = Page(f"Report of {', '.join(run.name for run in runs)}")
+    page.add("h1", page.title)
+    heads = ["run", "task", "learner", "seeds", "status", "updates", "training", "machine"]
+    page.add_table(Table(heads, [_summary(run) for run in runs]))
+    for environment in dict.fromkeys(run.environment for run in runs):
+        page.add("h2", f"Results: {environment}")
+        _add_results(page, [run for run in runs if run.environment == environment])
+    for run in runs:
+        _add_run(page, run)
+    page.add("p", f"This page: {invocation() or 'written from Python'}.")
+    page.write(path)
+    return [f"{run.name}: {note}" for run in runs for note in run.notes]
+
+
+def _summary(run: RunFiles) -> list[str]:
+    """Return the row of a run in the overview."""
+    status, settings = run.status, run.config.run
+    state = str(status.get("status", "unknown"))
+    target = f" of {settings.updates:,}" if settings.updates else ""
+    return [
+        run.name,
+        run.config.preset,
+        run.config.task.learner,
+        ", ".join(str(settings.seed + number) for number in range(settings.runs)),
+        f"exported copy of a run: {state}" if run.exported else state,
+        f"{status['update']:,}{target}" if isinstance(status.get("update"), int) else "unknown",
+        _duration(status.get("seconds")),
+        str(run.machine.get("device", "unknown")),
+    ]
+
+
+def _duration(seconds: Any) -> str:
+    if not isinstance(seconds, int | float):
+        return "unknown"
+    size, unit = next(((size, unit) for end, size, unit in SCALES if seconds < end), (1, "s"))
+    return f"{seconds / size:.{1 if size > 1 else 0}f} {unit}"
+
+
+def _add_results(page: Page, runs: Sequence[RunFiles]) -> None:
+    """Add scores, learning curves and differences of the runs of one environment."""
+    results = {run.name: run.scores for run in runs if run.scores is not None}
+    if results:
+        page.add("h3", "Scores of the best policies")
+        page.add_table(_score_table(results))
+        page.add("p", _describe_scoring(runs[0], results))
+    scored = [run for run in runs if any(key.startswith("eval/") for row in run.rows for key in row)]
+    if scored:
+        page.add("h3", "Scores while training")
+        page.add_figure(_scores_while_training(scored))
+    logged = dict.fromkeys(key for run in runs for row in run.rows for key in row)
+    metrics = [name for name in logged if name not in NO_METRIC and not name.startswith("eval/")]
+    if metrics:
+        page.add("h3", "What training logged")
+        page.add_figure(views(lambda metric: _logged(runs, metric), metric=metrics))
+    if not (results or scored or metrics):
+        page.add("p", "There is no score and no metric.", "note")
+    if len(runs) > 1:
+        page.add("h3", "Settings that differ")
+        _add_differences(page, runs)
+
+
+def _score_table(results: Mapping[str, Scores]) -> Table:
+    """Return a row for each figure, with a column for each run."""
+    flat = {name: result.flat() for name, result in results.items()}
+    units = {name: unit for result in results.values() for name, unit in result.units.items()}
+    cells = [
+        [f"{name} ({units[name]})" if units.get(name) else name, *(_interval(rows.get(name)) for rows in flat.values())]
+        for name in dict.fromkeys(name for rows in flat.values() for name in rows)
+    ]
+    return Table(["figure", *flat], cells)
+
+
+def _interval(row: Mapping[str, float] | None) -> str:
+    return "-" if row is None else f"{row['mean']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
+
+
+def _describe_scoring(run: RunFiles, results: Mapping[str, Scores]) -> str:
+    """Return what the scores were measured on, and what their intervals are over."""
+    how, counts = run.scoring, ", ".join(dict.fromkeys(result.count for result in results.values()))
+    act = "the mean action" if how.mean_action else "sampled actions"
+    seed = f", {act}, episodes of seed {how.seed}" if run.flies else ""
+    whole = "episodes" if run.flies else "flights"
+    return (
+        f"Each seed of a run was scored on {counts}{seed}. Brackets are 95 % intervals: of a run with one seed over "
+        f"its {whole}, of a run with several over the seeds."
+    )
+
+
+def _scores_while_training(runs: Sequence[RunFiles]) -> go.Figure:
+    """Draw each metric of the score over updates and over time, a line for each run."""
+
+    def draw(metric: str, over: str) -> go.Figure:
+        rows = [{"setting": run.name, "curve": _curve(run, metric), "first_update_s": 0.0} for run in runs]
+        return learning_curves(rows, metric, {"updates": "update", "time": "seconds"}[over])
+
+    return views(draw, metric=list(runs[0].config.env.score), over=("updates", "time"))
+
+
+def _curve(run: RunFiles, metric: str) -> list[dict[str, Any]]:
+    """Return the scores of a run by seed, as ``learning_curves`` takes them."""
+    key = f"eval/{metric}"
+    scored = [row for row in run.rows if key in row]
+    return [{**row, "each": {metric: row.get("each", {}).get(key) or [row[key]]}} for row in scored]
+
+
+def _logged(runs: Sequence[RunFiles], metric: str) -> go.Figure:
+    """Draw what training logged under a name; the axis need not begin at zero."""
+    rows = [{"run": run.name, **row} for run in runs for row in run.rows if metric in row]
+    figure = lines(rows, "update", metric, by="run", x_axis="updates", y_axis=metric.replace("_", " "))
+    figure.update_xaxes(tickvals=None, rangemode="tozero")
+    return figure.update_yaxes(rangemode="normal").update_traces(mode="lines")
+
+
+def _add_differences(page: Page, runs: Sequence[RunFiles]) -> None:
+    """Add the settings in which runs differ, and the machines, versions and code where these differ."""
+    columns = [
+        {"preset": run.config.preset, **run.config.values}
+        | {f"machine: {key}": run.machine.get(key) for key in VERSIONS}
+        for run in runs
+    ]
+    names = dict.fromkeys(name for column in columns for name in column)
+    rows = [[name, *(str(column.get(name, "-")) for column in columns)] for name in names]
+    rows = [row for row in rows if len(set(row[1:])) > 1]
+    if rows:
+        page.add_table(Table(["setting", *(run.name for run in runs)], rows))
+    else:
+        page.add("p", "These runs have equal settings, machines and versions.")
+
+
+def _add_run(page: Page, run: RunFiles) -> None:
+    """Add what concerns one run alone."""
+    picture = run.flight  # first, because it may add a note
+    page.add("h2", run.name)
+    for note in (*_remarks(run.status), *run.notes):
+        page.add("p", note, "note")
+    if run.trained is not None:
+        count, size = run.trained.parameters.shape[1:]
+        update = ", ".join(f"{each:,}" if each >= 0 else "unknown" for each in run.trained.updates)
+        networks = f"{count} network{'s' if count > 1 else ''} of {size:,} parameters"
+        page.add("p", f"The best policy of each seed: {networks}, of update {update}.")
+    if picture is not None:
+        page.add("h3", f"A flight of seed {run.config.run.seed}")
+        page.add_figure(picture)
+    page.add("h3", "Commands")
+    page.add("pre", "\n".join(_commands(run)))
+    facts = {key: value for key, value in run.machine.items() if value not in (None, [])}
+    if facts:
+        page.add("h3", "Machine and versions")
+        page.add_table(Table(["", "trained on"], [[key, _fact(value)] for key, value in facts.items()]))
+    _add_settings(page, run)
+
+
+def _add_settings(page: Page, run: RunFiles) -> None:
+    """Add all settings, with those that the evaluation task changes."""
+    values = run.config.values
+    rows = describe_settings(parts(run.config.task.settings), values)
+    changed = {name: value for name, value in values.items() if name.startswith("eval_") and value is not None}
+    rows += [{"name": name, "value": value, "kind": "", "meaning": "When scored."} for name, value in changed.items()]
+    columns = {"name": "setting", "value": "value", "kind": "range", "meaning": "meaning"}
+    settings = table([{**row, "value": str(row["value"])} for row in rows], columns)
+    page.add_table(settings, f"All {len(rows)} settings")
+
+
+def _remarks(status: Mapping[str, Any]) -> list[str]:
+    """Return what ``run.json`` says beyond the overview."""
+    toggles, reasons = status.get("toggles"), status.get("not_exact")
+    fell_back = toggles.get("fell_back") if isinstance(toggles, dict) else None
+    remarks = [f"It ended because: {status['reason']}"] if status.get("reason") else []
+    remarks += [f"Not bit for bit repeatable: {reason}" for reason in reasons] if isinstance(reasons, list) else []
+    pairs = fell_back.items() if isinstance(fell_back, dict) else ()
+    return remarks + [f"The toggle {name} fell back: {reason}" for name, reason in pairs]
+
+
+def _commands(run: RunFiles) -> list[str]:
+    """Return the commands that made a run, and that resume, evaluate and draw it."""
+    how, folder = run.scoring, str(run.folder)
+    options = [*(["--seed", str(how.seed)] if how.seed else ()), *(["--mean-action"] if how.mean_action else ())]
+    commands = [] if run.exported else [["resume", folder]]
+    commands.append(["evaluate", folder, "--episodes", str(how.episodes), *options])
+    commands += [["fly", folder, *options]] if run.flies else []
+    first = str(run.status.get("command") or "# started from Python, with the settings below")
+    return [first, *(f"{program()} {shlex.join(words)}" for words in commands)]
+
+
+def _fact(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
