@@ -39,7 +39,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if compared is not None and PICTURE not in compared:
         item.parent.skip_compare = (*compared, PICTURE)  # type: ignore[union-attr]
     if cell is not None and "parameters" in cell.metadata.get("tags", ()):
-        small = SMALL[short_name(item.path)]
+        small = SMALL.get(short_name(item.path), {})
         cell.source += "".join(f"\n{name} = {value!r}" for name, value in small.items())
 
 

@@ -41,14 +41,14 @@ def select_rows(rows: Sequence[Row], system: str = ALL, verdict: str = ALL) -> l
     return [row for row in rows if system in (ALL, row["system"]) and verdict in (ALL, row["verdict"])]
 
 
-def ranges(rows: Sequence[Row], unit: str, title: str = "") -> go.Figure:
+def ranges(rows: Sequence[Row], unit: str, title: str = "", caption: str = "") -> go.Figure:
     """Draw each claimed range in a ``unit`` of ``UNITS`` as a bar, and its measurement as a point.
 
     ``rows`` are those of ``claim_rows``; those in other units, or without a measurement, are left out.
     """
     axis, factor = UNITS[unit]
     rows = [row for row in rows if row["unit"] == unit and row["measured"] is not None]
-    figure = blank(title, axis, height=170 + 24 * max(len(rows), 2))
+    figure = blank(title, axis, height=170 + 24 * max(len(rows), 2), caption=caption)
     lows = [row["claimed_low"] for row in rows]
     highs = [_upper_end(row) for row in rows]
     figure.add_bar(

@@ -9,8 +9,8 @@ import plotly.graph_objects as go
 import torch
 from plotly.subplots import make_subplots
 
-from uavlab.core.bootstrap import student
 from uavlab.core.installation import ROOT
+from uavlab.core.labels import label_of
 from uavlab.experiment import policy
 from uavlab.experiment.config import Device
 from uavlab.experiment.policy import TrainedPolicy
@@ -35,7 +35,7 @@ def load_network(run: str = "", device: Device = "cpu") -> tuple[TrainedPolicy, 
     """
     trained = policy.load(Path(run) if run else SHIPPED, device)
     require_task(trained.config.env, trained.config.preset)
-    which = f"the run {Path(run).name}" if run else "the network that comes along"
+    which = f"the run {Path(run).name}" if run else "the network of figures/telemetry"
     return trained, f"{which}, {trained.update:,} updates"
 
 
@@ -83,7 +83,7 @@ def draw_prediction(prediction: Prediction, names: Sequence[str] = COLUMNS, titl
 
 
 def _title(name: str) -> str:
-    return f"{name.replace('_', ' ')} ({OWN_UNITS[name]})"
+    return f"{label_of(name)} ({OWN_UNITS[name]})"
 
 
 def physics_residuals(flight: FlightDataset, window: int, stride: int = 50) -> list[dict[str, Any]]:
@@ -102,7 +102,7 @@ def physics_residuals(flight: FlightDataset, window: int, stride: int = 50) -> l
             hidden[:, HIDDEN.index(name)] += by
         parts = residuals(rows.inputs, hidden)
         root = {equation: part.square().mean().sqrt().item() for equation, part in parts.items()}
-        case = f"{name.replace('_', ' ')} wrong by {by:g} {OWN_UNITS[name]}" if name in HIDDEN else name
+        case = f"{label_of(name)} wrong by {by:g} {OWN_UNITS[name]}" if name in HIDDEN else name
         cases.append({"case": case, **root})
     return cases
 
@@ -121,26 +121,20 @@ def printed_rates(paces: Sequence[float], windows: int, epoch: int) -> list[dict
     return rows
 
 
-def differences(without: Mapping[str, Any], with_it: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return how much ``r2`` rises from one evaluation to another of the same seeds, with Student's 95 % intervals.
+def scores(records: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Return R2 by target and name: the mean over rows of ``evaluate``, each a seed, and the lowest and highest.
 
-    Returns:
-        ``target, by, low, high``: the mean of all targets first, then each.
+    One row alone keeps its own interval.
     """
+    rows = []
+    for name, seeds in records.items():
+        for target in seeds[0]["r2"]:
+            each = [seed["r2"][target] for seed in seeds]
+            ends = (each[0]["low"], each[0]["high"]) if len(each) == 1 else _ends([one["mean"] for one in each])
+            mean = sum(one["mean"] for one in each) / len(each)
+            rows.append({"target": target, "by": name, "r2": mean, "low": ends[0], "high": ends[1]})
+    return rows
 
-    def row(target: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-        by, low, high = student([b - a for a, b in zip(before["each"], after["each"], strict=True)])
-        return {"target": target, "by": by, "low": low, "high": high}
 
-    pairs = {"mean": (without["mean_r2"], with_it["mean_r2"])}
-    pairs |= {target: (without["r2"][target], with_it["r2"][target]) for target in without["r2"]}
-    return [row(target, *pair) for target, pair in pairs.items()]
-
-
-def scores(records: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the scores in some records of ``evaluate`` as rows ``target, by, r2, low, high``."""
-    return [
-        {"target": target, "by": name, "r2": row["mean"], "low": row["low"], "high": row["high"]}
-        for name, record in records.items()
-        for target, row in record["r2"].items()
-    ]
+def _ends(values: Sequence[float]) -> tuple[float, float]:
+    return min(values), max(values)

@@ -14,7 +14,13 @@ from uavlab.lab.headless.runner import run_notebook
 from uavlab.lab.headless.strip_outputs import find_faults, strip
 
 ROOT = Path(__file__).parents[2]
-CONFIGURATION = ("pyproject.toml", "notebooks/conftest.py", "tests/conftest.py", "tests/nbval_sanitize.cfg")
+CONFIGURATION = (
+    "pyproject.toml",
+    "notebooks/conftest.py",
+    "notebooks/small.yaml",
+    "tests/conftest.py",
+    "tests/nbval_sanitize.cfg",
+)
 PARAMETERS = ("seed: int = 0", "parameters")
 VARIES = """import datetime, os, time, uuid, warnings
 warnings.warn("careful")

@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -91,6 +92,18 @@ def answer(url: str) -> int:
             return e.code
     except OSError:
         return 0
+
+
+@contextmanager
+def busy_cores(cores: int = 2) -> Iterator[None]:
+    """Keep some cores busy with something else."""
+    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(cores)]
+    try:
+        yield
+    finally:
+        for process in spinning:
+            process.kill()
+            process.wait()
 
 
 @dataclass

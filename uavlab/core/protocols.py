@@ -32,7 +32,7 @@ class Env(Protocol[S]):
     also stepped after their end, where all numbers must stay finite. ``metrics``, a tuple of ``Metric``, describes what
     ``measure`` returns; ``score`` maps metrics (and flight time, timeout and return) to weights for the selection of a
     policy. The class attribute ``rules``, a tuple of ``uavlab.core.types.Rule``, is optional: conditions on fields and
-    ``eval_`` fields.
+    ``eval_`` fields. So is ``labels``, names for people (``uavlab.core.labels``).
     """
 
     metrics: ClassVar[Any]  # a type here would refuse the narrower one that checkers infer for a class attribute

@@ -8,6 +8,7 @@ from typing import Any
 import plotly.graph_objects as go
 from IPython.display import HTML, display
 
+from uavlab.core.labels import label_of
 from uavlab.experiment.run import Progress, Run
 from uavlab.lab.headless.strip_outputs import FIGURE
 from uavlab.lab.plots.style import blank, pen, plain
@@ -57,14 +58,14 @@ def training_curves(env: Any, rows: Sequence[Mapping[str, float]] = (), title: s
     """
     metrics = [metric for metric in env.metrics if metric.name in env.score]
     shares = all(metric.over in PARTS and not metric.unit for metric in metrics)
-    units = ", ".join(dict.fromkeys(metric.unit or metric.name for metric in metrics))
+    units = ", ".join(dict.fromkeys(metric.unit or label_of(metric.name, env) for metric in metrics))
     figure = blank(title, "updates", "share of episodes or steps" if shares else units)
     for number, metric in enumerate(metrics):
         scored = [row for row in rows if f"eval/{metric.name}" in row]
         figure.add_scatter(
             x=[row["update"] for row in scored],
             y=[row[f"eval/{metric.name}"] for row in scored],
-            name=plain(f"{metric.name.replace('_', ' ')} ({metric.unit or PARTS.get(metric.over, metric.over)})"),
+            name=plain(f"{label_of(metric.name, env)} ({metric.unit or PARTS.get(metric.over, metric.over)})"),
             mode="lines+markers",
             **pen(number),
         )

@@ -14,7 +14,7 @@ from uavlab.experiment.run_dir import read_config
 from uavlab.experiment.scores import Scores
 from uavlab.experiment.settings import describe_settings
 from uavlab.lab.page import Page
-from uavlab.lab.plots.charts import Table, learning_curves, lines, table
+from uavlab.lab.plots.charts import Table, learning_curves, lines
 from uavlab.lab.plots.views import views
 from uavlab.lab.run_files import RunFiles, Scoring
 
@@ -195,8 +195,8 @@ def _add_settings(page: Page, run: RunFiles) -> None:
     changed = {name: value for name, value in values.items() if name.startswith("eval_") and value is not None}
     rows += [{"name": name, "value": value, "kind": "", "meaning": "When scored."} for name, value in changed.items()]
     columns = {"name": "setting", "value": "value", "kind": "range", "meaning": "meaning"}
-    settings = table([{**row, "value": str(row["value"])} for row in rows], columns)
-    page.add_table(settings, f"All {len(rows)} settings")
+    texts = [[str(row[key]) for key in columns] for row in rows]  # raw names, as one types them
+    page.add_table(Table(list(columns.values()), texts), f"All {len(rows)} settings")
 
 
 def _remarks(status: Mapping[str, Any]) -> list[str]:

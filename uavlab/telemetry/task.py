@@ -48,6 +48,18 @@ class Telemetry:
     horizon: Annotated[int, Ge(1), Le(1000)] = 50
     stride: Annotated[int, Ge(1), Le(1000)] = 5
 
+    labels: ClassVar[dict[str, str]] = {
+        "mean_r2": "mean R²",
+        "wind": "wind (m/s)",
+        "error": "error ahead",
+        "wind_north": "wind north",
+        "wind_east": "wind east",
+        "motor_lag": "motor lag",
+        "battery_sag": "battery sag",
+        "error_north": "error north",
+        "error_east": "error east",
+        "error_down": "error down",
+    }
     score: ClassVar[dict[str, float]] = {"mean_r2": 1.0}
 
     rules: ClassVar[tuple[Rule, ...]] = (

@@ -85,7 +85,7 @@ class TestTrainingCurves:
         assert [list(trace.x) for trace in figure.data] == [[2, 4], [2, 4]]
         assert [list(trace.y) for trace in figure.data] == [[0.25, 0.75], [0.5, 0.125]]
         assert len({trace.line.dash for trace in figure.data}) == 2  # distinct without colour
-        assert [trace.name for trace in figure.data] == ["completion (of episodes)", "formation strict (of steps)"]
+        assert [trace.name for trace in figure.data] == ["completion (of episodes)", "strict formation (of steps)"]
         assert (figure.layout.title.text, figure.layout.xaxis.title.text) == ("Learning", "updates")
         assert (figure.layout.yaxis.title.text, figure.layout.yaxis.range) == (
             "share of episodes or steps",
@@ -97,4 +97,4 @@ class TestTrainingCurves:
 
     def test_another_environment_has_its_own_metric_and_unit(self) -> None:
         [line] = training_curves(TINY_MISSION, [{"update": 3, "eval/entropy": 0.5, "eval/f1": 0.9}]).data
-        assert (line.name, list(line.x), list(line.y)) == ("entropy (bit)", [3], [0.5])
+        assert (line.name, list(line.x), list(line.y)) == ("entropy of cells with targets (bit)", [3], [0.5])

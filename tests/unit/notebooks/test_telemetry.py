@@ -22,7 +22,7 @@ from uavlab_notebooks import telemetry as hidden
 @pytest.fixture(scope="module")
 def trained() -> TrainedPolicy:
     trained, name = hidden.load_network()
-    assert name == f"the network that comes along, {trained.update:,} updates"
+    assert name == f"the network of figures/telemetry, {trained.update:,} updates"
     return trained
 
 
@@ -135,17 +135,7 @@ class TestPrinted:
 
 def test_scores_side_by_side() -> None:
     row = {"mean": 0.9, "low": 0.8, "high": 0.95}
-    rows = hidden.scores({"network": {"r2": {"drag": row}}, "ridge": {"r2": {"drag": {**row, "mean": 0.5}}}})
-    assert rows[1] == {"target": "drag", "by": "ridge", "r2": 0.5, "low": 0.8, "high": 0.95}
-    assert len(rows) == 2
-
-
-def test_differences_are_those_of_each_seed() -> None:
-    before = {"mean_r2": {"each": [0.1, 0.5]}, "r2": {"drag": {"each": [0.2, 0.3]}}}
-    after = {"mean_r2": {"each": [0.2, 0.6]}, "r2": {"drag": {"each": [0.1, 0.6]}}}
-    mean, drag = hidden.differences(before, after)
-    assert [mean[name] for name in ("by", "low", "high")] == pytest.approx([0.1] * 3)  # seeds differ, changes do not
-    assert (drag["target"], drag["by"]) == ("drag", pytest.approx(0.1))
-    assert drag["low"] == pytest.approx(0.1 - 12.7062 * 0.2, abs=1e-4)  # changes -0.1 and 0.3; t of two values
-    with pytest.raises(ValueError, match="zip"):
-        hidden.differences(before, {**after, "mean_r2": {"each": [0.2]}})
+    seeds = [{"r2": {"drag": row}}, {"r2": {"drag": {**row, "mean": 0.7}}}]
+    first, second = hidden.scores({"network": seeds, "ridge": [{"r2": {"drag": {**row, "mean": 0.5}}}]})
+    assert first == {"target": "drag", "by": "network", "r2": pytest.approx(0.8), "low": 0.7, "high": 0.9}
+    assert second == {"target": "drag", "by": "ridge", "r2": 0.5, "low": 0.8, "high": 0.95}

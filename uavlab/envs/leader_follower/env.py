@@ -138,6 +138,16 @@ class LeaderFollower:
         Metric("path", "sum", "px", "low", (0.0, math.inf)),
         Metric("energy", "sum", "", "low", (0.0, math.inf)),
     )
+    labels: ClassVar[dict[str, str]] = {
+        "formation_strict": "strict formation",
+        "formation_mean": "mean formation",
+        "collision": "collisions",
+        "obstacle_speed": "speed of obstacles (px/s)",
+        "dt": "time step (s)",
+        "formation_radius": "formation radius (px)",
+        "crash_radius": "crash radius (px)",
+        "match_speed": "matched speeds differ by (px/s)",
+    }
     score: ClassVar[dict[str, float]] = {"completion": 3.0, "formation_strict": 1.0, "flight_time": -0.0005}
     rules: ClassVar[tuple[Rule, ...]] = (
         (

@@ -149,6 +149,17 @@ class Mapping:
         Metric("entropy", "last", "bit", "low", (0.0, math.inf)),
         Metric("f1", "last", bounds=(0.0, 1.0)),
     )
+    labels: ClassVar[dict[str, str]] = {
+        "entropy": "entropy of cells with targets",
+        "f1": "F1 of targets",
+        "uavs": "UAVs",
+        "cells": "cells along a side",
+        "cell": "side of a cell (m)",
+        "spacing": "spacing of the lattice (m)",
+        "view_deg": "field of view (°)",
+        "reach": "range of messages (m)",
+        "dropout": "chance that a message is lost",
+    }
     score: ClassVar[dict[str, float]] = {"entropy": -1.0}
     rules: ClassVar[tuple[Rule, ...]] = RULES
 

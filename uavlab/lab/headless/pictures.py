@@ -43,7 +43,8 @@ def draw(figures: Sequence[go.Figure]) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder, f"{number}.svg") for number in range(len(figures))]
         try:
-            plotly.io.write_images(list(figures), paths, width=WIDTH) if figures else None
+            heights = [figure.layout.height for figure in figures]  # plotly ignores them otherwise
+            plotly.io.write_images(list(figures), paths, width=WIDTH, height=heights) if figures else None
         except (RuntimeError, OSError, ValueError) as error:
             raise ResourceError(f"pictures of figures: not drawn ({error}); they need Chromium or Chrome.") from error
         return [path.read_text(encoding="utf-8") for path in paths]

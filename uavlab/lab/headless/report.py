@@ -15,6 +15,8 @@ from uavlab.lab.headless.strip_outputs import EXECUTED, FIGURE, PICTURE, WIDGET,
 from uavlab.storage.files import write_text
 
 FRAGMENT = {"full_html": False, "include_plotlyjs": False, "auto_play": False, "validate": False}
+FIGURES = ".plotly-graph-div, div:has(> .plotly-graph-div)"
+TALL = f"<style>{FIGURES} {{ height: auto !important }}</style>"  # a view may be taller than the first one
 NO_DOWNLOADS = dict.fromkeys(("mathjax_url", "require_js_url", "jquery_url", "mermaid_js_url"), "")
 
 
@@ -35,7 +37,7 @@ def report(source: Path, target: Path, code: bool = False) -> None:
     nb = read_notebook(source, EXECUTED)
     _convert_figures(nb)
     body, _ = exporter.from_notebook_node(nb)
-    write_text(target, body.replace("</head>", f"<script>{get_plotlyjs()}</script></head>", 1))
+    write_text(target, body.replace("</head>", f"{TALL}<script>{get_plotlyjs()}</script></head>", 1))
 
 
 def last_printed(source: Path) -> str:

@@ -21,11 +21,11 @@ def beside(flights: Mapping[str, go.Figure], title: str = "") -> go.Figure:
     """
     figures = list(flights.values())
     times = [_times(name, figure) for name, figure in flights.items()]
-    names = [f"{plain(name)}: {figure.layout.title.text}" for name, figure in flights.items()]
+    names = [f"{plain(name)}:<br>{figure.layout.title.text}" for name, figure in flights.items()]
     joint = make_subplots(rows=1, cols=len(figures), subplot_titles=names, horizontal_spacing=GAP)
-    style = blank(title, height=560).layout
-    joint.update_layout(template=style.template, title=style.title, height=style.height, margin={"t": 80, "b": 120})
-    joint.update_layout(legend={"x": 1, "xanchor": "right", "y": 1, "yanchor": "top"})
+    style = blank(title, height=640).layout
+    joint.update_layout(template=style.template, title=style.title, height=style.height, margin={"t": 80})
+    joint.update_annotations(font_size=13)
     moving = [set(figure.frames[0].traces) for figure in figures]
     still = _traces(
         figures, [[n for n in range(len(f.data)) if n not in own] for f, own in zip(figures, moving, strict=True)]
@@ -45,7 +45,7 @@ def beside(flights: Mapping[str, go.Figure], title: str = "") -> go.Figure:
     add_frames(joint, frames, [f"{moment:.1f}" for moment in moments], first=len(still))
     for column, figure in enumerate(figures, 1):
         for axis, place in ((figure.layout.xaxis, joint.update_xaxes), (figure.layout.yaxis, joint.update_yaxes)):
-            place(range=axis.range, zeroline=False, constrain="domain", row=1, col=column)
+            place(title=axis.title, range=axis.range, zeroline=False, constrain="domain", row=1, col=column)
         joint.update_yaxes(scaleanchor=f"x{column}" if column > 1 else "x", row=1, col=column)
     return joint
 

@@ -12,7 +12,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from uavlab.core.bootstrap import student
-from uavlab.core.text import markup, one_line
+from uavlab.core.labels import label_of, unit_of
 from uavlab.lab.plots.style import (
     CLEAR,
     DARK,
@@ -21,17 +21,22 @@ from uavlab.lab.plots.style import (
     add_curve,
     blank,
     color,
+    in_lines,
     log_axis,
     pen,
     plain,
     short,
     whiskers,
+    words,
 )
+from uavlab.lab.plots.tables import Table as Table
+from uavlab.lab.plots.tables import table as table
 
 Row = Mapping[str, Any]
 Ends = tuple[str, str]
 
 ENDS: Ends = ("low", "high")
+NAME = 30  # characters of a line of a bar's name
 OUTCOMES = {"faster": color(2), "not different": color(7), "slower": color(3)}
 
 
@@ -72,26 +77,26 @@ def bars(
     rows = [row for row in rows if row.get(value) is not None]
     ends = ENDS if ends is None and value == "over_first" else ends
     ratio = value.startswith("over")
-    names = list(dict.fromkeys(plain(row[label]) for row in rows))
+    names = list(dict.fromkeys(_name(row[label]) for row in rows))
     grouped = list(group_rows(rows, by))
     figure = blank(title, axis, height=150 + max(34, 22 * len(grouped)) * max(len(names), 2), caption=caption)
     for number, group, some in grouped:
         spread = whiskers(some, value, ends)
         judged = [outcome(row, ends) for row in some] if ratio and ends and spread and not by else None
-        places = {"y": [plain(row[label]) for row in some], "orientation": "h", "offsetgroup": str(number)}
+        places = {"y": [_name(row[label]) for row in some], "orientation": "h", "offsetgroup": str(number)}
         figure.add_bar(
             x=short(row[value] for row in some),
-            name=plain(group if isinstance(group, str) else f"{by} {group}"),
+            name=words(group) if isinstance(group, str) else f"{words(by)} {group}",
             showlegend=by is not None,
             marker_color=[OUTCOMES[each] for each in judged] if judged else color(number),
             error_x=spread,
             **places,
         )
-        figure.add_scatter(  # the numbers, right of bar and interval
-            x=short(row[ends[1]] if ends and spread else row[value] for row in some),
-            text=[f"  {row[value]:{shape}}" for row in some],
+        figure.add_scatter(  # the numbers, beyond the end of bar and interval
+            x=short(row[ends[row[value] >= 0]] if ends and spread else row[value] for row in some),
+            text=[f"{row[value]:{shape}}  " if row[value] < 0 else f"  {row[value]:{shape}}" for row in some],
             mode="text",
-            textposition="middle right",
+            textposition=["middle left" if row[value] < 0 else "middle right" for row in some],
             cliponaxis=False,
             showlegend=False,
             hoverinfo="skip",
@@ -100,12 +105,27 @@ def bars(
         add_outcomes(figure, judged or ())
     list_downwards(figure, names)
     figure.update_layout(scattermode="group")
-    figure.update_xaxes(log_axis(row[value] for row in rows) if log else {"rangemode": "tozero"})
+    figure.update_xaxes(log_axis(row[value] for row in rows) if log else _linear_axis(rows, (value, *(ends or ()))))
     if ratio:
         figure.add_vline(x=1, line={"color": DARK, "width": 1, "dash": "dot"})
     if claim:
-        add_claim(figure, *claim, log)
+        add_claim(figure, *claim)
     return figure
+
+
+def _name(value: Any) -> str:
+    """Return the name of a bar, in lines."""
+    return in_lines(label_of(str(value)), NAME) or " "
+
+
+def _linear_axis(rows: Sequence[Row], keys: Sequence[str]) -> dict[str, Any]:
+    """Return an axis from 0, with room for the numbers left of negative bars."""
+    values = [row[key] for row in rows for key in keys if row.get(key) is not None]
+    least, most = min(values, default=0.0), max(0.0, *values, 0.0)
+    if least >= 0:
+        return {"rangemode": "tozero"}
+    room = 0.28 * (most - least)
+    return {"range": short((least - room, most + room if most else 0.0))}
 
 
 def add_outcomes(figure: go.Figure, judged: Collection[str]) -> None:
@@ -135,12 +155,12 @@ def lines(
     ``y`` is None are left out.
     """
     rows = [row for row in rows if row.get(y) is not None]
-    figure = blank(title, x_axis or x, y_axis or y, caption=caption)
+    figure = blank(title, x_axis or label_of(x), y_axis or label_of(y), caption=caption)
     for number, group, some in group_rows(rows, by):
         figure.add_scatter(
             x=[row[x] for row in some],
             y=[row[y] for row in some],
-            name="" if group is None else plain(group),
+            name="" if group is None else words(group),
             mode="lines+markers",
             showlegend=by is not None,
             error_y=whiskers(some, y, ends),
@@ -174,7 +194,7 @@ def stages(
         figure.add_bar(
             x=short(sizes),
             y=[plain(column) for column in table],
-            name=plain(name),
+            name=words(name),
             orientation="h",
             marker_color=REST if name == "other" else color(number),
             text=[f"{size:.0%}" if shares and size >= 0.04 else "" for size in sizes],
@@ -239,15 +259,15 @@ def learning_curves(
     across = {"update": "updates", "seconds": "seconds of training" + (", warm-up left out" if warm else "")}[x]
     scores = [at["each"][metric] for row in rows for at in row["curve"]]
     runs = max(map(len, scores), default=0)
-    figure = blank(
-        title, across, metric.replace("_", " ") + (f" (mean of {runs} runs)" if runs > 1 else ""), caption=caption
-    )
+    notes = [unit_of(metric), f"mean of {runs} runs" if runs > 1 else ""]
+    up = f"{label_of(metric)} ({', '.join(filter(None, notes))})" if any(notes) else label_of(metric)
+    figure = blank(title, across, up, caption=caption)
     for number, row in enumerate(rows):
         less = row["first_update_s"] if warm and x == "seconds" else 0.0
         at = short(point[x] - less for point in row["curve"])
         bounds = [student(point["each"][metric]) for point in row["curve"]]
         mean, low, high = zip(*bounds, strict=True) if bounds else ((), (), ())
-        add_curve(figure, number, plain(row["setting"]), at, (low, mean, high))
+        add_curve(figure, number, words(row["setting"]), at, (low, mean, high))
     if scores:
         least, most = min(map(min, scores)), max(map(max, scores))
         room = 0.05 * (most - least or 1)
@@ -291,44 +311,11 @@ def timeline(spans: Sequence[Row], *, title: str = "", caption: str = "") -> go.
             x=short(span["end"] - span["start"] for span in some),
             y=[plain(span["lane"]) for span in some],
             orientation="h",
-            name=plain(name),
+            name=words(name),
             marker={"color": color(number), "line": {"color": CLEAR, "width": 1}},
         )
     figure.update_layout(barmode="overlay", bargap=0.3)
     return list_downwards(figure, lanes)
-
-
-class Table:
-    """A table that a page shows as HTML, whose text can be selected and copied, and a terminal as text."""
-
-    def __init__(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Hold the texts of the head and of each row."""
-        self.heads, self.rows = list(heads), [list(row) for row in rows]
-
-    def _repr_html_(self) -> str:
-        left = "style='text-align: left; white-space: pre-wrap'"
-        head, *body = (
-            "".join(f"<{tag} {left}>{markup(text)}</{tag}>" for text in texts)
-            for tag, texts in [("th", self.heads), *(("td", row) for row in self.rows)]
-        )
-        lines = "\n".join(f"<tr>{row}</tr>" for row in body)
-        return f"<table><thead><tr>{head}</tr></thead>\n<tbody>{lines}</tbody></table>"
-
-    def __repr__(self) -> str:
-        return "\n".join(" | ".join(map(one_line, row)) for row in [self.heads, *self.rows])
-
-
-def table(rows: Sequence[Row], columns: Mapping[str, str | tuple[str, str]]) -> Table:
-    """Format rows as a table.
-
-    ``columns`` maps a key to a header, or to a header and a format: ``{"ms": ("time (ms)", ".2f")}``. None becomes a
-    dash.
-    """
-    heads = {key: (head, "") if isinstance(head, str) else head for key, head in columns.items()}
-    cells = [
-        ["-" if row.get(key) is None else f"{row[key]:{shape}}" for key, (_, shape) in heads.items()] for row in rows
-    ]
-    return Table([head for head, _ in heads.values()], cells)
 
 
 def group_rows(rows: Sequence[Row], by: str | None) -> Iterator[tuple[int, Any, list[Row]]]:

@@ -9,10 +9,12 @@ import plotly.graph_objects as go
 
 from uavlab.core.errors import ConfigError
 from uavlab.core.registry import SCENES
-from uavlab.lab.plots.style import CLEAR, GRID, TEXT
+from uavlab.lab.plots.style import BUTTON, BUTTON_TEXT, TEXT
 
 FRAMES = 40  # frames of an animation at most; longer flights skip steps
 PLAY_MS = 120  # milliseconds between frames
+AXIS, CONTROLS = 58, 150  # height of an axis below the plot, and with slider and buttons (px)
+BUTTONS = 140  # width of Play and Pause, left of the slider (px)
 
 
 def animate(env: Any, states: Sequence[Any]) -> go.Figure:
@@ -60,7 +62,6 @@ def add_frames(
     names: Sequence[str],
     first: int = 0,
     *,
-    heights: tuple[float, float] = (-0.2, -0.27),
     prefix: str = "time ",
     suffix: str = " s",
     pause_ms: int = PLAY_MS,
@@ -69,9 +70,8 @@ def add_frames(
     """Add the frames of an animation, a slider that jumps to them by name, and a play and a pause button.
 
     The figure holds the traces of the first frame. ``moving`` holds the moving traces of each frame, which are those
-    of the figure from index ``first`` on. ``heights`` are the positions of slider and buttons, in heights of the plot;
-    ``prefix`` and ``suffix`` surround the name of the frame on the slider. ``redraw`` draws the whole plot for each
-    frame, which heat maps need; lines play more smoothly without it.
+    of the figure from index ``first`` on. ``prefix`` and ``suffix`` surround the name of the frame on the slider.
+    ``redraw`` draws the whole plot for each frame, which heat maps need; lines play more smoothly without it.
     """
     traces = list(range(first, first + len(moving[0])))
     figure.frames = [
@@ -85,28 +85,31 @@ def add_frames(
         "type": "buttons",
         "direction": "left",
         "showactive": False,
-        "bordercolor": GRID,
+        "bordercolor": TEXT,
         "x": 0,
-        "y": heights[1],
+        "y": 0,
         "xanchor": "left",
         "yanchor": "top",
+        "pad": {"t": AXIS + 24},
+        "bgcolor": BUTTON,
+        "font": {"color": BUTTON_TEXT, "size": 12},
         "buttons": [
             {"label": "Play", "method": "animate", "args": [None, play]},
             {"label": "Pause", "method": "animate", "args": [[None], pause]},
         ],
     }
     slider = {
-        "x": 0.2,
-        "len": 0.8,
-        "y": heights[0],
-        "pad": {"t": 20},
+        "x": 0,
+        "len": 1,
+        "y": 0,
+        "pad": {"t": AXIS, "l": BUTTONS},
         "tickcolor": TEXT,
-        "bordercolor": GRID,
-        "bgcolor": CLEAR,
+        "bordercolor": TEXT,
+        "bgcolor": TEXT,
         "currentvalue": {"prefix": prefix, "suffix": suffix},
         "steps": [{"label": name, "method": "animate", "args": [[name], jump]} for name in names],
     }
-    figure.update_layout(updatemenus=[buttons], sliders=[slider])
+    figure.update_layout(updatemenus=[buttons], sliders=[slider], margin={"b": CONTROLS})
 
 
 def path_line(places: np.ndarray, **look: Any) -> go.Scatter:

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from uavlab.core.registry import scene
 from uavlab.envs.leader_follower.env import AREA, GOAL_RADIUS, LeaderFollower, State
 from uavlab.lab.plots.flight import add_frames, path_line, select_frames
-from uavlab.lab.plots.style import SIDE_LEGEND, blank, color
+from uavlab.lab.plots.style import blank, color
 
 LEADER, FOLLOWER, GOAL, OBSTACLE, GREY = (color(number) for number in (0, 1, 2, 3, 7))
 TRAIL = 9  # frames that a trail covers
@@ -25,7 +25,6 @@ def draw_flight(env: LeaderFollower, states: Sequence[State]) -> go.Figure:
     moving = [_moving(env, states[i], places[max(0, k - TRAIL) : k + 1]) for k, i in enumerate(steps)]
     figure = blank(**_title(env, states), height=720).add_traces([*still, *moving[0]])
     add_frames(figure, moving, [f"{i * env.dt:.1f}" for i in steps], first=len(still))
-    figure.update_layout(legend=SIDE_LEGEND, margin={"b": 120})
     left, top, right, bottom = AREA
     figure.update_xaxes(title="x (px)", range=[left - 20, right + 20], zeroline=False, constrain="domain")
     figure.update_yaxes(

@@ -13,7 +13,7 @@ from uavlab.core.registry import scene
 from uavlab.envs.mapping.env import Mapping as MappingEnv
 from uavlab.envs.mapping.env import State
 from uavlab.lab.plots.flight import add_frames, path_line, select_frames
-from uavlab.lab.plots.style import SIDE_LEGEND, blank, color
+from uavlab.lab.plots.style import DARK, blank, color
 from uavlab.ops import belief_maps
 
 SIDE = 60  # most cells along a drawn map, one byte each, so that a mission takes 100 kB
@@ -39,13 +39,11 @@ def draw_mission(env: MappingEnv, states: Sequence[State]) -> go.Figure:
         figure,
         moving,
         [str(i + 1) for i in steps],
-        heights=(-0.1, -0.16),
         prefix="measurement ",
         suffix=f" of {len(states)}",
         pause_ms=PLAY_MS,
         redraw=True,
     )
-    figure.update_layout(legend=SIDE_LEGEND, margin={"b": 130})
     edge = env.cells * env.cell
     figure.update_xaxes(range=[0, edge], constrain="domain", showgrid=False)
     figure.update_yaxes(range=[0, edge], scaleanchor="x", constrain="domain", showgrid=False)
@@ -100,7 +98,11 @@ def _belief(env: MappingEnv, state: State) -> go.Heatmap:
         zmin=0,
         zmax=100,
         colorscale=[[share, tint] for share, tint in BELIEFS],
-        colorbar={"title": {"text": "belief in a target (%)", "side": "right"}, "thickness": 14, "len": 0.5, "y": 0.25},
+        colorbar={
+            "title": {"text": "belief in a target (%)", "side": "right", "font": {"size": 13}},
+            "thickness": 14,
+            "len": 0.6,
+        },
         hovertemplate="belief %{z} %<extra></extra>",
         name="belief",
     )
@@ -110,7 +112,7 @@ def _outline(env: MappingEnv, state: State) -> go.Contour:
     return go.Contour(
         **_grid(env, state.truth[0].float()),
         contours={"start": 50, "end": 50, "size": 1, "coloring": "none"},
-        line={"color": "black", "width": 2, "smoothing": 0},
+        line={"color": DARK, "width": 3, "smoothing": 0},
         showscale=False,
         showlegend=True,
         name="edge of the targets",

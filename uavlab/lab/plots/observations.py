@@ -50,8 +50,7 @@ def draw_observations(env: Any, states: Sequence[Any]) -> go.Figure:
     figure.add_traces(moving[0])
     add_frames(figure, moving, [f"{times[step]:.6g}" for step in steps], first=still)
     figure.update_layout(template=style.template, title=style.title, height=style.height)
-    figure.update_layout(margin={"t": style.margin.t + 24, "b": 130}, legend={"orientation": "v", "x": 1.02, "y": 1})
-    figure.update_layout(legend={"xref": "paper", "yref": "paper", "yanchor": "top"})
+    figure.update_layout(margin={"t": style.margin.t + 24})
     return figure.update_xaxes(title_text="time (s)", row=agents)
 
 

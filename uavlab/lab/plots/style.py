@@ -1,7 +1,7 @@
 """The drawing style of all figures: template, colours, pens, blank figures, curves, whiskers, bands.
 
-Figures are transparent, and every colour has a contrast of at least 3 on white and on the dark of JupyterLab, because a
-saved figure does not know the theme that it is shown in.
+Figures are transparent, because a saved figure does not know the theme that it is shown in. Every colour has a contrast
+of at least 3 on white and on the dark of JupyterLab, #111; that of words has 4.3 on both, and no colour has more.
 """
 
 import html
@@ -12,17 +12,20 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from uavlab.core.labels import label_of
 from uavlab.core.text import printable
 
 COLORS = ("#3a7bd5", "#d8701a", "#2b9a57", "#d1435b", "#8a67cf", "#ad8200", "#2092a4", "#808080", "#c9649c", "#76882a")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star", "cross", "triangle-down")
-TEXT, DARK, REST = "#7a7f87", "#7a7f87", "rgba(128, 128, 128, 0.35)"  # words; whiskers and guides; what is left over
-WIDE = 88  # characters of a title's line
+TEXT, DARK, REST = "#747a82", "#747a82", "rgba(128, 128, 128, 0.35)"  # words; whiskers and guides; what is left over
+BUTTON, BUTTON_TEXT = "#b4bbc6", "#1b1f24"  # buttons are light on every page; plotly draws a pressed one almost white
+WIDE, LONG, SIDE = 70, 90, 40  # characters of a line of a title, a caption and an axis, on a page 700 px wide
 GRID, CLEAR = "rgba(128, 128, 128, 0.22)", "rgba(0, 0, 0, 0)"
 CLAIM, CLAIM_EDGE = "rgba(184, 134, 11, 0.22)", "#ad8200"
 
-SIDE_LEGEND = {"orientation": "v", "x": 1.02, "yref": "paper", "y": 1, "yanchor": "top"}
+BREAK = "<br>"
+REMOVED = ["select", "lasso", "zoomin", "zoomout", "autoscale", "editInChartStudio", "sendDataToCloud"]
 AXIS = {
     "title": {"font": {"size": 13}},
     "gridcolor": GRID,
@@ -40,7 +43,7 @@ TEMPLATE = go.layout.Template(
         "colorway": COLORS,
         "font": {"color": TEXT, "size": 13},
         "title": {
-            "font": {"size": 16},
+            "font": {"size": 15},
             "subtitle": {"font": {"size": 12, "color": TEXT}},
             "x": 0,
             "xref": "container",
@@ -53,7 +56,7 @@ TEMPLATE = go.layout.Template(
         "legend": {"orientation": "h", "x": 0, "xanchor": "left", "yref": "container", "y": 0, "yanchor": "bottom"},
         "margin": {"l": 60, "r": 60, "b": 60},
         "hoverlabel": {"font": {"size": 13}},
-        "modebar": {"bgcolor": CLEAR, "color": TEXT, "activecolor": COLORS[0], "orientation": "v"},
+        "modebar": {"bgcolor": CLEAR, "color": TEXT, "activecolor": COLORS[0], "orientation": "v", "remove": REMOVED},
         "xaxis": AXIS,
         "yaxis": AXIS,
     }
@@ -62,13 +65,15 @@ TEMPLATE = go.layout.Template(
 
 def blank(title: str, x: str = "", y: str = "", height: int = 420, caption: str = "") -> go.Figure:
     """Return an empty figure with a caption under its title; ``x`` and ``y`` are the axes' titles, with units."""
-    rows = textwrap.wrap(title, WIDE) or [""]
-    heading = {"text": "<br>".join(map(plain, rows))} | ({"subtitle": {"text": plain(caption)}} if caption else {})
-    top = 24 + 22 * len(rows) + (24 if caption else 0)
+    heading, note = in_lines(title, WIDE), in_lines(caption, LONG)
+    rows, notes = 1 + heading.count(BREAK), 1 + note.count(BREAK) if note else 0
+    pad = {"t": 14 * rows, "l": 10}  # plotly sets further lines above the first
+    words = {"text": heading, "pad": pad} | ({"subtitle": {"text": note}} if note else {})
+    top = 24 + 20 * rows + 16 * notes + (8 if notes else 0)
     figure = go.Figure()
-    figure.update_layout(template=TEMPLATE, title=heading, height=height + 22 * (len(rows) - 1), margin={"t": top})
-    figure.update_xaxes(title=plain(x))
-    figure.update_yaxes(title=plain(y))
+    figure.update_layout(template=TEMPLATE, title=words, height=height + top - 44, margin={"t": top})
+    figure.update_xaxes(title=in_lines(x, SIDE))
+    figure.update_yaxes(title=in_lines(y, SIDE))
     return figure
 
 
@@ -76,6 +81,16 @@ def plain(text: Any) -> str:
     """Return text that a figure shows as it is; plotly takes some for markup, for a formula or for a value's place."""
     escaped = html.escape(printable(text), quote=False)
     return escaped.replace("$", "&#36;").replace("%{", "&#37;{")
+
+
+def in_lines(text: Any, most: int) -> str:
+    """Return text as ``plain`` does, in lines of at most ``most`` characters."""
+    return BREAK.join(map(plain, textwrap.wrap(str(text), most)))
+
+
+def words(name: Any) -> str:
+    """Return what a figure calls a raw name: its label, as ``plain`` text."""
+    return plain(label_of(str(name)))
 
 
 def color(number: int) -> str:
@@ -124,12 +139,10 @@ def whiskers(
     return {"type": "data", "symmetric": False, "array": short(up), "arrayminus": short(down), "color": color}
 
 
-def add_claim(figure: go.Figure, low: float, high: float, log: bool = False) -> None:
-    """Add a vertical band from ``low`` to ``high``, labelled as the claimed range."""
-    middle = math.log10(low * high) / 2 if log else (low + high) / 2  # annotations are placed by exponents
-    label = {"text": "claimed", "x": middle, "xanchor": "center", "y": 1, "yanchor": "bottom"}
+def add_claim(figure: go.Figure, low: float, high: float) -> None:
+    """Add a vertical band from ``low`` to ``high``, which the legend calls the claimed range."""
     edge = {"color": CLAIM_EDGE, "width": 1}
-    figure.add_vrect(x0=low, x1=high, fillcolor=CLAIM, line=edge, layer="below", annotation=label)
+    figure.add_vrect(x0=low, x1=high, fillcolor=CLAIM, line=edge, layer="below", name="claimed", showlegend=True)
 
 
 def short(numbers: Iterable[float]) -> list[float]:

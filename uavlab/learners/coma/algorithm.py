@@ -19,7 +19,7 @@ Source:
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from annotated_types import Ge, Gt, Le
@@ -78,6 +78,13 @@ class COMAConfig:
     explore_from: Annotated[float, Ge(0), Le(1)] = 0.3
     explore_to: Annotated[float, Ge(0), Le(1)] = 0.02
     explore_updates: Annotated[int, Ge(1), Le(10**9)] = 400
+
+    labels: ClassVar[dict[str, str]] = {
+        "lr": "learning rate",
+        "critic_lr": "learning rate of critics",
+        "gamma": "discount",
+        "lam": "λ of returns",
+    }
 
 
 @tensors

@@ -19,7 +19,7 @@ Source:
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from annotated_types import Ge, Gt, Le
@@ -77,6 +77,14 @@ class MASACConfig:
     log_std_low: Annotated[float, Ge(-20), Le(0)] = -5.0
     log_std_high: Annotated[float, Ge(0), Le(4)] = 2.0
     share: bool = True
+
+    labels: ClassVar[dict[str, str]] = {
+        "lr": "learning rate",
+        "critic_lr": "learning rate of critics",
+        "alpha_lr": "learning rate of temperatures",
+        "gamma": "discount",
+        "tau": "weight in the target critics",
+    }
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import plotly.graph_objects as go
 import pytest
@@ -57,3 +58,12 @@ def test_pictures_lie_one_below_the_other() -> None:
     assert 'height="150.5"' in whole.partition(">")[0]
     assert '<svg y="0" ' in whole
     assert '<svg y="100" ' in whole
+
+
+def test_a_picture_is_as_high_as_its_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(figures: list[go.Figure], paths: list[Path], width: int, height: list[int]) -> None:
+        for path, high in zip(paths, height, strict=True):
+            path.write_text(f"{width} {high}")
+
+    monkeypatch.setattr(pictures.plotly.io, "write_images", write)
+    assert pictures.draw([go.Figure(layout={"height": high}) for high in (300, 1010)]) == ["900 300", "900 1010"]

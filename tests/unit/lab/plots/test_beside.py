@@ -24,7 +24,7 @@ def test_each_moment_shows_the_last_frame_of_both() -> None:
     assert shown["0.0"] == [0, 0]
     assert shown["6.0"] == [3, 6]  # the shorter one waits at its end
     assert all(theirs == int(float(name) + 1e-6) for name, (_, theirs) in shown.items())
-    assert [note.text for note in joint.layout.annotations] == ["yours: 3 s", "theirs: 6 s"]
+    assert [note.text for note in joint.layout.annotations] == ["yours:<br>3 s", "theirs:<br>6 s"]
 
 
 def test_traces_lie_on_the_axes_of_their_column_and_one_legend_serves_both() -> None:
