@@ -35,11 +35,14 @@ nitpick_ignore_regex = [
     ("py:class", r"uavlab\.experiment\.config\.Config"),
 ]
 
+highlight_language = "text"  # of blocks that name none: commands and their output
+
 html_theme = "furo"
 pygments_dark_style = "github-dark"
 html_title = f"uavlab {__version__}"
 html_static_path = ["_static"]
 html_css_files = ["book.css"]
 html_copy_source = False
+html_show_search_summary = False  # it fetches pages, which browsers refuse for files
 html_show_copyright = False
 html_math_renderer = "mathml"

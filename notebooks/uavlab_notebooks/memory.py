@@ -1,4 +1,4 @@
-"""Memory of a batch: its peak, steps for the search of the largest batch, and an update that is refused memory."""
+"""Memory of a batch: its peak, and an update that is refused memory; rates of sizes."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -7,15 +7,10 @@ from typing import Any
 
 import torch
 
-from uavlab.collectors.off_policy import blank_row
 from uavlab.core.errors import RetryWarning
-from uavlab.core.types import Batch, Scale, tree_map
-from uavlab.envs.autoreset import start_worlds
 from uavlab.experiment import build
 from uavlab.experiment.config import Config
-from uavlab.learners.masac.base import UpdateNoise
-from uavlab.learners.masac.batched import MASAC
-from uavlab.profiling.batch_size import Budget, StepFactory
+from uavlab.profiling.batch_size import Budget
 from uavlab.runtime.runtime import Runtime
 
 
@@ -24,39 +19,6 @@ def peak_bytes(call: Callable[[], Any]) -> int:
     with Budget(2**62) as budget:
         call()
     return budget.peak
-
-
-def whole_steps(config: Config, unit: int = 1) -> StepFactory:
-    """Return a factory of whole updates (forward, backward, optimizer) on a number of units of ``unit`` rows."""
-
-    def make_step(count: int) -> Callable[[], Any]:
-        learner, batch, noise = _blank(config, unit * count)
-        return lambda: learner.update(batch, noise)
-
-    return make_step
-
-
-def forward_passes(config: Config, unit: int = 1) -> StepFactory:
-    """Return a factory of mere forward passes of actors and critics, which many searches measure instead."""
-
-    def make_step(count: int) -> Callable[[], Any]:
-        learner, batch, noise = _blank(config, unit * count)
-        parts = (learner.actor.parameter, learner.target, learner.temperature.parameter)
-        return torch.no_grad()(lambda: learner.targets(*parts, batch.data, noise.next_action))
-
-    return make_step
-
-
-def _blank(config: Config, rows: int) -> tuple[MASAC, Batch, UpdateNoise]:
-    """Build a learner, and a batch of ``rows`` first observations, without worlds and replay."""
-    rt, env = build.runtime(config.run, config.toggles), config.env
-    rng, runs = build.streams(config.run, rt.device), config.run.runs
-    start = rng.uniform("worlds", rows, env.spec.initial_noise).flatten(0, 1)
-    worlds = start_worlds(env, start)
-    data = tree_map(lambda leaf: leaf.unflatten(0, (runs, rows)), blank_row(env, worlds))
-    flat = data.obs.new_zeros(runs, env.spec.agents, env.spec.obs)
-    learner = MASAC(config.learner, env.spec, Scale(center=flat, spread=flat + 1), rng, rt)
-    return learner, Batch(data, torch.zeros(runs, rows, dtype=torch.int64)), learner.update_noise(rng, rows)
 
 
 def refuse_memory(config: Config, share: float = 0.5) -> dict[str, Any]:

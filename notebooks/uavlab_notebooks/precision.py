@@ -1,12 +1,10 @@
-"""Effects of lower precision on numbers, the tensors of an update, small steps and the scale of a loss."""
+"""Effects of lower precision on the tensors of an update, and of the loss scale on gradients."""
 
-import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from uavlab.core.types import Transition, tree_map
@@ -15,64 +13,11 @@ from uavlab.experiment.config import Config
 from uavlab.learners.masac.base import UpdateNoise
 from uavlab.learners.masac.batched import MASAC
 from uavlab.runtime import wrappers
-from uavlab.runtime.loss_scaler import Scaler
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles, with_toggles
 
 DTYPES = {name: wrappers.DTYPES[name] for name in ("fp32", "bf16", "fp16")}
 ESTIMATES = ("critic gradient", "actor gradient")  # tensors that depend on the batch drawn
-
-
-def formats() -> list[dict[str, Any]]:
-    """Return a row per precision: ``name, bytes, at_1, at_800`` (spacing there), ``largest, smallest`` (normal)."""
-    return [
-        {
-            "name": name,
-            "bytes": dtype.itemsize,
-            "at_1": spacing(1.0, dtype),
-            "at_800": spacing(800.0, dtype),
-            "largest": torch.finfo(dtype).max,
-            "smallest": torch.finfo(dtype).tiny,
-        }
-        for name, dtype in DTYPES.items()
-    ]
-
-
-def spacing(value: float, dtype: torch.dtype) -> float:
-    """Return the distance from a positive number to the next larger one of its type."""
-    return torch.finfo(dtype).eps * 2.0 ** math.floor(math.log2(value))
-
-
-def follow_target(dtype: torch.dtype, tau: float, steps: int, start: float = 1.0, goal: float = 1.1) -> list[float]:
-    """Move a target parameter towards ``goal`` by the share ``tau`` per step in one type; return its path."""
-    parameter, aim = (torch.tensor(value, dtype=dtype) for value in (start, goal))
-    path = [parameter.item()]
-    for _ in range(steps):
-        parameter = parameter + tau * (aim - parameter)
-        path.append(parameter.item())
-    return path
-
-
-def corrections(places: Sequence[float]) -> list[dict[str, Any]]:
-    """Evaluate log(1 - tanh(u)^2), the correction of a squashed density, by two formulas and in two types.
-
-    Returns:
-        Rows ``u, formula, value``; the plain formula adds 1e-6, so that its logarithm is finite.
-    """
-    rows = []
-    for u in places:
-        exact = torch.tensor(u, dtype=torch.float64)
-        values = {"exact": softplus_form(exact), "softplus form, fp32": softplus_form(exact.float())}
-        for name in ("fp32", "bf16"):
-            x = exact.to(DTYPES[name])
-            values[f"plain form, {name}"] = torch.log(1 - torch.tanh(x).square() + 1e-6)
-        rows += [{"u": u, "formula": name, "value": round(value.item(), 5)} for name, value in values.items()]
-    return rows
-
-
-def softplus_form(u: Tensor) -> Tensor:
-    """Return log(1 - tanh(u)^2) without loss of digits."""
-    return 2 * (math.log(2) - u - F.softplus(-2 * u))
 
 
 @dataclass(frozen=True)
@@ -154,31 +99,6 @@ def update_tensors(
         "actor loss": actor_loss.detach(),
         "actor gradient": torch.autograd.grad(scale * actor_loss, actor)[0],
     }
-
-
-def follow_scale(
-    preset: str, iterations: int, changes: int = 1, largest: float = 4.0, at: Collection[int] = ()
-) -> dict[str, Any]:
-    """Run the loss scaler of a preset on gradients of a given size.
-
-    Args:
-        preset: ``conservative`` or ``aggressive``.
-        iterations: Iterations of the learner.
-        changes: How often ``Scaler.update`` is called in an iteration; once is right.
-        largest: Largest entry of the gradient in every iteration, unscaled.
-        at: Iterations with an infinite gradient.
-
-    Returns:
-        ``scale`` after each iteration, and ``skipped``: steps lost to an overflow.
-    """
-    scaler, path = Scaler(preset, torch.device("cpu")), []
-    for iteration in range(iterations):
-        gradient = torch.tensor([math.inf if iteration in at else largest], dtype=torch.float32)
-        scaler.skip((gradient * scaler.scale).half().float())
-        for _ in range(changes):
-            scaler.update()
-        path.append(scaler.scale.item())
-    return {"scale": path, "skipped": int(scaler.skipped)}
 
 
 def _exact_tensors(probe: Probe, data: Transition) -> dict[str, Tensor]:

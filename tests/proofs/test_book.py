@@ -39,6 +39,8 @@ def test_the_book_opens_without_a_network(tmp_path: Path) -> None:
                 "n => document.querySelectorAll('.js-plotly-plot .gtitle, .js-plotly-plot .main-svg').length >= n",
                 arg=figures.count(),
             )
+        page.goto((out / "search.html").as_uri() + "?q=checkpoint")
+        page.get_by_role("link", name="Reliability").first.wait_for()
         page.goto((out / "notebooks" / "00_tour.html").as_uri())
         for width in WIDTHS:
             for scheme in ("light", "dark"):

@@ -1,5 +1,6 @@
 """Build the book in build/book, and check its links; links to elsewhere are listed in build/book/outside.txt."""
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -13,8 +14,10 @@ OUT = ROOT / "build" / "book"
 
 def main(out: Path = OUT, source: Path = ROOT) -> int:
     """Build the pages of ``source``, check them, and return 0 if nothing is wrong."""
+    if (out / "objects.inv").exists():  # an earlier book: pages of files that are gone would stay
+        shutil.rmtree(out)
     folders = ["-d", f"{out}.doctrees", "-c", str(ROOT / "docs"), str(source), str(out)]
-    status = build_main(["-q", "-W", "--keep-going", "-n", *folders])
+    status = build_main(["-q", "-E", "-W", "--keep-going", "-n", *folders])
     report = links.check(out)
     (out / "outside.txt").write_text(links.text(report.outside), encoding="utf-8")
     for what, lines in (("leads nowhere", report.broken), ("loads from elsewhere", report.loaded)):

@@ -1,7 +1,7 @@
 """One training run, in memory or in a folder, as the command line and the notebooks use it.
 
 A folder holds ``config.json`` (every setting), ``run.json`` (status and result), ``metrics.jsonl``,
-``tensorboard/``, ``checkpoints/``, and ``divergence.json`` if a number was not finite.
+TensorBoard's files, ``checkpoints/``, and ``divergence.json`` if a number was not finite.
 """
 
 import math
@@ -93,7 +93,7 @@ class Run:
         self.best_parameters: Float[Tensor, "R K P"] = self.learner.parameters()
         self.best_score = torch.full((config.run.runs,), -math.inf, device=self.rt.device)
         self.best_updates = torch.zeros_like(self.best_score, dtype=torch.int64)  # -1 where a checkpoint does not say
-        self.folder, self.recorder = folder, Recorder(folder)
+        self.folder, self.recorder = folder, Recorder(folder, run_state.about(self))
         if folder is not None:
             with lock_run_dir(folder, new=True):
                 write_config(folder, config)
@@ -120,7 +120,7 @@ class Run:
                 raise ConfigError(f"{folder}: a run of {config.preset} keeps no replay; leave out --fresh-replay.")
             saved = run_state.newest(folder / "checkpoints", fresh_replay)
             run = cls(config)
-            run.folder, run.recorder = folder, Recorder(folder)
+            run.folder, run.recorder = folder, Recorder(folder, run_state.about(run))
             if saved:
                 run_state.restore_latest(run, saved, fresh_replay)
             if run.done and any(changes):

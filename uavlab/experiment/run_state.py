@@ -16,6 +16,7 @@ from uavlab.experiment.policy import best_updates
 from uavlab.experiment.run_dir import require_resumable
 from uavlab.runtime.toggles import changes
 from uavlab.storage import checkpoint
+from uavlab.storage.board import About
 
 if TYPE_CHECKING:
     from uavlab.experiment.run import Run
@@ -208,6 +209,12 @@ def status_record(run: "Run", reason: str) -> dict[str, Any]:
         "saves": run.saves(),
         "machine": run.machine,
     }
+
+
+def about(run: "Run") -> About:
+    """Return what TensorBoard shows of a run besides its metrics."""
+    amount, unit = run.config.task.collector.pace(run.config)
+    return About(run.config.values, list(run.config.evaluation.score), {unit: amount}, str(run.rt.device))
 
 
 def digest(run: "Run") -> str:

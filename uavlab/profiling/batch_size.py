@@ -153,4 +153,5 @@ def knee(rates: Mapping[int, float], share: float = 0.9) -> int:
     """
     if not rates:
         raise ConfigError("Knee: no rates were given; measure at least one size.")
-    return min(size for size, rate in rates.items() if rate >= share * max(rates.values()))
+    enough = share * max(rates.values())
+    return min(size for size, rate in rates.items() if rate >= enough)

@@ -53,6 +53,14 @@ def describe(device: torch.device | str) -> dict[str, Any]:
     }
 
 
+def memory(device: torch.device | str) -> dict[str, float]:
+    """Return the memory that this process has in use now: ``memory_MiB``, and on a GPU ``gpu_memory_MiB`` (no sync)."""
+    sizes = {"memory_MiB": psutil.Process().memory_info().rss}
+    if torch.device(device).type == "cuda":
+        sizes["gpu_memory_MiB"] = torch.cuda.memory_allocated(device)
+    return {name: size / 2**20 for name, size in sizes.items()}
+
+
 @lru_cache
 def code_digest() -> str:
     """Return twelve hexadecimal digits of the SHA-256 of all modules of this package."""

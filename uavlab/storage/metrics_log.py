@@ -1,16 +1,15 @@
-"""The metrics of a run: one JSON row per logged update in ``metrics.jsonl``, and TensorBoard scalars."""
+"""The metrics of a run: one JSON row per logged update in ``metrics.jsonl``, and TensorBoard files."""
 
 import hashlib
 import json
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from uavlab.core.errors import FileError, ResourceError
-from uavlab.core.extras import install_command
+from uavlab.storage.board import About, Board
 from uavlab.storage.files import put_aside, read_regular, write_text
 
 MAX_LOG_BYTES, MAX_ROW_LENGTH = 1_000_000_000, 1_000_000  # of the whole file; of one row in characters
@@ -25,15 +24,14 @@ class Recorder:
         saved_digest: The SHA-256 of those rows.
     """
 
-    def __init__(self, folder: Path | None) -> None:
-        """Write below ``folder``; files are created with the first row."""
+    def __init__(self, folder: Path | None, about: About | None = None) -> None:
+        """Write to ``folder``; files are created with the first row. ``about`` is for TensorBoard."""
         self.folder = folder
         self.rows: list[dict[str, Any]] = []
         self.saved_rows, self.saved_digest = 0, _digest([])
         self._rest: str | None = None  # what ``rewind`` leaves of the file, where it differs
         self._damaged = False
-        self._board_failed = False
-        self._board: Any = None
+        self._board = None if folder is None else Board(folder, about or About())
 
     def append(
         self, number: int, seconds: float, values: dict[str, float], seeds: Mapping[str, Sequence[float]] | None = None
@@ -55,26 +53,8 @@ class Recorder:
                 file.write(json.dumps(row) + "\n")
         except OSError as error:
             raise ResourceError(f"{path}: cannot be written ({error.strerror}); free some space.") from error
-        try:
-            self._write_scalars(number, values)
-        except OSError as error:  # TensorBoard shows the rows and is not needed to resume
-            self._board_failed = True
-            warnings.warn(f"{self.folder / 'tensorboard'}: {error.strerror}; no more curves there.", stacklevel=2)
-
-    def _write_scalars(self, number: int, values: dict[str, float]) -> None:
-        if self._board_failed:
-            return
-        if self._board is None:
-            if find_spec("tensorboard") is None:
-                self._board_failed = True
-                warnings.warn(f"no TensorBoard files; for them: {install_command('tensorboard')}.", stacklevel=3)
-                return
-            from torch.utils.tensorboard import SummaryWriter  # a slow import, only needed with a folder
-
-            self._board = SummaryWriter(str(self.folder / "tensorboard"), purge_step=number)  # type: ignore[operator]
-        for name, value in values.items():
-            self._board.add_scalar(name, value, number)
-        self._board.flush()
+        if self._board is not None:
+            self._board.write(number, seconds, values)
 
     def by_seed(self, seeds: Sequence[int]) -> list[dict[str, Any]]:
         """Return a row for each logged update and seed: its own values, or means where an older log has no others."""
@@ -88,9 +68,8 @@ class Recorder:
 
     def close(self) -> None:
         """End the thread that writes TensorBoard files; the next row starts another."""
-        if self._board is not None and not self._board_failed:
+        if self._board is not None:
             self._board.close()
-        self._board = None
 
     def sync(self) -> None:
         """Flush the rows so far to the disk, because a checkpoint needs them after a power cut."""

@@ -164,4 +164,4 @@ def test_without_tensorboard_the_metrics_are_written_all_the_same(
     recorder.append(2, 0.0, {"loss": 2.0})  # one warning only
     recorder.close()
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 2
-    assert not (tmp_path / "tensorboard").exists()
+    assert not list(tmp_path.glob("events.*"))

@@ -1,13 +1,11 @@
-"""Bytes counted by hand, searches that differ by what they try, and a refused update bit for bit."""
+"""Bytes counted by hand, and a refused update bit for bit."""
 
 import pytest
 import torch
 
 from uavlab.experiment.config import Config, configure
-from uavlab.profiling import batch_size
-from uavlab.profiling.batch_size import largest_batch
 from uavlab_notebooks import memory
-from uavlab_notebooks.memory import forward_passes, peak_bytes, refuse_memory, to_rates, whole_steps
+from uavlab_notebooks.memory import peak_bytes, refuse_memory, to_rates
 
 SMALL = {"hidden": 16, "worlds": 4, "learning_starts": 16, "capacity": 64, "batch": 64, "device": "cpu"}
 
@@ -24,20 +22,6 @@ def test_peak_bytes_counts_what_lives_at_a_time() -> None:
             (first + 1).sum()
 
     assert peak_bytes(call) == 2 * 400 + 4
-
-
-def test_a_step_learns_and_a_forward_pass_does_not(config: Config) -> None:
-    step, forward = whole_steps(config, unit=8)(2), forward_passes(config, unit=8)(2)
-    assert step().metrics["q"].shape == (1, 2)
-    target = forward()
-    assert target.shape == (1, 2, 16)  # runs, agents, 2 x 8 rows
-    assert not target.requires_grad
-
-
-def test_forward_passes_promise_more(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_size, "free_cache", lambda: None)  # collecting garbage takes most of a trial
-    whole, forward = (largest_batch(way(config, 32), 1, 32, 0.0, 600_000).rows for way in (whole_steps, forward_passes))
-    assert 1 < whole < forward
 
 
 def test_a_refused_update_ends_in_the_bits_of_one_cut_from_the_start(config: Config) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from uavlab.core.labels import label_of
-from uavlab.core.text import printable
+from uavlab.core.text import one_line
 
 COLORS = ("#3a7bd5", "#d8701a", "#2b9a57", "#d1435b", "#8a67cf", "#ad8200", "#2092a4", "#808080", "#c9649c", "#76882a")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
@@ -79,7 +79,7 @@ def blank(title: str, x: str = "", y: str = "", height: int = 420, caption: str 
 
 def plain(text: Any) -> str:
     """Return text that a figure shows as it is; plotly takes some for markup, for a formula or for a value's place."""
-    escaped = html.escape(printable(text), quote=False)
+    escaped = html.escape(one_line(str(text)), quote=False)
     return escaped.replace("$", "&#36;").replace("%{", "&#37;{")
 
 
