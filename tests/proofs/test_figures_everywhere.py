@@ -16,6 +16,7 @@ import pytest
 from tests.conftest import NOTEBOOKS
 from tests.support.figure_faults import FAULTS
 from tests.support.lab_browser import OpenNotebook, browsing, busy_cores, serving
+from uavlab.lab.headless.runner import short_name
 from uavlab.lab.headless.strip_outputs import FIGURE
 
 pytestmark = [pytest.mark.browser, pytest.mark.soak]
@@ -78,7 +79,7 @@ def make_small(path: Path) -> None:
         if cell.cell_type == "code":
             cell.outputs = []
         if "parameters" in cell.metadata.get("tags", ()):
-            cell.source += "".join(f"\n{key} = {value!r}" for key, value in SMALL.get(path.stem, {}).items())
+            cell.source += "".join(f"\n{key} = {value!r}" for key, value in SMALL.get(short_name(path), {}).items())
     nbformat.write(nb, path)
 
 

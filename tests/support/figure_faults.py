@@ -23,6 +23,7 @@ FAULTS = """root => {
     if (!svg) { faults.push('empty'); continue; }
     const frame = box(svg), room = box(plot.closest('.jp-OutputArea-output, .output, body'));
     if (frame.bottom > room.bottom + 2) faults.push('over what follows');
+    if (frame.right > room.right + 2) faults.push('wide');
     if (frame.width < 0.9 * Math.min(room.width, innerWidth)) faults.push('narrow');
     const texts = [...plot.querySelectorAll('text')].filter(e => drawn(e) && name(e));
     for (const text of texts) {
