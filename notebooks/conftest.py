@@ -1,6 +1,7 @@
 """Default options of `pytest --nbval notebooks`, which works from any folder."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,16 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if cell is not None and "parameters" in cell.metadata.get("tags", ()):
         small = SMALL.get(short_name(item.path), {})
         cell.source += "".join(f"\n{name} = {value!r}" for name, value in small.items())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Fail a cell that was interrupted at the time limit and went on; nbval would let it pass."""
+    before = getattr(item.parent, "timed_out", False)
+    yield
+    if getattr(item.parent, "timed_out", False) and not before:
+        limit = item.config.option.nbval_cell_timeout
+        pytest.fail(f"the cell ran longer than {limit:g} s and was interrupted", pytrace=False)
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

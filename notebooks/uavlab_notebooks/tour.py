@@ -1,6 +1,5 @@
 """Parts of the tour: widgets for the settings of its run, and the published scores of the leader-follower test."""
 
-import time
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -10,12 +9,12 @@ import ipywidgets as widgets
 
 from uavlab.core.installation import ROOT
 from uavlab.experiment.config import configure
-from uavlab.experiment.run import Run
+from uavlab.experiment.estimate import Pace, measure
 from uavlab.lab.plots import charts
 from uavlab.lab.widgets import Panel, guard, write_status
-from uavlab.training import training
 
-WARM_UP, TRIAL_UPDATES = 10, 40  # updates before and during the measurement of a run's speed
+PRESET = "leader_follower_published"
+TRIAL_S = 0.4  # of the measurement of a run's speed, while a person waits
 
 TEAM = ROOT / "figures" / "tour"
 """The exported policy of the team that ``make tour`` trains."""
@@ -61,7 +60,7 @@ class Choices(Panel):
     """Widgets for some settings of a run; in a headless run they hold the notebook's parameters."""
 
     def __init__(self, followers: int, obstacles: int, seed: int, updates: int) -> None:
-        """Show the parameters and an estimate, measured here, of the minutes that the updates will take."""
+        """Show the parameters and an estimate, measured here, of the time that the run will take."""
         narrow = widgets.Layout(width="230px")
         self.followers = widgets.BoundedIntText(followers, min=1, max=16, description="followers", layout=narrow)
         self.obstacles = widgets.BoundedIntText(obstacles, min=1, max=8, description="obstacles", layout=narrow)
@@ -91,9 +90,11 @@ class Choices(Panel):
         }
 
     def _estimate(self, _: Any = None) -> None:
-        minutes = self.updates.value * seconds_per_update(self.obstacles.value) / 60
+        chosen = self.values()
+        run = configure(PRESET, chosen).run
+        pace = measure_pace(**{name: value for name, value in chosen.items() if name not in ("seed", "updates")})
         team = f"1 leader, {self.followers.value} follower(s), {self.obstacles.value} obstacle(s)"
-        write_status(self.status, f"{team}: about {minutes:.1f} min of training here, scores apart")
+        write_status(self.status, f"{team}: {pace.estimate(run)}")
 
 
 def comparison(columns: Mapping[str, Mapping[str, Any]], metrics: Sequence[tuple[str, str, str]]) -> charts.Table:
@@ -115,14 +116,9 @@ def comparison(columns: Mapping[str, Mapping[str, Any]], metrics: Sequence[tuple
 
 
 @lru_cache
-def seconds_per_update(obstacles: int = 1) -> float:
-    """Time a few updates of the preset on this machine (s)."""
-    run = Run(configure("leader_follower_published", {"obstacles": obstacles, "sight": 2 if obstacles > 1 else 0}))
-    with run.rt.scope():
-        for number, _ in training(run.source, run.learner, run.rng, run.rt, 0, WARM_UP + TRIAL_UPDATES):
-            if number == WARM_UP:
-                start = time.perf_counter()
-        return (time.perf_counter() - start) / TRIAL_UPDATES
+def measure_pace(**chosen: Any) -> Pace:
+    """Measure how fast the preset trains on this machine with these settings."""
+    return measure(configure(PRESET, chosen), TRIAL_S)
 
 
 def free_folder(base: str) -> Path | None:

@@ -82,6 +82,24 @@ def test_a_changed_result_fails(project: Path, tmp_path: Path) -> None:
     assert "1 failed, 3 passed" in output
 
 
+CATCHES = """import time
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    pass"""
+
+
+def test_a_cell_beyond_its_time_fails_though_it_goes_on(project: Path, tmp_path: Path) -> None:
+    shutil.copytree(project, tmp_path, dirs_exist_ok=True)
+    path = write_notebook(tmp_path / "notebooks", CATCHES, "1", name="slow.ipynb")
+    code, output = nbval(tmp_path, str(path), "--nbval-cell-timeout", "2")
+    assert code == 1
+    assert "the cell ran longer than 2 s and was interrupted" in output
+    assert "1 failed, 1 xpassed" in output
+    (tmp_path / "notebooks" / "conftest.py").unlink()
+    assert nbval(tmp_path, str(path), "--nbval-current-env", "--nbval-cell-timeout", "2")[0] == 0  # nbval alone
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [

@@ -73,6 +73,7 @@ def most(name: str, high: str, got: str) -> str:
     return f"{name}: input should be less than or equal to {high}, got {got} from --set"
 
 
+GIVEN = "Settings are given by --set NAME=VALUE. See `uavlab train --help`."
 MORE = f" All settings: uavlab settings {P}."
 MISSPELT = f"{P}: unknown setting 'learing_rate' from mine.yaml:2 (did you mean 'lr'?).{MORE}"
 NOT_YAML = "mine.yaml:{}: not readable as YAML: {}."
@@ -228,18 +229,20 @@ CONFIGURATION = (
 )
 
 COMMAND_LINE = (
-    Row("cli-1 command", "trian", "No such command 'trian'. Did you mean 'train'?"),
+    Row("cli-1 command", "trian", "No such command 'trian'. Did you mean 'train'? See `uavlab --help`."),
     Row(
         "cli-1 option",
         f"train {P} --drr-run",
-        "No such option '--drr-run'. (Did you mean one of: '--dry-run', '--runs'?)",
+        f"No such option '--drr-run'. (Did you mean one of: '--dry-run', '--runs'?) {GIVEN}",
     ),
-    Row("cli-1 argument", f"train {P} two", "Got unexpected extra argument (two)"),
-    Row("cli-1 none", "train", "Missing argument 'PRESET'. uavlab presets lists them."),
+    Row("cli-1 argument", f"train {P} two", f"Got unexpected extra argument (two). {GIVEN}"),
+    Row("cli-1 none", "train", "Missing argument 'PRESET'. `uavlab presets` lists them."),
+    Row("cli-1 order", f"{P} train", f"'{P}' is a preset, expected a command, such as `uavlab train {P}`."),
+    Row("cli-1 run", "resume", "Missing argument 'RUN'. Runs here: run.", run=lambda run: None),
     Row(
         "cli-1 choice",
         "bench foo",
-        f"Invalid value for '{{{'|'.join(suites())}}}': 'foo' is not one of {', '.join(map(repr, suites()))}.",
+        f"Invalid value for 'SUITE': 'foo' is not one of {', '.join(map(repr, suites()))}.",
     ),
     Row("cli-1 seed", f"train {P} --seed x", "Invalid value for '--seed': 'x' is not a valid integer."),
     Row(

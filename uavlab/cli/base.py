@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Callable
@@ -13,10 +14,12 @@ import click
 
 from uavlab import __version__
 from uavlab.core import installation
-from uavlab.core.errors import ConfigError, UavlabError
-from uavlab.core.text import check_threads, one_line, printable
-from uavlab.experiment.names import require_names
+from uavlab.core.errors import ConfigError, ResourceError, UavlabError
+from uavlab.core.text import check_threads, one_line, printable, quote
+from uavlab.experiment.names import require_names, runs_in
+from uavlab.experiment.presets import presets
 from uavlab.experiment.signals import exit_immediately
+from uavlab.storage.files import write_json
 
 Command = Callable[..., Any]
 Record = dict[str, Any]
@@ -53,8 +56,9 @@ def main() -> None:
         echo(error.format_message())
         sys.exit(2)
     except click.ClickException as error:
-        hint = f" {installation.program()} presets lists them." if _lacks_preset(error) else ""
-        refuse("ConfigError", error.format_message() + hint, ConfigError.exit_code)
+        message = error.format_message().replace("\n\t", " ")
+        message += "" if message.endswith((".", "?", "?)")) else "."
+        refuse("ConfigError", f"{message} {_next_step(error)}".strip(), ConfigError.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except UavlabError as error:
@@ -69,8 +73,21 @@ def main() -> None:
         refuse("ConfigError", message, ConfigError.exit_code)
 
 
-def _lacks_preset(error: click.ClickException) -> bool:
-    return isinstance(error, click.MissingParameter) and error.param is not None and error.param.name == "preset"
+def _next_step(error: click.ClickException) -> str:
+    """Return what to do about an argument that is missing or not known."""
+    missing = isinstance(error, click.MissingParameter)
+    refused = isinstance(error, click.BadParameter) and not missing  # the message says what is expected
+    if refused or not isinstance(error, click.UsageError) or error.ctx is None:
+        return ""
+    program, words = installation.program(), error.ctx.command_path.removeprefix(error.ctx.find_root().command_path)
+    step = f"See `{program}{words} --help`."
+    lacks = error.param.name if isinstance(error, click.MissingParameter) and error.param else None
+    if lacks == "preset":
+        return f"`{program} presets` lists them."
+    if lacks in ("run", "runs") and (near := runs_in(Path(), Path("runs"))):
+        return f"Runs here: {', '.join(near)}."
+    takes_settings = not missing and any(option.name == "settings" for option in error.ctx.command.params)
+    return f"Settings are given by --set NAME=VALUE. {step}" if takes_settings else step
 
 
 def refuse(kind: str, message: str, code: int) -> NoReturn:
@@ -84,6 +101,42 @@ def refuse(kind: str, message: str, code: int) -> NoReturn:
 def echo(text: Any, err: bool = False) -> None:
     """Print text, whose characters other than line ends are escaped if a terminal could take them for commands."""
     click.echo(printable(text), err=err)
+
+
+class OutputFile(click.Path):
+    """A file that a command writes at its end; what cannot be written is refused at its beginning."""
+
+    def __init__(self, *suffixes: str) -> None:
+        super().__init__(path_type=Path)
+        self.suffixes = suffixes
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Return the path.
+
+        Raises:
+            click.BadParameter: It is a folder, or has another suffix.
+            ResourceError: Its folder is a file, or cannot be written.
+        """
+        path = Path(str(super().convert(value, param, ctx)))
+        if path.is_dir():
+            self.fail(f"{quote(str(path))} is a folder; name a file in it.", param, ctx)
+        if self.suffixes and not path.name.endswith(self.suffixes):
+            self.fail(f"{quote(str(path))} must end in one of {', '.join(self.suffixes)}.", param, ctx)
+        above = next((folder for folder in path.parents if os.path.lexists(folder)), Path())
+        if not above.is_dir() or not os.access(above, os.W_OK):
+            why = "has no permission to write" if above.is_dir() else "is a file"
+            raise ResourceError(f"{path}: cannot be written ({above} {why}); choose another file.")
+        return path
+
+
+def write_record(path: Path, record: Record) -> None:
+    """Write a record as JSON, and the folder that it needs.
+
+    Raises:
+        ResourceError: Writing fails.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, record)
 
 
 class NamesFirst(click.Command):
@@ -100,6 +153,15 @@ class NamesFirstGroup(click.Group):
 
     command_class = NamesFirst
     group_class = type
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """Return the command that the words begin with; a preset or a run is none."""
+        known = None if args[0] in self.commands else presets().get(args[0])
+        if known or os.path.exists(f"{args[0]}/config.json"):
+            command = "train" if known else "evaluate"
+            what = f"{quote(args[0])} is a {'preset' if known else 'run'}, expected a command"
+            raise ConfigError(f"{what}, such as `{installation.program()} {command} {shlex.quote(args[0])}`.")
+        return super().resolve_command(ctx, args)
 
 
 @click.group(cls=NamesFirstGroup, context_settings={"help_option_names": ["-h", "--help"]})

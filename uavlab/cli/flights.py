@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from uavlab.cli.base import Record, as_json, cli, echo
+from uavlab.cli.base import OutputFile, Record, as_json, cli, echo
 from uavlab.core.text import one_line
 
 mapped = click.option("--mapping", type=click.Path(path_type=Path), help="YAML file: which fields are which columns.")
@@ -54,7 +54,7 @@ def describe(file: Path, mapping: Path | None) -> Record:
 @click.argument("file", type=click.Path(path_type=Path))
 @mapped
 @click.option("--stride", type=click.IntRange(1, 100_000), default=10, show_default=True, help="Rows between windows.")
-@click.option("--out", type=click.Path(path_type=Path), help="Write time, all columns and their sd to this CSV file.")
+@click.option("--out", type=OutputFile(), help="Write time, all columns and their sd to this CSV file.")
 @as_json
 def predict(run: str, file: Path, mapping: Path | None, stride: int, out: Path | None) -> Record:
     """Predict by the network of RUN what the log FILE does not hold: wind, payload, drag, lag, sag, tracking error."""

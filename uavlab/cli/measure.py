@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from uavlab.cli.base import Record, as_json, cli, echo, layer, with_settings
+from uavlab.cli.base import OutputFile, Record, as_json, cli, echo, layer, with_settings, write_record
 from uavlab.core.text import one_line
 
 SYSTEMS = ("leader_follower", "mapping", "assignment", "telemetry", "scale_out")
@@ -89,7 +89,11 @@ class BenchCommand(click.Command):
         """Return the parameters of every suite, then the options of single suites."""
         known = _suites()
         own = {option.name: _click_option(name, option) for name, suite in known.items() for option in suite.options}
-        return [click.Argument(["suite"], type=click.Choice(list(known))), *super().get_params(ctx), *own.values()]
+        return [
+            click.Argument(["suite"], type=click.Choice(list(known)), metavar="SUITE"),
+            *super().get_params(ctx),
+            *own.values(),
+        ]
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write what each suite measures."""
@@ -113,7 +117,7 @@ def _click_option(suite: str, option: Any) -> click.Option:
 
 
 @cli.command(cls=BenchCommand, short_help="Measure here: one suite of benchmarks.")
-@click.option("--out", type=click.Path(path_type=Path), help="Also write the record to this JSON file.")
+@click.option("--out", type=OutputFile(), help="Also write the record to this JSON file.")
 @click.option("--rounds", type=click.IntRange(3, 1000), default=30, show_default=True, help="Interleaved repetitions.")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
 @as_json
@@ -130,12 +134,11 @@ def bench(suite: str, out: Path | None, rounds: int, device: Any, **options: Any
 def _report(record: Record, text: str, out: Path | None) -> Record:
     """Print a record as text, add the command that made it, and write it."""
     from uavlab.core.installation import invocation
-    from uavlab.storage.files import write_json
 
     record = {"command": invocation(), **record}
     echo(text)
     if out is not None:
-        write_json(out, record)
+        write_record(out, record)
     return record
 
 
@@ -145,9 +148,11 @@ def _report(record: Record, text: str, out: Path | None) -> Record:
 @click.option(
     "--rounds", type=click.IntRange(3, 1000), default=20, show_default=True, help="Interleaved repetitions, at most."
 )
-@click.option("--trace", type=click.Path(path_type=Path), help="Also write a trace for Perfetto; .json or .json.gz.")
+@click.option(
+    "--trace", type=OutputFile(".json", ".json.gz"), help="Also write a trace for Perfetto; .json or .json.gz."
+)
 @click.option("--all", "every", is_flag=True, help="Measure every usable toggle, not the three worth trying.")
-@click.option("--out", type=click.Path(path_type=Path), help="Also write the record to this JSON file.")
+@click.option("--out", type=OutputFile(), help="Also write the record to this JSON file.")
 @as_json
 def profile(preset: str, rounds: int, trace: Path | None, every: bool, out: Path | None, **options: Any) -> Record:
     """Measure where the time of PRESET goes, what bounds it, and which toggles would help: predicted and measured."""
@@ -163,7 +168,7 @@ def profile(preset: str, rounds: int, trace: Path | None, every: bool, out: Path
 @click.option("--all", "every", is_flag=True, help="Measure every claim that can be measured so far.")
 @click.option("--system", type=click.Choice(SYSTEMS), help="Only what is claimed of this system.")
 @click.option("--rounds", type=click.IntRange(3, 1000), default=30, show_default=True, help="Interleaved repetitions.")
-@click.option("--out", type=click.Path(path_type=Path), help="Keep the numbers in this file, not in figures/records.")
+@click.option("--out", type=OutputFile(), help="Keep the numbers in this file, not in figures/records.")
 @as_json
 def claims(names: tuple[str, ...], every: bool, system: str | None, rounds: int, out: Path | None) -> Record:
     """Compare published claims about techniques with measurements on this machine, each with a verdict."""

@@ -9,8 +9,19 @@ from typing import Any
 
 import click
 
-from uavlab.cli.base import Record, as_json, cli, echo, layer, on_device, print_json, with_settings
-from uavlab.core.errors import ConfigError
+from uavlab.cli.base import (
+    OutputFile,
+    Record,
+    as_json,
+    cli,
+    echo,
+    layer,
+    on_device,
+    print_json,
+    with_settings,
+    write_record,
+)
+from uavlab.core.errors import ConfigError, UavlabError
 from uavlab.core.text import one_line
 from uavlab.experiment.signals import graceful_stop
 
@@ -20,7 +31,7 @@ from uavlab.experiment.signals import graceful_stop
 @with_settings
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the run, new or empty; default runs/NAME.")
 @click.option("--name", help="Name of the run; default PRESET-SEED.")
-@click.option("--dry-run", is_flag=True, help="Print steps, updates and bytes, and stop.")
+@click.option("--dry-run", is_flag=True, help="Print steps, updates, bytes and the time it takes here, and stop.")
 @as_json
 def train(preset: str, out: Path | None, name: str | None, dry_run: bool, **options: Any) -> Record:
     """Train a PRESET."""
@@ -37,15 +48,29 @@ def train(preset: str, out: Path | None, name: str | None, dry_run: bool, **opti
     folder = out or folder
     if dry_run:
         for key, value in planned.items():
-            echo(f"{key:22} {value}")
-        return planned
-    require_empty(folder)
+            if value is not None:
+                echo(f"{key:22} {value}")
+        return {**planned, "estimate": _estimate(config)}
+    require_empty(folder, run=True)
     what, size = next((key, value) for key, value in planned.items() if key.endswith("_bytes"))
     what = {"replay_bytes": "replay takes", "world_bytes": "worlds take"}.get(what, "flights take")
     amount = f"{planned['flights']} logs to read" if size is None else f"{what} {size / 2**20:.1f} MiB"
     run = api.start(preset, settings=settings, out=folder)
     echo(f"{amount}; the run is kept in {folder}")
     return drive(run)
+
+
+def _estimate(config: Any) -> Record:
+    """Measure and print how long a run will take here; a run for another machine may be none that works here."""
+    from uavlab.experiment.estimate import measure
+
+    try:
+        estimate = measure(config).estimate(config.run)
+    except UavlabError as error:
+        echo(f"{'time':22} not measured: {error}")
+        return {"error": type(error).__name__, "message": str(error)}
+    echo(f"{'time':22} {estimate}")
+    return vars(estimate)
 
 
 @cli.command()
@@ -76,7 +101,7 @@ def resume(run: str, fresh_replay: bool, **options: Any) -> Record:
     "--policy", "plan", help="Evaluate this baseline, which needs no training, on the task of each RUN or PRESET."
 )
 @on_device
-@click.option("--out", type=click.Path(path_type=Path), help="Also write the record to this JSON file.")
+@click.option("--out", type=OutputFile(), help="Also write the record to this JSON file.")
 @as_json
 def evaluate(
     runs: tuple[str, ...], episodes: int, seed: int, mean_action: bool, plan: str | None, device: Any, out: Path | None
@@ -85,7 +110,7 @@ def evaluate(
     from uavlab import api
     from uavlab.core.installation import invocation
     from uavlab.experiment.names import run_folder
-    from uavlab.storage.files import read_json, write_json
+    from uavlab.storage.files import read_json
     from uavlab.storage.machine import describe
 
     what: Any = runs if plan else [api.load(run, device) for run in runs]  # all are read before the first episode
@@ -101,7 +126,7 @@ def evaluate(
         rows.append({**result, place: run, **how, "episodes": episodes, "seed": seed})
     record = {"command": invocation(), "machine": describe(result.device), "rows": rows, "trained": trained}
     if out is not None:
-        write_json(out, record)
+        write_record(out, record)
     return rows[0] if len(rows) == 1 else {"rows": rows}
 
 
@@ -109,7 +134,7 @@ def evaluate(
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=OutputFile(),
     help="HTML file; default report.html in the folder of the run, of several in the folder above the first.",
 )
 @click.option("--episodes", type=click.IntRange(1, 100_000), default=200, show_default=True)
@@ -145,7 +170,7 @@ def _title(trained: Any, count: str) -> str:
 @click.argument("run")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=OutputFile(),
     help="File: .html (default flight.html in the folder of the run), .gif, .webp or .mp4; or one moment of it as "
     ".png, .svg or .pdf.",
 )

@@ -1,6 +1,7 @@
 """Registrations of the collectors, the survey of observations, and the allocation of replay."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -8,7 +9,7 @@ import torch
 from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig, blank_row, replay_bytes
 from uavlab.collectors.on_policy import OnPolicyCollector, RolloutConfig
 from uavlab.core.protocols import Env, Learner, Policy
-from uavlab.core.registry import COLLECTORS, CollectorEntry, Settings
+from uavlab.core.registry import COLLECTORS, CollectorEntry, Settings, Trial
 from uavlab.core.rng import Streams
 from uavlab.core.types import Scale, leaves, tree_map
 from uavlab.envs.autoreset import start_worlds
@@ -20,6 +21,7 @@ from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.runtime import Runtime
 
 SURVEY_WORLDS, SURVEY_STEPS = 64, 64  # per run
+TRIAL_STEPS, TRIAL_WORLDS = 100, 4  # most random steps of a trial's worlds, and worlds of all its runs
 NO_REPLAY = "this learner runs new episodes for each update and has no replay"
 NO_LOGS = "this learner reads no logs"
 
@@ -109,6 +111,22 @@ def _plan_on_policy(config: Settings) -> dict[str, Any]:
     }
 
 
+def _try_off_policy(config: Settings) -> Trial:
+    """Return the run with fewer random steps before its first update."""
+    source = config.source
+    few = min(source.learning_starts, TRIAL_STEPS * source.worlds)
+    apart = f"{source.learning_starts:,} random steps" if few < source.learning_starts else ""
+    return Trial(replace(config, source=replace(source, learning_starts=few)), apart=apart)
+
+
+def _try_on_policy(config: Settings) -> Trial:
+    """Return the run with few worlds; the time of an update grows with their number."""
+    worlds = config.source.worlds
+    few = min(worlds, max(1, TRIAL_WORLDS // config.run.runs))
+    size = f"{few} of {worlds} worlds" if few < worlds else ""
+    return Trial(replace(config, source=replace(config.source, worlds=few)), worlds / few, size)
+
+
 def _agent_steps(config: Settings, steps: int) -> tuple[int, str]:
     return steps * config.source.worlds * config.run.runs * config.env.spec.agents, "agent-steps"
 
@@ -124,6 +142,7 @@ COLLECTORS.register(
         calls=("update", "acting", "environment"),
         replay=True,
         lacks={"logs": NO_LOGS},
+        trial=_try_off_policy,
     ),
 )
 COLLECTORS.register(
@@ -137,5 +156,6 @@ COLLECTORS.register(
         calls=("update", "acting", "environment"),
         replay=False,
         lacks={"replay": NO_REPLAY, "logs": NO_LOGS},
+        trial=_try_on_policy,
     ),
 )

@@ -219,6 +219,15 @@ class LearnerEntry:
         _require_defaults(self.settings)
 
 
+class Trial(NamedTuple):
+    """A run in place of another one, whose time per update it tells within seconds."""
+
+    config: Any  # its settings
+    times: float = 1.0  # how many times as long an update of the other one takes
+    size: str = ""  # what makes its updates shorter, such as ``4 of 16 worlds``
+    apart: str = ""  # what only the other one does
+
+
 @dataclass(frozen=True)
 class CollectorEntry:
     """A collector of batches for a learner.
@@ -233,6 +242,7 @@ class CollectorEntry:
         calls: The calls of a cycle that ``uavlab.benchmarks`` can time alone.
         replay: Whether it has a replay buffer, which ``resume --fresh-replay`` can refill.
         lacks: Missing parts, among ``team``, ``replay`` and ``logs``, and why their toggles have no effect.
+        trial: settings -> a smaller run by which the time of this one is estimated.
     """
 
     settings: type[Any]
@@ -243,6 +253,7 @@ class CollectorEntry:
     calls: tuple[str, ...]
     replay: bool
     lacks: Mapping[str, str]
+    trial: Callable[[Settings], Trial] = Trial
 
 
 ENVIRONMENTS: Registry[Environment] = Registry("environment")

@@ -1,6 +1,7 @@
 """Presets and runs that a command line names: a mistyped one is refused before torch is imported."""
 
 import os
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from uavlab.experiment.presets import presets
 from uavlab.storage.files import json_digest, read_json
 
 DIGEST = "sha256"  # in config.json: of the rest of it
+MAX_LISTED = 5  # runs in one message
 
 
 def require_names(given: Mapping[str, Any]) -> None:
@@ -29,7 +31,12 @@ def require_names(given: Mapping[str, Any]) -> None:
     names = [given[key] for key in ("preset", "run") if key in given]
     for name in [*several, *names]:
         task = "preset" in given or given.get("plan") is not None
-        if task and not os.path.exists(f"{name}/config.json"):
+        is_run = os.path.exists(f"{name}/config.json")
+        if is_run and "preset" in given:
+            own, text = read_settings(Path(name))["preset"], shlex.quote(name)
+            step = f"continue it by `{program()} resume {text}`, or name its preset, {own}"
+            raise ConfigError(f"{quote(name)} is a run, expected a preset; {step}.")
+        if task and not is_run:
             require_preset(name)
         else:
             require_run(run_folder(name))
@@ -56,7 +63,23 @@ def run_folder(name: str | Path) -> Path:
     known = presets()
     if text in known:
         raise ConfigError(f"{text!r} is a preset, expected a run; train it first: {program()} train {text}.")
-    raise ConfigError(f"{text!r} is neither a run nor a preset{suggest(text, known)}; expected the folder of a run.")
+    hint = _near(Path(text)) or suggest(text, known)
+    raise ConfigError(f"{text!r} is neither a run nor a preset{hint}; expected the folder of a run.")
+
+
+def runs_in(*folders: Path) -> list[str]:
+    """Return the first runs that lie in these folders."""
+    inside = [path.parent for folder in folders for path in sorted(folder.glob("*/config.json"))]
+    return [str(path) for path in inside[:MAX_LISTED]]
+
+
+def _near(folder: Path) -> str:
+    """Return `` (did you mean ...?)`` with a run around a path, or of a similar name; empty if there is none."""
+    around = [path for path in folder.parents if (path / "config.json").exists()]
+    runs = runs_in(folder.parent, Path(), Path("runs"))
+    return (
+        f" (did you mean {str(around[0])!r}?)" if around else suggest(folder.name, (), {Path(r).name: r for r in runs})
+    )
 
 
 def require_run(folder: Path) -> None:
@@ -82,9 +105,9 @@ def read_settings(folder: Path) -> dict[str, Any]:
     """
     path = folder / "config.json"
     if not path.exists():
-        inside = sorted(str(each.parent) for each in folder.glob(f"*/{path.name}"))[:5]
+        inside = runs_in(folder)
         other = f"; runs in it: {', '.join(inside)}" if inside else f"; expected a folder that `{program()} train` made"
-        raise FileError(f"{path}: missing, so {folder} is no run{other}.")
+        raise FileError(f"{path}: missing, so {folder} is no run{other if inside else _near(folder) + other}.")
     return check_settings(path, read_json(path))
 
 

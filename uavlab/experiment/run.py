@@ -71,7 +71,7 @@ class Run:
             ConfigError: The folder is not empty or in use, or the settings do not fit this machine.
         """
         if folder is not None:
-            require_empty(folder)
+            require_empty(folder, run=True)
         self.config, self.command = config, invocation()
         with build.enough_memory():
             self.rt, self.rng, self.learner, self.source = build.assemble(config)

@@ -50,7 +50,7 @@ def lock_run_dir(folder: Path | None, new: bool = False) -> Iterator[None]:
             folder.mkdir(parents=True, exist_ok=True)
             lock.acquire()
             if new:
-                require_empty(folder)
+                require_empty(folder, run=True)
             for rest in folder.glob(UNFINISHED):
                 rest.unlink()
             now = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
@@ -82,8 +82,8 @@ def read_command(folder: Path) -> str:
         return ""
 
 
-def require_empty(folder: Path) -> Path:
-    """Return the folder if a new run may use it.
+def require_empty(folder: Path, run: bool = False) -> Path:
+    """Return the folder if it may be filled; for a ``run``, the message names the one that is there already.
 
     Raises:
         ConfigError: It is a file, not empty, nested too deeply, or its name is not printable.
@@ -96,8 +96,8 @@ def require_empty(folder: Path) -> Path:
         )
     own = {folder / LOCK, *(folder.glob(UNFINISHED) if folder.is_dir() else ())}
     if folder.exists() and (not folder.is_dir() or set(folder.iterdir()) - own):
-        hint = f", or {_resume(folder)}" if (folder / CONFIG).exists() else ""
-        raise ConfigError(f"{folder}: not empty; choose a new folder{hint}.")
+        hint = f", or {_resume(folder)}" if run and (folder / STATUS).exists() else ""
+        raise ConfigError(f"{folder}: {'not empty' if folder.is_dir() else 'a file'}; choose a new folder{hint}.")
     return folder
 
 

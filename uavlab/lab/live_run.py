@@ -26,7 +26,7 @@ async def train(run: Run) -> None:
     stop = Stop()
     display(stop)
     picture = display(HTML(draw(run)), display_id=True)
-    async for progress in stoppable(run, stop):
+    async for progress in stoppable(run, stop, unit="updates"):
         if progress.metrics or progress.score:
             write_status(stop.status, describe(progress))
         if progress.score:

@@ -64,12 +64,12 @@ class Stop(Panel):
         write_status(self.status, "stopping after this step")
 
 
-async def stoppable(steps: Iterable[T], stop: Stop, every: float = 0.2) -> AsyncIterator[T]:
+async def stoppable(steps: Iterable[T], stop: Stop, every: float = 0.2, unit: str = "steps") -> AsyncIterator[T]:
     """Yield ``steps`` until they end, Stop is pressed or the cell is interrupted; later cells still run.
 
     ``async for step in stoppable(training(...), stop): ...`` in a cell lets widgets work while it runs. A generator is
     closed however the loop ends, so that its ``finally`` runs. An interrupt may end the cell with ``CancelledError``
-    only where the loop's own body awaits. Widgets are served every ``every`` seconds.
+    only where the loop's own body awaits. Widgets are served every ``every`` seconds. The status line counts ``unit``.
     """
     iterator = iter(steps)
     stop.requested, stop.button.disabled = False, False
@@ -91,4 +91,4 @@ async def stoppable(steps: Iterable[T], stop: Stop, every: float = 0.2) -> Async
         if hasattr(iterator, "close"):
             iterator.close()
         stop.button.disabled = True
-        write_status(stop.status, f"{end} after {count} steps")
+        write_status(stop.status, f"{end} after {count:,} {unit}")

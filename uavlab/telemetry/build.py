@@ -19,6 +19,7 @@ from uavlab.core.registry import (
     Evaluation,
     LearnerEntry,
     Settings,
+    Trial,
 )
 from uavlab.core.rng import Streams
 from uavlab.runtime.runtime import Runtime
@@ -41,6 +42,7 @@ from uavlab.telemetry.task import Telemetry, require_same
 from uavlab.telemetry.window_source import DATASET_CHANGED, DataSplit, WindowsConfig, WindowSource, load_split
 
 TOLERANCE = 1e-3  # standard deviations; rounding on another machine changes the same flights by less
+TRIAL_FLIGHTS, TRIAL_ROWS = 10, 500  # of a trial: how many, and rows of each beyond a window and what follows it
 NO_TEAM = "this learner learns from logs, no team flies"
 FEATURE_UNITS = {
     **{"tracking_error": "m", "velocity": "m/s", "commanded_velocity": "m/s", "force": "m/s^2", "thrust": "m/s^2"},
@@ -101,6 +103,14 @@ def plan(config: Settings) -> dict[str, Any]:
         "flights": fleet.count(task),
         "flight_bytes": rows and rows * ROW,
     }
+
+
+def trial(config: Settings) -> Trial:
+    """Return the run on few and short simulated flights; an update takes windows of any flights."""
+    task, rows = config.env, sum(config.env.shape) + TRIAL_ROWS
+    small = Telemetry(flights=TRIAL_FLIGHTS, least=rows, most=rows, window=task.window, horizon=task.horizon)
+    flights = f"{fleet.count(task):,} {'logs to read' if task.logs else 'flights to simulate'}"
+    return Trial(replace(config, env=small), apart=f"{flights}, and scores")
 
 
 def layers(config: ForecasterConfig, shape: tuple[int, int]) -> Layers:
@@ -182,5 +192,6 @@ COLLECTORS.register(
         calls=("update", "load"),
         replay=False,
         lacks=dict.fromkeys(("team", "replay"), NO_TEAM),
+        trial=trial,
     ),
 )

@@ -68,3 +68,61 @@ def test_a_recursion_without_end_is_one_line(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(base, "cli", fail)
     assert (uavlab().code, len(uavlab().err.splitlines())) == (5, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ("evaluate finished --out folder", 2, "'folder' is a folder; name a file in it."),
+        ("fly finished --out .", 2, "'.' is a folder; name a file in it."),
+        ("profile leader_follower --out file/x.json", 5, "file/x.json: cannot be written (file is a file)"),
+        ("bench update --out /proc/version/x.json", 5, "(/proc/version is a file)"),
+        ("report finished --out folder", 2, "'folder' is a folder"),
+        ("profile leader_follower --trace x.txt", 2, "'x.txt' must end in one of .json, .json.gz."),
+        ("claims --out folder", 2, "'folder' is a folder"),
+        ("flights predict finished log.csv --out folder", 2, "'folder' is a folder"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_first(
+    words: str, code: int, message: str, finished: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    ended = uavlab(*(finished if word == "finished" else word for word in words.split()))
+    assert (ended.code, ended.out) == (code, "")
+    assert message in ended.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+
+
+def test_a_record_makes_its_folder(finished: Path, tmp_path: Path) -> None:
+    assert uavlab("evaluate", finished, "--episodes", "2", "--out", "a/b/c.json").code == 0
+    assert (tmp_path / "a" / "b" / "c.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("train", "`uavlab presets` lists them."),
+        ("evaluate", "Runs here: mine, runs/first."),
+        ("resume", "Runs here: mine, runs/first."),
+        ("export mine", "See `uavlab export --help`."),
+        ("train leader_follower --gamma 0.9", "Settings are given by --set NAME=VALUE. See `uavlab train --help`."),
+        ("train leader_follower --set gamma 0.9", "(0.9). Settings are given by --set NAME=VALUE."),
+        ("bench", "Missing argument 'SUITE'. Choose from: env, "),
+        ("leader_follower train", "is a preset, expected a command, such as `uavlab train leader_follower`."),
+        ("runs/first", "is a run, expected a command, such as `uavlab evaluate runs/first`."),
+        ("train mine", "is a run, expected a preset; continue it by `uavlab resume mine`, or name its preset, lead"),
+        ("fly frist", "neither a run nor a preset (did you mean 'runs/first'?)"),
+        ("evaluate runs/frist", "is no run (did you mean 'runs/first'?); expected"),
+        ("evaluate mine/config.json", "is no run (did you mean 'mine'?)"),
+        ("evaluate elsewhere/mine", "is no run (did you mean 'mine'?)"),
+        ("evaluate runs", "is no run; runs in it: runs/first."),
+    ],
+)
+def test_the_next_step(words: str, hint: str, tmp_path: Path) -> None:
+    for name in ("mine", "runs/first"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "config.json").write_text('{"preset": "leader_follower", "values": {}}')
+    ended = uavlab(*words.split())
+    assert ended.code in (2, 3)
+    assert hint in ended.err

@@ -12,8 +12,9 @@ import torch
 from tests.support.cli_runner import SETTINGS, uavlab
 from tests.support.fixtures_mapping import TINY_MISSION
 from uavlab.envs.leader_follower.env import LeaderFollower
-from uavlab.experiment import policy
+from uavlab.experiment import estimate, policy
 from uavlab.experiment.config import configure
+from uavlab.experiment.estimate import Pace
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_config
 
@@ -24,6 +25,15 @@ METRICS = {"completion", "formation_strict", "formation_mean", "collision", "pat
 def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Work in a folder of the test's own."""
     monkeypatch.chdir(tmp_path)
+
+
+PACE = Pace(20, 0.15, "", update_s=0.0075, warm_up_s=0.0, score_s=None, apart="")
+
+
+@pytest.fixture
+def pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure nothing."""
+    monkeypatch.setattr(estimate, "measure", lambda config: PACE)
 
 
 class TestTrain:
@@ -48,16 +58,32 @@ class TestTrain:
         run = config.run
         assert (run.updates, run.seed, run.runs, config.source.batch, config.learner.lr) == (8, 5, 2, 7, 0.01)
 
+    @pytest.mark.usefixtures("pace")
     def test_a_dry_run_tells_and_makes_nothing(self, tmp_path: Path) -> None:
         ended = uavlab("train", "leader_follower_quick", "--dry-run", "--json", "--runs", "2")
         config = configure("leader_follower_quick", {"runs": 2})
         planned = config.task.plan(config)
-        assert (ended.code, ended.json) == (0, planned)
+        assert (ended.code, ended.json) == (0, {**planned, "estimate": vars(PACE.estimate(config.run))})
+        line = "time                   about 60 seconds here for 8,000 updates, from 20 in 0.1 s"  # 8 000 x 7.5 ms
+        assert ended.out.splitlines()[-2] == line
+        assert "None" not in ended.out
         for key in ("updates", "world_steps_per_run", "agent_steps_per_run", "replay_bytes"):
             assert f"{key:22} {planned[key]}" in ended.out.splitlines()
         assert planned["agent_steps_per_run"] == (8000 * 64 + 2048) * 2
         assert os.listdir(tmp_path) == []
 
+    def test_a_dry_run_for_another_machine(self) -> None:
+        ended = uavlab("train", "leader_follower", *SETTINGS[:-2], "--device", "cuda", "--dry-run", "--json")
+        assert (ended.code, ended.json["estimate"]["error"]) == (0, "ConfigError")
+        assert "time                   not measured: device: cuda requested" in ended.out
+
+    def test_a_dry_run_measures(self, tmp_path: Path) -> None:
+        ended = uavlab("train", "leader_follower", *SETTINGS, "--dry-run", "--json").json["estimate"]
+        assert (ended["updates"], ended["measured"], ended["apart"]) == (8, 7, "")
+        assert 0 < ended["minutes"] < 1
+        assert os.listdir(tmp_path) == []
+
+    @pytest.mark.usefixtures("pace")
     def test_minutes_alone_replace_the_presets_updates(self) -> None:
         dry = ("train", "leader_follower_quick", "--dry-run", "--json")
         cases: dict[tuple[str, ...], Any] = {

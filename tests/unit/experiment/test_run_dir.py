@@ -33,7 +33,7 @@ class TestClaim:
     def test_an_interrupt_gives_it_back_though_somebody_keeps_the_frame(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def interrupted(folder: Path) -> None:
+        def interrupted(folder: Path, run: bool) -> None:
             raise KeyboardInterrupt
 
         monkeypatch.setattr(module, "require_empty", interrupted)
@@ -54,12 +54,12 @@ class TestClaim:
         )
         assert free(folder)
 
-    @pytest.mark.parametrize("name", ["thesis.tex", "config.json"])
+    @pytest.mark.parametrize("name", ["thesis.tex", "config.json", "run.json"])
     def test_a_refused_claim_holds_nothing(self, tmp_path: Path, name: str) -> None:
         (tmp_path / name).touch()
         with pytest.raises(ConfigError) as refusal, lock_run_dir(tmp_path, new=True):
             pass
-        hint = f", or `uavlab resume {tmp_path}`" if name == "config.json" else ""
+        hint = f", or `uavlab resume {tmp_path}`" if name == "run.json" else ""  # an exported copy has none
         assert str(refusal.value) == f"{tmp_path}: not empty; choose a new folder{hint}."
         assert free(tmp_path)
 

@@ -51,7 +51,7 @@ class TestTrain:
         scored = [row["eval/completion"] for row in run.recorder.rows if "eval/completion" in row]
         assert last[FIGURE]["data"][0]["x"] == [2, 4]
         assert last[FIGURE]["data"][0]["y"] == scored
-        assert "finished after 4 steps" in stop.status.value
+        assert "finished after 4 updates" in stop.status.value
         assert run.status == "complete"
 
     def test_the_last_score_of_a_short_run_is_drawn_too(self, screen: Screen) -> None:

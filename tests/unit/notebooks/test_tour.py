@@ -1,27 +1,30 @@
 """Widgets hold a run's settings and estimate its time; the published figures are those of the paper, in our units."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.fixtures_config import TINY
 from uavlab.core.errors import ConfigError
 from uavlab.core.installation import ROOT
 from uavlab.envs.leader_follower.env import PUBLISHED, LeaderFollower
 from uavlab.evaluation import COMMON
 from uavlab.experiment.config import configure
+from uavlab.experiment.estimate import Pace
 from uavlab.storage.files import read_json
 from uavlab_notebooks import tour
-from uavlab_notebooks.tour import COLUMNS, MADDPG, MASAC, PAPER, ROWS, Choices, free_folder, seconds_per_update
+from uavlab_notebooks.tour import COLUMNS, MADDPG, MASAC, PAPER, ROWS, Choices, free_folder
 
 SHARES = {"completion", "collision", "timeout", "formation_strict", "formation_mean"}
+
+
+def pretend(eval_followers: int, obstacles: int, sight: int) -> Pace:
+    return Pace(40, 0.4, "", update_s=0.006 if sight else 0.003, warm_up_s=0.0, score_s=None, apart="")
 
 
 @pytest.fixture
 def speed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pretend that updates take 3 ms, 6 ms with several obstacles."""
-    monkeypatch.setattr(tour, "seconds_per_update", lambda obstacles: 0.006 if obstacles > 1 else 0.003)
+    monkeypatch.setattr(tour, "measure_pace", pretend)
 
 
 @pytest.mark.usefixtures("speed")
@@ -40,11 +43,11 @@ class TestChoices:
 
     def test_the_estimate_follows_the_choice(self) -> None:
         choices = Choices(4, 1, 0, 40_000)  # 40 000 x 3 ms = 120 s
-        assert "1 leader, 4 follower(s), 1 obstacle(s): about 2.0 min" in choices.status.value
-        choices.updates.value = 10_000  # 30 s
-        assert "about 0.5 min" in choices.status.value
-        choices.obstacles.value = 2  # 60 s
-        assert "2 obstacle(s): about 1.0 min" in choices.status.value
+        assert "1 leader, 4 follower(s), 1 obstacle(s): about 2 minutes here" in choices.status.value
+        choices.updates.value = 10_000
+        assert "about 30 seconds here for 10,000 updates, from 40 in 0.4 s" in choices.status.value
+        choices.obstacles.value = 2
+        assert "2 obstacle(s): about 60 seconds here" in choices.status.value
 
     def test_numbers_outside_the_range_are_pulled_in(self) -> None:
         choices = Choices(4, 1, 0, 100)
@@ -52,12 +55,12 @@ class TestChoices:
         assert (choices.followers.value, choices.obstacles.value) == (16, 1)
 
     def test_a_failure_shows_until_the_next_success(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def refuse(obstacles: int) -> float:
+        def refuse(obstacles: int, **others: int) -> Pace:
             if obstacles == 3:
                 raise ConfigError("no more than <2> obstacles")
-            return 0.003
+            return pretend(obstacles=obstacles, **others)
 
-        monkeypatch.setattr(tour, "seconds_per_update", refuse)
+        monkeypatch.setattr(tour, "measure_pace", refuse)
         choices = Choices(4, 1, 0, 100)
         choices.obstacles.value = 3
         assert choices.status.value == "<b role='alert'>ConfigError: no more than &lt;2&gt; obstacles</b>"
@@ -70,14 +73,12 @@ class TestChoices:
         assert "then run the next cell" in texts[0]
 
 
-def test_the_estimate_is_the_mean_of_a_few_updates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    ticks: Iterator[float] = iter([10.0, 12.0])
-    monkeypatch.setattr(tour.time, "perf_counter", lambda: next(ticks))
-    monkeypatch.setattr(tour, "configure", lambda preset, chosen: configure(preset, TINY, chosen))
+def test_the_pace_of_a_choice_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    measure = seconds_per_update.__wrapped__
-    assert measure(3) == 2.0 / tour.TRIAL_UPDATES
-    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(tour, "TRIAL_S", 0.0)  # one update after the first one
+    pace = tour.measure_pace.__wrapped__(eval_followers=2, obstacles=3, sight=2)
+    assert (pace.measured, pace.apart, list(tmp_path.iterdir())) == (1, "", [])
+    assert pace.update_s > 0
 
 
 class TestFreeFolder:

@@ -1,0 +1,164 @@
+"""How long a run will take on this machine, from some of its updates and steps of a score, measured here."""
+
+import math
+import random
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import mean, median
+
+import numpy as np
+import torch
+
+from uavlab.core.protocols import Learner
+from uavlab.core.rng import Streams
+from uavlab.evaluation import simulate
+from uavlab.experiment import build
+from uavlab.experiment.config import Config, RunConfig
+from uavlab.runtime.runtime import Runtime
+from uavlab.runtime.stage_timer import synchronize
+from uavlab.training import training
+
+MOST = 300  # measured steps
+UNITS = ((86_400, "days"), (3_600, "hours"), (60, "minutes"), (1, "seconds"))
+ENOUGH = 1.5  # of a unit, below which the next smaller one is written
+LONG = 5  # s of warm-up, of which the text speaks
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """How long a run will take here.
+
+    Attributes:
+        minutes: Of training, with scores and all warm-up.
+        updates: Updates that the run will make.
+        measured: Updates that were measured.
+        seconds: How long these took (s).
+        size: Of these updates, such as ``4 of 16 worlds``; empty if they were like those of the run.
+        warm_up_s: Time of building, compiling and all else that is done once (s).
+        score_s: Time of one score (s); None if it was not measured.
+        apart: What is not in the estimate.
+        most: Whether the run may end earlier, because it has a ``patience``.
+    """
+
+    minutes: float
+    updates: int
+    measured: int
+    seconds: float
+    size: str
+    warm_up_s: float
+    score_s: float | None
+    apart: str
+    most: bool
+
+    def __str__(self) -> str:
+        """Return it as text, such as ``about 3 minutes here, from 20 updates in 4.0 s``."""
+        what = f"{'at most ' * self.most}about {_duration(60 * self.minutes)} here for {self.updates:,} updates"
+        warm_up = f", with {_duration(self.warm_up_s)} of warm-up" if self.warm_up_s >= LONG else ""
+        how = f", from {self.measured} in {self.seconds:.1f} s" + (f" with {self.size}" if self.size else "")
+        return what + warm_up + how + (f"; apart from {self.apart}" if self.apart else "")
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What was measured of a run: see ``Estimate``; ``update_s`` is the typical time of an update (s)."""
+
+    measured: int
+    seconds: float
+    size: str
+    update_s: float
+    warm_up_s: float
+    score_s: float | None
+    apart: str
+
+    def estimate(self, run: RunConfig) -> Estimate:
+        """Return how long a run of this pace takes to its target of updates or minutes."""
+        each = self.update_s + (self.score_s or 0) / run.evaluate_every
+        limit = math.inf if run.minutes is None else max(1, math.ceil((60 * run.minutes - self.warm_up_s) / each))
+        updates = int(min(limit, run.updates or math.inf))
+        minutes = (self.warm_up_s + each * updates) / 60
+        return Estimate(
+            minutes=round(minutes, 3),
+            updates=updates,
+            measured=self.measured,
+            seconds=round(self.seconds, 3),
+            size=self.size,
+            warm_up_s=round(self.warm_up_s, 3),
+            score_s=self.score_s and round(self.score_s, 3),
+            apart=self.apart,
+            most=run.patience is not None,
+        )
+
+
+def measure(config: Config, enough_s: float = 4.0) -> Pace:
+    """Measure some updates of a run, and some steps of a score, without writing anything.
+
+    Global random numbers, and so the bits of a later run, stay as they are.
+
+    Args:
+        config: Settings of the run.
+        enough_s: Time limit of the updates after the first one, and half of that for a score (s).
+
+    Raises:
+        ConfigError: The settings do not fit this machine.
+        DivergedError: A number is not finite.
+        ResourceError: Memory does not suffice.
+    """
+    trial = config.task.collector.trial(config)
+    with _same_random_state(), build.enough_memory():
+        began = time.perf_counter()
+        rt, rng, learner, source = build.assemble(trial.config)
+        with rt.scope():
+            steps = training(source, learner, rng, rt, 0, config.run.updates or 10**9)
+            seconds = list(_times(steps, rt, began, enough_s))
+            scored = config.task.evaluation.flies
+            first_step, score = _score_seconds(config, learner, rng, rt, enough_s / 2) if scored else (0.0, None)
+    rest = seconds[1:] or seconds
+    each = _typical(rest, rt.toggles.interval * rt.toggles.ratio)
+    warm_up = max(0.0, sum(seconds) - each * len(seconds)) + first_step
+    return Pace(len(rest), sum(rest), trial.size, trial.times * each, warm_up, score, trial.apart)
+
+
+def _times(steps: Iterator[object], rt: Runtime, began: float, enough_s: float) -> Iterator[float]:
+    """Yield the time of each step (s); that of the first one from ``began`` on."""
+    last = end = math.inf
+    for number, _ in enumerate(steps):
+        synchronize(rt.device)
+        now = time.perf_counter()
+        yield now - (began if number == 0 else last)
+        last, end = now, min(end, now + enough_s)
+        if number and (now >= end or number >= MOST):
+            return
+
+
+def _score_seconds(config: Config, learner: Learner, rng: Streams, rt: Runtime, enough_s: float) -> tuple[float, float]:
+    """Return the time of the first step of a score, and of a score in which no episode ends early (s)."""
+    env, began = config.evaluation, time.perf_counter()
+    policy = learner.policy(env.spec)
+    steps = simulate(env, policy, rng, config.run.evaluate_episodes, stream=build.VALIDATION)
+    first, *rest = _times(steps, rt, began, enough_s)
+    return first, env.spec.horizon * median(rest or [first])
+
+
+def _typical(seconds: Sequence[float], once: int) -> float:
+    """Return the median over rounds of ``once`` updates, of which one waits for steps, of the mean time in a round."""
+    once = min(len(seconds), once)
+    return median(mean(seconds[start : start + once]) for start in range(0, len(seconds) - once + 1, once))
+
+
+@contextmanager
+def _same_random_state() -> Iterator[None]:
+    """Restore the global random numbers of Python, numpy and torch at the end."""
+    own, numpy = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        random.setstate(own)
+        np.random.set_state(numpy)
+
+
+def _duration(seconds: float) -> str:
+    size, name = next((unit for unit in UNITS if seconds >= ENOUGH * unit[0]), UNITS[-1])
+    return f"{seconds / size:.2g} {name}" if seconds / size < 99.5 else f"{seconds / size:.0f} {name}"
