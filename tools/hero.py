@@ -11,18 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
-from uavlab_notebooks.telemetry import draw_prediction, write_flight
 
 import uavlab as ul
 from uavlab.lab import films
 from uavlab.lab.plots.flight import stills
 from uavlab.lab.plots.style import short
 from uavlab.telemetry.predict import Prediction, predict_log
+from uavlab_notebooks.telemetry import draw_prediction, write_flight
 
 FIGURES = Path(__file__).parents[1] / "figures"
 SIZE = (894, 500)  # px; GitHub shows a README this wide
 LETTERS, HEADING = 22, 28  # px, so that a phone, 2.5 times as narrow, still shows words
 OBSTACLES, FLIGHT = 4, 45  # the team was trained with one obstacle; seed of a flight that passes near three
+ACROSS, DOWN = (130, 640), (600, 90)  # where this flight takes place (px of the world)
 MISSION = 9  # seed
 LOG, STRIDE, READS = 2_000_000, 10, 40  # seed of the log, rows between predictions, frames in which it is read
 COLUMNS = ("wind_north", "payload")
@@ -36,6 +37,7 @@ def team() -> Frames:
     trained = ul.load(FIGURES / "tour")
     env = dataclasses.replace(trained.config.evaluation, obstacles=OBSTACLES)
     figure = _beside_legend(ul.fly(trained, env=env, seed=FLIGHT))
+    figure.update_xaxes(range=ACROSS).update_yaxes(range=DOWN)
     return [_large(still, f"A team in formation: {figure.layout.title.text.lower()}") for still in stills(figure)]
 
 
