@@ -1,5 +1,6 @@
 import copy
 import json
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from tests.support.tiny_notebook import Write
 from uavlab.core.errors import FileError
+from uavlab.core.installation import ROOT
+from uavlab.lab.headless import strip_outputs
 from uavlab.lab.headless.strip_outputs import FIGURE, MAX_BYTES, WIDGET, find_faults, main, strip
 
 VIEW = {WIDGET: {"model_id": "m"}}
@@ -56,7 +59,12 @@ def test_slim_drops_what_varies_and_keeps_what_is_read(executed: Path) -> None:
     assert result["data"] == {"text/plain": ["label"]}
     assert alone["data"] == VIEW  # nothing else could be shown in its place
     assert set(nb["metadata"]) == {"kernelspec", "language_info"}
-    assert nb["metadata"]["kernelspec"]["name"] == "python3"
+    assert nb["metadata"]["kernelspec"] == {
+        "name": "python3",
+        "display_name": "Python 3 (ipykernel)",
+        "language": "python",
+    }
+    assert nb["metadata"]["language_info"]["version"] == platform.python_version()
     assert find_faults(executed) == []
 
 
@@ -127,3 +135,12 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     for check in (strip, find_faults):
         with pytest.raises(FileError, match="is not a readable notebook"):
             check(tmp_path / "x.ipynb")
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("notebooks/*.ipynb")), ids=lambda path: path.stem)
+def test_a_committed_notebook_names_its_kernel_as_jupyterlab_does(path: Path) -> None:
+    named, own = json.loads(path.read_text())["metadata"], strip_outputs._kernel()
+    version = named["language_info"].pop("version")
+    assert version.startswith("3.")
+    own["language_info"].pop("version")
+    assert named == own
