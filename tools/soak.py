@@ -1,4 +1,4 @@
-"""Run the tests marked ``soak``, one file at a time, and skip the files that already passed with the same code.
+"""Run the tests marked ``soak``, one case at a time, and skip those that already passed with the same code.
 
 Arguments are passed on to pytest, for instance ``--figures figures/records/proofs.json``.
 """
@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-NO_TESTS = 5  # pytest's exit code for a file without such tests
 RECORD = ROOT / "build" / "soak.json"
 
 
@@ -22,30 +21,38 @@ def code_version() -> str:
     return f"{commit} {hashlib.sha256(changes).hexdigest()[:12]}"
 
 
+def list_cases() -> list[str]:
+    """Return the cases of the tests marked ``soak``, as pytest names them."""
+    files = sorted(path for path in (ROOT / "tests").rglob("test_*.py") if "mark.soak" in path.read_text())
+    command = [sys.executable, "-m", "pytest", "-m", "soak", "--collect-only", *map(str, files)]
+    output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [line for line in output.splitlines() if "::" in line]
+
+
 def read_passed(version: str) -> list[str]:
-    """Return the files that already passed with this version of the code."""
+    """Return the cases that already passed with this version of the code."""
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     return record["passed"] if record.get("version") == version else []
 
 
 def main(arguments: list[str]) -> int:
-    """Run every file that did not pass yet; return 1 if one fails, otherwise 0."""
+    """Run every case that did not pass yet; return 1 if one fails, otherwise 0."""
     version = code_version()
     passed, failed = read_passed(version), []
-    files = sorted(path for path in (ROOT / "tests").rglob("test_*.py") if "mark.soak" in path.read_text())
-    for name in [str(path.relative_to(ROOT)) for path in files]:
+    cases = list_cases()
+    for name in cases:
         if name in passed:
             print(f"soak: {name} passed already")
             continue
         print(f"soak: {name}", flush=True)
         command = [sys.executable, "-m", "pytest", "-m", "soak", name, *arguments]
-        if subprocess.run(command, cwd=ROOT).returncode not in (0, NO_TESTS):
+        if subprocess.run(command, cwd=ROOT).returncode:
             failed.append(name)
             continue
         passed.append(name)
         RECORD.parent.mkdir(exist_ok=True)
         RECORD.write_text(json.dumps({"version": version, "passed": passed}, indent=1) + "\n")
-    print(f"soak: {len(passed)} of {len(files)} files passed" + "".join(f"; {name} failed" for name in failed))
+    print(f"soak: {len(passed)} of {len(cases)} cases passed" + "".join(f"; {name} failed" for name in failed))
     return int(bool(failed))
 
 

@@ -11,8 +11,8 @@ from uavlab.experiment.config import Config
 from uavlab.runtime.stage_timer import Monitor
 from uavlab.training import make_cycle
 
-LANES = {"draw": "thread that draws", "collect": "thread that flies"}  # by the first word of a thread's name
-MAIN = "training"
+LANES = {"draw": "thread of the draws", "collect": "thread of the worlds"}  # by the first word of a thread's name
+MAIN = "thread of the updates"
 
 
 class SpanRecorder(Monitor):

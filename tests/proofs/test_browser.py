@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.figure_faults import FAULTS
 from tests.support.lab_browser import CURRENT, TOKEN, OpenNotebook, answer, browsing, serving
 from tests.support.processes import left_behind
 from tests.support.tiny_notebook import Write
@@ -36,10 +37,12 @@ buttons[0].on_click(redraw)
 buttons[1].on_click(fail)
 Panel([title, *buttons, status], "Two buttons.")"""
 FIGURES = """import plotly.graph_objects as go
+from uavlab.lab.plots.style import blank
 from uavlab.lab.plots.views import views
-def draw(name):
-    return go.Figure(go.Scatter(y=[1, 2]), {"title": {"text": name}})
-views(draw, name=["Before", "After"]).show()"""
+def draw(name, agents):
+    figure = blank(name, "agents", "ms", height={"Before": 300, "After": 700}[name], caption="word " * 30)
+    return figure.add_scatter(y=[1, agents])
+views(draw, name=["Before", "After"], agents=[2, 4]).show()"""
 STOP = "stop = Stop()\nstop"
 LOOP = """import itertools, time
 async for n in stoppable(itertools.count(), stop):
@@ -115,5 +118,10 @@ def test_a_report_draws_its_figures_without_a_network(write: Write, tmp_path: Pa
         expect(titles).to_have_text(["Before", "Plain"])
         watched.page.get_by_text("After", exact=True).click()  # a view's button works on a page without a kernel
         expect(titles).to_have_text(["After", "Plain"])
+        for width in (700, 1280, 1920):
+            watched.page.set_viewport_size({"width": width, "height": 900})
+            watched.page.wait_for_timeout(500)  # ms; figures follow the width of the page
+            outputs = watched.page.locator(".jp-OutputArea-output:has(.updatemenu-button)")
+            assert outputs.evaluate(FAULTS) == []  # the taller view does not cover what follows
         assert watched.errors == []
         assert watched.outside(page.as_uri()) == []

@@ -13,12 +13,15 @@ from uavlab.cli import cli
 PARTS = {"Notebooks": ["notebooks/*.ipynb"], "Guides": ["docs/*.md"], "Project": ["*.md", "figures/*.md"]}
 """The parts of the book, with patterns of their files."""
 
-TYPES = (
-    *("uavlab.experiment.run.Progress", "uavlab.runtime.toggles.Toggles", "uavlab.runtime.grad_step.GradientStep"),
-    *("uavlab.testing.EnvReport", "uavlab.testing.LearnerReport", "uavlab.benchmarks.registry.Option"),
-    "uavlab.experiment.presets.Preset",
-)
-"""Classes that have no public name, and stand in the signatures of what has one."""
+MORE = {
+    "Pictures": tuple(f"uavlab.lab.plots.{name}" for name in ("flight.add_frames", "views.views", "beside.beside")),
+    "Types in signatures": (
+        *("uavlab.experiment.run.Progress", "uavlab.experiment.presets.Preset", "uavlab.benchmarks.registry.Option"),
+        *("uavlab.runtime.toggles.Toggles", "uavlab.runtime.grad_step.GradientStep"),
+        *("uavlab.testing.EnvReport", "uavlab.testing.LearnerReport"),
+    ),
+}
+"""Names of inner modules that users meet, too."""
 
 GROUP = re.compile(r"^([A-Z][\w ]+?)  +(\S.*(?:\n  .*)*)", re.MULTILINE)
 TOCTREE = "```{{toctree}}\n:hidden:\n:caption: {}\n\n{}\n```"
@@ -47,8 +50,7 @@ def groups() -> dict[str, list[str]]:
 
 def api() -> str:
     """Return the descriptions of all public names, group by group."""
-    known = {title: [f"uavlab.{name}" for name in names] for title, names in groups().items()}
-    known["Types that others take and return"] = list(TYPES)
+    known = {title: tuple(f"uavlab.{name}" for name in names) for title, names in groups().items()} | MORE
     return "\n\n".join(part for title, names in known.items() for part in (f"## {title}", *map(entry, names)))
 
 

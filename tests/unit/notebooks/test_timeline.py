@@ -26,7 +26,7 @@ def test_only_the_outermost_stage_of_each_thread_is_kept() -> None:
     with pytest.raises(ZeroDivisionError), recorder.scope("store"):
         raise ZeroDivisionError
     spans = [(span["lane"], span["name"]) for span in recorder.spans]
-    assert spans == [("thread that flies", "acting"), (MAIN, "update"), (MAIN, "store")]
+    assert spans == [("thread of the worlds", "acting"), (MAIN, "update"), (MAIN, "store")]
     acting, update, _ = recorder.spans
     assert 0 <= update["start"] <= acting["start"] <= acting["end"] <= update["end"]
     recorder.reset()
@@ -37,8 +37,8 @@ def test_only_the_outermost_stage_of_each_thread_is_kept() -> None:
     ("prefetch", "elsewhere"),
     [
         ("off", {}),
-        ("on", {"thread that draws": {"draw"}}),
-        ("overlap", {"thread that flies": {"acting", "environment"}}),
+        ("on", {"thread of the draws": {"draw"}}),
+        ("overlap", {"thread of the worlds": {"acting", "environment"}}),
     ],
 )
 def test_spans(prefetch: str, elsewhere: dict[str, set[str]]) -> None:

@@ -1,4 +1,4 @@
-"""A soak that was stopped or changed goes on with the files that did not pass with this version of the code."""
+"""A soak that was stopped or changed goes on with the cases that did not pass with this version of the code."""
 
 import subprocess
 from pathlib import Path
@@ -8,18 +8,23 @@ import pytest
 
 from tools import soak
 
+CASES = ["tests/test_a.py::test[1]", "tests/test_a.py::test[2 b]", "tests/test_b.py::test"]
+
 
 @pytest.fixture
 def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Record the files given to pytest; ``test_b.py`` fails."""
+    """Record the cases given to pytest; ``test_a.py::test[2 b]`` fails."""
     (tmp_path / "tests").mkdir()
     for name, text in (("test_a.py", "mark.soak"), ("test_b.py", "mark.soak"), ("test_c.py", "")):
         (tmp_path / "tests" / name).write_text(text)
     names: list[str] = []
 
     def run(command: list[str], **_: object) -> SimpleNamespace:
-        names.append(Path(command[5]).name)
-        return SimpleNamespace(returncode=int(names[-1] == "test_b.py"))
+        if "--collect-only" in command:
+            assert [Path(name).name for name in command[6:]] == ["test_a.py", "test_b.py"]
+            return SimpleNamespace(stdout="\n".join([*CASES, "", "3 of 9 tests collected"]))
+        names.append(command[5])
+        return SimpleNamespace(returncode=int(names[-1] == CASES[1]))
 
     monkeypatch.setattr(soak, "ROOT", tmp_path)
     monkeypatch.setattr(soak, "RECORD", tmp_path / "build" / "soak.json")
@@ -31,10 +36,10 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_what_passed_is_left_out_until_the_code_changes(ran: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert soak.main([]) == 1
     assert soak.main([]) == 1
-    assert ran == ["test_a.py", "test_b.py", "test_b.py"]
+    assert ran == [*CASES, CASES[1]]
     monkeypatch.setattr(soak, "code_version", lambda: "another")
     soak.main([])
-    assert ran[3:] == ["test_a.py", "test_b.py"]
+    assert ran[4:] == CASES
 
 
 def test_another_change_of_the_code_is_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

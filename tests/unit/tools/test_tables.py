@@ -73,6 +73,15 @@ class TestOverSeeds:
         assert (change["seeds"], f"{change['low']:+.4f}", f"{change['high']:+.4f}") == (5, "+0.0006", "+0.0057")
 
 
+def test_the_headline_names_records_and_what_is_worse(change: Change) -> None:
+    theirs = RECORDS["literature"]["leader_follower"]
+    change("literature", {"leader_follower": {**theirs, "weights": {**theirs["weights"], "completion": 0.125}}})
+    text = tables.block("README.md")
+    assert "0.985 [0.972, 0.997] | 0.125, the published weights | [published_sampled](figures/records/" in text
+    assert "completion better, energy worse" in text
+    assert "25.6 ms: **4.34x** [4.31, 4.36] as fast | 110.8 ms, the usual loop" in text
+
+
 def test_a_published_row_has_one_source() -> None:
     text = tables.block()
     assert "| published MASAC, its shipped weights measured | 0.848 | 0.29 | 256 | 391 | 208 |" in text

@@ -14,7 +14,8 @@ from plotly.offline import get_plotlyjs
 from uavlab.lab.headless.strip_outputs import EXECUTED, FIGURE, PICTURE, WIDGET, read_notebook
 from uavlab.storage.files import write_text
 
-FRAGMENT = {"full_html": False, "include_plotlyjs": False, "auto_play": False, "validate": False}
+SCREEN = {"responsive": True, "displaylogo": False}  # figures follow the width of the page
+FRAGMENT = {"full_html": False, "include_plotlyjs": False, "auto_play": False, "validate": False, "config": SCREEN}
 FIGURES = ".plotly-graph-div, div:has(> .plotly-graph-div)"
 TALL = f"<style>{FIGURES} {{ height: auto !important }}</style>"  # a view may be taller than the first one
 NO_DOWNLOADS = dict.fromkeys(("mathjax_url", "require_js_url", "jquery_url", "mermaid_js_url"), "")

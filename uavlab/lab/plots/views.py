@@ -66,6 +66,7 @@ def views(draw: Callable[..., go.Figure | None], **choices: Sequence[str | float
 
     def changes(state: State) -> list[dict[str, Any]]:
         layout = {key: layouts[shown[state]].get(key, _absent(key)) for key in properties}
+        layout |= {"autosize": True, "width": None}  # a new height alone would fix the width
         for number, menu in enumerate(menus):
             pressed = active(state, *menu)
             layout[f"updatemenus[{number}].visible"] = pressed is not None

@@ -10,8 +10,6 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from tests.support.tiny_notebook import Write
 from uavlab.core.errors import FileError
-from uavlab.core.installation import ROOT
-from uavlab.lab.headless import strip_outputs
 from uavlab.lab.headless.strip_outputs import FIGURE, MAX_BYTES, WIDGET, find_faults, main, strip
 
 VIEW = {WIDGET: {"model_id": "m"}}
@@ -135,12 +133,3 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     for check in (strip, find_faults):
         with pytest.raises(FileError, match="is not a readable notebook"):
             check(tmp_path / "x.ipynb")
-
-
-@pytest.mark.parametrize("path", sorted(ROOT.glob("notebooks/*.ipynb")), ids=lambda path: path.stem)
-def test_a_committed_notebook_names_its_kernel_as_jupyterlab_does(path: Path) -> None:
-    named, own = json.loads(path.read_text())["metadata"], strip_outputs._kernel()
-    version = named["language_info"].pop("version")
-    assert version.startswith("3.")
-    own["language_info"].pop("version")
-    assert named == own

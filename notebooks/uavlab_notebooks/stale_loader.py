@@ -1,17 +1,15 @@
-"""Two ways to store replay that lose rows: behind a DataLoader, and with sums of priorities in float32."""
+"""Replay behind a DataLoader, whose workers never see a new row."""
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from uavlab.benchmarks.timing import median
 from uavlab.core.errors import ResourceError
-from uavlab.ops.sum_tree import fixed_point
 
 FEATURES = 85  # numbers in a row of the team of five, in float32
 PATIENCE = 60  # seconds granted to a worker for a batch
@@ -109,20 +107,3 @@ def _batches(replay: ArrayReplay, workers: int) -> Iterator[np.ndarray]:
         pairs = iter(DataLoader(replay, batch_size=None, num_workers=workers, timeout=PATIENCE if workers else 0))
     for number, _ in pairs:
         yield number.numpy()
-
-
-def count_unreachable(capacities: Sequence[int], seed: int = 0) -> list[dict[str, Any]]:
-    """Count the slots that no draw can reach, because the sums before and after their priority are equal.
-
-    Priorities are uniform in [0, 1).
-
-    Returns:
-        Rows with ``capacity``, ``float32`` (slots left out by sums in float32) and ``int64`` (by fixed point).
-    """
-    rows = []
-    for capacity in capacities:
-        priority = torch.rand(capacity, generator=torch.Generator().manual_seed(seed))
-        sums = {"float32": priority.cumsum(0), "int64": fixed_point(priority).cumsum(0)}
-        lost = {name: int((ends[1:] == ends[:-1]).sum()) for name, ends in sums.items()}
-        rows.append({"capacity": capacity, **lost})
-    return rows
