@@ -12,8 +12,7 @@ from tests.support.lab_browser import CURRENT, TOKEN, OpenNotebook, answer, brow
 from tests.support.processes import left_behind
 from tests.support.tiny_notebook import Write
 from uavlab.lab.headless.report import report
-from uavlab.lab.headless.runner import run_notebook
-from uavlab.lab.headless.runner import notebook_path
+from uavlab.lab.headless.runner import notebook_path, run_notebook
 from uavlab.lab.headless.strip_outputs import strip
 
 ROOT = Path(__file__).parents[2]
