@@ -193,7 +193,7 @@ def stages(
         sizes = [parts.get(name, 0.0) for parts in table.values()]
         figure.add_bar(
             x=short(sizes),
-            y=[plain(column) for column in table],
+            y=[words(column) for column in table],
             name=words(name),
             orientation="h",
             marker_color=REST if name == "other" else color(number),
