@@ -1,4 +1,4 @@
-"""Update intervals with a slow simulator: shares of the time, rates, and counts of steps."""
+"""Update intervals with a slow simulator: when steps and updates happen, shares of the time, and rates."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,8 +7,26 @@ from uavlab.benchmarks.claims.measures import Bench
 from uavlab.benchmarks.claims.update_interval import BLOCK, paced_blocks
 from uavlab.benchmarks.compare import Settings
 from uavlab.benchmarks.timing import median, ratio
-from uavlab.experiment import build
-from uavlab.experiment.config import Config
+
+
+def schedule(
+    lane: str, interval: int, step_ms: float, update_ms: float, count: int, overlap: bool = False
+) -> list[dict[str, Any]]:
+    """Return when ``count`` steps and as many updates happen, in rounds of ``interval``: spans of ``charts.timeline``.
+
+    With ``overlap`` the steps of a round happen during the updates of the round before, in a lane of their own.
+    """
+    lanes = {name: f"{lane}, {who}" if overlap else lane for name, who in (("step", "worlds"), ("update", "learner"))}
+    gather, learn = interval * step_ms, interval * update_ms
+    period = max(gather, learn) if overlap else gather + learn
+    spans = []
+    for number in range(count // interval):
+        updates = gather + number * period
+        steps = updates - period if overlap and number else number * period
+        for name, start, ms in (("step", steps, step_ms), ("update", updates, update_ms)):
+            places = [start + place * ms for place in range(interval)]
+            spans += [{"lane": lanes[name], "name": name, "start": place, "end": place + ms} for place in places]
+    return spans
 
 
 def compare_paces(bench: Bench, settings: Settings, paces: Sequence[float]) -> list[dict[str, Any]]:
@@ -41,13 +59,3 @@ def compare_paces(bench: Bench, settings: Settings, paces: Sequence[float]) -> l
                 }
             )
     return rows
-
-
-def count_steps(config: Config, updates: int) -> int:
-    """Count the steps of every world during ``updates`` updates."""
-    _, _, _, source = build.assemble(config)
-    source.before_cycle()
-    before = source.steps
-    for _ in range(updates):
-        source.next()
-    return source.steps - before

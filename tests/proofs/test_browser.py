@@ -1,15 +1,21 @@
 """Notebooks and reports in a real browser, without a network."""
 
+import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.support.figure_faults import FAULTS
-from tests.support.lab_browser import TOKEN, OpenNotebook, answer, browsing, serving
+from tests.support.lab_browser import CURRENT, TOKEN, OpenNotebook, answer, browsing, serving
 from tests.support.processes import left_behind
 from tests.support.tiny_notebook import Write
 from uavlab.lab.headless.report import report
 from uavlab.lab.headless.runner import run_notebook
+from uavlab.lab.headless.strip_outputs import strip
+
+ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.browser
 
@@ -68,12 +74,35 @@ def test_a_notebook_in_jupyterlab(write: Write, tmp_path: Path, tmp_path_factory
         expect(stop.get_by_role("button", name="Stop")).to_be_disabled()
         expect(notebook.cell("cell-3")).to_contain_text("went on")
         expect(notebook.cell("cell-4")).to_contain_text("last cell")
+        assert watched.page.locator(".Toastify__toast").count() == 0  # such as the question about news
         assert watched.errors == []
         assert watched.outside(url) == []
         assert answer(f"{url}/api/contents") == 403
         assert answer(f"{url}/api/contents?token={TOKEN}") == 200
     assert left_behind() == []
     assert "without encryption" not in (private / "server.log").read_text()
+
+
+def test_opening_a_committed_notebook_changes_nothing(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, proof: Callable[[str, str], None]
+) -> None:
+    name = "00_tour.ipynb"
+    shutil.copy(ROOT / "notebooks" / name, tmp_path)
+    strip(tmp_path / name)  # for this version of Python
+    before = json.loads((tmp_path / name).read_text())
+    bare = {**before, "metadata": {**before["metadata"], "language_info": {"name": "python"}}}
+    (tmp_path / "bare.ipynb").write_text(json.dumps(bare))
+    dirty = {}
+    with browsing() as watched, serving(tmp_path, tmp_path_factory.mktemp("jupyter")) as url:
+        for path in ("bare.ipynb", name):
+            notebook = OpenNotebook(watched.page, url, path)
+            watched.page.wait_for_selector(".js-plotly-plot .main-svg")  # its figures are live without a run
+            dirty[path] = watched.page.evaluate(f"() => {CURRENT}.context.model.dirty")
+        watched.page.evaluate(f"() => {CURRENT}.context.save()")
+        assert notebook.page.locator(".Toastify__toast").count() == 0
+    assert dirty == {"bare.ipynb": True, name: False}
+    assert json.loads((tmp_path / name).read_text()) == before
+    proof("a committed notebook opened in JupyterLab", "is not called unsaved, and saving it changes nothing")
 
 
 def test_a_report_draws_its_figures_without_a_network(write: Write, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 JupyterLab shows a placeholder before the notebook, and cells before the kernel is ready; the waits are for these.
 """
 
-import json
 import os
 import shutil
 import signal
@@ -25,7 +24,6 @@ from uavlab.cli.notebooks import lab_command
 
 TOKEN = "a-token-for-this-test"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-NO_NEWS = {"fetchNews": "false", "checkForUpdates": False}
 PRIVATE = {
     "JUPYTERLAB_SETTINGS_DIR": "settings",
     "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
@@ -55,9 +53,6 @@ PROGRESS = f"""() => {{
 @contextmanager
 def serving(root: Path, private: Path) -> Iterator[str]:
     """Serve ``root`` with settings of its own in ``private``, and yield the address."""
-    news = private / "settings" / "@jupyterlab" / "apputils-extension" / "notification.jupyterlab-settings"
-    news.parent.mkdir(parents=True)
-    news.write_text(json.dumps(NO_NEWS))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -14,7 +14,7 @@ from uavlab.experiment.presets import presets
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "figures" / "README.md"])
 NOTEBOOKS = sorted(ROOT.glob("notebooks/*.ipynb"))
-LINK = re.compile(r"\]\((?!https?:)([^)\s]*)\)")
+LINK = re.compile(r"\]\((?!https?:|attachment:)([^)\s]*)\)")
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,10 @@ def escape_shapes(app: Sphinx, what: str, name: str, value: Any, options: Any, l
 
 
 def add_files(app: Sphinx, error: Exception | None) -> None:
-    """Write plotly.js beside the pages, and a first page that leads to README's."""
-    out = Path(app.outdir)
+    """Write plotly.js and the font of formulas beside the pages, and a first page that leads to README's."""
+    out, font = Path(app.outdir), files("ziamath") / "fonts" / "STIXTwoMath-Regular.ttf"
     (out / "_static" / "plotly.min.js").write_text(get_plotlyjs(), encoding="utf-8")
+    (out / "_static" / "formulas.ttf").write_bytes(font.read_bytes())
     (out / "index.html").write_text('<meta http-equiv="refresh" content="0; url=README.html">\n', encoding="utf-8")
 
 

@@ -76,7 +76,8 @@ def save(pictures: Sequence[Image.Image], path: Path, pause_ms: int | list[int])
     if path.suffix == ".gif":  # which has no partly transparent pixels
         pictures = [_on_white(picture).quantize(128) for picture in pictures]
     first, *rest = pictures
-    first.save(path, save_all=True, append_images=rest, duration=pause_ms, loop=0, disposal=2)
+    lossy: dict[str, Any] = {"quality": 75, "alpha_quality": 75} if path.suffix == ".webp" else {}
+    first.save(path, save_all=True, append_images=rest, duration=pause_ms, loop=0, disposal=2, **lossy)
 
 
 def _encode(pictures: Sequence[Image.Image], path: Path, pause_ms: Any) -> None:

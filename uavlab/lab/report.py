@@ -9,6 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from uavlab.core.installation import invocation, program
+from uavlab.core.labels import label_of
 from uavlab.experiment.config import parts
 from uavlab.experiment.run_dir import read_config
 from uavlab.experiment.scores import Scores
@@ -79,7 +80,7 @@ def _add_results(page: Page, runs: Sequence[RunFiles]) -> None:
     results = {run.name: run.scores for run in runs if run.scores is not None}
     if results:
         page.add("h3", "Scores of the best policies")
-        page.add_table(_score_table(results))
+        page.add_table(_score_table(results, runs[0].config.env))
         page.add("p", _describe_scoring(runs[0], results))
     scored = [run for run in runs if any(key.startswith("eval/") for row in run.rows for key in row)]
     if scored:
@@ -89,7 +90,8 @@ def _add_results(page: Page, runs: Sequence[RunFiles]) -> None:
     metrics = [name for name in logged if name not in NO_METRIC and not name.startswith("eval/")]
     if metrics:
         page.add("h3", "What training logged")
-        page.add_figure(views(lambda metric: _logged(runs, metric), metric=metrics))
+        names = {f"train/{name}": name for name in metrics}  # as in TensorBoard; no metric of an evaluation
+        page.add_figure(views(lambda metric: _logged(runs, names[metric]), metric=list(names)))
     if not (results or scored or metrics):
         page.add("p", "There is no score and no metric.", "note")
     if len(runs) > 1:
@@ -97,14 +99,14 @@ def _add_results(page: Page, runs: Sequence[RunFiles]) -> None:
         _add_differences(page, runs)
 
 
-def _score_table(results: Mapping[str, Scores]) -> Table:
+def _score_table(results: Mapping[str, Scores], env: Any) -> Table:
     """Return a row for each figure, with a column for each run."""
     flat = {name: result.flat() for name, result in results.items()}
     units = {name: unit for result in results.values() for name, unit in result.units.items()}
-    cells = [
-        [f"{name} ({units[name]})" if units.get(name) else name, *(_interval(rows.get(name)) for rows in flat.values())]
-        for name in dict.fromkeys(name for rows in flat.values() for name in rows)
-    ]
+    cells = []
+    for name in dict.fromkeys(name for rows in flat.values() for name in rows):
+        unit = f" ({units[name]})" if units.get(name) else ""
+        cells.append([f"{label_of(name, env)}{unit}", *(_interval(rows.get(name)) for rows in flat.values())])
     return Table(["figure", *flat], cells)
 
 

@@ -18,7 +18,7 @@ TAKES_NEITHER = {"bench", "claims", "doctor", "flights", "lab", "notebook", "pre
 COMMANDS: tuple[tuple[list[str], str, str], ...] = (
     (["train", "telemetry_quick", *SET], "flights take ", ""),
     (["train", "telemetry_quick", *SET, "--dry-run"], "flight_bytes ", ""),
-    (["train", "run"], "", "unknown preset 'run'. Known presets: "),
+    (["train", "run"], "", "'run' is a run, expected a preset; continue it by `uavlab resume run`"),
     (["resume", "run"], "nothing to do: the target was reached before", ""),
     (["resume", "run", "--updates", "6"], "complete: 6 updates in ", ""),
     (
@@ -39,11 +39,11 @@ COMMANDS: tuple[tuple[list[str], str, str], ...] = (
     (["fly", "telemetry"], "", "'telemetry' is a preset, expected a run; "),
     (["export", "run", "copy"], "copy", ""),
     (["settings", "telemetry_quick"], "horizon ", ""),
-    (["settings", "run"], "", "unknown preset 'run'. Known presets: "),
+    (["settings", "run"], "", "'run' is a run, expected a preset; continue it by `uavlab resume run`"),
     (["check", "telemetry_quick", *SET], " can be learned from.", ""),
-    (["check", "run"], "", "unknown preset 'run'. Known presets: "),
+    (["check", "run"], "", "'run' is a run, expected a preset; continue it by `uavlab resume run`"),
     (["profile", "telemetry_quick", *SET, "--rounds", "3", "--trace", "t.json.gz"], "windows/s: loader alone ", ""),
-    (["profile", "run"], "", "unknown preset 'run'. Known presets: "),
+    (["profile", "run"], "", "'run' is a run, expected a preset; continue it by `uavlab resume run`"),
     (["flights", "predict", "telemetry", "run"], "", "'telemetry' is a preset, expected a run; "),
 )
 

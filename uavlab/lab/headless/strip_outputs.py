@@ -53,8 +53,7 @@ def strip(path: Path) -> tuple[int, int]:
         ResourceError: There is no browser to draw pictures.
     """
     before, nb = path.stat().st_size, read_notebook(path)
-    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    nb.metadata = nbformat.from_dict({"kernelspec": kernel, "language_info": {"name": "python"}})
+    nb.metadata = nbformat.from_dict(_kernel())
     nb.cells = [cell for cell in nb.cells if not PAPERMILL_TAGS & _tags(cell)]
     count = 0
     for cell in nb.cells:
@@ -74,6 +73,18 @@ def strip(path: Path) -> tuple[int, int]:
         add_pictures(figures(nb))
     write_notebook(nb, path)
     return before, path.stat().st_size
+
+
+def _kernel() -> dict[str, Any]:
+    """Return what JupyterLab writes about the kernel into a notebook that it opens.
+
+    It would call a notebook with anything else unsaved; so it does where Python has another version.
+    """
+    from ipykernel.ipkernel import IPythonKernel  # late: notebooks import this module
+    from ipykernel.kernelspec import get_kernel_dict
+
+    spec = {"display_name": get_kernel_dict()["display_name"], "language": "python", "name": "python3"}
+    return {"kernelspec": spec, "language_info": dict(IPythonKernel.language_info)}
 
 
 def find_faults(path: Path) -> list[str]:

@@ -25,7 +25,7 @@ def views(draw: Callable[..., go.Figure | None], **choices: Sequence[str | float
     Each choice has a row of buttons above the plot; a long row continues below. The buttons are a part of the figure,
     so they also work in a saved notebook and on a page without a kernel. Where ``draw`` returns None, or the same
     figure for several values, a row has no button for them. If the values of the other rows do not go with a new one,
-    those below it change to the first that do.
+    those below it change to the first that do. For example::
 
         views(draw, show=["speed-up", "time"], agents=[2, 4])  # draw(show="speed-up", agents=2) and three more
 

@@ -1,5 +1,6 @@
 import copy
 import json
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,12 @@ def test_slim_drops_what_varies_and_keeps_what_is_read(executed: Path) -> None:
     assert result["data"] == {"text/plain": ["label"]}
     assert alone["data"] == VIEW  # nothing else could be shown in its place
     assert set(nb["metadata"]) == {"kernelspec", "language_info"}
-    assert nb["metadata"]["kernelspec"]["name"] == "python3"
+    assert nb["metadata"]["kernelspec"] == {
+        "name": "python3",
+        "display_name": "Python 3 (ipykernel)",
+        "language": "python",
+    }
+    assert nb["metadata"]["language_info"]["version"] == platform.python_version()
     assert find_faults(executed) == []
 
 
