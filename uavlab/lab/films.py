@@ -57,7 +57,8 @@ def write(figure: go.Figure, path: Path) -> None:
             else:
                 freeze(figure).write_image(temporary, width=900, height=640, scale=1.5)
     except (RuntimeError, OSError, ValueError) as error:
-        raise ResourceError(f"{path}: not drawn ({error}); images need Chromium or Chrome, pages do not.") from error
+        why = " ".join(str(error).split())  # kaleido writes paragraphs
+        raise ResourceError(f"{path}: not drawn ({why}); images need Chromium or Chrome, pages do not.") from error
 
 
 def draw(figures: Sequence[go.Figure], width: int, height: int) -> list[Image.Image]:

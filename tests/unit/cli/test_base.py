@@ -108,7 +108,7 @@ def test_a_record_makes_its_folder(finished: Path, tmp_path: Path) -> None:
         ("export mine", "See `uavlab export --help`."),
         ("train leader_follower --gamma 0.9", "Settings are given by --set NAME=VALUE. See `uavlab train --help`."),
         ("train leader_follower --set gamma 0.9", "(0.9). Settings are given by --set NAME=VALUE."),
-        ("bench", "Missing argument 'SUITE'. Choose from: env, "),
+        ("bench", "Missing argument 'SUITE'. Choose from: "),
         ("leader_follower train", "is a preset, expected a command, such as `uavlab train leader_follower`."),
         ("runs/first", "is a run, expected a command, such as `uavlab evaluate runs/first`."),
         ("train mine", "is a run, expected a preset; continue it by `uavlab resume mine`, or name its preset, lead"),

@@ -25,6 +25,7 @@ COMMANDS = {
     "resume": "resume run",
     "evaluate": "evaluate run --episodes 1 --json",
     "fly": "fly run --json",
+    "report": "report run --episodes 1 --json",
     "export": "export run copy --json",
     "predict": "flights predict run run/config.json",
 }
@@ -98,7 +99,7 @@ def test_no_text_of_a_run_reaches_a_terminal_raw(run: Path, poison: Any, command
 @pytest.mark.filterwarnings("ignore")
 def test_a_command_that_prints_raw_is_caught(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli.runs, "one_line", lambda text: text)
-    monkeypatch.setattr(base, "one_line", lambda text: text)
+    monkeypatch.setattr(base, "printable", str)
     poison_state(run)
     assert not is_plain(uavlab("resume", "run"))
 

@@ -98,7 +98,7 @@ def test_a_refusing_disk_is_reported_and_an_older_film_stays(
     (tmp_path / "flight.gif").write_text("older")
 
     def refuse(*words: object, **settings: object) -> None:
-        raise RuntimeError("no browser")
+        raise RuntimeError("\n\nno\nbrowser\n")
 
     monkeypatch.setattr(plotly.io, "write_images", refuse)
     with pytest.raises(ResourceError, match=r"flight\.gif: not drawn \(no browser\)"):

@@ -46,7 +46,8 @@ def draw(figures: Sequence[go.Figure]) -> list[str]:
             heights = [figure.layout.height for figure in figures]  # plotly ignores them otherwise
             plotly.io.write_images(list(figures), paths, width=WIDTH, height=heights) if figures else None
         except (RuntimeError, OSError, ValueError) as error:
-            raise ResourceError(f"pictures of figures: not drawn ({error}); they need Chromium or Chrome.") from error
+            why = " ".join(str(error).split())  # kaleido writes paragraphs
+            raise ResourceError(f"pictures of figures: not drawn ({why}); they need Chromium or Chrome.") from error
         return [path.read_text(encoding="utf-8") for path in paths]
 
 
