@@ -24,10 +24,10 @@ from uavlab.lab.plots.charts import group_rows, list_downwards
 from uavlab.lab.plots.style import COLORS, DARK, blank, short
 from uavlab.storage.files import write_json
 from uavlab.storage.machine import describe
-from uavlab_notebooks.toy_tasks import METRICS, course
+from uavlab_notebooks.toy_tasks import METRIC, course
 
 RECORD = ROOT / "figures" / "records" / "harm.json"
-PRESET, LESSON = "leader_follower_quick", "edge"
+PRESET = "leader_follower_quick"
 UPDATES, SCORES, EPISODES = 480, 12, 20
 FIRST, SEEDS, PIECE = 2000, 128, 32  # seeds of the record; those of a piece train in one process
 CHANCE = 0.8  # with which the least harm is shown
@@ -81,13 +81,13 @@ def train(name: str, seeds: Sequence[int], updates: int = UPDATES, **settings: A
     """
     variant = VARIANTS[name]
     updates = updates // variant.settings.get("world_steps", 1)
-    layer = course(LESSON, updates, min(SCORES, updates), evaluate_episodes=EPISODES)
+    layer = course(updates, min(SCORES, updates), evaluate_episodes=EPISODES)
     config = configure(PRESET, layer, {"seed": seeds[0], "runs": len(seeds)}, variant.settings, settings)
     run, scores = Run(config), []
     for progress in run.train():
         variant.after(run.learner)
         if progress.each:
-            scores.append(progress.each[METRICS[LESSON]])
+            scores.append(progress.each[METRIC])
     return [list(each) for each in zip(*scores, strict=True)]
 
 
@@ -216,7 +216,7 @@ def study(path: Path, say: Callable[[str], Any] = print) -> None:
     """
     machine = describe("cpu")
     command = f"python -m uavlab_notebooks.harm --out {path}"
-    record = {"command": command, "lesson": LESSON, "updates": UPDATES, "machine": machine, "rows": []}
+    record = {"command": command, "updates": UPDATES, "machine": machine, "rows": []}
     if path.exists():
         record = json.loads(path.read_text(encoding="utf-8"))
         other = [name for name in ("cpu", "torch", "code") if record["machine"][name] != machine[name]]

@@ -12,7 +12,7 @@ from tests.support.lab_browser import CURRENT, TOKEN, OpenNotebook, answer, brow
 from tests.support.processes import left_behind
 from tests.support.tiny_notebook import Write
 from uavlab.lab.headless.report import report
-from uavlab.lab.headless.runner import run_notebook
+from uavlab.lab.headless.runner import notebook_path, run_notebook
 from uavlab.lab.headless.strip_outputs import strip
 
 ROOT = Path(__file__).parents[2]
@@ -86,8 +86,9 @@ def test_a_notebook_in_jupyterlab(write: Write, tmp_path: Path, tmp_path_factory
 def test_opening_a_committed_notebook_changes_nothing(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, proof: Callable[[str, str], None]
 ) -> None:
-    name = "00_tour.ipynb"
-    shutil.copy(ROOT / "notebooks" / name, tmp_path)
+    tour = notebook_path("tour")
+    name = tour.name
+    shutil.copy(tour, tmp_path)
     strip(tmp_path / name)  # for this version of Python
     before = json.loads((tmp_path / name).read_text())
     bare = {**before, "metadata": {**before["metadata"], "language_info": {"name": "python"}}}
