@@ -79,6 +79,9 @@ def draw_prediction(prediction: Prediction, names: Sequence[str] = COLUMNS, titl
     )
     grid.update_annotations(font_size=13)
     grid.update_xaxes(title_text="time (s)", row=rows)
+    if len(columns) < 2 * rows:  # an odd number leaves the last place empty
+        grid.update_xaxes(visible=False, row=rows, col=2)
+        grid.update_yaxes(visible=False, row=rows, col=2)
     return grid
 
 

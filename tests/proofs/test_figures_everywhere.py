@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.soak]
 WIDTHS = {700: 900, 1280: 900, 1920: 1080}  # of the page, with its heights (px)
 THEMES = ("JupyterLab Light", "JupyterLab Dark")
 RERUNS = 4  # in each of six places
+WAITS = 10  # of 300 ms, for a figure that is drawn or follows the width of the page
 PATIENCE_MS = 300_000
 SMALL = runpy.run_path(str(NOTEBOOKS / "conftest.py"))["SMALL"]
 NAMES = sorted(path.stem for path in NOTEBOOKS.glob("[0-9]*.ipynb"))
@@ -54,15 +55,22 @@ def views_of(cell: Any) -> list[str]:
 def look(notebook: OpenNotebook, cell_id: str, clicks: bool) -> list[list[str]]:
     """Return the faults of a cell's figures as they stand, and after a click on each button of their views."""
     cell = notebook.cell(cell_id)
-    if not cell.locator(".js-plotly-plot .main-svg").count():
-        notebook.page.wait_for_timeout(3000)  # ms; what a person would wait
-    faults = [cell.evaluate(FAULTS)]
+    faults = [settled_faults(cell)]
     for label in views_of(cell) if clicks else ():
         button = cell.locator(".updatemenu-button").get_by_text(label, exact=True)
         if button.count():
             button.first.click()
-            notebook.page.wait_for_timeout(300)
-            faults.append([f"{fault} ({label})" for fault in cell.evaluate(FAULTS)])
+            faults.append([f"{fault} ({label})" for fault in settled_faults(cell)])
+    return faults
+
+
+def settled_faults(cell: Any) -> list[str]:
+    """Return the faults of a cell's figures that are there after as long as a person would wait."""
+    for _ in range(WAITS):
+        cell.page.wait_for_timeout(300)
+        faults = cell.evaluate(FAULTS)
+        if not faults:
+            break
     return faults
 
 

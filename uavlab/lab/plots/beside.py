@@ -23,7 +23,7 @@ def beside(flights: Mapping[str, go.Figure], title: str = "") -> go.Figure:
     times = [_times(name, figure) for name, figure in flights.items()]
     names = [f"{plain(name)}:<br>{figure.layout.title.text}" for name, figure in flights.items()]
     joint = make_subplots(rows=1, cols=len(figures), subplot_titles=names, horizontal_spacing=GAP)
-    style = blank(title, height=640).layout
+    style = blank(title, height=680).layout
     joint.update_layout(template=style.template, title=style.title, height=style.height, margin={"t": 80})
     joint.update_annotations(font_size=13)
     moving = [set(figure.frames[0].traces) for figure in figures]

@@ -186,14 +186,13 @@ def stages(
     if shares := value == "share":
         names.append("other")
         table = {column: parts | {"other": max(0.0, 1 - sum(parts.values()))} for column, parts in table.items()}
-    figure = blank(
-        title, axis or ("share of the time" if shares else value), height=130 + 60 * len(columns), caption=caption
-    )
+    height = 130 + 60 * len(columns) + 20 * math.ceil(len(names) / 2)  # a narrow page has two names in a line
+    figure = blank(title, axis or ("share of the time" if shares else value), height=height, caption=caption)
     for number, name in enumerate(names):
         sizes = [parts.get(name, 0.0) for parts in table.values()]
         figure.add_bar(
             x=short(sizes),
-            y=[plain(column) for column in table],
+            y=[in_lines(label_of(column), 16) for column in table],
             name=words(name),
             orientation="h",
             marker_color=REST if name == "other" else color(number),

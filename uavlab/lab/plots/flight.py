@@ -13,7 +13,7 @@ from uavlab.lab.plots.style import BUTTON, BUTTON_TEXT, TEXT
 
 FRAMES = 40  # frames of an animation at most; longer flights skip steps
 PLAY_MS = 120  # milliseconds between frames
-AXIS, CONTROLS = 58, 150  # height of an axis below the plot, and with slider and buttons (px)
+AXIS, CONTROLS = 58, 190  # height of an axis below the plot, and with slider, buttons and legend (px)
 BUTTONS = 140  # width of Play and Pause, left of the slider (px)
 
 

@@ -23,7 +23,7 @@ def draw_flight(env: LeaderFollower, states: Sequence[State]) -> go.Figure:
     places = [states[i].pos[0].cpu().numpy() for i in steps]
     still = [_circle(states[0].goal[0].tolist(), GOAL_RADIUS, "goal", GOAL, fill=True), *_paths(places, opacity=0.2)]
     moving = [_moving(env, states[i], places[max(0, k - TRAIL) : k + 1]) for k, i in enumerate(steps)]
-    figure = blank(**_title(env, states), height=720).add_traces([*still, *moving[0]])
+    figure = blank(**_title(env, states), height=740).add_traces([*still, *moving[0]])
     add_frames(figure, moving, [f"{i * env.dt:.1f}" for i in steps], first=len(still))
     left, top, right, bottom = AREA
     figure.update_xaxes(title="x (px)", range=[left - 20, right + 20], zeroline=False, constrain="domain")
