@@ -1,6 +1,6 @@
 """Execute notebooks with their own parameters, and write the index of the series and the links between its notebooks.
 
-    python -m tools.notebooks [NAME...]
+    python -m tools.notebooks [NAME... | --all]
 
 Each named notebook gets the outputs of a run, which takes minutes and wants a quiet machine; its time goes to
 ``figures/records/notebooks.json``. Without names only the index and the links are written.
@@ -41,6 +41,7 @@ change, measures the library's toggle on your machine, and ends with two exercis
 
 def main(names: list[str]) -> int:
     """Execute the named notebooks, then write index and links; return 1 if a notebook failed."""
+    names = [short_name(path) for path in series()] if names == ["--all"] else names
     failed = [name for name in names if not execute(notebook_path(name))]
     paths = series()
     for path, before, after in zip(paths, [None, *paths], [*paths[1:], None], strict=False):
@@ -68,7 +69,7 @@ def execute(path: Path) -> bool:
     strip(path)
     rows = read_json(RECORD)["rows"] if RECORD.exists() else {}
     rows[short_name(path)] = {"seconds": round(seconds, 1), "machine": describe("cpu")}
-    write_json(RECORD, {"command": "python -m tools.notebooks NAME...", "rows": rows})
+    write_json(RECORD, {"command": "python -m tools.notebooks --all", "rows": rows})
     return True
 
 
