@@ -69,7 +69,7 @@ def test_a_run_stores_outputs_and_time(folder: Path, monkeypatch: pytest.MonkeyP
     assert read_notebook(folder / "02_last.ipynb").cells[1].outputs == []  # a failed run changes nothing
     assert list(json.loads(notebooks.RECORD.read_text())["rows"]) == ["second"]
     assert notebooks.main(["--all"]) == 1
-    assert list(json.loads(notebooks.RECORD.read_text())["rows"]) == ["first", "second"]
+    assert set(json.loads(notebooks.RECORD.read_text())["rows"]) == {"first", "second"}
 
 
 def test_a_notebook_without_an_answer_is_refused(folder: Path) -> None:
