@@ -32,7 +32,7 @@ IMPORTED_AS = {
     "opencv-python-headless": {"cv2"},
     "pillow": {"PIL"},
     "ipykernel": {"ipykernel", "IPython"},
-    "jupyterlab": {"jupyterlab", "nbformat", "nbclient", "nbconvert", "jupyter_client", "traitlets"},
+    "jupyterlab": {"jupyterlab", "nbformat", "nbclient", "nbconvert", "jinja2", "jupyter_client", "traitlets"},
 }
 
 

@@ -3,11 +3,15 @@
 python -m uavlab.lab.headless.report out/tour.ipynb out/tour.html
 """
 
+import html
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import plotly.io
+from jinja2 import pass_context
+from latex2mathml.converter import convert
 from nbconvert import HTMLExporter
 from plotly.offline import get_plotlyjs
 
@@ -18,7 +22,32 @@ SCREEN = {"responsive": True, "displaylogo": False}  # figures follow the width 
 FRAGMENT = {"full_html": False, "include_plotlyjs": False, "auto_play": False, "validate": False, "config": SCREEN}
 FIGURES = ".plotly-graph-div, div:has(> .plotly-graph-div)"
 TALL = f"<style>{FIGURES} {{ height: auto !important }}</style>"  # a view may be taller than the first one
+CODE_OR_FORMULA = re.compile(r"(<(code|pre)\b.*?</\2>)|\$\$(.+?)\$\$|\$(?!\s)([^$]+?)(?<!\s)\$", re.DOTALL)
 NO_DOWNLOADS = dict.fromkeys(("mathjax_url", "require_js_url", "jquery_url", "mermaid_js_url"), "")
+
+
+class Exporter(HTMLExporter):
+    """Exports formulas as MathML, which browsers draw without a network."""
+
+    @pass_context
+    def markdown2html(self, context: Any, source: str) -> str:
+        """Return a cell of text as HTML."""
+        return draw_formulas(super().markdown2html(context, source))
+
+
+def draw_formulas(page: str) -> str:
+    """Replace formulas outside code, ``$...$`` and ``$$...$$``, by MathML; what is none stays as it is."""
+
+    def draw(match: re.Match[str]) -> str:
+        if match[1]:
+            return match[1]
+        text = html.unescape(match[3] or match[4]).replace("<", r"\lt ").replace(">", r"\gt ")  # never a tag
+        try:
+            return str(convert(text, display="block" if match[3] else "inline"))
+        except Exception:  # of many types: it is no formula, and stays as it is
+            return match[0]
+
+    return CODE_OR_FORMULA.sub(draw, page)
 
 
 def report(source: Path, target: Path, code: bool = False) -> None:
@@ -27,7 +56,7 @@ def report(source: Path, target: Path, code: bool = False) -> None:
     Raises:
         FileError: ``source`` is not a notebook.
     """
-    exporter = HTMLExporter(
+    exporter = Exporter(
         template_name="lab",
         exclude_input=not code,
         exclude_input_prompt=True,

@@ -1,16 +1,17 @@
+import html
 import re
 from pathlib import Path
 
 import nbformat
 import plotly.graph_objects as go
 import pytest
-from nbformat.v4 import new_output
+from nbformat.v4 import new_markdown_cell, new_output
 from plotly.offline import get_plotlyjs
 
 from tests.support.tiny_notebook import Write
 from tests.support.web_page import loaded_addresses
 from uavlab.core.errors import FileError
-from uavlab.lab.headless.report import report
+from uavlab.lab.headless.report import draw_formulas, report
 from uavlab.lab.headless.strip_outputs import FIGURE, WIDGET
 
 
@@ -62,3 +63,25 @@ def test_the_check_sees_what_the_stock_converter_fetches(executed: Path) -> None
 def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="is not a readable notebook"):
         report(tmp_path / "missing.ipynb", tmp_path / "r.html")
+
+
+class TestFormulas:
+    def test_a_page_draws_them(self, write: Write, tmp_path: Path) -> None:
+        path = write("1")
+        nb = nbformat.read(path, as_version=4)
+        nb.cells.insert(0, new_markdown_cell("The share $s_1 < 2$ and\n\n$$\\frac{a}{b} & c$$\n\n`$x$ of $y$`"))
+        nbformat.write(nb, path)
+        report(path, tmp_path / "r.html")
+        page = (tmp_path / "r.html").read_text(encoding="utf-8")
+        assert page.count("<math") == 2
+        assert page.count('display="block"') == page.count("<mfrac>") == 1
+        assert "<msub><mi>s</mi><mn>1</mn></msub>" in page
+        assert "<code>$x$ of $y$</code>" in page
+
+    def test_what_is_none_stays(self) -> None:
+        assert draw_formulas("$\\frac{a$ for 5 $") == "$\\frac{a$ for 5 $"
+
+    @pytest.mark.parametrize("text", ["<img src=x onerror=alert(1)>", "\\text{<script>alert(1)</script>}", "&lt;b&gt;"])
+    def test_they_are_never_markup(self, text: str) -> None:
+        page = draw_formulas(f"${html.escape(text)}$")
+        assert set(re.findall(r"</?(\w+)", page)) <= {"math", "mrow", "mi", "mo", "mn", "mtext", "mtd", "mtr", "mtable"}
