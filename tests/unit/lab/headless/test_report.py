@@ -73,13 +73,13 @@ class TestFormulas:
         nbformat.write(nb, path)
         report(path, tmp_path / "r.html")
         page = (tmp_path / "r.html").read_text(encoding="utf-8")
-        assert page.count("<math") == 2
-        assert page.count('display="block"') == page.count("<mfrac>") == 1
+        assert ["block" in tag for tag in re.findall("<math[^>]*>", page)] == [False, True]
+        assert page.count("<mfrac>") == 1
         assert "<msub><mi>s</mi><mn>1</mn></msub>" in page
         assert "<code>$x$ of $y$</code>" in page
 
     def test_what_is_none_stays(self) -> None:
-        assert draw_formulas("$\\frac{a$ for 5 $") == "$\\frac{a$ for 5 $"
+        assert draw_formulas("$a_b_c$ for 5 $") == "$a_b_c$ for 5 $"
 
     @pytest.mark.parametrize("text", ["<img src=x onerror=alert(1)>", "\\text{<script>alert(1)</script>}", "&lt;b&gt;"])
     def test_they_are_never_markup(self, text: str) -> None:
