@@ -2,8 +2,8 @@
 
     python -m tools.notebooks [NAME... | --all]
 
-Each named notebook gets the outputs of a run, which takes minutes and wants a quiet machine; its time goes to
-``figures/records/notebooks.json``. Without names only the index and the links are written.
+Each named notebook gets the outputs of a run, which takes minutes and wants a quiet machine; the index tells its time.
+Without names only the index and the links are written.
 """
 
 import base64
@@ -22,12 +22,10 @@ from uavlab.core.installation import ROOT
 from uavlab.lab.headless.pictures import stills
 from uavlab.lab.headless.runner import notebook_path, run_notebook, short_name
 from uavlab.lab.headless.strip_outputs import figures, read_notebook, strip, write_notebook
-from uavlab.storage.files import read_json, write_json
 from uavlab.storage.machine import describe
 
 NOTEBOOKS = ROOT / "notebooks"
 INDEX = NOTEBOOKS / "index.ipynb"
-RECORD = ROOT / "figures" / "records" / "notebooks.json"
 LINKS = "series"  # id of the cell with the links
 TIMEOUT = 3600  # s, of a cell
 HEAD = """# The notebooks
@@ -42,11 +40,14 @@ change, measures the library's toggle on your machine, and ends with two exercis
 def main(names: list[str]) -> int:
     """Execute the named notebooks, then write index and links; return 1 if a notebook failed."""
     names = [short_name(path) for path in series()] if names == ["--all"] else names
-    failed = [name for name in names if not execute(notebook_path(name))]
+    times = read_times()
+    for name in names:
+        times[name] = execute(notebook_path(name))
+    failed = [name for name, text in times.items() if text is None]
     paths = series()
     for path, before, after in zip(paths, [None, *paths], [*paths[1:], None], strict=False):
         write_links(path, before, after)
-    write_notebook(index(paths), INDEX)
+    write_notebook(index(paths, times), INDEX)
     print(f"{len(paths)} notebooks in {INDEX}" + "".join(f"; {name} failed" for name in failed))
     return int(bool(failed))
 
@@ -56,21 +57,25 @@ def series() -> list[Path]:
     return sorted(path for path in NOTEBOOKS.glob("*.ipynb") if path != INDEX)
 
 
-def execute(path: Path) -> bool:
-    """Run a notebook with its own parameters and store its outputs; return whether it ran to its end."""
+def read_times() -> dict[str, str | None]:
+    """Return what the index tells of the time of each notebook."""
+    cells = read_notebook(INDEX).cells if INDEX.exists() else []
+    return {cell.id: cell.source.rpartition("\n\n")[2] for cell in cells if "\n\nTakes " in cell.source}
+
+
+def execute(path: Path) -> str | None:
+    """Run a notebook with its own parameters, store its outputs, and return how long it took; None if a cell failed."""
     out = ROOT / "build" / "notebooks" / path.name
     start = time.perf_counter()
     ended = run_notebook(path, {}, out, TIMEOUT, progress=True)
     seconds = time.perf_counter() - start
     if ended.exit_code:
         print(f"{path.name}: {ended.reason}\n{ended.tail}", file=sys.stderr)
-        return False
+        return None
     path.write_bytes(out.read_bytes())
     strip(path)
-    rows = read_json(RECORD)["rows"] if RECORD.exists() else {}
-    rows[short_name(path)] = {"seconds": round(seconds, 1), "machine": describe("cpu")}
-    write_json(RECORD, {"command": "python -m tools.notebooks --all", "rows": rows})
-    return True
+    machine = describe("cpu")
+    return f"Takes {seconds / 60:.1f} minutes on {machine['cpu']}, {machine['cores']} cores."
 
 
 def summary(path: Path) -> tuple[str, str]:
@@ -101,9 +106,8 @@ def write_links(path: Path, before: Path | None, after: Path | None) -> None:
     write_notebook(nb, path)
 
 
-def index(paths: list[Path]) -> Any:
+def index(paths: list[Path], times: dict[str, str | None]) -> Any:
     """Return the index: a cell for each notebook with title, answer, time and its first figure."""
-    rows = read_json(RECORD)["rows"] if RECORD.exists() else {}
     cells = [nbformat.v4.new_markdown_cell(HEAD, id="head")]
     for path in paths:
         (title, answer), name = summary(path), short_name(path)
@@ -111,9 +115,7 @@ def index(paths: list[Path]) -> Any:
         picture = first_picture(path)
         more = {"attachments": {f"{name}.png": {"image/png": picture}}} if picture else {}
         lines += [f"![First figure of the notebook {name}](attachment:{name}.png)"] if picture else []
-        if name in rows:
-            seconds, machine = rows[name]["seconds"], rows[name]["machine"]
-            lines.append(f"Takes {seconds / 60:.1f} minutes on {machine['cpu']}, {machine['cores']} cores.")
+        lines += filter(None, [times.get(name)])
         cells.append(nbformat.v4.new_markdown_cell("\n\n".join(lines), id=name, **more))
     nb = nbformat.v4.new_notebook(cells=cells)
     nb.metadata = read_notebook(paths[0]).metadata

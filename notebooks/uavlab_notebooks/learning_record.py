@@ -41,5 +41,5 @@ def curves_over_time(rows: Sequence[Row], goal: float, *, warm: bool = False) ->
             mean = sum(reached) / len(reached)
             texts.append(f"{setting} {mean:.0f} s ({min(reached):.0f} to {max(reached):.0f})")
     return learning_curves(
-        join_runs(rows), "completion", "seconds", warm=warm, title=f"Completion {goal} after: {', '.join(texts)}"
+        join_runs(rows), "completion", "seconds", warm=warm, title=f"To completion {goal}: {', '.join(texts)}"
     )

@@ -52,7 +52,9 @@ def write_flight(folder: Path, seed: int = 2 * 10**6) -> Path:
     return next(flights.write(Telemetry(flights=3, first=seed, most=Telemetry.least), folder, 1))[0]
 
 
-def draw_prediction(prediction: Prediction, names: Sequence[str] = COLUMNS, title: str = "") -> go.Figure:
+def draw_prediction(
+    prediction: Prediction, names: Sequence[str] = COLUMNS, title: str = "", caption: str = ""
+) -> go.Figure:
     """Draw columns of a prediction over time, with the band that should hold 90 % of the truth, and the truth."""
     columns = [name for name in COLUMNS if name in names]
     rows = max(1, -(-len(columns) // 2))
@@ -73,7 +75,7 @@ def draw_prediction(prediction: Prediction, names: Sequence[str] = COLUMNS, titl
         if truth.isfinite().all():
             line = {"color": DARK, "width": 2, "dash": "dot"}
             grid.add_scatter(x=time, y=short(truth.tolist()), mode="lines", name="truth", line=line, **kinds, **place)
-    plain = blank(title, height=120 + 165 * rows).layout
+    plain = blank(title, height=120 + 165 * rows, caption=caption).layout
     grid.update_layout(
         template=plain.template, title=plain.title, height=plain.height, margin={"t": plain.margin.t + 24}
     )

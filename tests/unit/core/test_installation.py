@@ -79,7 +79,7 @@ def test_fixed_advice_is_caught() -> None:
 
 
 PLAIN = {"program()", "preset", "config.preset", "text", "rates", "'evaluate' if run.done else 'resume'"}
-BESIDE = {"names", "good"}  # after a command, not part of it
+BESIDE = {"names", "good", "own"}  # after a command, not part of it
 
 
 def unquoted(source: str) -> list[str]:
@@ -103,9 +103,9 @@ def test_a_file_of_a_user_advises_itself(monkeypatch: pytest.MonkeyPatch, tmp_pa
         run_folder("leader_follower")
     with pytest.raises(ConfigError, match=r"All settings: python spread\.py settings leader_follower\."):
         configure("leader_follower", {"nonsense": 1})
-    (tmp_path / "config.json").touch()
+    (tmp_path / "run.json").touch()
     with pytest.raises(ConfigError, match=r"or `python spread\.py resume "):
-        require_empty(tmp_path)
+        require_empty(tmp_path, run=True)
     with pytest.raises(FileError, match=r"a folder that `python spread\.py train` made"):
         read_config(tmp_path / "nowhere")
     with pytest.raises(DivergedError, match=r"see `python spread\.py check PRESET`"):

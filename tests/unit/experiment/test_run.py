@@ -111,7 +111,7 @@ class TestFolder:
         assert str(refusal.value) == (f"{tmp_path}: not empty; choose a new folder.")
         assert os.listdir(tmp_path) == ["thesis.tex"]
         if make is Path.touch:
-            with pytest.raises(ConfigError, match="not empty"):
+            with pytest.raises(ConfigError, match=r"thesis\.tex: a file; choose a new folder\."):
                 require_empty(tmp_path / "thesis.tex")
 
     def test_another_run_is_not_overwritten(self, finished: Path) -> None:

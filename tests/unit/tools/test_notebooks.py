@@ -1,6 +1,5 @@
 """The series: notebooks are executed with their own values, linked in order, and listed in the index."""
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,7 +24,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(notebooks, "ROOT", tmp_path)
     monkeypatch.setattr(notebooks, "NOTEBOOKS", tmp_path / "notebooks")
     monkeypatch.setattr(notebooks, "INDEX", tmp_path / "notebooks" / "index.ipynb")
-    monkeypatch.setattr(notebooks, "RECORD", tmp_path / "record.json")
     monkeypatch.chdir(tmp_path)
     return tmp_path / "notebooks"
 
@@ -45,17 +43,15 @@ def test_links_lead_forward_and_back_once(folder: Path) -> None:
     assert [len(texts(folder / f"{name}.ipynb")) for name in NAMES] == [3, 3, 3]
 
 
-def test_the_index_has_titles_answers_and_times(folder: Path) -> None:
-    machine = {"cpu": "A CPU", "cores": 2}
-    notebooks.RECORD.write_text(json.dumps({"rows": {"second": {"seconds": 90, "machine": machine}}}))
+def test_the_index_has_titles_and_answers(folder: Path) -> None:
     notebooks.main([])
-    head, first, second, _ = texts(notebooks.INDEX)
+    head, *cells = texts(notebooks.INDEX)
     assert head == notebooks.HEAD
-    assert first == "## [First: a question?](00_first.ipynb)\n\nThe answer."
-    assert second.endswith("\n\nTakes 1.5 minutes on A CPU, 2 cores.")
+    assert cells[0] == "## [First: a question?](00_first.ipynb)\n\nThe answer."
+    assert len(cells) == len(NAMES)
 
 
-def test_a_run_stores_outputs_and_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_stores_outputs_and_the_index_its_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(path: Path, values: dict, out: Path, timeout: int, progress: bool) -> SimpleNamespace:
         nb = read_notebook(path)
         nb.cells[1].update(execution_count=7, outputs=[nbformat.v4.new_output("stream", text="2")])
@@ -67,9 +63,12 @@ def test_a_run_stores_outputs_and_time(folder: Path, monkeypatch: pytest.MonkeyP
     assert notebooks.main(["second", "last"]) == 1
     assert read_notebook(folder / "01_second.ipynb").cells[1].outputs[0].text == "2"
     assert read_notebook(folder / "02_last.ipynb").cells[1].outputs == []  # a failed run changes nothing
-    assert list(json.loads(notebooks.RECORD.read_text())["rows"]) == ["second"]
+    timed = ["Takes 0.0 minutes on" in text for text in texts(notebooks.INDEX)]
+    assert timed == [False, False, True, False]
+    assert notebooks.main(["first"]) == 0
+    timed = ["Takes 0.0 minutes on" in text for text in texts(notebooks.INDEX)]
+    assert timed == [False, True, True, False]  # what the index told of others stays
     assert notebooks.main(["--all"]) == 1
-    assert set(json.loads(notebooks.RECORD.read_text())["rows"]) == {"first", "second"}
 
 
 def test_a_notebook_without_an_answer_is_refused(folder: Path) -> None:
