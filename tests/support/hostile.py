@@ -9,8 +9,9 @@ import plotly.graph_objects as go
 from torch import Tensor
 
 import uavlab as ul
-from tests.support.outside import Drift, State
+from tests.support.registries import outside
 
+Drift, State = outside.Drift, outside.State
 RUN = "window.intruder=1"
 HOSTILE = (
     f"<script>{RUN}</script>",

@@ -36,16 +36,17 @@ class Exporter(HTMLExporter):
 
 
 def draw_formulas(page: str) -> str:
-    """Replace formulas outside code, ``$...$`` and ``$$...$$``, by MathML; what is none stays as it is."""
+    """Replace formulas outside code, ``$...$`` and ``$$...$$``, by MathML; one that holds a link stays as it is."""
 
     def draw(match: re.Match[str]) -> str:
         if match[1]:
             return match[1]
         text = html.unescape(match[3] or match[4]).replace("<", r"\lt ").replace(">", r"\gt ")  # never a tag
         try:
-            return str(convert(text, display="block" if match[3] else "inline"))
-        except Exception:  # of many types: it is no formula, and stays as it is
+            formula = str(convert(text, display="block" if match[3] else "inline"))
+        except Exception:  # of many types: it is no formula
             return match[0]
+        return match[0] if "href=" in formula else formula
 
     return CODE_OR_FORMULA.sub(draw, page)
 
