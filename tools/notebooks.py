@@ -2,8 +2,8 @@
 
     python -m tools.notebooks [NAME... | --all]
 
-Each named notebook gets the outputs of a run, which takes minutes and wants a quiet machine; the index tells its time.
-Without names only the index and the links are written.
+Each named notebook gets the outputs of a run, which takes minutes and wants a quiet machine; the index says how long
+it took. Without names only the index and the links are written.
 """
 
 import base64
@@ -39,12 +39,10 @@ change, measures the library's toggle on your machine, and ends with two exercis
 
 def main(names: list[str]) -> int:
     """Execute the named notebooks, then write index and links; return 1 if a notebook failed."""
-    names = [short_name(path) for path in series()] if names == ["--all"] else names
-    times = read_times()
-    for name in names:
-        times[name] = execute(notebook_path(name))
-    failed = [name for name, text in times.items() if text is None]
-    paths = series()
+    chosen = series() if names == ["--all"] else [notebook_path(name) for name in names]
+    new = {short_name(path): execute(path) for path in chosen}
+    failed = [name for name, text in new.items() if text is None]
+    times, paths = read_times() | {name: text for name, text in new.items() if text}, series()
     for path, before, after in zip(paths, [None, *paths], [*paths[1:], None], strict=False):
         write_links(path, before, after)
     write_notebook(index(paths, times), INDEX)
@@ -57,8 +55,8 @@ def series() -> list[Path]:
     return sorted(path for path in NOTEBOOKS.glob("*.ipynb") if path != INDEX)
 
 
-def read_times() -> dict[str, str | None]:
-    """Return what the index tells of the time of each notebook."""
+def read_times() -> dict[str, str]:
+    """Return what the index says of the time of each notebook."""
     cells = read_notebook(INDEX).cells if INDEX.exists() else []
     return {cell.id: cell.source.rpartition("\n\n")[2] for cell in cells if "\n\nTakes " in cell.source}
 
@@ -72,8 +70,8 @@ def execute(path: Path) -> str | None:
     if ended.exit_code:
         print(f"{path.name}: {ended.reason}\n{ended.tail}", file=sys.stderr)
         return None
+    strip(out)  # before it replaces the notebook, because pictures need a browser
     path.write_bytes(out.read_bytes())
-    strip(path)
     machine = describe("cpu")
     return f"Takes {seconds / 60:.1f} minutes on {machine['cpu']}, {machine['cores']} cores."
 
@@ -106,7 +104,7 @@ def write_links(path: Path, before: Path | None, after: Path | None) -> None:
     write_notebook(nb, path)
 
 
-def index(paths: list[Path], times: dict[str, str | None]) -> Any:
+def index(paths: list[Path], times: dict[str, str]) -> Any:
     """Return the index: a cell for each notebook with title, answer, time and its first figure."""
     cells = [nbformat.v4.new_markdown_cell(HEAD, id="head")]
     for path in paths:
@@ -115,7 +113,7 @@ def index(paths: list[Path], times: dict[str, str | None]) -> Any:
         picture = first_picture(path)
         more = {"attachments": {f"{name}.png": {"image/png": picture}}} if picture else {}
         lines += [f"![First figure of the notebook {name}](attachment:{name}.png)"] if picture else []
-        lines += filter(None, [times.get(name)])
+        lines += [times[name]] if name in times else []
         cells.append(nbformat.v4.new_markdown_cell("\n\n".join(lines), id=name, **more))
     nb = nbformat.v4.new_notebook(cells=cells)
     nb.metadata = read_notebook(paths[0]).metadata

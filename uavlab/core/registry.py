@@ -220,7 +220,7 @@ class LearnerEntry:
 
 
 class Trial(NamedTuple):
-    """A run in place of another one, whose time per update it tells within seconds."""
+    """A small run that is timed in place of another one."""
 
     config: Any  # its settings
     times: float = 1.0  # how many times as long an update of the other one takes

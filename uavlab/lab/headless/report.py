@@ -22,7 +22,7 @@ SCREEN = {"responsive": True, "displaylogo": False}  # figures follow the width 
 FRAGMENT = {"full_html": False, "include_plotlyjs": False, "auto_play": False, "validate": False, "config": SCREEN}
 FIGURES = ".plotly-graph-div, div:has(> .plotly-graph-div)"
 TALL = f"<style>{FIGURES} {{ height: auto !important }}</style>"  # a view may be taller than the first one
-CODE_OR_FORMULA = re.compile(r"(<(code|pre)\b.*?</\2>)|\$\$(.+?)\$\$|\$(?!\s)([^$]+?)(?<!\s)\$", re.DOTALL)
+CODE_OR_FORMULA = re.compile(r"(<(code|pre)\b.*?</\2>)|\$\$([^<]+?)\$\$|\$(?!\s)([^$<]+?)(?<!\s)\$", re.DOTALL)
 NO_DOWNLOADS = dict.fromkeys(("mathjax_url", "require_js_url", "jquery_url", "mermaid_js_url"), "")
 
 

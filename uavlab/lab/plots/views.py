@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
@@ -19,6 +19,15 @@ HEIGHT, TOP = 450, 100  # of a plotly figure that sets neither (px)
 State = tuple[str | float, ...]  # a value of each choice
 
 
+class Line(NamedTuple):
+    """Buttons side by side: values of one choice, each with where it leads, for one state of all other choices."""
+
+    place: int  # of the choice among all
+    others: State
+    buttons: list[tuple[str, State]]
+    below: int  # number of lines between this one and the plot
+
+
 def views(draw: Callable[..., go.Figure | None], **choices: Sequence[str | float]) -> go.Figure:
     """Return one figure that shows ``draw`` of the first value of each choice, and every combination at a click.
 
@@ -32,55 +41,35 @@ def views(draw: Callable[..., go.Figure | None], **choices: Sequence[str | float
     Raises:
         ConfigError: There is nothing to choose from, or ``draw`` returns an animated figure.
     """
-    each, shown = _distinct(draw, choices)
+    each, numbers = _distinct(draw, choices)
     if not each or any(figure.frames for figure in each):
         raise ConfigError("views: got no values to choose from, or an animated figure; expected still figures.")
-    rows = {
-        (place, state[:place] + state[place + 1 :]): _targets(shown, list(choices.values())[place], state, place)
-        for state in shown
-        for place in range(len(choices))
-    }
-    names = list(choices)
-    lines = {key: _lines(names[key[0]], targets) for key, targets in rows.items() if len(targets) > 1}
-    depth = [
-        max((len(each) for key, each in lines.items() if key[0] == place), default=0) for place in range(len(names))
-    ]
+    lines = _lines(numbers, choices)
     plain = [figure.layout.to_plotly_json() for figure in each]
-    top = max(_top(layout) for layout in plain)  # of every view, so that the buttons stay where they are
-    layouts = [_with_room(layout, ROOM * sum(depth) + top - _top(layout)) for layout in plain]
+    top = max(map(_top, plain)) + ROOM * max((1 + line.below for line in lines), default=0)
+    layouts = [_with_room(layout, top - _top(layout)) for layout in plain]  # buttons stay where they are
+    keys = [key for key in dict.fromkeys(itertools.chain(*layouts)) if key not in COMMON]
     joint = go.Figure([trace for figure in each for trace in figure.data], layouts[0])
-    owners = [number for number, figure in enumerate(each) for _ in figure.data]
-    for trace, visible in zip(joint.data, _visible(each, owners, 0), strict=True):
-        trace.visible = visible
-    lift = TITLES if any(_has_titles_above(layout) for layout in plain) else 0
-    properties = [key for key in dict.fromkeys(itertools.chain(*layouts)) if key not in COMMON]
-    menus = [(key, line) for key, own in lines.items() for line in range(len(own))]
-
-    def active(state: State, key: Any, line: int) -> int | None:
-        """Return the number of the pressed button in a line of a row, -1 for none, None where the row is hidden."""
-        place, others = key
-        if state[:place] + state[place + 1 :] != others:
-            return None
-        figures = [shown[target] for _, target in lines[key][line]]
-        return figures.index(shown[state]) if shown[state] in figures else -1
+    visible = [_visible(each, number) for number in range(len(each))]
+    for trace, own in zip(joint.data, visible[0], strict=True):
+        trace.visible = own
 
     def changes(state: State) -> list[dict[str, Any]]:
-        layout = {key: layouts[shown[state]].get(key, _absent(key)) for key in properties}
+        number = numbers[state]
+        layout = {key: layouts[number].get(key, _absent(key)) for key in keys}
         layout |= {"autosize": True, "width": None}  # a new height alone would fix the width
-        for number, menu in enumerate(menus):
-            pressed = active(state, *menu)
-            layout[f"updatemenus[{number}].visible"] = pressed is not None
-            if pressed is not None:
-                layout[f"updatemenus[{number}].active"] = pressed
-        return [{"visible": _visible(each, owners, shown[state])}, layout]
+        return [{"visible": visible[number]}, layout | _pressed(lines, numbers, state)]
 
-    first = next(iter(shown))
-    drawn = []
-    for key, line in menus:
-        buttons = [{"label": label, "method": "update", "args": changes(target)} for label, target in lines[key][line]]
-        below = sum(depth[key[0] :]) - line - 1  # lines between this one and the plot
-        drawn.append(_menu(buttons, active(first, key, line), lift + ROOM * below))
-    return joint.update_layout(updatemenus=drawn) if drawn else joint
+    first, lift = next(iter(numbers)), TITLES * any(map(_has_titles_above, plain))
+    menus = [
+        _menu(
+            [{"label": label, "method": "update", "args": changes(target)} for label, target in line.buttons],
+            _active(line, numbers, first),
+            lift + ROOM * line.below,
+        )
+        for line in lines
+    ]
+    return joint.update_layout(updatemenus=menus) if menus else joint
 
 
 def still_views(figure: go.Figure) -> list[go.Figure]:
@@ -107,34 +96,73 @@ def _distinct(
     draw: Callable[..., go.Figure | None], choices: Mapping[str, Sequence[str | float]]
 ) -> tuple[list[go.Figure], dict[State, int]]:
     """Draw every combination; return the figures that differ, and the number of the figure of each combination."""
-    numbers: dict[str, int] = {}
+    texts: dict[str, int] = {}
     each: list[go.Figure] = []
-    shown: dict[State, int] = {}
+    numbers: dict[State, int] = {}
     for state in itertools.product(*choices.values()):
         if (figure := draw(**dict(zip(choices, state, strict=True)))) is None:
             continue
-        shown[state] = numbers.setdefault(figure.to_json(), len(numbers))
-        if len(numbers) > len(each):
+        numbers[state] = texts.setdefault(figure.to_json(), len(texts))
+        if len(texts) > len(each):
             each.append(figure)
-    return each, shown
+    return each, numbers
+
+
+def _lines(numbers: Mapping[State, int], choices: Mapping[str, Sequence[str | float]]) -> list[Line]:
+    """Return the lines of all rows of buttons; a row has two buttons or more."""
+    rows = {}
+    for state, (place, (name, values)) in itertools.product(numbers, enumerate(choices.items())):
+        targets = _targets(numbers, values, state, place)
+        if len(targets) > 1:
+            rows[place, _others(state, place)] = _split(name, targets)
+    depth = [
+        max((len(row) for (at, _), row in rows.items() if at == place), default=0) for place in range(len(choices))
+    ]
+    return [
+        Line(place, others, buttons, sum(depth[place:]) - number - 1)
+        for (place, others), row in rows.items()
+        for number, buttons in enumerate(row)
+    ]
+
+
+def _others(state: State, place: int) -> State:
+    return state[:place] + state[place + 1 :]
+
+
+def _active(line: Line, numbers: Mapping[State, int], state: State) -> int | None:
+    """Return the number of the pressed button, -1 for none, None where the line is hidden."""
+    if _others(state, line.place) != line.others:
+        return None
+    figures = [numbers[target] for _, target in line.buttons]
+    return figures.index(numbers[state]) if numbers[state] in figures else -1
+
+
+def _pressed(lines: Sequence[Line], numbers: Mapping[State, int], state: State) -> dict[str, Any]:
+    """Return the changes of the layout that show the buttons of a state."""
+    layout: dict[str, Any] = {}
+    for number, line in enumerate(lines):
+        button = _active(line, numbers, state)
+        layout[f"updatemenus[{number}].visible"] = button is not None
+        layout |= {} if button is None else {f"updatemenus[{number}].active": button}
+    return layout
 
 
 def _targets(
-    shown: Mapping[State, int], values: Sequence[str | float], state: State, place: int
+    numbers: Mapping[State, int], values: Sequence[str | float], state: State, place: int
 ) -> list[tuple[str | float, State]]:
     """Return the values of the choice at ``place`` that lead to figures that differ, each with where it leads."""
     targets: dict[int, tuple[str | float, State]] = {}
     for value in values:
         head = (*state[:place], value)
-        possible = [other for other in shown if other[: place + 1] == head]
+        possible = [other for other in numbers if other[: place + 1] == head]
         if possible:
             exact = head + state[place + 1 :]
-            target = exact if exact in shown else possible[0]
-            targets.setdefault(shown[target], (value, target))
+            target = exact if exact in numbers else possible[0]
+            targets.setdefault(numbers[target], (value, target))
     return list(targets.values())
 
 
-def _lines(name: str, targets: Sequence[tuple[str | float, State]]) -> list[list[tuple[str, State]]]:
+def _split(name: str, targets: Sequence[tuple[str | float, State]]) -> list[list[tuple[str, State]]]:
     """Split a row of buttons into lines that fit a narrow page; numbers get the name of their choice."""
     lines: list[list[tuple[str, State]]] = [[]]
     width = 0.0
@@ -168,10 +196,13 @@ def _top(layout: Mapping[str, Any]) -> float:
     return layout.get("margin", {}).get("t", TOP)
 
 
-def _visible(figures: Sequence[go.Figure], owners: Sequence[int], chosen: int) -> list[Any]:
+def _visible(figures: Sequence[go.Figure], chosen: int) -> list[Any]:
     """Return what each trace's ``visible`` is while a figure is chosen; its own traces stay as they were."""
-    own = [True if trace.visible is None else trace.visible for trace in figures[chosen].data]
-    return [own.pop(0) if owner == chosen else False for owner in owners]
+    return [
+        number == chosen and (True if trace.visible is None else trace.visible)
+        for number, figure in enumerate(figures)
+        for trace in figure.data
+    ]
 
 
 def _menu(buttons: Sequence[Any], pressed: int | None, below: float) -> dict[str, Any]:
