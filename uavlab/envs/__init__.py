@@ -3,9 +3,9 @@
 from typing import Any
 
 from uavlab.core.registry import ENVIRONMENTS, Environment
-from uavlab.envs import leader_follower, mapping
+from uavlab.envs import leader_follower, mapping, spread
 
-__all__ = ["leader_follower", "mapping", "register"]
+__all__ = ["leader_follower", "mapping", "register", "spread"]
 
 
 def register(name: str, env: type[Any], **entry: Any) -> type[Any]:
