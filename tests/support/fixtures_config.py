@@ -25,6 +25,8 @@ TINY: dict[str, Any] = {
     "device": "cpu",
 }
 
+SMALL_ROLLOUTS: dict[str, Any] = {"rollout_steps": 5, "epochs": 2, "minibatches": 2}
+
 SMALL_MISSION: dict[str, Any] = {
     **{"cells": 41, "cell": 0.5, "lattice": 5, "uavs": 3, "measurements": 5, "reach": 12.0},
     **{"width": 4, "kernels": (3, 2), "passes": 2, "minibatches": 2, "worlds": 3, "target_every": 2},
@@ -48,9 +50,8 @@ LONG: dict[str, Any] = {
 def sizes(env: str, learner: str | None = None) -> dict[str, Any]:
     """Return settings that make runs on an environment small."""
     names = configure(env, {} if learner is None else {"learner": learner}).values
-    small = {key: value for key, value in TINY.items() if key in names}
     own = SMALL_MISSION if "cells" in names else SMALL_FLIGHTS if "flights" in names else {}
-    return {**small, **own}
+    return {key: value for key, value in {**TINY, **SMALL_ROLLOUTS, **own}.items() if key in names}
 
 
 def tiny(**changes: Any) -> Config:

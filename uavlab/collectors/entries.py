@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from uavlab.collectors.fixed_length import FixedLengthCollector, FixedLengthConfig
 from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig, blank_row, replay_bytes
 from uavlab.collectors.on_policy import OnPolicyCollector, RolloutConfig
 from uavlab.core.protocols import Env, Learner, Policy
@@ -39,6 +40,14 @@ def _build_on_policy(
     states = 2 * world_bytes(config.env) * config.source.worlds * config.run.runs  # those before and after a step
     require_memory(states, "worlds", "worlds or runs", rt.device)
     return OnPolicyCollector(env, learner.policy(env.spec, explore=True), config.source, rng, rt)
+
+
+def _build_fixed_length(
+    config: Settings, env: Env, data: Any, learner: Learner, snapshot: Callable[[], Policy], rng: Streams, rt: Runtime
+) -> FixedLengthCollector:
+    states = (2 + config.source.spares) * world_bytes(config.env) * config.source.worlds * config.run.runs
+    require_memory(states, "worlds", "worlds, spares or runs", rt.device)
+    return FixedLengthCollector(env, learner.policy(env.spec, explore=True), config.source, rng, rt)
 
 
 def survey(env: Env, rng: Streams) -> Scale:
@@ -111,6 +120,16 @@ def _plan_on_policy(config: Settings) -> dict[str, Any]:
     }
 
 
+def _plan_fixed_length(config: Settings) -> dict[str, Any]:
+    source, updates = config.source, config.run.updates
+    steps = None if updates is None else updates * source.rollout_steps * source.worlds
+    return {
+        "world_steps_per_run": steps,
+        "agent_steps_per_run": None if steps is None else steps * config.env.spec.agents,
+        "world_bytes": world_bytes(config.env) * source.worlds * config.run.runs,
+    }
+
+
 def _try_off_policy(config: Settings) -> Trial:
     """Return the run with fewer random steps before its first update."""
     source = config.source
@@ -156,6 +175,20 @@ COLLECTORS.register(
         calls=("update", "acting", "environment"),
         replay=False,
         lacks={"replay": NO_REPLAY, "logs": NO_LOGS},
+        trial=_try_on_policy,
+    ),
+)
+COLLECTORS.register(
+    "fixed_length",
+    CollectorEntry(
+        settings=FixedLengthConfig,
+        data=lambda config, rng, rt: None if config.env.spec.side else survey(config.env, rng),
+        build=_build_fixed_length,
+        plan=_plan_fixed_length,
+        pace=lambda config: _agent_steps(config, config.source.rollout_steps),
+        calls=("update", "acting", "environment"),
+        replay=False,
+        lacks={"replay": "this learner takes new steps for each update and has no replay", "logs": NO_LOGS},
         trial=_try_on_policy,
     ),
 )

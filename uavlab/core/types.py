@@ -174,6 +174,29 @@ class Rollout:
 
 
 @tensors
+class Steps:
+    """T consecutive steps of W worlds; a world that ends is replaced, so they may cross the ends of episodes.
+
+    Attributes:
+        obs: Observations before the action; of agents that choose moves, a ``MapObs`` with the same leading axes.
+        action: Actions in [-1, 1], or numbers of choices.
+        reward: Rewards.
+        next_obs: Observations after the action, before any replacement.
+        live: The agent's task had not ended before the step.
+        terminated: The agent's task ended with the step; its value is not bootstrapped.
+        ended: The agent's task or the world's episode ended with the step; the next step is of another episode.
+    """
+
+    obs: Any  # Float[Tensor, "R T W A O"] | MapObs
+    action: Float[Tensor, "R T W A D"] | Int[Tensor, "R T W A"]
+    reward: Float[Tensor, "R T W A"]
+    next_obs: Any
+    live: Bool[Tensor, "R T W A"]
+    terminated: Bool[Tensor, "R T W A"]
+    ended: Bool[Tensor, "R T W A"]
+
+
+@tensors
 class Scale:
     """Mean and standard deviation by which a network's inputs or outputs are normalised."""
 
@@ -185,7 +208,7 @@ class Scale:
 class Batch:
     """Rows of a source: ``data`` (leading axes R N), indices, and importance weights (None if uniform).
 
-    ``data`` is a ``Transition`` from replay, a ``Rollout`` from whole episodes.
+    ``data`` is a ``Transition`` from replay, a ``Rollout`` of whole episodes, or ``Steps``.
     """
 
     data: Any

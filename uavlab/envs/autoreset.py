@@ -1,6 +1,6 @@
 """Autoreset: a step of many worlds that replaces ended worlds without a host sync."""
 
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -18,7 +18,7 @@ class Worlds(Generic[S]):
     """Running worlds, their current observations, and how often each was replaced."""
 
     state: S
-    obs: Float[Tensor, "B A O"]
+    obs: Any  # Float[Tensor, "B A O"] | MapObs
     replaced: Int[Tensor, " B"]
 
 
@@ -27,7 +27,7 @@ class Pool(Generic[S]):
     """New worlds and their observations: P = depth x B, ``depth`` for each running world."""
 
     state: S
-    obs: Float[Tensor, "P A O"]
+    obs: Any  # Float[Tensor, "P A O"] | MapObs
 
 
 def start_worlds(env: Env[S], noise: Float[Tensor, "B K"]) -> Worlds[S]:
@@ -76,7 +76,7 @@ def advance(
     )
     done = ended | truncated
     count = len(worlds.replaced)
-    depth = pool.obs.shape[0] // count
+    depth = len(pool.state.step) // count  # type: ignore[attr-defined]
     entry = worlds.replaced.remainder(depth) * count + torch.arange(count, device=done.device)
     spare = tree_map(lambda leaf: leaf.index_select(0, entry), pool)  # faster than indexing
     successors = Worlds(

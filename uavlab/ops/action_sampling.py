@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+INSIDE = 1 - 1e-6  # largest action whose density is evaluated
 ALMOST = 1 - 2**-20  # upper limit of uniform noise, so that rounding never selects a move beyond the last open one
 
 
@@ -29,6 +30,19 @@ def squashed_gaussian(
     u = torch.addcmul(mean, log_std.exp(), noise)
     log_prob = -0.5 * noise.square() - log_std - HALF_LOG_2PI - 2 * (math.log(2) - u - F.softplus(-2 * u))
     return torch.tanh(u), log_prob.sum(-1)
+
+
+def squashed_log_prob(
+    mean: Float[Tensor, "*lead D"], log_std: Float[Tensor, "*lead D"], action: Float[Tensor, "*lead D"]
+) -> Float[Tensor, "*lead"]:
+    """Return the log density of an action of ``squashed_gaussian``, which rounding may have put on the border.
+
+    Actions are moved into [-1 + 1e-6, 1 - 1e-6], where the Gaussian's sample atanh(action) is at most 7.3.
+    """
+    action = action.clamp(-INSIDE, INSIDE)
+    u = torch.atanh(action)
+    normal = -0.5 * ((u - mean) * (-log_std).exp()).square() - log_std - HALF_LOG_2PI
+    return (normal - torch.log1p(-action.square())).sum(-1)
 
 
 def open_moves(

@@ -28,6 +28,32 @@ def lambda_returns(
     return torch.stack(result[::-1])
 
 
+def generalized_advantages(
+    reward: Float[Tensor, "T ..."],
+    value: Float[Tensor, "T ..."],
+    next_value: Float[Tensor, "T ..."],
+    terminated: Bool[Tensor, "T ..."],
+    ended: Bool[Tensor, "T ..."],
+    gamma: float,
+    lam: float,
+) -> Float[Tensor, "T ..."]:
+    """Compute A_t = delta_t + gamma lam A_t+1 with delta_t = r_t + gamma V'_t - V_t.
+
+    ``next_value`` holds V'_t, the values of the states after each step, before any replacement; they count as 0 where
+    the task ``terminated``. Where the episode ``ended``, and after the last step, A_t+1 counts as 0.
+
+    Source:
+        Schulman et al. 2016, "High-Dimensional Continuous Control Using Generalized Advantage Estimation", eq. 16.
+    """
+    delta = reward + gamma * next_value * (~terminated).to(reward.dtype) - value
+    decay = gamma * lam * (~ended).to(reward.dtype)
+    result, later = [], torch.zeros_like(value[0])
+    for step in reversed(range(len(reward))):
+        later = torch.addcmul(delta[step], decay[step], later)
+        result.append(later)
+    return torch.stack(result[::-1])
+
+
 def counterfactual_advantage(
     value: Float[Tensor, "*lead E"], chance: Float[Tensor, "*lead E"], chosen: Float[Tensor, "*lead"]
 ) -> Float[Tensor, "*lead"]:

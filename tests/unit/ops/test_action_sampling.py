@@ -16,6 +16,7 @@ from uavlab.ops.action_sampling import (
     sample_categorical,
     sample_in_turn,
     squashed_gaussian,
+    squashed_log_prob,
 )
 
 
@@ -163,3 +164,20 @@ def test_gradients_are_finite_at_the_edge() -> None:
     # d/du of -log(1 - tanh(u)^2) is 2 tanh(u): 2 at 20, -2 at -20.
     assert gradients[0].tolist() == [[2, -2]]
     assert gradients[1].isfinite().all()
+
+
+def test_the_density_of_an_action_is_that_of_its_sample() -> None:
+    noise = torch.Generator().manual_seed(1)
+    mean, log_std, normal = (torch.randn(500, 3, generator=noise, dtype=torch.float64) for _ in range(3))
+    action, log_prob = squashed_gaussian(mean, 0.3 * log_std, normal)
+    torch.testing.assert_close(squashed_log_prob(mean, 0.3 * log_std, action), log_prob, rtol=1e-7, atol=1e-7)
+    slow = Independent(TransformedDistribution(Normal(mean, (0.3 * log_std).exp()), TanhTransform()), 1)
+    torch.testing.assert_close(squashed_log_prob(mean, 0.3 * log_std, action), slow.log_prob(action))
+
+
+def test_an_action_that_was_rounded_to_the_border_has_a_density_and_a_gradient() -> None:
+    mean = torch.zeros(2, 1, requires_grad=True)
+    log_prob = squashed_log_prob(mean, torch.zeros(2, 1), torch.tensor([[1.0], [-1.0]]))
+    (slope,) = torch.autograd.grad(log_prob.sum(), mean)
+    assert log_prob.isfinite().all()
+    assert slope[:, 0].tolist() == pytest.approx([7.25, -7.25], abs=0.05)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from uavlab.ops.returns import counterfactual_advantage, lambda_returns
+from uavlab.ops.returns import counterfactual_advantage, generalized_advantages, lambda_returns
 
 REWARD = torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64)
 VALUE = torch.tensor([10.0, 20.0, 40.0], dtype=torch.float64)  # of the successors
@@ -63,3 +63,29 @@ def test_counterfactual_by_hand() -> None:
     value, chance = torch.tensor([[4.0, 8.0, 100.0]]), torch.tensor([[0.25, 0.75, 0.0]])
     assert counterfactual_advantage(value, chance, value[:, 0]).tolist() == [4 - 7]
     assert counterfactual_advantage(value, chance, value[:, 1]).tolist() == [8 - 7]
+
+
+def advantages(terminated: list[bool], ended: list[bool], lam: float = 0.5) -> list[float]:
+    """Compute the advantages of REWARD, where each state has half the value of its successor."""
+    marks = (torch.tensor(each) for each in (terminated, ended))
+    return generalized_advantages(REWARD, VALUE / 2, VALUE, *marks, gamma=0.5, lam=lam).tolist()
+
+
+def test_advantages_by_hand() -> None:
+    # errors: 1 + 5 - 5 = 1, 2 + 10 - 10 = 2, 4 + 20 - 20 = 4; each with a quarter of the next advantage
+    assert advantages([False] * 3, [False] * 3) == [1 + 0.25 * 3.0, 3.0, 4.0]
+    assert advantages([False] * 3, [False] * 3, lam=0.0) == [1.0, 2.0, 4.0]
+
+
+def test_an_end_cuts_advantages_and_only_the_task_s_own_end_the_value() -> None:
+    assert advantages([False] * 3, [False, True, False]) == [1 + 0.25 * 2.0, 2.0, 4.0]
+    assert advantages([False, True, False], [False, True, False]) == [1 + 0.25 * -8.0, -8.0, 4.0]
+
+
+def test_advantages_are_returns_less_values() -> None:
+    ends = torch.tensor([False, True, False])
+    returns = lambda_returns(REWARD, VALUE, ends, gamma=0.9, lam=0.7)
+    own = torch.tensor([7.0, 10.0, 20.0], dtype=torch.float64)  # of the states; V_t+1 is VALUE
+    own[1:] = VALUE[:-1]
+    advantage = generalized_advantages(REWARD, own, VALUE, ends, ends, gamma=0.9, lam=0.7)
+    torch.testing.assert_close(advantage + own, returns)

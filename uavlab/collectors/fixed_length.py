@@ -1,0 +1,147 @@
+"""The fixed-length on-policy collector: each batch is the next T steps of worlds that go on from batch to batch."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+import torch
+from annotated_types import Ge, Le
+from jaxtyping import Bool
+from torch import Tensor
+
+from uavlab.core.protocols import CheckedTensors, Env, Policy, Source
+from uavlab.core.rng import Streams, acting_noise
+from uavlab.core.types import Batch, Steps, Transition, leaves, load_leaves, tree_map
+from uavlab.envs.autoreset import Pool, Worlds, advance, make_pool, start_worlds
+from uavlab.runtime.runtime import Runtime
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class FixedLengthConfig:
+    """Size of a batch.
+
+    Attributes:
+        worlds: Worlds per run (W).
+        rollout_steps: Steps of every world per batch (T).
+        spares: New worlds in reserve for each world and batch; a world that ends more often in a batch repeats a start.
+    """
+
+    worlds: Annotated[int, Ge(1), Le(1_000_000)] = 64
+    rollout_steps: Annotated[int, Ge(1), Le(10_000)] = 64
+    spares: Annotated[int, Ge(1), Le(1000)] = 8
+
+
+class FixedLengthCollector(Source):
+    """Steps R x W worlds for T steps with the learner's policy for each batch, and replaces those that end.
+
+    An agent whose task ended is not live in the steps until its world ends.
+    """
+
+    def __init__(self, env: Env, policy: Policy, config: FixedLengthConfig, rng: Streams, rt: Runtime) -> None:
+        """Start the worlds of all runs."""
+        self.env, self.policy, self.config, self.rng, self.runs = env, policy, config, rng, len(rng.seeds)
+        self.static = rt.toggles.graph == "cycle"  # worlds and pool stay in the memory that a CUDA graph uses
+        self.worlds: Worlds = start_worlds(env, self._start_noise("worlds").flatten(0, 1))
+        self.live = torch.ones(len(self.worlds.replaced), env.spec.agents, dtype=torch.bool, device=rng.device)
+        self.pool: Pool = self._refill()
+        self.steps = 0  # of every world
+        self._advance, self._check = rt.kernel(advance, "environment"), rt.check
+        self._act = rt.time_stage(lambda obs, noise: policy(obs, noise), "acting")
+
+    def observations(self) -> Any:
+        """Return the current observations of all agents (R W ...)."""
+        return self._by_run(self.worlds.obs)
+
+    def world_step(self) -> Callable[[], Any]:
+        """Return a function that computes one step of all worlds, the same with each call."""
+        action = self.policy(self.observations(), self._acting_noise()).flatten(0, 1)
+        noise = self._step_noise()
+        return lambda: self._advance(self.env, self.worlds, action, noise, self.pool)
+
+    @torch.no_grad()
+    def next(self) -> Batch:
+        """Take the next T steps of every world."""
+        worlds, live, steps = self.worlds, self.live, []
+        for _ in range(self.config.rollout_steps):
+            obs = self._by_run(worlds.obs)
+            action = self._act(obs, self._acting_noise())
+            seen = [("obs", obs), ("action", action)]
+            self._check({name: (leaf, "R W") for name, leaf in _floats(seen)})
+            worlds, row = self._advance(self.env, worlds, action.flatten(0, 1), self._step_noise(), self.pool)
+            done = row.truncated | row.terminated.all(-1)
+            step = self._by_run(_step(row, live, done))
+            self._check({name: (leaf, "R W") for name, leaf in _floats([("next_obs", step.next_obs)])})
+            self._check({"reward": (step.reward, "R W A")})
+            live = (live & ~row.terminated) | done[:, None]
+            steps.append(step)
+        data = tree_map(lambda *leaf: torch.stack(leaf, 1), *steps)  # before worlds, whose memory steps may share
+        self.worlds, self.live = self._copy_into_static((self.worlds, worlds), (self.live, live))
+        index = torch.arange(self.config.rollout_steps * self.config.worlds, device=self.rng.device)
+        return Batch(data, index.expand(self.runs, -1))
+
+    def after_cycle(self) -> None:
+        """Count the steps and refill the pool here, because the replays of a captured cycle run no Python code."""
+        self.steps += self.config.rollout_steps
+        (self.pool,) = self._copy_into_static((self.pool, self._refill()))
+
+    def tensors_to_check(self) -> CheckedTensors:
+        """Return the tensors of worlds and pool."""
+        worlds = {f"worlds.{k}": (self._by_run(v), "R W") for k, v in _floats([("", self.worlds)])}
+        lead = (-1, self.runs, self.config.worlds)
+        pool = {f"pool.{k}": (v.unflatten(0, lead), "depth R W") for k, v in _floats([("", self.pool)])}
+        return worlds | pool
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return worlds, pool and counters."""
+        state = {f"worlds.{k}": v for k, v in leaves(self.worlds)} | {f"pool.{k}": v for k, v in leaves(self.pool)}
+        return {**state, "live": self.live, "steps": torch.tensor(self.steps)}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Restore a ``state_dict``."""
+        self.worlds, self.pool, self.live = self._copy_into_static(
+            (self.worlds, load_leaves(self.worlds, state, "worlds")),
+            (self.pool, load_leaves(self.pool, state, "pool")),
+            (self.live, state["live"].to(self.live.device).clone()),
+        )
+        self.steps = int(state["steps"])
+
+    def _copy_into_static(self, *pairs: tuple[T, T]) -> tuple[T, ...]:
+        """Return the second of each pair, copied into the memory of the first if a CUDA graph uses it."""
+        return tuple(tree_map(Tensor.copy_, old, new) if self.static else new for old, new in pairs)
+
+    def _refill(self) -> Pool:
+        noise = self._start_noise("pool", self.config.spares).transpose(0, 1).flatten(1, 2)
+        return make_pool(self.env, noise, self.worlds)
+
+    def _start_noise(self, name: str, *lead: int) -> Tensor:
+        return self.rng.uniform(name, *lead, self.config.worlds, self.env.spec.initial_noise)
+
+    def _step_noise(self) -> Tensor:
+        return self.rng.uniform("step", self.config.worlds, self.env.spec.step_noise).flatten(0, 1)
+
+    def _acting_noise(self) -> Tensor:
+        return acting_noise(self.rng, "act", self.config.worlds, self.env.spec)
+
+    def _by_run(self, tree: T) -> T:
+        return tree_map(lambda leaf: leaf.unflatten(0, (self.runs, self.config.worlds)), tree)
+
+
+def _step(row: Transition, live: Bool[Tensor, "B A"], done: Bool[Tensor, " B"]) -> Steps:
+    """Return a transition as a step of worlds, with its marks."""
+    return Steps(
+        obs=row.obs,
+        action=row.action,
+        reward=row.reward,
+        next_obs=row.next_obs,
+        live=live,
+        terminated=row.terminated,
+        ended=row.terminated | done[:, None],
+    )
+
+
+def _floats(trees: list[tuple[str, Any]]) -> list[tuple[str, Tensor]]:
+    """Return the floating point tensors of trees by name."""
+    named = [item for name, tree in trees for item in leaves(tree, name)]
+    return [(name, leaf) for name, leaf in named if leaf.is_floating_point()]

@@ -1,0 +1,62 @@
+"""Proximal policy optimization of teams: ``mappo`` with critics of the whole team, ``ippo`` with those of one agent."""
+
+from typing import Any
+
+from uavlab.core.portable import Portable
+from uavlab.core.registry import LEARNERS, LearnerEntry, Settings
+from uavlab.core.rng import Streams
+from uavlab.core.types import EnvSpec
+from uavlab.learners.ppo.algorithm import PPO, IPPOConfig, MAPPOConfig, load_policy, make_team
+from uavlab.runtime.oom_retry import require_memory
+from uavlab.runtime.runtime import Runtime
+
+
+def build(config: Settings, data: Any, rng: Streams, rt: Runtime) -> PPO:
+    """Build the learner.
+
+    Raises:
+        ResourceError: Free memory is insufficient.
+    """
+    require_memory(learner_bytes(config), "learner", "width, hidden, worlds or runs", rt.device)
+    return PPO(config.learner, config.env.spec, data, rng, rt)
+
+
+def learner_bytes(config: Settings) -> int:
+    """Return a lower bound of the learner's memory (bytes): networks with gradients and two moments."""
+    team = make_team(config.learner, config.env.spec, config.env.spec)
+    actors, critics = (len(set(each)) for each in (team.networks, team.critics))
+    return 16 * config.run.runs * (actors * team.actor_net.count + critics * team.critic_net.count)
+
+
+def plan(config: Settings) -> dict[str, int | None]:
+    """Count the gradient steps of a run."""
+    updates, hyper = config.run.updates, config.learner
+    return {"gradient_steps_per_run": None if updates is None else updates * hyper.epochs * hyper.minibatches}
+
+
+def refusal(spec: object) -> str | None:
+    """Return why PPO cannot learn an environment; None if it can."""
+    if spec is None:  # ``check_env`` reports a class without a spec
+        return None
+    if not isinstance(spec, EnvSpec):
+        return "it has no team of agents"
+    return "its agents choose among moves but observe no maps" if spec.choices and not spec.side else None
+
+
+def _entry(settings: type[MAPPOConfig]) -> LearnerEntry:
+    return LearnerEntry(
+        settings=settings,
+        collector="fixed_length",
+        build=build,
+        load_policy=load_policy,
+        size=lambda config, spec: make_team(config, spec, spec).actor_net.count,
+        refusal=refusal,
+        require_same=make_team,
+        plan=plan,
+        portable=Portable(layers=lambda config, spec: make_team(config, spec, spec).actor_net.by_layer),
+        unserved={"update": "this learner updates all agents at once; use update=batched"},
+    )
+
+
+LEARNERS.register("mappo", _entry(MAPPOConfig))
+LEARNERS.register("ippo", _entry(IPPOConfig))
