@@ -34,7 +34,7 @@ class Twin:
 
     def fly(self, x: float, v: float, command: float) -> Pair:
         """Return place and velocity along one axis after a step."""
-        aim, h = self.p.speed * max(-1.0, min(1.0, command)), self.p.dt / PARTS
+        aim, h = self.p.max_speed * max(-1.0, min(1.0, command)), self.p.dt / PARTS
 
         def pull(v: float) -> float:
             return (aim - v) / self.p.lag

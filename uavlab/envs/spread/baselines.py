@@ -53,4 +53,4 @@ def steer(env: Spread, offset: Float[Tensor, "B A 2"], vel: Float[Tensor, "B A 2
     """Return actions that close an offset without overshoot: PD control, with the drag of the motion made up for."""
     response = max(RESPONSE, 2 * env.dt)
     acceleration = offset / response**2 - 2 * vel / response
-    return ((env.lag * acceleration + vel) / env.speed).clamp(-1, 1)
+    return ((env.lag * acceleration + vel) / env.max_speed).clamp(-1, 1)

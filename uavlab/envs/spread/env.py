@@ -35,25 +35,25 @@ class State:
 class Spread:
     """The spread task: UAVs agree without words on who flies to which landmark.
 
-    UAVs start at rest and, like landmarks, anywhere in the square. A UAV speeds up by (``speed`` x action - velocity)
-    / ``lag``, and stops at walls.
+    UAVs start at rest and, like landmarks, anywhere in the square. A UAV speeds up by (``max_speed`` x action -
+    velocity) / ``lag``, and stops at walls.
 
-    | observation | of a UAV                                                 | unit    |
-    | ----------- | -------------------------------------------------------- | ------- |
-    | 0, 1        | its velocity                                             | units/s |
-    | 2, 3        | its x, y                                                 | units   |
-    | 4, 5, ...   | x, y from it to each landmark                            | units   |
-    | ...         | x, y from it to each other UAV, those with the next numbers first | units |
+    | observation | of a UAV                                                                 | unit    |
+    | ----------- | ------------------------------------------------------------------------ | ------- |
+    | 0, 1        | its velocity                                                             | units/s |
+    | 2, 3        | its x, y                                                                 | units   |
+    | 4, 5, ...   | x, y from it to each landmark                                            | units   |
+    | ...         | x, y from it to each other UAV: the one with the next number is first    | units   |
 
-    | action      | at -1 and 1                                              | unit    |
-    | ----------- | -------------------------------------------------------- | ------- |
-    | 0, 1        | velocity in x and y that it approaches, up to ``speed``  | units/s |
+    | action      | of a UAV                                                                 | unit    |
+    | ----------- | ------------------------------------------------------------------------ | ------- |
+    | 0, 1        | velocity in x and y that it approaches: -1 and 1 stand for ``max_speed`` | units/s |
 
-    | reward of the state after a step                         | every UAV                                |
-    | -------------------------------------------------------- | ---------------------------------------- |
-    | share of landmarks that are covered                      | ``cover_reward`` x the share             |
-    | mean distance of landmarks to the UAV nearest to each    | -``distance_cost`` x the mean, per unit  |
-    | another UAV within ``collision_radius``                  | -``collision_cost``, only if it is near  |
+    | reward of the state after a step                        | every UAV                               |
+    | ------------------------------------------------------- | --------------------------------------- |
+    | share of landmarks that are covered                     | ``cover_reward`` x the share            |
+    | mean distance of landmarks to the UAV nearest to each   | -``distance_cost`` x the mean, per unit |
+    | another UAV within ``collision_radius``                 | -``collision_cost``, only if it is near |
 
     End: none but the horizon.
 
@@ -61,7 +61,7 @@ class Spread:
         uavs: UAVs per world (A), and landmarks.
         dt: Duration of one step (s).
         horizon: Steps after which an episode is truncated.
-        speed: Highest speed along each axis (units/s).
+        max_speed: Highest speed along each axis (units/s).
         lag: Time in which a UAV makes up 63 % of a difference in velocity (s).
         cover_radius: Distance to the nearest UAV below which a landmark is covered (units).
         collision_radius: Distance below which two UAVs collide (units).
@@ -73,7 +73,7 @@ class Spread:
     uavs: Annotated[int, Ge(1), Le(64)] = 3
     dt: Annotated[float, Gt(0), Le(1)] = 0.2
     horizon: Annotated[int, Ge(1), Le(100_000)] = 25
-    speed: Annotated[float, Ge(0.01), Le(100)] = 1.0
+    max_speed: Annotated[float, Ge(0.01), Le(100)] = 1.0
     lag: Annotated[float, Ge(0.01), Le(100)] = 0.4
     cover_radius: Annotated[float, Gt(0), Le(3)] = 0.1
     collision_radius: Annotated[float, Gt(0), Le(3)] = 0.1
@@ -89,7 +89,7 @@ class Spread:
         "uavs": "UAVs",
         "covered": "covered landmarks",
         "dt": "time step (s)",
-        "speed": "highest speed (units/s)",
+        "max_speed": "highest speed (units/s)",
         "lag": "lag of velocity (s)",
         "cover_radius": "covering radius (units)",
         "collision_radius": "collision radius (units)",
@@ -118,7 +118,7 @@ class Spread:
 
     def transition(self, state: State, action: Float[Tensor, "B A 2"], noise: Float[Tensor, "B 0"]) -> State:
         """Move the UAVs by one step, exactly for an action that stays; actions beyond [-1, 1] are clamped."""
-        aim = self.speed * action.clamp(-1, 1)
+        aim = self.max_speed * action.clamp(-1, 1)
         lead = state.vel - aim  # fades away as exp(-t / lag)
         fade = -math.expm1(-self.dt / self.lag)
         free = state.pos + self.dt * aim + (self.lag * fade) * lead

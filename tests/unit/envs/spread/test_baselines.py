@@ -78,7 +78,7 @@ def test_uavs_do_not_cross() -> None:
 
 def test_steering_by_hand() -> None:
     # response 0.2 s: 0.02 / 0.04 - 2 x 0.1 / 0.2 = -0.5 units/s^2; (0.4 x -0.5 + 0.1) / 2 = -0.05.
-    action = plans.steer(Spread(speed=2.0, dt=0.1), torch.tensor([[[0.02, 9.0]]]), torch.tensor([[[0.1, 0.0]]]))
+    action = plans.steer(Spread(max_speed=2.0, dt=0.1), torch.tensor([[[0.02, 9.0]]]), torch.tensor([[[0.1, 0.0]]]))
     assert action[0, 0].tolist() == pytest.approx([-0.05, 1.0])
 
 

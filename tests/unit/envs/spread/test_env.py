@@ -54,7 +54,7 @@ def test_noise_fills_the_square_with_uavs_then_landmarks() -> None:
 
 def test_velocity_approaches_the_action() -> None:
     # After one lag, 1 - 1/e of the way from 0 to 2 units/s; the way flown is 2 lag - 2 lag (1 - 1/e) = 2 lag / e.
-    env = Spread(uavs=1, dt=0.2, lag=0.2, speed=2.0)
+    env = Spread(uavs=1, dt=0.2, lag=0.2, max_speed=2.0)
     after = fly(env, world([(0, 0)], [(0, 0)]), (1.0, -0.5))
     rest = math.exp(-1)
     torch.testing.assert_close(after.vel[0], row([[2 * (1 - rest), -(1 - rest)]])[0], **EXACT)
@@ -123,10 +123,10 @@ def test_figures_by_hand() -> None:
 WORLDS = 6
 VARIANTS = {
     "default": Spread(),
-    "alone": Spread(uavs=1, dt=1.0, speed=0.3),
+    "alone": Spread(uavs=1, dt=1.0, max_speed=0.3),
     "many": Spread(uavs=7, cover_radius=0.4, collision_radius=0.3, dt=0.05),
     "prices": Spread(uavs=2, cover_reward=2.5, distance_cost=0.3, collision_cost=0.7, cover_radius=0.5, lag=1.0),
-    "fast": Spread(uavs=5, speed=4.0, lag=0.3, dt=0.2, collision_radius=0.5),
+    "fast": Spread(uavs=5, max_speed=4.0, lag=0.3, dt=0.2, collision_radius=0.5),
 }
 
 
@@ -179,7 +179,7 @@ def test_rollouts_meet_every_event() -> None:
 
 class Euler(Spread):
     def transition(self, state: State, action: Tensor, noise: Tensor) -> State:
-        vel = state.vel + self.dt / self.lag * (self.speed * action.clamp(-1, 1) - state.vel)
+        vel = state.vel + self.dt / self.lag * (self.max_speed * action.clamp(-1, 1) - state.vel)
         pos = (state.pos + self.dt * vel).clamp(-1, 1)
         return State(pos, vel, state.landmark, state.step + 1)
 
@@ -286,7 +286,7 @@ def extremes(env: Spread) -> tuple[float, float, float]:
 
 class Open(Spread):
     def transition(self, state: State, action: Tensor, noise: Tensor) -> State:
-        return replace(state, pos=state.pos + self.dt * self.speed * action, step=state.step + 1)
+        return replace(state, pos=state.pos + self.dt * self.max_speed * action, step=state.step + 1)
 
 
 def test_uavs_stay_inside_and_rewards_are_about_one() -> None:

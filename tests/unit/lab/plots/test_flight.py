@@ -52,7 +52,8 @@ class TestScenes:
         with pytest.raises(ConfigError) as refusal:
             flight.animate(object(), [])
         assert str(refusal.value) == (
-            "flight: object has no picture; registered are LeaderFollower, Mapping; add one with `@uavlab.scene`."
+            "flight: object has no picture; registered are LeaderFollower, Mapping, Spread; "
+            "add one with `@uavlab.scene`."
         )
 
 
