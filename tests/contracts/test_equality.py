@@ -37,6 +37,7 @@ UPDATES = 5
 TOLERANCES = {"rounding": 1e-9, "single": 1e-3}  # of each matrix's largest number
 NUMBERS = {"interval": 2, "ratio": 2, "micro_batches": 3, "memory_fraction": 0.5, "threads": 2}
 SAME = ("slow_leader_follower",)  # another environment with a pause in each step
+ALIKE = ("ippo",)  # another learner with one setting changed
 
 
 def tasks() -> list[Any]:
@@ -44,7 +45,7 @@ def tasks() -> list[Any]:
     rows: list[Any] = []
     for learner, entry in LEARNERS.items():
         fits = [name for name, env in ENVIRONMENTS.items() if name not in SAME and not entry.refusal(env.kind().spec)]
-        marks = [[pytest.mark.soak] * (index > 0) for index in range(len(fits))]
+        marks = [[pytest.mark.soak] * (index > 0 or learner in ALIKE) for index in range(len(fits))]
         rows += [pytest.param(env, learner, marks=each) for env, each in zip(fits, marks, strict=True)]
     return rows
 
