@@ -29,6 +29,7 @@ from uavlab.experiment.signals import graceful_stop
 @cli.command()
 @click.argument("preset")
 @with_settings
+@click.option("--learner", help="Learner that fits the task, such as masac, coma, mappo or ippo; default the preset's.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the run, new or empty; default runs/NAME.")
 @click.option("--name", help="Name of the run; default PRESET-SEED.")
 @click.option("--dry-run", is_flag=True, help="Print steps, updates, bytes and the time it takes here, and stop.")

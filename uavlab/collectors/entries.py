@@ -189,6 +189,5 @@ COLLECTORS.register(
         calls=("update", "acting", "environment"),
         replay=False,
         lacks={"replay": "this learner takes new steps for each update and has no replay", "logs": NO_LOGS},
-        trial=_try_on_policy,
     ),
 )

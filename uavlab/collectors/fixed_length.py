@@ -77,14 +77,14 @@ class FixedLengthCollector(Source):
             live = (live & ~row.terminated) | done[:, None]
             steps.append(step)
         data = tree_map(lambda *leaf: torch.stack(leaf, 1), *steps)  # before worlds, whose memory steps may share
-        self.worlds, self.live = self._copy_into_static((self.worlds, worlds), (self.live, live))
+        self.worlds, self.live = self._keep_static(self.worlds, worlds), self._keep_static(self.live, live)
         index = torch.arange(self.config.rollout_steps * self.config.worlds, device=self.rng.device)
         return Batch(data, index.expand(self.runs, -1))
 
     def after_cycle(self) -> None:
         """Count the steps and refill the pool here, because the replays of a captured cycle run no Python code."""
         self.steps += self.config.rollout_steps
-        (self.pool,) = self._copy_into_static((self.pool, self._refill()))
+        self.pool = self._keep_static(self.pool, self._refill())
 
     def tensors_to_check(self) -> CheckedTensors:
         """Return the tensors of worlds and pool."""
@@ -100,16 +100,14 @@ class FixedLengthCollector(Source):
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore a ``state_dict``."""
-        self.worlds, self.pool, self.live = self._copy_into_static(
-            (self.worlds, load_leaves(self.worlds, state, "worlds")),
-            (self.pool, load_leaves(self.pool, state, "pool")),
-            (self.live, state["live"].to(self.live.device).clone()),
-        )
+        self.worlds = self._keep_static(self.worlds, load_leaves(self.worlds, state, "worlds"))
+        self.pool = self._keep_static(self.pool, load_leaves(self.pool, state, "pool"))
+        self.live = self._keep_static(self.live, state["live"].to(self.live.device).clone())
         self.steps = int(state["steps"])
 
-    def _copy_into_static(self, *pairs: tuple[T, T]) -> tuple[T, ...]:
-        """Return the second of each pair, copied into the memory of the first if a CUDA graph uses it."""
-        return tuple(tree_map(Tensor.copy_, old, new) if self.static else new for old, new in pairs)
+    def _keep_static(self, old: T, new: T) -> T:
+        """Return ``new``, copied into the memory of ``old`` if a CUDA graph uses it."""
+        return tree_map(Tensor.copy_, old, new) if self.static else new
 
     def _refill(self) -> Pool:
         noise = self._start_noise("pool", self.config.spares).transpose(0, 1).flatten(1, 2)

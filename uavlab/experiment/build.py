@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,6 +25,7 @@ from uavlab.core.registry import (
 from uavlab.core.rng import Streams
 from uavlab.core.text import require_known
 from uavlab.evaluation import COMMON, Planner, episodes, summary
+from uavlab.experiment.presets import Preset
 from uavlab.runtime.oom_retry import is_out_of_memory
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.stage_timer import Monitor
@@ -126,6 +127,13 @@ def task(environment: str, learner: str | None = None) -> Task:
         evaluation=env.evaluation or EPISODES,
         unserved={**entry.unserved, **missing},
     )
+
+
+def preset_values(preset: Preset, chosen: Task) -> dict[str, Any]:
+    """Return the settings of a preset, without those that only its own learner and collector have, not the chosen."""
+    own = task(preset.env, preset.values.get("learner"))
+    names, known = ({each.name for part in it.settings[:2] for each in fields(part)} for it in (own, chosen))
+    return {name: value for name, value in preset.values.items() if name not in names - known}
 
 
 def _fitting(env: Environment) -> Iterator[str]:

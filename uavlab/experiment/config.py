@@ -22,7 +22,7 @@ from uavlab.core.installation import program
 from uavlab.core.registry import Resume, Settings
 from uavlab.core.text import quote, suggest, yaml_lines, yaml_value
 from uavlab.core.types import Rule
-from uavlab.experiment.build import Task, task
+from uavlab.experiment.build import Task, preset_values, task
 from uavlab.experiment.names import require_preset
 from uavlab.experiment.presets import presets
 from uavlab.experiment.settings import settings_of
@@ -138,9 +138,8 @@ def configure(preset: str, *layers: Mapping[str, Any]) -> Config:
         origins |= {name: f" from {known_origins[name]}" if name in known_origins else "" for name in layer}
     if given.get("minutes") is not None:
         given.setdefault("updates", None)
-    values = {**eager(), **chosen.values, **given}
-    chosen_task = task(chosen.env, _learner_name(values, origins))
-    values["learner"] = chosen_task.learner
+    chosen_task = task(chosen.env, _learner_name({**chosen.values, **given}, origins))
+    values = {**eager(), **preset_values(chosen, chosen_task), **given, "learner": chosen_task.learner}
     model = _model(chosen_task.settings, tuple(TOGGLES.values()))
     unknown = [name for name in values if name not in model.model_fields]
     elsewhere = {other: own for other, own in ELSEWHERE.items() if own in model.model_fields}

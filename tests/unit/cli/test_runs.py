@@ -59,6 +59,16 @@ class TestTrain:
         assert (run.updates, run.seed, run.runs, config.source.batch, config.learner.lr) == (8, 5, 2, 7, 0.01)
 
     @pytest.mark.usefixtures("pace")
+    def test_a_learner_is_chosen_and_brings_its_own_settings(self) -> None:
+        ended = uavlab("train", "leader_follower_quick", "--learner", "ippo", "--updates", "3", "--dry-run", "--json")
+        assert ended.json["gradient_steps_per_run"] == 3 * 5 * 4  # the preset's batch is MASAC's alone
+        ended = uavlab("train", "leader_follower", "--learner", "ipo", "--dry-run")
+        assert ended.code == 2
+        assert "did you mean 'ippo'?" in ended.err
+        ended = uavlab("train", "leader_follower", "--learner", "coma", "--dry-run")
+        assert "Learners that can: masac, mappo, ippo." in ended.err
+
+    @pytest.mark.usefixtures("pace")
     def test_a_dry_run_tells_and_makes_nothing(self, tmp_path: Path) -> None:
         ended = uavlab("train", "leader_follower_quick", "--dry-run", "--json", "--runs", "2")
         config = configure("leader_follower_quick", {"runs": 2})

@@ -108,7 +108,9 @@ def test_every_environment_names_a_learner_that_fits(name: str) -> None:
 
 
 def test_a_learner_that_does_not_fit_is_refused_with_those_that_do() -> None:
-    with pytest.raises(ConfigError, match=r"^learner coma cannot learn leader_follower: .*Learners that can: masac, mappo, ippo.$"):
+    with pytest.raises(
+        ConfigError, match=r"^learner coma cannot learn leader_follower: .*Learners that can: masac, mappo, ippo.$"
+    ):
         configure("leader_follower", {"learner": "coma"})
     with pytest.raises(ConfigError, match=r"^unknown learner 'masak' \(did you mean 'masac'\?\)"):
         configure("leader_follower", {"learner": "masak"})

@@ -374,3 +374,11 @@ def test_a_config_is_described_by_its_own_values(preset: str) -> None:
     stored = json.loads(json.dumps(config.values))
     assert configure(config.preset, stored) == config
     assert configure(config.preset, stored, {"seed": 4}) != config
+
+
+def test_another_learner_leaves_out_what_only_the_preset_s_own_has() -> None:
+    config = configure("leader_follower_quick", {"learner": "mappo"})
+    assert "batch" not in config.values
+    assert (config.values["gamma"], config.values["crash_cost"], config.learner.hidden) == (0.95, 1000.0, 128)
+    with pytest.raises(ConfigError, match="unknown setting 'batch'"):
+        configure("leader_follower_quick", {"learner": "mappo", "batch": 64})

@@ -31,7 +31,8 @@ from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Steps, Update, tensors, tree_map
 from uavlab.learners.coma.algorithm import require_same_task
 from uavlab.learners.masac.networks import assign_networks
-from uavlab.learners.ppo.networks import MapTeam, Team, VectorTeam, mean_by_network
+from uavlab.learners.ppo.moments import Moments, normalise, update_moments
+from uavlab.learners.ppo.networks import MapTeam, Team, VectorTeam
 from uavlab.ops.action_sampling import (
     HALF_LOG_2PI,
     masked_policy,
@@ -44,8 +45,7 @@ from uavlab.ops.returns import generalized_advantages
 from uavlab.runtime.grad_step import MOMENTS, GradientStep, Rows
 from uavlab.runtime.runtime import Runtime
 
-MEMORY = 0.9  # weight of the past in the moving moments of returns, per update
-LEAST = 1e-6  # smallest standard deviation by which returns and advantages are divided
+FARTHEST = 3.0  # largest mean of a Gaussian before squashing: beyond, actions round to the border and gradients explode
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ class MAPPOConfig:
     share: bool = True
     gamma: Annotated[float, Ge(0), Le(1), Resume.YES] = 0.99
     lam: Annotated[float, Ge(0), Le(1), Resume.YES] = 0.95
-    lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 5e-4
+    lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 3e-4
     critic_lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 1e-3
-    clip: Annotated[float, Gt(0), Le(1e6), Resume.YES] = 1.0
+    clip: Annotated[float, Gt(0), Le(1e6), Resume.YES] = 0.5
     clip_ratio: Annotated[float, Gt(0), Le(1), Resume.YES] = 0.2
     target_kl: Annotated[float, Ge(0), Le(100), Resume.YES] = 0.05
     epochs: Annotated[int, Ge(1), Le(1000)] = 5
@@ -91,7 +91,7 @@ class MAPPOConfig:
     entropy: Annotated[float, Ge(0), Le(10), Resume.YES] = 0.01
     entropy_to: Annotated[float, Ge(0), Le(10), Resume.YES] = 0.0
     entropy_updates: Annotated[int, Ge(1), Le(10**9), Resume.YES] = 1000
-    log_std_low: Annotated[float, Ge(-20), Le(0)] = -5.0
+    log_std_low: Annotated[float, Ge(-20), Le(0)] = -2.5
     log_std_high: Annotated[float, Ge(0), Le(4)] = 0.5
 
     labels: ClassVar[dict[str, str]] = {
@@ -103,8 +103,8 @@ class MAPPOConfig:
 
 
 @dataclass(frozen=True)
-class IPPOConfig(MAPPOConfig):  # noqa: D101 - the attributes and their meanings are the same
-    __doc__ = MAPPOConfig.__doc__
+class IPPOConfig(MAPPOConfig):
+    """The hyper-parameters of ``MAPPOConfig``, with critics that observe one agent."""
 
     critic: Literal["central", "own"] = "own"
 
@@ -119,22 +119,6 @@ class Samples:
     advantage: Float[Tensor, "R N A"]
     target: Float[Tensor, "R N A"]
     weight: Float[Tensor, "R N A"]
-
-
-@tensors
-class Moments:
-    """Moving moments of an agent's returns, each a sum of which ``weight`` is the total weight."""
-
-    mean: Float[Tensor, "R A"]
-    square: Float[Tensor, "R A"]
-    weight: Float[Tensor, "R A"]
-
-    def scale(self) -> tuple[Float[Tensor, "R 1 A"], Float[Tensor, "R 1 A"]]:
-        """Return mean and standard deviation; before the first return 0 and 1."""
-        known, weight = self.weight > 0, self.weight.clamp_min(LEAST)
-        mean = self.mean / weight
-        spread = (self.square / weight - mean.square()).clamp_min(0).sqrt().clamp_min(LEAST)
-        return mean[:, None], torch.where(known, spread, torch.ones_like(spread))[:, None]
 
 
 class PPO(Learner):
@@ -207,10 +191,8 @@ class PPO(Learner):
             (center + spread * team.value(critic, each)).view(*lead, -1).transpose(0, 1) for each in (obs, next_obs)
         )
         reward, terminated, ended = (each.transpose(0, 1) for each in (data.reward, data.terminated, data.ended))
-        advantage = generalized_advantages(
-            reward, value, next_value, terminated, ended, config.gamma, config.lam
-        ).transpose(0, 1).flatten(1, 2)  # fmt: skip
-        returns = advantage + value.transpose(0, 1).flatten(1, 2)
+        gain = generalized_advantages(reward, value, next_value, terminated, ended, config.gamma, config.lam)
+        advantage, returns = (each.transpose(0, 1).flatten(1, 2) for each in (gain, gain + value))
         new = update_moments(moments, returns, live, team.critics)
         center, spread = new.scale()
         return Samples(
@@ -299,9 +281,9 @@ def evaluate_actions(
 
 
 def split_gaussian(config: MAPPOConfig, out: Float[Tensor, "*lead E"]) -> tuple[Tensor, Tensor]:
-    """Split an actor's output into means and log standard deviations."""
+    """Split an actor's output into means, which are bounded smoothly, and log standard deviations."""
     mean, log_std = out.chunk(2, -1)
-    return mean, log_std.clamp(config.log_std_low, config.log_std_high)
+    return FARTHEST * torch.tanh(mean / FARTHEST), log_std.clamp(config.log_std_low, config.log_std_high)
 
 
 def choose_actions(
@@ -313,33 +295,6 @@ def choose_actions(
         return sample_in_turn(out, obs.legal, obs.target_cell, noise, 0.0)
     mean, log_std = split_gaussian(config, out)
     return torch.tanh(mean) if noise is None else squashed_gaussian(mean, log_std, noise)[0]
-
-
-def update_moments(
-    moments: Moments, returns: Float[Tensor, "R N A"], live: Float[Tensor, "R N A"], critics: tuple[int, ...]
-) -> Moments:
-    """Return the moments after new returns, which agents with one critic share; rows that are not live do not count."""
-    count = live.sum(1)
-    seen = (count > 0).to(live.dtype)
-    new = {
-        "mean": (live * returns).sum(1) / count.clamp_min(1),
-        "square": (live * returns.square()).sum(1) / count.clamp_min(1),
-        "weight": seen,
-    }
-    return Moments(
-        **{k: MEMORY * getattr(moments, k) + (1 - MEMORY) * mean_by_network(v, critics) for k, v in new.items()}
-    )
-
-
-def normalise(
-    x: Float[Tensor, "R N A"], live: Float[Tensor, "R N A"], networks: tuple[int, ...]
-) -> Float[Tensor, "R N A"]:
-    """Shift and scale numbers to mean 0 and standard deviation 1 over the live rows of each network."""
-    count = mean_by_network(live.sum(1), networks).clamp_min(1)
-    mean = mean_by_network((live * x).sum(1), networks) / count
-    apart = x - mean[:, None]
-    spread = (mean_by_network((live * apart.square()).sum(1), networks) / count).sqrt()
-    return apart / spread.clamp_min(LEAST)[:, None]
 
 
 def load_policy(config: MAPPOConfig, trained: EnvSpec, spec: EnvSpec, parameters: Float[Tensor, "R K P"]) -> Policy:

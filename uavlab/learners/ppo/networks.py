@@ -52,10 +52,10 @@ class VectorTeam:
         """Draw the initial actors and critics of each run; ``inputs`` describes observations (R A O)."""
         actors, critics = len(set(self.networks)), len(set(self.critics))
         first = [self.networks.index(network) for network in range(actors)]  # the first agent of each network
-        own = inputs.center[:, first], inputs.spread[:, first]
-        seen = own
+        own = seen = inputs.center[:, first], inputs.spread[:, first]
         if self.central:
-            seen = tuple(each.flatten(1)[:, None].expand(-1, critics, -1) for each in (inputs.center, inputs.spread))
+            center, spread = (each.flatten(1)[:, None] for each in (inputs.center, inputs.spread))
+            seen = center.expand(-1, critics, -1), spread.expand(-1, critics, -1)
         return (
             self.actor_net.initial_for(rng.uniform("actor", actors, self.actor_net.count), *own),
             self.critic_net.initial_for(rng.uniform("critic", critics, self.critic_net.count), *seen),

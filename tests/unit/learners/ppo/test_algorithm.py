@@ -14,17 +14,13 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Scale, Steps, tree_map
 from uavlab.learners.ppo.algorithm import (
-    MEMORY,
     PPO,
     IPPOConfig,
     MAPPOConfig,
-    Moments,
     evaluate_actions,
     load_policy,
-    normalise,
-    update_moments,
 )
-from uavlab.ops.belief_maps import centre_maps
+from uavlab.learners.ppo.moments import Moments
 from uavlab.runtime.grad_step import ADAM_EPS
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
@@ -89,7 +85,7 @@ def slow_update(learner: PPO, data: Steps, noise: Tensor) -> dict[str, Tensor]:
 
     def log_prob_and_entropy(t: int, w: int, i: int) -> tuple[Tensor, Tensor]:
         out = evaluate(team.actor_net, actor[team.networks[i]], data.obs[0, t, w, i])
-        mean, std = out[:2], out[2:].clamp(config.log_std_low, config.log_std_high).exp()
+        mean, std = 3 * torch.tanh(out[:2] / 3), out[2:].clamp(config.log_std_low, config.log_std_high).exp()
         normal, action = torch.distributions.Normal(mean, std), data.action[0, t, w, i]
         density = normal.log_prob(torch.atanh(action)) - torch.log(1 - action**2)
         return density.sum(), normal.entropy().sum()
@@ -266,29 +262,6 @@ def test_the_weight_of_entropy_falls_to_its_end() -> None:
     assert weights == pytest.approx([0.5, 0.4, 0.3, 0.2, 0.1, 0.1])
 
 
-def test_moments_by_hand() -> None:
-    """Agents 0 and 1 share a critic; agent 2 ended before its second return."""
-    returns = torch.tensor([[[1.0, 3.0, 5.0], [3.0, 5.0, 99.0]]])
-    live = torch.tensor([[[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]]])
-    blank = torch.zeros(1, 3)
-    moments = update_moments(Moments(mean=blank, square=blank, weight=blank), returns, live, (0, 0, 1))
-    center, spread = moments.scale()
-    assert center[0, 0].tolist() == pytest.approx([3.0, 3.0, 5.0])
-    assert spread[0, 0].tolist() == pytest.approx([math.sqrt(11 - 9)] * 2 + [1e-6], rel=1e-3)
-    later = update_moments(moments, returns + 10, torch.ones_like(live), (0, 0, 1))
-    mixed = (3 * MEMORY + 13) / (MEMORY + 1)
-    assert later.scale()[0][0, 0, 0].item() == pytest.approx(mixed)
-
-
-def test_advantages_are_normalised_by_network_over_live_rows() -> None:
-    x = torch.tensor([[[1.0, 10.0, 30.0], [3.0, 20.0, 999.0]]])
-    live = torch.tensor([[[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]]])
-    result = normalise(x, live, (0, 1, 1))
-    assert result[0, :, 0].tolist() == pytest.approx([-1.0, 1.0])
-    spread = math.sqrt((100 + 0 + 100) / 3)
-    assert [*result[0, :, 1].tolist(), result[0, 0, 2].item()] == pytest.approx([-10 / spread, 0.0, 10 / spread])
-
-
 def mission(config: MAPPOConfig = CONFIG, seeds: tuple[int, ...] = (0,)) -> tuple[PPO, Batch, Streams]:
     rng = Streams(seeds)
     learner = PPO(config, TINY_MISSION.spec, None, rng, RT)
@@ -308,24 +281,6 @@ def test_a_closed_move_has_no_chance_and_no_gradient() -> None:
     assert log_prob.exp().min() >= 1 / TINY_MISSION.spec.choices - 1e-6
     open_ = obs.legal.sum(-1).double()
     assert (entropy.double() <= open_.log() + 1e-5).all()
-
-
-def test_the_central_critic_of_maps_sees_what_the_team_sees() -> None:
-    centred = replace(TINY_MISSION, centred=True).spec
-    for critic in ("central", "own"):
-        learner = PPO(replace(CONFIG, critic=critic), centred, None, Streams([0]), RT)
-        obs = replace(TINY_MISSION, centred=True)
-        seen = tree_map(
-            lambda leaf: leaf[None], obs.observe(obs.initial(Streams([0]).uniform("x", 4, centred.initial_noise)[0]))
-        )
-        value = learner.team.value(learner.critic.parameter.detach(), seen)
-        other = replace(seen, team=seen.team + 1.0)
-        assert torch.equal(value, learner.team.value(learner.critic.parameter.detach(), other)) is (critic == "own")
-        maps = seen.maps[0, 1, 2]
-        if critic == "central":
-            maps = torch.cat((maps, centre_maps(seen.team[0, 1], seen.place[0, 1, 2])))
-        alone = evaluate(learner.team.critic_net, learner.critic.parameter.detach()[0], maps)
-        torch.testing.assert_close(value[0, 1, 2], alone[0])
 
 
 def test_maps_are_learned_from_and_other_teams_are_refused() -> None:
