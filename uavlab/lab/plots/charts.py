@@ -167,8 +167,9 @@ def lines(
             **pen(number),
         )
     places = sorted({row[x] for row in rows})
-    figure.update_xaxes(log_axis(places) if log_x else {}, tickvals=places if len(places) <= 12 else None)
-    if log_x and len(places) <= 12:
+    few = 2 < len(places) <= 12  # two are the ends of straight lines
+    figure.update_xaxes(log_axis(places) if log_x else {}, tickvals=places if few else None)
+    if log_x and few:
         figure.update_xaxes(ticktext=[f"{place:,g}" for place in places])
     figure.update_yaxes(log_axis(row[y] for row in rows) if log_y else {"rangemode": "tozero"})
     return figure
