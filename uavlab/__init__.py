@@ -9,6 +9,7 @@
 
 A run         train (to the end), start (step by step), resume, Run
 Its policies  load (TrainedPolicy), run.policy (TeamPolicy), evaluate (Scores), fly, export (.pt2, .onnx or a folder)
+Its page      report (of one run or several; seeds of equal settings are pooled)
 Measure       bench (suites of benchmarks), profile (where the time of an update goes, and which toggles help)
 Environments  make (by name), env (register a class), Env, EnvSpec, Metric, MapObs, tensors, check_env, baseline, scene
 Learners      learner (register a class), Learner, Policy, Resume, Runtime, Streams, StackedMLP, Batch, Transition,
@@ -24,7 +25,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from uavlab.api import evaluate, export, fly, load, make, profile, resume, start, train
+    from uavlab.api import evaluate, export, fly, load, make, profile, report, resume, start, train
     from uavlab.benchmarks.registry import bench, suite
     from uavlab.cli import main
     from uavlab.core.errors import (
@@ -57,7 +58,7 @@ os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 __version__ = "0.1.0"
 
 _NAMES = {
-    "api": ("train", "start", "resume", "load", "evaluate", "fly", "export", "make", "profile"),
+    "api": ("train", "start", "resume", "load", "evaluate", "fly", "export", "report", "make", "profile"),
     "benchmarks.registry": ("bench", "suite"),
     "cli": ("main",),
     "core.errors": (
@@ -84,7 +85,7 @@ __all__ = [
     "MissingPackageError", "Policy", "ResourceError", "Resume", "Rollout", "Rows", "Run", "Runtime", "Scores",
     "StackedMLP", "Streams", "TeamPolicy", "TrainedPolicy", "Transition", "UavlabError", "Update", "__version__",
     "baseline", "bench", "check_env", "check_learner", "env", "evaluate", "export", "fly", "learner", "load", "main",
-    "make", "preset", "profile", "resume", "scene", "start", "suite", "tensors", "toggle", "train",
+    "make", "preset", "profile", "report", "resume", "scene", "start", "suite", "tensors", "toggle", "train",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # so that type checkers report names that do not exist

@@ -4,33 +4,29 @@ A task is the name of a preset or registered environment, or an environment as a
 of ``uavlab settings PRESET`` and ``uavlab toggles``, from the same defaults. Examples run as tests, one after another.
 """
 
-import os
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from uavlab.arguments import Settings, Task, Trained, config_of, layers, run_folders, task_config, trained_policy
 from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Env
-from uavlab.core.text import quote
+from uavlab.core.text import one_line
 from uavlab.experiment import policy as policies
 from uavlab.experiment import scores
-from uavlab.experiment.config import Config, Device, Layer, configure, single_layer, toggle_layer
+from uavlab.experiment.config import Device, configure
 from uavlab.experiment.export import export as export_trained
 from uavlab.experiment.names import run_folder
 from uavlab.experiment.policy import TrainedPolicy
 from uavlab.experiment.progress_bar import OnLog, finish
 from uavlab.experiment.run import Run
-from uavlab.experiment.run_dir import read_config
 from uavlab.experiment.scores import Scores
 from uavlab.registration import name_and_parameters
 from uavlab.testing.environment import check_form
-
-Task = str | Env[Any]
-Settings = Mapping[str, Any]
-Trained = Run | TrainedPolicy | str | Path
 
 
 def make(name: str, **parameters: Any) -> Any:
@@ -120,7 +116,7 @@ def start(
         ResourceError: Memory does not suffice.
     """
     given = {"learner": learner, "updates": updates, "minutes": minutes, "seed": seed, "runs": runs, "device": device}
-    config = _configure(task, toggles, settings, given)
+    config = task_config(task, toggles, settings, given)
     if config.task.evaluation.check is None:
         check_form(config.env)
     return Run(config, None if out is None else Path(out).expanduser())
@@ -147,7 +143,7 @@ def resume(
         FileError: The folder is no run, or no checkpoint in it is intact.
         ConfigError: A change does not fit the saved state, or sets no later target for a run that is at its target.
     """
-    changes = _layers(toggles, settings, {"updates": updates, "minutes": minutes, "device": device})
+    changes = layers(toggles, settings, {"updates": updates, "minutes": minutes, "device": device})
     return finish(Run.resume(run_folder(folder), *changes, fresh_replay=fresh_replay), progress, on_log)
 
 
@@ -196,8 +192,8 @@ def evaluate(
         FileError: The folder is no run, or has no intact checkpoint.
     """
     if policy is None:
-        return scores.evaluate(_trained("evaluate", what, device), episodes, seed, mean_action, env)
-    return scores.evaluate_baseline(_config(what, device), policy, episodes, seed, env)
+        return scores.evaluate(trained_policy("evaluate", what, device), episodes, seed, mean_action, env)
+    return scores.evaluate_baseline(config_of(what, device), policy, episodes, seed, env)
 
 
 def fly(
@@ -237,16 +233,57 @@ def fly(
     if out is not None:
         films.require_kind(Path(out))
     if policy is None:
-        trained = _trained("fly", what)
+        trained = trained_policy("fly", what)
         config, states = trained.config, policies.fly(trained, seed, mean_action, run, env)
     else:
-        config = _config(what)
+        config = config_of(what)
         states = scores.fly_baseline(config, policy, seed, env)
     history = list(states)
     figure = flight.animate(env or config.evaluation, history).update_layout(meta={"steps": len(history) - 1})
     if out is not None:
         films.write(figure, Path(out))
     return figure
+
+
+def report(
+    runs: Trained | Iterable[Trained],
+    out: str | Path | None = None,
+    *,
+    episodes: int = 200,
+    seed: int = 0,
+    mean_action: bool = False,
+    device: Device | None = None,
+) -> Path:
+    """Write one page about runs, finished or not, and return it; what cannot be read of one is left out, and warned of.
+
+    The page needs no network: scores, learning curves, flights, settings, machines, commands. Seeds of runs that differ
+    by their seed alone are pooled, like those of one run.
+
+    >>> ul.report("runs/first", "report.html", episodes=4).name
+    'report.html'
+
+    Args:
+        runs: A run that has a folder, or the folder; or several of these.
+        out: The page; None takes ``report.html`` in the folder of the run, of several in the folder above the first.
+        episodes: Episodes by which each seed is scored.
+        seed: Seed of the episodes and flights.
+        mean_action: Use the mean action, or the likeliest move, instead of sampling.
+        device: Where to evaluate; None takes the device of each run's settings.
+
+    Raises:
+        ConfigError: There is no run, one is kept in memory, or its environment is not registered here.
+        FileError: A folder is no run, or its settings are damaged.
+        MissingPackageError: Packages that draw are not installed.
+        ResourceError: The page cannot be written.
+    """
+    from uavlab.lab.report import write_report
+    from uavlab.lab.run_files import Scoring
+
+    folders, scoring = run_folders("report", runs), Scoring(episodes, seed, mean_action, device)
+    page, missing = write_report(folders, None if out is None else Path(out), scoring)
+    for note in missing:
+        warnings.warn(one_line(note), stacklevel=2)
+    return page
 
 
 def export(what: Trained, out: str | Path, *, run: int = 0, agent: int | None = None) -> Path:
@@ -269,7 +306,7 @@ def export(what: Trained, out: str | Path, *, run: int = 0, agent: int | None = 
         MissingPackageError: A package that ``.onnx`` needs is not installed.
         ResourceError: A file cannot be written.
     """
-    return export_trained(_trained("export", what, "cpu"), Path(out), run, agent)
+    return export_trained(trained_policy("export", what, "cpu"), Path(out), run, agent)
 
 
 def profile(
@@ -303,45 +340,5 @@ def profile(
     from uavlab.benchmarks.profile_run import profile_preset
 
     name, parameters = name_and_parameters(task)
-    layers = _layers(toggles, settings, {}, parameters)
-    return profile_preset(name, *layers, rounds=rounds, trace=None if trace is None else Path(trace), every=every)
-
-
-def _configure(task: Any, toggles: Any, settings: Settings | None, options: Settings) -> Config:
-    name, parameters = name_and_parameters(task)
-    return configure(name, *_layers(toggles, settings, options, parameters))
-
-
-def _layers(toggles: Any, settings: Any, options: Settings, parameters: Settings | None = None) -> list[Layer]:
-    """Return a named set of toggles, and over it what is given by name: no setting twice."""
-    single = {} if isinstance(toggles, str) else toggles or {}
-    given = {name: value for name, value in options.items() if value is not None}
-    sources = {"the environment": parameters or {}, "toggles": single, "settings": settings or {}, "an argument": given}
-    for source, values in sources.items():
-        if not isinstance(values, Mapping):
-            raise ConfigError(f"{source}: got {quote(values)}; expected values by name, such as {{'lr': 1e-3}}.")
-    over = single_layer(
-        (name, value, getattr(values, "origins", {}).get(name, source))
-        for source, values in sources.items()
-        for name, value in values.items()
-    )
-    return [toggle_layer(toggles, over.get("device")), over] if isinstance(toggles, str) else [over]
-
-
-def _config(what: Any, device: Device | None = None) -> Config:
-    """Return the settings of a run or of its folder, or of a task."""
-    if isinstance(what, Run | TrainedPolicy):
-        return what.config
-    if isinstance(what, str | Path) and os.path.exists(Path(what, "config.json")):
-        return read_config(Path(what), *([] if device is None else [{"device": device}]))
-    return _configure(what, None, None, {"device": device})
-
-
-def _trained(function: str, what: Any, device: Device | None = None) -> TrainedPolicy:
-    if isinstance(what, Run):
-        return what.trained()
-    if isinstance(what, str | Path):
-        return load(what, device)
-    if isinstance(what, TrainedPolicy):
-        return what
-    raise ConfigError(f"{function}: got {quote(what)}; expected a run or its folder, or a task and policy=.")
+    given = layers(toggles, settings, {}, parameters)
+    return profile_preset(name, *given, rounds=rounds, trace=None if trace is None else Path(trace), every=every)

@@ -1,6 +1,7 @@
 """Runs, policies and scores from Python equal those of the command line, and settings start from the same toggles."""
 
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -253,6 +254,67 @@ class TestLeaving:
             ul.fly(3)  # type: ignore[arg-type]
 
 
+class TestReport:
+    def test_a_run_its_folder_and_the_command_give_equal_pages(self, pair: ul.Run, tmp_path: Path) -> None:
+        assert pair.folder is not None
+        pages = [ul.report(each, tmp_path / "r.html", episodes=2).read_text() for each in (pair, pair.folder)]
+        assert uavlab("report", pair.folder, "--episodes", "2", "--out", tmp_path / "r.html").code == 0
+        by_command = (tmp_path / "r.html").read_text()
+        assert pages[0] == pages[1]
+        assert bodies(pages[0]) == bodies(by_command)
+
+    def test_where_the_page_lies(self, pair: ul.Run, tmp_path: Path) -> None:
+        assert pair.folder is not None
+        assert ul.report(str(pair.folder), episodes=2) == pair.folder / "report.html"
+        policies = [ul.export(pair, tmp_path / name) for name in ("a", "b")]
+        assert ul.report([ul.load(policies[0]), policies[1], str(policies[0])], episodes=2) == tmp_path / "report.html"
+        assert ul.report(tmp_path.glob("?"), tmp_path / "new" / "page.html", episodes=2).exists()
+        assert "<h1>Report of a, b</h1>" in (tmp_path / "report.html").read_text()
+
+    def test_what_is_missing_is_warned_of(self, pair: ul.Run, tmp_path: Path) -> None:
+        assert pair.folder is not None
+        shutil.copytree(pair.folder, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
+        with pytest.warns(UserWarning, match=r"^run: No policy: "):
+            assert ul.report(tmp_path / "run").exists()
+
+    @pytest.mark.parametrize(
+        ("runs", "kind", "message"),
+        [
+            (3, ConfigError, "report: got 3; expected a run that is kept in a folder, or its folder"),
+            ([3], ConfigError, "report: got 3; expected a run"),
+            ([], ConfigError, "report: got no run; expected at least one"),
+            ("leader_follower", ConfigError, "is a preset, expected a run"),
+            ("no/such", FileError, "no/such is no run"),
+        ],
+    )
+    def test_what_is_no_run(self, runs: Any, kind: type[Exception], message: str) -> None:
+        with pytest.raises(kind, match=message):
+            ul.report(runs)
+
+    def test_a_run_in_memory_and_a_page_that_cannot_be(self, pair: ul.Run, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match=r"in memory> has no folder; train it with out=FOLDER"):
+            ul.report(ul.start("leader_follower", settings=SMALL))
+        with pytest.raises(ConfigError, match="is a folder; name a file in it"):
+            ul.report(pair, tmp_path)
+        with pytest.raises(ConfigError, match="got episodes=0"):
+            ul.report(pair, episodes=0)
+        (tmp_path / "file").touch()
+        with pytest.raises(ul.ResourceError, match="is a file"):
+            ul.report(pair, tmp_path / "file" / "page.html")
+
+    def test_without_the_extra(self, pair: ul.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in [name for name in sys.modules if name.startswith("uavlab.lab")]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setattr("uavlab.core.extras.find_spec", lambda package: None)
+        with pytest.raises(ul.MissingPackageError, match=r'pip install "uavlab\[lab\]"'):
+            ul.report(pair)
+
+
+def bodies(page: str) -> str:
+    """Return what a page shows, apart from the command that made it."""
+    return page.partition("<body>")[2].partition("<p>This page:")[0]
+
+
 class TestTask:
     def test_an_object_gives_its_parameters(self) -> None:
         run = ul.start(LeaderFollower(followers=2, dt=0.5), settings=OWN)
@@ -294,7 +356,7 @@ class TestTask:
     @pytest.mark.parametrize("kind", [list, dict])
     def test_a_thousandfold_nested_value_is_refused_wherever_it_is_given(self, kind: type) -> None:
         deep = reduce(lambda inner, _: [inner] if kind is list else {"a": inner}, range(1000), kind())
-        functions: tuple[Any, ...] = (ul.start, ul.make, ul.resume, ul.load, ul.evaluate, ul.fly, ul.bench)
+        functions: tuple[Any, ...] = (ul.start, ul.make, ul.resume, ul.load, ul.evaluate, ul.fly, ul.report, ul.bench)
         settings = [partial(ul.start, "leader_follower", **{name: deep}) for name in ("settings", "toggles", "updates")]
         for call in (*(partial(each, deep) for each in functions), partial(ul.export, deep, "copy"), *settings):
             with pytest.raises(ConfigError) as refusal:

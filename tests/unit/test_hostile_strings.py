@@ -45,11 +45,11 @@ def own_registries() -> Iterator[None]:
         yield
 
 
-def train(words: Words, folder: Path) -> Path:
+def train(words: Words, folder: Path, **changes: Any) -> Path:
     """Train a run whose names are these words, and write them into its status too."""
     ul.env(words[1])(environment(words))
     run = folder / words[5].replace("/", "").encode("unicode_escape").decode()
-    ul.train(words[1], settings={**SMALL, "word": words[-1]}, out=run, progress=False)
+    ul.train(words[1], settings={**SMALL, "word": words[-1], **changes}, out=run, progress=False)
     status = json.loads((run / "run.json").read_text())
     status |= {"command": words[0], "reason": words[2], "not_exact": list(words), "status": words[3]}
     status |= {"toggles": {"fell_back": dict(zip(words, words, strict=True))}}
@@ -62,6 +62,15 @@ def report(words: Words, folder: Path) -> str:
     run = train(words, folder)
     write_report([run], folder / "report.html", Scoring(2))
     return (folder / "report.html").read_text(encoding="utf-8")
+
+
+def report_of_seeds(words: Words, folder: Path) -> str:
+    runs = [train(words, folder / str(number), seed=seed) for number, seed in enumerate((0, 1, 2, 2))]
+    write_report(runs, folder / "report.html", Scoring(2))
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "and 1 more" in page
+    assert "have seeds in common" in page
+    return page
 
 
 def flight_page(words: Words, folder: Path) -> str:
@@ -109,7 +118,7 @@ def live_curve(words: Words, folder: Path) -> str:
     return live_run.draw(run) + line_chart({word: [(0, 1)] for word in words}, words[0], words[1], 1)
 
 
-RENDERERS = (report, flight_page, executed_notebook, status_lines, live_curve)
+RENDERERS = (report, report_of_seeds, flight_page, executed_notebook, status_lines, live_curve)
 
 
 def draw(words: Words) -> list[go.Figure]:
@@ -172,6 +181,7 @@ def unescaped(render: Callable[[Words, Path], str], folder: Path) -> bool:
     ("module", "name", "render"),
     [
         (page, "markup", report),
+        (page, "markup", report_of_seeds),
         (tables, "markup", report),
         (widgets, "markup", status_lines),
         ("uavlab.lab.plots.svg", "markup", live_curve),

@@ -21,7 +21,7 @@ FLOORS = {
     "telemetry": 6,
     "experiment": 7,
     **dict.fromkeys(("benchmarks", "registration"), 8),
-    **dict.fromkeys(("lab", "testing"), 9),
+    **dict.fromkeys(("arguments", "lab", "testing"), 9),
     "api": 10,
     "cli": 11,
     **dict.fromkeys(("__init__", "__main__"), 12),

@@ -14,12 +14,12 @@ import click
 
 from uavlab import __version__
 from uavlab.core import installation
-from uavlab.core.errors import ConfigError, ResourceError, UavlabError
+from uavlab.core.errors import ConfigError, UavlabError
 from uavlab.core.text import check_threads, one_line, printable, quote
 from uavlab.experiment.names import require_names, runs_in
 from uavlab.experiment.presets import presets
 from uavlab.experiment.signals import exit_immediately
-from uavlab.storage.files import write_json
+from uavlab.storage.files import require_writable, write_json
 
 Command = Callable[..., Any]
 Record = dict[str, Any]
@@ -122,10 +122,7 @@ class OutputFile(click.Path):
             self.fail(f"{quote(str(path))} is a folder; name a file in it.", param, ctx)
         if self.suffixes and not path.name.endswith(self.suffixes):
             self.fail(f"{quote(str(path))} must end in one of {', '.join(self.suffixes)}.", param, ctx)
-        above = next((folder for folder in path.parents if os.path.lexists(folder)), Path())
-        if not above.is_dir() or not os.access(above, os.W_OK):
-            why = "has no permission to write" if above.is_dir() else "is a file"
-            raise ResourceError(f"{path}: cannot be written ({above} {why}); choose another file.")
+        require_writable(path)
         return path
 
 

@@ -146,16 +146,15 @@ def evaluate(
 def report(runs: tuple[str, ...], out: Path | None, episodes: int, seed: int, mean_action: bool, device: Any) -> Record:
     """Write one page about each RUN: scores, learning curves, a flight, settings, machine, commands.
 
-    The page is one file that needs no network. What cannot be read of an unfinished or damaged run is left out, with
-    the reason.
+    The page is one file that needs no network. Runs that differ by their seed alone are pooled, like the seeds of one
+    run. What cannot be read of an unfinished or damaged run is left out, with the reason.
     """
-    from uavlab.experiment.names import run_folder
+    from uavlab.arguments import run_folders
     from uavlab.lab.report import write_report
     from uavlab.lab.run_files import Scoring
 
-    folders = [run_folder(run) for run in dict.fromkeys(runs)]
-    page = out or (folders[0] if len(folders) == 1 else folders[0].parent) / "report.html"
-    missing = write_report(folders, page, Scoring(episodes, seed, mean_action, device))
+    folders = run_folders("report", runs)
+    page, missing = write_report(folders, out, Scoring(episodes, seed, mean_action, device))
     for note in missing:
         echo(one_line(f"warning: {note}"), err=True)
     echo(f"{len(folders)} run(s); open {page}")

@@ -1,9 +1,10 @@
 """Scores of trained policies, baselines and a user's own functions, with 95 % intervals."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError
@@ -16,6 +17,9 @@ from uavlab.experiment import build
 from uavlab.experiment.config import Config
 from uavlab.experiment.policy import TrainedPolicy, fly_policy
 from uavlab.runtime.runtime import Runtime
+
+Figures = Mapping[str, Float[Tensor, "R E"]]
+"""Figures by name, a number for each seed and episode."""
 
 
 class Scores(dict[str, Any]):
@@ -54,8 +58,25 @@ class Scores(dict[str, Any]):
 
 def evaluate(trained: TrainedPolicy, count: int, seed: int, mean_action: bool, env: Env | None = None) -> Scores:
     """Evaluate a policy over ``count`` episodes per seed; equal arguments give equal figures."""
+    figures = measure(trained, count, seed, mean_action, env)
+    return summarize(trained.config, figures, count, trained.rt.device, env)
+
+
+def measure(trained: TrainedPolicy, count: int, seed: int, mean_action: bool, env: Env | None = None) -> Figures:
+    """Return the figures of a policy in each of ``count`` episodes per seed; ``summarize`` returns their means."""
     config, env = trained.config, env or trained.config.evaluation
-    return _evaluate(config, trained.rt, env, trained.batched_policy(env), config.run.runs, count, seed, mean_action)
+    return _measure(config, trained.rt, env, trained.batched_policy(env), config.run.runs, count, seed, mean_action)
+
+
+def pool(figures: Sequence[Figures]) -> Figures:
+    """Return the figures of several runs of one task as those of one run with all their seeds."""
+    return {name: torch.cat([each[name] for each in figures]) for name in figures[0]}
+
+
+def summarize(config: Config, figures: Figures, count: int, device: torch.device, env: Env | None = None) -> Scores:
+    """Return the means of figures over ``count`` episodes per seed, with their intervals."""
+    evaluation, env = config.task.evaluation, env or config.evaluation
+    return Scores(evaluation.summary(env, figures), evaluation.units(env), evaluation.count.format(count), device)
 
 
 def evaluate_baseline(
@@ -67,7 +88,8 @@ def evaluate_baseline(
         ConfigError: The environment has no such baseline, or its actions do not fit the team.
     """
     env, rt = env or config.evaluation, build.runtime(config.run, config.toggles)
-    return _evaluate(config, rt, env, _baseline(config, policy, env, rt), 1, count, seed, False)
+    figures = _measure(config, rt, env, _baseline(config, policy, env, rt), 1, count, seed, False)
+    return summarize(config, figures, count, rt.device, env)
 
 
 def fly_baseline(
@@ -128,13 +150,11 @@ def _checked(name: str, plan: Callable[[Any, Any, Tensor], Tensor]) -> Callable[
     return act
 
 
-def _evaluate(
+def _measure(
     config: Config, rt: Runtime, env: Env, policy: Any, runs: int, count: int, seed: int, mean_action: bool
-) -> Scores:
+) -> Figures:
     if count < 1:
         raise ConfigError(f"evaluate: got episodes={count}; expected at least 1.")
-    evaluation = config.task.evaluation
     with rt.scope():
         rng = Streams([seed * 1_000_003 + config.run.seed + run for run in range(runs)], rt.device)
-        figures = evaluation.figures(config, env, policy, rng, count, mean_action, build.EVALUATION)
-    return Scores(evaluation.summary(env, figures), evaluation.units(env), evaluation.count.format(count), rt.device)
+        return config.task.evaluation.figures(config, env, policy, rng, count, mean_action, build.EVALUATION)

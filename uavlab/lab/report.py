@@ -8,8 +8,10 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from uavlab.core.errors import ConfigError
 from uavlab.core.installation import invocation, program
 from uavlab.core.labels import label_of
+from uavlab.core.text import quote
 from uavlab.experiment.config import parts
 from uavlab.experiment.run_dir import read_config
 from uavlab.experiment.scores import Scores
@@ -18,25 +20,35 @@ from uavlab.lab.page import Page
 from uavlab.lab.plots.charts import Table, learning_curves, lines
 from uavlab.lab.plots.views import views
 from uavlab.lab.run_files import RunFiles, Scoring
+from uavlab.lab.seeds import NO_METRIC, Group, Log, describe, group_runs, seeds_of, values_of
+from uavlab.storage.files import require_writable
 
-NO_METRIC = {"update", "seconds", "each"}  # keys of a row of metrics
 VERSIONS = ("device", "python", "torch", "uavlab", "code")  # of a machine: what is compared
 SCALES = ((120, 1, "s"), (7200, 60, "min"), (math.inf, 3600, "h"))  # of times, by their largest seconds
 
 
-def write_report(folders: Sequence[Path], path: Path, scoring: Scoring) -> list[str]:
-    """Evaluate the policies of runs and write the page, over an older one; return what is missing, and why.
+def write_report(folders: Sequence[Path], path: Path | None, scoring: Scoring) -> tuple[Path, list[str]]:
+    """Evaluate the policies of runs and write the page, over an older one.
+
+    ``path`` None stands for ``report.html`` in the folder of the run, of several in the folder above the first.
+
+    Returns:
+        The page, and what is missing on it, and why.
 
     Raises:
         FileError: A folder is no run, or its settings are damaged.
-        ConfigError: An environment is not registered here.
+        ConfigError: An environment is not registered here, or the page is a folder.
         ResourceError: The page cannot be written.
     """
+    path = path or (folders[0] if len(folders) == 1 else folders[0].parent) / "report.html"
+    if path.is_dir():
+        raise ConfigError(f"report: {quote(str(path))} is a folder; name a file in it.")
     names = [folder.resolve().name for folder in folders]
     runs = [
         RunFiles(folder, str(folder) if names.count(name) > 1 else name, read_config(folder), scoring)
         for folder, name in zip(folders, names, strict=True)
     ]
+    require_writable(path)
     page = Page(f"Report of {', '.join(run.name for run in runs)}")
     page.add("h1", page.title)
     heads = ["run", "task", "learner", "seeds", "status", "updates", "training", "machine"]
@@ -48,7 +60,7 @@ def write_report(folders: Sequence[Path], path: Path, scoring: Scoring) -> list[
         _add_run(page, run)
     page.add("p", f"This page: {invocation() or 'written from Python'}.")
     page.write(path)
-    return [f"{run.name}: {note}" for run in runs for note in run.notes]
+    return path, [f"{run.name}: {note}" for run in runs for note in run.notes]
 
 
 def _summary(run: RunFiles) -> list[str]:
@@ -60,7 +72,7 @@ def _summary(run: RunFiles) -> list[str]:
         run.name,
         run.config.preset,
         run.config.task.learner,
-        ", ".join(str(settings.seed + number) for number in range(settings.runs)),
+        ", ".join(map(str, seeds_of(run))),
         f"exported copy of a run: {state}" if run.exported else state,
         f"{status['update']:,}{target}" if isinstance(status.get("update"), int) else "unknown",
         _duration(status.get("seconds")),
@@ -77,94 +89,101 @@ def _duration(seconds: Any) -> str:
 
 def _add_results(page: Page, runs: Sequence[RunFiles]) -> None:
     """Add scores, learning curves and differences of the runs of one environment."""
-    results = {run.name: run.scores for run in runs if run.scores is not None}
+    groups, env = group_runs(runs), runs[0].config.env
+    for text in describe(groups):
+        page.add("p", text)
+    results = [(group.name, group.scores) for group in groups if group.scores is not None]
     if results:
         page.add("h3", "Scores of the best policies")
-        page.add_table(_score_table(results, runs[0].config.env))
-        page.add("p", _describe_scoring(runs[0], results))
-    scored = [run for run in runs if any(key.startswith("eval/") for row in run.rows for key in row)]
+        page.add_table(_score_table(results, env))
+        page.add("p", _describe_scoring(runs[0], [scores for _, scores in results]))
+    logs = [log for group in groups for log in group.logs]
+    scored = [log for log in logs if any(key.startswith("eval/") for row in log.rows for key in row)]
     if scored:
         page.add("h3", "Scores while training")
-        page.add_figure(_scores_while_training(scored))
-    logged = dict.fromkeys(key for run in runs for row in run.rows for key in row)
+        page.add_figure(_scores_while_training(scored, env))
+    logged = dict.fromkeys(key for log in logs for row in log.rows for key in row)
     metrics = [name for name in logged if name not in NO_METRIC and not name.startswith("eval/")]
     if metrics:
         page.add("h3", "What training logged")
         names = {f"train/{name}": name for name in metrics}  # as in TensorBoard; no metric of an evaluation
-        page.add_figure(views(lambda metric: _logged(runs, names[metric]), metric=list(names)))
+        page.add_figure(views(lambda metric: _logged(logs, names[metric]), metric=list(names)))
     if not (results or scored or metrics):
         page.add("p", "There is no score and no metric.", "note")
     if len(runs) > 1:
         page.add("h3", "Settings that differ")
-        _add_differences(page, runs)
+        _add_differences(page, groups)
 
 
-def _score_table(results: Mapping[str, Scores], env: Any) -> Table:
-    """Return a row for each figure, with a column for each run."""
-    flat = {name: result.flat() for name, result in results.items()}
-    units = {name: unit for result in results.values() for name, unit in result.units.items()}
+def _score_table(results: Sequence[tuple[str, Scores]], env: Any) -> Table:
+    """Return a row for each figure, with a column for each run or group of runs."""
+    flat = [scores.flat() for _, scores in results]
+    units = {name: unit for _, scores in results for name, unit in scores.units.items()}
     cells = []
-    for name in dict.fromkeys(name for rows in flat.values() for name in rows):
+    for name in dict.fromkeys(name for rows in flat for name in rows):
         unit = f" ({units[name]})" if units.get(name) else ""
-        cells.append([f"{label_of(name, env)}{unit}", *(_interval(rows.get(name)) for rows in flat.values())])
-    return Table(["figure", *flat], cells)
+        cells.append([f"{label_of(name, env)}{unit}", *(_interval(rows.get(name)) for rows in flat)])
+    return Table(["figure", *(name for name, _ in results)], cells)
 
 
 def _interval(row: Mapping[str, float] | None) -> str:
     return "-" if row is None else f"{row['mean']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
 
 
-def _describe_scoring(run: RunFiles, results: Mapping[str, Scores]) -> str:
+def _describe_scoring(run: RunFiles, results: Sequence[Scores]) -> str:
     """Return what the scores were measured on, and what their intervals are over."""
-    how, counts = run.scoring, ", ".join(dict.fromkeys(result.count for result in results.values()))
+    how, counts = run.scoring, ", ".join(dict.fromkeys(result.count for result in results))
     act = "the mean action" if how.mean_action else "sampled actions"
     seed = f", {act}, episodes of seed {how.seed}" if run.flies else ""
     whole = "episodes" if run.flies else "flights"
     return (
-        f"Each seed of a run was scored on {counts}{seed}. Brackets are 95 % intervals: of a run with one seed over "
-        f"its {whole}, of a run with several over the seeds."
+        f"Each seed of a run was scored on {counts}{seed}. Brackets are 95 % intervals: of one seed over its {whole}, "
+        "of several seeds over the seeds."
     )
 
 
-def _scores_while_training(runs: Sequence[RunFiles]) -> go.Figure:
-    """Draw each metric of the score over updates and over time, a line for each run."""
+def _scores_while_training(logs: Sequence[Log], env: Any) -> go.Figure:
+    """Draw each metric of the score over updates and over time, a line for each log."""
 
     def draw(metric: str, over: str) -> go.Figure:
-        rows = [{"setting": run.name, "curve": _curve(run, metric), "first_update_s": 0.0} for run in runs]
+        rows = [{"setting": log.name, "curve": _curve(log, metric), "first_update_s": 0.0} for log in logs]
         return learning_curves(rows, metric, {"updates": "update", "time": "seconds"}[over])
 
-    return views(draw, metric=list(runs[0].config.env.score), over=("updates", "time"))
+    return views(draw, metric=list(env.score), over=("updates", "time"))
 
 
-def _curve(run: RunFiles, metric: str) -> list[dict[str, Any]]:
-    """Return the scores of a run by seed, as ``learning_curves`` takes them."""
+def _curve(log: Log, metric: str) -> list[dict[str, Any]]:
+    """Return the scores of a log by seed, as ``learning_curves`` takes them."""
     key = f"eval/{metric}"
-    scored = [row for row in run.rows if key in row]
-    return [{**row, "each": {metric: row.get("each", {}).get(key) or [row[key]]}} for row in scored]
+    return [{**row, "each": {metric: values_of(row, key)}} for row in log.rows if key in row]
 
 
-def _logged(runs: Sequence[RunFiles], metric: str) -> go.Figure:
+def _logged(logs: Sequence[Log], metric: str) -> go.Figure:
     """Draw what training logged under a name; the axis need not begin at zero."""
-    rows = [{"run": run.name, **row} for run in runs for row in run.rows if metric in row]
+    rows = [{"run": log.name, **row} for log in logs for row in log.rows if metric in row]
     figure = lines(rows, "update", metric, by="run", x_axis="updates", y_axis=metric.replace("_", " "))
     figure.update_xaxes(tickvals=None, rangemode="tozero")
     return figure.update_yaxes(rangemode="normal").update_traces(mode="lines")
 
 
-def _add_differences(page: Page, runs: Sequence[RunFiles]) -> None:
+def _add_differences(page: Page, groups: Sequence[Group]) -> None:
     """Add the settings in which runs differ, and the machines, versions and code where these differ."""
-    columns = [
-        {"preset": run.config.preset, **run.config.values}
-        | {f"machine: {key}": run.machine.get(key) for key in VERSIONS}
-        for run in runs
-    ]
-    names = dict.fromkeys(name for column in columns for name in column)
-    rows = [[name, *(str(column.get(name, "-")) for column in columns)] for name in names]
-    rows = [row for row in rows if len(set(row[1:])) > 1]
+    columns = [[_differing(run) for run in group.runs] for group in groups]
+    rows = []
+    for name in dict.fromkeys(name for column in columns for values in column for name in values):
+        cells = [list(dict.fromkeys(str(values.get(name, "-")) for values in column)) for column in columns]
+        if len({text for cell in cells for text in cell}) > 1:
+            rows.append([name, *map(", ".join, cells)])
     if rows:
-        page.add_table(Table(["setting", *(run.name for run in runs)], rows))
+        page.add_table(Table(["setting", *(group.name for group in groups)], rows))
     else:
         page.add("p", "These runs have equal settings, machines and versions.")
+
+
+def _differing(run: RunFiles) -> dict[str, Any]:
+    """Return what may differ between runs."""
+    machine = {f"machine: {key}": run.machine.get(key) for key in VERSIONS}
+    return {"preset": run.config.preset, **run.config.values, **machine}
 
 
 def _add_run(page: Page, run: RunFiles) -> None:

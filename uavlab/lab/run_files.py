@@ -4,16 +4,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import plotly.graph_objects as go
 
-from uavlab.core.errors import UavlabError
+from uavlab.core.errors import ConfigError, UavlabError
+from uavlab.core.text import quote
 from uavlab.experiment import policy, scores
 from uavlab.experiment.config import Config, Device
 from uavlab.experiment.policy import TrainedPolicy
 from uavlab.experiment.run_dir import STATUS, newest_meta
-from uavlab.experiment.scores import Scores
+from uavlab.experiment.scores import Figures, Scores
 from uavlab.lab.plots import flight
 from uavlab.storage.files import read_json
 from uavlab.storage.metrics_log import Recorder
@@ -23,12 +24,26 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Scoring:
-    """How policies are scored; see ``uavlab.evaluate``."""
+    """How policies are scored; see ``uavlab.evaluate``.
+
+    Raises:
+        ConfigError: A value is of another type, or out of range.
+    """
 
     episodes: int = 200
     seed: int = 0
     mean_action: bool = False
     device: Device | None = None
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        for name, least in (("episodes", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < least:
+                raise ConfigError(f"report: got {name}={quote(value)}; expected a whole number from {least} up.")
+        if self.device is not None and self.device not in get_args(Device):
+            known = ", ".join(get_args(Device))
+            raise ConfigError(f"report: got device={quote(self.device)}; expected one of {known}.")
 
 
 @dataclass
@@ -52,7 +67,7 @@ class RunFiles:
     @cached_property
     def status(self) -> dict[str, Any]:
         """Return what ``run.json`` holds."""
-        return self._attempt("status", lambda: read_json(self.folder / STATUS)) or {}
+        return self.attempt("status", lambda: read_json(self.folder / STATUS)) or {}
 
     @cached_property
     def machine(self) -> Mapping[str, Any]:
@@ -69,21 +84,29 @@ class RunFiles:
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows of metrics."""
         recorder = Recorder(self.folder)
-        self._attempt("metrics", recorder.read)
+        self.attempt("metrics", recorder.read)
         return recorder.rows
 
     @cached_property
     def trained(self) -> TrainedPolicy | None:
         """Return the best policy of each seed."""
-        return self._attempt("policy", lambda: policy.load(self.folder, self.scoring.device))
+        return self.attempt("policy", lambda: policy.load(self.folder, self.scoring.device))
 
     @cached_property
-    def scores(self) -> Scores | None:
-        """Return the scores of these policies."""
+    def figures(self) -> Figures | None:
+        """Return the figures of these policies in each episode."""
         trained, how = self.trained, self.scoring
         if trained is None:
             return None
-        return self._attempt("scores", lambda: scores.evaluate(trained, how.episodes, how.seed, how.mean_action))
+        return self.attempt("scores", lambda: scores.measure(trained, how.episodes, how.seed, how.mean_action))
+
+    def summarize(self, figures: Figures) -> Scores | None:
+        """Return the scores of its seeds, or of several runs' like it, from figures of each episode."""
+        trained = self.trained
+        if trained is None:
+            return None
+        count, device = self.scoring.episodes, trained.rt.device
+        return self.attempt("scores", lambda: scores.summarize(self.config, figures, count, device))
 
     @cached_property
     def flight(self) -> go.Figure | None:
@@ -91,8 +114,8 @@ class RunFiles:
         trained, how = self.trained, self.scoring
         if trained is None or not self.flies:
             return None
-        states = self._attempt("flight", lambda: [*policy.fly(trained, how.seed, how.mean_action)])
-        return states and self._attempt("picture", lambda: flight.animate(self.config.evaluation, states))
+        states = self.attempt("flight", lambda: [*policy.fly(trained, how.seed, how.mean_action)])
+        return states and self.attempt("picture", lambda: flight.animate(self.config.evaluation, states))
 
     @property
     def flies(self) -> bool:
@@ -104,7 +127,7 @@ class RunFiles:
         """Return the name of the class of its environment."""
         return type(self.config.env).__name__
 
-    def _attempt(self, what: str, read: Callable[[], T]) -> T | None:
+    def attempt(self, what: str, read: Callable[[], T]) -> T | None:
         """Return what ``read`` returns; if it fails, None, with a note."""
         try:
             return read()

@@ -44,6 +44,18 @@ def read_regular(path: Path, most: int) -> bytes:
     return raw
 
 
+def require_writable(path: Path) -> None:
+    """Return if a file can be written here, as far as one can see without writing it.
+
+    Raises:
+        ResourceError: Its folder is a file, or cannot be written.
+    """
+    above = next((folder for folder in path.parents if os.path.lexists(folder)), Path())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        why = "has no permission to write" if above.is_dir() else "is a file"
+        raise ResourceError(f"{path}: cannot be written ({above} {why}); choose another file.")
+
+
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write to; it replaces ``path`` at the end, so no reader sees a partial file.

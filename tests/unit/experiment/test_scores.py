@@ -9,6 +9,7 @@ import torch
 
 from tests.support.fixtures_config import SMALL_MISSION, tiny, train_tiny
 from uavlab.core.errors import ConfigError
+from uavlab.evaluation import COMMON
 from uavlab.experiment import policy, scores
 from uavlab.experiment.config import configure
 from uavlab.experiment.presets import PRESETS, Preset
@@ -54,6 +55,39 @@ class TestEvaluate:
         )
         both, one = (scores.evaluate(each, EPISODES, 0, mean_action=True)["return"] for each in (twins, alone))
         assert both["mean"] != one["mean"]
+
+
+class TestPool:
+    """Three seeds of two episodes whose means are 0.2, 0.4 and 0.9."""
+
+    FIGURES = ([[0.1, 0.3]], [[0.4, 0.4], [0.9, 0.9]])
+
+    def pooled(self, *figures: list[list[float]]) -> dict[str, Any]:
+        env = tiny().evaluation
+        names = [metric.name for metric in (*env.metrics, *COMMON)]
+        several = [dict.fromkeys(names, torch.tensor(each)) for each in figures]
+        return scores.summarize(tiny(), scores.pool(several), 2, torch.device("cpu"))["return"]
+
+    def test_the_interval_is_over_all_seeds(self) -> None:
+        # t of two degrees of freedom 4.30265, standard deviation sqrt(0.26 / 2), standard error 0.208167
+        figure = self.pooled(*self.FIGURES)
+        assert [figure[end] for end in ("mean", "low", "high")] == pytest.approx([0.5, -0.39567, 1.39567], abs=1e-4)
+        assert figure["each"] == pytest.approx([0.2, 0.4, 0.9])
+
+    def test_means_of_the_runs_and_of_their_intervals_are_others(self) -> None:
+        figure, each = self.pooled(*self.FIGURES), [self.pooled(one) for one in self.FIGURES]
+        for end in ("mean", "low", "high"):
+            assert abs(sum(one[end] for one in each) / 2 - figure[end]) > 0.05
+
+    def test_seeds_of_several_runs_equal_those_of_one(self) -> None:
+        alone = [train_tiny(seed=seed).trained() for seed in (3, 4)]
+        parameters = torch.cat([each.parameters for each in alone])
+        both = dataclasses.replace(alone[0], config=tiny(seed=3, runs=2), parameters=parameters)
+        together = scores.pool([scores.measure(each, EPISODES, 0, False) for each in alone])
+        whole = scores.measure(both, EPISODES, 0, False)
+        assert all(torch.allclose(together[name], figure) for name, figure in whole.items())
+        first = scores.measure(alone[0], EPISODES, 0, False)
+        assert not torch.allclose(scores.pool([first, first])["return"], whole["return"])  # one seed twice
 
 
 @pytest.fixture

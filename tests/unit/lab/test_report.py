@@ -2,9 +2,11 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.support.cli_runner import uavlab
 from tests.support.fixtures_config import train_tiny
@@ -23,7 +25,7 @@ def second(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def text(folders: list[Path], path: Path) -> str:
     """Return what a report writes besides plotly itself."""
-    assert write_report(folders, path, Scoring(3)) == []
+    assert write_report(folders, path, Scoring(3)) == (path, [])
     page = path.read_text(encoding="utf-8")
     assert loaded_addresses(page) == []
     return page.partition("<body>")[2].partition("<script>")[0] + page.rpartition("<script>")[2]
@@ -60,6 +62,30 @@ def test_equal_runs_have_no_differences(finished: Path, tmp_path: Path) -> None:
     assert f"<h2>{tmp_path}/a/run</h2>" in page  # the names alone would be equal
 
 
+def test_runs_of_other_seeds_are_one_column(finished: Path, second: Path, tmp_path: Path) -> None:
+    train_tiny(tmp_path / "other", seed=1)
+    page = text([finished, second, tmp_path / "other"], tmp_path / "r.html")
+    group, both = "finished and 1 more", train_tiny(seed=0, runs=2).trained()
+    alone = [policy.load(folder).parameters for folder in (finished, tmp_path / "other")]
+    pooled = scores.evaluate(replace(both, parameters=torch.cat(alone)), 3, 0, False)["completion"]
+    assert f">{pooled['mean']:.3f} [{pooled['low']:.3f}, {pooled['high']:.3f}]</td>" in page
+    assert f"{group}: the runs finished, other differ by their seed alone. Seeds 0, 1 are pooled like seeds of" in page
+    heads = [part.partition("</tr>")[0] for part in page.split("<tr>") if "</th>" in part]
+    assert [head.count("</th>") for head in heads[:3]] == [8, 3, 3]  # overview, scores, settings that differ
+    assert all(f">{group}</th>" in head and ">second</th>" in head for head in heads[1:3])
+    differ = page.partition("Settings that differ")[2].partition("</table>")[0]
+    assert ">0, 1</td>" in differ
+    overview = page.partition("<table")[2].partition("</table>")[0]
+    assert all(f">{name}</td>" in overview and f"<h2>{name}</h2>" in page for name in ("finished", "second", "other"))
+
+
+def test_the_same_seed_twice_is_not_pooled(finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "again")
+    page = text([finished, tmp_path / "again"], tmp_path / "r.html")
+    assert "have seeds in common. The same seed twice is no independent sample, so they are not pooled." in page
+    assert "and 1 more" not in page
+
+
 def test_an_exported_copy_is_not_resumed(finished: Path, tmp_path: Path) -> None:
     policy.export(policy.load(finished), tmp_path / "copy")
     page = text([tmp_path / "copy"], tmp_path / "r.html")
@@ -76,7 +102,7 @@ def test_a_run_that_has_begun(finished: Path, tmp_path: Path) -> None:
         "toggles": {"fell_back": {"a": "b"}},
     }
     (tmp_path / "run" / "run.json").write_text(json.dumps(record))
-    [missing] = write_report([tmp_path / "run"], tmp_path / "r.html", Scoring(3))
+    _, [missing] = write_report([tmp_path / "run"], tmp_path / "r.html", Scoring(3))
     assert missing.startswith("run: No policy: ")
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     for note in ("There is no score and no metric.", "It ended because: out of memory", "Not bit for bit repeatable: "):

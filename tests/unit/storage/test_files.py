@@ -64,6 +64,13 @@ def test_a_file_is_replaced_whole_or_stays_as_it_was(tmp_path: Path, monkeypatch
     assert os.listdir(tmp_path) == ["trace.json.gz"]
 
 
+def test_a_file_below_a_file_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    files.require_writable(tmp_path / "new" / "folder" / "page.html")
+    with pytest.raises(ResourceError, match=r"file/page\.html: cannot be written \(.*file is a file\)"):
+        files.require_writable(tmp_path / "file" / "page.html")
+
+
 class TestJson:
     def test_written_whole_and_read_back(self, tmp_path: Path) -> None:
         path = tmp_path / "a.json"

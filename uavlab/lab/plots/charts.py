@@ -167,8 +167,9 @@ def lines(
             **pen(number),
         )
     places = sorted({row[x] for row in rows})
-    figure.update_xaxes(log_axis(places) if log_x else {}, tickvals=places if len(places) <= 12 else None)
-    if log_x and len(places) <= 12:
+    few = 2 < len(places) <= 12  # two are the ends of straight lines
+    figure.update_xaxes(log_axis(places) if log_x else {}, tickvals=places if few else None)
+    if log_x and few:
         figure.update_xaxes(ticktext=[f"{place:,g}" for place in places])
     figure.update_yaxes(log_axis(row[y] for row in rows) if log_y else {"rangemode": "tozero"})
     return figure
@@ -257,8 +258,9 @@ def learning_curves(
     """
     across = {"update": "updates", "seconds": "seconds of training" + (", warm-up left out" if warm else "")}[x]
     scores = [at["each"][metric] for row in rows for at in row["curve"]]
-    runs = max(map(len, scores), default=0)
-    notes = [unit_of(metric), f"mean of {runs} runs" if runs > 1 else ""]
+    counts = {*map(len, scores)} or {0}
+    most_runs = f"{'up to ' if len(counts) > 1 else ''}{max(counts)}"
+    notes = [unit_of(metric), f"mean of {most_runs} runs" if max(counts) > 1 else ""]
     up = f"{label_of(metric)} ({', '.join(filter(None, notes))})" if any(notes) else label_of(metric)
     figure = blank(title, across, up, caption=caption)
     for number, row in enumerate(rows):

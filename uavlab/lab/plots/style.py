@@ -32,6 +32,7 @@ AXIS = {
     "linecolor": GRID,
     "zerolinecolor": GRID,
     "automargin": True,
+    "ticklabelstandoff": 4,  # px; zeros of both axes would touch at the origin
     "exponentformat": "none",  # never SI prefixes, which read as units
     "separatethousands": True,
     "minorloglabels": "none",

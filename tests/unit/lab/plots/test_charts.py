@@ -183,6 +183,11 @@ class TestLearningCurves:
         assert ("warm-up left out" in figure.layout.xaxis.title.text) is warm
         assert figure.layout.yaxis.title.text == "completion (mean of 2 runs)"
 
+    def test_settings_of_other_numbers_of_runs(self) -> None:
+        curve = [{"update": 10, "each": {"completion": [0.5]}}]
+        rows = [*self.ROWS, {"setting": "alone", "first_update_s": 2.0, "curve": curve}]
+        assert charts.learning_curves(rows).layout.yaxis.title.text == "completion (mean of up to 2 runs)"
+
     def test_updates_need_no_warming(self) -> None:
         assert lists(charts.learning_curves(self.ROWS, warm=True).data[1].x) == [10, 20]
 
