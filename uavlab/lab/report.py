@@ -18,6 +18,7 @@ from uavlab.experiment.scores import Scores
 from uavlab.experiment.settings import describe_settings
 from uavlab.lab.page import Page
 from uavlab.lab.plots.charts import Table, learning_curves, lines
+from uavlab.lab.plots.style import plain, words
 from uavlab.lab.plots.views import views
 from uavlab.lab.run_files import RunFiles, Scoring
 from uavlab.lab.seeds import NO_METRIC, Group, Log, describe, group_runs, seeds_of, values_of
@@ -147,7 +148,7 @@ def _scores_while_training(logs: Sequence[Log], env: Any) -> go.Figure:
 
     def draw(metric: str, over: str) -> go.Figure:
         rows = [{"setting": log.name, "curve": _curve(log, metric), "first_update_s": 0.0} for log in logs]
-        return learning_curves(rows, metric, {"updates": "update", "time": "seconds"}[over])
+        return _name_runs(learning_curves(rows, metric, {"updates": "update", "time": "seconds"}[over]), logs)
 
     return views(draw, metric=list(env.score), over=("updates", "time"))
 
@@ -163,7 +164,13 @@ def _logged(logs: Sequence[Log], metric: str) -> go.Figure:
     rows = [{"run": log.name, **row} for log in logs for row in log.rows if metric in row]
     figure = lines(rows, "update", metric, by="run", x_axis="updates", y_axis=metric.replace("_", " "))
     figure.update_xaxes(tickvals=None, rangemode="tozero")
-    return figure.update_yaxes(rangemode="normal").update_traces(mode="lines")
+    return _name_runs(figure.update_yaxes(rangemode="normal").update_traces(mode="lines"), logs)
+
+
+def _name_runs(figure: go.Figure, logs: Sequence[Log]) -> go.Figure:
+    """Show the names of runs as they are, where figures show labels of names."""
+    names = {words(log.name): plain(log.name) for log in logs}
+    return figure.for_each_trace(lambda trace: trace.update(name=names.get(trace.name, trace.name)))
 
 
 def _add_differences(page: Page, groups: Sequence[Group]) -> None:

@@ -1,6 +1,7 @@
 """A report has what was run and nothing else, of one or several runs, finished or not."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -52,6 +53,15 @@ def test_two_runs_and_what_differs(finished: Path, second: Path, tmp_path: Path)
     assert rows == ["seed", "runs", "lr"]
     assert "<h1>Report of finished, second</h1>" in page
     assert ">3, 4</td>" in page
+
+
+def test_names_of_runs_are_shown_as_they_are(finished: Path, second: Path, tmp_path: Path) -> None:
+    """A name with underscores, and one that is also the raw name of a metric, whose label figures would show."""
+    folders = [shutil.copytree(each, tmp_path / name) for each, name in ((finished, "my_run"), (second, "path"))]
+    page = text(folders, tmp_path / "r.html")
+    lines = re.findall(r'"name":"([^"]*)"', page)
+    assert {"my_run", "path"} <= set(lines)
+    assert "my run" not in lines
 
 
 def test_equal_runs_have_no_differences(finished: Path, tmp_path: Path) -> None:
