@@ -45,8 +45,7 @@ def _build_on_policy(
 def _build_fixed_length(
     config: Settings, env: Env, data: Any, learner: Learner, snapshot: Callable[[], Policy], rng: Streams, rt: Runtime
 ) -> FixedLengthCollector:
-    states = (2 + config.source.spares) * world_bytes(config.env) * config.source.worlds * config.run.runs
-    require_memory(states, "worlds", "worlds, spares or runs", rt.device)
+    require_memory(_fixed_length_bytes(config), "worlds", "worlds, rollout_steps, spares or runs", rt.device)
     return FixedLengthCollector(env, learner.policy(env.spec, explore=True), config.source, rng, rt)
 
 
@@ -126,8 +125,16 @@ def _plan_fixed_length(config: Settings) -> dict[str, Any]:
     return {
         "world_steps_per_run": steps,
         "agent_steps_per_run": None if steps is None else steps * config.env.spec.agents,
-        "world_bytes": world_bytes(config.env) * source.worlds * config.run.runs,
+        "world_bytes": _fixed_length_bytes(config),
     }
+
+
+def _fixed_length_bytes(config: Settings) -> int:
+    """Return the bytes of worlds before and after a step, of those in reserve, and of the observations of a batch."""
+    env, source = config.env, config.source
+    obs = env.observe(env.initial(torch.zeros(1, env.spec.initial_noise)))
+    batch = 2 * source.rollout_steps * sum(leaf.nbytes for _, leaf in leaves(obs))
+    return ((2 + source.spares) * world_bytes(env) + batch) * source.worlds * config.run.runs
 
 
 def _try_off_policy(config: Settings) -> Trial:

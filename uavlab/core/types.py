@@ -184,7 +184,7 @@ class Steps:
         next_obs: Observations after the action, before any replacement.
         live: The agent's task had not ended before the step.
         terminated: The agent's task ended with the step; its value is not bootstrapped.
-        ended: The agent's task or the world's episode ended with the step; the next step is of another episode.
+        ended: The agent's task or the world's episode ended with the step; later steps tell nothing of its value.
     """
 
     obs: Any  # Float[Tensor, "R T W A O"] | MapObs

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 BUILT_IN = (envs, collectors, learners, telemetry)  # registered by their import
 PLAIN = Toggles()
+SHARED = {"gamma", "hidden"}  # settings of a preset's learner that hold for another one, too
 EVALUATION, VALIDATION = "evaluate", "validate"  # random streams of final scores, and of the selection of a policy
 
 EPISODES = Evaluation(
@@ -130,9 +131,12 @@ def task(environment: str, learner: str | None = None) -> Task:
 
 
 def preset_values(preset: Preset, chosen: Task) -> dict[str, Any]:
-    """Return the settings of a preset, without those that only its own learner and collector have, not the chosen."""
+    """Return the settings of a preset; with another learner, those of the task, the run, and the ``SHARED`` ones."""
     own = task(preset.env, preset.values.get("learner"))
-    names, known = ({each.name for part in it.settings[:2] for each in fields(part)} for it in (own, chosen))
+    if own.learner == chosen.learner:
+        return preset.values
+    names = {each.name for part in own.settings[:2] for each in fields(part)}
+    known = {each.name for part in chosen.settings[:2] for each in fields(part)} & SHARED
     return {name: value for name, value in preset.values.items() if name not in names - known}
 
 

@@ -36,3 +36,8 @@ def test_the_published_preset_is_tested_by_the_published_test() -> None:
     rewards = [n for n in names if n.endswith(("_reward", "_cost", "_bonus", "match_speed"))]  # no figure uses them
     assert dataclasses.replace(config.evaluation, **{n: getattr(PUBLISHED, n) for n in rewards}) == PUBLISHED
     assert (config.env.followers, config.env.dt) == (1, 1.0)
+
+
+def test_a_batch_of_mapping_mappo_is_one_mission_in_each_world() -> None:
+    config = configure("mapping_mappo")
+    assert config.source.rollout_steps == config.env.spec.horizon

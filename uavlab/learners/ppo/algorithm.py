@@ -5,10 +5,10 @@ Equations, in order of use (agent i, discount gamma, critic V, clipping range c,
 * advantage   A_t = delta_t + gamma lambda A_t+1 with delta_t = r_t + gamma V(s_t+1) - V(s_t)      ``PPO.targets``
 * ratio       rho = pi_i(a_i | o_i) / pi_old_i(a_i | o_i)
 * actor       minimize the mean of -min(rho A, clip(rho, 1 - c, 1 + c) A) - beta H(pi_i)           ``PPO.actor_loss``
-* critic      minimize the mean of (V(s) - A_t - V_old(s_t))^2, in units of past returns           ``PPO.critic_loss``
+* critic      minimize the mean of (V(s) - A_t - V_old(s_t))^2 in units of the spread of returns   ``PPO.critic_loss``
 
-Rows after the end of an agent's task have weight 0. Advantages are normalised per actor network. An actor's steps end
-early in an update, run by run, once its policy is farther than ``target_kl`` from the old one.
+Means are over the live rows of each network: rows after the end of an agent's task do not count. Advantages are
+normalised per actor. An actor's steps in an update end once its policy is farther than ``target_kl`` from the old one.
 
 Source:
     Schulman et al. 2017, "Proximal Policy Optimization Algorithms", eq. 7; central critics and the normalisation of
@@ -22,7 +22,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from annotated_types import Ge, Gt, Le
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from uavlab.core.protocols import Learner, Policy
@@ -31,7 +31,7 @@ from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Steps, Update, tensors, tree_map
 from uavlab.learners.coma.algorithm import require_same_task
 from uavlab.learners.masac.networks import assign_networks
-from uavlab.learners.ppo.moments import Moments, normalise, update_moments
+from uavlab.learners.ppo.moments import Moments, normalise, row_weights, sum_by_network, update_moments
 from uavlab.learners.ppo.networks import MapTeam, Team, VectorTeam
 from uavlab.ops.action_sampling import (
     HALF_LOG_2PI,
@@ -45,7 +45,7 @@ from uavlab.ops.returns import generalized_advantages
 from uavlab.runtime.grad_step import MOMENTS, GradientStep, Rows
 from uavlab.runtime.runtime import Runtime
 
-FARTHEST = 3.0  # largest mean of a Gaussian before squashing: beyond, actions round to the border and gradients explode
+MEAN_BOUND = 3.0  # of a Gaussian before squashing: beyond, actions round to the border and gradients explode
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class MAPPOConfig:
     """Hyper-parameters.
 
     Attributes:
-        critic: What a critic observes: ``central``, all agents; or ``own``, one agent alone.
+        critic: What a critic observes: ``central``, all agents; or ``own``, one agent alone, which is IPPO.
         hidden: Width of the hidden layers.
         width: Channels of each convolution, on maps.
         kernels: Side of each convolution's kernel (cells), on maps.
@@ -70,8 +70,8 @@ class MAPPOConfig:
         entropy: Initial weight of the policy's entropy in the actor's loss.
         entropy_to: Final weight of the entropy.
         entropy_updates: Updates over which the weight changes linearly.
-        log_std_low: Smallest log standard deviation of the Gaussian before squashing.
-        log_std_high: Largest log standard deviation.
+        log_std_low: Smallest log standard deviation of the Gaussian before squashing, on vectors.
+        log_std_high: Largest log standard deviation; above about 0 squashed actions crowd at the ends of their range.
     """
 
     critic: Literal["central", "own"] = "central"
@@ -91,8 +91,8 @@ class MAPPOConfig:
     entropy: Annotated[float, Ge(0), Le(10), Resume.YES] = 0.01
     entropy_to: Annotated[float, Ge(0), Le(10), Resume.YES] = 0.0
     entropy_updates: Annotated[int, Ge(1), Le(10**9), Resume.YES] = 1000
-    log_std_low: Annotated[float, Ge(-20), Le(0)] = -2.5
-    log_std_high: Annotated[float, Ge(0), Le(4)] = 0.5
+    log_std_low: Annotated[float, Ge(-20), Le(-0.1)] = -2.5
+    log_std_high: Annotated[float, Ge(0), Le(4)] = 0.0
 
     labels: ClassVar[dict[str, str]] = {
         "lr": "learning rate",
@@ -106,19 +106,20 @@ class MAPPOConfig:
 class IPPOConfig(MAPPOConfig):
     """The hyper-parameters of ``MAPPOConfig``, with critics that observe one agent."""
 
-    critic: Literal["central", "own"] = "own"
+    critic: Literal["own"] = "own"
 
 
 @tensors
 class Samples:
-    """Rows of a batch, each a step of one team; ``weight`` is 0 after an agent's task, with mean 1 per run."""
+    """Rows of a batch, each a step of one team; weights (``row_weights``) are 0 after an agent's task."""
 
     obs: Any  # Float[Tensor, "R N A O"] | MapObs
     action: Float[Tensor, "R N A D"] | Int[Tensor, "R N A"]
     log_prob: Float[Tensor, "R N A"]  # of the old policy
     advantage: Float[Tensor, "R N A"]
     target: Float[Tensor, "R N A"]
-    weight: Float[Tensor, "R N A"]
+    weight: Float[Tensor, "R N A"]  # in the loss of actors
+    critic_weight: Float[Tensor, "R N A"]
 
 
 class PPO(Learner):
@@ -130,7 +131,7 @@ class PPO(Learner):
         self.team = make_team(config, spec, spec)
         actor, critic = (rows.flatten(0, 1) for rows in self.team.initial(inputs, rng))
         self.actor, self.critic = rt.grad(actor, config.lr, config.clip), rt.grad(critic, config.critic_lr, config.clip)
-        self.mean, self.square, self.weight = actor.new_zeros(3, self.runs, spec.agents).unbind()
+        self.mean, self.square, self.weight = actor.new_zeros(3, self.runs, spec.agents, dtype=torch.float64).unbind()
         self.count = torch.zeros((), dtype=torch.int64, device=rng.device)  # updates made
         self._act = rt.kernel(choose_actions, "act")
         self._targets = rt.kernel(self.targets, "targets")
@@ -164,17 +165,20 @@ class PPO(Learner):
             samples, moments = self._targets(self.actor.parameter, self.critic.parameter, before, batch.data)
             for name in ("mean", "square", "weight"):
                 getattr(self, name).copy_(getattr(moments, name))
-            share = (self.count / config.entropy_updates).clamp_max(1).to(self.mean.dtype)
-            entropy = config.entropy + (config.entropy_to - config.entropy) * share
-        going, steps = torch.ones(self.runs, dtype=torch.bool, device=noise.device), []
+            progress = (self.count / config.entropy_updates).clamp_max(1).to(samples.target.dtype)
+            entropy = config.entropy + (config.entropy_to - config.entropy) * progress
+        going = torch.ones(self.runs, len(set(self.team.networks)), dtype=torch.bool, device=noise.device)
+        steps = []
         for part in self._minibatches(samples, noise):
             old = [] if config.target_kl == 0 else [tensor.clone() for tensor in _state(self.actor)]
             step = {name: value.clone() for name, value in self._step(part, entropy).items()}  # graphs reuse results
-            going = going & (step["kl"] <= config.target_kl)
-            self._restore(old, going)
-            steps.append(step)
+            if config.target_kl > 0:
+                going = going & (step["kl"] <= config.target_kl)
+            for former, now in zip(old, _state(self.actor), strict=False):  # the count of steps, which all share, stays
+                now.copy_(torch.where(going.flatten()[:, None], now, former))
+            steps.append({**step, "taken": going.to(step["kl"].dtype)})
         self.count.add_(1)
-        metrics = {"return": self.mean.mean(1) / self.weight.mean(1)}
+        metrics = {"return": moments.scale(samples.target.dtype)[0].mean((1, 2))}
         metrics |= {name: torch.stack([step[name] for step in steps]).mean(0) for name in steps[0]}
         return Update({**metrics, "entropy_weight": entropy.expand(self.runs)})
 
@@ -186,45 +190,52 @@ class PPO(Learner):
         lead = data.reward.shape[:3]
         obs, next_obs = (tree_map(lambda leaf: leaf.flatten(1, 2), each) for each in (data.obs, data.next_obs))
         action, live = data.action.flatten(1, 2), data.live.flatten(1, 2).to(data.reward.dtype)
-        center, spread = moments.scale()
+        center, spread = moments.scale(live.dtype)
         value, next_value = (
             (center + spread * team.value(critic, each)).view(*lead, -1).transpose(0, 1) for each in (obs, next_obs)
         )
         reward, terminated, ended = (each.transpose(0, 1) for each in (data.reward, data.terminated, data.ended))
-        gain = generalized_advantages(reward, value, next_value, terminated, ended, config.gamma, config.lam)
-        advantage, returns = (each.transpose(0, 1).flatten(1, 2) for each in (gain, gain + value))
+        error = generalized_advantages(reward, value, next_value, terminated, ended, config.gamma, config.lam)
+        advantage, returns = (each.transpose(0, 1).flatten(1, 2) for each in (error, error + value))
         new = update_moments(moments, returns, live, team.critics)
-        center, spread = new.scale()
+        center, spread = new.scale(live.dtype)
         return Samples(
             obs=obs,
             action=action,
             log_prob=evaluate_actions(config, team.act(actor, obs), obs, action)[0],
             advantage=normalise(advantage, live, team.networks),
             target=(returns - center) / spread,
-            weight=live / live.mean((1, 2), keepdim=True),
+            weight=row_weights(live, team.networks),
+            critic_weight=row_weights(live, team.critics),
         ), new
 
     def critic_loss(self, critic: Float[Tensor, "G Q"], rows: Samples) -> tuple[Tensor, dict[str, Any]]:
-        """Sum the mean squared error over runs."""
-        mean = (rows.weight * (self.team.value(critic, rows.obs) - rows.target).square()).mean((1, 2))
-        return mean.sum(), {"critic_loss": mean.detach()}
+        """Sum the mean squared errors of the critics over runs."""
+        error = self.team.value(critic, rows.obs) - rows.target
+        mean = (rows.critic_weight * error.square()).mean(1).sum(1)
+        return mean.sum(), {"critic_loss": mean.detach() / len(set(self.team.critics))}
 
     def actor_loss(
         self, actor: Float[Tensor, "G P"], rows: Samples, beta: Float[Tensor, ""]
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Sum the mean of the clipped objective and of the entropy over runs.
+        """Sum the means of the clipped objective and of the entropy over actors and runs.
 
-        ``kl`` is the mean of rho - 1 - log rho, an estimate of the distance from the old policy that is never negative.
+        ``kl`` is the mean of rho - 1 - log rho for each actor, an estimate of its distance from the old policy that is
+        never negative.
         """
         log_prob, entropy = evaluate_actions(self.config, self.team.act(actor, rows.obs), rows.obs, rows.action)
-        change, clip = log_prob - rows.log_prob, self.config.clip_ratio
-        ratio = change.exp()
+        change = (log_prob - rows.log_prob).masked_fill(rows.weight == 0, 0.0)  # no overflow where no row is live
+        ratio, clip = change.exp(), self.config.clip_ratio
         clipped = ratio.clamp(1 - clip, 1 + clip)
         objective = torch.minimum(ratio * rows.advantage, clipped * rows.advantage) + beta * entropy
-        mean = -(rows.weight * objective).mean((1, 2))
-        figures = {"kl": ratio - 1 - change, "clipped": (ratio != clipped).to(ratio.dtype), "entropy": entropy}
-        metrics = {name: (rows.weight * figure.detach()).mean((1, 2)) for name, figure in figures.items()}
-        return mean.sum(), {"actor_loss": mean.detach(), **metrics}
+        mean = -(rows.weight * objective).mean(1).sum(1)
+        figures = {"clipped": (ratio != clipped).to(ratio.dtype), "entropy": entropy}
+        count = len(set(self.team.networks))
+        metrics = {name: (rows.weight * x.detach()).mean(1).sum(1) / count for name, x in figures.items()}
+        distance = sum_by_network((rows.weight * (ratio - 1 - change).detach()).mean(1), self.team.networks)
+        first = [self.team.networks.index(network) for network in range(count)]
+        metrics["kl"] = torch.stack([distance[:, agent] for agent in first], 1)
+        return mean.sum(), {"actor_loss": mean.detach() / count, **metrics}
 
     def _take_steps(self, rows: Samples, beta: Float[Tensor, ""]) -> dict[str, Float[Tensor, " R"]]:
         """Take one step of the critics and one of the actors."""
@@ -232,12 +243,6 @@ class PPO(Learner):
         actors, actor_norm = self.actor(self._actor_loss, self.actor.parameter, Rows(rows, 1), beta)
         norms = {"critic_norm": critic_norm, "actor_norm": actor_norm}
         return {**critics, **actors, **{name: norm.view(self.runs, -1).amax(1) for name, norm in norms.items()}}
-
-    def _restore(self, old: list[Tensor], going: Bool[Tensor, " R"]) -> None:
-        """Undo the actors' last step in runs that are not ``going``; the count of steps, which runs share, stays."""
-        for before, now in zip(old, _state(self.actor), strict=False):
-            keep = going.repeat_interleave(len(now) // self.runs, output_size=len(now))[:, None]
-            now.copy_(torch.where(keep, now, before))
 
     def _minibatches(self, samples: Samples, noise: Int[Tensor, "R epochs rows"]) -> Iterator[Samples]:
         rows, pieces = noise.shape[-1], min(self.config.minibatches, noise.shape[-1])
@@ -281,9 +286,10 @@ def evaluate_actions(
 
 
 def split_gaussian(config: MAPPOConfig, out: Float[Tensor, "*lead E"]) -> tuple[Tensor, Tensor]:
-    """Split an actor's output into means, which are bounded smoothly, and log standard deviations."""
+    """Split an actor's output into means and log standard deviations, both bounded smoothly."""
     mean, log_std = out.chunk(2, -1)
-    return FARTHEST * torch.tanh(mean / FARTHEST), log_std.clamp(config.log_std_low, config.log_std_high)
+    middle, half = (config.log_std_low + config.log_std_high) / 2, (config.log_std_high - config.log_std_low) / 2
+    return MEAN_BOUND * torch.tanh(mean / MEAN_BOUND), middle + half * torch.tanh((log_std - middle) / half)
 
 
 def choose_actions(

@@ -1,6 +1,6 @@
-"""Moving moments of returns, by which critics learn normalised values, and the normalisation of advantages.
+"""Moving moments of returns, by which critics learn normalised values, and sums over the live rows of each network.
 
-Rows that are not live do not count; agents that share a network share its moments.
+Rows that are not live do not count; agents that share a network share its sums.
 """
 
 import torch
@@ -8,50 +8,59 @@ from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.core.types import tensors
-from uavlab.learners.ppo.networks import mean_by_network
 
 MEMORY = 0.9  # weight of the past in the moving moments of returns, per update
-LEAST = 1e-6  # smallest standard deviation by which returns and advantages are divided
+MIN_STD, MIN_RATIO = 1e-6, 1e-4  # smallest standard deviation, and that of returns relative to their mean
 
 
 @tensors
 class Moments:
-    """Moving moments of an agent's returns, each a sum of which ``weight`` is the total weight."""
+    """Moving sums of the returns of each agent's critic, in float64: their mean and square, and the total weight.
+
+    Differences of float32 sums would lose a standard deviation that is a thousandth of the mean.
+    """
 
     mean: Float[Tensor, "R A"]
     square: Float[Tensor, "R A"]
     weight: Float[Tensor, "R A"]
 
-    def scale(self) -> tuple[Float[Tensor, "R 1 A"], Float[Tensor, "R 1 A"]]:
+    def scale(self, dtype: torch.dtype) -> tuple[Float[Tensor, "R 1 A"], Float[Tensor, "R 1 A"]]:
         """Return mean and standard deviation; before the first return 0 and 1."""
-        known, weight = self.weight > 0, self.weight.clamp_min(LEAST)
-        mean = self.mean / weight
-        spread = (self.square / weight - mean.square()).clamp_min(0).sqrt().clamp_min(LEAST)
-        return mean[:, None], torch.where(known, spread, torch.ones_like(spread))[:, None]
+        mean, square = (each / self.weight.clamp_min(MIN_STD) for each in (self.mean, self.square))
+        spread = (square - mean.square()).clamp_min(0).sqrt()
+        spread = torch.maximum(spread, MIN_RATIO * mean.abs()).clamp_min(MIN_STD)
+        known = torch.where(self.weight > 0, spread, torch.ones_like(spread))
+        return mean[:, None].to(dtype), known[:, None].to(dtype)
 
 
 def update_moments(
     moments: Moments, returns: Float[Tensor, "R N A"], live: Float[Tensor, "R N A"], critics: tuple[int, ...]
 ) -> Moments:
-    """Return the moments after new returns, which agents with one critic share; rows that are not live do not count."""
-    count = live.sum(1)
-    seen = (count > 0).to(live.dtype)
-    new = {
-        "mean": (live * returns).sum(1) / count.clamp_min(1),
-        "square": (live * returns.square()).sum(1) / count.clamp_min(1),
-        "weight": seen,
-    }
-    return Moments(
-        **{k: MEMORY * getattr(moments, k) + (1 - MEMORY) * mean_by_network(v, critics) for k, v in new.items()}
-    )
+    """Return the moments after new returns; every live row of the agents with one critic counts once."""
+    returns, live = returns.double(), live.double()
+    count = sum_by_network(live.sum(1), critics)
+    sums = {"mean": returns, "square": returns.square(), "weight": torch.ones_like(returns)}
+    new = {name: sum_by_network((live * x).sum(1), critics) / count.clamp_min(1) for name, x in sums.items()}
+    return Moments(**{name: MEMORY * getattr(moments, name) + (1 - MEMORY) * value for name, value in new.items()})
 
 
 def normalise(
     x: Float[Tensor, "R N A"], live: Float[Tensor, "R N A"], networks: tuple[int, ...]
 ) -> Float[Tensor, "R N A"]:
     """Shift and scale numbers to mean 0 and standard deviation 1 over the live rows of each network."""
-    count = mean_by_network(live.sum(1), networks).clamp_min(1)
-    mean = mean_by_network((live * x).sum(1), networks) / count
-    apart = x - mean[:, None]
-    spread = (mean_by_network((live * apart.square()).sum(1), networks) / count).sqrt()
-    return apart / spread.clamp_min(LEAST)[:, None]
+    count = sum_by_network(live.sum(1), networks).clamp_min(1)
+    apart = x - (sum_by_network((live * x).sum(1), networks) / count)[:, None]
+    spread = (sum_by_network((live * apart.square()).sum(1), networks) / count).sqrt()
+    return apart / spread.clamp_min(MIN_STD)[:, None]
+
+
+def row_weights(live: Float[Tensor, "R N A"], networks: tuple[int, ...]) -> Float[Tensor, "R N A"]:
+    """Return weights by which a sum over agents of means over rows is, for each network, the mean of its live rows."""
+    return live / sum_by_network(live.mean(1), networks).clamp_min(MIN_STD)[:, None]
+
+
+def sum_by_network(x: Float[Tensor, "R A"], networks: tuple[int, ...]) -> Float[Tensor, "R A"]:
+    """Return for each agent the sum over the agents of its network."""
+    rows = x.unbind(1)
+    owners = [[row for row, network in zip(rows, networks, strict=True) if network == own] for own in networks]
+    return torch.stack([torch.stack(own).sum(0) for own in owners], 1)

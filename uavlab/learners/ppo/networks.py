@@ -146,10 +146,3 @@ class MapTeam:
 
 
 Team = VectorTeam | MapTeam
-
-
-def mean_by_network(x: Float[Tensor, "R A"], networks: tuple[int, ...]) -> Float[Tensor, "R A"]:
-    """Return for each agent the mean over the agents of its network."""
-    rows = x.unbind(1)
-    owners = [[row for row, network in zip(rows, networks, strict=True) if network == own] for own in networks]
-    return torch.stack([torch.stack(own).mean(0) for own in owners], 1)

@@ -10,7 +10,7 @@ from torch import Tensor
 from tests.support.fixtures_mapping import TINY_MISSION
 from uavlab.core.rng import Streams
 from uavlab.core.types import MapObs, Scale, tree_map
-from uavlab.learners.ppo.networks import MapTeam, VectorTeam, mean_by_network
+from uavlab.learners.ppo.networks import MapTeam, VectorTeam
 from uavlab.ops.belief_maps import centre_maps
 
 OBS, ACTION, AGENTS = 4, 2, 3
@@ -77,10 +77,3 @@ def test_maps_that_are_not_centred_are_seen_as_they_are() -> None:
     seen = torch.cat((obs.maps[0, 1, 2], obs.team[0, 1]))
     alone = evaluate(team.critic_net, parameters[0], seen)
     torch.testing.assert_close(team.value(parameters, obs)[0, 1, 2], alone[0])
-
-
-def test_means_by_network() -> None:
-    x = torch.tensor([[1.0, 3.0, 8.0]])
-    assert mean_by_network(x, (0, 0, 1)).tolist() == [[2.0, 2.0, 8.0]]
-    assert mean_by_network(x, (0, 1, 0)).tolist() == [[4.5, 3.0, 4.5]]
-    assert mean_by_network(x, (0, 1, 2)).tolist() == x.tolist()
