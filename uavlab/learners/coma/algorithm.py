@@ -16,9 +16,7 @@ Source:
     Popović 2023, "Multi-UAV Adaptive Path Planning Using Deep Reinforcement Learning".
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -34,6 +32,7 @@ from uavlab.core.types import Batch, EnvSpec, MapObs, Rollout, Update, tensors, 
 from uavlab.nets.cnn import StackedCNN
 from uavlab.ops.action_sampling import masked_policy, open_moves_in_turn, sample_in_turn
 from uavlab.ops.belief_maps import centre_maps
+from uavlab.ops.minibatches import minibatches
 from uavlab.ops.returns import counterfactual_advantage, lambda_returns
 from uavlab.runtime.grad_step import Rows
 from uavlab.runtime.runtime import Runtime
@@ -151,11 +150,11 @@ class COMA(Learner):
             samples = self._targets(self.target, batch.data)
             explore = self.explore
         critic_passes = noise.shape[1] - min(self.config.actor_passes, noise.shape[1])
-        for part in self._minibatches(samples, noise[:, :critic_passes]):
+        for part in minibatches(samples, noise[:, :critic_passes], self.config.minibatches):
             self._update_critic(part)
         steps = [
             {name: value.clone() for name, value in self._update_both(part, explore).items()}  # graphs reuse results
-            for part in self._minibatches(samples, noise[:, critic_passes:])
+            for part in minibatches(samples, noise[:, critic_passes:], self.config.minibatches)
         ]
         self.count.add_(1)
         due = (self.count % self.config.target_every == 0).to(self.target.dtype)
@@ -220,15 +219,6 @@ class COMA(Learner):
         critics, value = self._critic_step(rows)
         actors, actor_norm = self.actor(self._actor_loss, self.actor.parameter, Rows(rows, 1), Rows(value, 1), explore)
         return {**critics, **actors, "actor_norm": actor_norm}
-
-    def _minibatches(self, samples: Samples, noise: Int[Tensor, "R passes rows"]) -> Iterator[Samples]:
-        rows, pieces = noise.shape[-1], min(self.config.minibatches, noise.shape[-1])
-        first = torch.arange(self.runs, device=noise.device)[:, None] * rows
-        flat = tree_map(lambda leaf: leaf.flatten(0, 1), samples)
-        for order in noise.unbind(1):
-            for start, end in pairwise(rows * k // pieces for k in range(pieces + 1)):
-                index = (order[:, start:end] + first).flatten()
-                yield tree_map(lambda leaf, i=index: leaf.index_select(0, i).unflatten(0, (self.runs, -1)), flat)
 
 
 def networks(config: COMAConfig, spec: EnvSpec) -> tuple[StackedCNN, StackedCNN]:

@@ -15,9 +15,7 @@ Source:
     returns as in Yu et al. 2022, "The Surprising Effectiveness of PPO in Cooperative Multi-Agent Games".
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -41,6 +39,7 @@ from uavlab.ops.action_sampling import (
     squashed_gaussian,
     squashed_log_prob,
 )
+from uavlab.ops.minibatches import minibatches
 from uavlab.ops.returns import generalized_advantages
 from uavlab.runtime.grad_step import MOMENTS, GradientStep, Rows
 from uavlab.runtime.runtime import Runtime
@@ -169,7 +168,7 @@ class PPO(Learner):
             entropy = config.entropy + (config.entropy_to - config.entropy) * progress
         going = torch.ones(self.runs, len(set(self.team.networks)), dtype=torch.bool, device=noise.device)
         steps = []
-        for part in self._minibatches(samples, noise):
+        for part in minibatches(samples, noise, config.minibatches):
             old = [] if config.target_kl == 0 else [tensor.clone() for tensor in _state(self.actor)]
             step = {name: value.clone() for name, value in self._step(part, entropy).items()}  # graphs reuse results
             if config.target_kl > 0:
@@ -243,15 +242,6 @@ class PPO(Learner):
         actors, actor_norm = self.actor(self._actor_loss, self.actor.parameter, Rows(rows, 1), beta)
         norms = {"critic_norm": critic_norm, "actor_norm": actor_norm}
         return {**critics, **actors, **{name: norm.view(self.runs, -1).amax(1) for name, norm in norms.items()}}
-
-    def _minibatches(self, samples: Samples, noise: Int[Tensor, "R epochs rows"]) -> Iterator[Samples]:
-        rows, pieces = noise.shape[-1], min(self.config.minibatches, noise.shape[-1])
-        first = torch.arange(self.runs, device=noise.device)[:, None] * rows
-        flat = tree_map(lambda leaf: leaf.flatten(0, 1), samples)
-        for order in noise.unbind(1):
-            for start, end in pairwise(rows * k // pieces for k in range(pieces + 1)):
-                index = (order[:, start:end] + first).flatten()
-                yield tree_map(lambda leaf, i=index: leaf.index_select(0, i).unflatten(0, (self.runs, -1)), flat)
 
 
 def _state(step: GradientStep) -> list[Tensor]:

@@ -22,6 +22,7 @@ from uavlab.learners.ppo.algorithm import (
     load_policy,
 )
 from uavlab.learners.ppo.moments import MEMORY, Moments
+from uavlab.ops.minibatches import minibatches
 from uavlab.runtime.grad_step import ADAM_EPS
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
@@ -345,7 +346,7 @@ def test_the_actor_stops_far_from_the_old_policy_and_the_critic_goes_on() -> Non
     data = steps(rng)
     noise = first.update_noise(rng, T * W)
     start = first.actor.parameter.detach().clone()
-    for part in list(first._minibatches(first.targets(*targets_of(first), data)[0], noise))[:1]:
+    for part in list(minibatches(first.targets(*targets_of(first), data)[0], noise, 2))[:1]:
         first._step(part, torch.tensor(0.1, dtype=torch.float64))
     assert torch.equal(first.actor.parameter.detach(), results[1e-9]["actor.parameter"])
     assert not torch.equal(first.actor.parameter.detach(), start)
