@@ -71,8 +71,7 @@ def lab(words: tuple[str, ...]) -> None:
 def lab_command(root: Path, *extra: str) -> list[str]:
     """Return the command that serves JupyterLab from ``root`` to this machine only, with more options.
 
-    JupyterLab neither fetches news and versions nor asks whether it should, unless one's own settings say so. It lays
-    out all cells, not only those in view, or figures out of view miss the second of two quick changes of their width.
+    JupyterLab neither fetches news and versions nor asks whether it should, unless one's own settings say so.
     """
     defaults = f"--LabApp.app_settings_dir={installation.PACKAGE / 'lab' / 'settings'}"
     fixed = ["--ServerApp.ip=127.0.0.1", "--KernelManager.transport_encryption=auto", defaults]
