@@ -51,20 +51,20 @@ def test_a_run_with_graphs_is_the_same_run(
 
 
 def run_of(env: str, folder: Path | None = None, **changes: Any) -> Run:
-    """Train a small run of an environment with its default learner."""
-    return train_run(configure(env, sizes(env), EAGER, {"updates": 8}, changes), folder)
+    """Train a small run of an environment."""
+    return train_run(configure(env, sizes(env, changes.get("learner")), EAGER, {"updates": 8}, changes), folder)
 
 
 @GRAPHS
 @pytest.mark.filterwarnings("ignore:mapping. numba")
-@pytest.mark.parametrize("env", ["mapping", "telemetry"])
-def test_runs_of_every_task_are_the_same(
-    graph: str, env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, emulators: list[Emulator]
+@pytest.mark.parametrize(("env", "learner"), [("mapping", "coma"), ("telemetry", "forecaster"), ("spread", "mappo")])
+def test_runs_of_every_learner_are_the_same(
+    graph: str, env: str, learner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, emulators: list[Emulator]
 ) -> None:
     """Metrics and counters are part of the digest, so those of another minibatch or of a recording are seen."""
     monkeypatch.setattr(fusion, "NUMBA", False)  # as on a GPU
-    plain = run_of(env, tmp_path / "plain")
-    fast = run_of(env, tmp_path / "fast", graph=graph)
+    plain = run_of(env, tmp_path / "plain", learner=learner)
+    fast = run_of(env, tmp_path / "fast", learner=learner, graph=graph)
     assert fast.rt.fell_back == {}
     assert sum(tape.replays for emulator in emulators for tape in emulator.tapes) > 0
     assert fast.recorder.rows[-1]["update"] == plain.recorder.rows[-1]["update"]

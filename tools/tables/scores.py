@@ -29,7 +29,11 @@ def followers() -> list[str]:
     names = {"published_sampled": "sampled actions", "published_mean": "mean action"}
     ours = [trained_row(name, *shapes, label=label) for name, label in names.items()]
     low = ("flight_time", "path", "energy")
-    labels = {"quick": "8 000 updates", "quick_12_minutes": "12 minutes"}
+    labels = {
+        "quick": "`leader_follower_quick`, 8 000 updates",
+        "quick_12_minutes": "`leader_follower_quick`, 12 minutes",
+        "mappo": "`leader_follower_mappo`, 600 updates",
+    }
     quick = [trained_row(name, "completion", "formation_strict", label=label) for name, label in labels.items()]
     return [
         table(
@@ -52,13 +56,13 @@ def followers() -> list[str]:
         "Records: `figures/records/published_*.json` and `literature.json`.",
         table(
             "1 + 1, 1 s steps | training (min) | completion | strict formation",
-            "`leader_follower_quick`, {label}, {seeds} | {minutes} | "
+            "{label}, {seeds} | {minutes} | "
             f"{interval_of('completion', '.3f')} | {interval_of('formation_strict', '.2f')}",
             quick,
         ),
         f"{method(*quick)} {scored(*labels)} Each policy is the one of its training with the best score, which "
         "weighs completion, formation and time; the episodes behind this table are others. "
-        "Records: `figures/records/quick*.json`.",
+        "Records: `figures/records/quick*.json`, `figures/records/mappo.json`.",
     ]
 
 
