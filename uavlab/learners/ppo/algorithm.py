@@ -175,7 +175,7 @@ class PPO(Learner):
                 going = going & (step["kl"] <= config.target_kl)
             for former, now in zip(old, _state(self.actor), strict=False):  # the count of steps, which all share, stays
                 now.copy_(torch.where(going.flatten()[:, None], now, former))
-            steps.append({**step, "taken": going.to(step["kl"].dtype)})
+            steps.append({**step, "step_share": going.to(step["kl"].dtype)})
         self.count.add_(1)
         metrics = {"return": moments.scale(samples.target.dtype)[0].mean((1, 2))}
         metrics |= {name: torch.stack([step[name] for step in steps]).mean(0) for name in steps[0]}
