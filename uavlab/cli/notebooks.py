@@ -71,8 +71,14 @@ def lab(words: tuple[str, ...]) -> None:
 def lab_command(root: Path, *extra: str) -> list[str]:
     """Return the command that serves JupyterLab from ``root`` to this machine only, with more options.
 
-    JupyterLab neither fetches news and versions nor asks whether it should, unless one's own settings say so.
+    JupyterLab neither fetches news and versions nor asks whether it should, unless one's own settings say so; its
+    figures follow the width of the page.
     """
-    defaults = f"--LabApp.app_settings_dir={installation.PACKAGE / 'lab' / 'settings'}"
-    fixed = ["--ServerApp.ip=127.0.0.1", "--KernelManager.transport_encryption=auto", defaults]
+    lab = installation.PACKAGE / "lab"
+    fixed = [
+        "--ServerApp.ip=127.0.0.1",
+        "--KernelManager.transport_encryption=auto",
+        f"--LabApp.app_settings_dir={lab / 'settings'}",
+        f"--LabApp.extra_labextensions_path={lab / 'labextensions'}",
+    ]
     return [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={Path(root).resolve()}", *extra, *fixed]
