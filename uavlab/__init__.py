@@ -11,7 +11,8 @@ A run         train (to the end), start (step by step), resume, Run
 Its policies  load (TrainedPolicy), run.policy (TeamPolicy), evaluate (Scores), fly, export (.pt2, .onnx or a folder)
 Its page      report (of one run or several; seeds of equal settings are pooled)
 Measure       bench (suites of benchmarks), profile (where the time of an update goes, and which toggles help)
-Environments  make (by name), env (register a class), Env, EnvSpec, Metric, MapObs, tensors, check_env, baseline, scene
+Environments  make (by name), env (register a class), Env, EnvSpec, Metric, ChoiceObs, MapObs, tensors, check_env,
+              baseline, scene
 Learners      learner (register a class), Learner, Policy, Resume, Runtime, Streams, StackedMLP, Batch, Transition,
               Rollout, Rows, Update, check_learner
 Extensions    toggle, suite, preset (register), main (the command line, for the end of a file)
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from uavlab.core.protocols import Env, Learner, Policy
     from uavlab.core.registry import Resume, scene
     from uavlab.core.rng import Streams
-    from uavlab.core.types import Batch, EnvSpec, MapObs, Metric, Rollout, Transition, Update, tensors
+    from uavlab.core.types import Batch, ChoiceObs, EnvSpec, MapObs, Metric, Rollout, Transition, Update, tensors
     from uavlab.experiment.policy import TeamPolicy, TrainedPolicy
     from uavlab.experiment.run import Run
     from uavlab.experiment.scores import Scores
@@ -67,7 +68,7 @@ _NAMES = {
     "core.protocols": ("Env", "Learner", "Policy"),
     "core.registry": ("Resume", "scene"),
     "core.rng": ("Streams",),
-    "core.types": ("Batch", "EnvSpec", "MapObs", "Metric", "Rollout", "Transition", "Update", "tensors"),
+    "core.types": ("Batch", "ChoiceObs", "EnvSpec", "MapObs", "Metric", "Rollout", "Transition", "Update", "tensors"),
     "experiment.policy": ("TeamPolicy", "TrainedPolicy"),
     "experiment.run": ("Run",),
     "experiment.scores": ("Scores",),
@@ -81,7 +82,7 @@ _MODULES = {name: f"uavlab.{module}" for module, names in _NAMES.items() for nam
 """The public names, and the modules that define them."""
 
 __all__ = [
-    "Batch", "ConfigError", "DivergedError", "Env", "EnvSpec", "FileError", "Learner", "MapObs", "Metric",
+    "Batch", "ChoiceObs", "ConfigError", "DivergedError", "Env", "EnvSpec", "FileError", "Learner", "MapObs", "Metric",
     "MissingPackageError", "Policy", "ResourceError", "Resume", "Rollout", "Rows", "Run", "Runtime", "Scores",
     "StackedMLP", "Streams", "TeamPolicy", "TrainedPolicy", "Transition", "UavlabError", "Update", "__version__",
     "baseline", "bench", "check_env", "check_learner", "env", "evaluate", "export", "fly", "learner", "load", "main",

@@ -16,10 +16,10 @@ from uavlab.core import bootstrap
 from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Env, Policy
 from uavlab.core.rng import Streams, acting_noise
-from uavlab.core.types import EnvSpec, MapObs, Metric, tree_map
+from uavlab.core.types import EnvSpec, Metric, tree_map
 from uavlab.envs.autoreset import start_worlds
 from uavlab.envs.forms import judge, move, require_tensor
-from uavlab.ops.action_sampling import sample_in_turn
+from uavlab.ops.action_sampling import random_moves
 
 COMMON = (
     Metric("flight_time", "sum", "steps", better="low"),
@@ -60,9 +60,7 @@ def require_actions(where: str, action: Any, lead: Sequence[int], spec: EnvSpec)
 
 def random_policy(obs: Any, noise: Tensor) -> Tensor:
     """Return uniformly random actions, or moves among those that are open, from the noise of ``acting_noise``."""
-    if isinstance(obs, MapObs):
-        return sample_in_turn(torch.zeros_like(obs.legal, dtype=noise.dtype), obs.legal, obs.target_cell, noise)
-    return 2 * torch.special.ndtr(noise) - 1
+    return 2 * torch.special.ndtr(noise) - 1 if isinstance(obs, Tensor) else random_moves(obs, noise)
 
 
 @torch.no_grad()

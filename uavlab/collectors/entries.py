@@ -7,12 +7,18 @@ from typing import Any
 import torch
 
 from uavlab.collectors.fixed_length import FixedLengthCollector, FixedLengthConfig
-from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig, blank_row, replay_bytes
+from uavlab.collectors.off_policy import (
+    OffPolicyCollector,
+    ReplayConfig,
+    blank_row,
+    random_actions,
+    replay_bytes,
+)
 from uavlab.collectors.on_policy import OnPolicyCollector, RolloutConfig
 from uavlab.core.protocols import Env, Learner, Policy
 from uavlab.core.registry import COLLECTORS, CollectorEntry, Settings, Trial
 from uavlab.core.rng import Streams
-from uavlab.core.types import Scale, leaves, tree_map
+from uavlab.core.types import Scale, features_of, leaves, tree_map
 from uavlab.envs.autoreset import start_worlds
 from uavlab.envs.forms import move
 from uavlab.replay.buffer import Store, Uniform, host_transfer
@@ -60,14 +66,14 @@ def survey(env: Env, rng: Streams) -> Scale:
     state, obs = worlds.state, worlds.obs
     observations = []
     for _ in range(SURVEY_STEPS):
-        action = 2 * rng.uniform("survey", SURVEY_WORLDS, spec.agents, spec.action) - 1
+        action = random_actions(spec, rng, "survey", obs)
         noise = rng.uniform("survey", SURVEY_WORLDS, spec.step_noise)
-        state, obs = move(env, state, action.flatten(0, 1), noise.flatten(0, 1), obs)
-        observations.append(obs.unflatten(0, (runs, SURVEY_WORLDS)))
-    obs = torch.cat(observations, 1)
-    require_finite({"obs": (obs, "R N A O")})  # the initial weights of first layers depend on them
-    spread = obs.std(1)
-    return Scale(center=obs.mean(1), spread=torch.where(spread > 1e-3, spread, 1.0))
+        state, obs = move(env, state, action, noise.flatten(0, 1), obs)
+        observations.append(features_of(obs).unflatten(0, (runs, SURVEY_WORLDS)))
+    seen = torch.cat(observations, 1)
+    require_finite({"obs": (seen, "R N A O")})  # the initial weights of first layers depend on them
+    spread = seen.std(1)
+    return Scale(center=seen.mean(1), spread=torch.where(spread > 1e-3, spread, 1.0))
 
 
 def store(config: Settings, rng: Streams, rt: Runtime) -> Store:

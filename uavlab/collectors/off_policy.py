@@ -12,9 +12,10 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from uavlab.core.protocols import CheckedTensors, Env, Policy, Source
-from uavlab.core.rng import Streams
-from uavlab.core.types import Batch, Transition, Update, leaves, load_leaves, tree_map
+from uavlab.core.rng import Streams, acting_noise
+from uavlab.core.types import Batch, EnvSpec, Transition, Update, features_of, leaves, load_leaves, tree_map
 from uavlab.envs.autoreset import Pool, Worlds, advance, make_pool, start_worlds
+from uavlab.ops.action_sampling import random_moves
 from uavlab.replay.buffer import Store
 from uavlab.replay.prefetch import Prefetcher
 from uavlab.replay.prioritized import PriorityConfig
@@ -199,15 +200,14 @@ class OffPolicyCollector(Source):
         """Return the memory of replay: rows by slot, cursor and size."""
         return {**dict(leaves(self.ring.rows)), "cursor": self.ring.cursor, "size": self.ring.size}
 
-    def observations(self) -> Tensor:
-        """Return the current observations of all agents (R W A O)."""
-        return self.worlds.obs.unflatten(0, (self.runs, self.config.worlds))
+    def observations(self) -> Any:
+        """Return the current observations of all agents (R W ...)."""
+        return self._split(self.worlds.obs)
 
     def world_step(self) -> Callable[[], Any]:
         """Return a function that computes one step of all worlds, the same with each call, and does not store it."""
-        spec, count = self.env.spec, self.config.worlds
-        action = 2 * self.rng.uniform("explore", count, spec.agents, spec.action).flatten(0, 1) - 1
-        noise = self.rng.uniform("step", count, spec.step_noise).flatten(0, 1)
+        action = random_actions(self.env.spec, self.rng, "explore", self.worlds.obs)
+        noise = self.rng.uniform("step", self.config.worlds, self.env.spec.step_noise).flatten(0, 1)
         return lambda: self._advance(self.env, self.worlds, action, noise, self.pool)
 
     @property
@@ -260,14 +260,14 @@ class OffPolicyCollector(Source):
         spec, count = self.env.spec, self.config.worlds
         obs = self.observations()
         if policy is None:
-            action = 2 * self.rng.uniform("explore", count, spec.agents, spec.action) - 1
+            action = self._split(random_actions(spec, self.rng, "explore", self.worlds.obs))
         else:
-            action = self._act(policy, obs, self.rng.normal("act", count, spec.agents, spec.action))
-        self._check({"obs": (obs, "R W A O"), "action": (action, "R W A D")})
+            action = self._act(policy, obs, acting_noise(self.rng, "act", count, spec))
+        self._check({"obs": (features_of(obs), "R W A O"), "action": (action, "R W A D")})
         noise = self.rng.uniform("step", count, spec.step_noise).flatten(0, 1)
         worlds, row = self._advance(self.env, self.worlds, action.flatten(0, 1), noise, self.pool)
         rows = self._split(row)
-        self._check({"next_obs": (rows.next_obs, "R W A O"), "reward": (rows.reward, "R W A")})
+        self._check({"next_obs": (features_of(rows.next_obs), "R W A O"), "reward": (rows.reward, "R W A")})
         return worlds, rows
 
     def _sample_batch(self, noise: Tensor) -> Batch:
@@ -292,17 +292,25 @@ class OffPolicyCollector(Source):
     def _start_noise(self, name: str, *lead: int) -> Tensor:
         return self.rng.uniform(name, *lead, self.config.worlds, self.env.spec.initial_noise)
 
-    def _split(self, row: Transition) -> Transition:
-        return tree_map(lambda leaf: leaf.unflatten(0, (self.runs, self.config.worlds)), row)
+    def _split(self, tree: T) -> T:
+        return tree_map(lambda leaf: leaf.unflatten(0, (self.runs, self.config.worlds)), tree)
+
+
+def random_actions(spec: EnvSpec, rng: Streams, name: str, obs: Any) -> Tensor:
+    """Draw uniformly random actions (B A D), or legal moves (B A), for worlds with observations ``obs`` (B ...)."""
+    count = len(next(leaves(obs))[1]) // len(rng.seeds)
+    if spec.choices:
+        return random_moves(obs, rng.uniform(name, count, spec.agents).flatten(0, 1))
+    return 2 * rng.uniform(name, count, spec.agents, spec.action).flatten(0, 1) - 1
 
 
 def blank_row(env: Env, worlds: Worlds) -> Transition:
     """Return one transition per world, for its shapes and types."""
-    count, agents = len(worlds.replaced), env.spec.agents
-    zero = worlds.obs.new_zeros(count, agents)
+    spec, seen = env.spec, features_of(worlds.obs)
+    zero = seen.new_zeros(len(worlds.replaced), spec.agents)
     return Transition(
         obs=worlds.obs,
-        action=worlds.obs.new_zeros(count, agents, env.spec.action),
+        action=zero.long() if spec.choices else zero[..., None].expand(-1, -1, spec.action),
         reward=zero,
         next_obs=worlds.obs,
         terminated=zero.bool(),

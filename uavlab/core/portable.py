@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from uavlab.core.protocols import Policy
-from uavlab.core.types import EnvSpec, MapObs
+from uavlab.core.types import ChoiceObs, EnvSpec, MapObs
 
 Layers = Mapping[str, Mapping[str, tuple[int, ...]]]
 """Shapes of the tensors in a row of parameters, by layer and name, in the order of the row."""
@@ -67,14 +67,16 @@ def team_inputs(spec: EnvSpec) -> Signals:
     noise = Signal({**agent, "dimension": spec.action}, "standard normal")
     if spec.choices:
         noise = Signal(agent, "uniform in [0, 1)", limits=(0.0, 1.0))
+    seen = Signal({**agent, "feature": spec.obs}, "observations", OWN_UNITS)
+    legal = Signal({**agent, **move}, "moves that are allowed, at least one", "", torch.bool)
     if not spec.side:
-        return {"observations": Signal({**agent, "feature": spec.obs}, "observations", OWN_UNITS), "noise": noise}
+        return {"observations": seen, **({"legal": legal} if spec.choices else {}), "noise": noise}
     cell = Signal(agent, "cell of each agent, row * columns + column", "", torch.int64, (0, spec.side**2 - 1))
     return {
         "maps": Signal({**agent, "channel": spec.obs, **square}, "maps of each agent", OWN_UNITS),
         "team": Signal({"channel": spec.team, **square}, "maps for a critic", OWN_UNITS),
         "place": cell,
-        "legal": Signal({**agent, **move}, "moves that are allowed, at least one", "", torch.bool),
+        "legal": legal,
         "target_cell": replace(cell, axes={**agent, **move}, about="cell to which each move leads"),
         "noise": noise,
     }
@@ -93,7 +95,7 @@ def team_outputs(spec: EnvSpec) -> Signals:
 def act_with_and_without_noise(policy: Policy, *inputs: Tensor) -> tuple[Tensor, Tensor]:
     """Return the actions of a team without and with noise; inputs are those of ``team_inputs``."""
     *parts, noise = (each[None] for each in inputs)
-    obs = parts[0] if len(parts) == 1 else MapObs(*parts)
+    obs = parts[0] if len(parts) == 1 else (ChoiceObs if len(parts) == 2 else MapObs)(*parts)
     return policy(obs, None)[0], policy(obs, noise)[0]
 
 

@@ -74,7 +74,7 @@ class EnvSpec:
         initial_noise: Uniform numbers in [0, 1) that ``initial`` needs per world.
         step_noise: Uniform numbers in [0, 1) that ``transition`` needs per world and step.
         groups: One label per agent; agents with the same label are interchangeable and may share a network.
-        choices: Discrete actions of an agent (E); 0 where actions are continuous.
+        choices: Moves among which an agent chooses (E); 0 where actions are continuous.
         team: Additional map channels that a critic sees (K).
         side: Rows and columns of maps (L); 0 where observations are vectors.
         centred: Maps are egocentric: the agent is in the centre. A critic's additional maps are centred likewise.
@@ -119,20 +119,33 @@ class Transition:
     """A transition of all agents, the row of a replay buffer.
 
     Attributes:
-        obs: Observations before the action.
-        action: Actions in [-1, 1].
+        obs: Observations before the action, of the type ``observation_type``.
+        action: Actions in [-1, 1], or numbers of moves.
         reward: Rewards of the step.
         next_obs: Observations after the action, before any reset.
         terminated: The agent's task ended with this step; its value is not bootstrapped.
         truncated: The time limit ended the episode; values are bootstrapped.
     """
 
-    obs: Float[Tensor, "*lead A O"]
-    action: Float[Tensor, "*lead A D"]
+    obs: Any  # Float[Tensor, "*lead A O"] | ChoiceObs | MapObs
+    action: Float[Tensor, "*lead A D"] | Int[Tensor, "*lead A"]
     reward: Float[Tensor, "*lead A"]
-    next_obs: Float[Tensor, "*lead A O"]
+    next_obs: Any
     terminated: Bool[Tensor, "*lead A"]
     truncated: Bool[Tensor, "*lead"]
+
+
+@tensors
+class ChoiceObs:
+    """Observations of a team whose agents choose moves, all at once.
+
+    Attributes:
+        features: What each agent observes.
+        legal: Moves that each agent may choose, at least one.
+    """
+
+    features: Float[Tensor, "*lead A O"]
+    legal: Bool[Tensor, "*lead A E"]
 
 
 @tensors
@@ -154,19 +167,43 @@ class MapObs:
     target_cell: Int[Tensor, "*lead A E"]
 
 
+def observation_type(spec: EnvSpec) -> type:
+    """Return the class of a team's observations: ``Tensor``, ``ChoiceObs`` or ``MapObs``."""
+    if not spec.choices:
+        return Tensor
+    return MapObs if spec.side else ChoiceObs
+
+
+def observation_shapes(spec: EnvSpec, *lead: int) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each tensor of a team's observations by name; that of a ``Tensor`` is empty."""
+    agents, square, kind = (*lead, spec.agents), (spec.side, spec.side), observation_type(spec)
+    vectors, moves = (*agents, spec.obs), (*agents, spec.choices)
+    if kind is Tensor:
+        return {"": vectors}
+    if kind is ChoiceObs:
+        return {"features": vectors, "legal": moves}
+    maps = {"maps": (*vectors, *square), "team": (*lead, spec.team, *square)}
+    return {**maps, "place": agents, "legal": moves, "target_cell": moves}
+
+
+def features_of(obs: Any) -> Float[Tensor, "*lead A O"]:
+    """Return the vectors that agents observe, with or without moves among which they choose."""
+    return obs.features if isinstance(obs, ChoiceObs) else obs
+
+
 @tensors
 class Rollout:
     """Whole episodes of W worlds, T steps each, with the observation and action after the last step.
 
     Attributes:
-        obs: Observations; of agents that choose moves, a ``MapObs`` with the same leading axes.
-        action: Actions in [-1, 1], or numbers of choices.
+        obs: Observations, of the type ``observation_type``.
+        action: Actions in [-1, 1], or numbers of moves.
         reward: Rewards.
         live: The agent's task had not ended before the step.
         terminated: The agent's task ended with the step; its value is not bootstrapped.
     """
 
-    obs: Any  # Float[Tensor, "R T+1 W A O"] | MapObs
+    obs: Any  # Float[Tensor, "R T+1 W A O"] | ChoiceObs | MapObs
     action: Float[Tensor, "R T+1 W A D"] | Int[Tensor, "R T+1 W A"]
     reward: Float[Tensor, "R T W A"]
     live: Bool[Tensor, "R T W A"]
@@ -178,8 +215,8 @@ class Steps:
     """T consecutive steps of W worlds; a world that ends is replaced, so they may cross the ends of episodes.
 
     Attributes:
-        obs: Observations before the action; of agents that choose moves, a ``MapObs`` with the same leading axes.
-        action: Actions in [-1, 1], or numbers of choices.
+        obs: Observations before the action, of the type ``observation_type``.
+        action: Actions in [-1, 1], or numbers of moves.
         reward: Rewards.
         next_obs: Observations after the action, before any replacement.
         live: The agent's task had not ended before the step.
@@ -187,7 +224,7 @@ class Steps:
         ended: The agent's task or the world's episode ended with the step; later steps tell nothing of its value.
     """
 
-    obs: Any  # Float[Tensor, "R T W A O"] | MapObs
+    obs: Any  # Float[Tensor, "R T W A O"] | ChoiceObs | MapObs
     action: Float[Tensor, "R T W A D"] | Int[Tensor, "R T W A"]
     reward: Float[Tensor, "R T W A"]
     next_obs: Any

@@ -18,7 +18,7 @@ class Worlds(Generic[S]):
     """Running worlds, their current observations, and how often each was replaced."""
 
     state: S
-    obs: Any  # Float[Tensor, "B A O"] | MapObs
+    obs: Any  # Float[Tensor, "B A O"] | ChoiceObs | MapObs
     replaced: Int[Tensor, " B"]
 
 
@@ -27,7 +27,7 @@ class Pool(Generic[S]):
     """New worlds and their observations: P = depth x B, ``depth`` for each running world."""
 
     state: S
-    obs: Any  # Float[Tensor, "P A O"] | MapObs
+    obs: Any  # Float[Tensor, "P A O"] | ChoiceObs | MapObs
 
 
 def start_worlds(env: Env[S], noise: Float[Tensor, "B K"]) -> Worlds[S]:

@@ -14,7 +14,7 @@ from uavlab.core.installation import program
 from uavlab.core.protocols import Env, Policy
 from uavlab.core.rng import Streams, acting_noise, team_noise
 from uavlab.core.text import quote
-from uavlab.core.types import EnvSpec, MapObs, tree_map
+from uavlab.core.types import EnvSpec, observation_shapes, observation_type, tree_map
 from uavlab.evaluation import Planner
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, Device
@@ -24,6 +24,8 @@ from uavlab.runtime.toggles import Toggles
 from uavlab.storage import checkpoint
 from uavlab.storage.files import read_json, write_json
 from uavlab.storage.metrics_log import Recorder
+
+NO_FLOATS = ("place", "legal", "target_cell")  # parts of observations
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class TeamPolicy:
         """Return the actions of all agents.
 
         Args:
-            obs: What ``env.observe`` returns for B worlds: (B A O) or a ``MapObs``.
+            obs: What ``env.observe`` returns for B worlds: (B A O), a ``ChoiceObs`` or a ``MapObs``.
             generator: Source of noise for sampled actions; None for mean actions, or the likeliest moves.
 
         Returns:
@@ -64,16 +66,16 @@ class TeamPolicy:
 
     def _require_observations(self, obs: Any) -> int:
         """Return the number of worlds of observations that fit the team."""
-        spec, maps = self.spec, isinstance(obs, MapObs)
-        leaf = obs.maps if isinstance(obs, MapObs) else obs
-        shape = (spec.agents, spec.obs, *((spec.side, spec.side) if spec.choices else ()))
-        if maps != bool(spec.choices) or not isinstance(leaf, Tensor):
-            kind = "MapObs" if spec.choices else "Tensor"
-            raise ConfigError(f"policy: got a {type(obs).__name__}; expected a {kind}, as env.observe returns.")
-        if leaf.shape[1:] != shape or leaf.dtype != torch.float32:
-            expected = f"float32 of shape (B, {', '.join(map(str, shape))})"
-            raise ConfigError(f"policy: got observations of {leaf.dtype}, {tuple(leaf.shape)}; expected {expected}.")
-        return len(leaf)
+        kind, shapes = observation_type(self.spec), observation_shapes(self.spec)
+        parts: dict[str, Any] = {name: getattr(obs, name, None) if name else obs for name in shapes}
+        if not isinstance(obs, kind) or not all(isinstance(part, Tensor) for part in parts.values()):
+            got, expected = type(obs).__name__, kind.__name__
+            raise ConfigError(f"policy: got a {got}; expected a {expected}, as env.observe returns.")
+        for name, part in parts.items():
+            if part.shape[1:] != shapes[name] or (part.dtype != torch.float32 and name not in NO_FLOATS):
+                text = f"float32 of shape (B, {', '.join(map(str, shapes[name]))})"
+                raise ConfigError(f"policy: got observations of {part.dtype}, {tuple(part.shape)}; expected {text}.")
+        return len(next(iter(parts.values())))
 
 
 @dataclass(frozen=True)

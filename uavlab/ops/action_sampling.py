@@ -1,7 +1,7 @@
-"""Sampling of actions from noise: squashed Gaussians, and choices among E moves that agents make one after another.
+"""Sampling of actions from noise: squashed Gaussians, and choices among E moves, made at once or in turn.
 
-``legal`` marks an agent's legal moves, ``target_cell`` is the number of the cell that each move leads to. Moves to
-cells that earlier agents chose in the same step are closed, unless no legal move would be left.
+``legal`` marks an agent's legal moves. Where agents choose in turn, ``target_cell`` is the number of the cell that each
+move leads to. Moves to cells that earlier agents chose in the same step are closed, unless no legal move would be left.
 """
 
 import math
@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+from uavlab.core.types import ChoiceObs, MapObs
 
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 INSIDE = 1 - 1e-6  # largest action whose density is evaluated
@@ -88,6 +90,35 @@ def sample_in_turn(
         occupied = torch.cat((occupied, target_cell[..., agent, :].gather(-1, action[..., None])), -1)
         actions.append(action)
     return torch.stack(actions, -1)
+
+
+def sample_at_once(
+    logits: Float[Tensor, "*lead A E"], legal: Bool[Tensor, "*lead A E"], noise: Float[Tensor, "*lead A"] | None
+) -> Int[Tensor, "*lead A"]:
+    """Sample a legal move for each agent from uniform noise in [0, 1); without noise take the likeliest one."""
+    probability = masked_policy(logits, legal, 0.0)
+    return probability.argmax(-1) if noise is None else sample_categorical(probability, noise)
+
+
+def sample_moves(
+    logits: Float[Tensor, "*lead A E"], obs: ChoiceObs | MapObs, noise: Float[Tensor, "*lead A"] | None
+) -> Int[Tensor, "*lead A"]:
+    """Sample a legal move for each agent: in turn on maps, otherwise at once."""
+    if isinstance(obs, MapObs):
+        return sample_in_turn(logits, obs.legal, obs.target_cell, noise)
+    return sample_at_once(logits, obs.legal, noise)
+
+
+def random_moves(obs: ChoiceObs | MapObs, noise: Float[Tensor, "*lead A"]) -> Int[Tensor, "*lead A"]:
+    """Sample each legal move with the same probability."""
+    return sample_moves(torch.zeros_like(obs.legal, dtype=noise.dtype), obs, noise)
+
+
+def open_moves_of(obs: ChoiceObs | MapObs, action: Int[Tensor, "*lead A"]) -> Bool[Tensor, "*lead A E"]:
+    """Mark the moves among which each agent chose its action."""
+    if isinstance(obs, MapObs):
+        return open_moves_in_turn(obs.legal, obs.target_cell, action)
+    return obs.legal
 
 
 def sample_categorical(probability: Float[Tensor, "*lead E"], noise: Float[Tensor, "*lead"]) -> Int[Tensor, "*lead"]:

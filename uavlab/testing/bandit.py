@@ -1,13 +1,13 @@
 """A tiny task of one step whose best action is known, to see whether a learner improves at all."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from uavlab.core.types import EnvSpec, MapObs, Metric, tensors
+from uavlab.core.types import ChoiceObs, EnvSpec, MapObs, Metric, tensors
 
 AGENTS, CHOICES, SIDE = 2, 4, 3
 
@@ -26,10 +26,11 @@ class Bandit:
     """Two agents, each rewarded 0 for the best action (0.5 in [-1, 1], or move 2 of 4) and down to -15 for others.
 
     Attributes:
-        moves: Whether agents choose moves on a map, each to a cell of its own; all moves but the best cost 10.
+        moves: Whether agents choose moves, all of which but the best cost 10: at once, where they observe ``vectors``;
+            in turn, each to a cell of its own, where they observe ``maps``.
     """
 
-    moves: bool = False
+    moves: Literal["none", "vectors", "maps"] = "none"
     metrics: ClassVar[tuple[Metric, ...]] = ()
     score: ClassVar[dict[str, float]] = {"return": 1.0}
 
@@ -37,7 +38,10 @@ class Bandit:
     def spec(self) -> EnvSpec:
         """Shapes of the task."""
         spec = EnvSpec(AGENTS, obs=1, action=1, horizon=1, dt=1.0, initial_noise=1, step_noise=0, groups=(0,) * AGENTS)
-        return replace(spec, choices=CHOICES, team=1, side=SIDE) if self.moves else spec
+        if self.moves == "none":
+            return spec
+        spec = replace(spec, choices=CHOICES)
+        return replace(spec, team=1, side=SIDE) if self.moves == "maps" else spec
 
     def initial(self, noise: Float[Tensor, "B 1"]) -> Turn:
         """Create worlds, all equal."""
@@ -48,16 +52,20 @@ class Bandit:
         """End the task."""
         return replace(state, done=torch.ones_like(state.done), step=state.step + 1)
 
-    def observe(self, state: Turn) -> Float[Tensor, "B A 1"] | MapObs:
-        """Return one constant feature, or constant maps."""
+    def observe(self, state: Turn) -> Float[Tensor, "B A 1"] | ChoiceObs | MapObs:
+        """Return one constant feature, or constant maps; every move is legal."""
         lead, one = (len(state.step), AGENTS), state.start.new_ones
+        if self.moves == "none":
+            return one(*lead, 1)
         cells = torch.arange(AGENTS * CHOICES, device=state.step.device).view(AGENTS, CHOICES).repeat(lead[0], 1, 1)
+        if self.moves == "vectors":
+            return ChoiceObs(one(*lead, 1), cells >= 0)
         maps, team = one(*lead, 1, SIDE, SIDE), one(lead[0], 1, SIDE, SIDE)
-        return MapObs(maps, team, cells[..., 0].clone(), cells >= 0, cells) if self.moves else one(*lead, 1)
+        return MapObs(maps, team, cells[..., 0].clone(), cells >= 0, cells)
 
     def reward(self, state: Turn, action: Shaped[Tensor, "B A *D"], after: Turn) -> Float[Tensor, "B A"]:
         """Return minus ten times the distance to the best action, or 10 for another than the best move."""
-        off = action != 2 if self.moves else (action[..., 0].clamp(-1, 1) - 0.5).abs()
+        off = action != 2 if self.spec.choices else (action[..., 0].clamp(-1, 1) - 0.5).abs()
         return -10 * off.to(state.start.dtype)
 
     def terminated(self, state: Turn) -> Bool[Tensor, "B A"]:

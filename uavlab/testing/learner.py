@@ -16,7 +16,7 @@ from uavlab.core.protocols import Env
 from uavlab.core.registry import COLLECTORS, ENVIRONMENTS, LEARNERS, Environment
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.text import require_known
-from uavlab.core.types import EnvSpec, Update, tree_map
+from uavlab.core.types import EnvSpec, Update, observation_type, tree_map
 from uavlab.evaluation import require_actions
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
@@ -30,6 +30,7 @@ PLAYED = {"worlds": 16, "batch": 64, "learning_starts": 64, "capacity": 4096}  #
 UPDATES, DELAY, WORLDS = 2, 4, 5  # with equal noise; until the policy changes, at most; worlds in which policies act
 SHARE, ROUNDING = 0.01, 1e-4  # of its own change by which a run may differ beside another one; of actions
 SEEDS, EVERY, JUDGED = 4, 20, 256  # runs on a bandit, updates between their scores, worlds of a score
+BANDITS = (Bandit(), Bandit("vectors"), Bandit("maps"))
 GAIN = 0.25  # least share of the way to the best reward, which is 0
 GUARD = "Guard divisions, roots and logarithms."
 OWN_NOISE = "Draw all randomness in update_noise, from the streams that are passed in."
@@ -96,7 +97,8 @@ def check_learner(
     _check_state(first, fresh)
     _check_guard(first)
     sizes = [tensor.numel() for tensor in first.state().values()]
-    bandit = next((each for each in (Bandit(), Bandit(moves=True)) if not first.entry.refusal(each.spec)), None)
+    known = sorted(BANDITS, key=lambda each: observation_type(each.spec) is not observation_type(first.env.spec))
+    bandit = next((each for each in known if not first.entry.refusal(each.spec)), None)
     scores = 0, 0.0, 0.0, 0.0
     if bandit and updates:
         task, source = replace(config.task, environment=Environment(Bandit)), _sizes(learner, PLAYED, settings)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Env
-from uavlab.core.types import MapObs, leaves, select, tree_map
+from uavlab.core.types import leaves, observation_shapes, observation_type, select, tree_map
 
 ACTIONS = ("random", "corner", "zero")
 DTYPES = {  # of results whose type differs from that of the noise
@@ -91,9 +91,9 @@ class CheckedRollout:
             got = f"keys {sorted(figures)}" if isinstance(figures, dict) else type(figures).__name__
             do = "Keep measure and metrics in step."
             self.refuse("measure", got, f"keys {sorted(expected)} as in metrics", do)
-        obs, kind = self.call("observe", after), MapObs if self.spec.choices else Tensor
+        obs, kind = self.call("observe", after), observation_type(self.spec)
         if not isinstance(obs, kind):
-            do = "Return uavlab.core.types.MapObs(...)." if self.spec.choices else "Return one tensor (B A O)."
+            do = f"Return uavlab.{kind.__name__}(...)." if self.spec.choices else "Return one tensor (B A O)."
             self.refuse("observe", f"a {type(obs).__name__}", f"a {kind.__name__}", do)
         return after, {
             **_named("transition", after),
@@ -124,7 +124,9 @@ class CheckedRollout:
     def check_types(self, results: dict[str, Tensor]) -> None:
         """Check shape, type and values of all results that are not part of a state."""
         spec, B = self.spec, self.worlds
-        shapes = {**self.observation_shapes(), "reward": (B, spec.agents), "terminated": (B, spec.agents)}
+        seen = observation_shapes(spec, B).items()
+        shapes = {f"observe.{name}" if name else "observe": shape for name, shape in seen}
+        shapes |= {"reward": (B, spec.agents), "terminated": (B, spec.agents)}
         if missing := shapes.keys() - results.keys():
             self.refuse("observe", f"no {min(missing)}", "what spec describes", "Compare with spec.")
         for name, value in results.items():
@@ -148,15 +150,6 @@ class CheckedRollout:
                 self.refuse(name, got, f"{low} to {high}", "Correct it, or the metric's bounds.")
         if not results.get("observe.legal", torch.ones(1, 1)).any(-1).all():
             self.refuse("observe.legal", "an agent without a move", "at least one", "Let it stay where it is.")
-
-    def observation_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return the shapes that ``spec`` implies for observations, by name."""
-        spec, lead = self.spec, (self.worlds, self.spec.agents)
-        if not spec.choices:
-            return {"observe": (*lead, spec.obs)}
-        moves, square = (*lead, spec.choices), (spec.side, spec.side)
-        shapes = {"maps": (*lead, spec.obs, *square), "team": (self.worlds, spec.team, *square), "place": lead}
-        return {f"observe.{name}": shape for name, shape in (shapes | {"legal": moves, "target_cell": moves}).items()}
 
     def check_state(self, name: str, state: Any, worlds: int) -> None:
         """Check that a state is a tree of frozen dataclasses over finite tensors with the leading axis B."""

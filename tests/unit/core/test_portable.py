@@ -5,9 +5,10 @@ import torch
 from torch import Tensor
 
 from uavlab.core.portable import Portable, Signal, act_with_and_without_noise, team_inputs, team_outputs
-from uavlab.core.types import EnvSpec, MapObs
+from uavlab.core.types import ChoiceObs, EnvSpec, MapObs
 
 VECTORS = EnvSpec(3, obs=5, action=2, horizon=9, dt=1.0, initial_noise=1, step_noise=0, groups=(0, 1, 1))
+CHOICES = EnvSpec(3, 5, 1, 9, 1.0, 1, 0, (0, 1, 1), choices=6)
 MOVES = EnvSpec(3, 7, 1, 9, 1.0, 1, 0, (0, 0, 0), choices=6, team=4, side=5)
 
 
@@ -20,12 +21,14 @@ def test_signals_of_a_team() -> None:
     assert shapes(team_outputs(VECTORS)) == {"mean": (3, 2), "sampled": (3, 2)}
     maps = {"maps": (3, 7, 5, 5), "team": (4, 5, 5), "place": (3,), "legal": (3, 6), "target_cell": (3, 6)}
     assert shapes(team_inputs(MOVES)) == {**maps, "noise": (3,)}
+    assert shapes(team_inputs(CHOICES)) == {"observations": (3, 5), "legal": (3, 6), "noise": (3,)}
+    assert shapes(team_outputs(CHOICES)) == {"likeliest": (3,), "sampled": (3,)}
     assert shapes(team_outputs(MOVES)) == {"likeliest": (3,), "sampled": (3,)}
     assert list(team_inputs(MOVES))[:5] == list(MapObs.__dataclass_fields__)  # type: ignore[attr-defined]
     assert list(team_inputs(MOVES)["maps"].axes) == ["agent", "channel", "row", "column"]
 
 
-@pytest.mark.parametrize("spec", [VECTORS, MOVES])
+@pytest.mark.parametrize("spec", [VECTORS, CHOICES, MOVES])
 def test_samples_lie_within_the_limits(spec: EnvSpec) -> None:
     for signal in (*team_inputs(spec).values(), *team_outputs(spec).values()):
         values = signal.sample(500, torch.Generator().manual_seed(0))
@@ -49,6 +52,18 @@ def test_a_team_acts_without_and_with_noise() -> None:
     assert torch.equal(mean, obs[..., :2])
     assert torch.equal(sampled, mean + noise)
     assert Portable().call is act_with_and_without_noise
+
+
+def test_vectors_and_legal_moves_reach_the_policy_by_name() -> None:
+    inputs = {name: signal.sample(2, torch.Generator()) for name, signal in team_inputs(CHOICES).items()}
+
+    def policy(obs: ChoiceObs, noise: Tensor | None) -> Tensor:
+        assert torch.equal(obs.features[0], inputs["observations"])
+        assert torch.equal(obs.legal[0], inputs["legal"])
+        return obs.legal.long().argmax(-1)
+
+    likeliest, _ = act_with_and_without_noise(policy, *inputs.values())
+    assert likeliest.shape == (2, 3)
 
 
 def test_maps_reach_the_policy_by_name() -> None:

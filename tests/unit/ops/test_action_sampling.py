@@ -8,19 +8,24 @@ from torch import Tensor
 from torch.distributions import Independent, Normal, TransformedDistribution
 from torch.distributions.transforms import TanhTransform
 
+from uavlab.core.types import ChoiceObs
 from uavlab.ops.action_sampling import (
     ALMOST,
     masked_policy,
     open_moves,
     open_moves_in_turn,
+    open_moves_of,
+    random_moves,
+    sample_at_once,
     sample_categorical,
     sample_in_turn,
+    sample_moves,
     squashed_gaussian,
     squashed_log_prob,
 )
 
 
-def random_moves(
+def random_choices(
     worlds: int = 200, agents: int = 4, moves: int = 5, seed: int = 0
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     dice = torch.Generator().manual_seed(seed)
@@ -37,7 +42,7 @@ def slow_open(legal: list[bool], cells: list[int], occupied: list[int]) -> list[
 
 
 def test_equals_a_plain_loop() -> None:
-    logits, legal, cells, noise = random_moves()
+    logits, legal, cells, noise = random_choices()
     action = sample_in_turn(logits, legal, cells, noise, 0.3)
     open_ = open_moves_in_turn(legal, cells, action)
     blocked = 0
@@ -57,13 +62,29 @@ def test_equals_a_plain_loop() -> None:
 
 
 def test_choosing_at_once_would_be_noticed() -> None:
-    logits, legal, cells, noise = random_moves()
+    logits, legal, cells, noise = random_choices()
     action = sample_in_turn(logits, legal, cells, noise)
     at_once = torch.stack(
         [sample_in_turn(logits[:, [i]], legal[:, [i]], cells[:, [i]], noise[:, [i]])[:, 0] for i in range(4)], 1
     )
     assert (action != at_once).any()
     assert torch.equal(action[:, 0], at_once[:, 0])
+
+
+def test_at_once_every_agent_chooses_without_the_others() -> None:
+    """By the masked softmax's shares; the mutant that ignores the mask draws what is forbidden."""
+    count = 100_000
+    logits = torch.tensor([[0.0, 1.0, 2.0], [0.0, 0.0, 3.0]]).expand(count, 2, 3)
+    legal = torch.tensor([[True, False, True], [True, True, False]]).expand(count, 2, 3)
+    noise = torch.rand(count, 2, generator=torch.Generator().manual_seed(0))
+    obs = ChoiceObs(features=torch.zeros(count, 2, 1), legal=legal)
+    for draw, third in ((sample_moves(logits, obs, noise), 1 / (1 + math.exp(-2))), (random_moves(obs, noise), 0.5)):
+        shares = [[(draw[:, agent] == move).double().mean().item() for move in range(3)] for agent in range(2)]
+        assert shares[0] == pytest.approx([1 - third, 0.0, third], abs=0.005)
+        assert shares[1] == pytest.approx([0.5, 0.5, 0.0], abs=0.005)
+    assert sample_moves(logits, obs, None)[0].tolist() == [2, 0]
+    assert (sample_at_once(logits, torch.ones_like(legal), noise)[:, 1] == 2).any()
+    assert torch.equal(open_moves_of(obs, draw), legal)
 
 
 def test_without_noise_the_likeliest_open_move_is_chosen() -> None:

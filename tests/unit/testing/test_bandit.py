@@ -10,7 +10,7 @@ from uavlab.testing import check_env
 from uavlab.testing.bandit import Bandit, Turn
 
 
-@pytest.mark.parametrize("env", [Bandit(), Bandit(moves=True)], ids=["continuous", "moves"])
+@pytest.mark.parametrize("env", [Bandit(), Bandit("vectors"), Bandit("maps")], ids=lambda env: env.moves)
 def test_it_is_an_environment_of_one_step(env: Bandit) -> None:
     report = check_env(env, worlds=3, steps=4)
     assert (report.started, report.terminated, report.truncated) == (45, 36, 0)  # 3 rollouts of 3 worlds, 4 steps each
@@ -31,7 +31,7 @@ class Teamless(Bandit):
 
 
 def test_empty_observations_have_no_size() -> None:
-    assert check_env(Teamless(moves=True), worlds=3, steps=4).observations == (1.0, 1.0, 1.0)
+    assert check_env(Teamless("maps"), worlds=3, steps=4).observations == (1.0, 1.0, 1.0)
 
 
 def test_rewards_fall_with_the_distance_to_the_best_action() -> None:
@@ -41,9 +41,15 @@ def test_rewards_fall_with_the_distance_to_the_best_action() -> None:
     assert env.reward(state, action, state).tolist() == [[0.0, -15.0], [-5.0, -5.0]]
 
 
-def test_one_move_is_the_best() -> None:
-    env = Bandit(moves=True)
+@pytest.mark.parametrize("moves", ["vectors", "maps"])
+def test_one_move_is_the_best(moves: str) -> None:
+    env = Bandit(moves)
     state = env.initial(torch.zeros(2, 1))
     assert env.reward(state, torch.tensor([[2, 0], [3, 1]]), state).tolist() == [[0.0, -10.0], [-10.0, -10.0]]
-    cells = env.observe(state).target_cell[0]
-    assert len(cells.unique()) == cells.numel()  # no agent closes a move of another one
+    assert env.observe(state).legal.all()
+
+
+def test_no_agent_closes_a_move_of_another_one() -> None:
+    env = Bandit("maps")
+    cells = env.observe(env.initial(torch.zeros(2, 1))).target_cell[0]
+    assert len(cells.unique()) == cells.numel()

@@ -347,10 +347,7 @@ class NamedFeatures(Toy):
         return {"place": state.place.clone()}
 
 
-@broken(
-    "PlainMaps.observe, step 0 of the random rollout: got a dict; expected a MapObs. Return "
-    "uavlab.core.types.MapObs(...)."
-)
+@broken("PlainMaps.observe, step 0 of the random rollout: got a dict; expected a MapObs. Return uavlab.MapObs(...).")
 class PlainMaps(Toy):
     @property
     def spec(self) -> EnvSpec:

@@ -9,6 +9,7 @@ from plotly.subplots import make_subplots
 
 from uavlab.core.errors import ConfigError
 from uavlab.core.registry import SCENES, scene
+from uavlab.core.types import features_of
 from uavlab.lab.plots.flight import add_frames, path_line, select_frames
 from uavlab.lab.plots.style import DARK, blank, pen
 
@@ -23,11 +24,12 @@ def draw_observations(env: Any, states: Sequence[Any]) -> go.Figure:
         ConfigError: The environment has no ``spec``, or it observes maps.
     """
     name, spec = type(env).__name__, getattr(env, "spec", None)
-    if spec is None or spec.choices:
+    if spec is None or spec.side:
         known = ", ".join(kind.__name__ for kind in SCENES if kind is not object)
         raise ConfigError(f"flight: {name} has no picture; registered are {known}; add one with `@uavlab.scene`.")
     agents, features = min(spec.agents, AGENTS), min(spec.obs, FEATURES)
-    values = np.stack([env.observe(state)[0, :agents, :features].cpu().numpy() for state in states], axis=1)
+    observed = (features_of(env.observe(state)) for state in states)
+    values = np.stack([each[0, :agents, :features].cpu().numpy() for each in observed], axis=1)
     times = spec.dt * np.arange(len(states))
     part = (
         ""

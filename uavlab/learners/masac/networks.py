@@ -24,11 +24,12 @@ def assign_networks(trained: EnvSpec, team: EnvSpec, share: bool) -> tuple[int, 
     Raises:
         ConfigError: An agent has no network, or observations or actions differ.
     """
-    if (team.obs, team.action) != (trained.obs, trained.action) or not set(team.groups) <= set(trained.groups):
+    tasks = [(spec.obs, spec.action, spec.choices) for spec in (trained, team)]
+    if tasks[0] != tasks[1] or not set(team.groups) <= set(trained.groups):
+        text = ["{} observations, {} actions and {} moves".format(*task) for task in tasks]
         raise ConfigError(
-            f"policy: a team of groups {team.groups} with {team.obs} observations and {team.action} actions cannot "
-            f"fly networks of groups {trained.groups} with {trained.obs} and {trained.action}; expected agents of "
-            "trained groups that see and do the same."
+            f"policy: a team of groups {team.groups} with {text[1]} cannot fly networks of groups {trained.groups} "
+            f"with {text[0]}; expected agents of trained groups that see and do the same."
         )
     if not share and team.agents == trained.agents:
         return tuple(range(team.agents))

@@ -34,8 +34,8 @@ from uavlab.learners.ppo.networks import MapTeam, Team, VectorTeam
 from uavlab.ops.action_sampling import (
     HALF_LOG_2PI,
     masked_policy,
-    open_moves_in_turn,
-    sample_in_turn,
+    open_moves_of,
+    sample_moves,
     squashed_gaussian,
     squashed_log_prob,
 )
@@ -260,7 +260,8 @@ def make_team(config: MAPPOConfig, trained: EnvSpec, spec: EnvSpec) -> Team:
     if trained.side:
         require_same_task(trained, spec)
         return MapTeam(spec, config.width, config.kernels, config.hidden, central)
-    return VectorTeam(spec.obs, spec.action, config.hidden, assign_networks(trained, spec, config.share), central)
+    outputs = spec.choices or 2 * spec.action
+    return VectorTeam(spec.obs, outputs, config.hidden, assign_networks(trained, spec, config.share), central)
 
 
 def evaluate_actions(
@@ -270,7 +271,7 @@ def evaluate_actions(
     if action.is_floating_point():
         mean, log_std = split_gaussian(config, out)
         return squashed_log_prob(mean, log_std, action), (log_std + HALF_LOG_2PI + 0.5).sum(-1)
-    chance = masked_policy(out, open_moves_in_turn(obs.legal, obs.target_cell, action), 0.0)
+    chance = masked_policy(out, open_moves_of(obs, action), 0.0)
     log_prob = chance.clamp_min(1e-12).log()
     return log_prob.gather(-1, action[..., None])[..., 0], -(chance * log_prob).sum(-1)
 
@@ -287,8 +288,8 @@ def choose_actions(
 ) -> Tensor:
     """Sample the actions of all agents; without ``noise`` return means, or the most probable moves."""
     out = (team.act_in_turn if one_by_one else team.act)(theta, obs)
-    if isinstance(team, MapTeam):
-        return sample_in_turn(out, obs.legal, obs.target_cell, noise, 0.0)
+    if not isinstance(obs, Tensor):
+        return sample_moves(out, obs, noise)
     mean, log_std = split_gaussian(config, out)
     return torch.tanh(mean) if noise is None else squashed_gaussian(mean, log_std, noise)[0]
 

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.core.rng import Streams
-from uavlab.core.types import EnvSpec, MapObs, Scale
+from uavlab.core.types import ChoiceObs, EnvSpec, MapObs, Scale, features_of
 from uavlab.learners.masac.networks import per_agent
 from uavlab.nets.cnn import StackedCNN
 from uavlab.nets.mlp import StackedMLP
@@ -17,18 +17,18 @@ from uavlab.ops.belief_maps import centre_maps
 
 @dataclass(frozen=True)
 class VectorTeam:
-    """Networks of a team that observes vectors and acts by Gaussians.
+    """Networks of a team that observes vectors, and acts by Gaussians or chooses moves.
 
     Attributes:
         obs: Observation features (O).
-        action: Action dimensions (D).
+        outputs: Outputs of an actor (E): means and log standard deviations, or logits of moves.
         hidden: Width of the hidden layers.
         networks: Index of each agent's actor.
         central: Whether critics observe all agents, one critic per agent; otherwise critics are shared as actors are.
     """
 
     obs: int
-    action: int
+    outputs: int
     hidden: int
     networks: tuple[int, ...]
     central: bool
@@ -40,8 +40,8 @@ class VectorTeam:
 
     @property
     def actor_net(self) -> StackedMLP:
-        """The network of an actor, whose outputs are means and log standard deviations."""
-        return StackedMLP(self.obs, self.hidden, 2 * self.action)
+        """The network of an actor."""
+        return StackedMLP(self.obs, self.hidden, self.outputs)
 
     @property
     def critic_net(self) -> StackedMLP:
@@ -61,18 +61,20 @@ class VectorTeam:
             self.critic_net.initial_for(rng.uniform("critic", critics, self.critic_net.count), *seen),
         )
 
-    def act(self, theta: Float[Tensor, "G P"], obs: Float[Tensor, "R N A O"]) -> Float[Tensor, "R N A E"]:
+    def act(self, theta: Float[Tensor, "G P"], obs: Tensor | ChoiceObs) -> Float[Tensor, "R N A E"]:
         """Evaluate the actor of each agent."""
-        return self._evaluate(self.actor_net, theta, self.networks, obs)
+        return self._evaluate(self.actor_net, theta, self.networks, features_of(obs))
 
-    def act_in_turn(self, theta: Float[Tensor, "G P"], obs: Float[Tensor, "R N A O"]) -> Float[Tensor, "R N A E"]:
+    def act_in_turn(self, theta: Float[Tensor, "G P"], obs: Tensor | ChoiceObs) -> Float[Tensor, "R N A E"]:
         """Evaluate the actor of one agent after the other."""
-        agents = zip(obs.split(1, 2), self.networks, strict=True)
+        agents = zip(features_of(obs).split(1, 2), self.networks, strict=True)
         return torch.cat([self._evaluate(self.actor_net, theta, (network,), own) for own, network in agents], 2)
 
-    def value(self, theta: Float[Tensor, "G Q"], obs: Float[Tensor, "R N A O"]) -> Float[Tensor, "R N A"]:
+    def value(self, theta: Float[Tensor, "G Q"], obs: Tensor | ChoiceObs) -> Float[Tensor, "R N A"]:
         """Evaluate the critic of each agent."""
-        seen = obs.flatten(2)[:, :, None].expand(-1, -1, obs.shape[2], -1) if self.central else obs
+        seen = features_of(obs)
+        if self.central:
+            seen = seen.flatten(2)[:, :, None].expand(-1, -1, seen.shape[2], -1)
         return self._evaluate(self.critic_net, theta, self.critics, seen)[..., 0]
 
     def _evaluate(self, net: StackedMLP, theta: Tensor, networks: tuple[int, ...], x: Tensor) -> Tensor:

@@ -1,5 +1,7 @@
 """An environment without a picture is drawn by its observations; one that observes maps is refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import plotly.graph_objects as go
 import pytest
@@ -9,7 +11,7 @@ from tests.support.fixtures_mapping import TINY_MISSION, start_missions
 from tests.support.registries import outside
 from uavlab.core.errors import ConfigError
 from uavlab.core.registry import SCENES
-from uavlab.core.types import EnvSpec
+from uavlab.core.types import ChoiceObs, EnvSpec
 from uavlab.lab.plots import flight, observations
 
 
@@ -39,6 +41,24 @@ def test_each_observation_is_a_line_over_time(figure: go.Figure) -> None:
     assert [*lines[5].y] == [0, 1, 2, 3]
     assert lines[4].yaxis == "y3"
     assert sum(bool(line.showlegend) for line in lines) == 2
+
+
+class Choosing(Plain):
+    """Agents that choose moves on vectors."""
+
+    @property
+    def spec(self) -> EnvSpec:
+        return replace(super().spec, choices=3)
+
+    def observe(self, state: outside.State) -> ChoiceObs:
+        features = super().observe(state)
+        return ChoiceObs(features=features, legal=torch.ones(*features.shape[:2], 3, dtype=torch.bool))
+
+
+def test_vectors_of_agents_that_choose_moves_are_drawn_alike(figure: go.Figure) -> None:
+    states = [outside.State(pos=torch.arange(6.0)[None] + n, step=torch.tensor([n])) for n in range(4)]
+    other = flight.animate(Choosing(), states)
+    assert [[*trace.y] for trace in other.data] == [[*trace.y] for trace in figure.data]
 
 
 def test_what_is_left_out_is_said(figure: go.Figure) -> None:
