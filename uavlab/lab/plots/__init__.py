@@ -3,4 +3,5 @@
 from uavlab.lab.plots import leader_follower as leader_follower
 from uavlab.lab.plots import mapping as mapping
 from uavlab.lab.plots import observations as observations
+from uavlab.lab.plots import pursuit as pursuit
 from uavlab.lab.plots import spread as spread

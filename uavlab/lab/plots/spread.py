@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from uavlab.core.registry import scene
 from uavlab.envs.spread.env import Spread, State
-from uavlab.lab.plots.flight import add_frames, path_line, select_frames
+from uavlab.lab.plots.flight import add_frames, path_line, select_frames, some_place, with_gaps
 from uavlab.lab.plots.style import blank, color, pale
 
 UAV, COVERED, CRASH, LANDMARK = 0, 2, 3, 7  # numbers of colours
@@ -46,13 +46,13 @@ def _moving(env: Spread, state: State, trail: Sequence[Any]) -> list[go.Scatter]
         _circles(state.landmark[0].cpu().numpy()[covered], env.cover_radius, "covered", COVERED, fill=True),
         _paths(trail, opacity=0.7),
         path_line(trail[-1], mode="markers", name="UAV", marker=marker),
-        path_line(_some(trail[-1][crashed]), mode="markers", name="collision", marker=ring),
+        path_line(some_place(trail[-1][crashed]), mode="markers", name="collision", marker=ring),
     ]
 
 
 def _paths(places: Sequence[Any], opacity: float) -> go.Scatter:
     """Draw the paths of all UAVs as one line with gaps."""
-    path = _with_gaps(np.stack(places).swapaxes(0, 1))
+    path = with_gaps(np.stack(places).swapaxes(0, 1))
     return path_line(path, line={"color": color(UAV), "width": 2}, opacity=opacity, showlegend=False)
 
 
@@ -61,23 +61,13 @@ def _circles(centers: Any, radius: float, name: str, number: int, fill: bool) ->
     angle = np.linspace(0, 2 * math.pi, 31)
     circle = radius * np.stack((np.cos(angle), np.sin(angle)), -1)
     return path_line(
-        _some(_with_gaps(centers[:, None] + circle)),
+        some_place(with_gaps(centers[:, None] + circle)),
         name=name,
         line={"color": color(number), "width": 2, "dash": "solid" if fill else "dot"},
         fill="toself" if fill else "none",
         fillcolor=pale(number),
         hoverinfo="name",
     )
-
-
-def _with_gaps(lines: np.ndarray) -> np.ndarray:
-    """Join lines of equally many places (lines, places, 2), with a gap after each."""
-    return np.pad(lines, ((0, 0), (0, 1), (0, 0)), constant_values=np.nan).reshape(-1, 2)
-
-
-def _some(places: np.ndarray) -> np.ndarray:
-    """Return places, or one that is nowhere: a trace without any would leave the legend."""
-    return places if len(places) else np.full((1, 2), np.nan)
 
 
 def _title(env: Spread, states: Sequence[State]) -> dict[str, str]:

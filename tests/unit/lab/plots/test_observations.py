@@ -76,7 +76,9 @@ def test_a_line_stands_at_the_present(figure: go.Figure) -> None:
 def test_an_environment_that_observes_maps_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(SCENES, next(kind for kind in SCENES if kind.__name__ == "Mapping"))
     start, _ = start_missions(TINY_MISSION, 1)
-    with pytest.raises(ConfigError, match="Mapping has no picture; registered are LeaderFollower, Spread; add"):
+    with pytest.raises(
+        ConfigError, match="Mapping has no picture; registered are LeaderFollower, Pursuit, Spread; add"
+    ):
         flight.animate(TINY_MISSION, [start])
 
 
