@@ -38,9 +38,7 @@ def refusal(spec: object) -> str | None:
     """Return why PPO cannot learn an environment; None if it can."""
     if spec is None:  # ``check_env`` reports a class without a spec
         return None
-    if not isinstance(spec, EnvSpec):
-        return "it has no team of agents"
-    return "its agents choose among moves but observe no maps" if spec.choices and not spec.side else None
+    return None if isinstance(spec, EnvSpec) else "it has no team of agents"
 
 
 def _entry(settings: type[MAPPOConfig]) -> LearnerEntry:
