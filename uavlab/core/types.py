@@ -139,6 +139,10 @@ class Transition:
 class ChoiceObs:
     """Observations of a team whose agents choose moves, all at once.
 
+    >>> obs = ul.ChoiceObs(features=torch.zeros(5, 2, 7), legal=torch.ones(5, 2, 4, dtype=torch.bool))
+    >>> obs.legal.shape  # 5 worlds, 2 agents, 4 moves
+    torch.Size([5, 2, 4])
+
     Attributes:
         features: What each agent observes.
         legal: Moves that each agent may choose, at least one.
