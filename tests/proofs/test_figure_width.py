@@ -4,11 +4,10 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.support.lab_browser import OpenNotebook, browsing, serving
+from tests.support.lab_browser import OpenNotebook, Watched, browsing, serving
 from tests.support.processes import PATIENCE
 from uavlab.lab.headless.runner import notebook_path
 
@@ -39,7 +38,7 @@ def notebook(tmp_path: Path) -> Path:
     return Path(shutil.copy(notebook_path("parallel_agents"), tmp_path))
 
 
-def open_page(watched: Any, url: str, notebook: Path) -> OpenNotebook:
+def open_page(watched: Watched, url: str, notebook: Path) -> OpenNotebook:
     """Open the notebook with all its figures drawn."""
     watched.page.set_default_timeout(1000 * PATIENCE)
     opened = OpenNotebook(watched.page, url, notebook.name)

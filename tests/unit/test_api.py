@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any
@@ -143,6 +143,20 @@ class TestPolicy:
                 act(wrong)
         with pytest.raises(ConfigError, match=r"got 0; expected a torch\.Generator"):
             act(obs, 0)  # type: ignore[arg-type]
+
+    def test_observations_of_agents_that_choose_moves(self) -> None:
+        env = ul.make("pursuit")
+        act = ul.TeamPolicy(lambda obs, noise: obs.legal.long().argmax(-1), env.spec, torch.device("cpu"))
+        obs = env.observe(env.initial(torch.rand(3, env.spec.initial_noise)))
+        assert act(obs).tolist() == [[0] * 6] * 3
+        for wrong, message in (
+            (obs.features, "got a Tensor; expected a ChoiceObs"),
+            (replace(obs, legal=obs.legal.float()), "of torch.float32, (3, 6, 5); expected bool of shape (B, 6, 5)"),
+            (replace(obs, legal=obs.legal[..., :4]), "(3, 6, 4); expected bool of shape (B, 6, 5)"),
+            (replace(obs, features=obs.features.double()), "got observations of torch.float64"),
+        ):
+            with pytest.raises(ConfigError, match=re.escape(message)):
+                act(wrong)
 
     def test_observations_and_noise_are_moved_to_the_device(self, pair: ul.Run) -> None:
         devices = []

@@ -35,6 +35,11 @@ def test_the_version_stands_in_one_place() -> None:
     assert (ROOT / "uavlab" / "__init__.py").read_text().count(line) == 1
 
 
+def test_the_extension_of_jupyterlab_has_the_version_of_the_package() -> None:
+    package = ROOT / "uavlab" / "lab" / "labextensions" / "uavlab" / "package.json"
+    assert json.loads(package.read_text())["version"] == uavlab.__version__
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -7,13 +7,7 @@ from typing import Any
 import torch
 
 from uavlab.collectors.fixed_length import FixedLengthCollector, FixedLengthConfig
-from uavlab.collectors.off_policy import (
-    OffPolicyCollector,
-    ReplayConfig,
-    blank_row,
-    random_actions,
-    replay_bytes,
-)
+from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig, blank_row, random_actions, replay_bytes
 from uavlab.collectors.on_policy import OnPolicyCollector, RolloutConfig
 from uavlab.core.protocols import Env, Learner, Policy
 from uavlab.core.registry import COLLECTORS, CollectorEntry, Settings, Trial

@@ -263,7 +263,8 @@ class OffPolicyCollector(Source):
             action = self._split(random_actions(spec, self.rng, "explore", self.worlds.obs))
         else:
             action = self._act(policy, obs, acting_noise(self.rng, "act", count, spec))
-        self._check({"obs": (features_of(obs), "R W A O"), "action": (action, "R W A D")})
+        floats = {} if spec.choices else {"action": (action, "R W A D")}
+        self._check({"obs": (features_of(obs), "R W A O"), **floats})
         noise = self.rng.uniform("step", count, spec.step_noise).flatten(0, 1)
         worlds, row = self._advance(self.env, self.worlds, action.flatten(0, 1), noise, self.pool)
         rows = self._split(row)

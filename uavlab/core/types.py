@@ -171,6 +171,10 @@ class MapObs:
     target_cell: Int[Tensor, "*lead A E"]
 
 
+NO_FLOATS = {"legal": torch.bool, "place": torch.int64, "target_cell": torch.int64}
+"""Types of those tensors of observations that hold no floating point numbers."""
+
+
 def observation_type(spec: EnvSpec) -> type:
     """Return the class of a team's observations: ``Tensor``, ``ChoiceObs`` or ``MapObs``."""
     if not spec.choices:

@@ -14,7 +14,7 @@ from uavlab.core.installation import program
 from uavlab.core.protocols import Env, Policy
 from uavlab.core.rng import Streams, acting_noise, team_noise
 from uavlab.core.text import quote
-from uavlab.core.types import EnvSpec, observation_shapes, observation_type, tree_map
+from uavlab.core.types import NO_FLOATS, EnvSpec, observation_shapes, observation_type, tree_map
 from uavlab.evaluation import Planner
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, Device
@@ -24,8 +24,6 @@ from uavlab.runtime.toggles import Toggles
 from uavlab.storage import checkpoint
 from uavlab.storage.files import read_json, write_json
 from uavlab.storage.metrics_log import Recorder
-
-NO_FLOATS = ("place", "legal", "target_cell")  # parts of observations
 
 
 @dataclass(frozen=True)
@@ -72,8 +70,10 @@ class TeamPolicy:
             got, expected = type(obs).__name__, kind.__name__
             raise ConfigError(f"policy: got a {got}; expected a {expected}, as env.observe returns.")
         for name, part in parts.items():
-            if part.shape[1:] != shapes[name] or (part.dtype != torch.float32 and name not in NO_FLOATS):
-                text = f"float32 of shape (B, {', '.join(map(str, shapes[name]))})"
+            dtype = NO_FLOATS.get(name, torch.float32)
+            if part.shape[1:] != shapes[name] or part.dtype != dtype:
+                kind_of_numbers = str(dtype).removeprefix("torch.")
+                text = f"{kind_of_numbers} of shape (B, {', '.join(map(str, shapes[name]))})"
                 raise ConfigError(f"policy: got observations of {part.dtype}, {tuple(part.shape)}; expected {text}.")
         return len(next(iter(parts.values())))
 

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Env
-from uavlab.core.types import leaves, observation_shapes, observation_type, select, tree_map
+from uavlab.core.types import NO_FLOATS, leaves, observation_shapes, observation_type, select, tree_map
 
 ACTIONS = ("random", "corner", "zero")
 DTYPES = {  # of results whose type differs from that of the noise
-    **dict.fromkeys(("terminated", "observe.legal"), torch.bool),
-    **dict.fromkeys(("observe.place", "observe.target_cell"), torch.int64),
+    "terminated": torch.bool,
+    **{f"observe.{name}": dtype for name, dtype in NO_FLOATS.items()},
 }
 TOLERANCE = 1e-4  # relative and absolute; rounding depends on the batch size
 

@@ -17,6 +17,8 @@ from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Transition, Update, leaves, tree_map
 from uavlab.envs.autoreset import Worlds, advance
 from uavlab.envs.leader_follower.env import LeaderFollower, State
+from uavlab.envs.pursuit.env import MOVES, Pursuit
+from uavlab.evaluation import random_policy
 from uavlab.experiment.run import Run
 from uavlab.replay.prioritized import ByPriority
 from uavlab.runtime.runtime import Runtime
@@ -76,6 +78,26 @@ def check_rows(source: OffPolicyCollector, calls: int) -> tuple[int, int]:
         assert ((start[..., 1] > 499.9) & (start[..., 1] < 550.1)).all()  # ... in the published band
         age[~goes_on] = 0
     return int(rows.terminated.all(-1).sum()), int(rows.truncated.sum())
+
+
+def test_replay_holds_moves_and_masks() -> None:
+    """Every UAV is one cell further in the direction of its move; rows with other moves would be noticed."""
+    env = Pursuit(pursuers=2, evaders=1, side=4, obstacles=3, horizon=6)
+    source = collector(env, random_policy, CONFIG, Streams((3, 8), dtype=torch.float64), Runtime())
+    for _ in range(20):
+        batch = source.next()
+    assert batch.data.obs.legal.dtype == torch.bool
+    rows = tree_map(lambda leaf: leaf[:, : int(source.ring.size)], source.ring.rows)
+    assert rows.action.dtype == torch.int64
+    assert rows.obs.legal.gather(-1, rows.action[..., None]).all()
+    assert not rows.obs.legal.all()
+    for move in range(env.spec.choices):
+        assert (rows.action[:, : CONFIG.learning_starts] == move).any()  # at random
+        assert (rows.action[:, CONFIG.learning_starts :] == move).any()  # by the policy
+    moved = env.side * (rows.next_obs.features - rows.obs.features)[..., :2]
+    expected = torch.tensor(MOVES, dtype=torch.float64)
+    torch.testing.assert_close(moved, expected[rows.action])
+    assert not torch.allclose(moved, expected[rows.action.roll(1, 1)])
 
 
 def close(a: Tensor, b: Tensor) -> None:
