@@ -13,6 +13,7 @@ Its page      report (of one run or several; seeds of equal settings are pooled)
 Measure       bench (suites of benchmarks), profile (where the time of an update goes, and which toggles help)
 Environments  make (by name), env (register a class), Env, EnvSpec, Metric, ChoiceObs, MapObs, tensors, check_env,
               baseline, scene
+Groups        Group, team_spec (the spec of groups that differ), join_groups, split_groups
 Learners      learner (register a class), Learner, Policy, Resume, Runtime, Streams, StackedMLP, Batch, Transition,
               Rollout, Rows, Update, check_learner
 Extensions    toggle, suite, preset (register), main (the command line, for the end of a file)
@@ -37,10 +38,11 @@ if TYPE_CHECKING:
         ResourceError,
         UavlabError,
     )
+    from uavlab.core.groups import join_groups, split_groups, team_spec
     from uavlab.core.protocols import Env, Learner, Policy
     from uavlab.core.registry import Resume, scene
     from uavlab.core.rng import Streams
-    from uavlab.core.types import Batch, ChoiceObs, EnvSpec, MapObs, Metric, Rollout, Transition, Update, tensors
+    from uavlab.core.types import Batch, ChoiceObs, EnvSpec, Group, MapObs, Metric, Rollout, Transition, Update, tensors
     from uavlab.experiment.policy import TeamPolicy, TrainedPolicy
     from uavlab.experiment.run import Run
     from uavlab.experiment.scores import Scores
@@ -65,10 +67,13 @@ _NAMES = {
     "core.errors": (
         "UavlabError", "ConfigError", "FileError", "DivergedError", "ResourceError", "MissingPackageError"
     ),
+    "core.groups": ("join_groups", "split_groups", "team_spec"),
     "core.protocols": ("Env", "Learner", "Policy"),
     "core.registry": ("Resume", "scene"),
     "core.rng": ("Streams",),
-    "core.types": ("Batch", "ChoiceObs", "EnvSpec", "MapObs", "Metric", "Rollout", "Transition", "Update", "tensors"),
+    "core.types": (
+        "Batch", "ChoiceObs", "EnvSpec", "Group", "MapObs", "Metric", "Rollout", "Transition", "Update", "tensors"
+    ),
     "experiment.policy": ("TeamPolicy", "TrainedPolicy"),
     "experiment.run": ("Run",),
     "experiment.scores": ("Scores",),
@@ -82,11 +87,12 @@ _MODULES = {name: f"uavlab.{module}" for module, names in _NAMES.items() for nam
 """The public names, and the modules that define them."""
 
 __all__ = [
-    "Batch", "ChoiceObs", "ConfigError", "DivergedError", "Env", "EnvSpec", "FileError", "Learner", "MapObs", "Metric",
-    "MissingPackageError", "Policy", "ResourceError", "Resume", "Rollout", "Rows", "Run", "Runtime", "Scores",
+    "Batch", "ChoiceObs", "ConfigError", "DivergedError", "Env", "EnvSpec", "FileError", "Group", "Learner", "MapObs",
+    "Metric", "MissingPackageError", "Policy", "ResourceError", "Resume", "Rollout", "Rows", "Run", "Runtime", "Scores",
     "StackedMLP", "Streams", "TeamPolicy", "TrainedPolicy", "Transition", "UavlabError", "Update", "__version__",
-    "baseline", "bench", "check_env", "check_learner", "env", "evaluate", "export", "fly", "learner", "load", "main",
-    "make", "preset", "profile", "report", "resume", "scene", "start", "suite", "tensors", "toggle", "train",
+    "baseline", "bench", "check_env", "check_learner", "env", "evaluate", "export", "fly", "join_groups", "learner",
+    "load", "main", "make", "preset", "profile", "report", "resume", "scene", "split_groups", "start", "suite",
+    "team_spec", "tensors", "toggle", "train",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # so that type checkers report names that do not exist

@@ -18,6 +18,7 @@ from uavlab.core.protocols import Env
 from uavlab.core.text import one_line
 from uavlab.experiment import policy as policies
 from uavlab.experiment import scores
+from uavlab.experiment.best import Which
 from uavlab.experiment.config import Device, configure
 from uavlab.experiment.export import export as export_trained
 from uavlab.experiment.names import run_folder
@@ -147,18 +148,25 @@ def resume(
     return finish(Run.resume(run_folder(folder), *changes, fresh_replay=fresh_replay), progress, on_log)
 
 
-def load(folder: str | Path, device: Device | None = None) -> TrainedPolicy:
-    """Load the best policy of a stored run, or of an exported copy.
+def load(folder: str | Path, device: Device | None = None, which: Which = "best") -> TrainedPolicy:
+    """Load a policy of a stored run, or of an exported copy.
 
     >>> act = ul.load("runs/first").policy(run=1)
     >>> act(env.observe(env.initial(torch.rand(5, env.spec.initial_noise)))).shape
     torch.Size([5, 3, 2])
 
+    Args:
+        folder: Folder of the run or copy.
+        device: Where it acts; None takes the device of its settings.
+        which: ``best``, with the best score of the team; ``best_by_group``, where each group has its own best score
+            (``group_scores`` of the environment); or ``last``, the newest. The score of the latter two is unknown.
+
     Raises:
         FileError: The folder is no run, or has no intact checkpoint.
-        ConfigError: Its environment is not registered here, or its settings do not fit this machine.
+        ConfigError: Its environment is not registered here, its settings do not fit this machine, or there is no such
+            policy.
     """
-    return policies.load(run_folder(folder), device)
+    return policies.load(run_folder(folder), device, which)
 
 
 def evaluate(

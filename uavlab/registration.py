@@ -48,7 +48,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 FIRST = BUILT_IN  # our own entries are registered before others: names stay theirs, and so does their order
 ARGUMENTS = ("config", "spec", "inputs", "rng", "rt")  # that a learner's constructor may name
-SAME = ("agents", "groups", "obs", "action", "choices", "team", "side", "centred")  # fields of ``EnvSpec``
+SAME = ("agents", "groups", "obs", "action", "choices", "team", "side", "centred", "parts")  # fields of ``EnvSpec``
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,12 @@ as_json = click.option("--json", is_flag=True, expose_value=False, help="Print o
 on_device = click.option(
     "--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Replaces the device of the run's settings."
 )
+which_policy = click.option(
+    "--which",
+    type=click.Choice(["best", "best_by_group", "last"]),
+    default="best",
+    help="Policy of the run: of the best score (default), each group with its own best score, or the newest.",
+)
 settings_options = (
     click.option("--seed", type=int, help="Seed of the first run."),
     click.option("--runs", type=int, help="Independent runs in this process."),

@@ -18,6 +18,7 @@ from uavlab.cli.base import (
     layer,
     on_device,
     print_json,
+    which_policy,
     with_settings,
     write_record,
 )
@@ -101,11 +102,19 @@ def resume(run: str, fresh_replay: bool, **options: Any) -> Record:
 @click.option(
     "--policy", "plan", help="Evaluate this baseline, which needs no training, on the task of each RUN or PRESET."
 )
+@which_policy
 @on_device
 @click.option("--out", type=OutputFile(), help="Also write the record to this JSON file.")
 @as_json
 def evaluate(
-    runs: tuple[str, ...], episodes: int, seed: int, mean_action: bool, plan: str | None, device: Any, out: Path | None
+    runs: tuple[str, ...],
+    episodes: int,
+    seed: int,
+    mean_action: bool,
+    plan: str | None,
+    which: Any,
+    device: Any,
+    out: Path | None,
 ) -> Record:
     """Evaluate the best policy of each RUN on its evaluation task, with 95 % intervals."""
     from uavlab import api
@@ -114,7 +123,9 @@ def evaluate(
     from uavlab.storage.files import read_json
     from uavlab.storage.machine import describe
 
-    what: Any = runs if plan else [api.load(run, device) for run in runs]  # all are read before the first episode
+    what: Any = (
+        runs if plan else [api.load(run, device, which) for run in runs]
+    )  # all are read before the first episode
     status = [] if plan else [run_folder(run) / "run.json" for run in runs]
     trained = [read_json(path) for path in status if path.exists()]
     rows = []
@@ -124,6 +135,7 @@ def evaluate(
         echo(f"{run}: {title}\n{result}")
         place = "run" if os.path.exists(f"{run}/config.json") else "preset"
         how = {"policy": plan} if plan else {"action": "mean" if mean_action else "sampled"}
+        how |= {} if plan or which == "best" else {"which": which}
         rows.append({**result, place: run, **how, "episodes": episodes, "seed": seed})
     record = {"command": invocation(), "machine": describe(result.device), "rows": rows, "trained": trained}
     if out is not None:
@@ -179,15 +191,17 @@ def _title(trained: Any, count: str) -> str:
 @click.option(
     "--policy", "plan", help="Fly this baseline, which needs no training, in the task of RUN, or of a PRESET."
 )
+@which_policy
 @on_device
 @as_json
-def fly(run: str, out: Path | None, seed: int, mean_action: bool, plan: str | None, device: Any) -> Record:
+def fly(run: str, out: Path | None, seed: int, mean_action: bool, plan: str | None, which: Any, device: Any) -> Record:
     """Write an animated flight of the best policy of RUN, as a page or a film."""
     from uavlab import api
     from uavlab.experiment.names import run_folder
 
     page = out or (Path(f"{run}-{plan}.html") if plan else run_folder(run) / "flight.html")
-    figure = api.fly(run if plan else api.load(run, device), page, policy=plan, seed=seed, mean_action=mean_action)
+    what = run if plan else api.load(run, device, which)
+    figure = api.fly(what, page, policy=plan, seed=seed, mean_action=mean_action)
     steps = figure.layout.meta["steps"]
     echo(f"{steps} steps; open {page}")
     return {"page": str(page), "steps": steps}
@@ -198,8 +212,9 @@ def fly(run: str, out: Path | None, seed: int, mean_action: bool, plan: str | No
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--seed-index", type=click.IntRange(0), default=0, show_default=True, help="Of a file: which seed.")
 @click.option("--agent", type=click.IntRange(0), help="Of a file: one agent instead of the team.")
+@which_policy
 @as_json
-def export(run: str, out: Path, seed_index: int, agent: int | None) -> Record:
+def export(run: str, out: Path, seed_index: int, agent: int | None, which: Any) -> Record:
     """Write the best policy of RUN to OUT: a new folder for uavlab, or a file that runs without uavlab.
 
     A folder, whose name has no dot, holds settings and policies, and can be evaluated and flown. A file that ends in
@@ -208,7 +223,7 @@ def export(run: str, out: Path, seed_index: int, agent: int | None) -> Record:
     """
     from uavlab import api
 
-    echo(api.export(run, out, run=seed_index, agent=agent))
+    echo(api.export(api.load(run, "cpu", which), out, run=seed_index, agent=agent))
     return {"run": run, "out": str(out)}
 
 

@@ -201,6 +201,8 @@ class LearnerEntry:
         plan: settings -> entries of a dry run about the learner.
         unserved: Toggles without effect on it, with the reason.
         portable: How its policy becomes a file that runs without uavlab.
+        networks: (hyper-parameters, ``spec``) -> index of each agent's network among the rows of its parameters; None
+            if it is unknown, and groups of a team cannot be chosen one by one.
     """
 
     settings: type[Any]
@@ -213,6 +215,7 @@ class LearnerEntry:
     plan: Callable[[Settings], dict[str, Any]] = lambda config: {}
     unserved: Mapping[str, str] = field(default_factory=dict)
     portable: "Portable | None" = None
+    networks: Callable[[Any, Any], Sequence[int]] | None = None
 
     def __post_init__(self) -> None:
         """Refuse a class whose fields cannot be settings."""

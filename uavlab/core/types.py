@@ -62,6 +62,30 @@ def select(mask: Bool[Tensor, " B"], chosen: T, other: T) -> T:
 
 
 @dataclass(frozen=True)
+class Group:
+    """Agents that observe and do the same, one part of a team (``uavlab.core.groups.team_spec``).
+
+    >>> hunters, prey = ul.Group("hunters", 3, obs=12, action=2), ul.Group("prey", 1, obs=10, action=3)
+    >>> tag = ul.team_spec(hunters, prey, horizon=25, initial_noise=8)
+
+    Attributes:
+        name: What scores and tables call it.
+        agents: Agents of the group.
+        obs: Observation features per agent.
+        action: Continuous action dimensions per agent, each in [-1, 1]; 0 where actions are choices.
+        choices: Moves among which an agent chooses; 0 where actions are continuous.
+        share: Whether its agents are interchangeable and may share a network.
+    """
+
+    name: str
+    agents: int
+    obs: int
+    action: int = 0
+    choices: int = 0
+    share: bool = True
+
+
+@dataclass(frozen=True)
 class EnvSpec:
     """Shapes, time scale and noise of an environment.
 
@@ -78,6 +102,8 @@ class EnvSpec:
         team: Additional map channels that a critic sees (K).
         side: Rows and columns of maps (L); 0 where observations are vectors.
         centred: Maps are egocentric: the agent is in the centre. A critic's additional maps are centred likewise.
+        parts: Groups of different agents, in the order of agents; empty where all observe and do the same. ``obs``,
+            ``action`` and ``choices`` are those of the widest group, and further numbers of an agent are padding.
     """
 
     agents: int
@@ -92,6 +118,7 @@ class EnvSpec:
     team: int = 0
     side: int = 0
     centred: bool = False
+    parts: tuple[Group, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """The best policy of a run: loading, acting, flights and export."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 from jaxtyping import Float
@@ -17,6 +18,7 @@ from uavlab.core.text import quote
 from uavlab.core.types import NO_FLOATS, EnvSpec, observation_shapes, observation_type, tree_map
 from uavlab.evaluation import Planner
 from uavlab.experiment import build
+from uavlab.experiment.best import Which, require_groups
 from uavlab.experiment.config import Config, Device
 from uavlab.experiment.run_dir import read_config, require_empty, require_resumable, saved_values, write_config
 from uavlab.runtime.runtime import Runtime
@@ -24,6 +26,9 @@ from uavlab.runtime.toggles import Toggles
 from uavlab.storage import checkpoint
 from uavlab.storage.files import read_json, write_json
 from uavlab.storage.metrics_log import Recorder
+
+if TYPE_CHECKING:
+    from uavlab.experiment.run import Run
 
 
 @dataclass(frozen=True)
@@ -145,22 +150,39 @@ class TrainedPolicy:
         return recorder.by_seed(range(run.seed, run.seed + run.runs))
 
 
-def load(folder: Path, device: Device | None = None) -> TrainedPolicy:
-    """Load the best policy of a run or of an exported copy; ``device`` replaces the device of its settings.
+def choose(run: "Run", which: Which) -> TrainedPolicy:
+    """Return a policy of a run in this process; before any score it is the newest."""
+    newest, team = run.learner.parameters(), run.best_team
+    groups = require_groups(run.config, run.best_groups) if which == "best_by_group" else None
+    score = run.best_score if which == "best" else torch.full_like(run.best_score, -math.inf)  # only teams are scored
+    if which == "best":
+        updates = torch.where(torch.isinf(score), run.number, team.updates[:, 0]).tolist()
+        return TrainedPolicy(run.config, run.rt, run.number, updates, run.best, score, run.folder)
+    updates = [run.number] * len(newest) if groups is None else groups.updates.amax(1).tolist()
+    parameters = newest if groups is None else groups.or_newest(newest)
+    return TrainedPolicy(run.config, run.rt, run.number, updates, parameters, score, run.folder)
+
+
+def load(folder: Path, device: Device | None = None, which: Which = "best") -> TrainedPolicy:
+    """Load a policy of a run, or of an exported copy; ``device`` replaces the device of its settings.
 
     Raises:
         FileError: The folder is no run, has no intact checkpoint, or its policies are not finite or of another shape.
-        ConfigError: The settings do not fit this machine.
+        ConfigError: The settings do not fit this machine, or there is no such policy.
     """
+    if which not in get_args(Which):
+        raise ConfigError(f"load: got which={quote(which)}; expected one of {', '.join(get_args(Which))}.")
     config = read_config(folder)
     run = config.run if device is None else replace(config.run, device=device)
     rt = build.runtime(run, Toggles(threads=config.toggles.threads))
-    saved = checkpoint.newest(folder / "checkpoints", only="best")
+    saved = checkpoint.newest(folder / "checkpoints", only=which)
     require_resumable(saved.path, saved_values(saved.meta), config)
-    best = saved.groups.get("best", {})
-    if not {"parameters", "score"} <= set(best) or not (
-        best["parameters"].isfinite().all() and best["score"].shape == (config.run.runs,)
-    ):
+    if which not in saved.groups and which != "best":
+        needs = "an environment with group_scores" if which == "best_by_group" else "a run, not an exported copy"
+        raise ConfigError(f"{folder}: has no policy {which!r}; it needs {needs}, of this version. Use which='best'.")
+    runs, best = config.run.runs, saved.groups.get(which, {})
+    score = best.get("score", torch.full((runs,), -math.inf))  # only whole teams have one
+    if "parameters" not in best or not best["parameters"].isfinite().all() or len(score) != runs:
         raise FileError(f"{saved.path}: keeps no policy of finite numbers; evaluate another run, or train a new one.")
     stored, wanted = best["parameters"].shape, config.task.entry.size(config.learner, config.env.spec)
     if len(stored) != 3 or stored[0] != config.run.runs or stored[2] != wanted:
@@ -168,8 +190,12 @@ def load(folder: Path, device: Device | None = None) -> TrainedPolicy:
             f"{folder}: keeps policies of shape {tuple(stored)}, its settings describe {config.run.runs} run(s) of "
             f"networks with {wanted} parameters; was it written by another version, or its config.json edited?"
         )
-    updates = best_updates(saved.meta, config.run.runs)
-    return TrainedPolicy(config, rt, saved.step, updates, best["parameters"].to(rt.device), best["score"], folder)
+    updates = [saved.step] * runs
+    if which == "best":
+        updates = best_updates(saved.meta, runs)
+    elif "updates" in best:
+        updates, score = best["updates"].amax(1).tolist(), torch.full((runs,), -math.inf)
+    return TrainedPolicy(config, rt, saved.step, updates, best["parameters"].to(rt.device), score, folder)
 
 
 def best_updates(meta: Mapping[str, Any], runs: int) -> list[int]:

@@ -4,7 +4,6 @@ A folder holds ``config.json`` (every setting), ``run.json`` (status and result)
 TensorBoard's files, ``checkpoints/``, and ``divergence.json`` if a number was not finite.
 """
 
-import math
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
@@ -21,10 +20,11 @@ from uavlab.core.errors import ConfigError, DivergedError, ResourceError, Uavlab
 from uavlab.core.installation import invocation
 from uavlab.core.types import Update
 from uavlab.experiment import build, run_state
+from uavlab.experiment.best import Which, best_policies, ordered_scores, weigh
 from uavlab.experiment.config import Config
 from uavlab.experiment.export import export
 from uavlab.experiment.names import require_run
-from uavlab.experiment.policy import TeamPolicy, TrainedPolicy
+from uavlab.experiment.policy import TeamPolicy, TrainedPolicy, choose
 from uavlab.experiment.run_dir import (
     STATUS,
     advice,
@@ -90,9 +90,7 @@ class Run:
         self._steps: Callable[[], Generator[Progress, None, None] | None] = lambda: None
         self._config_stored = True  # whether the folder holds the settings of this object
         self._files_seen = b""  # settings and status in the folder as this object wrote them
-        self.best_parameters: Float[Tensor, "R K P"] = self.learner.parameters()
-        self.best_score = torch.full((config.run.runs,), -math.inf, device=self.rt.device)
-        self.best_updates = torch.zeros_like(self.best_score, dtype=torch.int64)  # -1 where a checkpoint does not say
+        self.best_team, self.best_groups = best_policies(config, self.learner.parameters())
         self.folder, self.recorder = folder, Recorder(folder, run_state.about(self))
         if folder is not None:
             with lock_run_dir(folder, new=True):
@@ -142,12 +140,20 @@ class Run:
     @property
     def best(self) -> Float[Tensor, "R K P"]:
         """Return the parameters with each seed's best score; for seeds without a score, the newest."""
-        return torch.where(torch.isinf(self.best_score)[:, None, None], self.learner.parameters(), self.best_parameters)
+        return self.best_team.or_newest(self.learner.parameters())
 
-    def trained(self) -> TrainedPolicy:
-        """Return the best policy of each seed; before the first evaluation, the newest."""
-        updates = torch.where(torch.isinf(self.best_score), self.number, self.best_updates).tolist()
-        return TrainedPolicy(self.config, self.rt, self.number, updates, self.best, self.best_score, self.folder)
+    @property
+    def best_score(self) -> Float[Tensor, " R"]:
+        """Return the best score of each seed; -inf before the first evaluation."""
+        return self.best_team.score[:, 0]
+
+    def trained(self, which: Which = "best") -> TrainedPolicy:
+        """Return the best policy of each seed, or another one (see ``uavlab.load``); before any score, the newest.
+
+        Raises:
+            ConfigError: The run does not choose policies by group.
+        """
+        return choose(self, which)
 
     def policy(self, env: Any = None, run: int = 0) -> TeamPolicy:
         """Return the best policy of one seed as a function of observations; see ``TrainedPolicy.policy``."""
@@ -324,12 +330,11 @@ class Run:
         figures = self.config.task.evaluation.figures(
             self.config, env, policy, self.rng, self.config.run.evaluate_episodes, False, build.VALIDATION
         )
-        score = torch.stack([weight * figures[name].mean(1) for name, weight in env.score.items()]).sum(0)
-        better = score > self.best_score
-        self.evals_since_best = 0 if better.any() else self.evals_since_best + 1  # host sync
-        self.best_updates = torch.where(better, self.number, self.best_updates)
-        self.best_score = torch.where(better, score, self.best_score)
-        self.best_parameters = torch.where(better[:, None, None], self.learner.parameters(), self.best_parameters)
+        newest, number = self.learner.parameters(), self.number
+        better = self.best_team.consider(weigh(figures, [env.score]), newest, number)
+        self.evals_since_best = 0 if better else self.evals_since_best + 1  # host sync
+        if self.best_groups is not None:
+            self.best_groups.consider(weigh(figures, ordered_scores(env)), newest, number)
         self.score_seconds = time.perf_counter() - began
         return {name: value.mean(1).tolist() for name, value in figures.items()}
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SEGMENT = "replay-"  # replay is saved in segments, so that unchanged ones are not written again
 WITHOUT_REPLAY = f"(?!{SEGMENT}).*"
 META = {"machine": dict, "device": str, "values": dict, "lifted": list, "forced": bool, "rows": str}  # JSON
-LATE = ("scaler", "patience")  # missing in checkpoints from before the setting was changed
+LATE = ("scaler", "patience", "best_by_group")  # missing in checkpoints from before a setting or the task was changed
 RETIRED = ("stage",)  # ignored leaves of worlds and rows in checkpoints of earlier versions; always zero
 DECISIVE = ("device", "cpu", "cpu_id", "threads", "torch", "uavlab", "code")  # what may change the last bit
 
@@ -45,7 +45,8 @@ def items(run: "Run") -> tuple[Item, ...]:
         return {"parameters": run.best, "score": run.best_score}
 
     def write_best(state: dict[str, Tensor]) -> None:
-        run.best_parameters, run.best_score = (state[key].to(run.rt.device) for key in ("parameters", "score"))
+        parameters, score = (state[key].to(run.rt.device) for key in ("parameters", "score"))
+        run.best_team.load_state_dict({"parameters": parameters, "score": score[:, None]})
 
     def read_counters() -> dict[str, Tensor]:
         rows, seconds = len(run.recorder.rows), torch.tensor(run.seconds, dtype=torch.float64)
@@ -61,12 +62,13 @@ def items(run: "Run") -> tuple[Item, ...]:
     def write_patience(state: dict[str, Tensor]) -> None:
         run.evals_since_best = int(state["stale"])
 
-    scaler = run.rt.scaler
+    scaler, groups = run.rt.scaler, run.best_groups
     return (
         Item("learner", run.learner.state_dict, run.learner.load_state_dict),
         Item("source", run.source.state_dict, run.source.load_state_dict),
         *([] if scaler is None else [Item("scaler", scaler.state_dict, scaler.load_state_dict)]),
         Item("best", read_best, write_best),
+        *([] if groups is None else [Item("best_by_group", groups.state_dict, groups.load_state_dict)]),
         *([] if run.config.run.patience is None else [Item("patience", read_patience, write_patience)]),
         Item("counters", read_counters, write_counters),
         Item("streams", run.rng.state_dict, run.rng.load_state_dict),  # last, because building draws from them
@@ -83,6 +85,7 @@ def save(run: "Run", folder: Path) -> tuple[Path, int]:
     there = [] if previous is None else checkpoint.list_groups(previous)
     segments = run.source.segments([name for name in there if name.startswith(SEGMENT)])
     groups = {item.name: item.read() for item in items(run)}
+    groups["last"] = {"parameters": run.learner.parameters()}  # for ``load``; it is part of the learner's state
     groups |= {name: rows for name, rows in segments.items() if rows is not None}
     unchanged = [name for name, rows in segments.items() if rows is None]
     meta = {
@@ -92,7 +95,7 @@ def save(run: "Run", folder: Path) -> tuple[Path, int]:
         "machine": run.machine,
         "lifted": run.not_exact_reasons,
         "forced": run.forced,
-        "best_updates": run.best_updates.tolist(),
+        "best_updates": run.best_team.updates[:, 0].tolist(),
         "rows": run.recorder.digest(),
     }
     linked = (previous, unchanged) if previous is not None and unchanged else None
@@ -123,7 +126,7 @@ def restore_latest(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool)
     run.forced = saved.meta["forced"] and run.done
     reasons += ["it was scored once more, at its former target"] * (saved.meta["forced"] and not run.done)
     run.recorder.saved_digest = saved.meta["rows"]
-    run.best_updates = torch.tensor(best_updates(saved.meta, run.config.run.runs), device=run.rt.device)
+    run.best_team.updates[:, 0] = torch.tensor(best_updates(saved.meta, run.config.run.runs))
     since = [f"update {saved.step}: {why}" for why in reasons]
     run.not_exact_reasons = list(dict.fromkeys([*saved.meta["lifted"], *run.not_exact_reasons, *since]))
     run.last, run.linkable = saved.path, not fresh_replay

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -201,10 +202,19 @@ def _check_metrics(env: Env) -> None:
             expected = "over 'last', 'mean', 'sum' or 'outcome' and better 'high' or 'low'"
             refuse(where, repr(metric), expected, "Correct the metric.")
         names.append(metric.name)
-    if not isinstance(env.score, Mapping) or not env.score:
+    _check_score(f"{type(env).__name__}.score", env.score, names)
+    of_groups, groups = getattr(env, "group_scores", {}), [part.name for part in env.spec.parts]
+    if of_groups and (not isinstance(of_groups, Mapping) or set(of_groups) != set(groups)):
+        do = "Name each group once, or leave group_scores out."
+        refuse(f"{type(env).__name__}.group_scores", repr(of_groups), f"a score for each of {groups}", do)
+    for group, score in of_groups.items():
+        _check_score(f"{type(env).__name__}.group_scores[{group!r}]", score, names)
+
+
+def _check_score(where: str, score: Any, names: Sequence[str]) -> None:
+    if not isinstance(score, Mapping) or not score:
         do = "Weigh at least one: the best policy of a run is selected by this sum."
-        refuse(f"{type(env).__name__}.score", repr(env.score), f"weights of {', '.join(names)}", do)
-    for name, weight in env.score.items():
+        refuse(where, repr(score), f"weights of {', '.join(names)}", do)
+    for name, weight in score.items():
         if name not in names or not (isinstance(weight, (int, float)) and math.isfinite(weight)):
-            expected = f"finite weights of {', '.join(names)}"
-            refuse(f"{type(env).__name__}.score", f"{name!r}: {weight!r}", expected, "Weigh what is measured.")
+            refuse(where, f"{name!r}: {weight!r}", f"finite weights of {', '.join(names)}", "Weigh what is measured.")

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError
+from uavlab.core.groups import split_groups
 from uavlab.core.protocols import Env
 from uavlab.core.types import NO_FLOATS, leaves, observation_shapes, observation_type, select, tree_map
 
@@ -150,6 +151,16 @@ class CheckedRollout:
                 self.refuse(name, got, f"{low} to {high}", "Correct it, or the metric's bounds.")
         if not results.get("observe.legal", torch.ones(1, 1)).any(-1).all():
             self.refuse("observe.legal", "an agent without a move", "at least one", "Let it stay where it is.")
+        self.check_padding(results)
+
+    def check_padding(self, results: dict[str, Tensor]) -> None:
+        """Check that agents of narrower groups observe zeros, and may choose no move, beyond their own numbers."""
+        for name, field in (("observe", "obs"), ("observe.features", "obs"), ("observe.legal", "choices")):
+            each = split_groups(self.spec, results[name]) if name in results and self.spec.parts else {}
+            for part in self.spec.parts if each else ():
+                if each[part.name][..., getattr(part, field) :].any():
+                    got, do = f"numbers beyond the {getattr(part, field)} of {part.name}", "See uavlab.join_groups."
+                    self.refuse(name, got, "padding: zeros, or moves that are not legal", do)
 
     def check_state(self, name: str, state: Any, worlds: int) -> None:
         """Check that a state is a tree of frozen dataclasses over finite tensors with the leading axis B."""

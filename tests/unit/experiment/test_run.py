@@ -332,7 +332,7 @@ class TestEnds:
         loaded = policy.load(tmp_path / "run")  # as if the process had been killed now
         assert (loaded.update, loaded.score.tolist()) == (4, [-torch.inf])
         assert torch.equal(loaded.parameters, run.learner.parameters())
-        assert not torch.equal(loaded.parameters, run.best_parameters)
+        assert not torch.equal(loaded.parameters, run.best_team.parameters)
         steps.close()
 
     def test_of_several_runs_each_unscored_one_keeps_its_own_newest(self) -> None:
@@ -340,7 +340,7 @@ class TestEnds:
         run.best_score[1] = 0.5
         next(run.train())
         newest = run.learner.parameters()
-        assert torch.equal(run.best, torch.stack((newest[0], run.best_parameters[1])))
+        assert torch.equal(run.best, torch.stack((newest[0], run.best_team.parameters[1])))
 
     def test_any_other_failure_is_told(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         run = Run(tiny(), tmp_path / "run")

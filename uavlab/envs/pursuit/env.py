@@ -18,7 +18,8 @@ from annotated_types import Ge, Gt, Le
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from uavlab.core.types import ChoiceObs, EnvSpec, Metric, Rule, tensors
+from uavlab.core.groups import join_groups, team_spec
+from uavlab.core.types import ChoiceObs, EnvSpec, Group, Metric, Rule, tensors
 from uavlab.ops.geometry import constant
 
 MOVES = ((0, 0), (0, 1), (1, 0), (0, -1), (-1, 0))  # cells in x and y: stay, north, east, south, west
@@ -101,6 +102,7 @@ class Pursuit:
         "dt": "time step (s)",
     }
     score: ClassVar[dict[str, float]] = {"caught": 1.0}
+    group_scores: ClassVar[dict[str, dict[str, float]]] = {"pursuers": {"caught": 1.0}, "evaders": {"survival": 1.0}}
     rules: ClassVar[tuple[Rule, ...]] = (
         (
             ("pursuers", "evaders", "obstacles", "side"),
@@ -112,16 +114,13 @@ class Pursuit:
     @cached_property
     def spec(self) -> EnvSpec:
         """Shapes, limits and noise of this task."""
-        return EnvSpec(
-            agents=self.pursuers + self.evaders,
-            obs=2 * self.pursuers + 3 * self.evaders + 4,
-            action=1,
+        seen, moves = 2 * self.pursuers + 3 * self.evaders + 4, len(MOVES)
+        return team_spec(
+            Group("pursuers", self.pursuers, obs=seen, choices=moves),
+            Group("evaders", self.evaders, obs=2 * self.pursuers + 6, choices=moves),
             horizon=self.horizon,
             dt=self.dt,
             initial_noise=self.side**2,
-            step_noise=0,
-            groups=(0,) * self.pursuers + (1,) * self.evaders,
-            choices=len(MOVES),
         )
 
     def initial(self, noise: Float[Tensor, "B K"]) -> State:
@@ -155,8 +154,8 @@ class Pursuit:
         of_pursuers, of_evaders = self.groups(own)
         seen = (of_pursuers, others.flatten(2) / self.side, away.flatten(2) / self.side, caught)
         by_evaders = torch.cat((of_evaders, -away.transpose(1, 2).flatten(2) / self.side), -1)
-        padded = F.pad(by_evaders, (0, self.spec.obs - by_evaders.shape[-1]))
-        return ChoiceObs(torch.cat((torch.cat(seen, -1), padded), 1), self.legal(state))
+        features = join_groups(self.spec, {"pursuers": torch.cat(seen, -1), "evaders": by_evaders})
+        return ChoiceObs(features, self.legal(state))
 
     def reward(self, state: State, action: Int[Tensor, "B A"], after: State) -> Float[Tensor, "B A"]:
         """Return the reward of each UAV, see the class."""

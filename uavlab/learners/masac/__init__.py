@@ -64,5 +64,6 @@ LEARNERS.register(
         refusal=refusal,
         require_same=lambda config, trained, spec: assign_networks(trained, spec, config.share),
         portable=Portable(layers=lambda config, spec: actor_net(config, spec).by_layer),
+        networks=lambda config, spec: assign_networks(spec, spec, config.share),
     ),
 )

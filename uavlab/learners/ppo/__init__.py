@@ -52,6 +52,7 @@ def _entry(settings: type[MAPPOConfig]) -> LearnerEntry:
         require_same=make_team,
         plan=plan,
         portable=Portable(layers=lambda config, spec: make_team(config, spec, spec).actor_net.by_layer),
+        networks=lambda config, spec: make_team(config, spec, spec).networks,
         unserved={"update": "this learner updates all agents at once; use update=batched"},
     )
 

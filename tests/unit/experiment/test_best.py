@@ -1,0 +1,114 @@
+"""Policies that a run chooses: for the whole team, for each group, and the newest."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import uavlab as ul
+from uavlab.core.errors import ConfigError
+from uavlab.experiment import build
+from uavlab.experiment.best import Best, group_owners, weigh
+from uavlab.experiment.config import configure
+from uavlab.experiment.run import Run
+from uavlab.learners.ppo import LEARNERS
+
+TINY = {"updates": 6, "worlds": 2, "rollout_steps": 3, "hidden": 8, "evaluate_every": 2, "evaluate_episodes": 1}
+TINY |= {"checkpoint_every": 6, "log_every": 2, "epochs": 1, "minibatches": 1, "runs": 2}
+NETWORKS = torch.tensor([[[1.0], [2.0], [3.0]]])  # one seed, three networks
+
+
+def test_networks_follow_the_scores_of_their_owners() -> None:
+    best = Best(torch.zeros(1, 3, 1), [0, 1, 1])
+    assert best.or_newest(NETWORKS)[0, :, 0].tolist() == [1, 2, 3]
+    assert best.consider(torch.tensor([[0.5, 0.5]]), NETWORKS, 1)
+    assert best.consider(torch.tensor([[0.4, 0.9]]), 10 * NETWORKS, 2)
+    assert not best.consider(torch.tensor([[0.5, 0.9]]), 100 * NETWORKS, 3)  # of equal scores the first stays
+    assert best.parameters[0, :, 0].tolist() == [1, 20, 30]
+    assert (best.score.tolist(), best.updates.tolist()) == ([[0.5, pytest.approx(0.9)]], [[1, 2]])
+
+
+def test_scores_are_weighted_means() -> None:
+    figures = {"a": torch.tensor([[1.0, 3.0]]), "b": torch.tensor([[4.0, 6.0]])}
+    assert weigh(figures, [{"a": 1.0, "b": -0.5}, {"b": 2.0}]).tolist() == [[-0.5, 10.0]]
+
+
+def test_each_group_of_pursuit_has_a_network() -> None:
+    config = configure("pursuit")
+    assert group_owners(config) == [0, 1]
+    assert group_owners(configure("pursuit", {"share": False})) == [0, 0, 0, 0, 1, 1]
+    assert group_owners(configure("spread_quick")) is None  # no scores of groups
+    shared = replace(config.task.entry, networks=lambda hyper, spec: (0,) * spec.agents)
+    assert group_owners(replace(config, task=replace(config.task, entry=shared))) is None
+    unknown = replace(config.task.entry, networks=None)
+    assert group_owners(replace(config, task=replace(config.task, entry=unknown))) is None
+
+
+def test_learners_say_which_network_serves_an_agent() -> None:
+    spec = ul.make("leader_follower", followers=2).spec
+    for name in ("masac", "mappo", "ippo"):
+        entry = LEARNERS[name]
+        assert entry.networks is not None
+        assert tuple(entry.networks(entry.settings(), spec)) == (0, 1, 1), name
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Train two seeds: the first has its best pursuers after update 2, its best evaders after 4; the second at last."""
+    caught = iter(torch.tensor([[[0.9], [0.1]], [[0.5], [0.2]], [[0.2], [0.3]]]))  # update, seed, episode
+    survival = iter(torch.tensor([[[1.0], [5.0]], [[9.0], [6.0]], [[9.0], [7.0]]]))
+
+    def episodes(*given: Any, **named: Any) -> dict[str, torch.Tensor]:
+        return {"caught": next(caught), "survival": next(survival)}
+
+    monkeypatch.setattr(build, "episodes", episodes)
+    return ul.train("pursuit", settings=TINY, out=tmp_path / "run", progress=False)
+
+
+def test_a_run_chooses_for_the_team_and_for_each_group(run: Run) -> None:
+    assert run.best_groups is not None
+    assert run.best_groups.updates.tolist() == [[2, 4], [6, 6]]
+    assert run.best_team.updates.tolist() == [[2], [6]]
+    assert torch.equal(run.best_groups.parameters[0, 0], run.best[0, 0])
+    assert not torch.equal(run.best_groups.parameters[0, 1], run.best[0, 1])
+    assert torch.equal(run.best_groups.parameters[1], run.learner.parameters()[1])
+
+
+@pytest.mark.parametrize(
+    ("which", "updates", "known"), [("best", [2, 6], True), ("best_by_group", [4, 6], False), ("last", [6, 6], False)]
+)
+def test_each_choice_is_stored(run: Run, which: Any, updates: list[int], known: bool) -> None:
+    assert run.folder is not None
+    stored, held = ul.load(run.folder, which=which), run.trained(which)
+    assert torch.equal(stored.parameters, held.parameters)
+    assert list(stored.updates) == list(held.updates) == updates
+    assert stored.score.isfinite().tolist() == held.score.isfinite().tolist() == [known, known]
+    wanted = {"best": run.best, "last": run.learner.parameters()}
+    assert which not in wanted or torch.equal(stored.parameters, wanted[which])
+
+
+def test_choices_survive_a_resume(run: Run, tmp_path: Path) -> None:
+    assert run.folder is not None
+    again = Run.resume(run.folder)
+    assert again.best_groups is not None
+    assert run.best_groups is not None
+    for name, tensor in run.best_groups.state_dict().items():
+        assert torch.equal(tensor, again.best_groups.state_dict()[name]), name
+
+
+def test_what_a_run_does_not_choose_is_refused(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    plain = ul.train("spread", settings={**TINY, "runs": 1}, learner="ippo", out=tmp_path / "plain", progress=False)
+    copy = ul.export(run, tmp_path / "copy")
+    for folder, which, message in (
+        (tmp_path / "plain", "best_by_group", "needs an environment with group_scores"),
+        (copy, "last", "needs a run, not an exported copy"),
+        (tmp_path / "plain", "first", "expected one of best, best_by_group, last"),
+    ):
+        with pytest.raises(ConfigError, match=re.escape(message)):
+            ul.load(folder, which=which)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="expected both"):
+        plain.trained("best_by_group")
