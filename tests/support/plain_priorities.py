@@ -34,8 +34,10 @@ class Plain:
 
     def draw(self, noise: list[list[int]]) -> tuple[list[list[int]], list[list[float]]]:
         config = self.config
-        beta = min(1, config.priority_beta + (1 - config.priority_beta) * self.draws / config.priority_draws)
+        share = min(1, self.draws / (config.priority_draws or 100_000))
+        beta = config.priority_beta + (1 - config.priority_beta) * share
         self.draws += 1
+        self.largest = [largest - largest // 1024 for largest in self.largest]
         index = [[self.find(run, k, n, len(row)) for k, n in enumerate(row)] for run, row in enumerate(noise)]
         mass = [[self.mass[run][slot] for slot in row] for run, row in enumerate(index)]
         weight = [[(len(self.names) * m / sum(self.mass[run])) ** -beta for m in row] for run, row in enumerate(mass)]
@@ -71,7 +73,7 @@ def draw(replay: ByPriority, noise: Tensor) -> Batch:
 
 def digest(replay: ByPriority) -> dict[str, bytes]:
     """Copy everything that a replay holds."""
-    held = {**dict(leaves(replay.ring)), "largest": replay.largest, "draws": replay.draws, "refused": replay.refused}
+    held = {**dict(leaves(replay.ring)), **replay._counters()}
     held |= {f"level {n}": level for n, level in enumerate(replay.tree.levels)}
     return {name: tensor.clone().numpy().tobytes() for name, tensor in held.items()}
 

@@ -88,7 +88,7 @@ def store(config: Settings, rng: Streams, rt: Runtime) -> Store:
     transfer = None if here else host_transfer(example, replay.batch, rt, toggles.placement == "pinned")
     if toggles.priorities == "off":
         return Uniform(example, replay.capacity, transfer)
-    return ByPriority(example, replay.capacity, replay, toggles.priorities, transfer)
+    return ByPriority(example, replay.capacity, replay, toggles.priorities, transfer, config.run.updates)
 
 
 def world_bytes(env: Env) -> int:

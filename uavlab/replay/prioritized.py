@@ -2,7 +2,8 @@
 
 Row i of priority p_i is drawn with probability P(i) = p_i^alpha / sum_k p_k^alpha, one row from each of N equal parts
 of the mass. Its weight is w_i / max_j w_j with w_i = (size P(i))^-beta and the maximum over the batch. A new row gets
-the largest priority so far.
+the largest priority so far, which decays by 1/1024 with each batch: one very large error would otherwise put new rows
+first for the rest of the run.
 
 Source:
     Schaul et al. 2016, "Prioritized Experience Replay": probabilities, eq. 1; new rows, algorithm 1; weights and how
@@ -24,6 +25,9 @@ from uavlab.ops import sum_tree
 from uavlab.replay.buffer import Store, Transfer
 from uavlab.replay.ring import describe_leaf
 
+DECAY = 1024  # batches in which the largest priority falls to 1/e
+DRAWS = 100_000  # batches of a schedule where the length of the run is not known
+
 
 @dataclass(frozen=True)
 class PriorityConfig:
@@ -33,13 +37,14 @@ class PriorityConfig:
         priority_alpha: Exponent of priorities; 0 draws uniformly.
         priority_alpha_end: Exponent after ``priority_draws`` batches; None for no change.
         priority_beta: Initial exponent of importance weights; 1 corrects the whole bias of priorities.
-        priority_draws: Batches over which both exponents change linearly, that of importance weights to 1.
+        priority_draws: Batches over which both exponents change linearly, that of importance weights to 1; None for
+            the updates at which the run was to end when it began, or 100,000 if it ends by time alone.
     """
 
     priority_alpha: Annotated[float, Ge(0), Le(1)] = 0.6
     priority_alpha_end: Annotated[float, Ge(0), Le(1)] | None = None
     priority_beta: Annotated[float, Ge(0), Le(1)] = 0.4
-    priority_draws: Annotated[int, Ge(1), Le(10**9)] = 100_000
+    priority_draws: Annotated[int, Ge(1), Le(10**9)] | None = None
 
 
 class ByPriority(Store):
@@ -49,8 +54,9 @@ class ByPriority(Store):
 
     Attributes:
         tree: Priorities of the rows to the power of alpha, as masses.
-        largest: Largest mass so far, at least that of priority 1 (R).
+        largest: Largest mass so far, which decays; at first that of priority 1 (R).
         draws: Number of batches.
+        length: Batches over which exponents change.
         refused: Number of invalid priorities so far (R).
     """
 
@@ -61,8 +67,11 @@ class ByPriority(Store):
         config: PriorityConfig,
         by: Literal["mean", "max"] = "mean",
         transfer: Transfer | None = None,
+        updates: int | None = None,
     ) -> None:
         """Reserve rows, and a tree over them; ``by`` reduces the errors of all agents to one priority.
+
+        ``updates`` is the length of the run.
 
         Raises:
             ConfigError: The capacity exceeds that of a tree (2^26).
@@ -74,6 +83,7 @@ class ByPriority(Store):
         self.largest = torch.full((runs,), sum_tree.UNIT, device=device)
         self.refused = torch.zeros_like(self.largest)
         self.draws = torch.zeros((), dtype=torch.int64, device=device)
+        self.length = self.draws + (config.priority_draws or updates or DRAWS)
 
     def add(self, rows: Transition) -> None:
         """Overwrite the oldest rows by W new ones per run, each with the largest priority so far."""
@@ -88,6 +98,7 @@ class ByPriority(Store):
         index, mass = sum_tree.sample(self.tree, noise.to(self.largest.device))
         weight = importance_weights(mass, self.anneal(self.config.priority_beta, 1.0))
         self.draws.add_(1)
+        self.largest.sub_(self.largest // DECAY)
         return index, weight.to(noise.device)
 
     def feedback(self, index: Int[Tensor, "R N"], update: Update, replaced: Bool[Tensor, "R N"] | None = None) -> None:
@@ -123,15 +134,15 @@ class ByPriority(Store):
         alpha = self.anneal(self.config.priority_alpha, self.config.priority_alpha_end)
         left_out = bad if skip is None else bad | skip
         mass = sum_tree.update(self.tree, index, sum_tree.fixed_point(priority.pow(alpha)), left_out)
-        torch.maximum(self.largest, mass.amax(1), out=self.largest)
+        newest = mass.masked_fill(left_out, 0).amax(1)  # entries that are left out have the mass of slot 0
+        torch.maximum(self.largest, newest, out=self.largest)
         self.refused.add_(bad.sum(1))
 
     def anneal(self, first: float, last: float | None) -> Tensor | float:
         """Interpolate an exponent linearly from ``first`` to ``last`` by the number of batches."""
         if last is None or first == last:
             return first
-        slope = (last - first) / self.config.priority_draws
-        return (self.draws * slope + first).clamp(min(first, last), max(first, last))
+        return first + (last - first) * (self.draws / self.length).clamp_max(1)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Copy the masses by slot (R n) and the counters (host sync)."""
@@ -144,6 +155,7 @@ class ByPriority(Store):
         Raises:
             FileError: The state does not fit this replay, which is unchanged.
         """
+        state = {"length": self.length, **state}  # missing in checkpoints from before it followed the run
         expected = {"mass": sum_tree.masses(self.tree), **self._counters()}
         wrong = [name for name, here in expected.items() if name not in state or not _like(state[name], here)]
         if wrong or not ((state["mass"] >= 1) & (state["mass"] <= sum_tree.MAX_MASS)).all():
@@ -163,7 +175,7 @@ class ByPriority(Store):
         sum_tree.fill(self.tree, sum_tree.masses(self.tree)[:, :0])
 
     def _counters(self) -> dict[str, Tensor]:
-        return {"largest": self.largest, "draws": self.draws, "refused": self.refused}
+        return {"largest": self.largest, "draws": self.draws, "length": self.length, "refused": self.refused}
 
     def _require_fit(self, index: Tensor, priority: Tensor) -> None:
         """Check the shapes, types and devices of R x N slots and priorities, without a host sync."""

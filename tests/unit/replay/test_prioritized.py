@@ -1,5 +1,6 @@
 """Prioritized replay against plain lists, by hand, run by run, and with unusable priorities."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -44,6 +45,43 @@ class TestByHand:
             [3 * UNIT, UNIT // 2, 3 * UNIT],
             [UNIT // 4, UNIT // 2, UNIT],  # run 1 has seen nothing larger than 1
         ]
+
+    def test_the_largest_priority_decays_with_each_batch(self) -> None:
+        replay = filled(2)
+        replay.set_priorities(both([0]), both([9.0]))
+        replay.set_priorities(both([0]), both([0.25]))  # the row itself is not at 9 any more
+        largest = 9 * UNIT
+        for _ in range(700):
+            replay.choose(both([0]))
+            largest -= largest // 1024
+        replay.add(rows(named(1, 2)))
+        assert sum_tree.masses(replay.tree)[:, 2].tolist() == [largest] * RUNS
+        assert largest / UNIT == pytest.approx(9 * math.exp(-700 / 1024), rel=1e-2)
+
+    def test_what_is_left_out_lifts_no_maximum(self) -> None:
+        replay = filled(2)
+        replay.set_priorities(both([0]), both([9.0]))
+        for _ in range(300):
+            replay.choose(both([1]))
+        before = replay.largest.clone()
+        replay.set_priorities(both([0, 1]), both([1.0, 1.0]), both([True, False]))  # slot 0 still has priority 9
+        assert torch.equal(replay.largest, before)
+
+    def test_beta_follows_the_length_of_the_run(self) -> None:
+        made = {updates: ByPriority(rows(named(1)), 8, PriorityConfig(), updates=updates) for updates in (4, None)}
+        assert {updates: int(replay.length) for updates, replay in made.items()} == {4: 4, None: 100_000}
+        fixed = ByPriority(rows(named(1)), 8, PriorityConfig(priority_draws=7), updates=4)
+        assert int(fixed.length) == 7
+        for replay in made.values():
+            replay.draws.fill_(2)
+        assert float(made[4].anneal(0.4, 1.0)) == pytest.approx(0.7)
+        made[4].add(rows(named(1)))
+        resumed = ByPriority(rows(named(1)), 8, PriorityConfig(), updates=100)  # to a farther target
+        resumed.load_state_dict(made[4].state_dict())
+        assert int(resumed.length) == 4
+        older = {name: value for name, value in made[4].state_dict().items() if name != "length"}
+        resumed.load_state_dict(older)
+        assert int(resumed.length) == 4
 
     def test_priorities_are_raised_to_alpha_once(self) -> None:
         replay = filled(2, config=PriorityConfig(priority_alpha=0.5))
@@ -326,6 +364,7 @@ class TestSaved:
             "mass": [[UNIT] * 5] * RUNS,
             "largest": [UNIT] * RUNS,
             "draws": 0,
+            "length": 100_000,
             "refused": [0] * RUNS,
         }
 
