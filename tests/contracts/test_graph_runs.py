@@ -17,6 +17,7 @@ from uavlab.runtime import cuda_graph, toggle_records
 from uavlab.runtime.cuda_graph import WARM_UP
 from uavlab.runtime.toggle_records import EAGER
 
+TASKS = [("mapping", "coma"), ("telemetry", "forecaster"), ("spread", "mappo"), ("pursuit", "masac")]
 GRAPHS = pytest.mark.parametrize("graph", ["update", "cycle"])
 
 
@@ -57,7 +58,7 @@ def run_of(env: str, folder: Path | None = None, **changes: Any) -> Run:
 
 @GRAPHS
 @pytest.mark.filterwarnings("ignore:mapping. numba")
-@pytest.mark.parametrize(("env", "learner"), [("mapping", "coma"), ("telemetry", "forecaster"), ("spread", "mappo")])
+@pytest.mark.parametrize(("env", "learner"), TASKS)
 def test_runs_of_every_learner_are_the_same(
     graph: str, env: str, learner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, emulators: list[Emulator]
 ) -> None:

@@ -15,6 +15,7 @@ from uavlab.core.types import Batch, EnvSpec, Scale, Update
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.learners.masac import FORMS
 from uavlab.learners.masac.base import MASACBase, MASACConfig
+from uavlab.learners.masac.choices import CHOICE_FORMS
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles, with_toggles
 
@@ -32,6 +33,9 @@ def toggled(kind: Kind, **values: Any) -> Kind:
 
 
 KINDS: dict[str, Kind] = {name: toggled(form, update=name, acting="batched") for name, form in FORMS.items()}
+CHOICE_KINDS: dict[str, Kind] = {
+    name: toggled(form, update=name, acting="batched") for name, form in CHOICE_FORMS.items()
+}
 ROWS = 16
 
 
@@ -48,9 +52,11 @@ class Side:
         toggles: Toggles | None = None,
         dtype: torch.dtype = torch.float64,
         device: str = "cpu",
+        env: Any = None,
+        **settings: Any,
     ) -> None:
-        self.env, self.weighted = LeaderFollower(followers=agents - 1), weighted
-        config, place = MASACConfig(hidden=16, share=share), torch.device(device)
+        self.env, self.weighted = env or LeaderFollower(followers=agents - 1), weighted
+        config, place = MASACConfig(hidden=16, share=share, **settings), torch.device(device)
         rt = Runtime(place, toggles or Toggles(optimizers="one", adam="fused"))
         self.learners = {}
         for name, kind in kinds.items():
@@ -94,10 +100,13 @@ def difference(mine: dict[str, tuple[Tensor, str]], other: dict[str, tuple[Tenso
     return max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
 
 
-def check_rungs_agree(agents: int, updates: int, share: bool, seeds: tuple[int, ...], weighted: bool) -> None:
+def check_rungs_agree(
+    agents: int, updates: int, share: bool, seeds: tuple[int, ...], weighted: bool, env: Any = None, **settings: Any
+) -> None:
     """Check that every kind of the update equals ``batched``, from equal noise in float64."""
-    side = Side(KINDS, agents, share, seeds, weighted)
+    kinds = KINDS if env is None or not env.spec.choices else CHOICE_KINDS
+    side = Side(kinds, agents, share, seeds, weighted, env=env, **settings)
     results = side.train(updates)
     reference = all_numbers(side.learners["batched"], results["batched"])
-    for name in KINDS:
+    for name in kinds:
         assert difference(all_numbers(side.learners[name], results[name]), reference) <= 1e-9, name

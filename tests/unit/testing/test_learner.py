@@ -279,7 +279,7 @@ def test_a_state_that_is_whole_passes(cls: type) -> None:
         ),
         (("masac", None, {"lr": -1.0}), "leader_follower: lr: input should be greater than 0, got -1.0"),
         (("masac", "drif"), "unknown preset 'drif' (did you mean 'drift'?). Known presets: "),
-        (("masac", TINY_MISSION), "learner masac cannot learn mapping: its agents choose among moves"),
+        (("masac", TINY_MISSION), "learner masac cannot learn mapping: its agents observe maps"),
         (("masac", Drift), "expected the name of a preset, or an environment: an instance of a frozen dataclass"),
         (("forecaster",), "check_learner: got forecaster, which fits no environment here; expected one that it fits."),
         (("forecaster", "telemetry"), "check_learner: got telemetry, which has no team of agents; expected an env"),

@@ -8,9 +8,9 @@ from uavlab.core.rng import Streams
 from uavlab.core.types import EnvSpec, Scale
 from uavlab.learners.masac.base import MASACBase, MASACConfig, load_policy
 from uavlab.learners.masac.batched import MASAC, MASACVmap
+from uavlab.learners.masac.choices import CHOICE_FORMS
 from uavlab.learners.masac.loop import RUNGS, MASACLoop
-from uavlab.learners.masac.networks import assign_networks
-from uavlab.nets.mlp import StackedMLP
+from uavlab.learners.masac.networks import actor_net, assign_networks, critic_net
 from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.runtime import Runtime
 
@@ -24,12 +24,9 @@ def build(config: Settings, inputs: Scale, rng: Streams, rt: Runtime) -> MASACBa
         ResourceError: Free memory is insufficient.
     """
     require_memory(learner_bytes(config), "learner", "hidden, batch or runs", rt.device)
-    return FORMS[rt.toggles.update](config.learner, config.env.spec, inputs, rng, rt)
-
-
-def actor_net(config: MASACConfig, spec: EnvSpec) -> StackedMLP:
-    """Return the network of an actor, whose outputs are means and log standard deviations, without parameters."""
-    return StackedMLP(spec.obs, config.hidden, 2 * spec.action)
+    spec = config.env.spec
+    forms = CHOICE_FORMS if spec.choices else FORMS
+    return forms[rt.toggles.update](config.learner, spec, inputs, rng, rt)
 
 
 def learner_bytes(config: Settings) -> int:
@@ -38,8 +35,8 @@ def learner_bytes(config: Settings) -> int:
     Every parameter has a gradient and two moments; critics also have targets.
     """
     spec, hyper, batch = config.env.spec, config.learner, config.source.batch
-    actors = len(set(assign_networks(spec, spec, hyper.share))) * actor_net(hyper, spec).count
-    critics = 2 * spec.agents * StackedMLP(spec.agents * (spec.obs + spec.action), hyper.hidden, 1).count
+    actors = len(set(assign_networks(spec, spec, hyper.share))) * actor_net(spec, hyper.hidden).count
+    critics = 2 * spec.agents * critic_net(spec, hyper.hidden).count
     activations = 2 * 2 * spec.agents * batch * hyper.hidden  # two critics of two layers
     return 4 * config.run.runs * (4 * actors + 5 * critics + activations)
 
@@ -50,7 +47,7 @@ def refusal(spec: object) -> str | None:
         return None
     if not isinstance(spec, EnvSpec):
         return "it has no team of agents"
-    return "its agents choose among moves, MASAC's actions are continuous" if spec.choices else None
+    return "its agents observe maps, MASAC's networks take vectors" if spec.choices and spec.side else None
 
 
 LEARNERS.register(
@@ -60,10 +57,10 @@ LEARNERS.register(
         collector="off_policy",
         build=build,
         load_policy=load_policy,
-        size=lambda config, spec: actor_net(config, spec).count,
+        size=lambda config, spec: actor_net(spec, config.hidden).count,
         refusal=refusal,
         require_same=lambda config, trained, spec: assign_networks(trained, spec, config.share),
-        portable=Portable(layers=lambda config, spec: actor_net(config, spec).by_layer),
+        portable=Portable(layers=lambda config, spec: actor_net(spec, config.hidden).by_layer),
         networks=lambda config, spec: assign_networks(spec, spec, config.share),
     ),
 )

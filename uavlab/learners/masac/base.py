@@ -1,6 +1,7 @@
 """Multi-agent soft actor-critic: the update, apart from the form in which networks are held and evaluated.
 
-Equations, in order of use (agent i, discount gamma, temperature alpha_i, joint observation s and action a):
+Equations, in order of use (agent i, discount gamma, temperature alpha_i, joint observation s and action a; where agents
+choose moves, ``choices.py`` takes the expectation over a_i):
 
 * target      y_i = r_i + gamma (1 - d_i) (min_k Q'_ik(s', a') - alpha_i log pi_i(a'_i | o'_i))         ``targets``
 * critics     minimize the mean of (Q_ik(s, a) - y_i)^2 over rows and both critics k                  ``critic_loss``
@@ -16,6 +17,7 @@ Source:
     "Multi-Agent Actor-Critic for Mixed Cooperative-Competitive Environments".
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,23 +25,25 @@ from typing import Annotated, Any, ClassVar
 
 import torch
 from annotated_types import Ge, Gt, Le
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from uavlab.core.protocols import CheckedTensors, Policy
 from uavlab.core.registry import Resume
-from uavlab.core.rng import Streams
-from uavlab.core.types import Batch, EnvSpec, Scale, Update
+from uavlab.core.rng import Streams, acting_noise
+from uavlab.core.types import Batch, ChoiceObs, EnvSpec, Scale, Update, features_of, tree_map
 from uavlab.learners.masac.networks import (
     Theta,
+    actor_net,
     assign_networks,
+    critic_net,
     initial_parameters,
     list_tensors,
     map_tensors,
     per_agent,
 )
 from uavlab.nets.mlp import StackedMLP
-from uavlab.ops.action_sampling import squashed_gaussian
+from uavlab.ops.action_sampling import sample_moves, squashed_gaussian
 from uavlab.runtime.grad_step import MOMENTS, CompiledStep, GradientStep, Rows
 from uavlab.runtime.runtime import Runtime
 
@@ -57,7 +61,8 @@ class MASACConfig:
         alpha_lr: Adam's learning rate of the log temperatures.
         alpha: Initial temperature.
         clip: Largest gradient norm of one agent's actor, and of its pair of critics.
-        target_entropy: Entropy to which the temperature regulates the policy (nats per agent).
+        target_entropy: Entropy to which the temperature regulates the policy (nats per agent); None for minus the
+            dimensions of an action, or for a quarter of the entropy of a free choice among all moves.
         reward_scale: Factor on rewards in the target.
         log_std_low: Smallest log standard deviation of the Gaussian before squashing.
         log_std_high: Largest log standard deviation.
@@ -72,7 +77,7 @@ class MASACConfig:
     alpha_lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 3e-4
     alpha: Annotated[float, Ge(1e-8), Le(1e6)] = 1.0
     clip: Annotated[float, Gt(0), Le(1e6), Resume.YES] = 1.0
-    target_entropy: Annotated[float, Ge(-1000), Le(1000), Resume.YES] = -2.0
+    target_entropy: Annotated[Annotated[float, Ge(-1000), Le(1000)] | None, Resume.YES] = None
     reward_scale: Annotated[float, Gt(0), Le(1e4), Resume.YES] = 1.0
     log_std_low: Annotated[float, Ge(-20), Le(0)] = -5.0
     log_std_high: Annotated[float, Ge(0), Le(4)] = 2.0
@@ -89,10 +94,10 @@ class MASACConfig:
 
 @dataclass(frozen=True)
 class UpdateNoise:
-    """Standard normal noise of one update: for the next actions of the target, and for the actor loss."""
+    """Noise of one update as in ``acting_noise``: for the next actions of the target, and for the actor loss."""
 
-    next_action: Float[Tensor, "R N A D"]
-    action: Float[Tensor, "R N A D"]
+    next_action: Float[Tensor, "R N A ..."]
+    action: Float[Tensor, "R N A ..."]
 
 
 Step = GradientStep | CompiledStep
@@ -119,16 +124,16 @@ class MASACBase(ABC):
         self.config, self.spec, self.runs, self.acting = config, spec, len(rng.seeds), rt.toggles.acting
         self.networks = assign_networks(spec, spec, config.share)
         self.count = len(set(self.networks))
-        actor_net = StackedMLP(spec.obs, config.hidden, 2 * spec.action)
-        critic_net = StackedMLP(spec.agents * (spec.obs + spec.action), config.hidden, 1)
-        actor, critic = initial_parameters(actor_net, critic_net, self.networks, inputs, rng)
+        nets = actor_net(spec, config.hidden), critic_net(spec, config.hidden)
+        actor, critic = initial_parameters(*nets, self.networks, inputs, rng)
         alpha = actor.new_full((*actor.shape[:2], 1), config.alpha)
-        self.actor_net, self.critic_net = self._evaluator(actor_net), self._evaluator(critic_net)
-        self.actor, self.acting_parameters = self._hold(rt, actor, actor_net.unpack, config.lr, config.clip)
-        self.critic, _ = self._hold(rt, critic, critic_net.unpack, config.critic_lr, config.clip)
+        self.actor_net, self.critic_net = (self._evaluator(net) for net in nets)
+        self.actor, self.acting_parameters = self._hold(rt, actor, nets[0].unpack, config.lr, config.clip)
+        self.critic, _ = self._hold(rt, critic, nets[1].unpack, config.critic_lr, config.clip)
         self.temperature, _ = self._hold(rt, alpha.log(), lambda rows: [rows], config.alpha_lr, None)
         self.target = map_tensors(lambda tensor: tensor.detach().clone(), self._theta(self.critic))
-        self._act = rt.kernel(sample, "act")
+        self.target_entropy = target_entropy(config, spec)
+        self._act = rt.kernel(act, "act")
         self._targets = rt.split_batch(rt.kernel(self.targets, "targets", part=True), "targets", 2)
         self._critic_loss = rt.kernel(self.critic_loss, "critic_loss", part=True)
         self._actor_loss = rt.kernel(self.actor_loss, "actor_loss", part=True)
@@ -165,16 +170,18 @@ class MASACBase(ABC):
         networks = assign_networks(self.spec, spec, self.config.share)
 
         @torch.no_grad()
-        def act(obs: Tensor, noise: Tensor | None, networks: tuple[int, ...] = networks) -> Tensor:
-            return self._act(self.actor_net, self.config, self.acting_parameters, obs, noise, networks)[0]
+        def at_once(obs: Any, noise: Tensor | None, networks: tuple[int, ...] = networks) -> Tensor:
+            return self._act(self.actor_net, self.config, self.acting_parameters, obs, noise, networks)
 
         @torch.no_grad()
-        def act_in_turn(obs: Tensor, noise: Tensor | None) -> Tensor:
-            noises = [None] * spec.agents if noise is None else noise.split(1, 2)
-            agents = zip(obs.split(1, 2), noises, ((network,) for network in networks), strict=True)
-            return torch.cat([act(*agent) for agent in agents], 2)
+        def in_turn(obs: Any, noise: Tensor | None) -> Tensor:
+            actions = []
+            for i, network in enumerate(networks):
+                own = tree_map(lambda leaf, i=i: leaf.narrow(2, i, 1), obs)
+                actions.append(at_once(own, None if noise is None else noise.narrow(2, i, 1), (network,)))
+            return torch.cat(actions, 2)
 
-        return act if self.acting == "batched" else act_in_turn
+        return at_once if self.acting == "batched" else in_turn
 
     def parameters(self) -> Float[Tensor, "R K P"]:
         """Return a copy of the actors' parameters, the argument of ``load_policy``."""
@@ -182,8 +189,8 @@ class MASACBase(ABC):
 
     def update_noise(self, rng: Streams, rows: int) -> UpdateNoise:
         """Draw the noise of one update on ``rows`` rows per run."""
-        shape = (rows, self.spec.agents, self.spec.action)
-        return UpdateNoise(next_action=rng.normal("next_action", *shape), action=rng.normal("action", *shape))
+        names = ("next_action", "action")
+        return UpdateNoise(**{name: acting_noise(rng, name, rows, self.spec) for name in names})
 
     def _update(self, batch: Batch, noise: UpdateNoise) -> Update:
         theta, rows = self._theta, Rows(batch.data, 1)
@@ -249,19 +256,34 @@ class MASACBase(ABC):
         return {"target": tensors[0]} if len(tensors) == 1 else {f"target.{n}": t for n, t in enumerate(tensors)}
 
 
-def sample(
-    net: Evaluate,
-    config: MASACConfig,
-    theta: Theta,
-    obs: Float[Tensor, "R N A O"],
-    noise: Float[Tensor, "R N A D"] | None,
-    networks: tuple[int, ...],
-) -> tuple[Float[Tensor, "R N A D"], Float[Tensor, "R N A"]]:
-    """Return actions and their log densities; without noise, the mean actions and zeros."""
+def target_entropy(config: MASACConfig, spec: EnvSpec) -> float:
+    """Return the entropy to which temperatures regulate policies (nats per agent)."""
+    if config.target_entropy is not None:
+        return config.target_entropy
+    return math.log(spec.choices) / 4 if spec.choices else -float(spec.action)
+
+
+def evaluate_actors(
+    net: Evaluate, theta: Theta, obs: Float[Tensor, "R N A O"], networks: tuple[int, ...]
+) -> Float[Tensor, "R N A E"]:
+    """Evaluate the actor of each agent."""
     runs, rows, agents, features = obs.shape
     weights = map_tensors(lambda tensor: per_agent(tensor, runs, networks).flatten(0, 1), theta)
     flat = obs.transpose(1, 2).reshape(runs * agents, rows, features)
-    return squash(config, net(weights, flat).view(runs, agents, rows, -1).transpose(1, 2), noise)
+    return net(weights, flat).view(runs, agents, rows, -1).transpose(1, 2)
+
+
+def act(
+    net: Evaluate,
+    config: MASACConfig,
+    theta: Theta,
+    obs: Any,
+    noise: Float[Tensor, "R N A ..."] | None,
+    networks: tuple[int, ...],
+) -> Float[Tensor, "R N A D"] | Int[Tensor, "R N A"]:
+    """Return the action of each agent; without noise, the mean or the likeliest one."""
+    out = evaluate_actors(net, theta, features_of(obs), networks)
+    return sample_moves(out, obs, noise) if isinstance(obs, ChoiceObs) else squash(config, out, noise)[0]
 
 
 def squash(
@@ -280,11 +302,10 @@ def load_policy(config: MASACConfig, trained: EnvSpec, team: EnvSpec, parameters
     Raises:
         ConfigError: The team has agents for which no network was trained, or other observations or actions.
     """
-    networks = assign_networks(trained, team, config.share)
-    net = StackedMLP(trained.obs, config.hidden, 2 * trained.action)
+    networks, net = assign_networks(trained, team, config.share), actor_net(trained, config.hidden)
 
     @torch.no_grad()
-    def act(obs: Tensor, noise: Tensor | None) -> Tensor:
-        return sample(net, config, parameters.flatten(0, 1), obs, noise, networks)[0]
+    def policy(obs: Any, noise: Tensor | None) -> Tensor:
+        return act(net, config, parameters.flatten(0, 1), obs, noise, networks)
 
-    return act
+    return policy

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.core.types import Transition
-from uavlab.learners.masac.base import Evaluate, MASACBase, Step, Unpack, sample
+from uavlab.learners.masac.base import Evaluate, MASACBase, Step, Unpack, evaluate_actors, squash
 from uavlab.learners.masac.loop import evaluate
 from uavlab.learners.masac.networks import Theta, list_tensors, per_agent
 from uavlab.nets.mlp import StackedMLP
@@ -28,22 +28,40 @@ class StackedMASAC(MASACBase):
     def _heads(self, theta: Theta) -> Theta:
         """Return the critics of all pairs as separate networks."""
 
-    def value(
+    def values(
         self, theta: Theta, obs: Float[Tensor, "R N A O"], action: Float[Tensor, "R _ N J"]
-    ) -> Float[Tensor, "R A 2 N"]:
+    ) -> Float[Tensor, "R A 2 N out"]:
         """Evaluate both critics of every agent on joint actions (one per agent, or one for all)."""
         runs, rows, agents, _ = obs.shape
         joint = torch.cat((obs.flatten(2)[:, None].expand(-1, action.shape[1], -1, -1), action), -1)
         x = joint[:, :, None].expand(runs, agents, 2, rows, -1).reshape(runs * agents * 2, rows, -1)
-        return self.critic_net(self._heads(theta), x).view(runs, agents, 2, rows)
+        return self.critic_net(self._heads(theta), x).view(runs, agents, 2, rows, -1)
+
+    def taken(self, critic: Theta, data: Transition) -> Float[Tensor, "R A 2 N"]:
+        """Return the values of the actions that were taken."""
+        return self.values(critic, data.obs, data.action.flatten(2)[:, None])[..., 0]
+
+    def sampled(
+        self, actor: Theta, critic: Theta, obs: Any, noise: Float[Tensor, "R N A ..."], own: bool
+    ) -> tuple[Float[Tensor, "R A N"], Float[Tensor, "R A N"]]:
+        """Return the smaller value of each agent, and log pi_i, for actions of the current policies.
+
+        With ``own`` the value of agent i has a gradient for its own action alone.
+        """
+        out = evaluate_actors(self.actor_net, actor, obs, self.networks)
+        action, log_prob = squash(self.config, out, noise)
+        joint = action[:, None]
+        if own:
+            each = torch.eye(action.shape[2], dtype=torch.bool, device=action.device)[:, None, :, None]  # A 1 A 1
+            joint = torch.where(each, joint, joint.detach())  # R A N A D
+        return self.values(critic, obs, joint.flatten(3)).amin(2)[..., 0], log_prob.transpose(1, 2)
 
     def targets(
-        self, actor: Theta, target: Theta, log_alpha: Theta, data: Transition, noise: Float[Tensor, "R N A D"]
+        self, actor: Theta, target: Theta, log_alpha: Theta, data: Transition, noise: Float[Tensor, "R N A ..."]
     ) -> Float[Tensor, "R A N"]:
         """Compute y_i, without the bootstrapped value where an agent's task ended."""
-        action, log_prob = self._sample(actor, data.next_obs, noise)
-        q = self.value(target, data.next_obs, action.flatten(2)[:, None]).amin(2)
-        soft = q - self._log_alpha(log_alpha).exp() * log_prob.transpose(1, 2)
+        q, log_prob = self.sampled(actor, target, data.next_obs, noise, own=False)
+        soft = q - self._log_alpha(log_alpha).exp() * log_prob
         alive = (~data.terminated).to(q.dtype).transpose(1, 2)
         reward = self.config.reward_scale * data.reward.transpose(1, 2)
         return torch.addcmul(reward, alive, soft, value=self.config.gamma)
@@ -52,7 +70,7 @@ class StackedMASAC(MASACBase):
         self, critic: Theta, data: Transition, target: Float[Tensor, "R A N"], weight: Float[Tensor, "R N"] | None
     ) -> tuple[Tensor, dict[str, Any]]:
         """Sum the mean squared errors (importance-weighted if ``weight`` is given) over runs, agents and critics."""
-        q = self.value(critic, data.obs, data.action.flatten(2)[:, None])
+        q = self.taken(critic, data)
         error = q - target[:, :, None]
         square = error.square() if weight is None else error.square() * weight[:, None, None]
         mean = square.mean(3)
@@ -61,25 +79,17 @@ class StackedMASAC(MASACBase):
         return mean.sum(), metrics
 
     def actor_loss(
-        self, actor: Theta, critic: Theta, log_alpha: Theta, data: Transition, noise: Float[Tensor, "R N A D"]
+        self, actor: Theta, critic: Theta, log_alpha: Theta, data: Transition, noise: Float[Tensor, "R N A ..."]
     ) -> tuple[Tensor, dict[str, Any]]:
         """Sum the means of alpha_i log pi_i - min_k Q_ik over runs and agents."""
-        action, log_prob = self._sample(actor, data.obs, noise)
-        agents = action.shape[2]
-        own = torch.eye(agents, dtype=torch.bool, device=action.device)[:, None, :, None]  # A 1 A 1
-        joint = torch.where(own, action[:, None], action.detach()[:, None])  # R A N A D
-        q = self.value(critic, data.obs, joint.flatten(3)).amin(2)
-        log_prob = log_prob.transpose(1, 2)
+        q, log_prob = self.sampled(actor, critic, data.obs, noise, own=True)
         mean = (self._log_alpha(log_alpha).exp() * log_prob - q).mean(2)
         return mean.sum(), {"actor_loss": mean.detach(), "log_prob": log_prob.detach().mean(2)}
 
     def temperature_loss(self, log_alpha: Theta, log_prob: Float[Tensor, "R A"]) -> tuple[Tensor, dict[str, Any]]:
         """Sum -log alpha_i (log pi_i + target entropy) over runs and agents."""
         own = self._log_alpha(log_alpha)[..., 0]
-        return -(own * (log_prob + self.config.target_entropy)).sum(), {}
-
-    def _sample(self, theta: Theta, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        return sample(self.actor_net, self.config, theta, obs, noise, self.networks)
+        return -(own * (log_prob + self.target_entropy)).sum(), {}
 
     def _log_alpha(self, log_alpha: Theta) -> Float[Tensor, "R A 1"]:
         (rows,) = list_tensors(log_alpha)

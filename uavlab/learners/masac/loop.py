@@ -7,6 +7,7 @@ Apart from that the reference is efficient, because a slow one would inflate mea
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from functools import reduce
 from itertools import chain
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.core.rng import Streams
-from uavlab.core.types import EnvSpec, Scale, Transition
+from uavlab.core.types import EnvSpec, Scale, Transition, features_of, tree_map
 from uavlab.learners.masac.base import MASACBase, MASACConfig, Step, Unpack, squash
 from uavlab.learners.masac.networks import Theta
 from uavlab.runtime.grad_step import GradientStep, Rows
@@ -28,8 +29,8 @@ Network = Sequence[Tensor]
 
 Networks = list[Network]
 
-Actions = Sequence[tuple[Float[Tensor, "N D"], Float[Tensor, " N"]]]
-"""Action and log density of each agent."""
+Actions = Sequence[tuple[Tensor, ...]]
+"""Action (N D) and log density (N) of each agent; in ``choices.py`` the same for moves."""
 
 
 class _SeparateBackward(torch.autograd.Function):
@@ -80,14 +81,19 @@ class MASACLoop(MASACBase):
         self.owner = [run * self.count + network for run in range(self.runs) for network in self.networks]
 
     def targets(
-        self, actor: Networks, target: Networks, log_alpha: Networks, data: Transition, noise: Float[Tensor, "R N A D"]
+        self,
+        actor: Networks,
+        target: Networks,
+        log_alpha: Networks,
+        data: Transition,
+        noise: Float[Tensor, "R N A ..."],
     ) -> Float[Tensor, "R A N"]:
         """Compute y_i, without the bootstrapped value where an agent's task ended."""
         goals = []
         samples = self._sample_actions(actor, data.next_obs, noise)
         for pair, owner, (run, agent, actions) in zip(target, self.owner, samples, strict=True):
-            q = values(pair, data.next_obs[run], [action for action, _ in actions]).amin(0)
-            soft = q - log_alpha[owner][0].exp() * actions[agent][1]
+            q, log_prob = self._sampled(pair, features_of(data.next_obs)[run], agent, actions)
+            soft = q - log_alpha[owner][0].exp() * log_prob
             alive = (~data.terminated[run, :, agent]).to(q.dtype)
             reward = self.config.reward_scale * data.reward[run, :, agent]
             goals.append(torch.addcmul(reward, alive, soft, value=self.config.gamma))
@@ -100,7 +106,7 @@ class MASACLoop(MASACBase):
         losses, q_means, td_errors = [], [], []
         for unit, pair in enumerate(critic):
             run, agent = divmod(unit, self.spec.agents)
-            q = values(pair, data.obs[run], [data.action[run].flatten(1)])
+            q = self._taken(pair, features_of(data.obs)[run], agent, data.action[run])
             error = q - target[run, agent]
             square = error.square() if weight is None else error.square() * weight[run]
             losses.append(square.mean(1).sum())
@@ -111,15 +117,18 @@ class MASACLoop(MASACBase):
         return self.rung.total(losses, critic), metrics
 
     def actor_loss(
-        self, actor: Networks, critic: Networks, log_alpha: Networks, data: Transition, noise: Float[Tensor, "R N A D"]
+        self,
+        actor: Networks,
+        critic: Networks,
+        log_alpha: Networks,
+        data: Transition,
+        noise: Float[Tensor, "R N A ..."],
     ) -> tuple[Tensor, dict[str, Any]]:
         """Sum the means of alpha_i log pi_i - min_k Q_ik over runs and agents."""
         losses, log_probs = [], []
         samples = self._sample_actions(actor, data.obs, noise)
         for pair, owner, (run, agent, actions) in zip(critic, self.owner, samples, strict=True):
-            joint = [action if j == agent else action.detach() for j, (action, _) in enumerate(actions)]
-            q = values(pair, data.obs[run], joint).amin(0)
-            log_prob = actions[agent][1]
+            q, log_prob = self._sampled(pair, features_of(data.obs)[run], agent, actions)
             losses.append((log_alpha[owner][0].exp() * log_prob - q).mean())
             log_probs.append(log_prob.detach().mean())
         metrics = {"actor_loss": self._by_agent(losses).detach(), "log_prob": self._by_agent(log_probs)}
@@ -127,24 +136,41 @@ class MASACLoop(MASACBase):
 
     def temperature_loss(self, log_alpha: Networks, log_prob: Float[Tensor, "R A"]) -> tuple[Tensor, dict[str, Any]]:
         """Sum -log alpha_i (log pi_i + target entropy) over runs and agents."""
-        excess = (log_prob + self.config.target_entropy).view(-1)
+        excess = (log_prob + self.target_entropy).view(-1)
         losses = [-(log_alpha[owner][0] * excess[unit]).sum() for unit, owner in enumerate(self.owner)]
         return self.rung.total(self._by_owner(losses), log_alpha), {}
 
     def _sample_actions(
-        self, actor: Networks, obs: Float[Tensor, "R N A O"], noise: Float[Tensor, "R N A D"]
+        self, actor: Networks, obs: Any, noise: Float[Tensor, "R N A ..."]
     ) -> Iterator[tuple[int, int, Actions]]:
         """Yield run, agent and the actions of all agents."""
         agents = range(self.spec.agents)
 
-        def draw(run: int, agent: int) -> tuple[Tensor, Tensor]:
-            net = actor[self.owner[run * len(agents) + agent]]
-            return squash(self.config, evaluate(net, obs[run, :, agent]), noise[run, :, agent])
+        def draw(run: int, agent: int) -> tuple[Tensor, ...]:
+            own = tree_map(lambda leaf: leaf[run, :, agent], obs)
+            return self._draw(actor[self.owner[run * len(agents) + agent]], own, noise[run, :, agent])
 
         for run in range(self.runs):
             actions = [draw(run, j) for j in agents] if self.rung.once else None
             for agent in agents:
                 yield run, agent, actions or [draw(run, j) for j in agents]
+
+    def _draw(self, net: Network, obs: Any, noise: Float[Tensor, "N ..."]) -> tuple[Tensor, ...]:
+        """Sample the action of one agent."""
+        return squash(self.config, evaluate(net, obs), noise)
+
+    def _sampled(
+        self, pair: Network, obs: Float[Tensor, "N A O"], agent: int, actions: Actions
+    ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
+        """Return the smaller value of an agent, with a gradient for its own action alone, and log pi_i."""
+        joint = [action if j == agent else action.detach() for j, (action, _) in enumerate(actions)]
+        return values(pair, obs, joint).amin(0)[:, 0], actions[agent][1]
+
+    def _taken(
+        self, pair: Network, obs: Float[Tensor, "N A O"], agent: int, action: Float[Tensor, "N A D"]
+    ) -> Float[Tensor, "2 N"]:
+        """Return the values of the actions that were taken."""
+        return values(pair, obs, [action.flatten(1)])[..., 0]
 
     def _by_agent(self, values: list[Tensor]) -> Float[Tensor, "R A ..."]:
         return torch.stack(values).unflatten(0, (self.runs, -1))
@@ -170,18 +196,20 @@ class MASACLoop(MASACBase):
         return torch.cat([tensor.detach().flatten() for tensor in tensors]).view(self.runs, count, -1)
 
 
-def values(pair: Network, obs: Float[Tensor, "N A O"], actions: Sequence[Tensor]) -> Float[Tensor, "2 N"]:
+def values(pair: Network, obs: Float[Tensor, "N A O"], actions: Sequence[Tensor]) -> Float[Tensor, "2 N out"]:
     """Evaluate both critics of one agent."""
     joint, layers = torch.cat([obs.flatten(1), *actions], -1), len(pair) // 2
-    return torch.stack([evaluate(head, joint)[:, 0] for head in (pair[:layers], pair[layers:])])
+    return torch.stack([evaluate(head, joint) for head in (pair[:layers], pair[layers:])])
 
 
 def evaluate(net: Network, x: Float[Tensor, "N I"]) -> Float[Tensor, "N out"]:
-    """Evaluate one network; its last layer is computed in float32 in every precision, as in ``StackedMLP``."""
+    """Evaluate one network; its first and last layer are in float32 in every precision, as in ``StackedMLP``."""
     w1, b1, w2, b2, w3, b3 = net
-    x = F.layer_norm(torch.addmm(b1, x, w1), b1.shape[1:]).relu_()
+    full = not torch.is_autocast_enabled(x.device.type)
+    with nullcontext() if full else torch.autocast(x.device.type, enabled=False):
+        x = F.layer_norm(torch.addmm(b1, x, w1), b1.shape[1:]).relu_()
     x = F.layer_norm(torch.addmm(b2, x, w2), b2.shape[1:]).relu_()
-    if not torch.is_autocast_enabled(x.device.type):
+    if full:
         return torch.addmm(b3, x, w3)
     with torch.autocast(x.device.type, enabled=False):
         return torch.addmm(b3.float(), x.float(), w3.float())

@@ -16,6 +16,19 @@ Theta = Any
 """All networks of a kind: one matrix (G P), a list of stacked tensors by layer (G ...), or a list of tensors each."""
 
 
+def actor_net(spec: EnvSpec, hidden: int) -> StackedMLP:
+    """Return an actor without parameters; its outputs are means and log standard deviations, or logits of moves."""
+    return StackedMLP(spec.obs, hidden, spec.choices or 2 * spec.action)
+
+
+def critic_net(spec: EnvSpec, hidden: int) -> StackedMLP:
+    """Return a critic without parameters, of all observations and actions.
+
+    Its output is the value of the joint action, or of each own move, where moves of others are one-hot vectors.
+    """
+    return StackedMLP(spec.agents * (spec.obs + (spec.choices or spec.action)), hidden, spec.choices or 1)
+
+
 def assign_networks(trained: EnvSpec, team: EnvSpec, share: bool) -> tuple[int, ...]:
     """Return the index of each agent's network: that of its group if networks are shared, else its own.
 
