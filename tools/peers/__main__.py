@@ -169,7 +169,7 @@ def require_same(facts: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def require_pinned(versions: Mapping[str, str], pinned: str) -> None:
-    """Compare installed versions with the lines ``package==version`` of ``pinned``; a local part such as +cpu may differ.
+    """Compare versions with the lines ``package==version`` of ``pinned``, apart from a local part such as ``+cpu``.
 
     Raises:
         ConfigError: Another version is installed.

@@ -16,6 +16,7 @@ from benchmarl.algorithms import MappoConfig, MasacConfig
 from benchmarl.environments import VmasTask
 from benchmarl.experiment import Experiment, ExperimentConfig
 from benchmarl.models.mlp import MlpConfig
+
 from tools.peers.worker import STEPS, Calls, counted, seconds, serve, versions
 
 PACKAGES = ("benchmarl", "torchrl", "tensordict", "vmas", "torch", "numpy")
