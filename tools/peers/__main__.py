@@ -231,11 +231,11 @@ def record(rounds: int, python: Path, say: Callable[[str], Any] = print) -> dict
     """
     require_environment(python)
     torch.set_num_threads(1)
-    machine, programs, measured = describe("cpu"), {}, []  # described before the work, for its load
+    machine, programs, table = describe("cpu"), {}, []  # described before the work, for its load
     for hidden in WIDTHS:
         facts, own = compare({**SIZES, "hidden": hidden}, rounds, python)
         programs[str(hidden)] = facts
-        measured += own
+        table += own
         say(format_rows(own))
     return {
         "rounds": rounds,
@@ -243,7 +243,7 @@ def record(rounds: int, python: Path, say: Callable[[str], Any] = print) -> dict
         "sizes": {**SIZES, "steps_per_iteration_of_masac": STEPS},
         "programs": programs,
         "differences": list(DIFFERENCES),
-        "rows": measured,
+        "rows": table,
     }
 
 

@@ -17,7 +17,7 @@ from benchmarl.environments import VmasTask
 from benchmarl.experiment import Experiment, ExperimentConfig
 from benchmarl.models.mlp import MlpConfig
 
-from tools.peers.worker import STEPS, Calls, counted, seconds, serve, versions
+from tools.peers.worker import STEPS, Calls, count_steps, seconds, serve, versions
 
 PACKAGES = ("benchmarl", "torchrl", "tensordict", "vmas", "torch", "numpy")
 GROUP = "agents"
@@ -166,7 +166,7 @@ def build(sizes: Mapping[str, Any]) -> tuple[dict[str, Any], Calls]:
         "versions": versions(PACKAGES),
         "observations": peers["mappo"].experiment.observation_spec[GROUP, "observation"].shape[-1],
         "parameters": {name: peer.parameters() for name, peer in peers.items()},
-        "steps": counted(calls, lambda name: peers[name.rpartition(" ")[0]].steps()),
+        "steps": count_steps(calls, lambda name: peers[name.rpartition(" ")[0]].steps()),
     }, calls
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tools.peers.worker import STEPS, Calls, counted, seconds, serve, versions
+from tools.peers.worker import STEPS, Calls, count_steps, seconds, serve, versions
 from uavlab.experiment import build as experiment
 from uavlab.experiment.config import configure
 from uavlab.training import make_cycle
@@ -69,7 +69,7 @@ def build(sizes: Mapping[str, Any]) -> tuple[dict[str, Any], Calls]:
         "versions": versions(PACKAGES),
         "observations": runs["mappo"].config.env.spec.obs,
         "parameters": {name: run.parameters() for name, run in runs.items()},
-        "steps": counted(calls, lambda name: runs[name.partition(" ")[0]].steps()),
+        "steps": count_steps(calls, lambda name: runs[name.partition(" ")[0]].steps()),
     }, calls
 
 

@@ -28,14 +28,14 @@ def versions(names: Iterable[str]) -> dict[str, str]:
     return {name: version(name) for name in names}
 
 
-def counted(calls: Calls, counts: Callable[[str], Mapping[str, int]]) -> dict[str, dict[str, int]]:
+def count_steps(calls: Calls, counts: Callable[[str], Mapping[str, int]]) -> dict[str, dict[str, int]]:
     """Make each call once; return by how much it raised the counts of Adam's steps that ``counts`` returns for it."""
-    made = {}
+    steps = {}
     for name, call in calls.items():
         before = counts(name)
         call()
-        made[name] = {part: after - before[part] for part, after in counts(name).items()}
-    return made
+        steps[name] = {part: after - before[part] for part, after in counts(name).items()}
+    return steps
 
 
 def serve(build: Callable[[Mapping[str, Any]], tuple[Mapping[str, Any], Calls]]) -> None:

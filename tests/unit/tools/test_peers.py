@@ -36,7 +36,7 @@ for line in sys.stdin:
 """
 
 
-def changed(**values: Any) -> dict[str, dict[str, Any]]:
+def facts_with(**values: Any) -> dict[str, dict[str, Any]]:
     """Return equal facts of both programs, but for some of BenchMARL."""
     return {"uavlab": FACTS, "benchmarl": {**FACTS, **values}}
 
@@ -45,26 +45,26 @@ def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Write a record of made-up seconds, and let the tables read it."""
     seconds = {name: [value] * ENOUGH for name, value in zip(tool.PROGRAMS, (0.16, 0.32, 0.08), strict=True)}
     rows = tool.rows({(piece, name): seconds[name] for piece in tool.PIECES for name in tool.PROGRAMS})
-    made = {
+    result = {
         "command": "python -m tools.peers --rounds 6 --out figures/records/peers.json",
         "rounds": ENOUGH,
         "machine": {"cpu": "Here", "load": 0.5, "dirty": False},
         "sizes": {**tool.SIZES, "steps_per_iteration_of_masac": worker.STEPS},
-        "programs": {"128": changed()},
+        "programs": {"128": facts_with()},
         "differences": ["One.", "Two."],
         "rows": [{"hidden": 128, **row} for row in rows],
     }
-    (tmp_path / "peers.json").write_text(json.dumps(made), encoding="utf-8")
+    (tmp_path / "peers.json").write_text(json.dumps(result), encoding="utf-8")
     monkeypatch.setattr(parts, "RECORDS", tmp_path)
-    return made
+    return result
 
 
 class TestTurns:
     def test_every_round_makes_each_call_once_and_every_other_one_backwards(self) -> None:
-        made = list(tool.turns(2))
-        assert len(made) == (WARM_UP + 2) * len(tool.PIECES) * len(tool.PROGRAMS)
-        first = [(piece, program) for number, piece, program in made if number == 0]
-        second = [(piece, program) for number, piece, program in made if number == 1]
+        result = list(tool.turns(2))
+        assert len(result) == (WARM_UP + 2) * len(tool.PIECES) * len(tool.PROGRAMS)
+        first = [(piece, program) for number, piece, program in result if number == 0]
+        second = [(piece, program) for number, piece, program in result if number == 1]
         assert first[:4] == [
             (tool.PIECES[0], OURS),
             (tool.PIECES[0], EACH),
@@ -106,8 +106,8 @@ class TestRows:
 
 class TestSameWork:
     def test_equal_facts_pass_beside_further_settings(self) -> None:
-        tool.require_same(changed())
-        tool.require_same(changed(parameters={**COUNTS, "mappo, one critic": {"actor": 10, "critic": 10}}))
+        tool.require_same(facts_with())
+        tool.require_same(facts_with(parameters={**COUNTS, "mappo, one critic": {"actor": 10, "critic": 10}}))
 
     @pytest.mark.parametrize(
         "values",
@@ -124,7 +124,7 @@ class TestSameWork:
         with pytest.raises(
             ConfigError, match=rf"peers: {'torch' if 'versions' in values else next(iter(values))}: got"
         ):
-            tool.require_same(changed(**values))
+            tool.require_same(facts_with(**values))
 
     def test_counts_are_those_that_a_call_adds(self) -> None:
         counts = {"a": 5, "b": 7}
@@ -133,7 +133,9 @@ class TestSameWork:
             counts["a"] += 20
             return 0.1
 
-        assert worker.counted({"mappo update": call}, lambda name: dict(counts)) == {"mappo update": {"a": 20, "b": 0}}
+        assert worker.count_steps({"mappo update": call}, lambda name: dict(counts)) == {
+            "mappo update": {"a": 20, "b": 0}
+        }
 
 
 class TestEnvironment:
