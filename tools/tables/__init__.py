@@ -3,7 +3,7 @@
 A record holds its machine, commit and command; those of claims and proofs hold a commit for each row.
 """
 
-from tools.tables import headline, scores, speed
+from tools.tables import headline, peers, scores, speed
 from tools.tables.records import ROOT, read, table
 
 MARKS = {
@@ -20,10 +20,11 @@ def tables() -> list[str]:
         "Informative mapping": [*scores.maps(), *speed.missions()],
         "Telemetry": [*scores.flights(), *speed.loaders()],
         "Updates": speed.updates(),
+        "Another program": peers.parts(),
         "Claims about speed": speed.claims(),
         "Worlds": speed.worlds(),
     }
-    return [part for title, parts in sections.items() for part in (f"## {title}", *parts)]
+    return [part for title, parts in sections.items() if parts for part in (f"## {title}", *parts)]
 
 
 def proofs() -> list[str]:

@@ -21,6 +21,11 @@ def read(name: str) -> dict[str, Any]:
     return json.loads((RECORDS / f"{name}.json").read_text(encoding="utf-8"))
 
 
+def exists(name: str) -> bool:
+    """Return whether a record has been made."""
+    return (RECORDS / f"{name}.json").exists()
+
+
 def newest_claims() -> dict[str, Any]:
     """Read the record of claims that was written last."""
     return max((read(path.stem) for path in RECORDS.glob("claims_*.json")), key=lambda record: record["date"])

@@ -1,0 +1,174 @@
+"""BenchMARL's MAPPO and MASAC on ``simple_spread`` of VMAS, without its log, evaluation and checkpoints.
+
+Its own functions collect, store, draw and train; ``train`` and ``iteration`` are its loop
+(``Experiment._collection_loop``) without the figures that it computes for its log.
+"""
+
+import atexit
+import shutil
+import tempfile
+from collections.abc import Mapping
+from itertools import repeat
+from typing import Any
+
+import torch
+from benchmarl.algorithms import MappoConfig, MasacConfig
+from benchmarl.environments import VmasTask
+from benchmarl.experiment import Experiment, ExperimentConfig
+from benchmarl.models.mlp import MlpConfig
+
+from tools.peers.worker import STEPS, Calls, count_steps, seconds, serve, versions
+
+PACKAGES = ("benchmarl", "torchrl", "tensordict", "vmas", "torch", "numpy")
+GROUP = "agents"
+PARTS = {  # names of its losses
+    "loss_objective": "actor",
+    "loss_actor": "actor",
+    "loss_critic": "critic",
+    "loss_qvalue": "critic",
+    "loss_alpha": "temperature",
+}
+SHARED = ", one critic"  # its default: all agents of a team share one critic, of MASAC one pair
+
+
+class Fixed:
+    """A replay buffer that always returns the same batch."""
+
+    def __init__(self, batch: Any) -> None:
+        self.batch = batch
+
+    def sample(self) -> Any:
+        """Return the batch; losses add their results to this copy, not to the rows."""
+        return self.batch.clone(recurse=False)
+
+    def update_tensordict_priority(self, batch: Any) -> None:
+        """Do nothing, as a buffer without priorities."""
+
+
+class Peer:
+    """An experiment that runs piece by piece."""
+
+    def __init__(self, name: str, sizes: Mapping[str, Any], share_critic: bool) -> None:
+        """Build the experiment with the sizes of the driver."""
+        folder = tempfile.mkdtemp(prefix="peers-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        task = VmasTask.SIMPLE_SPREAD.get_from_yaml()
+        task.config |= {"n_agents": sizes["agents"], "max_steps": sizes["horizon"]}
+        algorithm = {"mappo": MappoConfig, "masac": MasacConfig}[name].get_from_yaml()
+        algorithm.share_param_critic = share_critic
+        hidden = sizes["hidden"]
+        network = MlpConfig(
+            num_cells=[hidden, hidden],
+            layer_class=torch.nn.Linear,
+            activation_class=torch.nn.ReLU,
+            norm_class=torch.nn.LayerNorm,
+            norm_kwargs={"normalized_shape": hidden, "elementwise_affine": False},
+        )
+        self.experiment = Experiment(task, algorithm, network, 0, config(name, sizes, folder))
+        self.batches = iter(self.experiment.collector)
+
+    def iteration(self) -> None:
+        """Collect a batch and train on it."""
+        self.train(next(self.batches))
+        self.experiment.collector.update_policy_weights_()
+
+    def train(self, batch: Any) -> None:
+        """Store a batch, and take all steps that follow it."""
+        own, settings, on_policy = self.experiment, self.experiment.config, self.experiment.on_policy
+        rows = batch.detach().exclude(*own._get_excluded_keys(GROUP)).to(settings.train_device)
+        rows = own.algorithm.process_batch(GROUP, rows).reshape(-1)
+        buffer = own.replay_buffers[GROUP]
+        buffer.extend(rows.to(buffer.storage.device))
+        parts = -(-settings.train_batch_size(on_policy) // settings.train_minibatch_size(on_policy))
+        for _ in repeat(None, settings.n_optimizer_steps(on_policy) * parts):
+            own._optimizer_loop(GROUP)
+
+    def update_mappo(self) -> float:
+        """Collect a batch; return the seconds of training on it."""
+        batch = next(self.batches)
+        return seconds(lambda: self.train(batch))
+
+    def update_masac(self) -> float:
+        """Draw a batch; return the seconds of ``STEPS`` updates on it."""
+        buffers = self.experiment.replay_buffers
+        before, buffers[GROUP] = buffers[GROUP], Fixed(buffers[GROUP].sample())
+        try:
+            return seconds(lambda: [self.experiment._optimizer_loop(GROUP) for _ in range(STEPS)])
+        finally:
+            buffers[GROUP] = before
+
+    def parameters(self) -> dict[str, int]:
+        """Return the number of parameters of each optimizer."""
+        return {
+            PARTS[name]: sum(each.numel() for group in adam.param_groups for each in group["params"])
+            for name, adam in self.experiment.optimizers[GROUP].items()
+        }
+
+    def steps(self) -> dict[str, int]:
+        """Return how many steps each optimizer has taken."""
+        return {
+            PARTS[name]: max((int(state["step"]) for state in adam.state.values()), default=0)
+            for name, adam in self.experiment.optimizers[GROUP].items()
+        }
+
+
+def config(name: str, sizes: Mapping[str, Any], folder: str) -> ExperimentConfig:
+    """Return its settings with the sizes of the driver; all that does not train is off."""
+    own, settings = sizes[name], ExperimentConfig.get_from_yaml()
+    values = {
+        "save_folder": folder,
+        "loggers": [],
+        "create_json": False,
+        "evaluation": False,
+        "render": False,
+        "checkpoint_interval": 0,
+        "max_n_frames": None,
+        "max_n_iters": 10**6,
+        "share_policy_params": True,
+        "adam_extra_kwargs": {"fused": True} if sizes["fused"] else {},
+        "lr": sizes["lr"],
+        "clip_grad_val": sizes["clip"],
+        "on_policy_n_envs_per_worker": sizes["worlds"],
+        "off_policy_n_envs_per_worker": sizes["worlds"],
+    }
+    if name == "mappo":
+        frames = sizes["worlds"] * own["rollout_steps"]
+        values |= {
+            "on_policy_collected_frames_per_batch": frames,
+            "on_policy_n_minibatch_iters": own["epochs"],
+            "on_policy_minibatch_size": frames // own["minibatches"],
+        }
+    else:
+        values |= {
+            "off_policy_collected_frames_per_batch": sizes["worlds"] * STEPS,
+            "off_policy_n_optimizer_steps": STEPS,
+            "off_policy_train_batch_size": own["batch"],
+            "off_policy_memory_size": own["capacity"],
+            "off_policy_init_random_frames": own["learning_starts"],
+        }
+    for key, value in values.items():
+        setattr(settings, key, value)
+    return settings
+
+
+def build(sizes: Mapping[str, Any]) -> tuple[dict[str, Any], Calls]:
+    """Build all experiments; return the facts of this program, and its calls."""
+    peers = {
+        f"{name}{suffix}": Peer(name, sizes, bool(suffix)) for name in ("mappo", "masac") for suffix in ("", SHARED)
+    }
+    calls = {}
+    for name, peer in peers.items():
+        for _ in range(-(-sizes["masac"]["learning_starts"] // (sizes["worlds"] * STEPS))):
+            peer.iteration()
+        calls[f"{name} update"] = getattr(peer, f"update_{name.partition(',')[0]}")
+        calls[f"{name} iteration"] = lambda peer=peer: seconds(peer.iteration)
+    return {
+        "versions": versions(PACKAGES),
+        "observations": peers["mappo"].experiment.observation_spec[GROUP, "observation"].shape[-1],
+        "parameters": {name: peer.parameters() for name, peer in peers.items()},
+        "steps": count_steps(calls, lambda name: peers[name.rpartition(" ")[0]].steps()),
+    }, calls
+
+
+if __name__ == "__main__":
+    serve(build)
