@@ -20,7 +20,7 @@ Source:
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -42,6 +42,7 @@ from uavlab.learners.masac.networks import (
     map_tensors,
     per_agent,
 )
+from uavlab.learners.masac.reward_scale import RewardScale
 from uavlab.nets.mlp import StackedMLP
 from uavlab.ops.action_sampling import sample_moves, squashed_gaussian
 from uavlab.runtime.grad_step import MOMENTS, CompiledStep, GradientStep, Rows
@@ -59,11 +60,12 @@ class MASACConfig:
         lr: Adam's learning rate of the actors.
         critic_lr: Adam's learning rate of the critics.
         alpha_lr: Adam's learning rate of the log temperatures.
-        alpha: Initial temperature.
+        alpha: Initial temperature, in units of scaled rewards.
         clip: Largest gradient norm of one agent's actor, and of its pair of critics.
         target_entropy: Entropy to which the temperature regulates the policy (nats per agent); None for minus the
             dimensions of an action, or for a quarter of the entropy of a free choice among all moves.
-        reward_scale: Factor on rewards in the target.
+        reward_scale: Factor on rewards in the target; None divides them by their root mean square so far, agent by
+            agent.
         log_std_low: Smallest log standard deviation of the Gaussian before squashing.
         log_std_high: Largest log standard deviation.
         share: Whether interchangeable agents share one actor; otherwise each agent has its own.
@@ -78,7 +80,7 @@ class MASACConfig:
     alpha: Annotated[float, Ge(1e-8), Le(1e6)] = 1.0
     clip: Annotated[float, Gt(0), Le(1e6), Resume.YES] = 1.0
     target_entropy: Annotated[Annotated[float, Ge(-1000), Le(1000)] | None, Resume.YES] = None
-    reward_scale: Annotated[float, Gt(0), Le(1e4), Resume.YES] = 1.0
+    reward_scale: Annotated[float, Gt(0), Le(1e4)] | None = None
     log_std_low: Annotated[float, Ge(-20), Le(0)] = -5.0
     log_std_high: Annotated[float, Ge(0), Le(4)] = 2.0
     share: bool = True
@@ -133,6 +135,8 @@ class MASACBase(ABC):
         self.temperature, _ = self._hold(rt, alpha.log(), lambda rows: [rows], config.alpha_lr, None)
         self.target = map_tensors(lambda tensor: tensor.detach().clone(), self._theta(self.critic))
         self.target_entropy = target_entropy(config, spec)
+        self.reward_factor = config.reward_scale or 1.0  # in the target
+        self.rewards = RewardScale(self.runs, spec.agents, actor) if config.reward_scale is None else None
         self._act = rt.kernel(act, "act")
         self._targets = rt.split_batch(rt.kernel(self.targets, "targets", part=True), "targets", 2)
         self._critic_loss = rt.kernel(self.critic_loss, "critic_loss", part=True)
@@ -193,7 +197,11 @@ class MASACBase(ABC):
         return UpdateNoise(**{name: acting_noise(rng, name, rows, self.spec) for name in names})
 
     def _update(self, batch: Batch, noise: UpdateNoise) -> Update:
-        theta, rows = self._theta, Rows(batch.data, 1)
+        data, scale = batch.data, {}
+        if self.rewards is not None:
+            scale["reward_scale"] = factor = self.rewards.follow(data.reward)
+            data = replace(data, reward=data.reward * factor[:, None])
+        theta, rows = self._theta, Rows(data, 1)
         with torch.no_grad():
             target = self._targets(
                 theta(self.actor), self.target, theta(self.temperature), rows, Rows(noise.next_action, 1)
@@ -211,6 +219,7 @@ class MASACBase(ABC):
                 old.lerp_(new, self.config.tau)
         td_error = critics.pop("td_error")
         metrics = {  # inputs before results: a message names the first that is not finite
+            **scale,
             "target": target.mean(2),
             **critics,
             "critic_norm": critic_norm.view(self.runs, -1),
@@ -231,6 +240,7 @@ class MASACBase(ABC):
                     tensors = [tensor for own, tensor in state.items() if own.split(".")[-1] == key]
                     tables[f"{name}.{key}"] = self._table(tensors, count)
             tables["target.parameter"] = self._table(list_tensors(self.target), self.spec.agents)
+            tables |= {} if self.rewards is None else {"rewards.square": self.rewards.square}
         else:
             tables = update.metrics
         return {k: (v, self._axes.get(k.partition(".")[0], "R A")) for k, v in tables.items()}
@@ -239,21 +249,23 @@ class MASACBase(ABC):
         """Return parameters, target critics and the states of the optimizers."""
         parts = self._parts().items()
         state = {f"{name}.{key}": value for name, part in parts for key, value in part.state_dict().items()}
-        return state | self._target_state()
+        return state | self._other_state()
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore a ``state_dict``."""
         for name, part in self._parts().items():
             part.load_state_dict({k.removeprefix(f"{name}."): v for k, v in state.items() if k.startswith(f"{name}.")})
-        for name, tensor in self._target_state().items():
+        for name, tensor in self._other_state().items():
             tensor.copy_(state[name])
 
     def _parts(self) -> dict[str, Step]:
         return {"actor": self.actor, "critic": self.critic, "temperature": self.temperature}
 
-    def _target_state(self) -> dict[str, Tensor]:
+    def _other_state(self) -> dict[str, Tensor]:
         tensors = list_tensors(self.target)
-        return {"target": tensors[0]} if len(tensors) == 1 else {f"target.{n}": t for n, t in enumerate(tensors)}
+        targets = {"target": tensors[0]} if len(tensors) == 1 else {f"target.{n}": t for n, t in enumerate(tensors)}
+        rewards = {} if self.rewards is None else self.rewards.state_dict()
+        return targets | {f"rewards.{name}": tensor for name, tensor in rewards.items()}
 
 
 def target_entropy(config: MASACConfig, spec: EnvSpec) -> float:

@@ -63,7 +63,7 @@ class StackedMASAC(MASACBase):
         q, log_prob = self.sampled(actor, target, data.next_obs, noise, own=False)
         soft = q - self._log_alpha(log_alpha).exp() * log_prob
         alive = (~data.terminated).to(q.dtype).transpose(1, 2)
-        reward = self.config.reward_scale * data.reward.transpose(1, 2)
+        reward = self.reward_factor * data.reward.transpose(1, 2)
         return torch.addcmul(reward, alive, soft, value=self.config.gamma)
 
     def critic_loss(

@@ -95,7 +95,7 @@ class MASACLoop(MASACBase):
             q, log_prob = self._sampled(pair, features_of(data.next_obs)[run], agent, actions)
             soft = q - log_alpha[owner][0].exp() * log_prob
             alive = (~data.terminated[run, :, agent]).to(q.dtype)
-            reward = self.config.reward_scale * data.reward[run, :, agent]
+            reward = self.reward_factor * data.reward[run, :, agent]
             goals.append(torch.addcmul(reward, alive, soft, value=self.config.gamma))
         return self._by_agent(goals)
 

@@ -1,0 +1,38 @@
+"""The size of rewards as they come, by which a learner divides them: one default then serves rewards of 1 as of 1000.
+
+A mean square that follows m_t = m_{t-1} + (mean of r^2 in batch t - m_{t-1}) / min(t, 1000) is the average over all
+batches at first, and later over about the last thousand, so a scale changes slowly once critics depend on it. Rewards
+are not shifted: in tasks that end, a constant per step says whether to go on.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+MEMORY = 1000  # batches
+
+
+class RewardScale:
+    """The mean square of each agent's rewards.
+
+    Attributes:
+        square: Mean square.
+        count: Batches so far.
+    """
+
+    def __init__(self, runs: int, agents: int, like: Tensor) -> None:
+        """Start without a reward."""
+        self.square, self.count = like.new_zeros(runs, agents), like.new_zeros(())
+
+    def follow(self, reward: Float[Tensor, "R N A"]) -> Float[Tensor, "R A"]:
+        """Take a batch of rewards into account, in place, and return the factors by which rewards are multiplied.
+
+        The factor of an agent that never had a reward is 1.
+        """
+        self.count.add_(1)
+        self.square.add_((reward.square().mean(1) - self.square) / self.count.clamp_max(MEMORY))
+        return torch.where(self.square > 0, self.square.rsqrt(), 1.0)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the tensors themselves."""
+        return {"square": self.square, "count": self.count}
