@@ -14,13 +14,9 @@ from uavlab.collectors.fixed_length import FixedLengthCollector, FixedLengthConf
 from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Scale, Steps, tree_map
-from uavlab.learners.ppo.algorithm import (
-    PPO,
-    IPPOConfig,
-    MAPPOConfig,
-    evaluate_actions,
-    load_policy,
-)
+from uavlab.learners.ppo.acting import evaluate_actions, load_policy
+from uavlab.learners.ppo.algorithm import PPO
+from uavlab.learners.ppo.config import IPPOConfig, MAPPOConfig
 from uavlab.learners.ppo.moments import MEMORY, Moments
 from uavlab.ops.minibatches import minibatches
 from uavlab.runtime.grad_step import ADAM_EPS
@@ -252,10 +248,10 @@ def forget_values(learner: PPO) -> None:
     """Take the critics' outputs for values, as if there were no returns yet."""
     value = learner.targets
 
-    def targets(actor: Tensor, critic: Tensor, moments: Moments, data: Steps) -> Any:
+    def targets(actor: Tensor, critic: Tensor, moments: Moments, *steps: Any) -> Any:
         blank = torch.zeros_like(moments.mean)
-        samples, _ = value(actor, critic, Moments(mean=blank, square=blank, weight=blank), data)
-        return samples, value(actor, critic, moments, data)[1]
+        samples, *_ = value(actor, critic, Moments(mean=blank, square=blank, weight=blank), *steps)
+        return samples, *value(actor, critic, moments, *steps)[1:]
 
     learner._targets = targets
 
