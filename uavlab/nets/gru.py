@@ -83,13 +83,15 @@ def recur(
     Source:
         Cho et al. 2014, "Learning Phrase Representations using RNN Encoder-Decoder", in the form of ``torch.nn.GRU``.
     """
-    split, states = 2 * weight.shape[1], []
-    for step in range(gates.shape[1]):
+    size = weight.shape[1]
+    pieces, states = [2 * size, size], []
+    steps = (each.unbind(1) for each in gates.split(pieces, -1))  # one gradient for all steps, not one for each
+    for step, (own, own_new) in enumerate(zip(*steps, strict=True)):
         if fresh is not None:
             memory = memory.masked_fill(fresh[:, step, :, None], 0.0)
-        own, back = gates[:, step], affine(memory, weight, bias)
-        reset, keep = (own[..., :split] + back[..., :split]).sigmoid().chunk(2, -1)
-        new = torch.tanh(own[..., split:] + reset * back[..., split:])
+        back, back_new = affine(memory, weight, bias).split(pieces, -1)
+        reset, keep = (own + back).sigmoid().chunk(2, -1)
+        new = torch.tanh(torch.addcmul(own_new, reset, back_new))
         memory = torch.lerp(new, memory, keep)
         states.append(memory)
     return torch.stack(states, 1)

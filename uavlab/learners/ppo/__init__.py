@@ -53,7 +53,10 @@ def _entry(settings: type[MAPPOConfig]) -> LearnerEntry:
         refusal=refusal,
         require_same=make_team,
         plan=plan,
-        portable=Portable(layers=lambda config, spec: make_team(config, spec, spec).actor_net.by_layer),
+        portable=Portable(
+            layers=lambda config, spec: make_team(config, spec, spec).actor_net.by_layer,
+            memory=lambda config: config.memory,
+        ),
         unserved={"update": "this learner updates all agents at once; use update=batched"},
     )
 
