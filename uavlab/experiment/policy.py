@@ -101,12 +101,13 @@ class TeamPolicy:
         """Check that a memory is that of ``worlds`` worlds, or None if the policy has none."""
         own = self.start(worlds)
         got = f"{memory.dtype} of shape {tuple(memory.shape)}" if isinstance(memory, Tensor) else quote(memory)
-        if own is None and memory is not None:
-            raise ConfigError(f"policy: got a memory, {got}; expected None, because this policy has none.")
-        if own is not None and (not isinstance(memory, Tensor) or (memory.shape, memory.dtype) != (own.shape, own.dtype)):
+        if own is None:
+            if memory is not None:
+                raise ConfigError(f"policy: got {got} as memory; expected None, because this policy has none.")
+        elif not isinstance(memory, Tensor) or (memory.shape, memory.dtype) != (own.shape, own.dtype):
             raise ConfigError(
-                f"policy: got {got} as memory; expected {own.dtype} of shape {tuple(own.shape)}. This policy has memory: "
-                f"memory = act.start({worlds}), then action, memory = act.step(obs, memory) in each step."
+                f"policy: got {got} as memory; expected {own.dtype} of shape {tuple(own.shape)}. A policy with memory "
+                f"starts with memory = act.start({worlds}), then action, memory = act.step(obs, memory) in each step."
             )
 
     def _require_observations(self, obs: Any) -> int:

@@ -67,7 +67,7 @@ def split_gaussian(config: MAPPOConfig, out: Float[Tensor, "*lead E"]) -> tuple[
 
 
 def choose_actions(
-    team: Team, config: MAPPOConfig, theta: Tensor, obs: Any, noise: Tensor | None, one_by_one: bool = False
+    team: VectorTeam | MapTeam, config: MAPPOConfig, theta: Tensor, obs: Any, noise: Tensor | None, one_by_one: bool
 ) -> Tensor:
     """Sample the actions of all agents; without ``noise`` return means, or the most probable moves."""
     return sample_actions(config, (team.act_in_turn if one_by_one else team.act)(theta, obs), obs, noise)
@@ -80,7 +80,7 @@ def act_with_memory(
     obs: Any,
     noise: Tensor | None,
     memory: Float[Tensor, "R N A M"],
-    one_by_one: bool = False,
+    one_by_one: bool,
 ) -> tuple[Tensor, Float[Tensor, "R N A M"]]:
     """Sample the actions of all agents as ``choose_actions`` does; return their memory, too."""
     out, memory = team.act_once(theta, obs, memory, one_by_one)

@@ -32,7 +32,7 @@ from uavlab.core.types import Batch, EnvSpec, Steps, Update, tensors, tree_map
 from uavlab.learners.ppo.acting import act_with_memory, choose_actions, evaluate_actions, make_policy, make_team
 from uavlab.learners.ppo.config import MAPPOConfig
 from uavlab.learners.ppo.moments import Moments, normalise, row_weights, sum_by_network, update_moments
-from uavlab.learners.ppo.recurrent import Memory, Sequences, sequences_of
+from uavlab.learners.ppo.recurrent import Memory, RecurrentTeam, Sequences, sequences_of
 from uavlab.ops.minibatches import minibatches
 from uavlab.ops.returns import generalized_advantages
 from uavlab.runtime.grad_step import MOMENTS, GradientStep, Rows
@@ -43,7 +43,7 @@ from uavlab.runtime.runtime import Runtime
 class Samples:
     """Rows of a batch, each a step of one team; weights (``row_weights``) are 0 after an agent's task.
 
-    With memory, rows are worlds (R W), and each holds T steps (R W T ...).
+    With memory, rows are worlds, and each holds T steps (R W T A).
     """
 
     obs: Any  # Float[Tensor, "R N A O"] | ChoiceObs | MapObs | Sequences
@@ -107,7 +107,7 @@ class PPO(Learner):
         config = self.config
         with torch.no_grad():
             before = Moments(mean=self.mean, square=self.square, weight=self.weight)
-            memory = Memory(actor=batch.memory, critic=self.critic_memory) if self.config.memory else None
+            memory = None if batch.memory is None else Memory(actor=batch.memory, critic=self.critic_memory)
             samples, moments, last = self._targets(
                 self.actor.parameter, self.critic.parameter, before, batch.data, memory
             )
@@ -151,13 +151,12 @@ class PPO(Learner):
         obs, next_obs = (tree_map(lambda leaf: leaf.flatten(1, 2), each) for each in (data.obs, data.next_obs))
         action, live = data.action.flatten(1, 2), data.live.flatten(1, 2).to(data.reward.dtype)
         center, spread = moments.scale(live.dtype)
-        seen, last = obs, None
-        if memory is None:
-            values = team.value(critic, obs), team.value(critic, next_obs)
+        if isinstance(team, RecurrentTeam) and memory is not None:
+            seen: Any = sequences_of(data, memory)
+            before, after, last = team.values(critic, seen, data.next_obs, data.ended)
         else:
-            seen = sequences_of(data, memory)
-            *values, last = team.values(critic, seen, data.next_obs, data.ended)
-        value, next_value = ((center + spread * each).view(*lead, -1).movedim(time, 0) for each in values)
+            seen, before, after, last = obs, team.value(critic, obs), team.value(critic, next_obs), None
+        value, next_value = ((center + spread * each).view(*lead, -1).movedim(time, 0) for each in (before, after))
         reward, terminated, ended = (each.movedim(time, 0) for each in (data.reward, data.terminated, data.ended))
         error = generalized_advantages(reward, value, next_value, terminated, ended, config.gamma, config.lam)
         advantage, returns = (each.movedim(0, time).flatten(1, 2) for each in (error, error + value))

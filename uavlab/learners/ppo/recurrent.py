@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from uavlab.core.types import ChoiceObs, Steps, features_of, tensors, tree_map
+from uavlab.core.types import ChoiceObs, Steps, features_of, tensors
 from uavlab.learners.masac.networks import per_agent
 from uavlab.learners.ppo.networks import TeamOnVectors
 from uavlab.nets.gru import StackedGRU
@@ -38,7 +38,8 @@ class Sequences:
 def sequences_of(data: Steps, memory: Memory) -> Sequences:
     """Return the observations of steps with the axes R W T; a world is replaced where it ended for all agents."""
     ended = data.ended.all(-1)
-    return Sequences(obs=data.obs, fresh=torch.cat((torch.zeros_like(ended[..., :1]), ended[..., :-1]), -1), memory=memory)
+    fresh = torch.cat((torch.zeros_like(ended[..., :1]), ended[..., :-1]), -1)
+    return Sequences(obs=data.obs, fresh=fresh, memory=memory)
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ class RecurrentTeam(TeamOnVectors):
     def act(self, theta: Float[Tensor, "G P"], steps: Sequences) -> Float[Tensor, "R W*T A E"]:
         """Evaluate the actor of each agent."""
         seen = features_of(steps.obs)
-        return self._unroll(self.actor_net, theta, self.networks, seen, steps.memory.actor, steps.fresh)[0].flatten(1, 2)
+        out, _ = self._unroll(self.actor_net, theta, self.networks, seen, steps.memory.actor, steps.fresh)
+        return out.flatten(1, 2)
 
     def value(self, theta: Float[Tensor, "G Q"], steps: Sequences) -> Float[Tensor, "R W*T A"]:
         """Evaluate the critic of each agent."""
@@ -95,7 +97,7 @@ class RecurrentTeam(TeamOnVectors):
             self._unroll(self.actor_net, theta, self.networks[i : i + size], seen[..., i : i + size, :], own, None)
             for i, own in zip(range(0, len(self.networks), size), memory.split(size, 2), strict=True)
         ]
-        out, after = (torch.cat(each, 3) for each in zip(*parts, strict=True)) if in_turn else parts[0]
+        out, after = (torch.cat(each, 3) for each in zip(*parts, strict=True))
         return out[:, :, 0], after[:, :, 0]
 
     def _unroll(
