@@ -111,8 +111,6 @@ class PPO(Learner):
             samples, moments, last = self._targets(
                 self.actor.parameter, self.critic.parameter, before, batch.data, memory
             )
-            if last is not None:
-                self.critic_memory.copy_(last)
             for name in ("mean", "square", "weight"):
                 getattr(self, name).copy_(getattr(moments, name))
             progress = (self.count / config.entropy_updates).clamp_max(1).to(samples.target.dtype)
@@ -127,6 +125,8 @@ class PPO(Learner):
             for former, now in zip(old, _state(self.actor), strict=False):  # the count of steps, which all share, stays
                 now.copy_(torch.where(going.flatten()[:, None], now, former))
             steps.append({**step, "step_share": going.to(step["kl"].dtype)})
+        if last is not None:
+            self.critic_memory.copy_(last)  # now, because minibatches begin with the one before
         self.count.add_(1)
         metrics = {"return": moments.scale(samples.target.dtype)[0].mean((1, 2))}
         metrics |= {name: torch.stack([step[name] for step in steps]).mean(0) for name in steps[0]}
