@@ -38,6 +38,7 @@ TOLERANCES = {"rounding": 1e-9, "single": 1e-3}  # of each matrix's largest numb
 NUMBERS = {"interval": 2, "ratio": 2, "micro_batches": 3, "memory_fraction": 0.5, "threads": 2}
 SAME = ("slow_leader_follower",)  # another environment with a pause in each step
 ALIKE = ("ippo",)  # another learner with one setting changed
+MEMORY = {"memory": 6}  # other networks, and sequences in place of rows
 
 
 def tasks() -> list[Any]:
@@ -106,10 +107,11 @@ def distances(tables: Tables, others: Tables) -> dict[str, float]:
     return {name: float((tables[name] - table).abs().max() / table.abs().max()) for name, table in others.items()}
 
 
-def precision_errors(env: str, learner: str, changes: Changes) -> tuple[float, float]:
+def precision_errors(env: str, learner: str, changes: Changes, **own: Any) -> tuple[float, float]:
     """Return the largest error of changes after some updates, and of gradients in the first one."""
-    first, once, plain = (reference(env, torch.float32, updates, learner=learner) for updates in (0, 1, UPDATES))
-    low_once, low = (train(env, {**changes, "learner": learner}, torch.float32, updates) for updates in (1, UPDATES))
+    own = {**own, "learner": learner}
+    first, once, plain = (reference(env, torch.float32, updates, **own) for updates in (0, 1, UPDATES))
+    low_once, low = (train(env, {**changes, **own}, torch.float32, updates) for updates in (1, UPDATES))
     return max(change_errors(low, plain, first).values()), max(gradient_errors(low_once, once).values())
 
 
@@ -127,22 +129,28 @@ def test_equal_to_plain(env: str, learner: str, toggle: Toggle, changes: Changes
     check_equal(env, learner, toggle, changes)
 
 
-def check_equal(env: str, learner: str, toggle: Toggle, changes: Changes) -> None:
+@pytest.mark.usefixtures("only_traced")
+@pytest.mark.parametrize(("toggle", "changes"), cases(usable=True))
+def test_a_memory_is_equal_to_plain(toggle: Toggle, changes: Changes) -> None:
+    check_equal("spread", "mappo", toggle, changes, **MEMORY)
+
+
+def check_equal(env: str, learner: str, toggle: Toggle, changes: Changes, **own: Any) -> None:
     """Compare a learner trained with a toggle with the plain one, within the toggle's class."""
     if toggle.equality == "precision":
-        change, gradient = precision_errors(env, learner, changes)
+        change, gradient = precision_errors(env, learner, changes, **own)
         assert change <= CHANGE, change
         assert gradient <= GRADIENT or "compile" in changes, gradient  # of another form of the update
         assert change > 0 or toggle.name != "precision", "nothing ran in lower precision"
         return
     dtype = torch.float64
-    result = train(env, {**changes, "learner": learner}, dtype)
+    result = train(env, {**changes, **own, "learner": learner}, dtype)
     if toggle.equality == "algorithm":
         assert all(table.isfinite().all() for table in result.values())
         return
     inputs = {name: changes[name] for name in ("maps", "loader") if name in changes and name != toggle.name}
     served = inputs if learner in ("coma", "forecaster") else {}  # inputs that other code prepares have other digits
-    apart = distances(result, reference(env, dtype, learner=learner, **served))
+    apart = distances(result, reference(env, dtype, learner=learner, **served, **own))
     assert max(apart.values()) <= TOLERANCES.get(toggle.equality, 0), apart
 
 
