@@ -456,16 +456,3 @@ def test_maps_are_learned_from_and_other_teams_are_refused() -> None:
     assert all(value.shape[0] == 1 for value in update.metrics.values())
     with pytest.raises(ConfigError, match="side 6"):
         load_policy(CONFIG, TINY_MISSION.spec, replace(TINY_MISSION, lattice=6).spec, learner.parameters())
-
-
-@pytest.mark.parametrize("size", [3, 5])
-def test_a_policy_flies_teams_of_any_size(size: int) -> None:
-    learner, rng = build()
-    spec = replace(SPEC, agents=size, groups=(0,) + (1,) * (size - 1))
-    policy = load_policy(CONFIG, SPEC, spec, learner.parameters())
-    obs, noise = rng.normal("obs", 6, size, SPEC.obs), rng.normal("act", 6, size, SPEC.action)
-    assert policy(obs, noise).shape == (1, 6, size, 2)
-    assert torch.equal(policy(obs, noise), learner.policy(spec, explore=True)(obs, noise))
-    in_turn, _ = build(rt=Runtime())
-    in_turn.load_state_dict(learner.state_dict())
-    torch.testing.assert_close(in_turn.policy(spec)(obs, noise), policy(obs, noise), rtol=1e-12, atol=1e-12)

@@ -11,27 +11,23 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tests.support.fixtures_config import sizes
-from tests.support.fixtures_mapping import TINY_MISSION
 from tests.support.recall import Recall
 from tests.unit.collectors.test_fixed_length import Walk
 from tests.unit.learners.ppo.test_algorithm import CONFIG, RT, SPEC, Slow, T, W, assert_equal, scale, steps
 from uavlab.collectors.entries import survey
 from uavlab.collectors.fixed_length import FixedLengthCollector, FixedLengthConfig
-from uavlab.core.errors import ConfigError
-from uavlab.core.protocols import forget, initial_memory, step_policy
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import Batch, Scale, Steps, tree_map
 from uavlab.evaluation import episodes
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
 from uavlab.learners.ppo import algorithm
-from uavlab.learners.ppo.acting import load_policy, make_team, sample_actions
+from uavlab.learners.ppo.acting import sample_actions
 from uavlab.learners.ppo.algorithm import PPO
 from uavlab.learners.ppo.config import IPPOConfig, MAPPOConfig
 from uavlab.learners.ppo.recurrent import Memory, RecurrentTeam, Sequences, sequences_of
 from uavlab.nets import gru
 from uavlab.runtime.runtime import Runtime
-from uavlab.runtime.toggles import Toggles
 from uavlab.training import training
 
 M = 5
@@ -280,43 +276,6 @@ def test_a_source_goes_on_from_its_state_bit_for_bit() -> None:
     assert torch.equal(a.memory, b.memory)
     assert torch.equal(a.data.action, b.data.action)
     assert "memory" in other.tensors_to_check()
-
-
-@pytest.mark.parametrize("acting", ["loop", "batched"])
-@pytest.mark.parametrize("kind", ["training", "loaded"])
-def test_a_policy_keeps_the_memory_of_each_world_apart(acting: str, kind: str) -> None:
-    learner, rng = build(replace(OWN, share=False), (0, 1), Runtime(requested=Toggles(acting=acting)))
-    loaded = load_policy(learner.config, SPEC, SPEC, learner.parameters())
-    policy = learner.policy(SPEC) if kind == "training" else loaded
-    seen = [rng.normal("obs", 6, SPEC.agents, SPEC.obs) for _ in range(4)]
-    whole, part = initial_memory(policy, 2, 6), initial_memory(policy, 2, 1)
-    assert whole.shape == (2, 6, SPEC.agents, M)
-    for step, obs in enumerate(seen):
-        if step == 2:  # one world ends
-            before, whole = whole, forget(whole, (torch.arange(6) == 4).expand(2, -1))
-            assert (whole[:, 4] == 0).all()
-            assert torch.equal(whole[:, :4], before[:, :4])
-            part = initial_memory(policy, 2, 1)
-        action, whole = step_policy(policy, obs, None, whole)
-        alone, part = step_policy(policy, obs[:, 4:5], None, part)
-        torch.testing.assert_close(action[:, 4:5], alone, rtol=1e-9, atol=1e-12)
-        torch.testing.assert_close(whole[:, 4:5], part, rtol=1e-9, atol=1e-12)
-    fresh, _ = step_policy(policy, seen[-1], None, initial_memory(policy, 2, 6))
-    assert (fresh - action).abs().max() > 1e-4
-
-
-def test_a_policy_for_another_number_of_agents() -> None:
-    learner, rng = build()
-    more = replace(SPEC, agents=4, groups=(0, 1, 1, 1))
-    policy = learner.policy(more)
-    obs = rng.normal("obs", 2, 4, SPEC.obs)
-    action, memory = step_policy(policy, obs, None, initial_memory(policy, 1, 2))
-    assert (action.shape, memory.shape) == ((1, 2, 4, 2), (1, 2, 4, M))
-
-
-def test_maps_have_no_memory() -> None:
-    with pytest.raises(ConfigError, match="memory: got 5; a team that observes maps has no memory; set memory=0"):
-        make_team(OWN, TINY_MISSION.spec, TINY_MISSION.spec)
 
 
 def run_of(folder: Path | None = None, **changes: Any) -> Run:
