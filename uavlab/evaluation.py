@@ -14,7 +14,7 @@ from torch import Tensor
 
 from uavlab.core import bootstrap
 from uavlab.core.errors import ConfigError
-from uavlab.core.protocols import Env, Policy
+from uavlab.core.protocols import Env, Policy, initial_memory, step_policy
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import EnvSpec, Metric, tree_map
 from uavlab.envs.autoreset import start_worlds
@@ -76,12 +76,15 @@ def simulate(
     spec, runs = env.spec, len(rng.seeds)
     worlds = start_worlds(env, rng.uniform(f"{stream}.start", count, spec.initial_noise).flatten(0, 1))
     state, obs, live = worlds.state, worlds.obs, torch.ones_like(worlds.replaced, dtype=torch.bool)
+    memory = initial_memory(policy, runs, count)
     for _ in range(spec.horizon):
         if isinstance(policy, Planner):
             action = policy.plan(env, state, rng.uniform(f"{stream}.act", count, spec.agents).flatten(0, 1))
         else:
             noise = None if mean_action else acting_noise(rng, f"{stream}.act", count, spec)
-            action = policy(tree_map(lambda leaf: leaf.unflatten(0, (runs, count)), obs), noise).flatten(0, 1)
+            seen = tree_map(lambda leaf: leaf.unflatten(0, (runs, count)), obs)
+            action, memory = step_policy(policy, seen, noise, memory)
+            action = action.flatten(0, 1)
         noise = rng.uniform(f"{stream}.step", count, spec.step_noise).flatten(0, 1)
         after, obs = move(env, state, action, noise, obs)
         reward, terminated = judge(env, state, action, after, noise)

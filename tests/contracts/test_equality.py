@@ -40,6 +40,7 @@ SEEDS = (0, 1)  # of comparisons in lower precision
 SAME = ("slow_leader_follower",)  # another environment with a pause in each step
 OWN_CODE = (("pursuit", "masac"),)  # where a learner runs other code than on its first environment
 ALIKE = ("ippo",)  # another learner with one setting changed
+MEMORY = {"memory": 6}  # other networks, and sequences in place of rows
 
 
 def tasks() -> list[Any]:
@@ -109,7 +110,7 @@ def distances(tables: Tables, others: Tables) -> dict[str, float]:
     return {name: float((tables[name] - table).abs().max() / table.abs().max()) for name, table in others.items()}
 
 
-def precision_errors(env: str, learner: str, changes: Changes) -> tuple[float, float]:
+def precision_errors(env: str, learner: str, changes: Changes, **own: Any) -> tuple[float, float]:
     """Return the largest error of changes after some updates, and of gradients in the first one, for the better seed.
 
     A gradient jumps where a ReLU or a minimum of two critics is within rounding of its kink. Another seed has its kinks
@@ -117,18 +118,17 @@ def precision_errors(env: str, learner: str, changes: Changes) -> tuple[float, f
     """
     errors: list[tuple[float, float]] = []
     for seed in SEEDS:
-        first, plain, once = plain_tables(env, learner, seed, changes)
-        own = {**changes, "learner": learner, "seed": seed}
-        low, low_once = (train(env, own, torch.float32, updates) for updates in (UPDATES, 1))
+        own = {**own, "learner": learner, "seed": seed}
+        first, plain, once = plain_tables(env, changes, own)
+        low, low_once = (train(env, {**changes, **own}, torch.float32, updates) for updates in (UPDATES, 1))
         errors.append((max(change_errors(low, plain, first).values()), max(gradient_errors(low_once, once).values())))
         if max(errors[-1]) <= min(CHANGE, GRADIENT):
             break
     return min(errors, key=max)
 
 
-def plain_tables(env: str, learner: str, seed: int, changes: Changes) -> tuple[Tables, Tables, Tables]:
+def plain_tables(env: str, changes: Changes, own: Changes) -> tuple[Tables, Tables, Tables]:
     """Return the plain learner's tables before and after some updates, and after one in the form of ``changes``."""
-    own = {"learner": learner, "seed": seed}
     form = {name: changes[name] for name in ("update",) if name in changes}  # whose moments have the same names
     first, plain = (reference(env, torch.float32, updates, **own) for updates in (0, UPDATES))
     return first, plain, reference(env, torch.float32, 1, **own, **form)
@@ -148,22 +148,28 @@ def test_equal_to_plain(env: str, learner: str, toggle: Toggle, changes: Changes
     check_equal(env, learner, toggle, changes)
 
 
-def check_equal(env: str, learner: str, toggle: Toggle, changes: Changes) -> None:
+@pytest.mark.usefixtures("only_traced")
+@pytest.mark.parametrize(("toggle", "changes"), cases(usable=True))
+def test_a_memory_is_equal_to_plain(toggle: Toggle, changes: Changes) -> None:
+    check_equal("spread", "mappo", toggle, changes, **MEMORY)
+
+
+def check_equal(env: str, learner: str, toggle: Toggle, changes: Changes, **own: Any) -> None:
     """Compare a learner trained with a toggle with the plain one, within the toggle's class."""
     if toggle.equality == "precision":
-        change, gradient = precision_errors(env, learner, changes)
+        change, gradient = precision_errors(env, learner, changes, **own)
         assert change <= CHANGE, change
         assert gradient <= GRADIENT, gradient
         assert change > 0 or toggle.name != "precision", "nothing ran in lower precision"
         return
     dtype = torch.float64
-    result = train(env, {**changes, "learner": learner}, dtype)
+    result = train(env, {**changes, **own, "learner": learner}, dtype)
     if toggle.equality == "algorithm":
         assert all(table.isfinite().all() for table in result.values())
         return
     inputs = {name: changes[name] for name in ("maps", "loader") if name in changes and name != toggle.name}
     served = inputs if learner in ("coma", "forecaster") else {}  # inputs that other code prepares have other digits
-    apart = distances(result, reference(env, dtype, learner=learner, **served))
+    apart = distances(result, reference(env, dtype, learner=learner, **served, **own))
     assert max(apart.values()) <= TOLERANCES.get(toggle.equality, 0), apart
 
 
@@ -173,7 +179,7 @@ def test_a_broken_optimizer_is_not_equal_within_any_precision(
     env: str, learner: str, mutant: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for seed in SEEDS:  # before the optimizer is broken
-        plain_tables(env, learner, seed, {})
+        plain_tables(env, {}, {"learner": learner, "seed": seed})
     monkeypatch.setattr(GradientStep, "_apply", mutant)
     change, gradient = precision_errors(env, learner, {"precision": "bf16"})
     assert change > CHANGE or gradient > GRADIENT, (change, gradient)

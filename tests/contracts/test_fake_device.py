@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.contracts.test_equality import NUMBERS, tasks
+from tests.contracts.test_equality import MEMORY, NUMBERS, tasks
 from tests.support.fake_device import CUDA, MixedDevicesError, WaitError, Waits, fake_device
 from tests.support.fixtures_config import sizes
 from uavlab.collectors import entries
@@ -38,7 +38,8 @@ def cases() -> list[Any]:
     for toggle in TOGGLES.values():
         values = set(toggle.choices or (NUMBERS.get(toggle.name, 2),)) - {toggle.default, toggle.eager}
         sets |= {f"{toggle.name}={value}": {**EAGER, toggle.name: value} for value in sorted(values, key=str)}
-    rows = []
+    rows = [pytest.param("spread", "mappo", {**EAGER, **MEMORY}, id="mappo-memory")]
+    rows += [pytest.param("spread", "mappo", {**EAGER, **MEMORY, "graph": "cycle"}, id="mappo-memory-graph=cycle")]
     for case in tasks():
         env, learner = case.values
         idle = task(env, learner).unserved

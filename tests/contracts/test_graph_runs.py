@@ -58,14 +58,22 @@ def run_of(env: str, folder: Path | None = None, **changes: Any) -> Run:
 
 @GRAPHS
 @pytest.mark.filterwarnings("ignore:mapping. numba")
-@pytest.mark.parametrize(("env", "learner"), TASKS)
+@pytest.mark.parametrize(
+    ("env", "learner", "changes"), [*((*task, {}) for task in TASKS), ("spread", "mappo", {"memory": 6})]
+)
 def test_runs_of_every_learner_are_the_same(
-    graph: str, env: str, learner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, emulators: list[Emulator]
+    graph: str,
+    env: str,
+    learner: str,
+    changes: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    emulators: list[Emulator],
 ) -> None:
     """Metrics and counters are part of the digest, so those of another minibatch or of a recording are seen."""
     monkeypatch.setattr(fusion, "NUMBA", False)  # as on a GPU
-    plain = run_of(env, tmp_path / "plain", learner=learner)
-    fast = run_of(env, tmp_path / "fast", learner=learner, graph=graph)
+    plain = run_of(env, tmp_path / "plain", learner=learner, **changes)
+    fast = run_of(env, tmp_path / "fast", learner=learner, graph=graph, **changes)
     assert fast.rt.fell_back == {}
     assert sum(tape.replays for emulator in emulators for tape in emulator.tapes) > 0
     assert fast.recorder.rows[-1]["update"] == plain.recorder.rows[-1]["update"]

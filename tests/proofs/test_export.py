@@ -39,7 +39,8 @@ def run_elsewhere(folder: Path, batches: dict[int, dict[str, Tensor]], files: li
     for batch in batches:
         outputs = np.load(folder / "results" / f"{batch}.npz", allow_pickle=False)
         for file in files:
-            yield batch, file.suffix, [torch.from_numpy(outputs[f"{file.suffix[1:]}.{n}"]) for n in range(2)]
+            names = [name for name in outputs if name.startswith(file.suffix[1:])]
+            yield batch, file.suffix, [torch.from_numpy(outputs[name]) for name in names]
 
 
 def clear_moves(trained: TrainedPolicy, inputs: dict[str, Tensor], moves: list[Tensor]) -> list[Tensor]:

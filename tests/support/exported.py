@@ -6,7 +6,9 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from tests.support.fixtures_config import SMALL_FLIGHTS, SMALL_MISSION, TINY, train_run
+from tests.support.fixtures_config import SMALL_FLIGHTS, SMALL_MISSION, TINY, sizes, train_run
+from uavlab.core.portable import Portable
+from uavlab.core.protocols import step_policy
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import MapObs, leaves
 from uavlab.experiment.config import Config, configure
@@ -18,6 +20,7 @@ CONFIGS: dict[str, tuple[str, dict[str, object]]] = {
     "not_shared": ("leader_follower", {**TEAM, "share": False}),
     "groups": ("leader_follower", {**TEAM, "runs": 2, "eval_followers": 4}),  # more followers than in training
     "moves": ("mapping", {**SMALL_MISSION, "updates": 1, "evaluate_episodes": 2, "device": "cpu"}),
+    "memory": ("spread", {**sizes("spread", "mappo"), "learner": "mappo", "memory": 6, "updates": 2}),
     "forecaster": ("telemetry", {**SMALL_FLIGHTS, "updates": 2, "batch": 8, "device": "cpu"}),
 }
 
@@ -49,7 +52,9 @@ def inputs_of(trained: TrainedPolicy, batch: int) -> dict[str, Tensor]:
     obs = env.observe(env.initial(rng.uniform("start", batch, env.spec.initial_noise)[0]))
     noise = acting_noise(rng, "act", batch, env.spec)[0]
     if isinstance(obs, Tensor):
-        return {"observations": obs, "noise": noise}
+        units = (trained.config.task.entry.portable or Portable()).memory(trained.config.learner)
+        memory = {"memory": torch.rand(batch, env.spec.agents, units, generator=dice) - 0.5} if units else {}
+        return {"observations": obs, "noise": noise, **memory}
     legal = obs.legal & (torch.rand(obs.legal.shape, generator=dice) < 0.8)
     legal[..., 0] |= ~legal.any(-1)
     maps = obs.maps + torch.randn(obs.maps.shape, generator=dice)
@@ -58,7 +63,7 @@ def inputs_of(trained: TrainedPolicy, batch: int) -> dict[str, Tensor]:
 
 def observations(inputs: dict[str, Tensor]) -> Tensor | MapObs:
     """Return the observations among the inputs of one run, with the leading axis of runs."""
-    parts = {name: each[None] for name, each in inputs.items() if name != "noise"}
+    parts = {name: each[None] for name, each in inputs.items() if name not in ("noise", "memory")}
     return MapObs(**parts) if "maps" in parts else parts["observations"]
 
 
@@ -71,8 +76,9 @@ def own_outputs(trained: TrainedPolicy, inputs: dict[str, Tensor], seed_index: i
         sd = ((0.5 * forecast.log_variance).exp() * forecast.spread)[0]  # type: ignore[attr-defined]
         ahead = sd[-1].repeat(mean.shape[1] - len(sd) + 1)
         return [mean, torch.cat([sd[:-1], ahead]).repeat(count, 1)]
-    obs = observations(inputs)
-    return [policy(obs, noise)[0] for noise in (None, inputs["noise"][None])]
+    obs, before = observations(inputs), inputs["memory"][None] if "memory" in inputs else None
+    (mean, after), (sampled, _) = (step_policy(policy, obs, each, before) for each in (None, inputs["noise"][None]))
+    return [each[0] for each in (mean, sampled, after) if each is not None]
 
 
 def error(own: Tensor, other: Tensor) -> float:

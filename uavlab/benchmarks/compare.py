@@ -8,6 +8,7 @@ from typing import Any
 
 from uavlab.benchmarks.timing import median, ratio, time_call, time_in_turn
 from uavlab.core.errors import ConfigError
+from uavlab.core.protocols import initial_memory, step_policy
 from uavlab.core.rng import acting_noise
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
@@ -53,8 +54,9 @@ def build_call(config: Config, piece: str, monitor: Monitor | None = None) -> Ca
         call = make_cycle(source, learner, rng, rt)
     elif piece == "acting":
         spec = config.env.spec
-        policy, obs = learner.policy(spec), source.observations()
-        call = partial(policy, obs, acting_noise(rng, "act", config.source.worlds, spec))
+        policy, obs, worlds = learner.policy(spec), source.observations(), config.source.worlds
+        memory = initial_memory(policy, config.run.runs, worlds)
+        call = partial(step_policy, policy, obs, acting_noise(rng, "act", worlds, spec), memory)
     elif piece == "environment":
         call = source.world_step()
     return Call(call, rt)

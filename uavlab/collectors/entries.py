@@ -9,7 +9,8 @@ import torch
 from uavlab.collectors.fixed_length import FixedLengthCollector, FixedLengthConfig
 from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig, blank_row, random_actions, replay_bytes
 from uavlab.collectors.on_policy import OnPolicyCollector, RolloutConfig
-from uavlab.core.protocols import Env, Learner, Policy
+from uavlab.core.errors import ConfigError
+from uavlab.core.protocols import Env, Learner, Policy, RecurrentPolicy
 from uavlab.core.registry import COLLECTORS, CollectorEntry, Settings, Trial
 from uavlab.core.rng import Streams
 from uavlab.core.types import Scale, features_of, leaves, tree_map
@@ -31,6 +32,8 @@ def _build_off_policy(
     config: Settings, env: Env, data: Any, learner: Learner, snapshot: Callable[[], Policy], rng: Streams, rt: Runtime
 ) -> OffPolicyCollector:
     policy = learner.policy(env.spec, explore=True)
+    if isinstance(policy, RecurrentPolicy):
+        raise ConfigError("off_policy: got a policy with memory, which replay does not hold; collect by fixed_length.")
     return OffPolicyCollector(env, policy, config.source, rng, rt, store(config, rng, rt), snapshot)
 
 

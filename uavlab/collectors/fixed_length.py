@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
 import torch
@@ -9,7 +10,7 @@ from annotated_types import Ge, Le
 from jaxtyping import Bool
 from torch import Tensor
 
-from uavlab.core.protocols import CheckedTensors, Env, Policy, Source
+from uavlab.core.protocols import CheckedTensors, Env, Policy, Source, forget, initial_memory, step_policy
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import Batch, Steps, Transition, leaves, load_leaves, tree_map
 from uavlab.envs.autoreset import Pool, Worlds, advance, make_pool, start_worlds
@@ -36,7 +37,8 @@ class FixedLengthConfig:
 class FixedLengthCollector(Source):
     """Steps R x W worlds for T steps with the learner's policy for each batch, and replaces those that end.
 
-    An agent whose task ended is not live in the steps until its world ends.
+    An agent whose task ended is not live in the steps until its world ends. The memory of a policy, if it has one, goes
+    on from batch to batch, and starts anew in worlds that are replaced.
     """
 
     def __init__(self, env: Env, policy: Policy, config: FixedLengthConfig, rng: Streams, rt: Runtime) -> None:
@@ -46,9 +48,10 @@ class FixedLengthCollector(Source):
         self.worlds: Worlds = start_worlds(env, self._start_noise("worlds").flatten(0, 1))
         self.live = torch.ones(len(self.worlds.replaced), env.spec.agents, dtype=torch.bool, device=rng.device)
         self.pool: Pool = self._refill()
+        self.memory = initial_memory(policy, self.runs, config.worlds)
         self.steps = 0  # of every world
         self._advance, self._check = rt.kernel(advance, "environment"), rt.check
-        self._act = rt.time_stage(lambda obs, noise: policy(obs, noise), "acting")
+        self._act = rt.time_stage(partial(step_policy, policy), "acting")
 
     def observations(self) -> Any:
         """Return the current observations of all agents (R W ...)."""
@@ -56,17 +59,18 @@ class FixedLengthCollector(Source):
 
     def world_step(self) -> Callable[[], Any]:
         """Return a function that computes one step of all worlds, the same with each call."""
-        action = self.policy(self.observations(), self._acting_noise()).flatten(0, 1)
+        action, _ = step_policy(self.policy, self.observations(), self._acting_noise(), self.memory)
         noise = self._step_noise()
-        return lambda: self._advance(self.env, self.worlds, action, noise, self.pool)
+        return lambda: self._advance(self.env, self.worlds, action.flatten(0, 1), noise, self.pool)
 
     @torch.no_grad()
     def next(self) -> Batch:
         """Take the next T steps of every world."""
-        worlds, live, steps = self.worlds, self.live, []
+        worlds, live, memory, steps = self.worlds, self.live, self.memory, []
+        start = None if memory is None else memory.clone()  # a CUDA graph writes the next one over it
         for _ in range(self.config.rollout_steps):
             obs = self._by_run(worlds.obs)
-            action = self._act(obs, self._acting_noise())
+            action, memory = self._act(obs, self._acting_noise(), memory)
             seen = [("obs", obs), ("action", action)]
             self._check({name: (leaf, "R W") for name, leaf in _floats(seen)})
             worlds, row = self._advance(self.env, worlds, action.flatten(0, 1), self._step_noise(), self.pool)
@@ -75,11 +79,14 @@ class FixedLengthCollector(Source):
             self._check({name: (leaf, "R W") for name, leaf in _floats([("next_obs", step.next_obs)])})
             self._check({"reward": (step.reward, "R W A")})
             live = (live & ~row.terminated) | done[:, None]
+            memory = forget(memory, self._by_run(done))
             steps.append(step)
         data = tree_map(lambda *leaf: torch.stack(leaf, 1), *steps)  # before worlds, whose memory steps may share
         self.worlds, self.live = self._keep_static(self.worlds, worlds), self._keep_static(self.live, live)
+        if memory is not None:
+            self.memory = self._keep_static(self.memory, memory)
         index = torch.arange(self.config.rollout_steps * self.config.worlds, device=self.rng.device)
-        return Batch(data, index.expand(self.runs, -1))
+        return Batch(data, index.expand(self.runs, -1), memory=start)
 
     def after_cycle(self) -> None:
         """Count the steps and refill the pool here, because the replays of a captured cycle run no Python code."""
@@ -87,15 +94,16 @@ class FixedLengthCollector(Source):
         self.pool = self._keep_static(self.pool, self._refill())
 
     def tensors_to_check(self) -> CheckedTensors:
-        """Return the tensors of worlds and pool."""
+        """Return the tensors of worlds, pool and memory."""
         worlds = {f"worlds.{k}": (self._by_run(v), "R W") for k, v in _floats([("", self.worlds)])}
         lead = (-1, self.runs, self.config.worlds)
         pool = {f"pool.{k}": (v.unflatten(0, lead), "depth R W") for k, v in _floats([("", self.pool)])}
-        return worlds | pool
+        return worlds | pool | ({} if self.memory is None else {"memory": (self.memory, "R W A")})
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return worlds, pool and counters."""
+        """Return worlds, pool, memory and counters."""
         state = {f"worlds.{k}": v for k, v in leaves(self.worlds)} | {f"pool.{k}": v for k, v in leaves(self.pool)}
+        state |= {} if self.memory is None else {"memory": self.memory}
         return {**state, "live": self.live, "steps": torch.tensor(self.steps)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
@@ -103,6 +111,8 @@ class FixedLengthCollector(Source):
         self.worlds = self._keep_static(self.worlds, load_leaves(self.worlds, state, "worlds"))
         self.pool = self._keep_static(self.pool, load_leaves(self.pool, state, "pool"))
         self.live = self._keep_static(self.live, state["live"].to(self.live.device).clone())
+        if self.memory is not None:
+            self.memory = self._keep_static(self.memory, state["memory"].to(self.live.device).clone())
         self.steps = int(state["steps"])
 
     def _keep_static(self, old: T, new: T) -> T:

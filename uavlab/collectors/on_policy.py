@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import torch
 from annotated_types import Ge, Le
 from torch import Tensor
 
-from uavlab.core.protocols import Env, Policy, Source
+from uavlab.core.protocols import Env, Policy, Source, initial_memory, step_policy
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import Batch, Rollout, leaves, tree_map
 from uavlab.envs.forms import judge, move, require_like
@@ -40,7 +41,7 @@ class OnPolicyCollector(Source):
         self.form: tuple[Any, Any] | None = None  # types and shapes of the first states and observations
         self._start = rt.kernel(start_and_observe, "environment")
         self._step = rt.kernel(step_and_observe, "environment")
-        self._act, self._check = rt.time_stage(lambda obs, noise: policy(obs, noise), "acting"), rt.check
+        self._act, self._check = rt.time_stage(partial(step_policy, policy), "acting"), rt.check
 
     def start(self) -> tuple[Any, Any]:
         """Return the state and observations of new worlds."""
@@ -70,10 +71,12 @@ class OnPolicyCollector(Source):
         env, spec, lead = self.env, self.env.spec, (self.runs, self.config.worlds)
         state, obs = self.start()
         live = torch.ones(*lead, spec.agents, dtype=torch.bool, device=self.rng.device)
-        observations, actions, steps = [], [], []
+        observations, actions, steps, memory = [], [], [], initial_memory(self.policy, *lead)
         for step in range(spec.horizon + 1):
             observations.append(tree_map(lambda leaf: leaf.unflatten(0, lead), obs))
-            actions.append(self._act(observations[-1], acting_noise(self.rng, "act", self.config.worlds, spec)))
+            noise = acting_noise(self.rng, "act", self.config.worlds, spec)
+            action, memory = self._act(observations[-1], noise, memory)
+            actions.append(action)
             floats = ((name, leaf) for name, leaf in leaves(observations[-1]) if leaf.is_floating_point())
             self._check({f"obs.{name}": (leaf, "R W") for name, leaf in floats})
             if step == spec.horizon:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from uavlab.core.protocols import Policy
+from uavlab.core.protocols import Policy, RecurrentPolicy, step_policy
 from uavlab.core.types import ChoiceObs, EnvSpec, MapObs
 
 Layers = Mapping[str, Mapping[str, tuple[int, ...]]]
@@ -92,11 +92,26 @@ def team_outputs(spec: EnvSpec) -> Signals:
     return {"mean": action, "sampled": replace(action, about="action that the noise selects")}
 
 
-def act_with_and_without_noise(policy: Policy, *inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the actions of a team without and with noise; inputs are those of ``team_inputs``."""
-    *parts, noise = (each[None] for each in inputs)
+def with_memory(spec: EnvSpec, units: int, inputs: Signals, outputs: Signals) -> tuple[Signals, Signals]:
+    """Return the inputs and outputs of a policy with ``units`` units of memory, which is its last input and output."""
+    if not units:
+        return inputs, outputs
+    axes, about = {"agent": spec.agents, "unit": units}, "the output next_memory of the step before"
+    memory = Signal(axes, f"memory: zeros in the first step of an episode, then {about}")
+    return {**inputs, "memory": memory}, {**outputs, "next_memory": Signal(axes, "memory after the step")}
+
+
+def act_with_and_without_noise(policy: Policy, *inputs: Tensor) -> tuple[Tensor, ...]:
+    """Return the actions of a team without and with noise, and the memory after them if the policy has one.
+
+    Inputs are those of ``team_inputs``, then the memory; the memory after an action does not depend on noise.
+    """
+    *given, last = (each[None] for each in inputs)
+    memory = last if isinstance(policy, RecurrentPolicy) else None
+    *parts, noise = given if memory is not None else (*given, last)
     obs = parts[0] if len(parts) == 1 else (ChoiceObs if len(parts) == 2 else MapObs)(*parts)
-    return policy(obs, None)[0], policy(obs, noise)[0]
+    (mean, after), (sampled, _) = (step_policy(policy, obs, each, memory) for each in (None, noise))
+    return (mean[0], sampled[0]) if after is None else (mean[0], sampled[0], after[0])
 
 
 @dataclass(frozen=True)
@@ -109,9 +124,11 @@ class Portable:
         call: (policy, input, ...) -> outputs.
         layers: (hyper-parameters, ``spec``) -> layout of a row of parameters; without one, the tensors that the policy
             holds are constants of the file without a name.
+        memory: hyper-parameters -> units of an agent's memory; 0 for a policy without memory.
     """
 
     inputs: Callable[[Any], Signals] = team_inputs
     outputs: Callable[[Any], Signals] = team_outputs
     call: Callable[..., tuple[Tensor, ...]] = act_with_and_without_noise
     layers: Callable[[Any, Any], Layers] = lambda config, spec: {}
+    memory: Callable[[Any], int] = lambda config: 0

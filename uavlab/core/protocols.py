@@ -1,7 +1,7 @@
 """Protocols of the training loop: an environment, a source of batches and a learner."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -18,11 +18,44 @@ Inputs come before what is computed from them, because a message names the first
 of axes are those of ``uavlab.core.errors.AXIS_NAMES``; messages leave out others.
 """
 
-Policy = Callable[[Any, Tensor | None], Tensor]
+
+@runtime_checkable
+class RecurrentPolicy(Protocol):
+    """A policy whose actions depend on earlier observations through a memory, which its caller keeps.
+
+    World w of memory and actions depends only on world w of the arguments.
+    """
+
+    def initial(self, runs: int, worlds: int) -> Float[Tensor, "R W A M"]:
+        """Return the memory at the start of an episode, which is zero."""
+
+    def __call__(
+        self, obs: Any, noise: Tensor | None, memory: Float[Tensor, "R W A M"]
+    ) -> tuple[Tensor, Float[Tensor, "R W A M"]]:
+        """Return actions as a ``Policy`` without memory does, and the memory after them."""
+
+
+Policy = Callable[[Any, Tensor | None], Tensor] | RecurrentPolicy
 """A function of observations (R W A O, or a tree of tensors) and noise of ``rng.acting_noise`` (None for the mode).
 
-It returns actions (R W A D) in [-1, 1], or numbers of choices (R W A).
+It returns actions (R W A D) in [-1, 1], or numbers of choices (R W A). A policy with memory also takes and returns its
+memory; ``initial_memory``, ``step_policy`` and ``forget`` serve policies with and without memory.
 """
+
+
+def initial_memory(policy: Any, runs: int, worlds: int) -> Float[Tensor, "R W A M"] | None:
+    """Return the memory of a policy at the start of episodes; None of one without memory."""
+    return policy.initial(runs, worlds) if isinstance(policy, RecurrentPolicy) else None
+
+
+def step_policy(policy: Any, obs: Any, noise: Tensor | None, memory: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Return the actions of a policy, and its memory after them, from the memory before: None of one without memory."""
+    return (policy(obs, noise), None) if memory is None else policy(obs, noise, memory)
+
+
+def forget(memory: Tensor | None, ended: Bool[Tensor, "R W"]) -> Tensor | None:
+    """Return the memory with that of worlds that ended set to zero, as at the start of an episode."""
+    return None if memory is None else memory.masked_fill(ended[..., None, None], 0.0)
 
 
 class Env(Protocol[S]):

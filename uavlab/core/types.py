@@ -280,12 +280,14 @@ class Scale:
 class Batch:
     """Rows of a source: ``data`` (leading axes R N), indices, and importance weights (None if uniform).
 
-    ``data`` is a ``Transition`` from replay, a ``Rollout`` of whole episodes, or ``Steps``.
+    ``data`` is a ``Transition`` from replay, a ``Rollout`` of whole episodes, or ``Steps``; with steps of a policy with
+    memory comes its ``memory`` before the first one.
     """
 
     data: Any
     index: Int[Tensor, "R N"]
     weight: Float[Tensor, "R N"] | None = None
+    memory: Float[Tensor, "R W A M"] | None = None
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from torch.fx.passes.dialect.common.cse_pass import CSEPass
 import uavlab
 from uavlab.core.errors import ConfigError
 from uavlab.core.extras import require
-from uavlab.core.portable import Layers, Portable, Signal, Signals
+from uavlab.core.portable import Layers, Portable, Signal, Signals, with_memory
 from uavlab.core.types import EnvSpec
 from uavlab.experiment import policy
 from uavlab.experiment.policy import TrainedPolicy
@@ -126,7 +126,8 @@ def export_policy(trained: TrainedPolicy, file: Path, seed_index: int = 0, agent
         before, team = _team_of_one(before, team, len(parameters), agent)
         entry.require_same(config.learner, before, team)
     portable = entry.portable or Portable()
-    inputs, outputs = portable.inputs(team), portable.outputs(team)
+    units = portable.memory(config.learner)
+    inputs, outputs = with_memory(team, units, portable.inputs(team), portable.outputs(team))
 
     def load(rows: Float[Tensor, "1 K P"]) -> Any:
         return entry.load_policy(config.learner, before, team, rows)

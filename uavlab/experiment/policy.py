@@ -12,7 +12,7 @@ from torch import Tensor
 
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.installation import program
-from uavlab.core.protocols import Env, Policy
+from uavlab.core.protocols import Env, Policy, initial_memory, step_policy
 from uavlab.core.rng import Streams, acting_noise, team_noise
 from uavlab.core.text import quote
 from uavlab.core.types import NO_FLOATS, EnvSpec, observation_shapes, observation_type, tree_map
@@ -40,6 +40,15 @@ class TeamPolicy:
     >>> act(obs).shape, act(obs, torch.Generator().manual_seed(0)).shape  # mean actions, sampled actions
     (torch.Size([5, 3, 2]), torch.Size([5, 3, 2]))
 
+    A policy with memory (setting ``memory``) keeps none itself: ``start`` returns that of new episodes, and each
+    ``step`` returns the next one. Both serve policies without memory, too, whose memory is None.
+
+    >>> memory = act.start(worlds=5)
+    >>> for _ in range(3):
+    ...     action, memory = act.step(obs, memory)
+    >>> action.shape, memory  # this policy has none; set memory[ended] = 0.0 where a world starts anew
+    (torch.Size([5, 3, 2]), None)
+
     Attributes:
         function: The policy with an axis of runs, here 1.
         spec: The team: agents, observations, actions.
@@ -50,9 +59,8 @@ class TeamPolicy:
     spec: EnvSpec
     device: torch.device
 
-    @torch.no_grad()
     def __call__(self, obs: Any, generator: torch.Generator | None = None) -> Tensor:
-        """Return the actions of all agents.
+        """Return the actions of all agents, by a policy without memory.
 
         Args:
             obs: What ``env.observe`` returns for B worlds: (B A O), a ``ChoiceObs`` or a ``MapObs``.
@@ -60,12 +68,52 @@ class TeamPolicy:
 
         Returns:
             Actions (B A D) in [-1, 1], or numbers of moves (B A).
+
+        Raises:
+            ConfigError: Observations do not fit, or the policy has memory.
+        """
+        return self.step(obs, None, generator)[0]
+
+    def start(self, worlds: int) -> Float[Tensor, "B A M"] | None:
+        """Return the memory of the policy at the start of an episode in each world; None of one without memory."""
+        memory = initial_memory(self.function, 1, worlds)
+        return None if memory is None else memory[0]
+
+    @torch.no_grad()
+    def step(
+        self, obs: Any, memory: Float[Tensor, "B A M"] | None, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Float[Tensor, "B A M"] | None]:
+        """Return the actions of all agents, and the memory after them.
+
+        Args:
+            obs: As for a call.
+            memory: Memory of the same worlds: from ``start``, or from their last step.
+            generator: As for a call.
+
+        Raises:
+            ConfigError: Observations or memory do not fit.
         """
         worlds = self._require_observations(obs)
+        self._require_memory(memory, worlds)
         if not (generator is None or isinstance(generator, torch.Generator)):
             raise ConfigError(f"policy: got {quote(generator)}; expected a torch.Generator, or None for mean actions.")
         noise = None if generator is None else team_noise(generator, worlds, self.spec)[None].to(self.device)
-        return self.function(tree_map(lambda leaf: leaf[None].to(self.device), obs), noise)[0]
+        obs, before = tree_map(lambda leaf: leaf[None].to(self.device), obs), None if memory is None else memory[None]
+        action, after = step_policy(self.function, obs, noise, before)
+        return action[0], None if after is None else after[0]
+
+    def _require_memory(self, memory: Any, worlds: int) -> None:
+        """Check that a memory is that of ``worlds`` worlds, or None if the policy has none."""
+        own = self.start(worlds)
+        got = f"{memory.dtype} of shape {tuple(memory.shape)}" if isinstance(memory, Tensor) else quote(memory)
+        if own is None:
+            if memory is not None:
+                raise ConfigError(f"policy: got {got} as memory; expected None, because this policy has none.")
+        elif not isinstance(memory, Tensor) or (memory.shape, memory.dtype) != (own.shape, own.dtype):
+            raise ConfigError(
+                f"policy: got {got} as memory; expected {own.dtype} of shape {tuple(own.shape)}. A policy with memory "
+                f"starts with memory = act.start({worlds}), then action, memory = act.step(obs, memory) in each step."
+            )
 
     def _require_observations(self, obs: Any) -> int:
         """Return the number of worlds of observations that fit the team."""
@@ -244,13 +292,16 @@ def fly_policy(env: Env, policy: Policy | Planner, rng: Streams, mean_action: bo
     """Fly one episode; yield the state of its world before the first step and after each step."""
     spec = env.spec
     state = env.initial(rng.uniform("fly.start", 1, spec.initial_noise)[0])
+    memory = initial_memory(policy, 1, 1)
     yield state
     for _ in range(spec.horizon):
         if isinstance(policy, Planner):
             action = policy.plan(env, state, rng.uniform("fly.act", 1, spec.agents)[0])
         else:
             noise = None if mean_action else acting_noise(rng, "fly.act", 1, spec)
-            action = policy(tree_map(lambda leaf: leaf[None], env.observe(state)), noise)[0]
+            obs = tree_map(lambda leaf: leaf[None], env.observe(state))
+            action, memory = step_policy(policy, obs, noise, memory)
+            action = action[0]
         state = env.transition(state, action, rng.uniform("fly.step", 1, spec.step_noise)[0])
         yield state
         if env.terminated(state).all():

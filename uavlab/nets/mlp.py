@@ -38,18 +38,37 @@ class StackedNet:
         """Parameters of one network (P)."""
         return sum(math.prod(shape) for shape in self.shapes)
 
-    def initial(self, noise: Float[Tensor, "*lead P"]) -> Float[Tensor, "*lead P"]:
-        """Turn uniform noise in [0, 1) into initial weights and biases; the last layer's outputs are near zero.
+    @property
+    def bounds(self) -> list[float]:
+        """Largest initial weights, layer by layer; those of the last layer make its outputs near zero.
 
         Source:
             He et al. 2015, "Delving Deep into Rectifiers", eq. 10, uniform form: bound sqrt(6 / fan_in).
         """
+        return [math.sqrt(6 / math.prod(weight[:-1])) for weight in self.weights[:-1]] + [OUTPUT_STD * math.sqrt(3)]
+
+    def initial(self, noise: Float[Tensor, "*lead P"]) -> Float[Tensor, "*lead P"]:
+        """Turn uniform noise in [0, 1) into initial weights within ``bounds``, and biases of zero."""
         pieces = noise.split([math.prod(shape) for shape in self.shapes], dim=-1)
-        bounds = [math.sqrt(6 / math.prod(weight[:-1])) for weight in self.weights[:-1]] + [OUTPUT_STD * math.sqrt(3)]
         parameters = []
-        for bound, weight, bias in zip(bounds, pieces[::2], pieces[1::2], strict=True):
+        for bound, weight, bias in zip(self.bounds, pieces[::2], pieces[1::2], strict=True):
             parameters += [bound * (2 * weight - 1), torch.zeros_like(bias)]
         return torch.cat(parameters, -1)
+
+    def initial_for(
+        self, noise: Float[Tensor, "*lead P"], center: Float[Tensor, "*lead I"], scale: Float[Tensor, "*lead I"]
+    ) -> Float[Tensor, "*lead P"]:
+        """Turn noise into initial parameters as ``initial`` does, but for inputs (x - center) / scale of a dense layer.
+
+        LayerNorm keeps only the direction of its input, so an untrained network could not distinguish inputs that vary
+        little around a large mean.
+        """
+        bounds = [each for bound in self.bounds for each in (bound, 0)]
+        pieces = noise.split([math.prod(shape) for shape in self.shapes], dim=-1)
+        first, bias, *rest = [bound * (2 * u - 1) for bound, u in zip(bounds, pieces, strict=True)]
+        weight = first.unflatten(-1, self.weights[0]) / scale[..., None]
+        bias = bias - (center[..., None, :] @ weight).squeeze(-2)
+        return torch.cat([weight.flatten(-2), bias, *rest], -1)
 
     def unpack(self, theta: Float[Tensor, "G P"]) -> list[Tensor]:
         """View a matrix of parameters as its pieces, each with the leading axis G."""
@@ -84,21 +103,6 @@ class StackedMLP(StackedNet):
         """Shapes of one network's weights."""
         return [(self.inputs, self.hidden), (self.hidden, self.hidden), (self.hidden, self.outputs)]
 
-    def initial_for(
-        self, noise: Float[Tensor, "*lead P"], center: Float[Tensor, "*lead I"], scale: Float[Tensor, "*lead I"]
-    ) -> Float[Tensor, "*lead P"]:
-        """Turn noise into initial parameters as ``initial`` does, but for inputs (x - center) / scale.
-
-        LayerNorm keeps only the direction of its input, so an untrained network could not distinguish inputs that vary
-        little around a large mean.
-        """
-        bounds = (math.sqrt(6 / self.inputs), 0, math.sqrt(6 / self.hidden), 0, OUTPUT_STD * math.sqrt(3), 0)
-        pieces = noise.split([math.prod(shape) for shape in self.shapes], dim=-1)
-        first, bias, *rest = [bound * (2 * u - 1) for bound, u in zip(bounds, pieces, strict=True)]
-        weight = first.unflatten(-1, (self.inputs, self.hidden)) / scale[..., None]
-        bias = bias - (center[..., None, :] @ weight).squeeze(-2)
-        return torch.cat([weight.flatten(-2), bias, *rest], -1)
-
     def __call__(self, theta: Float[Tensor, "G P"], x: Float[Tensor, "G N I"]) -> Float[Tensor, "G N out"]:
         """Evaluate network g on rows x[g].
 
@@ -106,16 +110,18 @@ class StackedMLP(StackedNet):
         subtracts means that may be much larger than the difference; the last one returns values that may be large, and
         bfloat16 has a spacing of 4 at 800.
         """
-        w1, b1, w2, b2, w3, b3 = self.unpack(theta)
+        *hidden, w3, b3 = self.unpack(theta)
         wide = torch.promote_types(theta.dtype, torch.float32)
-        with torch.autocast(x.device.type, enabled=False):
-            x = self._normalise(affine(x, w1, b1))
-        x = self._normalise(affine(x, w2, b2))
+        x = hidden_layers(x, *hidden)
         with torch.autocast(x.device.type, enabled=False):
             return affine(x.to(wide), w3.to(wide), b3.to(wide))
 
-    def _normalise(self, x: Tensor) -> Tensor:
-        return F.layer_norm(x, (self.hidden,)).relu_()
+
+def hidden_layers(x: Float[Tensor, "G N I"], w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Float[Tensor, "G N H"]:
+    """Evaluate two layers with LayerNorm and ReLU; only the second may be in lower precision."""
+    with torch.autocast(x.device.type, enabled=False):
+        x = F.layer_norm(affine(x, w1, b1), w1.shape[-1:]).relu_()
+    return F.layer_norm(affine(x, w2, b2), w2.shape[-1:]).relu_()
 
 
 def affine(

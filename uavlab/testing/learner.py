@@ -12,11 +12,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.core.errors import DivergedError
-from uavlab.core.protocols import Env
+from uavlab.core.protocols import Env, initial_memory, step_policy
 from uavlab.core.registry import COLLECTORS, ENVIRONMENTS, LEARNERS, Environment
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.text import require_known
-from uavlab.core.types import EnvSpec, Update, observation_type, tree_map
+from uavlab.core.types import EnvSpec, Update, leaves, observation_type, tree_map
 from uavlab.evaluation import require_actions
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
@@ -200,18 +200,18 @@ def _check_policy(training: _Training) -> None:
         training.refuse("size", f"{size}", f"{theta.shape[-1]}, the last axis of parameters", do)
     for noise in (None, acting_noise(training.rng, "check.act", WORLDS, spec)):
         for policy in (learner.policy(spec), learner.policy(spec, explore=True)):
-            action = policy(obs, noise)
+            action = _act(policy, obs, noise)
             what = "policy without noise" if noise is None else "policy with noise"
             require_actions(f"{training.name}.{what}", action, (2, WORLDS), spec)
             if spec.choices and not obs.legal.gather(-1, action[..., None]).all():
                 training.refuse(
                     what, "a move that is not legal", "moves that obs.legal allows", "Mask the other moves."
                 )
-            part = policy(tree_map(lambda leaf: leaf[:, :1], obs), None if noise is None else noise[:, :1])
+            part = _act(policy, tree_map(lambda leaf: leaf[:, :1], obs), None if noise is None else noise[:, :1])
             if not _close(part, action[:, :1]):
                 do = "Compute along the other axes only."
                 training.refuse("policy", "other actions without the other worlds", "worlds that are independent", do)
-        if not _close(training.load()(obs, noise), learner.policy(spec)(obs, noise)):
+        if not _close(_act(training.load(), obs, noise), _act(learner.policy(spec), obs, noise)):
             do = "Keep all that a policy needs in parameters."
             training.refuse("load_policy", "other actions than those of the learner", "the same policy", do)
 
@@ -295,8 +295,19 @@ def _mean_rewards(training: _Training) -> Float[Tensor, " R"]:
     """Return the mean reward of the present policy in worlds that are the same for each call."""
     env, rng = training.env, Streams(training.rng.seeds, training.rng.device)
     state, obs = training.worlds(rng, JUDGED)
-    action = training.learner.policy(env.spec)(obs, acting_noise(rng, "check.act", JUDGED, env.spec)).flatten(0, 1)
+    noise = acting_noise(rng, "check.act", JUDGED, env.spec)
+    memory = initial_memory(policy := training.learner.policy(env.spec), len(rng.seeds), JUDGED)
+    action = step_policy(policy, obs, noise, memory)[0].flatten(0, 1)
     return env.reward(state, action, state).unflatten(0, (len(rng.seeds), JUDGED)).mean((1, 2))
+
+
+def _act(policy: Any, obs: Any, noise: Tensor | None) -> Tensor:
+    """Return the actions of a policy, those of one with memory in the second step with the same observations."""
+    worlds = next(leaves(obs))[1].shape[:2]
+    memory = initial_memory(policy, *worlds)
+    if memory is not None:
+        memory = step_policy(policy, obs, noise, memory)[1]
+    return step_policy(policy, obs, noise, memory)[0]
 
 
 def _close(one: Tensor, other: Tensor) -> bool:

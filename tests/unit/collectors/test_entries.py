@@ -8,12 +8,15 @@ from torch import Tensor
 
 from tests.support.fixtures_config import tiny
 from uavlab.collectors.entries import SURVEY_STEPS, SURVEY_WORLDS, survey, world_bytes
+from uavlab.core.errors import ConfigError
 from uavlab.core.registry import COLLECTORS
 from uavlab.core.rng import Streams
 from uavlab.core.types import leaves
 from uavlab.envs.leader_follower.env import LeaderFollower, State
 from uavlab.experiment import build
 from uavlab.experiment.config import configure
+from uavlab.learners.masac.batched import MASAC
+from uavlab.learners.ppo.recurrent import TeamMemoryPolicy
 from uavlab.runtime.toggles import TOGGLES
 
 ENV = LeaderFollower(sight=1, horizon=12)
@@ -70,3 +73,13 @@ def test_survey_gives_constant_features_scale_one() -> None:
     inputs = survey(Blind(), Streams((3,), dtype=torch.float64))
     close(inputs.center, torch.full((1, 2, 7), math.pi, dtype=torch.float64))
     assert inputs.spread.unique().tolist() == [1]
+
+
+def test_a_policy_with_memory_does_not_fill_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MASAC, "policy", lambda learner, spec, explore: TeamMemoryPolicy(at_rest, Tensor(), 2, 1))
+    with pytest.raises(ConfigError, match="a policy with memory, which replay does not hold; collect by fixed_length"):
+        build.assemble(tiny())
+
+
+def at_rest(obs: Tensor, noise: Tensor | None, memory: Tensor) -> tuple[Tensor, Tensor]:
+    return obs[..., :2] * 0, memory

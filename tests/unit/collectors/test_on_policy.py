@@ -56,6 +56,29 @@ def test_runs_draw_from_their_own_streams() -> None:
     assert not torch.equal(together.data.action[:1], alone.data.action)
 
 
+class Counts:
+    """A policy whose memory counts steps, and chooses the move with this number among legal ones."""
+
+    def initial(self, runs: int, worlds: int) -> torch.Tensor:
+        return torch.zeros(runs, worlds, TINY_MISSION.uavs, 1)
+
+    def __call__(self, obs: MapObs, noise: torch.Tensor, memory: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        self.seen.append(memory)
+        return at_random(obs, noise), memory + 1
+
+    def __init__(self) -> None:
+        self.seen: list[torch.Tensor] = []
+
+
+def test_a_memory_begins_with_each_episode() -> None:
+    policy = Counts()
+    one = source(policy=policy)
+    for _ in range(2):
+        policy.seen.clear()
+        one.next()
+        assert [int(memory.max()) for memory in policy.seen] == list(range(TINY_MISSION.spec.horizon + 1))
+
+
 def test_nothing_is_kept_but_a_count() -> None:
     one = source()
     one.next()

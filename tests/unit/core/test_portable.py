@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from uavlab.core.portable import Portable, Signal, act_with_and_without_noise, team_inputs, team_outputs
+from uavlab.core.portable import Portable, Signal, act_with_and_without_noise, team_inputs, team_outputs, with_memory
 from uavlab.core.types import ChoiceObs, EnvSpec, MapObs
 
 VECTORS = EnvSpec(3, obs=5, action=2, horizon=9, dt=1.0, initial_noise=1, step_noise=0, groups=(0, 1, 1))
@@ -52,6 +52,29 @@ def test_a_team_acts_without_and_with_noise() -> None:
     assert torch.equal(mean, obs[..., :2])
     assert torch.equal(sampled, mean + noise)
     assert Portable().call is act_with_and_without_noise
+
+
+class Counts:
+    """A policy that acts by its memory, which counts steps."""
+
+    def initial(self, runs: int, worlds: int) -> Tensor:
+        return torch.zeros(runs, worlds, 3, 1)
+
+    def __call__(self, obs: Tensor, noise: Tensor | None, memory: Tensor) -> tuple[Tensor, Tensor]:
+        assert obs.shape == (1, 4, 3, 5)
+        return obs[..., :2] + memory if noise is None else obs[..., :2] + memory + noise, memory + 1
+
+
+def test_memory_is_the_last_input_and_output() -> None:
+    inputs, outputs = with_memory(VECTORS, 1, team_inputs(VECTORS), team_outputs(VECTORS))
+    assert shapes(inputs) == {**shapes(team_inputs(VECTORS)), "memory": (3, 1)}
+    assert shapes(outputs) == {**shapes(team_outputs(VECTORS)), "next_memory": (3, 1)}
+    obs, noise, memory = (signal.sample(4, torch.Generator().manual_seed(0)) for signal in inputs.values())
+    mean, sampled, after = act_with_and_without_noise(Counts(), obs, noise, memory)
+    assert torch.equal(mean, obs[..., :2] + memory)
+    assert torch.equal(sampled, mean + noise)
+    assert torch.equal(after, memory + 1)
+    assert with_memory(VECTORS, 0, inputs, outputs) == (inputs, outputs)
 
 
 def test_vectors_and_legal_moves_reach_the_policy_by_name() -> None:

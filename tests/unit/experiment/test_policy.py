@@ -1,18 +1,20 @@
 """A trained policy acts equally from memory, from its run and from an exported copy."""
 
 import dataclasses
+import itertools
 import os
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.support.fixtures_config import tiny, train_tiny
+from tests.support.fixtures_config import sizes, tiny, train_run, train_tiny
 from uavlab import api
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.rng import Streams
 from uavlab.core.types import leaves
 from uavlab.experiment import policy, scores
+from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
 
 EPISODES = 4
@@ -28,6 +30,13 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def loaded(pair: Run) -> policy.TrainedPolicy:
     assert pair.folder is not None
     return policy.load(pair.folder)
+
+
+@pytest.fixture(scope="module")
+def team() -> policy.TrainedPolicy:
+    """A team with memory."""
+    values = {**sizes("spread", "mappo"), "learner": "mappo", "memory": 5, "updates": 2, "evaluate_every": 2}
+    return train_run(configure("spread", values)).trained()
 
 
 def positions(trained_policy: policy.TrainedPolicy, **choice: int | bool) -> torch.Tensor:
@@ -70,6 +79,47 @@ class TestFlight:
     def test_a_run_that_is_not_there(self, loaded: policy.TrainedPolicy, run: int) -> None:
         with pytest.raises(ConfigError, match=rf"policy: run {run} of 2; expected 0 to 1\."):
             next(policy.fly(loaded, seed=0, run=run))
+
+
+class TestMemory:
+    def test_is_kept_by_the_caller(self, team: policy.TrainedPolicy) -> None:
+        """Steps by hand give the flight; a memory of another step, or of none, gives other actions."""
+        act, env, rng = team.policy(), team.config.evaluation, Streams([3])
+        states = list(policy.fly(team, seed=3, mean_action=True))
+        memory = act.start(1)
+        assert memory.shape == (1, 3, 5)
+        assert not memory.any()
+        for state, after in itertools.pairwise(states):
+            before = memory.clone()
+            action, memory = act.step(env.observe(state), memory)
+            assert torch.equal(act.step(env.observe(state), before)[0], action)  # nothing is hidden
+            moved = env.transition(state, action, rng.uniform("fly.step", 1, env.spec.step_noise)[0])
+            assert all(torch.equal(a, b) for (_, a), (_, b) in zip(leaves(moved), leaves(after), strict=True))
+        assert len(states) > 2
+        assert not torch.equal(act.step(env.observe(state), act.start(1))[0], action)
+
+    def test_scores_begin_anew(self, team: policy.TrainedPolicy) -> None:
+        one, again = (scores.evaluate(team, EPISODES, 0, mean_action=False) for _ in range(2))
+        assert one == again
+
+    def test_is_refused_where_it_is_none_of_this_team(self, team: policy.TrainedPolicy) -> None:
+        act, obs = team.policy(), torch.zeros(2, 3, team.config.env.spec.obs)
+        shape = r"torch.float32 of shape \(2, 3, 5\)"
+        for wrong in (None, act.start(1), act.start(2).double(), 7):
+            with pytest.raises(ConfigError, match=rf"expected {shape}.*memory = act.start\(2\)"):
+                act.step(obs, wrong)
+        with pytest.raises(ConfigError, match=r"action, memory = act.step\(obs, memory\)"):
+            act(obs)
+
+    def test_of_a_policy_without_memory_is_none(self, loaded: policy.TrainedPolicy) -> None:
+        act, env = loaded.policy(), loaded.config.evaluation
+        obs = env.observe(env.initial(torch.rand(2, env.spec.initial_noise)))
+        assert act.start(2) is None
+        action, memory = act.step(obs, None)
+        assert memory is None
+        assert torch.equal(action, act(obs))
+        with pytest.raises(ConfigError, match="as memory; expected None, because this policy has none"):
+            act.step(obs, torch.zeros(2, 4, 5))
 
 
 class TestExport:

@@ -12,9 +12,11 @@ from tests.support.fixtures_mapping import TINY_MISSION
 from tests.support.registries import outside, registered_outside
 from uavlab.core.errors import ConfigError
 from uavlab.experiment import build
+from uavlab.learners.ppo.recurrent import RecurrentTeam
 from uavlab.testing import check_learner
 
 Drift, Reinforce, ReinforceConfig = outside.Drift, outside.Reinforce, outside.ReinforceConfig
+MEMORY = {"memory": 6, "hidden": 16, "rollout_steps": 8, "minibatches": 2, "lr": 3e-3}
 SMALL_COMA = {"width": 4, "hidden": 16, "kernels": (3, 2), "minibatches": 2, "passes": 2, "lr": 1e-3}
 
 
@@ -27,8 +29,13 @@ def own_registries() -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("name", "env", "settings"),
-    [("masac", Drift(), {"hidden": 16}), ("coma", TINY_MISSION, SMALL_COMA), ("reinforce", "drift", {})],
-    ids=["masac", "coma", "reinforce"],
+    [
+        ("masac", Drift(), {"hidden": 16}),
+        ("coma", TINY_MISSION, SMALL_COMA),
+        ("mappo", Drift(), MEMORY),
+        ("reinforce", "drift", {}),
+    ],
+    ids=["masac", "coma", "memory", "reinforce"],
 )
 def test_good_learners_pass(name: str, env: Any, settings: dict[str, Any]) -> None:
     report = check_learner(name, env, settings)
@@ -36,6 +43,18 @@ def test_good_learners_pass(name: str, env: Any, settings: dict[str, Any]) -> No
     assert report.after - report.before > report.spread > 0
     assert report.rounding < 1e-4
     assert f"{name} keeps the contract of a learner" in str(report)
+
+
+def test_a_memory_of_all_worlds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first step with an empty memory cannot show it."""
+    act = RecurrentTeam.act_once
+
+    def mixed(team: RecurrentTeam, theta: Tensor, obs: Tensor, memory: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+        return act(team, theta, obs, memory - memory.mean(1, keepdim=True), *rest)
+
+    monkeypatch.setattr(RecurrentTeam, "act_once", mixed)
+    with pytest.raises(ConfigError, match="other actions without the other worlds"):
+        check_learner("mappo", Drift(), MEMORY, updates=0)
 
 
 def test_the_report_is_the_same_twice_and_counts() -> None:

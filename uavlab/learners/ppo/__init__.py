@@ -6,7 +6,9 @@ from uavlab.core.portable import Portable
 from uavlab.core.registry import LEARNERS, LearnerEntry, Settings
 from uavlab.core.rng import Streams
 from uavlab.core.types import EnvSpec
-from uavlab.learners.ppo.algorithm import PPO, IPPOConfig, MAPPOConfig, load_policy, make_team
+from uavlab.learners.ppo.acting import load_policy, make_team
+from uavlab.learners.ppo.algorithm import PPO
+from uavlab.learners.ppo.config import IPPOConfig, MAPPOConfig
 from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.runtime import Runtime
 
@@ -18,7 +20,7 @@ def build(config: Settings, data: Any, rng: Streams, rt: Runtime) -> PPO:
         ResourceError: Free memory is insufficient.
     """
     require_memory(learner_bytes(config), "learner", "width, hidden, worlds or runs", rt.device)
-    return PPO(config.learner, config.env.spec, data, rng, rt)
+    return PPO(config.learner, config.env.spec, data, rng, rt, config.source.worlds)
 
 
 def learner_bytes(config: Settings) -> int:
@@ -51,7 +53,10 @@ def _entry(settings: type[MAPPOConfig]) -> LearnerEntry:
         refusal=refusal,
         require_same=make_team,
         plan=plan,
-        portable=Portable(layers=lambda config, spec: make_team(config, spec, spec).actor_net.by_layer),
+        portable=Portable(
+            layers=lambda config, spec: make_team(config, spec, spec).actor_net.by_layer,
+            memory=lambda config: config.memory,
+        ),
         networks=lambda config, spec: make_team(config, spec, spec).networks,
         unserved={"update": "this learner updates all agents at once; use update=batched"},
     )

@@ -16,8 +16,8 @@ from uavlab.ops.belief_maps import centre_maps
 
 
 @dataclass(frozen=True)
-class VectorTeam:
-    """Networks of a team that observes vectors, and acts by Gaussians or chooses moves.
+class TeamOnVectors:
+    """Base of the networks of a team that observes vectors, and acts by Gaussians or chooses moves.
 
     Attributes:
         obs: Observation features (O).
@@ -39,14 +39,19 @@ class VectorTeam:
         return tuple(range(len(self.networks))) if self.central else self.networks
 
     @property
-    def actor_net(self) -> StackedMLP:
+    def actor_net(self) -> Any:
         """The network of an actor."""
-        return StackedMLP(self.obs, self.hidden, self.outputs)
+        raise NotImplementedError
 
     @property
-    def critic_net(self) -> StackedMLP:
+    def critic_net(self) -> Any:
         """The network of a critic."""
-        return StackedMLP(self.obs * (len(self.networks) if self.central else 1), self.hidden, 1)
+        raise NotImplementedError
+
+    @property
+    def seen(self) -> int:
+        """Input features of a critic."""
+        return self.obs * (len(self.networks) if self.central else 1)
 
     def initial(self, inputs: Scale, rng: Streams) -> tuple[Float[Tensor, "R K P"], Float[Tensor, "R C Q"]]:
         """Draw the initial actors and critics of each run; ``inputs`` describes observations (R A O)."""
@@ -61,6 +66,26 @@ class VectorTeam:
             self.critic_net.initial_for(rng.uniform("critic", critics, self.critic_net.count), *seen),
         )
 
+    def critic_inputs(self, obs: Tensor | ChoiceObs) -> Float[Tensor, "*lead A I"]:
+        """Return what the critic of each agent observes."""
+        seen = features_of(obs)
+        return seen.flatten(-2)[..., None, :].expand(*seen.shape[:-1], -1) if self.central else seen
+
+
+@dataclass(frozen=True)
+class VectorTeam(TeamOnVectors):
+    """Networks without memory of a team that observes vectors."""
+
+    @property
+    def actor_net(self) -> StackedMLP:
+        """The network of an actor."""
+        return StackedMLP(self.obs, self.hidden, self.outputs)
+
+    @property
+    def critic_net(self) -> StackedMLP:
+        """The network of a critic."""
+        return StackedMLP(self.seen, self.hidden, 1)
+
     def act(self, theta: Float[Tensor, "G P"], obs: Tensor | ChoiceObs) -> Float[Tensor, "R N A E"]:
         """Evaluate the actor of each agent."""
         return self._evaluate(self.actor_net, theta, self.networks, features_of(obs))
@@ -72,10 +97,7 @@ class VectorTeam:
 
     def value(self, theta: Float[Tensor, "G Q"], obs: Tensor | ChoiceObs) -> Float[Tensor, "R N A"]:
         """Evaluate the critic of each agent."""
-        seen = features_of(obs)
-        if self.central:
-            seen = seen.flatten(2)[:, :, None].expand(-1, -1, seen.shape[2], -1)
-        return self._evaluate(self.critic_net, theta, self.critics, seen)[..., 0]
+        return self._evaluate(self.critic_net, theta, self.critics, self.critic_inputs(obs))[..., 0]
 
     def _evaluate(self, net: StackedMLP, theta: Tensor, networks: tuple[int, ...], x: Tensor) -> Tensor:
         runs, rows, agents, _ = x.shape
@@ -145,6 +167,3 @@ class MapTeam:
             team = obs.team[:, :, None].expand(-1, -1, maps.shape[2], -1, -1, -1)
             maps = torch.cat((maps, centre_maps(team, obs.place) if self.spec.centred else team), 3)
         return self.critic_net(theta, maps.flatten(1, 2)).view(obs.place.shape)
-
-
-Team = VectorTeam | MapTeam

@@ -1,6 +1,5 @@
 """Rewards divided by their size so far: by hand, and updates that do not depend on the unit of rewards."""
 
-
 import pytest
 import torch
 from torch import Tensor

@@ -14,13 +14,9 @@ from uavlab.collectors.fixed_length import FixedLengthCollector, FixedLengthConf
 from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Scale, Steps, tree_map
-from uavlab.learners.ppo.algorithm import (
-    PPO,
-    IPPOConfig,
-    MAPPOConfig,
-    evaluate_actions,
-    load_policy,
-)
+from uavlab.learners.ppo.acting import evaluate_actions, load_policy
+from uavlab.learners.ppo.algorithm import PPO
+from uavlab.learners.ppo.config import IPPOConfig, MAPPOConfig
 from uavlab.learners.ppo.moments import MEMORY, Moments
 from uavlab.ops.minibatches import minibatches
 from uavlab.runtime.grad_step import ADAM_EPS
@@ -88,12 +84,24 @@ class Slow:
         self.sums = dict.fromkeys(AGENTS, (0.0, 0.0, 0.0))  # moving sums of returns, their squares, and weights
         self.undone = 0
 
+    def value_at(self, data: Steps, t: int, w: int, i: int, after: bool = False) -> Tensor:
+        return self.value((data.next_obs if after else data.obs)[0, t, w], i)
+
+    def log_prob_and_entropy_at(self, data: Steps, t: int, w: int, i: int) -> tuple[Tensor, Tensor]:
+        return self.log_prob_and_entropy(data.obs[0, t, w, i], data.action[0, t, w, i], i)
+
+    def rows(self, order: Tensor) -> list[tuple[int, int]]:
+        """Return the step and the world of each row."""
+        return [divmod(row, W) for row in order.tolist()]
+
     def value(self, obs: Tensor, i: int) -> Tensor:
         seen = obs.flatten() if self.config.critic == "central" else obs[i]
         return evaluate(self.team.critic_net, self.critic[self.team.critics[i]], seen)[0]
 
     def log_prob_and_entropy(self, obs: Tensor, action: Tensor, i: int) -> tuple[Tensor, Tensor]:
-        out = evaluate(self.team.actor_net, self.actor[self.team.networks[i]], obs)
+        return self.gaussian(evaluate(self.team.actor_net, self.actor[self.team.networks[i]], obs), action)
+
+    def gaussian(self, out: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         low, high = self.config.log_std_low, self.config.log_std_high
         middle, half = (low + high) / 2, (high - low) / 2
         normal = torch.distributions.Normal(
@@ -116,14 +124,13 @@ class Slow:
                 later = 0.0
                 for t in reversed(range(T)):
                     value, ahead = (
-                        center + spread * self.value(obs[0, t, w], i).item() for obs in (data.obs, data.next_obs)
+                        center + spread * self.value_at(data, t, w, i, after).item() for after in (False, True)
                     )
                     ahead = 0.0 if data.terminated[0, t, w, i] else ahead
                     delta = data.reward[0, t, w, i].item() + config.gamma * ahead - value
                     later = delta + (0.0 if data.ended[0, t, w, i] else config.gamma * config.lam * later)
                     gain[t, w, i], returns[t, w, i] = later, later + value
-                    own = data.obs[0, t, w, i], data.action[0, t, w, i]
-                    old[t, w, i] = self.log_prob_and_entropy(*own, i)[0].item()
+                    old[t, w, i] = self.log_prob_and_entropy_at(data, t, w, i)[0].item()
         new = {}
         for i in AGENTS:
             lived = [
@@ -153,16 +160,15 @@ class Slow:
         }
         stopped: set[int] = set()
         for order in noise[0]:
-            for part in (order[: len(order) // 2], order[len(order) // 2 :]):
+            for part in map(self.rows, (order[: len(order) // 2], order[len(order) // 2 :])):
                 losses, far = [0.0, 0.0], dict.fromkeys(self.team.networks, 0.0)
-                for t, w in (divmod(row, W) for row in part.tolist()):
+                for t, w in part:
                     for i in AGENTS:
                         if not alive[t, w, i]:
                             continue
-                        error = self.value(data.obs[0, t, w], i) - known["returns"][t, w, i]
+                        error = self.value_at(data, t, w, i) - known["returns"][t, w, i]
                         losses[1] = losses[1] + error**2 / share["critic"][i]
-                        own = data.obs[0, t, w, i], data.action[0, t, w, i]
-                        log_prob, entropy = self.log_prob_and_entropy(*own, i)
+                        log_prob, entropy = self.log_prob_and_entropy_at(data, t, w, i)
                         change = log_prob - known["old"][t, w, i]
                         ratio, gain = change.exp(), known["gain"][t, w, i]
                         held = min(max(ratio.item(), 1 - config.clip_ratio), 1 + config.clip_ratio) * gain
@@ -252,10 +258,10 @@ def forget_values(learner: PPO) -> None:
     """Take the critics' outputs for values, as if there were no returns yet."""
     value = learner.targets
 
-    def targets(actor: Tensor, critic: Tensor, moments: Moments, data: Steps) -> Any:
+    def targets(actor: Tensor, critic: Tensor, moments: Moments, *steps: Any) -> Any:
         blank = torch.zeros_like(moments.mean)
-        samples, _ = value(actor, critic, Moments(mean=blank, square=blank, weight=blank), data)
-        return samples, value(actor, critic, moments, data)[1]
+        samples, *_ = value(actor, critic, Moments(mean=blank, square=blank, weight=blank), *steps)
+        return samples, *value(actor, critic, moments, *steps)[1:]
 
     learner._targets = targets
 
@@ -450,16 +456,3 @@ def test_maps_are_learned_from_and_other_teams_are_refused() -> None:
     assert all(value.shape[0] == 1 for value in update.metrics.values())
     with pytest.raises(ConfigError, match="side 6"):
         load_policy(CONFIG, TINY_MISSION.spec, replace(TINY_MISSION, lattice=6).spec, learner.parameters())
-
-
-@pytest.mark.parametrize("size", [3, 5])
-def test_a_policy_flies_teams_of_any_size(size: int) -> None:
-    learner, rng = build()
-    spec = replace(SPEC, agents=size, groups=(0,) + (1,) * (size - 1))
-    policy = load_policy(CONFIG, SPEC, spec, learner.parameters())
-    obs, noise = rng.normal("obs", 6, size, SPEC.obs), rng.normal("act", 6, size, SPEC.action)
-    assert policy(obs, noise).shape == (1, 6, size, 2)
-    assert torch.equal(policy(obs, noise), learner.policy(spec, explore=True)(obs, noise))
-    in_turn, _ = build(rt=Runtime())
-    in_turn.load_state_dict(learner.state_dict())
-    torch.testing.assert_close(in_turn.policy(spec)(obs, noise), policy(obs, noise), rtol=1e-12, atol=1e-12)

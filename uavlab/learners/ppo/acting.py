@@ -1,0 +1,119 @@
+"""How a team acts by the networks of PPO: its networks, the distributions of actions, and policies."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from uavlab.core.errors import ConfigError
+from uavlab.core.protocols import Policy
+from uavlab.core.types import EnvSpec
+from uavlab.learners.coma.algorithm import require_same_task
+from uavlab.learners.masac.networks import assign_networks
+from uavlab.learners.ppo.config import MAPPOConfig
+from uavlab.learners.ppo.networks import MapTeam, VectorTeam
+from uavlab.learners.ppo.recurrent import RecurrentTeam, TeamMemoryPolicy
+from uavlab.ops.action_sampling import (
+    HALF_LOG_2PI,
+    masked_policy,
+    open_moves_of,
+    sample_moves,
+    squashed_gaussian,
+    squashed_log_prob,
+)
+
+Team = VectorTeam | MapTeam | RecurrentTeam
+MEAN_BOUND = 3.0  # of a Gaussian before squashing: beyond, actions round to the border and gradients explode
+
+
+def make_team(config: MAPPOConfig, trained: EnvSpec, spec: EnvSpec) -> Team:
+    """Return the networks of a team with ``spec``, which may differ in size from the one trained.
+
+    Raises:
+        ConfigError: The team has agents for which no network was trained, or other observations or actions; or it
+            observes maps, and ``memory`` is set.
+    """
+    central = config.critic == "central"
+    if trained.side:
+        if config.memory:
+            raise ConfigError(f"memory: got {config.memory}; a team that observes maps has no memory; set memory=0.")
+        require_same_task(trained, spec)
+        return MapTeam(spec, config.width, config.kernels, config.hidden, central)
+    outputs, networks = spec.choices or 2 * spec.action, assign_networks(trained, spec, config.share)
+    if config.memory:
+        return RecurrentTeam(spec.obs, outputs, config.hidden, networks, central, config.memory)
+    return VectorTeam(spec.obs, outputs, config.hidden, networks, central)
+
+
+def evaluate_actions(
+    config: MAPPOConfig, out: Float[Tensor, "R N A E"], obs: Any, action: Tensor
+) -> tuple[Float[Tensor, "R N A"], Float[Tensor, "R N A"]]:
+    """Return log densities of actions and entropies of the policy; of a squashed Gaussian those before squashing."""
+    if action.is_floating_point():
+        mean, log_std = split_gaussian(config, out)
+        return squashed_log_prob(mean, log_std, action), (log_std + HALF_LOG_2PI + 0.5).sum(-1)
+    chance = masked_policy(out, open_moves_of(obs, action), 0.0)
+    log_prob = chance.clamp_min(1e-12).log()
+    return log_prob.gather(-1, action[..., None])[..., 0], -(chance * log_prob).sum(-1)
+
+
+def split_gaussian(config: MAPPOConfig, out: Float[Tensor, "*lead E"]) -> tuple[Tensor, Tensor]:
+    """Split an actor's output into means and log standard deviations, both bounded smoothly."""
+    mean, log_std = out.chunk(2, -1)
+    middle, half = (config.log_std_low + config.log_std_high) / 2, (config.log_std_high - config.log_std_low) / 2
+    return MEAN_BOUND * torch.tanh(mean / MEAN_BOUND), middle + half * torch.tanh((log_std - middle) / half)
+
+
+def choose_actions(
+    team: VectorTeam | MapTeam, config: MAPPOConfig, theta: Tensor, obs: Any, noise: Tensor | None, one_by_one: bool
+) -> Tensor:
+    """Sample the actions of all agents; without ``noise`` return means, or the most probable moves."""
+    return sample_actions(config, (team.act_in_turn if one_by_one else team.act)(theta, obs), obs, noise)
+
+
+def act_with_memory(
+    team: RecurrentTeam,
+    config: MAPPOConfig,
+    theta: Tensor,
+    obs: Any,
+    noise: Tensor | None,
+    memory: Float[Tensor, "R N A M"],
+    one_by_one: bool,
+) -> tuple[Tensor, Float[Tensor, "R N A M"]]:
+    """Sample the actions of all agents as ``choose_actions`` does; return their memory, too."""
+    out, memory = team.act_once(theta, obs, memory, one_by_one)
+    return sample_actions(config, out, obs, noise), memory
+
+
+def sample_actions(config: MAPPOConfig, out: Float[Tensor, "R N A E"], obs: Any, noise: Tensor | None) -> Tensor:
+    """Sample actions from the outputs of actors; without ``noise`` return means, or the most probable moves."""
+    if not isinstance(obs, Tensor):
+        return sample_moves(out, obs, noise)
+    mean, log_std = split_gaussian(config, out)
+    return torch.tanh(mean) if noise is None else squashed_gaussian(mean, log_std, noise)[0]
+
+
+def load_policy(config: MAPPOConfig, trained: EnvSpec, spec: EnvSpec, parameters: Float[Tensor, "R K P"]) -> Policy:
+    """Return the policy of saved parameters, for a team that may differ in size from the one trained.
+
+    Raises:
+        ConfigError: The team has agents for which no network was trained, or other observations or actions.
+    """
+    team, theta = make_team(config, trained, spec), parameters.flatten(0, 1)
+    return make_policy(act_with_memory if config.memory else choose_actions, team, config, theta)
+
+
+def make_policy(
+    function: Callable[..., Any], team: Team, config: MAPPOConfig, theta: Tensor, one_by_one: bool = False
+) -> Policy:
+    """Return the policy of a team that acts by ``function``: ``choose_actions``, or ``act_with_memory``."""
+
+    @torch.no_grad()
+    def act(obs: Any, noise: Tensor | None, *memory: Tensor) -> Any:
+        return function(team, config, theta, obs, noise, *memory, one_by_one)
+
+    if isinstance(team, RecurrentTeam):
+        return TeamMemoryPolicy(act, theta, len(team.networks), team.memory)
+    return act

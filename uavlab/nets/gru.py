@@ -1,0 +1,97 @@
+"""G recurrent networks of the same architecture: layers of ``nets.mlp`` around a gated recurrent unit (GRU)."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from uavlab.nets.mlp import StackedNet, affine, hidden_layers
+
+
+@dataclass(frozen=True)
+class StackedGRU(StackedNet):
+    """Two hidden layers with LayerNorm and ReLU, a GRU, then a linear layer.
+
+    Attributes:
+        inputs: Input features.
+        hidden: Width of both hidden layers (H).
+        memory: Units of the GRU (M).
+        outputs: Output features.
+    """
+
+    inputs: int
+    hidden: int
+    memory: int
+    outputs: int
+
+    @property
+    def weights(self) -> list[tuple[int, ...]]:
+        """Shapes of one network's weights; those of the GRU's input and memory hold three gates, as ``recur`` does."""
+        gates = 3 * self.memory
+        layers = [(self.inputs, self.hidden), (self.hidden, self.hidden)]
+        return [*layers, (self.hidden, gates), (self.memory, gates), (self.memory, self.outputs)]
+
+    @property
+    def bounds(self) -> list[float]:
+        """Largest initial weights; those of the memory neither amplify nor damp it: sqrt(3 / fan_in)."""
+        *first, _, last = super().bounds
+        return [*first, math.sqrt(3 / self.memory), last]
+
+    def __call__(
+        self,
+        theta: Float[Tensor, "G P"],
+        x: Float[Tensor, "G T N I"],
+        memory: Float[Tensor, "G N M"],
+        fresh: Bool[Tensor, "G T N"] | None = None,
+    ) -> tuple[Float[Tensor, "G T N out"], Float[Tensor, "G T N M"]]:
+        """Evaluate network g on T steps of rows x[g], from the memory before the first step.
+
+        Only the products between hidden layers may be in lower precision; errors of a memory would add up over steps.
+
+        Args:
+            theta: Parameters.
+            x: Inputs.
+            memory: Memory before the first step.
+            fresh: Steps before which a row's memory is set to zero; None for no such step.
+
+        Returns:
+            The outputs, and the memory after each step.
+        """
+        *hidden, w3, b3, w4, b4, w5, b5 = self.unpack(theta)
+        wide = torch.promote_types(theta.dtype, torch.float32)
+        gates = affine(hidden_layers(x.flatten(1, 2), *hidden), w3, b3).unflatten(1, x.shape[1:3])
+        with torch.autocast(x.device.type, enabled=False):
+            states = recur(gates.to(wide), w4.to(wide), b4.to(wide), memory, fresh)
+            out = affine(states.flatten(1, 2), w5.to(wide), b5.to(wide))
+        return out.unflatten(1, x.shape[1:3]), states
+
+
+def recur(
+    gates: Float[Tensor, "G T N 3*M"],
+    weight: Float[Tensor, "G M 3*M"],
+    bias: Float[Tensor, "G 1 3*M"],
+    memory: Float[Tensor, "G N M"],
+    fresh: Bool[Tensor, "G T N"] | None,
+) -> Float[Tensor, "G T N M"]:
+    """Return the memory h after each step of a GRU.
+
+    With ``gates`` x of the input and y = h weight + bias of the memory, each three pieces, h becomes (1 - z) n + z h,
+    where r = sigmoid(x1 + y1), z = sigmoid(x2 + y2), n = tanh(x3 + r y3).
+
+    Source:
+        Cho et al. 2014, "Learning Phrase Representations using RNN Encoder-Decoder", in the form of ``torch.nn.GRU``.
+    """
+    size = weight.shape[1]
+    pieces, states = [2 * size, size], []
+    steps = (each.unbind(1) for each in gates.split(pieces, -1))  # one gradient for all steps, not one for each
+    for step, (own, own_new) in enumerate(zip(*steps, strict=True)):
+        if fresh is not None:
+            memory = memory.masked_fill(fresh[:, step, :, None], 0.0)
+        back, back_new = affine(memory, weight, bias).split(pieces, -1)
+        reset, keep = (own + back).sigmoid().chunk(2, -1)
+        new = torch.tanh(torch.addcmul(own_new, reset, back_new))
+        memory = torch.lerp(new, memory, keep)
+        states.append(memory)
+    return torch.stack(states, 1)
