@@ -92,18 +92,20 @@ def learners_suite(
         ``best`` and ``last`` (scores of the kept and of the last policies), ``random``, ``plan`` (name of the best
         registered baseline), ``share`` (of the way from random actions to it that ``best`` went), ``failed`` (why a
         run has no figures; empty if it has), ``score`` (weights), ``episodes`` (of each seed), ``plans`` (scores of all
-        baselines), ``validation`` (``update``, ``minutes``, mean, interval and each seed) and ``trained`` (``command``).
+        baselines), ``validation`` (``update``, ``minutes``, mean, interval each seed) and ``trained`` (``command``).
 
     Raises:
         ConfigError: There is no such pair, or the folder holds a run with other settings or a later target.
     """
     layer = {"runs": seeds, "minutes": minutes, "device": device, **settings}
     configs = {pair: configure(pair.preset, {"learner": pair.learner}, layer) for pair in choose(pairs)}
+    for pair, config in configs.items():
+        changes(config, _folder(folder, pair))  # refuses another study before hours of training
     rows, baselines = [], dict[str, dict[str, Figure]]()
     for pair, config in configs.items():
         if pair.environment not in baselines:
             baselines[pair.environment] = dict(score_baselines(config))
-        rows.append(_row(pair, config, baselines[pair.environment], Path(folder)))
+        rows.append(_row(pair, config, baselines[pair.environment], _folder(folder, pair)))
         say(f"{pair}: {rows[-1]['failed'] or '{updates:,} updates in {minutes:.1f} minutes'.format(**rows[-1])}")
     return {"minutes": minutes, "seeds": seeds, "rows": rows}
 
@@ -144,7 +146,7 @@ def _row(pair: Pair, config: Config, baselines: Mapping[str, Figure], folder: Pa
     """Train a pair and return its row; a run that fails ends its own pair alone."""
     env, run, failed = config.evaluation, None, ""
     try:
-        run = train(config, folder / f"{pair.preset}-{pair.learner}")
+        run = train(config, folder)
     except (DivergedError, ResourceError) as error:
         failed = one_line(f"{type(error).__name__}: {error}")
     measured = dict.fromkeys(MEASURED) if run is None else _figures(run)
@@ -177,16 +179,30 @@ def train(config: Config, folder: Path) -> Run:
         DivergedError: A number is not finite.
         ResourceError: Memory or disk space does not suffice.
     """
-    if (folder / CONFIG).exists():
-        stored = read_config(folder).values
-        changes = {name: value for name, value in config.values.items() if stored[name] != value and name not in PACED}
-        run = Run.resume(folder, *([changes] if changes else []))
-    else:
-        run = Run(_paced(config), folder)
+    new = changes(config, folder)
+    run = Run(_paced(config), folder) if new is None else Run.resume(folder, *([new] if new else []))
     if not run.done:
         for _ in run.train():
             pass
     return run
+
+
+def changes(config: Config, folder: Path) -> dict[str, Any] | None:
+    """Return the settings in which a study differs from the run in a folder; None if there is no run.
+
+    Raises:
+        ConfigError: The run cannot be resumed with them.
+    """
+    if not (folder / CONFIG).exists():
+        return None
+    stored = read_config(folder).values
+    other = {name: value for name, value in config.values.items() if stored[name] != value and name not in PACED}
+    read_config(folder, other)
+    return other
+
+
+def _folder(folder: str | Path, pair: Pair) -> Path:
+    return Path(folder, f"{pair.preset}-{pair.learner}")
 
 
 def _paced(config: Config) -> Config:
@@ -230,7 +246,7 @@ def score_baselines(config: Config) -> Iterator[tuple[str, Figure]]:
 
 
 def figure_of(values: Tensor, env: Env[Any]) -> Figure:
-    """Return ``mean``, ``low`` and ``high`` of scores by seed and episode, and the mean of ``each`` of several seeds."""
+    """Return ``mean``, ``low`` and ``high`` of scores by seed and episode, and the mean of ``each`` seed if several."""
     figure = vars(interval(values, bounds=score_bounds(env)))
     each = {"each": [_short(mean) for mean in values.double().mean(1).tolist()]} if len(values) > 1 else {}
     return {name: _short(value) for name, value in figure.items()} | each
