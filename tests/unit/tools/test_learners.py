@@ -25,8 +25,8 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Record:
         patch.setitem(PRESETS, "spread_quick", Preset("spread", "Small.", {"worlds": 2, "hidden": 8}))
         folder = tmp_path_factory.mktemp("study")
         options: Record = {"seeds": 2, "pairs": ["spread:mappo", "spread:ippo"], "folder": folder, "settings": SMALL}
-        made_by = {"command": f"{learners.MAKE} --json", "machine": MACHINE}
-        return {**made_by, **learners_suite(3, "cpu", **options, say=lambda line: None)}
+        origin = {"command": f"{learners.MAKE} --json", "machine": MACHINE}
+        return {**origin, **learners_suite(3, "cpu", **options, say=lambda line: None)}
 
 
 @pytest.fixture

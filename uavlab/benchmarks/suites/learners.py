@@ -152,7 +152,8 @@ def _row(pair: Pair, config: Config, baselines: Mapping[str, Figure], folder: Pa
     measured = dict.fromkeys(MEASURED) if run is None else _figures(run)
     plans = {name: figure for name, figure in baselines.items() if name != "random"}
     plan = max(plans, key=lambda name: plans[name]["mean"], default=None)
-    way = None if run is None or plan is None else share(measured["best"], baselines["random"], plans[plan])
+    best = measured["best"]
+    way = share(best, baselines["random"], plans[plan]) if best and plan else None
     return {
         "environment": pair.environment,
         "learner": pair.learner,

@@ -61,13 +61,11 @@ def learning_record(rows: Sequence[Row], *, title: str = "", caption: str = "") 
 def score_text(weights: Mapping[str, float]) -> str:
     """Return a score as text: ``3 completion + formation - 0.0005 flight time``, with the unit of a figure alone."""
     unit = f" ({unit_of(name)})" if len(weights) == 1 and (name := next(iter(weights))) and unit_of(name) else ""
-    parts = []
+    text = ""
     for name, weight in weights.items():
-        size = "" if abs(weight) == 1 else f"{abs(weight):g} "
-        sign = "-" if weight < 0 else "+"
-        lead = (sign if weight < 0 else "") if not parts else f" {sign} "
-        parts.append(f"{lead}{size}{label_of(name)}")
-    return "".join(parts) + unit
+        sign, size = "-" if weight < 0 else "+", "" if abs(weight) == 1 else f"{abs(weight):g} "
+        text += (f" {sign} " if text else sign.strip("+")) + size + label_of(name)
+    return text + unit
 
 
 def _head(row: Row) -> str:

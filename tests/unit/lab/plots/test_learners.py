@@ -1,4 +1,4 @@
-"""The learning record has a panel for each environment, a colour for each learner, and the levels of what is compared."""
+"""The learning record has a panel for each environment, a colour for each learner, and levels of what is compared."""
 
 from typing import Any
 
