@@ -74,7 +74,7 @@ def learners_suite(
     The policy of each seed that is kept is the one with the best validation score, as in every run. ``best`` scores it
     in episodes that no policy was chosen by, and ``validation`` is the course of the scores that chose it. A score is
     the sum of the figures of an episode with the weights ``score``: higher is better. Intervals are over the seeds, of
-    policies without training over the episodes.
+    policies without training, and of a single seed, over the episodes.
 
     Args:
         rounds: Has no effect.
@@ -88,11 +88,13 @@ def learners_suite(
 
     Returns:
         ``minutes``, ``seeds`` and a row for each pair: ``environment``, ``learner``, ``preset``, ``seeds``, ``updates``
-        and ``minutes`` of training, ``update_ms`` (the latter per update, with steps of worlds and validation),
+        and ``minutes`` of training of all seeds together, ``update_ms`` (these minutes per update, in which worlds are
+        stepped and policies scored, too),
         ``best`` and ``last`` (scores of the kept and of the last policies), ``random``, ``plan`` (name of the best
         registered baseline), ``share`` (of the way from random actions to it that ``best`` went), ``failed`` (why a
         run has no figures; empty if it has), ``score`` (weights), ``episodes`` (of each seed), ``plans`` (scores of all
-        baselines), ``validation`` (``update``, ``minutes``, mean, interval each seed) and ``trained`` (``command``).
+        baselines), ``validation`` (``update``, ``minutes``, mean, interval and ``each`` seed) and ``trained`` (the
+        ``command`` that trains the run again). Figures that are missing are None.
 
     Raises:
         ConfigError: There is no such pair, or the folder holds a run with other settings or a later target.
@@ -261,15 +263,15 @@ def score_bounds(env: Env[Any]) -> tuple[float, float]:
 
 
 def share(figure: Figure, random: Figure, plan: Figure) -> Figure | None:
-    """Return which share of the way from random actions to a plan the seeds went; None if the plan is no better.
+    """Return a figure as the share of the way from random actions to a plan; None if the plan is no better.
 
-    The interval is over the seeds. Random actions and plan are taken as measured: their own intervals stand beside.
+    Random actions and plan are taken as measured: their own intervals stand beside.
     """
-    way = plan["mean"] - random["mean"]
+    start, way = random["mean"], plan["mean"] - random["mean"]
     if not way > 0:
         return None
-    each = [(mean - random["mean"]) / way for mean in figure.get("each", [figure["mean"]])]
-    return {**_over_seeds(each), "each": [_short(value) for value in each]}
+    ends = {name: _short((figure[name] - start) / way) for name in ("mean", "low", "high")}
+    return {**ends, "each": [_short((mean - start) / way) for mean in figure.get("each", [figure["mean"]])]}
 
 
 def validation(run: Run) -> list[Figure]:

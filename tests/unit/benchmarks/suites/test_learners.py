@@ -282,22 +282,18 @@ class TestPace:
 
 class TestFigures:
     def test_the_share_of_the_way(self) -> None:
-        """From 0.2 to 0.6: 0.4 and 0.5 are 0.5 and 0.75 of the way; t of one degree of freedom is 12.7062."""
-        figure = {"mean": 0.45, "each": [0.4, 0.5]}
+        """From 0.2 to 0.6: 0.4 and 0.5 are 0.5 and 0.75 of the way; 0 is half of it on the other side, 0.9 beyond."""
+        figure = {"mean": 0.45, "low": 0.0, "high": 0.9, "each": [0.4, 0.5]}
         got = learners.share(figure, {"mean": 0.2}, {"mean": 0.6})
-        assert got is not None
-        assert got["each"] == pytest.approx([0.5, 0.75])
-        reach = 12.7062 * 0.125  # standard error of 0.5 and 0.75
-        ends = [0.625, 0.625 - reach, 0.625 + reach]
-        assert [got[key] for key in ("mean", "low", "high")] == pytest.approx(ends, abs=1e-4)
+        assert got == {"mean": 0.625, "low": -0.5, "high": 1.75, "each": [0.5, 0.75]}
 
     def test_scores_below_zero(self) -> None:
-        got = learners.share({"mean": -0.5}, {"mean": -0.75}, {"mean": -0.25})
-        assert got == {"mean": 0.5, "low": 0.5, "high": 0.5, "each": [0.5]}
+        got = learners.share({"mean": -0.5, "low": -0.625, "high": -0.25}, {"mean": -0.75}, {"mean": -0.25})
+        assert got == {"mean": 0.5, "low": 0.25, "high": 1.0, "each": [0.5]}
 
     @pytest.mark.parametrize("plan", [0.2, 0.1])
     def test_a_plan_that_is_no_better_than_random_is_no_way(self, plan: float) -> None:
-        assert learners.share({"mean": 0.45}, {"mean": 0.2}, {"mean": plan}) is None
+        assert learners.share({"mean": 0.45, "low": 0.4, "high": 0.5}, {"mean": 0.2}, {"mean": plan}) is None
 
     def test_bounds_of_a_score(self) -> None:
         """Of spread: covered landmarks from 0 to 1, minus a hundredth of collisions, of which there is no most."""
