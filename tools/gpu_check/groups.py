@@ -17,7 +17,11 @@ from tools.gpu_check.worker import Case, NotTried, Result
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS = 3
 COMMAND = "python -m tools.gpu_check"
-LONG = {"learning": "trains ten whole runs", "runs": "starts twelve processes"}  # suites
+LONG = {  # suites
+    "learning": "trains ten whole runs",
+    "runs": "starts twelve processes",
+    "learners": "trains for hours",
+}
 REAL = {"hidden": 256, "batch": 128, "worlds": 64, "capacity": 65536}  # sizes of the cycles that are timed on a GPU
 WARM = 16  # cycles: the first rows of replay, and what graphs record
 GPU_TEST = re.compile(r"pytest\.mark\.gpu\b|import .*\b(DEVICES|GPU)\b")

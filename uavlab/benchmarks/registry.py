@@ -25,12 +25,16 @@ class Option:
     Attributes:
         name: The keyword argument of the suite's function.
         about: Help text.
-        limits: Least and largest whole number of a repeatable option; None for a flag.
+        limits: Least and largest number; None for a flag, or for text.
+        kind: Type of its values: whole numbers, other numbers or text.
+        several: Whether it is repeatable; its values are then a tuple.
     """
 
     name: str
     about: str
-    limits: tuple[int, int] | None = None
+    limits: tuple[float, float] | None = None
+    kind: type[int] | type[float] | type[str] = int
+    several: bool = True
 
 
 @dataclass(frozen=True)
@@ -96,12 +100,20 @@ def bench(suite: str, *, rounds: int = 30, device: Device = "auto", **options: A
 
 
 def format_rows(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Format the rows of a record as a text table, right-aligned, headed by the keys of the first row."""
+    """Format the rows of a record as a text table, right-aligned, headed by the keys of the first row.
+
+    A figure with its interval is ``mean [low, high]``; other mappings, and lists, are left out.
+    """
 
     def text(value: Any) -> str:
+        if isinstance(value, Mapping):
+            return "{mean:.3g} [{low:.3g}, {high:.3g}]".format(**value)
         return f"{value:,}" if isinstance(value, int) else str(value)
 
-    names = list(rows[0])
+    def fits(value: Any) -> bool:
+        return "mean" in value if isinstance(value, Mapping) else not isinstance(value, list)
+
+    names = [name for name in rows[0] if all(fits(row[name]) for row in rows)]
     cells = [names, *([text(row[name]) for name in names] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return "\n".join("  ".join(map(str.rjust, line, widths)) for line in cells)

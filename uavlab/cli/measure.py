@@ -110,10 +110,12 @@ def _suites() -> dict[str, Any]:
 
 
 def _click_option(suite: str, option: Any) -> click.Option:
-    if option.limits is None:
-        return click.Option([f"--{option.name}"], is_flag=True, help=f"{suite}: {option.about}.")
-    limits = click.IntRange(*option.limits)
-    return click.Option([f"--{option.name}"], type=limits, multiple=True, help=f"{suite}: {option.about}; repeatable.")
+    name, about = f"--{option.name}", f"{suite}: {option.about}{'; repeatable' * option.several}."
+    if option.limits is None and option.kind is int:
+        return click.Option([name], is_flag=True, help=f"{suite}: {option.about}.")
+    ranges = {int: click.IntRange, float: click.FloatRange}
+    kind = click.STRING if option.limits is None else ranges[option.kind](*option.limits)
+    return click.Option([name], type=kind, multiple=option.several, help=about)
 
 
 @cli.command(cls=BenchCommand, short_help="Measure here: one suite of benchmarks.")

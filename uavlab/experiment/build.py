@@ -108,13 +108,13 @@ def task(environment: str, learner: str | None = None) -> Task:
         ConfigError: The learner is unknown or cannot learn this environment, or no learner can.
     """
     env = ENVIRONMENTS[environment]
-    name = learner or env.learner or next(_fitting(env), None)
+    name = learner or env.learner or next(fitting(env), None)
     if name is None:
         raise ConfigError(f"{environment}: no learner fits it; set learner=NAME, one of {', '.join(LEARNERS)}.")
     require_known("learner", name, LEARNERS)
     entry = LEARNERS[name]
     if learner and (reason := entry.refusal(_spec(env))):
-        fits = ", ".join(_fitting(env)) or "none"
+        fits = ", ".join(fitting(env)) or "none"
         raise ConfigError(f"learner {name} cannot learn {environment}: {reason}. Learners that can: {fits}.")
     collector = COLLECTORS[entry.collector]
     lacks = collector.lacks if env.implementation else {**collector.lacks, "maps": "the environment has no such maps"}
@@ -140,7 +140,8 @@ def preset_values(preset: Preset, chosen: Task) -> dict[str, Any]:
     return {name: value for name, value in preset.values.items() if name not in names - known}
 
 
-def _fitting(env: Environment) -> Iterator[str]:
+def fitting(env: Environment) -> Iterator[str]:
+    """Yield the names of the learners that do not refuse an environment, in the order of their registration."""
     return (name for name, entry in LEARNERS.items() if not entry.refusal(_spec(env)))
 
 

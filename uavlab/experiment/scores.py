@@ -87,9 +87,25 @@ def evaluate_baseline(
     Raises:
         ConfigError: The environment has no such baseline, or its actions do not fit the team.
     """
+    figures = measure_baseline(config, policy, count, seed, env)
+    return summarize(config, figures, count, next(iter(figures.values())).device, env)
+
+
+def measure_baseline(
+    config: Config, policy: str | Callable[[Any], Tensor], count: int, seed: int, env: Env | None = None
+) -> Figures:
+    """Return the figures of a baseline, as of one seed, in each of ``count`` episodes; see ``evaluate_baseline``.
+
+    Raises:
+        ConfigError: The environment has no such baseline, or its actions do not fit the team.
+    """
     env, rt = env or config.evaluation, build.runtime(config.run, config.toggles)
-    figures = _measure(config, rt, env, _baseline(config, policy, env, rt), 1, count, seed, False)
-    return summarize(config, figures, count, rt.device, env)
+    return _measure(config, rt, env, _baseline(config, policy, env, rt), 1, count, seed, False)
+
+
+def weigh(env: Env, figures: Figures) -> Float[Tensor, "R E"]:
+    """Return the score of each episode: its figures with the weights of ``env.score``; higher is better."""
+    return torch.stack([weight * figures[name] for name, weight in env.score.items()]).sum(0)
 
 
 def fly_baseline(

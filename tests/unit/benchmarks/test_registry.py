@@ -81,3 +81,16 @@ def test_rows_as_text() -> None:
         "     2   1,024        a",
         "     4      64     long",
     ]
+
+
+def test_rows_as_text_show_intervals_and_leave_out_lists() -> None:
+    figure = {"mean": 0.123456, "low": -1.0, "high": 2.5, "each": [0.1, 0.2]}
+    rows = [
+        {"setting": "a", "best": figure, "curve": [1, 2], "weights": {}, "seeds": []},
+        {"setting": "b", "best": None, "curve": [], "weights": {"a": 1.0}, "seeds": 2},
+    ]
+    assert format_rows(rows).splitlines() == [
+        "setting             best",
+        "      a  0.123 [-1, 2.5]",
+        "      b             None",
+    ]

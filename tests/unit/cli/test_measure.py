@@ -28,9 +28,15 @@ def mine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Register a suite from outside, as a person's own program does."""
     monkeypatch.setattr(registry, "REGISTRY", dict(suites()))
 
-    @suite("mine", about="of one's own", options=[Option("depth", "how deep", (1, 8))])
-    def mine_suite(rounds: int, device: str, depth: tuple[int, ...] = ()) -> dict[str, Any]:
-        return {"rows": [{"agents": 5, "device": device, "depth": depth}]}
+    options = [
+        Option("depth", "how deep", (1, 8)),
+        Option("share", "how much", (0.5, 1.0), float, several=False),
+        Option("only", "which", kind=str),
+    ]
+
+    @suite("mine", about="of one's own", options=options)
+    def mine_suite(rounds: int, device: str, depth: tuple[int, ...] = (), **more: Any) -> dict[str, Any]:
+        return {"rows": [{"agents": 5, "device": device, "depth": depth, **more}]}
 
 
 def test_bench(tmp_path: Path, mine: None) -> None:
@@ -43,6 +49,19 @@ def test_bench(tmp_path: Path, mine: None) -> None:
     assert uavlab("bench", "mine", "--depth", "2", "--depth", "3", "--json").json["rows"][0]["depth"] == [2, 3]
     for wrong in (["all"], ["mine", "--rounds", "2"], ["mine", "--device", "tpu"], ["mine", "--depth", "9"]):
         assert uavlab("bench", *wrong).code == 2
+
+
+def test_options_are_numbers_or_texts_once_or_several_times(mine: None) -> None:
+    words = ("--share", "0.1", "--share", "0.75", "--only", "a:b", "--only", "c")
+    row = uavlab("bench", "mine", *words[2:], "--json").json["rows"][0]
+    assert (row["share"], row["only"], row["depth"]) == (0.75, ["a:b", "c"], [])
+    assert "share" not in uavlab("bench", "mine", "--json").json["rows"][0]  # the function has its own default
+    ended = uavlab("bench", "mine", *words)
+    assert ended.code == 0  # the last one counts
+    assert uavlab("bench", "mine", "--share", "0.1").code == 2
+    text = " ".join(uavlab("bench", "--help").out.split())
+    assert "mine: how much. [" in text
+    assert "mine: which; repeatable." in text
 
 
 def test_help_lists_every_suite_and_its_own_options(mine: None) -> None:

@@ -57,6 +57,20 @@ class TestEvaluate:
         assert both["mean"] != one["mean"]
 
 
+class TestWeigh:
+    def test_each_episode_has_its_score(self) -> None:
+        """Of leader and followers: 3 completion + strict formation - 0.0005 flight time."""
+        figures = {"completion": [[1.0, 0.0]], "formation_strict": [[0.5, 0.25]], "flight_time": [[100.0, 200.0]]}
+        tensors = {name: torch.tensor(values, dtype=torch.float64) for name, values in figures.items()}
+        assert scores.weigh(tiny().env, tensors).tolist() == [pytest.approx([3.45, 0.15])]
+
+    def test_a_baseline_is_measured_in_the_episodes_of_evaluate(self) -> None:
+        figures = scores.measure_baseline(tiny(), "random", EPISODES, 3)
+        summary = scores.evaluate_baseline(tiny(), "random", EPISODES, 3)
+        assert {name: values.shape for name, values in figures.items()} == dict.fromkeys(summary, (1, EPISODES))
+        assert figures["flight_time"].mean().item() == summary["flight_time"]["mean"]
+
+
 class TestPool:
     """Three seeds of two episodes whose means are 0.2, 0.4 and 0.9."""
 

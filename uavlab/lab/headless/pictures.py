@@ -34,8 +34,8 @@ def add_pictures(bundles: Sequence[Any]) -> None:
         bundle[PICTURE] = stack([next(texts) for _ in figures])
 
 
-def draw(figures: Sequence[go.Figure]) -> list[str]:
-    """Draw figures as SVG, all by one browser.
+def draw(figures: Sequence[go.Figure], width: int = WIDTH) -> list[str]:
+    """Draw figures as SVG of this width (px), all by one browser.
 
     Raises:
         ResourceError: There is no browser.
@@ -44,7 +44,7 @@ def draw(figures: Sequence[go.Figure]) -> list[str]:
         paths = [Path(folder, f"{number}.svg") for number in range(len(figures))]
         try:
             heights = [figure.layout.height for figure in figures]  # plotly ignores them otherwise
-            plotly.io.write_images(list(figures), paths, width=WIDTH, height=heights) if figures else None
+            plotly.io.write_images(list(figures), paths, width=width, height=heights) if figures else None
         except (RuntimeError, OSError, ValueError) as error:
             why = " ".join(str(error).split())  # kaleido writes paragraphs
             raise ResourceError(f"pictures of figures: not drawn ({why}); they need Chromium or Chrome.") from error

@@ -113,8 +113,13 @@ def pale(number: int) -> str:
     return f"rgba({red}, {green}, {blue}, 0.18)"
 
 
-def add_curve(figure: go.Figure, number: int, name: str, x: Sequence[float], band: Iterable[Iterable[float]]) -> None:
-    """Add the line of a ``band`` (lower ends, means, upper ends) and its intervals as a pale area of its colour."""
+def add_curve(
+    figure: go.Figure, number: int, name: str, x: Sequence[float], band: Iterable[Iterable[float]], **place: Any
+) -> None:
+    """Add the line of a ``band`` (lower ends, means, upper ends) and its intervals as a pale area of its colour.
+
+    ``place`` are properties of both traces, such as the axes of a panel.
+    """
     low, mean, high = band
     figure.add_scatter(
         x=[*x, *reversed(x)],
@@ -125,8 +130,9 @@ def add_curve(figure: go.Figure, number: int, name: str, x: Sequence[float], ban
         line={"width": 0},
         showlegend=False,
         hoverinfo="skip",
+        **place,
     )
-    figure.add_scatter(x=[*x], y=short(mean), name=name, mode="lines+markers", **pen(number))
+    figure.add_scatter(x=[*x], y=short(mean), name=name, mode="lines+markers", **pen(number), **place)
 
 
 def whiskers(

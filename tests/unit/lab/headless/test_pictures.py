@@ -67,3 +67,4 @@ def test_a_picture_is_as_high_as_its_figure(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(pictures.plotly.io, "write_images", write)
     assert pictures.draw([go.Figure(layout={"height": high}) for high in (300, 1010)]) == ["900 300", "900 1010"]
+    assert pictures.draw([go.Figure(layout={"height": 300})], 700) == ["700 300"]

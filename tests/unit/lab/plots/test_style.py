@@ -90,6 +90,8 @@ def test_a_curve_has_its_interval_as_an_area() -> None:
     assert (list(line.x), list(line.y), line.name) == ([10, 20], [0.25, 1.0], "runs")
     assert (list(area.x), list(area.y)) == ([10, 20, 20, 10], [0.5, 1.0, 1.0, 0.0])
     assert (area.fillcolor, area.showlegend) == (style.pale(1), False)
+    style.add_curve(figure, 1, "runs", [10], [[0.0], [0.25], [0.5]], xaxis="x2")
+    assert [trace.xaxis for trace in figure.data] == [None, None, "x2", "x2"]
 
 
 def test_whiskers_reach_from_the_value_to_its_ends() -> None:

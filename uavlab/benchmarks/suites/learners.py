@@ -1,0 +1,313 @@
+"""The learning record: every registered learner on every environment with a team that it fits, by the clock.
+
+A pair of both is one run of several seeds side by side. Its preset is ``ENVIRONMENT_LEARNER`` where that has the task
+of ``ENVIRONMENT_quick``, else the latter, or all defaults; a row holds the command that trains the same run again.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from uavlab.benchmarks.registry import Option, Record, suite
+from uavlab.core.bootstrap import student
+from uavlab.core.errors import DivergedError, ResourceError
+from uavlab.core.protocols import Env
+from uavlab.core.registry import ENVIRONMENTS
+from uavlab.core.text import one_line, require_known
+from uavlab.evaluation import COMMON, interval
+from uavlab.experiment import build, scores
+from uavlab.experiment.config import Config, Device, configure
+from uavlab.experiment.estimate import Pace, measure
+from uavlab.experiment.presets import presets
+from uavlab.experiment.run import Run
+from uavlab.experiment.run_dir import CONFIG, read_config
+
+POINTS = 20  # validation scores during a run, about
+SCORING = 0.2  # share of the time of a run that they may take
+PACED = ("evaluate_every", "checkpoint_every")  # settings that follow from the pace of this machine
+SEED = 0  # of the episodes of final scores
+FOLDER = "runs/learners"
+NOTHING: Mapping[str, Any] = {}
+MEASURED = ("updates", "minutes", "update_ms", "best", "last")
+
+Figure = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A learner, an environment that it fits, and the preset from which it starts."""
+
+    environment: str
+    learner: str
+    preset: str
+
+    def __str__(self) -> str:
+        """Return ``ENVIRONMENT:LEARNER``."""
+        return f"{self.environment}:{self.learner}"
+
+
+@suite(
+    "learners",
+    about="every learner on every environment that it fits, for hours; goes on where it was ended",
+    options=[
+        Option("minutes", "training of a pair, all seeds together; default 10", (1e-3, 1e5), float, several=False),
+        Option("seeds", "seeds of a pair, side by side in one run; default 5", (1, 256), several=False),
+        Option("pairs", "this ENVIRONMENT:LEARNER alone, or those of an ENVIRONMENT or of a LEARNER", kind=str),
+        Option("folder", f"where its runs are kept, and resumed; default {FOLDER}", kind=str, several=False),
+    ],
+)
+def learners_suite(
+    rounds: int,
+    device: Device,
+    minutes: float = 10.0,
+    seeds: int = 5,
+    pairs: Sequence[str] = (),
+    folder: str | Path = FOLDER,
+    settings: Mapping[str, Any] = NOTHING,
+    say: Callable[[str], Any] = print,
+) -> Record:
+    """Train each pair, or go on with its run in ``folder``, and score its policies; ``rounds`` has no effect.
+
+    The policy of each seed that is kept is the one with the best validation score, as in every run. ``best`` scores it
+    in episodes that no policy was chosen by, and ``validation`` is the course of the scores that chose it. A score is
+    the sum of the figures of an episode with the weights ``score``: higher is better. Intervals are over the seeds, of
+    policies without training, and of a single seed, over the episodes.
+
+    Args:
+        rounds: Has no effect.
+        device: Where runs train.
+        minutes: Wall-clock minutes of a pair, of all seeds together: they share one process.
+        seeds: Seeds of each pair, from 0 on.
+        pairs: ``ENVIRONMENT:LEARNER``, or one of both; all if there is none.
+        folder: Folder with a run for each pair. One that is at its target is not trained again.
+        settings: Settings over those of each preset.
+        say: Is called with a line for each pair.
+
+    Returns:
+        ``minutes``, ``seeds`` and a row for each pair: ``environment``, ``learner``, ``preset``, ``seeds``, ``updates``
+        and ``minutes`` of training of all seeds together, ``update_ms`` (these minutes per update, in which worlds are
+        stepped and policies scored, too),
+        ``best`` and ``last`` (scores of the kept and of the last policies), ``random``, ``plan`` (name of the best
+        registered baseline), ``share`` (of the way from random actions to it that ``best`` went), ``failed`` (why a
+        run has no figures; empty if it has), ``score`` (weights), ``episodes`` (of each seed), ``plans`` (scores of all
+        baselines), ``validation`` (``update``, ``minutes``, mean, interval and ``each`` seed) and ``trained`` (the
+        ``command`` that trains the run again). Figures that are missing are None.
+
+    Raises:
+        ConfigError: There is no such pair, or the folder holds a run with other settings or a later target.
+    """
+    layer = {"runs": seeds, "minutes": minutes, "device": device, **settings}
+    configs = {pair: configure(pair.preset, {"learner": pair.learner}, layer) for pair in choose(pairs)}
+    for pair, config in configs.items():
+        changes(config, _folder(folder, pair))  # refuses another study before hours of training
+    rows, baselines = [], dict[str, dict[str, Figure]]()
+    for pair, config in configs.items():
+        if pair.environment not in baselines:
+            baselines[pair.environment] = dict(score_baselines(config))
+        rows.append(_row(pair, config, baselines[pair.environment], _folder(folder, pair)))
+        say(f"{pair}: {rows[-1]['failed'] or '{updates:,} updates in {minutes:.1f} minutes'.format(**rows[-1])}")
+    return {"minutes": minutes, "seeds": seeds, "rows": rows}
+
+
+def choose(names: Sequence[str] = ()) -> list[Pair]:
+    """Return the pairs of these names, in the order of the registries; all if there is none.
+
+    Raises:
+        ConfigError: There is no such pair, environment or learner.
+    """
+    known = {pair: {str(pair), pair.environment, pair.learner} for pair in all_pairs()}
+    for name in names:
+        require_known("pair", name, dict.fromkeys(name for each in known.values() for name in sorted(each)))
+    return [pair for pair, own in known.items() if not names or own & set(names)]
+
+
+def all_pairs() -> Iterator[Pair]:
+    """Yield every registered learner with every environment whose team it fits."""
+    for environment, entry in ENVIRONMENTS.items():
+        if (entry.evaluation or build.EPISODES).flies:
+            for learner in build.fitting(entry):
+                yield Pair(environment, learner, preset_of(environment, learner))
+
+
+def preset_of(environment: str, learner: str) -> str:
+    """Return the preset of a pair: its own, if that has the task of the environment's quick one; else that one."""
+    known = [name for name, preset in presets().items() if preset.env == environment]
+    quick, own = f"{environment}_quick", f"{environment}_{learner}"
+    plain = quick if quick in known else environment
+    if own not in known:
+        return plain
+    tasks = [configure(name, {"learner": learner}) for name in (own, plain)]
+    same = tasks[0].env == tasks[1].env and tasks[0].evaluation == tasks[1].evaluation
+    return own if same else plain
+
+
+def _row(pair: Pair, config: Config, baselines: Mapping[str, Figure], folder: Path) -> Record:
+    """Train a pair and return its row; a run that fails ends its own pair alone."""
+    env, run, failed = config.evaluation, None, ""
+    try:
+        run = train(config, folder)
+    except (DivergedError, ResourceError) as error:
+        failed = one_line(f"{type(error).__name__}: {error}")
+    measured = dict.fromkeys(MEASURED) if run is None else _figures(run)
+    plans = {name: figure for name, figure in baselines.items() if name != "random"}
+    plan = max(plans, key=lambda name: plans[name]["mean"], default=None)
+    best = measured["best"]
+    way = share(best, baselines["random"], plans[plan]) if best and plan else None
+    return {
+        "environment": pair.environment,
+        "learner": pair.learner,
+        "preset": pair.preset,
+        "seeds": config.run.runs,
+        **measured,
+        "random": baselines["random"],
+        "plan": plan,
+        "share": way,
+        "failed": failed,
+        "score": dict(env.score),
+        "episodes": config.run.evaluate_episodes,
+        "plans": plans,
+        "validation": [] if run is None else validation(run),
+        "trained": {"command": _command(pair, config if run is None else run.config)},
+    }
+
+
+def train(config: Config, folder: Path) -> Run:
+    """Train a run in a folder to its target, from the newest checkpoint that is there, and return it.
+
+    Raises:
+        ConfigError: The run in the folder has other settings or a later target.
+        DivergedError: A number is not finite.
+        ResourceError: Memory or disk space does not suffice.
+    """
+    new = changes(config, folder)
+    run = Run(_paced(config), folder) if new is None else Run.resume(folder, *([new] if new else []))
+    if not run.done:
+        for _ in run.train():
+            pass
+    return run
+
+
+def changes(config: Config, folder: Path) -> dict[str, Any] | None:
+    """Return the settings in which a study differs from the run in a folder; None if there is no run.
+
+    Raises:
+        ConfigError: The run cannot be resumed with them.
+    """
+    if not (folder / CONFIG).exists():
+        return None
+    stored = read_config(folder).values
+    other = {name: value for name, value in config.values.items() if stored[name] != value and name not in PACED}
+    read_config(folder, other)
+    return other
+
+
+def _folder(folder: str | Path, pair: Pair) -> Path:
+    return Path(folder, f"{pair.preset}-{pair.learner}")
+
+
+def _paced(config: Config) -> Config:
+    """Return settings with validation and checkpoints at intervals of the pace here, unless training ends by updates.
+
+    Presets count updates, which take a millisecond or a minute, depending on the learner.
+    """
+    if config.run.minutes is None:
+        return config
+    every = updates_between_scores(measure(config), config.run.minutes)
+    return configure(config.preset, {**config.values, **dict.fromkeys(PACED, every)})
+
+
+def updates_between_scores(pace: Pace, minutes: float) -> int:
+    """Return the updates between validation scores: ``POINTS`` in the time, or fewer that take ``SCORING`` of it."""
+    score_s = pace.score_s or 0.0
+    training_s = max(60 * minutes / POINTS - score_s, score_s * (1 / SCORING - 1))
+    return max(1, round(training_s / pace.update_s))
+
+
+def _figures(run: Run) -> Figure:
+    """Return the time of a run, and the scores of its kept policies and of its last ones, in the same episodes."""
+    trained, config = run.trained(), run.config
+    last = replace(trained, parameters=run.learner.parameters(), updates=[run.number] * config.run.runs)
+    count, env = config.run.evaluate_episodes, config.evaluation
+    best, newest = (scores.weigh(env, scores.measure(each, count, SEED, False)) for each in (trained, last))
+    return {
+        "updates": run.number,
+        "minutes": round(run.seconds / 60, 3),
+        "update_ms": round(1e3 * run.seconds / run.number, 3),
+        "best": figure_of(best, env),
+        "last": figure_of(newest, env),
+    }
+
+
+def score_baselines(config: Config) -> Iterator[tuple[str, Figure]]:
+    """Yield the score of random actions and of each registered baseline, in as many episodes as all seeds have."""
+    for name in scores.baselines(config):
+        figures = scores.measure_baseline(config, name, config.run.runs * config.run.evaluate_episodes, SEED)
+        yield name, figure_of(scores.weigh(config.evaluation, figures), config.evaluation)
+
+
+def figure_of(values: Tensor, env: Env[Any]) -> Figure:
+    """Return ``mean``, ``low`` and ``high`` of scores by seed and episode, and the mean of ``each`` seed if several."""
+    figure = vars(interval(values, bounds=score_bounds(env)))
+    each = {"each": [_short(mean) for mean in values.double().mean(1).tolist()]} if len(values) > 1 else {}
+    return {name: _short(value) for name, value in figure.items()} | each
+
+
+def score_bounds(env: Env[Any]) -> tuple[float, float]:
+    """Return the least and the greatest possible score of an episode, from the bounds of its figures."""
+    bounds = {each.name: (0, 1) if each.over == "outcome" else each.bounds for each in (*env.metrics, *COMMON)}
+    ends = [sorted(weight * end for end in bounds[name]) for name, weight in env.score.items() if weight]
+    return sum(low for low, _ in ends), sum(high for _, high in ends)
+
+
+def share(figure: Figure, random: Figure, plan: Figure) -> Figure | None:
+    """Return a figure as the share of the way from random actions to a plan; None if the plan is no better.
+
+    Random actions and plan are taken as measured: their own intervals stand beside.
+    """
+    start, way = random["mean"], plan["mean"] - random["mean"]
+    if not way > 0:
+        return None
+    ends = {name: _short((figure[name] - start) / way) for name in ("mean", "low", "high")}
+    return {**ends, "each": [_short((mean - start) / way) for mean in figure.get("each", [figure["mean"]])]}
+
+
+def validation(run: Run) -> list[Figure]:
+    """Return the scores by which a run chose its policies: over time, of each seed, with intervals over the seeds."""
+    env, points = run.config.evaluation, []
+    for row in run.recorder.rows:
+        if all(f"eval/{name}" in row for name in env.score):
+            values = {name: _of_seeds(row, f"eval/{name}") for name in env.score}
+            each = [sum(env.score[name] * values[name][at] for name in values) for at in range(run.config.run.runs)]
+            low, high = score_bounds(env)
+            ends = _over_seeds(each)
+            ends |= {"low": max(ends["low"], low), "high": min(ends["high"], high)}
+            at = {"update": row["update"], "minutes": round(row["seconds"] / 60, 4)}
+            points.append({**at, **ends, "each": [_short(value) for value in each]})
+    return points
+
+
+def _of_seeds(row: Mapping[str, Any], name: str) -> list[float]:
+    return row.get("each", {}).get(name, [row[name]])
+
+
+def _over_seeds(each: Sequence[float]) -> Figure:
+    return {name: _short(value) for name, value in zip(("mean", "low", "high"), student(each), strict=True)}
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def _command(pair: Pair, config: Config) -> str:
+    """Return the command that trains the run of a pair again."""
+    plain = configure(pair.preset, {"learner": pair.learner}).values
+    given = {name: value for name, value in config.values.items() if value != plain[name] and name != "device"}
+    options = {name: given.pop(name) for name in ("runs", "updates", "minutes") if given.get(name) is not None}
+    if given.get("updates", 0) is None and "minutes" in options:
+        del given["updates"]  # the option ``--minutes`` alone replaces them
+    words = [f"--{name} {value:g}" if name == "minutes" else f"--{name} {value}" for name, value in options.items()]
+    words += [f"--set {name}={value}" for name, value in given.items()]
+    return " ".join(["uavlab train", pair.preset, f"--learner {pair.learner}", *words])
