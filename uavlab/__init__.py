@@ -13,7 +13,7 @@ Its page      report (of one run or several; seeds of equal settings are pooled)
 Measure       bench (suites of benchmarks), profile (where the time of an update goes, and which toggles help)
 Environments  make (by name), env (register a class), Env, EnvSpec, Metric, ChoiceObs, MapObs, tensors, check_env,
               baseline, scene
-Groups        Group, team_spec (the spec of groups that differ), join_groups, split_groups
+Groups        Group, team_spec (the spec of groups that differ), join_groups, split_groups, cross_play (CrossPlay)
 Learners      learner (register a class), Learner, Policy, Resume, Runtime, Streams, StackedMLP, Batch, Transition,
               Rollout, Rows, Update, check_learner
 Extensions    toggle, suite, preset (register), main (the command line, for the end of a file)
@@ -27,7 +27,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from uavlab.api import evaluate, export, fly, load, make, profile, report, resume, start, train
+    from uavlab.api import cross_play, evaluate, export, load, make, profile, resume, start, train
     from uavlab.benchmarks.registry import bench, suite
     from uavlab.cli import main
     from uavlab.core.errors import (
@@ -43,10 +43,12 @@ if TYPE_CHECKING:
     from uavlab.core.registry import Resume, scene
     from uavlab.core.rng import Streams
     from uavlab.core.types import Batch, ChoiceObs, EnvSpec, Group, MapObs, Metric, Rollout, Transition, Update, tensors
+    from uavlab.experiment.cross_play import CrossPlay
     from uavlab.experiment.policy import TeamPolicy, TrainedPolicy
     from uavlab.experiment.run import Run
     from uavlab.experiment.scores import Scores
     from uavlab.nets.mlp import StackedMLP
+    from uavlab.presentation import fly, report
     from uavlab.registration import baseline, env, learner, preset, toggle
     from uavlab.runtime.oom_retry import Rows
     from uavlab.runtime.runtime import Runtime
@@ -61,7 +63,7 @@ os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 __version__ = "0.1.0"
 
 _NAMES = {
-    "api": ("train", "start", "resume", "load", "evaluate", "fly", "export", "report", "make", "profile"),
+    "api": ("cross_play", "train", "start", "resume", "load", "evaluate", "export", "make", "profile"),
     "benchmarks.registry": ("bench", "suite"),
     "cli": ("main",),
     "core.errors": (
@@ -74,10 +76,12 @@ _NAMES = {
     "core.types": (
         "Batch", "ChoiceObs", "EnvSpec", "Group", "MapObs", "Metric", "Rollout", "Transition", "Update", "tensors"
     ),
+    "experiment.cross_play": ("CrossPlay",),
     "experiment.policy": ("TeamPolicy", "TrainedPolicy"),
     "experiment.run": ("Run",),
     "experiment.scores": ("Scores",),
     "nets.mlp": ("StackedMLP",),
+    "presentation": ("fly", "report"),
     "registration": ("baseline", "env", "learner", "preset", "toggle"),
     "runtime.oom_retry": ("Rows",),
     "runtime.runtime": ("Runtime",),
@@ -87,12 +91,12 @@ _MODULES = {name: f"uavlab.{module}" for module, names in _NAMES.items() for nam
 """The public names, and the modules that define them."""
 
 __all__ = [
-    "Batch", "ChoiceObs", "ConfigError", "DivergedError", "Env", "EnvSpec", "FileError", "Group", "Learner", "MapObs",
-    "Metric", "MissingPackageError", "Policy", "ResourceError", "Resume", "Rollout", "Rows", "Run", "Runtime", "Scores",
-    "StackedMLP", "Streams", "TeamPolicy", "TrainedPolicy", "Transition", "UavlabError", "Update", "__version__",
-    "baseline", "bench", "check_env", "check_learner", "env", "evaluate", "export", "fly", "join_groups", "learner",
-    "load", "main", "make", "preset", "profile", "report", "resume", "scene", "split_groups", "start", "suite",
-    "team_spec", "tensors", "toggle", "train",
+    "Batch", "ChoiceObs", "ConfigError", "CrossPlay", "DivergedError", "Env", "EnvSpec", "FileError", "Group",
+    "Learner", "MapObs", "Metric", "MissingPackageError", "Policy", "ResourceError", "Resume", "Rollout", "Rows", "Run",
+    "Runtime", "Scores", "StackedMLP", "Streams", "TeamPolicy", "TrainedPolicy", "Transition", "UavlabError", "Update",
+    "__version__", "baseline", "bench", "check_env", "check_learner", "cross_play", "env", "evaluate", "export", "fly",
+    "join_groups", "learner", "load", "main", "make", "preset", "profile", "report", "resume", "scene", "split_groups",
+    "start", "suite", "team_spec", "tensors", "toggle", "train",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # so that type checkers report names that do not exist

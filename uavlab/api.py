@@ -4,22 +4,22 @@ A task is the name of a preset or registered environment, or an environment as a
 of ``uavlab settings PRESET`` and ``uavlab toggles``, from the same defaults. Examples run as tests, one after another.
 """
 
-import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from uavlab.arguments import Settings, Task, Trained, config_of, layers, run_folders, task_config, trained_policy
+from uavlab.arguments import Settings, Task, Trained, config_of, layers, task_config, trained_policy
 from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Env
-from uavlab.core.text import one_line
 from uavlab.experiment import policy as policies
 from uavlab.experiment import scores
 from uavlab.experiment.best import Which
 from uavlab.experiment.config import Device, configure
+from uavlab.experiment.cross_play import CrossPlay
+from uavlab.experiment.cross_play import cross_play as meet
 from uavlab.experiment.export import export as export_trained
 from uavlab.experiment.names import run_folder
 from uavlab.experiment.policy import TrainedPolicy
@@ -204,94 +204,43 @@ def evaluate(
     return scores.evaluate_baseline(config_of(what, device), policy, episodes, seed, env)
 
 
-def fly(
-    what: Trained | Env[Any],
-    out: str | Path | None = None,
-    *,
-    policy: str | Callable[[Any], Tensor] | None = None,
-    env: Env[Any] | None = None,
-    seed: int = 0,
-    mean_action: bool = False,
-    run: int = 0,
-) -> Any:
-    """Return an animated flight of a team, a plotly figure, and write it to a file if one is named.
-
-    >>> figure = ul.fly(run, "flight.html")
-    >>> baseline = ul.fly(env, policy="random")
-
-    Args:
-        what: A run or its folder; with ``policy`` also a task.
-        out: A page (``.html``), which needs no network, a film (``.gif``, ``.webp``, ``.mp4``), or one moment
-            (``.png``, ``.svg``, ``.pdf``).
-        policy: As in ``evaluate``.
-        env: Environment to fly in, whose team may differ in size; None takes the evaluation task.
-        seed: Seed of the flight.
-        mean_action: Use the mean action, or the likeliest move, instead of sampling.
-        run: Number of the seed among those of the run.
-
-    Raises:
-        ConfigError: The environment cannot be drawn (``ul.scene``) or has no team that flies, or the file has another
-            suffix.
-        MissingPackageError: Packages that draw are not installed.
-        ResourceError: The file cannot be written, or there is no browser to draw a film.
-    """
-    from uavlab.lab import films
-    from uavlab.lab.plots import flight
-
-    if out is not None:
-        films.require_kind(Path(out))
-    if policy is None:
-        trained = trained_policy("fly", what)
-        config, states = trained.config, policies.fly(trained, seed, mean_action, run, env)
-    else:
-        config = config_of(what)
-        states = scores.fly_baseline(config, policy, seed, env)
-    history = list(states)
-    figure = flight.animate(env or config.evaluation, history).update_layout(meta={"steps": len(history) - 1})
-    if out is not None:
-        films.write(figure, Path(out))
-    return figure
-
-
-def report(
-    runs: Trained | Iterable[Trained],
-    out: str | Path | None = None,
+def cross_play(
+    players: Mapping[str, Trained | Callable[[Any], Tensor]],
+    task: Task | None = None,
     *,
     episodes: int = 200,
     seed: int = 0,
     mean_action: bool = False,
-    device: Device | None = None,
-) -> Path:
-    """Write one page about runs, finished or not, and return it; what cannot be read of one is left out, and warned of.
+) -> CrossPlay:
+    """Let the groups of a team meet, each by a player of its own, in every pairing of players.
 
-    The page needs no network: scores, learning curves, flights, settings, machines, commands. Seeds of runs that differ
-    by their seed alone are pooled, like those of one run.
-
-    >>> ul.report("runs/first", "report.html", episodes=4).name
-    'report.html'
+    >>> play = ul.cross_play({"plan": "chase", "random": "random"}, "pursuit", episodes=8)
+    >>> play.score("pursuers", "plan", "random")["mean"] > play.score("pursuers", "random", "plan")["mean"]
+    True
 
     Args:
-        runs: A run that has a folder, or the folder; or several of these.
-        out: The page; None takes ``report.html`` in the folder of the run, of several in the folder above the first.
-        episodes: Episodes by which each seed is scored.
-        seed: Seed of the episodes and flights.
-        mean_action: Use the mean action, or the likeliest move, instead of sampling.
-        device: Where to evaluate; None takes the device of each run's settings.
+        players: Runs, their folders, names of baselines or functions of observations, by name. Of a name that is a
+            folder the run is taken.
+        task: Whose evaluation task is flown; None takes that of the first run among the players.
+        episodes: Episodes of each pairing and seed.
+        seed: Seed of the episodes, equal for every pairing.
+        mean_action: Use mean actions, or the likeliest moves, instead of sampling.
 
     Raises:
-        ConfigError: There is no run, one is kept in memory, or its environment is not registered here.
-        FileError: A folder is no run, or its settings are damaged.
-        MissingPackageError: Packages that draw are not installed.
-        ResourceError: The page cannot be written.
+        ConfigError: There is no player or no run, groups have no scores, or a policy cannot act in the environment.
+        FileError: A folder holds no intact checkpoint.
     """
-    from uavlab.lab.report import write_report
-    from uavlab.lab.run_files import Scoring
+    loaded = {name: _player(each) for name, each in players.items()}
+    first = next((each for each in loaded.values() if isinstance(each, TrainedPolicy)), None)
+    if first is None and task is None:
+        raise ConfigError("cross_play: no player is a run, so the task is not known; pass task=PRESET.")
+    return meet(loaded, config_of(first if task is None else task), episodes, seed, mean_action)
 
-    folders, scoring = run_folders("report", runs), Scoring(episodes, seed, mean_action, device)
-    page, missing = write_report(folders, None if out is None else Path(out), scoring)
-    for note in missing:
-        warnings.warn(one_line(note), stacklevel=2)
-    return page
+
+def _player(what: Any) -> Any:
+    """Return a trained policy where one is meant, otherwise the name of a baseline or a function."""
+    is_run = isinstance(what, Run | TrainedPolicy | Path) or (isinstance(what, str) and Path(what).exists())
+    return trained_policy("cross_play", what) if is_run else what
 
 
 def export(what: Trained, out: str | Path, *, run: int = 0, agent: int | None = None) -> Path:

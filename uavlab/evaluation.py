@@ -14,6 +14,7 @@ from torch import Tensor
 
 from uavlab.core import bootstrap
 from uavlab.core.errors import ConfigError
+from uavlab.core.groups import split_groups
 from uavlab.core.protocols import Env, Policy, initial_memory, step_policy
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import EnvSpec, Metric, tree_map
@@ -41,6 +42,21 @@ class Planner:
     plan: Callable[[Any, Any, Tensor], Tensor]
 
 
+@dataclass(frozen=True)
+class Sides:
+    """A policy or plan for each group of a team.
+
+    Attributes:
+        members: In the order of the team's groups.
+    """
+
+    members: tuple[Any, ...]
+
+
+Chooser = Policy | Planner | Sides
+"""What chooses the actions of a team."""
+
+
 def require_actions(where: str, action: Any, lead: Sequence[int], spec: EnvSpec) -> None:
     """Check shape, type and range of actions of worlds with the leading axes ``lead``.
 
@@ -63,9 +79,37 @@ def random_policy(obs: Any, noise: Tensor) -> Tensor:
     return 2 * torch.special.ndtr(noise) - 1 if isinstance(obs, Tensor) else random_moves(obs, noise)
 
 
+class Actor:
+    """Chooses the actions of worlds step by step, by a policy with or without memory, a plan, or one for each group."""
+
+    def __init__(self, env: Env, policy: Chooser, rng: Streams, count: int, mean_action: bool, stream: str) -> None:
+        """Start episodes in ``count`` worlds per run."""
+        self.env, self.policy, self.rng, self.mean_action, self.stream = env, policy, rng, mean_action, f"{stream}.act"
+        self.lead = len(rng.seeds), count
+        self.members = []
+        if isinstance(policy, Sides):
+            named = enumerate(policy.members)
+            self.members = [Actor(env, each, rng, count, mean_action, f"{stream}.{n}") for n, each in named]
+        self.memory = initial_memory(policy, *self.lead)
+
+    @torch.no_grad()
+    def __call__(self, state: Any, obs: Any) -> Tensor:
+        """Return the actions of all worlds in a state, with their observations."""
+        spec, policy, count = self.env.spec, self.policy, self.lead[1]
+        if self.members:
+            each = [split_groups(spec, member(state, obs)) for member in self.members]
+            return torch.cat([own[part.name] for own, part in zip(each, spec.parts, strict=True)], 1)
+        if isinstance(policy, Planner):
+            return policy.plan(self.env, state, self.rng.uniform(self.stream, count, spec.agents).flatten(0, 1))
+        noise = None if self.mean_action else acting_noise(self.rng, self.stream, count, spec)
+        seen = tree_map(lambda leaf: leaf.unflatten(0, self.lead), obs)
+        action, self.memory = step_policy(policy, seen, noise, self.memory)
+        return action.flatten(0, 1)
+
+
 @torch.no_grad()
 def simulate(
-    env: Env, policy: Policy | Planner, rng: Streams, count: int, mean_action: bool = False, stream: str = "evaluate"
+    env: Env, policy: Chooser, rng: Streams, count: int, mean_action: bool = False, stream: str = "evaluate"
 ) -> Iterator[tuple[dict[str, Float[Tensor, " B"]], Bool[Tensor, " B"], Bool[Tensor, " B"]]]:
     """Step ``count`` new worlds per run from their start to the horizon.
 
@@ -73,18 +117,12 @@ def simulate(
         For each step the metrics (with return, flight time and timeout), and masks of the worlds that had not ended
         before and after it.
     """
-    spec, runs = env.spec, len(rng.seeds)
+    spec = env.spec
     worlds = start_worlds(env, rng.uniform(f"{stream}.start", count, spec.initial_noise).flatten(0, 1))
     state, obs, live = worlds.state, worlds.obs, torch.ones_like(worlds.replaced, dtype=torch.bool)
-    memory = initial_memory(policy, runs, count)
+    act = Actor(env, policy, rng, count, mean_action, stream)
     for _ in range(spec.horizon):
-        if isinstance(policy, Planner):
-            action = policy.plan(env, state, rng.uniform(f"{stream}.act", count, spec.agents).flatten(0, 1))
-        else:
-            noise = None if mean_action else acting_noise(rng, f"{stream}.act", count, spec)
-            seen = tree_map(lambda leaf: leaf.unflatten(0, (runs, count)), obs)
-            action, memory = step_policy(policy, seen, noise, memory)
-            action = action.flatten(0, 1)
+        action = act(state, obs)
         noise = rng.uniform(f"{stream}.step", count, spec.step_noise).flatten(0, 1)
         after, obs = move(env, state, action, noise, obs)
         reward, terminated = judge(env, state, action, after, noise)
@@ -99,7 +137,7 @@ def simulate(
 
 
 def episodes(
-    env: Env, policy: Policy | Planner, rng: Streams, count: int, mean_action: bool = False, stream: str = "evaluate"
+    env: Env, policy: Chooser, rng: Streams, count: int, mean_action: bool = False, stream: str = "evaluate"
 ) -> dict[str, Float[Tensor, "R E"]]:
     """Run ``count`` episodes per run to their ends.
 

@@ -22,7 +22,7 @@ FLOORS = {
     "experiment": 7,
     **dict.fromkeys(("benchmarks", "registration"), 8),
     **dict.fromkeys(("arguments", "lab", "testing"), 9),
-    "api": 10,
+    **dict.fromkeys(("api", "presentation"), 10),
     "cli": 11,
     **dict.fromkeys(("__init__", "__main__"), 12),
 }

@@ -175,7 +175,7 @@ def finite_run(device: str, task: tuple[str, str], changes: dict[str, Any]) -> R
 def folders(device: str, folder: Path) -> Iterator[Case]:
     """Yield what commands do with a trained run, for every task, and with every registered baseline."""
     from tests.support import device_checks as checks
-    from uavlab import api
+    from uavlab import api, presentation
     from uavlab.experiment import policy, scores
     from uavlab.experiment.run import Run
 
@@ -191,7 +191,7 @@ def folders(device: str, folder: Path) -> Iterator[Case]:
     def page(task: tuple[str, str]) -> str:
         if not trained(task).config.task.evaluation.flies:
             raise NotTried("no team flies")
-        return f"{len(api.fly(trained(task).folder, place / 'flight.html').frames)} frames"
+        return f"{len(presentation.fly(trained(task).folder, place / 'flight.html').frames)} frames"
 
     def scored(task: tuple[str, str]) -> str:
         return str(api.evaluate(trained(task).folder, episodes=2, device=device)).partition("\n")[0]

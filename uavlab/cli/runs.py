@@ -143,6 +143,40 @@ def evaluate(
     return rows[0] if len(rows) == 1 else {"rows": rows}
 
 
+@cli.command("cross-play")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.option("--policy", "plans", multiple=True, help="A baseline that also plays, such as random; repeatable.")
+@click.option("--episodes", type=click.IntRange(1, 100_000), default=200, show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the episodes.")
+@click.option("--mean-action", is_flag=True, help="Use the mean action, or the likeliest move, instead of sampling.")
+@which_policy
+@click.option("--out", type=OutputFile(), help="Also write the record to this JSON file.")
+@as_json
+def cross_play(
+    runs: tuple[str, ...],
+    plans: tuple[str, ...],
+    episodes: int,
+    seed: int,
+    mean_action: bool,
+    which: Any,
+    out: Path | None,
+) -> Record:
+    """Let the groups of each RUN meet those of the others, and baselines, in every pairing."""
+    from uavlab import api
+    from uavlab.core.installation import invocation
+    from uavlab.storage.machine import describe
+
+    players: Any = {run: api.load(run, which=which) for run in runs} | {plan: plan for plan in plans}
+    play = api.cross_play(players, episodes=episodes, seed=seed, mean_action=mean_action)
+    echo(play)
+    rows = [{**row, "figures": dict(row["figures"])} for row in play.rows]
+    device = players[runs[0]].rt.device
+    record = {"command": invocation(), "machine": describe(device), "episodes": episodes, "seed": seed, "rows": rows}
+    if out is not None:
+        write_record(out, record)
+    return record
+
+
 @cli.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.option(
@@ -196,12 +230,12 @@ def _title(trained: Any, count: str) -> str:
 @as_json
 def fly(run: str, out: Path | None, seed: int, mean_action: bool, plan: str | None, which: Any, device: Any) -> Record:
     """Write an animated flight of the best policy of RUN, as a page or a film."""
-    from uavlab import api
+    from uavlab import api, presentation
     from uavlab.experiment.names import run_folder
 
     page = out or (Path(f"{run}-{plan}.html") if plan else run_folder(run) / "flight.html")
     what = run if plan else api.load(run, device, which)
-    figure = api.fly(what, page, policy=plan, seed=seed, mean_action=mean_action)
+    figure = presentation.fly(what, page, policy=plan, seed=seed, mean_action=mean_action)
     steps = figure.layout.meta["steps"]
     echo(f"{steps} steps; open {page}")
     return {"page": str(page), "steps": steps}

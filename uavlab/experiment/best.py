@@ -92,7 +92,9 @@ def ordered_scores(env: Any) -> list[Mapping[str, float]]:
     return [env.group_scores[part.name] for part in env.spec.parts]
 
 
-def weigh(figures: Mapping[str, Float[Tensor, "R E"]], scores: Sequence[Mapping[str, float]]) -> Float[Tensor, "R S"]:
+def mean_scores(
+    figures: Mapping[str, Float[Tensor, "R E"]], scores: Sequence[Mapping[str, float]]
+) -> Float[Tensor, "R S"]:
     """Return the weighted sums of figures' means over episodes."""
     each = [torch.stack([w * figures[name].mean(1) for name, w in score.items()]).sum(0) for score in scores]
     return torch.stack(each, 1)

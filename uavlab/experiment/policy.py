@@ -13,10 +13,10 @@ from torch import Tensor
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.installation import program
 from uavlab.core.protocols import Env, Policy, initial_memory, step_policy
-from uavlab.core.rng import Streams, acting_noise, team_noise
+from uavlab.core.rng import Streams, team_noise
 from uavlab.core.text import quote
 from uavlab.core.types import NO_FLOATS, EnvSpec, observation_shapes, observation_type, tree_map
-from uavlab.evaluation import Planner
+from uavlab.evaluation import Actor, Planner
 from uavlab.experiment import build
 from uavlab.experiment.best import Which, require_groups
 from uavlab.experiment.config import Config, Device
@@ -178,11 +178,15 @@ class TrainedPolicy:
         env = env or self.config.evaluation
         return TeamPolicy(self.batched_policy(env, run), env.spec, self.rt.device)
 
-    def batched_policy(self, env: Env, run: int | None = None) -> Policy:
-        """Return the policies of all seeds, or of one, as a function with an axis of runs, for ``env``."""
+    def batched_policy(self, env: Env, run: int | None = None, seeds: int | None = None) -> Policy:
+        """Return the policies of all seeds, or of one, as a function with an axis of runs, for ``env``.
+
+        The policy of a run with one seed serves as that of each of ``seeds`` seeds.
+        """
         entry, learner, trained = self.config.task.entry, self.config.learner, self.config.env.spec
         entry.require_same(learner, trained, env.spec)
         chosen = self.parameters if run is None else self.parameters[run : run + 1]
+        chosen = chosen if seeds in (None, len(chosen)) else chosen.expand(seeds, -1, -1).contiguous()
         return entry.load_policy(learner, trained, env.spec, chosen)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -292,17 +296,10 @@ def fly_policy(env: Env, policy: Policy | Planner, rng: Streams, mean_action: bo
     """Fly one episode; yield the state of its world before the first step and after each step."""
     spec = env.spec
     state = env.initial(rng.uniform("fly.start", 1, spec.initial_noise)[0])
-    memory = initial_memory(policy, 1, 1)
+    act = Actor(env, policy, rng, 1, mean_action, "fly")
     yield state
     for _ in range(spec.horizon):
-        if isinstance(policy, Planner):
-            action = policy.plan(env, state, rng.uniform("fly.act", 1, spec.agents)[0])
-        else:
-            noise = None if mean_action else acting_noise(rng, "fly.act", 1, spec)
-            obs = tree_map(lambda leaf: leaf[None], env.observe(state))
-            action, memory = step_policy(policy, obs, noise, memory)
-            action = action[0]
-        state = env.transition(state, action, rng.uniform("fly.step", 1, spec.step_noise)[0])
+        state = env.transition(state, act(state, env.observe(state)), rng.uniform("fly.step", 1, spec.step_noise)[0])
         yield state
         if env.terminated(state).all():
             return

@@ -20,7 +20,7 @@ from uavlab.core.errors import ConfigError, DivergedError, ResourceError, Uavlab
 from uavlab.core.installation import invocation
 from uavlab.core.types import Update
 from uavlab.experiment import build, run_state
-from uavlab.experiment.best import Which, best_policies, ordered_scores, weigh
+from uavlab.experiment.best import Which, best_policies, mean_scores, ordered_scores
 from uavlab.experiment.config import Config
 from uavlab.experiment.export import export
 from uavlab.experiment.names import require_run
@@ -331,10 +331,10 @@ class Run:
             self.config, env, policy, self.rng, self.config.run.evaluate_episodes, False, build.VALIDATION
         )
         newest, number = self.learner.parameters(), self.number
-        better = self.best_team.consider(weigh(figures, [env.score]), newest, number)
+        better = self.best_team.consider(mean_scores(figures, [env.score]), newest, number)
         self.evals_since_best = 0 if better else self.evals_since_best + 1  # host sync
         if self.best_groups is not None:
-            self.best_groups.consider(weigh(figures, ordered_scores(env)), newest, number)
+            self.best_groups.consider(mean_scores(figures, ordered_scores(env)), newest, number)
         self.score_seconds = time.perf_counter() - began
         return {name: value.mean(1).tolist() for name, value in figures.items()}
 

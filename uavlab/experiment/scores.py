@@ -65,7 +65,9 @@ def evaluate(trained: TrainedPolicy, count: int, seed: int, mean_action: bool, e
 def measure(trained: TrainedPolicy, count: int, seed: int, mean_action: bool, env: Env | None = None) -> Figures:
     """Return the figures of a policy in each of ``count`` episodes per seed; ``summarize`` returns their means."""
     config, env = trained.config, env or trained.config.evaluation
-    return _measure(config, trained.rt, env, trained.batched_policy(env), config.run.runs, count, seed, mean_action)
+    return measure_policy(
+        config, trained.rt, env, trained.batched_policy(env), config.run.runs, count, seed, mean_action
+    )
 
 
 def pool(figures: Sequence[Figures]) -> Figures:
@@ -100,12 +102,12 @@ def measure_baseline(
         ConfigError: The environment has no such baseline, or its actions do not fit the team.
     """
     env, rt = env or config.evaluation, build.runtime(config.run, config.toggles)
-    return _measure(config, rt, env, _baseline(config, policy, env, rt), 1, count, seed, False)
+    return measure_policy(config, rt, env, baseline_policy(config, policy, env, rt), 1, count, seed, False)
 
 
-def weigh(env: Env, figures: Figures) -> Float[Tensor, "R E"]:
-    """Return the score of each episode: its figures with the weights of ``env.score``; higher is better."""
-    return torch.stack([weight * figures[name] for name, weight in env.score.items()]).sum(0)
+def weigh(score: Mapping[str, float], figures: Figures) -> Float[Tensor, "R E"]:
+    """Return the score of each episode: its figures with these weights, such as ``env.score``; higher is better."""
+    return torch.stack([weight * figures[name] for name, weight in score.items()]).sum(0)
 
 
 def fly_baseline(
@@ -119,10 +121,10 @@ def fly_baseline(
     if not config.task.evaluation.flies:
         raise ConfigError(f"fly: {config.preset} has no team that flies.")
     env, rt = env or config.evaluation, build.runtime(config.run, config.toggles)
-    yield from fly_policy(env, _baseline(config, policy, env, rt), Streams([seed], rt.device))
+    yield from fly_policy(env, baseline_policy(config, policy, env, rt), Streams([seed], rt.device))
 
 
-def _baseline(config: Config, policy: str | Callable[[Any], Tensor], env: Env, rt: Runtime) -> Any:
+def baseline_policy(config: Config, policy: str | Callable[[Any], Tensor], env: Env, rt: Runtime) -> Any:
     """Return a baseline, or a function of observations, in the form that evaluation needs."""
     if not isinstance(policy, str):
         return _with_run_axis(policy, env.spec)
@@ -166,9 +168,14 @@ def _checked(name: str, plan: Callable[[Any, Any, Tensor], Tensor]) -> Callable[
     return act
 
 
-def _measure(
+def measure_policy(
     config: Config, rt: Runtime, env: Env, policy: Any, runs: int, count: int, seed: int, mean_action: bool
 ) -> Figures:
+    """Return the figures of a policy with an axis of ``runs``, a plan, or ``Sides``, in ``count`` episodes each.
+
+    Raises:
+        ConfigError: ``count`` is less than 1.
+    """
     if count < 1:
         raise ConfigError(f"evaluate: got episodes={count}; expected at least 1.")
     with rt.scope():

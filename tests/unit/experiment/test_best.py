@@ -11,7 +11,7 @@ import torch
 import uavlab as ul
 from uavlab.core.errors import ConfigError
 from uavlab.experiment import build
-from uavlab.experiment.best import Best, group_owners, weigh
+from uavlab.experiment.best import Best, group_owners, mean_scores
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
 from uavlab.learners.ppo import LEARNERS
@@ -33,7 +33,7 @@ def test_networks_follow_the_scores_of_their_owners() -> None:
 
 def test_scores_are_weighted_means() -> None:
     figures = {"a": torch.tensor([[1.0, 3.0]]), "b": torch.tensor([[4.0, 6.0]])}
-    assert weigh(figures, [{"a": 1.0, "b": -0.5}, {"b": 2.0}]).tolist() == [[-0.5, 10.0]]
+    assert mean_scores(figures, [{"a": 1.0, "b": -0.5}, {"b": 2.0}]).tolist() == [[-0.5, 10.0]]
 
 
 def test_each_group_of_pursuit_has_a_network() -> None:

@@ -62,7 +62,7 @@ class TestWeigh:
         """Of leader and followers: 3 completion + strict formation - 0.0005 flight time."""
         figures = {"completion": [[1.0, 0.0]], "formation_strict": [[0.5, 0.25]], "flight_time": [[100.0, 200.0]]}
         tensors = {name: torch.tensor(values, dtype=torch.float64) for name, values in figures.items()}
-        assert scores.weigh(tiny().env, tensors).tolist() == [pytest.approx([3.45, 0.15])]
+        assert scores.weigh(tiny().env.score, tensors).tolist() == [pytest.approx([3.45, 0.15])]
 
     def test_a_baseline_is_measured_in_the_episodes_of_evaluate(self) -> None:
         figures = scores.measure_baseline(tiny(), "random", EPISODES, 3)

@@ -68,18 +68,18 @@ class TestByHand:
         assert torch.equal(replay.largest, before)
 
     def test_beta_follows_the_length_of_the_run(self) -> None:
-        made = {updates: ByPriority(rows(named(1)), 8, PriorityConfig(), updates=updates) for updates in (4, None)}
-        assert {updates: int(replay.length) for updates, replay in made.items()} == {4: 4, None: 100_000}
+        stores = {updates: ByPriority(rows(named(1)), 8, PriorityConfig(), updates=updates) for updates in (4, None)}
+        assert {updates: int(replay.length) for updates, replay in stores.items()} == {4: 4, None: 100_000}
         fixed = ByPriority(rows(named(1)), 8, PriorityConfig(priority_draws=7), updates=4)
         assert int(fixed.length) == 7
-        for replay in made.values():
+        for replay in stores.values():
             replay.draws.fill_(2)
-        assert float(made[4].anneal(0.4, 1.0)) == pytest.approx(0.7)
-        made[4].add(rows(named(1)))
+        assert float(stores[4].anneal(0.4, 1.0)) == pytest.approx(0.7)
+        stores[4].add(rows(named(1)))
         resumed = ByPriority(rows(named(1)), 8, PriorityConfig(), updates=100)  # to a farther target
-        resumed.load_state_dict(made[4].state_dict())
+        resumed.load_state_dict(stores[4].state_dict())
         assert int(resumed.length) == 4
-        older = {name: value for name, value in made[4].state_dict().items() if name != "length"}
+        older = {name: value for name, value in stores[4].state_dict().items() if name != "length"}
         resumed.load_state_dict(older)
         assert int(resumed.length) == 4
 

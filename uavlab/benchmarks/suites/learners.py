@@ -231,7 +231,7 @@ def _figures(run: Run) -> Figure:
     trained, config = run.trained(), run.config
     last = replace(trained, parameters=run.learner.parameters(), updates=[run.number] * config.run.runs)
     count, env = config.run.evaluate_episodes, config.evaluation
-    best, newest = (scores.weigh(env, scores.measure(each, count, SEED, False)) for each in (trained, last))
+    best, newest = (scores.weigh(env.score, scores.measure(each, count, SEED, False)) for each in (trained, last))
     return {
         "updates": run.number,
         "minutes": round(run.seconds / 60, 3),
@@ -245,7 +245,7 @@ def score_baselines(config: Config) -> Iterator[tuple[str, Figure]]:
     """Yield the score of random actions and of each registered baseline, in as many episodes as all seeds have."""
     for name in scores.baselines(config):
         figures = scores.measure_baseline(config, name, config.run.runs * config.run.evaluate_episodes, SEED)
-        yield name, figure_of(scores.weigh(config.evaluation, figures), config.evaluation)
+        yield name, figure_of(scores.weigh(config.evaluation.score, figures), config.evaluation)
 
 
 def figure_of(values: Tensor, env: Env[Any]) -> Figure:

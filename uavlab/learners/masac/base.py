@@ -72,12 +72,12 @@ class MASACConfig:
     """
 
     hidden: Annotated[int, Ge(1), Le(4096)] = 256
-    gamma: Annotated[float, Ge(0), Le(1), Resume.YES] = 0.9
+    gamma: Annotated[float, Ge(0), Le(1), Resume.YES] = 0.95
     tau: Annotated[float, Gt(0), Le(1), Resume.YES] = 0.01
     lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 1e-3
     critic_lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 3e-3
-    alpha_lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 3e-4
-    alpha: Annotated[float, Ge(1e-8), Le(1e6)] = 1.0
+    alpha_lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 1e-3
+    alpha: Annotated[float, Ge(1e-8), Le(1e6)] = 0.1
     clip: Annotated[float, Gt(0), Le(1e6), Resume.YES] = 1.0
     target_entropy: Annotated[Annotated[float, Ge(-1000), Le(1000)] | None, Resume.YES] = None
     reward_scale: Annotated[float, Gt(0), Le(1e4)] | None = None

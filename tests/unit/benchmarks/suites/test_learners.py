@@ -152,7 +152,7 @@ class TestRows:
         run = Run.resume(folder / "spread_mappo-mappo")
         assert row["last"]["each"] != row["best"]["each"]
         newest = policy.TrainedPolicy(run.config, run.rt, 6, [6, 6], run.learner.parameters(), run.best_score)
-        values = scores.weigh(run.config.evaluation, scores.measure(newest, 4, 0, False))
+        values = scores.weigh(run.config.evaluation.score, scores.measure(newest, 4, 0, False))
         assert row["last"]["each"] == pytest.approx(values.mean(1).tolist(), rel=1e-4)
 
     def test_baselines_are_scored_in_as_many_episodes(self, whole: tuple[Path, Record]) -> None:

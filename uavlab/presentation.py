@@ -1,0 +1,105 @@
+"""Flights and pages of runs, as ``ul.fly`` and ``ul.report``; both need packages that draw."""
+
+import warnings
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from uavlab.arguments import Trained, config_of, run_folders, trained_policy
+from uavlab.core.protocols import Env
+from uavlab.core.text import one_line
+from uavlab.experiment import policy as policies
+from uavlab.experiment import scores
+from uavlab.experiment.config import Device
+
+
+def fly(
+    what: Trained | Env[Any],
+    out: str | Path | None = None,
+    *,
+    policy: str | Callable[[Any], Tensor] | None = None,
+    env: Env[Any] | None = None,
+    seed: int = 0,
+    mean_action: bool = False,
+    run: int = 0,
+) -> Any:
+    """Return an animated flight of a team, a plotly figure, and write it to a file if one is named.
+
+    >>> figure = ul.fly(run, "flight.html")
+    >>> baseline = ul.fly(env, policy="random")
+
+    Args:
+        what: A run or its folder; with ``policy`` also a task.
+        out: A page (``.html``), which needs no network, a film (``.gif``, ``.webp``, ``.mp4``), or one moment
+            (``.png``, ``.svg``, ``.pdf``).
+        policy: As in ``evaluate``.
+        env: Environment to fly in, whose team may differ in size; None takes the evaluation task.
+        seed: Seed of the flight.
+        mean_action: Use the mean action, or the likeliest move, instead of sampling.
+        run: Number of the seed among those of the run.
+
+    Raises:
+        ConfigError: The environment cannot be drawn (``ul.scene``) or has no team that flies, or the file has another
+            suffix.
+        MissingPackageError: Packages that draw are not installed.
+        ResourceError: The file cannot be written, or there is no browser to draw a film.
+    """
+    from uavlab.lab import films
+    from uavlab.lab.plots import flight
+
+    if out is not None:
+        films.require_kind(Path(out))
+    if policy is None:
+        trained = trained_policy("fly", what)
+        config, states = trained.config, policies.fly(trained, seed, mean_action, run, env)
+    else:
+        config = config_of(what)
+        states = scores.fly_baseline(config, policy, seed, env)
+    history = list(states)
+    figure = flight.animate(env or config.evaluation, history).update_layout(meta={"steps": len(history) - 1})
+    if out is not None:
+        films.write(figure, Path(out))
+    return figure
+
+
+def report(
+    runs: Trained | Iterable[Trained],
+    out: str | Path | None = None,
+    *,
+    episodes: int = 200,
+    seed: int = 0,
+    mean_action: bool = False,
+    device: Device | None = None,
+) -> Path:
+    """Write one page about runs, finished or not, and return it; what cannot be read of one is left out, and warned of.
+
+    The page needs no network: scores, learning curves, flights, settings, machines, commands. Seeds of runs that differ
+    by their seed alone are pooled, like those of one run.
+
+    >>> ul.report("runs/first", "report.html", episodes=4).name
+    'report.html'
+
+    Args:
+        runs: A run that has a folder, or the folder; or several of these.
+        out: The page; None takes ``report.html`` in the folder of the run, of several in the folder above the first.
+        episodes: Episodes by which each seed is scored.
+        seed: Seed of the episodes and flights.
+        mean_action: Use the mean action, or the likeliest move, instead of sampling.
+        device: Where to evaluate; None takes the device of each run's settings.
+
+    Raises:
+        ConfigError: There is no run, one is kept in memory, or its environment is not registered here.
+        FileError: A folder is no run, or its settings are damaged.
+        MissingPackageError: Packages that draw are not installed.
+        ResourceError: The page cannot be written.
+    """
+    from uavlab.lab.report import write_report
+    from uavlab.lab.run_files import Scoring
+
+    folders, scoring = run_folders("report", runs), Scoring(episodes, seed, mean_action, device)
+    page, missing = write_report(folders, None if out is None else Path(out), scoring)
+    for note in missing:
+        warnings.warn(one_line(note), stacklevel=2)
+    return page
