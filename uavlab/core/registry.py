@@ -12,6 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from uavlab.core.errors import ConfigError
+from uavlab.core.symptoms import Symptoms
 from uavlab.core.text import quote
 
 if TYPE_CHECKING:
@@ -201,6 +202,7 @@ class LearnerEntry:
         plan: settings -> entries of a dry run about the learner.
         unserved: Toggles without effect on it, with the reason.
         portable: How its policy becomes a file that runs without uavlab.
+        symptoms: What a run watches, to warn of what ails it; by default scores alone.
     """
 
     settings: type[Any]
@@ -213,6 +215,7 @@ class LearnerEntry:
     plan: Callable[[Settings], dict[str, Any]] = lambda config: {}
     unserved: Mapping[str, str] = field(default_factory=dict)
     portable: "Portable | None" = None
+    symptoms: Symptoms = field(default_factory=Symptoms)
 
     def __post_init__(self) -> None:
         """Refuse a class whose fields cannot be settings."""

@@ -20,7 +20,7 @@ from torch import Tensor
 from uavlab.core.errors import ConfigError, DivergedError, ResourceError, UavlabError
 from uavlab.core.installation import invocation
 from uavlab.core.types import Update
-from uavlab.experiment import build, run_state
+from uavlab.experiment import build, run_state, symptoms
 from uavlab.experiment.config import Config
 from uavlab.experiment.export import export
 from uavlab.experiment.names import require_run
@@ -29,8 +29,8 @@ from uavlab.experiment.run_dir import (
     STATUS,
     advice,
     lock_run_dir,
-    read_command,
     read_run_files,
+    read_status,
     require_empty,
     restore_config,
     write_config,
@@ -83,6 +83,7 @@ class Run:
         self.forced = False  # whether the last score was taken because the run ended, not because one was due
         self.pauses: list[float] = []  # seconds that each save took
         self.evals_since_best = 0  # evaluations since the best score
+        self.symptoms: list[symptoms.Finding] = []  # what ails it
         self.last_bytes, self.score_seconds = 0, 0.0  # bytes of the last save, seconds of the last evaluation
         self.last: Path | None = None  # the last checkpoint
         self.linkable = False  # whether the next checkpoint may link segments of replay from the last one
@@ -131,7 +132,9 @@ class Run:
                 )
             if not run.recorder.recover(run.number):
                 run.not_exact_reasons.append(f"update {run.number}: rows of metrics were lost or changed")
-            run.command, run._config_stored = read_command(folder), stored
+            status, run._config_stored = read_status(folder), stored
+            run.command = str(status.get("command", ""))
+            run.symptoms = symptoms.parse(status.get("symptoms"), run.number)
             run._files_seen = read_run_files(folder)
         return run
 
@@ -310,6 +313,8 @@ class Run:
         self._update_interrupted = False
         if metrics or score:
             self.recorder.append(self.number, self.seconds, {**(metrics or {}), **(score or {})}, seeds)
+        if score:
+            self.symptoms = symptoms.warn(self.recorder.rows, self.config, self.symptoms)
         if saving or self.done:
             self.save()
             self._write_status("running")  # keeps the file up to date during the run and after a kill
