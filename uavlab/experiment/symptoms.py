@@ -24,7 +24,7 @@ HALF = 0.5  # of the planned run: before, an entropy at its maximum is no sympto
 NEAR = 0.95  # of the largest entropy: at least so much of it is at the maximum
 NARROW = 0.1  # of the range of the entropy: at most so much above its lower end is a collapse
 OPEN = 0.5  # of log E: an entropy that was never higher says nothing about the largest one under masks
-GROWTH, PACE = 100.0, 2.0  # of the loss: from the first to the last quarter, and at least from each to the next
+GROWTH, PACE = 30.0, 1.5  # of the loss: from the first to the last quarter, and at least from each to the next
 FEW, SOME, MANY = 4, 6, 10  # evaluations that an entropy at its maximum, a collapse and scores that are still take
 ROWS = 8  # rows of a metric that are judged together
 NOISE = 2.0  # deviations of a score within a quarter of the run that quarters differ by chance
@@ -136,7 +136,7 @@ def entropy_high(seed: Seed) -> str:
     if min(point.value for point in late) < top - (1 - NEAR) * abs(top):
         return ""
     level = median(point.value for point in late)
-    share = f"{100 * level / top:.0f} % of " if top > 0 else ""
+    share = f"{min(100 * level / top, 100):.0f} % of " if top > 0 else ""
     return (
         f"the policy's entropy stayed at {share}its maximum, {level:.3g} of {top:.3g} nats, "
         f"from update {late[0].update} to {late[-1].update}"
@@ -149,13 +149,13 @@ def entropy_low(seed: Seed) -> str:
     Returns of training count because their first value is that of an untrained policy: a run that learns before its
     first score does not rise afterwards.
     """
-    bounds, returns = seed.range, [seed.figures.get(name, ()) for name in (f"{SCORE}return", seed.watch.returns)]
+    bounds = seed.range
     if bounds is None or len(seed.score) < SOME or len(seed.entropy) < ROWS:
         return ""
     level = levels(seed.entropy)[-1]
     if level > bounds.low + NARROW * (bounds.high - bounds.low):
         return ""
-    if any(change > NOISE for curve in (seed.score, *returns) for change in changes(curve)):
+    if any(change > NOISE for curve in _goals(seed) for change in changes(curve)):
         return ""
     first, *_, last = levels(seed.score)
     return (
@@ -167,7 +167,7 @@ def entropy_low(seed: Seed) -> str:
 def loss_grows(seed: Seed) -> str:
     """Return what is wrong if the loss grew by orders, quarter by quarter, after the first fifth of the run so far.
 
-    A loss that grows while the score rises is no symptom: better policies earn more, and errors grow with values.
+    A loss that grows with score or returns is no symptom: better policies earn more, and errors grow with values.
     """
     late = [point for point in seed.loss if 5 * point.update >= seed.loss[-1].update]
     if len(late) < 2 * ROWS or len(seed.score) < FEW:
@@ -175,7 +175,8 @@ def loss_grows(seed: Seed) -> str:
     first, *_, last = each = levels(late)
     early = max((point.value for point in seed.loss[: -len(late)]), default=0.0)
     steady = first > 0 and all(after >= PACE * before for before, after in pairwise(each))
-    if not steady or last < max(GROWTH * first, early) or changes(seed.score)[-1] > NOISE:
+    better = any(change > NOISE for curve in _goals(seed) for change in changes(curve)[-1:])
+    if not steady or last < max(GROWTH * first, early) or better:
         return ""
     return (
         f"{seed.watch.loss} grows without bound: {first:.3g} near update {late[0].update}, "
@@ -247,6 +248,11 @@ def _top(seed: Seed) -> float | None:
         return seed.range.high
     seen = min(seed.range.high, max(point.value for point in seed.entropy))
     return seen if seen >= OPEN * seed.range.high else None
+
+
+def _goals(seed: Seed) -> list[Curve]:
+    """Return the curves that rise where a policy becomes better: score, and returns of evaluations and training."""
+    return [seed.score, *(seed.figures.get(name, ()) for name in (f"{SCORE}return", seed.watch.returns))]
 
 
 def _as_random_as_before(seed: Seed) -> bool:
