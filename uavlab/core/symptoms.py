@@ -100,7 +100,7 @@ def longer_view() -> Remedy:
     """
 
     def value(config: Any, spec: "EnvSpec") -> float | None:
-        short = (1 - config.gamma) * spec.horizon > 20
-        return round(1 - 10 / spec.horizon, 3) if short else None
+        short, new = (1 - config.gamma) * spec.horizon > 20, min(round(1 - 10 / spec.horizon, 3), 0.999)
+        return new if short and new > config.gamma else None
 
     return Remedy("gamma", value)

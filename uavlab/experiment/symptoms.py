@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import median
+from statistics import correlation, median
 from typing import Any, NamedTuple
 
 from uavlab.core.errors import TrainingWarning
@@ -133,7 +133,7 @@ def entropy_high(seed: Seed) -> str:
     top = _top(seed)
     if top is None or seed.share < HALF or len(seed.score) < FEW or len(late) < ROWS:
         return ""
-    if min(point.value for point in late) < top - (1 - NEAR) * abs(top):
+    if min(levels(late)) < top - (1 - NEAR) * abs(top):
         return ""
     level = median(point.value for point in late)
     share = f"{min(100 * level / top, 100):.0f} % of " if top > 0 else ""
@@ -144,18 +144,14 @@ def entropy_high(seed: Seed) -> str:
 
 
 def entropy_low(seed: Seed) -> str:
-    """Return what is wrong if the entropy is near its minimum in the last quarter, and neither score nor returns rose.
-
-    Returns of training count because their first value is that of an untrained policy: a run that learns before its
-    first score does not rise afterwards.
-    """
+    """Return what is wrong if the entropy is near its minimum in the last quarter, and no score or return rose."""
     bounds = seed.range
     if bounds is None or len(seed.score) < SOME or len(seed.entropy) < ROWS:
         return ""
     level = levels(seed.entropy)[-1]
     if level > bounds.low + NARROW * (bounds.high - bounds.low):
         return ""
-    if any(change > NOISE for curve in _goals(seed) for change in changes(curve)):
+    if any(change > NOISE for gain in _gains(seed) for change in gain):
         return ""
     first, *_, last = levels(seed.score)
     return (
@@ -175,7 +171,7 @@ def loss_grows(seed: Seed) -> str:
     first, *_, last = each = levels(late)
     early = max((point.value for point in seed.loss[: -len(late)]), default=0.0)
     steady = first > 0 and all(after >= PACE * before for before, after in pairwise(each))
-    better = any(change > NOISE for curve in _goals(seed) for change in changes(curve)[-1:])
+    better = any(change > NOISE for gain in _gains(seed) for change in gain[-2:])  # the last quarter, and the trend
     if not steady or last < max(GROWTH * first, early) or better:
         return ""
     return (
@@ -223,21 +219,25 @@ def levels(curve: Curve) -> list[float]:
     return [median(point.value for point in part) for part in quarters(curve)]
 
 
-def changes(curve: Curve) -> list[float]:
-    """Return by how many deviations of its noise each later quarter of a curve differs from the first.
+def changes(curve: Curve, first: float | None = None) -> list[float]:
+    """Return how a curve changes: each later quarter, compared with the first or a value, and the trend.
+
+    Quarters differ in units of the noise; the trend is the correlation with time in units of its own noise.
 
     Noise is a standard deviation, by medians of two kinds of distances: of values from their quarter's median, and
     between neighbours, over the square root of 2. The first is too small for few values, the second for smooth curves.
-    Fewer than four points return no quarter.
+    Fewer than four points return nothing.
     """
     if len(curve) < 4:
         return []
-    first, *later = each = levels(curve)
+    each = levels(curve)
     values, pairs = [point.value for point in curve], zip(quarters(curve), each, strict=True)
     apart = median(abs(point.value - level) for part, level in pairs for point in part)
     between = median(abs(after - before) for before, after in pairwise(values)) / math.sqrt(2)
     noise = max(apart, between, TINY) / MEDIAN_OF_NORMAL
-    return [(level - first) / noise for level in later]
+    before = each[0] if first is None else first
+    trend = correlation(range(len(values)), values) * math.sqrt(len(values)) if min(values) < max(values) else 0.0
+    return [*((level - before) / noise for level in each[1:]), trend]
 
 
 def _top(seed: Seed) -> float | None:
@@ -250,9 +250,15 @@ def _top(seed: Seed) -> float | None:
     return seen if seen >= OPEN * seed.range.high else None
 
 
-def _goals(seed: Seed) -> list[Curve]:
-    """Return the curves that rise where a policy becomes better: score, and returns of evaluations and training."""
-    return [seed.score, *(seed.figures.get(name, ()) for name in (f"{SCORE}return", seed.watch.returns))]
+def _gains(seed: Seed) -> list[list[float]]:
+    """Return the changes of what rises where a policy becomes better: score, and returns of evaluations and training.
+
+    Those of training are compared with their first value, that of an untrained policy: a run that learns before its
+    first score does not rise afterwards.
+    """
+    training = seed.figures.get(seed.watch.returns, ())
+    scores = [changes(curve) for curve in (seed.score, seed.figures.get(f"{SCORE}return", ()))]
+    return [*scores, changes(training, training[0].value)] if training else scores
 
 
 def _as_random_as_before(seed: Seed) -> bool:

@@ -121,7 +121,9 @@ class TestRemedies:
 
     def test_a_discount_that_sees_little_of_an_episode(self) -> None:
         assert try_value(longer_view(), gamma=0.9) == 0.975  # 10 of 400 steps become 40
-        assert try_value(longer_view(), gamma=0.95) is None  # 20 of 400 steps
+        assert try_value(longer_view(), gamma=0.96) is None  # 25 of 400 steps
+        long = dataclasses.replace(SPEC, horizon=10**6)
+        assert [try_value(longer_view(), long, gamma=gamma) for gamma in (0.9, 0.999, 1.0)] == [0.999, None, None]
         assert try_value(longer_view(), dataclasses.replace(SPEC, horizon=25), gamma=0.5) is None
 
     def test_the_target_entropy_of_masac(self) -> None:
