@@ -24,7 +24,7 @@ HALF = 0.5  # of the planned run: before, an entropy at its maximum is no sympto
 NEAR = 0.95  # of the largest entropy: at least so much of it is at the maximum
 NARROW = 0.1  # of the range of the entropy: at most so much above its lower end is a collapse
 OPEN = 0.5  # of log E: an entropy that was never higher says nothing about the largest one under masks
-GROWTH, PACE = 30.0, 1.5  # of the loss: from the first to the last quarter, and at least from each to the next
+GROWTH, PACE = 10.0, 1.5  # of the loss: from the first to the last quarter, and at least from each to the next
 FEW, SOME, MANY = 4, 6, 10  # evaluations that an entropy at its maximum, a collapse and scores that are still take
 ROWS = 8  # rows of a metric that are judged together
 NOISE = 2.0  # deviations of a score within a quarter of the run that quarters differ by chance
@@ -67,7 +67,8 @@ class Seed:
         watch: What the learner describes.
         range: The range of its entropy.
         score: The weighted score by which policies are selected.
-        figures: All figures of evaluations, and the returns of training.
+        figures: All figures of evaluations.
+        returns: The returns of training.
         entropy: The entropy of its policy.
         loss: The loss that may grow.
     """
@@ -77,6 +78,7 @@ class Seed:
     range: Range | None
     score: Curve
     figures: Mapping[str, Curve]
+    returns: Curve
     entropy: Curve
     loss: Curve
 
@@ -189,8 +191,7 @@ def scores_still(seed: Seed) -> str:
     count, values = len(seed.score), [point.value for point in seed.score]
     if count < MANY:
         return ""
-    scores = [curve for name, curve in seed.figures.items() if name.startswith(SCORE)]
-    equal = all(len({point.value for point in curve}) == 1 for curve in scores)
+    equal = all(len({point.value for point in curve}) == 1 for curve in seed.figures.values())
     moved = any(abs(change) > NOISE for curve in seed.figures.values() for change in changes(curve))
     if not equal and (moved or not _as_random_as_before(seed)):
         return ""
@@ -256,9 +257,8 @@ def _gains(seed: Seed) -> list[list[float]]:
     Those of training are compared with their first value, that of an untrained policy: a run that learns before its
     first score does not rise afterwards.
     """
-    training = seed.figures.get(seed.watch.returns, ())
     scores = [changes(curve) for curve in (seed.score, seed.figures.get(f"{SCORE}return", ()))]
-    return [*scores, changes(training, training[0].value)] if training else scores
+    return [*scores, changes(seed.returns, seed.returns[0].value)] if seed.returns else scores
 
 
 def _as_random_as_before(seed: Seed) -> bool:
@@ -275,7 +275,7 @@ def _seeds(rows: Sequence[Mapping[str, Any]], config: Config) -> Iterator[Seed]:
     bounds = watch.entropy.range(config.learner, config.env.spec) if watch.entropy else None
     names = dict.fromkeys(name for row in rows for name in row if name.startswith(SCORE))
     for seed in range(run.runs):
-        figures = {name: _curve(rows, name, seed) for name in (*names, watch.returns) if name}
+        figures = {name: _curve(rows, name, seed) for name in names}
         scores = [(weight, dict(figures.get(f"{SCORE}{name}", ()))) for name, weight in config.evaluation.score.items()]
         scored = [update for update in scores[0][1] if all(update in values for _, values in scores)]
         yield Seed(
@@ -284,6 +284,7 @@ def _seeds(rows: Sequence[Mapping[str, Any]], config: Config) -> Iterator[Seed]:
             range=bounds,
             score=[Point(update, sum(weight * values[update] for weight, values in scores)) for update in scored],
             figures=figures,
+            returns=_curve(rows, watch.returns, seed) if watch.returns else (),
             entropy=_curve(rows, watch.entropy.metric, seed) if watch.entropy else (),
             loss=_curve(rows, watch.loss, seed) if watch.loss else (),
         )

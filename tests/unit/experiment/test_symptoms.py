@@ -89,6 +89,12 @@ FALLING = noisy(ramp(1.3, -2, 1000, 6000), 0.02)
 curve("a temperature that is too high", "entropy_high", entropy=noisy(flat(1.345), 0.03), score=RISING)
 curve("nothing but noise", "entropy_high", "scores_still", entropy=noisy(flat(1.36), 0.01), score=STILL)
 curve("a policy that stays as it is", "scores_still", entropy=noisy(flat(1.1), 0.02), score=STILL)
+curve(
+    "moves that stay as they are",
+    *("entropy_high", "scores_still"),
+    config=MAPPO,
+    **{"entropy": noisy(flat(1.2), 0.02), "score": STILL, "return_": ramp(0, -1, 0, 3000)},
+)
 curve("scores that are equal", "scores_still", entropy=FALLING, score=flat(0.0), other=flat(3.0))
 curve("a collapse", "entropy_low", entropy=ramp(1.3, -7, 100, 3000), score=noisy(ramp(0.5, 0.2, 0, 3000), 0.05))
 curve("a collapse at once", "entropy_low", entropy=flat(-7.0), score=noisy(ramp(0.5, 0.2, 0, 3000), 0.05))

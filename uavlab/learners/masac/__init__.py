@@ -90,7 +90,12 @@ SYMPTOMS = Symptoms(
             times("alpha", 10, most=10.0),
             times("reward_scale", 0.1, least=1e-4),
         ),
-        "loss_grows": (lower("tau", 0.05, 0.01), lower("gamma", 0.99, 0.99), times("critic_lr", 0.3, least=1e-6)),
+        "loss_grows": (
+            Remedy("target_entropy", partial(_usual_target, False)),  # out of reach, it raises the temperature for ever
+            lower("tau", 0.05, 0.01),
+            lower("gamma", 0.99, 0.99),
+            times("critic_lr", 0.3, least=1e-6),
+        ),
         "scores_still": (higher("lr", 1e-4, 1e-3), longer_view(), times("reward_scale", 10, most=1e4)),
     },
 )
