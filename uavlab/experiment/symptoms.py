@@ -85,15 +85,15 @@ class Seed:
 
 def findings(rows: Sequence[Mapping[str, Any]], config: Config) -> list[Finding]:
     """Return the symptoms in the rows of a run so far, each with the figures of the first seed that shows it."""
-    found = []
+    result = []
     seeds = list(_seeds(rows, config)) if rows else []
     for symptom, rule in RULES.items():
         texts = {config.run.seed + at: text for at, seed in enumerate(seeds) if (text := rule(seed))}
         if texts:
             first, text = next(iter(texts.items()))
             where = f"in {len(texts)} of {len(seeds)} seeds, such as {first}, " if len(seeds) > 1 else ""
-            found.append(Finding(symptom, rows[-1]["update"], f"{where}{text}{advice(symptom, config)}"))
-    return found
+            result.append(Finding(symptom, rows[-1]["update"], f"{where}{text}{advice(symptom, config)}"))
+    return result
 
 
 def warn(rows: Sequence[Mapping[str, Any]], config: Config, known: Sequence[Finding]) -> list[Finding]:
@@ -120,8 +120,8 @@ def advice(symptom: Symptom, config: Config) -> str:
 def parse(listed: Any, last: float = math.inf) -> list[Finding]:
     """Return the findings that ``run.json`` lists, up to update ``last``; what is damaged is left out."""
     entries = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
-    found = [Finding(each["symptom"], each["update"], each["text"]) for each in entries if each.keys() >= KEYS]
-    return [each for each in found if _is_intact(each) and each.update <= last]
+    complete = [Finding(each["symptom"], each["update"], each["text"]) for each in entries if each.keys() >= KEYS]
+    return [each for each in complete if _is_intact(each) and each.update <= last]
 
 
 def _is_intact(finding: Finding) -> bool:

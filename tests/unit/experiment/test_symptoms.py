@@ -151,11 +151,11 @@ def verdicts() -> dict[str, set[str]]:
 
 def watch(rows: Rows, config: Config) -> dict[str, Finding]:
     """Return the first finding of each symptom, as a run finds it."""
-    found: dict[str, Finding] = {}
+    result: dict[str, Finding] = {}
     for at, row in enumerate(rows, 1):
         if any(name.startswith("eval/") for name in row):
-            found = {each.symptom: each for each in findings(rows[:at], config)} | found
-    return found
+            result = {each.symptom: each for each in findings(rows[:at], config)} | result
+    return result
 
 
 def test_each_symptom_and_no_false_alarm() -> None:
@@ -225,13 +225,13 @@ class TestTexts:
             ({"alpha": 1e-4, "reward_scale": 1e4}, ""),
             ({"target_entropy": 1.3}, "; try target_entropy=-2 (now 1.3)"),
         ):
-            (found,) = findings(rows, configure("spread", layer))
-            assert found.text.endswith(f"to 10000{text}")
+            (result,) = findings(rows, configure("spread", layer))
+            assert result.text.endswith(f"to 10000{text}")
 
     def test_a_learner_that_says_nothing(self) -> None:
         silent = replace(MASAC, task=replace(MASAC.task, entry=replace(MASAC.task.entry, symptoms=Symptoms())))
-        (found,) = findings(CURVES["scores that are equal"][0], silent)
-        assert (found.symptom, found.text.endswith("then 0 to 0")) == ("scores_still", True)
+        (result,) = findings(CURVES["scores that are equal"][0], silent)
+        assert (result.symptom, result.text.endswith("then 0 to 0")) == ("scores_still", True)
         assert findings(CURVES["a temperature that is too high"][0], silent) == []
         assert findings([], MASAC) == []
 
@@ -242,8 +242,8 @@ class TestTexts:
             row["each"] = {"entropy": [-1.0, 1.37, 0.0]}
             if "eval/covered" in row:
                 row["each"] |= {"eval/covered": [row["eval/covered"]] * 3, "eval/collisions": [0.0] * 3}
-        (found,) = findings(rows, config)
-        assert found.text.startswith("in 1 of 3 seeds, such as 6, the policy's entropy stayed at 99 % of")
+        (result,) = findings(rows, config)
+        assert result.text.startswith("in 1 of 3 seeds, such as 6, the policy's entropy stayed at 99 % of")
         for row in rows:
             del row["each"]  # as in older logs, which hold means alone
         assert findings(rows, config) == []
