@@ -28,6 +28,7 @@ GROWTH, PACE = 10.0, 1.5  # of the loss: from the first to the last quarter, and
 FEW, SOME, MANY = 4, 6, 10  # evaluations that an entropy at its maximum, a collapse and scores that are still take
 ROWS = 8  # rows of a metric that are judged together
 NOISE = 2.0  # deviations of a score within a quarter of the run that quarters differ by chance
+SINGLE = 1.5  # the noise of a difference from a single value, relative to that from a median
 MEDIAN_OF_NORMAL = 0.6745  # the median distance from the mean, in standard deviations
 TINY = 1e-300  # the noise of equal values
 SAME = 0.1  # of the largest entropy: a policy whose entropy changed by less is as random as it was
@@ -220,10 +221,11 @@ def levels(curve: Curve) -> list[float]:
     return [median(point.value for point in part) for part in quarters(curve)]
 
 
-def changes(curve: Curve, first: float | None = None) -> list[float]:
-    """Return how a curve changes: each later quarter, compared with the first or a value, and the trend.
+def changes(curve: Curve) -> list[float]:
+    """Return how a curve changes, in units of its noise; up to ``NOISE`` it may be chance.
 
-    Quarters differ in units of the noise; the trend is the correlation with time in units of its own noise.
+    These are differences of each later quarter from the first value, which is noisier than a median and counts less; of
+    each later quarter from the first one; and the trend, the correlation with time.
 
     Noise is a standard deviation, by medians of two kinds of distances: of values from their quarter's median, and
     between neighbours, over the square root of 2. The first is too small for few values, the second for smooth curves.
@@ -231,14 +233,14 @@ def changes(curve: Curve, first: float | None = None) -> list[float]:
     """
     if len(curve) < 4:
         return []
-    each = levels(curve)
+    first, *later = each = levels(curve)
     values, pairs = [point.value for point in curve], zip(quarters(curve), each, strict=True)
     apart = median(abs(point.value - level) for part, level in pairs for point in part)
     between = median(abs(after - before) for before, after in pairwise(values)) / math.sqrt(2)
     noise = max(apart, between, TINY) / MEDIAN_OF_NORMAL
-    before = each[0] if first is None else first
     trend = correlation(range(len(values)), values) * math.sqrt(len(values)) if min(values) < max(values) else 0.0
-    return [*((level - before) / noise for level in each[1:]), trend]
+    single = [(level - values[0]) / (SINGLE * noise) for level in later]
+    return [*single, *((level - first) / noise for level in later), trend]
 
 
 def _top(seed: Seed) -> float | None:
@@ -254,11 +256,9 @@ def _top(seed: Seed) -> float | None:
 def _gains(seed: Seed) -> list[list[float]]:
     """Return the changes of what rises where a policy becomes better: score, and returns of evaluations and training.
 
-    Those of training are compared with their first value, that of an untrained policy: a run that learns before its
-    first score does not rise afterwards.
+    The first value of training is that of an untrained policy, so a run that learned before its first score has risen.
     """
-    scores = [changes(curve) for curve in (seed.score, seed.figures.get(f"{SCORE}return", ()))]
-    return [*scores, changes(seed.returns, seed.returns[0].value)] if seed.returns else scores
+    return [changes(curve) for curve in (seed.score, seed.figures.get(f"{SCORE}return", ()), seed.returns)]
 
 
 def _as_random_as_before(seed: Seed) -> bool:

@@ -126,6 +126,11 @@ curve("single rows are far off", entropy=FALLING, critic_loss=lambda n: SPIKES.g
 curve("a loss that grows by one order", entropy=FALLING, critic_loss=lambda n: 10 ** (n / 7000), score=STILL)
 curve("a loss below its beginning", entropy=FALLING, critic_loss=lambda n: growing(n) if n > 100 else 1e6, score=STILL)
 curve("learned before the first score", entropy=FALLING, score=noisy(flat(0.9), 0.05))
+curve("learned by the second score", entropy=noisy(flat(1.1), 0.02), score=noisy(lambda n: -5 * (n <= 500), 0.5))
+curve(
+    "collapsed after the second score",
+    **{"entropy": ramp(1.3, -7, 100, 3000), "score": noisy(lambda n: -5 * (n <= 500), 0.5)},
+)
 curve("one figure moves", entropy=noisy(flat(1.1), 0.02), score=STILL, other=noisy(ramp(0, 1, 0, 9000), 0.1))
 curve("a random policy early on", last=4500, entropy=flat(1.38), score=RISING)
 curve("a random policy until the middle", entropy=ramp(1.38, 0.5, 4000, 7000), score=RISING)
@@ -193,7 +198,7 @@ def test_an_inverted_rule_and_a_window_too_short_are_noticed(monkeypatch: pytest
         patch.setattr(symptoms, "median", lambda values: list(values)[-1])  # single rows, which may be far off
         assert verdicts() != EXPECTED
     with monkeypatch.context() as patch:
-        patch.setattr(symptoms, "changes", lambda *curve: [-each for each in changes(*curve)])
+        patch.setattr(symptoms, "changes", lambda curve: [-each for each in changes(curve)])
         assert verdicts() != EXPECTED
 
 
@@ -271,12 +276,12 @@ class TestCurves:
         values = [0, 1, 0, 1, 5, 6, 5, 6, 10, 11, 10, 11, 0, 1, 0, 1]
         points = [Point(at, float(value)) for at, value in enumerate(values)]
         noise = (1 / math.sqrt(2)) / 0.6745  # neighbours are 1 apart; values are 0.5 from the medians of their quarters
-        assert changes(points)[:3] == pytest.approx([5 / noise, 10 / noise, 0])
-        assert changes(points, -1.0)[:3] == pytest.approx([6.5 / noise, 11.5 / noise, 1.5 / noise])
-        assert changes(points)[3] == pytest.approx(4 * pearson(values))
+        assert changes(points)[:3] == pytest.approx([5.5 / 1.5 / noise, 10.5 / 1.5 / noise, 0.5 / 1.5 / noise])
+        assert changes(points)[3:6] == pytest.approx([5 / noise, 10 / noise, 0])
+        assert changes(points)[6] == pytest.approx(4 * pearson(values))
         assert changes(points[:3]) == []
-        assert changes([Point(at, 2.0) for at in range(8)]) == [0, 0, 0, 0]
-        assert min(changes([Point(at, float(at > 1)) for at in range(8)])[:3]) > 1e100
+        assert changes([Point(at, 2.0) for at in range(8)]) == [0] * 7
+        assert min(changes([Point(at, float(at > 1)) for at in range(8)])[:6]) > 1e100
 
     def test_a_slow_rise_is_a_trend(self) -> None:
         values = [-0.14, 0.23, 0.08, 0.29, 0.4, 0.36, 0.3, 0.24, 0.43, 0.69]
