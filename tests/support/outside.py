@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 import uavlab as ul
+from uavlab.core.symptoms import Symptoms, times
 
 
 @ul.tensors
@@ -89,6 +90,7 @@ class ReinforceConfig:
     settings=ReinforceConfig,
     collector="on_policy",
     require_same=lambda config, trained, spec: require_same(trained, spec),
+    symptoms=Symptoms(loss="actor_loss", remedies={"scores_still": (times("lr", 3, most=1.0),)}),
 )
 class Reinforce(ul.Learner):
     """Williams 1992: a linear policy of all agents, whose log densities are weighted by normalised returns."""

@@ -1,4 +1,4 @@
-"""The kinds of error, each with the exit code of the command line, and two warnings.
+"""The kinds of error, each with the exit code of the command line, and the warnings.
 
 A message states what is wrong, where, the value received, the value expected and the next step.
 """
@@ -96,3 +96,7 @@ class FallbackWarning(UserWarning):
 
 class RetryWarning(UserWarning):
     """An allocation failed; the work is repeated in smaller pieces and the run records it."""
+
+
+class TrainingWarning(UserWarning):
+    """A run shows a symptom of training that fails, such as an entropy at its maximum; the message names a remedy."""

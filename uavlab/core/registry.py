@@ -12,6 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from uavlab.core.errors import ConfigError
+from uavlab.core.symptoms import Symptoms
 from uavlab.core.text import quote
 
 if TYPE_CHECKING:
@@ -203,6 +204,7 @@ class LearnerEntry:
         portable: How its policy becomes a file that runs without uavlab.
         networks: (hyper-parameters, ``spec``) -> index of each agent's network among the rows of its parameters; None
             if it is unknown, and groups of a team cannot be chosen one by one.
+        symptoms: What a run watches, to warn of what ails it; by default scores alone.
     """
 
     settings: type[Any]
@@ -216,6 +218,7 @@ class LearnerEntry:
     unserved: Mapping[str, str] = field(default_factory=dict)
     portable: "Portable | None" = None
     networks: Callable[[Any, Any], Sequence[int]] | None = None
+    symptoms: Symptoms = field(default_factory=Symptoms)
 
     def __post_init__(self) -> None:
         """Refuse a class whose fields cannot be settings."""

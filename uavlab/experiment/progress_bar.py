@@ -1,7 +1,9 @@
 """Training to the end, with a progress bar."""
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tqdm.auto import tqdm
@@ -30,7 +32,7 @@ def watch(run: Run) -> Iterator[Progress]:
     live = sys.stderr.isatty() or "ipykernel" in sys.modules
     seconds = 0.5 if live else 60  # without a terminal or notebook, one line a minute
     bar = tqdm(total=config.run.updates, initial=run.number, unit="update", mininterval=seconds, maxinterval=seconds)
-    with bar:
+    with bar, _warnings_on_own_lines(bar):
         for progress in run:
             bar.update(progress.number - bar.n)
             if progress.metrics:
@@ -41,3 +43,20 @@ def watch(run: Run) -> Iterator[Progress]:
                 figures = [f"{name} {progress.score[f'eval/{name}']:.3f}" for name in config.evaluation.score]
                 bar.write(one_line(f"{progress.number:>8}  " + "  ".join(figures)))
             yield progress
+
+
+@contextmanager
+def _warnings_on_own_lines(bar: Any) -> Iterator[None]:
+    """Clear a bar while a warning is shown, which would otherwise go on in the bar's line."""
+    show = warnings.showwarning
+
+    def show_alone(*args: Any, **options: Any) -> None:
+        with bar.external_write_mode(file=sys.stderr):
+            show(*args, **options)
+
+    warnings.showwarning = show_alone
+    try:
+        yield
+    finally:
+        if warnings.showwarning is show_alone:
+            warnings.showwarning = show

@@ -7,7 +7,6 @@ TensorBoard's files, ``checkpoints/``, and ``divergence.json`` if a number was n
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from weakref import ref
@@ -19,18 +18,19 @@ from torch import Tensor
 from uavlab.core.errors import ConfigError, DivergedError, ResourceError, UavlabError
 from uavlab.core.installation import invocation
 from uavlab.core.types import Update
-from uavlab.experiment import build, run_state
+from uavlab.experiment import build, run_state, symptoms
 from uavlab.experiment.best import Which, best_policies, mean_scores, ordered_scores
 from uavlab.experiment.config import Config
 from uavlab.experiment.export import export
 from uavlab.experiment.names import require_run
 from uavlab.experiment.policy import TeamPolicy, TrainedPolicy, choose
+from uavlab.experiment.progress import Progress
 from uavlab.experiment.run_dir import (
     STATUS,
     advice,
     lock_run_dir,
-    read_command,
     read_run_files,
+    read_status,
     require_empty,
     restore_config,
     write_config,
@@ -43,18 +43,6 @@ from uavlab.storage.metrics_log import Recorder
 from uavlab.training import check_state, training
 
 TIMED = "minutes: how many updates fit into them depends on the machine"
-
-
-@dataclass(frozen=True)
-class Progress:
-    """State of a run after an update."""
-
-    number: int  # updates so far
-    target: int | None  # updates at which the run ends, if it has such a target
-    seconds: float  # of training so far
-    metrics: dict[str, float] | None = None  # means over seeds, at updates that are logged
-    score: dict[str, float] | None = None  # means over seeds, at updates that are evaluated
-    each: dict[str, list[float]] | None = None  # figures of each seed, at updates that are evaluated
 
 
 class Run:
@@ -83,6 +71,7 @@ class Run:
         self.forced = False  # whether the last score was taken because the run ended, not because one was due
         self.pauses: list[float] = []  # seconds that each save took
         self.evals_since_best = 0  # evaluations since the best score
+        self.symptoms: list[symptoms.Finding] = []  # what ails it
         self.last_bytes, self.score_seconds = 0, 0.0  # bytes of the last save, seconds of the last evaluation
         self.last: Path | None = None  # the last checkpoint
         self.linkable = False  # whether the next checkpoint may link segments of replay from the last one
@@ -129,7 +118,9 @@ class Run:
                 )
             if not run.recorder.recover(run.number):
                 run.not_exact_reasons.append(f"update {run.number}: rows of metrics were lost or changed")
-            run.command, run._config_stored = read_command(folder), stored
+            status, run._config_stored = read_status(folder), stored
+            run.command = str(status.get("command", ""))
+            run.symptoms = symptoms.parse(status.get("symptoms"), run.number)
             run._files_seen = read_run_files(folder)
         return run
 
@@ -316,6 +307,8 @@ class Run:
         self._update_interrupted = False
         if metrics or score:
             self.recorder.append(self.number, self.seconds, {**(metrics or {}), **(score or {})}, seeds)
+        if score:
+            self.symptoms = symptoms.warn(self.recorder.rows, self.config, self.symptoms)
         if saving or self.done:
             self.save()
             self._write_status("running")  # keeps the file up to date during the run and after a kill

@@ -74,12 +74,12 @@ def read_run_files(folder: Path) -> bytes:
     return content
 
 
-def read_command(folder: Path) -> str:
-    """Return the command that started a run, or an empty string if it is unknown."""
+def read_status(folder: Path) -> dict[str, Any]:
+    """Return what ``run.json`` says about a run; empty if it cannot be read."""
     try:
-        return str(read_json(folder / STATUS).get("command", ""))
+        return read_json(folder / STATUS)
     except FileError:
-        return ""
+        return {}
 
 
 def require_empty(folder: Path, run: bool = False) -> Path:

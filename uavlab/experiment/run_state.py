@@ -4,7 +4,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -207,6 +207,7 @@ def status_record(run: "Run", reason: str) -> dict[str, Any]:
         "seeds": list(run.rng.seeds),
         "digest": run.digest,
         "not_exact": run.not_exact_reasons,
+        "symptoms": [asdict(each) for each in run.symptoms],
         "toggles": {**changes(run.rt.requested), "fell_back": run.rt.fell_back},
         "retries": run.rt.retries,
         "saves": run.saves(),

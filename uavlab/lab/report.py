@@ -12,6 +12,7 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.installation import invocation, program
 from uavlab.core.labels import label_of
 from uavlab.core.text import quote
+from uavlab.experiment import symptoms
 from uavlab.experiment.config import parts
 from uavlab.experiment.run_dir import read_config
 from uavlab.experiment.scores import Scores
@@ -233,6 +234,7 @@ def _remarks(status: Mapping[str, Any]) -> list[str]:
     fell_back = toggles.get("fell_back") if isinstance(toggles, dict) else None
     remarks = [f"It ended because: {status['reason']}"] if status.get("reason") else []
     remarks += [f"Not bit for bit repeatable: {reason}" for reason in reasons] if isinstance(reasons, list) else []
+    remarks += [f"Symptom at update {each.update:,}: {each.text}." for each in symptoms.parse(status.get("symptoms"))]
     pairs = fell_back.items() if isinstance(fell_back, dict) else ()
     return remarks + [f"The toggle {name} fell back: {reason}" for name, reason in pairs]
 

@@ -22,6 +22,7 @@ from uavlab.core.registry import (
     Trial,
 )
 from uavlab.core.rng import Streams
+from uavlab.core.symptoms import Symptoms, higher, times
 from uavlab.runtime.runtime import Runtime
 from uavlab.telemetry import flights as fleet
 from uavlab.telemetry import metrics
@@ -179,6 +180,13 @@ LEARNERS.register(
         require_same=lambda config, trained, spec: require_same(trained, spec),
         plan=lambda config: {"parameters": size(config.learner, config.env.spec)},
         portable=Portable(portable_inputs, portable_outputs, predict_with_deviation, layers),
+        symptoms=Symptoms(
+            loss="mse/error",
+            remedies={
+                "loss_grows": (times("lr", 0.3, least=1e-6),),
+                "scores_still": (higher("lr", 1e-4, 1e-3), times("lr", 3, most=1e-2)),
+            },
+        ),
     ),
 )
 COLLECTORS.register(

@@ -5,6 +5,7 @@ The first violation raises ConfigError with the place, the value, the expected v
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from typing import Any, NoReturn
 
 import torch
@@ -90,7 +91,8 @@ def check_learner(
     _check_policy(fresh)  # not the seeds of a loaded policy
     rounding = _check_runs(first, alone)
     for _ in range(UPDATES):
-        first.update()
+        result = first.update()
+    _check_symptoms(first, result)
     while again.updates < first.updates:
         again.update()
     first.require_equal("update", again.state(), first.state(), "on a second run with equal noise", OWN_NOISE)
@@ -273,6 +275,18 @@ def _check_guard(trained: _Training) -> None:
             do = "Add it, so that a run stops at the first number that is not finite."
             trained.refuse("tensors_to_check", f"nothing about a nan in {name}", "every tensor of the state", do)
     trained.learner.load_state_dict(state)
+
+
+def _check_symptoms(training: _Training, result: Update) -> None:
+    """Check that metrics and settings by which the learner describes itself exist."""
+    watch = training.entry.symptoms
+    for name in (watch.entropy.metric if watch.entropy else "", watch.loss, watch.returns):
+        if name and name not in result.metrics:
+            training.refuse("symptoms", f"the metric {name!r}", f"one of {', '.join(result.metrics)}", "Rename it.")
+    for remedy in chain.from_iterable(watch.remedies.values()):
+        if not hasattr(training.hyper, remedy.setting):
+            known = ", ".join(field.name for field in fields(training.entry.settings))
+            training.refuse("symptoms", f"the setting {remedy.setting!r}", f"one of {known or 'none'}", "Rename it.")
 
 
 def _play(training: _Training, updates: int) -> tuple[int, float, float, float]:

@@ -1,6 +1,9 @@
 """The progress bar passes every update on, prints every score, and is drawn often where a person sees it."""
 
+import re
 import sys
+import warnings
+from contextlib import nullcontext
 from types import ModuleType
 
 import pytest
@@ -42,3 +45,23 @@ def test_how_often_it_is_drawn(monkeypatch: pytest.MonkeyPatch, kernel: bool, se
     monkeypatch.setattr(progress_bar, "tqdm", bar)
     list(watch(Run(tiny(updates=1, evaluate_every=9))))
     assert intervals == [seconds]
+
+
+def warned(capsys: pytest.CaptureFixture[str]) -> bool:
+    """Train with a warning, and return whether it has a line of its own."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = own = lambda message, *where: print(f"warning: {message}", file=sys.stderr)
+        for progress in watch(Run(tiny(updates=3, evaluate_every=9))):
+            if progress.number == 2:
+                warnings.warn("careful", stacklevel=1)
+        assert warnings.showwarning is own  # as it was before
+    err = capsys.readouterr().err
+    assert "warning: careful\n" in err
+    return bool(re.search(r"[\r\n]warning: careful\n", err))
+
+
+def test_a_warning_has_a_line_of_its_own(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert warned(capsys)
+    monkeypatch.setattr(progress_bar, "_warnings_on_own_lines", nullcontext)
+    assert not warned(capsys)

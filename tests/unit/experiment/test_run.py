@@ -91,6 +91,7 @@ class TestFolder:
             "target": 8,
             "seeds": [0],
             "not_exact": [],
+            "symptoms": [],
             "toggles": {**EAGER, "fell_back": {}},
             "retries": [],
         }

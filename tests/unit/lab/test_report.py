@@ -110,6 +110,7 @@ def test_a_run_that_has_begun(finished: Path, tmp_path: Path) -> None:
         "reason": "out of memory",
         "not_exact": ["minutes"],
         "toggles": {"fell_back": {"a": "b"}},
+        "symptoms": [{"symptom": "entropy_low", "update": 1200, "text": "<b>; try x"}, {"symptom": "other"}],
     }
     (tmp_path / "run" / "run.json").write_text(json.dumps(record))
     _, [missing] = write_report([tmp_path / "run"], tmp_path / "r.html", Scoring(3))
@@ -118,6 +119,8 @@ def test_a_run_that_has_begun(finished: Path, tmp_path: Path) -> None:
     for note in ("There is no score and no metric.", "It ended because: out of memory", "Not bit for bit repeatable: "):
         assert f"<p class='note'>{note}" in page
     assert "The toggle a fell back: b" in page
+    assert page.count("Symptom at") == 1
+    assert "Symptom at update 1,200: &lt;b&gt;; try x." in page
     assert ">unknown</td>" in page
     assert "script-src 'none'" in page  # no figure, no script
 

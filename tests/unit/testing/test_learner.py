@@ -1,6 +1,7 @@
 """The check of learners on our own, on one from outside, and on learners each broken in one place."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ import uavlab as ul
 from tests.support.fixtures_mapping import TINY_MISSION
 from tests.support.registries import outside, registered_outside
 from uavlab.core.errors import ConfigError
+from uavlab.core.symptoms import Entropy, Range, Symptoms, times
 from uavlab.experiment import build
+from uavlab.experiment.build import LEARNERS
 from uavlab.learners.ppo.recurrent import RecurrentTeam
 from uavlab.testing import check_learner
 
@@ -308,3 +311,18 @@ def test_wrong_arguments(arguments: tuple[Any, ...], message: str) -> None:
     with pytest.raises(ConfigError) as error:
         check_learner(*arguments)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("symptoms", "message"),
+    [
+        (Symptoms(loss="critic_loss"), "got the metric 'critic_loss'.*expected one of actor_loss"),
+        (Symptoms(returns="return"), "got the metric 'return'"),
+        (Symptoms(Entropy("entropy", lambda config, spec: Range(0, 1))), "got the metric 'entropy'"),
+        (Symptoms(remedies={"loss_grows": (times("critic_lr", 0.3),)}), "got the setting 'critic_lr'.*one of lr, sd"),
+    ],
+)
+def test_a_description_of_what_does_not_exist(symptoms: Symptoms, message: str) -> None:
+    LEARNERS["reinforce"] = replace(LEARNERS["reinforce"], symptoms=symptoms)
+    with pytest.raises(ConfigError, match=rf"reinforce\.symptoms: {message}"):
+        check_learner("reinforce", "drift", updates=0)

@@ -3,6 +3,7 @@
 from uavlab.core.portable import Portable
 from uavlab.core.registry import LEARNERS, LearnerEntry, Settings
 from uavlab.core.rng import Streams
+from uavlab.core.symptoms import Entropy, Symptoms, higher, longer_view, lower, move_range, times
 from uavlab.core.types import EnvSpec
 from uavlab.learners.coma.algorithm import COMA, COMAConfig, load_policy, networks, require_same_task
 from uavlab.runtime.oom_retry import require_memory
@@ -40,6 +41,27 @@ def refusal(spec: object) -> str | None:
     return None if maps else "COMA chooses among moves on square maps; this one has none"
 
 
+SYMPTOMS = Symptoms(
+    entropy=Entropy("entropy", lambda config, spec: move_range(spec)),  # of the policy mixed with a uniform one
+    loss="critic_loss",
+    returns="return",
+    remedies={
+        "entropy_high": (
+            lower("explore_to", 0.1, 0.02),
+            times("entropy", 0.1, least=1e-4),
+            times("lr", 3, most=1e-2),
+        ),
+        "entropy_low": (
+            lower("lr", 3e-3, 2e-4),
+            times("entropy", 10, least=0.01, most=0.1),
+            times("explore_to", 3, least=0.05, most=0.2),
+            times("lr", 0.3, least=1e-6),
+        ),
+        "loss_grows": (lower("gamma", 0.99, 0.99), times("critic_lr", 0.3, least=1e-6)),
+        "scores_still": (higher("lr", 1e-4, 2e-4), longer_view(), times("lr", 3, most=1e-2)),
+    },
+)
+
 LEARNERS.register(
     "coma",
     LearnerEntry(
@@ -52,6 +74,7 @@ LEARNERS.register(
         require_same=lambda config, trained, spec: require_same_task(trained, spec),
         plan=plan,
         portable=Portable(layers=lambda config, spec: networks(config, spec)[0].by_layer),
+        symptoms=SYMPTOMS,
         unserved={"update": "this learner updates all agents at once; use update=batched"},
     ),
 )

@@ -1,16 +1,20 @@
 """Multi-agent soft actor-critic (MASAC): batched, as a loop over agents, and by vmap."""
 
+import math
 from collections.abc import Mapping
+from functools import partial
 
 from uavlab.core.portable import Portable
 from uavlab.core.registry import LEARNERS, LearnerEntry, Settings
 from uavlab.core.rng import Streams
+from uavlab.core.symptoms import Entropy, Range, Remedy, Symptoms, higher, longer_view, lower, move_range, times
 from uavlab.core.types import EnvSpec, Scale
 from uavlab.learners.masac.base import MASACBase, MASACConfig, load_policy
 from uavlab.learners.masac.batched import MASAC, MASACVmap
 from uavlab.learners.masac.choices import CHOICE_FORMS
 from uavlab.learners.masac.loop import RUNGS, MASACLoop
 from uavlab.learners.masac.networks import actor_net, assign_networks, critic_net
+from uavlab.ops.action_sampling import HALF_LOG_2PI
 from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.runtime import Runtime
 
@@ -50,6 +54,49 @@ def refusal(spec: object) -> str | None:
     return "its agents observe maps, MASAC's networks take vectors" if spec.choices and spec.side else None
 
 
+def entropy_range(config: MASACConfig, spec: EnvSpec) -> Range:
+    """Return the range of an agent's entropy: at most that of uniform actions in [-1, 1]^D, D log 2.
+
+    The lower end is that of the narrowest Gaussian in the middle, where squashing changes little.
+    """
+    if spec.choices:
+        return move_range(spec)
+    return Range(spec.action * min(config.log_std_low + HALF_LOG_2PI + 0.5, 0.0), spec.action * math.log(2))
+
+
+def _usual_target(too_low: bool, config: MASACConfig, spec: EnvSpec) -> float | None:
+    """Return the usual target entropy, -D, if the one that is set is near an end of the range."""
+    low, high, _ = entropy_range(config, spec)
+    target = config.target_entropy
+    if spec.choices or target is None:  # chosen for the moves
+        return None
+    return -float(spec.action) if (target < low / 2 if too_low else target > high / 2) else None
+
+
+SYMPTOMS = Symptoms(
+    entropy=Entropy("entropy", entropy_range),
+    loss="critic_loss",
+    remedies={
+        "entropy_high": (
+            Remedy("target_entropy", partial(_usual_target, False)),
+            times("alpha", 0.1, least=1e-4),
+            times("reward_scale", 10, most=1e4),
+        ),
+        "entropy_low": (
+            Remedy("target_entropy", partial(_usual_target, True)),
+            times("alpha", 10, most=10.0),
+            times("reward_scale", 0.1, least=1e-4),
+        ),
+        "loss_grows": (
+            Remedy("target_entropy", partial(_usual_target, False)),  # out of reach, it raises the temperature for ever
+            lower("tau", 0.05, 0.01),
+            lower("gamma", 0.99, 0.99),
+            times("critic_lr", 0.3, least=1e-6),
+        ),
+        "scores_still": (higher("lr", 1e-4, 1e-3), longer_view(), times("reward_scale", 10, most=1e4)),
+    },
+)
+
 LEARNERS.register(
     "masac",
     LearnerEntry(
@@ -62,5 +109,6 @@ LEARNERS.register(
         require_same=lambda config, trained, spec: assign_networks(trained, spec, config.share),
         portable=Portable(layers=lambda config, spec: actor_net(spec, config.hidden).by_layer),
         networks=lambda config, spec: assign_networks(spec, spec, config.share),
+        symptoms=SYMPTOMS,
     ),
 )

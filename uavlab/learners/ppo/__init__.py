@@ -5,10 +5,12 @@ from typing import Any
 from uavlab.core.portable import Portable
 from uavlab.core.registry import LEARNERS, LearnerEntry, Settings
 from uavlab.core.rng import Streams
+from uavlab.core.symptoms import Entropy, Range, Symptoms, higher, longer_view, lower, move_range, times
 from uavlab.core.types import EnvSpec
 from uavlab.learners.ppo.acting import load_policy, make_team
 from uavlab.learners.ppo.algorithm import PPO
 from uavlab.learners.ppo.config import IPPOConfig, MAPPOConfig
+from uavlab.ops.action_sampling import HALF_LOG_2PI
 from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.runtime import Runtime
 
@@ -43,6 +45,36 @@ def refusal(spec: object) -> str | None:
     return None if isinstance(spec, EnvSpec) else "it has no team of agents"
 
 
+def entropy_range(config: MAPPOConfig, spec: EnvSpec) -> Range:
+    """Return the range of an agent's entropy: of moves, or of Gaussians before squashing, whose width is bounded."""
+    if spec.choices:
+        return move_range(spec)
+    low, high = (spec.action * (end + HALF_LOG_2PI + 0.5) for end in (config.log_std_low, config.log_std_high))
+    return Range(low, high)
+
+
+SYMPTOMS = Symptoms(
+    entropy=Entropy("entropy", entropy_range),
+    loss="critic_loss",
+    returns="return",
+    remedies={
+        "entropy_high": (
+            times("entropy", 0.1, least=1e-4),
+            times("entropy_to", 0.1, least=1e-4),
+            times("lr", 3, most=1e-2),
+        ),
+        "entropy_low": (
+            lower("lr", 3e-3, 3e-4),
+            times("entropy", 10, least=0.01, most=0.1),
+            times("entropy_to", 10, least=0.01, most=0.1),
+            times("lr", 0.3, least=1e-6),
+        ),
+        "loss_grows": (lower("gamma", 0.99, 0.99), times("critic_lr", 0.3, least=1e-6)),
+        "scores_still": (higher("lr", 1e-4, 3e-4), longer_view(), times("lr", 3, most=1e-2)),
+    },
+)
+
+
 def _entry(settings: type[MAPPOConfig]) -> LearnerEntry:
     return LearnerEntry(
         settings=settings,
@@ -58,6 +90,7 @@ def _entry(settings: type[MAPPOConfig]) -> LearnerEntry:
             memory=lambda config: config.memory,
         ),
         networks=lambda config, spec: make_team(config, spec, spec).networks,
+        symptoms=SYMPTOMS,
         unserved={"update": "this learner updates all agents at once; use update=batched"},
     )
 

@@ -1,0 +1,137 @@
+"""Every learner describes itself by metrics that it reports and settings that exist, with values that are allowed."""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, get_args
+
+import pytest
+from annotated_types import Ge, Gt, Le, Lt
+
+from tests.support.fixtures_config import sizes, train_run
+from tests.support.registries import registered_outside
+from uavlab.core.registry import LearnerEntry
+from uavlab.core.symptoms import Remedy, Symptom, higher, longer_view, lower, move_range, times
+from uavlab.core.types import EnvSpec
+from uavlab.experiment.build import ENVIRONMENTS, LEARNERS
+from uavlab.experiment.config import configure
+from uavlab.experiment.settings import settings_of
+
+NUDGE = 1e-9
+SLACK = 0.35  # of an estimate from few samples (nats); a range that forgets a dimension is off by log 2
+SPEC = EnvSpec(3, 5, 2, 400, 1.0, 1, 0, (0, 1, 1))
+MOVES = EnvSpec(3, 5, 1, 400, 1.0, 1, 0, (0, 1, 1), choices=6)
+
+
+def try_value(remedy: Remedy, spec: Any = SPEC, **settings: float | None) -> float | None:
+    return remedy.value(SimpleNamespace(**settings), spec)
+
+
+def pairs() -> Iterator[tuple[str, str]]:
+    """Yield every learner with the first environment of each kind of actions that it learns."""
+    with registered_outside():
+        for learner, entry in LEARNERS.items():
+            fits = {}
+            for name, env in ENVIRONMENTS.items():
+                if not entry.refusal(spec := env.kind().spec):
+                    kind = (bool(spec.choices), bool(spec.side)) if isinstance(spec, EnvSpec) else type(spec)
+                    fits.setdefault(kind, name)
+            yield from ((learner, env) for env in fits.values())
+
+
+def extremes(entry: LearnerEntry, name: str) -> list[float]:
+    """Return smallest and largest value of a setting, and its default."""
+    (setting,) = (each for each in settings_of(entry.settings) if each.name == name)
+    limits = get_args(setting.kind)[1:]
+    lowest = [getattr(each, "ge", None) for each in limits if isinstance(each, Ge)]
+    lowest += [getattr(each, "gt", 0) + NUDGE for each in limits if isinstance(each, Gt)]
+    largest = [getattr(each, "le", None) for each in limits if isinstance(each, Le)]
+    largest += [getattr(each, "lt", 0) - NUDGE for each in limits if isinstance(each, Lt)]
+    return [setting.default, *lowest, *largest]
+
+
+@pytest.mark.parametrize(("learner", "env"), list(pairs()))
+def test_what_a_learner_says_of_itself_is_true(learner: str, env: str) -> None:
+    with registered_outside():
+        entry, watch = LEARNERS[learner], LEARNERS[learner].symptoms
+        config = configure(env, sizes(env, learner), {"learner": learner, "updates": 2, "log_every": 1})
+        rows = train_run(config).recorder.rows
+        entropy = watch.entropy
+        for name in (entropy.metric if entropy else "", watch.loss, watch.returns):
+            assert not name or all(name in row for row in rows)
+        if entropy:
+            low, high, masked = entropy.range(config.learner, config.env.spec)
+            assert low < high
+            assert all(low <= row[entropy.metric] <= high + SLACK for row in rows)
+            assert masked is bool(config.env.spec.choices)
+        assert watch.remedies.keys() <= set(get_args(Symptom))
+        for remedy in (remedy for remedies in watch.remedies.values() for remedy in remedies):
+            for now in extremes(entry, remedy.setting):
+                hyper = dataclasses.replace(config.learner, **{remedy.setting: now})
+                value = remedy.value(hyper, config.env.spec)
+                if value is not None:
+                    assert value != pytest.approx(now)
+                    configure(env, sizes(env, learner), {"learner": learner, remedy.setting: value})
+
+
+def test_every_learner_of_a_team_is_described() -> None:
+    for name, entry in LEARNERS.items():
+        known = {"scores_still", "loss_grows"} | ({"entropy_high", "entropy_low"} if name != "forecaster" else set())
+        assert entry.symptoms.remedies.keys() == known
+        assert bool(entry.symptoms.entropy) is (name != "forecaster")
+
+
+class TestRanges:
+    def test_of_a_squashed_gaussian(self) -> None:
+        bounds = LEARNERS["masac"].symptoms.entropy.range(LEARNERS["masac"].settings(), SPEC)  # type: ignore[union-attr]
+        assert bounds.high == pytest.approx(2 * math.log(2))  # uniform in [-1, 1]^2
+        assert bounds.low == pytest.approx(2 * (-5 + 1.4189385))
+        wide = LEARNERS["masac"].settings(log_std_low=0.0)
+        assert LEARNERS["masac"].symptoms.entropy.range(wide, SPEC).low == 0  # type: ignore[union-attr]
+
+    def test_of_a_gaussian_before_squashing(self) -> None:
+        bounds = LEARNERS["mappo"].symptoms.entropy.range(LEARNERS["mappo"].settings(), SPEC)  # type: ignore[union-attr]
+        assert bounds == pytest.approx((2 * (-2.5 + 1.4189385), 2 * 1.4189385, False))
+
+    @pytest.mark.parametrize("learner", ["masac", "mappo", "ippo", "coma"])
+    def test_of_moves(self, learner: str) -> None:
+        entry = LEARNERS[learner]
+        assert entry.symptoms.entropy.range(entry.settings(), MOVES) == (0, math.log(6), True)  # type: ignore[union-attr]
+
+    def test_two_moves(self) -> None:
+        assert move_range(dataclasses.replace(MOVES, choices=2)) == (0, math.log(2), True)
+
+
+class TestRemedies:
+    def test_a_factor(self) -> None:
+        assert try_value(times("alpha", 0.1, least=0.01), alpha=1.0) == 0.1
+        assert try_value(times("alpha", 0.1, least=0.01), alpha=0.02) == 0.01
+        assert try_value(times("alpha", 0.1, least=0.01), alpha=0.01) is None
+        assert try_value(times("alpha", 0.1, least=0.01), alpha=0.001) is None  # never in the wrong direction
+        assert try_value(times("entropy", 10, least=0.01, most=0.1), entropy=0.0) == 0.01
+        assert try_value(times("entropy", 10, least=0.01, most=0.1), entropy=0.05) == 0.1
+        assert try_value(times("entropy", 10, least=0.01, most=0.1), entropy=0.2) is None
+
+    def test_limits(self) -> None:
+        assert try_value(lower("tau", 0.05, 0.01), tau=1.0) == 0.01
+        assert try_value(lower("tau", 0.05, 0.01), tau=0.05) is None
+        assert try_value(higher("lr", 1e-4, 1e-3), lr=1e-6) == 1e-3
+        assert try_value(higher("lr", 1e-4, 1e-3), lr=1e-4) is None
+
+    def test_a_discount_that_sees_little_of_an_episode(self) -> None:
+        assert try_value(longer_view(), gamma=0.9) == 0.975  # 10 of 400 steps become 40
+        assert try_value(longer_view(), gamma=0.96) is None  # 25 of 400 steps
+        long = dataclasses.replace(SPEC, horizon=10**6)
+        assert [try_value(longer_view(), long, gamma=gamma) for gamma in (0.9, 0.999, 1.0)] == [0.999, None, None]
+        assert try_value(longer_view(), dataclasses.replace(SPEC, horizon=25), gamma=0.5) is None
+
+    def test_the_target_entropy_of_masac(self) -> None:
+        entry = LEARNERS["masac"]
+        first = {name: entry.symptoms.remedies[name][0] for name in ("entropy_high", "entropy_low")}  # type: ignore[index]
+        for target, high, low in ((-2.0, None, None), (1.3, -2.0, None), (-30.0, None, -2.0), (None, None, None)):
+            hyper = SimpleNamespace(log_std_low=-5.0, target_entropy=target)
+            assert first["entropy_high"].value(hyper, SPEC) == high
+            assert first["entropy_low"].value(hyper, SPEC) == low
+        moves = SimpleNamespace(log_std_low=-5.0, target_entropy=1.7)
+        assert first["entropy_high"].value(moves, MOVES) is None
