@@ -10,7 +10,8 @@ from tqdm.auto import tqdm
 
 from uavlab.core.errors import ConfigError
 from uavlab.core.text import one_line, quote
-from uavlab.experiment.run import Progress, Run
+from uavlab.experiment.progress import Progress
+from uavlab.experiment.run import Run
 
 OnLog = Callable[[Run, dict[str, Any]], Any]
 
