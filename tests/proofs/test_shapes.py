@@ -17,6 +17,7 @@ from uavlab.core.rng import Streams
 from uavlab.core.types import tree_map
 from uavlab.envs.autoreset import advance, make_pool, start_worlds
 from uavlab.envs.leader_follower.env import PUBLISHED, LeaderFollower
+from uavlab.nets.gru import StackedGRU
 from uavlab.nets.mlp import StackedMLP
 from uavlab.ops.action_sampling import squashed_gaussian
 from uavlab.ops.geometry import distance, nearest_offsets
@@ -47,6 +48,10 @@ for env in (LeaderFollower(), PUBLISHED, LeaderFollower(followers=3, obstacles=2
         take(ring, choose(ring, rng.integers("replay", 5)))
     (name,) = plan([], total=int(ring.size), capacity=50)
     paste(ring, {name: cut(ring, name)}, int(ring.size))
+net = StackedGRU(3, 8, 5, 2)
+theta, fresh = net.initial(rng.uniform("gru", net.count)), torch.zeros(2, 6, 4, dtype=torch.bool)
+out, memory = net(theta, torch.zeros(2, 6, 4, 3), torch.zeros(2, 4, 5), fresh)
+protocols.forget(memory[:, :1].transpose(1, 2), torch.ones(2, 4, dtype=torch.bool))
 """
 MUTANTS = {
     "geometry": "distance(torch.zeros(4, 3), torch.zeros(4, 3))",
@@ -54,6 +59,8 @@ MUTANTS = {
     "action": "env = LeaderFollower(); state = env.initial(torch.rand(3, 13)); "
     "env.transition(state, torch.zeros(3, 2, 3), torch.zeros(3, 0))",
     "network": "net = StackedMLP(3, 4, 2); net(torch.zeros(2, net.count), torch.zeros(3, 5, 3))",
+    "memory": "net, x = StackedGRU(3, 4, 5, 2), torch.zeros(2, 6, 4, 3); "
+    "net(torch.zeros(2, net.count), x, torch.zeros(2, 3, 5))",
     "density": "squashed_gaussian(torch.zeros(4, 2), torch.zeros(4, 2), torch.zeros(3, 2))",
     "dtype": "env = LeaderFollower(); start_worlds(env, torch.zeros(3, 13, dtype=torch.int64))",
 }

@@ -98,7 +98,8 @@ class TeamPolicy:
         if not (generator is None or isinstance(generator, torch.Generator)):
             raise ConfigError(f"policy: got {quote(generator)}; expected a torch.Generator, or None for mean actions.")
         noise = None if generator is None else team_noise(generator, worlds, self.spec)[None].to(self.device)
-        obs, before = tree_map(lambda leaf: leaf[None].to(self.device), obs), None if memory is None else memory[None]
+        obs = tree_map(lambda leaf: leaf[None].to(self.device), obs)
+        before = None if memory is None else memory[None].to(self.device)
         action, after = step_policy(self.function, obs, noise, before)
         return action[0], None if after is None else after[0]
 

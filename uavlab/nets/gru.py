@@ -69,16 +69,16 @@ class StackedGRU(StackedNet):
 
 
 def recur(
-    gates: Float[Tensor, "G T N 3*M"],
-    weight: Float[Tensor, "G M 3*M"],
-    bias: Float[Tensor, "G 1 3*M"],
+    gates: Float[Tensor, "G T N K"],
+    weight: Float[Tensor, "G M K"],
+    bias: Float[Tensor, "G 1 K"],
     memory: Float[Tensor, "G N M"],
     fresh: Bool[Tensor, "G T N"] | None,
 ) -> Float[Tensor, "G T N M"]:
     """Return the memory h after each step of a GRU.
 
-    With ``gates`` x of the input and y = h weight + bias of the memory, each three pieces, h becomes (1 - z) n + z h,
-    where r = sigmoid(x1 + y1), z = sigmoid(x2 + y2), n = tanh(x3 + r y3).
+    With ``gates`` x of the input and y = h weight + bias of the memory, each of three pieces (K = 3 M), h becomes
+    (1 - z) n + z h, where r = sigmoid(x1 + y1), z = sigmoid(x2 + y2), n = tanh(x3 + r y3).
 
     Source:
         Cho et al. 2014, "Learning Phrase Representations using RNN Encoder-Decoder", in the form of ``torch.nn.GRU``.

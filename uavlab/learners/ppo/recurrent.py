@@ -62,13 +62,13 @@ class RecurrentTeam(TeamOnVectors):
         """The network of a critic."""
         return StackedGRU(self.seen, self.hidden, self.memory, 1)
 
-    def act(self, theta: Float[Tensor, "G P"], steps: Sequences) -> Float[Tensor, "R W*T A E"]:
+    def act(self, theta: Float[Tensor, "G P"], steps: Sequences) -> Float[Tensor, "R N A E"]:
         """Evaluate the actor of each agent."""
         seen = features_of(steps.obs)
         out, _ = self._unroll(self.actor_net, theta, self.networks, seen, steps.memory.actor, steps.fresh)
         return out.flatten(1, 2)
 
-    def value(self, theta: Float[Tensor, "G Q"], steps: Sequences) -> Float[Tensor, "R W*T A"]:
+    def value(self, theta: Float[Tensor, "G Q"], steps: Sequences) -> Float[Tensor, "R N A"]:
         """Evaluate the critic of each agent."""
         seen = self.critic_inputs(steps.obs)
         out, _ = self._unroll(self.critic_net, theta, self.critics, seen, steps.memory.critic, steps.fresh)
@@ -76,7 +76,7 @@ class RecurrentTeam(TeamOnVectors):
 
     def values(
         self, theta: Float[Tensor, "G Q"], steps: Sequences, next_obs: Any, ended: Bool[Tensor, "R W T A"]
-    ) -> tuple[Float[Tensor, "R W*T A"], Float[Tensor, "R W*T A"], Float[Tensor, "R W A M"]]:
+    ) -> tuple[Float[Tensor, "R N A"], Float[Tensor, "R N A"], Float[Tensor, "R W A M"]]:
         """Return the values before and after each step, and what critics remember after the last one.
 
         The value after a step has the memory of that step, also where its world is replaced.

@@ -52,9 +52,13 @@ class SlowMoves(Slow):
 
     def log_prob_and_entropy(self, obs: Tensor, action: Tensor, i: int) -> tuple[Tensor, Tensor]:
         out = self.team.actor_net(self.actor[self.team.networks[i]][None], obs[None, None])[0, 0]
-        legal = [e for e in range(E) if obs[e] or not self.masked]
-        chance = out[legal].softmax(0)
-        return chance[legal.index(int(action))].log(), -(chance * chance.log()).sum()
+        return judge_move(out, [e for e in range(E) if obs[e] or not self.masked], int(action))
+
+
+def judge_move(out: Tensor, legal: list[int], move: int) -> tuple[Tensor, Tensor]:
+    """Return the log probability of a move among legal ones, and the entropy."""
+    chance = out[legal].softmax(0)
+    return chance[legal.index(move)].log(), -(chance * chance.log()).sum()
 
 
 def plain(data: Steps) -> Steps:

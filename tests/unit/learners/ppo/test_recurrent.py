@@ -14,6 +14,7 @@ from tests.support.fixtures_config import sizes
 from tests.support.recall import Recall
 from tests.unit.collectors.test_fixed_length import Walk
 from tests.unit.learners.ppo.test_algorithm import CONFIG, RT, SPEC, Slow, T, W, assert_equal, scale, steps
+from tests.unit.learners.ppo.test_moves import MOVES, E, judge_move, moves, plain
 from uavlab.collectors.entries import survey
 from uavlab.collectors.fixed_length import FixedLengthCollector, FixedLengthConfig
 from uavlab.core.rng import Streams, acting_noise
@@ -91,6 +92,27 @@ class SlowMemory(Slow):
                     last[w, i] = self.output("critic", data, T - 1, w, i)[1].detach()
         self.update(data, noise)
         self.critics = last
+
+
+class SlowMoves(SlowMemory):
+    """The learner written out, for moves among those that the first features mark."""
+
+    def log_prob_and_entropy_at(self, data: Steps, t: int, w: int, i: int) -> tuple[Tensor, Tensor]:
+        legal = [e for e in range(E) if data.obs[0, t, w, i, e]]
+        return judge_move(self.output("actor", data, t, w, i)[0], legal, int(data.action[0, t, w, i]))
+
+
+def test_moves_equal_those_written_out() -> None:
+    rng = Streams((0,), dtype=torch.float64)
+    ones = torch.ones(1, MOVES.agents, MOVES.obs, dtype=torch.float64)
+    learner = PPO(OWN, MOVES, Scale(center=0.1 * ones, spread=ones), rng, RT, W)
+    slow = SlowMoves(learner)
+    for batch, noise in batches(rng, learner):
+        data = moves(rng)
+        assert not data.obs.legal.all()
+        slow.learn(replace(batch, data=plain(data)), noise)
+        learner.update(replace(batch, data=data), noise)
+    assert_same(learner, slow)
 
 
 def batches(rng: Streams, learner: PPO, count: int = 2) -> list[tuple[Batch, Tensor]]:
