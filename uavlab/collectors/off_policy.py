@@ -13,7 +13,17 @@ from torch import Tensor
 
 from uavlab.core.protocols import CheckedTensors, Env, Policy, Source
 from uavlab.core.rng import Streams, acting_noise
-from uavlab.core.types import Batch, EnvSpec, Transition, Update, features_of, leaves, load_leaves, tree_map
+from uavlab.core.types import (
+    Batch,
+    EnvSpec,
+    LiveTransition,
+    Transition,
+    Update,
+    features_of,
+    leaves,
+    load_leaves,
+    tree_map,
+)
 from uavlab.envs.autoreset import Pool, Worlds, advance, make_pool, start_worlds
 from uavlab.ops.action_sampling import random_moves
 from uavlab.replay.buffer import Store
@@ -72,7 +82,7 @@ class OffPolicyCollector(Source):
         self.runs, toggles = len(rng.seeds), rt.toggles
         self.interval, self.round = toggles.interval, toggles.interval * toggles.ratio
         self.static = toggles.graph == "cycle"  # worlds and pool stay in the memory that a CUDA graph uses
-        self.worlds: Worlds = start_worlds(env, self._start_noise("worlds").flatten(0, 1))
+        self.worlds: Worlds = start_worlds(env, self._start_noise("worlds").flatten(0, 1), env.spec.deaths)
         self.pool: Pool = self._refill()
         self.store = store
         self.steps = 0  # of every world
@@ -309,14 +319,15 @@ def blank_row(env: Env, worlds: Worlds) -> Transition:
     """Return one transition per world, for its shapes and types."""
     spec, seen = env.spec, features_of(worlds.obs)
     zero = seen.new_zeros(len(worlds.replaced), spec.agents)
-    return Transition(
-        obs=worlds.obs,
-        action=zero.long() if spec.choices else zero[..., None].expand(-1, -1, spec.action),
-        reward=zero,
-        next_obs=worlds.obs,
-        terminated=zero.bool(),
-        truncated=zero[:, 0].bool(),
-    )
+    row = {
+        "obs": worlds.obs,
+        "action": zero.long() if spec.choices else zero[..., None].expand(-1, -1, spec.action),
+        "reward": zero,
+        "next_obs": worlds.obs,
+        "terminated": zero.bool(),
+        "truncated": zero[:, 0].bool(),
+    }
+    return LiveTransition(**row, live=zero.bool()) if spec.deaths else Transition(**row)
 
 
 def replay_bytes(env: Env, config: ReplayConfig, runs: int) -> int:

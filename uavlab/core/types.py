@@ -78,6 +78,7 @@ class EnvSpec:
         team: Additional map channels that a critic sees (K).
         side: Rows and columns of maps (L); 0 where observations are vectors.
         centred: Maps are egocentric: the agent is in the centre. A critic's additional maps are centred likewise.
+        deaths: An agent's task may end while those of others go on; then replay marks the agent's rows before its end.
     """
 
     agents: int
@@ -92,6 +93,7 @@ class EnvSpec:
     team: int = 0
     side: int = 0
     centred: bool = False
+    deaths: bool = False
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,17 @@ class Transition:
     next_obs: Any
     terminated: Bool[Tensor, "*lead A"]
     truncated: Bool[Tensor, "*lead"]
+
+
+@tensors
+class LiveTransition(Transition):
+    """A transition of a team whose agents may end before the others (``EnvSpec.deaths``).
+
+    Attributes:
+        live: The agent's task had not ended before the step; from other rows the agent must not learn.
+    """
+
+    live: Bool[Tensor, "*lead A"]
 
 
 @tensors

@@ -122,6 +122,7 @@ class Pursuit:
             step_noise=0,
             groups=(0,) * self.pursuers + (1,) * self.evaders,
             choices=len(MOVES),
+            deaths=self.evaders > 1,
         )
 
     def initial(self, noise: Float[Tensor, "B K"]) -> State:

@@ -9,6 +9,8 @@ choose moves, ``choices.py`` takes the expectation over a_i):
 * temperature minimize -log alpha_i (log pi_i + target entropy)                                    ``temperature_loss``
 * targets     theta' <- theta' + tau (theta - theta')                                                       ``update``
 
+Means of an agent are over the rows before the end of its task (``live.py``).
+
 All losses are computed from the parameters at the start of their phase: all critics, then all actors and temperatures
 against the updated critics. In the actor loss, other agents' actions are samples of their current policies, detached.
 
@@ -32,6 +34,7 @@ from uavlab.core.protocols import CheckedTensors, Policy
 from uavlab.core.registry import Resume
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import Batch, ChoiceObs, EnvSpec, Scale, Update, features_of, tree_map
+from uavlab.learners.masac.live import row_mean, weigh, weights
 from uavlab.learners.masac.networks import (
     Theta,
     actor_net,
@@ -193,7 +196,8 @@ class MASACBase(ABC):
         return UpdateNoise(**{name: acting_noise(rng, name, rows, self.spec) for name in names})
 
     def _update(self, batch: Batch, noise: UpdateNoise) -> Update:
-        theta, rows = self._theta, Rows(batch.data, 1)
+        data = weigh(batch.data)
+        theta, rows, weight = self._theta, Rows(data, 1), weights(data)
         with torch.no_grad():
             target = self._targets(
                 theta(self.actor), self.target, theta(self.temperature), rows, Rows(noise.next_action, 1)
@@ -205,13 +209,14 @@ class MASACBase(ABC):
         actors, actor_norm = self.actor(
             self._actor_loss, theta(self.actor), critic, log_alpha, rows, Rows(noise.action, 1)
         )
-        self.temperature(self.temperature_loss, theta(self.temperature), actors["log_prob"])
+        there = None if weight is None else (weight > 0).any(2).to(weight.dtype)
+        self.temperature(self.temperature_loss, theta(self.temperature), actors["log_prob"], there)
         with torch.no_grad():
             for old, new in zip(list_tensors(self.target), list_tensors(theta(self.critic)), strict=True):
                 old.lerp_(new, self.config.tau)
         td_error = critics.pop("td_error")
         metrics = {  # inputs before results: a message names the first that is not finite
-            "target": target.mean(2),
+            "target": row_mean(target, weight),
             **critics,
             "critic_norm": critic_norm.view(self.runs, -1),
             "entropy": -actors.pop("log_prob"),

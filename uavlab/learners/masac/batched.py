@@ -14,6 +14,7 @@ from torch import Tensor
 
 from uavlab.core.types import Transition
 from uavlab.learners.masac.base import Evaluate, MASACBase, Step, Unpack, evaluate_actors, squash
+from uavlab.learners.masac.live import row_mean, weights
 from uavlab.learners.masac.loop import evaluate
 from uavlab.learners.masac.networks import Theta, list_tensors, per_agent
 from uavlab.nets.mlp import StackedMLP
@@ -73,9 +74,14 @@ class StackedMASAC(MASACBase):
         q = self.taken(critic, data)
         error = q - target[:, :, None]
         square = error.square() if weight is None else error.square() * weight[:, None, None]
-        mean = square.mean(3)
-        td_error = error.detach().abs().mean(2).transpose(1, 2)  # R N A
-        metrics = {"q": q.detach().mean((2, 3)), "critic_loss": mean.detach().sum(2), "td_error": Rows(td_error, 1)}
+        own = weights(data)
+        each = None if own is None else own[:, :, None]
+        mean = row_mean(square, each)
+        td_error = error.detach().abs().mean(2)
+        if own is not None:
+            td_error = td_error.masked_fill(own == 0, 0.0)
+        q_mean = q.detach().mean((2, 3)) if own is None else row_mean(q.detach(), each).mean(2)
+        metrics = {"q": q_mean, "critic_loss": mean.detach().sum(2), "td_error": Rows(td_error.transpose(1, 2), 1)}
         return mean.sum(), metrics
 
     def actor_loss(
@@ -83,13 +89,16 @@ class StackedMASAC(MASACBase):
     ) -> tuple[Tensor, dict[str, Any]]:
         """Sum the means of alpha_i log pi_i - min_k Q_ik over runs and agents."""
         q, log_prob = self.sampled(actor, critic, data.obs, noise, own=True)
-        mean = (self._log_alpha(log_alpha).exp() * log_prob - q).mean(2)
-        return mean.sum(), {"actor_loss": mean.detach(), "log_prob": log_prob.detach().mean(2)}
+        own = weights(data)
+        mean = row_mean(self._log_alpha(log_alpha).exp() * log_prob - q, own)
+        return mean.sum(), {"actor_loss": mean.detach(), "log_prob": row_mean(log_prob.detach(), own)}
 
-    def temperature_loss(self, log_alpha: Theta, log_prob: Float[Tensor, "R A"]) -> tuple[Tensor, dict[str, Any]]:
-        """Sum -log alpha_i (log pi_i + target entropy) over runs and agents."""
-        own = self._log_alpha(log_alpha)[..., 0]
-        return -(own * (log_prob + self.target_entropy)).sum(), {}
+    def temperature_loss(
+        self, log_alpha: Theta, log_prob: Float[Tensor, "R A"], there: Float[Tensor, "R A"] | None = None
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """Sum -log alpha_i (log pi_i + target entropy) over runs, and agents but those without a live row."""
+        own, excess = self._log_alpha(log_alpha)[..., 0], log_prob + self.target_entropy
+        return -(own * (excess if there is None else excess * there)).sum(), {}
 
     def _log_alpha(self, log_alpha: Theta) -> Float[Tensor, "R A 1"]:
         (rows,) = list_tensors(log_alpha)
