@@ -16,6 +16,7 @@ from uavlab.core.types import Scale, features_of, leaves, tree_map
 from uavlab.envs.autoreset import start_worlds
 from uavlab.envs.forms import move
 from uavlab.replay.buffer import Store, Uniform, host_transfer
+from uavlab.replay.n_step import Returns
 from uavlab.replay.prioritized import ByPriority
 from uavlab.runtime.finite_check import require_finite
 from uavlab.runtime.oom_retry import require_memory
@@ -30,8 +31,9 @@ NO_LOGS = "this learner reads no logs"
 def _build_off_policy(
     config: Settings, env: Env, data: Any, learner: Learner, snapshot: Callable[[], Policy], rng: Streams, rt: Runtime
 ) -> OffPolicyCollector:
-    policy = learner.policy(env.spec, explore=True)
-    return OffPolicyCollector(env, policy, config.source, rng, rt, store(config, rng, rt), snapshot)
+    policy, steps = learner.policy(env.spec, explore=True), getattr(config.learner, "n_step", 1)
+    returns = Returns(steps, config.learner.gamma, config.source.worlds) if steps > 1 else None
+    return OffPolicyCollector(env, policy, config.source, rng, rt, store(config, rng, rt), snapshot, returns)
 
 
 def _build_on_policy(

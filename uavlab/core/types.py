@@ -266,12 +266,14 @@ class Scale:
 class Batch:
     """Rows of a source: ``data`` (leading axes R N), indices, and importance weights (None if uniform).
 
-    ``data`` is a ``Transition`` from replay, a ``Rollout`` of whole episodes, or ``Steps``.
+    ``data`` is a ``Transition`` from replay, a ``Rollout`` of whole episodes, or ``Steps``. With ``discount``, rewards
+    are sums over several steps, and it is the discount of values after the last one.
     """
 
     data: Any
     index: Int[Tensor, "R N"]
     weight: Float[Tensor, "R N"] | None = None
+    discount: Float[Tensor, "R N"] | None = None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ choose moves, ``choices.py`` takes the expectation over a_i):
 * temperature minimize -log alpha_i (log pi_i + target entropy)                                    ``temperature_loss``
 * targets     theta' <- theta' + tau (theta - theta')                                                       ``update``
 
-Means of an agent are over the rows before the end of its task (``live.py``).
+Means of an agent are over the rows before the end of its task (``live.py``). With ``n_step`` r_i is a sum of discounted
+rewards, and gamma the discount after the last of them.
 
 All losses are computed from the parameters at the start of their phase: all critics, then all actors and temperatures
 against the updated critics. In the actor loss, other agents' actions are samples of their current policies, detached.
@@ -23,7 +24,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from annotated_types import Ge, Gt, Le
@@ -56,8 +57,10 @@ class MASACConfig:
     """Hyper-parameters.
 
     Attributes:
+        critic: What the critics of an agent observe: ``central``, all observations and actions; or ``own``, its own.
         hidden: Width of the hidden layers.
         gamma: Discount per step.
+        n_step: Steps whose rewards a target sums before it takes a value; entropies of later steps do not count.
         tau: Weight of the critics in the moving average of the target critics, per update.
         lr: Adam's learning rate of the actors.
         critic_lr: Adam's learning rate of the critics.
@@ -72,8 +75,10 @@ class MASACConfig:
         share: Whether interchangeable agents share one actor; otherwise each agent has its own.
     """
 
+    critic: Literal["central", "own"] = "central"
     hidden: Annotated[int, Ge(1), Le(4096)] = 256
     gamma: Annotated[float, Ge(0), Le(1), Resume.YES] = 0.9
+    n_step: Annotated[int, Ge(1), Le(100), Resume.YES] = 1
     tau: Annotated[float, Gt(0), Le(1), Resume.YES] = 0.01
     lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 1e-3
     critic_lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 3e-3
@@ -127,8 +132,9 @@ class MASACBase(ABC):
         self.config, self.spec, self.runs, self.acting = config, spec, len(rng.seeds), rt.toggles.acting
         self.networks = assign_networks(spec, spec, config.share)
         self.count = len(set(self.networks))
-        nets = actor_net(spec, config.hidden), critic_net(spec, config.hidden)
-        actor, critic = initial_parameters(*nets, self.networks, inputs, rng)
+        self.central = config.critic == "central"
+        nets = actor_net(spec, config.hidden), critic_net(spec, config.hidden, config.critic)
+        actor, critic = initial_parameters(*nets, self.networks, inputs, rng, self.central)
         alpha = actor.new_full((*actor.shape[:2], 1), config.alpha)
         self.actor_net, self.critic_net = (self._evaluator(net) for net in nets)
         self.actor, self.acting_parameters = self._hold(rt, actor, nets[0].unpack, config.lr, config.clip)
@@ -200,7 +206,12 @@ class MASACBase(ABC):
         theta, rows, weight = self._theta, Rows(data, 1), weights(data)
         with torch.no_grad():
             target = self._targets(
-                theta(self.actor), self.target, theta(self.temperature), rows, Rows(noise.next_action, 1)
+                theta(self.actor),
+                self.target,
+                theta(self.temperature),
+                rows,
+                Rows(noise.next_action, 1),
+                Rows(batch.discount, 1),
             )
         critics, critic_norm = self.critic(
             self._critic_loss, theta(self.critic), rows, Rows(target, 2), Rows(batch.weight, 1)

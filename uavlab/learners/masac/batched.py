@@ -32,15 +32,17 @@ class StackedMASAC(MASACBase):
     def values(
         self, theta: Theta, obs: Float[Tensor, "R N A O"], action: Float[Tensor, "R _ N J"]
     ) -> Float[Tensor, "R A 2 N out"]:
-        """Evaluate both critics of every agent on joint actions (one per agent, or one for all)."""
+        """Evaluate both critics of every agent on the actions that they observe (per agent, or the same for all)."""
         runs, rows, agents, _ = obs.shape
-        joint = torch.cat((obs.flatten(2)[:, None].expand(-1, action.shape[1], -1, -1), action), -1)
+        seen = obs.flatten(2)[:, None].expand(-1, action.shape[1], -1, -1) if self.central else obs.transpose(1, 2)
+        joint = torch.cat((seen, action), -1)
         x = joint[:, :, None].expand(runs, agents, 2, rows, -1).reshape(runs * agents * 2, rows, -1)
         return self.critic_net(self._heads(theta), x).view(runs, agents, 2, rows, -1)
 
     def taken(self, critic: Theta, data: Transition) -> Float[Tensor, "R A 2 N"]:
         """Return the values of the actions that were taken."""
-        return self.values(critic, data.obs, data.action.flatten(2)[:, None])[..., 0]
+        action = data.action.flatten(2)[:, None] if self.central else data.action.transpose(1, 2)
+        return self.values(critic, data.obs, action)[..., 0]
 
     def sampled(
         self, actor: Theta, critic: Theta, obs: Any, noise: Float[Tensor, "R N A ..."], own: bool
@@ -51,20 +53,28 @@ class StackedMASAC(MASACBase):
         """
         out = evaluate_actors(self.actor_net, actor, obs, self.networks)
         action, log_prob = squash(self.config, out, noise)
-        joint = action[:, None]
-        if own:
+        joint = action.flatten(2)[:, None] if self.central else action.transpose(1, 2)
+        if own and self.central:
             each = torch.eye(action.shape[2], dtype=torch.bool, device=action.device)[:, None, :, None]  # A 1 A 1
-            joint = torch.where(each, joint, joint.detach())  # R A N A D
-        return self.values(critic, obs, joint.flatten(3)).amin(2)[..., 0], log_prob.transpose(1, 2)
+            joint = torch.where(each, action[:, None], action.detach()[:, None]).flatten(3)
+        return self.values(critic, obs, joint).amin(2)[..., 0], log_prob.transpose(1, 2)
 
     def targets(
-        self, actor: Theta, target: Theta, log_alpha: Theta, data: Transition, noise: Float[Tensor, "R N A ..."]
+        self,
+        actor: Theta,
+        target: Theta,
+        log_alpha: Theta,
+        data: Transition,
+        noise: Float[Tensor, "R N A ..."],
+        discount: Float[Tensor, "R N"] | None = None,
     ) -> Float[Tensor, "R A N"]:
         """Compute y_i, without the bootstrapped value where an agent's task ended."""
         q, log_prob = self.sampled(actor, target, data.next_obs, noise, own=False)
         soft = q - self._log_alpha(log_alpha).exp() * log_prob
         alive = (~data.terminated).to(q.dtype).transpose(1, 2)
         reward = self.config.reward_scale * data.reward.transpose(1, 2)
+        if discount is not None:
+            return torch.addcmul(reward, alive, soft * discount[:, None])
         return torch.addcmul(reward, alive, soft, value=self.config.gamma)
 
     def critic_loss(

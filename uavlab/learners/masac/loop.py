@@ -88,6 +88,7 @@ class MASACLoop(MASACBase):
         log_alpha: Networks,
         data: Transition,
         noise: Float[Tensor, "R N A ..."],
+        discount: Float[Tensor, "R N"] | None = None,
     ) -> Float[Tensor, "R A N"]:
         """Compute y_i, without the bootstrapped value where an agent's task ended."""
         goals = []
@@ -97,7 +98,10 @@ class MASACLoop(MASACBase):
             soft = q - log_alpha[owner][0].exp() * log_prob
             alive = (~data.terminated[run, :, agent]).to(q.dtype)
             reward = self.config.reward_scale * data.reward[run, :, agent]
-            goals.append(torch.addcmul(reward, alive, soft, value=self.config.gamma))
+            if discount is None:
+                goals.append(torch.addcmul(reward, alive, soft, value=self.config.gamma))
+            else:
+                goals.append(torch.addcmul(reward, alive, soft * discount[run]))
         return self._by_agent(goals)
 
     def critic_loss(
@@ -171,13 +175,18 @@ class MASACLoop(MASACBase):
     ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
         """Return the smaller value of an agent, with a gradient for its own action alone, and log pi_i."""
         joint = [action if j == agent else action.detach() for j, (action, _) in enumerate(actions)]
-        return values(pair, obs, joint).amin(0)[:, 0], actions[agent][1]
+        q = values(pair, *self._seen(obs, joint, agent))
+        return q.amin(0)[:, 0], actions[agent][1]
 
     def _taken(
         self, pair: Network, obs: Float[Tensor, "N A O"], agent: int, action: Float[Tensor, "N A D"]
     ) -> Float[Tensor, "2 N"]:
         """Return the values of the actions that were taken."""
-        return values(pair, obs, [action.flatten(1)])[..., 0]
+        return values(pair, *self._seen(obs, action.unbind(1), agent))[..., 0]
+
+    def _seen(self, obs: Float[Tensor, "N A O"], actions: Sequence[Tensor], agent: int) -> tuple[Tensor, Any]:
+        """Return the observations and actions that an agent's critics observe."""
+        return (obs, actions) if self.central else (obs[:, agent : agent + 1], actions[agent : agent + 1])
 
     def _by_agent(self, values: list[Tensor]) -> Float[Tensor, "R A ..."]:
         return torch.stack(values).unflatten(0, (self.runs, -1))

@@ -30,6 +30,23 @@ def test_every_rung_equals_batched(
     check_rungs_agree(agents, updates, share, seeds, weighted)
 
 
+def test_every_rung_equals_batched_with_critics_of_one_agent() -> None:
+    check_rungs_agree(3, 5, True, (3, 5), True, critic="own")
+
+
+def test_critics_of_one_agent_take_its_own_numbers_alone() -> None:
+    side = Side(KINDS, 3, critic="own")
+    batch, noise = side.next()
+    action = batch.data.action.clone()
+    action[:, :, 1:] *= -1
+    other = dataclasses.replace(batch, data=dataclasses.replace(batch.data, action=action))
+    for name, learner in side.learners.items():
+        before = {key: value.clone() for key, value in learner.state_dict().items()}
+        found = [learner.update(each, noise) for each in (batch, other) if learner.load_state_dict(before) is None]
+        same = [torch.equal(a, b) for a, b in zip(*(update.metrics["q"][0] for update in found), strict=True)]
+        assert same == [True, False, False], name
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_every_rung_equals_batched_on_a_gpu() -> None:
