@@ -48,6 +48,7 @@ from uavlab.learners.masac.networks import (
 )
 from uavlab.nets.mlp import StackedMLP
 from uavlab.ops.action_sampling import sample_moves, squashed_gaussian
+from uavlab.ops.schedules import linear
 from uavlab.runtime.grad_step import MOMENTS, CompiledStep, GradientStep, Rows
 from uavlab.runtime.runtime import Runtime
 
@@ -65,6 +66,8 @@ class MASACConfig:
         lr: Adam's learning rate of the actors.
         critic_lr: Adam's learning rate of the critics.
         alpha_lr: Adam's learning rate of the log temperatures.
+        lr_to: Share of all three rates that is left after ``lr_updates``; None for constant rates.
+        lr_updates: Updates over which the rates change linearly.
         alpha: Initial temperature.
         clip: Largest gradient norm of one agent's actor, and of its pair of critics.
         target_entropy: Entropy to which the temperature regulates the policy (nats per agent); None for minus the
@@ -83,6 +86,8 @@ class MASACConfig:
     lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 1e-3
     critic_lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 3e-3
     alpha_lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 3e-4
+    lr_to: Annotated[float, Ge(0), Le(1)] | None = None
+    lr_updates: Annotated[int, Ge(1), Le(10**9), Resume.YES] = 10_000
     alpha: Annotated[float, Ge(1e-8), Le(1e6)] = 1.0
     clip: Annotated[float, Gt(0), Le(1e6), Resume.YES] = 1.0
     target_entropy: Annotated[Annotated[float, Ge(-1000), Le(1000)] | None, Resume.YES] = None
@@ -142,12 +147,15 @@ class MASACBase(ABC):
         self.temperature, _ = self._hold(rt, alpha.log(), lambda rows: [rows], config.alpha_lr, None)
         self.target = map_tensors(lambda tensor: tensor.detach().clone(), self._theta(self.critic))
         self.target_entropy = target_entropy(config, spec)
+        self.updates = torch.zeros((), dtype=torch.int64, device=actor.device)  # counted for the schedule alone
+        self.rate = None if config.lr_to is None else actor.new_ones(())
+        self.actor.rate = self.critic.rate = self.temperature.rate = self.rate
         self._act = rt.kernel(act, "act")
         self._targets = rt.split_batch(rt.kernel(self.targets, "targets", part=True), "targets", 2)
         self._critic_loss = rt.kernel(self.critic_loss, "critic_loss", part=True)
         self._actor_loss = rt.kernel(self.actor_loss, "actor_loss", part=True)
         self._axes = {} if self.networks == tuple(range(spec.agents)) else dict.fromkeys(BY_NETWORK, "R K")
-        self.update = rt.update(self._update, "masac")
+        self._make_update = rt.update(self._update, "masac")
 
     def _evaluator(self, net: StackedMLP) -> Evaluate:
         """Return the function that evaluates all networks of a kind."""
@@ -200,6 +208,14 @@ class MASACBase(ABC):
         """Draw the noise of one update on ``rows`` rows per run."""
         names = ("next_action", "action")
         return UpdateNoise(**{name: acting_noise(rng, name, rows, self.spec) for name in names})
+
+    def update(self, batch: Batch, noise: UpdateNoise) -> Update:
+        """Take one step of all critics, then of all actors and temperatures."""
+        config = self.config
+        if self.rate is not None and config.lr_to is not None:  # not in compiled code, which loses this write
+            self.rate.copy_(linear(self.updates, config.lr_to, config.lr_updates))
+            self.updates.add_(1)
+        return self._make_update(batch, noise)
 
     def _update(self, batch: Batch, noise: UpdateNoise) -> Update:
         data = weigh(batch.data)
@@ -255,7 +271,7 @@ class MASACBase(ABC):
         """Return parameters, target critics and the states of the optimizers."""
         parts = self._parts().items()
         state = {f"{name}.{key}": value for name, part in parts for key, value in part.state_dict().items()}
-        return state | self._target_state()
+        return state | self._target_state() | ({} if self.rate is None else {"updates": self.updates})
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore a ``state_dict``."""
@@ -263,6 +279,8 @@ class MASACBase(ABC):
             part.load_state_dict({k.removeprefix(f"{name}."): v for k, v in state.items() if k.startswith(f"{name}.")})
         for name, tensor in self._target_state().items():
             tensor.copy_(state[name])
+        if self.rate is not None:
+            self.updates.copy_(state["updates"])
 
     def _parts(self) -> dict[str, Step]:
         return {"actor": self.actor, "critic": self.critic, "temperature": self.temperature}

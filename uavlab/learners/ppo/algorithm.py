@@ -41,6 +41,7 @@ from uavlab.ops.action_sampling import (
 )
 from uavlab.ops.minibatches import minibatches
 from uavlab.ops.returns import generalized_advantages
+from uavlab.ops.schedules import linear
 from uavlab.runtime.grad_step import MOMENTS, GradientStep, Rows
 from uavlab.runtime.runtime import Runtime
 
@@ -61,6 +62,8 @@ class MAPPOConfig:
         lam: Lambda of the advantages: 0 for one-step errors, 1 for Monte Carlo returns.
         lr: Adam's learning rate of the actors.
         critic_lr: Adam's learning rate of the critics.
+        lr_to: Share of both rates that is left after ``lr_updates``; None for constant rates.
+        lr_updates: Updates over which the rates change linearly.
         clip: Largest gradient norm of an actor, and of a critic.
         clip_ratio: Range around 1 within which the ratio of probabilities is rewarded.
         target_kl: Distance from the old policy (nats) at which the actor's steps of an update end; 0 for no limit.
@@ -82,6 +85,8 @@ class MAPPOConfig:
     lam: Annotated[float, Ge(0), Le(1), Resume.YES] = 0.95
     lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 3e-4
     critic_lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 1e-3
+    lr_to: Annotated[Annotated[float, Ge(0), Le(1)] | None, Resume.YES] = None
+    lr_updates: Annotated[int, Ge(1), Le(10**9), Resume.YES] = 1000
     clip: Annotated[float, Gt(0), Le(1e6), Resume.YES] = 0.5
     clip_ratio: Annotated[float, Gt(0), Le(1), Resume.YES] = 0.2
     target_kl: Annotated[float, Ge(0), Le(100), Resume.YES] = 0.05
@@ -130,6 +135,8 @@ class PPO(Learner):
         self.team = make_team(config, spec, spec)
         actor, critic = (rows.flatten(0, 1) for rows in self.team.initial(inputs, rng))
         self.actor, self.critic = rt.grad(actor, config.lr, config.clip), rt.grad(critic, config.critic_lr, config.clip)
+        if config.lr_to is not None:
+            self.actor.rate = self.critic.rate = actor.new_ones(())
         self.mean, self.square, self.weight = actor.new_zeros(3, self.runs, spec.agents, dtype=torch.float64).unbind()
         self.count = torch.zeros((), dtype=torch.int64, device=rng.device)  # updates made
         self._act = rt.kernel(choose_actions, "act")
@@ -164,6 +171,8 @@ class PPO(Learner):
             samples, moments = self._targets(self.actor.parameter, self.critic.parameter, before, batch.data)
             for name in ("mean", "square", "weight"):
                 getattr(self, name).copy_(getattr(moments, name))
+            if self.actor.rate is not None and config.lr_to is not None:
+                self.actor.rate.copy_(linear(self.count, config.lr_to, config.lr_updates))  # shared with the critics
             progress = (self.count / config.entropy_updates).clamp_max(1).to(samples.target.dtype)
             entropy = config.entropy + (config.entropy_to - config.entropy) * progress
         going = torch.ones(self.runs, len(set(self.team.networks)), dtype=torch.bool, device=noise.device)
