@@ -141,8 +141,8 @@ def test_going_on_keeps_who_is_live() -> None:
         second.load_state_dict({**state, "worlds.live": state["worlds.live"] | lost})
         second.load_segments(rows)
         second.rng.load_state_dict(streams)
-        found = [leaf for _ in range(9) for _, leaf in leaves(second.next().data)]
-        assert all(map(torch.equal, found, expected)) is not lost
+        results = [leaf for _ in range(9) for _, leaf in leaves(second.next().data)]
+        assert all(map(torch.equal, results, expected)) is not lost
 
 
 def close(a: Tensor, b: Tensor) -> None:

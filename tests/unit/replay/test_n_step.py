@@ -105,8 +105,8 @@ def past_the_newest(returns: Returns, source: Ring, take: Callable, index: Tenso
 
 @pytest.mark.parametrize("mutant", [across_resets, of_other_worlds, past_the_newest])
 def test_mistakes_are_caught(mutant: Callable) -> None:
-    found = faults(filled(40, 71).ring, 3, mutant)
-    assert {"reward", "next_obs", "discount"} & found
+    wrong = faults(filled(40, 71).ring, 3, mutant)
+    assert {"reward", "next_obs", "discount"} & wrong
 
 
 def test_one_agents_end_cuts_its_own_rewards_alone() -> None:

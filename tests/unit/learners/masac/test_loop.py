@@ -62,8 +62,8 @@ def test_critics_of_one_agent_take_its_own_numbers_alone() -> None:
     other = dataclasses.replace(batch, data=dataclasses.replace(batch.data, action=action))
     for name, learner in side.learners.items():
         before = {key: value.clone() for key, value in learner.state_dict().items()}
-        found = [learner.update(each, noise) for each in (batch, other) if learner.load_state_dict(before) is None]
-        same = [torch.equal(a, b) for a, b in zip(*(update.metrics["q"][0] for update in found), strict=True)]
+        updates = [learner.update(each, noise) for each in (batch, other) if learner.load_state_dict(before) is None]
+        same = [torch.equal(a, b) for a, b in zip(*(update.metrics["q"][0] for update in updates), strict=True)]
         assert same == [True, False, False], name
 
 
