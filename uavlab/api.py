@@ -212,7 +212,7 @@ def cross_play(
     seed: int = 0,
     mean_action: bool = False,
 ) -> CrossPlay:
-    """Let the groups of a team meet, each by a player of its own, in every pairing of players.
+    """Score groups of a team that meet, each by a player of its own, in every pairing of players.
 
     >>> play = ul.cross_play({"plan": "chase", "random": "random"}, "pursuit", episodes=8)
     >>> play.score("pursuers", "plan", "random")["mean"] > play.score("pursuers", "random", "plan")["mean"]

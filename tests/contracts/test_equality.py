@@ -173,6 +173,16 @@ def check_equal(env: str, learner: str, toggle: Toggle, changes: Changes, **own:
     assert max(apart.values()) <= TOLERANCES.get(toggle.equality, 0), apart
 
 
+@pytest.mark.usefixtures("only_traced")
+@pytest.mark.parametrize(("env", "learner"), [("leader_follower", "masac"), ("pursuit", "masac"), ("spread", "mappo")])
+def test_compiled_updates_follow_the_schedule_of_rates(env: str, learner: str) -> None:
+    changes: Changes = {"learner": learner, "lr_to": 0.1, "lr_updates": 3}
+    plain, constant = train(env, changes), reference(env, torch.float64, learner=learner)
+    compiled = train(env, {**changes, **EAGER, "compile": "default"})
+    assert max(distances(compiled, plain).values()) <= TOLERANCES["rounding"]
+    assert max(distances(compiled, constant).values()) > 1e-5
+
+
 @pytest.mark.parametrize(("env", "learner"), tasks())
 @pytest.mark.parametrize("mutant", BROKEN)
 def test_a_broken_optimizer_is_not_equal_within_any_precision(

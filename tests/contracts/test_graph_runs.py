@@ -31,7 +31,14 @@ def emulators(monkeypatch: pytest.MonkeyPatch) -> list[Emulator]:
 
 @GRAPHS
 @pytest.mark.parametrize(
-    "changes", [{}, {"runs": 3, "world_steps": 2, "evaluate_every": 7}, {"priorities": "mean"}], ids=str
+    "changes",
+    [
+        {},
+        {"runs": 3, "world_steps": 2, "evaluate_every": 7},
+        {"priorities": "mean"},
+        {"lr_to": 0.1, "lr_updates": 9, "n_step": 3, "critic": "own"},
+    ],
+    ids=str,
 )
 def test_a_run_with_graphs_is_the_same_run(
     graph: str, changes: dict[str, Any], tmp_path: Path, emulators: list[Emulator], proof: Callable
@@ -48,7 +55,7 @@ def test_a_run_with_graphs_is_the_same_run(
             pass
         ends.append(run.digest)
     assert ends[0] == ends[1]
-    proof("runs with graphs (emulated)", "3 kinds of run x 2 graphs, 14 updates, resumed for 4 more, equal digests")
+    proof("runs with graphs (emulated)", "4 kinds of run x 2 graphs, 14 updates, resumed for 4 more, equal digests")
 
 
 def run_of(env: str, folder: Path | None = None, **changes: Any) -> Run:

@@ -152,7 +152,7 @@ WORLD = {  # what environment and policy give: world known, nothing written
     "obs": lambda t, value: t.at(t.source.worlds.obs)[2:3].fill_(value),
     "next_obs": kernel("environment", lambda t, value, out: t.at(out[1].next_obs)[2:3].fill_(value)),
     "reward": kernel("environment", lambda t, value, out: t.at(out[1].reward).fill_(value)),
-    "action": kernel("act", lambda t, value, out: t.at(out[0])[1:2].fill_(value)),
+    "action": kernel("act", lambda t, value, out: t.at(out)[1:2].fill_(value)),
 }
 MOMENTS = [f"{part}.{key}" for part in ("actor", "critic", "temperature") for key in ("exp_avg", "exp_avg_sq")]
 STATE: dict[str, Site] = {name: state(*name.split(".")) for name in MOMENTS} | {

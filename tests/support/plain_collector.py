@@ -8,6 +8,7 @@ from uavlab.core.rng import Streams
 from uavlab.core.types import tree_map
 from uavlab.envs.autoreset import start_worlds
 from uavlab.replay.buffer import Uniform
+from uavlab.replay.n_step import Returns
 from uavlab.runtime.runtime import Runtime
 
 
@@ -18,8 +19,9 @@ def collector(
     rng: Streams,
     rt: Runtime,
     kind: type[OffPolicyCollector] = OffPolicyCollector,
+    returns: Returns | None = None,
 ) -> OffPolicyCollector:
     runs = len(rng.seeds)
     noise = torch.zeros(runs * config.worlds, env.spec.initial_noise, dtype=rng.dtype, device=rng.device)
     example = tree_map(lambda leaf: leaf.unflatten(0, (runs, -1)), blank_row(env, start_worlds(env, noise)))
-    return kind(env, policy, config, rng, rt, Uniform(example, config.capacity), lambda: policy)
+    return kind(env, policy, config, rng, rt, Uniform(example, config.capacity), lambda: policy, returns)

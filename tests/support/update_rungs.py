@@ -16,6 +16,7 @@ from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.learners.masac import FORMS
 from uavlab.learners.masac.base import MASACBase, MASACConfig
 from uavlab.learners.masac.choices import CHOICE_FORMS
+from uavlab.replay.n_step import Returns
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles, with_toggles
 
@@ -64,7 +65,8 @@ class Side:
             self.learners[name] = kind(config, self.env.spec, survey(self.env, self.rng), self.rng, rt)
         policy = next(iter(self.learners.values())).policy(self.env.spec)
         replay = ReplayConfig(worlds=8, batch=ROWS, capacity=512, learning_starts=64)
-        self.source = collector(self.env, policy, replay, self.rng, Runtime(place))
+        returns = Returns(config.n_step, config.gamma, replay.worlds) if config.n_step > 1 else None
+        self.source = collector(self.env, policy, replay, self.rng, Runtime(place), returns=returns)
 
     def next(self) -> tuple[Batch, Any]:
         """Return a batch, and the noise of an update from it."""

@@ -16,7 +16,11 @@ PARTS = {"Notebooks": ["notebooks/*.ipynb"], "Guides": ["docs/*.md"], "Project":
 MORE = {
     "Pictures": tuple(f"uavlab.lab.plots.{name}" for name in ("flight.add_frames", "views.views", "beside.beside")),
     "Types in signatures": (
-        *("uavlab.experiment.progress.Progress", "uavlab.experiment.presets.Preset", "uavlab.benchmarks.registry.Option"),
+        *(
+            "uavlab.experiment.progress.Progress",
+            "uavlab.experiment.presets.Preset",
+            "uavlab.benchmarks.registry.Option",
+        ),
         *("uavlab.runtime.toggles.Toggles", "uavlab.runtime.grad_step.GradientStep"),
         *("uavlab.testing.EnvReport", "uavlab.testing.LearnerReport"),
     ),

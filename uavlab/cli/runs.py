@@ -161,7 +161,7 @@ def cross_play(
     which: Any,
     out: Path | None,
 ) -> Record:
-    """Let the groups of each RUN meet those of the others, and baselines, in every pairing."""
+    """Score groups of each RUN against those of the others, and of baselines, in every pairing."""
     from uavlab import api
     from uavlab.core.installation import invocation
     from uavlab.storage.machine import describe

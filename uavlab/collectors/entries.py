@@ -17,6 +17,7 @@ from uavlab.core.types import Scale, features_of, leaves, tree_map
 from uavlab.envs.autoreset import start_worlds
 from uavlab.envs.forms import move
 from uavlab.replay.buffer import Store, Uniform, host_transfer
+from uavlab.replay.n_step import Returns
 from uavlab.replay.prioritized import ByPriority
 from uavlab.runtime.finite_check import require_finite
 from uavlab.runtime.oom_retry import require_memory
@@ -31,10 +32,11 @@ NO_LOGS = "this learner reads no logs"
 def _build_off_policy(
     config: Settings, env: Env, data: Any, learner: Learner, snapshot: Callable[[], Policy], rng: Streams, rt: Runtime
 ) -> OffPolicyCollector:
-    policy = learner.policy(env.spec, explore=True)
+    policy, steps = learner.policy(env.spec, explore=True), getattr(config.learner, "n_step", 1)
     if isinstance(policy, RecurrentPolicy):
         raise ConfigError("off_policy: got a policy with memory, which replay does not hold; collect by fixed_length.")
-    return OffPolicyCollector(env, policy, config.source, rng, rt, store(config, rng, rt), snapshot)
+    returns = Returns(steps, config.learner.gamma, config.source.worlds) if steps > 1 else None
+    return OffPolicyCollector(env, policy, config.source, rng, rt, store(config, rng, rt), snapshot, returns)
 
 
 def _build_on_policy(

@@ -13,10 +13,21 @@ from torch import Tensor
 
 from uavlab.core.protocols import CheckedTensors, Env, Policy, Source
 from uavlab.core.rng import Streams, acting_noise
-from uavlab.core.types import Batch, EnvSpec, Transition, Update, features_of, leaves, load_leaves, tree_map
+from uavlab.core.types import (
+    Batch,
+    EnvSpec,
+    LiveTransition,
+    Transition,
+    Update,
+    features_of,
+    leaves,
+    load_leaves,
+    tree_map,
+)
 from uavlab.envs.autoreset import Pool, Worlds, advance, make_pool, start_worlds
 from uavlab.ops.action_sampling import random_moves
 from uavlab.replay.buffer import Store
+from uavlab.replay.n_step import Returns, take_returns
 from uavlab.replay.prefetch import Prefetcher
 from uavlab.replay.prioritized import PriorityConfig
 from uavlab.replay.ring import Ring, row_bytes
@@ -66,15 +77,19 @@ class OffPolicyCollector(Source):
         rt: Runtime,
         store: Store,
         snapshot: Callable[[], Policy],
+        returns: Returns | None = None,
     ) -> None:
-        """Start the worlds of all runs; ``snapshot`` copies the policy in training, for the thread of ``overlap``."""
+        """Start the worlds of all runs; ``snapshot`` copies the policy in training, for the thread of ``overlap``.
+
+        With ``returns`` the rows of a batch are those of several steps.
+        """
         self.env, self.policy, self.config, self.rng, self.snapshot = env, policy, config, rng, snapshot
         self.runs, toggles = len(rng.seeds), rt.toggles
         self.interval, self.round = toggles.interval, toggles.interval * toggles.ratio
         self.static = toggles.graph == "cycle"  # worlds and pool stay in the memory that a CUDA graph uses
-        self.worlds: Worlds = start_worlds(env, self._start_noise("worlds").flatten(0, 1))
+        self.worlds: Worlds = start_worlds(env, self._start_noise("worlds").flatten(0, 1), env.spec.deaths)
         self.pool: Pool = self._refill()
-        self.store = store
+        self.store, self.returns = store, returns
         self.steps = 0  # of every world
         self.turn = 0  # updates of this round
         self.drawn_at = self.ahead_at = 0  # rows stored when the present batch, and the prefetched one, were drawn
@@ -273,14 +288,20 @@ class OffPolicyCollector(Source):
 
     def _sample_batch(self, noise: Tensor) -> Batch:
         index, weight = self.store.choose(noise)
-        return Batch(self._take(index), index, weight)
+        return self._with_rows(Batch(None, index, weight))
 
     def _take_prefetched(self) -> Batch | None:
         """Return the prefetched batch, if any; after loading, its rows are read from the restored slots."""
         batch = None if self.prefetcher is None else self.prefetcher.take()
         if batch is None or batch.data is not None:
             return batch
-        return replace(batch, data=self._take(batch.index))
+        return self._with_rows(batch)
+
+    def _with_rows(self, batch: Batch) -> Batch:
+        if self.returns is None:
+            return replace(batch, data=self._take(batch.index))
+        data, discount = take_returns(self.returns, self.ring, self._take, batch.index)
+        return replace(batch, data=data, discount=discount)
 
     def _copy_into_static(self, old: T, new: T) -> T:
         """Return ``new``, copied into the memory of ``old`` if a CUDA graph uses it."""
@@ -309,14 +330,15 @@ def blank_row(env: Env, worlds: Worlds) -> Transition:
     """Return one transition per world, for its shapes and types."""
     spec, seen = env.spec, features_of(worlds.obs)
     zero = seen.new_zeros(len(worlds.replaced), spec.agents)
-    return Transition(
-        obs=worlds.obs,
-        action=zero.long() if spec.choices else zero[..., None].expand(-1, -1, spec.action),
-        reward=zero,
-        next_obs=worlds.obs,
-        terminated=zero.bool(),
-        truncated=zero[:, 0].bool(),
-    )
+    row = {
+        "obs": worlds.obs,
+        "action": zero.long() if spec.choices else zero[..., None].expand(-1, -1, spec.action),
+        "reward": zero,
+        "next_obs": worlds.obs,
+        "terminated": zero.bool(),
+        "truncated": zero[:, 0].bool(),
+    }
+    return LiveTransition(**row, live=zero.bool()) if spec.deaths else Transition(**row)
 
 
 def replay_bytes(env: Env, config: ReplayConfig, runs: int) -> int:

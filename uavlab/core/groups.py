@@ -16,7 +16,9 @@ from uavlab.core.text import quote
 from uavlab.core.types import EnvSpec, Group
 
 
-def team_spec(*groups: Group, horizon: int, dt: float = 1.0, initial_noise: int, step_noise: int = 0) -> EnvSpec:
+def team_spec(
+    *groups: Group, horizon: int, dt: float = 1.0, initial_noise: int, step_noise: int = 0, deaths: bool = False
+) -> EnvSpec:
     """Return the ``EnvSpec`` of a team of groups, whose agents have consecutive numbers in the order of the groups.
 
     >>> tag.agents, tag.obs, tag.action, tag.groups
@@ -54,6 +56,7 @@ def team_spec(*groups: Group, horizon: int, dt: float = 1.0, initial_noise: int,
         groups=tuple(labels),
         choices=max(group.choices for group in groups),
         parts=groups,
+        deaths=deaths,
     )
 
 

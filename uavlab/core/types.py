@@ -104,6 +104,7 @@ class EnvSpec:
         centred: Maps are egocentric: the agent is in the centre. A critic's additional maps are centred likewise.
         parts: Groups of different agents, in the order of agents; empty where all observe and do the same. ``obs``,
             ``action`` and ``choices`` are those of the widest group, and further numbers of an agent are padding.
+        deaths: An agent's task may end while those of others go on; then replay marks the agent's rows before its end.
     """
 
     agents: int
@@ -119,6 +120,7 @@ class EnvSpec:
     side: int = 0
     centred: bool = False
     parts: tuple[Group, ...] = ()
+    deaths: bool = False
 
 
 @dataclass(frozen=True)
@@ -160,6 +162,17 @@ class Transition:
     next_obs: Any
     terminated: Bool[Tensor, "*lead A"]
     truncated: Bool[Tensor, "*lead"]
+
+
+@tensors
+class LiveTransition(Transition):
+    """A transition of a team whose agents may end before the others (``EnvSpec.deaths``).
+
+    Attributes:
+        live: The agent's task had not ended before the step; from other rows the agent must not learn.
+    """
+
+    live: Bool[Tensor, "*lead A"]
 
 
 @tensors
@@ -281,13 +294,15 @@ class Batch:
     """Rows of a source: ``data`` (leading axes R N), indices, and importance weights (None if uniform).
 
     ``data`` is a ``Transition`` from replay, a ``Rollout`` of whole episodes, or ``Steps``; with steps of a policy with
-    memory comes its ``memory`` before the first one.
+    memory comes its ``memory`` before the first one. With ``discount``, rewards are sums over several steps, and it is
+    the discount of values after the last one.
     """
 
     data: Any
     index: Int[Tensor, "R N"]
     weight: Float[Tensor, "R N"] | None = None
     memory: Float[Tensor, "R W A M"] | None = None
+    discount: Float[Tensor, "R N"] | None = None
 
 
 @dataclass(frozen=True)

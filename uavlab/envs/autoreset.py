@@ -3,11 +3,11 @@
 from typing import Any, Generic, TypeVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from uavlab.core.protocols import Env
-from uavlab.core.types import Transition, select, tensors, tree_map
+from uavlab.core.types import LiveTransition, Transition, select, tensors, tree_map
 from uavlab.envs.forms import judge, move, require_like
 
 S = TypeVar("S")
@@ -23,6 +23,13 @@ class Worlds(Generic[S]):
 
 
 @tensors
+class LiveWorlds(Worlds[S]):
+    """Running worlds of agents that may end before the others, and which of them go on."""
+
+    live: Bool[Tensor, "B A"]
+
+
+@tensors
 class Pool(Generic[S]):
     """New worlds and their observations: P = depth x B, ``depth`` for each running world."""
 
@@ -30,11 +37,15 @@ class Pool(Generic[S]):
     obs: Any  # Float[Tensor, "P A O"] | ChoiceObs | MapObs
 
 
-def start_worlds(env: Env[S], noise: Float[Tensor, "B K"]) -> Worlds[S]:
-    """Start worlds from uniform noise."""
+def start_worlds(env: Env[S], noise: Float[Tensor, "B K"], deaths: bool = False) -> Worlds[S]:
+    """Start worlds from uniform noise; with ``deaths`` they keep which agents go on."""
     state = env.initial(noise)
     replaced = torch.zeros(len(noise), dtype=torch.int64, device=noise.device)
-    return Worlds(state=state, obs=env.observe(state), replaced=replaced)
+    obs = env.observe(state)
+    if not deaths:
+        return Worlds(state=state, obs=obs, replaced=replaced)
+    live = torch.ones(len(noise), env.spec.agents, dtype=torch.bool, device=noise.device)
+    return LiveWorlds(state=state, obs=obs, replaced=replaced, live=live)
 
 
 def make_pool(env: Env[S], noise: Float[Tensor, "depth B K"], worlds: Worlds[S] | None = None) -> Pool[S]:
@@ -57,7 +68,7 @@ def advance(
     """Step every world, and replace ended worlds by new ones from the pool.
 
     The transition holds the successor's observation before any replacement. ``truncated`` marks worlds that reached
-    the time limit before all agents' tasks ended.
+    the time limit before all agents' tasks ended. That of ``LiveWorlds`` is a ``LiveTransition``.
 
     Raises:
         ConfigError: A result of the environment has another type or shape than before or than its ``spec`` describes.
@@ -66,22 +77,25 @@ def advance(
     reward, terminated = judge(env, worlds.state, action, after, noise)
     ended = terminated.all(-1)
     truncated = (after.step >= env.spec.horizon) & ~ended  # type: ignore[attr-defined]
-    row = Transition(
-        obs=worlds.obs,
-        action=action,
-        reward=reward,
-        next_obs=next_obs,
-        terminated=terminated,
-        truncated=truncated,
-    )
+    row = {
+        "obs": worlds.obs,
+        "action": action,
+        "reward": reward,
+        "next_obs": next_obs,
+        "terminated": terminated,
+        "truncated": truncated,
+    }
     done = ended | truncated
     count = len(worlds.replaced)
     depth = len(pool.state.step) // count  # type: ignore[attr-defined]
     entry = worlds.replaced.remainder(depth) * count + torch.arange(count, device=done.device)
     spare = tree_map(lambda leaf: leaf.index_select(0, entry), pool)  # faster than indexing
-    successors = Worlds(
-        state=select(done, spare.state, after),
-        obs=select(done, spare.obs, next_obs),
-        replaced=worlds.replaced + done,
-    )
-    return successors, row
+    successors = {
+        "state": select(done, spare.state, after),
+        "obs": select(done, spare.obs, next_obs),
+        "replaced": worlds.replaced + done,
+    }
+    if not isinstance(worlds, LiveWorlds):
+        return Worlds(**successors), Transition(**row)
+    live = (worlds.live & ~terminated) | done[:, None]
+    return LiveWorlds(**successors, live=live), LiveTransition(**row, live=worlds.live)

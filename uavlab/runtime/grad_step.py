@@ -25,8 +25,11 @@ class GradientStep:
     """Adam over the parameters of several owners (groups of tensors), each clipped by its own norm.
 
     No state changes before the last gradient is computed, so a batch that is too large can be split and tried again.
-    The first axis of ``stacked`` parameters counts independent networks, which are clipped one by one.
+    The first axis of ``stacked`` parameters counts independent networks, which are clipped one by one. If ``rate`` is
+    set, it is the share of the learning rate that holds now; a tensor, so that captured and compiled steps follow it.
     """
+
+    rate: Float[Tensor, ""] | None = None
 
     def __init__(
         self,
@@ -170,12 +173,21 @@ class GradientStep:
         if self.scaler is not None:
             skipped = self.scaler.skip(norm)
             before = {name: tensor.clone() for name, tensor in self.state_dict().items()}
-        for adam in self.adams:
-            adam.step()
+        self._step()
         if self.scaler is None:
             return norm
         self._undo(skipped.split([len(norm) for norm in norms]), before)
         return norm.masked_fill(skipped, 0)
+
+    @torch.no_grad()
+    def _step(self) -> None:
+        """Step by Adam; with a ``rate``, which not every Adam of torch accepts as a tensor, by a share of its step."""
+        before = [] if self.rate is None else [parameter.clone() for parameter in self.parameters]
+        for adam in self.adams:
+            adam.step()
+        if self.rate is not None:
+            for old, parameter in zip(before, self.parameters, strict=True):
+                parameter.copy_(old.lerp(parameter, self.rate))
 
     def _undo(self, skipped: Sequence[Bool[Tensor, " G"]], before: dict[str, Tensor]) -> None:
         """Restore the state of skipped networks, given owner by owner.
@@ -255,6 +267,7 @@ class CompiledStep(GradientStep):
         if self.clip is not None:
             gradient = gradient * (self.clip / (norm + 1e-6)).clamp(max=1)[:, None]
         size, shrink = self.factors.to(gradient.dtype).unbind()
+        size = size if self.rate is None else size * self.rate
         self.step.add_(1)
         self.exp_avg.lerp_(gradient, 1 - BETA1)
         self.exp_avg_sq.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)

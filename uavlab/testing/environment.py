@@ -42,6 +42,7 @@ class EnvReport:
     terminated: int  # episodes ended by the task
     truncated: int  # episodes ended by the time limit
     tensors: int  # whose shape, type and values were checked
+    unmarked: int  # steps after which some but not all tasks had ended, although ``spec.deaths`` is not set
     metrics: tuple[str, ...]  # their names
     observations: Range  # under random actions
     rewards: Range  # under random actions
@@ -58,17 +59,25 @@ class EnvReport:
             returns = f"{each.mean().item():.4g} of random actions, +- {spread:.4g} over {len(each)} episodes"
         effect = "observations by up to {:.4g}, rewards by up to {:.4g}".format(*self.effect)
         warning = "  WARNING   actions change nothing: random and zero actions had the same observations and rewards"
+        deaths = (
+            f"\n  WARNING   {self.unmarked} steps went on after the end of an agent's task; set deaths=True in spec, or"
+            " replay holds its rows after the end"
+        )
         return (
-            f"{self.env} keeps the contract of an environment.\n"
-            f"  steps     {total}: {self.worlds} worlds x {self.steps} steps, {', '.join(ACTIONS)} actions\n"
-            f"  episodes  {self.started} started, {ends[0]} ended by the task, {ends[1]} by the horizon\n"
-            f"  checked   {self.tensors} tensors; every rollout repeated and continued past its end,"
-            " every world also stepped alone\n"
-            f"  metrics   {', '.join(self.metrics)}\n"
-            f"  observed  {_format_range(self.observations)}\n"
-            f"  rewards   {_format_range(self.rewards)}\n"
-            f"  return    {returns}\n"
-        ) + (f"  actions   change {effect}" if any(self.effect) else warning)
+            (
+                f"{self.env} keeps the contract of an environment.\n"
+                f"  steps     {total}: {self.worlds} worlds x {self.steps} steps, {', '.join(ACTIONS)} actions\n"
+                f"  episodes  {self.started} started, {ends[0]} ended by the task, {ends[1]} by the horizon\n"
+                f"  checked   {self.tensors} tensors; every rollout repeated and continued past its end,"
+                " every world also stepped alone\n"
+                f"  metrics   {', '.join(self.metrics)}\n"
+                f"  observed  {_format_range(self.observations)}\n"
+                f"  rewards   {_format_range(self.rewards)}\n"
+                f"  return    {returns}\n"
+            )
+            + (f"  actions   change {effect}" if any(self.effect) else warning)
+            + deaths * (self.unmarked > 0)
+        )
 
 
 @lru_cache

@@ -52,7 +52,9 @@ class CheckedRollout:
         self.check_alone(results, self.results(tree_map(lambda t: t[world], state), action[world], noise[world])[1])
         ended = results["terminated"].all(-1)
         truncated = (after.step >= self.spec.horizon) & ~ended
+        early = results["terminated"].any(-1) & ~ended & ~truncated & (not self.spec.deaths)
         self.counts.update(terminated=int(ended.sum()), truncated=int(truncated.sum()), tensors=len(results))
+        self.counts.update(unmarked=int(early.sum()))
         self.number += 1
         self.total += results["reward"].mean(-1)
         self.returns += self.total[ended | truncated].tolist()

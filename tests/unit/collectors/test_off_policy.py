@@ -100,6 +100,51 @@ def test_replay_holds_moves_and_masks() -> None:
     assert not torch.allclose(moved, expected[rows.action.roll(1, 1)])
 
 
+MORTAL = Pursuit(pursuers=2, evaders=2, side=3, obstacles=0, horizon=7)
+
+
+def live_by_hand(rows: Transition) -> Tensor:
+    """Return which agents had not ended before each row, from the ends of the rows of its world before."""
+    live, worlds = torch.ones_like(rows.terminated), CONFIG.worlds
+    for run in range(live.shape[0]):
+        for n in range(worlds, live.shape[1]):
+            ends, over = rows.terminated[run, n - worlds], bool(rows.truncated[run, n - worlds])
+            for agent in range(live.shape[2]):
+                goes_on = bool(live[run, n - worlds, agent]) and not ends[agent]
+                live[run, n, agent] = goes_on or over or bool(ends.all())
+    return live
+
+
+def test_replay_marks_the_rows_before_an_agents_end() -> None:
+    source = collector(MORTAL, random_policy, CONFIG, Streams((3, 8), dtype=torch.float64), Runtime())
+    for _ in range(25):
+        batch = source.next()
+    rows = tree_map(lambda leaf: leaf[:, : int(source.ring.size)], source.ring.rows)
+    expected = live_by_hand(rows)
+    assert 0.05 < (~expected).double().mean() < 0.5
+    assert torch.equal(rows.live, expected)
+    assert torch.equal(batch.data.live[0], rows.live[0, batch.index[0]])
+    assert (rows.terminated | rows.live).all()  # who is not live has ended
+
+
+def test_going_on_keeps_who_is_live() -> None:
+    def make_mortal() -> OffPolicyCollector:
+        return collector(MORTAL, random_policy, CONFIG, Streams((3, 8), dtype=torch.float64), Runtime())
+
+    first = make_mortal()
+    while first.worlds.live.all():  # type: ignore[attr-defined]
+        first.next()
+    state, rows, streams = saved(first)
+    expected = [leaf.clone() for _ in range(9) for _, leaf in leaves(first.next().data)]
+    for lost in (False, True):
+        second = make_mortal()
+        second.load_state_dict({**state, "worlds.live": state["worlds.live"] | lost})
+        second.load_segments(rows)
+        second.rng.load_state_dict(streams)
+        results = [leaf for _ in range(9) for _, leaf in leaves(second.next().data)]
+        assert all(map(torch.equal, results, expected)) is not lost
+
+
 def close(a: Tensor, b: Tensor) -> None:
     torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
 

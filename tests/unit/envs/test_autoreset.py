@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from uavlab.core.types import EnvSpec, Metric, Transition, leaves, tensors
+from uavlab.core.types import EnvSpec, LiveTransition, Metric, Transition, leaves, tensors
 from uavlab.envs.autoreset import Pool, Worlds, advance, make_pool, start_worlds
 from uavlab.envs.leader_follower.env import LeaderFollower
 
@@ -70,6 +70,45 @@ def fly(worlds: Worlds, pool: Pool, steps: int, move: Callable = advance) -> tup
         worlds, row = move(ENV, worlds, ACTION, NOTHING, pool)
         rows.append(row)
     return worlds, rows
+
+
+@dataclass(frozen=True)
+class Pair(Counting):
+    """Two agents, of which the second ends one step before the world."""
+
+    @property
+    def spec(self) -> EnvSpec:
+        return replace(super().spec, agents=2, groups=(0, 0), deaths=True)
+
+    def observe(self, state: Count) -> Tensor:
+        return super().observe(state).expand(-1, 2, -1)
+
+    def reward(self, state: Count, action: Tensor, after: Count) -> Tensor:
+        return super().reward(state, action, after).expand(-1, 2)
+
+    def terminated(self, state: Count) -> Tensor:
+        return torch.stack((state.step >= state.end, state.step >= state.end - 1), -1)
+
+
+def test_agents_live_until_the_step_of_their_end_and_again_in_the_next_world() -> None:
+    """World 1 ends after 3 steps, its second agent after 2; world 2 is truncated after 4, where no agent ended."""
+    env, noise = Pair(), torch.tensor([[1.0, 3.0], [2.0, 99.0]])
+    worlds, pool = start_worlds(env, noise, deaths=True), make_pool(env, torch.tensor([[[7.0, 3.0], [8.0, 99.0]]]))
+    lived, ends = [], []
+    for _ in range(6):
+        worlds, row = advance(env, worlds, torch.zeros(2, 2, 1), torch.zeros(2, 0), pool)
+        assert isinstance(row, LiveTransition)
+        lived.append(row.live.int().tolist())
+        ends.append(row.terminated[0].int().tolist())
+    assert ends == [[0, 0], [0, 1], [1, 1], [0, 0], [0, 1], [1, 1]]
+    assert [first for first, _ in lived] == [[1, 1], [1, 1], [1, 0], [1, 1], [1, 1], [1, 0]]
+    assert [second for _, second in lived] == [[1, 1]] * 6
+
+
+def test_worlds_without_deaths_keep_no_marks() -> None:
+    worlds, rows = fly(*begin((2, 99, 99)), steps=1)
+    assert type(worlds) is Worlds
+    assert type(rows[0]) is Transition
 
 
 def check_record(move: Callable = advance) -> None:

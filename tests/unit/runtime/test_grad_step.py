@@ -96,6 +96,32 @@ def test_clipping_by_the_norm_of_all_rows_would_be_seen() -> None:
     assert first_row(clip_all=True) == pytest.approx(LR / 51, rel=1e-3)
 
 
+def follows(rates: list[float], adam: str, functional: bool = False, late: int = 0) -> bool:
+    """Return whether steps at shares of the learning rate are those of an Adam whose own rate is changed."""
+    compiled = {"update": "batched", "compile": "default"} if functional else {}
+    toggles = Toggles(adam=adam, **compiled)  # type: ignore[arg-type]
+    step = Runtime(requested=toggles).grad(torch.zeros(2, 3, dtype=torch.float64), LR, 20.0)
+    step.rate = torch.ones((), dtype=torch.float64)
+    parameter = torch.zeros(2, 3, dtype=torch.float64, requires_grad=True)
+    plain = torch.optim.Adam([parameter], lr=LR, eps=ADAM_EPS)
+    for number, rate in enumerate(rates):
+        step.rate.fill_(rates[max(0, number - late)])
+        (step.functional_step if functional else step)(toward_goal, step.parameter, PRECISE_GOAL)  # type: ignore[attr-defined]
+        plain.param_groups[0]["lr"] = LR * rate
+        slope = parameter.detach() - PRECISE_GOAL
+        parameter.grad = slope * (20 / slope.norm(dim=1)).clamp(max=1)[:, None]
+        plain.step()
+    return torch.allclose(step.parameter, parameter, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("adam", ["single", "foreach", "fused"])
+def test_a_rate_is_a_share_of_the_learning_rate(adam: str) -> None:
+    rates = [1.0, 0.7, 0.5, 0.0, 0.2]
+    assert follows(rates, adam)
+    assert follows(rates, adam, functional=True)
+    assert not follows(rates, adam, late=1)  # the mutant: a step late
+
+
 def test_the_given_matrix_is_copied() -> None:
     given = torch.zeros(2, 3)
     step = build(given, LR, None)

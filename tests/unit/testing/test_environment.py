@@ -433,6 +433,31 @@ def test_actions_without_effect_are_a_warning() -> None:
     assert str(report).splitlines()[-1] == last
 
 
+@dataclass(frozen=True)
+class Alone(Toy):
+    """Each agent ends on its own."""
+
+    deaths: bool = False
+
+    @property
+    def spec(self) -> EnvSpec:
+        return replace(super().spec, deaths=self.deaths)
+
+    def terminated(self, state: Spots) -> Tensor:
+        return state.place > 1
+
+
+def test_agents_that_end_alone_without_a_mark_are_a_warning() -> None:
+    report, marked, toy = check_env(Alone(), 3, 30), check_env(Alone(deaths=True), 3, 30), check_env(Toy(), 3, 30)
+    assert report.unmarked > 0 == marked.unmarked == toy.unmarked
+    warning = (
+        f"  WARNING   {report.unmarked} steps went on after the end of an agent's task; set deaths=True in spec, or"
+    )
+    assert str(report).splitlines()[-1] == warning + " replay holds its rows after the end"
+    assert "WARNING" not in str(marked)
+    assert "WARNING" not in str(toy)
+
+
 def test_a_class_is_not_an_environment() -> None:
     with pytest.raises(ConfigError) as error:
         check_env(Toy)  # type: ignore[arg-type]

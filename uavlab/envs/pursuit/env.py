@@ -121,6 +121,7 @@ class Pursuit:
             horizon=self.horizon,
             dt=self.dt,
             initial_noise=self.side**2,
+            deaths=self.evaders > 1,
         )
 
     def initial(self, noise: Float[Tensor, "B K"]) -> State:

@@ -40,7 +40,7 @@ def learner_bytes(config: Settings) -> int:
     """
     spec, hyper, batch = config.env.spec, config.learner, config.source.batch
     actors = len(set(assign_networks(spec, spec, hyper.share))) * actor_net(spec, hyper.hidden).count
-    critics = 2 * spec.agents * critic_net(spec, hyper.hidden).count
+    critics = 2 * spec.agents * critic_net(spec, hyper.hidden, hyper.critic).count
     activations = 2 * 2 * spec.agents * batch * hyper.hidden  # two critics of two layers
     return 4 * config.run.runs * (4 * actors + 5 * critics + activations)
 

@@ -9,6 +9,9 @@ choose moves, ``choices.py`` takes the expectation over a_i):
 * temperature minimize -log alpha_i (log pi_i + target entropy)                                    ``temperature_loss``
 * targets     theta' <- theta' + tau (theta - theta')                                                       ``update``
 
+Means of an agent are over the rows before the end of its task (``live.py``). With ``n_step`` r_i is a sum of discounted
+rewards, and gamma the discount after the last of them.
+
 All losses are computed from the parameters at the start of their phase: all critics, then all actors and temperatures
 against the updated critics. In the actor loss, other agents' actions are samples of their current policies, detached.
 
@@ -21,17 +24,17 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar
+from typing import Any
 
 import torch
-from annotated_types import Ge, Gt, Le
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from uavlab.core.protocols import CheckedTensors, Policy
-from uavlab.core.registry import Resume
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import Batch, ChoiceObs, EnvSpec, Scale, Update, features_of, tree_map
+from uavlab.learners.masac.config import MASACConfig
+from uavlab.learners.masac.live import row_mean, weigh, weights
 from uavlab.learners.masac.networks import (
     Theta,
     actor_net,
@@ -45,53 +48,9 @@ from uavlab.learners.masac.networks import (
 from uavlab.learners.masac.reward_scale import RewardScale
 from uavlab.nets.mlp import StackedMLP
 from uavlab.ops.action_sampling import sample_moves, squashed_gaussian
+from uavlab.ops.schedules import linear
 from uavlab.runtime.grad_step import MOMENTS, CompiledStep, GradientStep, Rows
 from uavlab.runtime.runtime import Runtime
-
-
-@dataclass(frozen=True)
-class MASACConfig:
-    """Hyper-parameters.
-
-    Attributes:
-        hidden: Width of the hidden layers.
-        gamma: Discount per step.
-        tau: Weight of the critics in the moving average of the target critics, per update.
-        lr: Adam's learning rate of the actors.
-        critic_lr: Adam's learning rate of the critics.
-        alpha_lr: Adam's learning rate of the log temperatures.
-        alpha: Initial temperature, in units of scaled rewards.
-        clip: Largest gradient norm of one agent's actor, and of its pair of critics.
-        target_entropy: Entropy to which the temperature regulates the policy (nats per agent); None for minus the
-            dimensions of an action, or for a quarter of the entropy of a free choice among all moves.
-        reward_scale: Factor on rewards in the target; None divides them by their root mean square so far, agent by
-            agent.
-        log_std_low: Smallest log standard deviation of the Gaussian before squashing.
-        log_std_high: Largest log standard deviation.
-        share: Whether interchangeable agents share one actor; otherwise each agent has its own.
-    """
-
-    hidden: Annotated[int, Ge(1), Le(4096)] = 256
-    gamma: Annotated[float, Ge(0), Le(1), Resume.YES] = 0.95
-    tau: Annotated[float, Gt(0), Le(1), Resume.YES] = 0.01
-    lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 1e-3
-    critic_lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 3e-3
-    alpha_lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 1e-3
-    alpha: Annotated[float, Ge(1e-8), Le(1e6)] = 0.1
-    clip: Annotated[float, Gt(0), Le(1e6), Resume.YES] = 1.0
-    target_entropy: Annotated[Annotated[float, Ge(-1000), Le(1000)] | None, Resume.YES] = None
-    reward_scale: Annotated[float, Gt(0), Le(1e4)] | None = None
-    log_std_low: Annotated[float, Ge(-20), Le(0)] = -5.0
-    log_std_high: Annotated[float, Ge(0), Le(4)] = 2.0
-    share: bool = True
-
-    labels: ClassVar[dict[str, str]] = {
-        "lr": "learning rate",
-        "critic_lr": "learning rate of critics",
-        "alpha_lr": "learning rate of temperatures",
-        "gamma": "discount",
-        "tau": "weight in the target critics",
-    }
 
 
 @dataclass(frozen=True)
@@ -126,8 +85,9 @@ class MASACBase(ABC):
         self.config, self.spec, self.runs, self.acting = config, spec, len(rng.seeds), rt.toggles.acting
         self.networks = assign_networks(spec, spec, config.share)
         self.count = len(set(self.networks))
-        nets = actor_net(spec, config.hidden), critic_net(spec, config.hidden)
-        actor, critic = initial_parameters(*nets, self.networks, inputs, rng)
+        self.central = config.critic == "central"
+        nets = actor_net(spec, config.hidden), critic_net(spec, config.hidden, config.critic)
+        actor, critic = initial_parameters(*nets, self.networks, inputs, rng, self.central)
         alpha = actor.new_full((*actor.shape[:2], 1), config.alpha)
         self.actor_net, self.critic_net = (self._evaluator(net) for net in nets)
         self.actor, self.acting_parameters = self._hold(rt, actor, nets[0].unpack, config.lr, config.clip)
@@ -137,12 +97,15 @@ class MASACBase(ABC):
         self.target_entropy = target_entropy(config, spec)
         self.reward_factor = config.reward_scale or 1.0  # in the target
         self.rewards = RewardScale(self.runs, spec.agents, actor) if config.reward_scale is None else None
+        self.updates = torch.zeros((), dtype=torch.int64, device=actor.device)  # counted for the schedule alone
+        self.rate = None if config.lr_to is None else actor.new_ones(())
+        self.actor.rate = self.critic.rate = self.temperature.rate = self.rate
         self._act = rt.kernel(act, "act")
         self._targets = rt.split_batch(rt.kernel(self.targets, "targets", part=True), "targets", 2)
         self._critic_loss = rt.kernel(self.critic_loss, "critic_loss", part=True)
         self._actor_loss = rt.kernel(self.actor_loss, "actor_loss", part=True)
         self._axes = {} if self.networks == tuple(range(spec.agents)) else dict.fromkeys(BY_NETWORK, "R K")
-        self.update = rt.update(self._update, "masac")
+        self._make_update = rt.update(self._update, "masac")
 
     def _evaluator(self, net: StackedMLP) -> Evaluate:
         """Return the function that evaluates all networks of a kind."""
@@ -196,15 +159,29 @@ class MASACBase(ABC):
         names = ("next_action", "action")
         return UpdateNoise(**{name: acting_noise(rng, name, rows, self.spec) for name in names})
 
+    def update(self, batch: Batch, noise: UpdateNoise) -> Update:
+        """Take one step of all critics, then of all actors and temperatures."""
+        config = self.config
+        if self.rate is not None and config.lr_to is not None:  # not in compiled code, which loses this write
+            self.rate.copy_(linear(self.updates, config.lr_to, config.lr_updates))
+            self.updates.add_(1)
+        return self._make_update(batch, noise)
+
     def _update(self, batch: Batch, noise: UpdateNoise) -> Update:
         data, scale = batch.data, {}
         if self.rewards is not None:
             scale["reward_scale"] = factor = self.rewards.follow(data.reward)
             data = replace(data, reward=data.reward * factor[:, None])
-        theta, rows = self._theta, Rows(data, 1)
+        data = weigh(data)
+        theta, rows, weight = self._theta, Rows(data, 1), weights(data)
         with torch.no_grad():
             target = self._targets(
-                theta(self.actor), self.target, theta(self.temperature), rows, Rows(noise.next_action, 1)
+                theta(self.actor),
+                self.target,
+                theta(self.temperature),
+                rows,
+                Rows(noise.next_action, 1),
+                Rows(batch.discount, 1),
             )
         critics, critic_norm = self.critic(
             self._critic_loss, theta(self.critic), rows, Rows(target, 2), Rows(batch.weight, 1)
@@ -213,14 +190,15 @@ class MASACBase(ABC):
         actors, actor_norm = self.actor(
             self._actor_loss, theta(self.actor), critic, log_alpha, rows, Rows(noise.action, 1)
         )
-        self.temperature(self.temperature_loss, theta(self.temperature), actors["log_prob"])
+        there = None if weight is None else (weight > 0).any(2).to(weight.dtype)
+        self.temperature(self.temperature_loss, theta(self.temperature), actors["log_prob"], there)
         with torch.no_grad():
             for old, new in zip(list_tensors(self.target), list_tensors(theta(self.critic)), strict=True):
                 old.lerp_(new, self.config.tau)
         td_error = critics.pop("td_error")
         metrics = {  # inputs before results: a message names the first that is not finite
             **scale,
-            "target": target.mean(2),
+            "target": row_mean(target, weight),
             **critics,
             "critic_norm": critic_norm.view(self.runs, -1),
             "entropy": -actors.pop("log_prob"),
@@ -249,7 +227,7 @@ class MASACBase(ABC):
         """Return parameters, target critics and the states of the optimizers."""
         parts = self._parts().items()
         state = {f"{name}.{key}": value for name, part in parts for key, value in part.state_dict().items()}
-        return state | self._other_state()
+        return state | self._other_state() | ({} if self.rate is None else {"updates": self.updates})
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore a ``state_dict``."""
@@ -257,6 +235,8 @@ class MASACBase(ABC):
             part.load_state_dict({k.removeprefix(f"{name}."): v for k, v in state.items() if k.startswith(f"{name}.")})
         for name, tensor in self._other_state().items():
             tensor.copy_(state[name])
+        if self.rate is not None:
+            self.updates.copy_(state["updates"])
 
     def _parts(self) -> dict[str, Step]:
         return {"actor": self.actor, "critic": self.critic, "temperature": self.temperature}

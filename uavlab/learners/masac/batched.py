@@ -14,6 +14,7 @@ from torch import Tensor
 
 from uavlab.core.types import Transition
 from uavlab.learners.masac.base import Evaluate, MASACBase, Step, Unpack, evaluate_actors, squash
+from uavlab.learners.masac.live import row_mean, weights
 from uavlab.learners.masac.loop import evaluate
 from uavlab.learners.masac.networks import Theta, list_tensors, per_agent
 from uavlab.nets.mlp import StackedMLP
@@ -31,15 +32,17 @@ class StackedMASAC(MASACBase):
     def values(
         self, theta: Theta, obs: Float[Tensor, "R N A O"], action: Float[Tensor, "R _ N J"]
     ) -> Float[Tensor, "R A 2 N out"]:
-        """Evaluate both critics of every agent on joint actions (one per agent, or one for all)."""
+        """Evaluate both critics of every agent on the actions that they observe (per agent, or the same for all)."""
         runs, rows, agents, _ = obs.shape
-        joint = torch.cat((obs.flatten(2)[:, None].expand(-1, action.shape[1], -1, -1), action), -1)
+        seen = obs.flatten(2)[:, None].expand(-1, action.shape[1], -1, -1) if self.central else obs.transpose(1, 2)
+        joint = torch.cat((seen, action), -1)
         x = joint[:, :, None].expand(runs, agents, 2, rows, -1).reshape(runs * agents * 2, rows, -1)
         return self.critic_net(self._heads(theta), x).view(runs, agents, 2, rows, -1)
 
     def taken(self, critic: Theta, data: Transition) -> Float[Tensor, "R A 2 N"]:
         """Return the values of the actions that were taken."""
-        return self.values(critic, data.obs, data.action.flatten(2)[:, None])[..., 0]
+        action = data.action.flatten(2)[:, None] if self.central else data.action.transpose(1, 2)
+        return self.values(critic, data.obs, action)[..., 0]
 
     def sampled(
         self, actor: Theta, critic: Theta, obs: Any, noise: Float[Tensor, "R N A ..."], own: bool
@@ -50,20 +53,28 @@ class StackedMASAC(MASACBase):
         """
         out = evaluate_actors(self.actor_net, actor, obs, self.networks)
         action, log_prob = squash(self.config, out, noise)
-        joint = action[:, None]
-        if own:
+        joint = action.flatten(2)[:, None] if self.central else action.transpose(1, 2)
+        if own and self.central:
             each = torch.eye(action.shape[2], dtype=torch.bool, device=action.device)[:, None, :, None]  # A 1 A 1
-            joint = torch.where(each, joint, joint.detach())  # R A N A D
-        return self.values(critic, obs, joint.flatten(3)).amin(2)[..., 0], log_prob.transpose(1, 2)
+            joint = torch.where(each, action[:, None], action.detach()[:, None]).flatten(3)
+        return self.values(critic, obs, joint).amin(2)[..., 0], log_prob.transpose(1, 2)
 
     def targets(
-        self, actor: Theta, target: Theta, log_alpha: Theta, data: Transition, noise: Float[Tensor, "R N A ..."]
+        self,
+        actor: Theta,
+        target: Theta,
+        log_alpha: Theta,
+        data: Transition,
+        noise: Float[Tensor, "R N A ..."],
+        discount: Float[Tensor, "R N"] | None = None,
     ) -> Float[Tensor, "R A N"]:
         """Compute y_i, without the bootstrapped value where an agent's task ended."""
         q, log_prob = self.sampled(actor, target, data.next_obs, noise, own=False)
         soft = q - self._log_alpha(log_alpha).exp() * log_prob
         alive = (~data.terminated).to(q.dtype).transpose(1, 2)
         reward = self.reward_factor * data.reward.transpose(1, 2)
+        if discount is not None:
+            return torch.addcmul(reward, alive, soft * discount[:, None])
         return torch.addcmul(reward, alive, soft, value=self.config.gamma)
 
     def critic_loss(
@@ -73,9 +84,14 @@ class StackedMASAC(MASACBase):
         q = self.taken(critic, data)
         error = q - target[:, :, None]
         square = error.square() if weight is None else error.square() * weight[:, None, None]
-        mean = square.mean(3)
-        td_error = error.detach().abs().mean(2).transpose(1, 2)  # R N A
-        metrics = {"q": q.detach().mean((2, 3)), "critic_loss": mean.detach().sum(2), "td_error": Rows(td_error, 1)}
+        own = weights(data)
+        each = None if own is None else own[:, :, None]
+        mean = row_mean(square, each)
+        td_error = error.detach().abs().mean(2)
+        if own is not None:
+            td_error = td_error.masked_fill(own == 0, 0.0)
+        q_mean = q.detach().mean((2, 3)) if own is None else row_mean(q.detach(), each).mean(2)
+        metrics = {"q": q_mean, "critic_loss": mean.detach().sum(2), "td_error": Rows(td_error.transpose(1, 2), 1)}
         return mean.sum(), metrics
 
     def actor_loss(
@@ -83,13 +99,16 @@ class StackedMASAC(MASACBase):
     ) -> tuple[Tensor, dict[str, Any]]:
         """Sum the means of alpha_i log pi_i - min_k Q_ik over runs and agents."""
         q, log_prob = self.sampled(actor, critic, data.obs, noise, own=True)
-        mean = (self._log_alpha(log_alpha).exp() * log_prob - q).mean(2)
-        return mean.sum(), {"actor_loss": mean.detach(), "log_prob": log_prob.detach().mean(2)}
+        own = weights(data)
+        mean = row_mean(self._log_alpha(log_alpha).exp() * log_prob - q, own)
+        return mean.sum(), {"actor_loss": mean.detach(), "log_prob": row_mean(log_prob.detach(), own)}
 
-    def temperature_loss(self, log_alpha: Theta, log_prob: Float[Tensor, "R A"]) -> tuple[Tensor, dict[str, Any]]:
-        """Sum -log alpha_i (log pi_i + target entropy) over runs and agents."""
-        own = self._log_alpha(log_alpha)[..., 0]
-        return -(own * (log_prob + self.target_entropy)).sum(), {}
+    def temperature_loss(
+        self, log_alpha: Theta, log_prob: Float[Tensor, "R A"], there: Float[Tensor, "R A"] | None = None
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """Sum -log alpha_i (log pi_i + target entropy) over runs, and agents but those without a live row."""
+        own, excess = self._log_alpha(log_alpha)[..., 0], log_prob + self.target_entropy
+        return -(own * (excess if there is None else excess * there)).sum(), {}
 
     def _log_alpha(self, log_alpha: Theta) -> Float[Tensor, "R A 1"]:
         (rows,) = list_tensors(log_alpha)

@@ -1,7 +1,8 @@
 """MASAC of teams whose agents choose moves: own moves by expectation, moves of the others by samples.
 
-Agent i's critics observe what all agents observe and the others' moves, and return a value for each own move e. With
-them, the equations of ``base.py`` are (H the entropy, others' moves a_-i sampled from their current policies):
+Agent i's critics observe what all agents observe and the others' moves, or its own observation alone, and return a
+value for each own move e. With them, the equations of ``base.py`` are (H the entropy, others' moves a_-i sampled from
+their current policies):
 
 * target      y_i = r_i + gamma (1 - d_i) (sum_e pi_i(e | o'_i) min_k Q'_ik(s', a'_-i, e) + alpha_i H(pi_i(. | o'_i)))
 * critics     minimize the mean of (Q_ik(s, a_-i, e) - y_i)^2 at the move e = a_i that was taken
@@ -15,7 +16,8 @@ Source:
     Christodoulou 2019, "Soft Actor-Critic for Discrete Action Settings", eq. 10 to 12.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -36,7 +38,7 @@ class StackedChoices(StackedMASAC):
         """Return the values of the moves that were taken."""
         obs = data.obs.features
         move = one_hot(data.action, self.spec.choices, obs.dtype)
-        q = self.values(critic, obs, moves_of_others(move))
+        q = self.values(critic, obs, self._others(move))
         return (q * move.transpose(1, 2)[:, :, None]).sum(-1)
 
     def sampled(
@@ -46,9 +48,13 @@ class StackedChoices(StackedMASAC):
         logits = evaluate_actors(self.actor_net, actor, obs.features, self.networks)
         chance, log_chance = move_chances(logits, obs.legal)
         move = one_hot(sample_categorical(chance, noise), self.spec.choices, chance.dtype)
-        q = self.values(critic, obs.features, moves_of_others(move)).amin(2)
+        q = self.values(critic, obs.features, self._others(move)).amin(2)
         expected = (chance.transpose(1, 2) * q).sum(-1)
         return expected, (chance * log_chance).sum(-1).transpose(1, 2)
+
+    def _others(self, move: Float[Tensor, "R N A E"]) -> Float[Tensor, "R A N J"]:
+        """Return the moves that each agent's critics observe."""
+        return moves_of_others(move) if self.central else move.transpose(1, 2)[..., :0]
 
 
 class ChoiceMASAC(StackedChoices, MASAC):
@@ -71,14 +77,18 @@ class ChoiceMASACLoop(MASACLoop):
     ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
         moves = [torch.zeros_like(move) if j == agent else move for j, (move, _, _) in enumerate(actions)]
         _, chance, log_chance = actions[agent]
-        return (chance * values(pair, obs, moves).amin(0)).sum(-1), (chance * log_chance).sum(-1)
+        q = values(pair, *self._seen(obs, moves, agent)).amin(0)
+        return (chance * q).sum(-1), (chance * log_chance).sum(-1)
 
     def _taken(
         self, pair: Network, obs: Float[Tensor, "N A O"], agent: int, action: Int[Tensor, "N A"]
     ) -> Float[Tensor, "2 N"]:
         moves = list(one_hot(action, self.spec.choices, obs.dtype).unbind(1))
         taken, moves[agent] = moves[agent], torch.zeros_like(moves[agent])
-        return (values(pair, obs, moves) * taken).sum(-1)
+        return (values(pair, *self._seen(obs, moves, agent)) * taken).sum(-1)
+
+    def _seen(self, obs: Float[Tensor, "N A O"], actions: Sequence[Tensor], agent: int) -> tuple[Tensor, Any]:
+        return (obs, actions) if self.central else (obs[:, agent : agent + 1], [])
 
 
 CHOICE_FORMS: Mapping[str, type[MASACBase]] = {

@@ -20,6 +20,7 @@ from torch import Tensor
 from uavlab.core.rng import Streams
 from uavlab.core.types import EnvSpec, Scale, Transition, features_of, tree_map
 from uavlab.learners.masac.base import MASACBase, MASACConfig, Step, Unpack, squash
+from uavlab.learners.masac.live import row_mean, weights
 from uavlab.learners.masac.networks import Theta
 from uavlab.runtime.grad_step import GradientStep, Rows
 from uavlab.runtime.runtime import Runtime
@@ -87,6 +88,7 @@ class MASACLoop(MASACBase):
         log_alpha: Networks,
         data: Transition,
         noise: Float[Tensor, "R N A ..."],
+        discount: Float[Tensor, "R N"] | None = None,
     ) -> Float[Tensor, "R A N"]:
         """Compute y_i, without the bootstrapped value where an agent's task ended."""
         goals = []
@@ -96,24 +98,29 @@ class MASACLoop(MASACBase):
             soft = q - log_alpha[owner][0].exp() * log_prob
             alive = (~data.terminated[run, :, agent]).to(q.dtype)
             reward = self.reward_factor * data.reward[run, :, agent]
-            goals.append(torch.addcmul(reward, alive, soft, value=self.config.gamma))
+            if discount is None:
+                goals.append(torch.addcmul(reward, alive, soft, value=self.config.gamma))
+            else:
+                goals.append(torch.addcmul(reward, alive, soft * discount[run]))
         return self._by_agent(goals)
 
     def critic_loss(
         self, critic: Networks, data: Transition, target: Float[Tensor, "R A N"], weight: Float[Tensor, "R N"] | None
     ) -> tuple[Tensor, dict[str, Any]]:
         """Sum the mean squared errors (importance-weighted if ``weight`` is given) over runs, agents and critics."""
-        losses, q_means, td_errors = [], [], []
+        losses, q_means, td_errors, live = [], [], [], weights(data)
         for unit, pair in enumerate(critic):
             run, agent = divmod(unit, self.spec.agents)
             q = self._taken(pair, features_of(data.obs)[run], agent, data.action[run])
             error = q - target[run, agent]
             square = error.square() if weight is None else error.square() * weight[run]
-            losses.append(square.mean(1).sum())
-            q_means.append(q.detach().mean())
-            td_errors.append(error.detach().abs().mean(0))
-        td_error = Rows(self._by_agent(td_errors).transpose(1, 2), 1)
-        metrics = {"q": self._by_agent(q_means), "critic_loss": self._by_agent(losses).detach(), "td_error": td_error}
+            own = None if live is None else live[run, agent]
+            losses.append(row_mean(square, own).sum())
+            q_means.append(q.detach().mean() if own is None else row_mean(q.detach(), own).mean())
+            td_error = error.detach().abs().mean(0)
+            td_errors.append(td_error if own is None else td_error.masked_fill(own == 0, 0.0))
+        errors = Rows(self._by_agent(td_errors).transpose(1, 2), 1)
+        metrics = {"q": self._by_agent(q_means), "critic_loss": self._by_agent(losses).detach(), "td_error": errors}
         return self.rung.total(losses, critic), metrics
 
     def actor_loss(
@@ -125,18 +132,22 @@ class MASACLoop(MASACBase):
         noise: Float[Tensor, "R N A ..."],
     ) -> tuple[Tensor, dict[str, Any]]:
         """Sum the means of alpha_i log pi_i - min_k Q_ik over runs and agents."""
-        losses, log_probs = [], []
+        losses, log_probs, live = [], [], weights(data)
         samples = self._sample_actions(actor, data.obs, noise)
         for pair, owner, (run, agent, actions) in zip(critic, self.owner, samples, strict=True):
             q, log_prob = self._sampled(pair, features_of(data.obs)[run], agent, actions)
-            losses.append((log_alpha[owner][0].exp() * log_prob - q).mean())
-            log_probs.append(log_prob.detach().mean())
+            own = None if live is None else live[run, agent]
+            losses.append(row_mean(log_alpha[owner][0].exp() * log_prob - q, own))
+            log_probs.append(row_mean(log_prob.detach(), own))
         metrics = {"actor_loss": self._by_agent(losses).detach(), "log_prob": self._by_agent(log_probs)}
         return self.rung.total(self._by_owner(losses), actor), metrics
 
-    def temperature_loss(self, log_alpha: Networks, log_prob: Float[Tensor, "R A"]) -> tuple[Tensor, dict[str, Any]]:
-        """Sum -log alpha_i (log pi_i + target entropy) over runs and agents."""
-        excess = (log_prob + self.target_entropy).view(-1)
+    def temperature_loss(
+        self, log_alpha: Networks, log_prob: Float[Tensor, "R A"], there: Float[Tensor, "R A"] | None = None
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """Sum -log alpha_i (log pi_i + target entropy) over runs, and agents but those without a live row."""
+        excess = log_prob + self.target_entropy
+        excess = (excess if there is None else excess * there).view(-1)
         losses = [-(log_alpha[owner][0] * excess[unit]).sum() for unit, owner in enumerate(self.owner)]
         return self.rung.total(self._by_owner(losses), log_alpha), {}
 
@@ -164,13 +175,18 @@ class MASACLoop(MASACBase):
     ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
         """Return the smaller value of an agent, with a gradient for its own action alone, and log pi_i."""
         joint = [action if j == agent else action.detach() for j, (action, _) in enumerate(actions)]
-        return values(pair, obs, joint).amin(0)[:, 0], actions[agent][1]
+        q = values(pair, *self._seen(obs, joint, agent))
+        return q.amin(0)[:, 0], actions[agent][1]
 
     def _taken(
         self, pair: Network, obs: Float[Tensor, "N A O"], agent: int, action: Float[Tensor, "N A D"]
     ) -> Float[Tensor, "2 N"]:
         """Return the values of the actions that were taken."""
-        return values(pair, obs, [action.flatten(1)])[..., 0]
+        return values(pair, *self._seen(obs, action.unbind(1), agent))[..., 0]
+
+    def _seen(self, obs: Float[Tensor, "N A O"], actions: Sequence[Tensor], agent: int) -> tuple[Tensor, Any]:
+        """Return the observations and actions that an agent's critics observe."""
+        return (obs, actions) if self.central else (obs[:, agent : agent + 1], actions[agent : agent + 1])
 
     def _by_agent(self, values: list[Tensor]) -> Float[Tensor, "R A ..."]:
         return torch.stack(values).unflatten(0, (self.runs, -1))

@@ -21,11 +21,13 @@ def actor_net(spec: EnvSpec, hidden: int) -> StackedMLP:
     return StackedMLP(spec.obs, hidden, spec.choices or 2 * spec.action)
 
 
-def critic_net(spec: EnvSpec, hidden: int) -> StackedMLP:
-    """Return a critic without parameters, of all observations and actions.
+def critic_net(spec: EnvSpec, hidden: int, critic: str) -> StackedMLP:
+    """Return a critic without parameters: ``central``, of all observations and actions, or ``own``, of one agent's.
 
-    Its output is the value of the joint action, or of each own move, where moves of others are one-hot vectors.
+    Its output is the value of an action, or of each own move, where moves of others are one-hot vectors.
     """
+    if critic == "own":
+        return StackedMLP(spec.obs + (0 if spec.choices else spec.action), hidden, spec.choices or 1)
     return StackedMLP(spec.agents * (spec.obs + (spec.choices or spec.action)), hidden, spec.choices or 1)
 
 
@@ -51,17 +53,19 @@ def assign_networks(trained: EnvSpec, team: EnvSpec, share: bool) -> tuple[int, 
 
 
 def initial_parameters(
-    actor: StackedMLP, critic: StackedMLP, networks: tuple[int, ...], inputs: Scale, rng: Streams
+    actor: StackedMLP, critic: StackedMLP, networks: tuple[int, ...], inputs: Scale, rng: Streams, central: bool
 ) -> tuple[Float[Tensor, "R K P"], Float[Tensor, "R A 2 Q"]]:
     """Draw the initial actors (one per network) and pairs of critics (one per agent) of each run."""
-    runs, agents, _ = inputs.center.shape
+    agents = inputs.center.shape[1]
     first = [networks.index(network) for network in sorted(set(networks))]  # the first agent of each network
     actors = actor.initial_for(
         rng.uniform("actor", len(first), actor.count), inputs.center[:, first], inputs.spread[:, first]
     )
-    still = inputs.center.new_zeros(runs, critic.inputs - inputs.center[0].numel())  # actions have mean 0 and scale 1
-    center = torch.cat((inputs.center.flatten(1), still), 1)[:, None, None].expand(-1, agents, 2, -1)
-    spread = torch.cat((inputs.spread.flatten(1), still + 1), 1)[:, None, None].expand(-1, agents, 2, -1)
+    seen = [each.flatten(1)[:, None] if central else each for each in (inputs.center, inputs.spread)]
+    still = seen[0].new_zeros(*seen[0].shape[:2], critic.inputs - seen[0].shape[-1])  # actions: mean 0 and scale 1
+    center, spread = (
+        torch.cat(parts, -1)[:, :, None].expand(-1, agents, 2, -1) for parts in ((seen[0], still), (seen[1], still + 1))
+    )
     return actors, critic.initial_for(rng.uniform("critic", agents, 2, critic.count), center, spread)
 
 

@@ -35,6 +35,7 @@ from uavlab.learners.ppo.moments import Moments, normalise, row_weights, sum_by_
 from uavlab.learners.ppo.recurrent import Memory, RecurrentTeam, Sequences, sequences_of
 from uavlab.ops.minibatches import minibatches
 from uavlab.ops.returns import generalized_advantages
+from uavlab.ops.schedules import linear
 from uavlab.runtime.grad_step import MOMENTS, GradientStep, Rows
 from uavlab.runtime.runtime import Runtime
 
@@ -78,6 +79,8 @@ class PPO(Learner):
         self.team = make_team(config, spec, spec)
         actor, critic = (rows.flatten(0, 1) for rows in self.team.initial(inputs, rng))
         self.actor, self.critic = rt.grad(actor, config.lr, config.clip), rt.grad(critic, config.critic_lr, config.clip)
+        if config.lr_to is not None:
+            self.actor.rate = self.critic.rate = actor.new_ones(())
         self.mean, self.square, self.weight = actor.new_zeros(3, self.runs, spec.agents, dtype=torch.float64).unbind()
         self.count = torch.zeros((), dtype=torch.int64, device=rng.device)  # updates made
         if config.memory:
@@ -113,6 +116,8 @@ class PPO(Learner):
             )
             for name in ("mean", "square", "weight"):
                 getattr(self, name).copy_(getattr(moments, name))
+            if self.actor.rate is not None and config.lr_to is not None:
+                self.actor.rate.copy_(linear(self.count, config.lr_to, config.lr_updates))  # shared with the critics
             progress = (self.count / config.entropy_updates).clamp_max(1).to(samples.target.dtype)
             entropy = config.entropy + (config.entropy_to - config.entropy) * progress
         going = torch.ones(self.runs, len(set(self.team.networks)), dtype=torch.bool, device=noise.device)

@@ -23,6 +23,8 @@ class MAPPOConfig:
         lam: Lambda of the advantages: 0 for one-step errors, 1 for Monte Carlo returns.
         lr: Adam's learning rate of the actors.
         critic_lr: Adam's learning rate of the critics.
+        lr_to: Share of both rates that is left after ``lr_updates``; None for constant rates.
+        lr_updates: Updates over which the rates change linearly.
         clip: Largest gradient norm of an actor, and of a critic.
         clip_ratio: Range around 1 within which the ratio of probabilities is rewarded.
         target_kl: Distance from the old policy (nats) at which the actor's steps of an update end; 0 for no limit.
@@ -45,6 +47,8 @@ class MAPPOConfig:
     lam: Annotated[float, Ge(0), Le(1), Resume.YES] = 0.95
     lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 3e-4
     critic_lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 1e-3
+    lr_to: Annotated[Annotated[float, Ge(0), Le(1)] | None, Resume.YES] = None
+    lr_updates: Annotated[int, Ge(1), Le(10**9), Resume.YES] = 1000
     clip: Annotated[float, Gt(0), Le(1e6), Resume.YES] = 0.5
     clip_ratio: Annotated[float, Gt(0), Le(1), Resume.YES] = 0.2
     target_kl: Annotated[float, Ge(0), Le(100), Resume.YES] = 0.05

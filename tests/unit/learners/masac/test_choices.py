@@ -245,6 +245,27 @@ def test_every_form_equals_batched(updates: int, share: bool, seeds: tuple[int, 
     check_rungs_agree(3, updates, share, seeds, weighted, env=SMALL)
 
 
+def test_every_form_equals_batched_with_critics_of_one_agent() -> None:
+    check_rungs_agree(3, 5, True, (3, 5), True, env=SMALL, critic="own")
+
+
+def sees_others(critic: str) -> bool:
+    """Return whether values of agent 0 depend on what others observe and do."""
+    learner, rng = tiny(config=replace(CONFIG, critic=critic))
+    data, others = rows(rng), torch.arange(AGENTS) > 0
+    features = data.obs.features + others[:, None]
+    action = torch.where(others, data.action.roll(1, 2), data.action)
+    changed = replace(data, obs=replace(data.obs, features=features), action=action)
+    one, other = (learner.taken(learner.critic.parameter, each) for each in (data, changed))
+    assert (one[:, 1:] != other[:, 1:]).all()
+    return not torch.equal(one[:, 0], other[:, 0])
+
+
+@pytest.mark.parametrize("critic", ["central", "own"])
+def test_critics_observe_the_team_or_one_agent(critic: str) -> None:
+    assert sees_others(critic) is (critic == "central")
+
+
 def side_of(kinds: Any = CHOICE_KINDS, **given: Any) -> Side:
     return Side(kinds, 3, True, (3, 5), env=SMALL, **given)
 

@@ -30,6 +30,43 @@ def test_every_rung_equals_batched(
     check_rungs_agree(agents, updates, share, seeds, weighted)
 
 
+def test_every_rung_equals_batched_with_critics_of_one_agent() -> None:
+    check_rungs_agree(3, 5, True, (3, 5), True, critic="own")
+
+
+def test_every_rung_equals_batched_with_rates_that_change() -> None:
+    check_rungs_agree(3, 5, True, (3, 5), True, lr_to=0.1, lr_updates=3)
+
+
+@pytest.mark.parametrize("name", ["merged", "vmap", "batched"])
+def test_rates_end_where_they_should_and_go_on_from_a_state(name: str) -> None:
+    side, other = (Side({name: KINDS[name]}, 2, lr_to=0.0, lr_updates=2) for _ in range(2))
+    learner, fresh = (each.learners[name] for each in (side, other))
+    moved = []
+    for _ in range(4):
+        before = learner.parameters()
+        side.train(1)
+        moved.append(float((learner.parameters() - before).abs().max()))
+    assert moved[0] > moved[1] > 0 == moved[2] == moved[3]
+    fresh.load_state_dict({key: value.clone() for key, value in learner.state_dict().items()})
+    fresh.update(*side.next())
+    assert torch.equal(fresh.parameters(), learner.parameters())  # rates are still 0
+    assert "updates" not in Side({name: KINDS[name]}, 2).learners[name].state_dict()
+
+
+def test_critics_of_one_agent_take_its_own_numbers_alone() -> None:
+    side = Side(KINDS, 3, critic="own")
+    batch, noise = side.next()
+    action = batch.data.action.clone()
+    action[:, :, 1:] *= -1
+    other = dataclasses.replace(batch, data=dataclasses.replace(batch.data, action=action))
+    for name, learner in side.learners.items():
+        before = {key: value.clone() for key, value in learner.state_dict().items()}
+        updates = [learner.update(each, noise) for each in (batch, other) if learner.load_state_dict(before) is None]
+        same = [torch.equal(a, b) for a, b in zip(*(update.metrics["q"][0] for update in updates), strict=True)]
+        assert same == [True, False, False], name
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_every_rung_equals_batched_on_a_gpu() -> None:

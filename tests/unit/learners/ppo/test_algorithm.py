@@ -415,6 +415,19 @@ def test_moves_are_judged_in_turn_and_closed_ones_have_no_gradient() -> None:
     assert closed_by_others > 0
 
 
+def test_rates_change_linearly_and_go_on_from_a_state() -> None:
+    learner, rng = build(replace(CONFIG, lr_to=0.0, lr_updates=2, target_kl=0.0))
+    moved = []
+    for _ in range(4):
+        before = [step.parameter.detach().clone() for step in (learner.actor, learner.critic)]
+        learner.update(batch_of(steps(rng)), learner.update_noise(rng, T * W))
+        now = (learner.actor.parameter, learner.critic.parameter)
+        moved.append([(new - old).detach().abs().max().item() for new, old in zip(now, before, strict=True)])
+    assert all(first > second > 0 for first, second in zip(*moved[:2], strict=True))
+    assert moved[2:] == [[0, 0], [0, 0]]
+    assert learner.state_dict().keys() == build()[0].state_dict().keys()  # the count of updates was there before
+
+
 def test_a_batch_without_a_live_row_teaches_nothing_and_is_finite() -> None:
     learner, rng = build()
     data, noise = steps(rng), learner.update_noise(rng, T * W)
