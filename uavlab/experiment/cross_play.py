@@ -64,12 +64,12 @@ def cross_play(players: Mapping[str, Player], config: Config, count: int, seed: 
         ConfigError: There is no player, groups have no scores, or the players have different numbers of seeds.
     """
     env = config.evaluation
-    names = tuple(part.name for part in env.spec.parts)
     if not players or not getattr(env, "group_scores", None):
         raise ConfigError(
             f"cross_play: got {len(players)} player(s) of {config.preset}; expected at least one, and an environment "
             "with group_scores, such as pursuit."
         )
+    names = tuple(part.name for part in env.spec.parts)
     seeds = {len(each.parameters) for each in players.values() if isinstance(each, TrainedPolicy)} or {1}
     if len(seeds - {1}) > 1:
         raise ConfigError(f"cross_play: runs of {sorted(seeds)} seeds; expected equal numbers, or one seed.")

@@ -25,6 +25,7 @@ COMMANDS = {
     "resume": "resume run",
     "evaluate": "evaluate run --episodes 1 --json",
     "fly": "fly run --json",
+    "cross-play": "cross-play run --episodes 1 --json",
     "report": "report run --episodes 1 --json",
     "export": "export run copy --json",
     "predict": "flights predict run run/config.json",

@@ -1,6 +1,7 @@
 """Cross-play: who plays which group, scores of groups by hand, and what is refused."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 import uavlab as ul
+from tests.support.registries import registered_outside
 from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
 from uavlab.evaluation import Planner, Sides, episodes
@@ -26,7 +28,6 @@ class Counts:
     step: Tensor
 
 
-@ul.env("sums")
 @dataclass(frozen=True)
 class Sums:
     """Two groups of 2 and 1 agents; each metric is the mean of a group's actions."""
@@ -55,6 +56,14 @@ class Sums:
 
     def measure(self, state: Counts, action: Tensor, after: Counts) -> dict[str, Tensor]:
         return {"left": action[:, :2, 0].mean(1), "right": action[:, 2, 0]}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered() -> Iterator[None]:
+    """Register ``sums`` for these tests alone."""
+    with registered_outside():
+        ul.env("sums")(Sums)
+        yield
 
 
 def always(value: float) -> Any:

@@ -207,7 +207,7 @@ class TestTexts:
         texts = {name: [each.text for each in watch(*CURVES[name]).values()] for name in CURVES if EXPECTED[name]}
         assert texts["a temperature that is too high"] == [
             "the policy's entropy stayed at 97 % of its maximum, 1.34 of 1.39 nats, from update 2800 to 5500; "
-            "try alpha=0.1 (now 1) in a new run"
+            "try alpha=0.01 (now 0.1) in a new run"
         ]
         (text,) = texts["moves that collapse"]
         assert text.startswith(
@@ -215,10 +215,7 @@ class TestTexts:
         )
         assert text.endswith("; try entropy=0.1 (now 0.01)")
         (text,) = texts["scores that are equal"]
-        assert (
-            text
-            == "no figure moved in 10 evaluations: the score was 0 at first, then 0 to 0; try reward_scale=10 (now 1)"
-        )
+        assert text == "no figure moved in 10 evaluations: the score was 0 at first, then 0 to 0"  # rewards are scaled
         (text,) = texts["divergence"]
         assert text.startswith("critic_loss grows without bound: ")
         assert text.endswith("; try critic_lr=0.0009 (now 0.003)")
@@ -226,7 +223,8 @@ class TestTexts:
     def test_the_next_remedy_where_the_first_is_used_up(self) -> None:
         rows = CURVES["a temperature that is too high"][0]
         for layer, text in (
-            ({"alpha": 1e-4}, "; try reward_scale=10 (now 1)"),
+            ({"alpha": 1e-4, "reward_scale": 1.0}, "; try reward_scale=10 (now 1)"),
+            ({"alpha": 1e-4}, ""),
             ({"alpha": 1e-4, "reward_scale": 1e4}, ""),
             ({"target_entropy": 1.3}, "; try target_entropy=-2 (now 1.3)"),
         ):

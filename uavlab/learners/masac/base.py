@@ -168,12 +168,12 @@ class MASACBase(ABC):
         return self._make_update(batch, noise)
 
     def _update(self, batch: Batch, noise: UpdateNoise) -> Update:
-        data, scale = batch.data, {}
+        data, scale = weigh(batch.data), {}
+        theta, weight = self._theta, weights(data)
         if self.rewards is not None:
-            scale["reward_scale"] = factor = self.rewards.follow(data.reward)
+            scale["reward_scale"] = factor = self.rewards.follow(data.reward, weight)
             data = replace(data, reward=data.reward * factor[:, None])
-        data = weigh(data)
-        theta, rows, weight = self._theta, Rows(data, 1), weights(data)
+        rows = Rows(data, 1)
         with torch.no_grad():
             target = self._targets(
                 theta(self.actor),

@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from uavlab.learners.masac.live import row_mean
+
 MEMORY = 1000  # batches
 
 
@@ -24,13 +26,16 @@ class RewardScale:
         """Start without a reward."""
         self.square, self.count = like.new_zeros(runs, agents), like.new_zeros(())
 
-    def follow(self, reward: Float[Tensor, "R N A"]) -> Float[Tensor, "R A"]:
+    def follow(
+        self, reward: Float[Tensor, "R N A"], weight: Float[Tensor, "R A N"] | None = None
+    ) -> Float[Tensor, "R A"]:
         """Take a batch of rewards into account, in place, and return the factors by which rewards are multiplied.
 
         The factor of an agent that never had a reward is 1.
         """
         self.count.add_(1)
-        self.square.add_((reward.square().mean(1) - self.square) / self.count.clamp_max(MEMORY))
+        mean = row_mean(reward.square().transpose(1, 2), weight)
+        self.square.add_((mean - self.square) / self.count.clamp_max(MEMORY))
         return torch.where(self.square > 0, self.square.rsqrt(), 1.0)
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -22,7 +22,7 @@ from uavlab.runtime.runtime import Runtime
 from uavlab.training import training
 
 RT = Runtime()
-SMALL = MASACConfig(hidden=16, share=False)
+SMALL = MASACConfig(hidden=16, share=False, reward_scale=1.0)
 
 
 def build(kind, agents, seeds=(0,), config=SMALL):
@@ -65,7 +65,7 @@ def tiny(**config) -> MASAC:
     flat = torch.zeros(1, 2, 1, dtype=torch.float64)
     inputs = Scale(center=flat, spread=flat + 1)
     rng = Streams([0], dtype=torch.float64)
-    learner = MASAC(MASACConfig(hidden=2, share=False, **config), SPEC, inputs, rng, RT)
+    learner = MASAC(MASACConfig(hidden=2, share=False, reward_scale=1.0, **config), SPEC, inputs, rng, RT)
     with torch.no_grad():
         for step in (learner.actor, learner.critic):
             step.parameter.zero_()
