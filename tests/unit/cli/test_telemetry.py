@@ -35,7 +35,7 @@ COMMANDS: tuple[tuple[list[str], str, str], ...] = (
     (["fly", "run"], "", FLIES),
     (["fly", "run", "--out", "flight.png", "--mean-action"], "", FLIES),
     (["report", "run", "--episodes", "7"], "1 run(s); open run/report.html", ""),
-    (["cross-play", "run"], "", "with group_scores, such as pursuit."),
+    (["cross-play", "run"], "", "cross_play: got 1 player(s) of telemetry; expected at least one, and "),
     (["report", "telemetry"], "", "'telemetry' is a preset, expected a run; "),
     (["fly", "telemetry"], "", "'telemetry' is a preset, expected a run; "),
     (["export", "run", "copy"], "copy", ""),

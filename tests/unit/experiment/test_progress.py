@@ -1,5 +1,7 @@
 """What a run yields: numbers after each update, metrics and scores where they are due."""
 
+from itertools import pairwise
+
 import pytest
 
 import uavlab as ul
@@ -15,7 +17,7 @@ def test_each_update_is_reported() -> None:
     assert {step.target for step in steps} == {4}
     assert [step.metrics is not None for step in steps] == [True, True, False, True]  # the first one, too
     assert [step.score is not None for step in steps] == [False, False, False, True]
-    assert all(a.seconds <= b.seconds for a, b in zip(steps, steps[1:], strict=False))
+    assert all(a.seconds <= b.seconds for a, b in pairwise(steps))
     last = steps[-1]
     assert last.each is not None
     assert last.score is not None

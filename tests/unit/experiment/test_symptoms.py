@@ -223,7 +223,7 @@ class TestTexts:
     def test_the_next_remedy_where_the_first_is_used_up(self) -> None:
         rows = CURVES["a temperature that is too high"][0]
         for layer, text in (
-            ({"alpha": 1e-4, "reward_scale": 1.0}, "; try reward_scale=10 (now 1)"),
+            ({"alpha": 1e-4, "reward_scale": 1.0}, "; try reward_scale=10 (now 1) in a new run"),
             ({"alpha": 1e-4}, ""),
             ({"alpha": 1e-4, "reward_scale": 1e4}, ""),
             ({"target_entropy": 1.3}, "; try target_entropy=-2 (now 1.3)"),
