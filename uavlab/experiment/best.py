@@ -26,7 +26,7 @@ class Best:
 
     def __init__(self, parameters: Float[Tensor, "R K P"], owners: Sequence[int]) -> None:
         """Start without a score; ``owners`` is the number of the score by which each network is chosen."""
-        self.parameters, self.owners = parameters, list(owners)
+        self.parameters, self.owners = parameters, torch.tensor(owners, device=parameters.device)
         self.score = parameters.new_full((len(parameters), len(set(owners))), -math.inf)
         self.updates = torch.zeros_like(self.score, dtype=torch.int64)
 
@@ -37,7 +37,7 @@ class Best:
         better = score > self.score  # of equal scores the first
         self.score = torch.where(better, score, self.score)
         self.updates = torch.where(better, update, self.updates)
-        self.parameters = torch.where(better[:, self.owners, None], parameters, self.parameters)
+        self.parameters = torch.where(better.index_select(1, self.owners)[..., None], parameters, self.parameters)
         return better.any()
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -51,7 +51,7 @@ class Best:
 
     def or_newest(self, parameters: Float[Tensor, "R K P"]) -> Float[Tensor, "R K P"]:
         """Return the best parameters, or the given ones where nothing was scored yet."""
-        return torch.where(torch.isinf(self.score)[:, self.owners, None], parameters, self.parameters)
+        return torch.where(torch.isinf(self.score).index_select(1, self.owners)[..., None], parameters, self.parameters)
 
 
 def best_policies(config: Config, parameters: Float[Tensor, "R K P"]) -> tuple[Best, Best | None]:

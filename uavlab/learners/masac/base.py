@@ -165,15 +165,17 @@ class MASACBase(ABC):
         if self.rate is not None and config.lr_to is not None:  # not in compiled code, which loses this write
             self.rate.copy_(linear(self.updates, config.lr_to, config.lr_updates))
             self.updates.add_(1)
-        return self._make_update(batch, noise)
+        if self.rewards is None:
+            return self._make_update(batch, noise)
+        data = weigh(batch.data)
+        factor = self.rewards.follow(data.reward, weights(data))  # not in compiled code, as above
+        scaled = replace(batch, data=replace(data, reward=data.reward * factor[:, None]))
+        update = self._make_update(scaled, noise)
+        return replace(update, metrics={"reward_scale": factor, **update.metrics})
 
     def _update(self, batch: Batch, noise: UpdateNoise) -> Update:
-        data, scale = weigh(batch.data), {}
-        theta, weight = self._theta, weights(data)
-        if self.rewards is not None:
-            scale["reward_scale"] = factor = self.rewards.follow(data.reward, weight)
-            data = replace(data, reward=data.reward * factor[:, None])
-        rows = Rows(data, 1)
+        data = weigh(batch.data)
+        theta, rows, weight = self._theta, Rows(data, 1), weights(data)
         with torch.no_grad():
             target = self._targets(
                 theta(self.actor),
@@ -197,7 +199,6 @@ class MASACBase(ABC):
                 old.lerp_(new, self.config.tau)
         td_error = critics.pop("td_error")
         metrics = {  # inputs before results: a message names the first that is not finite
-            **scale,
             "target": row_mean(target, weight),
             **critics,
             "critic_norm": critic_norm.view(self.runs, -1),

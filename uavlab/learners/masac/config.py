@@ -36,7 +36,7 @@ class MASACConfig:
 
     critic: Literal["central", "own"] = "central"
     hidden: Annotated[int, Ge(1), Le(4096)] = 256
-    gamma: Annotated[float, Ge(0), Le(1), Resume.YES] = 0.95
+    gamma: Annotated[float, Ge(0), Le(1), Resume.YES] = 0.9
     n_step: Annotated[int, Ge(1), Le(100), Resume.YES] = 1
     tau: Annotated[float, Gt(0), Le(1), Resume.YES] = 0.01
     lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 1e-3
