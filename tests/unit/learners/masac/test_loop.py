@@ -229,5 +229,5 @@ def test_low_precision_is_the_same_on_every_rung() -> None:
         assert td_error.dtype == torch.float32
         torch.testing.assert_close(td_error, reference, rtol=2e-2, atol=1e-2)
         norm, exact_norm = second[name].metrics["critic_norm"], first[name].metrics["critic_norm"]
-        assert not torch.allclose(norm, exact_norm, rtol=1e-4)
+        assert not torch.allclose(norm, exact_norm, rtol=1e-5)  # in float32 the norms would be equal
         torch.testing.assert_close(norm, second["batched"].metrics["critic_norm"], rtol=1e-2, atol=0)
