@@ -4,11 +4,8 @@ A batch has one width, that of the widest group; other groups are padded by zero
 """
 
 from collections.abc import Mapping
-from functools import lru_cache
 
-import torch
 import torch.nn.functional as F
-from jaxtyping import Bool
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError
@@ -89,12 +86,3 @@ def split_groups(spec: EnvSpec, values: Tensor) -> dict[str, Tensor]:
     {'hunters': (5, 3, 3), 'prey': (5, 1, 3)}
     """
     return dict(zip((p.name for p in spec.parts), values.split([p.agents for p in spec.parts], 1), strict=True))
-
-
-@lru_cache
-def unused_actions(spec: EnvSpec, device: torch.device) -> Bool[Tensor, "A D"] | None:
-    """Return which action dimensions of each agent are padding; None if there is none."""
-    widths = [part.action for part in spec.parts for _ in range(part.agents)]
-    if spec.choices or not widths or min(widths) == spec.action:
-        return None
-    return torch.tensor([[n >= width for n in range(spec.action)] for width in widths], device=device)

@@ -6,12 +6,11 @@ import pytest
 import torch
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.groups import join_groups, split_groups, team_spec, unused_actions
+from uavlab.core.groups import join_groups, split_groups, team_spec
 from uavlab.core.types import EnvSpec, Group
 
 HUNTERS, PREY = Group("hunters", 2, obs=4, action=2), Group("prey", 1, obs=3, action=3)
 TAG = team_spec(HUNTERS, PREY, horizon=9, dt=0.5, initial_noise=6, step_noise=1)
-CPU = torch.device("cpu")
 
 
 def test_the_widest_group_sets_the_widths() -> None:
@@ -72,11 +71,3 @@ def test_splitting_returns_views() -> None:
     parts = split_groups(TAG, action)
     assert (parts["hunters"].tolist(), parts["prey"].tolist()) == ([[[0, 1], [2, 3]]], [[[4, 5]]])
     assert parts["prey"].data_ptr() == action[:, 2:].data_ptr()
-
-
-def test_unused_actions() -> None:
-    unused = unused_actions(TAG, CPU)
-    assert unused is not None
-    assert unused.tolist() == [[False, False, True], [False, False, True], [False, False, False]]
-    assert unused_actions(replace(TAG, parts=()), CPU) is None
-    assert unused_actions(team_spec(HUNTERS, replace(PREY, action=2), horizon=1, initial_noise=1), CPU) is None
