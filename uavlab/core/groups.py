@@ -5,6 +5,7 @@ A batch has one width, that of the widest group; other groups are padded by zero
 
 from collections.abc import Mapping
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
