@@ -17,7 +17,7 @@ MORE = {
     "Pictures": tuple(f"uavlab.lab.plots.{name}" for name in ("flight.add_frames", "views.views", "beside.beside")),
     "Types in signatures": (
         *(
-            "uavlab.experiment.progress.Progress",
+            "uavlab.experiment.run_state.Progress",
             "uavlab.experiment.presets.Preset",
             "uavlab.benchmarks.registry.Option",
         ),

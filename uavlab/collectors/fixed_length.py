@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, cast
 
 import torch
 from annotated_types import Ge, Le
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from uavlab.core.protocols import CheckedTensors, Env, Policy, Source, forget, initial_memory, step_policy
 from uavlab.core.rng import Streams, acting_noise
-from uavlab.core.types import Batch, Steps, Transition, leaves, load_leaves, tree_map
+from uavlab.core.types import Batch, LiveTransition, Steps, leaves, load_leaves, tree_map
 from uavlab.envs.autoreset import Pool, Worlds, advance, make_pool, start_worlds
 from uavlab.runtime.runtime import Runtime
 
@@ -45,8 +45,7 @@ class FixedLengthCollector(Source):
         """Start the worlds of all runs."""
         self.env, self.policy, self.config, self.rng, self.runs = env, policy, config, rng, len(rng.seeds)
         self.static = rt.toggles.graph == "cycle"  # worlds and pool stay in the memory that a CUDA graph uses
-        self.worlds: Worlds = start_worlds(env, self._start_noise("worlds").flatten(0, 1))
-        self.live = torch.ones(len(self.worlds.replaced), env.spec.agents, dtype=torch.bool, device=rng.device)
+        self.worlds: Worlds = start_worlds(env, self._start_noise("worlds").flatten(0, 1), deaths=True)
         self.pool: Pool = self._refill()
         self.memory = initial_memory(policy, self.runs, config.worlds)
         self.steps = 0  # of every world
@@ -66,7 +65,7 @@ class FixedLengthCollector(Source):
     @torch.no_grad()
     def next(self) -> Batch:
         """Take the next T steps of every world."""
-        worlds, live, memory, steps = self.worlds, self.live, self.memory, []
+        worlds, memory, steps = self.worlds, self.memory, []
         start = None if memory is None else memory.clone()  # a CUDA graph writes the next one over it
         for _ in range(self.config.rollout_steps):
             obs = self._by_run(worlds.obs)
@@ -75,14 +74,13 @@ class FixedLengthCollector(Source):
             self._check({name: (leaf, "R W") for name, leaf in _floats(seen)})
             worlds, row = self._advance(self.env, worlds, action.flatten(0, 1), self._step_noise(), self.pool)
             done = row.truncated | row.terminated.all(-1)
-            step = self._by_run(_step(row, live, done))
+            step = self._by_run(_step(cast(LiveTransition, row), done))
             self._check({name: (leaf, "R W") for name, leaf in _floats([("next_obs", step.next_obs)])})
             self._check({"reward": (step.reward, "R W A")})
-            live = (live & ~row.terminated) | done[:, None]
             memory = forget(memory, self._by_run(done))
             steps.append(step)
         data = tree_map(lambda *leaf: torch.stack(leaf, 1), *steps)  # before worlds, whose memory steps may share
-        self.worlds, self.live = self._keep_static(self.worlds, worlds), self._keep_static(self.live, live)
+        self.worlds = self._keep_static(self.worlds, worlds)
         if memory is not None:
             self.memory = self._keep_static(self.memory, memory)
         index = torch.arange(self.config.rollout_steps * self.config.worlds, device=self.rng.device)
@@ -104,15 +102,15 @@ class FixedLengthCollector(Source):
         """Return worlds, pool, memory and counters."""
         state = {f"worlds.{k}": v for k, v in leaves(self.worlds)} | {f"pool.{k}": v for k, v in leaves(self.pool)}
         state |= {} if self.memory is None else {"memory": self.memory}
-        return {**state, "live": self.live, "steps": torch.tensor(self.steps)}
+        return {**state, "live": state.pop("worlds.live"), "steps": torch.tensor(self.steps)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore a ``state_dict``."""
-        self.worlds = self._keep_static(self.worlds, load_leaves(self.worlds, state, "worlds"))
+        saved = {**state, "worlds.live": state["live"]}  # its name in folders of earlier versions
+        self.worlds = self._keep_static(self.worlds, load_leaves(self.worlds, saved, "worlds"))
         self.pool = self._keep_static(self.pool, load_leaves(self.pool, state, "pool"))
-        self.live = self._keep_static(self.live, state["live"].to(self.live.device).clone())
         if self.memory is not None:
-            self.memory = self._keep_static(self.memory, state["memory"].to(self.live.device).clone())
+            self.memory = self._keep_static(self.memory, state["memory"].to(self.memory.device).clone())
         self.steps = int(state["steps"])
 
     def _keep_static(self, old: T, new: T) -> T:
@@ -136,14 +134,14 @@ class FixedLengthCollector(Source):
         return tree_map(lambda leaf: leaf.unflatten(0, (self.runs, self.config.worlds)), tree)
 
 
-def _step(row: Transition, live: Bool[Tensor, "B A"], done: Bool[Tensor, " B"]) -> Steps:
+def _step(row: LiveTransition, done: Bool[Tensor, " B"]) -> Steps:
     """Return a transition as a step of worlds, with its marks."""
     return Steps(
         obs=row.obs,
         action=row.action,
         reward=row.reward,
         next_obs=row.next_obs,
-        live=live,
+        live=row.live,
         terminated=row.terminated,
         ended=row.terminated | done[:, None],
     )

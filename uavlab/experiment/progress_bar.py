@@ -10,8 +10,8 @@ from tqdm.auto import tqdm
 
 from uavlab.core.errors import ConfigError
 from uavlab.core.text import one_line, quote
-from uavlab.experiment.progress import Progress
 from uavlab.experiment.run import Run
+from uavlab.experiment.run_state import Progress
 
 OnLog = Callable[[Run, dict[str, Any]], Any]
 

@@ -24,7 +24,6 @@ from uavlab.experiment.config import Config
 from uavlab.experiment.export import export
 from uavlab.experiment.names import require_run
 from uavlab.experiment.policy import TeamPolicy, TrainedPolicy, choose
-from uavlab.experiment.progress import Progress
 from uavlab.experiment.run_dir import (
     STATUS,
     advice,
@@ -35,6 +34,7 @@ from uavlab.experiment.run_dir import (
     restore_config,
     write_config,
 )
+from uavlab.experiment.run_state import Progress
 from uavlab.experiment.signals import defer_interrupt
 from uavlab.storage import checkpoint
 from uavlab.storage.files import reserve_space, write_json, write_last

@@ -9,8 +9,8 @@ import plotly.graph_objects as go
 from IPython.display import HTML, display
 
 from uavlab.core.labels import label_of
-from uavlab.experiment.progress import Progress
 from uavlab.experiment.run import Run
+from uavlab.experiment.run_state import Progress
 from uavlab.lab.headless.strip_outputs import FIGURE
 from uavlab.lab.plots.style import blank, pen, plain
 from uavlab.lab.plots.svg import line_chart

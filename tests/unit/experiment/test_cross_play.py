@@ -127,8 +127,6 @@ def test_trained_teams_meet_a_baseline(tmp_path: Path, capsys: pytest.CaptureFix
     play = ul.cross_play({"one": one, "other": tmp_path / "other", "chase": "chase"}, episodes=3)
     assert len(play.rows) == 9
     assert len(play.rows[0]["figures"]["caught"]["each"]) == 2  # seeds; the run with one seed meets both
-    alone = ul.evaluate("pursuit", policy="chase", episodes=3)["caught"]["mean"]
-    assert 0 <= alone <= 1
     assert set(play.score("evaders", "chase", "other")) == {"mean", "low", "high"}
     copies = ul.cross_play({"a": other, "b": other}, episodes=3)
     assert len({row["figures"]["caught"]["mean"] for row in copies.rows}) == 1  # equal players, equal episodes

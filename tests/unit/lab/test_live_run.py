@@ -9,8 +9,8 @@ import pytest
 from tests.support.fixtures_config import tiny
 from tests.support.fixtures_mapping import TINY_MISSION
 from uavlab.envs.leader_follower.env import LeaderFollower
-from uavlab.experiment.progress import Progress
 from uavlab.experiment.run import Run
+from uavlab.experiment.run_state import Progress
 from uavlab.lab import live_run
 from uavlab.lab.headless.strip_outputs import FIGURE
 from uavlab.lab.live_run import describe, training_curves

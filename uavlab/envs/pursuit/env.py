@@ -18,7 +18,7 @@ from annotated_types import Ge, Gt, Le
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from uavlab.core.groups import join_groups, team_spec
+from uavlab.core.groups import join_groups, split_groups, team_spec
 from uavlab.core.types import ChoiceObs, EnvSpec, Group, Metric, Rule, tensors
 from uavlab.ops.geometry import constant
 
@@ -201,7 +201,8 @@ class Pursuit:
 
     def groups(self, each: Tensor) -> tuple[Tensor, Tensor]:
         """Split values of UAVs (B A ...) into those of pursuers and those of evaders."""
-        return each[:, : self.pursuers], each[:, self.pursuers :]
+        pursuer, evader = split_groups(self.spec, each).values()
+        return pursuer, evader
 
     def cells(self, state: State) -> Int[Tensor, "B A 5"]:
         """Return the number of the cell to which each move leads, in ``state.blocked`` row by row."""

@@ -115,7 +115,7 @@ class MASACBase(ABC):
     def _hold(self, rt: Runtime, rows: Tensor, unpack: Unpack, lr: float, clip: float | None) -> tuple[Step, Theta]:
         """Return the gradient step of networks, or pairs of them, with initial parameters ``rows`` (R K ... P).
 
-        The second value is the same parameters in the form that ``sample`` takes.
+        The second value is the same parameters in the form that ``act`` takes.
         """
 
     @abstractmethod
@@ -212,14 +212,13 @@ class MASACBase(ABC):
     def tensors_to_check(self, update: Update | None = None) -> CheckedTensors:
         """Return all parameters and moments, with a row for each network, or all tensors of ``update``."""
         if update is None:
-            tables = {}
+            tables = {} if self.rewards is None else {"rewards.square": self.rewards.square}
             for name, part in self._parts().items():
                 state, count = part.state_dict(), self.spec.agents if name == "critic" else self.count
                 for key in ("parameter", *MOMENTS[1:]):
                     tensors = [tensor for own, tensor in state.items() if own.split(".")[-1] == key]
                     tables[f"{name}.{key}"] = self._table(tensors, count)
             tables["target.parameter"] = self._table(list_tensors(self.target), self.spec.agents)
-            tables |= {} if self.rewards is None else {"rewards.square": self.rewards.square}
         else:
             tables = update.metrics
         return {k: (v, self._axes.get(k.partition(".")[0], "R A")) for k, v in tables.items()}
@@ -228,7 +227,7 @@ class MASACBase(ABC):
         """Return parameters, target critics and the states of the optimizers."""
         parts = self._parts().items()
         state = {f"{name}.{key}": value for name, part in parts for key, value in part.state_dict().items()}
-        return state | self._other_state() | ({} if self.rate is None else {"updates": self.updates})
+        return state | self._other_state()
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore a ``state_dict``."""
@@ -236,8 +235,6 @@ class MASACBase(ABC):
             part.load_state_dict({k.removeprefix(f"{name}."): v for k, v in state.items() if k.startswith(f"{name}.")})
         for name, tensor in self._other_state().items():
             tensor.copy_(state[name])
-        if self.rate is not None:
-            self.updates.copy_(state["updates"])
 
     def _parts(self) -> dict[str, Step]:
         return {"actor": self.actor, "critic": self.critic, "temperature": self.temperature}
@@ -246,7 +243,8 @@ class MASACBase(ABC):
         tensors = list_tensors(self.target)
         targets = {"target": tensors[0]} if len(tensors) == 1 else {f"target.{n}": t for n, t in enumerate(tensors)}
         rewards = {} if self.rewards is None else self.rewards.state_dict()
-        return targets | {f"rewards.{name}": tensor for name, tensor in rewards.items()}
+        updates = {} if self.rate is None else {"updates": self.updates}
+        return targets | {f"rewards.{name}": tensor for name, tensor in rewards.items()} | updates
 
 
 def target_entropy(config: MASACConfig, spec: EnvSpec) -> float:

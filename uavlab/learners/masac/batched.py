@@ -39,12 +39,12 @@ class StackedMASAC(MASACBase):
         x = joint[:, :, None].expand(runs, agents, 2, rows, -1).reshape(runs * agents * 2, rows, -1)
         return self.critic_net(self._heads(theta), x).view(runs, agents, 2, rows, -1)
 
-    def taken(self, critic: Theta, data: Transition) -> Float[Tensor, "R A 2 N"]:
+    def data_values(self, critic: Theta, data: Transition) -> Float[Tensor, "R A 2 N"]:
         """Return the values of the actions that were taken."""
         action = data.action.flatten(2)[:, None] if self.central else data.action.transpose(1, 2)
         return self.values(critic, data.obs, action)[..., 0]
 
-    def sampled(
+    def policy_values(
         self, actor: Theta, critic: Theta, obs: Any, noise: Float[Tensor, "R N A ..."], own: bool
     ) -> tuple[Float[Tensor, "R A N"], Float[Tensor, "R A N"]]:
         """Return the smaller value of each agent, and log pi_i, for actions of the current policies.
@@ -69,7 +69,7 @@ class StackedMASAC(MASACBase):
         discount: Float[Tensor, "R N"] | None = None,
     ) -> Float[Tensor, "R A N"]:
         """Compute y_i, without the bootstrapped value where an agent's task ended."""
-        q, log_prob = self.sampled(actor, target, data.next_obs, noise, own=False)
+        q, log_prob = self.policy_values(actor, target, data.next_obs, noise, own=False)
         soft = q - self._log_alpha(log_alpha).exp() * log_prob
         alive = (~data.terminated).to(q.dtype).transpose(1, 2)
         reward = self.reward_factor * data.reward.transpose(1, 2)
@@ -81,7 +81,7 @@ class StackedMASAC(MASACBase):
         self, critic: Theta, data: Transition, target: Float[Tensor, "R A N"], weight: Float[Tensor, "R N"] | None
     ) -> tuple[Tensor, dict[str, Any]]:
         """Sum the mean squared errors (importance-weighted if ``weight`` is given) over runs, agents and critics."""
-        q = self.taken(critic, data)
+        q = self.data_values(critic, data)
         error = q - target[:, :, None]
         square = error.square() if weight is None else error.square() * weight[:, None, None]
         own = weights(data)
@@ -98,7 +98,7 @@ class StackedMASAC(MASACBase):
         self, actor: Theta, critic: Theta, log_alpha: Theta, data: Transition, noise: Float[Tensor, "R N A ..."]
     ) -> tuple[Tensor, dict[str, Any]]:
         """Sum the means of alpha_i log pi_i - min_k Q_ik over runs and agents."""
-        q, log_prob = self.sampled(actor, critic, data.obs, noise, own=True)
+        q, log_prob = self.policy_values(actor, critic, data.obs, noise, own=True)
         own = weights(data)
         mean = row_mean(self._log_alpha(log_alpha).exp() * log_prob - q, own)
         return mean.sum(), {"actor_loss": mean.detach(), "log_prob": row_mean(log_prob.detach(), own)}

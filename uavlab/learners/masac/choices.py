@@ -34,14 +34,14 @@ from uavlab.ops.action_sampling import sample_categorical
 class StackedChoices(StackedMASAC):
     """Values and entropies of networks that are evaluated together."""
 
-    def taken(self, critic: Theta, data: Transition) -> Float[Tensor, "R A 2 N"]:
+    def data_values(self, critic: Theta, data: Transition) -> Float[Tensor, "R A 2 N"]:
         """Return the values of the moves that were taken."""
         obs = data.obs.features
         move = one_hot(data.action, self.spec.choices, obs.dtype)
         q = self.values(critic, obs, self._others(move))
         return (q * move.transpose(1, 2)[:, :, None]).sum(-1)
 
-    def sampled(
+    def policy_values(
         self, actor: Theta, critic: Theta, obs: ChoiceObs, noise: Float[Tensor, "R N A"], own: bool
     ) -> tuple[Float[Tensor, "R A N"], Float[Tensor, "R A N"]]:
         """Return the expected smaller value of each agent's moves, and minus the entropy of its policy."""
@@ -72,7 +72,7 @@ class ChoiceMASACLoop(MASACLoop):
         chance, log_chance = move_chances(evaluate(net, obs.features), obs.legal)
         return one_hot(sample_categorical(chance, noise), self.spec.choices, chance.dtype), chance, log_chance
 
-    def _sampled(
+    def _policy_values(
         self, pair: Network, obs: Float[Tensor, "N A O"], agent: int, actions: Actions
     ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
         moves = [torch.zeros_like(move) if j == agent else move for j, (move, _, _) in enumerate(actions)]
@@ -80,12 +80,12 @@ class ChoiceMASACLoop(MASACLoop):
         q = values(pair, *self._seen(obs, moves, agent)).amin(0)
         return (chance * q).sum(-1), (chance * log_chance).sum(-1)
 
-    def _taken(
+    def _data_values(
         self, pair: Network, obs: Float[Tensor, "N A O"], agent: int, action: Int[Tensor, "N A"]
     ) -> Float[Tensor, "2 N"]:
         moves = list(one_hot(action, self.spec.choices, obs.dtype).unbind(1))
-        taken, moves[agent] = moves[agent], torch.zeros_like(moves[agent])
-        return (values(pair, *self._seen(obs, moves, agent)) * taken).sum(-1)
+        own, moves[agent] = moves[agent], torch.zeros_like(moves[agent])
+        return (values(pair, *self._seen(obs, moves, agent)) * own).sum(-1)
 
     def _seen(self, obs: Float[Tensor, "N A O"], actions: Sequence[Tensor], agent: int) -> tuple[Tensor, Any]:
         return (obs, actions) if self.central else (obs[:, agent : agent + 1], [])

@@ -94,7 +94,7 @@ class MASACLoop(MASACBase):
         goals = []
         samples = self._sample_actions(actor, data.next_obs, noise)
         for pair, owner, (run, agent, actions) in zip(target, self.owner, samples, strict=True):
-            q, log_prob = self._sampled(pair, features_of(data.next_obs)[run], agent, actions)
+            q, log_prob = self._policy_values(pair, features_of(data.next_obs)[run], agent, actions)
             soft = q - log_alpha[owner][0].exp() * log_prob
             alive = (~data.terminated[run, :, agent]).to(q.dtype)
             reward = self.reward_factor * data.reward[run, :, agent]
@@ -111,7 +111,7 @@ class MASACLoop(MASACBase):
         losses, q_means, td_errors, live = [], [], [], weights(data)
         for unit, pair in enumerate(critic):
             run, agent = divmod(unit, self.spec.agents)
-            q = self._taken(pair, features_of(data.obs)[run], agent, data.action[run])
+            q = self._data_values(pair, features_of(data.obs)[run], agent, data.action[run])
             error = q - target[run, agent]
             square = error.square() if weight is None else error.square() * weight[run]
             own = None if live is None else live[run, agent]
@@ -135,7 +135,7 @@ class MASACLoop(MASACBase):
         losses, log_probs, live = [], [], weights(data)
         samples = self._sample_actions(actor, data.obs, noise)
         for pair, owner, (run, agent, actions) in zip(critic, self.owner, samples, strict=True):
-            q, log_prob = self._sampled(pair, features_of(data.obs)[run], agent, actions)
+            q, log_prob = self._policy_values(pair, features_of(data.obs)[run], agent, actions)
             own = None if live is None else live[run, agent]
             losses.append(row_mean(log_alpha[owner][0].exp() * log_prob - q, own))
             log_probs.append(row_mean(log_prob.detach(), own))
@@ -170,7 +170,7 @@ class MASACLoop(MASACBase):
         """Sample the action of one agent."""
         return squash(self.config, evaluate(net, obs), noise)
 
-    def _sampled(
+    def _policy_values(
         self, pair: Network, obs: Float[Tensor, "N A O"], agent: int, actions: Actions
     ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
         """Return the smaller value of an agent, with a gradient for its own action alone, and log pi_i."""
@@ -178,7 +178,7 @@ class MASACLoop(MASACBase):
         q = values(pair, *self._seen(obs, joint, agent))
         return q.amin(0)[:, 0], actions[agent][1]
 
-    def _taken(
+    def _data_values(
         self, pair: Network, obs: Float[Tensor, "N A O"], agent: int, action: Float[Tensor, "N A D"]
     ) -> Float[Tensor, "2 N"]:
         """Return the values of the actions that were taken."""
@@ -199,7 +199,7 @@ class MASACLoop(MASACBase):
         return [reduce(torch.add, share) for share in shares]
 
     def _hold(self, rt: Runtime, rows: Tensor, unpack: Unpack, lr: float, clip: float | None) -> tuple[Step, Theta]:
-        # tensors are views of one matrix, which ``sample`` takes to evaluate all actors at once
+        # tensors are views of one matrix, which ``act`` takes to evaluate all actors at once
         matrix = rows.detach().flatten(0, 1).clone()
         layers = [unpack(row.view(-1, row.shape[-1])) for row in matrix]
         owners = [[piece[k].requires_grad_() for k in range(len(own[0])) for piece in own] for own in layers]

@@ -256,7 +256,7 @@ def sees_others(critic: str) -> bool:
     features = data.obs.features + others[:, None]
     action = torch.where(others, data.action.roll(1, 2), data.action)
     changed = replace(data, obs=replace(data.obs, features=features), action=action)
-    one, other = (learner.taken(learner.critic.parameter, each) for each in (data, changed))
+    one, other = (learner.data_values(learner.critic.parameter, each) for each in (data, changed))
     assert (one[:, 1:] != other[:, 1:]).all()
     return not torch.equal(one[:, 0], other[:, 0])
 
@@ -272,8 +272,9 @@ def side_of(kinds: Any = CHOICE_KINDS, **given: Any) -> Side:
 
 def test_a_form_that_sees_its_own_move_is_caught() -> None:
     class Seeing(ChoiceMASACLoop):
-        def _sampled(self, pair: Any, obs: Tensor, agent: int, actions: Any) -> tuple[Tensor, Tensor]:
-            return super()._sampled(pair, obs, -1, actions)[0], super()._sampled(pair, obs, agent, actions)[1]
+        def _policy_values(self, pair: Any, obs: Tensor, agent: int, actions: Any) -> tuple[Tensor, Tensor]:
+            own = super()._policy_values(pair, obs, agent, actions)
+            return super()._policy_values(pair, obs, -1, actions)[0], own[1]
 
     side = side_of({"merged": CHOICE_KINDS["merged"], "broken": toggled(Seeing, update="merged", acting="batched")})
     results = side.train(3)

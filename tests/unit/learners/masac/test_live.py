@@ -31,7 +31,7 @@ def poisoned(batch: Batch) -> Batch:
     return replace(batch, data=wrong)
 
 
-def taught(kind: Kind, spoil: Any) -> dict[str, Tensor]:
+def train(kind: Kind, spoil: Any) -> dict[str, Tensor]:
     """Return the state and the last update of a learner, of whose batches the rows are spoilt."""
     side = side_of({"one": kind}, weighted=True)
     result = side.train(3, spoil)["one"]
@@ -40,7 +40,7 @@ def taught(kind: Kind, spoil: Any) -> dict[str, Tensor]:
 
 
 def changed_by_poison(kind: Kind) -> set[str]:
-    plain, other = taught(kind, lambda batch: batch), taught(kind, poisoned)
+    plain, other = train(kind, lambda batch: batch), train(kind, poisoned)
     return {name for name, tensor in plain.items() if not torch.equal(tensor, other[name])}
 
 

@@ -220,7 +220,7 @@ def test_the_seams_act_on_every_rung(toggle: dict[str, Any]) -> None:
 
 
 def test_low_precision_is_the_same_on_every_rung() -> None:
-    given = {"agents": 3, "weighted": True, "dtype": torch.float32}
+    given = {"agents": 3, "weighted": True, "dtype": torch.float32, "alpha": 1.0, "reward_scale": 1.0}
     exact = Side(KINDS, **given)
     low = Side(KINDS, **given, toggles=Toggles(adam="fused", precision="bf16"))
     first, second = exact.train(1), low.train(1)
@@ -229,5 +229,5 @@ def test_low_precision_is_the_same_on_every_rung() -> None:
         assert td_error.dtype == torch.float32
         torch.testing.assert_close(td_error, reference, rtol=2e-2, atol=1e-2)
         norm, exact_norm = second[name].metrics["critic_norm"], first[name].metrics["critic_norm"]
-        assert not torch.allclose(norm, exact_norm, rtol=1e-5)  # in float32 the norms would be equal
+        assert not torch.allclose(norm, exact_norm, rtol=1e-4)
         torch.testing.assert_close(norm, second["batched"].metrics["critic_norm"], rtol=1e-2, atol=0)
