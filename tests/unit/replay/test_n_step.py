@@ -171,6 +171,6 @@ def test_a_target_takes_the_discount_of_its_row(name: str) -> None:
     parts = (learner._theta(learner.actor), learner.target, learner._theta(learner.temperature), batch.data)
     with torch.no_grad():
         once, twice = (learner.targets(*parts, noise.next_action, scale * batch.discount) for scale in (1, 2))
-    reward = learner.config.reward_scale * batch.data.reward.transpose(1, 2)
+    reward = learner.reward_factor * batch.data.reward.transpose(1, 2)
     torch.testing.assert_close(twice - reward, 2 * (once - reward))
     assert (once != reward).any()
