@@ -53,7 +53,7 @@ def test_a_signal_leaves_a_run_that_goes_on(
 
 def test_environment_in_one_file(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "environment.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    code = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]  # others are fragments
     file = tmp_path / "chase.py"
     file.write_text(code, encoding="utf-8")
     run = tmp_path / "run"

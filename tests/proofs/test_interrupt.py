@@ -15,9 +15,12 @@ from tests.support.fixtures_config import train_tiny
 
 SETTINGS = {"updates": 500, "evaluate_every": 40, "checkpoint_every": 100}
 BEGIN = f"""
+import warnings
 from pathlib import Path
 from tests.support.fixtures_config import tiny
+from uavlab.core.errors import TrainingWarning
 from uavlab.experiment.run import Run
+warnings.simplefilter("ignore", TrainingWarning)  # of a run that is too short to learn
 run = Run(tiny(**{SETTINGS}), Path("run"))
 """
 LOOPS = {

@@ -166,7 +166,7 @@ def test_the_python_of_a_page_runs_from_the_wheel(
 @pytest.fixture
 def programs(tmp_path: Path) -> Path:
     """Return a folder with programs of users: the code of the pages, one of each kind, and mistakes."""
-    (chase,) = python_of("docs/environment.md")
+    chase = python_of("docs/environment.md")[0]  # others are fragments
     (tmp_path / "chase.py").write_text(chase, encoding="utf-8")
     (tmp_path / "page.py").write_text("\n\n".join(python_of("docs/python.md")), encoding="utf-8")
     for file in (TYPED / "script.py", TYPED / "mistakes.py", ROOT / "tests" / "support" / "outside.py"):

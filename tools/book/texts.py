@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
+from types import UnionType
 
 import click
 
@@ -22,6 +23,7 @@ MORE = {
             "uavlab.benchmarks.registry.Option",
         ),
         *("uavlab.runtime.toggles.Toggles", "uavlab.runtime.grad_step.GradientStep"),
+        "uavlab.core.protocols.RecurrentPolicy",
         *("uavlab.testing.EnvReport", "uavlab.testing.LearnerReport"),
     ),
 }
@@ -61,8 +63,10 @@ def api() -> str:
 def entry(name: str) -> str:
     """Return the directive that describes a name."""
     module, _, own = name.rpartition(".")
-    is_class = isinstance(getattr(import_module(module), own), type)
-    return DIRECTIVE.format("autoclass" if is_class else "autofunction", name, "   :members:\n" * is_class)
+    value = getattr(import_module(module), own)
+    is_class, is_type = isinstance(value, type), isinstance(value, UnionType)
+    kind = "autoclass" if is_class else "autodata" if is_type else "autofunction"
+    return DIRECTIVE.format(kind, name, "   :members:\n" * is_class)
 
 
 def commands() -> str:
