@@ -102,11 +102,12 @@ class FixedLengthCollector(Source):
         """Return worlds, pool, memory and counters."""
         state = {f"worlds.{k}": v for k, v in leaves(self.worlds)} | {f"pool.{k}": v for k, v in leaves(self.pool)}
         state |= {} if self.memory is None else {"memory": self.memory}
-        return {**state, "live": state.pop("worlds.live"), "steps": torch.tensor(self.steps)}
+        state["live"] = state.pop("worlds.live")  # its name in folders of earlier versions
+        return {**state, "steps": torch.tensor(self.steps)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore a ``state_dict``."""
-        saved = {**state, "worlds.live": state["live"]}  # its name in folders of earlier versions
+        saved = {**state, "worlds.live": state["live"]}
         self.worlds = self._keep_static(self.worlds, load_leaves(self.worlds, saved, "worlds"))
         self.pool = self._keep_static(self.pool, load_leaves(self.pool, state, "pool"))
         if self.memory is not None:
