@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.registries import registered_outside
+from tests.support.registries import entries, registered_outside, replace_entries
 from uavlab import api
 from uavlab.benchmarks.suites import learners
 from uavlab.benchmarks.suites.learners import Pair, learners_suite
@@ -25,6 +25,14 @@ SMALL = {"minutes": None, "updates": 6, "evaluate_every": 2, "checkpoint_every":
 SMALL |= {"hidden": 8, "horizon": 6, "runs": 2}
 TIMES = ("minutes", "update_ms")
 Record = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def same_registries() -> Iterator[None]:
+    """Restore all registries with the order of their entries, which a deleted entry would lose."""
+    before = entries()
+    yield
+    replace_entries(before)
 
 
 @pytest.fixture(autouse=True)
