@@ -17,10 +17,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from tools.gpu_check.groups import COMMAND, GROUPS, ROOT
 
@@ -89,7 +89,7 @@ def watch(
     with events.open(encoding="utf-8") as file:
         while True:
             code, now = process.poll(), time.monotonic()  # before reading, so that the last events are read
-            for line in file:
+            for line in whole_lines(file):
                 event = json.loads(line)
                 names = event.get("cases", names)
                 if "begin" in event:
@@ -107,6 +107,15 @@ def watch(
     if begun is None and code == 0:
         return names, rows, None
     return names, rows, {"status": "failed", "message": f"the process ended with {code}"}
+
+
+def whole_lines(file: TextIO) -> Iterator[str]:
+    """Yield the lines that end; a line of which only a part is written is left to the next call."""
+    place = file.tell()
+    while (line := file.readline()).endswith("\n"):
+        place = file.tell()
+        yield line
+    file.seek(place)
 
 
 def cut(begun: Row | None, late: bool, seconds: float) -> Row:

@@ -85,6 +85,23 @@ def test_a_process_without_cases_is_a_failure_of_its_group(tmp_path: Path) -> No
     )
 
 
+def test_an_event_that_is_read_half_written_is_read_again(tmp_path: Path) -> None:
+    script = """
+        import json, sys, time
+        row = {"name": "one", "status": "ok", "seconds": 0.0, "figure": "", "message": ""}
+        events = [{"cases": ["one"]}, {"begin": "one", "seconds": 9, "slow": False}, {"end": row}]
+        with open(sys.argv[3], "a") as file:
+            for event in events:
+                line = json.dumps(event) + "\\n"
+                for part in (line[:7], line[7:]):
+                    file.write(part)
+                    file.flush()
+                    time.sleep(0.3)
+    """
+    (row,) = run(tmp_path, script)
+    assert (row["name"], row["status"]) == ("one", "ok")
+
+
 def test_what_a_case_started_ends_with_it(tmp_path: Path) -> None:
     started = tmp_path / "pid"
     script = f"""
