@@ -1,0 +1,190 @@
+"""The tasks on which defaults are tried: rewards by hand, masks, and plans against random actions."""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import uavlab as ul
+from tests.support.registries import entries, replace_entries
+
+BEFORE = entries()
+from tools.defaults import collect, landmarks, tag  # noqa: E402 - between the two copies
+
+WITH_TASKS = entries()
+replace_entries(BEFORE)
+
+TASKS = (landmarks.Landmarks(), collect.Collect(), tag.Tag())
+
+
+@pytest.fixture(autouse=True)
+def registered() -> Iterator[None]:
+    """Register the tasks for one test."""
+    before = entries()
+    replace_entries(WITH_TASKS)
+    yield
+    replace_entries(before)
+
+
+def row(*values: Any) -> Tensor:
+    return torch.tensor([values], dtype=torch.float64)
+
+
+STEP, NONE = torch.tensor([0]), torch.zeros(1, 0, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: type(task).__name__)
+def test_the_contract_is_kept(task: Any) -> None:
+    assert "WARNING" not in repr(ul.check_env(task, worlds=3, steps=60))
+
+
+# ---- landmarks ----
+
+CORNERS = row((0, 0), (1, 0), (0, 1), (1, 1))
+
+
+def test_landmarks_pay_for_distances_and_collisions() -> None:
+    task = landmarks.Landmarks()
+    pos = row((0, 0.05), (0, 0), (0.6, 0), (1, 0.7))
+    state = landmarks.State(pos, torch.zeros_like(pos), CORNERS, STEP)
+    # Nearest: 0 (agent 1), 0.4 (agent 2), 0.95 (agent 0), 0.3 (agent 3): 1.65 in sum. Agents 0 and 1 collide.
+    reward = task.reward(state, torch.zeros_like(pos), state)
+    torch.testing.assert_close(reward, row(-2.65, -2.65, -1.65, -1.65))
+    figures = task.measure(state, torch.zeros_like(pos), state)
+    assert {name: value.tolist() for name, value in figures.items()} == {"covered": [0.25], "collisions": [2.0]}
+
+
+def test_landmarks_follow_force_and_drag() -> None:
+    task = landmarks.Landmarks()
+    state = landmarks.State(CORNERS, row((1, 0), (0, 0), (0, 0), (0, -1)), CORNERS, STEP)
+    after = task.transition(state, row((0, 0), (1, 0), (0, 9), (0, 0.5)), NONE)
+    # Drag leaves 0.8 of the velocity, a full force adds 0.4; places change by a tenth of the new velocity.
+    torch.testing.assert_close(after.vel, row((0.8, 0), (0.4, 0), (0, 0.4), (0, -0.6)))
+    torch.testing.assert_close(after.pos, row((0.08, 0), (1.04, 0), (0, 1.04), (1, 0.94)))
+
+
+def test_landmarks_are_observed_as_offsets() -> None:
+    state = landmarks.State(CORNERS, 2 * CORNERS, CORNERS, STEP)
+    seen = landmarks.Landmarks().observe(state)[0, 1].tolist()
+    to_landmarks, to_others = [-1, 0, 0, 0, -1, 1, 0, 1], [-1, 1, 0, 1, -1, 0]
+    assert seen == [2, 0, 1, 0, *to_landmarks, *to_others]
+
+
+# ---- collect ----
+
+STAY, NORTH, EAST, SOUTH, WEST = range(5)
+
+
+def grid(pos: list[tuple[int, int]], item: list[tuple[int, int]], left: list[bool]) -> collect.State:
+    return collect.State(row(*pos), row(*item), torch.tensor([left]), STEP)
+
+
+def test_collecting_pays_every_agent_once() -> None:
+    task = collect.Collect(items=3)
+    state = grid([(0, 0), (2, 0), (9, 9)], [(1, 0), (9, 8), (5, 0)], [True, True, True])
+    after = task.transition(state, torch.tensor([[EAST, WEST, SOUTH]]), NONE)
+    assert after.left.tolist() == [[False, False, True]]
+    torch.testing.assert_close(task.reward(state, STEP, after), row(1.98, 1.98, 1.98))  # two items, one step
+    torch.testing.assert_close(task.measure(state, STEP, after)["collected"], row(2 / 3)[0])
+    again = task.transition(after, torch.tensor([[STAY, STAY, STAY]]), NONE)
+    torch.testing.assert_close(task.reward(after, STEP, again), row(-0.02, -0.02, -0.02))
+    assert not task.terminated(again).any()
+
+
+def test_nothing_is_paid_after_the_last_item() -> None:
+    task = collect.Collect(items=1)
+    state = grid([(0, 0)] * 3, [(1, 0)], [False])
+    after = task.transition(state, torch.tensor([[EAST, STAY, NORTH]]), NONE)
+    assert task.reward(state, STEP, after).tolist() == [[0, 0, 0]]
+    assert task.terminated(after).all()
+
+
+def test_masks_forbid_walls_and_the_edge() -> None:
+    task = collect.Collect(items=1)
+    state = grid([(0, 0), (3, 8), (8, 3)], [(5, 4)], [True])
+    legal = [
+        [True, True, True, False, False],  # the corner in the south-west
+        [True, True, False, True, True],  # a wall in the east
+        [True, False, True, False, True],  # walls in the north and south
+    ]
+    assert task.observe(state).legal[0].tolist() == legal
+    after = task.transition(state, torch.tensor([[WEST, EAST, NORTH]]), NONE)
+    assert torch.equal(after.pos, state.pos)  # moves that are not legal
+
+
+def test_the_whole_floor_is_connected_and_ways_are_shortest() -> None:
+    free, way = collect.floor(STEP.device)[1], collect.ways(STEP.device)
+    width = collect.SIDE + 2
+    length, queue = {width + 1: 0}, deque([width + 1])  # breadth first from the corner in the south-west
+    while queue:
+        cell = queue.popleft()
+        for other in (cell + 1, cell - 1, cell + width, cell - width):
+            if free.flatten()[other] and other not in length:
+                length[other] = length[cell] + 1
+                queue.append(other)
+    assert len(length) == free.sum() == collect.Collect().spec.initial_noise
+    assert way[width + 1, [*length]].tolist() == [*length.values()]
+
+
+def test_the_plan_goes_around_walls_to_items_of_its_own() -> None:
+    task = collect.Collect(items=3)
+    # Agents 0 and 1 are nearest to item 0, agent 0 more so. Item 1 is 2 cells east of agent 2, behind a wall: the way
+    # leads past its northern end. Item 2 is collected, so that agent 1 has none of its own and joins agent 0.
+    state = grid([(1, 0), (2, 0), (6, 7)], [(0, 0), (8, 7), (3, 0)], [True, True, False])
+    assert collect.nearest_item(task, state, row(0, 0, 0)).tolist() == [[WEST, WEST, NORTH]]
+
+
+# ---- tag ----
+
+
+def test_tag_pays_both_groups() -> None:
+    task = tag.Tag()
+    pos = row((0, 0), (0.5, 0), (-1, -1), (0.1, 0), (0.5, 1))
+    state = tag.State(pos, torch.zeros_like(pos), STEP)
+    # Chaser 0 touches runner 0; chasers are 0.1, 0.4 and sqrt(1.1^2 + 1) from the nearest runner, which is runner 0.
+    far = (1.1**2 + 1) ** 0.5
+    reward = task.reward(state, torch.zeros_like(pos), state)
+    torch.testing.assert_close(reward, row(1 - 0.01, 1 - 0.04, 1 - 0.1 * far, -1, 0))
+    assert task.measure(state, torch.zeros_like(pos), state)["touches"].tolist() == [1]
+
+
+def test_runners_are_faster_and_walls_stop() -> None:
+    task = tag.Tag()
+    vel = row((1, 0), (0, 0), (1, 0), (1.3, 0), (0, 0))
+    state = tag.State(row((0, 0), (0, 0), (0.95, 0), (0, 0), (0, 0)), vel, STEP)
+    after = task.transition(state, row((1, 0), (0, -1), (1, 0), (1, 0), (0, -1)), NONE)
+    # Of 1 unit/s drag leaves 0.75, the force adds 0.3 to a chaser, whose limit is 1; 0.4 to a runner, with limit 1.3.
+    torch.testing.assert_close(after.vel, row((1, 0), (0, -0.3), (0, 0), (1.3, 0), (0, -0.4)))
+    torch.testing.assert_close(after.pos, row((0.1, 0), (0, -0.03), (1, 0), (0.13, 0), (0, -0.04)))
+
+
+def test_groups_of_tag_observe_different_numbers() -> None:
+    pos = row((0, 0), (1, 0), (0, 1), (-1, 0), (0, -1))
+    seen = tag.Tag().observe(tag.State(pos, 2 * pos, STEP))[0]
+    assert seen[0].tolist() == [0, 0, 0, 0, 1, 0, 0, 1, -1, 0, 0, -1, -2, 0, 0, -2]
+    assert seen[3].tolist() == [-2, 0, -1, 0, 1, -1, 1, 0, 2, 0, 1, 1, 0, 0, 0, 0]
+
+
+# ---- plans ----
+
+
+@pytest.mark.parametrize(
+    ("task", "plan", "figure", "least"),
+    [(TASKS[0], "fly_to_own", "covered", 0.9), (TASKS[1], "nearest_item", "collected", 0.9)],
+)
+def test_plans_are_good_and_random_actions_are_not(task: Any, plan: str, figure: str, least: float) -> None:
+    planned, chance = (ul.evaluate(task, policy=policy, episodes=60) for policy in (plan, "random"))
+    for name in (figure, "return"):
+        assert planned[name]["low"] > chance[name]["high"]
+    assert planned[figure]["low"] > least
+    assert chance[figure]["high"] < 0.5
+
+
+def test_each_side_of_tag_gains_by_its_plan() -> None:
+    play = ul.cross_play({"plan": "chase_and_flee", "random": "random"}, tag.Tag(), episodes=60)
+    for group in ("chasers", "runners"):
+        for other in ("plan", "random"):
+            assert play.score(group, "plan", other)["low"] > play.score(group, "random", other)["high"]
