@@ -1,0 +1,112 @@
+"""A study trains each seed in a run of its own, goes on where it ended, and lets opposing groups meet."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.registries import entries, replace_entries
+from tools.defaults import __main__ as tool
+from tools.tables import defaults
+from tools.tables import records as parts
+from uavlab.benchmarks.suites import learners
+
+SMALL = {"minutes": None, "updates": 2, "evaluate_every": 1, "evaluate_episodes": 2, "worlds": 2, "hidden": 8}
+TIMES = ("minutes", "update_ms")
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Any, ...]]]:
+    """Train for two updates whatever the minutes, restore the registries, and list the runs that were asked for."""
+    before, asked = entries(), []
+
+    def suite(rounds: int, device: Any, minutes: float, seeds: int, pairs: Any, folder: Path, settings: Any) -> Any:
+        asked.append((*pairs, settings["seed"], minutes, seeds))
+        few = {"rollout_steps": 4, "minibatches": 1} if "mappo" in pairs[0] else {"batch": 4, "learning_starts": 8}
+        return learners.learners_suite(
+            rounds, device, minutes, seeds, pairs, folder, {**SMALL, **few, **settings}, lambda line: None
+        )
+
+    monkeypatch.setattr(tool, "learners_suite", suite)
+    monkeypatch.setattr(tool, "EPISODES", 2)
+    yield asked
+    replace_entries(before)
+
+
+def without_times(value: Any) -> Any:
+    """Return a record without its times."""
+    if isinstance(value, Mapping):
+        return {name: without_times(each) for name, each in value.items() if name not in TIMES}
+    return [without_times(each) for each in value] if isinstance(value, list) else value
+
+
+def test_each_seed_is_a_run_of_its_own(tmp_path: Path, small: list[tuple[Any, ...]]) -> None:
+    result = tool.record(10, 2, tmp_path, ["collect"])
+    wanted = [("collect:masac", 0), ("collect:masac", 1), ("collect:mappo", 0), ("collect:mappo", 1)]
+    assert [each[:2] for each in small] == wanted
+    assert {each[2:] for each in small} == {(10, 1)}
+    assert [(row["learner"], row["seed"]) for row in result["rows"]] == [(name[8:], seed) for name, seed in wanted]
+    assert {row["plan"] for row in result["rows"]} == {"nearest_item"}
+    one, other, *_ = (row["trained"]["command"] for row in result["rows"])
+    assert (" --set seed=1" in one, " --set seed=1" in other) == (False, True)
+    again = tool.record(10, 2, tmp_path, ["collect"])  # trains nothing
+    assert without_times(again["rows"]) == without_times(result["rows"])
+
+
+def test_opposing_groups_meet_an_earlier_team(tmp_path: Path, small: list[tuple[Any, ...]]) -> None:
+    (row,) = tool.record(10, 1, tmp_path, ["tag"], ["mappo"])["rows"]
+    assert [each[2] for each in small] == [10, 1]  # minutes: the run, and its early stage
+    assert len(row["meetings"]) == 16  # 4 players in each of two groups
+    assert {tuple(each["players"]) for each in row["meetings"]} == {("chasers", "runners")}
+    for each in row["meetings"]:
+        assert each["scores"]["chasers"]["mean"] == pytest.approx(-each["scores"]["runners"]["mean"])
+
+
+def made_up() -> dict[str, Any]:
+    """Return a record of two seeds, whose chasers get 10 more by each better player."""
+
+    def figure(mean: float) -> dict[str, float]:
+        return {"mean": mean, "low": mean - 0.1, "high": mean + 0.1}
+
+    players = ("random", "early", "late", "plan")
+    meetings = [
+        {
+            "players": {"chasers": own, "runners": other},
+            "scores": {"chasers": figure(10 * a - b), "runners": figure(b - 10 * a)},
+        }
+        for a, own in enumerate(players)
+        for b, other in enumerate(players)
+    ]
+    rows = [
+        {
+            "environment": task, "learner": "mappo", "seed": seed, "updates": 1000 + seed, "random": figure(0.2),
+            "plan": "best", "plans": {"best": figure(0.9)}, "best": figure(0.7 + seed / 100),
+            "share": figure(0.5 + seed / 10), "meetings": meetings if task == "tag" else [],
+        }
+        for task in ("collect", "tag")
+        for seed in (0, 1)
+    ]  # fmt: skip
+    machine = {"cpu": "Here", "load": 0.5, "dirty": False}
+    return {"command": "python -m tools.defaults", "minutes": 10.0, "seeds": 2, "machine": machine, "rows": rows}
+
+
+def test_tables_are_read_from_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "RECORDS", tmp_path)
+    assert defaults.parts() == []
+    (tmp_path / "defaults.json").write_text(json.dumps(made_up()), encoding="utf-8")
+    ways, _, sides, text = defaults.parts()
+    line = "| `collect` | MAPPO | 1,000, 1,001 | 0.200 [0.100, 0.300] | 0.900 [0.800, 1.000] | 0.700, 0.710 | "
+    assert ways.splitlines()[2:] == [line + "0.50, 0.60 |"]
+    assert sides.splitlines()[2:] == [
+        "| `tag` | MAPPO | chasers | 20.00, 20.00 | 0.00, 0.00 | 30.00, 30.00 | 19.00, 19.00 | 8.00, 8.00 |",
+        "| `tag` | MAPPO | runners | 2.00, 2.00 | 0.00, 0.00 | 3.00, 3.00 | -8.00, -8.00 | -19.00, -19.00 |",
+    ]
+    assert text.endswith("`python -m tools.defaults`. Here, load 0.5 before.")
+
+
+def test_a_mistyped_task_is_refused(capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit):
+        tool.main(["--task", "tagg"])
+    assert "'landmarks', 'collect', 'tag'" in capsys.readouterr().err

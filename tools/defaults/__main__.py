@@ -1,0 +1,106 @@
+"""Train learners with their defaults on the tasks of this folder, and write how far each run came.
+
+    python -m tools.defaults --out figures/records/defaults.json
+
+The tasks and their plans were written by somebody who had not seen the defaults, after these were fixed. Each seed is a
+run of its own, a row of ``uavlab bench learners``; a second call goes on where the first one ended. Where groups oppose
+each other, they also meet random actions, the plan, and a team of an earlier stage, which a shorter run of the same
+seed trains.
+"""
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import uavlab as ul
+from tools.defaults import collect, landmarks, tag
+from uavlab.benchmarks.registry import format_rows
+from uavlab.benchmarks.suites.learners import learners_suite
+from uavlab.core.errors import ConfigError
+from uavlab.storage.files import write_json
+from uavlab.storage.machine import describe
+
+TASKS = {"landmarks": landmarks.Landmarks, "collect": collect.Collect, "tag": tag.Tag}
+LEARNERS = ("masac", "mappo")
+EARLY = 0.1  # share of the minutes after which the early team has ended
+EPISODES = 200  # of every meeting
+FOLDER = Path("runs/defaults")
+
+Row = dict[str, Any]
+
+
+def train(task: str, learner: str, seed: int, minutes: float, folder: Path) -> Row:
+    """Train a learner on a task, or go on with its run in ``folder``, and return its row of ``bench learners``."""
+    pair, settings = f"{task}:{learner}", {"seed": seed}
+    (row,) = learners_suite(1, "cpu", minutes, 1, [pair], folder / str(seed), settings)["rows"]
+    return {"seed": seed, **row}
+
+
+def meet(row: Row, minutes: float, folder: Path) -> list[Row]:
+    """Return the scores of each group in all pairings of its best policy, an early one, the plan and random actions."""
+    task, learner, seed = row["environment"], row["learner"], row["seed"]
+    train(task, learner, seed, EARLY * minutes, folder / "early")
+    run = Path(str(seed), f"{task}-{learner}")
+    players = {
+        "late": ul.load(folder / run, which="best_by_group"),
+        "early": ul.load(folder / "early" / run, which="last"),
+        "plan": row["plan"],
+        "random": "random",
+    }
+    play = ul.cross_play(players, episodes=EPISODES)
+    return [{"players": each["players"], "scores": each["scores"]} for each in play.rows]
+
+
+def record(
+    minutes: float, seeds: int, folder: Path, tasks: Sequence[str] = tuple(TASKS), learners: Sequence[str] = LEARNERS
+) -> Row:
+    """Train every learner on every task, and return the record but for its command."""
+    torch.set_num_threads(1)
+    machine, rows = describe("cpu"), []  # described before the work, for its load
+    for task in tasks:
+        for learner in learners:
+            for seed in range(seeds):
+                row = train(task, learner, seed, minutes, folder)
+                opposed = hasattr(TASKS[task], "group_scores")
+                rows.append({**row, "meetings": meet(row, minutes, folder) if opposed else []})
+    return {
+        "minutes": minutes,
+        "seeds": seeds,
+        "machine": {**machine, "load_after": round(os.getloadavg()[0], 2)},
+        "rows": rows,
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train as the command line asks; return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.defaults", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=10.0, help="of each run (%(default)s)")
+    parser.add_argument("--seeds", type=int, default=3, help="runs of a learner on a task (%(default)s)")
+    parser.add_argument("--task", action="append", choices=TASKS, help="this one alone; repeatable")
+    parser.add_argument("--learner", action="append", choices=LEARNERS, help="this one alone; repeatable")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where runs are kept, and resumed (%(default)s)")
+    parser.add_argument("--out", type=Path, help="also write the record to this file")
+    words = sys.argv[1:] if arguments is None else arguments
+    options = parser.parse_args(words)
+    try:
+        result = record(
+            options.minutes, options.seeds, options.folder, options.task or tuple(TASKS), options.learner or LEARNERS
+        )
+    except ConfigError as error:
+        parser.error(str(error))
+    print(format_rows(result["rows"]))
+    if options.out:
+        write_json(options.out, {"command": f"python -m tools.defaults {shlex.join(words)}", **result})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
