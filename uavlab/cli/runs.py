@@ -144,7 +144,7 @@ def evaluate(
 
 
 @cli.command("cross-play")
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN_OR_PRESET...")
 @click.option("--policy", "plans", multiple=True, help="A baseline that also plays, such as random; repeatable.")
 @click.option("--episodes", type=click.IntRange(1, 100_000), default=200, show_default=True)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the episodes.")
@@ -161,17 +161,25 @@ def cross_play(
     which: Any,
     out: Path | None,
 ) -> Record:
-    """Score groups of each RUN against those of the others, and of baselines, in every pairing."""
+    """Score groups of each run against those of the others, and of baselines, in every pairing.
+
+    A preset is no player: it names the task that is flown, which otherwise is that of the first run.
+    """
     from uavlab import api
     from uavlab.core.installation import invocation
+    from uavlab.experiment.presets import presets
     from uavlab.storage.machine import describe
 
-    players: Any = {run: api.load(run, which=which) for run in runs} | {plan: plan for plan in plans}
-    play = api.cross_play(players, episodes=episodes, seed=seed, mean_action=mean_action)
+    tasks = [name for name in runs if name in presets() and not os.path.exists(name)]
+    if len(tasks) > 1:
+        raise ConfigError(f"cross-play: got the presets {', '.join(tasks)}; expected one task at most.")
+    players: Any = {run: api.load(run, which=which) for run in runs if run not in tasks}
+    players |= {plan: plan for plan in plans}
+    play = api.cross_play(players, *tasks, episodes=episodes, seed=seed, mean_action=mean_action)
     echo(play)
     rows = [{**row, "figures": dict(row["figures"])} for row in play.rows]
-    device = players[runs[0]].rt.device
-    record = {"command": invocation(), "machine": describe(device), "episodes": episodes, "seed": seed, "rows": rows}
+    machine = describe(play.rows[0]["figures"].device)
+    record = {"command": invocation(), "machine": machine, "episodes": episodes, "seed": seed, "rows": rows}
     if out is not None:
         write_record(out, record)
     return record

@@ -20,8 +20,8 @@ def require_names(given: Mapping[str, Any]) -> None:
     """Refuse unknown names among the parameters of a command.
 
     Args:
-        given: Parameters by name: ``preset``, ``run`` or ``runs``, ``plan`` (a baseline; ``runs`` are presets then);
-            others are ignored.
+        given: Parameters by name: ``preset``, ``run`` or ``runs``, ``plan`` (a baseline; ``runs`` are presets then),
+            ``plans`` (baselines; ``runs`` may be presets then); others are ignored.
 
     Raises:
         ConfigError: A preset is unknown or not registered here, or an argument is no run.
@@ -30,7 +30,7 @@ def require_names(given: Mapping[str, Any]) -> None:
     several = given["runs"] if isinstance(given.get("runs"), tuple) else ()
     names = [given[key] for key in ("preset", "run") if key in given]
     for name in [*several, *names]:
-        task = "preset" in given or given.get("plan") is not None
+        task = "preset" in given or given.get("plan") is not None or (given.get("plans") and name in presets())
         is_run = os.path.exists(f"{name}/config.json")
         if is_run and "preset" in given:
             own, text = read_settings(Path(name))["preset"], shlex.quote(name)

@@ -1,7 +1,9 @@
 """A rollout of an environment in which every result of every step is checked."""
 
+import traceback
 from collections import Counter
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -113,7 +115,7 @@ class CheckedRollout:
             result = getattr(self.env, function)(*args)
         except Exception as error:
             do = "Check shapes against spec, and how many numbers of noise it declares."
-            self.refuse(function, f"{type(error).__name__} ({error})", "a result", do)
+            self.refuse(function, f"{type(error).__name__} ({error}){line_of(error, self.env)}", "a result", do)
         if not torch.equal(generator, torch.get_rng_state()):
             do = "Use the noise that is passed in; spec declares how much."
             self.refuse(function, "a draw from torch's global generator", "no randomness of its own", do)
@@ -250,6 +252,16 @@ class CheckedRollout:
 def is_frozen(thing: Any) -> bool:
     """Return whether a thing is an object of a frozen dataclass."""
     return getattr(getattr(thing, "__dataclass_params__", None), "frozen", False)
+
+
+def line_of(error: Exception, env: Env) -> str:
+    """Return the deepest line of an environment's methods that an error passed, as text behind its message."""
+    places = [
+        f" at {Path(frame.f_code.co_filename).name}:{line}"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if frame.f_locals.get("self") is env
+    ]
+    return places[-1] if places else ""
 
 
 def _named(prefix: str, state: Any) -> dict[str, Tensor]:

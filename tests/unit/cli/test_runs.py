@@ -258,3 +258,15 @@ class TestReaders:
         ended = uavlab(command, "run")
         assert ended.code == 3
         assert "best.npz is damaged" in ended.err
+
+
+class TestCrossPlayOfPlans:
+    def test_a_preset_is_the_task_and_no_player(self) -> None:
+        plans = ["--policy", "chase", "--policy", "random"]
+        play = uavlab("cross-play", "pursuit", *plans, "--episodes", "2", "--json").json
+        assert [row["players"]["pursuers"] for row in play["rows"]] == ["chase", "chase", "random", "random"]
+
+    def test_two_tasks_are_refused(self) -> None:
+        ended = uavlab("cross-play", "pursuit", "pursuit_quick", "--policy", "random")
+        assert ended.code == 2
+        assert "got the presets pursuit, pursuit_quick; expected one task at most" in ended.err

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -58,6 +59,7 @@ class Toy:
 
 
 BROKEN: dict[str, tuple[type, str]] = {}
+UNPACKED = "x, y, _ = noise.unbind(1)"  # the line at LINE
 
 
 def broken(message: str) -> Callable[[type], type]:
@@ -166,7 +168,8 @@ class FixedType(Toy):
 
 @broken(
     "TooMuchNoise.initial, step 0 of the random rollout: got ValueError (not enough values to unpack (expected 3, got "
-    "2)); expected a result. Check shapes against spec, and how many numbers of noise it declares."
+    "2)) at test_environment.py:LINE; expected a result. Check shapes against spec, and how many numbers of noise it "
+    "declares."
 )
 class TooMuchNoise(Toy):
     def initial(self, noise: Tensor) -> Spots:
@@ -365,7 +368,8 @@ def test_broken_environments_are_refused(name: str) -> None:
     env, message = BROKEN[name]
     with pytest.raises(ConfigError) as error:
         check_env(env(), worlds=3, steps=15)
-    assert str(error.value) == message
+    own = Path(__file__).read_text(encoding="utf-8").splitlines()
+    assert str(error.value) == message.replace("LINE", str(own.index(f"        {UNPACKED}") + 1))
 
 
 def test_toy_passes_and_the_report_counts() -> None:
