@@ -76,8 +76,8 @@ def test_saved_parameters_act_as_the_learner_does(learner: str) -> None:
 
 @SETTINGS
 def test_each_run_is_as_it_is_alone(learner: str, changes: dict[str, Any]) -> None:
-    sizes = ({"runs": 2, "seed": 3}, {"seed": 4}, {"seed": 5})
-    together, alone, other = (train_run(small(learner, **size, **changes)) for size in sizes)
+    settings = ({"runs": 2, "seed": 3}, {"seed": 4}, {"seed": 5})
+    together, alone, other = (train_run(small(learner, **size, **changes)) for size in settings)
     torch.testing.assert_close(together.learner.parameters()[1], alone.learner.parameters()[0], rtol=1e-4, atol=1e-6)
     assert not torch.allclose(other.learner.parameters(), alone.learner.parameters(), rtol=1e-4, atol=1e-6)
 
