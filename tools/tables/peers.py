@@ -46,7 +46,8 @@ def parts() -> list[str]:
         "Ratios are BenchMARL's time over that of uavlab: above 1 uavlab is faster, below 1 BenchMARL. Both train "
         f"the same networks, by as many parameters ({parameters(record)}) and gradient steps. {sizes['agents']} agents "
         f"with {facts['uavlab']['observations']} observations, {sizes['worlds']} worlds, `spread` of "
-        f"uavlab and `simple_spread` of VMAS. MAPPO: {rollout['rollout_steps']} steps, {rollout['epochs']} passes of {rollout['minibatches']} minibatches. MASAC: {masac['batch']} rows, twin "
+        f"uavlab and `simple_spread` of VMAS. MAPPO: {rollout['rollout_steps']} steps, {rollout['epochs']} passes of "
+        f"{rollout['minibatches']} minibatches. MASAC: {masac['batch']} rows, twin "
         f"critics; an iteration is {steps} steps and as many updates. Medians of {record['rounds']} rounds in which "
         f"the programs took turns, each in a process of its own with one thread. {versions}. {measured(record)}.",
         f"What differs. {' '.join(record['differences'])}",
