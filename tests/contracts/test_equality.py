@@ -154,6 +154,13 @@ def test_a_memory_is_equal_to_plain(toggle: Toggle, changes: Changes) -> None:
     check_equal("spread", "mappo", toggle, changes, **MEMORY)
 
 
+@pytest.mark.usefixtures("only_traced")
+@pytest.mark.parametrize(("env", "learner"), [("leader_follower", "masac"), ("spread", "mappo")])
+@pytest.mark.parametrize(("toggle", "changes"), cases(usable=True))
+def test_shared_critics_are_equal_to_plain(env: str, learner: str, toggle: Toggle, changes: Changes) -> None:
+    check_equal(env, learner, toggle, changes, critic="shared")
+
+
 def check_equal(env: str, learner: str, toggle: Toggle, changes: Changes, **own: Any) -> None:
     """Compare a learner trained with a toggle with the plain one, within the toggle's class."""
     if toggle.equality == "precision":

@@ -40,6 +40,8 @@ def cases() -> list[Any]:
         sets |= {f"{toggle.name}={value}": {**EAGER, toggle.name: value} for value in sorted(values, key=str)}
     rows = [pytest.param("spread", "mappo", {**EAGER, **MEMORY}, id="mappo-memory")]
     rows += [pytest.param("spread", "mappo", {**EAGER, **MEMORY, "graph": "cycle"}, id="mappo-memory-graph=cycle")]
+    shared = {**EAGER, "critic": "shared"}
+    rows += [pytest.param("spread", learner, shared, id=f"{learner}-shared") for learner in ("masac", "mappo")]
     for case in tasks():
         env, learner = case.values
         idle = task(env, learner).unserved

@@ -35,7 +35,7 @@ def emulators(monkeypatch: pytest.MonkeyPatch) -> list[Emulator]:
     [
         {},
         {"runs": 3, "world_steps": 2, "evaluate_every": 7},
-        {"priorities": "mean"},
+        {"priorities": "mean", "critic": "shared", "followers": 2},
         {"lr_to": 0.1, "lr_updates": 9, "n_step": 3, "critic": "own"},
     ],
     ids=str,

@@ -18,6 +18,11 @@ from uavlab.experiment.run import Run
 from uavlab.testing import check_learner
 
 UPDATES = 4
+SHARED = {"critic": "shared", "followers": 2}
+SETTINGS = pytest.mark.parametrize(
+    ("learner", "changes"),
+    [*((name, {}) for name in LEARNERS), ("masac", SHARED), ("mappo", SHARED), ("mappo", {**SHARED, "memory": 6})],
+)
 
 
 def first_environment(learner: str) -> str:
@@ -34,10 +39,12 @@ def small(learner: str, **changes: Any) -> Config:
     return configure(env, layer, sizes(env, learner), {"updates": UPDATES, "checkpoint_every": 2, **changes})
 
 
-@pytest.mark.parametrize("learner", LEARNERS)
-def test_a_run_that_was_stopped_ends_in_the_bits_of_a_whole_one(tmp_path: Path, learner: str) -> None:
-    whole = train_run(small(learner), tmp_path / "whole")
-    run = Run(small(learner), tmp_path / "run")
+@SETTINGS
+def test_a_run_that_was_stopped_ends_in_the_bits_of_a_whole_one(
+    tmp_path: Path, learner: str, changes: dict[str, Any]
+) -> None:
+    whole = train_run(small(learner, **changes), tmp_path / "whole")
+    run = Run(small(learner, **changes), tmp_path / "run")
     for progress in run.train():
         if progress.number == 2:
             run.stop()
@@ -67,17 +74,19 @@ def test_saved_parameters_act_as_the_learner_does(learner: str) -> None:
     torch.testing.assert_close(loaded(obs, None), trained.policy(config.env.spec)(obs, None))
 
 
-@pytest.mark.parametrize("learner", LEARNERS)
-def test_each_run_is_as_it_is_alone(learner: str) -> None:
-    together, alone = (train_run(small(learner, **size)) for size in ({"runs": 2, "seed": 3}, {"seed": 4}))
+@SETTINGS
+def test_each_run_is_as_it_is_alone(learner: str, changes: dict[str, Any]) -> None:
+    settings = ({"runs": 2, "seed": 3}, {"seed": 4}, {"seed": 5})
+    together, alone, other = (train_run(small(learner, **size, **changes)) for size in settings)
     torch.testing.assert_close(together.learner.parameters()[1], alone.learner.parameters()[0], rtol=1e-4, atol=1e-6)
-    other = train_run(small(learner, seed=5))
     assert not torch.allclose(other.learner.parameters(), alone.learner.parameters(), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("learner", [name for name in LEARNERS if isinstance(first_spec(name), EnvSpec)])
-def test_the_contract_of_a_learner(learner: str) -> None:
-    config = small(learner)
+@SETTINGS
+def test_the_contract_of_a_learner(learner: str, changes: dict[str, Any]) -> None:
+    if not isinstance(first_spec(learner), EnvSpec):
+        pytest.skip("it has no team")
+    config = small(learner, **changes)
     report = check_learner(learner, config.env, vars(config.learner), updates=0)
     assert report.numbers > 0
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from tools.peers.worker import STEPS
+from tools.peers.worker import ONE_CRITIC, STEPS
 from uavlab.benchmarks.registry import format_rows
 from uavlab.benchmarks.timing import WARM_UP, median, ratio
 from uavlab.core.errors import ConfigError, ResourceError
@@ -49,20 +49,20 @@ PIECES = ("mappo update", "mappo iteration", "masac update", "masac iteration")
 UPDATES = {"masac update": STEPS}
 """Updates of a call where they are several; an iteration counts as a whole."""
 
+NAMES = {"uavlab": "uavlab", "benchmarl": "BenchMARL"}
 PROGRAMS = {  # the worker of each, and what its calls add to the name of the learner
-    "uavlab": ("uavlab", ""),
-    "BenchMARL": ("benchmarl", ""),
-    "BenchMARL, one critic": ("benchmarl", ", one critic"),
+    f"{name}{suffix}": (worker, suffix) for suffix in ("", ONE_CRITIC) for worker, name in NAMES.items()
 }
 DIFFERENCES = (
     "Simulators: VMAS simple_spread moves agents by forces, with contacts; spread by a lag, with walls. Iterations "
     "hold the simulator, updates do not.",
-    "One critic for the team, and one pair of MASAC, is BenchMARL's default, with a third of the critics' parameters; "
-    "`spread` pays each agent its own collisions, so uavlab has a critic for each agent.",
+    "One critic for the team, and one pair of MASAC, is BenchMARL's default and `critic=shared` of uavlab. The default "
+    "of uavlab is a critic for each agent: `spread` pays each agent its own collisions, so their values differ.",
     "MAPPO: BenchMARL estimates the entropy by a sample, and computes figures of the effective sample size; it "
     "normalises neither advantages nor returns. uavlab has the entropy in closed form, and normalises both.",
     "MASAC: BenchMARL computes all losses before its first step, and in the loss of actors a critic's gradient reaches "
-    "the actions of all agents; uavlab updates critics first, and a critic's gradient reaches its own agent's action.",
+    "the actions of all agents; uavlab updates critics first, and the gradient of an agent's value reaches its own "
+    "action alone. With one pair both evaluate it once for all agents.",
     "Standard deviations: a biased softplus in BenchMARL; a clamp (MASAC) or tanh (MAPPO) in uavlab.",
     "uavlab checks in iterations that numbers are finite. BenchMARL's figures for logs, which have no switch, are left "
     "out here.",
@@ -141,13 +141,13 @@ def measure(ask: Callable[[str, str], float], rounds: int) -> dict[tuple[str, st
 
 
 def rows(seconds: Mapping[tuple[str, str], Sequence[float]]) -> list[dict[str, Any]]:
-    """Return a row for each piece and program: the median time, and its ratio to ours of the same round."""
+    """Return a row for each piece and program: the median time, and its ratio to ours with as many critics."""
     return [
         {
             "piece": piece,
             "program": program,
             "ms": round(1e3 * median(each) / UPDATES.get(piece, 1), 3),
-            **ratio(each, seconds[piece, "uavlab"], "over_uavlab"),
+            **ratio(each, seconds[piece, "uavlab" + PROGRAMS[program][1]], "over_uavlab"),
         }
         for (piece, program), each in seconds.items()
     ]
@@ -162,8 +162,6 @@ def require_same(facts: Mapping[str, Mapping[str, Any]]) -> None:
     ours, theirs = facts["uavlab"], facts["benchmarl"]
     for name in ("observations", "threads", "torch", "parameters", "steps"):
         own, other = (each["versions"][name] if name == "torch" else each[name] for each in (ours, theirs))
-        if isinstance(own, Mapping):
-            other = {key: other.get(key) for key in own}  # it also has those of one critic
         if own != other:
             raise ConfigError(f"peers: {name}: got {other} of BenchMARL; expected those of uavlab, {own}.")
 

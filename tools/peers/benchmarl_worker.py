@@ -17,7 +17,7 @@ from benchmarl.environments import VmasTask
 from benchmarl.experiment import Experiment, ExperimentConfig
 from benchmarl.models.mlp import MlpConfig
 
-from tools.peers.worker import STEPS, Calls, count_steps, seconds, serve, versions
+from tools.peers.worker import ONE_CRITIC, STEPS, Calls, count_steps, seconds, serve, versions
 
 PACKAGES = ("benchmarl", "torchrl", "tensordict", "vmas", "torch", "numpy")
 GROUP = "agents"
@@ -28,7 +28,6 @@ PARTS = {  # names of its losses
     "loss_qvalue": "critic",
     "loss_alpha": "temperature",
 }
-SHARED = ", one critic"  # its default: all agents of a team share one critic, of MASAC one pair
 
 
 class Fixed:
@@ -154,7 +153,7 @@ def config(name: str, sizes: Mapping[str, Any], folder: str) -> ExperimentConfig
 def build(sizes: Mapping[str, Any]) -> tuple[dict[str, Any], Calls]:
     """Build all experiments; return the facts of this program, and its calls."""
     peers = {
-        f"{name}{suffix}": Peer(name, sizes, bool(suffix)) for name in ("mappo", "masac") for suffix in ("", SHARED)
+        f"{name}{suffix}": Peer(name, sizes, bool(suffix)) for name in ("mappo", "masac") for suffix in ("", ONE_CRITIC)
     }
     calls = {}
     for name, peer in peers.items():

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tools.peers.worker import STEPS, Calls, count_steps, seconds, serve, versions
+from tools.peers.worker import ONE_CRITIC, STEPS, Calls, count_steps, seconds, serve, versions
 from uavlab.experiment import build as experiment
 from uavlab.experiment.config import configure
 from uavlab.training import make_cycle
@@ -15,9 +15,9 @@ PARTS = ("actor", "critic", "temperature")
 class Own:
     """A run that is driven piece by piece."""
 
-    def __init__(self, name: str, sizes: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, sizes: Mapping[str, Any], critic: str) -> None:
         """Build the run with the sizes of the driver."""
-        self.config = configure("spread", settings(name, sizes))
+        self.config = configure("spread", {**settings(name, sizes), "critic": critic})
         self.rt, self.rng, self.learner, self.source = experiment.assemble(self.config)
         self.cycle = make_cycle(self.source, self.learner, self.rng, self.rt)
         self.repeats = STEPS if name == "masac" else 1
@@ -62,14 +62,18 @@ def settings(name: str, sizes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build(sizes: Mapping[str, Any]) -> tuple[dict[str, Any], Calls]:
-    """Build both runs; return the facts of this program, and its calls."""
-    runs = {name: Own(name, sizes) for name in ("mappo", "masac")}
+    """Build all runs; return the facts of this program, and its calls."""
+    runs = {
+        f"{name}{suffix}": Own(name, sizes, critic)
+        for name in ("mappo", "masac")
+        for suffix, critic in (("", "central"), (ONE_CRITIC, "shared"))
+    }
     calls = {f"{name} {piece}": getattr(run, piece) for name, run in runs.items() for piece in ("update", "iteration")}
     return {
         "versions": versions(PACKAGES),
         "observations": runs["mappo"].config.env.spec.obs,
         "parameters": {name: run.parameters() for name, run in runs.items()},
-        "steps": count_steps(calls, lambda name: runs[name.partition(" ")[0]].steps()),
+        "steps": count_steps(calls, lambda name: runs[name.rpartition(" ")[0]].steps()),
     }, calls
 
 

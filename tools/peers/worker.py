@@ -13,6 +13,9 @@ import torch
 Calls = Mapping[str, Callable[[], float]]
 """Pieces by name; each prepares what it needs, does its work once and returns the seconds of the work."""
 
+ONE_CRITIC = ", one critic"
+"""Added to the names of calls in which all agents of a team share one critic, of MASAC one pair."""
+
 STEPS = 16  # updates of MASAC in a call, and steps of all worlds in an iteration
 
 

@@ -13,7 +13,7 @@ from uavlab.learners.masac.base import MASACBase, MASACConfig, load_policy
 from uavlab.learners.masac.batched import MASAC, MASACVmap
 from uavlab.learners.masac.choices import CHOICE_FORMS
 from uavlab.learners.masac.loop import RUNGS, MASACLoop
-from uavlab.learners.masac.networks import actor_net, assign_networks, critic_net
+from uavlab.learners.masac.networks import actor_net, assign_critics, assign_networks, critic_net
 from uavlab.ops.action_sampling import HALF_LOG_2PI
 from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.runtime import Runtime
@@ -25,6 +25,7 @@ def build(config: Settings, inputs: Scale, rng: Streams, rt: Runtime) -> MASACBa
     """Build the learner in the form that the toggle ``update`` selects.
 
     Raises:
+        ConfigError: Agents that choose moves would share critics.
         ResourceError: Free memory is insufficient.
     """
     require_memory(learner_bytes(config), "learner", "hidden, batch or runs", rt.device)
@@ -40,8 +41,9 @@ def learner_bytes(config: Settings) -> int:
     """
     spec, hyper, batch = config.env.spec, config.learner, config.source.batch
     actors = len(set(assign_networks(spec, spec, hyper.share))) * actor_net(spec, hyper.hidden).count
-    critics = 2 * spec.agents * critic_net(spec, hyper.hidden, hyper.critic).count
-    activations = 2 * 2 * spec.agents * batch * hyper.hidden  # two critics of two layers
+    pairs = len(set(assign_critics(spec, hyper.critic)))
+    critics = 2 * pairs * critic_net(spec, hyper.hidden, hyper.critic).count
+    activations = 2 * 2 * pairs * batch * hyper.hidden  # two critics of two layers
     return 4 * config.run.runs * (4 * actors + 5 * critics + activations)
 
 

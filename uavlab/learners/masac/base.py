@@ -9,6 +9,10 @@ choose moves, ``choices.py`` takes the expectation over a_i):
 * temperature minimize -log alpha_i (log pi_i + target entropy)                                    ``temperature_loss``
 * targets     theta' <- theta' + tau (theta - theta')                                                       ``update``
 
+Critics that a group shares (``critic=shared``) have one value Q_gk(s, a) for all its agents, and minimize the mean of
+(Q_gk - y_i)^2 over the agents of the group, too. Each agent's actor minimizes the same loss as before, with Q_gk for
+Q_ik.
+
 Means of an agent are over the rows before the end of its task (``live.py``). With ``n_step`` r_i is a sum of discounted
 rewards, and gamma the discount after the last of them.
 
@@ -38,6 +42,7 @@ from uavlab.learners.masac.live import row_mean, weigh, weights
 from uavlab.learners.masac.networks import (
     Theta,
     actor_net,
+    assign_critics,
     assign_networks,
     critic_net,
     initial_parameters,
@@ -70,6 +75,7 @@ Unpack = Callable[[Float[Tensor, "G P"]], list[Tensor]]
 """A function that splits rows of parameters into the tensors of their layers, each with the leading axis G."""
 
 BY_NETWORK = ("actor", "temperature", "actor_norm", "alpha")  # tensors with one row per network instead of per agent
+BY_PAIR = ("critic", "target.parameter", "q", "critic_loss", "critic_norm")  # the same for pairs of critics
 
 
 class MASACBase(ABC):
@@ -85,9 +91,10 @@ class MASACBase(ABC):
         self.config, self.spec, self.runs, self.acting = config, spec, len(rng.seeds), rt.toggles.acting
         self.networks = assign_networks(spec, spec, config.share)
         self.count = len(set(self.networks))
-        self.central = config.critic == "central"
+        self.central, self.critics = config.critic != "own", assign_critics(spec, config.critic)
+        self.pairs = len(set(self.critics))
         nets = actor_net(spec, config.hidden), critic_net(spec, config.hidden, config.critic)
-        actor, critic = initial_parameters(*nets, self.networks, inputs, rng, self.central)
+        actor, critic = initial_parameters(*nets, self.networks, self.pairs, inputs, rng, self.central)
         alpha = actor.new_full((*actor.shape[:2], 1), config.alpha)
         self.actor_net, self.critic_net = (self._evaluator(net) for net in nets)
         self.actor, self.acting_parameters = self._hold(rt, actor, nets[0].unpack, config.lr, config.clip)
@@ -104,7 +111,9 @@ class MASACBase(ABC):
         self._targets = rt.split_batch(rt.kernel(self.targets, "targets", part=True), "targets", 2)
         self._critic_loss = rt.kernel(self.critic_loss, "critic_loss", part=True)
         self._actor_loss = rt.kernel(self.actor_loss, "actor_loss", part=True)
-        self._axes = {} if self.networks == tuple(range(spec.agents)) else dict.fromkeys(BY_NETWORK, "R K")
+        rows = ((self.networks, BY_NETWORK), (self.critics, BY_PAIR))
+        shared = [names for owners, names in rows if owners != tuple(range(spec.agents))]
+        self._axes = {name: "R K" for names in shared for name in names}
         self._make_update = rt.update(self._update, "masac")
 
     def _evaluator(self, net: StackedMLP) -> Evaluate:
@@ -214,14 +223,15 @@ class MASACBase(ABC):
         if update is None:
             tables = {} if self.rewards is None else {"rewards.square": self.rewards.square}
             for name, part in self._parts().items():
-                state, count = part.state_dict(), self.spec.agents if name == "critic" else self.count
+                state, count = part.state_dict(), self.pairs if name == "critic" else self.count
                 for key in ("parameter", *MOMENTS[1:]):
                     tensors = [tensor for own, tensor in state.items() if own.split(".")[-1] == key]
                     tables[f"{name}.{key}"] = self._table(tensors, count)
-            tables["target.parameter"] = self._table(list_tensors(self.target), self.spec.agents)
+            tables["target.parameter"] = self._table(list_tensors(self.target), self.pairs)
         else:
             tables = update.metrics
-        return {k: (v, self._axes.get(k.partition(".")[0], "R A")) for k, v in tables.items()}
+        axes = self._axes
+        return {k: (v, axes.get(k) or axes.get(k.partition(".")[0], "R A")) for k, v in tables.items()}
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return parameters, target critics and the states of the optimizers."""

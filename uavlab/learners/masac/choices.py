@@ -12,6 +12,9 @@ their current policies):
 These are the losses of ``batched.py`` and ``loop.py`` with the sum over e in the place of Q and with -H in the place of
 log pi, so only values and entropies are here. Moves that are not legal have probability 0 and no gradient.
 
+A group shares no critic here: the value of a move depends on which agent makes it and on the moves of all others, so
+one evaluation could not serve two agents.
+
 Source:
     Christodoulou 2019, "Soft Actor-Critic for Discrete Action Settings", eq. 10 to 12.
 """
@@ -42,7 +45,7 @@ class StackedChoices(StackedMASAC):
         return (q * move.transpose(1, 2)[:, :, None]).sum(-1)
 
     def policy_values(
-        self, actor: Theta, critic: Theta, obs: ChoiceObs, noise: Float[Tensor, "R N A"], own: bool
+        self, actor: Theta, critic: Theta, obs: ChoiceObs, noise: Float[Tensor, "R N A"], own: bool, weight: Any = None
     ) -> tuple[Float[Tensor, "R A N"], Float[Tensor, "R A N"]]:
         """Return the expected smaller value of each agent's moves, and minus the entropy of its policy."""
         logits = evaluate_actors(self.actor_net, actor, obs.features, self.networks)

@@ -13,7 +13,9 @@ class MASACConfig:
     """Hyper-parameters.
 
     Attributes:
-        critic: What the critics of an agent observe: ``central``, all observations and actions; or ``own``, its own.
+        critic: What critics observe, and whose they are: ``central``, all observations and actions, a pair for each
+            agent; ``shared``, the same, one pair for all agents of a group, whose value is the mean of theirs and costs
+            one evaluation; or ``own``, one agent's, a pair for each. Agents that choose moves share no critics.
         hidden: Width of the hidden layers.
         gamma: Discount per step.
         n_step: Steps whose rewards a target sums before it takes a value; entropies of later steps do not count.
@@ -34,7 +36,7 @@ class MASACConfig:
         share: Whether interchangeable agents share one actor; otherwise each agent has its own.
     """
 
-    critic: Literal["central", "own"] = "central"
+    critic: Literal["central", "shared", "own"] = "central"
     hidden: Annotated[int, Ge(1), Le(4096)] = 256
     gamma: Annotated[float, Ge(0), Le(1), Resume.YES] = 0.9
     n_step: Annotated[int, Ge(1), Le(100), Resume.YES] = 1

@@ -3,7 +3,8 @@
 Runs and agents are Python loops; each network is a list of six tensors with its own gradient norm. Results equal those
 of the batched update up to rounding. As in the usual description of the method, the rung ``loop`` evaluates all A
 actors again for each agent in both phases (2 A^2 evaluations where 2 A suffice), with backward passes for each agent.
-Apart from that the reference is efficient, because a slow one would inflate measured speed-ups.
+Apart from that the reference is efficient, because a slow one would inflate measured speed-ups. With ``critic=shared``
+policies are valued agent by agent, too, each with a gradient for its own action alone.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -80,6 +81,7 @@ class MASACLoop(MASACBase):
         super().__init__(config, spec, inputs, rng, rt)
         self.rung = RUNGS[rt.toggles.update]
         self.owner = [run * self.count + network for run in range(self.runs) for network in self.networks]
+        self.pair = [run * self.pairs + critic for run in range(self.runs) for critic in self.critics]
 
     def targets(
         self,
@@ -93,8 +95,8 @@ class MASACLoop(MASACBase):
         """Compute y_i, without the bootstrapped value where an agent's task ended."""
         goals = []
         samples = self._sample_actions(actor, data.next_obs, noise)
-        for pair, owner, (run, agent, actions) in zip(target, self.owner, samples, strict=True):
-            q, log_prob = self._policy_values(pair, features_of(data.next_obs)[run], agent, actions)
+        for pair, owner, (run, agent, actions) in zip(self.pair, self.owner, samples, strict=True):
+            q, log_prob = self._policy_values(target[pair], features_of(data.next_obs)[run], agent, actions)
             soft = q - log_alpha[owner][0].exp() * log_prob
             alive = (~data.terminated[run, :, agent]).to(q.dtype)
             reward = self.reward_factor * data.reward[run, :, agent]
@@ -107,18 +109,24 @@ class MASACLoop(MASACBase):
     def critic_loss(
         self, critic: Networks, data: Transition, target: Float[Tensor, "R A N"], weight: Float[Tensor, "R N"] | None
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Sum the mean squared errors (importance-weighted if ``weight`` is given) over runs, agents and critics."""
-        losses, q_means, td_errors, live = [], [], [], weights(data)
-        for unit, pair in enumerate(critic):
+        """Sum the mean squared errors (importance-weighted if ``weight`` is given) over runs, pairs and critics.
+
+        The errors of a pair that agents share are means over them.
+        """
+        live, td_errors = weights(data), []
+        parts: list[list[tuple[Tensor, Tensor]]] = [[] for _ in critic]  # loss and mean value, by agent
+        q_values = [self._pair_values(pair, unit, data) for unit, pair in enumerate(critic)]
+        for unit, pair in enumerate(self.pair):
             run, agent = divmod(unit, self.spec.agents)
-            q = self._data_values(pair, features_of(data.obs)[run], agent, data.action[run])
+            q = q_values[pair]
             error = q - target[run, agent]
             square = error.square() if weight is None else error.square() * weight[run]
             own = None if live is None else live[run, agent]
-            losses.append(row_mean(square, own).sum())
-            q_means.append(q.detach().mean() if own is None else row_mean(q.detach(), own).mean())
+            q_mean = q.detach().mean() if own is None else row_mean(q.detach(), own).mean()
+            parts[pair].append((row_mean(square, own).sum(), q_mean))
             td_error = error.detach().abs().mean(0)
             td_errors.append(td_error if own is None else td_error.masked_fill(own == 0, 0.0))
+        losses, q_means = ([mean_of([each[k] for each in part]) for part in parts] for k in range(2))
         errors = Rows(self._by_agent(td_errors).transpose(1, 2), 1)
         metrics = {"q": self._by_agent(q_means), "critic_loss": self._by_agent(losses).detach(), "td_error": errors}
         return self.rung.total(losses, critic), metrics
@@ -134,8 +142,8 @@ class MASACLoop(MASACBase):
         """Sum the means of alpha_i log pi_i - min_k Q_ik over runs and agents."""
         losses, log_probs, live = [], [], weights(data)
         samples = self._sample_actions(actor, data.obs, noise)
-        for pair, owner, (run, agent, actions) in zip(critic, self.owner, samples, strict=True):
-            q, log_prob = self._policy_values(pair, features_of(data.obs)[run], agent, actions)
+        for pair, owner, (run, agent, actions) in zip(self.pair, self.owner, samples, strict=True):
+            q, log_prob = self._policy_values(critic[pair], features_of(data.obs)[run], agent, actions)
             own = None if live is None else live[run, agent]
             losses.append(row_mean(log_alpha[owner][0].exp() * log_prob - q, own))
             log_probs.append(row_mean(log_prob.detach(), own))
@@ -178,6 +186,11 @@ class MASACLoop(MASACBase):
         q = values(pair, *self._seen(obs, joint, agent))
         return q.amin(0)[:, 0], actions[agent][1]
 
+    def _pair_values(self, pair: Network, unit: int, data: Transition) -> Float[Tensor, "2 N"]:
+        """Return the values of the actions that were taken, by a pair of critics of all runs."""
+        run, index = divmod(unit, self.pairs)
+        return self._data_values(pair, features_of(data.obs)[run], self.critics.index(index), data.action[run])
+
     def _data_values(
         self, pair: Network, obs: Float[Tensor, "N A O"], agent: int, action: Float[Tensor, "N A D"]
     ) -> Float[Tensor, "2 N"]:
@@ -188,7 +201,7 @@ class MASACLoop(MASACBase):
         """Return the observations and actions that an agent's critics observe."""
         return (obs, actions) if self.central else (obs[:, agent : agent + 1], actions[agent : agent + 1])
 
-    def _by_agent(self, values: list[Tensor]) -> Float[Tensor, "R A ..."]:
+    def _by_agent(self, values: list[Tensor]) -> Float[Tensor, "R _ ..."]:
         return torch.stack(values).unflatten(0, (self.runs, -1))
 
     def _by_owner(self, losses: list[Tensor]) -> list[Tensor]:
@@ -210,6 +223,11 @@ class MASACLoop(MASACBase):
 
     def _table(self, tensors: Sequence[Tensor], count: int) -> Float[Tensor, "R count P"]:
         return torch.cat([tensor.detach().flatten() for tensor in tensors]).view(self.runs, count, -1)
+
+
+def mean_of(numbers: Sequence[Tensor]) -> Tensor:
+    """Return the mean of tensors; a single one as it is."""
+    return numbers[0] if len(numbers) == 1 else torch.stack(list(numbers)).mean(0)
 
 
 def values(pair: Network, obs: Float[Tensor, "N A O"], actions: Sequence[Tensor]) -> Float[Tensor, "2 N out"]:

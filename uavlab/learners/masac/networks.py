@@ -22,7 +22,7 @@ def actor_net(spec: EnvSpec, hidden: int) -> StackedMLP:
 
 
 def critic_net(spec: EnvSpec, hidden: int, critic: str) -> StackedMLP:
-    """Return a critic without parameters: ``central``, of all observations and actions, or ``own``, of one agent's.
+    """Return a critic without parameters, of all observations and actions, or with ``own`` of one agent's.
 
     Its output is the value of an action, or of each own move, where moves of others are one-hot vectors.
     """
@@ -52,11 +52,30 @@ def assign_networks(trained: EnvSpec, team: EnvSpec, share: bool) -> tuple[int, 
     return tuple(rows.index(group) for group in team.groups)
 
 
+def assign_critics(spec: EnvSpec, critic: str) -> tuple[int, ...]:
+    """Return the index of each agent's pair of critics: that of its group if critics are ``shared``, else its own.
+
+    Raises:
+        ConfigError: Critics are shared by agents that choose moves.
+    """
+    if critic == "shared" and spec.choices:
+        raise ConfigError(
+            "critic: got shared; a critic of moves has a value for each own move, given the moves of the others, so it "
+            "must be evaluated for each agent; expected critic=central or critic=own where agents choose moves."
+        )
+    return assign_networks(spec, spec, critic == "shared")
+
+
 def initial_parameters(
-    actor: StackedMLP, critic: StackedMLP, networks: tuple[int, ...], inputs: Scale, rng: Streams, central: bool
-) -> tuple[Float[Tensor, "R K P"], Float[Tensor, "R A 2 Q"]]:
-    """Draw the initial actors (one per network) and pairs of critics (one per agent) of each run."""
-    agents = inputs.center.shape[1]
+    actor: StackedMLP,
+    critic: StackedMLP,
+    networks: tuple[int, ...],
+    pairs: int,
+    inputs: Scale,
+    rng: Streams,
+    central: bool,
+) -> tuple[Float[Tensor, "R K P"], Float[Tensor, "R C 2 Q"]]:
+    """Draw the initial actors (one per network) and pairs of critics of each run."""
     first = [networks.index(network) for network in sorted(set(networks))]  # the first agent of each network
     actors = actor.initial_for(
         rng.uniform("actor", len(first), actor.count), inputs.center[:, first], inputs.spread[:, first]
@@ -64,17 +83,41 @@ def initial_parameters(
     seen = [each.flatten(1)[:, None] if central else each for each in (inputs.center, inputs.spread)]
     still = seen[0].new_zeros(*seen[0].shape[:2], critic.inputs - seen[0].shape[-1])  # actions: mean 0 and scale 1
     center, spread = (
-        torch.cat(parts, -1)[:, :, None].expand(-1, agents, 2, -1) for parts in ((seen[0], still), (seen[1], still + 1))
+        torch.cat(parts, -1)[:, :, None].expand(-1, pairs, 2, -1) for parts in ((seen[0], still), (seen[1], still + 1))
     )
-    return actors, critic.initial_for(rng.uniform("critic", agents, 2, critic.count), center, spread)
+    return actors, critic.initial_for(rng.uniform("critic", pairs, 2, critic.count), center, spread)
 
 
 def per_agent(rows: Float[Tensor, "G ..."], runs: int, networks: tuple[int, ...]) -> Float[Tensor, "R A ..."]:
     """Return the row of each agent's network, as a view if the rows are consecutive."""
-    table, first = rows.unflatten(0, (runs, -1)), networks[0]
+    return of_agents(rows.unflatten(0, (runs, -1)), networks)
+
+
+def of_agents(table: Float[Tensor, "R K ..."], networks: tuple[int, ...]) -> Float[Tensor, "R A ..."]:
+    """Return for each agent what its network has, as a view if the networks are consecutive.
+
+    An index that is a tensor would come from the host, for which a GPU waits.
+    """
+    if networks == tuple(range(table.shape[1])):
+        return table
+    first = networks[0]
     if networks == tuple(range(first, first + len(networks))):
         return table[:, first : first + len(networks)]
     return torch.cat([table[:, n : n + 1] for n in networks], 1)
+
+
+def by_network(
+    reduce: Callable[[Tensor, int], Tensor], x: Float[Tensor, "R A ..."], networks: tuple[int, ...]
+) -> Float[Tensor, "R K ..."]:
+    """Return for each network the sum or mean (``reduce``) over its agents; ``x`` itself if each agent has its own."""
+    if networks == tuple(range(len(networks))):
+        return x
+    return torch.stack([reduce(of_agents(x, members(networks, n)), 1) for n in range(len(set(networks)))], 1)
+
+
+def members(networks: tuple[int, ...], network: int) -> tuple[int, ...]:
+    """Return the agents that have a network."""
+    return tuple(agent for agent, own in enumerate(networks) if own == network)
 
 
 def map_tensors(fn: Callable[[Tensor], Any], theta: Theta) -> Theta:

@@ -33,18 +33,26 @@ def make_team(config: MAPPOConfig, trained: EnvSpec, spec: EnvSpec) -> Team:
 
     Raises:
         ConfigError: The team has agents for which no network was trained, or other observations or actions; or it
-            observes maps, and ``memory`` is set.
+            observes maps, and ``memory`` is set or critics are shared.
     """
-    central = config.critic == "central"
+    central = config.critic != "own"
     if trained.side:
         if config.memory:
             raise ConfigError(f"memory: got {config.memory}; a team that observes maps has no memory; set memory=0.")
+        if config.critic == "shared":
+            raise ConfigError(
+                "critic: got shared; on maps all agents have one critic anyway, which sees the maps of each agent and "
+                "so has a value for each; expected critic=central or critic=own where agents observe maps."
+            )
         require_same_task(trained, spec)
         return MapTeam(spec, config.width, config.kernels, config.hidden, central)
     outputs, networks = spec.choices or 2 * spec.action, assign_networks(trained, spec, config.share)
+    critics = tuple(range(spec.agents)) if central else networks
+    if config.critic == "shared":
+        critics = assign_networks(trained, spec, share=True)
     if config.memory:
-        return RecurrentTeam(spec.obs, outputs, config.hidden, networks, central, config.memory)
-    return VectorTeam(spec.obs, outputs, config.hidden, networks, central)
+        return RecurrentTeam(spec.obs, outputs, config.hidden, networks, critics, central, config.memory)
+    return VectorTeam(spec.obs, outputs, config.hidden, networks, critics, central)
 
 
 def evaluate_actions(

@@ -7,7 +7,8 @@ Equations, in order of use (agent i, discount gamma, critic V, clipping range c,
 * actor       minimize the mean of -min(rho A, clip(rho, 1 - c, 1 + c) A) - beta H(pi_i)           ``PPO.actor_loss``
 * critic      minimize the mean of (V(s) - A_t - V_old(s_t))^2 in units of the spread of returns   ``PPO.critic_loss``
 
-Means are over the live rows of each network: rows after the end of an agent's task do not count. Advantages are
+Means are over the live rows of each network: rows after the end of an agent's task do not count. A critic that a group
+shares has one value for the team, and the rows of all agents of the group. Advantages are
 normalised per actor. An actor's steps in an update end once its policy is farther than ``target_kl`` from the old one.
 
 With ``memory``, V and pi_i also depend on a GRU's memory of the episode so far. Gradients pass through all steps of a
@@ -83,8 +84,8 @@ class PPO(Learner):
             self.actor.rate = self.critic.rate = actor.new_ones(())
         self.mean, self.square, self.weight = actor.new_zeros(3, self.runs, spec.agents, dtype=torch.float64).unbind()
         self.count = torch.zeros((), dtype=torch.int64, device=rng.device)  # updates made
-        if config.memory:
-            self.critic_memory = actor.new_zeros(self.runs, worlds, spec.agents, config.memory)
+        if isinstance(self.team, RecurrentTeam):
+            self.critic_memory = actor.new_zeros(self.runs, worlds, len(self.team.evaluated), config.memory)
         self._act = rt.kernel(act_with_memory if config.memory else choose_actions, "act")
         self._targets = rt.kernel(self.targets, "targets")
         self._critic_loss = rt.kernel(self.critic_loss, "critic_loss", part=True)
@@ -144,7 +145,7 @@ class PPO(Learner):
         moments: Moments,
         data: Steps,
         memory: Memory | None = None,
-    ) -> tuple[Samples, Moments, Float[Tensor, "R W A M"] | None]:
+    ) -> tuple[Samples, Moments, Float[Tensor, "R W C M"] | None]:
         """Compute advantages, normalised returns and old log densities of all rows, and the new moments of returns.
 
         With memory, the third result is what critics remember after the last step.

@@ -13,7 +13,10 @@ class MAPPOConfig:
     """Hyper-parameters.
 
     Attributes:
-        critic: What a critic observes: ``central``, all agents; or ``own``, one agent alone, which is IPPO.
+        critic: What critics observe, and whose they are: ``central``, all agents, a critic for each agent; ``shared``,
+            the same, one critic for all agents of a group, whose value is the mean of theirs and costs one evaluation;
+            or ``own``, one agent alone, shared as actors are, which is IPPO. On maps one critic serves all agents
+            anyway, by an evaluation for each, and ``shared`` is refused.
         hidden: Width of the hidden layers.
         memory: Units of a GRU after the hidden layers of actors and critics, on vectors; 0 for policies without memory.
         width: Channels of each convolution, on maps.
@@ -37,7 +40,7 @@ class MAPPOConfig:
         log_std_high: Largest log standard deviation; above about 0 squashed actions crowd at the ends of their range.
     """
 
-    critic: Literal["central", "own"] = "central"
+    critic: Literal["central", "shared", "own"] = "central"
     hidden: Annotated[int, Ge(1), Le(4096)] = 128
     memory: Annotated[int, Ge(0), Le(4096)] = 0
     width: Annotated[int, Ge(1), Le(4096)] = 32

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from uavlab.core.rng import Streams
 from uavlab.core.types import ChoiceObs, EnvSpec, MapObs, Scale, features_of
-from uavlab.learners.masac.networks import per_agent
+from uavlab.learners.masac.networks import of_agents, per_agent
 from uavlab.nets.cnn import StackedCNN
 from uavlab.nets.mlp import StackedMLP
 from uavlab.ops.belief_maps import centre_maps
@@ -24,19 +24,21 @@ class TeamOnVectors:
         outputs: Outputs of an actor (E): means and log standard deviations, or logits of moves.
         hidden: Width of the hidden layers.
         networks: Index of each agent's actor.
-        central: Whether critics observe all agents, one critic per agent; otherwise critics are shared as actors are.
+        critics: Index of each agent's critic.
+        central: Whether critics observe all agents; otherwise one agent.
     """
 
     obs: int
     outputs: int
     hidden: int
     networks: tuple[int, ...]
+    critics: tuple[int, ...]
     central: bool
 
     @property
-    def critics(self) -> tuple[int, ...]:
-        """Index of each agent's critic."""
-        return tuple(range(len(self.networks))) if self.central else self.networks
+    def evaluated(self) -> tuple[int, ...]:
+        """Index of the critic of each evaluation: each critic of the team once, one of single agents for each agent."""
+        return tuple(range(len(set(self.critics)))) if self.central else self.critics
 
     @property
     def actor_net(self) -> Any:
@@ -66,10 +68,18 @@ class TeamOnVectors:
             self.critic_net.initial_for(rng.uniform("critic", critics, self.critic_net.count), *seen),
         )
 
-    def critic_inputs(self, obs: Tensor | ChoiceObs) -> Float[Tensor, "*lead A I"]:
-        """Return what the critic of each agent observes."""
+    def critic_inputs(self, obs: Tensor | ChoiceObs) -> Float[Tensor, "*lead C I"]:
+        """Return what each evaluated critic observes."""
         seen = features_of(obs)
-        return seen.flatten(-2)[..., None, :].expand(*seen.shape[:-1], -1) if self.central else seen
+        if not self.central:
+            return seen
+        return seen.flatten(-2)[..., None, :].expand(*seen.shape[:-2], len(self.evaluated), -1)
+
+    def by_agent(self, values: Float[Tensor, "R N C"]) -> Float[Tensor, "R N A"]:
+        """Return the value of each agent from those of the evaluated critics."""
+        if self.critics == self.evaluated:
+            return values
+        return of_agents(values.transpose(1, 2), self.critics).transpose(1, 2)
 
 
 @dataclass(frozen=True)
@@ -97,7 +107,7 @@ class VectorTeam(TeamOnVectors):
 
     def value(self, theta: Float[Tensor, "G Q"], obs: Tensor | ChoiceObs) -> Float[Tensor, "R N A"]:
         """Evaluate the critic of each agent."""
-        return self._evaluate(self.critic_net, theta, self.critics, self.critic_inputs(obs))[..., 0]
+        return self.by_agent(self._evaluate(self.critic_net, theta, self.evaluated, self.critic_inputs(obs))[..., 0])
 
     def _evaluate(self, net: StackedMLP, theta: Tensor, networks: tuple[int, ...], x: Tensor) -> Tensor:
         runs, rows, agents, _ = x.shape

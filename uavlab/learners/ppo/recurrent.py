@@ -1,7 +1,7 @@
 """Actors and critics with memory: teams on vectors, sequences of steps to learn from, and the policy that acts.
 
-The memory of an agent is a row of M numbers for its actor and one for its critic; networks are rows of one matrix, as
-without memory, and all agents, worlds and runs take a step at once.
+The memory of an agent is a row of M numbers for its actor and one for its critic, or one for the critic that a group
+shares; networks are rows of one matrix, as without memory, and all agents, worlds and runs take a step at once.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class Memory:
     """What actors and critics remember before the first step of a batch."""
 
     actor: Float[Tensor, "R W A M"]
-    critic: Float[Tensor, "R W A M"]
+    critic: Float[Tensor, "R W C M"]
 
 
 @tensors
@@ -71,22 +71,22 @@ class RecurrentTeam(TeamOnVectors):
     def value(self, theta: Float[Tensor, "G Q"], steps: Sequences) -> Float[Tensor, "R N A"]:
         """Evaluate the critic of each agent."""
         seen = self.critic_inputs(steps.obs)
-        out, _ = self._unroll(self.critic_net, theta, self.critics, seen, steps.memory.critic, steps.fresh)
-        return out[..., 0].flatten(1, 2)
+        out, _ = self._unroll(self.critic_net, theta, self.evaluated, seen, steps.memory.critic, steps.fresh)
+        return self.by_agent(out[..., 0].flatten(1, 2))
 
     def values(
         self, theta: Float[Tensor, "G Q"], steps: Sequences, next_obs: Any, ended: Bool[Tensor, "R W T A"]
-    ) -> tuple[Float[Tensor, "R N A"], Float[Tensor, "R N A"], Float[Tensor, "R W A M"]]:
+    ) -> tuple[Float[Tensor, "R N A"], Float[Tensor, "R N A"], Float[Tensor, "R W C M"]]:
         """Return the values before and after each step, and what critics remember after the last one.
 
         The value after a step has the memory of that step, also where its world is replaced.
         """
         seen, ahead = (self.critic_inputs(obs) for obs in (steps.obs, next_obs))
-        out, states = self._unroll(self.critic_net, theta, self.critics, seen, steps.memory.critic, steps.fresh)
+        out, states = self._unroll(self.critic_net, theta, self.evaluated, seen, steps.memory.critic, steps.fresh)
         each = states.flatten(1, 2), None  # every step is a row, and takes one more
-        later, _ = self._unroll(self.critic_net, theta, self.critics, ahead.flatten(1, 2)[:, :, None], *each)
+        later, _ = self._unroll(self.critic_net, theta, self.evaluated, ahead.flatten(1, 2)[:, :, None], *each)
         last = states[:, :, -1].masked_fill(ended[:, :, -1].all(-1)[..., None, None], 0.0)
-        return out[..., 0].flatten(1, 2), later[:, :, 0, :, 0], last
+        return self.by_agent(out[..., 0].flatten(1, 2)), self.by_agent(later[:, :, 0, :, 0]), last
 
     def act_once(
         self, theta: Float[Tensor, "G P"], obs: Tensor | ChoiceObs, memory: Float[Tensor, "R N A M"], in_turn: bool

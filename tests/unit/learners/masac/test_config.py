@@ -16,7 +16,7 @@ def test_labels_belong_to_settings() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("alpha", 0.0), ("reward_scale", 0.0), ("n_step", 0), ("lr_to", 1.5), ("critic", "shared"), ("tau", 2.0)],
+    [("alpha", 0.0), ("reward_scale", 0.0), ("n_step", 0), ("lr_to", 1.5), ("critic", "both"), ("tau", 2.0)],
 )
 def test_values_out_of_range_are_refused(name: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=name):

@@ -5,7 +5,15 @@ import dataclasses
 import torch
 
 from uavlab.envs.leader_follower.env import LeaderFollower
-from uavlab.learners.masac.networks import assign_networks, list_tensors, map_tensors, per_agent
+from uavlab.learners.masac.networks import (
+    assign_networks,
+    by_network,
+    list_tensors,
+    map_tensors,
+    members,
+    of_agents,
+    per_agent,
+)
 
 
 def test_labels_of_groups_are_only_labels():
@@ -39,3 +47,13 @@ def test_every_form_is_walked() -> None:
         doubled = map_tensors(lambda tensor: 2 * tensor, theta)
         assert [tensor.item() for tensor in list_tensors(doubled)] == [2.0, 4.0, 6.0][:count]
     assert [len(part) for part in map_tensors(torch.neg, [[one, two], [three]])] == [2, 1]
+
+
+def test_groups_are_summed_averaged_and_expanded_by_hand() -> None:
+    x, networks = torch.tensor([[[1.0, 2.0], [3.0, 5.0], [7.0, 1.0]]]), (1, 0, 1)
+    assert by_network(torch.sum, x, networks).tolist() == [[[3, 5], [8, 3]]]
+    assert by_network(torch.mean, x, networks).tolist() == [[[3, 5], [4, 1.5]]]
+    assert of_agents(by_network(torch.sum, x, networks), networks).tolist() == [[[8, 3], [3, 5], [8, 3]]]
+    assert members(networks, 1) == (0, 2)
+    for own in (by_network(torch.sum, x, (0, 1, 2)), of_agents(x, (0, 1, 2))):
+        assert own is x  # no operator where each agent has its own

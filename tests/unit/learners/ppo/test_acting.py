@@ -96,6 +96,11 @@ def test_a_policy_for_another_number_of_agents() -> None:
     assert (action.shape, memory.shape) == ((1, 2, 4, 2), (1, 2, 4, M))
 
 
+def test_critics_of_maps_are_not_shared() -> None:
+    with pytest.raises(ConfigError, match=r"critic: got shared; .* expected critic=central or critic=own"):
+        make_team(replace(CONFIG, critic="shared"), TINY_MISSION.spec, TINY_MISSION.spec)
+
+
 def test_maps_have_no_memory() -> None:
     with pytest.raises(ConfigError, match="memory: got 5; a team that observes maps has no memory; set memory=0"):
         make_team(OWN, TINY_MISSION.spec, TINY_MISSION.spec)

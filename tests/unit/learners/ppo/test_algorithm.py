@@ -14,10 +14,12 @@ from uavlab.collectors.fixed_length import FixedLengthCollector, FixedLengthConf
 from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Scale, Steps, tree_map
+from uavlab.learners.masac.networks import of_agents
+from uavlab.learners.ppo import algorithm, networks
 from uavlab.learners.ppo.acting import evaluate_actions, load_policy
-from uavlab.learners.ppo.algorithm import PPO
+from uavlab.learners.ppo.algorithm import PPO, Samples
 from uavlab.learners.ppo.config import IPPOConfig, MAPPOConfig
-from uavlab.learners.ppo.moments import MEMORY, Moments
+from uavlab.learners.ppo.moments import MEMORY, Moments, row_weights
 from uavlab.ops.minibatches import minibatches
 from uavlab.runtime.grad_step import ADAM_EPS
 from uavlab.runtime.runtime import Runtime
@@ -95,7 +97,7 @@ class Slow:
         return [divmod(row, W) for row in order.tolist()]
 
     def value(self, obs: Tensor, i: int) -> Tensor:
-        seen = obs.flatten() if self.config.critic == "central" else obs[i]
+        seen = obs.flatten() if self.config.critic != "own" else obs[i]
         return evaluate(self.team.critic_net, self.critic[self.team.critics[i]], seen)[0]
 
     def log_prob_and_entropy(self, obs: Tensor, action: Tensor, i: int) -> tuple[Tensor, Tensor]:
@@ -213,6 +215,7 @@ def distance(learner: PPO, slow: Slow) -> float:
 CONFIGS = {
     "central": CONFIG,
     "not shared": replace(CONFIG, share=False),
+    "shared critic": replace(CONFIG, share=False, critic="shared"),
     "own": IPPOConfig(**vars(CONFIG) | {"critic": "own"}),
     "stops": replace(CONFIG, share=False, target_kl=0.004),
 }
@@ -292,6 +295,45 @@ def test_a_mutant_is_caught(mutant: Any) -> None:
         learner.update(batch_of(data), noise)
     with pytest.raises(AssertionError):
         assert_equal(learner, slow)
+
+
+def value_another_group(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(networks, "of_agents", lambda table, own: of_agents(table, tuple(1 - critic for critic in own)))
+
+
+def forget_the_group(patch: pytest.MonkeyPatch) -> None:
+    """Take the sum over the agents of a group of their means over rows for the mean of all rows of the group."""
+    patch.setattr(algorithm, "row_weights", lambda live, own: row_weights(live, tuple(AGENTS)))
+
+
+@pytest.mark.parametrize("mutant", [value_another_group, forget_the_group])
+def test_a_mutant_of_shared_critics_is_caught(mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant(monkeypatch)
+    learner, rng = build(CONFIGS["shared critic"])
+    slow = Slow(learner)
+    for data, noise in updates(rng, learner):
+        slow.update(data, noise)
+        learner.update(batch_of(data), noise)
+    assert distance(learner, slow) > 1e-5
+
+
+def test_a_shared_critic_is_regressed_to_the_mean_of_its_group() -> None:
+    """Values are 0; returns 2 and 4 of one group, 1 of the other: (4 + 16) / 2 + 1 over two critics."""
+    spec = replace(SPEC, groups=(1, 0, 1))
+    learner = PPO(CONFIGS["shared critic"], spec, scale(), Streams([0], dtype=torch.float64), RT)
+    with torch.no_grad():
+        learner.critic.parameter.zero_()
+    live = torch.ones(1, 1, 3, dtype=torch.float64)
+    rows = Samples(
+        obs=torch.zeros(1, 1, 3, SPEC.obs, dtype=torch.float64),
+        target=torch.tensor([[[2.0, 1.0, 4.0]]], dtype=torch.float64),
+        **dict.fromkeys(("action", "log_prob", "advantage", "weight"), live),
+        critic_weight=row_weights(live, learner.team.critics),
+    )
+    loss, metrics = learner.critic_loss(learner.critic.parameter, rows)
+    assert (loss.item(), metrics["critic_loss"].tolist()) == (11, [5.5])
+    (slope,) = torch.autograd.grad(loss, learner.critic.parameter)
+    assert slope[:, -1].tolist() == [-2, -6]  # rows in the order of labels; 2 (0 - 3), since the mean return is 3
 
 
 def learned(learner: PPO, data: Steps, noise: Tensor) -> dict[str, Tensor]:

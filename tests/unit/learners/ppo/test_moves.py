@@ -19,6 +19,7 @@ E = 4
 MOVES = replace(SPEC, choices=E, obs=E + 2, action=1)
 CONFIGS = {
     "central": CONFIG,
+    "shared": replace(CONFIG, critic="shared"),
     "own": IPPOConfig(**vars(CONFIG) | {"critic": "own"}),
     "stops": replace(CONFIG, target_kl=0.004),
 }

@@ -9,8 +9,11 @@ from torch import Tensor
 
 from tests.support.fixtures_mapping import TINY_MISSION
 from uavlab.core.rng import Streams
-from uavlab.core.types import MapObs, Scale, tree_map
+from uavlab.core.types import EnvSpec, MapObs, Scale, tree_map
+from uavlab.learners.ppo.acting import make_team
+from uavlab.learners.ppo.config import MAPPOConfig
 from uavlab.learners.ppo.networks import MapTeam, VectorTeam
+from uavlab.nets.mlp import StackedMLP
 from uavlab.ops.belief_maps import centre_maps
 
 OBS, ACTION, AGENTS = 4, 2, 3
@@ -19,7 +22,10 @@ CENTRED = replace(TINY_MISSION, centred=True)
 
 def vectors(central: bool, networks: tuple[int, ...] = (0, 1, 1)) -> tuple[VectorTeam, Tensor, Tensor, Tensor]:
     """Return networks of two runs, their parameters, and observations of five rows."""
-    team, rng = VectorTeam(OBS, ACTION, 8, networks, central), Streams([0, 1], dtype=torch.float64)
+    team, rng = (
+        VectorTeam(OBS, ACTION, 8, networks, (0, 1, 2) if central else networks, central),
+        Streams([0, 1], dtype=torch.float64),
+    )
     blank = torch.zeros(2, AGENTS, OBS, dtype=torch.float64)
     actor, critic = team.initial(Scale(center=blank, spread=blank + 1), rng)
     return team, actor.flatten(0, 1), critic.flatten(0, 1), rng.normal("obs", 5, AGENTS, OBS)
@@ -50,6 +56,24 @@ def test_a_critic_sees_all_agents_or_its_own(central: bool) -> None:
     changed = obs.clone()
     changed[:, :, 0] += 1.0
     assert torch.equal(team.value(critic, changed)[..., 1:], value[..., 1:]) is not central
+
+
+@pytest.mark.parametrize(("critic", "rows"), [("central", 3), ("shared", 2), ("own", 3)])
+def test_a_critic_of_a_group_is_evaluated_once(critic: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = EnvSpec(AGENTS, OBS, ACTION, 9, 1.0, 0, 0, groups=(5, 2, 5))
+    team, rng = make_team(MAPPOConfig(critic=critic, hidden=8), spec, spec), Streams([0, 1], dtype=torch.float64)
+    blank = torch.zeros(2, AGENTS, OBS, dtype=torch.float64)
+    _, parameters = team.initial(Scale(center=blank, spread=blank + 1), rng)
+    obs, theta, plain = rng.normal("obs", 5, AGENTS, OBS), parameters.flatten(0, 1), StackedMLP.__call__
+    seen: list[int] = []
+    monkeypatch.setattr(StackedMLP, "__call__", lambda net, *given: seen.append(len(given[0])) or plain(net, *given))
+    value = team.value(theta, obs)
+    assert (seen, value.shape) == ([2 * rows], (2, 5, AGENTS))
+    if critic == "shared":
+        assert team.critics == (1, 0, 1)
+        for run, agent in ((0, 0), (1, 1), (1, 2)):
+            alone = evaluate(team.critic_net, parameters[run, team.critics[agent]], obs[run, 3].flatten())
+            torch.testing.assert_close(value[run, 3, agent], alone[0])
 
 
 def maps(critic: str, env: Any = CENTRED) -> tuple[MapTeam, Tensor, Tensor, MapObs]:

@@ -36,6 +36,7 @@ OWN = replace(CONFIG, memory=M)
 CONFIGS = {
     "central": OWN,
     "not shared": replace(OWN, share=False),
+    "shared critic": replace(OWN, share=False, critic="shared"),
     "own": IPPOConfig(**vars(OWN) | {"critic": "own"}),
     "stops": replace(OWN, share=False, target_kl=0.004),
 }
@@ -67,7 +68,7 @@ class SlowMemory(Slow):
         for s, obs in enumerate(inputs):
             if 0 < s <= t and data.ended[0, s - 1, w].all():
                 memory = torch.zeros(M, dtype=torch.float64)
-            x = obs.flatten() if not actor and self.config.critic == "central" else obs[i]
+            x = obs.flatten() if not actor and self.config.critic != "own" else obs[i]
             for weight, bias in ((w1, b1), (w2, b2)):
                 x = F.layer_norm(x @ weight + bias[0], bias[0].shape).relu()
             memory = torch.gru_cell(x[None], memory[None], w3.T, w4.T, b3[0], b4[0])[0]
@@ -127,7 +128,9 @@ def batches(rng: Streams, learner: PPO, count: int = 2) -> list[tuple[Batch, Ten
 
 def assert_same(learner: PPO, slow: SlowMemory) -> None:
     assert_equal(learner, slow)
-    torch.testing.assert_close(learner.critic_memory[0], slow.critics, rtol=1e-9, atol=1e-12)
+    team = learner.team
+    own = learner.critic_memory[0][:, list(team.critics) if team.central else list(range(SPEC.agents))]
+    torch.testing.assert_close(own, slow.critics, rtol=1e-9, atol=1e-12)
 
 
 def train_both(config: MAPPOConfig = OWN) -> tuple[PPO, SlowMemory]:
@@ -149,6 +152,12 @@ def test_two_updates_equal_those_written_out(name: str) -> None:
     assert_same(learner, slow)
     assert (slow.undone > 0) is (name == "stops")
     assert learner.critic_memory.abs().max() > 0.1
+
+
+def test_a_critic_of_a_group_has_one_memory() -> None:
+    learner, _ = build(CONFIGS["shared critic"])
+    assert learner.critic_memory.shape == (1, W, 2, M)
+    assert build()[0].critic_memory.shape == (1, W, 3, M)
 
 
 def never_fresh(data: Steps, memory: Memory) -> Sequences:
