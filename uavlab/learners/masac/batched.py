@@ -52,7 +52,7 @@ class StackedMASAC(MASACBase):
         With ``own`` the value of agent i has a gradient for its own action alone.
         """
         out = evaluate_actors(self.actor_net, actor, obs, self.networks)
-        action, log_prob = squash(self.config, out, noise)
+        action, log_prob = squash(self.config, out, noise, self.padding)
         joint = action.flatten(2)[:, None] if self.central else action.transpose(1, 2)
         if own and self.central:
             each = torch.eye(action.shape[2], dtype=torch.bool, device=action.device)[:, None, :, None]  # A 1 A 1
