@@ -62,8 +62,8 @@ def evaluate_actions(
     """
     if action.is_floating_point():
         mean, log_std = split_gaussian(config, out)
-        entropy = without_padding(log_std + HALF_LOG_2PI + 0.5, padding).sum(-1)
-        return squashed_log_prob(mean, log_std, action, padding), entropy
+        log_prob = squashed_log_prob(mean, log_std, action, padding)
+        return log_prob, without_padding(log_std + HALF_LOG_2PI + 0.5, padding).sum(-1)
     chance = masked_policy(out, open_moves_of(obs, action), 0.0)
     log_prob = chance.clamp_min(1e-12).log()
     return log_prob.gather(-1, action[..., None])[..., 0], -(chance * log_prob).sum(-1)
