@@ -20,7 +20,7 @@ from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import EnvSpec, Metric, tree_map
 from uavlab.envs.autoreset import start_worlds
 from uavlab.envs.forms import judge, move, require_tensor
-from uavlab.ops.action_sampling import random_moves
+from uavlab.ops.action_sampling import random_moves, without_padding
 
 COMMON = (
     Metric("flight_time", "sum", "steps", better="low"),
@@ -74,9 +74,11 @@ def require_actions(where: str, action: Any, lead: Sequence[int], spec: EnvSpec)
         raise ConfigError(f"{where}: got actions of {got}; expected numbers in [{low}, {high}]; {do}.")
 
 
-def random_policy(obs: Any, noise: Tensor) -> Tensor:
+def random_policy(obs: Any, noise: Tensor, padding: Bool[Tensor, "A D"] | None = None) -> Tensor:
     """Return uniformly random actions, or moves among those that are open, from the noise of ``acting_noise``."""
-    return 2 * torch.special.ndtr(noise) - 1 if isinstance(obs, Tensor) else random_moves(obs, noise)
+    if not isinstance(obs, Tensor):
+        return random_moves(obs, noise)
+    return without_padding(2 * torch.special.ndtr(noise) - 1, padding)
 
 
 class Actor:

@@ -14,6 +14,7 @@ from tests.support.exported import CONFIGS, error, inputs_of, observations, own_
 from uavlab.experiment.export import export_policy
 from uavlab.experiment.policy import TrainedPolicy
 from uavlab.learners.coma.algorithm import networks
+from uavlab.learners.masac import base
 from uavlab.nets.mlp import StackedMLP
 from uavlab.ops.action_sampling import masked_policy, open_moves_in_turn
 from uavlab.telemetry.forecaster import Forecast
@@ -107,6 +108,10 @@ def raw_windows(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Forecast, "__call__", lambda forecast, windows: forecast.function(windows))
 
 
+def no_padding(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(base, "padded_actions", lambda spec, device: None)
+
+
 @pytest.mark.parametrize(
     ("name", "damage"),
     [
@@ -115,6 +120,7 @@ def raw_windows(patch: pytest.MonkeyPatch) -> None:
         ("not_shared", no_hidden_layer),
         ("moves", no_relu),
         ("forecaster", raw_windows),
+        ("uneven", no_padding),
     ],
 )
 def test_a_broken_file_is_caught(name: str, damage: Break, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from tests.support.fixtures_config import SMALL_FLIGHTS, SMALL_MISSION, TINY, sizes, train_run
+from tests.support.uneven import SHORT, registered_uneven
 from uavlab.core.portable import Portable
 from uavlab.core.protocols import step_policy
 from uavlab.core.rng import Streams, acting_noise
@@ -21,6 +22,7 @@ CONFIGS: dict[str, tuple[str, dict[str, object]]] = {
     "groups": ("leader_follower", {**TEAM, "runs": 2, "eval_followers": 4}),  # more followers than in training
     "moves": ("mapping", {**SMALL_MISSION, "updates": 1, "evaluate_episodes": 2, "device": "cpu"}),
     "memory": ("spread", {**sizes("spread", "mappo"), "learner": "mappo", "memory": 6, "updates": 2}),
+    "uneven": ("uneven", {**SHORT, "hidden": 16}),  # groups whose actions have 2 and 3 dimensions
     "forecaster": ("telemetry", {**SMALL_FLIGHTS, "updates": 2, "batch": 8, "device": "cpu"}),
 }
 
@@ -29,8 +31,9 @@ CONFIGS: dict[str, tuple[str, dict[str, object]]] = {
 def trained_policy(name: str) -> TrainedPolicy:
     """Train for a moment, then move all weights of the networks far from their small first values."""
     preset, values = CONFIGS[name]
-    config: Config = configure(preset, values)
-    trained = train_run(config).trained()
+    with registered_uneven():
+        config: Config = configure(preset, values)
+        trained = train_run(config).trained()
     layers = config.task.entry.portable.layers(config.learner, config.env.spec)
     count = sum(
         torch.Size(shape).numel() for name, layer in layers.items() if "layer" in name for shape in layer.values()

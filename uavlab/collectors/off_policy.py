@@ -11,6 +11,7 @@ from annotated_types import Ge, Le
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from uavlab.core.groups import padded_actions
 from uavlab.core.protocols import CheckedTensors, Env, Policy, Source
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import (
@@ -25,7 +26,7 @@ from uavlab.core.types import (
     tree_map,
 )
 from uavlab.envs.autoreset import Pool, Worlds, advance, make_pool, start_worlds
-from uavlab.ops.action_sampling import random_moves
+from uavlab.ops.action_sampling import random_moves, without_padding
 from uavlab.replay.buffer import Store
 from uavlab.replay.n_step import Returns, take_returns
 from uavlab.replay.prefetch import Prefetcher
@@ -323,7 +324,8 @@ def random_actions(spec: EnvSpec, rng: Streams, name: str, obs: Any) -> Tensor:
     count = len(next(leaves(obs))[1]) // len(rng.seeds)
     if spec.choices:
         return random_moves(obs, rng.uniform(name, count, spec.agents).flatten(0, 1))
-    return 2 * rng.uniform(name, count, spec.agents, spec.action).flatten(0, 1) - 1
+    action = 2 * rng.uniform(name, count, spec.agents, spec.action).flatten(0, 1) - 1
+    return without_padding(action, padded_actions(spec, action.device))
 
 
 def blank_row(env: Env, worlds: Worlds) -> Transition:

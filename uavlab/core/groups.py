@@ -1,12 +1,14 @@
 """Teams of groups that observe and do different things: their description, and values of all agents and of each group.
 
-A batch has one width, that of the widest group; other groups are padded by zeros, or by moves that are never legal.
+A batch has one width, that of the widest group; other groups are padded by zeros, or by moves that are never legal. So
+are their actions: dimensions beyond an agent's own are 0, and have neither density nor entropy.
 """
 
 from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Bool
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError
@@ -87,3 +89,27 @@ def split_groups(spec: EnvSpec, values: Tensor) -> dict[str, Tensor]:
     {'hunters': (5, 3, 3), 'prey': (5, 1, 3)}
     """
     return dict(zip((p.name for p in spec.parts), values.split([p.agents for p in spec.parts], 1), strict=True))
+
+
+def own_actions(spec: EnvSpec) -> tuple[int, ...]:
+    """Return the action dimensions of each agent, or its moves where agents choose, without padding.
+
+    >>> own_actions(tag)
+    (2, 2, 2, 3)
+    """
+    if not spec.parts:
+        return (spec.choices or spec.action,) * spec.agents
+    return tuple(part.choices or part.action for part in spec.parts for _ in range(part.agents))
+
+
+def padded_actions(spec: EnvSpec, device: torch.device) -> Bool[Tensor, "A D"] | None:
+    """Mark the action dimensions beyond each agent's own; None if there are none, or if agents choose moves.
+
+    >>> padded_actions(tag, torch.device("cpu"))[:, 2]
+    tensor([ True,  True,  True, False])
+    """
+    own = own_actions(spec)
+    if spec.choices or min(own) == spec.action:
+        return None
+    dimension = torch.arange(spec.action, device=device)
+    return torch.stack([dimension >= count for count in own])  # a tensor of ``own`` would be a host sync

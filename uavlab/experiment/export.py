@@ -193,7 +193,8 @@ def _team_of_one(before: Any, team: Any, networks: int, agent: int) -> tuple[Env
     label = team.groups[agent]
     if networks == team.agents == before.agents != len(set(before.groups)):  # each agent has its own network
         before, label = replace(before, groups=tuple(range(networks))), agent
-    return before, replace(team, agents=1, groups=(label,))
+    parts = [replace(part, agents=1) for part in team.parts for _ in range(part.agents)]
+    return before, replace(team, agents=1, groups=(label,), parts=tuple(parts[agent : agent + 1]))
 
 
 def _trace(module: nn.Module, inputs: Signals) -> torch.export.ExportedProgram:

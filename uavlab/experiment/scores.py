@@ -1,6 +1,7 @@
 """Scores of trained policies, baselines and a user's own functions, with 95 % intervals."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -8,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError
+from uavlab.core.groups import padded_actions
 from uavlab.core.protocols import Env, Policy
 from uavlab.core.rng import Streams
 from uavlab.core.text import one_line, quote, suggest
@@ -134,7 +136,7 @@ def baseline_policy(config: Config, policy: str | Callable[[Any], Tensor], env: 
         raise ConfigError(f"policy {quote(policy)} for {config.preset}: unknown{suggest(policy, known)}. {there}")
     plan = known[policy]
     if plan is random_policy:
-        return plan
+        return partial(plan, padding=padded_actions(env.spec, rt.device))
     with rt.scope():
         return evaluation.baseline(config, rt, _checked(policy, plan) if evaluation.flies else plan)
 

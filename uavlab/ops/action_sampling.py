@@ -18,10 +18,18 @@ INSIDE = 1 - 1e-6  # largest action whose density is evaluated
 ALMOST = 1 - 2**-20  # upper limit of uniform noise, so that rounding never selects a move beyond the last open one
 
 
+def without_padding(x: Float[Tensor, "*lead D"], padding: Bool[Tensor, "*#lead D"] | None) -> Float[Tensor, "*lead D"]:
+    """Set numbers of action dimensions that are padding (``core.groups.padded_actions``) and their gradients to 0."""
+    return x if padding is None else x.masked_fill(padding, 0.0)
+
+
 def squashed_gaussian(
-    mean: Float[Tensor, "*lead D"], log_std: Float[Tensor, "*lead D"], noise: Float[Tensor, "*lead D"]
+    mean: Float[Tensor, "*lead D"],
+    log_std: Float[Tensor, "*lead D"],
+    noise: Float[Tensor, "*lead D"],
+    padding: Bool[Tensor, "*#lead D"] | None = None,
 ) -> tuple[Float[Tensor, "*lead D"], Float[Tensor, "*lead"]]:
-    """Turn standard normal noise into an action in (-1, 1) and its log density.
+    """Turn standard normal noise into an action in (-1, 1) and its log density; padding is 0 and has no density.
 
     The correction log(1 - tanh(u)^2) is evaluated as 2 (log 2 - u - softplus(-2 u)), which keeps its digits where
     1 - tanh(u)^2 rounds to zero.
@@ -31,11 +39,14 @@ def squashed_gaussian(
     """
     u = torch.addcmul(mean, log_std.exp(), noise)
     log_prob = -0.5 * noise.square() - log_std - HALF_LOG_2PI - 2 * (math.log(2) - u - F.softplus(-2 * u))
-    return torch.tanh(u), log_prob.sum(-1)
+    return without_padding(torch.tanh(u), padding), without_padding(log_prob, padding).sum(-1)
 
 
 def squashed_log_prob(
-    mean: Float[Tensor, "*lead D"], log_std: Float[Tensor, "*lead D"], action: Float[Tensor, "*lead D"]
+    mean: Float[Tensor, "*lead D"],
+    log_std: Float[Tensor, "*lead D"],
+    action: Float[Tensor, "*lead D"],
+    padding: Bool[Tensor, "*#lead D"] | None = None,
 ) -> Float[Tensor, "*lead"]:
     """Return the log density of an action of ``squashed_gaussian``, which rounding may have put on the border.
 
@@ -44,7 +55,7 @@ def squashed_log_prob(
     action = action.clamp(-INSIDE, INSIDE)
     u = torch.atanh(action)
     normal = -0.5 * ((u - mean) * (-log_std).exp()).square() - log_std - HALF_LOG_2PI
-    return (normal - torch.log1p(-action.square())).sum(-1)
+    return without_padding(normal - torch.log1p(-action.square()), padding).sum(-1)
 
 
 def open_moves(

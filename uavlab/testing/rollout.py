@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.groups import split_groups
+from uavlab.core.groups import padded_actions, split_groups
 from uavlab.core.protocols import Env
 from uavlab.core.types import NO_FLOATS, leaves, observation_shapes, observation_type, select, tree_map
+from uavlab.ops.action_sampling import without_padding
 
 ACTIONS = ("random", "corner", "zero")
 DTYPES = {  # of results whose type differs from that of the noise
@@ -232,6 +233,7 @@ class CheckedRollout:
             move = (self.draw(self.spec.agents) * choices).long()
             return {"random": move, "corner": torch.full_like(move, choices - 1), "zero": move * 0}[self.actions]
         action = 2 * self.draw(self.spec.agents * self.spec.action).view(self.worlds, self.spec.agents, -1) - 1
+        action = without_padding(action, padded_actions(self.spec, action.device))
         return {"random": action, "corner": action.sign(), "zero": torch.zeros_like(action)}[self.actions]
 
     def alone(self) -> slice:

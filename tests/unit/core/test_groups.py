@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.groups import join_groups, split_groups, team_spec
+from uavlab.core.groups import join_groups, own_actions, padded_actions, split_groups, team_spec
 from uavlab.core.types import EnvSpec, Group
 
 HUNTERS, PREY = Group("hunters", 2, obs=4, action=2), Group("prey", 1, obs=3, action=3)
@@ -71,3 +71,24 @@ def test_splitting_returns_views() -> None:
     parts = split_groups(TAG, action)
     assert (parts["hunters"].tolist(), parts["prey"].tolist()) == ([[[0, 1], [2, 3]]], [[[4, 5]]])
     assert parts["prey"].data_ptr() == action[:, 2:].data_ptr()
+
+
+def test_what_each_agent_does() -> None:
+    assert own_actions(TAG) == (2, 2, 3)
+    moves = team_spec(Group("a", 2, obs=2, choices=4), Group("b", 1, obs=5, choices=3), horizon=1, initial_noise=1)
+    assert own_actions(moves) == (4, 4, 3)
+    assert own_actions(replace(TAG, parts=())) == (3, 3, 3)
+    assert own_actions(replace(moves, parts=())) == (4, 4, 4)
+
+
+def test_padding_of_actions() -> None:
+    place = torch.device("cpu")
+    padding = padded_actions(TAG, place)
+    assert padding is not None
+    assert padding.tolist() == [[False, False, True], [False, False, True], [False, False, False]]
+    alone = padded_actions(replace(TAG, agents=1, groups=(0,), parts=(replace(HUNTERS, agents=1),)), place)
+    assert alone is not None  # a team of one that is narrower than the team it was trained in
+    assert alone.tolist() == [[False, False, True]]
+    moves = team_spec(Group("a", 1, obs=2, choices=4), Group("b", 1, obs=5, choices=3), horizon=1, initial_noise=1)
+    even = team_spec(HUNTERS, replace(PREY, action=2), horizon=9, initial_noise=6)
+    assert [padded_actions(spec, place) for spec in (moves, even, replace(TAG, parts=()))] == [None] * 3

@@ -11,6 +11,7 @@ from annotated_types import Ge, Gt, Le, Lt
 
 from tests.support.fixtures_config import sizes, train_run
 from tests.support.registries import registered_outside
+from tests.support.uneven import Uneven
 from uavlab.core.registry import LearnerEntry
 from uavlab.core.symptoms import Remedy, Symptom, higher, longer_view, lower, move_range, times
 from uavlab.core.types import EnvSpec
@@ -99,6 +100,16 @@ class TestRanges:
         entry = LEARNERS[learner]
         assert entry.symptoms.entropy.range(entry.settings(), MOVES) == (0, math.log(6), True)  # type: ignore[union-attr]
 
+    def test_of_groups_with_different_widths(self) -> None:
+        """Agents of 2, 2 and 3 dimensions: the mean over agents has 7/3, that over the actors of two groups 5/2."""
+        for learner, own in (("masac", 7 / 3), ("mappo", 5 / 2)):
+            entry = LEARNERS[learner]
+            bounds = entry.symptoms.entropy.range(entry.settings(), Uneven.spec)  # type: ignore[union-attr]
+            assert bounds.low == pytest.approx(own * ({"masac": -5, "mappo": -2.5}[learner] + 1.4189385))
+            assert bounds.high == pytest.approx(own * (math.log(2) if learner == "masac" else 1.4189385))
+        own_actor = LEARNERS["mappo"].settings(share=False)
+        assert LEARNERS["mappo"].symptoms.entropy.range(own_actor, Uneven.spec).high == pytest.approx(7 / 3 * 1.4189385)  # type: ignore[union-attr]
+
     def test_two_moves(self) -> None:
         assert move_range(dataclasses.replace(MOVES, choices=2)) == (0, math.log(2), True)
 
@@ -133,5 +144,7 @@ class TestRemedies:
             hyper = SimpleNamespace(log_std_low=-5.0, target_entropy=target)
             assert first["entropy_high"].value(hyper, SPEC) == high
             assert first["entropy_low"].value(hyper, SPEC) == low
+        wide = SimpleNamespace(log_std_low=-5.0, target_entropy=1.7)
+        assert first["entropy_high"].value(wide, Uneven.spec) == pytest.approx(-7 / 3)
         moves = SimpleNamespace(log_std_low=-5.0, target_entropy=1.7)
         assert first["entropy_high"].value(moves, MOVES) is None

@@ -86,6 +86,20 @@ def test_an_agent_is_a_team_of_one(name: str, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "agent.pt2.json").read_text())["agent"] == agent
 
 
+def test_an_agent_of_a_narrower_group_keeps_its_padding(tmp_path: Path) -> None:
+    trained, agent = trained_policy("uneven"), 1
+    team = own_outputs(trained, inputs := inputs_of(trained, 5))
+    file = export_policy(trained, tmp_path / "agent.pt2", agent=agent)
+    alone = load(file)(*(each[:, agent : agent + 1] for each in inputs.values()))
+    for all_actions, action in zip(team, alone, strict=True):
+        assert error(all_actions[:, agent : agent + 1], action) < 1e-5
+        assert (action[..., 2] == 0).all()
+        assert (action[..., :2] != 0).all()
+        assert (all_actions[:, 2] != 0).all()
+    (part,) = json.loads((tmp_path / "agent.pt2.json").read_text())["team"]["parts"]
+    assert (part["name"], part["agents"], part["action"]) == ("plane", 1, 2)
+
+
 def test_a_memory_is_an_input_and_an_output(tmp_path: Path) -> None:
     """The memory that a file returns is that of the next step; an agent alone has its own."""
     trained = trained_policy("memory")

@@ -22,6 +22,7 @@ from uavlab.ops.action_sampling import (
     sample_moves,
     squashed_gaussian,
     squashed_log_prob,
+    without_padding,
 )
 
 
@@ -202,3 +203,37 @@ def test_an_action_that_was_rounded_to_the_border_has_a_density_and_a_gradient()
     (slope,) = torch.autograd.grad(log_prob.sum(), mean)
     assert log_prob.isfinite().all()
     assert slope[:, 0].tolist() == pytest.approx([7.25, -7.25], abs=0.05)
+
+
+PADDING = torch.tensor([[False, False], [False, True]])  # of two agents, the second has one dimension
+
+
+def test_padding_has_neither_density_nor_gradient() -> None:
+    """Deviation 0.5, noise 0: log N = -0.5 log(2 pi) + log 2 in each own dimension; at atanh(0.5) less log 0.75."""
+    mean = torch.tensor([[0.0, 0.0], [math.atanh(0.5), 9.0]], dtype=torch.float64, requires_grad=True)
+    log_std = torch.full((2, 2), math.log(0.5), dtype=torch.float64, requires_grad=True)
+    action, log_prob = squashed_gaussian(mean, log_std, torch.zeros(2, 2, dtype=torch.float64), PADDING)
+    assert action.tolist() == [[0, 0], [pytest.approx(0.5), 0]]
+    one = math.log(2) - 0.5 * math.log(2 * math.pi)
+    assert log_prob.tolist() == pytest.approx([2 * one, one - math.log(0.75)])
+    for value in (log_prob.sum(), action.sum(), squashed_log_prob(mean, log_std, action.detach(), PADDING).sum()):
+        slopes = torch.autograd.grad(value, (mean, log_std), retain_graph=True, allow_unused=True)
+        assert all(slope is None or slope[1, 1] == 0 for slope in slopes)
+    wide = squashed_gaussian(mean, log_std, torch.zeros(2, 2, dtype=torch.float64))[1]  # the mutant
+    assert wide[0].item() == log_prob[0].item()
+    assert wide[1].item() > log_prob[1].item() + 1
+
+
+def test_the_density_of_an_action_has_no_padding() -> None:
+    mean, log_std, noise = torch.randn(3, 5, 2, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    action, log_prob = squashed_gaussian(mean, 0.3 * log_std, noise, PADDING)
+    assert (action[:, 1, 1] == 0).all()
+    torch.testing.assert_close(squashed_log_prob(mean, 0.3 * log_std, action, PADDING), log_prob)
+    own = squashed_log_prob(mean[:, 1, :1], 0.3 * log_std[:, 1, :1], action[:, 1, :1])
+    torch.testing.assert_close(log_prob[:, 1], own)
+
+
+def test_without_padding_nothing_is_computed() -> None:
+    x = torch.ones(3, 2, 2)
+    assert without_padding(x, None) is x
+    assert without_padding(x, PADDING)[2].tolist() == [[1, 1], [1, 0]]

@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.support.uneven import Uneven
 from uavlab.core.errors import ConfigError
 from uavlab.core.types import EnvSpec, Metric, tensors
-from uavlab.testing import check_env
+from uavlab.testing import check_env, rollout
 
 
 @tensors
@@ -478,3 +479,11 @@ def test_too_little_to_check(worlds: int, steps: int) -> None:
         check_env(Toy(), worlds=worlds, steps=steps)
     expected = f"check_env: got worlds={worlds}, steps={steps}; expected worlds >= 2 and steps >= 1. Leave out both."
     assert str(error.value) == expected
+
+
+def test_dimensions_that_a_group_lacks_are_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The metric ``beyond`` of the environment has bounds that other numbers exceed."""
+    assert check_env(Uneven(), 3, 10).steps == 10
+    monkeypatch.setattr(rollout, "padded_actions", lambda spec, device: None)  # the mutant
+    with pytest.raises(ConfigError, match=r"measure\['beyond'\].* expected 0.0 to 1e-09"):
+        check_env(Uneven(), 3, 10)

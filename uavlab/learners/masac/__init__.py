@@ -3,7 +3,9 @@
 import math
 from collections.abc import Mapping
 from functools import partial
+from statistics import fmean
 
+from uavlab.core.groups import own_actions
 from uavlab.core.portable import Portable
 from uavlab.core.registry import LEARNERS, LearnerEntry, Settings
 from uavlab.core.rng import Streams
@@ -59,20 +61,22 @@ def refusal(spec: object) -> str | None:
 def entropy_range(config: MASACConfig, spec: EnvSpec) -> Range:
     """Return the range of an agent's entropy: at most that of uniform actions in [-1, 1]^D, D log 2.
 
-    The lower end is that of the narrowest Gaussian in the middle, where squashing changes little.
+    The lower end is that of the narrowest Gaussian in the middle, where squashing changes little. Of agents whose D
+    differ, it is the range of the mean.
     """
     if spec.choices:
         return move_range(spec)
-    return Range(spec.action * min(config.log_std_low + HALF_LOG_2PI + 0.5, 0.0), spec.action * math.log(2))
+    own = fmean(own_actions(spec))
+    return Range(own * min(config.log_std_low + HALF_LOG_2PI + 0.5, 0.0), own * math.log(2))
 
 
 def _usual_target(too_low: bool, config: MASACConfig, spec: EnvSpec) -> float | None:
-    """Return the usual target entropy, -D, if the one that is set is near an end of the range."""
+    """Return the usual target entropy, -D (its mean), if the one that is set is near an end of the range."""
     low, high, _ = entropy_range(config, spec)
     target = config.target_entropy
     if spec.choices or target is None:  # chosen for the moves
         return None
-    return -float(spec.action) if (target < low / 2 if too_low else target > high / 2) else None
+    return -fmean(own_actions(spec)) if (target < low / 2 if too_low else target > high / 2) else None
 
 
 SYMPTOMS = Symptoms(

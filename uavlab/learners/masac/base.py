@@ -31,9 +31,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from uavlab.core.groups import own_actions, padded_actions
 from uavlab.core.protocols import CheckedTensors, Policy
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import Batch, ChoiceObs, EnvSpec, Scale, Update, features_of, tree_map
@@ -52,7 +53,7 @@ from uavlab.learners.masac.networks import (
 )
 from uavlab.learners.masac.reward_scale import RewardScale
 from uavlab.nets.mlp import StackedMLP
-from uavlab.ops.action_sampling import sample_moves, squashed_gaussian
+from uavlab.ops.action_sampling import sample_moves, squashed_gaussian, without_padding
 from uavlab.ops.schedules import linear
 from uavlab.runtime.grad_step import MOMENTS, CompiledStep, GradientStep, Rows
 from uavlab.runtime.runtime import Runtime
@@ -101,7 +102,9 @@ class MASACBase(ABC):
         self.critic, _ = self._hold(rt, critic, nets[1].unpack, config.critic_lr, config.clip)
         self.temperature, _ = self._hold(rt, alpha.log(), lambda rows: [rows], config.alpha_lr, None)
         self.target = map_tensors(lambda tensor: tensor.detach().clone(), self._theta(self.critic))
-        self.target_entropy = target_entropy(config, spec)
+        goal = target_entropy(config, spec)
+        self.target_entropy = actor.new_tensor(goal) if isinstance(goal, tuple) else goal
+        self.padding = padded_actions(spec, actor.device)
         self.reward_factor = config.reward_scale or 1.0  # in the target
         self.rewards = RewardScale(self.runs, spec.agents, actor) if config.reward_scale is None else None
         self.updates = torch.zeros((), dtype=torch.int64, device=actor.device)  # counted for the schedule alone
@@ -144,17 +147,21 @@ class MASACBase(ABC):
             ConfigError: The team has agents for which no network was trained, or other observations or actions.
         """
         networks = assign_networks(self.spec, spec, self.config.share)
+        padding = padded_actions(spec, self.updates.device)
 
         @torch.no_grad()
-        def at_once(obs: Any, noise: Tensor | None, networks: tuple[int, ...] = networks) -> Tensor:
-            return self._act(self.actor_net, self.config, self.acting_parameters, obs, noise, networks)
+        def at_once(
+            obs: Any, noise: Tensor | None, networks: tuple[int, ...] = networks, padding: Tensor | None = padding
+        ) -> Tensor:
+            return self._act(self.actor_net, self.config, self.acting_parameters, obs, noise, networks, padding)
 
         @torch.no_grad()
         def in_turn(obs: Any, noise: Tensor | None) -> Tensor:
             actions = []
             for i, network in enumerate(networks):
                 own = tree_map(lambda leaf, i=i: leaf.narrow(2, i, 1), obs)
-                actions.append(at_once(own, None if noise is None else noise.narrow(2, i, 1), (network,)))
+                drawn, row = None if noise is None else noise.narrow(2, i, 1), slice(i, i + 1)
+                actions.append(at_once(own, drawn, (network,), None if padding is None else padding[row]))
             return torch.cat(actions, 2)
 
         return at_once if self.acting == "batched" else in_turn
@@ -257,11 +264,12 @@ class MASACBase(ABC):
         return targets | {f"rewards.{name}": tensor for name, tensor in rewards.items()} | updates
 
 
-def target_entropy(config: MASACConfig, spec: EnvSpec) -> float:
-    """Return the entropy to which temperatures regulate policies (nats per agent)."""
+def target_entropy(config: MASACConfig, spec: EnvSpec) -> float | tuple[float, ...]:
+    """Return the entropy to which temperatures regulate policies (nats per agent): one for all, or one for each."""
     if config.target_entropy is not None:
         return config.target_entropy
-    return math.log(spec.choices) / 4 if spec.choices else -float(spec.action)
+    each = tuple(math.log(own) / 4 if spec.choices else -float(own) for own in own_actions(spec))
+    return each if len(set(each)) > 1 else each[0]
 
 
 def evaluate_actors(
@@ -281,20 +289,24 @@ def act(
     obs: Any,
     noise: Float[Tensor, "R N A ..."] | None,
     networks: tuple[int, ...],
+    padding: Bool[Tensor, "A D"] | None = None,
 ) -> Float[Tensor, "R N A D"] | Int[Tensor, "R N A"]:
     """Return the action of each agent; without noise, the mean or the likeliest one."""
     out = evaluate_actors(net, theta, features_of(obs), networks)
-    return sample_moves(out, obs, noise) if isinstance(obs, ChoiceObs) else squash(config, out, noise)[0]
+    return sample_moves(out, obs, noise) if isinstance(obs, ChoiceObs) else squash(config, out, noise, padding)[0]
 
 
 def squash(
-    config: MASACConfig, out: Float[Tensor, "*lead E"], noise: Float[Tensor, "*lead D"] | None
+    config: MASACConfig,
+    out: Float[Tensor, "*lead E"],
+    noise: Float[Tensor, "*lead D"] | None,
+    padding: Bool[Tensor, "*#lead D"] | None = None,
 ) -> tuple[Float[Tensor, "*lead D"], Float[Tensor, "*lead"]]:
     """Turn an actor's output (mean and log std, E = 2 D) into actions and log densities (0 without noise)."""
     mean, log_std = out.chunk(2, -1)
     if noise is None:
-        return torch.tanh(mean), mean.new_zeros(mean.shape[:-1])
-    return squashed_gaussian(mean, log_std.clamp(config.log_std_low, config.log_std_high), noise)
+        return without_padding(torch.tanh(mean), padding), mean.new_zeros(mean.shape[:-1])
+    return squashed_gaussian(mean, log_std.clamp(config.log_std_low, config.log_std_high), noise, padding)
 
 
 def load_policy(config: MASACConfig, trained: EnvSpec, team: EnvSpec, parameters: Float[Tensor, "R K P"]) -> Policy:
@@ -304,9 +316,10 @@ def load_policy(config: MASACConfig, trained: EnvSpec, team: EnvSpec, parameters
         ConfigError: The team has agents for which no network was trained, or other observations or actions.
     """
     networks, net = assign_networks(trained, team, config.share), actor_net(trained, config.hidden)
+    padding = padded_actions(team, parameters.device)
 
     @torch.no_grad()
     def policy(obs: Any, noise: Tensor | None) -> Tensor:
-        return act(net, config, parameters.flatten(0, 1), obs, noise, networks)
+        return act(net, config, parameters.flatten(0, 1), obs, noise, networks, padding)
 
     return policy

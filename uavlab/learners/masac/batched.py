@@ -59,7 +59,7 @@ class StackedMASAC(MASACBase):
         value for its action.
         """
         out = evaluate_actors(self.actor_net, actor, obs, self.networks)
-        action, log_prob = squash(self.config, out, noise)
+        action, log_prob = squash(self.config, out, noise, self.padding)
         joint = action.flatten(2)[:, None] if self.central else action.transpose(1, 2)
         if own and self.config.critic == "shared":
             joint = actions_of_groups(action, self.critics, weight).flatten(3)

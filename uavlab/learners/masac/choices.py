@@ -71,7 +71,7 @@ class ChoiceMASACVmap(StackedChoices, MASACVmap):
 class ChoiceMASACLoop(MASACLoop):
     """Networks as lists of tensors, evaluated one after the other."""
 
-    def _draw(self, net: Network, obs: ChoiceObs, noise: Float[Tensor, " N"]) -> tuple[Tensor, ...]:
+    def _draw(self, net: Network, obs: ChoiceObs, noise: Float[Tensor, " N"], agent: int) -> tuple[Tensor, ...]:
         chance, log_chance = move_chances(evaluate(net, obs.features), obs.legal)
         return one_hot(sample_categorical(chance, noise), self.spec.choices, chance.dtype), chance, log_chance
 

@@ -28,7 +28,7 @@ class MASACConfig:
         alpha: Initial temperature, in units of scaled rewards.
         clip: Largest gradient norm of one agent's actor, and of its pair of critics.
         target_entropy: Entropy to which the temperature regulates the policy (nats per agent); None for minus the
-            dimensions of an action, or for a quarter of the entropy of a free choice among all moves.
+            dimensions of the agent's own actions, or for a quarter of the entropy of a free choice among all its moves.
         reward_scale: Factor on rewards in the target; None divides them by their root mean square so far, agent by
             agent.
         log_std_low: Smallest log standard deviation of the Gaussian before squashing.

@@ -167,16 +167,17 @@ class MASACLoop(MASACBase):
 
         def draw(run: int, agent: int) -> tuple[Tensor, ...]:
             own = tree_map(lambda leaf: leaf[run, :, agent], obs)
-            return self._draw(actor[self.owner[run * len(agents) + agent]], own, noise[run, :, agent])
+            return self._draw(actor[self.owner[run * len(agents) + agent]], own, noise[run, :, agent], agent)
 
         for run in range(self.runs):
             actions = [draw(run, j) for j in agents] if self.rung.once else None
             for agent in agents:
                 yield run, agent, actions or [draw(run, j) for j in agents]
 
-    def _draw(self, net: Network, obs: Any, noise: Float[Tensor, "N ..."]) -> tuple[Tensor, ...]:
+    def _draw(self, net: Network, obs: Any, noise: Float[Tensor, "N ..."], agent: int) -> tuple[Tensor, ...]:
         """Sample the action of one agent."""
-        return squash(self.config, evaluate(net, obs), noise)
+        padding = None if self.padding is None else self.padding[agent]
+        return squash(self.config, evaluate(net, obs), noise, padding)
 
     def _policy_values(
         self, pair: Network, obs: Float[Tensor, "N A O"], agent: int, actions: Actions

@@ -1,7 +1,9 @@
 """Proximal policy optimization of teams: ``mappo`` with critics of the whole team, ``ippo`` with those of one agent."""
 
+from statistics import fmean
 from typing import Any
 
+from uavlab.core.groups import own_actions
 from uavlab.core.portable import Portable
 from uavlab.core.registry import LEARNERS, LearnerEntry, Settings
 from uavlab.core.rng import Streams
@@ -46,10 +48,14 @@ def refusal(spec: object) -> str | None:
 
 
 def entropy_range(config: MAPPOConfig, spec: EnvSpec) -> Range:
-    """Return the range of an agent's entropy: of moves, or of Gaussians before squashing, whose width is bounded."""
+    """Return the range of an agent's entropy: of moves, or of Gaussians before squashing, whose width is bounded.
+
+    Of agents with different numbers of action dimensions, it is the range of the mean over actors.
+    """
     if spec.choices:
         return move_range(spec)
-    low, high = (spec.action * (end + HALF_LOG_2PI + 0.5) for end in (config.log_std_low, config.log_std_high))
+    own = fmean(dict(zip(make_team(config, spec, spec).networks, own_actions(spec), strict=True)).values())
+    low, high = (own * (end + HALF_LOG_2PI + 0.5) for end in (config.log_std_low, config.log_std_high))
     return Range(low, high)
 
 

@@ -4,10 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError
+from uavlab.core.groups import padded_actions
 from uavlab.core.protocols import Policy
 from uavlab.core.types import EnvSpec
 from uavlab.learners.coma.algorithm import require_same_task
@@ -22,6 +23,7 @@ from uavlab.ops.action_sampling import (
     sample_moves,
     squashed_gaussian,
     squashed_log_prob,
+    without_padding,
 )
 
 Team = VectorTeam | MapTeam | RecurrentTeam
@@ -56,12 +58,20 @@ def make_team(config: MAPPOConfig, trained: EnvSpec, spec: EnvSpec) -> Team:
 
 
 def evaluate_actions(
-    config: MAPPOConfig, out: Float[Tensor, "R N A E"], obs: Any, action: Tensor
+    config: MAPPOConfig,
+    out: Float[Tensor, "R N A E"],
+    obs: Any,
+    action: Tensor,
+    padding: Bool[Tensor, "A D"] | None = None,
 ) -> tuple[Float[Tensor, "R N A"], Float[Tensor, "R N A"]]:
-    """Return log densities of actions and entropies of the policy; of a squashed Gaussian those before squashing."""
+    """Return log densities of actions and entropies of the policy; of a squashed Gaussian those before squashing.
+
+    Dimensions that are ``padding`` have neither.
+    """
     if action.is_floating_point():
         mean, log_std = split_gaussian(config, out)
-        return squashed_log_prob(mean, log_std, action), (log_std + HALF_LOG_2PI + 0.5).sum(-1)
+        log_prob = squashed_log_prob(mean, log_std, action, padding)
+        return log_prob, without_padding(log_std + HALF_LOG_2PI + 0.5, padding).sum(-1)
     chance = masked_policy(out, open_moves_of(obs, action), 0.0)
     log_prob = chance.clamp_min(1e-12).log()
     return log_prob.gather(-1, action[..., None])[..., 0], -(chance * log_prob).sum(-1)
@@ -75,10 +85,16 @@ def split_gaussian(config: MAPPOConfig, out: Float[Tensor, "*lead E"]) -> tuple[
 
 
 def choose_actions(
-    team: VectorTeam | MapTeam, config: MAPPOConfig, theta: Tensor, obs: Any, noise: Tensor | None, one_by_one: bool
+    team: VectorTeam | MapTeam,
+    config: MAPPOConfig,
+    theta: Tensor,
+    obs: Any,
+    noise: Tensor | None,
+    one_by_one: bool,
+    padding: Bool[Tensor, "A D"] | None = None,
 ) -> Tensor:
     """Sample the actions of all agents; without ``noise`` return means, or the most probable moves."""
-    return sample_actions(config, (team.act_in_turn if one_by_one else team.act)(theta, obs), obs, noise)
+    return sample_actions(config, (team.act_in_turn if one_by_one else team.act)(theta, obs), obs, noise, padding)
 
 
 def act_with_memory(
@@ -89,18 +105,27 @@ def act_with_memory(
     noise: Tensor | None,
     memory: Float[Tensor, "R N A M"],
     one_by_one: bool,
+    padding: Bool[Tensor, "A D"] | None = None,
 ) -> tuple[Tensor, Float[Tensor, "R N A M"]]:
     """Sample the actions of all agents as ``choose_actions`` does; return their memory, too."""
     out, memory = team.act_once(theta, obs, memory, one_by_one)
-    return sample_actions(config, out, obs, noise), memory
+    return sample_actions(config, out, obs, noise, padding), memory
 
 
-def sample_actions(config: MAPPOConfig, out: Float[Tensor, "R N A E"], obs: Any, noise: Tensor | None) -> Tensor:
+def sample_actions(
+    config: MAPPOConfig,
+    out: Float[Tensor, "R N A E"],
+    obs: Any,
+    noise: Tensor | None,
+    padding: Bool[Tensor, "A D"] | None = None,
+) -> Tensor:
     """Sample actions from the outputs of actors; without ``noise`` return means, or the most probable moves."""
     if not isinstance(obs, Tensor):
         return sample_moves(out, obs, noise)
     mean, log_std = split_gaussian(config, out)
-    return torch.tanh(mean) if noise is None else squashed_gaussian(mean, log_std, noise)[0]
+    if noise is None:
+        return without_padding(torch.tanh(mean), padding)
+    return squashed_gaussian(mean, log_std, noise, padding)[0]
 
 
 def load_policy(config: MAPPOConfig, trained: EnvSpec, spec: EnvSpec, parameters: Float[Tensor, "R K P"]) -> Policy:
@@ -110,17 +135,23 @@ def load_policy(config: MAPPOConfig, trained: EnvSpec, spec: EnvSpec, parameters
         ConfigError: The team has agents for which no network was trained, or other observations or actions.
     """
     team, theta = make_team(config, trained, spec), parameters.flatten(0, 1)
-    return make_policy(act_with_memory if config.memory else choose_actions, team, config, theta)
+    padding = padded_actions(spec, parameters.device)
+    return make_policy(act_with_memory if config.memory else choose_actions, team, config, theta, padding)
 
 
 def make_policy(
-    function: Callable[..., Any], team: Team, config: MAPPOConfig, theta: Tensor, one_by_one: bool = False
+    function: Callable[..., Any],
+    team: Team,
+    config: MAPPOConfig,
+    theta: Tensor,
+    padding: Bool[Tensor, "A D"] | None,
+    one_by_one: bool = False,
 ) -> Policy:
     """Return the policy of a team that acts by ``function``: ``choose_actions``, or ``act_with_memory``."""
 
     @torch.no_grad()
     def act(obs: Any, noise: Tensor | None, *memory: Tensor) -> Any:
-        return function(team, config, theta, obs, noise, *memory, one_by_one)
+        return function(team, config, theta, obs, noise, *memory, one_by_one, padding)
 
     if isinstance(team, RecurrentTeam):
         return TeamMemoryPolicy(act, theta, len(team.networks), team.memory)

@@ -27,6 +27,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from uavlab.core.groups import padded_actions
 from uavlab.core.protocols import Learner, Policy
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Steps, Update, tensors, tree_map
@@ -77,7 +78,7 @@ class PPO(Learner):
             worlds: Worlds of each run (W).
         """
         self.config, self.spec, self.runs, self.acting = config, spec, len(rng.seeds), rt.toggles.acting
-        self.team = make_team(config, spec, spec)
+        self.team, self.padding = make_team(config, spec, spec), padded_actions(spec, rng.device)
         actor, critic = (rows.flatten(0, 1) for rows in self.team.initial(inputs, rng))
         self.actor, self.critic = rt.grad(actor, config.lr, config.clip), rt.grad(critic, config.critic_lr, config.clip)
         if config.lr_to is not None:
@@ -99,7 +100,8 @@ class PPO(Learner):
             ConfigError: The team has agents for which no network was trained, or other observations or actions.
         """
         team = make_team(self.config, self.spec, spec)
-        return make_policy(self._act, team, self.config, self.actor.parameter, self.acting == "loop")
+        padding = padded_actions(spec, self.count.device)
+        return make_policy(self._act, team, self.config, self.actor.parameter, padding, self.acting == "loop")
 
     def update_noise(self, rng: Streams, rows: int) -> Int[Tensor, "R epochs rows"]:
         """Draw the order of rows in each pass, with memory that of worlds."""
@@ -171,7 +173,7 @@ class PPO(Learner):
         samples = Samples(
             obs=obs,
             action=action,
-            log_prob=evaluate_actions(config, team.act(actor, seen), obs, action)[0],
+            log_prob=evaluate_actions(config, team.act(actor, seen), obs, action, self.padding)[0],
             advantage=normalise(advantage, live, team.networks),
             target=(returns - center) / spread,
             weight=row_weights(live, team.networks),
@@ -197,7 +199,7 @@ class PPO(Learner):
         never negative.
         """
         out, rows = self.team.act(actor, rows.obs), steps_of(rows)
-        log_prob, entropy = evaluate_actions(self.config, out, rows.obs, rows.action)
+        log_prob, entropy = evaluate_actions(self.config, out, rows.obs, rows.action, self.padding)
         change = (log_prob - rows.log_prob).masked_fill(rows.weight == 0, 0.0)  # no overflow where no row is live
         ratio, clip = change.exp(), self.config.clip_ratio
         clipped = ratio.clamp(1 - clip, 1 + clip)

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from tests.support.update_rungs import CHOICE_KINDS, Side, all_numbers, check_rungs_agree, difference, toggled
 from uavlab.core.errors import ConfigError
+from uavlab.core.groups import team_spec
 from uavlab.core.rng import Streams
-from uavlab.core.types import ChoiceObs, EnvSpec, Scale, Transition
+from uavlab.core.types import ChoiceObs, EnvSpec, Group, Scale, Transition
 from uavlab.envs.pursuit.env import Pursuit
 from uavlab.learners.masac.base import MASACConfig, UpdateNoise, load_policy, target_entropy
 from uavlab.learners.masac.choices import CHOICE_FORMS, ChoiceMASAC, ChoiceMASACLoop, move_chances, moves_of_others
@@ -23,6 +24,7 @@ from uavlab.testing import check_learner
 ROWS, E, AGENTS = 6, 4, 3
 SPEC = EnvSpec(AGENTS, 2, 1, 9, 1.0, 0, 0, groups=(0, 1, 0), choices=E)
 CONFIG = MASACConfig(hidden=5, gamma=0.8, alpha=0.7, reward_scale=1.5)
+UNEVEN = team_spec(Group("a", 2, obs=2, choices=4), Group("b", 1, obs=2, choices=2), horizon=9, initial_noise=0)
 SMALL = Pursuit(pursuers=2, evaders=1, side=4, obstacles=2, horizon=7)
 
 
@@ -229,9 +231,11 @@ def test_moves_of_others_by_hand() -> None:
         (replace(SPEC, choices=0, action=3), None, -3.0),
         (SPEC, 0.25, 0.25),
         (replace(SPEC, choices=0, action=2), 0.0, 0.0),
+        (UNEVEN, None, (math.log(4) / 4, math.log(4) / 4, math.log(2) / 4)),
+        (UNEVEN, 0.25, 0.25),
     ],
 )
-def test_the_entropy_that_is_aimed_at(spec: EnvSpec, given: float | None, expected: float) -> None:
+def test_the_entropy_that_is_aimed_at(spec: EnvSpec, given: float | None, expected: float | tuple) -> None:
     assert target_entropy(MASACConfig(target_entropy=given), spec) == pytest.approx(expected)
 
 
