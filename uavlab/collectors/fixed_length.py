@@ -30,7 +30,7 @@ class FixedLengthConfig:
     """
 
     worlds: Annotated[int, Ge(1), Le(1_000_000)] = 64
-    rollout_steps: Annotated[int, Ge(1), Le(10_000)] = 64
+    rollout_steps: Annotated[int, Ge(1), Le(10_000)] = 32
     spares: Annotated[int, Ge(1), Le(1000)] = 8
 
 

@@ -46,9 +46,9 @@ class MAPPOConfig:
     width: Annotated[int, Ge(1), Le(4096)] = 32
     kernels: tuple[Annotated[int, Ge(1), Le(64)], ...] = (5, 4, 4)
     share: bool = True
-    gamma: Annotated[float, Ge(0), Le(1), Resume.YES] = 0.99
+    gamma: Annotated[float, Ge(0), Le(1), Resume.YES] = 0.95
     lam: Annotated[float, Ge(0), Le(1), Resume.YES] = 0.95
-    lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 3e-4
+    lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 1e-3
     critic_lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 1e-3
     lr_to: Annotated[Annotated[float, Ge(0), Le(1)] | None, Resume.YES] = None
     lr_updates: Annotated[int, Ge(1), Le(10**9), Resume.YES] = 1000
