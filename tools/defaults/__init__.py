@@ -1,1 +1,1 @@
-"""Three ordinary tasks that other people might set, on which the defaults of learners are tried."""
+"""Ordinary tasks that other people might set, on which the defaults of learners are tried."""

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,12 +13,12 @@ import uavlab as ul
 from tests.support.registries import entries, replace_entries
 
 BEFORE = entries()
-from tools.defaults import collect, landmarks, tag  # noqa: E402 - between the two copies
+from tools.defaults import collect, landmarks, tag, tow  # noqa: E402 - between the two copies
 
 WITH_TASKS = entries()
 replace_entries(BEFORE)
 
-TASKS = (landmarks.Landmarks(), collect.Collect(), tag.Tag())
+TASKS = (landmarks.Landmarks(), collect.Collect(), tag.Tag(), tow.Tow())
 
 
 @pytest.fixture(autouse=True)
@@ -168,12 +169,49 @@ def test_groups_of_tag_observe_different_numbers() -> None:
     assert seen[3].tolist() == [-2, 0, -1, 0, 1, -1, 1, 0, 2, 0, 1, 1, 0, 0, 0, 0]
 
 
+# ---- tow ----
+
+AT_ROPES = tow.State(
+    row((0.4, 0), (0, 0.2), (0, -0.5)), row((0, 0), (1, 0), (0, 0)), row(0, 0), row(0.2, 0), row(0.3, 0.4), STEP
+)
+
+
+def test_ropes_pull_both_ends_and_do_not_push() -> None:
+    after = tow.Tow().transition(AT_ROPES, row((1, 0), (0, 1), (0, -9)), NONE)
+    # Rope 0 is 0.1 too long and pulls by 3, which is the force of agent 0; rope 1 is slack; rope 2 pulls by 6.
+    torch.testing.assert_close(after.vel, row((0, 0), (0.8, 0.3), (0, 0.3)))
+    torch.testing.assert_close(after.pos, row((0.4, 0), (0.08, 0.23), (0, -0.47)))
+    # The load is pulled by (3, -6), friction takes (1.8, 0), and a twentieth of it is added: mass 2, steps of 0.1 s.
+    torch.testing.assert_close(after.load_vel, row(0.26, -0.3))
+    torch.testing.assert_close(after.load, row(0.026, -0.03))
+
+
+def test_towing_pays_by_the_distance_from_the_goal() -> None:
+    task, near = tow.Tow(), replace(AT_ROPES, load=row(0.3, 0.31))
+    for after, far, delivered in ((AT_ROPES, 0.5, 0), (near, 0.09, 1)):
+        torch.testing.assert_close(task.reward(AT_ROPES, STEP, after), row(-far, -far, -far))
+        assert task.measure(AT_ROPES, STEP, after)["delivered"].tolist() == [delivered]
+
+
+def test_towing_starts_in_reach_of_the_ropes_and_is_observed_as_offsets() -> None:
+    task = tow.Tow()
+    state = task.initial(row(0.5, 0.5, 0.75, 0.5, 0.25, 0, 1, 0.25, 0, 0.9))
+    torch.testing.assert_close(state.pos, row((0.15, 0), (0, 0.3), (0, 0)))
+    assert (state.load.tolist(), state.goal.tolist()) == ([[0, 0]], [[0.5, 0]])
+    seen = task.observe(AT_ROPES)[0, 1]
+    torch.testing.assert_close(seen, row(1, 0, 0, -0.2, 0, -0.7, 0.4, -0.2, 0.2, 0, 0.3, 0.4)[0])
+
+
 # ---- plans ----
 
 
 @pytest.mark.parametrize(
     ("task", "plan", "figure", "least"),
-    [(TASKS[0], "fly_to_own", "covered", 0.9), (TASKS[1], "nearest_item", "collected", 0.9)],
+    [
+        (TASKS[0], "fly_to_own", "covered", 0.9),
+        (TASKS[1], "nearest_item", "collected", 0.9),
+        (TASKS[3], "pull_ahead", "delivered", 0.9),
+    ],
 )
 def test_plans_are_good_and_random_actions_are_not(task: Any, plan: str, figure: str, least: float) -> None:
     planned, chance = (ul.evaluate(task, policy=policy, episodes=60) for policy in (plan, "random"))
