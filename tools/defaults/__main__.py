@@ -19,14 +19,14 @@ from typing import Any
 import torch
 
 import uavlab as ul
-from tools.defaults import collect, landmarks, tag
+from tools.defaults import collect, landmarks, tag, tow
 from uavlab.benchmarks.registry import format_rows
 from uavlab.benchmarks.suites.learners import learners_suite
 from uavlab.core.errors import ConfigError
 from uavlab.storage.files import write_json
 from uavlab.storage.machine import describe
 
-TASKS = {"landmarks": landmarks.Landmarks, "collect": collect.Collect, "tag": tag.Tag}
+TASKS = {"landmarks": landmarks.Landmarks, "collect": collect.Collect, "tag": tag.Tag, "tow": tow.Tow}
 LEARNERS = ("masac", "mappo")
 EARLY = 0.1  # share of the minutes after which the early team has ended
 EPISODES = 200  # of every meeting
@@ -40,6 +40,16 @@ def train(task: str, learner: str, seed: int, minutes: float, folder: Path) -> R
     pair, settings = f"{task}:{learner}", {"seed": seed}
     (row,) = learners_suite(1, "cpu", minutes, 1, [pair], folder / str(seed), settings)["rows"]
     return {"seed": seed, **row}
+
+
+def returns(row: Row, folder: Path) -> dict[str, float]:
+    """Return the mean return per agent of the best policies, of the plan and of random actions: what learners raise."""
+    task = row["environment"]
+    run = folder / str(row["seed"]) / f"{task}-{row['learner']}"
+    scores = {name: ul.evaluate(task, policy=name, episodes=EPISODES) for name in ("random", row["plan"])}
+    means = {name: each["return"]["mean"] for name, each in scores.items()}
+    best = ul.evaluate(run, episodes=EPISODES)["return"]["mean"]
+    return {"best": best, "plan": means[row["plan"]], "random": means["random"]}
 
 
 def meet(row: Row, minutes: float, folder: Path) -> list[Row]:
@@ -68,7 +78,8 @@ def record(
             for seed in range(seeds):
                 row = train(task, learner, seed, minutes, folder)
                 opposed = hasattr(TASKS[task], "group_scores")
-                rows.append({**row, "meetings": meet(row, minutes, folder) if opposed else []})
+                more = {"meetings": meet(row, minutes, folder)} if opposed else {"returns": returns(row, folder)}
+                rows.append({**row, **more})
     return {
         "minutes": minutes,
         "seeds": seeds,

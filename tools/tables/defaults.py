@@ -25,17 +25,19 @@ def parts() -> list[str]:
     by_pair: dict[tuple[str, str], list[Row]] = {}
     for row in record["rows"]:
         by_pair.setdefault((row["environment"], row["learner"]), []).append(row)
-    one_sided = [ways(rows) for rows in by_pair.values() if not rows[0]["meetings"]]
-    meetings = [line for rows in by_pair.values() if rows[0]["meetings"] for line in sides(rows)]
+    one_sided = [ways(rows) for rows in by_pair.values() if "meetings" not in rows[0]]
+    meetings = [line for rows in by_pair.values() if "meetings" in rows[0] for line in sides(rows)]
     return [
         table(
-            "task | learner | updates | score at random | of the plan | of each seed | share of the way, each seed",
+            "task | learner | updates | score at random | of the plan | of each seed | share of the way, each seed | "
+            "share by return",
             f"{{task}} | {{learner}} | {{updates}} | {interval_of('random', '.3f')} | {interval_of('plan', '.3f')} | "
-            "{scores} | {shares}",
+            "{scores} | {shares} | {returns}",
             one_sided,
         ),
-        "The share of the way is that from random actions to the plan: 1 is as good as the plan. Groups that oppose "
-        "each other, each seed's score of a group, by who plays it against whom:",
+        "The share of the way is that from random actions to the plan: 1 is as good as the plan. Policies are chosen "
+        "by the score, which the author of a task set; learners raise the return. Groups that oppose each other, each "
+        "seed's score of a group, by who plays it against whom:",
         table(
             f"task | learner | group | {' | '.join(PAIRINGS)}",
             "{task} | {learner} | {group} | " + " | ".join(f"{{{name}}}" for name in PAIRINGS),
@@ -59,7 +61,13 @@ def ways(rows: Sequence[Row]) -> dict[str, Any]:
         "plan": first["plans"][first["plan"]],
         "scores": listed([row["best"]["mean"] for row in rows], ".3f"),
         "shares": listed([row["share"]["mean"] for row in rows], ".2f"),
+        "returns": listed([way_of_return(**row["returns"]) for row in rows], ".2f"),
     }
+
+
+def way_of_return(best: float, plan: float, random: float) -> float:
+    """Return the share of the way from random actions to the plan by the mean return."""
+    return (best - random) / (plan - random)
 
 
 def sides(rows: Sequence[Row]) -> list[dict[str, str]]:

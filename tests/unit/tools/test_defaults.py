@@ -51,6 +51,8 @@ def test_each_seed_is_a_run_of_its_own(tmp_path: Path, small: list[tuple[Any, ..
     assert {row["plan"] for row in result["rows"]} == {"nearest_item"}
     one, other, *_ = (row["trained"]["command"] for row in result["rows"])
     assert (" --set seed=1" in one, " --set seed=1" in other) == (False, True)
+    best, plan, random = (result["rows"][0]["returns"][name] for name in ("best", "plan", "random"))
+    assert max(random, best) < plan
     again = tool.record(10, 2, tmp_path, ["collect"])  # trains nothing
     assert without_times(again["rows"]) == without_times(result["rows"])
 
@@ -79,13 +81,14 @@ def made_up() -> dict[str, Any]:
         for a, own in enumerate(players)
         for b, other in enumerate(players)
     ]
+    returns = {"random": -9, "best": 0, "plan": 3}
     rows = [
         {
             "environment": task, "learner": "mappo", "seed": seed, "updates": 1000 + seed, "random": figure(0.2),
             "plan": "best", "plans": {"best": figure(0.9)}, "best": figure(0.7 + seed / 100),
-            "share": figure(0.5 + seed / 10), "meetings": meetings if task == "tag" else [],
+            "share": figure(0.5 + seed / 10), **more,
         }
-        for task in ("collect", "tag")
+        for task, more in (("collect", {"returns": returns}), ("tag", {"meetings": meetings}))
         for seed in (0, 1)
     ]  # fmt: skip
     machine = {"cpu": "Here", "load": 0.5, "dirty": False}
@@ -98,7 +101,7 @@ def test_tables_are_read_from_the_record(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "defaults.json").write_text(json.dumps(made_up()), encoding="utf-8")
     ways, _, sides, text = defaults.parts()
     line = "| `collect` | MAPPO | 1,000, 1,001 | 0.200 [0.100, 0.300] | 0.900 [0.800, 1.000] | 0.700, 0.710 | "
-    assert ways.splitlines()[2:] == [line + "0.50, 0.60 |"]
+    assert ways.splitlines()[2:] == [line + "0.50, 0.60 | 0.75, 0.75 |"]
     assert sides.splitlines()[2:] == [
         "| `tag` | MAPPO | chasers | 20.00, 20.00 | 0.00, 0.00 | 30.00, 30.00 | 19.00, 19.00 | 8.00, 8.00 |",
         "| `tag` | MAPPO | runners | 2.00, 2.00 | 0.00, 0.00 | 3.00, 3.00 | -8.00, -8.00 | -19.00, -19.00 |",
@@ -109,4 +112,4 @@ def test_tables_are_read_from_the_record(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_mistyped_task_is_refused(capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(SystemExit):
         tool.main(["--task", "tagg"])
-    assert "'landmarks', 'collect', 'tag'" in capsys.readouterr().err
+    assert "'landmarks', 'collect', 'tag', 'tow'" in capsys.readouterr().err
