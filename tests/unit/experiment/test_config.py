@@ -379,7 +379,7 @@ def test_a_config_is_described_by_its_own_values(preset: str) -> None:
 def test_another_learner_leaves_out_what_only_the_preset_s_own_has() -> None:
     config = configure("leader_follower_quick", {"learner": "mappo"})
     assert "batch" not in config.values
-    assert configure("mapping_published", {"learner": "mappo"}).learner.lr == 3e-4  # not that of COMA
+    assert configure("mapping_published", {"learner": "mappo"}).learner.lr == 1e-3  # not that of COMA
     assert (config.values["gamma"], config.values["crash_cost"], config.learner.hidden) == (0.95, 1000.0, 128)
     with pytest.raises(ConfigError, match="unknown setting 'batch'"):
         configure("leader_follower_quick", {"learner": "mappo", "batch": 64})

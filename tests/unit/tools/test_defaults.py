@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.registries import entries, replace_entries
-from tools.defaults import __main__ as tool
+from tests.support.default_tasks import registered_tasks
+from tests.support.default_tasks import study as tool
 from tools.tables import defaults
 from tools.tables import records as parts
 from uavlab.benchmarks.suites import learners
@@ -20,7 +20,7 @@ TIMES = ("minutes", "update_ms")
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Any, ...]]]:
     """Train for two updates whatever the minutes, restore the registries, and list the runs that were asked for."""
-    before, asked = entries(), []
+    asked: list[tuple[Any, ...]] = []
 
     def suite(rounds: int, device: Any, minutes: float, seeds: int, pairs: Any, folder: Path, settings: Any) -> Any:
         asked.append((*pairs, settings["seed"], minutes, seeds))
@@ -31,8 +31,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Any, ...]]]:
 
     monkeypatch.setattr(tool, "learners_suite", suite)
     monkeypatch.setattr(tool, "EPISODES", 2)
-    yield asked
-    replace_entries(before)
+    with registered_tasks():
+        yield asked
 
 
 def without_times(value: Any) -> Any:
@@ -66,7 +66,7 @@ def test_opposing_groups_meet_an_earlier_team(tmp_path: Path, small: list[tuple[
         assert each["scores"]["chasers"]["mean"] == pytest.approx(-each["scores"]["runners"]["mean"])
 
 
-def made_up() -> dict[str, Any]:
+def example_record() -> dict[str, Any]:
     """Return a record of two seeds, whose chasers get 10 more by each better player."""
 
     def figure(mean: float) -> dict[str, float]:
@@ -98,7 +98,7 @@ def made_up() -> dict[str, Any]:
 def test_tables_are_read_from_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "RECORDS", tmp_path)
     assert defaults.parts() == []
-    (tmp_path / "defaults.json").write_text(json.dumps(made_up()), encoding="utf-8")
+    (tmp_path / "defaults.json").write_text(json.dumps(example_record()), encoding="utf-8")
     ways, _, sides, text = defaults.parts()
     line = "| `collect` | MAPPO | 1,000, 1,001 | 0.200 [0.100, 0.300] | 0.900 [0.800, 1.000] | 0.700, 0.710 | "
     assert ways.splitlines()[2:] == [line + "0.50, 0.60 | 0.75, 0.75 |"]

@@ -10,13 +10,7 @@ import torch
 from torch import Tensor
 
 import uavlab as ul
-from tests.support.registries import entries, replace_entries
-
-BEFORE = entries()
-from tools.defaults import collect, landmarks, tag, tow  # noqa: E402 - between the two copies
-
-WITH_TASKS = entries()
-replace_entries(BEFORE)
+from tests.support.default_tasks import collect, landmarks, registered_tasks, tag, tow
 
 TASKS = (landmarks.Landmarks(), collect.Collect(), tag.Tag(), tow.Tow())
 
@@ -24,10 +18,8 @@ TASKS = (landmarks.Landmarks(), collect.Collect(), tag.Tag(), tow.Tow())
 @pytest.fixture(autouse=True)
 def registered() -> Iterator[None]:
     """Register the tasks for one test."""
-    before = entries()
-    replace_entries(WITH_TASKS)
-    yield
-    replace_entries(before)
+    with registered_tasks():
+        yield
 
 
 def row(*values: Any) -> Tensor:

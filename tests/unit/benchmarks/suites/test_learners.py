@@ -38,7 +38,9 @@ def same_registries() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make rollouts small, which off-policy learners do not have."""
-    monkeypatch.setitem(PRESETS, "spread_mappo", Preset("spread", "Small.", {"learner": "mappo", "rollout_steps": 5}))
+    monkeypatch.setitem(
+        PRESETS, "spread_mappo", Preset("spread", "Small.", {"learner": "mappo", "rollout_steps": 5, "lr": 3e-4})
+    )
     monkeypatch.setitem(PRESETS, "spread_quick", Preset("spread", "Small.", {}))
 
 

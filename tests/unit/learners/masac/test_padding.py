@@ -58,7 +58,7 @@ class Slow:
     def losses(self, data: Transition, noise: Any) -> Losses:
         """Return targets, the losses of each actor and temperature, and their gradients."""
         alpha = self.log_alpha[list(self.networks), 0].exp()
-        found, targets = [], []
+        losses, targets = [], []
         ahead, behind = data.next_obs[0], data.obs[0]
         actions, densities = self.sample(ahead, noise.next_action[0])
         for i, density in enumerate(densities):
@@ -68,10 +68,10 @@ class Slow:
         actions, densities = self.sample(behind, noise.action[0])
         for i, density in enumerate(densities):
             joint = [action if j == i else action.detach() for j, action in enumerate(actions)]
-            found.append((alpha[i].detach() * density - self.value(self.critic, behind, joint, i)).mean())
+            losses.append((alpha[i].detach() * density - self.value(self.critic, behind, joint, i)).mean())
         goals = [density.detach().mean() - width for density, width in zip(densities, WIDTHS, strict=True)]
         temperatures = [-self.log_alpha[self.networks[i], 0] * goal for i, goal in enumerate(goals)]
-        loss, heat = torch.stack(found), torch.stack(temperatures).sum()
+        loss, heat = torch.stack(losses), torch.stack(temperatures).sum()
         return {
             "target": torch.stack(targets).detach(),
             "actor": loss.detach(),

@@ -124,15 +124,15 @@ def policies(memory: int, acting: str) -> tuple[list[Any], Streams]:
 def padded_numbers(memory: int, acting: str) -> Tensor:
     """Return the actions of ``uneven`` in dimensions that agents lack, after a check of all others."""
     each, rng = policies(memory, acting)
-    obs, noise, found = rng.normal("obs", 6, 3, 3), rng.normal("noise", 6, 3, 3), []
+    obs, noise, beyond = rng.normal("obs", 6, 3, 3), rng.normal("noise", 6, 3, 3), []
     for drawn in (noise, None):
         actions = [step_policy(policy, obs, drawn, initial_memory(policy, 1, 6))[0] for policy in each]
         torch.testing.assert_close(*actions, rtol=1e-12, atol=1e-12)
         for action in actions:
             assert (action[:, :, :NARROW, :2] != 0).all()
             assert (action[:, :, NARROW:] != 0).all()
-            found.append(action[:, :, :NARROW, 2])
-    return torch.stack(found)
+            beyond.append(action[:, :, :NARROW, 2])
+    return torch.stack(beyond)
 
 
 @pytest.mark.parametrize("way", ["loop", "batched"])
