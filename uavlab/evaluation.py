@@ -17,7 +17,7 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.groups import split_groups
 from uavlab.core.protocols import Env, Policy, initial_memory, step_policy
 from uavlab.core.rng import Streams, acting_noise
-from uavlab.core.types import EnvSpec, Metric, tree_map
+from uavlab.core.types import EnvSpec, Metric, legal_of, tree_map
 from uavlab.envs.autoreset import start_worlds
 from uavlab.envs.forms import judge, move, require_tensor
 from uavlab.ops.action_sampling import random_moves, without_padding
@@ -76,7 +76,7 @@ def require_actions(where: str, action: Any, lead: Sequence[int], spec: EnvSpec)
 
 def random_policy(obs: Any, noise: Tensor, padding: Bool[Tensor, "A D"] | None = None) -> Tensor:
     """Return uniformly random actions, or moves among those that are open, from the noise of ``acting_noise``."""
-    if not isinstance(obs, Tensor):
+    if legal_of(obs) is not None:
         return random_moves(obs, noise)
     return without_padding(2 * torch.special.ndtr(noise) - 1, padding)
 

@@ -48,7 +48,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 FIRST = BUILT_IN  # our own entries are registered before others: names stay theirs, and so does their order
 ARGUMENTS = ("config", "spec", "inputs", "rng", "rt")  # that a learner's constructor may name
-SAME = ("agents", "groups", "obs", "action", "choices", "team", "side", "centred", "parts")  # fields of ``EnvSpec``
+SAME = ("agents", "groups", "obs", "action", "choices", "team", "side", "features", "centred", "parts")  # of a spec
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,8 @@ def learner(
         name: Name of the learner.
         settings: Frozen dataclass of its hyper-parameters, which become settings.
         collector: ``off_policy`` (a replay buffer) or ``on_policy`` (whole episodes, a ``Rollout``).
-        moves: Whether agents choose moves on maps; otherwise they observe vectors and their actions are continuous.
+        moves: Whether agents choose moves on maps alone; otherwise they observe vectors and their actions are
+            continuous.
         fields: Other fields of ``uavlab.core.registry.LearnerEntry``. By default ``load_policy`` takes the policy of a
             new learner whose first gradient step holds the saved parameters, ``refusal`` follows ``moves``,
             ``require_same`` requires equal agents, groups, observations and actions, and the toggles ``update`` and
@@ -304,9 +305,13 @@ def _size(cls: type[Any], config: Any, spec: EnvSpec) -> int:
 def _refusal(moves: bool, spec: Any) -> str | None:
     if not isinstance(spec, EnvSpec):
         return "it has no team of agents"
+    if moves and not (spec.choices and spec.side):
+        return "its agents do not choose moves on maps"
     if moves:
-        return None if spec.choices and spec.side else "its agents do not choose moves on maps"
-    return "its agents choose among moves, this learner's actions are continuous" if spec.choices else None
+        return "its agents observe features beside their maps, this learner takes maps alone" if spec.features else None
+    if spec.choices:
+        return "its agents choose among moves, this learner's actions are continuous"
+    return "its agents observe maps, this learner takes vectors" if spec.side else None
 
 
 def _require_same(config: Any, trained: EnvSpec, spec: EnvSpec) -> None:

@@ -83,7 +83,7 @@ def test_the_saved_policy_is_the_best_and_flies_other_teams(tmp_path: Path) -> N
 
 
 def test_an_evaluation_on_other_maps_is_refused() -> None:
-    with pytest.raises(ConfigError, match="7 channels of side 5 and 6 moves"):
+    with pytest.raises(ConfigError, match="7 channels of side 5, 0 features, 6 moves"):
         mission(eval_lattice=6)
     with pytest.raises(ConfigError, match="centred"):
         mission(eval_centred=True)

@@ -226,6 +226,9 @@ class TestLearner:
         assert (either(SPEC), LEARNERS["mover"].refusal(maps)) == (None, None)
         assert either(maps) == "its agents choose among moves, this learner's actions are continuous"
         assert LEARNERS["mover"].refusal(SPEC) == "its agents do not choose moves on maps"
+        assert either(replace(SPEC, side=3)) == "its agents observe maps, this learner takes vectors"
+        seen = "its agents observe features beside their maps, this learner takes maps alone"
+        assert LEARNERS["mover"].refusal(replace(maps, features=2)) == seen
         assert either((60, 5)) == "it has no team of agents"
 
     def test_a_policy_acts_in_a_team_like_its_own(self) -> None:

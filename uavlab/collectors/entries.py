@@ -13,7 +13,7 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Env, Learner, Policy, RecurrentPolicy
 from uavlab.core.registry import COLLECTORS, CollectorEntry, Settings, Trial
 from uavlab.core.rng import Streams
-from uavlab.core.types import Scale, features_of, leaves, tree_map
+from uavlab.core.types import EnvSpec, Scale, features_of, leaves, tree_map
 from uavlab.envs.autoreset import start_worlds
 from uavlab.envs.forms import move
 from uavlab.replay.buffer import Store, Uniform, host_transfer
@@ -54,8 +54,12 @@ def _build_fixed_length(
     return FixedLengthCollector(env, learner.policy(env.spec, explore=True), config.source, rng, rt)
 
 
+def _observes_vectors(spec: EnvSpec) -> bool:
+    return not spec.side or spec.features > 0
+
+
 def survey(env: Env, rng: Streams) -> Scale:
-    """Measure mean and standard deviation of observations under random actions; constant features get scale 1.
+    """Measure mean and standard deviation of observed vectors under random actions; constant features get scale 1.
 
     Raises:
         DivergedError: An observation is not finite.
@@ -194,7 +198,7 @@ COLLECTORS.register(
     "fixed_length",
     CollectorEntry(
         settings=FixedLengthConfig,
-        data=lambda config, rng, rt: None if config.env.spec.side else survey(config.env, rng),
+        data=lambda config, rng, rt: survey(config.env, rng) if _observes_vectors(config.env.spec) else None,
         build=_build_fixed_length,
         plan=_plan_fixed_length,
         pace=lambda config: _agent_steps(config, config.source.rollout_steps),

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from uavlab.core.protocols import Policy, RecurrentPolicy, step_policy
-from uavlab.core.types import ChoiceObs, EnvSpec, MapObs
+from uavlab.core.protocols import Policy, step_policy
+from uavlab.core.types import ChoiceObs, EnvSpec, MapObs, observation_shapes
 
 Layers = Mapping[str, Mapping[str, tuple[int, ...]]]
 """Shapes of the tensors in a row of parameters, by layer and name, in the order of the row."""
@@ -72,14 +72,15 @@ def team_inputs(spec: EnvSpec) -> Signals:
     if not spec.side:
         return {"observations": seen, **({"legal": legal} if spec.choices else {}), "noise": noise}
     cell = Signal(agent, "cell of each agent, row * columns + column", "", torch.int64, (0, spec.side**2 - 1))
-    return {
+    signals = {
         "maps": Signal({**agent, "channel": spec.obs, **square}, "maps of each agent", OWN_UNITS),
         "team": Signal({"channel": spec.team, **square}, "maps for a critic", OWN_UNITS),
         "place": cell,
         "legal": legal,
         "target_cell": replace(cell, axes={**agent, **move}, about="cell to which each move leads"),
-        "noise": noise,
+        "features": Signal({**agent, "feature": spec.features}, "observations beside the maps", OWN_UNITS),
     }
+    return {**{name: signals[name] for name in observation_shapes(spec)}, "noise": noise}
 
 
 def team_outputs(spec: EnvSpec) -> Signals:
@@ -101,15 +102,16 @@ def with_memory(spec: EnvSpec, units: int, inputs: Signals, outputs: Signals) ->
     return {**inputs, "memory": memory}, {**outputs, "next_memory": Signal(axes, "memory after the step")}
 
 
-def act_with_and_without_noise(policy: Policy, *inputs: Tensor) -> tuple[Tensor, ...]:
+def act_with_and_without_noise(policy: Policy, **inputs: Tensor) -> tuple[Tensor, ...]:
     """Return the actions of a team without and with noise, and the memory after them if the policy has one.
 
-    Inputs are those of ``team_inputs``, then the memory; the memory after an action does not depend on noise.
+    Inputs are those of ``team_inputs``, and the memory; the memory after an action does not depend on noise.
     """
-    *given, last = (each[None] for each in inputs)
-    memory = last if isinstance(policy, RecurrentPolicy) else None
-    *parts, noise = given if memory is not None else (*given, last)
-    obs = parts[0] if len(parts) == 1 else (ChoiceObs if len(parts) == 2 else MapObs)(*parts)
+    parts = {name: each[None] for name, each in inputs.items()}
+    noise, memory = parts.pop("noise"), parts.pop("memory", None)
+    obs: Any = MapObs(**parts) if "maps" in parts else parts["observations"]
+    if "observations" in parts and "legal" in parts:
+        obs = ChoiceObs(features=obs, legal=parts["legal"])
     (mean, after), (sampled, _) = (step_policy(policy, obs, each, memory) for each in (None, noise))
     return (mean[0], sampled[0]) if after is None else (mean[0], sampled[0], after[0])
 
@@ -121,7 +123,7 @@ class Portable:
     Attributes:
         inputs: ``spec`` -> inputs by name, in the order of the arguments.
         outputs: ``spec`` -> outputs by name, in order.
-        call: (policy, input, ...) -> outputs.
+        call: (policy, inputs by name) -> outputs.
         layers: (hyper-parameters, ``spec``) -> layout of a row of parameters; without one, the tensors that the policy
             holds are constants of the file without a name.
         memory: hyper-parameters -> units of an agent's memory; 0 for a policy without memory.

@@ -82,7 +82,7 @@ class Env(Protocol[S]):
         """Step every world once; the state counts steps in ``step``."""
 
     def observe(self, state: S) -> Any:
-        """Return observations (B A O), or where agents choose moves, a ``ChoiceObs`` or a ``MapObs``."""
+        """Return observations (B A O), a ``ChoiceObs`` where agents choose moves, or a ``MapObs`` on maps."""
 
     def reward(self, state: S, action: Float[Tensor, "B A D"], after: S) -> Float[Tensor, "B A"]:
         """Return the reward of each agent for a step."""

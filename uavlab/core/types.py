@@ -26,7 +26,12 @@ def tensors(cls: type[T]) -> type[T]:
 
 
 def tree_map(fn: Callable[..., Any], tree: T, *others: T) -> T:
-    """Apply ``fn`` to each tensor of ``tree`` and the tensors of the same name in ``others``; keep the structure."""
+    """Apply ``fn`` to each tensor of ``tree`` and the tensors of the same name in ``others``; keep the structure.
+
+    A tensor that a tree may lack is None, and stays None.
+    """
+    if tree is None:
+        return tree
     if isinstance(tree, Tensor):
         return fn(tree, *others)
     parts = {
@@ -41,7 +46,7 @@ def leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
     if isinstance(tree, Tensor):
         yield prefix, tree
         return
-    for f in fields(tree):
+    for f in fields(tree) if tree is not None else ():
         yield from leaves(getattr(tree, f.name), f"{prefix}.{f.name}" if prefix else f.name)
 
 
@@ -91,7 +96,7 @@ class EnvSpec:
 
     Attributes:
         agents: Agents per world (A).
-        obs: Observation features per agent (O); of maps, an agent's channels (C).
+        obs: Observation features per agent (O); where agents observe maps, an agent's channels (C).
         action: Continuous action dimensions per agent (D), each in [-1, 1]; 1 where actions are choices.
         horizon: Steps after which an episode is truncated.
         dt: Duration of one step (s).
@@ -101,6 +106,7 @@ class EnvSpec:
         choices: Moves among which an agent chooses (E); 0 where actions are continuous.
         team: Additional map channels that a critic sees (K).
         side: Rows and columns of maps (L); 0 where observations are vectors.
+        features: Features that an agent observes beside its maps (F); 0 without, and where observations are vectors.
         centred: Maps are egocentric: the agent is in the centre. A critic's additional maps are centred likewise.
         parts: Groups of different agents, in the order of agents; empty where all observe and do the same. ``obs``,
             ``action`` and ``choices`` are those of the widest group, and further numbers of an agent are padding.
@@ -119,6 +125,7 @@ class EnvSpec:
     team: int = 0
     side: int = 0
     centred: bool = False
+    features: int = 0
     parts: tuple[Group, ...] = ()
     deaths: bool = False
 
@@ -194,21 +201,29 @@ class ChoiceObs:
 
 @tensors
 class MapObs:
-    """Observations of a team whose agents choose moves on a grid, one after the other.
+    """Observations of a team that sees maps, and acts by continuous actions, or by moves chosen one after the other.
+
+    What ``spec`` does not describe is None.
+
+    >>> obs = ul.MapObs(maps=torch.zeros(5, 2, 3, 9, 9), features=torch.zeros(5, 2, 4))
+    >>> obs.features.shape, obs.legal  # 5 worlds, 2 agents with 3 maps of 9 x 9 cells and 4 features; no moves
+    (torch.Size([5, 2, 4]), None)
 
     Attributes:
         maps: Maps of each agent.
         team: Additional maps for a critic, the same for all agents.
-        place: Cell of each agent in the maps, row * L + column.
-        legal: Moves that each agent may choose, at least one.
+        place: Cell of each agent in the maps, row * L + column; where agents choose moves, or ``team`` is centred.
+        legal: Moves that each agent may choose, at least one; where agents choose moves.
         target_cell: Number of the cell that each move leads to; agents share one only if no other is left.
+        features: What each agent observes beside its maps.
     """
 
     maps: Float[Tensor, "*lead A C L L"]
-    team: Float[Tensor, "*lead K L L"]
-    place: Int[Tensor, "*lead A"]
-    legal: Bool[Tensor, "*lead A E"]
-    target_cell: Int[Tensor, "*lead A E"]
+    team: Float[Tensor, "*lead K L L"] | None = None
+    place: Int[Tensor, "*lead A"] | None = None
+    legal: Bool[Tensor, "*lead A E"] | None = None
+    target_cell: Int[Tensor, "*lead A E"] | None = None
+    features: Float[Tensor, "*lead A F"] | None = None
 
 
 NO_FLOATS = {"legal": torch.bool, "place": torch.int64, "target_cell": torch.int64}
@@ -217,26 +232,38 @@ NO_FLOATS = {"legal": torch.bool, "place": torch.int64, "target_cell": torch.int
 
 def observation_type(spec: EnvSpec) -> type:
     """Return the class of a team's observations: ``Tensor``, ``ChoiceObs`` or ``MapObs``."""
-    if not spec.choices:
-        return Tensor
-    return MapObs if spec.side else ChoiceObs
+    if spec.side:
+        return MapObs
+    return ChoiceObs if spec.choices else Tensor
 
 
 def observation_shapes(spec: EnvSpec, *lead: int) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each tensor of a team's observations by name; that of a ``Tensor`` is empty."""
+    """Return the shape of each tensor of a team's observations by name, which is empty for a ``Tensor``."""
     agents, square, kind = (*lead, spec.agents), (spec.side, spec.side), observation_type(spec)
     vectors, moves = (*agents, spec.obs), (*agents, spec.choices)
     if kind is Tensor:
         return {"": vectors}
     if kind is ChoiceObs:
         return {"features": vectors, "legal": moves}
-    maps = {"maps": (*vectors, *square), "team": (*lead, spec.team, *square)}
-    return {**maps, "place": agents, "legal": moves, "target_cell": moves}
+    shapes = {
+        "maps": ((*vectors, *square), True),
+        "team": ((*lead, spec.team, *square), spec.team),
+        "place": (agents, spec.choices or (spec.centred and spec.team)),
+        "legal": (moves, spec.choices),
+        "target_cell": (moves, spec.choices),
+        "features": ((*agents, spec.features), spec.features),
+    }
+    return {name: shape for name, (shape, described) in shapes.items() if described}
 
 
 def features_of(obs: Any) -> Float[Tensor, "*lead A O"]:
-    """Return the vectors that agents observe, with or without moves among which they choose."""
-    return obs.features if isinstance(obs, ChoiceObs) else obs
+    """Return the vectors that agents observe, alone or beside maps and moves; None of a team without."""
+    return obs if isinstance(obs, Tensor) else obs.features
+
+
+def legal_of(obs: Any) -> Bool[Tensor, "*lead A E"] | None:
+    """Return the moves that agents may choose; None where actions are continuous."""
+    return None if isinstance(obs, Tensor) else obs.legal
 
 
 @tensors

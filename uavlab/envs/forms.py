@@ -60,8 +60,8 @@ def require_like(env: Any, function: str, result: Any, like: Any, count: int) ->
         require_tensor(env, function, result, shape, like.dtype)
         return
     if type(result) is not type(like):
-        _refuse(env, function, f"a {type(result).__name__}", f"a {type(like).__name__}")
-    for field in fields(like):
+        _refuse(env, function, *("None" if each is None else f"a {type(each).__name__}" for each in (result, like)))
+    for field in fields(like) if like is not None else ():
         name = field.name
         require_like(env, f"{function}.{name}", getattr(result, name), getattr(like, name), count)
 

@@ -132,8 +132,9 @@ def export_policy(trained: TrainedPolicy, file: Path, seed_index: int = 0, agent
     def load(rows: Float[Tensor, "1 K P"]) -> Any:
         return entry.load_policy(config.learner, before, team, rows)
 
-    policy = partial(portable.call, load(parameters[None]))
-    module = PolicyModule(parameters, portable.layers(config.learner, before), load, portable.call)
+    call = partial(_call_by_name, portable.call, tuple(inputs))
+    policy = partial(call, load(parameters[None]))
+    module = PolicyModule(parameters, portable.layers(config.learner, before), load, call)
     versions = {"uavlab": uavlab.__version__, "torch": torch.__version__}
     try:
         with _quiet(), torch.no_grad():
@@ -195,6 +196,10 @@ def _team_of_one(before: Any, team: Any, networks: int, agent: int) -> tuple[Env
         before, label = replace(before, groups=tuple(range(networks))), agent
     parts = [replace(part, agents=1) for part in team.parts for _ in range(part.agents)]
     return before, replace(team, agents=1, groups=(label,), parts=tuple(parts[agent : agent + 1]))
+
+
+def _call_by_name(call: Outputs, names: tuple[str, ...], policy: Any, *inputs: Tensor) -> tuple[Tensor, ...]:
+    return call(policy, **dict(zip(names, inputs, strict=True)))
 
 
 def _trace(module: nn.Module, inputs: Signals) -> torch.export.ExportedProgram:

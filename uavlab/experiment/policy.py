@@ -119,17 +119,21 @@ class TeamPolicy:
     def _require_observations(self, obs: Any) -> int:
         """Return the number of worlds of observations that fit the team."""
         kind, shapes = observation_type(self.spec), observation_shapes(self.spec)
-        parts: dict[str, Any] = {name: getattr(obs, name, None) if name else obs for name in shapes}
-        if not isinstance(obs, kind) or not all(isinstance(part, Tensor) for part in parts.values()):
-            got, expected = type(obs).__name__, kind.__name__
+        got, expected = type(obs).__name__, kind.__name__
+        if not isinstance(obs, kind):
             raise ConfigError(f"policy: got a {got}; expected a {expected}, as env.observe returns.")
-        for name, part in parts.items():
-            dtype = NO_FLOATS.get(name, torch.float32)
-            if part.shape[1:] != shapes[name] or part.dtype != dtype:
+        parts: dict[str, Any] = {"": obs} if kind is Tensor else vars(obs)
+        given = [name for name, part in parts.items() if isinstance(part, Tensor)]
+        if given != list(shapes):
+            texts = f"got a {got} of {', '.join(given)}; expected a {expected} of {', '.join(shapes)}"
+            raise ConfigError(f"policy: {texts}, as env.observe returns; others are None.")
+        for name, shape in shapes.items():
+            part, dtype = parts[name], NO_FLOATS.get(name, torch.float32)
+            if part.shape[1:] != shape or part.dtype != dtype:
                 kind_of_numbers = str(dtype).removeprefix("torch.")
-                text = f"{kind_of_numbers} of shape (B, {', '.join(map(str, shapes[name]))})"
+                text = f"{kind_of_numbers} of shape (B, {', '.join(map(str, shape))})"
                 raise ConfigError(f"policy: got observations of {part.dtype}, {tuple(part.shape)}; expected {text}.")
-        return len(next(iter(parts.values())))
+        return len(parts[next(iter(shapes))])
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,10 @@
 """G networks of the same architecture on square maps: convolutions without padding, then two linear layers.
 
-As in ``nets.mlp``, a network is a row of one matrix. Within it, channels come last.
+The first linear layer may also see features beside the maps. As in ``nets.mlp``, a network is a row of one matrix.
+Within it, channels come last.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +31,7 @@ class StackedCNN(StackedNet):
         kernels: Side of each convolution's kernel.
         hidden: Width of the hidden layer.
         outputs: Output features.
+        features: Features beside the maps (F), inputs of the hidden layer behind those from the convolutions.
     """
 
     channels: int
@@ -37,6 +40,7 @@ class StackedCNN(StackedNet):
     kernels: tuple[int, ...]
     hidden: int
     outputs: int
+    features: int = 0
 
     @property
     def weights(self) -> list[tuple[int, ...]]:
@@ -47,11 +51,30 @@ class StackedCNN(StackedNet):
             size = min(kernel, side)
             shapes.append((size, size, channels, self.width))
             channels, side = self.width, side - size + 1
-        return [*shapes, (side**2 * channels, self.hidden), (self.hidden, self.outputs)]
+        return [*shapes, (side**2 * channels + self.features, self.hidden), (self.hidden, self.outputs)]
 
-    def __call__(self, theta: Float[Tensor, "G P"], x: Float[Tensor, "G N C L L"]) -> Float[Tensor, "G N out"]:
-        """Evaluate network g on maps x[g]; the last layer is never in lower precision."""
+    def initial_for(
+        self, noise: Float[Tensor, "*lead P"], center: Float[Tensor, "*lead F"], scale: Float[Tensor, "*lead F"]
+    ) -> Float[Tensor, "*lead P"]:
+        """Turn noise into initial parameters as ``initial`` does, but for features (x - center) / scale."""
+        *filters, weight, bias, w2, b2 = self.initial(noise).split([math.prod(shape) for shape in self.shapes], -1)
+        from_maps, own = weight.unflatten(-1, self.weights[-2]).tensor_split([-self.features], -2)
+        own = own / scale[..., None]
+        bias = bias - (center[..., None, :] @ own).squeeze(-2)
+        return torch.cat([*filters, from_maps.flatten(-2), own.flatten(-2), bias, w2, b2], -1)
+
+    def __call__(
+        self, theta: Float[Tensor, "G P"], x: Float[Tensor, "G N C L L"], features: Float[Tensor, "G N F"] | None = None
+    ) -> Float[Tensor, "G N out"]:
+        """Evaluate network g on maps x[g], and on features[g] if it has any.
+
+        Features and the last layer are never in lower precision, as the first and last layer of ``StackedMLP``.
+        """
         *filters, w1, b1, w2, b2 = self.unpack(theta)
+        if features is not None:
+            with torch.autocast(x.device.type, enabled=False):
+                b1 = affine(features, w1[:, -self.features :], b1)  # w1 (maps, features) = w1 maps + w1 features
+            w1 = w1[:, : -self.features]
         x = x.permute(0, 1, 3, 4, 2).contiguous()
         for weight, bias in zip(filters[::2], filters[1::2], strict=True):
             convolve = convolve_by_matmul if weight.shape[-1] >= WIDE and not x.is_cuda else convolve_grouped

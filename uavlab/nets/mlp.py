@@ -125,7 +125,7 @@ def hidden_layers(x: Float[Tensor, "G N I"], w1: Tensor, b1: Tensor, w2: Tensor,
 
 
 def affine(
-    x: Float[Tensor, "G N I"], weight: Float[Tensor, "G I O"], bias: Float[Tensor, "G 1 O"]
+    x: Float[Tensor, "G N I"], weight: Float[Tensor, "G I O"], bias: Float[Tensor, "G _ O"]
 ) -> Float[Tensor, "G N O"]:
     """Return x weight + bias by one operator; in compiled code by two, of which the sum is fused with the next one."""
     return torch.bmm(x, weight) + bias if torch.compiler.is_compiling() else torch.baddbmm(bias, x, weight)

@@ -5,13 +5,12 @@ move leads to. Moves to cells that earlier agents chose in the same step are clo
 """
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-
-from uavlab.core.types import ChoiceObs, MapObs
 
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 INSIDE = 1 - 1e-6  # largest action whose density is evaluated
@@ -112,24 +111,24 @@ def sample_at_once(
 
 
 def sample_moves(
-    logits: Float[Tensor, "*lead A E"], obs: ChoiceObs | MapObs, noise: Float[Tensor, "*lead A"] | None
+    logits: Float[Tensor, "*lead A E"], obs: Any, noise: Float[Tensor, "*lead A"] | None
 ) -> Int[Tensor, "*lead A"]:
-    """Sample a legal move for each agent: in turn on maps, otherwise at once."""
-    if isinstance(obs, MapObs):
-        return sample_in_turn(logits, obs.legal, obs.target_cell, noise)
-    return sample_at_once(logits, obs.legal, noise)
+    """Sample a legal move for each agent: in turn on maps (``MapObs``), otherwise at once (``ChoiceObs``)."""
+    cells = getattr(obs, "target_cell", None)
+    if cells is None:
+        return sample_at_once(logits, obs.legal, noise)
+    return sample_in_turn(logits, obs.legal, cells, noise)
 
 
-def random_moves(obs: ChoiceObs | MapObs, noise: Float[Tensor, "*lead A"]) -> Int[Tensor, "*lead A"]:
+def random_moves(obs: Any, noise: Float[Tensor, "*lead A"]) -> Int[Tensor, "*lead A"]:
     """Sample each legal move with the same probability."""
     return sample_moves(torch.zeros_like(obs.legal, dtype=noise.dtype), obs, noise)
 
 
-def open_moves_of(obs: ChoiceObs | MapObs, action: Int[Tensor, "*lead A"]) -> Bool[Tensor, "*lead A E"]:
+def open_moves_of(obs: Any, action: Int[Tensor, "*lead A"]) -> Bool[Tensor, "*lead A E"]:
     """Mark the moves among which each agent chose its action."""
-    if isinstance(obs, MapObs):
-        return open_moves_in_turn(obs.legal, obs.target_cell, action)
-    return obs.legal
+    cells = getattr(obs, "target_cell", None)
+    return obs.legal if cells is None else open_moves_in_turn(obs.legal, cells, action)
 
 
 def sample_categorical(probability: Float[Tensor, "*lead E"], noise: Float[Tensor, "*lead"]) -> Int[Tensor, "*lead"]:

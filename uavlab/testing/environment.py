@@ -186,11 +186,14 @@ def _check_parameters(env: Env) -> None:
     if not isinstance(spec, EnvSpec):
         refuse(f"{name}.spec", type(spec).__name__, "an EnvSpec", "Return uavlab.core.types.EnvSpec(...).")
     least = {"agents": 1, "obs": 1, "action": 1, "horizon": 1, "initial_noise": 0, "step_noise": 0}
-    least |= {"choices": 0, "team": 0, "side": 0}
+    least |= {"choices": 0, "team": 0, "side": 0, "features": 0}
     for field, low in least.items():
         value = getattr(spec, field)
         if type(value) is not int or value < low:
             refuse(f"{name}.spec.{field}", repr(value), f"a whole number from {low} up", "Correct the spec.")
+    if spec.features and not spec.side:
+        do = "Without maps count them in obs."
+        refuse(f"{name}.spec.features", f"{spec.features} with side=0", "0 where agents observe no maps", do)
     if not (isinstance(spec.dt, (int, float)) and 0 < spec.dt < math.inf):
         refuse(f"{name}.spec.dt", repr(spec.dt), "a positive, finite number of seconds", "Correct the spec.")
     if not isinstance(spec.groups, tuple) or len(spec.groups) != spec.agents:

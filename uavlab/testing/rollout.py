@@ -99,7 +99,7 @@ class CheckedRollout:
             self.refuse("measure", got, f"keys {sorted(expected)} as in metrics", do)
         obs, kind = self.call("observe", after), observation_type(self.spec)
         if not isinstance(obs, kind):
-            do = f"Return uavlab.{kind.__name__}(...)." if self.spec.choices else "Return one tensor (B A O)."
+            do = "Return one tensor (B A O)." if kind is Tensor else f"Return uavlab.{kind.__name__}(...)."
             self.refuse("observe", f"a {type(obs).__name__}", f"a {kind.__name__}", do)
         return after, {
             **_named("transition", after),
@@ -132,9 +132,10 @@ class CheckedRollout:
         spec, B = self.spec, self.worlds
         seen = observation_shapes(spec, B).items()
         shapes = {f"observe.{name}" if name else "observe": shape for name, shape in seen}
+        if other := {name for name in results if name.startswith("observe")} ^ set(shapes):
+            what = min(other) if min(other) in results else f"no {min(other)}"
+            self.refuse("observe", what, "what spec describes", "Compare with spec.")
         shapes |= {"reward": (B, spec.agents), "terminated": (B, spec.agents)}
-        if missing := shapes.keys() - results.keys():
-            self.refuse("observe", f"no {min(missing)}", "what spec describes", "Compare with spec.")
         for name, value in results.items():
             if name.startswith("transition"):
                 continue

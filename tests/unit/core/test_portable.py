@@ -1,5 +1,7 @@
 """Signals of exported policies: shapes, limits, and what a team's policy returns for them."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -24,7 +26,10 @@ def test_signals_of_a_team() -> None:
     assert shapes(team_inputs(CHOICES)) == {"observations": (3, 5), "legal": (3, 6), "noise": (3,)}
     assert shapes(team_outputs(CHOICES)) == {"likeliest": (3,), "sampled": (3,)}
     assert shapes(team_outputs(MOVES)) == {"likeliest": (3,), "sampled": (3,)}
-    assert list(team_inputs(MOVES))[:5] == list(MapObs.__dataclass_fields__)  # type: ignore[attr-defined]
+    assert shapes(team_inputs(replace(MOVES, features=2))) == {**maps, "features": (3, 2), "noise": (3,)}
+    flying = replace(MOVES, choices=0, action=2, team=0, features=2)
+    assert shapes(team_inputs(flying)) == {"maps": (3, 7, 5, 5), "features": (3, 2), "noise": (3, 2)}
+    assert shapes(team_outputs(flying)) == {"mean": (3, 2), "sampled": (3, 2)}
     assert list(team_inputs(MOVES)["maps"].axes) == ["agent", "channel", "row", "column"]
 
 
@@ -48,7 +53,7 @@ def test_a_team_acts_without_and_with_noise() -> None:
         assert obs.shape == (1, 4, 3, 5)
         return obs[..., :2] if noise is None else obs[..., :2] + noise
 
-    mean, sampled = act_with_and_without_noise(policy, obs, noise)
+    mean, sampled = act_with_and_without_noise(policy, observations=obs, noise=noise)
     assert torch.equal(mean, obs[..., :2])
     assert torch.equal(sampled, mean + noise)
     assert Portable().call is act_with_and_without_noise
@@ -70,7 +75,7 @@ def test_memory_is_the_last_input_and_output() -> None:
     assert shapes(inputs) == {**shapes(team_inputs(VECTORS)), "memory": (3, 1)}
     assert shapes(outputs) == {**shapes(team_outputs(VECTORS)), "next_memory": (3, 1)}
     obs, noise, memory = (signal.sample(4, torch.Generator().manual_seed(0)) for signal in inputs.values())
-    mean, sampled, after = act_with_and_without_noise(Counts(), obs, noise, memory)
+    mean, sampled, after = act_with_and_without_noise(Counts(), observations=obs, noise=noise, memory=memory)
     assert torch.equal(mean, obs[..., :2] + memory)
     assert torch.equal(sampled, mean + noise)
     assert torch.equal(after, memory + 1)
@@ -85,7 +90,7 @@ def test_vectors_and_legal_moves_reach_the_policy_by_name() -> None:
         assert torch.equal(obs.legal[0], inputs["legal"])
         return obs.legal.long().argmax(-1)
 
-    likeliest, _ = act_with_and_without_noise(policy, *inputs.values())
+    likeliest, _ = act_with_and_without_noise(policy, **inputs)
     assert likeliest.shape == (2, 3)
 
 
@@ -97,4 +102,4 @@ def test_maps_reach_the_policy_by_name() -> None:
             assert name == "noise" or torch.equal(getattr(obs, name)[0], value)
         return obs.place
 
-    assert torch.equal(act_with_and_without_noise(policy, *inputs.values())[1], inputs["place"])
+    assert torch.equal(act_with_and_without_noise(policy, **inputs)[1], inputs["place"])

@@ -1,12 +1,26 @@
 """Trees of tensors: structure kept, names dotted, worlds selected, state rebuilt."""
 
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from uavlab.core.types import leaves, load_leaves, select, tensors, tree_map
+from uavlab.core.types import (
+    ChoiceObs,
+    EnvSpec,
+    MapObs,
+    features_of,
+    leaves,
+    legal_of,
+    load_leaves,
+    observation_shapes,
+    observation_type,
+    select,
+    tensors,
+    tree_map,
+)
 
 
 @tensors
@@ -49,6 +63,42 @@ def test_tree_map_keeps_structure_and_pairs_namesakes() -> None:
     assert total.inner.a[2].tolist() == [124, 125]  # 2 + 10 + 102 + 10, and twice the half
     assert total.inner.b.tolist() == [140, 142, 144]
     assert total.last.tolist() == [160, 162, 164]
+
+
+SPEC = EnvSpec(2, obs=3, action=1, horizon=9, dt=1.0, initial_noise=0, step_noise=0, groups=(0, 0))
+MAPS, CELLS = {"maps": (7, 2, 3, 5, 5)}, {"place": (7, 2), "legal": (7, 2, 4), "target_cell": (7, 2, 4)}
+TEAM, FEATURES = {"team": (7, 6, 5, 5)}, {"features": (7, 2, 8)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "shapes"),
+    [
+        ({}, Tensor, {"": (7, 2, 3)}),
+        ({"choices": 4}, ChoiceObs, {"features": (7, 2, 3), "legal": (7, 2, 4)}),
+        ({"side": 5}, MapObs, MAPS),
+        ({"side": 5, "centred": True}, MapObs, MAPS),
+        ({"side": 5, "team": 6}, MapObs, {**MAPS, **TEAM}),
+        ({"side": 5, "team": 6, "centred": True}, MapObs, {**MAPS, **TEAM, "place": (7, 2)}),
+        ({"side": 5, "features": 8}, MapObs, {**MAPS, **FEATURES}),
+        ({"side": 5, "choices": 4}, MapObs, {**MAPS, **CELLS}),
+        ({"side": 5, "choices": 4, "team": 6, "features": 8}, MapObs, {**MAPS, **TEAM, **CELLS, **FEATURES}),
+    ],
+)
+def test_what_a_team_observes(changes: dict[str, Any], kind: type, shapes: dict[str, tuple[int, ...]]) -> None:
+    spec = replace(SPEC, **changes)
+    assert (observation_type(spec), observation_shapes(spec, 7)) == (kind, shapes)
+    obs: Any = torch.zeros(shapes[""]) if kind is Tensor else kind(**{k: torch.zeros(v) for k, v in shapes.items()})
+    vectors = obs if kind is Tensor else obs.features
+    assert features_of(obs) is vectors
+    assert legal_of(obs) is (None if kind is Tensor else obs.legal)
+    assert (legal_of(obs) is None) == (spec.choices == 0)
+
+
+def test_what_a_tree_lacks_stays_absent() -> None:
+    obs = MapObs(maps=torch.ones(2, 1, 1, 1, 1), features=torch.ones(2, 1, 3))
+    assert [name for name, _ in leaves(obs)] == ["maps", "features"]
+    total = tree_map(torch.add, obs, obs)
+    assert (total.place, total.features.sum().item()) == (None, 12)
 
 
 def test_select_by_world() -> None:

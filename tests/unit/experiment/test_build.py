@@ -128,19 +128,24 @@ def test_without_a_default_the_first_learner_that_fits_is_taken(monkeypatch: pyt
     @dataclass(frozen=True)
     class Maps:
         choices: int = 4
+        side: int = 3
 
         @property
         def spec(self) -> EnvSpec:
-            return EnvSpec(1, 1, 1, 10, 1.0, 1, 1, (0,), choices=self.choices, side=3)
+            return EnvSpec(1, 1, 1, 10, 1.0, 1, 1, (0,), choices=self.choices, side=self.side)
 
     @dataclass(frozen=True)
     class Vectors(Maps):
         choices: int = 0
+        side: int = 0
 
-    monkeypatch.setitem(ENVIRONMENTS, "maps", Environment(Maps))
-    assert task("maps").learner == "coma"
-    monkeypatch.setitem(ENVIRONMENTS, "maps", Environment(Vectors))
-    assert task("maps").learner == "masac"
+    @dataclass(frozen=True)
+    class ContinuousMaps(Maps):
+        choices: int = 0
+
+    for kind, learner in ((Maps, "coma"), (Vectors, "masac"), (ContinuousMaps, "mappo")):
+        monkeypatch.setitem(ENVIRONMENTS, "maps", Environment(kind))
+        assert task("maps").learner == learner
 
 
 def test_toggles_of_missing_parts_are_unserved() -> None:

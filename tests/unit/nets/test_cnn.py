@@ -1,6 +1,7 @@
 """Stacked networks on maps equal the same number of torch.nn networks, by product and by convolution, gradients too."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -63,6 +64,41 @@ def test_equals_separate_networks_with_gradients(wide: int, monkeypatch: pytest.
         loss = expected.square().sum()
         grads = torch.autograd.grad(loss, list(model.parameters()))
         assert gradient[g].norm().item() == pytest.approx(math.sqrt(sum(x.square().sum().item() for x in grads)))
+
+
+def with_features(drop: bool = False) -> tuple[StackedCNN, Tensor, Tensor, Tensor]:
+    """Return a network of three features, its parameters, features, and what torch.nn computes for the first maps."""
+    net = replace(NET, features=3)
+    rows, dice = theta(net), torch.Generator().manual_seed(2)
+    seen = torch.randn(G, N, 3, generator=dice, dtype=torch.float64)
+    expected = []
+    for g in range(G):
+        *filters, w1, b1, w2, b2 = net.unpack(rows[g : g + 1])
+        size = len(w1[0]) - 3
+        alone = torch.cat([each.flatten() for each in (*filters, w1[:, :size], b1, w2, b2)])
+        convolved = plain(NET, alone)[:5](inputs()[g])  # channels first; ours are last
+        convolved = convolved.unflatten(1, (NET.width, -1)).transpose(1, 2).flatten(1)
+        hidden = torch.cat((convolved, seen[g] * (not drop)), 1) @ w1[0] + b1[0]
+        expected.append(hidden.relu() @ w2[0] + b2[0])
+    return net, rows, seen, torch.stack(expected)
+
+
+def test_features_stand_behind_what_comes_from_the_convolutions() -> None:
+    net, rows, seen, expected = with_features()
+    assert net.weights[-2:] == [(NET.weights[-2][0] + 3, 8), (8, 6)]
+    assert net.count == NET.count + 3 * 8
+    torch.testing.assert_close(net(rows, inputs(), seen), expected, rtol=1e-9, atol=1e-9)
+    assert (net(rows, inputs(), seen) - with_features(drop=True)[3]).abs().max() > 0.1
+
+
+def test_first_weights_undo_the_mean_and_spread_of_features() -> None:
+    net, noise = replace(NET, features=3), torch.rand(G, replace(NET, features=3).count, dtype=torch.float64)
+    seen = with_features()[2]
+    center, scale = torch.tensor([5.0, -2.0, 0.0]).double(), torch.tensor([0.1, 10.0, 1.0]).double()
+    moved = net.initial_for(noise, center.expand(G, -1), scale.expand(G, -1))
+    far = net(moved, inputs(), center + scale * seen)
+    torch.testing.assert_close(far, net(net.initial(noise), inputs(), seen), rtol=1e-9, atol=1e-9)
+    assert (far - net(moved, inputs(), seen)).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize(("device", "width", "used"), [("cpu", 4, 0), ("cpu", WIDE, 1), ("cuda", WIDE, 0)])

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tests.support.uneven import Uneven
 from uavlab.core.errors import ConfigError
-from uavlab.core.types import EnvSpec, Metric, tensors
+from uavlab.core.types import EnvSpec, MapObs, Metric, tensors
 from uavlab.testing import check_env, rollout
 
 
@@ -362,6 +362,60 @@ class PlainMaps(Toy):
 
     def observe(self, state: Spots) -> Any:
         return {"maps": state.place[..., None, None, None].clone()}
+
+
+class Views(Toy):
+    """The places as maps of one cell, for continuous actions, beside a feature."""
+
+    @property
+    def spec(self) -> EnvSpec:
+        return replace(super().spec, side=1, features=1)
+
+    def observe(self, state: Spots) -> Any:
+        return MapObs(
+            maps=state.place[..., None, None, None] + torch.zeros(2, 1, 1), features=state.place[..., None] + 0
+        )
+
+
+def test_maps_beside_features_pass() -> None:
+    assert check_env(Views(), worlds=3, steps=15).effect[0] > 0
+
+
+@broken(
+    "NoFeatures.observe, step 0 of the random rollout: got no observe.features; expected what spec describes. "
+    "Compare with spec."
+)
+class NoFeatures(Views):
+    def observe(self, state: Spots) -> Any:
+        return replace(super().observe(state), features=None)
+
+
+@broken(
+    "MoreThanSpec.observe, step 0 of the random rollout: got observe.place; expected what spec describes. Compare with "
+    "spec."
+)
+class MoreThanSpec(Views):
+    def observe(self, state: Spots) -> Any:
+        return replace(super().observe(state), place=torch.zeros(state.place.shape, dtype=torch.int64))
+
+
+@broken(
+    "OtherWidth.observe.features, step 0 of the random rollout: got shape (3, 2, 2); expected a tensor of shape "
+    "(3, 2, 1). Compare with spec."
+)
+class OtherWidth(Views):
+    def observe(self, state: Spots) -> Any:
+        return replace(super().observe(state), features=torch.zeros(*state.place.shape, 2, dtype=state.place.dtype))
+
+
+@broken(
+    "FeaturesWithoutMaps.spec.features: got 2 with side=0; expected 0 where agents observe no maps. Without maps count "
+    "them in obs."
+)
+class FeaturesWithoutMaps(Toy):
+    @property
+    def spec(self) -> EnvSpec:
+        return replace(super().spec, features=2)
 
 
 @pytest.mark.parametrize("name", BROKEN)

@@ -37,8 +37,9 @@ def plan(config: Settings) -> dict[str, int | None]:
 
 def refusal(spec: object) -> str | None:
     """Return why COMA cannot learn an environment; None if it can."""
-    maps = isinstance(spec, EnvSpec) and spec.choices and spec.side
-    return None if maps else "COMA chooses among moves on square maps; this one has none"
+    if not (isinstance(spec, EnvSpec) and spec.choices and spec.side):
+        return "COMA chooses among moves on square maps; this one has none"
+    return "its agents observe features beside their maps, COMA's networks take maps alone" if spec.features else None
 
 
 SYMPTOMS = Symptoms(

@@ -228,19 +228,21 @@ def networks(config: COMAConfig, spec: EnvSpec) -> tuple[StackedCNN, StackedCNN]
 
 
 def require_same_task(trained: EnvSpec, team: EnvSpec) -> None:
-    """Check that a team has the maps and moves of the one trained; its size may differ.
+    """Check that a team has the maps, features and actions of the one trained; its size may differ.
 
     Raises:
-        ConfigError: Maps or moves differ.
+        ConfigError: Maps, features or actions differ.
     """
-    tasks = [(spec.obs, spec.side, spec.choices, spec.centred) for spec in (trained, team)]
+    tasks = [(spec.obs, spec.side, spec.features, spec.choices, spec.action, spec.centred) for spec in (trained, team)]
     if tasks[0] != tasks[1]:
-        text = ["{} channels of side {} and {} moves (centred: {})".format(*task) for task in tasks]
+        text = [
+            "{} channels of side {}, {} features, {} moves and {} actions (centred: {})".format(*task) for task in tasks
+        ]
         raise ConfigError(f"policy: trained on {text[0]}, to be used with {text[1]}; expected the same of both.")
 
 
 def critic_maps(
-    obs: MapObs, action: Int[Tensor, "*lead A"], centred_maps: bool = False
+    obs: Any, action: Int[Tensor, "*lead A"], centred_maps: bool = False
 ) -> Float[Tensor, "*lead A C+K+1 L L"]:
     """Stack the critic's input of each agent: its maps, the team's, and (e + 1) / E at agents with choice e of E.
 
@@ -251,15 +253,17 @@ def critic_maps(
     spots = torch.zeros(*action.shape, side * side, dtype=shade.dtype, device=shade.device)
     spots = spots.scatter(-1, obs.place[..., None], shade[..., None]).unflatten(-1, (side, side))
     others = spots.sum(-3, keepdim=True) - spots
-    team = obs.team[..., None, :, :, :].expand(*action.shape[:-1], agents, *obs.team.shape[-3:])
-    more = torch.cat((team, others[..., None, :, :]), -3)
+    more = others[..., None, :, :]
+    if obs.team is not None:
+        team = obs.team[..., None, :, :, :].expand(*action.shape[:-1], agents, *obs.team.shape[-3:])
+        more = torch.cat((team, more), -3)
     return torch.cat((obs.maps, centre_maps(more, obs.place) if centred_maps else more), -3)
 
 
 def choose(
     net: StackedCNN,
     theta: Float[Tensor, "R P"],
-    obs: MapObs,
+    obs: Any,
     noise: Float[Tensor, "R W A"] | None,
     explore: Tensor | float,
     one_by_one: bool = False,

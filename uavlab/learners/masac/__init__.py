@@ -55,7 +55,7 @@ def refusal(spec: object) -> str | None:
         return None
     if not isinstance(spec, EnvSpec):
         return "it has no team of agents"
-    return "its agents observe maps, MASAC's networks take vectors" if spec.choices and spec.side else None
+    return "its agents observe maps, MASAC's networks take vectors" if spec.side else None
 
 
 def entropy_range(config: MASACConfig, spec: EnvSpec) -> Range:

@@ -10,7 +10,7 @@ from torch import Tensor
 from uavlab.core.errors import ConfigError
 from uavlab.core.groups import padded_actions
 from uavlab.core.protocols import Policy
-from uavlab.core.types import EnvSpec
+from uavlab.core.types import EnvSpec, legal_of
 from uavlab.learners.coma.algorithm import require_same_task
 from uavlab.learners.masac.networks import assign_networks
 from uavlab.learners.ppo.config import MAPPOConfig
@@ -120,7 +120,7 @@ def sample_actions(
     padding: Bool[Tensor, "A D"] | None = None,
 ) -> Tensor:
     """Sample actions from the outputs of actors; without ``noise`` return means, or the most probable moves."""
-    if not isinstance(obs, Tensor):
+    if legal_of(obs) is not None:
         return sample_moves(out, obs, noise)
     mean, log_std = split_gaussian(config, out)
     if noise is None:

@@ -16,7 +16,8 @@ class MAPPOConfig:
         critic: What critics observe, and whose they are: ``central``, all agents, a critic for each agent; ``shared``,
             the same, one critic for all agents of a group, whose value is the mean of theirs and costs one evaluation;
             or ``own``, one agent alone, shared as actors are, which is IPPO. On maps one critic serves all agents
-            anyway, by an evaluation for each, and ``shared`` is refused.
+            anyway, by an evaluation for each, and ``shared`` is refused; a ``central`` one sees an agent's maps, the
+            team's, and the features of all agents.
         hidden: Width of the hidden layers.
         memory: Units of a GRU after the hidden layers of actors and critics, on vectors; 0 for policies without memory.
         width: Channels of each convolution, on maps.
@@ -36,7 +37,7 @@ class MAPPOConfig:
         entropy: Initial weight of the policy's entropy in the actor's loss.
         entropy_to: Final weight of the entropy.
         entropy_updates: Updates over which the weight changes linearly.
-        log_std_low: Smallest log standard deviation of the Gaussian before squashing, on vectors.
+        log_std_low: Smallest log standard deviation of the Gaussian before squashing.
         log_std_high: Largest log standard deviation; above about 0 squashed actions crowd at the ends of their range.
     """
 

@@ -118,14 +118,16 @@ class VectorTeam(TeamOnVectors):
 
 @dataclass(frozen=True)
 class MapTeam:
-    """Networks of a team that observes maps and chooses moves; all agents share one actor and one critic.
+    """Networks of a team that observes maps, alone or beside features; all agents share one actor and one critic.
+
+    Actors see an agent's own maps and features.
 
     Attributes:
-        spec: Maps and moves.
+        spec: Observations and actions.
         width: Channels of each convolution.
         kernels: Side of each convolution's kernel (cells).
         hidden: Width of the hidden layer after the convolutions.
-        central: Whether the critic also observes the team's maps.
+        central: Whether the critic also observes the team's maps, and the features of all agents.
     """
 
     spec: EnvSpec
@@ -146,34 +148,60 @@ class MapTeam:
 
     @property
     def actor_net(self) -> StackedCNN:
-        """The network of the actor, whose outputs are logits of moves."""
-        spec = self.spec
-        return StackedCNN(spec.obs, spec.side, self.width, self.kernels, self.hidden, spec.choices)
+        """The network of the actor; its outputs are logits of moves, or means and log standard deviations."""
+        return self._net(self.spec.obs, self.spec.choices or 2 * self.spec.action, self.spec.features)
 
     @property
     def critic_net(self) -> StackedCNN:
         """The network of the critic."""
-        channels = self.spec.obs + (self.spec.team if self.central else 0)
-        return StackedCNN(channels, self.spec.side, self.width, self.kernels, self.hidden, 1)
+        spec, agents = self.spec, self.spec.agents if self.central else 1
+        return self._net(spec.obs + (spec.team if self.central else 0), 1, agents * spec.features)
 
-    def initial(self, inputs: Any, rng: Streams) -> tuple[Float[Tensor, "R 1 P"], Float[Tensor, "R 1 Q"]]:
-        """Draw the initial actor and critic of each run."""
-        nets = {"actor": self.actor_net, "critic": self.critic_net}
-        actor, critic = (net.initial(rng.uniform(name, net.count))[:, None] for name, net in nets.items())
-        return actor, critic
+    def initial(self, inputs: Scale | None, rng: Streams) -> tuple[Float[Tensor, "R 1 P"], Float[Tensor, "R 1 Q"]]:
+        """Draw the initial actor and critic of each run; ``inputs`` describes features (R A F), if agents have any."""
+        actor, critic = (
+            rng.uniform(name, net.count) for name, net in (("actor", self.actor_net), ("critic", self.critic_net))
+        )
+        if inputs is None:
+            return self.actor_net.initial(actor)[:, None], self.critic_net.initial(critic)[:, None]
+        parts = inputs.center, inputs.spread
+        own = [each[:, 0] for each in parts]  # of the first agent
+        seen = [each.flatten(1) for each in parts] if self.central else own
+        return (
+            self.actor_net.initial_for(actor, *own)[:, None],
+            self.critic_net.initial_for(critic, *seen)[:, None],
+        )
 
     def act(self, theta: Float[Tensor, "R P"], obs: MapObs) -> Float[Tensor, "R N A E"]:
         """Evaluate the actor for each agent."""
-        return self.actor_net(theta, obs.maps.flatten(1, 2)).view(*obs.place.shape, -1)
+        return self._evaluate(self.actor_net, theta, obs.maps, obs.features)
 
     def act_in_turn(self, theta: Float[Tensor, "R P"], obs: MapObs) -> Float[Tensor, "R N A E"]:
         """Evaluate the actor for one agent after the other."""
-        return torch.stack([self.actor_net(theta, maps) for maps in obs.maps.unbind(2)], 2)
+        maps = obs.maps.unbind(2)
+        features = len(maps) * (None,) if obs.features is None else obs.features.unbind(2)
+        return torch.stack([self.actor_net(theta, *own) for own in zip(maps, features, strict=True)], 2)
 
     def value(self, theta: Float[Tensor, "R Q"], obs: MapObs) -> Float[Tensor, "R N A"]:
         """Evaluate the critic for each agent."""
-        maps = obs.maps
-        if self.central:
+        maps, features = obs.maps, obs.features
+        if self.central and obs.team is not None:
             team = obs.team[:, :, None].expand(-1, -1, maps.shape[2], -1, -1, -1)
-            maps = torch.cat((maps, centre_maps(team, obs.place) if self.spec.centred else team), 3)
-        return self.critic_net(theta, maps.flatten(1, 2)).view(obs.place.shape)
+            if self.spec.centred and obs.place is not None:
+                team = centre_maps(team, obs.place)
+            maps = torch.cat((maps, team), 3)
+        if self.central and features is not None:
+            features = own_first(features)
+        return self._evaluate(self.critic_net, theta, maps, features)[..., 0]
+
+    def _net(self, channels: int, outputs: int, features: int) -> StackedCNN:
+        return StackedCNN(channels, self.spec.side, self.width, self.kernels, self.hidden, outputs, features)
+
+    def _evaluate(self, net: StackedCNN, theta: Tensor, maps: Tensor, features: Tensor | None) -> Tensor:
+        flat = None if features is None else features.flatten(1, 2)
+        return net(theta, maps.flatten(1, 2), flat).unflatten(1, maps.shape[1:3])
+
+
+def own_first(features: Float[Tensor, "R N A F"]) -> Float[Tensor, "R N A A*F"]:
+    """Return the features of all agents for each: its own, then those of the agents behind it, in a circle."""
+    return torch.stack([features.roll(-agent, 2) for agent in range(features.shape[2])], 2).flatten(3)

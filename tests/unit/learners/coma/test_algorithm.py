@@ -233,5 +233,5 @@ def test_a_load_policy_flies_teams_of_any_size_and_no_other_maps() -> None:
     action = policy(tree_map(lambda leaf: leaf[None], obs), None)
     assert action.shape == (1, 2, 5)
     smaller = replace(TINY_MISSION, lattice=6)
-    with pytest.raises(ConfigError, match=r"7 channels of side 5 and 6 moves.*side 6"):
+    with pytest.raises(ConfigError, match=r"7 channels of side 5, 0 features, 6 moves.*side 6"):
         load_policy(CONFIG, TINY_MISSION.spec, smaller.spec, learner.parameters())

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from tests.support.fixtures_mapping import TINY_MISSION
+from tests.support.sighted import Sighted
 from uavlab.core.rng import Streams
 from uavlab.core.types import EnvSpec, MapObs, Scale, tree_map
 from uavlab.learners.ppo.acting import make_team
 from uavlab.learners.ppo.config import MAPPOConfig
-from uavlab.learners.ppo.networks import MapTeam, VectorTeam
+from uavlab.learners.ppo.networks import MapTeam, VectorTeam, own_first
 from uavlab.nets.mlp import StackedMLP
 from uavlab.ops.belief_maps import centre_maps
 
@@ -101,3 +102,66 @@ def test_maps_that_are_not_centred_are_seen_as_they_are() -> None:
     seen = torch.cat((obs.maps[0, 1, 2], obs.team[0, 1]))
     alone = evaluate(team.critic_net, parameters[0], seen)
     torch.testing.assert_close(team.value(parameters, obs)[0, 1, 2], alone[0])
+
+
+def seeing(critic: str, drop: bool = False, **changes: Any) -> tuple[Tensor, ...]:
+    """Return what a team on maps with features computes, and the same agent by agent without ``drop``ping features."""
+    env = Sighted(**changes)
+    spec, rng = env.spec, Streams([0, 1], dtype=torch.float64)
+    team = MapTeam(spec, 4, (3, 2), 8, critic == "central")
+    center, spread = rng.normal("center", 2, 3), 0.5 + rng.uniform("spread", 2, 3)
+    actor, value = (each.flatten(0, 1) for each in team.initial(Scale(center=center, spread=spread), rng))
+    state = env.initial(rng.uniform("start", 3, spec.initial_noise).flatten(0, 1))
+    obs = tree_map(lambda leaf: leaf.unflatten(0, (2, 3)), env.observe(state))
+    obs = replace(obs, maps=rng.normal("maps", 3, *obs.maps.shape[2:]), features=rng.normal("seen", 3, 2, 3))
+    acts, values = torch.zeros(2, 3, 2, 2).double(), torch.zeros(2, 3, 2).double()
+    for run in range(2):
+        for row in range(3):
+            for agent in range(2):
+                maps, own = obs.maps[run, row, agent], obs.features[run, row, agent]
+                told = own * (not drop)
+                acts[run, row, agent] = team.actor_net(actor[run : run + 1], maps[None, None], told[None, None])[0, 0]
+                if critic == "central":
+                    more = obs.team[run, row]
+                    maps = torch.cat((maps, centre_maps(more, obs.place[run, row, agent]) if env.centred else more))
+                    told = torch.cat((told, obs.features[run, row, 1 - agent]))  # its own, then the other one's
+                values[run, row, agent] = team.critic_net(value[run : run + 1], maps[None, None], told[None, None])
+    assert (team.actor_net.features, team.critic_net.features) == (3, 6 if critic == "central" else 3)
+    assert team.actor_net.outputs == 2  # two moves, or a mean and a log standard deviation
+    torch.testing.assert_close(team.act_in_turn(actor, obs), team.act(actor, obs), rtol=1e-12, atol=1e-12)
+    return team.act(actor, obs), team.value(value, obs), acts, values
+
+
+@pytest.mark.parametrize("changes", [{}, {"centred": True}, {"moves": True, "centred": True}])
+@pytest.mark.parametrize("critic", ["central", "own"])
+def test_a_team_sees_maps_beside_features(critic: str, changes: dict[str, Any]) -> None:
+    act, value, slow_act, slow_value = seeing(critic, team=True, **changes)
+    torch.testing.assert_close(act, slow_act, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(value, slow_value, rtol=1e-9, atol=1e-9)
+    _, _, blind_act, blind_value = seeing(critic, drop=True, team=True, **changes)
+    assert (act - blind_act).abs().max() > 1e-4
+    assert (value - blind_value).abs().max() > 1e-4
+
+
+def test_first_weights_follow_the_features_of_the_first_agent_and_of_all() -> None:
+    """Features at their means give what zeros give with plain first weights."""
+    team, plain = MapTeam(Sighted().spec, 4, (3, 2), 8, True), Streams([0], dtype=torch.float64)
+    nets, means = (team.actor_net, team.critic_net), torch.arange(6.0).double().view(1, 2, 3)
+    rows = team.initial(Scale(center=means, spread=means + 1), Streams([0], dtype=torch.float64))
+    maps = torch.ones(1, 1, 2, 4, 4).double()
+    for net, name, row, mean in zip(nets, ("actor", "critic"), rows, (means[:, :1], means.view(1, 1, 6)), strict=True):
+        expected = net(net.initial(plain.uniform(name, net.count)), maps, 0 * mean)
+        torch.testing.assert_close(net(row[:, 0], maps, mean), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_own_features_come_first() -> None:
+    rows = own_first(torch.tensor([[[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]]]))
+    assert rows[0, 0].tolist() == [[1, 2, 3, 4, 5, 6], [3, 4, 5, 6, 1, 2], [5, 6, 1, 2, 3, 4]]
+
+
+def test_maps_alone_have_the_networks_that_they_had() -> None:
+    team = MapTeam(TINY_MISSION.spec, 4, (3, 2), 8, central=False)
+    side, moves = TINY_MISSION.spec.side - 3, TINY_MISSION.spec.choices
+    assert team.actor_net.weights == [(3, 3, 7, 4), (2, 2, 4, 4), (side * side * 4, 8), (8, moves)]
+    actor, _ = team.initial(None, Streams([0]))
+    assert torch.equal(actor[:, 0], team.actor_net.initial(Streams([0]).uniform("actor", team.actor_net.count)))
