@@ -131,9 +131,9 @@ def test_a_policy_leaves_as_a_file(kind: str, suffix: str, tmp_path: Path) -> No
     noise = torch.rand(5, 2) if env.spec.choices else torch.randn(5, 2, 1)
     given = {**dict(leaves(obs)), "noise": noise}
     if suffix == ".onnx":
-        session = pytest.importorskip("onnxruntime").InferenceSession(str(run.export(tmp_path / "team.onnx")))
-        assert {each.name for each in session.get_inputs()} <= set(given)
-        mean = session.run(None, {each.name: given[each.name].numpy() for each in session.get_inputs()})[0]
+        runtime = pytest.importorskip("onnxruntime").InferenceSession(str(run.export(tmp_path / "team.onnx")))
+        assert {each.name for each in runtime.get_inputs()} <= set(given)
+        mean = runtime.run(None, {each.name: given[each.name].numpy() for each in runtime.get_inputs()})[0]
         torch.testing.assert_close(torch.as_tensor(mean), act(obs), rtol=1e-5, atol=1e-5)
         return
     mean, _ = torch.export.load(run.export(tmp_path / "team.pt2")).module()(*given.values())

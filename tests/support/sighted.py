@@ -22,7 +22,7 @@ SHORT = {
 class State:
     """What the map and the features of each agent tell, -1 or 1, and which cell of a half is marked."""
 
-    told: Tensor  # B A 2: by the map, by a feature
+    clue: Tensor  # B A 2: by the map, by a feature
     cell: Tensor  # B A, within the half of the map that tells
     step: Tensor  # B
 
@@ -35,7 +35,7 @@ class Sighted:
     by 0.1 around a mean of 5. The others are constant, and the number of the agent. The team's map is the sum of marks.
 
     Attributes:
-        paid: What the right action is told by.
+        paid: What the right action depends on: map or feature.
         moves: Whether agents choose the moves 0 (for -1) and 1 instead of acting in [-1, 1].
         features: Whether agents observe features beside their maps.
         team: Whether a critic sees the sum of all marks.
@@ -74,14 +74,14 @@ class Sighted:
 
     def observe(self, state: State) -> ul.MapObs:
         """Return a map of the mark beside a constant one, and the features; each move leads to a cell of its own."""
-        half, told = SIDE // 2, state.told
-        place = state.cell // half * SIDE + state.cell % half + half * (told[..., 0] > 0)
-        marks = torch.nn.functional.one_hot(place, SIDE * SIDE).to(told.dtype).unflatten(-1, (SIDE, SIDE))
+        half, clue = SIDE // 2, state.clue
+        place = state.cell // half * SIDE + state.cell % half + half * (clue[..., 0] > 0)
+        marks = torch.nn.functional.one_hot(place, SIDE * SIDE).to(clue.dtype).unflatten(-1, (SIDE, SIDE))
         agents = torch.arange(AGENTS, device=place.device)
         spec, cells = self.spec, (agents[:, None] * MOVES + torch.arange(MOVES, device=place.device))
         cells = cells.repeat(len(place), 1, 1)
-        number = agents.to(told.dtype).expand(len(place), -1)
-        seen = torch.stack((5 + 0.1 * told[..., 1], torch.full_like(number, 2.0), number), -1)
+        number = agents.to(clue.dtype).expand(len(place), -1)
+        seen = torch.stack((5 + 0.1 * clue[..., 1], torch.full_like(number, 2.0), number), -1)
         return ul.MapObs(
             maps=torch.stack((marks, torch.ones_like(marks)), 2),
             team=marks.sum(1, keepdim=True) if spec.team else None,
@@ -92,8 +92,8 @@ class Sighted:
         )
 
     def reward(self, state: State, action: Tensor, after: State) -> Tensor:
-        act = 2 * action.to(state.told.dtype) - 1 if self.moves else action[..., 0].clamp(-1, 1)
-        return act * state.told[..., 0 if self.paid == "map" else 1]
+        act = 2 * action.to(state.clue.dtype) - 1 if self.moves else action[..., 0].clamp(-1, 1)
+        return act * state.clue[..., 0 if self.paid == "map" else 1]
 
     def terminated(self, state: State) -> Tensor:
         return (state.step < 0)[:, None].expand(-1, AGENTS)

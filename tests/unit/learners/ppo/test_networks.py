@@ -119,13 +119,15 @@ def seeing(critic: str, drop: bool = False, **changes: Any) -> tuple[Tensor, ...
         for row in range(3):
             for agent in range(2):
                 maps, own = obs.maps[run, row, agent], obs.features[run, row, agent]
-                told = own * (not drop)
-                acts[run, row, agent] = team.actor_net(actor[run : run + 1], maps[None, None], told[None, None])[0, 0]
+                features = own * (not drop)
+                acts[run, row, agent] = team.actor_net(actor[run : run + 1], maps[None, None], features[None, None])[
+                    0, 0
+                ]
                 if critic == "central":
                     more = obs.team[run, row]
                     maps = torch.cat((maps, centre_maps(more, obs.place[run, row, agent]) if env.centred else more))
-                    told = torch.cat((told, obs.features[run, row, 1 - agent]))  # its own, then the other one's
-                values[run, row, agent] = team.critic_net(value[run : run + 1], maps[None, None], told[None, None])
+                    features = torch.cat((features, obs.features[run, row, 1 - agent]))  # its own, then the other one's
+                values[run, row, agent] = team.critic_net(value[run : run + 1], maps[None, None], features[None, None])
     assert (team.actor_net.features, team.critic_net.features) == (3, 6 if critic == "central" else 3)
     assert team.actor_net.outputs == 2  # two moves, or a mean and a log standard deviation
     torch.testing.assert_close(team.act_in_turn(actor, obs), team.act(actor, obs), rtol=1e-12, atol=1e-12)
