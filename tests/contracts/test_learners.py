@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.fixtures_config import checkpoint_leaves, sizes, train_run
+from tests.support.fixtures_config import checkpoint_leaves, sizes, stop_and_resume, train_run
 from uavlab.core.portable import Portable
 from uavlab.core.types import EnvSpec
 from uavlab.experiment import build
@@ -44,13 +44,7 @@ def test_a_run_that_was_stopped_ends_in_the_bits_of_a_whole_one(
     tmp_path: Path, learner: str, changes: dict[str, Any]
 ) -> None:
     whole = train_run(small(learner, **changes), tmp_path / "whole")
-    run = Run(small(learner, **changes), tmp_path / "run")
-    for progress in run.train():
-        if progress.number == 2:
-            run.stop()
-    resumed = Run.resume(tmp_path / "run")
-    for _ in resumed.train():
-        pass
+    resumed = stop_and_resume(small(learner, **changes), tmp_path / "run")
     assert (resumed.number, resumed.digest) == (UPDATES, whole.digest)
 
 

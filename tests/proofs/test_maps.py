@@ -11,6 +11,7 @@ from torch import Tensor
 
 import uavlab as ul
 from tests.contracts.test_equality import cases, check_equal, only_traced  # noqa: F401
+from tests.support.fixtures_config import stop_and_resume, train_run
 from tests.support.sighted import SHORT, Sighted, registered_sighted
 from uavlab.core.errors import ConfigError
 from uavlab.core.registry import LEARNERS
@@ -45,10 +46,7 @@ def config(**changes: Any) -> Config:
 
 
 def train(folder: Path | None = None, **changes: Any) -> Run:
-    run = Run(config(**changes), folder)
-    for _ in run.train():
-        pass
-    return run
+    return train_run(config(**changes), folder)
 
 
 def right(run: Run) -> float:
@@ -93,13 +91,7 @@ def test_features_far_from_zero_need_initial_weights_for_them(monkeypatch: pytes
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_goes_on_in_the_bits_of_a_whole_one(kind: str, tmp_path: Path) -> None:
-    whole, run = train(**KINDS[kind]), Run(config(**KINDS[kind]), tmp_path / "run")
-    for progress in run.train():
-        if progress.number == 2:
-            run.stop()
-    resumed = Run.resume(tmp_path / "run")
-    for _ in resumed.train():
-        pass
+    whole, resumed = train(**KINDS[kind]), stop_and_resume(config(**KINDS[kind]), tmp_path / "run")
     assert (resumed.digest, resumed.not_exact_reasons) == (whole.digest, [])
     assert train(seed=1, **KINDS[kind]).digest != whole.digest
 

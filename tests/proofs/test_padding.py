@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import uavlab as ul
+from tests.support.fixtures_config import stop_and_resume, train_run
 from tests.support.uneven import NARROW, SHORT, Uneven, registered_uneven
 from uavlab import evaluation
 from uavlab.core.types import leaves
@@ -81,16 +82,8 @@ def test_random_actions_and_cross_play() -> None:
 
 
 def test_a_run_goes_on_in_the_bits_of_a_whole_one(tmp_path: Path) -> None:
-    whole, run = Run(config("masac")), Run(config("masac"), tmp_path / "run")
-    for _ in whole.train():
-        pass
-    for progress in run.train():
-        if progress.number == 2:
-            run.stop()
-    resumed = Run.resume(tmp_path / "run")
-    for _ in resumed.train():
-        pass
-    assert resumed.digest == whole.digest
+    resumed = stop_and_resume(config("masac"), tmp_path / "run")
+    assert resumed.digest == train_run(config("masac")).digest
 
 
 @pytest.mark.parametrize("learner", ["masac", "mappo", "ippo"])

@@ -1,9 +1,8 @@
 """The tasks of ``tools.defaults``, registered for one test, so that tests of our own entries see those alone."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
-from tests.support.registries import entries, replace_entries
+from tests.support.registries import entries, registered, replace_entries
 
 BEFORE = entries()
 from tools.defaults import __main__ as study  # noqa: E402 - between the two copies
@@ -13,15 +12,9 @@ WITH_TASKS = entries()
 replace_entries(BEFORE)
 
 
-@contextmanager
-def registered_tasks() -> Iterator[None]:
+def registered_tasks() -> AbstractContextManager[None]:
     """Register the tasks, and forget them afterwards with all that was added."""
-    before = entries()
-    replace_entries(WITH_TASKS)
-    try:
-        yield
-    finally:
-        replace_entries(before)
+    return registered(WITH_TASKS)
 
 
 __all__ = ["collect", "landmarks", "registered_tasks", "study", "tag", "tow"]

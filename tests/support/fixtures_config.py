@@ -59,6 +59,18 @@ def tiny(**changes: Any) -> Config:
     return configure("leader_follower", TINY, changes)
 
 
+def stop_and_resume(config: Config, folder: Path) -> Run:
+    """Train a run, stop it after two updates, and train it to its end from its folder."""
+    run = Run(config, folder)
+    for progress in run.train():
+        if progress.number == 2:
+            run.stop()
+    resumed = Run.resume(folder)
+    for _ in resumed.train():
+        pass
+    return resumed
+
+
 def train_run(config: Config, folder: Path | None = None) -> Run:
     """Train a run to its end."""
     run = Run(config, folder)

@@ -1,7 +1,6 @@
 """A team that sees maps beside features, by continuous actions or moves, registered as ``sighted`` for single tests."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -9,7 +8,7 @@ import torch
 from torch import Tensor
 
 import uavlab as ul
-from tests.support.registries import entries, replace_entries
+from tests.support.registries import registered
 
 AGENTS, SIDE, FEATURES, MOVES = 2, 4, 3, 2
 SHORT = {
@@ -102,12 +101,6 @@ class Sighted:
         return {"right": self.reward(state, action, after).mean(-1)}
 
 
-@contextmanager
-def registered_sighted() -> Iterator[None]:
+def registered_sighted() -> AbstractContextManager[None]:
     """Register ``sighted``, and forget it afterwards."""
-    before = entries()
-    ul.env("sighted")(Sighted)
-    try:
-        yield
-    finally:
-        replace_entries(before)
+    return registered(sighted=Sighted)

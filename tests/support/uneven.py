@@ -1,7 +1,6 @@
 """A team of two groups whose actions have 2 and 3 dimensions, registered as ``uneven`` for single tests."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,7 +8,7 @@ import torch
 from torch import Tensor
 
 import uavlab as ul
-from tests.support.registries import entries, replace_entries
+from tests.support.registries import registered
 
 NARROW = 2  # agents of two dimensions; the third agent has three
 SHORT = {
@@ -61,12 +60,6 @@ class Uneven:
         return {"distance": after.pos.norm(dim=-1).mean(-1), "beyond": after.beyond}
 
 
-@contextmanager
-def registered_uneven() -> Iterator[None]:
+def registered_uneven() -> AbstractContextManager[None]:
     """Register ``uneven``, and forget it afterwards."""
-    before = entries()
-    ul.env("uneven")(Uneven)
-    try:
-        yield
-    finally:
-        replace_entries(before)
+    return registered(uneven=Uneven)

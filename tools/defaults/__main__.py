@@ -2,10 +2,10 @@
 
     python -m tools.defaults --out figures/records/defaults.json
 
-The tasks and their plans were written by somebody who had not seen the defaults, after these were fixed. Each seed is a
-run of its own, a row of ``uavlab bench learners``; a second call goes on where the first one ended. Where groups oppose
-each other, they also meet random actions, the plan, and a team of an earlier stage, which a shorter run of the same
-seed trains.
+The tasks and their plans were written by people who had not seen the defaults. ``CHOSEN_ON`` names those on which
+defaults were chosen since; only the others judge them. Each seed is a run of its own, a row of ``uavlab bench
+learners``; a second call goes on where the first one ended. Where groups oppose each other, they also meet random
+actions, the plan, and a team of an earlier stage, which a shorter run of the same seed trains.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from uavlab.storage.files import write_json
 from uavlab.storage.machine import describe
 
 TASKS = {"landmarks": landmarks.Landmarks, "collect": collect.Collect, "tag": tag.Tag, "tow": tow.Tow}
+CHOSEN_ON = ("landmarks", "collect")  # trials on them led to MAPPO's discount, learning rate and steps
 LEARNERS = ("masac", "mappo")
 EARLY = 0.1  # share of the minutes after which the early team has ended
 EPISODES = 200  # of every meeting
@@ -46,10 +48,14 @@ def returns(row: Row, folder: Path) -> dict[str, float]:
     """Return the mean return per agent of the best policies, of the plan and of random actions: what learners raise."""
     task = row["environment"]
     run = folder / str(row["seed"]) / f"{task}-{row['learner']}"
-    scores = {name: ul.evaluate(task, policy=name, episodes=EPISODES) for name in ("random", row["plan"])}
-    means = {name: each["return"]["mean"] for name, each in scores.items()}
-    best = ul.evaluate(run, episodes=EPISODES)["return"]["mean"]
-    return {"best": best, "plan": means[row["plan"]], "random": means["random"]}
+    best = ul.evaluate(run, episodes=EPISODES, device="cpu")["return"]["mean"]
+    return {"best": best, "plan": baseline_return(task, row["plan"]), "random": baseline_return(task, "random")}
+
+
+@cache
+def baseline_return(task: str, policy: str) -> float:
+    """Return the mean return per agent of a policy without training, the same beside every run."""
+    return ul.evaluate(task, policy=policy, episodes=EPISODES, device="cpu")["return"]["mean"]
 
 
 def meet(row: Row, minutes: float, folder: Path) -> list[Row]:
@@ -83,6 +89,7 @@ def record(
     return {
         "minutes": minutes,
         "seeds": seeds,
+        "chosen_on": list(CHOSEN_ON),
         "machine": {**machine, "load_after": round(os.getloadavg()[0], 2)},
         "rows": rows,
     }

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tools.tables.records import exists, interval_of, measured, read, table
+from tools.tables.records import NAMES, exists, interval_of, measured, read, table
+from uavlab.experiment.cross_play import CrossPlay
 
-NAMES = {"masac": "MASAC", "mappo": "MAPPO"}
 PAIRINGS = {  # who plays a group, and who the others
     "late against random": ("late", "random"),
     "random against random": ("random", "random"),
@@ -43,8 +43,9 @@ def parts() -> list[str]:
             "{task} | {learner} | {group} | " + " | ".join(f"{{{name}}}" for name in PAIRINGS),
             meetings,
         ),
-        "The tasks in `tools/defaults` and their plans were written by somebody who had not seen the learners' "
-        f"defaults, after these were fixed. {record['seeds']} runs of {record['minutes']:g} minutes each, all "
+        "The tasks in `tools/defaults` and their plans were written by people who had not seen the learners' defaults; "
+        f"on {' and '.join(f'`{task}`' for task in record['chosen_on'])} some of MAPPO's were chosen afterwards, so "
+        f"only the other tasks judge them. {record['seeds']} runs of {record['minutes']:g} minutes each, all "
         "settings at their defaults, one thread a run. The late policy of a group is its best by validation scores; "
         f"the early one is the last of a run of a tenth of the time. {measured(record)}.",
     ]
@@ -89,8 +90,8 @@ def sides(rows: Sequence[Row]) -> list[dict[str, str]]:
 
 def score(meetings: Sequence[Row], group: str, own: str, others: str) -> float:
     """Return the mean score of a group that ``own`` plays while ``others`` plays all other groups."""
-    wanted = {name: own if name == group else others for name in meetings[0]["players"]}
-    return next(each["scores"][group]["mean"] for each in meetings if each["players"] == wanted)
+    play = CrossPlay(tuple(meetings[0]["players"]), (own, others), tuple(dict(each) for each in meetings))
+    return play.score(group, own, others)["mean"]
 
 
 def listed(values: Sequence[float], shape: str) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tools.tables.records import exists, measured, read, speed_up, table
+from tools.tables.records import NAMES, exists, measured, read, speed_up, table
 
 PROGRAMS = {  # by the key of the column
     "ours": "uavlab",
@@ -12,7 +12,6 @@ PROGRAMS = {  # by the key of the column
     "one": "BenchMARL, one critic",
 }
 OTHERS = ("each", "one")  # of which ratios are shown
-NAMES = {"mappo": "MAPPO", "masac": "MASAC"}
 
 
 def parts() -> list[str]:

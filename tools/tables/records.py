@@ -13,6 +13,7 @@ from uavlab.evaluation import interval
 
 ROOT = Path(__file__).parents[2]
 RECORDS = ROOT / "figures" / "records"
+NAMES = {"mappo": "MAPPO", "masac": "MASAC"}  # of learners
 Rows = Iterable[Mapping[str, Any]]
 
 

@@ -92,7 +92,8 @@ def example_record() -> dict[str, Any]:
         for seed in (0, 1)
     ]  # fmt: skip
     machine = {"cpu": "Here", "load": 0.5, "dirty": False}
-    return {"command": "python -m tools.defaults", "minutes": 10.0, "seeds": 2, "machine": machine, "rows": rows}
+    study = {"command": "python -m tools.defaults", "minutes": 10.0, "seeds": 2, "chosen_on": ["landmarks", "collect"]}
+    return {**study, "machine": machine, "rows": rows}
 
 
 def test_tables_are_read_from_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,6 +107,7 @@ def test_tables_are_read_from_the_record(tmp_path: Path, monkeypatch: pytest.Mon
         "| `tag` | MAPPO | chasers | 20.00, 20.00 | 0.00, 0.00 | 30.00, 30.00 | 19.00, 19.00 | 8.00, 8.00 |",
         "| `tag` | MAPPO | runners | 2.00, 2.00 | 0.00, 0.00 | 3.00, 3.00 | -8.00, -8.00 | -19.00, -19.00 |",
     ]
+    assert "on `landmarks` and `collect` some of MAPPO's were chosen afterwards" in text
     assert text.endswith("`python -m tools.defaults`. Here, load 0.5 before.")
 
 
