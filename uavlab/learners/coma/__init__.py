@@ -5,7 +5,8 @@ from uavlab.core.registry import LEARNERS, LearnerEntry, Settings
 from uavlab.core.rng import Streams
 from uavlab.core.symptoms import Entropy, Symptoms, higher, longer_view, lower, move_range, times
 from uavlab.core.types import EnvSpec
-from uavlab.learners.coma.algorithm import COMA, COMAConfig, load_policy, networks, require_same_task
+from uavlab.learners.coma.algorithm import COMA, COMAConfig, load_policy, networks
+from uavlab.nets.assignment import require_same_task
 from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.runtime import Runtime
 

@@ -24,11 +24,11 @@ from annotated_types import Ge, Gt, Le
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Learner, Policy
 from uavlab.core.registry import Resume
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, MapObs, Rollout, Update, tensors, tree_map
+from uavlab.nets.assignment import require_same_task
 from uavlab.nets.cnn import StackedCNN
 from uavlab.ops.action_sampling import masked_policy, open_moves_in_turn, sample_in_turn
 from uavlab.ops.belief_maps import centre_maps
@@ -225,20 +225,6 @@ def networks(config: COMAConfig, spec: EnvSpec) -> tuple[StackedCNN, StackedCNN]
     """Return actor and critic networks; the critic also observes the team's maps and the other agents' choices."""
     shape = (spec.side, config.width, config.kernels, config.hidden, spec.choices)
     return StackedCNN(spec.obs, *shape), StackedCNN(spec.obs + spec.team + 1, *shape)
-
-
-def require_same_task(trained: EnvSpec, team: EnvSpec) -> None:
-    """Check that a team has the maps, features and actions of the one trained; its size may differ.
-
-    Raises:
-        ConfigError: Maps, features or actions differ.
-    """
-    tasks = [(spec.obs, spec.side, spec.features, spec.choices, spec.action, spec.centred) for spec in (trained, team)]
-    if tasks[0] != tasks[1]:
-        text = [
-            "{} channels of side {}, {} features, {} moves and {} actions (centred: {})".format(*task) for task in tasks
-        ]
-        raise ConfigError(f"policy: trained on {text[0]}, to be used with {text[1]}; expected the same of both.")
 
 
 def critic_maps(

@@ -15,7 +15,8 @@ from uavlab.learners.masac.base import MASACBase, MASACConfig, load_policy
 from uavlab.learners.masac.batched import MASAC, MASACVmap
 from uavlab.learners.masac.choices import CHOICE_FORMS
 from uavlab.learners.masac.loop import RUNGS, MASACLoop
-from uavlab.learners.masac.networks import actor_net, assign_critics, assign_networks, critic_net
+from uavlab.learners.masac.networks import actor_net, assign_critics, critic_net
+from uavlab.nets.assignment import assign_networks
 from uavlab.ops.action_sampling import HALF_LOG_2PI
 from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.runtime import Runtime

@@ -44,14 +44,13 @@ from uavlab.learners.masac.networks import (
     Theta,
     actor_net,
     assign_critics,
-    assign_networks,
     critic_net,
     initial_parameters,
     list_tensors,
     map_tensors,
-    per_agent,
 )
 from uavlab.learners.masac.reward_scale import RewardScale
+from uavlab.nets.assignment import assign_networks, per_agent
 from uavlab.nets.mlp import StackedMLP
 from uavlab.ops.action_sampling import sample_moves, squashed_gaussian, without_padding
 from uavlab.ops.schedules import linear

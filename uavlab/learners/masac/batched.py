@@ -16,7 +16,8 @@ from uavlab.core.types import Transition
 from uavlab.learners.masac.base import Evaluate, MASACBase, Step, Unpack, evaluate_actors, squash
 from uavlab.learners.masac.live import row_mean, weights
 from uavlab.learners.masac.loop import evaluate
-from uavlab.learners.masac.networks import Theta, by_network, list_tensors, of_agents, per_agent
+from uavlab.learners.masac.networks import Theta, list_tensors
+from uavlab.nets.assignment import by_network, of_agents, per_agent
 from uavlab.nets.mlp import StackedMLP
 from uavlab.runtime.grad_step import GradientStep, Rows
 from uavlab.runtime.runtime import Runtime

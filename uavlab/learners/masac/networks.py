@@ -1,4 +1,4 @@
-"""Networks of a team: their assignment to agents, initial parameters, and the forms in which a learner holds them."""
+"""Networks of a team: actors and critics, initial parameters, and the forms in which a learner holds them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +10,7 @@ from torch import Tensor
 from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
 from uavlab.core.types import EnvSpec, Scale
+from uavlab.nets.assignment import assign_networks
 from uavlab.nets.mlp import StackedMLP
 
 Theta = Any
@@ -29,27 +30,6 @@ def critic_net(spec: EnvSpec, hidden: int, critic: str) -> StackedMLP:
     if critic == "own":
         return StackedMLP(spec.obs + (0 if spec.choices else spec.action), hidden, spec.choices or 1)
     return StackedMLP(spec.agents * (spec.obs + (spec.choices or spec.action)), hidden, spec.choices or 1)
-
-
-def assign_networks(trained: EnvSpec, team: EnvSpec, share: bool) -> tuple[int, ...]:
-    """Return the index of each agent's network: that of its group if networks are shared, else its own.
-
-    In a team of another size without shared networks, agents use the network of the first agent of their group.
-
-    Raises:
-        ConfigError: An agent has no network, or observations or actions differ.
-    """
-    tasks = [(spec.obs, spec.action, spec.choices) for spec in (trained, team)]
-    if tasks[0] != tasks[1] or not set(team.groups) <= set(trained.groups):
-        text = ["{} observations, {} actions and {} moves".format(*task) for task in tasks]
-        raise ConfigError(
-            f"policy: a team of groups {team.groups} with {text[1]} cannot fly networks of groups {trained.groups} "
-            f"with {text[0]}; expected agents of trained groups that see and do the same."
-        )
-    if not share and team.agents == trained.agents:
-        return tuple(range(team.agents))
-    rows = sorted(set(trained.groups)) if share else list(trained.groups)
-    return tuple(rows.index(group) for group in team.groups)
 
 
 def assign_critics(spec: EnvSpec, critic: str) -> tuple[int, ...]:
@@ -86,38 +66,6 @@ def initial_parameters(
         torch.cat(parts, -1)[:, :, None].expand(-1, pairs, 2, -1) for parts in ((seen[0], still), (seen[1], still + 1))
     )
     return actors, critic.initial_for(rng.uniform("critic", pairs, 2, critic.count), center, spread)
-
-
-def per_agent(rows: Float[Tensor, "G ..."], runs: int, networks: tuple[int, ...]) -> Float[Tensor, "R A ..."]:
-    """Return the row of each agent's network, as a view if the rows are consecutive."""
-    return of_agents(rows.unflatten(0, (runs, -1)), networks)
-
-
-def of_agents(table: Float[Tensor, "R K ..."], networks: tuple[int, ...]) -> Float[Tensor, "R A ..."]:
-    """Return for each agent what its network has, as a view if the networks are consecutive.
-
-    An index that is a tensor would come from the host, for which a GPU waits.
-    """
-    if networks == tuple(range(table.shape[1])):
-        return table
-    first = networks[0]
-    if networks == tuple(range(first, first + len(networks))):
-        return table[:, first : first + len(networks)]
-    return torch.cat([table[:, n : n + 1] for n in networks], 1)
-
-
-def by_network(
-    reduce: Callable[[Tensor, int], Tensor], x: Float[Tensor, "R A ..."], networks: tuple[int, ...]
-) -> Float[Tensor, "R K ..."]:
-    """Return for each network the sum or mean (``reduce``) over its agents; ``x`` itself if each agent has its own."""
-    if networks == tuple(range(len(networks))):
-        return x
-    return torch.stack([reduce(of_agents(x, members(networks, n)), 1) for n in range(len(set(networks)))], 1)
-
-
-def members(networks: tuple[int, ...], network: int) -> tuple[int, ...]:
-    """Return the agents that have a network."""
-    return tuple(agent for agent, own in enumerate(networks) if own == network)
 
 
 def map_tensors(fn: Callable[[Tensor], Any], theta: Theta) -> Theta:

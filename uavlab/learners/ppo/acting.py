@@ -11,11 +11,10 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.groups import padded_actions
 from uavlab.core.protocols import Policy
 from uavlab.core.types import EnvSpec, legal_of
-from uavlab.learners.coma.algorithm import require_same_task
-from uavlab.learners.masac.networks import assign_networks
 from uavlab.learners.ppo.config import MAPPOConfig
 from uavlab.learners.ppo.networks import MapTeam, VectorTeam
 from uavlab.learners.ppo.recurrent import RecurrentTeam, TeamMemoryPolicy
+from uavlab.nets.assignment import assign_networks, require_same_task
 from uavlab.ops.action_sampling import (
     HALF_LOG_2PI,
     masked_policy,

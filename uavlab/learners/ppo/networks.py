@@ -9,7 +9,7 @@ from torch import Tensor
 
 from uavlab.core.rng import Streams
 from uavlab.core.types import ChoiceObs, EnvSpec, MapObs, Scale, features_of
-from uavlab.learners.masac.networks import of_agents, per_agent
+from uavlab.nets.assignment import of_agents, per_agent
 from uavlab.nets.cnn import StackedCNN
 from uavlab.nets.mlp import StackedMLP
 from uavlab.ops.belief_maps import centre_maps

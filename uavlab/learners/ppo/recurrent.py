@@ -13,8 +13,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from uavlab.core.types import ChoiceObs, Steps, features_of, tensors
-from uavlab.learners.masac.networks import per_agent
 from uavlab.learners.ppo.networks import TeamOnVectors
+from uavlab.nets.assignment import per_agent
 from uavlab.nets.gru import StackedGRU
 
 

@@ -14,12 +14,12 @@ from uavlab.collectors.fixed_length import FixedLengthCollector, FixedLengthConf
 from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Scale, Steps, tree_map
-from uavlab.learners.masac.networks import of_agents
 from uavlab.learners.ppo import algorithm, networks
 from uavlab.learners.ppo.acting import evaluate_actions, load_policy
 from uavlab.learners.ppo.algorithm import PPO, Samples
 from uavlab.learners.ppo.config import IPPOConfig, MAPPOConfig
 from uavlab.learners.ppo.moments import MEMORY, Moments, row_weights
+from uavlab.nets.assignment import of_agents
 from uavlab.ops.minibatches import minibatches
 from uavlab.runtime.grad_step import ADAM_EPS
 from uavlab.runtime.runtime import Runtime
