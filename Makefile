@@ -15,13 +15,13 @@ setup: ## install the pinned packages into .venv; PYTHON=python3.12 and TORCH_IN
 tour: setup ## train, compare and look at the results in one notebook
 	@$(BIN)/uavlab notebook tour -p out_dir runs/tour/run --out runs/tour/tour.ipynb
 
-test: setup ## check style and types, run unit tests, contracts and two notebooks
+test: setup ## check style and types, run unit tests, contracts and the tour
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest $(CASES) tests/unit tests/contracts notebooks/*_tour.ipynb notebooks/*_claims.ipynb
+	$(BIN)/pytest $(CASES) tests/unit tests/contracts notebooks/*_tour.ipynb
 
-proofs: setup ## run the proofs that need processes, kernels or a browser, and every notebook
+proofs: setup ## run the proofs that need processes, devices, kernels or a browser, and every notebook
 	$(BIN)/pytest $(CASES) tests/proofs notebooks
 
 lab: setup ## open the notebooks in JupyterLab

@@ -68,6 +68,15 @@ def one_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def only_traced(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the compiler run the operators that it traced, which takes seconds; in a soak it generates code."""
+    import torch
+
+    if request.node.get_closest_marker("soak") is None:
+        monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+
+
+@pytest.fixture
 def proof(record_property: Callable[[str, object], None]) -> Callable[[str, str], None]:
     """Report a proof's figure, ``proof("kill -9", "300 of 300 resumed")``; call it after the assertions."""
     return lambda promise, figure: record_property("proof", [promise, figure])

@@ -16,9 +16,9 @@ PAGE = ROOT / "docs" / "gpu.md"
 BEGIN, END = "<!-- gpu: made by tools/gpu_page.py -->", "<!-- end of gpu -->"
 NONE = (
     "**No GPU has run this code: `figures/records` holds no record of a CUDA device.** What stands in its place: CUDA "
-    "graphs ran on an emulator on a CPU (`tests/contracts/test_graph_runs.py`), placement of tensors on a fake device "
-    "of the CPU (`tests/contracts/test_fake_device.py`), and the bodies of the tests marked `gpu` on the CPU "
-    "(`tests/contracts/test_gpu.py`). None of them shows a speed, the rounding of a GPU's kernels, its memory, or what "
+    "graphs ran on an emulator on a CPU (`tests/proofs/test_graph_runs.py`), placement of tensors on a fake device "
+    "of the CPU (`tests/proofs/test_fake_device.py`), and the bodies of the tests marked `gpu` on the CPU "
+    "(`tests/proofs/test_gpu.py`). None of them shows a speed, the rounding of a GPU's kernels, its memory, or what "
     "happens on several streams."
 )
 STATES = ("ok", "failed", "fell back", "not tried")

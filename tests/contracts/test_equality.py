@@ -3,15 +3,15 @@
 Learners run in float64, so that equal up to rounding means equal to nine digits after several updates. Toggles that
 lower the precision run in float32, which alone they change; there, changes of parameters are compared, relative to how
 far plain moved, and gradients, part by part: parameters themselves are dominated by their initial values. Each learner
-runs on its first registered environment, and on others where it runs code of its own; the rest, and the modes of the
-compiler that take minutes, are left to ``make soak``. What the compiler traces is compared here, the code that it
-generates in ``tests/proofs/test_compiled.py``.
+runs on its first registered environment, and on others where it runs code of its own; the rest is left to
+``make soak``. Compiled code is compared in ``tests/proofs/test_compiled.py``, and settings that run other code in
+``tests/proofs/test_equality.py``.
 """
 
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import pytest
@@ -54,8 +54,11 @@ def tasks() -> list[Any]:
     return rows
 
 
-def cases(usable: bool) -> list[Any]:
-    """Return every value of every toggle that differs from plain and that a CPU can use, or cannot."""
+def cases(usable: bool, compiler: bool = False) -> list[Any]:
+    """Return every value of every toggle that differs from plain and that a CPU can use, or cannot.
+
+    The compiler is left to the soak, or with ``compiler`` only those of its modes that take minutes.
+    """
     rows = []
     for toggle in TOGGLES.values():
         for value in toggle.choices or (NUMBERS.get(toggle.name, 2),):
@@ -63,7 +66,7 @@ def cases(usable: bool) -> list[Any]:
             changes = {**base, toggle.name: value}
             if value == getattr(Toggles(), toggle.name) or usable is bool(resolve(Toggles(**changes), CPU)[1]):
                 continue
-            long = usable and toggle.name == "compile" and value != "default"  # the same code, tuned for minutes
+            long = usable and toggle.name == "compile" and not (compiler and value == "default")
             rows.append(pytest.param(toggle, changes, id=f"{toggle.name}={value}", marks=[pytest.mark.soak] * long))
             if usable and toggle.name == "compile":  # a set that is shipped uses both
                 both = replace(toggle, equality="precision")
@@ -134,31 +137,10 @@ def plain_tables(env: str, changes: Changes, own: Changes) -> tuple[Tables, Tabl
     return first, plain, reference(env, torch.float32, 1, **own, **form)
 
 
-@pytest.fixture
-def only_traced(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the compiler run the operators that it traced, which takes seconds; in a soak it generates code."""
-    if request.node.get_closest_marker("soak") is None:
-        monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
-
-
-@pytest.mark.usefixtures("only_traced")
 @pytest.mark.parametrize(("env", "learner"), tasks())
 @pytest.mark.parametrize(("toggle", "changes"), cases(usable=True))
 def test_equal_to_plain(env: str, learner: str, toggle: Toggle, changes: Changes) -> None:
     check_equal(env, learner, toggle, changes)
-
-
-@pytest.mark.usefixtures("only_traced")
-@pytest.mark.parametrize(("toggle", "changes"), cases(usable=True))
-def test_a_memory_is_equal_to_plain(toggle: Toggle, changes: Changes) -> None:
-    check_equal("spread", "mappo", toggle, changes, **MEMORY)
-
-
-@pytest.mark.usefixtures("only_traced")
-@pytest.mark.parametrize(("env", "learner"), [("leader_follower", "masac"), ("spread", "mappo")])
-@pytest.mark.parametrize(("toggle", "changes"), cases(usable=True))
-def test_shared_critics_are_equal_to_plain(env: str, learner: str, toggle: Toggle, changes: Changes) -> None:
-    check_equal(env, learner, toggle, changes, critic="shared")
 
 
 def check_equal(env: str, learner: str, toggle: Toggle, changes: Changes, **own: Any) -> None:
@@ -178,16 +160,6 @@ def check_equal(env: str, learner: str, toggle: Toggle, changes: Changes, **own:
     served = inputs if learner in ("coma", "forecaster") else {}  # inputs that other code prepares have other digits
     apart = distances(result, reference(env, dtype, learner=learner, **served, **own))
     assert max(apart.values()) <= TOLERANCES.get(toggle.equality, 0), apart
-
-
-@pytest.mark.usefixtures("only_traced")
-@pytest.mark.parametrize(("env", "learner"), [("leader_follower", "masac"), ("pursuit", "masac"), ("spread", "mappo")])
-def test_compiled_updates_follow_the_schedule_of_rates(env: str, learner: str) -> None:
-    changes: Changes = {"learner": learner, "lr_to": 0.1, "lr_updates": 3}
-    plain, constant = train(env, changes), reference(env, torch.float64, learner=learner)
-    compiled = train(env, {**changes, **EAGER, "compile": "default"})
-    assert max(distances(compiled, plain).values()) <= TOLERANCES["rounding"]
-    assert max(distances(compiled, constant).values()) > 1e-5
 
 
 @pytest.mark.parametrize(("env", "learner"), tasks())

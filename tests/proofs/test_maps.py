@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import uavlab as ul
-from tests.contracts.test_equality import cases, check_equal, only_traced  # noqa: F401
+from tests.contracts.test_equality import cases, check_equal
 from tests.support.fixtures_config import stop_and_resume, train_run
 from tests.support.sighted import SHORT, Sighted, registered_sighted
 from uavlab.core.errors import ConfigError
@@ -107,7 +107,7 @@ def test_each_run_is_as_it_is_alone(kind: str) -> None:
 
 @pytest.mark.usefixtures("only_traced")
 @pytest.mark.parametrize("kind", ["features", "features, moves"])
-@pytest.mark.parametrize(("toggle", "changes"), cases(usable=True))
+@pytest.mark.parametrize(("toggle", "changes"), cases(usable=True, compiler=True))
 def test_equal_to_plain(kind: str, toggle: Toggle, changes: dict[str, Any]) -> None:
     own = {name: value for name, value in SHORT.items() if name in ("rollout_steps", "width", "kernels")}
     check_equal("sighted", "mappo", toggle, changes, **own, **KINDS[kind])

@@ -1,0 +1,43 @@
+"""Every toggle usable on a CPU equals the plain reference for learners with settings that run other code, too.
+
+Of the compiler, what it traces is compared, which takes seconds.
+"""
+
+import pytest
+import torch
+
+from tests.contracts.test_equality import (
+    MEMORY,
+    TOLERANCES,
+    Changes,
+    cases,
+    check_equal,
+    distances,
+    reference,
+    train,
+)
+from uavlab.runtime.toggle_records import EAGER
+from uavlab.runtime.toggles import Toggle
+
+
+@pytest.mark.usefixtures("only_traced")
+@pytest.mark.parametrize(("toggle", "changes"), cases(usable=True, compiler=True))
+def test_a_memory_is_equal_to_plain(toggle: Toggle, changes: Changes) -> None:
+    check_equal("spread", "mappo", toggle, changes, **MEMORY)
+
+
+@pytest.mark.usefixtures("only_traced")
+@pytest.mark.parametrize(("env", "learner"), [("leader_follower", "masac"), ("spread", "mappo")])
+@pytest.mark.parametrize(("toggle", "changes"), cases(usable=True, compiler=True))
+def test_shared_critics_are_equal_to_plain(env: str, learner: str, toggle: Toggle, changes: Changes) -> None:
+    check_equal(env, learner, toggle, changes, critic="shared")
+
+
+@pytest.mark.usefixtures("only_traced")
+@pytest.mark.parametrize(("env", "learner"), [("leader_follower", "masac"), ("pursuit", "masac"), ("spread", "mappo")])
+def test_compiled_updates_follow_the_schedule_of_rates(env: str, learner: str) -> None:
+    changes: Changes = {"learner": learner, "lr_to": 0.1, "lr_updates": 3}
+    plain, constant = train(env, changes), reference(env, torch.float64, learner=learner)
+    compiled = train(env, {**changes, **EAGER, "compile": "default"})
+    assert max(distances(compiled, plain).values()) <= TOLERANCES["rounding"]
+    assert max(distances(compiled, constant).values()) > 1e-5
