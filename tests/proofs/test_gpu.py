@@ -1,7 +1,7 @@
 """Every task on a GPU: worlds, updates and runs equal the CPU's. All bodies run on the CPU too.
 
-Cases come from the registries. On a GPU every toggle is a case; on the CPU, where ``tests/contracts`` has them, only the
-default ones are.
+Cases come from the registries. On a GPU every toggle is a case; on the CPU, where ``tests/contracts`` has them,
+only the default ones are.
 """
 
 import warnings

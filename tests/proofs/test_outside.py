@@ -12,8 +12,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 OUTSIDE = "tests.support.outside"
-OWN = "(reinforce or drift or doubled) and not compile"  # compiling takes a minute, and is in the contracts
-
+OWN = "(reinforce or drift or doubled) and not compile"  # compiling takes a minute
+ON_DEVICES = [f"tests/proofs/test_{name}.py" for name in ("gpu", "fake_device", "graph_runs")]
+CONTRACTS = ["tests/contracts", *ON_DEVICES]
 
 SIZES = ("evaluate_episodes=4", "evaluate_every=3", "checkpoint_every=2", "worlds=4")
 TINY = [word for size in SIZES for word in ("--set", size)]
@@ -117,12 +118,13 @@ def test_a_file_that_is_executed_and_imported(tmp_path: Path) -> None:
 
 def test_contracts_find_them(proof: Callable[[str, str], None]) -> None:
     words = [sys.executable, "-m", "pytest", "-vv", "-p", "no:cacheprovider", "-p", OUTSIDE, "-m", "not soak"]
-    done = subprocess.run([*words, "tests/contracts", "-k", OWN], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run([*words, *CONTRACTS, "-k", OWN], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:]
     passed = [line for line in done.stdout.splitlines() if "PASSED" in line]
     for name in ("drift", "reinforce", "doubled"):
         assert [line for line in passed if name in line.partition("[")[2]], name
-    sources = [path for folder in ("uavlab", "tests/contracts") for path in (ROOT / folder).rglob("*.py")]
+    sources = [*(ROOT / "uavlab").rglob("*.py"), *(ROOT / "tests" / "contracts").rglob("*.py")]
+    sources += [ROOT / name for name in ON_DEVICES]
     assert [path for path in sources if re.search(r"drift_quick|\breinforce\b", path.read_text().lower())] == []
     proof(
         "an environment, a learner, a toggle, a suite and a preset from outside", f"{len(passed)} contract cases pass"
