@@ -4,13 +4,14 @@
 
 The tasks and their plans were written by people who had not seen the defaults. ``CHOSEN_ON`` names those on which
 defaults were chosen since; only the others judge them. Each seed is a run of its own, a row of ``uavlab bench
-learners``; a second call goes on where the first one ended. Where groups oppose each other, they also meet random
-actions, the plan, and a team of an earlier stage, which a shorter run of the same seed trains.
+learners``; a second call goes on where the first one ended, and a study of some tasks or learners joins the rows of
+the others in the same file. Where groups oppose each other, they also meet random actions, the plan, and a team of an
+earlier stage, which a shorter run of the same seed trains.
 """
 
 import argparse
+import json
 import os
-import shlex
 import sys
 from collections.abc import Sequence
 from functools import cache
@@ -74,25 +75,36 @@ def meet(row: Row, minutes: float, folder: Path) -> list[Row]:
 
 
 def record(
-    minutes: float, seeds: int, folder: Path, tasks: Sequence[str] = tuple(TASKS), learners: Sequence[str] = LEARNERS
+    minutes: float,
+    seeds: int,
+    folder: Path,
+    tasks: Sequence[str] = tuple(TASKS),
+    learners: Sequence[str] = LEARNERS,
+    before: Row | None = None,
 ) -> Row:
-    """Train every learner on every task, and return the record but for its command."""
+    """Train every learner on every task, and return the record but for its command.
+
+    Rows of the record ``before`` stay, but for those of the same task and learner.
+
+    Raises:
+        ConfigError: ``before`` is the record of another study.
+    """
+    study = {"minutes": minutes, "seeds": seeds, "chosen_on": list(CHOSEN_ON)}
+    rows = {} if before is None else {(row["environment"], row["learner"], row["seed"]): row for row in before["rows"]}
+    if before is not None and {name: before.get(name) for name in study} != study:
+        raise ConfigError(f"--out: the file holds another study than {study}; expected the same, or another file.")
     torch.set_num_threads(1)
-    machine, rows = describe("cpu"), []  # described before the work, for its load
+    machine = describe("cpu")  # before the work, for its load
     for task in tasks:
         for learner in learners:
             for seed in range(seeds):
                 row = train(task, learner, seed, minutes, folder)
                 opposed = hasattr(TASKS[task], "group_scores")
                 more = {"meetings": meet(row, minutes, folder)} if opposed else {"returns": returns(row, folder)}
-                rows.append({**row, **more})
-    return {
-        "minutes": minutes,
-        "seeds": seeds,
-        "chosen_on": list(CHOSEN_ON),
-        "machine": {**machine, "load_after": round(os.getloadavg()[0], 2)},
-        "rows": rows,
-    }
+                rows[task, learner, seed] = {**row, **more, "machine": machine}
+    order = [(task, learner, seed) for task in TASKS for learner in LEARNERS for seed in range(seeds)]
+    machine = {**machine, "load_after": round(os.getloadavg()[0], 2)}
+    return {**study, "machine": machine, "rows": [rows[name] for name in order if name in rows]}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -106,17 +118,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--learner", action="append", choices=LEARNERS, help="this one alone; repeatable")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where runs are kept, and resumed (%(default)s)")
     parser.add_argument("--out", type=Path, help="also write the record to this file")
-    words = sys.argv[1:] if arguments is None else arguments
-    options = parser.parse_args(words)
+    options = parser.parse_args(arguments)
+    parts = (options.task or tuple(TASKS), options.learner or LEARNERS)
     try:
-        result = record(
-            options.minutes, options.seeds, options.folder, options.task or tuple(TASKS), options.learner or LEARNERS
-        )
+        before = json.loads(options.out.read_text(encoding="utf-8")) if options.out and options.out.exists() else None
+        result = record(options.minutes, options.seeds, options.folder, *parts, before)
     except ConfigError as error:
         parser.error(str(error))
     print(format_rows(result["rows"]))
     if options.out:
-        write_json(options.out, {"command": f"python -m tools.defaults {shlex.join(words)}", **result})
+        given = {name: getattr(options, name) for name in ("minutes", "seeds")}
+        words = [f"--{name} {value:g}" for name, value in given.items() if value != parser.get_default(name)]
+        write_json(
+            options.out, {"command": " ".join(["python -m tools.defaults", *words, f"--out {options.out}"]), **result}
+        )
     return 0
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tools.tables.records import NAMES, exists, interval_of, measured, read, table
+from tools.tables.records import NAMES, exists, interval_of, machine, read, short, table
 from uavlab.experiment.cross_play import CrossPlay
 
 PAIRINGS = {  # who plays a group, and who the others
@@ -46,9 +46,15 @@ def parts() -> list[str]:
         "The tasks in `tools/defaults` and their plans were written by people who had not seen the learners' defaults; "
         f"on {' and '.join(f'`{task}`' for task in record['chosen_on'])} some of MAPPO's were chosen afterwards, so "
         f"only the other tasks judge them. {record['seeds']} runs of {record['minutes']:g} minutes each, all "
-        "settings at their defaults, one thread a run. The late policy of a group is its best by validation scores; "
-        f"the early one is the last of a run of a tenth of the time. {measured(record)}.",
+        f"settings at their defaults, one thread a run, on {listed_machines(record)}. The late policy of a group is "
+        "its best by validation scores; the early one is the last of a run of a tenth of the time. "
+        f"`{short(record['command'])}`.",
     ]
+
+
+def listed_machines(record: Mapping[str, Any]) -> str:
+    """Return the machines of all rows, which may have been made apart."""
+    return " and ".join(dict.fromkeys(machine(row["machine"]) for row in record["rows"]))
 
 
 def ways(rows: Sequence[Row]) -> dict[str, Any]:

@@ -57,6 +57,31 @@ def test_each_seed_is_a_run_of_its_own(tmp_path: Path, small: list[tuple[Any, ..
     assert without_times(again["rows"]) == without_times(result["rows"])
 
 
+def test_parts_of_a_study_join_in_one_record(tmp_path: Path, small: list[tuple[Any, ...]]) -> None:
+    out, folder = tmp_path / "defaults.json", tmp_path / "runs"
+    words = ["--seeds", "1", "--folder", str(folder), "--out", str(out)]
+    assert tool.main([*words, "--task", "tow", "--learner", "masac"]) == 0
+    (first,) = json.loads(out.read_text())["rows"]
+    assert tool.main([*words, "--task", "collect", "--task", "tow", "--learner", "mappo"]) == 0
+    joined = json.loads(out.read_text())
+    names = [(row["environment"], row["learner"]) for row in joined["rows"]]
+    assert names == [("collect", "mappo"), ("tow", "masac"), ("tow", "mappo")]
+    assert joined["rows"][1] == first
+    assert joined["command"] == f"python -m tools.defaults --seeds 1 --out {out}"
+    assert {"cpu", "commit", "load"} <= first["machine"].keys()
+
+
+def test_another_study_is_refused_before_it_trains(
+    tmp_path: Path, small: list[tuple[Any, ...]], capsys: pytest.CaptureFixture
+) -> None:
+    out = tmp_path / "defaults.json"
+    out.write_text(text := json.dumps(example_record()), encoding="utf-8")
+    with pytest.raises(SystemExit):
+        tool.main(["--seeds", "3", "--folder", str(tmp_path), "--out", str(out)])
+    assert "another study than {'minutes': 10.0, 'seeds': 3" in capsys.readouterr().err
+    assert (small, out.read_text()) == ([], text)
+
+
 def test_opposing_groups_meet_an_earlier_team(tmp_path: Path, small: list[tuple[Any, ...]]) -> None:
     (row,) = tool.record(10, 1, tmp_path, ["tag"], ["mappo"])["rows"]
     assert [each[2] for each in small] == [10, 1]  # minutes: the run, and its early stage
@@ -86,7 +111,7 @@ def example_record() -> dict[str, Any]:
         {
             "environment": task, "learner": "mappo", "seed": seed, "updates": 1000 + seed, "random": figure(0.2),
             "plan": "best", "plans": {"best": figure(0.9)}, "best": figure(0.7 + seed / 100),
-            "share": figure(0.5 + seed / 10), **more,
+            "share": figure(0.5 + seed / 10), "machine": {"cpu": f"CPU {seed}", "load": 0.5, "dirty": False}, **more,
         }
         for task, more in (("collect", {"returns": returns}), ("tag", {"meetings": meetings}))
         for seed in (0, 1)
@@ -108,7 +133,8 @@ def test_tables_are_read_from_the_record(tmp_path: Path, monkeypatch: pytest.Mon
         "| `tag` | MAPPO | runners | 2.00, 2.00 | 0.00, 0.00 | 3.00, 3.00 | -8.00, -8.00 | -19.00, -19.00 |",
     ]
     assert "on `landmarks` and `collect` some of MAPPO's were chosen afterwards" in text
-    assert text.endswith("`python -m tools.defaults`. Here, load 0.5 before.")
+    assert "one thread a run, on CPU 0, load 0.5 before and CPU 1, load 0.5 before. " in text
+    assert text.endswith("`python -m tools.defaults`.")
 
 
 def test_a_mistyped_task_is_refused(capsys: pytest.CaptureFixture) -> None:
