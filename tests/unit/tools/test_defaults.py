@@ -14,7 +14,7 @@ from tools.tables import records as parts
 from uavlab.benchmarks.suites import learners
 
 SMALL = {"minutes": None, "updates": 2, "evaluate_every": 1, "evaluate_episodes": 2, "worlds": 2, "hidden": 8}
-TIMES = ("minutes", "update_ms")
+TIMES = ("minutes", "update_ms", "load")
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Any, ...]]]:
 
 
 def without_times(value: Any) -> Any:
-    """Return a record without its times."""
+    """Return a record without its times and loads."""
     if isinstance(value, Mapping):
         return {name: without_times(each) for name, each in value.items() if name not in TIMES}
     return [without_times(each) for each in value] if isinstance(value, list) else value
