@@ -25,6 +25,7 @@ from tools.defaults import collect, landmarks, tag, tow
 from uavlab.benchmarks.registry import format_rows
 from uavlab.benchmarks.suites.learners import learners_suite
 from uavlab.core.errors import ConfigError
+from uavlab.experiment.run_dir import read_status
 from uavlab.storage.files import write_json
 from uavlab.storage.machine import describe
 
@@ -42,7 +43,7 @@ def train(task: str, learner: str, seed: int, minutes: float, folder: Path) -> R
     """Train a learner on a task, or go on with its run in ``folder``, and return its row of ``bench learners``."""
     pair, settings = f"{task}:{learner}", {"seed": seed}
     (row,) = learners_suite(1, "cpu", minutes, 1, [pair], folder / str(seed), settings)["rows"]
-    return {"seed": seed, **row}
+    return {"seed": seed, **row, "machine": read_status(folder / str(seed) / f"{task}-{learner}")["machine"]}
 
 
 def returns(row: Row, folder: Path) -> dict[str, float]:
@@ -101,7 +102,7 @@ def record(
                 row = train(task, learner, seed, minutes, folder)
                 opposed = hasattr(TASKS[task], "group_scores")
                 more = {"meetings": meet(row, minutes, folder)} if opposed else {"returns": returns(row, folder)}
-                rows[task, learner, seed] = {**row, **more, "machine": machine}
+                rows[task, learner, seed] = {**row, **more}
     order = [(task, learner, seed) for task in TASKS for learner in LEARNERS for seed in range(seeds)]
     machine = {**machine, "load_after": round(os.getloadavg()[0], 2)}
     return {**study, "machine": machine, "rows": [rows[name] for name in order if name in rows]}

@@ -53,8 +53,11 @@ def parts() -> list[str]:
 
 
 def listed_machines(record: Mapping[str, Any]) -> str:
-    """Return the machines of all rows, which may have been made apart."""
-    return " and ".join(dict.fromkeys(machine(row["machine"]) for row in record["rows"]))
+    """Return the machines on which runs trained, and how busy they were with other work before each."""
+    known = [row["machine"] for row in record["rows"]]
+    names = dict.fromkeys(machine({**each, "load": None}) for each in known)
+    loads = [each["load"] for each in known]
+    return f"{' and '.join(names)} (load {min(loads)} to {max(loads)} before a run)"
 
 
 def ways(rows: Sequence[Row]) -> dict[str, Any]:

@@ -111,7 +111,8 @@ def example_record() -> dict[str, Any]:
         {
             "environment": task, "learner": "mappo", "seed": seed, "updates": 1000 + seed, "random": figure(0.2),
             "plan": "best", "plans": {"best": figure(0.9)}, "best": figure(0.7 + seed / 100),
-            "share": figure(0.5 + seed / 10), "machine": {"cpu": f"CPU {seed}", "load": 0.5, "dirty": False}, **more,
+            "share": figure(0.5 + seed / 10), **more,
+            "machine": {"cpu": f"CPU {seed}", "load": 0.5 + seed, "dirty": False},
         }
         for task, more in (("collect", {"returns": returns}), ("tag", {"meetings": meetings}))
         for seed in (0, 1)
@@ -133,7 +134,7 @@ def test_tables_are_read_from_the_record(tmp_path: Path, monkeypatch: pytest.Mon
         "| `tag` | MAPPO | runners | 2.00, 2.00 | 0.00, 0.00 | 3.00, 3.00 | -8.00, -8.00 | -19.00, -19.00 |",
     ]
     assert "on `landmarks` and `collect` some of MAPPO's were chosen afterwards" in text
-    assert "one thread a run, on CPU 0, load 0.5 before and CPU 1, load 0.5 before. " in text
+    assert "one thread a run, on CPU 0 and CPU 1 (load 0.5 to 1.5 before a run). " in text
     assert text.endswith("`python -m tools.defaults`.")
 
 
