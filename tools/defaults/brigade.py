@@ -53,8 +53,8 @@ class Brigade:
 
     houses: Annotated[int, Ge(1), Le(SIDE**2 - AGENTS)] = 10
     fires: Annotated[int, Ge(0)] = 3
-    outbreak: Annotated[float, Ge(0), Le(1)] = 0.03
-    growth: Annotated[float, Ge(0), Le(1)] = 0.2
+    outbreak: Annotated[float, Ge(0), Le(1)] = 0.04
+    growth: Annotated[float, Ge(0), Le(1)] = 0.25
     reach: Annotated[int, Ge(0)] = 1
     loss_cost: Annotated[float, Gt(0)] = 1.0
     fire_cost: Annotated[float, Ge(0)] = 0.02
@@ -124,7 +124,7 @@ class Brigade:
         return (state.level > 0) & (state.level < DOWN)
 
     def far(self, state: State) -> Float[Tensor, "B A E H"]:
-        """Return the cells from the place to which each move leads to each house, north or south plus east or west."""
+        """Return how many cells each move leaves to each house, north or south plus east or west."""
         place = state.pos[:, :, None] + torch.tensor(STEPS, device=state.pos.device)
         return (state.house[:, None, None] - place[:, :, :, None]).abs().sum(-1)
 
@@ -138,7 +138,7 @@ class Brigade:
 
 @ul.baseline("brigade")
 def nearest_fire(env: Brigade, state: State, noise: Float[Tensor, "B A"]) -> Int[Tensor, "B A"]:
-    """Spray what is in reach; else drive to the nearest fire of those to which no engine is nearer, or of all."""
+    """Spray what is in reach; else drive to the nearest fire of those to which no other engine is nearer, or of all."""
     far, legal, burning = env.far(state), env.legal(state), env.burning(state)
     here = far[:, :, 0].masked_fill(~burning[:, None], torch.inf)
     own = here.argmin(1, keepdim=True) == torch.arange(AGENTS, device=here.device)[:, None]

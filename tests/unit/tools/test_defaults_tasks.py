@@ -207,15 +207,15 @@ def town(*level: int) -> brigade.State:
 
 
 def test_a_brigade_sprays_before_fires_grow_and_break_out() -> None:
-    sprays, chance = torch.full((1, 4), SPRAY), row(0.01, 0.19, 0.02, 0.5)
+    sprays, chance = torch.full((1, 4), SPRAY), row(0.01, 0.24, 0.03, 0.5)
     after = TOWN.transition(town(1, 3, 0, 2), sprays, chance)
     # House 0: 1 - 1, and a fire that is put out does not break out at once. House 1: 3 - 2, and grows. House 2 was
     # safe, and catches fire. House 3: out of reach, and does not grow.
     assert after.level.tolist() == [[0, 2, 1, 2]]
     assert torch.equal(after.pos, town().pos)
-    after = TOWN.transition(town(0, 1, 2, DOWN), sprays, row(0.04, 0, 0.3, 0))
+    after = TOWN.transition(town(0, 1, 2, DOWN), sprays, row(0.05, 0, 0.3, 0))
     assert after.level.tolist() == [[0, 0, 1, DOWN]]  # two levels are taken from a fire of one
-    after = TOWN.transition(town(0, DOWN, 2, DOWN), sprays, row(0.04, 0, 0.3, 0))
+    after = TOWN.transition(town(0, DOWN, 2, DOWN), sprays, row(0.05, 0, 0.3, 0))
     assert after.level.tolist() == [[0, DOWN, 1, DOWN]]  # engine 2 sprays what has burned down, too
 
 
@@ -234,7 +234,7 @@ def test_a_brigade_pays_for_fires_and_once_for_a_loss() -> None:
     assert TOWN.terminated(end).all()
 
 
-def test_masks_allow_spray_at_fires_alone_and_keep_engines_in_town() -> None:
+def test_masks_let_a_brigade_spray_fires_alone_and_keep_it_in_town() -> None:
     state = town(1, DOWN, 0, 2)
     legal = [
         [True, True, True, False, False, True],  # the corner in the south-west, next to a fire
@@ -248,7 +248,7 @@ def test_masks_allow_spray_at_fires_alone_and_keep_engines_in_town() -> None:
     assert torch.equal(after.level, state.level)
 
 
-def test_a_town_is_drawn_from_the_order_of_cells_and_observed_as_offsets() -> None:
+def test_a_brigade_is_drawn_from_the_order_of_cells_and_observed_as_offsets() -> None:
     task = brigade.Brigade(houses=2, fires=1)
     state = task.initial(torch.arange(64, dtype=torch.float64).flip(0)[None] / 64)  # from the north-east westwards
     assert state.pos.tolist() == [[[7, 7], [6, 7], [5, 7], [4, 7]]]
@@ -259,7 +259,7 @@ def test_a_town_is_drawn_from_the_order_of_cells_and_observed_as_offsets() -> No
     torch.testing.assert_close(8 * seen, row(*place, 8, 0, 0, 8, 8, 0, *others, *houses)[0])
 
 
-def test_the_plan_shares_fires_and_sprays_what_it_reaches() -> None:
+def test_the_plan_of_a_brigade_shares_fires_and_sprays_what_it_reaches() -> None:
     # Fires at both ends of the street in the south. Engine 0 is nearer to the one in the east, but engine 1 is nearer
     # still, so that engine 0 goes west. Engines 2 and 3 have no fire of their own and go to the nearest one.
     pos, house = row((4, 0), (5, 0), (7, 7), (0, 7)), row((0, 0), (7, 0), (4, 1), (0, 6))
@@ -278,7 +278,7 @@ def test_the_plan_shares_fires_and_sprays_what_it_reaches() -> None:
         (TASKS[0], "fly_to_own", "covered", 0.9),
         (TASKS[1], "nearest_item", "collected", 0.9),
         (TASKS[3], "pull_ahead", "delivered", 0.9),
-        (TASKS[4], "nearest_fire", "saved", 0.9),
+        (TASKS[4], "nearest_fire", "saved", 0.8),
     ],
 )
 def test_plans_are_good_and_random_actions_are_not(task: Any, plan: str, figure: str, least: float) -> None:
