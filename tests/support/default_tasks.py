@@ -6,7 +6,7 @@ from tests.support.registries import entries, registered, replace_entries
 
 BEFORE = entries()
 from tools.defaults import __main__ as study  # noqa: E402 - between the two copies
-from tools.defaults import collect, landmarks, tag, tow  # noqa: E402
+from tools.defaults import brigade, collect, landmarks, tag, tow  # noqa: E402
 
 WITH_TASKS = entries()
 replace_entries(BEFORE)
@@ -17,4 +17,4 @@ def registered_tasks() -> AbstractContextManager[None]:
     return registered(WITH_TASKS)
 
 
-__all__ = ["collect", "landmarks", "registered_tasks", "study", "tag", "tow"]
+__all__ = ["brigade", "collect", "landmarks", "registered_tasks", "study", "tag", "tow"]

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 import uavlab as ul
-from tools.defaults import collect, landmarks, tag, tow
+from tools.defaults import brigade, collect, landmarks, tag, tow
 from uavlab.benchmarks.registry import format_rows
 from uavlab.benchmarks.suites.learners import learners_suite
 from uavlab.core.errors import ConfigError
@@ -29,7 +29,13 @@ from uavlab.experiment.run_dir import read_status
 from uavlab.storage.files import write_json
 from uavlab.storage.machine import describe
 
-TASKS = {"landmarks": landmarks.Landmarks, "collect": collect.Collect, "tag": tag.Tag, "tow": tow.Tow}
+TASKS = {
+    "landmarks": landmarks.Landmarks,
+    "collect": collect.Collect,
+    "tag": tag.Tag,
+    "tow": tow.Tow,
+    "brigade": brigade.Brigade,
+}
 CHOSEN_ON = ("landmarks", "collect")  # trials on them led to MAPPO's discount, learning rate and steps
 LEARNERS = ("masac", "mappo")
 EARLY = 0.1  # share of the minutes after which the early team has ended

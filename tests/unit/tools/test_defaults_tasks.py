@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 import uavlab as ul
-from tests.support.default_tasks import collect, landmarks, registered_tasks, tag, tow
+from tests.support.default_tasks import brigade, collect, landmarks, registered_tasks, tag, tow
 
-TASKS = (landmarks.Landmarks(), collect.Collect(), tag.Tag(), tow.Tow())
+TASKS = (landmarks.Landmarks(), collect.Collect(), tag.Tag(), tow.Tow(), brigade.Brigade())
 
 
 @pytest.fixture(autouse=True)
@@ -194,6 +194,81 @@ def test_towing_starts_in_reach_of_the_ropes_and_is_observed_as_offsets() -> Non
     torch.testing.assert_close(seen, row(1, 0, 0, -0.2, 0, -0.7, 0.4, -0.2, 0.2, 0, 0.3, 0.4)[0])
 
 
+# ---- brigade ----
+
+SPRAY, DOWN = brigade.SPRAY, brigade.DOWN
+TOWN = brigade.Brigade(houses=4)
+
+
+def town(*level: int) -> brigade.State:
+    """Return engine 0 next to house 0, 1 in house 1, 2 next to houses 1 and 2, and 3 two cells from house 3."""
+    pos, house = row((0, 0), (2, 2), (2, 3), (7, 7)), row((0, 1), (2, 2), (3, 3), (5, 7))
+    return brigade.State(pos, house, torch.tensor([level]), STEP)
+
+
+def test_a_brigade_sprays_before_fires_grow_and_break_out() -> None:
+    sprays, chance = torch.full((1, 4), SPRAY), row(0.01, 0.24, 0.03, 0.5)
+    after = TOWN.transition(town(1, 3, 0, 2), sprays, chance)
+    # House 0: 1 - 1, and a fire that is put out does not break out at once. House 1: 3 - 2, and grows. House 2 was
+    # safe, and catches fire. House 3: out of reach, and does not grow.
+    assert after.level.tolist() == [[0, 2, 1, 2]]
+    assert torch.equal(after.pos, town().pos)
+    after = TOWN.transition(town(0, 1, 2, DOWN), sprays, row(0.05, 0, 0.3, 0))
+    assert after.level.tolist() == [[0, 0, 1, DOWN]]  # two levels are taken from a fire of one
+    after = TOWN.transition(town(0, DOWN, 2, DOWN), sprays, row(0.05, 0, 0.3, 0))
+    assert after.level.tolist() == [[0, DOWN, 1, DOWN]]  # engine 2 sprays what has burned down, too
+
+
+def test_a_brigade_pays_for_fires_and_once_for_a_loss() -> None:
+    stay, chance = torch.full((1, 4), STAY), row(0, 0, 0, 0)
+    state = town(0, 3, 1, 3)
+    after = TOWN.transition(state, stay, chance)
+    assert after.level.tolist() == [[1, DOWN, 2, DOWN]]
+    torch.testing.assert_close(TOWN.reward(state, stay, after), row(*[-2.04] * 4))  # two losses and two fires
+    assert TOWN.measure(state, stay, after)["saved"].tolist() == [0.5]
+    assert not TOWN.terminated(after).any()
+    last, end = town(DOWN, DOWN, 3, DOWN), town(DOWN, DOWN, DOWN, DOWN)
+    assert torch.equal(TOWN.transition(last, stay, chance).level, end.level)
+    torch.testing.assert_close(TOWN.reward(last, stay, end), row(*[-1.0] * 4))
+    assert TOWN.reward(end, stay, TOWN.transition(end, stay, chance)).tolist() == [[0, 0, 0, 0]]
+    assert TOWN.terminated(end).all()
+
+
+def test_masks_let_a_brigade_spray_fires_alone_and_keep_it_in_town() -> None:
+    state = town(1, DOWN, 0, 2)
+    legal = [
+        [True, True, True, False, False, True],  # the corner in the south-west, next to a fire
+        [True, True, True, True, True, False],  # where a house has burned down
+        [True, True, True, True, True, False],  # next to a safe house
+        [True, False, False, True, True, False],  # the corner in the north-east, a cell too far from a fire
+    ]
+    assert TOWN.observe(state).legal[0].tolist() == legal
+    after = TOWN.transition(state, torch.tensor([[WEST, NORTH, EAST, NORTH]]), row(1, 1, 1, 1))
+    torch.testing.assert_close(after.pos, row((0, 0), (2, 3), (3, 3), (7, 7)))
+    assert torch.equal(after.level, state.level)
+
+
+def test_a_brigade_is_drawn_from_the_order_of_cells_and_observed_as_offsets() -> None:
+    task = brigade.Brigade(houses=2, fires=1)
+    state = task.initial(torch.arange(64, dtype=torch.float64).flip(0)[None] / 64)  # from the north-east westwards
+    assert state.pos.tolist() == [[[7, 7], [6, 7], [5, 7], [4, 7]]]
+    assert (state.house.tolist(), state.level.tolist()) == ([[[3, 7], [2, 7]]], [[1, 0]])
+    seen = TOWN.observe(town(1, DOWN, 0, 2)).features[0, 3]
+    place, others = [7, 7], [-7, -7, -5, -5, -5, -4]
+    houses = [-7, -6, 2, 8, -5, -5, 0, 0, -4, -4, 0, 8, -2, 0, 4, 8]  # levels of 1 and 2 are 2 and 4 eighths
+    torch.testing.assert_close(8 * seen, row(*place, 8, 0, 0, 8, 8, 0, *others, *houses)[0])
+
+
+def test_the_plan_of_a_brigade_shares_fires_and_sprays_what_it_reaches() -> None:
+    # Fires at both ends of the street in the south. Engine 0 is nearer to the one in the east, but engine 1 is nearer
+    # still, so that engine 0 goes west. Engines 2 and 3 have no fire of their own and go to the nearest one.
+    pos, house = row((4, 0), (5, 0), (7, 7), (0, 7)), row((0, 0), (7, 0), (4, 1), (0, 6))
+    state = brigade.State(pos, house, torch.tensor([[1, 1, 0, DOWN]]), STEP)
+    assert brigade.nearest_fire(TOWN, state, row(0, 0, 0, 0)).tolist() == [[WEST, EAST, SOUTH, SOUTH]]
+    assert brigade.nearest_fire(TOWN, town(0, 1, 0, 0), row(0, 0, 0, 0))[0, 1:3].tolist() == [SPRAY, SPRAY]
+    assert brigade.nearest_fire(TOWN, town(0, 0, DOWN, 0), row(0, 0, 0, 0)).tolist() == [[STAY] * 4]
+
+
 # ---- plans ----
 
 
@@ -203,6 +278,7 @@ def test_towing_starts_in_reach_of_the_ropes_and_is_observed_as_offsets() -> Non
         (TASKS[0], "fly_to_own", "covered", 0.9),
         (TASKS[1], "nearest_item", "collected", 0.9),
         (TASKS[3], "pull_ahead", "delivered", 0.9),
+        (TASKS[4], "nearest_fire", "saved", 0.8),
     ],
 )
 def test_plans_are_good_and_random_actions_are_not(task: Any, plan: str, figure: str, least: float) -> None:
