@@ -36,7 +36,7 @@ TASKS = {
     "tow": tow.Tow,
     "brigade": brigade.Brigade,
 }
-CHOSEN_ON = ("landmarks", "collect")  # trials on them led to MAPPO's discount, learning rate and steps
+CHOSEN_ON = ("landmarks", "collect")  # trials on them led to defaults of both learners
 LEARNERS = ("masac", "mappo")
 EARLY = 0.1  # share of the minutes after which the early team has ended
 EPISODES = 200  # of every meeting

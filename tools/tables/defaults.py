@@ -44,8 +44,8 @@ def parts() -> list[str]:
             meetings,
         ),
         "The tasks in `tools/defaults` and their plans were written by people who had not seen the learners' defaults; "
-        f"on {' and '.join(f'`{task}`' for task in record['chosen_on'])} some of MAPPO's were chosen afterwards, so "
-        f"only the other tasks judge them. {record['seeds']} runs of {record['minutes']:g} minutes each, all "
+        f"on {' and '.join(f'`{task}`' for task in record['chosen_on'])} some of them were chosen afterwards, so "
+        f"only the other tasks judge. {record['seeds']} runs of {record['minutes']:g} minutes each, all "
         f"settings at their defaults, one thread a run, on {listed_machines(record)}. The late policy of a group is "
         "its best by validation scores; the early one is the last of a run of a tenth of the time. "
         f"`{short(record['command'])}`.",

@@ -55,7 +55,7 @@ class ReplayConfig(PriorityConfig):
 
     worlds: Annotated[int, Ge(1), Le(1_000_000)] = 64
     world_steps: Annotated[int, Ge(1), Le(10_000)] = 1
-    batch: Annotated[int, Ge(1), Le(1_000_000)] = 256
+    batch: Annotated[int, Ge(1), Le(1_000_000)] = 128
     capacity: Annotated[int, Ge(1), Le(10**9)] = 100_000
     learning_starts: Annotated[int, Ge(1), Le(10**9)] = 2_048
 

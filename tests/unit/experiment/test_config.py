@@ -187,8 +187,8 @@ class TestRefusals:
             ({"learning_starts": 300, "capacity": 256}, "learning_starts 300 > capacity 256"),
             ({"log_std_low": 0, "log_std_high": 0}, "log_std_low 0 >= log_std_high 0"),
             ({"sight": 2, "obstacles": 2, "eval_obstacles": 1}, "sight 2 > eval_obstacles 1"),
-            ({"eval_sight": 1}, "a team of groups (0, 1) with 9 observations"),
-            ({"followers": 0, "eval_followers": 2}, "a team of groups (0, 1, 1)"),
+            ({"eval_sight": 1}, "to be used with group 0 (9 observations, 2 actions), group 1 (9 observations"),
+            ({"followers": 0, "eval_followers": 2}, "trained on group 0 (7 observations, 2 actions) in rows"),
         ],
     )
     def test_contradictions(self, layer: dict[str, Any], message: str) -> None:

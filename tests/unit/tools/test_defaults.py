@@ -133,7 +133,7 @@ def test_tables_are_read_from_the_record(tmp_path: Path, monkeypatch: pytest.Mon
         "| `tag` | MAPPO | chasers | 20.00, 20.00 | 0.00, 0.00 | 30.00, 30.00 | 19.00, 19.00 | 8.00, 8.00 |",
         "| `tag` | MAPPO | runners | 2.00, 2.00 | 0.00, 0.00 | 3.00, 3.00 | -8.00, -8.00 | -19.00, -19.00 |",
     ]
-    assert "on `landmarks` and `collect` some of MAPPO's were chosen afterwards" in text
+    assert "on `landmarks` and `collect` some of them were chosen afterwards" in text
     assert "one thread a run, on CPU 0 and CPU 1 (load 0.5 to 1.5 before a run). " in text
     assert text.endswith("`python -m tools.defaults`.")
 

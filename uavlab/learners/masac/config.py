@@ -37,9 +37,9 @@ class MASACConfig:
     """
 
     critic: Literal["central", "shared", "own"] = "central"
-    hidden: Annotated[int, Ge(1), Le(4096)] = 256
-    gamma: Annotated[float, Ge(0), Le(1), Resume.YES] = 0.9
-    n_step: Annotated[int, Ge(1), Le(100), Resume.YES] = 1
+    hidden: Annotated[int, Ge(1), Le(4096)] = 128
+    gamma: Annotated[float, Ge(0), Le(1), Resume.YES] = 0.95
+    n_step: Annotated[int, Ge(1), Le(100), Resume.YES] = 3
     tau: Annotated[float, Gt(0), Le(1), Resume.YES] = 0.01
     lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 1e-3
     critic_lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 3e-3

@@ -332,7 +332,7 @@ def test_noise_of_moves_is_uniform() -> None:
 
 def test_a_team_with_other_moves_is_refused() -> None:
     learner, _ = tiny()
-    with pytest.raises(ConfigError, match="2 observations, 1 actions and 5 moves"):
+    with pytest.raises(ConfigError, match="2 observations, 5 moves"):
         learner.policy(replace(SPEC, choices=5))
 
 
