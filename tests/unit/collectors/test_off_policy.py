@@ -314,7 +314,7 @@ def test_replay_bytes_are_those_allocated() -> None:
 @pytest.mark.parametrize("forgetful", [False, True])
 def test_priorities_are_those_of_the_rows_that_were_learned(forgetful: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """With ``prefetch=on`` rows are overwritten between the draw and the update; the mutant does not notice."""
-    run = Run(tiny(prefetch="on", priorities="mean", capacity=24, updates=30, evaluate_every=30))
+    run = Run(tiny(prefetch="on", priorities="mean", n_step=1, capacity=24, updates=30, evaluate_every=30))
     source, store = run.source, run.source.store
     feedback, counts = source.feedback, Counter[str]()
     if forgetful:

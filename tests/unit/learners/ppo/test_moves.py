@@ -120,5 +120,5 @@ def test_policies_choose_legal_moves_alone() -> None:
 
 def test_other_moves_are_refused() -> None:
     learner, _ = build()
-    with pytest.raises(ConfigError, match="6 observations, 1 actions and 5 moves"):
+    with pytest.raises(ConfigError, match="6 observations, 5 moves"):
         load_policy(CONFIG, MOVES, replace(MOVES, choices=5), learner.parameters())
