@@ -57,8 +57,8 @@ def settings(name: str, sizes: Mapping[str, Any]) -> dict[str, Any]:
         **{key: sizes[key] for key in ("horizon", "hidden", "worlds", "lr", "clip")},
         **sizes[name],
     }
-    # as its peer: steps first, then updates; and no step is undone, however far the policy goes
-    return {**values, "interval": STEPS} if name == "masac" else {**values, "target_kl": 0.0}
+    # as its peer: steps first, then updates with targets of one step; and no step is undone, however far the policy goes
+    return {**values, "interval": STEPS, "n_step": 1} if name == "masac" else {**values, "target_kl": 0.0}
 
 
 def build(sizes: Mapping[str, Any]) -> tuple[dict[str, Any], Calls]:

@@ -26,7 +26,7 @@ Setting = Mapping[str, Any]
 
 TEAMS = ("leader_follower", "slow_leader_follower")
 PLAIN = as_dict(Toggles())
-SIZES = {"batch": 128, "hidden": 256, "share": False, "worlds": 1, "learning_starts": 128}
+SIZES = {"batch": 128, "hidden": 256, "share": False, "worlds": 1, "learning_starts": 128, "n_step": 1}
 
 LOOP: Setting = {}
 LOW = "low"  # placeholder for the fast 16-bit precision of a device: fp16 on a GPU, bf16 on a CPU

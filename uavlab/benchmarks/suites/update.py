@@ -30,8 +30,8 @@ from uavlab.training import make_cycle
 ORIGINAL_MS = {2: 16.6, 4: 36.2, 8: 89.0}
 """Milliseconds per update of a fork of the published program by number of agents, once on another machine."""
 
-SIZES = {"batch": 128, "hidden": 256, "share": False}
-"""The published sizes: 128 rows, networks of width 256, one actor for each agent."""
+SIZES = {"batch": 128, "hidden": 256, "share": False, "n_step": 1}
+"""The published sizes: 128 rows, networks of width 256, one actor for each agent, targets of one step."""
 
 CYCLES = 5  # cycles per timed round of the guard
 STEPS = 64  # environment steps per timed round; a whole number of pool refills
