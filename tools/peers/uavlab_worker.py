@@ -57,7 +57,7 @@ def settings(name: str, sizes: Mapping[str, Any]) -> dict[str, Any]:
         **{key: sizes[key] for key in ("horizon", "hidden", "worlds", "lr", "clip")},
         **sizes[name],
     }
-    # as its peer: steps first, then updates with targets of one step; and no step is undone, however far the policy goes
+    # as its peer: steps first, then updates, targets of one step; no step is undone, however far the policy goes
     return {**values, "interval": STEPS, "n_step": 1} if name == "masac" else {**values, "target_kl": 0.0}
 
 
