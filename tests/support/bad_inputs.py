@@ -85,7 +85,7 @@ CONFIGURATION = (
         "cfg-1 several",
         "hiden: 9\nseed: -1\ncapacity: 8\n",
         f"{P}: unknown setting 'hiden' from mine.yaml:1 (did you mean 'hidden'?); seed: input should be greater than "
-        "or equal to 0, got -1 from mine.yaml:2; batch 256 > capacity 8: lower batch or raise capacity (capacity from "
+        "or equal to 0, got -1 from mine.yaml:2; batch 128 > capacity 8: lower batch or raise capacity (capacity from "
         "mine.yaml:3); worlds 64 > capacity 8: one step would overwrite itself (capacity from mine.yaml:3); "
         "learning_starts 2048 > capacity 8: those rows would be overwritten before the first update (capacity from "
         f"mine.yaml:3).{MORE}",
