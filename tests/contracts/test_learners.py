@@ -8,12 +8,10 @@ import torch
 from torch import Tensor
 
 from tests.support.fixtures_config import checkpoint_leaves, sizes, stop_and_resume, train_run
-from uavlab.core.portable import Portable
 from uavlab.core.types import EnvSpec
 from uavlab.experiment import build
 from uavlab.experiment.build import ENVIRONMENTS, LEARNERS
 from uavlab.experiment.config import Config, configure
-from uavlab.experiment.export import export_policy
 from uavlab.experiment.run import Run
 from uavlab.testing import check_learner
 
@@ -90,15 +88,3 @@ def observations(source: Any) -> Tensor:
     if hasattr(source, "observations"):
         return source.observations()
     return source.next().data.inputs
-
-
-@pytest.mark.parametrize("learner", LEARNERS)
-def test_a_policy_leaves_as_a_file_for_any_batch(tmp_path: Path, learner: str) -> None:
-    """``export_policy`` compares the file with the policy before it writes."""
-    trained = Run(small(learner)).trained()
-    policy = torch.export.load(export_policy(trained, tmp_path / "policy.pt2")).module()
-    portable, spec = trained.config.task.entry.portable or Portable(), trained.config.evaluation.spec
-    for batch in (1, 5):
-        inputs = [signal.sample(batch, torch.Generator()) for signal in portable.inputs(spec).values()]
-        for output, signal in zip(policy(*inputs), portable.outputs(spec).values(), strict=True):
-            assert (output.shape, output.dtype) == ((batch, *signal.shape), signal.dtype)

@@ -1,5 +1,6 @@
 """Exported policies run in a process without uavlab, and return there what the policy itself returns."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -10,9 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.contracts.test_learners import LEARNERS, small
 from tests.support.exported import CONFIGS, error, inputs_of, observations, own_outputs, trained_policy
+from uavlab.core.portable import Portable
 from uavlab.experiment.export import export_policy
 from uavlab.experiment.policy import TrainedPolicy
+from uavlab.experiment.run import Run
 from uavlab.learners.coma.algorithm import networks
 from uavlab.learners.masac import base
 from uavlab.nets.mlp import StackedMLP
@@ -80,6 +84,41 @@ def test_files_return_what_the_policy_does(name: str, tmp_path: Path, proof: Cal
             assert worst < TOLERANCE, suffix
     figure = f"{moves:,} moves equal" if moves else f"difference at most {worst:.1g} of the largest output"
     proof(f"an exported policy runs without uavlab ({name})", f"{figure}, batches of 1 and 1000, torch and onnxruntime")
+
+
+def test_a_memory_is_an_input_and_an_output(tmp_path: Path) -> None:
+    """The memory that a file returns is that of the next step; an agent alone has its own."""
+    trained = trained_policy("memory")
+    file = export_policy(trained, tmp_path / "team.pt2")
+    record = json.loads(file.with_name("team.pt2.json").read_text())
+    assert [each["name"] for each in record["inputs"]] == ["observations", "noise", "memory"]
+    assert [each["name"] for each in record["outputs"]] == ["mean", "sampled", "next_memory"]
+    assert record["inputs"][2]["shape"] == ["batch", 3, 6]
+    assert record["parameters"]["networks.0.layer_4.weight"] == [6, 18]
+    run, act = torch.export.load(file).module(), trained.policy()
+    obs, noise, _ = inputs_of(trained, 4).values()
+    memory, own = torch.zeros(4, 3, 6), act.start(4)
+    for _ in range(3):
+        mean, _, memory = run(obs, noise, memory)
+        action, own = act.step(obs, own)
+        assert error(action, mean) < 1e-5
+        assert error(own, memory) < 1e-5
+    assert error(act.step(obs, act.start(4))[0], mean) > 1e-2
+    alone = torch.export.load(export_policy(trained, tmp_path / "agent.pt2", agent=1)).module()
+    team, one = run(obs, noise, memory), alone(obs[:, 1:2], noise[:, 1:2], memory[:, 1:2])
+    assert all(error(whole[:, 1:2], part) < 1e-5 for whole, part in zip(team, one, strict=True))
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_a_policy_leaves_as_a_file_for_any_batch(tmp_path: Path, learner: str) -> None:
+    """``export_policy`` compares the file with the policy before it writes."""
+    trained = Run(small(learner)).trained()
+    policy = torch.export.load(export_policy(trained, tmp_path / "policy.pt2")).module()
+    portable, spec = trained.config.task.entry.portable or Portable(), trained.config.evaluation.spec
+    for batch in (1, 5):
+        inputs = [signal.sample(batch, torch.Generator()) for signal in portable.inputs(spec).values()]
+        for output, signal in zip(policy(*inputs), portable.outputs(spec).values(), strict=True):
+            assert (output.shape, output.dtype) == ((batch, *signal.shape), signal.dtype)
 
 
 def no_tanh(patch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 OUTSIDE = "tests.support.outside"
 OWN = "(reinforce or drift or doubled) and not compile"  # compiling takes a minute
-ON_DEVICES = [f"tests/proofs/test_{name}.py" for name in ("gpu", "fake_device", "graph_runs")]
-CONTRACTS = ["tests/contracts", *ON_DEVICES]
+LONG = [f"tests/proofs/test_{name}.py" for name in ("export", "fake_device", "gpu", "graph_runs")]
+CONTRACTS = ["tests/contracts", *LONG]
 
 SIZES = ("evaluate_episodes=4", "evaluate_every=3", "checkpoint_every=2", "worlds=4")
 TINY = [word for size in SIZES for word in ("--set", size)]
@@ -124,7 +124,7 @@ def test_contracts_find_them(proof: Callable[[str, str], None]) -> None:
     for name in ("drift", "reinforce", "doubled"):
         assert [line for line in passed if name in line.partition("[")[2]], name
     sources = [*(ROOT / "uavlab").rglob("*.py"), *(ROOT / "tests" / "contracts").rglob("*.py")]
-    sources += [ROOT / name for name in ON_DEVICES]
+    sources += [ROOT / name for name in LONG]
     assert [path for path in sources if re.search(r"drift_quick|\breinforce\b", path.read_text().lower())] == []
     proof(
         "an environment, a learner, a toggle, a suite and a preset from outside", f"{len(passed)} contract cases pass"

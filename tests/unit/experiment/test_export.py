@@ -100,29 +100,6 @@ def test_an_agent_of_a_narrower_group_keeps_its_padding(tmp_path: Path) -> None:
     assert (part["name"], part["agents"], part["action"]) == ("plane", 1, 2)
 
 
-def test_a_memory_is_an_input_and_an_output(tmp_path: Path) -> None:
-    """The memory that a file returns is that of the next step; an agent alone has its own."""
-    trained = trained_policy("memory")
-    file = export_policy(trained, tmp_path / "team.pt2")
-    record = json.loads(file.with_name("team.pt2.json").read_text())
-    assert [each["name"] for each in record["inputs"]] == ["observations", "noise", "memory"]
-    assert [each["name"] for each in record["outputs"]] == ["mean", "sampled", "next_memory"]
-    assert record["inputs"][2]["shape"] == ["batch", 3, 6]
-    assert record["parameters"]["networks.0.layer_4.weight"] == [6, 18]
-    run, act = load(file), trained.policy()
-    obs, noise, _ = inputs_of(trained, 4).values()
-    memory, own = torch.zeros(4, 3, 6), act.start(4)
-    for _ in range(3):
-        mean, _, memory = run(obs, noise, memory)
-        action, own = act.step(obs, own)
-        assert error(action, mean) < 1e-5
-        assert error(own, memory) < 1e-5
-    assert error(act.step(obs, act.start(4))[0], mean) > 1e-2
-    alone = load(export_policy(trained, tmp_path / "agent.pt2", agent=1))
-    team, one = run(obs, noise, memory), alone(obs[:, 1:2], noise[:, 1:2], memory[:, 1:2])
-    assert all(error(whole[:, 1:2], part) < 1e-5 for whole, part in zip(team, one, strict=True))
-
-
 def test_each_layer_is_at_its_place() -> None:
     layers = {"layer_1": {"weight": (2, 3), "bias": (3,)}, "end": {"b": (1,), "a": (2,)}}
     rows = torch.arange(24.0).view(2, 12)
