@@ -29,6 +29,7 @@ WARM_UP, UPDATES = 2, 4  # direct calls before a capture, in which constants are
 NEVER = 100
 LESS = {"measurements": 2, "evaluate_episodes": 1, "worlds": 2}
 WAITS = {"loader=per_item": 4, "loader=stream": 4, "placement=host": 3, "placement=pinned": 3}  # per cycle
+WAITS_OF_STEP = 2  # per cycle, for each later step of returns, whose rows are copied from the host, too
 ONLY_CPU = {"maps"}  # numpy and OpenCV
 
 
@@ -87,8 +88,10 @@ def test_a_cycle_keeps_to_its_device_and_never_waits(env: str, learner: str, tog
         counts = cycles(run, waits)
         assert all(tensor.is_cuda for tensor in run.learner.state_dict().values() if tensor.dim())
     assert set(run.rt.fell_back) <= ONLY_CPU, run.rt.fell_back
-    names = as_dict(run.rt.toggles).items()
-    expected = sum(WAITS.get(f"{name}={value}", 0) for name, value in names if name not in run.config.task.unserved)
+    served = {name: value for name, value in as_dict(run.rt.toggles).items() if name not in run.config.task.unserved}
+    expected = sum(WAITS.get(f"{name}={value}", 0) for name, value in served.items())
+    if served.get("placement", "device") != "device":
+        expected += WAITS_OF_STEP * (getattr(run.config.learner, "n_step", 1) - 1)
     assert counts[2] == expected, counts
     assert counts[3] > expected if scored else counts[3] == expected, counts
 
