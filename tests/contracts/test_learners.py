@@ -19,7 +19,13 @@ UPDATES = 4
 SHARED = {"critic": "shared", "followers": 2}
 SETTINGS = pytest.mark.parametrize(
     ("learner", "changes"),
-    [*((name, {}) for name in LEARNERS), ("masac", SHARED), ("mappo", SHARED), ("mappo", {**SHARED, "memory": 6})],
+    [
+        *((name, {}) for name in LEARNERS),
+        ("masac", SHARED),
+        ("masac", {"n_step": 1}),
+        ("mappo", SHARED),
+        ("mappo", {**SHARED, "memory": 6}),
+    ],
 )
 
 

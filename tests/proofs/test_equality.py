@@ -27,6 +27,12 @@ def test_a_memory_is_equal_to_plain(toggle: Toggle, changes: Changes) -> None:
 
 
 @pytest.mark.usefixtures("only_traced")
+@pytest.mark.parametrize(("toggle", "changes"), cases(usable=True, compiler=True))
+def test_targets_of_one_step_are_equal_to_plain(toggle: Toggle, changes: Changes) -> None:
+    check_equal("leader_follower", "masac", toggle, changes, n_step=1)
+
+
+@pytest.mark.usefixtures("only_traced")
 @pytest.mark.parametrize(("env", "learner"), [("leader_follower", "masac"), ("spread", "mappo")])
 @pytest.mark.parametrize(("toggle", "changes"), cases(usable=True, compiler=True))
 def test_shared_critics_are_equal_to_plain(env: str, learner: str, toggle: Toggle, changes: Changes) -> None:

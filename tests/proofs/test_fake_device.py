@@ -42,6 +42,9 @@ def cases() -> list[Any]:
     rows = [pytest.param("spread", "mappo", {**EAGER, **MEMORY}, id="mappo-memory")]
     rows += [pytest.param("spread", "mappo", {**EAGER, **MEMORY, "graph": "cycle"}, id="mappo-memory-graph=cycle")]
     shared = {**EAGER, "critic": "shared"}
+    for place in ("device", "host"):
+        one_step = {**EAGER, "placement": place, "n_step": 1}
+        rows.append(pytest.param("leader_follower", "masac", one_step, id=f"masac-one-step-placement={place}"))
     rows += [pytest.param("spread", learner, shared, id=f"{learner}-shared") for learner in ("masac", "mappo")]
     for case in tasks():
         env, learner = case.values

@@ -57,7 +57,7 @@ class Side:
         **settings: Any,
     ) -> None:
         self.env, self.weighted = env or LeaderFollower(followers=agents - 1), weighted
-        config, place = MASACConfig(hidden=16, share=share, **settings), torch.device(device)
+        config, place = MASACConfig(hidden=16, share=share, **{"n_step": 1, **settings}), torch.device(device)
         rt = Runtime(place, toggles or Toggles(optimizers="one", adam="fused"))
         self.learners = {}
         for name, kind in kinds.items():

@@ -10,7 +10,6 @@ earlier stage, which a shorter run of the same seed trains.
 """
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -24,9 +23,10 @@ import uavlab as ul
 from tools.defaults import brigade, collect, landmarks, tag, tow
 from uavlab.benchmarks.registry import format_rows
 from uavlab.benchmarks.suites.learners import learners_suite
-from uavlab.core.errors import ConfigError
+from uavlab.core.errors import ConfigError, FileError
+from uavlab.core.text import quote
 from uavlab.experiment.run_dir import read_status
-from uavlab.storage.files import write_json
+from uavlab.storage.files import read_json, write_json
 from uavlab.storage.machine import describe
 
 TASKS = {
@@ -96,10 +96,11 @@ def record(
     Raises:
         ConfigError: ``before`` is the record of another study.
     """
-    study = {"minutes": minutes, "seeds": seeds, "chosen_on": list(CHOSEN_ON)}
-    rows = {} if before is None else {(row["environment"], row["learner"], row["seed"]): row for row in before["rows"]}
-    if before is not None and {name: before.get(name) for name in study} != study:
-        raise ConfigError(f"--out: the file holds another study than {study}; expected the same, or another file.")
+    study, rows = {"minutes": minutes, "seeds": seeds, "chosen_on": list(CHOSEN_ON)}, {}
+    if before is not None:
+        if (other := {name: before.get(name) for name in study}) != study:
+            raise ConfigError(f"--out: the file holds a study of {quote(other)}; expected {quote(study)}, or no file.")
+        rows = {(row["environment"], row["learner"], row["seed"]): row for row in before["rows"]}
     torch.set_num_threads(1)
     machine = describe("cpu")  # before the work, for its load
     for task in tasks:
@@ -128,9 +129,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     parts = (options.task or tuple(TASKS), options.learner or LEARNERS)
     try:
-        before = json.loads(options.out.read_text(encoding="utf-8")) if options.out and options.out.exists() else None
+        before = read_json(options.out) if options.out and options.out.exists() else None
         result = record(options.minutes, options.seeds, options.folder, *parts, before)
-    except ConfigError as error:
+    except (ConfigError, FileError) as error:
         parser.error(str(error))
     print(format_rows(result["rows"]))
     if options.out:

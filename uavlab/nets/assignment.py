@@ -42,7 +42,8 @@ def describe_groups(spec: EnvSpec) -> str:
     """Return what the agents of each group see and do, as in ``group 0 (12 observations, 2 actions)``."""
     kind = "moves" if spec.choices else "actions"
     groups = [f"group {n} ({seen} observations, {done} {kind})" for n, (seen, done) in own_widths(spec).items()]
-    return f"{', '.join(groups)} in rows of {spec.obs} and {spec.choices or spec.action}"
+    padding = f", padded to {spec.obs} and {spec.choices or spec.action}" if spec.parts else ""
+    return ", ".join(groups) + padding
 
 
 def require_same_task(trained: EnvSpec, team: EnvSpec) -> None:

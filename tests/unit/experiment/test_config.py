@@ -188,7 +188,7 @@ class TestRefusals:
             ({"log_std_low": 0, "log_std_high": 0}, "log_std_low 0 >= log_std_high 0"),
             ({"sight": 2, "obstacles": 2, "eval_obstacles": 1}, "sight 2 > eval_obstacles 1"),
             ({"eval_sight": 1}, "to be used with group 0 (9 observations, 2 actions), group 1 (9 observations"),
-            ({"followers": 0, "eval_followers": 2}, "trained on group 0 (7 observations, 2 actions) in rows"),
+            ({"followers": 0, "eval_followers": 2}, "trained on group 0 (7 observations, 2 actions), to be used"),
         ],
     )
     def test_contradictions(self, layer: dict[str, Any], message: str) -> None:

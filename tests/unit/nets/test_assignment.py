@@ -57,5 +57,5 @@ def test_a_narrow_group_that_sees_more_is_refused() -> None:
     assert assign_networks(trained, pair_spec(8, 12), share=True) == (0, 0, 1)
     with pytest.raises(ConfigError, match=r"group 0 \(8 observations, 1 actions\).*group 0 \(10 observations"):
         assign_networks(trained, pair_spec(10, 12), share=True)  # the widest group is the same
-    with pytest.raises(ConfigError, match=r"in rows of 12 and 2, to be used with .* in rows of 13 and 2"):
+    with pytest.raises(ConfigError, match=r"padded to 12 and 2, to be used with .*, padded to 13 and 2"):
         assign_networks(trained, pair_spec(8, 13), share=True)

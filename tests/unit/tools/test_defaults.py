@@ -1,6 +1,7 @@
 """A study trains each seed in a run of its own, goes on where it ended, and lets opposing groups meet."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -78,8 +79,14 @@ def test_another_study_is_refused_before_it_trains(
     out.write_text(text := json.dumps(example_record()), encoding="utf-8")
     with pytest.raises(SystemExit):
         tool.main(["--seeds", "3", "--folder", str(tmp_path), "--out", str(out)])
-    assert "another study than {'minutes': 10.0, 'seeds': 3" in capsys.readouterr().err
+    message = " ".join(capsys.readouterr().err.split())
+    assert re.search("holds a study of .*'seeds': 2.*; expected .*'seeds': 3", message), message
     assert (small, out.read_text()) == ([], text)
+    out.write_text("[")
+    with pytest.raises(SystemExit):
+        tool.main(["--folder", str(tmp_path), "--out", str(out)])
+    assert "cannot be read as JSON" in " ".join(capsys.readouterr().err.split())
+    assert (small, out.read_text()) == ([], "[")
 
 
 def test_opposing_groups_meet_an_earlier_team(tmp_path: Path, small: list[tuple[Any, ...]]) -> None:

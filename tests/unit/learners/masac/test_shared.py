@@ -276,7 +276,7 @@ def test_runs_together_equal_runs_apart(name: str) -> None:
     for run, seed in enumerate((3, 5)):
         alone = Side({name: KINDS[name]}, 3, True, (seed,), critic="shared").learners[name]
         own = [tree_of_run(each, run) for each in (batch.data, noise)]
-        alone.update(Batch(own[0], batch.index[run : run + 1], discount=batch.discount[run : run + 1]), own[1])
+        alone.update(Batch(own[0], batch.index[run : run + 1]), own[1])
         for key, (tensor, _) in alone.tensors_to_check().items():
             mine = both.tensors_to_check()[key][0][run : run + 1]
             torch.testing.assert_close(mine, tensor, rtol=1e-9, atol=1e-12, msg=lambda m, k=key: f"{k}: {m}")
