@@ -1,0 +1,330 @@
+"""Assignment: which UAV serves which target next, and from which side, until all targets have what they need.
+
+Source:
+    Task and scenarios follow largesone/uav-task-path-planning, with these corrections: a leg is what the UAV flies, not
+    the straight line from its start; moves that would do nothing are masked, not punished; the score that counts is
+    the published one, completion times one minus congestion, with one definition of congestion; and a UAV cannot fly
+    farther than its range.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, ClassVar
+
+import torch
+from annotated_types import Ge, Gt, Le
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from uavlab.core.types import ChoiceObs, EnvSpec, Metric, Rule, tensors
+from uavlab.envs.assignment.scenarios import draw, noise_count
+
+KINDS = 2  # of resources
+BLOCKED = 1e9  # m: more than any range
+SPEED = 25.0  # m/s: that of observations
+
+
+@tensors
+class State:
+    """State of a batch of worlds with slots for N UAVs and M targets; a place is a UAV's start or a target."""
+
+    leg: Float[Tensor, "B N+M M S"]  # m, from each place to each target by each sector; BLOCKED past an obstacle
+    pos: Float[Tensor, "B N+M 2"]  # m, of each place
+    obstacle: Float[Tensor, "B K 3"]  # m, x, y and radius
+    demand: Float[Tensor, "B M 2"]  # of each target at the start
+    own: Float[Tensor, "B N 2"]  # resources that each UAV has left
+    rest: Float[Tensor, "B M 2"]  # resources that each target still needs
+    place: Int[Tensor, "B N"]  # where each UAV is
+    left: Float[Tensor, "B N"]  # m that each UAV can still fly
+    speed: Float[Tensor, "B N"]  # m/s; 0 in an empty slot
+    time: Float[Tensor, "B N"]  # s that each UAV has flown
+    served: Bool[Tensor, "B N M"]  # which UAVs have given to which targets
+    step: Int[Tensor, " B"]  # number of decisions
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The assignment task: decide again and again which UAV flies to which target, by which approach sector.
+
+    A UAV gives a target as much of each resource as it has and the target needs. It flies straight to the edge of a
+    circle of radius ``approach`` around the target, at the middle of a sector, then to the centre.
+
+    One agent decides for the team. Its move is the number of a triple, (UAV x M + target) x sectors + sector, which is
+    legal if the UAV has a resource that the target needs, reaches it with the range that it has left, and crosses no
+    obstacle. The number of decisions is limited: after each, a UAV has used up a resource, or a target needs one less.
+
+    | observation of a UAV |                                  | of a target |                                       |
+    | -------------------- | -------------------------------- | ----------- | ------------------------------------- |
+    | 0                    | 1 if it has a legal move, or 0   | 0           | 1 if it needs something, or 0         |
+    | 1, 2                 | x, y, in sides of the map        | 1, 2        | x, y, in sides of the map             |
+    | 3, 4                 | resources, in ordinary loads     | 3, 4        | needs, in ordinary loads              |
+    | 5                    | range that is left, in sides     | 5, 6        | open share of its demand, by resource |
+    | 6                    | time flown, in sides per 25 m/s  | 7           | UAVs that served it, over ideal       |
+    | 7                    | speed, in 25 m/s                 |             |                                       |
+
+    Rows of UAVs come first, then those of targets; empty slots are zeros. Congestion of a target is the number of UAVs
+    that served it over the ideal one, less 1, within 0 and 1; ideal is its largest demand in ordinary loads, rounded
+    up. The score of an episode is the share of targets that have all they need, times 1 less the mean congestion.
+
+    End: no move is legal; then all targets are satisfied, or what is left cannot be brought to them.
+
+    Attributes:
+        uavs: Fewest and most UAVs of a world.
+        targets: Fewest and most targets.
+        obstacles: Fewest and most obstacles.
+        slots: Slots for UAVs and targets in observations and moves, if these are more than the most of each.
+        side: Length of the map (m).
+        spacing: Least distance between any two places (m); half a cell of the grid of places.
+        approach: Radius at which the approach to a target begins (m).
+        sectors: Directions from which a target is approached (S).
+        obstacle_radius: Largest radius of an obstacle (m).
+        variance: Largest share by which resources differ from their means.
+        clustering: How much targets are drawn to a common centre; 0 is not at all.
+        load: Resources that a UAV ordinarily has, by which the ideal number of UAVs of a target is counted.
+        contribution_reward: For bringing all of all targets' demands.
+        completion_reward: For satisfying all targets.
+        congestion_cost: For a mean congestion of 1.
+        distance_cost: For a distance flown of one side of the map for each target.
+    """
+
+    uavs: tuple[int, int] = (4, 6)
+    targets: tuple[int, int] = (3, 4)
+    obstacles: tuple[int, int] = (1, 3)
+    slots: tuple[int, int] = (0, 0)
+    side: Annotated[float, Gt(0), Le(1e6)] = 1000.0
+    spacing: Annotated[float, Gt(0), Le(1e6)] = 50.0
+    approach: Annotated[float, Gt(0), Le(1e6)] = 20.0
+    sectors: Annotated[int, Ge(1), Le(36)] = 6
+    obstacle_radius: Annotated[float, Gt(0), Le(1e6)] = 30.0
+    variance: Annotated[float, Ge(0), Le(1)] = 0.4
+    clustering: Annotated[float, Ge(0), Le(10)] = 0.5
+    load: Annotated[float, Gt(0), Le(1e6)] = 50.0
+    contribution_reward: Annotated[float, Ge(0), Le(1e6)] = 1.0
+    completion_reward: Annotated[float, Ge(0), Le(1e6)] = 1.0
+    congestion_cost: Annotated[float, Ge(0), Le(1e6)] = 0.5
+    distance_cost: Annotated[float, Ge(0), Le(1e6)] = 0.5
+
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric("completion", "last", bounds=(0.0, 1.0)),
+        Metric("congestion", "last", better="low", bounds=(0.0, 1.0)),
+        Metric("normalized_score", "last", bounds=(0.0, 1.0)),
+        Metric("distance", "sum", "m", "low", (0.0, math.inf)),
+        Metric("time", "last", "s", "low", (0.0, math.inf)),
+    )
+    labels: ClassVar[dict[str, str]] = {
+        "completion": "satisfied targets",
+        "normalized_score": "completion x (1 - congestion)",
+        "distance": "distance flown by all (m)",
+        "time": "time until the last arrival (s)",
+    }
+    score: ClassVar[dict[str, float]] = {"normalized_score": 1.0, "distance": -2e-5}
+    rules: ClassVar[tuple[Rule, ...]] = (
+        (("uavs",), lambda uavs: 1 <= uavs[0] <= uavs[1], "uavs {0}: expected fewest and most, from 1 on"),
+        (
+            ("targets",),
+            lambda targets: 1 <= targets[0] <= targets[1],
+            "targets {0}: expected fewest and most, from 1 on",
+        ),
+        (
+            ("obstacles",),
+            lambda obstacles: 0 <= obstacles[0] <= obstacles[1],
+            "obstacles {0}: expected fewest and most, from 0 on",
+        ),
+        (
+            ("side", "spacing", "slots", "uavs", "targets", "obstacles"),
+            lambda side, spacing, slots, uavs, targets, obstacles: (
+                max(slots[0], uavs[1]) + max(slots[1], targets[1]) + obstacles[1] <= int(side / (2 * spacing)) ** 2
+            ),
+            "side {0} / (2 spacing {1}), squared < slots {2} for uavs {3} and targets {4} + obstacles {5}: each place "
+            "needs a cell of its own",
+        ),
+        (
+            ("spacing", "approach", "obstacle_radius"),
+            lambda spacing, approach, radius: approach + radius <= spacing,
+            "approach {1} + obstacle_radius {2} > spacing {0}: obstacles must be clear of approaches",
+        ),
+    )
+
+    @property
+    def rows(self) -> int:
+        """Slots for UAVs (N)."""
+        return max(self.slots[0], self.uavs[1])
+
+    @property
+    def columns(self) -> int:
+        """Slots for targets (M)."""
+        return max(self.slots[1], self.targets[1])
+
+    @property
+    def cells(self) -> int:
+        """Cells along each side of the grid of places."""
+        return int(self.side / (2 * self.spacing))
+
+    @cached_property
+    def spec(self) -> EnvSpec:
+        """Shapes, limits and noise of this task."""
+        return EnvSpec(
+            agents=1,
+            obs=8 * (self.rows + self.columns),
+            action=1,
+            choices=self.rows * self.columns * self.sectors,
+            horizon=KINDS * (self.rows + self.columns),
+            dt=1.0,
+            initial_noise=noise_count(self),
+            step_noise=0,
+            groups=(0,),
+        )
+
+    def initial(self, noise: Float[Tensor, "B K"]) -> State:
+        """Draw new worlds, see ``scenarios.draw``."""
+        drawn = draw(self, noise)
+        start = torch.arange(self.rows, device=noise.device).expand(len(noise), -1)
+        return State(
+            leg=self.legs(drawn.pos, drawn.obstacle),
+            pos=drawn.pos,
+            obstacle=drawn.obstacle,
+            demand=drawn.demand,
+            own=drawn.supply,
+            rest=drawn.demand,
+            place=start,
+            left=drawn.range,
+            speed=drawn.speed,
+            time=torch.zeros_like(drawn.speed),
+            served=torch.zeros_like(drawn.speed, dtype=torch.bool)[..., None].expand(-1, -1, self.columns),
+            step=torch.zeros_like(start[:, 0]),
+        )
+
+    def transition(self, state: State, action: Int[Tensor, "B 1"], noise: Float[Tensor, "B 0"]) -> State:
+        """Let one UAV fly to a target and give; a move that is not legal changes nothing."""
+        legal = self.legal(state).flatten(1).gather(1, action)  # B 1
+        pair = action // self.sectors
+        uav = self._mark(pair // self.columns, self.rows) & legal
+        target = self._mark(pair % self.columns, self.columns) & legal
+        both = uav[:, :, None] & target[:, None]
+        given = (self.contribution(state) * both[..., None]).sum((1, 2))  # B 2
+        leg = self.legs_of_uavs(state).flatten(1).gather(1, action)  # B 1
+        leg = torch.where(legal, leg, 0.0)
+        flown = leg * uav
+        number = self.rows + torch.arange(self.columns, device=action.device)
+        return State(
+            leg=state.leg,
+            pos=state.pos,
+            obstacle=state.obstacle,
+            demand=state.demand,
+            own=state.own - given[:, None] * uav[..., None],
+            rest=state.rest - given[:, None] * target[..., None],
+            place=torch.where(uav, (number * target).sum(1, keepdim=True), state.place),
+            left=state.left - flown,
+            speed=state.speed,
+            time=state.time + flown / state.speed.clamp_min(1e-6),
+            served=state.served | both,
+            step=state.step + 1,
+        )
+
+    def observe(self, state: State) -> ChoiceObs:
+        """Return the observation of the team and its legal moves, see the class."""
+        legal, dtype = self.legal(state), state.own.dtype
+        real = (state.speed > 0).to(dtype)[..., None]
+        at = state.pos.gather(1, state.place[..., None].expand(-1, -1, 2)) / self.side * real
+        active = legal.any((2, 3)).to(dtype)[..., None]
+        uav = torch.cat(
+            (
+                active,
+                at,
+                state.own / self.load,
+                (state.left / self.side)[..., None],
+                (state.time * SPEED / self.side)[..., None],
+                (state.speed / SPEED)[..., None],
+            ),
+            -1,
+        )
+        there = (state.demand.sum(-1, keepdim=True) > 0).to(dtype)
+        target = torch.cat(
+            (
+                (state.rest.sum(-1, keepdim=True) > 0).to(dtype),
+                state.pos[:, self.rows :] / self.side * there,
+                state.rest / self.load,
+                state.rest / state.demand.clamp_min(1e-6),
+                (state.served.sum(1) / self.ideal(state))[..., None].to(dtype),
+            ),
+            -1,
+        )
+        features = torch.cat((uav.flatten(1), target.flatten(1)), -1)[:, None]
+        return ChoiceObs(features, self.with_one(legal.flatten(1))[:, None])
+
+    def reward(self, state: State, action: Int[Tensor, "B 1"], after: State) -> Float[Tensor, "B 1"]:
+        """Return what the decision brought, see the class."""
+        targets = self.count_targets(state)
+        share = ((state.rest - after.rest) / state.demand.clamp_min(1e-6)).mean(-1).sum(1) / targets
+        completed = self.completion(after) - self.completion(state)
+        crowd = self.congestion(after) - self.congestion(state)
+        flown = (state.left - after.left).sum(1) / (self.side * targets)
+        gain = self.contribution_reward * share + self.completion_reward * completed
+        return (gain - self.congestion_cost * crowd - self.distance_cost * flown)[:, None]
+
+    def terminated(self, state: State) -> Bool[Tensor, "B 1"]:
+        """Return whether no move is legal."""
+        return ~self.legal(state).flatten(1).any(1, keepdim=True)
+
+    def measure(self, state: State, action: Int[Tensor, "B 1"], after: State) -> dict[str, Float[Tensor, " B"]]:
+        """Return the figures of ``metrics``, see the class."""
+        completion, congestion = self.completion(after), self.congestion(after)
+        return {
+            "completion": completion,
+            "congestion": congestion,
+            "normalized_score": completion * (1 - congestion),
+            "distance": (state.left - after.left).sum(1),
+            "time": after.time.amax(1),
+        }
+
+    def legal(self, state: State) -> Bool[Tensor, "B N M S"]:
+        """Return which moves a UAV can make, and would give something."""
+        gives = self.contribution(state).sum(-1) > 0
+        return gives[..., None] & (self.legs_of_uavs(state) <= state.left[..., None, None])
+
+    def contribution(self, state: State) -> Float[Tensor, "B N M 2"]:
+        """Return what each UAV would give each target."""
+        return torch.minimum(state.own[:, :, None], state.rest[:, None])
+
+    def legs_of_uavs(self, state: State) -> Float[Tensor, "B N M S"]:
+        """Return the length of each UAV's way to each target by each sector (m); BLOCKED past an obstacle."""
+        return state.leg.gather(1, state.place[..., None, None].expand(-1, -1, *state.leg.shape[2:]))
+
+    def legs(self, pos: Float[Tensor, "B N+M 2"], obstacle: Float[Tensor, "B K 3"]) -> Float[Tensor, "B N+M M S"]:
+        """Return the length of the way from each place to each target by each sector (m); BLOCKED past an obstacle."""
+        turn = 2 * math.pi / self.sectors * torch.arange(self.sectors, device=pos.device, dtype=pos.dtype)
+        edge = pos[:, self.rows :, None] + self.approach * torch.stack((turn.cos(), turn.sin()), -1)  # B M S 2
+        start = pos[:, :, None, None]
+        way = edge[:, None] - start  # B N+M M S 2
+        length = way.norm(dim=-1)
+        to = (obstacle[..., :2][:, None] - pos[:, :, None])[:, :, None, None]  # B N+M 1 1 K 2
+        along = (to * way[..., None, :]).sum(-1) / length.square().clamp_min(1e-6)[..., None]
+        gap = (to - along.clamp(0, 1)[..., None] * way[..., None, :]).norm(dim=-1)
+        blocked = (gap < obstacle[:, None, None, None, :, 2]).any(-1)
+        return (length + self.approach).masked_fill(blocked, BLOCKED)
+
+    def completion(self, state: State) -> Float[Tensor, " B"]:
+        """Return the share of targets that have all they need."""
+        done = (state.rest.sum(-1) == 0) & (state.demand.sum(-1) > 0)
+        return done.sum(1) / self.count_targets(state)
+
+    def congestion(self, state: State) -> Float[Tensor, " B"]:
+        """Return the mean congestion of targets, see the class; that of empty slots is 0."""
+        return (state.served.sum(1) / self.ideal(state) - 1).clamp(0, 1).sum(1) / self.count_targets(state)
+
+    def ideal(self, state: State) -> Float[Tensor, "B M"]:
+        """Return the number of UAVs that would ideally serve each target."""
+        return (state.demand.amax(-1) / self.load).ceil().clamp_min(1)
+
+    def count_targets(self, state: State) -> Float[Tensor, " B"]:
+        """Return the number of targets of each world."""
+        return (state.demand.sum(-1) > 0).sum(1).to(state.demand.dtype)
+
+    def with_one(self, legal: Bool[Tensor, "B E"]) -> Bool[Tensor, "B E"]:
+        """Return legal moves with the first one added where there is none: an ended task still has a move."""
+        first = torch.arange(legal.shape[1], device=legal.device) == 0
+        return legal | (first & ~legal.any(1, keepdim=True))
+
+    def _mark(self, number: Int[Tensor, "B 1"], slots: int) -> Bool[Tensor, "B slots"]:
+        return torch.arange(slots, device=number.device) == number

@@ -1,0 +1,118 @@
+"""Scenarios of the assignment task, drawn from uniform noise: where things are, and what they have and need.
+
+Places are distinct cells of a grid with a jitter, so that all are at least ``spacing`` apart without a draw that has
+to be repeated. The sizes are those of the published generator (largesone/uav-task-path-planning), but for the radii of
+obstacles, which it does not publish.
+"""
+
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from uavlab.core.types import tensors
+from uavlab.ops.geometry import constant
+
+if TYPE_CHECKING:
+    from uavlab.envs.assignment.env import Assignment
+
+SUPPLY, LEAST_SUPPLY = (50.0, 60.0), 10.0  # of a UAV, by kind of resource, before it varies; and at least
+DEMAND, LEAST_DEMAND = (40.0, 50.0), 5.0  # of a target
+SPEED = (15.0, 35.0)  # m/s: mean of the published slowest and fastest cruise
+RANGE = (0.8, 1.2)  # sides of the map that a UAV can fly
+RATIO = (0.5, 2.0)  # of all supply to all demand; supply beyond is scaled
+RADIUS = 0.4  # smallest radius of an obstacle, relative to the largest
+
+
+@tensors
+class Scenario:
+    """A batch of scenarios; slots beyond the numbers of UAVs and targets of a world have no supply and no demand.
+
+    Attributes:
+        pos: Places of UAVs, then of targets (m).
+        obstacle: x, y and radius of obstacles (m); the radius of one that is not there is 0.
+        supply: Resources of each UAV, by kind.
+        demand: Resources that each target needs, by kind.
+        range: Distance that each UAV can fly (m).
+        speed: Cruise speed of each UAV (m/s); 0 in an empty slot.
+    """
+
+    pos: Float[Tensor, "B N+M 2"]
+    obstacle: Float[Tensor, "B K 3"]
+    supply: Float[Tensor, "B N 2"]
+    demand: Float[Tensor, "B M 2"]
+    range: Float[Tensor, "B N"]
+    speed: Float[Tensor, "B N"]
+
+
+def noise_count(env: "Assignment") -> int:
+    """Return how many uniform numbers a scenario needs."""
+    return sum(_parts(env))
+
+
+def draw(env: "Assignment", noise: Float[Tensor, "B K"]) -> Scenario:
+    """Draw scenarios; ``noise`` holds ``noise_count`` uniform numbers for each."""
+    parts = noise.split(_parts(env), 1)
+    count, centre, first, second, jitter, supply, demand, reach, speed, radius = parts
+    uavs, targets, obstacles = env.rows, env.columns, env.obstacles[1]
+    here = [_present(count[:, at], *limits, slots) for at, (limits, slots) in enumerate(_slots(env))]
+    pos = _places(env, centre, first, second)[:, : uavs + targets + obstacles]
+    pos = (pos + 0.25 + 0.5 * jitter.view_as(pos)) * 2 * env.spacing
+    supply = _amounts(supply.view(-1, uavs, 2), SUPPLY, LEAST_SUPPLY, env.variance) * here[0][..., None]
+    demand = _amounts(demand.view(-1, targets, 2), DEMAND, LEAST_DEMAND, env.variance) * here[1][..., None]
+    size = env.obstacle_radius * (RADIUS + (1 - RADIUS) * radius) * here[2]
+    return Scenario(
+        pos=pos[:, : uavs + targets],
+        obstacle=torch.cat((pos[:, uavs + targets :], size[..., None]), -1),
+        supply=supply * _scale(supply, demand),
+        demand=demand,
+        range=env.side * (RANGE[0] + (RANGE[1] - RANGE[0]) * reach) * here[0],
+        speed=(SPEED[0] + (SPEED[1] - SPEED[0]) * speed) * here[0],
+    )
+
+
+def _slots(env: "Assignment") -> tuple[tuple[tuple[int, int], int], ...]:
+    """Return fewest and most UAVs, targets and obstacles, with their slots."""
+    return (env.uavs, env.rows), (env.targets, env.columns), (env.obstacles, env.obstacles[1])
+
+
+def _parts(env: "Assignment") -> list[int]:
+    uavs, targets, obstacles = env.rows, env.columns, env.obstacles[1]
+    things = uavs + targets + obstacles
+    return [3, 2, env.cells**2, env.cells**2, 2 * things, 2 * uavs, 2 * targets, uavs, uavs, obstacles]
+
+
+def _present(unit: Float[Tensor, " B"], fewest: int, most: int, slots: int) -> Bool[Tensor, "B slots"]:
+    """Mark the slots of as many things as ``unit`` draws."""
+    count = fewest + (unit * (most - fewest + 1)).long()
+    return torch.arange(slots, device=unit.device) < count[:, None]
+
+
+def _places(
+    env: "Assignment", centre: Float[Tensor, "B 2"], first: Float[Tensor, "B C"], second: Float[Tensor, "B C"]
+) -> Float[Tensor, "B C 2"]:
+    """Return column and row of cells, all distinct: of UAVs, then of targets, obstacles, and nothing.
+
+    Targets are in the cells of the largest numbers of ``first``, less ``clustering`` times the distance to ``centre``.
+    """
+    cell = torch.arange(env.cells**2, device=first.device)
+    place = torch.stack((cell % env.cells, cell // env.cells), -1).to(first.dtype)
+    apart = (place - centre[:, None] * (env.cells - 1)).norm(dim=-1) / env.cells
+    target = (first - env.clustering * apart).argsort(dim=1, descending=True, stable=True)[:, : env.columns]
+    other = second.scatter(1, target, 2.0).argsort(dim=1, stable=True)
+    order = torch.cat((other[:, : env.rows], target, other[:, env.rows : -env.columns]), 1)
+    return place[order]
+
+
+def _amounts(
+    unit: Float[Tensor, "B N 2"], mean: tuple[float, float], least: float, variance: float
+) -> Float[Tensor, "B N 2"]:
+    middle = constant(mean, unit.device, unit.dtype)
+    return (middle * (1 + variance * (2 * unit - 1))).clamp_min(least)
+
+
+def _scale(supply: Float[Tensor, "B N 2"], demand: Float[Tensor, "B M 2"]) -> Float[Tensor, "B 1 1"]:
+    """Return the factor that brings all supply into ``RATIO`` of all demand."""
+    ratio = supply.sum((1, 2)) / demand.sum((1, 2))
+    return (ratio.clamp(*RATIO) / ratio)[:, None, None]
