@@ -91,6 +91,39 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Entities:
+    """Two kinds of things that a vector observation lists, and moves that are pairs of them, such as UAV and target.
+
+    An observation holds the features of all rows, then those of all columns, then how many nearest rows and columns
+    count as neighbours. The first feature of a thing is 1 if it counts, or 0; the next two are its place. Move
+    (row x M + column) x S + s is the s-th of the pair (row, column).
+
+    Attributes:
+        rows: Things that act (N).
+        columns: Things on which they act (M).
+        features: Features of each thing (F).
+        moves: Moves of each pair (S).
+    """
+
+    rows: int
+    columns: int
+    features: int
+    moves: int
+
+    @property
+    def width(self) -> int:
+        """Features of an observation."""
+        return (self.rows + self.columns) * self.features + 2
+
+    def split(
+        self, x: Float[Tensor, "*lead O"]
+    ) -> tuple[Float[Tensor, "*lead N F"], Float[Tensor, "*lead M F"], Float[Tensor, "*lead 2"]]:
+        """Return the features of rows and of columns, and the numbers of neighbours."""
+        row, column, near = x.split([self.rows * self.features, self.columns * self.features, 2], -1)
+        return row.unflatten(-1, (self.rows, -1)), column.unflatten(-1, (self.columns, -1)), near
+
+
+@dataclass(frozen=True)
 class EnvSpec:
     """Shapes, time scale and noise of an environment.
 
@@ -111,6 +144,7 @@ class EnvSpec:
         parts: Groups of different agents, in the order of agents; empty where all observe and do the same. ``obs``,
             ``action`` and ``choices`` are those of the widest group, and further numbers of an agent are padding.
         deaths: An agent's task may end while those of others go on; then replay marks the agent's rows before its end.
+        entities: Things that an observation lists, and moves that are pairs of them; None for other observations.
     """
 
     agents: int
@@ -128,6 +162,7 @@ class EnvSpec:
     features: int = 0
     parts: tuple[Group, ...] = ()
     deaths: bool = False
+    entities: Entities | None = None
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,11 @@ from annotated_types import Ge, Gt, Le
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from uavlab.core.types import ChoiceObs, EnvSpec, Metric, Rule, tensors
+from uavlab.core.types import ChoiceObs, Entities, EnvSpec, Metric, Rule, tensors
 from uavlab.envs.assignment.scenarios import draw, noise_count
 
 KINDS = 2  # of resources
+FEATURES = 8  # of a UAV, and of a target
 BLOCKED = 1e9  # m: more than any range
 SPEED = 25.0  # m/s: that of observations
 
@@ -39,6 +40,7 @@ class State:
     left: Float[Tensor, "B N"]  # m that each UAV can still fly
     speed: Float[Tensor, "B N"]  # m/s; 0 in an empty slot
     time: Float[Tensor, "B N"]  # s that each UAV has flown
+    near: Float[Tensor, "B 2"]  # nearest UAVs and targets that count as a UAV's neighbours
     served: Bool[Tensor, "B N M"]  # which UAVs have given to which targets
     step: Int[Tensor, " B"]  # number of decisions
 
@@ -63,7 +65,8 @@ class Assignment:
     | 6                    | time flown, in sides per 25 m/s  | 7           | UAVs that served it, over ideal       |
     | 7                    | speed, in 25 m/s                 |             |                                       |
 
-    Rows of UAVs come first, then those of targets; empty slots are zeros. Congestion of a target is the number of UAVs
+    Rows of UAVs come first, then those of targets, then how many nearest UAVs and nearest targets are neighbours of a
+    UAV; empty slots are zeros. Congestion of a target is the number of UAVs
     that served it over the ideal one, less 1, within 0 and 1; ideal is its largest demand in ordinary loads, rounded
     up. The score of an episode is the share of targets that have all they need, times 1 less the mean congestion.
 
@@ -80,6 +83,7 @@ class Assignment:
         sectors: Directions from which a target is approached (S).
         obstacle_radius: Largest radius of an obstacle (m).
         variance: Largest share by which resources differ from their means.
+        jitter: Largest change of the numbers of neighbours, drawn for each world; 0 where policies are evaluated.
         clustering: How much targets are drawn to a common centre; 0 is not at all.
         load: Resources that a UAV ordinarily has, by which the ideal number of UAVs of a target is counted.
         contribution_reward: For bringing all of all targets' demands.
@@ -99,6 +103,7 @@ class Assignment:
     obstacle_radius: Annotated[float, Gt(0), Le(1e6)] = 30.0
     variance: Annotated[float, Ge(0), Le(1)] = 0.4
     clustering: Annotated[float, Ge(0), Le(10)] = 0.5
+    jitter: Annotated[int, Ge(0), Le(16)] = 0
     load: Annotated[float, Gt(0), Le(1e6)] = 50.0
     contribution_reward: Annotated[float, Ge(0), Le(1e6)] = 1.0
     completion_reward: Annotated[float, Ge(0), Le(1e6)] = 1.0
@@ -164,9 +169,10 @@ class Assignment:
     @cached_property
     def spec(self) -> EnvSpec:
         """Shapes, limits and noise of this task."""
+        entities = Entities(self.rows, self.columns, FEATURES, self.sectors)
         return EnvSpec(
             agents=1,
-            obs=8 * (self.rows + self.columns),
+            obs=entities.width,
             action=1,
             choices=self.rows * self.columns * self.sectors,
             horizon=KINDS * (self.rows + self.columns),
@@ -174,6 +180,7 @@ class Assignment:
             initial_noise=noise_count(self),
             step_noise=0,
             groups=(0,),
+            entities=entities,
         )
 
     def initial(self, noise: Float[Tensor, "B K"]) -> State:
@@ -191,6 +198,7 @@ class Assignment:
             left=drawn.range,
             speed=drawn.speed,
             time=torch.zeros_like(drawn.speed),
+            near=drawn.near,
             served=torch.zeros_like(drawn.speed, dtype=torch.bool)[..., None].expand(-1, -1, self.columns),
             step=torch.zeros_like(start[:, 0]),
         )
@@ -218,6 +226,7 @@ class Assignment:
             left=state.left - flown,
             speed=state.speed,
             time=state.time + flown / state.speed.clamp_min(1e-6),
+            near=state.near,
             served=state.served | both,
             step=state.step + 1,
         )
@@ -250,7 +259,7 @@ class Assignment:
             ),
             -1,
         )
-        features = torch.cat((uav.flatten(1), target.flatten(1)), -1)[:, None]
+        features = torch.cat((uav.flatten(1), target.flatten(1), state.near), -1)[:, None]
         return ChoiceObs(features, self.with_one(legal.flatten(1))[:, None])
 
     def reward(self, state: State, action: Int[Tensor, "B 1"], after: State) -> Float[Tensor, "B 1"]:

@@ -8,7 +8,7 @@ obstacles, which it does not publish.
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from uavlab.core.types import tensors
@@ -36,6 +36,7 @@ class Scenario:
         demand: Resources that each target needs, by kind.
         range: Distance that each UAV can fly (m).
         speed: Cruise speed of each UAV (m/s); 0 in an empty slot.
+        near: Nearest UAVs and targets that count as neighbours of a UAV, see ``neighbours``.
     """
 
     pos: Float[Tensor, "B N+M 2"]
@@ -44,6 +45,7 @@ class Scenario:
     demand: Float[Tensor, "B M 2"]
     range: Float[Tensor, "B N"]
     speed: Float[Tensor, "B N"]
+    near: Float[Tensor, "B 2"]
 
 
 def noise_count(env: "Assignment") -> int:
@@ -54,7 +56,7 @@ def noise_count(env: "Assignment") -> int:
 def draw(env: "Assignment", noise: Float[Tensor, "B K"]) -> Scenario:
     """Draw scenarios; ``noise`` holds ``noise_count`` uniform numbers for each."""
     parts = noise.split(_parts(env), 1)
-    count, centre, first, second, jitter, supply, demand, reach, speed, radius = parts
+    count, centre, first, second, jitter, supply, demand, reach, speed, radius, near = parts
     uavs, targets, obstacles = env.rows, env.columns, env.obstacles[1]
     here = [_present(count[:, at], *limits, slots) for at, (limits, slots) in enumerate(_slots(env))]
     pos = _places(env, centre, first, second)[:, : uavs + targets + obstacles]
@@ -69,7 +71,18 @@ def draw(env: "Assignment", noise: Float[Tensor, "B K"]) -> Scenario:
         demand=demand,
         range=env.side * (RANGE[0] + (RANGE[1] - RANGE[0]) * reach) * here[0],
         speed=(SPEED[0] + (SPEED[1] - SPEED[0]) * speed) * here[0],
+        near=neighbours(torch.stack([each.sum(1) for each in here[:2]], 1), near, env.jitter),
     )
+
+
+def neighbours(count: Int[Tensor, "B 2"], unit: Float[Tensor, "B 2"], jitter: int) -> Float[Tensor, "B 2"]:
+    """Return how many of ``count`` things are neighbours: min(count, max(4, ceil(count / 4)), 16), jittered.
+
+    ``unit`` draws a change between -``jitter`` and ``jitter``; the result stays between 1 and ``count``.
+    """
+    whole = torch.minimum((count + 3) // 4, torch.full_like(count, 16)).clamp_min(4)
+    change = (unit * (2 * jitter + 1)).floor() - jitter
+    return torch.minimum(whole + change, count.to(unit.dtype)).clamp_min(1)
 
 
 def _slots(env: "Assignment") -> tuple[tuple[tuple[int, int], int], ...]:
@@ -80,7 +93,7 @@ def _slots(env: "Assignment") -> tuple[tuple[tuple[int, int], int], ...]:
 def _parts(env: "Assignment") -> list[int]:
     uavs, targets, obstacles = env.rows, env.columns, env.obstacles[1]
     things = uavs + targets + obstacles
-    return [3, 2, env.cells**2, env.cells**2, 2 * things, 2 * uavs, 2 * targets, uavs, uavs, obstacles]
+    return [3, 2, env.cells**2, env.cells**2, 2 * things, 2 * uavs, 2 * targets, uavs, uavs, obstacles, 2]
 
 
 def _present(unit: Float[Tensor, " B"], fewest: int, most: int, slots: int) -> Bool[Tensor, "B slots"]:

@@ -12,7 +12,7 @@ from uavlab.core.groups import padded_actions
 from uavlab.core.protocols import Policy
 from uavlab.core.types import EnvSpec, legal_of
 from uavlab.learners.ppo.config import MAPPOConfig
-from uavlab.learners.ppo.networks import MapTeam, VectorTeam
+from uavlab.learners.ppo.networks import EntityTeam, MapTeam, VectorTeam
 from uavlab.learners.ppo.recurrent import RecurrentTeam, TeamMemoryPolicy
 from uavlab.nets.assignment import assign_networks, require_same_task
 from uavlab.ops.action_sampling import (
@@ -53,6 +53,10 @@ def make_team(config: MAPPOConfig, trained: EnvSpec, spec: EnvSpec) -> Team:
         critics = assign_networks(trained, spec, share=True)
     if config.memory:
         return RecurrentTeam(spec.obs, outputs, config.hidden, networks, critics, central, config.memory)
+    if spec.entities and config.layers:
+        return EntityTeam(
+            spec.obs, outputs, config.hidden, networks, critics, central, spec.entities, config.heads, config.layers
+        )
     return VectorTeam(spec.obs, outputs, config.hidden, networks, critics, central)
 
 

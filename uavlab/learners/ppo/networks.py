@@ -8,8 +8,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.core.rng import Streams
-from uavlab.core.types import ChoiceObs, EnvSpec, MapObs, Scale, features_of
+from uavlab.core.types import ChoiceObs, Entities, EnvSpec, MapObs, Scale, features_of
 from uavlab.nets.assignment import of_agents, per_agent
+from uavlab.nets.attention import StackedAttention
 from uavlab.nets.cnn import StackedCNN
 from uavlab.nets.mlp import StackedMLP
 from uavlab.ops.belief_maps import centre_maps
@@ -114,6 +115,31 @@ class VectorTeam(TeamOnVectors):
         weights = per_agent(theta, runs, networks).flatten(0, 1)
         out = net(weights, x.transpose(1, 2).reshape(runs * agents, rows, -1))
         return out.view(runs, agents, rows, -1).transpose(1, 2)
+
+
+@dataclass(frozen=True)
+class EntityTeam(VectorTeam):
+    """Networks of agents that observe entities and choose pairs of them.
+
+    Attributes:
+        entities: Layout of observations and moves.
+        heads: Heads of attention.
+        layers: Layers of attention.
+    """
+
+    entities: Entities
+    heads: int
+    layers: int
+
+    @property
+    def actor_net(self) -> StackedAttention:  # type: ignore[override]
+        """The network of an actor."""
+        return StackedAttention(self.entities, self.hidden, self.heads, self.layers, pairs=True)
+
+    @property
+    def critic_net(self) -> StackedAttention:  # type: ignore[override]
+        """The network of a critic."""
+        return StackedAttention(self.entities, self.hidden, self.heads, self.layers, pairs=False)
 
 
 @dataclass(frozen=True)
