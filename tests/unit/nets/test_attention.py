@@ -1,0 +1,185 @@
+"""Attention over entities: against plain loops, under permutations, and with empty slots."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from uavlab.core.types import Entities
+from uavlab.nets.attention import StackedAttention, away, mean_of, nearest
+
+THINGS = Entities(rows=4, columns=3, features=5, moves=2)
+NET = StackedAttention(THINGS, hidden=8, heads=2, layers=2, pairs=True)
+VALUE = replace(NET, pairs=False)
+EXACT = {"rtol": 1e-9, "atol": 1e-9}
+
+
+def uniform(*shape: int, seed: int = 0) -> Tensor:
+    return torch.rand(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def parameters(net: StackedAttention, networks: int = 1) -> Tensor:
+    """Draw parameters of a size that matters in every layer, biases too."""
+    return uniform(networks, net.count, seed=1) - 0.5
+
+
+def inputs(things: Entities, batch: int = 6, near: tuple[int, int] = (2, 2)) -> Tensor:
+    """Draw inputs in which every fourth thing does not count."""
+    x = uniform(1, batch, things.width, seed=2)
+    row, column, _ = things.split(x)
+    for each in (row, column):
+        each[..., 0] = (uniform(*each.shape[:-1], seed=3) > 0.25).double()
+    return torch.cat((row.flatten(2), column.flatten(2), torch.tensor(near).expand(1, batch, 2)), -1)
+
+
+# ---- a network with loops ----
+
+
+def plain(net: StackedAttention, theta: Tensor, x: Tensor) -> list[float]:
+    """Evaluate one network on one input, thing by thing and head by head."""
+    pieces = [piece[0] for piece in net.unpack(theta)]
+    take = iter(zip(pieces[::2], pieces[1::2], strict=True))
+
+    def layer() -> Any:
+        weight, bias = next(take)
+        return lambda v: v @ weight + bias[0]
+
+    def normed(v: Tensor) -> Tensor:
+        return (v - v.mean()) / (v.var(correction=0) + 1e-5).sqrt()
+
+    row, column, near = (each for each in net.entities.split(x))
+    embed_row, embed_column = layer(), layer()
+    u, t = [embed_row(each) for each in row], [embed_column(each) for each in column]
+
+    def view(a: Tensor, b: Tensor) -> Tensor:
+        dx, dy = (b[1] - a[1]).item(), (b[2] - a[2]).item()
+        apart = math.sqrt(max(dx * dx + dy * dy, 1e-12))
+        return torch.tensor([dx, dy, apart, dx / max(apart, 1e-3), dy / max(apart, 1e-3)], dtype=torch.float64)
+
+    def attend(own: list[Tensor], other: list[Tensor], things: Tensor, most: float) -> list[Tensor]:
+        first, second, ask, offer, give = (layer() for _ in range(5))
+        results = []
+        for i, mine in enumerate(own):
+            order = sorted(range(len(other)), key=lambda j: view(row[i], things[j])[2].item())
+            seen = [j for j in order if things[j][0] > 0][: int(most)]
+            total = torch.zeros(net.hidden, dtype=torch.float64)
+            size = net.hidden // net.heads
+            for head in range(net.heads):
+                part = slice(head * size, (head + 1) * size)
+                query = ask(normed(mine))[part]
+                score, value = [], []
+                for j in seen:
+                    key_value = offer(normed(other[j]))
+                    bias = second(first(view(row[i], things[j])).relu())[head]
+                    score.append(query @ key_value[: net.hidden][part] / math.sqrt(size) + bias)
+                    value.append(key_value[net.hidden :][part])
+                if seen:
+                    weight = torch.stack(score).softmax(0)
+                    total[part] = sum(w * v for w, v in zip(weight, value, strict=True))
+            results.append(mine + give(total))
+        return results
+
+    for _ in range(net.layers):
+        u = attend(u, t, column, near[1].item())
+        u = attend(u, u, row, near[0].item())
+        wide, narrow = layer(), layer()
+        u = [each + narrow(wide(normed(each)).relu()) for each in u]
+    u, t = [normed(each) for each in u], [normed(each) for each in t]
+    if net.pairs:
+        own, other, between, last = (layer() for _ in range(4))
+        pairs = [(i, j) for i in range(len(u)) for j in range(len(t))]
+        each = [last((own(u[i]) + other(t[j]) + between(view(row[i], column[j]))).relu()) for i, j in pairs]
+        return torch.cat(each).tolist()
+    hidden, last = layer(), layer()
+    means = []
+    for values, things in ((u, row), (t, column)):
+        counted = [value for value, thing in zip(values, things, strict=True) if thing[0] > 0]
+        means.append(torch.stack(counted).mean(0) if counted else torch.zeros(net.hidden, dtype=torch.float64))
+    return last(hidden(torch.cat(means)).relu()).tolist()
+
+
+@pytest.mark.parametrize("net", [NET, VALUE], ids=["pairs", "value"])
+@pytest.mark.parametrize("near", [(1, 1), (2, 3), (4, 2)])
+def test_a_network_equals_loops(net: StackedAttention, near: tuple[int, int]) -> None:
+    theta, x = parameters(net), inputs(THINGS, near=near)
+    expected = torch.tensor([plain(net, theta, each) for each in x[0]], dtype=torch.float64)
+    torch.testing.assert_close(net(theta, x)[0], expected, **EXACT)
+
+
+def test_networks_of_a_batch_are_independent() -> None:
+    theta, x = parameters(NET, 3), inputs(THINGS).expand(3, -1, -1)
+    together = NET(theta, x)
+    for n in range(3):
+        torch.testing.assert_close(together[n : n + 1], NET(theta[n : n + 1], x[n : n + 1]), **EXACT)
+
+
+def permute(x: Tensor, rows: list[int], columns: list[int]) -> Tensor:
+    row, column, near = THINGS.split(x)
+    return torch.cat((row[:, :, rows].flatten(2), column[:, :, columns].flatten(2), near), -1)
+
+
+def test_the_order_of_things_does_not_matter() -> None:
+    x, rows, columns = inputs(THINGS), [2, 0, 3, 1], [1, 2, 0]
+    theta = parameters(NET)
+    logits, other = (NET(theta, each).view(-1, 4, 3, 2) for each in (x, permute(x, rows, columns)))
+    torch.testing.assert_close(other, logits[:, rows][:, :, columns], **EXACT)
+    theta = parameters(VALUE)
+    torch.testing.assert_close(VALUE(theta, permute(x, rows, columns)), VALUE(theta, x), **EXACT)
+
+
+@pytest.mark.parametrize("net", [NET, VALUE], ids=["pairs", "value"])
+def test_empty_slots_do_not_matter(net: StackedAttention) -> None:
+    wide = replace(net, entities=replace(THINGS, rows=7, columns=5))
+    assert wide.count == net.count
+    x, theta = inputs(THINGS), parameters(net)
+    row, column, near = THINGS.split(x)
+    more = [torch.cat((each, each.new_zeros(1, 6, n, 5)), 2).flatten(2) for each, n in ((row, 3), (column, 2))]
+    result, expected = wide(theta, torch.cat((*more, near), -1)), net(theta, x)
+    if net.pairs:
+        result, expected = result.view(-1, 7, 5, 2)[:, :4, :3], expected.view(-1, 4, 3, 2)
+    torch.testing.assert_close(result, expected, **EXACT)
+
+
+def test_what_does_not_count_does_not_matter_to_others() -> None:
+    x, theta = inputs(THINGS), parameters(NET)
+    row, column, near = THINGS.split(x.clone())
+    row[..., 1, 0] = column[..., 2, 0] = 0.0
+    before = torch.cat((row.flatten(2), column.flatten(2), near), -1)
+    row, column = row.clone(), column.clone()
+    row[..., 1, 1:] += 1.0
+    column[..., 2, 1:] -= 1.0
+    after = torch.cat((row.flatten(2), column.flatten(2), near), -1)
+    old, new = (NET(theta, each).view(-1, 4, 3, 2) for each in (before, after))
+    others = [0, 2, 3]
+    torch.testing.assert_close(new[:, others][:, :, :2], old[:, others][:, :, :2], **EXACT)
+    assert not torch.allclose(new[:, 1], old[:, 1])
+
+
+def test_nearest_by_hand() -> None:
+    distance = torch.tensor([[[[3.0, 1.0, 2.0, 0.5]]]])
+    counts = torch.tensor([[[True, True, True, False]]])
+    marks = [nearest(distance, counts, torch.tensor([[k]]))[0, 0, 0].tolist() for k in (1.0, 2.0, 4.0)]
+    assert marks == [[False, True, False, False], [False, True, True, False], [True, True, True, False]]
+
+
+def test_away_by_hand() -> None:
+    row, column = torch.tensor([[[[1.0, 0.1, 0.2]]]]), torch.tensor([[[[1.0, 0.4, 0.6], [0.0, 0.1, 0.2]]]])
+    seen = away(row, column)[0, 0, 0]
+    torch.testing.assert_close(seen[0], torch.tensor([0.3, 0.4, 0.5, 0.6, 0.8]))
+    torch.testing.assert_close(seen[1], torch.tensor([0.0, 0.0, 1e-6, 0.0, 0.0]))
+
+
+def test_gradients_are_finite_at_one_place_and_without_anything_that_counts() -> None:
+    x = torch.zeros(1, 2, THINGS.width, dtype=torch.float64)
+    for net in (NET, VALUE):
+        theta = parameters(net).requires_grad_()
+        net(theta, x).sum().backward()
+        assert theta.grad is not None
+        assert theta.grad.isfinite().all()
+
+
+def test_mean_of_nothing_is_zero() -> None:
+    assert mean_of(torch.ones(1, 1, 3, 2), torch.zeros(1, 1, 3, dtype=torch.bool)).tolist() == [[[0.0, 0.0]]]
