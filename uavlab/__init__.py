@@ -11,8 +11,8 @@ A run         train (to the end), start (step by step), resume, Run
 Its policies  load (TrainedPolicy), run.policy (TeamPolicy), evaluate (Scores), fly, export (.pt2, .onnx or a folder)
 Its page      report (of one run or several; seeds of equal settings are pooled)
 Measure       bench (suites of benchmarks), profile (where the time of an update goes, and which toggles help)
-Environments  make (by name), env (register a class), Env, EnvSpec, Metric, ChoiceObs, MapObs, tensors, check_env,
-              baseline, scene
+Environments  make (by name), env (register a class), Env, EnvSpec, Metric, ChoiceObs, MapObs, tensors, constant
+              (numbers on a device), check_env, baseline, scene
 Groups        Group, team_spec (the spec of groups that differ), join_groups, split_groups, cross_play (CrossPlay)
 Learners      learner (register a class), Learner, Policy, Resume, Runtime, Streams, StackedMLP, Batch, Transition,
               Rollout, Rows, Update, check_learner
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from uavlab.experiment.run import Run
     from uavlab.experiment.scores import Scores
     from uavlab.nets.mlp import StackedMLP
+    from uavlab.ops.geometry import constant
     from uavlab.presentation import fly, report
     from uavlab.registration import baseline, env, learner, preset, toggle
     from uavlab.runtime.oom_retry import Rows
@@ -81,6 +82,7 @@ _NAMES = {
     "experiment.run": ("Run",),
     "experiment.scores": ("Scores",),
     "nets.mlp": ("StackedMLP",),
+    "ops.geometry": ("constant",),
     "presentation": ("fly", "report"),
     "registration": ("baseline", "env", "learner", "preset", "toggle"),
     "runtime.oom_retry": ("Rows",),
@@ -92,11 +94,11 @@ _MODULES = {name: f"uavlab.{module}" for module, names in _NAMES.items() for nam
 
 __all__ = [
     "Batch", "ChoiceObs", "ConfigError", "CrossPlay", "DivergedError", "Env", "EnvSpec", "FileError", "Group",
-    "Learner", "MapObs", "Metric", "MissingPackageError", "Policy", "ResourceError", "Resume", "Rollout", "Rows", "Run",
-    "Runtime", "Scores", "StackedMLP", "Streams", "TeamPolicy", "TrainedPolicy", "Transition", "UavlabError", "Update",
-    "__version__", "baseline", "bench", "check_env", "check_learner", "cross_play", "env", "evaluate", "export", "fly",
-    "join_groups", "learner", "load", "main", "make", "preset", "profile", "report", "resume", "scene", "split_groups",
-    "start", "suite", "team_spec", "tensors", "toggle", "train",
+    "Learner", "MapObs", "Metric", "MissingPackageError", "Policy", "ResourceError", "Resume", "Rollout", "Rows",
+    "Run", "Runtime", "Scores", "StackedMLP", "Streams", "TeamPolicy", "TrainedPolicy", "Transition", "UavlabError",
+    "Update", "__version__", "baseline", "bench", "check_env", "check_learner", "constant", "cross_play", "env",
+    "evaluate", "export", "fly", "join_groups", "learner", "load", "main", "make", "preset", "profile", "report",
+    "resume", "scene", "split_groups", "start", "suite", "team_spec", "tensors", "toggle", "train",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # so that type checkers report names that do not exist

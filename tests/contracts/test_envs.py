@@ -28,6 +28,7 @@ VARIANTS = {
 def check_registered(name: str, steps: int) -> None:
     report = check_env(SMALLER.get(name, ENVIRONMENTS[name].kind()), steps=steps)
     assert report.started >= 21
+    assert report.syncs == ()
 
 
 def check_variant(name: str, steps: int) -> None:

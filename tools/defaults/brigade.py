@@ -87,7 +87,7 @@ class Brigade:
 
     def transition(self, state: State, action: Int[Tensor, "B A"], noise: Float[Tensor, "B H"]) -> State:
         """Drive and spray at once, then let fires grow and break out."""
-        step = torch.tensor(STEPS, device=action.device)[action]
+        step = ul.constant(STEPS, action.device, torch.int64)[action]
         pos = state.pos + step * self.legal(state).gather(2, action[..., None])
         sprayed = (self.far(state)[:, :, 0] <= self.reach) & (action == SPRAY)[..., None]
         wet = (state.level - sprayed.sum(1)).clamp_min(0)
@@ -125,12 +125,12 @@ class Brigade:
 
     def far(self, state: State) -> Float[Tensor, "B A E H"]:
         """Return how many cells each move leaves to each house, north or south plus east or west."""
-        place = state.pos[:, :, None] + torch.tensor(STEPS, device=state.pos.device)
+        place = state.pos[:, :, None] + ul.constant(STEPS, state.pos.device, torch.int64)
         return (state.house[:, None, None] - place[:, :, :, None]).abs().sum(-1)
 
     def legal(self, state: State) -> Bool[Tensor, "B A E"]:
         """Return which moves stay in the town, and whether there is a fire to spray."""
-        place = state.pos[:, :, None] + torch.tensor(STEPS[:SPRAY], device=state.pos.device)
+        place = state.pos[:, :, None] + ul.constant(STEPS[:SPRAY], state.pos.device, torch.int64)
         inside = ((place >= 0) & (place < SIDE)).all(-1)
         fire = (self.far(state)[:, :, 0] <= self.reach) & self.burning(state)[:, None]
         return torch.cat((inside, fire.any(2, keepdim=True)), 2)

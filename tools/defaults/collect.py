@@ -108,7 +108,7 @@ class Collect:
     def transition(self, state: State, action: Int[Tensor, "B A"], noise: Float[Tensor, "B 0"]) -> State:
         """Move all agents at once and collect."""
         legal = self.legal(state).gather(2, action[..., None])
-        pos = state.pos + torch.tensor(MOVES, device=action.device)[action] * legal
+        pos = state.pos + ul.constant(MOVES, action.device, torch.int64)[action] * legal
         here = (pos[:, :, None] == state.item[:, None]).all(-1).any(1)
         return State(pos, state.item, state.left & ~here, state.step + 1)
 
@@ -136,7 +136,7 @@ class Collect:
 
     def cells(self, state: State) -> Int[Tensor, "B A 5"]:
         """Return the number of the cell to which each move leads, with the edge around, row by row."""
-        x, y = (state.pos[:, :, None] + torch.tensor(MOVES, device=state.pos.device)).long().unbind(-1)
+        x, y = (state.pos[:, :, None] + ul.constant(MOVES, state.pos.device, torch.int64)).long().unbind(-1)
         return (y + 1) * (SIDE + 2) + x + 1
 
     def legal(self, state: State) -> Bool[Tensor, "B A 5"]:

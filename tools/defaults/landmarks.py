@@ -112,7 +112,7 @@ class Landmarks:
 
     def others(self, state: State) -> Float[Tensor, "B A A-1 2"]:
         """Return the places of the others, the one with the next number first."""
-        return state.pos[:, torch.tensor(NEXT, device=state.pos.device)]
+        return state.pos[:, ul.constant(NEXT, state.pos.device, torch.int64)]
 
     def collides(self, state: State) -> Bool[Tensor, "B A"]:
         """Return which agents are near another one."""
@@ -122,7 +122,7 @@ class Landmarks:
 @ul.baseline("landmarks")
 def fly_to_own(env: Landmarks, state: State, noise: Float[Tensor, "B A"]) -> Float[Tensor, "B A 2"]:
     """Fly to the landmarks of the shortest assignment, by PD control that makes up for drag."""
-    orders = torch.tensor(ORDERS, device=state.pos.device)
+    orders = ul.constant(ORDERS, state.pos.device, torch.int64)
     length = env.gap(state)[:, torch.arange(AGENTS, device=orders.device), orders].sum(-1)
     target = state.landmark.gather(1, orders[length.argmin(1)][..., None].expand(-1, -1, 2))
     wanted = (target - state.pos) / RESPONSE**2 - 2 * state.vel / RESPONSE

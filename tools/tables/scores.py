@@ -35,13 +35,19 @@ def followers() -> list[str]:
         "mappo": "`leader_follower_mappo`, 600 updates",
     }
     quick = [trained_row(name, "completion", "formation_strict", label=label) for name, label in labels.items()]
+    plans = {name: read(f"{name}_steer")["rows"][0] for name in ("published", "quick")}
+    steered = "a plan that sees all obstacles, without training"
+    few = f"{interval_of('completion', '.3f')} | {interval_of('formation_strict', '.2f')}"
     return [
         table(
             "the published test: 1 + 4, 0.1 s steps | completion | strict formation | steps | path (px) | energy",
             "ours, {seeds}, {label}, {minutes} min of training | "
             + " | ".join(map(interval_of, shapes, shapes.values())),
             ours,
-            last=map(" | ".join, published),
+            last=[
+                " | ".join([steered, *map(interval_of, shapes, shapes.values())]).format(**plans["published"]),
+                *map(" | ".join, published),
+            ],
         ),
         f"{method(*ours)} {scored(*names)}",
         "The published rows have two sources: the shipped weights, measured in their program over 500 episodes of "
@@ -56,12 +62,13 @@ def followers() -> list[str]:
         "Records: `figures/records/published_*.json` and `literature.json`.",
         table(
             "1 + 1, 1 s steps | training (min) | completion | strict formation",
-            "{label}, {seeds} | {minutes} | "
-            f"{interval_of('completion', '.3f')} | {interval_of('formation_strict', '.2f')}",
+            "{label}, {seeds} | {minutes} | " + few,
             quick,
+            last=[f"{steered} | - | {few}".format(**plans["quick"])],
         ),
         f"{method(*quick)} {scored(*labels)} Each policy is the one of its training with the best score, which "
         "weighs completion, formation and time; the episodes behind this table are others. "
+        f"Intervals of the plan are over flights. {scored('published_steer', 'quick_steer', value='--policy ')} "
         "Records: `figures/records/quick*.json`, `figures/records/mappo.json`.",
     ]
 

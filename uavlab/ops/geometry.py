@@ -4,16 +4,39 @@ Rotations are unit quaternions (w x y z) from body to world axes.
 """
 
 import math
-from functools import lru_cache
+from functools import cache
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from uavlab.core.errors import ConfigError
+from uavlab.core.text import quote
 
-@lru_cache
-def constant(values: tuple, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
-    """Return a cached tensor on the device: copying the numbers in each call would be a host sync."""
+
+def constant(values: tuple, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Return numbers as a tensor that is copied to the device once, for functions of an environment.
+
+    ``torch.tensor`` and ``new_tensor`` copy in each call: a GPU waits for the host, and CUDA graphs cannot hold them.
+
+    Args:
+        values: A tuple of numbers, or of tuples of equal length.
+        device: Where the tensor is, such as ``state.pos.device``.
+        dtype: Type of its numbers, such as ``state.pos.dtype``.
+
+    Returns:
+        The same tensor in each call with the same arguments; do not change it in place.
+
+    Raises:
+        ConfigError: ``values`` is no tuple.
+    """
+    if not isinstance(values, tuple):
+        raise ConfigError(f"constant(): values = {quote(values)}; expected a tuple, of tuples where it has rows.")
+    return _copy(values, device, dtype)
+
+
+@cache  # without a limit: a CUDA graph may read the tensor as long as it lives
+def _copy(values: tuple, device: torch.device, dtype: torch.dtype) -> Tensor:
     return torch.tensor(values, device=device, dtype=dtype)
 
 

@@ -18,6 +18,7 @@ from uavlab.core.registry import ENVIRONMENTS
 from uavlab.core.text import require_known
 from uavlab.core.types import EnvSpec, Metric
 from uavlab.evaluation import COMMON
+from uavlab.testing.host_syncs import HostSyncs
 from uavlab.testing.rollout import ACTIONS, CheckedRollout, is_frozen, refuse
 
 FUNCTIONS = ("initial", "transition", "observe", "reward", "terminated", "measure")
@@ -48,6 +49,7 @@ class EnvReport:
     rewards: Range  # under random actions
     returns: tuple[float, ...]  # of whole episodes with random actions, mean over agents
     effect: tuple[float, float]  # largest change of an observation and of a reward from random to zero actions
+    syncs: tuple[str, ...]  # lines at which a GPU waits for the host, and why
 
     def __repr__(self) -> str:
         """Describe the checks, one fact per line."""
@@ -77,6 +79,7 @@ class EnvReport:
             )
             + (f"  actions   change {effect}" if any(self.effect) else warning)
             + deaths * (self.unmarked > 0)
+            + "".join(f"\n  WARNING   {each}: slow on a GPU, and no CUDA graphs" for each in self.syncs)
         )
 
 
@@ -145,6 +148,7 @@ def check_env(env: Env | str, worlds: int = 7, steps: int = 300) -> EnvReport:
         rewards=_range(random, "reward"),
         returns=tuple(returns),
         effect=_effect(random, [still.step() for _ in range(steps)]),
+        syncs=_syncs(env),
     )
 
 
@@ -168,6 +172,13 @@ def _effect(history: Sequence[Mapping[str, Tensor]], other: Sequence[Mapping[str
         return max((a.double() - b.double()).abs().max().item() for a, b in pairs if a.numel())
 
     return largest("observe"), largest("reward")
+
+
+def _syncs(env: Env) -> tuple[str, ...]:
+    """Return the lines of the methods at which a GPU waits for the host, once constants are on the device."""
+    with HostSyncs(env) as syncs:
+        CheckedRollout(env, 2, "random", torch.float32).step()
+    return tuple(f"{place} {reason}" for place, reason in syncs.places.items())
 
 
 def _check_parameters(env: Env) -> None:

@@ -2,8 +2,10 @@
 
 import traceback
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 import torch
@@ -259,12 +261,14 @@ def is_frozen(thing: Any) -> bool:
 
 def line_of(error: Exception, env: Env) -> str:
     """Return the deepest line of an environment's methods that an error passed, as text behind its message."""
-    places = [
-        f" at {Path(frame.f_code.co_filename).name}:{line}"
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        if frame.f_locals.get("self") is env
-    ]
-    return places[-1] if places else ""
+    place = place_of(reversed([*traceback.walk_tb(error.__traceback__)]), env)
+    return f" at {place}" if place else ""
+
+
+def place_of(frames: Iterable[tuple[FrameType, int]], env: Env) -> str:
+    """Return the file and line of the first frame that is in a method of an environment; empty if none is."""
+    places = (f"{Path(f.f_code.co_filename).name}:{line}" for f, line in frames if f.f_locals.get("self") is env)
+    return next(places, "")
 
 
 def _named(prefix: str, state: Any) -> dict[str, Tensor]:

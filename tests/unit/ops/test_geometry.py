@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from uavlab.core.errors import ConfigError
 from uavlab.ops.geometry import (
     conjugate,
+    constant,
     distance,
     from_rotation_vector,
     integrate,
@@ -20,6 +22,29 @@ from uavlab.ops.geometry import (
 
 HALF = math.sqrt(0.5)
 IDENTITY = [1.0, 0.0, 0.0, 0.0]
+CPU = torch.device("cpu")
+
+
+def test_a_constant_is_copied_once_for_each_device_and_type() -> None:
+    rows = ((0, 1), (1, 0))
+    whole, real = constant(rows, CPU, torch.int64), constant(rows, CPU, torch.float32)
+    assert whole.tolist() == real.tolist() == [[0, 1], [1, 0]]
+    assert (whole.dtype, real.dtype) == (torch.int64, torch.float32)
+    assert constant(((0, 1), (1, 0)), CPU, torch.int64) is whole
+    assert constant(((0.0, 1.0), (True, False)), CPU, torch.int64) is whole  # equal numbers
+
+
+def test_more_constants_than_a_cache_usually_has_stay_where_they_are() -> None:
+    first = constant((-1.0,), CPU, torch.float64)
+    for number in range(2000):
+        constant((-2.0, float(number)), CPU, torch.float64)
+    assert constant((-1.0,), CPU, torch.float64) is first
+
+
+@pytest.mark.parametrize("values", [[0, 1], 0, torch.zeros(2)], ids=["list", "number", "tensor"])
+def test_a_constant_is_a_tuple(values: object) -> None:
+    with pytest.raises(ConfigError, match=r"^constant\(\): values = .*; expected a tuple, of tuples"):
+        constant(values, CPU, torch.float32)  # type: ignore[arg-type]
 
 
 def test_wrap_angle() -> None:

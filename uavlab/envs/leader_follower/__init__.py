@@ -1,7 +1,10 @@
 """Leader-follower path planning, batched over worlds."""
 
 from uavlab.core.registry import ENVIRONMENTS, Environment
+from uavlab.envs.leader_follower.baselines import steer
 from uavlab.envs.leader_follower.env import LeaderFollower, SlowLeaderFollower
 
-ENVIRONMENTS.register("leader_follower", Environment(LeaderFollower, learner="masac"))
-ENVIRONMENTS.register("slow_leader_follower", Environment(SlowLeaderFollower, learner="masac"))
+PLANS = {"steer": steer}
+
+ENVIRONMENTS.register("leader_follower", Environment(LeaderFollower, learner="masac", baselines=PLANS))
+ENVIRONMENTS.register("slow_leader_follower", Environment(SlowLeaderFollower, learner="masac", baselines=PLANS))

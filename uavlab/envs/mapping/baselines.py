@@ -56,7 +56,7 @@ def shares_of_gain(
     place: Int[Tensor, "B A 3"], gain: Float[Tensor, "B A Z L L"], legal: Bool[Tensor, "B A 6"]
 ) -> tuple[Float[Tensor, "B A 6"], Bool[Tensor, "B A A 6 6"]]:
     """Return each move's share of the gain of a UAV's legal moves, and which moves of two UAVs end in one place."""
-    after = place[:, :, None] + constant(MOVES, place.device)  # B A 6 3
+    after = place[:, :, None] + constant(MOVES, place.device, torch.int64)  # B A 6 3
     x, y, z = torch.where(legal[..., None], after, place[:, :, None]).unbind(-1)
     missions = torch.arange(len(place), device=place.device)[:, None, None]
     uavs = torch.arange(place.shape[1], device=place.device)[:, None]

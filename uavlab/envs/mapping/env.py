@@ -249,12 +249,13 @@ class Mapping:
         if self.centred:
             maps = torch.cat((maps[:, :, :FIXED], centre_maps(maps[:, :, FIXED:], spot)), 2)
         if self.channels != CHANNELS:
-            maps = maps.index_select(2, constant(tuple(map(CHANNELS.index, self.channels)), maps.device))
+            seen = constant(tuple(map(CHANNELS.index, self.channels)), maps.device, torch.int64)
+            maps = maps.index_select(2, seen)
         return MapObs(maps, team, spot, self.places.legal(place), self.target_cell(place))
 
     def target_cell(self, place: Int[Tensor, "B A 3"]) -> Int[Tensor, "B A 6"]:
         """Return the number of the cell on the ground, row by row, that each move leads to."""
-        target = place[..., None, :2] + constant(MOVES, place.device)[:, :2]
+        target = place[..., None, :2] + constant(MOVES, place.device, torch.int64)[:, :2]
         return target[..., 1] * self.lattice + target[..., 0]
 
     def reward(self, state: State, action: Int[Tensor, "B A"], after: State) -> Float[Tensor, "B A"]:
@@ -323,7 +324,8 @@ class Mapping:
     def _starts(self, unit: Tensor) -> Tensor:
         if self.starts == "corners":
             near, far = 2, self.lattice - 3
-            corners = constant(((near, near), (far, near), (far, far), (near, far)), unit.device)
+            ends = ((near, near), (far, near), (far, far), (near, far))
+            corners = constant(ends, unit.device, torch.int64)
             place = corners[torch.arange(self.uavs, device=unit.device) % 4].expand(len(unit), -1, -1)
         else:
             place = (unit * self.lattice).long()

@@ -100,7 +100,8 @@ def fuse_footprints(logits: Tensor, means: Tensor, *measurement: Any) -> tuple[T
     means, footprints = means.clone(), torch.empty_like(means[:, :-1])
     added, removed = torch.zeros_like(means[:, 0, 0, 0]), torch.zeros_like(means[:, 0, 0, 0])
     truth, place, box, heard, noise, flip, whole, part = measurement
-    fields = (truth.view(torch.bool), place, box, heard, noise, torch.tensor(flip, dtype=noise.dtype), whole, part)
+    chance = constant(tuple(flip), noise.device, noise.dtype)
+    fields = (truth.view(torch.bool), place, box, heard, noise, chance, whole, part)
     maps = fusion_numba.Maps(*map(np.asarray, (logits, means, footprints, added, removed)))
     steps = np.asarray([log_odds_steps(each) for each in flip], np.int16)
     arrays = Measurement(*map(np.ascontiguousarray, fields))  # type: ignore[arg-type]

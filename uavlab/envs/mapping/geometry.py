@@ -74,22 +74,22 @@ class Lattice:
 
     def footprint(self, place: Int[Tensor, "*lead 3"]) -> tuple[Int[Tensor, "*lead 2"], Int[Tensor, "*lead 2"]]:
         """Return the footprint of a place: first row and column, and end of rows and columns."""
-        low, high = (constant(edge, place.device) for edge in self.edges)
+        low, high = (constant(edge, place.device, torch.int64) for edge in self.edges)
         axes, altitude = place[..., :2].flip(-1), place[..., 2:]
         return low[altitude, axes], high[altitude, axes]
 
     def legal(self, place: Int[Tensor, "*lead 3"]) -> Bool[Tensor, "*lead 6"]:
         """Mark the moves that stay within the lattice."""
-        target = place[..., None, :] + constant(MOVES, place.device)
+        target = place[..., None, :] + constant(MOVES, place.device, torch.int64)
         return ((target >= 0) & (target < self._shape(place.device))).all(-1)
 
     def move(self, place: Int[Tensor, "*lead 3"], move: Int[Tensor, "*lead"]) -> Int[Tensor, "*lead 3"]:
         """Return the places after a move; UAVs do not leave the lattice."""
-        target = place + constant(MOVES, move.device)[move]
+        target = place + constant(MOVES, move.device, torch.int64)[move]
         return torch.minimum(target.clamp_min(0), self._shape(move.device) - 1)
 
     def _shape(self, device: torch.device) -> Tensor:
-        return constant((self.size, self.size, self.altitudes), device)
+        return constant((self.size, self.size, self.altitudes), device, torch.int64)
 
 
 @lru_cache

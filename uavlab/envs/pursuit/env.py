@@ -180,7 +180,7 @@ class Pursuit:
     def legal(self, state: State) -> Bool[Tensor, "B A 5"]:
         """Return which of ``MOVES`` each UAV may choose."""
         free = torch.cat((torch.ones_like(state.pos[:, : self.pursuers, 0], dtype=torch.bool), ~state.caught), 1)
-        stay = constant((True, *[False] * 4), state.pos.device)
+        stay = constant((True, *[False] * 4), state.pos.device, torch.bool)
         return stay | (free[..., None] & ~self.obstructed(state))
 
     def meets(self, before: Float[Tensor, "B A 2"], after: Float[Tensor, "B A 2"]) -> Bool[Tensor, "B P V"]:

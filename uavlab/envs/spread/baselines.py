@@ -31,7 +31,7 @@ def assignment(env: Spread, state: State, noise: Float[Tensor, "B A"]) -> Float[
 def shortest(gap: Float[Tensor, "B A A"]) -> Int[Tensor, "B A"]:
     """Return the landmark of each UAV in the assignment with the smallest sum of distances."""
     uavs = gap.shape[1]
-    choices = constant(tuple(permutations(range(uavs))), gap.device)
+    choices = constant(tuple(permutations(range(uavs))), gap.device, torch.int64)
     length = gap[:, torch.arange(uavs, device=gap.device), choices].sum(-1)
     return choices[length.argmin(1)]
 
