@@ -23,6 +23,7 @@ class Twin:
         self.p = p
         numbers = iter(noise)
         self.slots = max(p.slots[0], p.uavs[1]), max(p.slots[1], p.targets[1])
+        self.blocks = max(p.slots[2], p.obstacles[1])
         limits = (p.uavs, p.targets, p.obstacles)
         counts = [low + int(next(numbers) * (high - low + 1)) for low, high in limits]
         self.place(counts, numbers)
@@ -35,7 +36,7 @@ class Twin:
         self.demand, self.rest = [list(each) for each in demand], [list(each) for each in demand]
         self.left = [p.side * (0.8 + 0.4 * next(numbers)) for _ in range(self.slots[0])][: self.uavs]
         self.speed = [15 + 20 * next(numbers) for _ in range(self.slots[0])][: self.uavs]
-        sizes = [p.obstacle_radius * (0.4 + 0.6 * next(numbers)) for _ in range(p.obstacles[1])]
+        sizes = [p.obstacle_radius * (0.4 + 0.6 * next(numbers)) for _ in range(self.blocks)]
         self.obstacles = list(zip(self.obstacle_places, sizes, strict=True))[: counts[2]]
         self.near = [self.neighbours(count, next(numbers)) for count in counts[:2]]
         assert next(numbers, None) is None, "noise left over"
@@ -57,7 +58,7 @@ class Twin:
         ]
         targets = sorted(range(len(cells)), key=lambda n: -liking[n])[: self.slots[1]]
         others = sorted((n for n in range(len(cells)) if n not in targets), key=lambda n: second[n])
-        uavs, obstacles = others[: self.slots[0]], others[self.slots[0] : self.slots[0] + p.obstacles[1]]
+        uavs, obstacles = others[: self.slots[0]], others[self.slots[0] : self.slots[0] + self.blocks]
         spots = []
         for n in (*uavs, *targets, *obstacles):
             x, y = (next(numbers) for _ in range(2))

@@ -76,7 +76,7 @@ class Assignment:
         uavs: Fewest and most UAVs of a world.
         targets: Fewest and most targets.
         obstacles: Fewest and most obstacles.
-        slots: Slots for UAVs and targets in observations and moves, if these are more than the most of each.
+        slots: Slots for UAVs, targets and obstacles, if these are more than the most of each.
         side: Length of the map (m).
         spacing: Least distance between any two places (m); half a cell of the grid of places.
         approach: Radius at which the approach to a target begins (m).
@@ -95,7 +95,7 @@ class Assignment:
     uavs: tuple[int, int] = (4, 6)
     targets: tuple[int, int] = (3, 4)
     obstacles: tuple[int, int] = (1, 3)
-    slots: tuple[int, int] = (0, 0)
+    slots: tuple[int, int, int] = (0, 0, 0)
     side: Annotated[float, Gt(0), Le(1e6)] = 1000.0
     spacing: Annotated[float, Gt(0), Le(1e6)] = 50.0
     approach: Annotated[float, Gt(0), Le(1e6)] = 20.0
@@ -139,7 +139,8 @@ class Assignment:
         (
             ("side", "spacing", "slots", "uavs", "targets", "obstacles"),
             lambda side, spacing, slots, uavs, targets, obstacles: (
-                max(slots[0], uavs[1]) + max(slots[1], targets[1]) + obstacles[1] <= int(side / (2 * spacing)) ** 2
+                max(slots[0], uavs[1]) + max(slots[1], targets[1]) + max(slots[2], obstacles[1])
+                <= int(side / (2 * spacing)) ** 2
             ),
             "side {0} / (2 spacing {1}), squared < slots {2} for uavs {3} and targets {4} + obstacles {5}: each place "
             "needs a cell of its own",
@@ -160,6 +161,11 @@ class Assignment:
     def columns(self) -> int:
         """Slots for targets (M)."""
         return max(self.slots[1], self.targets[1])
+
+    @property
+    def blocks(self) -> int:
+        """Slots for obstacles (K)."""
+        return max(self.slots[2], self.obstacles[1])
 
     @property
     def cells(self) -> int:

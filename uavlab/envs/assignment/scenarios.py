@@ -57,7 +57,7 @@ def draw(env: "Assignment", noise: Float[Tensor, "B K"]) -> Scenario:
     """Draw scenarios; ``noise`` holds ``noise_count`` uniform numbers for each."""
     parts = noise.split(_parts(env), 1)
     count, centre, first, second, jitter, supply, demand, reach, speed, radius, near = parts
-    uavs, targets, obstacles = env.rows, env.columns, env.obstacles[1]
+    uavs, targets, obstacles = env.rows, env.columns, env.blocks
     here = [_present(count[:, at], *limits, slots) for at, (limits, slots) in enumerate(_slots(env))]
     pos = _places(env, centre, first, second)[:, : uavs + targets + obstacles]
     pos = (pos + 0.25 + 0.5 * jitter.view_as(pos)) * 2 * env.spacing
@@ -87,11 +87,11 @@ def neighbours(count: Int[Tensor, "B 2"], unit: Float[Tensor, "B 2"], jitter: in
 
 def _slots(env: "Assignment") -> tuple[tuple[tuple[int, int], int], ...]:
     """Return fewest and most UAVs, targets and obstacles, with their slots."""
-    return (env.uavs, env.rows), (env.targets, env.columns), (env.obstacles, env.obstacles[1])
+    return (env.uavs, env.rows), (env.targets, env.columns), (env.obstacles, env.blocks)
 
 
 def _parts(env: "Assignment") -> list[int]:
-    uavs, targets, obstacles = env.rows, env.columns, env.obstacles[1]
+    uavs, targets, obstacles = env.rows, env.columns, env.blocks
     things = uavs + targets + obstacles
     return [3, 2, env.cells**2, env.cells**2, 2 * things, 2 * uavs, 2 * targets, uavs, uavs, obstacles, 2]
 

@@ -14,7 +14,7 @@ LEVELS = {
     "simple": Assignment(uavs=(2, 4), targets=(2, 5), obstacles=(1, 3), variance=0.2, clustering=0.3),
     "medium": Assignment(uavs=(4, 7), targets=(5, 10), obstacles=(3, 6), variance=0.4, clustering=0.5, jitter=2),
     "complex": Assignment(uavs=(6, 10), targets=(8, 15), obstacles=(5, 10), variance=0.6, clustering=0.7),
-    "padded": Assignment(uavs=(1, 3), targets=(1, 2), obstacles=(0, 4), slots=(5, 6), sectors=3),
+    "padded": Assignment(uavs=(1, 3), targets=(1, 2), obstacles=(0, 4), slots=(5, 6, 7), sectors=3),
     "alone": Assignment(uavs=(1, 1), targets=(1, 1), obstacles=(0, 0), sectors=1),
 }
 EPISODES = 40  # of each level: 200 in all
