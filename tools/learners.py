@@ -18,7 +18,7 @@ NAME = "bench_learners"
 ROOT = records.ROOT
 PAGE, PICTURE = "docs/learners.md", "figures/learners.svg"
 WIDTH = 700  # px
-MAKE, DRAW = f"uavlab bench learners --out figures/records/{NAME}.json", "python -m tools.learners"
+MAKE, DRAW = f"uavlab bench learners --device cpu --out figures/records/{NAME}.json", "python -m tools.learners"
 HEAD = "environment | learner | updates | ms per update | score | last policies | random | best plan | share of the way"
 LINE = "{environment} | {learner} | {updates} | {update_ms} | {best} | {last} | {random} | {plan} | {share}"
 
