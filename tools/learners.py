@@ -41,11 +41,17 @@ def page(record: Mapping[str, Any]) -> str:
         *failures(rows),
         "A score is a sum of figures, of which more is better: " + "; ".join(formulas(rows)) + ".",
         f"Picture and page are made by `{DRAW}`, from [their record](../figures/records/{NAME}.json): "
-        f"{records.measured(record)}, torch {record['machine']['torch']}. A study that is interrupted goes on when it "
-        "is started again. These commands train each run again:",
+        f"{records.measured(record)}, torch {record['machine']['torch']}. "
+        f"Runs were trained on {records.listed_machines(trained_on(rows))}. A study that is interrupted goes on when "
+        "it is started again. These commands train each run again:",
         "\n".join(["```", *(row["trained"]["command"] for row in rows), "```"]),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def trained_on(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the machine that trained each run."""
+    return [row["trained"]["machine"] for row in rows if row["trained"]["machine"]]
 
 
 def counted(seeds: int) -> str:
