@@ -18,7 +18,7 @@ NAME = "bench_learners"
 ROOT = records.ROOT
 PAGE, PICTURE = "docs/learners.md", "figures/learners.svg"
 WIDTH = 700  # px
-MAKE, DRAW = f"uavlab bench learners --out figures/records/{NAME}.json", "python -m tools.learners"
+MAKE, DRAW = f"uavlab bench learners --device cpu --out figures/records/{NAME}.json", "python -m tools.learners"
 HEAD = "environment | learner | updates | ms per update | score | last policies | random | best plan | share of the way"
 LINE = "{environment} | {learner} | {updates} | {update_ms} | {best} | {last} | {random} | {plan} | {share}"
 
@@ -41,11 +41,17 @@ def page(record: Mapping[str, Any]) -> str:
         *failures(rows),
         "A score is a sum of figures, of which more is better: " + "; ".join(formulas(rows)) + ".",
         f"Picture and page are made by `{DRAW}`, from [their record](../figures/records/{NAME}.json): "
-        f"{records.measured(record)}, torch {record['machine']['torch']}. A study that is interrupted goes on when it "
-        "is started again. These commands train each run again:",
+        f"{records.measured(record)}, torch {record['machine']['torch']}. "
+        f"Runs were trained on {records.listed_machines(trained_on(rows))}. A study that is interrupted goes on when "
+        "it is started again. These commands train each run again:",
         "\n".join(["```", *(row["trained"]["command"] for row in rows), "```"]),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def trained_on(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the machine that trained each run."""
+    return [row["trained"]["machine"] for row in rows if row["trained"]["machine"]]
 
 
 def counted(seeds: int) -> str:

@@ -226,7 +226,7 @@ class TestEvaluate:
         first = ul.evaluate(env, policy="random", episodes=4)
         assert first == ul.evaluate(env, policy="random", episodes=4)
         assert first != ul.evaluate(env, policy="random", episodes=4, seed=1)
-        with pytest.raises(ConfigError, match=r"unknown \(did you mean 'random'\?\)\. Known: random\."):
+        with pytest.raises(ConfigError, match=r"unknown \(did you mean 'random'\?\)\. Known: random, steer\."):
             ul.evaluate("leader_follower", policy="rondom", episodes=4)
 
     def test_what_is_no_run(self, tmp_path: Path) -> None:

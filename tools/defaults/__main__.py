@@ -25,7 +25,6 @@ from uavlab.benchmarks.registry import format_rows
 from uavlab.benchmarks.suites.learners import learners_suite
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.text import quote
-from uavlab.experiment.run_dir import read_status
 from uavlab.storage.files import read_json, write_json
 from uavlab.storage.machine import describe
 
@@ -49,7 +48,7 @@ def train(task: str, learner: str, seed: int, minutes: float, folder: Path) -> R
     """Train a learner on a task, or go on with its run in ``folder``, and return its row of ``bench learners``."""
     pair, settings = f"{task}:{learner}", {"seed": seed}
     (row,) = learners_suite(1, "cpu", minutes, 1, [pair], folder / str(seed), settings)["rows"]
-    return {"seed": seed, **row, "machine": read_status(folder / str(seed) / f"{task}-{learner}")["machine"]}
+    return {"seed": seed, **row, "machine": row["trained"]["machine"]}
 
 
 def returns(row: Row, folder: Path) -> dict[str, float]:

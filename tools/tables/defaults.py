@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tools.tables.records import NAMES, exists, interval_of, machine, read, short, table
+from tools.tables.records import NAMES, exists, interval_of, listed_machines, read, short, table
 from uavlab.experiment.cross_play import CrossPlay
 
 PAIRINGS = {  # who plays a group, and who the others
@@ -22,6 +22,7 @@ def parts() -> list[str]:
     if not exists("defaults"):
         return []
     record = read("defaults")
+    trained = listed_machines([row["machine"] for row in record["rows"]])
     by_pair: dict[tuple[str, str], list[Row]] = {}
     for row in record["rows"]:
         by_pair.setdefault((row["environment"], row["learner"]), []).append(row)
@@ -46,18 +47,10 @@ def parts() -> list[str]:
         "The tasks in `tools/defaults` and their plans were written by people who had not seen the learners' defaults; "
         f"on {' and '.join(f'`{task}`' for task in record['chosen_on'])} some of them were chosen afterwards, so "
         f"only the other tasks judge. {record['seeds']} runs of {record['minutes']:g} minutes each, all "
-        f"settings at their defaults, one thread a run, on {listed_machines(record)}. The late policy of a group is "
+        f"settings at their defaults, one thread a run, on {trained}. The late policy of a group is "
         "its best by validation scores; the early one is the last of a run of a tenth of the time. "
         f"`{short(record['command'])}`.",
     ]
-
-
-def listed_machines(record: Mapping[str, Any]) -> str:
-    """Return the machines on which runs trained, and how busy they were with other work before each."""
-    known = [row["machine"] for row in record["rows"]]
-    names = dict.fromkeys(machine({**each, "load": None}) for each in known)
-    loads = [each["load"] for each in known]
-    return f"{' and '.join(names)} (load {min(loads)} to {max(loads)} before a run)"
 
 
 def ways(rows: Sequence[Row]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,13 @@ def machine(known: Mapping[str, Any]) -> str:
 def measured(record: Mapping[str, Any]) -> str:
     """Return the command that measures a record again, and the machine."""
     return f"`{short(record['command'])}`. {machine(record['machine'])}"
+
+
+def listed_machines(known: Sequence[Mapping[str, Any]]) -> str:
+    """Return the machines on which runs trained, and how busy they were with other work before each."""
+    names = dict.fromkeys(machine({**each, "load": None}) for each in known)
+    loads = [each["load"] for each in known]
+    return f"{' and '.join(names)} (load {min(loads)} to {max(loads)} before a run)"
 
 
 def short(command: str) -> str:

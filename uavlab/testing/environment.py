@@ -79,7 +79,7 @@ class EnvReport:
             )
             + (f"  actions   change {effect}" if any(self.effect) else warning)
             + deaths * (self.unmarked > 0)
-            + "".join(f"\n  WARNING   {each}: slow on a GPU, and no CUDA graphs" for each in self.syncs)
+            + "".join(f"\n  WARNING   {each}: a GPU waits, and CUDA graphs cannot hold it" for each in self.syncs)
         )
 
 

@@ -39,7 +39,10 @@ class HostSyncs(TorchDispatchMode):
 
 
 def reason_of(func: Any, args: tuple) -> str:
-    """Return why a GPU waits for the host in an operator; empty if it does not, or if a single number may be copied."""
+    """Return why a GPU waits for the host in an operator; empty if it does not.
+
+    A single number is left out: ``x[0] = 1.0`` looks like ``torch.tensor(1.0)`` here, and only the latter is a copy.
+    """
     if func is aten.lift_fresh.default:  # of torch.tensor, new_tensor and lists as indices, and of numbers
         return COPY if args[0].dim() else ""
     if func in READS:

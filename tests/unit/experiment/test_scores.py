@@ -125,7 +125,7 @@ class TestBaseline:
             ConfigError, match=r"did you mean 'sweep'.*Known: random, information_gain, expected_entropy, sweep"
         ):
             scores.evaluate_baseline(configure(small), "sweeep", 2, 0)
-        with pytest.raises(ConfigError, match=r"leader_follower: unknown\. Known: random\."):
+        with pytest.raises(ConfigError, match=r"leader_follower: unknown .*Known: random, steer\."):
             scores.evaluate_baseline(configure("leader_follower"), "sweep", 2, 0)
 
     @pytest.mark.parametrize(

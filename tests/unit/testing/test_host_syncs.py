@@ -92,7 +92,7 @@ def test_a_line_that_waits_is_a_warning(kind: type) -> None:
     report = check_env(kind(), worlds=3, steps=9)
     line = f"test_host_syncs.py:{inspect.getsourcelines(kind)[1] + at} {why}"
     assert report.syncs == (line,)
-    assert str(report).splitlines()[-1] == f"  WARNING   {line}: slow on a GPU, and no CUDA graphs"
+    assert str(report).splitlines()[-1] == f"  WARNING   {line}: a GPU waits, and CUDA graphs cannot hold it"
 
 
 @pytest.mark.parametrize("kind", [Toy, Constant, Filled])

@@ -23,7 +23,7 @@ from uavlab.experiment.config import Config, Device, configure
 from uavlab.experiment.estimate import Pace, measure
 from uavlab.experiment.presets import presets
 from uavlab.experiment.run import Run
-from uavlab.experiment.run_dir import CONFIG, read_config
+from uavlab.experiment.run_dir import CONFIG, read_config, read_status
 
 POINTS = 20  # validation scores during a run, about
 SCORING = 0.2  # share of the time of a run that they may take
@@ -94,7 +94,8 @@ def learners_suite(
         registered baseline), ``share`` (of the way from random actions to it that ``best`` went), ``failed`` (why a
         run has no figures; empty if it has), ``score`` (weights), ``episodes`` (of each seed), ``plans`` (scores of all
         baselines), ``validation`` (``update``, ``minutes``, mean, interval and ``each`` seed) and ``trained`` (the
-        ``command`` that trains the run again). Figures that are missing are None.
+        ``command`` that trains the run again, and the ``machine`` that did, with its load before). Figures that are
+        missing are None.
 
     Raises:
         ConfigError: There is no such pair, or the folder holds a run with other settings or a later target.
@@ -170,7 +171,10 @@ def _row(pair: Pair, config: Config, baselines: Mapping[str, Figure], folder: Pa
         "episodes": config.run.evaluate_episodes,
         "plans": plans,
         "validation": [] if run is None else validation(run),
-        "trained": {"command": _command(pair, config if run is None else run.config)},
+        "trained": {
+            "command": _command(pair, config if run is None else run.config),
+            "machine": read_status(folder).get("machine"),
+        },
     }
 
 

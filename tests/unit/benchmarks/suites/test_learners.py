@@ -19,11 +19,12 @@ from uavlab.experiment.config import configure
 from uavlab.experiment.estimate import Pace
 from uavlab.experiment.presets import PRESETS, Preset
 from uavlab.experiment.run import Run
+from uavlab.experiment.run_dir import read_status
 
 PAIRS = ("spread:masac", "spread:mappo")
 SMALL = {"minutes": None, "updates": 6, "evaluate_every": 2, "checkpoint_every": 2, "evaluate_episodes": 4, "worlds": 4}
 SMALL |= {"hidden": 8, "horizon": 6, "runs": 2}
-TIMES = ("minutes", "update_ms")
+TIMES = ("minutes", "update_ms", "machine")  # its load
 Record = dict[str, Any]
 
 
@@ -172,6 +173,14 @@ class TestRows:
         assert row["plans"]["assignment"]["mean"] == pytest.approx(
             figures["covered"]["mean"] - 0.01 * figures["collisions"]["mean"], rel=1e-4
         )
+
+    def test_the_machine_that_trained_is_named(self, whole: tuple[Path, Record]) -> None:
+        folder, record = whole
+        machines = [row["trained"]["machine"] for row in record["rows"]]
+        assert machines == [
+            read_status(folder / name)["machine"] for name in ("spread_quick-masac", "spread_mappo-mappo")
+        ]
+        assert all(machine["load"] >= 0 for machine in machines)
 
     def test_the_command_trains_the_same_run(self, whole: tuple[Path, Record]) -> None:
         words = whole[1]["rows"][1]["trained"]["command"].split()
