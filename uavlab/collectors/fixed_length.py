@@ -14,6 +14,7 @@ from uavlab.core.protocols import CheckedTensors, Env, Policy, Source, forget, i
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import Batch, LiveTransition, Steps, leaves, load_leaves, tree_map
 from uavlab.envs.autoreset import Pool, Worlds, advance, make_pool, start_worlds
+from uavlab.envs.staged import first_stage, start_noise
 from uavlab.runtime.runtime import Runtime
 
 T = TypeVar("T")
@@ -45,6 +46,7 @@ class FixedLengthCollector(Source):
         """Start the worlds of all runs."""
         self.env, self.policy, self.config, self.rng, self.runs = env, policy, config, rng, len(rng.seeds)
         self.static = rt.toggles.graph == "cycle"  # worlds and pool stay in the memory that a CUDA graph uses
+        self.share = first_stage(env, self.runs, rng)
         self.worlds: Worlds = start_worlds(env, self._start_noise("worlds").flatten(0, 1), deaths=True)
         self.pool: Pool = self._refill()
         self.memory = initial_memory(policy, self.runs, config.worlds)
@@ -123,7 +125,7 @@ class FixedLengthCollector(Source):
         return make_pool(self.env, noise, self.worlds)
 
     def _start_noise(self, name: str, *lead: int) -> Tensor:
-        return self.rng.uniform(name, *lead, self.config.worlds, self.env.spec.initial_noise)
+        return start_noise(self.env, self.rng, name, (*lead, self.config.worlds), self.share)
 
     def _step_noise(self) -> Tensor:
         return self.rng.uniform("step", self.config.worlds, self.env.spec.step_noise).flatten(0, 1)

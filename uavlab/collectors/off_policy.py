@@ -26,6 +26,7 @@ from uavlab.core.types import (
     tree_map,
 )
 from uavlab.envs.autoreset import Pool, Worlds, advance, make_pool, start_worlds
+from uavlab.envs.staged import first_stage, start_noise
 from uavlab.ops.action_sampling import random_moves, without_padding
 from uavlab.replay.buffer import Store
 from uavlab.replay.n_step import Returns, take_returns
@@ -88,6 +89,7 @@ class OffPolicyCollector(Source):
         self.runs, toggles = len(rng.seeds), rt.toggles
         self.interval, self.round = toggles.interval, toggles.interval * toggles.ratio
         self.static = toggles.graph == "cycle"  # worlds and pool stay in the memory that a CUDA graph uses
+        self.share = first_stage(env, self.runs, rng)
         self.worlds: Worlds = start_worlds(env, self._start_noise("worlds").flatten(0, 1), env.spec.deaths)
         self.pool: Pool = self._refill()
         self.store, self.returns = store, returns
@@ -313,7 +315,7 @@ class OffPolicyCollector(Source):
         return make_pool(self.env, noise, self.worlds)
 
     def _start_noise(self, name: str, *lead: int) -> Tensor:
-        return self.rng.uniform(name, *lead, self.config.worlds, self.env.spec.initial_noise)
+        return start_noise(self.env, self.rng, name, (*lead, self.config.worlds), self.share)
 
     def _split(self, tree: T) -> T:
         return tree_map(lambda leaf: leaf.unflatten(0, (self.runs, self.config.worlds)), tree)

@@ -13,6 +13,7 @@ from uavlab.core.protocols import Env, Policy, Source, initial_memory, step_poli
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import Batch, Rollout, leaves, tree_map
 from uavlab.envs.forms import judge, move, require_like
+from uavlab.envs.staged import first_stage, start_noise
 from uavlab.runtime.runtime import Runtime
 
 
@@ -37,6 +38,7 @@ class OnPolicyCollector(Source):
         """Wrap the functions of an episode by the runtime."""
         self.env, self.policy, self.config, self.rng = env, policy, config, rng
         self.runs = len(rng.seeds)
+        self.share = first_stage(env, self.runs, rng)
         self.steps = 0  # of every world
         self.form: tuple[Any, Any] | None = None  # types and shapes of the first states and observations
         self._start = rt.kernel(start_and_observe, "environment")
@@ -45,7 +47,7 @@ class OnPolicyCollector(Source):
 
     def start(self) -> tuple[Any, Any]:
         """Return the state and observations of new worlds."""
-        noise = self.rng.uniform("start", self.config.worlds, self.env.spec.initial_noise).flatten(0, 1)
+        noise = start_noise(self.env, self.rng, "start", (self.config.worlds,), self.share).flatten(0, 1)
         state, obs = self._start(self.env, noise)
         if self.form is None:
             self.form = tree_map(lambda leaf: leaf.to("meta"), state), tree_map(lambda leaf: leaf.to("meta"), obs)

@@ -101,9 +101,11 @@ class Source(Protocol):
 
     Attributes:
         host_work: Why ``next`` cannot be part of a CUDA graph; empty if it can.
+        share: Of new worlds that start at each stage; None where the environment has no stages.
     """
 
     host_work: str = ""
+    share: Float[Tensor, "R S"] | None = None
 
     def next(self) -> Batch:
         """Return the next batch."""

@@ -165,6 +165,12 @@ class EnvSpec:
     entities: Entities | None = None
 
 
+def differences(spec: EnvSpec, other: EnvSpec) -> str:
+    """Return what differs between two descriptions, as ``agents 3 -> 4, obs 12 -> 14``."""
+    pairs = [(f.name, getattr(spec, f.name), getattr(other, f.name)) for f in fields(spec)]
+    return ", ".join(f"{name} {before} -> {after}" for name, before, after in pairs if before != after)
+
+
 @dataclass(frozen=True)
 class Metric:
     """One figure of an episode.

@@ -1,23 +1,24 @@
 """An environment whose worlds start in one of several stages, such as those of a curriculum."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.text import quote
-from uavlab.core.types import EnvSpec, select
+from uavlab.core.rng import Streams
+from uavlab.core.types import EnvSpec, differences, select
 
 
 @dataclass(frozen=True)
 class Staged:
-    """Worlds of several stages; the last number of a world's initial noise says which one it starts in.
+    """Worlds of several stages; the last number of a world's initial noise says in which one it starts.
 
-    Stages differ in how worlds start, and in nothing else: all are stepped as those of ``env`` are.
+    Stages differ in how worlds start, and in nothing else: all are stepped, observed and judged as those of ``env``.
 
     Attributes:
         env: The environment by which all worlds are stepped.
@@ -38,19 +39,15 @@ class Staged:
         for number, stage in enumerate(self.stages, 1):
             if stage.spec != self.env.spec:
                 raise ConfigError(
-                    f"stage {number}: got {quote(stage.spec)}; expected that of the task, {quote(self.env.spec)}; let "
-                    "stages have as many slots as the largest one."
+                    f"stage {number}: spec of the task, then of the stage: {differences(self.env.spec, stage.spec)}; "
+                    "expected equal ones: let stages have as many slots as the largest one."
                 )
 
-    @property
-    def metrics(self) -> Any:
-        """Figures of an episode."""
-        return self.env.metrics
-
-    @property
-    def score(self) -> Any:
-        """Weights of figures."""
-        return self.env.score
+    def __getattr__(self, name: str) -> Any:
+        """Return what stages have in common: functions and figures of ``env``."""
+        if name == "env" or name.startswith("__"):  # a copy asks before there is an ``env``
+            raise AttributeError(name)
+        return getattr(self.env, name)
 
     @cached_property
     def spec(self) -> EnvSpec:
@@ -59,41 +56,53 @@ class Staged:
 
     def initial(self, noise: Float[Tensor, "B K"]) -> Any:
         """Create worlds, each of the stage that the last number of its noise says."""
-        number = self.stage_of(noise[:, -1])
+        number = (noise[:, -1] * len(self.stages)).long().clamp_max(len(self.stages) - 1)
         state = self.stages[0].initial(noise[:, :-1])
         for other, stage in enumerate(self.stages[1:], 1):
             state = select(number == other, stage.initial(noise[:, :-1]), state)
         return state
 
-    def stage_of(self, unit: Float[Tensor, " B"]) -> Int[Tensor, " B"]:
-        """Return the number of the stage that a number in [0, 1) stands for."""
-        return (unit * len(self.stages)).long().clamp_max(len(self.stages) - 1)
 
-    def transition(self, state: Any, action: Tensor, noise: Tensor) -> Any:
-        """Step every world."""
-        return self.env.transition(state, action, noise)
+@dataclass(frozen=True)
+class AtStages(Staged):
+    """Worlds of which all of a run start at one stage, to evaluate policies.
 
-    def observe(self, state: Any) -> Any:
-        """Return observations."""
-        return self.env.observe(state)
+    Attributes:
+        numbers: The stage of each run (R), from 0.
+    """
 
-    def reward(self, state: Any, action: Tensor, after: Any) -> Float[Tensor, "B A"]:
-        """Return the reward of each agent."""
-        return self.env.reward(state, action, after)
+    numbers: tuple[int, ...]
 
-    def terminated(self, state: Any) -> Bool[Tensor, "B A"]:
-        """Return which agents' task has ended."""
-        return self.env.terminated(state)
-
-    def measure(self, state: Any, action: Tensor, after: Any) -> dict[str, Float[Tensor, " B"]]:
-        """Return the figures of a step."""
-        return self.env.measure(state, action, after)
+    def initial(self, noise: Float[Tensor, "B K"]) -> Any:
+        """Create worlds, as many for each run; those of the first run come first."""
+        by_run = noise.unflatten(0, (len(self.numbers), -1))
+        return super().initial(choose_stages(by_run, one_hot(self.numbers, len(self.stages), noise)).flatten(0, 1))
 
 
-def choose_stages(noise: Float[Tensor, "R *lead K"], chance: Float[Tensor, "R S"]) -> Float[Tensor, "R *lead K"]:
-    """Turn the last number of the noise of worlds into that of a stage, which each run draws by its chances."""
-    unit, count = noise[..., -1], chance.shape[1]
-    edge = chance.cumsum(1)[:, :-1]  # the last stage has the rest
+def choose_stages(noise: Float[Tensor, "R *lead K"], share: Float[Tensor, "R S"]) -> Float[Tensor, "R *lead K"]:
+    """Turn the last number of the noise of worlds into that of a stage, which each run draws by its shares."""
+    unit, count = noise[..., -1], share.shape[1]
+    edge = share.cumsum(1)[:, :-1]  # the last stage has the rest
     edge = edge.view(-1, *[1] * (unit.dim() - 1), count - 1)
     number = (unit[..., None] >= edge).sum(-1)
     return torch.cat((noise[..., :-1], ((number + 0.5) / count).to(noise.dtype)[..., None]), -1)
+
+
+def one_hot(numbers: Sequence[int], count: int, like: Tensor) -> Float[Tensor, "R S"]:
+    """Return shares of which each run's are all of one stage."""
+    return torch.stack([(torch.arange(count, device=like.device) == number).to(like.dtype) for number in numbers])
+
+
+def first_stage(env: Any, runs: int, rng: Streams) -> Float[Tensor, "R S"] | None:
+    """Return the shares with which runs begin, all of the first stage; None for an environment without stages."""
+    if not isinstance(env, Staged):
+        return None
+    return one_hot([0] * runs, len(env.stages), torch.zeros((), dtype=rng.dtype, device=rng.device))
+
+
+def start_noise(
+    env: Any, rng: Streams, name: str, shape: Sequence[int], share: Float[Tensor, "R S"] | None
+) -> Float[Tensor, "R ..."]:
+    """Draw the noise of new worlds, and where there are ``share``s, their stages by them."""
+    noise = rng.uniform(name, *shape, env.spec.initial_noise)
+    return noise if share is None else choose_stages(noise, share)

@@ -31,14 +31,27 @@ class Best:
         self.updates = torch.zeros_like(self.score, dtype=torch.int64)
 
     def consider(
-        self, score: Float[Tensor, "R S"], parameters: Float[Tensor, "R K P"], update: int
+        self,
+        score: Float[Tensor, "R S"],
+        parameters: Float[Tensor, "R K P"],
+        update: int,
+        counts: Bool[Tensor, " R"] | None = None,
     ) -> Bool[Tensor, ""]:
-        """Take the parameters of networks whose score is the best so far; return whether any was."""
+        """Take the parameters of networks whose score is the best so far; return whether any was.
+
+        Where ``counts`` is false, a seed's score is that of an easier task and does not count.
+        """
         better = score > self.score  # of equal scores the first
+        if counts is not None:
+            better = better & counts[:, None]
         self.score = torch.where(better, score, self.score)
         self.updates = torch.where(better, update, self.updates)
         self.parameters = torch.where(better.index_select(1, self.owners)[..., None], parameters, self.parameters)
         return better.any()
+
+    def forget(self, seeds: Bool[Tensor, " R"]) -> None:
+        """Drop the scores of some seeds: those that come are of another task."""
+        self.score = self.score.masked_fill(seeds[:, None], -math.inf)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return all tensors."""

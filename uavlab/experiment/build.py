@@ -1,7 +1,7 @@
 """Assembly of a run: its task (an environment and a learner that fits it), runtime and random streams."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from uavlab.core.registry import (
 from uavlab.core.rng import Streams
 from uavlab.core.text import require_known
 from uavlab.evaluation import COMMON, Planner, episodes, summary
+from uavlab.experiment.curriculum import parse, start_in_stages
 from uavlab.experiment.presets import Preset
 from uavlab.runtime.oom_retry import is_out_of_memory
 from uavlab.runtime.runtime import Runtime
@@ -85,7 +86,7 @@ class Task:
             if getattr(rt.toggles, name) not in (getattr(plain, name), default.get(name)):
                 rt.fall_back(name, reason)
         choose = self.environment.implementation
-        env = choose(config.env, rt) if choose else config.env
+        env = self._staged(config, lambda each: choose(each, rt) if choose else each)
         data = self.collector.data(config, rng, rt)
         learner = self.entry.build(config, data, rng, rt)
 
@@ -93,6 +94,13 @@ class Task:
             return self.entry.load_policy(config.learner, config.env.spec, config.env.spec, learner.parameters())
 
         return learner, self.collector.build(config, env, data, learner, snapshot, rng, rt)
+
+    def _staged(self, config: Settings, implement: Callable[[Any], Any]) -> Any:
+        """Return the implementation of the environment, in the stages of its curriculum if there is one."""
+        table = config.run.curriculum
+        return (
+            implement(config.env) if table is None else start_in_stages(parse(table, config.env), config.env, implement)
+        )
 
     def plan(self, config: Settings) -> dict[str, Any]:
         """Return planned steps, updates and bytes of a run without building anything."""

@@ -6,6 +6,7 @@ created, and one error lists all problems.
 """
 
 import dataclasses
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 import torch
 from annotated_types import Ge, Gt, Le
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ValidationError
 
 from uavlab.collectors.off_policy import POOL_STEPS
 from uavlab.core.errors import ConfigError
@@ -23,15 +24,16 @@ from uavlab.core.registry import Resume, Settings
 from uavlab.core.text import quote, suggest, yaml_lines, yaml_value
 from uavlab.core.types import Rule
 from uavlab.experiment.build import Task, preset_values, task
+from uavlab.experiment.curriculum import curriculum_problems
 from uavlab.experiment.names import require_preset
 from uavlab.experiment.presets import presets
 from uavlab.experiment.settings import settings_of
+from uavlab.experiment.validation import strict_model, unknown_names, violations, with_tuples, wrong_values
 from uavlab.runtime.toggles import TOGGLES, Toggle, Toggles, as_dict, eager, toggle_presets
 from uavlab.storage.files import read_regular
 
 Device = Literal["auto", "cpu", "cuda"]
 LARGEST_FILE = 50_000  # bytes of a settings file
-MAX_LISTED = 20  # unknown settings named in one message
 ELSEWHERE = {
     **{"learning_rate": "lr", "actor_lr": "lr", "lr_actor": "lr", "lr_critic": "critic_lr", "discount": "gamma"},
     **{"batch_size": "batch", "buffer_size": "capacity", "hidden_size": "hidden", "total_steps": "updates"},
@@ -57,6 +59,8 @@ class RunConfig:
         evaluate_episodes: Episodes per run of each of these scores.
         checkpoint_every: Updates between checkpoints.
         keep: Number of latest checkpoints that stay on disk.
+        curriculum: Table of stages through which each seed advances and falls back by its scores, see
+            ``uavlab.core.curriculum``; None trains on the task itself.
     """
 
     learner: str | None = None
@@ -71,6 +75,7 @@ class RunConfig:
     evaluate_episodes: Annotated[int, Ge(1), Le(100_000), Resume.YES] = 100
     checkpoint_every: Annotated[int, Ge(1), Le(10**9), Resume.YES] = 1_000
     keep: Annotated[int, Ge(1), Le(1000), Resume.SAME] = 3
+    curriculum: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -141,22 +146,15 @@ def configure(preset: str, *layers: Mapping[str, Any]) -> Config:
     chosen_task = task(chosen.env, _learner_name({**chosen.values, **given}, origins))
     values = {**eager(), **preset_values(chosen, chosen_task), **given, "learner": chosen_task.learner}
     model = _model(chosen_task.settings, tuple(TOGGLES.values()))
-    unknown = [name for name in values if name not in model.model_fields]
-    elsewhere = {other: own for other, own in ELSEWHERE.items() if own in model.model_fields}
-    problems = [
-        f"unknown setting {quote(name)}{origins.get(name, '')}{suggest(name, model.model_fields, elsewhere)}"
-        for name in unknown[:MAX_LISTED]
-    ]
-    problems += [f"{len(unknown) - MAX_LISTED} more unknown settings"] if len(unknown) > MAX_LISTED else []
-    values = _with_tuples(model, values)
-    wrong: set[str] = set()
-    try:
-        model.model_validate({k: v for k, v in values.items() if k in model.model_fields})
-    except ValidationError as error:
-        wrong = {str(e["loc"][0]) for e in error.errors()}
-        problems += [_format_error(e, origins) for e in error.errors()]
+    unknown = unknown_names(model, values, origins, ELSEWHERE)
+    values = with_tuples(model, values)
+    problems, wrong = wrong_values(model, values, origins)
+    problems = unknown + problems
     values = {**{name: field.default for name, field in model.model_fields.items()}, **values}
-    problems += _violations((*RULES, *getattr(chosen_task.environment.kind, "rules", ())), values, wrong, origins)
+    problems += violations((*RULES, *getattr(chosen_task.environment.kind, "rules", ())), values, wrong, origins)
+    if problems == unknown == [] and values["curriculum"] is not None:
+        values["curriculum"] = json.loads(json.dumps(values["curriculum"]))  # as a folder of a run holds it
+        problems = curriculum_problems(values, chosen_task.environment.kind)
     if problems:
         more = f" All settings: {program()} settings {preset}." if unknown else ""
         raise ConfigError(f"{preset}: " + "; ".join(problems) + "." + more)
@@ -309,32 +307,7 @@ def _model(settings: tuple[type[Any], ...], toggles: tuple[Toggle, ...]) -> type
                     f"{part.__name__}.{setting.name}: {min(duplicates)!r} is another setting; rename the field."
                 )
             fields |= own
-    strict = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-    return create_model("Settings", __config__=strict, **fields)
-
-
-def _with_tuples(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert lists to tuples where tuples are expected, because YAML and JSON have only lists."""
-    several = {name for name, field in model.model_fields.items() if "tuple[" in str(field.annotation)}
-    return {k: tuple(v) if k in several and isinstance(v, list) else v for k, v in values.items()}
-
-
-def _format_error(error: Any, origins: Mapping[str, str]) -> str:
-    name, message = error["loc"][0], error["msg"]
-    return f"{name}: {message[0].lower()}{message[1:]}, got {quote(error['input'])}{origins.get(str(name), '')}"
-
-
-def _violations(
-    rules: Iterable[Rule], values: Mapping[str, Any], wrong: set[str], origins: Mapping[str, str]
-) -> list[str]:
-    problems = []
-    for fields, holds, message in rules:
-        if all(f in values and f not in wrong for f in fields):
-            given = [values[f] for f in fields]
-            if not holds(*given):
-                whence = ", ".join(f + origins[f] for f in fields if origins.get(f))
-                problems.append(message.format(*given) + (f" ({whence})" if whence else ""))
-    return problems
+    return strict_model(fields)
 
 
 def _build(preset: str, task: Task, values: dict[str, Any]) -> Config:

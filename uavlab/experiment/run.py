@@ -21,6 +21,7 @@ from uavlab.core.types import Update
 from uavlab.experiment import build, run_state, symptoms
 from uavlab.experiment.best import Which, best_policies, mean_scores, ordered_scores
 from uavlab.experiment.config import Config
+from uavlab.experiment.curriculum import progression
 from uavlab.experiment.export import export
 from uavlab.experiment.names import require_run
 from uavlab.experiment.policy import TeamPolicy, TrainedPolicy, choose
@@ -80,6 +81,8 @@ class Run:
         self._config_stored = True  # whether the folder holds the settings of this object
         self._files_seen = b""  # settings and status in the folder as this object wrote them
         self.best_team, self.best_groups = best_policies(config, self.learner.parameters())
+        self.progression = progression(config, self.rng.seeds)
+        self._apply_stages()
         self.folder, self.recorder = folder, Recorder(folder, run_state.about(self))
         if folder is not None:
             with lock_run_dir(folder, new=True):
@@ -318,18 +321,29 @@ class Run:
         """Evaluate the current policy of each seed, and keep its parameters if its score is the best so far."""
         began = time.perf_counter()
         check_state(self.source, self.learner, self.rt, self.number)
-        env = self.config.evaluation
+        env = self.progression.env if self.progression else self.config.evaluation
         policy = self.learner.policy(env.spec)
         figures = self.config.task.evaluation.figures(
             self.config, env, policy, self.rng, self.config.run.evaluate_episodes, False, build.VALIDATION
         )
         newest, number = self.learner.parameters(), self.number
-        better = self.best_team.consider(mean_scores(figures, [env.score]), newest, number)
+        counts = self.progression.counts.to(self.rt.device) if self.progression else None
+        better = self.best_team.consider(mean_scores(figures, [env.score]), newest, number, counts)
         self.evals_since_best = 0 if better else self.evals_since_best + 1  # host sync
         if self.best_groups is not None:
-            self.best_groups.consider(mean_scores(figures, ordered_scores(env)), newest, number)
+            self.best_groups.consider(mean_scores(figures, ordered_scores(env)), newest, number, counts)
+        if self.progression:
+            figures["stage"] = (torch.tensor(self.progression.stages) + 1.0)[:, None]
+            ahead = self.progression.judge(figures[self.progression.plan.metric].mean(1).tolist(), number)
+            for best in filter(None, (self.best_team, self.best_groups)):
+                best.forget(torch.tensor(ahead, device=self.rt.device))
+            self._apply_stages()
         self.score_seconds = time.perf_counter() - began
         return {name: value.mean(1).tolist() for name, value in figures.items()}
+
+    def _apply_stages(self) -> None:
+        if self.progression:
+            self.progression.apply(self.source, self.learner)
 
     def _write_status(self, status: str, reason: str = "") -> None:
         self.status = status

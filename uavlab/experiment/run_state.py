@@ -74,13 +74,14 @@ def items(run: "Run") -> tuple[Item, ...]:
     def write_patience(state: dict[str, Tensor]) -> None:
         run.evals_since_best = int(state["stale"])
 
-    scaler, groups = run.rt.scaler, run.best_groups
+    scaler, groups, stages = run.rt.scaler, run.best_groups, run.progression
     return (
         Item("learner", run.learner.state_dict, run.learner.load_state_dict),
         Item("source", run.source.state_dict, run.source.load_state_dict),
         *([] if scaler is None else [Item("scaler", scaler.state_dict, scaler.load_state_dict)]),
         Item("best", read_best, write_best),
         *([] if groups is None else [Item("best_by_group", groups.state_dict, groups.load_state_dict)]),
+        *([] if stages is None else [Item("curriculum", stages.state_dict, stages.load_state_dict)]),
         *([] if run.config.run.patience is None else [Item("patience", read_patience, write_patience)]),
         Item("counters", read_counters, write_counters),
         Item("streams", run.rng.state_dict, run.rng.load_state_dict),  # last, because building draws from them
@@ -109,6 +110,7 @@ def save(run: "Run", folder: Path) -> tuple[Path, int]:
         "forced": run.forced,
         "best_updates": run.best_team.updates[:, 0].tolist(),
         "rows": run.recorder.digest(),
+        "decisions": run.progression.log if run.progression else [],
     }
     linked = (previous, unchanged) if previous is not None and unchanged else None
     path = checkpoint.save(folder, run.number, groups, meta, run.config.run.keep, linked)
@@ -142,6 +144,9 @@ def restore_latest(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool)
     since = [f"update {saved.step}: {why}" for why in reasons]
     run.not_exact_reasons = list(dict.fromkeys([*saved.meta["lifted"], *run.not_exact_reasons, *since]))
     run.last, run.linkable = saved.path, not fresh_replay
+    if run.progression:
+        run.progression.log = [*saved.meta.get("decisions", [])]
+        run.progression.apply(run.source, run.learner)
 
 
 def newest(folder: Path, fresh_replay: bool) -> checkpoint.Checkpoint | None:
@@ -220,6 +225,7 @@ def status_record(run: "Run", reason: str) -> dict[str, Any]:
         "digest": run.digest,
         "not_exact": run.not_exact_reasons,
         "symptoms": [asdict(each) for each in run.symptoms],
+        **({"decisions": run.progression.log} if run.progression else {}),
         "toggles": {**changes(run.rt.requested), "fell_back": run.rt.fell_back},
         "retries": run.rt.retries,
         "saves": run.saves(),

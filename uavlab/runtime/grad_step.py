@@ -26,10 +26,12 @@ class GradientStep:
 
     No state changes before the last gradient is computed, so a batch that is too large can be split and tried again.
     The first axis of ``stacked`` parameters counts independent networks, which are clipped one by one. If ``rate`` is
-    set, it is the share of the learning rate that holds now; a tensor, so that captured and compiled steps follow it.
+    set, it is the share of the learning rate that holds now, and so is ``own_rate`` for each network; tensors, so that
+    captured and compiled steps follow them.
     """
 
     rate: Float[Tensor, ""] | None = None
+    own_rate: Float[Tensor, " G"] | None = None
 
     def __init__(
         self,
@@ -114,6 +116,12 @@ class GradientStep:
             batcher.run(what, lambda _: reserve(self._scratch, self.device), inputs, self._memory, split=False)
             return metrics, self._apply(gradients)
 
+    def set_rates(self, share: Float[Tensor, " R"]) -> None:
+        """Let each run's networks learn at this share of the learning rate from now on."""
+        count = len(self.parameters[0]) if self.stacked else len(self.owners)
+        own = share.to(self.parameters[0]).repeat_interleave(count // len(share))
+        self.own_rate = own if self.own_rate is None else self.own_rate.copy_(own)
+
     def state_dict(self) -> dict[str, Tensor]:
         """Return the parameters and Adam's moments, numbered if there are several."""
         state = {}
@@ -181,13 +189,23 @@ class GradientStep:
 
     @torch.no_grad()
     def _step(self) -> None:
-        """Step by Adam; with a ``rate``, which not every Adam of torch accepts as a tensor, by a share of its step."""
-        before = [] if self.rate is None else [parameter.clone() for parameter in self.parameters]
+        """Step by Adam; with a rate, which not every Adam of torch accepts as a tensor, by a share of its step."""
+        slowed = self.rate is not None or self.own_rate is not None
+        before = [parameter.clone() for parameter in self.parameters] if slowed else []
         for adam in self.adams:
             adam.step()
-        if self.rate is not None:
-            for old, parameter in zip(before, self.parameters, strict=True):
-                parameter.copy_(old.lerp(parameter, self.rate))
+        if slowed:
+            remaining = iter(before)
+            for number, owner in enumerate(self.owners):
+                for parameter in owner:
+                    parameter.copy_(next(remaining).lerp(parameter, self._share(parameter, number)))
+
+    def _share(self, parameter: Tensor, owner: int = 0) -> Tensor:
+        """Return the share of the learning rate for a parameter: a number, or one for each of its networks."""
+        if self.own_rate is None:
+            return self.rate  # type: ignore[return-value]
+        own = self.own_rate.view(-1, *[1] * (parameter.dim() - 1)) if self.stacked else self.own_rate[owner]
+        return own if self.rate is None else own * self.rate
 
     def _undo(self, skipped: Sequence[Bool[Tensor, " G"]], before: dict[str, Tensor]) -> None:
         """Restore the state of skipped networks, given owner by owner.
@@ -267,7 +285,8 @@ class CompiledStep(GradientStep):
         if self.clip is not None:
             gradient = gradient * (self.clip / (norm + 1e-6)).clamp(max=1)[:, None]
         size, shrink = self.factors.to(gradient.dtype).unbind()
-        size = size if self.rate is None else size * self.rate
+        if self.rate is not None or self.own_rate is not None:
+            size = size * self._share(self.parameter)
         self.step.add_(1)
         self.exp_avg.lerp_(gradient, 1 - BETA1)
         self.exp_avg_sq.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)

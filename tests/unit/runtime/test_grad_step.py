@@ -392,3 +392,32 @@ def test_a_forgotten_bias_correction_would_be_seen(monkeypatch: pytest.MonkeyPat
     plain(by_row, plain.parameter, PRECISE_GOAL)
     compiled.functional_step(by_row, compiled.parameter, PRECISE_GOAL)
     assert (compiled.parameter - plain.parameter).abs().max() > 0.05
+
+
+@pytest.mark.parametrize("kind", ["stacked", "owners", "compiled"])
+def test_each_run_learns_at_its_own_rate(kind: str) -> None:
+    """Two runs of two networks each: a share of a step of Adam is a step at that share of the rate."""
+    goal, start = torch.tensor([[1.0, -2.0], [3.0, 4.0], [1.0, -2.0], [3.0, 4.0]]), torch.zeros(4, 2)
+
+    def train(rates: list[float] | None, lr: float) -> Tensor:
+        toggles = Toggles(compile="default") if kind == "compiled" else Toggles()
+        runtime = Runtime(requested=toggles)
+        if kind == "owners":
+            step = runtime.grad([[row.clone().requires_grad_()] for row in start], lr, None)
+        else:
+            step = runtime.grad(start, lr, None)
+        for _ in range(3):
+            if rates is not None:
+                step.set_rates(torch.tensor(rates))
+            if kind == "owners":
+                step(lambda *rows: (toward_goal(torch.stack(rows), goal)[0], {}), *step.parameters)
+            elif kind == "compiled":
+                step.functional_step(toward_goal, step.parameter, goal)
+            else:
+                step(toward_goal, step.parameter, goal)
+        return torch.stack([each.detach() for each in step.parameters]).view(4, 2)
+
+    mixed = train([1.0, 0.25], LR)
+    torch.testing.assert_close(mixed[:2], train(None, LR)[:2])
+    torch.testing.assert_close(mixed[2:], train(None, LR / 4)[2:])
+    assert not torch.allclose(mixed[:2], mixed[2:])

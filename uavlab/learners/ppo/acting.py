@@ -47,17 +47,34 @@ def make_team(config: MAPPOConfig, trained: EnvSpec, spec: EnvSpec) -> Team:
             )
         require_same_task(trained, spec)
         return MapTeam(spec, config.width, config.kernels, config.hidden, central)
+    if spec.entities and config.layers and not config.memory:
+        return entity_team(config, trained, spec, central)
     outputs, networks = spec.choices or 2 * spec.action, assign_networks(trained, spec, config.share)
     critics = tuple(range(spec.agents)) if central else networks
     if config.critic == "shared":
         critics = assign_networks(trained, spec, share=True)
     if config.memory:
         return RecurrentTeam(spec.obs, outputs, config.hidden, networks, critics, central, config.memory)
-    if spec.entities and config.layers:
-        return EntityTeam(
-            spec.obs, outputs, config.hidden, networks, critics, central, spec.entities, config.heads, config.layers
-        )
     return VectorTeam(spec.obs, outputs, config.hidden, networks, critics, central)
+
+
+def entity_team(config: MAPPOConfig, trained: EnvSpec, spec: EnvSpec, central: bool) -> EntityTeam:
+    """Return the networks of one agent that observes entities, of which there may be other numbers than in training.
+
+    Raises:
+        ConfigError: Entities have other features or moves than those of training, there are several agents, or
+            ``hidden`` is no multiple of ``heads``.
+    """
+    before, now = trained.entities, spec.entities
+    if before is None or now is None or (before.features, before.moves) != (now.features, now.moves) or spec.agents > 1:
+        raise ConfigError(
+            f"policy: trained on {before}, to be used with {now} and {spec.agents} agents; expected one agent, and "
+            "entities of the same features and moves."
+        )
+    if config.hidden % config.heads:
+        raise ConfigError(f"hidden: got {config.hidden}; expected a multiple of heads, {config.heads}.")
+    one = (0,)
+    return EntityTeam(spec.obs, spec.choices, config.hidden, one, one, central, now, config.heads, config.layers)
 
 
 def evaluate_actions(

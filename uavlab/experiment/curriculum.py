@@ -1,0 +1,265 @@
+"""The curriculum of a run: its table of stages as people write it, its worlds, and where each seed is.
+
+curriculum:
+  metric: completion
+  stages:
+    - {obstacles: 1, mark: 0.9}
+    - {obstacles: 3, mark: 0.8, rate: 0.5, mix: [0.7, 0.3]}
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel
+from torch import Tensor
+
+from uavlab.core.curriculum import (
+    ADVANCE,
+    Curriculum,
+    Fallback,
+    Position,
+    Stage,
+    decide,
+    learning_rate,
+    shares,
+    threshold,
+)
+from uavlab.core.errors import ConfigError
+from uavlab.core.protocols import Learner, Source, parts
+from uavlab.core.text import quote
+from uavlab.core.types import differences
+from uavlab.envs.staged import AtStages, Staged
+from uavlab.experiment.settings import settings_of
+from uavlab.experiment.validation import strict_model, unknown_names, violations, with_tuples, wrong_values
+from uavlab.runtime.grad_step import GradientStep
+
+COUNTS = ("stage", "scores", "passed", "failed", "stale", "fallbacks", "reached")  # of a position
+
+
+def parse(table: Mapping[str, Any], env: Any) -> Curriculum:
+    """Return the curriculum of a table for a task.
+
+    Raises:
+        ConfigError: A name, type, range or rule is violated; the message lists all problems.
+    """
+    problems, stages = _problems(table, env)
+    if problems:
+        raise ConfigError("; ".join(problems) + ".")
+    return Curriculum(table["metric"], tuple(stages), _fallback(table))
+
+
+def curriculum_problems(values: Mapping[str, Any], kind: type[Any]) -> list[str]:
+    """Return what is wrong with the setting ``curriculum`` among valid settings of a run."""
+    own = {setting.name: values[setting.name] for setting in settings_of(kind)}
+    if not hasattr(kind, "initial"):
+        return [f"curriculum: {kind.__name__} has no worlds that could start in stages; leave it out"]
+    return _problems(values["curriculum"], kind(**own))[0]
+
+
+def _problems(table: Mapping[str, Any], env: Any) -> tuple[list[str], list[Stage]]:
+    """Return what is wrong with a table, and its stages where nothing is."""
+    kind, where = type(env), "curriculum"
+    names = {
+        "metric": (str, ...),
+        "advance": (Literal["conservative", "aggressive"], "conservative"),
+        "stages": (list[dict[str, Any]], ...),
+    }
+    model = strict_model(names | {each.name: (each.kind, each.default) for each in settings_of(Fallback)})
+    problems = [f"{where}: {text}" for text in _check(model, table)]
+    if problems:
+        return problems, []
+    problems += [f"{where}: {text}" for text in _metric_problems(table["metric"], env)]
+    own = {each.name: (each.kind, each.default) for each in settings_of(Stage) if each.name != "settings"}
+    model = strict_model(own | {each.name: (each.kind, each.default) for each in settings_of(kind)})
+    stages = []
+    for number, row in enumerate(table["stages"], 1):
+        texts = _check(model, row, getattr(kind, "rules", ()), vars(env))
+        if not texts:
+            row = with_tuples(model, {**ADVANCE[table.get("advance", "conservative")], **row})
+            changes = {name: value for name, value in row.items() if name not in own}
+            stages.append(Stage(changes, **{name: value for name, value in row.items() if name in own}))
+            texts = _stage_problems(stages, env, table["metric"], _fallback(table))
+        problems += [f"{where}: stage {number}: {text}" for text in texts]
+    if not table["stages"]:
+        problems.append(f"{where}: stages: got none; expected at least one")
+    return problems, stages
+
+
+def _fallback(table: Mapping[str, Any]) -> Fallback:
+    return Fallback(**{field.name: table[field.name] for field in fields(Fallback) if field.name in table})
+
+
+def _check(
+    model: type[BaseModel],
+    values: Mapping[str, Any],
+    rules: Sequence[Any] = (),
+    others: Mapping[str, Any] | None = None,
+) -> list[str]:
+    values = with_tuples(model, values)
+    problems, wrong = wrong_values(model, values, {})
+    return [
+        *unknown_names(model, values, {}, {}),
+        *problems,
+        *violations(rules, {**(others or {}), **values}, wrong, {}),
+    ]
+
+
+def _metric_problems(name: str, env: Any) -> list[str]:
+    known = {metric.name: metric for metric in env.metrics}
+    if name not in known:
+        return [f"metric {quote(name)}: expected one of {', '.join(known)}"]
+    return (
+        [] if known[name].better == "high" else [f"metric {name}: low is better; expected one of which more is better"]
+    )
+
+
+def _stage_problems(stages: Sequence[Stage], env: Any, metric: str, rules: Fallback) -> list[str]:
+    """Return what is wrong with the last one of some stages."""
+    stage, before = stages[-1], stages[-2] if len(stages) > 1 else None
+    problems = []
+    if abs(sum(stage.mix) - 1) > 1e-6:
+        problems.append(f"mix {list(stage.mix)}: expected two shares that sum to 1, of this stage and of those before")
+    elif before is None and stage.mix[1] > 0:
+        problems.append(f"mix {list(stage.mix)}: there is no stage before; expected [1, 0]")
+    low, high = next(
+        ((0, 1) if m.over == "outcome" else m.bounds for m in env.metrics if m.name == metric), (-math.inf, math.inf)
+    )
+    if not low <= stage.mark <= high:
+        problems.append(f"mark {stage.mark:g}: expected a value of {metric}, from {low:g} to {high:g}")
+    if before is not None and (least := threshold(before.mark, rules)) > stage.mark:
+        problems.append(
+            f"mark {stage.mark:g}: below {least:g}, at which a seed falls back after the mark {before.mark:g} of the "
+            f"stage before; raise the mark, or lower margin {rules.margin:g}"
+        )
+    here = replace(env, **stage.settings)
+    for name in getattr(env, "sizes", ()):
+        got = getattr(here, name)
+        earlier = got if before is None else getattr(replace(env, **before.settings), name)
+        if got < earlier:
+            problems.append(f"{name} {got} after {earlier}: expected stages in order, from small to large")
+    if here.spec != env.spec:
+        problems.append(
+            f"its spec differs from that of the task by {differences(env.spec, here.spec)}; expected equal ones: let "
+            "stages have as many slots as the largest one"
+        )
+    return problems
+
+
+def start_in_stages(plan: Curriculum, env: Any, implement: Callable[[Any], Any]) -> Staged:
+    """Return an environment whose worlds start in the stages of a curriculum; ``implement`` is applied to each."""
+    return Staged(implement(env), tuple(implement(replace(env, **stage.settings)) for stage in plan.stages))
+
+
+class Progression:
+    """Where each seed of a run is in its curriculum.
+
+    Attributes:
+        plan: The curriculum.
+        positions: Of each seed.
+        log: All decisions but those to stay, each with update, seed, stages and reason.
+    """
+
+    def __init__(self, plan: Curriculum, evaluation: Any, changes: Mapping[str, Any], seeds: Sequence[int]) -> None:
+        """Start all seeds at the first stage.
+
+        Args:
+            plan: The curriculum.
+            evaluation: The task as policies are evaluated on it.
+            changes: Its settings that differ from those of training, which hold at each stage.
+            seeds: Of the run.
+        """
+        self.plan, self.evaluation, self.seeds = plan, evaluation, tuple(seeds)
+        self.scored = tuple(replace(evaluation, **{**stage.settings, **changes}) for stage in plan.stages)
+        self.positions = [Position() for _ in seeds]
+        self.log: list[dict[str, Any]] = []
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """The stage of each seed, from 0."""
+        return tuple(position.stage for position in self.positions)
+
+    @property
+    def env(self) -> AtStages:
+        """The task of which each seed's worlds start at its stage."""
+        return AtStages(self.evaluation, self.scored, self.stages)
+
+    @property
+    def counts(self) -> Tensor:
+        """Whether each seed is at the highest stage that it has reached, so that its scores count."""
+        return torch.tensor([position.stage == position.reached for position in self.positions])
+
+    def judge(self, scores: Sequence[float], update: int) -> list[bool]:
+        """Take the score of each seed at its stage, and decide; return which seeds reached a higher stage than ever."""
+        new = []
+        for at, score in enumerate(scores):
+            before = self.positions[at]
+            self.positions[at], decision = decide(before, score, self.plan.stages, self.plan.fallback)
+            after = self.positions[at]
+            new.append(after.reached > before.reached)
+            if (
+                decision.kind == "advance"
+                or decision.kind == "fall_back"
+                or (decision.kind == "complete" and not self._completed(at))
+            ):
+                moved = {"from": before.stage + 1, "to": after.stage + 1}
+                self.log.append(
+                    {
+                        "update": update,
+                        "seed": self.seeds[at],
+                        "decision": decision.kind,
+                        **moved,
+                        "reason": decision.reason,
+                    }
+                )
+        return new
+
+    def _completed(self, at: int) -> bool:
+        return any(row["seed"] == self.seeds[at] and row["decision"] == "complete" for row in self.log)
+
+    def apply(self, source: Source, learner: Learner) -> None:
+        """Let new worlds start, and networks learn, as the stage of each seed says."""
+        if source.share is not None:
+            source.share.copy_(torch.tensor([shares(self.plan, stage) for stage in self.stages]))
+        rates = torch.tensor([learning_rate(self.plan, position) for position in self.positions])
+        for step in gradient_steps(learner):
+            step.set_rates(rates)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the positions of all seeds; final scores of stages that a seed has not left are NaN."""
+        finals = [[*p.finals, *[math.nan] * (len(self.plan.stages) - len(p.finals))] for p in self.positions]
+        return {
+            "counts": torch.tensor([[getattr(position, name) for name in COUNTS] for position in self.positions]),
+            "best": torch.tensor([position.best for position in self.positions], dtype=torch.float64),
+            "finals": torch.tensor(finals, dtype=torch.float64),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Restore positions."""
+        rows = zip(*(state[name].tolist() for name in ("counts", "best", "finals")), strict=True)
+        self.positions = [
+            Position(**dict(zip(COUNTS, counts, strict=True)), best=best, finals=tuple(finals[: counts[0]]))
+            for counts, best, finals in rows
+        ]
+
+
+def progression(config: Any, seeds: Sequence[int]) -> Progression | None:
+    """Return the progression of a run with these settings; None without a curriculum."""
+    if config.run.curriculum is None:
+        return None
+    own = {f.name: config.values[f"eval_{f.name}"] for f in fields(config.env)}
+    changes = {name: value for name, value in own.items() if value is not None}
+    return Progression(parse(config.run.curriculum, config.env), config.evaluation, changes, seeds)
+
+
+def gradient_steps(learner: Any) -> list[GradientStep]:
+    """Return the gradient steps of a learner, and of learners that it holds."""
+    steps: list[GradientStep] = []
+    for _, part in parts(learner):
+        if isinstance(part, GradientStep):
+            steps.append(part)
+        elif not isinstance(part, Tensor):
+            steps += gradient_steps(part)
+    return steps
