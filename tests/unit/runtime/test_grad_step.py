@@ -400,7 +400,7 @@ def test_each_run_learns_at_its_own_rate(kind: str) -> None:
     goal, start = torch.tensor([[1.0, -2.0], [3.0, 4.0], [1.0, -2.0], [3.0, 4.0]]), torch.zeros(4, 2)
 
     def train(rates: list[float] | None, lr: float) -> Tensor:
-        toggles = Toggles(compile="default") if kind == "compiled" else Toggles()
+        toggles = Toggles(update="batched", compile="default") if kind == "compiled" else Toggles()
         runtime = Runtime(requested=toggles)
         if kind == "owners":
             step = runtime.grad([[row.clone().requires_grad_()] for row in start], lr, None)
