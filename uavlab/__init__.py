@@ -14,6 +14,7 @@ Measure       bench (suites of benchmarks), profile (where the time of an update
 Environments  make (by name), env (register a class), Env, EnvSpec, Metric, ChoiceObs, MapObs, tensors, constant
               (numbers on a device), check_env, baseline, scene
 Groups        Group, team_spec (the spec of groups that differ), join_groups, split_groups, cross_play (CrossPlay)
+Sizes         transfer (Transfer): a policy in teams of other sizes; Entities (observations that list things)
 Learners      learner (register a class), Learner, Policy, Resume, Runtime, Streams, StackedMLP, Batch, Transition,
               Rollout, Rows, Update, check_learner
 Extensions    toggle, suite, preset (register), main (the command line, for the end of a file)
@@ -27,7 +28,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from uavlab.api import cross_play, evaluate, export, load, make, profile, resume, start, train
+    from uavlab.api import cross_play, evaluate, export, load, make, profile, resume, start, train, transfer
     from uavlab.benchmarks.registry import bench, suite
     from uavlab.cli import main
     from uavlab.core.errors import (
@@ -42,11 +43,24 @@ if TYPE_CHECKING:
     from uavlab.core.protocols import Env, Learner, Policy
     from uavlab.core.registry import Resume, scene
     from uavlab.core.rng import Streams
-    from uavlab.core.types import Batch, ChoiceObs, EnvSpec, Group, MapObs, Metric, Rollout, Transition, Update, tensors
+    from uavlab.core.types import (
+        Batch,
+        ChoiceObs,
+        Entities,
+        EnvSpec,
+        Group,
+        MapObs,
+        Metric,
+        Rollout,
+        Transition,
+        Update,
+        tensors,
+    )
     from uavlab.experiment.cross_play import CrossPlay
     from uavlab.experiment.policy import TeamPolicy, TrainedPolicy
     from uavlab.experiment.run import Run
     from uavlab.experiment.scores import Scores
+    from uavlab.experiment.transfer import Transfer
     from uavlab.nets.mlp import StackedMLP
     from uavlab.ops.geometry import constant
     from uavlab.presentation import fly, report
@@ -64,7 +78,7 @@ os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 __version__ = "0.1.0"
 
 _NAMES = {
-    "api": ("cross_play", "train", "start", "resume", "load", "evaluate", "export", "make", "profile"),
+    "api": ("cross_play", "train", "start", "resume", "load", "evaluate", "export", "make", "profile", "transfer"),
     "benchmarks.registry": ("bench", "suite"),
     "cli": ("main",),
     "core.errors": (
@@ -75,12 +89,14 @@ _NAMES = {
     "core.registry": ("Resume", "scene"),
     "core.rng": ("Streams",),
     "core.types": (
-        "Batch", "ChoiceObs", "EnvSpec", "Group", "MapObs", "Metric", "Rollout", "Transition", "Update", "tensors"
+        "Batch", "ChoiceObs", "Entities", "EnvSpec", "Group", "MapObs", "Metric", "Rollout", "Transition", "Update",
+        "tensors",
     ),
     "experiment.cross_play": ("CrossPlay",),
     "experiment.policy": ("TeamPolicy", "TrainedPolicy"),
     "experiment.run": ("Run",),
     "experiment.scores": ("Scores",),
+    "experiment.transfer": ("Transfer",),
     "nets.mlp": ("StackedMLP",),
     "ops.geometry": ("constant",),
     "presentation": ("fly", "report"),
@@ -93,12 +109,13 @@ _MODULES = {name: f"uavlab.{module}" for module, names in _NAMES.items() for nam
 """The public names, and the modules that define them."""
 
 __all__ = [
-    "Batch", "ChoiceObs", "ConfigError", "CrossPlay", "DivergedError", "Env", "EnvSpec", "FileError", "Group",
-    "Learner", "MapObs", "Metric", "MissingPackageError", "Policy", "ResourceError", "Resume", "Rollout", "Rows",
-    "Run", "Runtime", "Scores", "StackedMLP", "Streams", "TeamPolicy", "TrainedPolicy", "Transition", "UavlabError",
-    "Update", "__version__", "baseline", "bench", "check_env", "check_learner", "constant", "cross_play", "env",
-    "evaluate", "export", "fly", "join_groups", "learner", "load", "main", "make", "preset", "profile", "report",
-    "resume", "scene", "split_groups", "start", "suite", "team_spec", "tensors", "toggle", "train",
+    "Batch", "ChoiceObs", "ConfigError", "CrossPlay", "DivergedError", "Entities", "Env", "EnvSpec", "FileError",
+    "Group", "Learner", "MapObs", "Metric", "MissingPackageError", "Policy", "ResourceError", "Resume", "Rollout",
+    "Rows", "Run", "Runtime", "Scores", "StackedMLP", "Streams", "TeamPolicy", "TrainedPolicy", "Transfer",
+    "Transition", "UavlabError", "Update", "__version__", "baseline", "bench", "check_env", "check_learner", "constant",
+    "cross_play", "env", "evaluate", "export", "fly", "join_groups", "learner", "load", "main", "make", "preset",
+    "profile", "report", "resume", "scene", "split_groups", "start", "suite", "team_spec", "tensors", "toggle", "train",
+    "transfer",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # so that type checkers report names that do not exist

@@ -4,7 +4,7 @@ A task is the name of a preset or registered environment, or an environment as a
 of ``uavlab settings PRESET`` and ``uavlab toggles``, from the same defaults. Examples run as tests, one after another.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ from uavlab.experiment.policy import TrainedPolicy
 from uavlab.experiment.progress_bar import OnLog, finish
 from uavlab.experiment.run import Run
 from uavlab.experiment.scores import Scores
+from uavlab.experiment.transfer import Transfer
+from uavlab.experiment.transfer import transfer as transfer_policy
 from uavlab.registration import name_and_parameters
 from uavlab.testing.environment import check_form
 
@@ -235,6 +237,36 @@ def cross_play(
     if first is None and task is None:
         raise ConfigError("cross_play: no player is a run, so the task is not known; pass task=PRESET.")
     return meet(loaded, config_of(first if task is None else task), episodes, seed, mean_action)
+
+
+def transfer(
+    what: Trained,
+    sizes: Sequence[int],
+    *,
+    policies: Sequence[str] = (),
+    episodes: int = 200,
+    seed: int = 0,
+    mean_action: bool = False,
+) -> Transfer:
+    """Score a trained policy in teams of other sizes, without training.
+
+    >>> table = ul.transfer(run, [1, 3], episodes=4)
+    >>> [row["settings"] for row in table.rows]
+    [{'followers': 1}, {'followers': 3}]
+
+    Args:
+        what: A run or its folder.
+        sizes: Of the settings that the environment's ``sizes`` name.
+        policies: Names of baselines that are scored, too.
+        episodes: Episodes of each size and seed.
+        seed: Seed of the episodes.
+        mean_action: Use the mean action, or the likeliest move, instead of sampling.
+
+    Raises:
+        ConfigError: The environment has no such sizes, or the policy cannot act in such teams.
+        FileError: The folder is no run, or has no intact checkpoint.
+    """
+    return transfer_policy(trained_policy("transfer", what), sizes, episodes, seed, mean_action, policies)
 
 
 def _player(what: Any) -> Any:

@@ -186,6 +186,44 @@ def cross_play(
 
 
 @cli.command()
+@click.argument("run")
+@click.option("--sizes", required=True, help="Whole numbers, such as 2,4,8,16,32.")
+@click.option("--policy", "plans", multiple=True, help="A baseline that is scored, too; repeatable.")
+@click.option("--episodes", type=click.IntRange(1, 100_000), default=200, show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the episodes.")
+@click.option("--mean-action", is_flag=True, help="Use the mean action, or the likeliest move, instead of sampling.")
+@which_policy
+@click.option("--out", type=OutputFile(), help="Also write the record to this JSON file.")
+@as_json
+def transfer(
+    run: str,
+    sizes: str,
+    plans: tuple[str, ...],
+    episodes: int,
+    seed: int,
+    mean_action: bool,
+    which: Any,
+    out: Path | None,
+) -> Record:
+    """Score the policy of RUN in teams of other sizes, without training."""
+    from uavlab import api
+    from uavlab.core.installation import invocation
+    from uavlab.storage.machine import describe
+
+    if not all(part.strip().isdecimal() for part in sizes.split(",")):
+        raise ConfigError(f"--sizes {sizes!r}: expected whole numbers with commas, such as 2,4,8.")
+    trained = api.load(run, which=which)
+    numbers = [int(part) for part in sizes.split(",")]
+    table = api.transfer(trained, numbers, policies=plans, episodes=episodes, seed=seed, mean_action=mean_action)
+    echo(table)
+    record = {"command": invocation(), "machine": describe(trained.rt.device), "episodes": episodes, "seed": seed}
+    record |= {"metric": table.metric, "home": table.home, "rows": list(table.rows)}
+    if out is not None:
+        write_record(out, record)
+    return record
+
+
+@cli.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.option(
     "--out",

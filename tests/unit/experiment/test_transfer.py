@@ -1,0 +1,104 @@
+"""A policy in teams of other sizes: which settings change, what is compared, and what is refused."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import uavlab as ul
+from tests.support.cli_runner import uavlab
+from tests.support.fixtures_config import tiny, train_run
+from uavlab.core.errors import ConfigError
+from uavlab.experiment.config import configure
+from uavlab.experiment.transfer import ratio, resized
+
+SMALL = {"updates": 1, "worlds": 2, "rollout_steps": 3, "hidden": 8, "heads": 2, "layers": 1, "epochs": 1}
+SMALL |= {"minibatches": 1, "evaluate_episodes": 2, "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    train_run(configure("assignment", SMALL), folder)
+    return folder
+
+
+def test_teams_of_each_size_are_scored_by_the_same_weights(run: Path) -> None:
+    table = ul.transfer(run, [2, 7], policies=["greedy"], episodes=20)
+    assert [row["settings"] for row in table.rows] == [{"uavs": (n, n), "targets": (n, n)} for n in (2, 7)]
+    trained, env = ul.load(run), ul.make("assignment", uavs=(7, 7), targets=(7, 7))
+    expected = ul.evaluate(trained, env=env, episodes=20)["normalized_score"]["mean"]
+    assert table.rows[1]["score"]["mean"] == pytest.approx(expected)
+    assert table.rows[1]["ratio"]["mean"] == pytest.approx(expected / table.home["mean"])
+    greedy = ul.evaluate("assignment", policy="greedy", env=env, episodes=20)["normalized_score"]["mean"]
+    assert table.rows[1]["plans"]["greedy"]["mean"] == pytest.approx(greedy)
+    assert re.search(r"^ +7 .* 0\.\d{3} \[", str(table), re.M)
+
+
+def test_followers_are_a_size_too() -> None:
+    table = ul.transfer(train_run(tiny()), [1, 3], episodes=3)
+    assert (table.metric, [row["settings"] for row in table.rows]) == (
+        "completion",
+        [{"followers": 1}, {"followers": 3}],
+    )
+
+
+def test_the_command_writes_the_table(run: Path, tmp_path: Path) -> None:
+    result = uavlab(
+        "transfer", str(run), "--sizes", "2,3", "--episodes", "4", "--out", str(tmp_path / "t.json"), "--json"
+    )
+    record = json.loads((tmp_path / "t.json").read_text())
+    assert record["rows"] == result.json["rows"]
+    assert [row["size"] for row in record["rows"]] == [2, 3]
+
+
+def test_ratios_by_hand() -> None:
+    several = ratio(np.array([[0.4, 0.6], [0.8, 0.8]]), np.array([[1.0, 1.0], [1.0, 1.0]]))
+    assert several is not None
+    assert (several["mean"], several["low"]) == (pytest.approx(0.65), pytest.approx(0.65 - 12.706 * 0.15, rel=1e-3))
+    one = ratio(np.array([[1.0, 1.0, 1.0]]), np.array([[2.0, 2.0, 2.0]]))
+    assert one == {"mean": 0.5, "low": 0.5, "high": 0.5}
+    assert ratio(np.ones((1, 3)), np.zeros((1, 3))) is None
+
+
+def test_an_interval_covers_the_ratio_of_means() -> None:
+    dice, inside = np.random.default_rng(0), 0
+    for _ in range(200):
+        each = ratio(dice.normal(0.8, 0.3, (1, 100)), dice.normal(1.0, 0.3, (1, 100)))
+        inside += each is not None and each["low"] <= 0.8 <= each["high"]
+    assert 180 <= inside <= 199
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ([], "transfer: got sizes []; expected whole numbers from 1 on"),
+        ([2, 0], "transfer: got sizes [2, 0]; expected whole numbers from 1 on"),
+        ([60], "transfer: side 1000.0 / (2 spacing 50.0), squared < slots"),
+    ],
+)
+def test_sizes_that_cannot_be(run: Path, sizes: list[int], message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        ul.transfer(run, sizes, episodes=1)
+
+
+def test_an_environment_without_sizes() -> None:
+    config = configure("spread", {"updates": 1, "hidden": 8, "learning_starts": 64, "worlds": 2, "batch": 4})
+    with pytest.raises(ConfigError, match="transfer: Spread does not say which settings are sizes"):
+        ul.transfer(train_run(config), [2], episodes=1)
+
+
+def test_policies_of_other_layers_cannot_be_moved() -> None:
+    run = train_run(configure("assignment", {**SMALL, "layers": 0}))
+    with pytest.raises(ConfigError, match="policy: trained on"):
+        ul.transfer(run, [3], episodes=1)
+
+
+def test_a_resized_team_acts_on_as_many(run: Path) -> None:
+    env = resized(ul.make("assignment"), {"uavs": (9, 9), "targets": (2, 2)})
+    state = env.initial(torch.rand(3, env.spec.initial_noise))
+    act = ul.load(run).policy(env)
+    assert bool(env.legal(state).flatten(1).gather(1, act(env.observe(state))).all())
