@@ -33,6 +33,7 @@ from uavlab.core.text import quote
 from uavlab.core.types import differences
 from uavlab.envs.staged import AtStages, Staged
 from uavlab.experiment.settings import settings_of
+from uavlab.experiment.stages import first_difference
 from uavlab.experiment.validation import strict_model, unknown_names, violations, with_tuples, wrong_values
 from uavlab.runtime.grad_step import GradientStep
 
@@ -116,10 +117,17 @@ def _metric_problems(name: str, env: Any) -> list[str]:
     )
 
 
+def _setting_problems(stage: Stage, kind: type[Any]) -> list[str]:
+    """Return a problem for each setting of a stage that acts by more than how worlds start."""
+    free = getattr(kind, "initial_settings", ())
+    expected = f"expected settings that initial alone reads: {', '.join(free) or 'none here'}"
+    return [f"{name}: {expected} (initial_settings of {kind.__name__})" for name in stage.settings if name not in free]
+
+
 def _stage_problems(stages: Sequence[Stage], env: Any, metric: str, rules: Fallback) -> list[str]:
     """Return what is wrong with the last one of some stages."""
     stage, before = stages[-1], stages[-2] if len(stages) > 1 else None
-    problems = []
+    problems = _setting_problems(stage, type(env))
     if abs(sum(stage.mix) - 1) > 1e-6:
         problems.append(f"mix {list(stage.mix)}: expected two shares that sum to 1, of this stage and of those before")
     elif before is None and stage.mix[1] > 0:
@@ -149,8 +157,19 @@ def _stage_problems(stages: Sequence[Stage], env: Any, metric: str, rules: Fallb
 
 
 def start_in_stages(plan: Curriculum, env: Any, implement: Callable[[Any], Any]) -> Staged:
-    """Return an environment whose worlds start in the stages of a curriculum; ``implement`` is applied to each."""
-    return Staged(implement(env), tuple(implement(replace(env, **stage.settings)) for stage in plan.stages))
+    """Return an environment whose worlds start in the stages of a curriculum; ``implement`` is applied to each.
+
+    Raises:
+        ConfigError: Worlds of a stage go on otherwise than the task lets them.
+    """
+    stages = tuple(replace(env, **stage.settings) for stage in plan.stages)
+    for number, stage in enumerate(stages, 1):
+        if function := first_difference(env, stage):
+            raise ConfigError(
+                f"curriculum: stage {number}: {function} differs from that of the task, which steps the worlds of all "
+                f"stages; expected settings that initial alone reads, and a task in which all of them have an effect."
+            )
+    return Staged(implement(env), tuple(implement(stage) for stage in stages))
 
 
 class Progression:

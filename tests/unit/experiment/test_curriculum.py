@@ -17,13 +17,13 @@ from uavlab.experiment.config import configure
 from uavlab.experiment.curriculum import Progression, gradient_steps, parse
 from uavlab.experiment.run import Run
 
-ENV = LeaderFollower()
+ENV = LeaderFollower(obstacle_speed=10.0)
 EASY, HARD = {"obstacle_speed": 0.0, "mark": 0.9}, {"obstacle_speed": 20.0, "mark": 0.8}
 TABLE = {"metric": "completion", "stages": [EASY, HARD]}
 SCORES = {2: 1.0, 4: 1.0, 6: 0.0, 8: 1.0, 10: 0.0, 12: 1.0}  # by update
 SCRIPT: dict[str, Any] = {
     **{"updates": 12, "evaluate_every": 2, "runs": 2, "checkpoint_every": 2},
-    **{"world_steps": 16, "capacity": 256},  # so that new worlds come from each stage
+    **{"obstacle_speed": 10.0, "world_steps": 16, "capacity": 256},  # so that new worlds come from each stage
     "curriculum": {
         **{"metric": "formation_strict", "settle": 1, "failures": 1, "fallbacks": 1},
         "stages": [
@@ -65,12 +65,21 @@ def test_a_table_becomes_stages() -> None:
         ({"stages": [EASY, {"mix": [0.7, 0.2]}]}, "stage 2: mix [0.7, 0.2]: expected two shares that sum to 1"),
         ({"stages": [{"mix": [0.7, 0.3]}]}, "stage 1: mix [0.7, 0.3]: there is no stage before; expected [1, 0]"),
         ({"stages": [EASY, {"obstacles": 3}]}, "initial_noise 13 -> 19; expected equal ones: let stages have as many"),
+        ({"stages": [EASY, {"obstacles": 3}]}, "stage 2: obstacles: expected settings that initial alone reads: obst"),
         ({"stages": [EASY, {"sight": 2}]}, "stage 2: sight 2 > obstacles 1: an agent cannot see more than there are"),
         ({"stages": [EASY, {"mark": 0.5}]}, "stage 2: mark 0.5: below 0.54, at which a seed falls back after the mark"),
     ],
 )
 def test_bad_tables_are_refused(changes: dict[str, Any], message: str) -> None:
     assert message in refusal(**changes)
+
+
+def test_settings_that_would_have_no_effect_are_refused() -> None:
+    message = "stage 1: crash_radius: expected settings that initial alone reads: obstacle_speed (initial_settings of"
+    assert message in refusal(stages=[{"crash_radius": 30.0}])
+    still = tiny(**{**SCRIPT, "obstacle_speed": 0.0})
+    with pytest.raises(ConfigError, match="stage 2: transition differs from that of the task, which steps the worlds"):
+        Run(still)
 
 
 def test_all_problems_are_listed() -> None:

@@ -123,7 +123,10 @@ class Assignment:
         "distance": "distance flown by all (m)",
         "time": "time until the last arrival (s)",
     }
-    sizes: ClassVar[tuple[str, ...]] = ("uavs", "targets")  # that stages of a curriculum do not lower
+    sizes: ClassVar[tuple[str, ...]] = ("uavs", "targets")
+    initial_settings: ClassVar[tuple[str, ...]] = (
+        *("uavs", "targets", "obstacles", "slots", "obstacle_radius", "variance", "clustering", "jitter"),
+    )
     score: ClassVar[dict[str, float]] = {"normalized_score": 1.0, "distance": -2e-5}
     rules: ClassVar[tuple[Rule, ...]] = (
         (("uavs",), lambda uavs: 1 <= uavs[0] <= uavs[1], "uavs {0}: expected fewest and most, from 1 on"),
