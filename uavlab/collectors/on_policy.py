@@ -12,6 +12,7 @@ from torch import Tensor
 from uavlab.core.protocols import Env, Policy, Source, initial_memory, step_policy
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import Batch, Rollout, leaves, tree_map
+from uavlab.envs.autoreset import live_at_start
 from uavlab.envs.forms import judge, move, require_like
 from uavlab.envs.staged import first_stage, start_noise
 from uavlab.runtime.runtime import Runtime
@@ -72,7 +73,7 @@ class OnPolicyCollector(Source):
         """Run one episode in every world."""
         env, spec, lead = self.env, self.env.spec, (self.runs, self.config.worlds)
         state, obs = self.start()
-        live = torch.ones(*lead, spec.agents, dtype=torch.bool, device=self.rng.device)
+        live = live_at_start(env, state, lead[0] * lead[1], self.rng.device).unflatten(0, lead)
         observations, actions, steps, memory = [], [], [], initial_memory(self.policy, *lead)
         for step in range(spec.horizon + 1):
             observations.append(tree_map(lambda leaf: leaf.unflatten(0, lead), obs))

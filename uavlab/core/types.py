@@ -56,6 +56,17 @@ def load_leaves(tree: T, state: dict[str, Tensor], prefix: str) -> T:
     return tree_map(lambda leaf: state[next(names)].to(leaf.device).clone(), tree)
 
 
+def first_slots(unit: Float[Tensor, " B"], limits: tuple[int, int], slots: int) -> Bool[Tensor, "B slots"]:
+    """Mark the first slots of each world, as many as ``unit`` draws, uniformly within the limits.
+
+    >>> first_slots(torch.tensor([0.0, 0.5, 0.99]), (1, 3), 4).sum(1).tolist()
+    [1, 2, 3]
+    """
+    fewest, most = limits
+    count = fewest + (unit * (most - fewest + 1)).long()
+    return torch.arange(slots, device=unit.device) < count[:, None]
+
+
 def where_world(mask: Bool[Tensor, " B"], chosen: Tensor, other: Tensor) -> Tensor:
     """Return ``chosen`` in worlds where ``mask`` is true, ``other`` elsewhere."""
     return torch.where(mask.view(-1, *[1] * (chosen.dim() - 1)), chosen, other)

@@ -3,9 +3,9 @@
 from typing import Any
 
 from uavlab.core.registry import ENVIRONMENTS, Environment
-from uavlab.envs import assignment, leader_follower, mapping, pursuit, spread
+from uavlab.envs import leader_follower, mapping, pursuit, spread, target_assignment
 
-__all__ = ["assignment", "leader_follower", "mapping", "pursuit", "register", "spread"]
+__all__ = ["leader_follower", "mapping", "pursuit", "register", "spread", "target_assignment"]
 
 
 def register(name: str, env: type[Any], **entry: Any) -> type[Any]:

@@ -44,8 +44,19 @@ def start_worlds(env: Env[S], noise: Float[Tensor, "B K"], deaths: bool = False)
     obs = env.observe(state)
     if not deaths:
         return Worlds(state=state, obs=obs, replaced=replaced)
-    live = torch.ones(len(noise), env.spec.agents, dtype=torch.bool, device=noise.device)
-    return LiveWorlds(state=state, obs=obs, replaced=replaced, live=live)
+    return LiveWorlds(state=state, obs=obs, replaced=replaced, live=live_at_start(env, state, len(noise), noise.device))
+
+
+def may_lack_agents(env: Env[S]) -> bool:
+    """Return whether some agents may take no part in a world (``takes_part`` of the environment)."""
+    return env.spec.deaths and hasattr(env, "takes_part")
+
+
+def live_at_start(env: Env[S], state: S, worlds: int, device: torch.device) -> Bool[Tensor, "B A"]:
+    """Return which agents go on in new worlds: all, or those that ``takes_part`` of the environment names."""
+    if may_lack_agents(env):
+        return env.takes_part(state)  # type: ignore[attr-defined]
+    return torch.ones(worlds, env.spec.agents, dtype=torch.bool, device=device)
 
 
 def make_pool(env: Env[S], noise: Float[Tensor, "depth B K"], worlds: Worlds[S] | None = None) -> Pool[S]:
@@ -97,5 +108,9 @@ def advance(
     }
     if not isinstance(worlds, LiveWorlds):
         return Worlds(**successors), Transition(**row)
-    live = (worlds.live & ~terminated) | done[:, None]
+    live = worlds.live & ~terminated
+    if may_lack_agents(env):
+        live = torch.where(done[:, None], env.takes_part(spare.state), live)  # type: ignore[attr-defined]
+    else:
+        live = live | done[:, None]
     return LiveWorlds(**successors, live=live), LiveTransition(**row, live=worlds.live)

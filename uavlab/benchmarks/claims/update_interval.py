@@ -10,7 +10,7 @@ from typing import Any
 from uavlab.benchmarks.claims.measures import Bench, Estimate, Setting, measure, once, read_shares
 from uavlab.benchmarks.compare import build_call
 from uavlab.benchmarks.timing import ratio, time_call
-from uavlab.envs.leader_follower.env import SlowLeaderFollower
+from uavlab.envs.leader_follower.slow import SlowLeaderFollower
 from uavlab.runtime.stage_timer import Monitor
 
 SIZES = {"update": "batched", "acting": "batched", "batch": 512, "hidden": 64, "learning_starts": 1, "step_ms": 0.0}

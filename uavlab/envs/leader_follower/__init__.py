@@ -2,7 +2,8 @@
 
 from uavlab.core.registry import ENVIRONMENTS, Environment
 from uavlab.envs.leader_follower.baselines import steer
-from uavlab.envs.leader_follower.env import LeaderFollower, SlowLeaderFollower
+from uavlab.envs.leader_follower.env import LeaderFollower
+from uavlab.envs.leader_follower.slow import SlowLeaderFollower
 
 PLANS = {"steer": steer}
 

@@ -8,22 +8,22 @@ Source:
 """
 
 import math
-import time
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Ge, Gt, Le
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from uavlab.core.types import EnvSpec, Metric, Rule, tensors, where_world
+from uavlab.core.types import EnvSpec, Metric, Rule, first_slots, tensors, where_world
 from uavlab.ops.geometry import constant, distance, nearest_offsets, wrap_angle
 
 AREA = (50.0, 50.0, 750.0, 650.0)  # px: left, top, right, bottom; positions are clamped here
 BORDER = 50.0  # px: closer to the edge of the area costs `border_cost`
 GOAL_RADIUS = 40.0  # px
+FAR = 5000.0  # px, where obstacles are that are not there
 NEAR_RADIUS = 40.0  # px: an obstacle closer than this is observed and costs `near_cost`
 LENGTH, SPEED, TURN = 1000.0, 30.0, 360 / 57.3  # units of observations: px, px/s, and the published turn in radians
 LEADER_UNITS, FOLLOWER_UNITS = ((LENGTH, LENGTH, SPEED, TURN, LENGTH, LENGTH, last) for last in (1.0, SPEED))
@@ -83,6 +83,9 @@ class LeaderFollower:
 
     Attributes:
         followers: Followers per world (F); agents A = F + 1.
+        present: Fewest and most followers that take part, drawn for each world; the others stay where they are, see
+            zeros, get no reward and count in no figure. None for all.
+        present_obstacles: Fewest and most obstacles that are there, drawn for each world; None for all.
         obstacles: Obstacles per world (M); the first starts where the published one stands, the others anywhere in
             200 to 600 px across and 250 to 450 px down, clear of every start and goal.
         sight: Nearest obstacles whose offset every agent observes; the published agents observe none.
@@ -129,6 +132,8 @@ class LeaderFollower:
     first_follower_only: bool = False
     follower_costs: bool = True
     lagged: bool = False
+    present: tuple[int, int] | None = None
+    present_obstacles: tuple[int, int] | None = None
 
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("completion", "outcome"),
@@ -149,7 +154,7 @@ class LeaderFollower:
         "match_speed": "matched speeds differ by (px/s)",
     }
     sizes: ClassVar[tuple[str, ...]] = ("followers",)
-    initial_settings: ClassVar[tuple[str, ...]] = ("obstacle_speed",)
+    initial_settings: ClassVar[tuple[str, ...]] = ("obstacle_speed", "present", "present_obstacles")
     score: ClassVar[dict[str, float]] = {"completion": 3.0, "formation_strict": 1.0, "flight_time": -0.0005}
     rules: ClassVar[tuple[Rule, ...]] = (
         (
@@ -161,6 +166,16 @@ class LeaderFollower:
             ("sight", "eval_obstacles"),
             lambda s, m: m is None or s <= m,
             "sight {0} > eval_obstacles {1}: the policy would look for more than there are",
+        ),
+        (
+            ("present", "followers"),
+            lambda present, f: present is None or 0 <= present[0] <= present[1] <= f,
+            "present {0}: expected fewest and most of the {1} followers",
+        ),
+        (
+            ("present_obstacles", "obstacles"),
+            lambda present, m: present is None or 0 <= present[0] <= present[1] <= m,
+            "present_obstacles {0}: expected fewest and most of the {1} obstacles",
         ),
     )
 
@@ -174,21 +189,33 @@ class LeaderFollower:
             action=2,
             horizon=self.horizon,
             dt=self.dt,
-            initial_noise=4 * agents + 2 + 3 * self.obstacles,
+            initial_noise=4 * agents + 2 + 3 * self.obstacles + 2 * self.varied,
             step_noise=0,
             groups=(0,) + (1,) * self.followers,
+            deaths=self.varied,
         )
+
+    @property
+    def varied(self) -> bool:
+        """Whether worlds differ in their numbers of followers or obstacles."""
+        return self.present is not None or self.present_obstacles is not None
 
     def initial(self, noise: Float[Tensor, "B K"]) -> State:
         """Draw new worlds; ``noise`` holds ``spec.initial_noise`` uniform numbers per world."""
         worlds, agents = noise.shape[0], self.followers + 1
-        unit, goal, obstacle = noise.split([4 * agents, 2, 3 * self.obstacles], dim=1)
+        unit, goal, obstacle, count = noise.split([4 * agents, 2, 3 * self.obstacles, 2 * self.varied], dim=1)
         unit = unit.view(worlds, agents, 4)
         start = _whole_numbers(unit[..., :3], (LEADER_START, *[FOLLOWER_START] * self.followers))
         obstacle, drift = self._obstacles(obstacle.view(worlds, self.obstacles, 3))
+        speed = start[..., 2]
+        if self.varied:
+            there = first_slots(count[:, 0], self.present or (self.followers,) * 2, self.followers)
+            speed = torch.cat((speed[:, :1], speed[:, 1:] * there), 1)
+            there = first_slots(count[:, 1], self.present_obstacles or (self.obstacles,) * 2, self.obstacles)
+            obstacle = torch.where(there[..., None], obstacle, FAR)
         return self._with_distances(
             pos=start[..., :2],
-            speed=start[..., 2],
+            speed=speed,
             heading=unit[..., 3] * (2 * math.pi),
             action=noise.new_zeros(worlds, agents, 2),
             goal=_whole_numbers(goal, (300, 150, 200, 50)),
@@ -214,9 +241,13 @@ class LeaderFollower:
         other = torch.cat((leader, follower), 1)
         obs = torch.cat((state.pos, state.speed[..., None], state.heading[..., None], other), -1)
         obs = obs / constant((LEADER_UNITS, *[FOLLOWER_UNITS] * self.followers), obs.device, obs.dtype)
-        if not self.sight:
-            return obs
-        return torch.cat((obs, nearest_offsets(state.pos, state.obstacle, self.sight).flatten(2) / LENGTH), -1)
+        if self.sight:
+            obs = torch.cat((obs, nearest_offsets(state.pos, state.obstacle, self.sight).flatten(2) / LENGTH), -1)
+        return obs * self.takes_part(state)[..., None] if self.varied else obs
+
+    def takes_part(self, state: State) -> Bool[Tensor, "B A"]:
+        """Return which agents are in each world."""
+        return state.speed > 0
 
     def reward(self, state: State, action: Float[Tensor, "B A 2"], after: State) -> Float[Tensor, "B A"]:
         """Return the reward of each agent, see the class."""
@@ -231,12 +262,14 @@ class LeaderFollower:
         shared, own = self._formation_reward(after)
         if not self.follower_costs:
             costs = torch.cat((costs[:, :1], torch.full_like(costs[:, 1:], self.time_cost)), 1)
-        return torch.cat(((leader + shared)[:, None], own), 1) - costs
+        reward = torch.cat(((leader + shared)[:, None], own), 1) - costs
+        return reward * self.takes_part(after) if self.varied else reward
 
     def terminated(self, state: State) -> Tensor:
         """Return whether the task of each agent has ended (B A), see the class."""
         won, crashed = self._outcome(state)
-        return (won | crashed)[:, None].expand(-1, self.followers + 1)
+        ended = (won | crashed)[:, None].expand(-1, self.followers + 1)
+        return ended | ~self.takes_part(state) if self.varied else ended
 
     def measure(self, state: State, action: Float[Tensor, "B A 2"], after: State) -> dict[str, Float[Tensor, " B"]]:
         """Return the published metrics of one step; ``metrics`` declares how they are aggregated over an episode."""
@@ -246,15 +279,21 @@ class LeaderFollower:
             "completion": won.to(after.gap.dtype),
             "collision": crashed.to(after.gap.dtype),
             "formation_strict": inside.all(1).to(after.gap.dtype),
-            "formation_mean": 1 - (~inside).to(after.gap.dtype).sum(1) / max(1, self.followers),
+            "formation_mean": 1 - (~inside).to(after.gap.dtype).sum(1) / self._followers(after),
             "path": after.speed[:, 0] * self.dt,
             "energy": after.action[:, 0].abs().sum(-1),
         }
+
+    def _followers(self, state: State) -> int | Tensor:
+        """Return the number of followers, at least 1."""
+        return self.takes_part(state)[:, 1:].sum(1).clamp_min(1) if self.varied else max(1, self.followers)
 
     def _move(self, state: State, action: Tensor) -> dict[str, Tensor]:
         gain, low, high = _limits(self.followers + 1, self.dt, state.pos.device, state.pos.dtype)
         change = action * gain
         speed = torch.clamp(state.speed + change[..., 0], low, high)
+        if self.varied:
+            speed = speed * self.takes_part(state)
         heading = wrap_angle(state.heading + change[..., 1])
         reach = speed * self.dt
         left, top, right, bottom = AREA
@@ -273,7 +312,8 @@ class LeaderFollower:
         low, high = constant(AREA, state.pos.device, state.pos.dtype).view(2, 2)
         place = state.obstacle + state.drift * self.dt
         outside = (place < low) | (place > high)
-        return place.clamp(low, high), torch.where(outside, -state.drift, state.drift)
+        place, drift = place.clamp(low, high), torch.where(outside, -state.drift, state.drift)
+        return (torch.where(state.obstacle < FAR, place, state.obstacle), drift) if self.varied else (place, drift)
 
     def _obstacles(self, unit: Tensor) -> tuple[Tensor, Tensor]:
         first = _whole_numbers(unit[:, :1, :2], (350, 400, 0, 50))
@@ -283,9 +323,10 @@ class LeaderFollower:
 
     def _with_distances(self, **parts: Tensor) -> State:
         pos = parts["pos"]
+        gap = distance(pos[:, 1:], pos[:, :1])
         return State(
             **parts,
-            gap=distance(pos[:, 1:], pos[:, :1]),
+            gap=gap * (parts["speed"][:, 1:] > 0) if self.varied else gap,
             to_goal=distance(pos, parts["goal"][:, None]),
             clearance=distance(pos[:, :, None], parts["obstacle"][:, None]).amin(-1),
         )
@@ -299,6 +340,8 @@ class LeaderFollower:
         matched = (after.speed[:, 1:] - after.speed[:, :1]).abs() < self.match_speed
         bonus = self.match_bonus * (inside & matched).to(after.gap.dtype)
         cost = self.apart_cost * after.gap
+        if self.varied:
+            bonus = bonus * self.takes_part(after)[:, 1:]
         shared = torch.where(inside, bonus, -cost)
         own = shared
         if self.trailing:
@@ -313,29 +356,6 @@ PUBLISHED = LeaderFollower(
     followers=4, dt=0.1, lagged=True, trailing=True, first_follower_only=True, follower_costs=False
 )
 """The published test: one leader, four followers, 0.1 s steps, with every quirk that affects results."""
-
-
-@dataclass(frozen=True)
-class SlowLeaderFollower(LeaderFollower):
-    """``LeaderFollower`` with a delay in each step, as from an external simulator.
-
-    Attributes:
-        step_ms: Time that the host waits in each step of the batch (ms).
-    """
-
-    step_ms: Annotated[float, Ge(0), Le(60_000)] = 1.0
-
-    def transition(self, state: State, action: Float[Tensor, "B A 2"], noise: Float[Tensor, "B 0"]) -> State:
-        """Wait, then move agents and obstacles by one step.
-
-        Raises:
-            RuntimeError: A CUDA graph is being captured; its replays would not wait.
-        """
-        if self.step_ms > 0:
-            if state.step.is_cuda and torch.cuda.is_current_stream_capturing():
-                raise RuntimeError("step_ms keeps the host waiting, and a graph's replays run nothing on the host")
-            time.sleep(self.step_ms / 1e3)
-        return super().transition(state, action, noise)
 
 
 def _whole_numbers(unit: Tensor, ranges: tuple) -> Tensor:

@@ -17,7 +17,8 @@ from tests.support.fixtures_config import TINY
 from uavlab.core.registry import ENVIRONMENTS
 from uavlab.core.types import Transition, leaves
 from uavlab.envs.autoreset import advance, make_pool, start_worlds
-from uavlab.envs.leader_follower.env import PUBLISHED, LeaderFollower, SlowLeaderFollower, State
+from uavlab.envs.leader_follower.env import PUBLISHED, LeaderFollower, State
+from uavlab.envs.leader_follower.slow import SlowLeaderFollower
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
 from uavlab.runtime import wrappers

@@ -1,8 +1,8 @@
 """Assignment: UAVs serve targets one decision after the other, batched over worlds."""
 
 from uavlab.core.registry import ENVIRONMENTS, Environment
-from uavlab.envs.assignment.baselines import greedy, nearest
-from uavlab.envs.assignment.env import Assignment
+from uavlab.envs.target_assignment.baselines import greedy, nearest
+from uavlab.envs.target_assignment.env import Assignment
 
 ENVIRONMENTS.register(
     "assignment", Environment(Assignment, learner="mappo", baselines={"greedy": greedy, "nearest": nearest})

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from uavlab.core.types import ChoiceObs, Entities, EnvSpec, Metric, Rule, tensors
-from uavlab.envs.assignment.scenarios import draw, noise_count
+from uavlab.envs.target_assignment.scenarios import draw, noise_count
 
 KINDS = 2  # of resources
 FEATURES = 8  # of a UAV, and of a target

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.reference_assignment import Twin
-from uavlab.envs.assignment.env import Assignment
+from tests.support.reference_target_assignment import Twin
+from uavlab.envs.target_assignment.env import Assignment
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 LEVELS = {

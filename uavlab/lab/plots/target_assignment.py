@@ -9,7 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from uavlab.core.registry import scene
-from uavlab.envs.assignment.env import Assignment, State
+from uavlab.envs.target_assignment.env import Assignment, State
 from uavlab.lab.plots.flight import add_frames, path_line, select_frames, some_place, with_gaps
 from uavlab.lab.plots.style import blank, color, pale
 

@@ -8,14 +8,14 @@ obstacles, which it does not publish.
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from uavlab.core.types import tensors
+from uavlab.core.types import first_slots, tensors
 from uavlab.ops.geometry import constant
 
 if TYPE_CHECKING:
-    from uavlab.envs.assignment.env import Assignment
+    from uavlab.envs.target_assignment.env import Assignment
 
 SUPPLY, LEAST_SUPPLY = (50.0, 60.0), 10.0  # of a UAV, by kind of resource, before it varies; and at least
 DEMAND, LEAST_DEMAND = (40.0, 50.0), 5.0  # of a target
@@ -58,7 +58,7 @@ def draw(env: "Assignment", noise: Float[Tensor, "B K"]) -> Scenario:
     parts = noise.split(_parts(env), 1)
     count, centre, first, second, jitter, supply, demand, reach, speed, radius, near = parts
     uavs, targets, obstacles = env.rows, env.columns, env.blocks
-    here = [_present(count[:, at], *limits, slots) for at, (limits, slots) in enumerate(_slots(env))]
+    here = [first_slots(count[:, at], limits, slots) for at, (limits, slots) in enumerate(_slots(env))]
     pos = _places(env, centre, first, second)[:, : uavs + targets + obstacles]
     pos = (pos + 0.25 + 0.5 * jitter.view_as(pos)) * 2 * env.spacing
     supply = _amounts(supply.view(-1, uavs, 2), SUPPLY, LEAST_SUPPLY, env.variance) * here[0][..., None]
@@ -94,12 +94,6 @@ def _parts(env: "Assignment") -> list[int]:
     uavs, targets, obstacles = env.rows, env.columns, env.blocks
     things = uavs + targets + obstacles
     return [3, 2, env.cells**2, env.cells**2, 2 * things, 2 * uavs, 2 * targets, uavs, uavs, obstacles, 2]
-
-
-def _present(unit: Float[Tensor, " B"], fewest: int, most: int, slots: int) -> Bool[Tensor, "B slots"]:
-    """Mark the slots of as many things as ``unit`` draws."""
-    count = fewest + (unit * (most - fewest + 1)).long()
-    return torch.arange(slots, device=unit.device) < count[:, None]
 
 
 def _places(

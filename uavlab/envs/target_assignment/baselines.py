@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from uavlab.envs.assignment.env import Assignment, State
+from uavlab.envs.target_assignment.env import Assignment, State
 
 
 def greedy(env: Assignment, state: State, noise: Float[Tensor, "B 1"]) -> Int[Tensor, "B 1"]:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from uavlab.core.extras import require
 from uavlab.core.types import tree_map
-from uavlab.envs.assignment.env import BLOCKED, KINDS, Assignment, State
+from uavlab.envs.target_assignment.env import BLOCKED, KINDS, Assignment, State
 
 SECONDS = 10.0  # that the solver has for a scenario
 ORDERS = 64  # of visits that are tried
