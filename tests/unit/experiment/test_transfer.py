@@ -101,4 +101,4 @@ def test_a_resized_team_acts_on_as_many(run: Path) -> None:
     env = resized(ul.make("assignment"), {"uavs": (9, 9), "targets": (2, 2)})
     state = env.initial(torch.rand(3, env.spec.initial_noise))
     act = ul.load(run).policy(env)
-    assert bool(env.legal(state).flatten(1).gather(1, act(env.observe(state))).all())
+    assert bool(state.legal.flatten(1).gather(1, act(env.observe(state))).all())

@@ -42,6 +42,7 @@ class State:
     time: Float[Tensor, "B N"]  # s that each UAV has flown
     near: Float[Tensor, "B 2"]  # nearest UAVs and targets that count as a UAV's neighbours
     served: Bool[Tensor, "B N M"]  # which UAVs have given to which targets
+    legal: Bool[Tensor, "B N M S"]  # which moves a UAV can make, and would give something
     step: Int[Tensor, " B"]  # number of decisions
 
 
@@ -197,7 +198,7 @@ class Assignment:
         """Draw new worlds, see ``scenarios.draw``."""
         drawn = draw(self, noise)
         start = torch.arange(self.rows, device=noise.device).expand(len(noise), -1)
-        return State(
+        return self._with_legal(
             leg=self.legs(drawn.pos, drawn.obstacle),
             pos=drawn.pos,
             obstacle=drawn.obstacle,
@@ -215,17 +216,17 @@ class Assignment:
 
     def transition(self, state: State, action: Int[Tensor, "B 1"], noise: Float[Tensor, "B 0"]) -> State:
         """Let one UAV fly to a target and give; a move that is not legal changes nothing."""
-        legal = self.legal(state).flatten(1).gather(1, action)  # B 1
+        legal = state.legal.flatten(1).gather(1, action)  # B 1
         pair = action // self.sectors
         uav = self._mark(pair // self.columns, self.rows) & legal
         target = self._mark(pair % self.columns, self.columns) & legal
         both = uav[:, :, None] & target[:, None]
-        given = (self.contribution(state) * both[..., None]).sum((1, 2))  # B 2
+        given = (torch.minimum(state.own[:, :, None], state.rest[:, None]) * both[..., None]).sum((1, 2))  # B 2
         leg = self.legs_of_uavs(state).flatten(1).gather(1, action)  # B 1
         leg = torch.where(legal, leg, 0.0)
         flown = leg * uav
         number = self.rows + torch.arange(self.columns, device=action.device)
-        return State(
+        return self._with_legal(
             leg=state.leg,
             pos=state.pos,
             obstacle=state.obstacle,
@@ -243,7 +244,7 @@ class Assignment:
 
     def observe(self, state: State) -> ChoiceObs:
         """Return the observation of the team and its legal moves, see the class."""
-        legal, dtype = self.legal(state), state.own.dtype
+        legal, dtype = state.legal, state.own.dtype
         real = (state.speed > 0).to(dtype)[..., None]
         at = state.pos.gather(1, state.place[..., None].expand(-1, -1, 2)) / self.side * real
         active = legal.any((2, 3)).to(dtype)[..., None]
@@ -284,7 +285,7 @@ class Assignment:
 
     def terminated(self, state: State) -> Bool[Tensor, "B 1"]:
         """Return whether no move is legal."""
-        return ~self.legal(state).flatten(1).any(1, keepdim=True)
+        return ~state.legal.flatten(1).any(1, keepdim=True)
 
     def measure(self, state: State, action: Int[Tensor, "B 1"], after: State) -> dict[str, Float[Tensor, " B"]]:
         """Return the figures of ``metrics``, see the class."""
@@ -297,31 +298,26 @@ class Assignment:
             "time": after.time.amax(1),
         }
 
-    def legal(self, state: State) -> Bool[Tensor, "B N M S"]:
-        """Return which moves a UAV can make, and would give something."""
-        gives = self.contribution(state).sum(-1) > 0
-        return gives[..., None] & (self.legs_of_uavs(state) <= state.left[..., None, None])
-
-    def contribution(self, state: State) -> Float[Tensor, "B N M 2"]:
-        """Return what each UAV would give each target."""
-        return torch.minimum(state.own[:, :, None], state.rest[:, None])
-
     def legs_of_uavs(self, state: State) -> Float[Tensor, "B N M S"]:
         """Return the length of each UAV's way to each target by each sector (m); BLOCKED past an obstacle."""
-        return state.leg.gather(1, state.place[..., None, None].expand(-1, -1, *state.leg.shape[2:]))
+        return _legs_from(state.leg, state.place)
 
     def legs(self, pos: Float[Tensor, "B N+M 2"], obstacle: Float[Tensor, "B K 3"]) -> Float[Tensor, "B N+M M S"]:
         """Return the length of the way from each place to each target by each sector (m); BLOCKED past an obstacle."""
         turn = 2 * math.pi / self.sectors * torch.arange(self.sectors, device=pos.device, dtype=pos.dtype)
-        edge = pos[:, self.rows :, None] + self.approach * torch.stack((turn.cos(), turn.sin()), -1)  # B M S 2
-        start = pos[:, :, None, None]
-        way = edge[:, None] - start  # B N+M M S 2
-        length = way.norm(dim=-1)
-        to = (obstacle[..., :2][:, None] - pos[:, :, None])[:, :, None, None]  # B N+M 1 1 K 2
-        along = (to * way[..., None, :]).sum(-1) / length.square().clamp_min(1e-6)[..., None]
-        gap = (to - along.clamp(0, 1)[..., None] * way[..., None, :]).norm(dim=-1)
-        blocked = (gap < obstacle[:, None, None, None, :, 2]).any(-1)
-        return (length + self.approach).masked_fill(blocked, BLOCKED)
+        x, y = pos.unbind(-1)
+        edge = [each[:, self.rows :, None] + self.approach * part for each, part in ((x, turn.cos()), (y, turn.sin()))]
+        dx, dy = (to[:, None] - start[:, :, None, None] for to, start in zip(edge, (x, y), strict=True))  # B N+M M S
+        square = (dx * dx + dy * dy).clamp_min(1e-6)
+        ox, oy = (obstacle[:, None, :, n] - start[:, :, None] for n, start in enumerate((x, y)))  # B N+M K
+        blocked = torch.zeros_like(square, dtype=torch.bool)
+        for k in range(self.blocks):  # one after the other: all at once would fill the caches
+            along = ox[:, :, k, None, None] * dx + oy[:, :, k, None, None] * dy
+            part = (along / square).clamp(0, 1)
+            away = (ox * ox + oy * oy)[:, :, k, None, None]
+            gap = away + part * (part * square - 2 * along)  # squared distance of the obstacle from the way
+            blocked |= gap < obstacle[:, k, 2].square()[:, None, None, None]
+        return (square.sqrt() + self.approach).masked_fill(blocked, BLOCKED)
 
     def completion(self, state: State) -> Float[Tensor, " B"]:
         """Return the share of targets that have all they need."""
@@ -345,5 +341,14 @@ class Assignment:
         first = torch.arange(legal.shape[1], device=legal.device) == 0
         return legal | (first & ~legal.any(1, keepdim=True))
 
+    def _with_legal(self, **parts: Tensor) -> State:
+        gives = (torch.minimum(parts["own"][:, :, None], parts["rest"][:, None]) > 0).any(-1)
+        reached = _legs_from(parts["leg"], parts["place"]) <= parts["left"][..., None, None]
+        return State(**parts, legal=gives[..., None] & reached)
+
     def _mark(self, number: Int[Tensor, "B 1"], slots: int) -> Bool[Tensor, "B slots"]:
         return torch.arange(slots, device=number.device) == number
+
+
+def _legs_from(leg: Float[Tensor, "B N+M M S"], place: Int[Tensor, "B N"]) -> Float[Tensor, "B N M S"]:
+    return leg.gather(1, place[..., None, None].expand(-1, -1, *leg.shape[2:]))

@@ -57,9 +57,9 @@ def draw(env: "Assignment", noise: Float[Tensor, "B K"]) -> Scenario:
     """Draw scenarios; ``noise`` holds ``noise_count`` uniform numbers for each."""
     parts = noise.split(_parts(env), 1)
     count, centre, first, second, jitter, supply, demand, reach, speed, radius, near = parts
-    uavs, targets, obstacles = env.rows, env.columns, env.blocks
+    uavs, targets = env.rows, env.columns
     here = [first_slots(count[:, at], limits, slots) for at, (limits, slots) in enumerate(_slots(env))]
-    pos = _places(env, centre, first, second)[:, : uavs + targets + obstacles]
+    pos = _places(env, centre, first, second)
     pos = (pos + 0.25 + 0.5 * jitter.view_as(pos)) * 2 * env.spacing
     supply = _amounts(supply.view(-1, uavs, 2), SUPPLY, LEAST_SUPPLY, env.variance) * here[0][..., None]
     demand = _amounts(demand.view(-1, targets, 2), DEMAND, LEAST_DEMAND, env.variance) * here[1][..., None]
@@ -98,18 +98,17 @@ def _parts(env: "Assignment") -> list[int]:
 
 def _places(
     env: "Assignment", centre: Float[Tensor, "B 2"], first: Float[Tensor, "B C"], second: Float[Tensor, "B C"]
-) -> Float[Tensor, "B C 2"]:
-    """Return column and row of cells, all distinct: of UAVs, then of targets, obstacles, and nothing.
+) -> Float[Tensor, "B N+M+K 2"]:
+    """Return column and row of cells, all distinct: of UAVs, then of targets, then of obstacles.
 
     Targets are in the cells of the largest numbers of ``first``, less ``clustering`` times the distance to ``centre``.
     """
     cell = torch.arange(env.cells**2, device=first.device)
     place = torch.stack((cell % env.cells, cell // env.cells), -1).to(first.dtype)
     apart = (place - centre[:, None] * (env.cells - 1)).norm(dim=-1) / env.cells
-    target = (first - env.clustering * apart).argsort(dim=1, descending=True, stable=True)[:, : env.columns]
-    other = second.scatter(1, target, 2.0).argsort(dim=1, stable=True)
-    order = torch.cat((other[:, : env.rows], target, other[:, env.rows : -env.columns]), 1)
-    return place[order]
+    target = (first - env.clustering * apart).topk(env.columns, 1).indices
+    other = second.scatter(1, target, 2.0).topk(env.rows + env.blocks, 1, largest=False).indices
+    return place[torch.cat((other[:, : env.rows], target, other[:, env.rows :]), 1)]
 
 
 def _amounts(

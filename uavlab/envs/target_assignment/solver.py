@@ -164,7 +164,7 @@ def _fly(env: Assignment, state: State, visits: Iterable[tuple[int, int]]) -> tu
     """Return the moves of visits (UAV, target) by their shortest sectors, but for those that are not legal."""
     start, moves = state, []
     for uav, target in visits:
-        legs = env.legs_of_uavs(state)[0, uav, target].masked_fill(~env.legal(state)[0, uav, target], torch.inf)
+        legs = env.legs_of_uavs(state)[0, uav, target].masked_fill(~state.legal[0, uav, target], torch.inf)
         if legs.isinf().all():
             continue
         moves.append((uav * env.columns + target) * env.sectors + int(legs.argmin()))

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.reference_target_assignment import Twin
 from uavlab.envs.target_assignment.env import Assignment
+from uavlab.envs.target_assignment.python_reference import World
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 LEVELS = {
@@ -33,13 +33,13 @@ def legal_move(moves: list[bool], dice: random.Random) -> int:
 def test_a_batch_equals_the_reference(level: str) -> None:
     env, dice = LEVELS[level], random.Random(1)
     noise = noise_of(env, EPISODES, seed=0)
-    state, twins = env.initial(noise), [Twin(env, row) for row in noise.tolist()]
+    state, twins = env.initial(noise), [World(env, row) for row in noise.tolist()]
     steps = 0
     while not all(twin.ended() for twin in twins):
         assert env.terminated(state)[:, 0].tolist() == [twin.ended() for twin in twins]
         moves = [twin.moves() for twin in twins]
         obs = env.observe(state)
-        assert env.legal(state).flatten(1).tolist() == moves
+        assert state.legal.flatten(1).tolist() == moves
         seen = torch.tensor([twin.observation() for twin in twins], dtype=torch.float64)
         torch.testing.assert_close(obs.features[:, 0], seen, **EXACT)
         action = torch.tensor([[legal_move(each, dice)] for each in moves])

@@ -1,6 +1,7 @@
 """The reference of Assignment: one world, plain Python floats, one UAV and one target at a time.
 
-It shares no code with the package, and takes its parameters from any object with the attributes of Assignment. Uniform
+Tests compare the batched environment with it, and ``uavlab bench assignment`` its time. It shares no code with the rest
+of the package, and takes its parameters from any object with the attributes of ``Assignment``. Uniform
 numbers are consumed in this order: counts of UAVs, targets and obstacles; centre of targets (x, y); a number for each
 cell, by which targets choose; another one, by which the others choose; jitter (x, y) of all places, UAVs first, then
 targets and obstacles; supplies and demands by kind; ranges; speeds; radii; jitter of neighbours.
@@ -16,10 +17,11 @@ SUPPLY, DEMAND = ((50.0, 60.0), 10.0), ((40.0, 50.0), 5.0)  # means, and the lea
 NOMINAL = 25.0  # m/s
 
 
-class Twin:
-    """One world that starts from ``noise``."""
+class World:
+    """One world."""
 
     def __init__(self, p: Any, noise: Sequence[float]) -> None:
+        """Start it; ``noise`` holds as many uniform numbers as the environment's ``spec.initial_noise``."""
         self.p = p
         numbers = iter(noise)
         self.slots = max(p.slots[0], p.uavs[1]), max(p.slots[1], p.targets[1])
@@ -39,7 +41,6 @@ class Twin:
         sizes = [p.obstacle_radius * (0.4 + 0.6 * next(numbers)) for _ in range(self.blocks)]
         self.obstacles = list(zip(self.obstacle_places, sizes, strict=True))[: counts[2]]
         self.near = [self.neighbours(count, next(numbers)) for count in counts[:2]]
-        assert next(numbers, None) is None, "noise left over"
         self.at, self.time = self.starts[: self.uavs], [0.0] * self.uavs
         self.served: set[tuple[int, int]] = set()
         self.legal_moves: dict[int, list[bool]] = {}
@@ -68,10 +69,12 @@ class Twin:
         self.target_places, self.obstacle_places = rest[: self.slots[1]], rest[self.slots[1] :]
 
     def amounts(self, numbers: Any, slots: int, means: Pair, least: float) -> list[list[float]]:
+        """Return supplies or demands of all slots, by kind of resource."""
         spread = self.p.variance
         return [[max(mean * (1 + spread * (2 * next(numbers) - 1)), least) for mean in means] for _ in range(slots)]
 
     def neighbours(self, count: int, number: float) -> int:
+        """Return how many of ``count`` things are neighbours."""
         jitter = self.p.jitter
         change = math.floor(number * (2 * jitter + 1)) - jitter
         return max(1, min(count, max(4, min(16, math.ceil(count / 4))) + change))
@@ -84,6 +87,7 @@ class Twin:
         return self.legs[key]
 
     def way(self, start: Pair, target: int, sector: int) -> float:
+        """Return the length of the way from a place to a target by a sector; inf where an obstacle is in it."""
         a, b = self.target_places[target]
         turn = 2 * math.pi * sector / self.p.sectors
         edge = a + self.p.approach * math.cos(turn), b + self.p.approach * math.sin(turn)
@@ -99,9 +103,11 @@ class Twin:
         return length + self.p.approach
 
     def gives(self, uav: int, target: int) -> list[float]:
+        """Return what a UAV would give a target, by kind of resource."""
         return [min(own, rest) for own, rest in zip(self.own[uav], self.rest[target], strict=True)]
 
     def legal(self, uav: int, target: int, sector: int) -> bool:
+        """Return whether a UAV can make a move, and would give something."""
         if uav >= self.uavs or target >= self.targets:
             return False
         return sum(self.gives(uav, target)) > 0 and self.leg(uav, target, sector) <= self.left[uav]
@@ -139,12 +145,15 @@ class Twin:
         )
 
     def ideal(self, target: int) -> int:
+        """Return the number of UAVs that would ideally serve a target."""
         return max(1, math.ceil(max(self.demand[target]) / self.p.load))
 
     def visits(self, target: int) -> int:
+        """Return the number of UAVs that served a target."""
         return sum(1 for _, other in self.served if other == target)
 
     def figures(self) -> dict[str, float]:
+        """Return the figures of the world as it is now."""
         done = sum(1 for rest in self.rest if max(rest) == 0) / self.targets
         crowds = [min(max(self.visits(t) / self.ideal(t) - 1, 0), 1) for t in range(self.targets)]
         crowd = sum(crowds) / self.targets
@@ -152,9 +161,11 @@ class Twin:
         return {"completion": done, "congestion": crowd, "normalized_score": done * (1 - crowd), "time": time}
 
     def ended(self) -> bool:
+        """Return whether no move is legal."""
         return not any(self.moves())
 
     def observation(self) -> list[float]:
+        """Return what the team observes."""
         seen: list[float] = []
         p = self.p
         per_uav = self.slots[1] * p.sectors
