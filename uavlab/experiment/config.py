@@ -27,12 +27,14 @@ from uavlab.experiment.build import Task, preset_values, task
 from uavlab.experiment.curriculum import curriculum_problems
 from uavlab.experiment.names import require_preset
 from uavlab.experiment.presets import presets
+from uavlab.experiment.schedules import schedule_problems
 from uavlab.experiment.settings import settings_of
 from uavlab.experiment.validation import strict_model, unknown_names, violations, with_tuples, wrong_values
 from uavlab.runtime.toggles import TOGGLES, Toggle, Toggles, as_dict, eager, toggle_presets
 from uavlab.storage.files import read_regular
 
 Device = Literal["auto", "cpu", "cuda"]
+TABLES = ("curriculum", "plateau", "alarms")  # settings that hold other settings
 LARGEST_FILE = 50_000  # bytes of a settings file
 ELSEWHERE = {
     **{"learning_rate": "lr", "actor_lr": "lr", "lr_actor": "lr", "lr_critic": "critic_lr", "discount": "gamma"},
@@ -61,6 +63,9 @@ class RunConfig:
         keep: Number of latest checkpoints that stay on disk.
         curriculum: Table of stages through which each seed advances and falls back by its scores, see
             ``uavlab.core.curriculum``; None trains on the task itself.
+        plateau: Table of rules by which each seed's learning rates fall when its scores stop improving, see
+            ``uavlab.core.plateau``; ``{}`` takes the defaults, None leaves the rates as they are.
+        alarms: Tables of limits beyond which a figure of the log should not be, see ``uavlab.core.alarms``.
     """
 
     learner: str | None = None
@@ -76,6 +81,8 @@ class RunConfig:
     checkpoint_every: Annotated[int, Ge(1), Le(10**9), Resume.YES] = 1_000
     keep: Annotated[int, Ge(1), Le(1000), Resume.SAME] = 3
     curriculum: dict[str, Any] | None = None
+    plateau: Annotated[dict[str, Any] | None, Resume.YES] = None
+    alarms: Annotated[list[dict[str, Any]] | None, Resume.SAME] = None
 
 
 @dataclass(frozen=True)
@@ -152,9 +159,9 @@ def configure(preset: str, *layers: Mapping[str, Any]) -> Config:
     problems = unknown + problems
     values = {**{name: field.default for name, field in model.model_fields.items()}, **values}
     problems += violations((*RULES, *getattr(chosen_task.environment.kind, "rules", ())), values, wrong, origins)
-    if problems == unknown == [] and values["curriculum"] is not None:
-        values["curriculum"] = json.loads(json.dumps(values["curriculum"]))  # as a folder of a run holds it
-        problems = curriculum_problems(values, chosen_task.environment.kind)
+    if not problems:
+        values |= {name: json.loads(json.dumps(values[name])) for name in TABLES}  # as a folder of a run holds them
+        problems = schedule_problems(values) + curriculum_problems(values, chosen_task.environment.kind)
     if problems:
         more = f" All settings: {program()} settings {preset}." if unknown else ""
         raise ConfigError(f"{preset}: " + "; ".join(problems) + "." + more)

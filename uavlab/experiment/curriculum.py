@@ -13,7 +13,6 @@ from dataclasses import fields, replace
 from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel
 from torch import Tensor
 
 from uavlab.core.curriculum import (
@@ -28,14 +27,13 @@ from uavlab.core.curriculum import (
     threshold,
 )
 from uavlab.core.errors import ConfigError
-from uavlab.core.protocols import Learner, Source, parts
+from uavlab.core.protocols import Source
 from uavlab.core.text import quote
 from uavlab.core.types import differences
 from uavlab.envs.staged import AtStages, Staged
 from uavlab.experiment.settings import settings_of
 from uavlab.experiment.stages import first_difference
-from uavlab.experiment.validation import strict_model, unknown_names, violations, with_tuples, wrong_values
-from uavlab.runtime.grad_step import GradientStep
+from uavlab.experiment.validation import fields_of, problems_of, strict_model, with_tuples
 
 COUNTS = ("stage", "scores", "passed", "failed", "stale", "fallbacks", "reached")  # of a position
 
@@ -54,6 +52,8 @@ def parse(table: Mapping[str, Any], env: Any) -> Curriculum:
 
 def curriculum_problems(values: Mapping[str, Any], kind: type[Any]) -> list[str]:
     """Return what is wrong with the setting ``curriculum`` among valid settings of a run."""
+    if values["curriculum"] is None:
+        return []
     own = {setting.name: values[setting.name] for setting in settings_of(kind)}
     if not hasattr(kind, "initial"):
         return [f"curriculum: {kind.__name__} has no worlds that could start in stages; leave it out"]
@@ -68,16 +68,16 @@ def _problems(table: Mapping[str, Any], env: Any) -> tuple[list[str], list[Stage
         "advance": (Literal["conservative", "aggressive"], "conservative"),
         "stages": (list[dict[str, Any]], ...),
     }
-    model = strict_model(names | {each.name: (each.kind, each.default) for each in settings_of(Fallback)})
-    problems = [f"{where}: {text}" for text in _check(model, table)]
+    model = strict_model(names | fields_of(Fallback))
+    problems = [f"{where}: {text}" for text in problems_of(model, table)]
     if problems:
         return problems, []
     problems += [f"{where}: {text}" for text in _metric_problems(table["metric"], env)]
-    own = {each.name: (each.kind, each.default) for each in settings_of(Stage) if each.name != "settings"}
-    model = strict_model(own | {each.name: (each.kind, each.default) for each in settings_of(kind)})
+    own = fields_of(Stage, "settings")
+    model = strict_model(own | fields_of(kind))
     stages = []
     for number, row in enumerate(table["stages"], 1):
-        texts = _check(model, row, getattr(kind, "rules", ()), vars(env))
+        texts = problems_of(model, row, getattr(kind, "rules", ()), vars(env))
         if not texts:
             row = with_tuples(model, {**ADVANCE[table.get("advance", "conservative")], **row})
             changes = {name: value for name, value in row.items() if name not in own}
@@ -91,21 +91,6 @@ def _problems(table: Mapping[str, Any], env: Any) -> tuple[list[str], list[Stage
 
 def _fallback(table: Mapping[str, Any]) -> Fallback:
     return Fallback(**{field.name: table[field.name] for field in fields(Fallback) if field.name in table})
-
-
-def _check(
-    model: type[BaseModel],
-    values: Mapping[str, Any],
-    rules: Sequence[Any] = (),
-    others: Mapping[str, Any] | None = None,
-) -> list[str]:
-    values = with_tuples(model, values)
-    problems, wrong = wrong_values(model, values, {})
-    return [
-        *unknown_names(model, values, {}, {}),
-        *problems,
-        *violations(rules, {**(others or {}), **values}, wrong, {}),
-    ]
 
 
 def _metric_problems(name: str, env: Any) -> list[str]:
@@ -238,13 +223,14 @@ class Progression:
     def _completed(self, at: int) -> bool:
         return any(row["seed"] == self.seeds[at] and row["decision"] == "complete" for row in self.log)
 
-    def apply(self, source: Source, learner: Learner) -> None:
-        """Let new worlds start, and networks learn, as the stage of each seed says."""
+    def apply(self, source: Source) -> None:
+        """Let new worlds start as the stage of each seed says."""
         if source.share is not None:
             source.share.copy_(torch.tensor([shares(self.plan, stage) for stage in self.stages]))
-        rates = torch.tensor([learning_rate(self.plan, position) for position in self.positions])
-        for step in gradient_steps(learner):
-            step.set_rates(rates)
+
+    def rates(self) -> list[float]:
+        """Return the share of the learning rates of each seed."""
+        return [learning_rate(self.plan, position) for position in self.positions]
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the positions of all seeds; final scores of stages that a seed has not left are NaN."""
@@ -271,14 +257,3 @@ def progression(config: Any, seeds: Sequence[int]) -> Progression | None:
     own = {f.name: config.values[f"eval_{f.name}"] for f in fields(config.env)}
     changes = {name: value for name, value in own.items() if value is not None}
     return Progression(parse(config.run.curriculum, config.env), config.evaluation, changes, seeds)
-
-
-def gradient_steps(learner: Any) -> list[GradientStep]:
-    """Return the gradient steps of a learner, and of learners that it holds."""
-    steps: list[GradientStep] = []
-    for _, part in parts(learner):
-        if isinstance(part, GradientStep):
-            steps.append(part)
-        elif not isinstance(part, Tensor):
-            steps += gradient_steps(part)
-    return steps

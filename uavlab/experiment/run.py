@@ -21,7 +21,6 @@ from uavlab.core.types import Update
 from uavlab.experiment import build, run_state, symptoms
 from uavlab.experiment.best import Which, best_policies, mean_scores, ordered_scores
 from uavlab.experiment.config import Config
-from uavlab.experiment.curriculum import progression
 from uavlab.experiment.export import export
 from uavlab.experiment.names import require_run
 from uavlab.experiment.policy import TeamPolicy, TrainedPolicy, choose
@@ -36,6 +35,7 @@ from uavlab.experiment.run_dir import (
     write_config,
 )
 from uavlab.experiment.run_state import Progress
+from uavlab.experiment.schedules import Schedules, check_alarms
 from uavlab.experiment.signals import defer_interrupt
 from uavlab.storage import checkpoint
 from uavlab.storage.files import reserve_space, write_json, write_last
@@ -73,6 +73,7 @@ class Run:
         self.pauses: list[float] = []  # seconds that each save took
         self.evals_since_best = 0  # evaluations since the best score
         self.symptoms: list[symptoms.Finding] = []  # what ails it
+        self.alarms: list[dict[str, Any]] = []  # that went off
         self.last_bytes, self.score_seconds = 0, 0.0  # bytes of the last save, seconds of the last evaluation
         self.last: Path | None = None  # the last checkpoint
         self.linkable = False  # whether the next checkpoint may link segments of replay from the last one
@@ -81,8 +82,8 @@ class Run:
         self._config_stored = True  # whether the folder holds the settings of this object
         self._files_seen = b""  # settings and status in the folder as this object wrote them
         self.best_team, self.best_groups = best_policies(config, self.learner.parameters())
-        self.progression = progression(config, self.rng.seeds)
-        self._apply_stages()
+        self.schedules = Schedules(config, self.rng.seeds)
+        self.schedules.apply(self.source, self.learner)
         self.folder, self.recorder = folder, Recorder(folder, run_state.about(self))
         if folder is not None:
             with lock_run_dir(folder, new=True):
@@ -310,6 +311,9 @@ class Run:
         self._update_interrupted = False
         if metrics or score:
             self.recorder.append(self.number, self.seconds, {**(metrics or {}), **(score or {})}, seeds)
+            texts, stop = check_alarms(settings.alarms, self.recorder.rows)
+            self.alarms += [{"update": self.number, "text": text} for text in texts]
+            self.stopping = self.stopping or stop
         if score:
             self.symptoms = symptoms.warn(self.recorder.rows, self.config, self.symptoms)
         if saving or self.done:
@@ -321,29 +325,23 @@ class Run:
         """Evaluate the current policy of each seed, and keep its parameters if its score is the best so far."""
         began = time.perf_counter()
         check_state(self.source, self.learner, self.rt, self.number)
-        env = self.progression.env if self.progression else self.config.evaluation
+        env = self.schedules.evaluation
         policy = self.learner.policy(env.spec)
         figures = self.config.task.evaluation.figures(
             self.config, env, policy, self.rng, self.config.run.evaluate_episodes, False, build.VALIDATION
         )
         newest, number = self.learner.parameters(), self.number
-        counts = self.progression.counts.to(self.rt.device) if self.progression else None
-        better = self.best_team.consider(mean_scores(figures, [env.score]), newest, number, counts)
+        scores, counts = mean_scores(figures, [env.score]), self.schedules.counts.to(self.rt.device)
+        better = self.best_team.consider(scores, newest, number, counts)
         self.evals_since_best = 0 if better else self.evals_since_best + 1  # host sync
         if self.best_groups is not None:
             self.best_groups.consider(mean_scores(figures, ordered_scores(env)), newest, number, counts)
-        if self.progression:
-            figures["stage"] = (torch.tensor(self.progression.stages) + 1.0)[:, None]
-            ahead = self.progression.judge(figures[self.progression.plan.metric].mean(1).tolist(), number)
-            for best in filter(None, (self.best_team, self.best_groups)):
-                best.forget(torch.tensor(ahead, device=self.rt.device))
-            self._apply_stages()
+        ahead = self.schedules.judge(figures, scores[:, 0], number).to(self.rt.device)
+        for best in filter(None, (self.best_team, self.best_groups)):
+            best.forget(ahead)
+        self.schedules.apply(self.source, self.learner)
         self.score_seconds = time.perf_counter() - began
         return {name: value.mean(1).tolist() for name, value in figures.items()}
-
-    def _apply_stages(self) -> None:
-        if self.progression:
-            self.progression.apply(self.source, self.learner)
 
     def _write_status(self, status: str, reason: str = "") -> None:
         self.status = status

@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 SEGMENT = "replay-"  # replay is saved in segments, so that unchanged ones are not written again
 WITHOUT_REPLAY = f"(?!{SEGMENT}).*"
 META = {"machine": dict, "device": str, "values": dict, "lifted": list, "forced": bool, "rows": str}  # JSON
-LATE = ("scaler", "patience", "best_by_group")  # missing in checkpoints from before a setting or the task was changed
+LATE = (
+    "scaler",
+    "patience",
+    "best_by_group",
+    "plateau",
+)  # missing in checkpoints from before a setting or the task was changed
 RETIRED = ("stage",)  # ignored leaves of worlds and rows in checkpoints of earlier versions; always zero
 DECISIVE = ("device", "cpu", "cpu_id", "threads", "torch", "uavlab", "code")  # what may change the last bit
 
@@ -74,7 +79,8 @@ def items(run: "Run") -> tuple[Item, ...]:
     def write_patience(state: dict[str, Tensor]) -> None:
         run.evals_since_best = int(state["stale"])
 
-    scaler, groups, stages = run.rt.scaler, run.best_groups, run.progression
+    rates = run.schedules.rates
+    scaler, groups, stages = run.rt.scaler, run.best_groups, run.schedules.progression
     return (
         Item("learner", run.learner.state_dict, run.learner.load_state_dict),
         Item("source", run.source.state_dict, run.source.load_state_dict),
@@ -82,6 +88,7 @@ def items(run: "Run") -> tuple[Item, ...]:
         Item("best", read_best, write_best),
         *([] if groups is None else [Item("best_by_group", groups.state_dict, groups.load_state_dict)]),
         *([] if stages is None else [Item("curriculum", stages.state_dict, stages.load_state_dict)]),
+        *([] if rates.rules is None else [Item("plateau", rates.state_dict, rates.load_state_dict)]),
         *([] if run.config.run.patience is None else [Item("patience", read_patience, write_patience)]),
         Item("counters", read_counters, write_counters),
         Item("streams", run.rng.state_dict, run.rng.load_state_dict),  # last, because building draws from them
@@ -110,7 +117,8 @@ def save(run: "Run", folder: Path) -> tuple[Path, int]:
         "forced": run.forced,
         "best_updates": run.best_team.updates[:, 0].tolist(),
         "rows": run.recorder.digest(),
-        "decisions": run.progression.log if run.progression else [],
+        "decisions": decisions(run),
+        "alarms": run.alarms,
     }
     linked = (previous, unchanged) if previous is not None and unchanged else None
     path = checkpoint.save(folder, run.number, groups, meta, run.config.run.keep, linked)
@@ -144,9 +152,10 @@ def restore_latest(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool)
     since = [f"update {saved.step}: {why}" for why in reasons]
     run.not_exact_reasons = list(dict.fromkeys([*saved.meta["lifted"], *run.not_exact_reasons, *since]))
     run.last, run.linkable = saved.path, not fresh_replay
-    if run.progression:
-        run.progression.log = [*saved.meta.get("decisions", [])]
-        run.progression.apply(run.source, run.learner)
+    run.alarms = [*saved.meta.get("alarms", [])]
+    if run.schedules.progression:
+        run.schedules.progression.log = [*saved.meta.get("decisions", [])]
+    run.schedules.apply(run.source, run.learner)
 
 
 def newest(folder: Path, fresh_replay: bool) -> checkpoint.Checkpoint | None:
@@ -225,12 +234,18 @@ def status_record(run: "Run", reason: str) -> dict[str, Any]:
         "digest": run.digest,
         "not_exact": run.not_exact_reasons,
         "symptoms": [asdict(each) for each in run.symptoms],
-        **({"decisions": run.progression.log} if run.progression else {}),
+        **({"decisions": decisions(run)} if run.schedules.progression else {}),
+        **({"alarms": run.alarms} if run.config.run.alarms else {}),
         "toggles": {**changes(run.rt.requested), "fell_back": run.rt.fell_back},
         "retries": run.rt.retries,
         "saves": run.saves(),
         "machine": run.machine,
     }
+
+
+def decisions(run: "Run") -> list[dict[str, Any]]:
+    """Return the decisions of a run's curriculum."""
+    return run.schedules.progression.log if run.schedules.progression else []
 
 
 def about(run: "Run") -> About:

@@ -1,12 +1,14 @@
 """Checks of settings that people write: names, types, ranges and rules; all problems of a table are collected."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import MISSING
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from uavlab.core.text import quote, suggest
 from uavlab.core.types import Rule
+from uavlab.experiment.settings import settings_of
 
 MAX_LISTED = 20  # unknown settings named in one message
 
@@ -15,6 +17,12 @@ def strict_model(fields: Mapping[str, tuple[Any, Any]]) -> type[BaseModel]:
     """Create a model of settings: type and default by name. It converts no types, and refuses infinity and NaN."""
     strict = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
     return create_model("Settings", __config__=strict, **fields)  # type: ignore[call-overload]
+
+
+def fields_of(kind: type[Any], *without: str) -> dict[str, tuple[Any, Any]]:
+    """Return type and default of each field of a dataclass, for ``strict_model``; a field without one is required."""
+    own = [each for each in settings_of(kind) if each.name not in without]
+    return {each.name: (each.kind, ... if each.default is MISSING else each.default) for each in own}
 
 
 def with_tuples(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,6 +67,19 @@ def violations(
                 whence = ", ".join(f + origins[f] for f in fields if origins.get(f))
                 problems.append(message.format(*given) + (f" ({whence})" if whence else ""))
     return problems
+
+
+def problems_of(
+    model: type[BaseModel],
+    values: Mapping[str, Any],
+    rules: Iterable[Rule] = (),
+    others: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """Return all problems of a table; rules also see the values of ``others``."""
+    values = with_tuples(model, values)
+    problems, wrong = wrong_values(model, values, {})
+    known = {**(others or {}), **values}
+    return [*unknown_names(model, values, {}, {}), *problems, *violations(rules, known, wrong, {})]
 
 
 def _format_error(error: Any, origins: Mapping[str, str]) -> str:

@@ -14,8 +14,9 @@ from uavlab.core.errors import ConfigError
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.experiment import curriculum
 from uavlab.experiment.config import configure
-from uavlab.experiment.curriculum import Progression, gradient_steps, parse
+from uavlab.experiment.curriculum import Progression, parse
 from uavlab.experiment.run import Run
+from uavlab.experiment.schedules import gradient_steps
 
 ENV = LeaderFollower(obstacle_speed=10.0)
 EASY, HARD = {"obstacle_speed": 0.0, "mark": 0.9}, {"obstacle_speed": 20.0, "mark": 0.8}
@@ -75,7 +76,7 @@ def test_bad_tables_are_refused(changes: dict[str, Any], message: str) -> None:
 
 
 def test_settings_that_would_have_no_effect_are_refused() -> None:
-    message = "stage 1: crash_radius: expected settings that initial alone reads: obstacle_speed (initial_settings of"
+    message = "stage 1: crash_radius: expected settings that initial alone reads: obstacle_speed, present,"
     assert message in refusal(stages=[{"crash_radius": 30.0}])
     still = tiny(**{**SCRIPT, "obstacle_speed": 0.0})
     with pytest.raises(ConfigError, match="stage 2: transition differs from that of the task, which steps the worlds"):
@@ -122,12 +123,12 @@ def test_a_seed_that_fails_falls_back_learns_slower_and_recovers(scripted: None,
     run = train_run(tiny(**SCRIPT), tmp_path / "run")
     stages = [row["each"]["eval/stage"] for row in run.recorder.rows if "eval/stage" in row]
     assert stages == [[1, 1], [2, 2], [2, 2], [2, 1], [2, 2], [2, 2]]
-    decisions = [(row["update"], row["seed"], row["decision"], row["from"], row["to"]) for row in run.progression.log]
-    assert decisions == [
+    log = run.schedules.progression.log
+    assert [tuple(row[name] for name in ("update", "seed", "decision", "from", "to")) for row in log] == [
         *((2, 0, "advance", 1, 2), (2, 1, "advance", 1, 2), (6, 0, "complete", 2, 2)),
         *((6, 1, "fall_back", 2, 1), (8, 1, "advance", 1, 2)),
     ]
-    assert run.progression.log[3]["reason"] == "1 scores in a row below 0.6, 0.6 of the stage before"
+    assert log[3]["reason"] == "1 scores in a row below 0.6, 0.6 of the stage before"
     (rates,) = {tuple(step.own_rate.view(2, -1)[:, 0].tolist()) for step in gradient_steps(run.learner)}
     assert rates == (0.5, 0.25)
     assert run.source.share.tolist() == [[0.25, 0.75]] * 2
@@ -143,7 +144,7 @@ def test_stages_are_resumed_exactly(scripted: None, tmp_path: Path) -> None:
         resumed = Run.resume(tmp_path / str(stop))
         for _ in resumed.train():
             pass
-        assert (resumed.digest, resumed.progression.log) == (whole.digest, whole.progression.log)
+        assert (resumed.digest, resumed.schedules.progression.log) == (whole.digest, whole.schedules.progression.log)
 
 
 def forget_positions(monkeypatch: pytest.MonkeyPatch) -> None:

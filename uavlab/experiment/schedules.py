@@ -1,0 +1,146 @@
+"""What a run does by its own figures: the stages of each seed, its learning rates, and alarms."""
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from uavlab.core.alarms import Alarm, went_off
+from uavlab.core.errors import TrainingWarning
+from uavlab.core.plateau import Level, Plateau, follow
+from uavlab.core.protocols import Source, parts
+from uavlab.experiment.curriculum import progression
+from uavlab.experiment.validation import fields_of, problems_of, strict_model
+from uavlab.runtime.grad_step import GradientStep
+
+if TYPE_CHECKING:
+    from uavlab.experiment.config import Config
+
+
+def schedule_problems(values: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with the settings ``plateau`` and ``alarms`` among valid settings of a run."""
+    tables = [("plateau", Plateau, values["plateau"] or {})]
+    tables += [(f"alarm {number}", Alarm, table) for number, table in enumerate(values["alarms"] or [], 1)]
+    problems = []
+    for name, kind, table in tables:
+        problems += [f"{name}: {text}" for text in problems_of(strict_model(fields_of(kind)), table)]
+        if kind is Alarm and (table.get("above") is None) == (table.get("below") is None):
+            problems.append(
+                f"{name}: got above {table.get('above')} and below {table.get('below')}; expected one of them"
+            )
+    return problems
+
+
+class Rates:
+    """Shares of the learning rates of all seeds, by their scores.
+
+    Attributes:
+        rules: When rates fall; None for never.
+        levels: Of each seed.
+    """
+
+    def __init__(self, table: Mapping[str, Any] | None, seeds: int) -> None:
+        """Start at the full rates."""
+        self.rules = None if table is None else Plateau(**table)
+        self.levels = [Level() for _ in range(seeds)]
+
+    def judge(self, scores: Sequence[float], others: Sequence[bool]) -> None:
+        """Take the score of each seed; where ``others``, it is the last one of its task."""
+        if self.rules is not None:
+            levels = [follow(level, score, self.rules) for level, score in zip(self.levels, scores, strict=True)]
+            self.levels = [
+                replace(level, best=-math.inf, stale=0) if other else level
+                for level, other in zip(levels, others, strict=True)
+            ]
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the level of each seed."""
+        return {"levels": torch.tensor([[*vars(level).values()] for level in self.levels], dtype=torch.float64)}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Restore levels."""
+        self.levels = [
+            Level(rate, best, int(stale), int(waits)) for rate, best, stale, waits in state["levels"].tolist()
+        ]
+
+
+class Schedules:
+    """Stages and learning rates of all seeds, by their scores.
+
+    Attributes:
+        task: The task as policies are evaluated on it.
+        progression: Where each seed is in a curriculum; None without.
+        rates: Shares of the learning rates.
+    """
+
+    def __init__(self, config: "Config", seeds: Sequence[int]) -> None:
+        """Start all seeds at the first stage, and at the full rates."""
+        self.task, self.progression = config.evaluation, progression(config, seeds)
+        self.rates = Rates(config.run.plateau, len(seeds))
+
+    @property
+    def evaluation(self) -> Any:
+        """The task on which each seed is scored now."""
+        return self.progression.env if self.progression else self.task
+
+    @property
+    def counts(self) -> Bool[Tensor, " R"]:
+        """Whether the score of each seed counts for its best policy: at the highest stage that it has reached."""
+        every = torch.ones(len(self.rates.levels), dtype=torch.bool)
+        return self.progression.counts if self.progression else every
+
+    def judge(
+        self, figures: dict[str, Float[Tensor, "R E"]], scores: Float[Tensor, " R"], update: int
+    ) -> Bool[Tensor, " R"]:
+        """Decide by the figures and scores of all seeds; return which are at a higher stage than ever.
+
+        With a curriculum, ``figures`` get the number of the ``stage`` at which each seed was scored, from 1 on.
+        """
+        ahead, moved = [False] * len(scores), [False] * len(scores)
+        if self.progression:
+            before = self.progression.stages
+            figures["stage"] = (torch.tensor(before) + 1.0)[:, None]
+            values = figures[self.progression.plan.metric].mean(1).tolist()  # host sync
+            ahead = self.progression.judge(values, update)
+            moved = [stage != now for stage, now in zip(before, self.progression.stages, strict=True)]
+        self.rates.judge(scores.tolist(), moved)
+        return torch.tensor(ahead)
+
+    def apply(self, source: Source, learner: Any) -> None:
+        """Let new worlds start, and networks learn, as the stages and rates of the seeds say."""
+        shares = torch.tensor([level.rate for level in self.rates.levels])
+        if self.progression:
+            self.progression.apply(source)
+            shares = shares * torch.tensor(self.progression.rates())
+        if self.progression or self.rates.rules:
+            for step in gradient_steps(learner):
+                step.set_rates(shares)
+
+
+def check_alarms(
+    tables: Sequence[Mapping[str, Any]] | None, rows: Sequence[Mapping[str, Any]]
+) -> tuple[list[str], bool]:
+    """Warn of each alarm that goes off with the last row; return what they say, and whether one ends the run."""
+    texts, stop = [], False
+    for alarm in (Alarm(**table) for table in tables or ()):
+        if text := went_off(alarm, rows):
+            texts.append(text)
+            stop = stop or alarm.stop
+            warnings.warn(f"alarm: {text}{'; the run ends' if alarm.stop else ''}", TrainingWarning, stacklevel=3)
+    return texts, stop
+
+
+def gradient_steps(learner: Any) -> list[GradientStep]:
+    """Return the gradient steps of a learner, and of learners that it holds."""
+    steps: list[GradientStep] = []
+    for _, part in parts(learner):
+        if isinstance(part, GradientStep):
+            steps.append(part)
+        elif not isinstance(part, Tensor):
+            steps += gradient_steps(part)
+    return steps
