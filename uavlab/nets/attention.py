@@ -9,6 +9,7 @@ Source:
     Vaswani et al. 2017, "Attention Is All You Need", in the form with LayerNorm before each part.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -21,7 +22,10 @@ from uavlab.nets.mlp import StackedNet, affine
 
 AWAY = 5  # features of one place as seen from another
 INNER = 16  # hidden units between them and the weights of attention
-CLOSED = -3e4  # added to the score of what a row does not attend to; within the range of float16
+CLOSED = -3e4  # score of what a row does not attend to; within the range of float16
+
+Weights = Iterator[tuple[Tensor, Tensor]]
+"""Weight and bias of each layer that is still to come."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +51,18 @@ class StackedAttention(StackedNet):
 
     @property
     def weights(self) -> list[tuple[int, ...]]:
-        """Shapes of one network's weights: two embeddings; in each layer of two attentions and a dense part; a head."""
+        """Shapes of one network's weights.
+
+        First two embeddings, the weights by places for columns and for rows, keys and values of columns; then for each
+        layer of attention to columns and to rows, and a dense part; then the head.
+        """
         wide, features = self.hidden, self.entities.features
-        attend = [(AWAY, INNER), (INNER, self.heads), (wide, wide), (wide, 2 * wide), (wide, wide)]
-        layer = [*attend, *attend, (wide, 2 * wide), (2 * wide, wide)]
+        places = [(AWAY, INNER), (INNER, self.heads * self.layers)]
+        layer = [(wide, wide), (wide, wide), (wide, 3 * wide), (wide, wide), (wide, 2 * wide), (2 * wide, wide)]
         small = max(wide // 2, 1)
         pair = [(wide, small), (wide, small), (AWAY, small), (small, self.entities.moves)]
-        return [(features, wide), (features, wide), *layer * self.layers, *(pair if self.pairs else self._value)]
+        first = [(features, wide), (features, wide), *places, *places, (wide, 2 * wide * self.layers)]
+        return [*first, *layer * self.layers, *(pair if self.pairs else self._value)]
 
     @property
     def _value(self) -> list[tuple[int, ...]]:
@@ -68,22 +77,21 @@ class StackedAttention(StackedNet):
     def __call__(self, theta: Float[Tensor, "G P"], x: Float[Tensor, "G N I"]) -> Float[Tensor, "G N out"]:
         """Evaluate network g on inputs x[g]."""
         pieces = self.unpack(theta)
-        layers = [(weight, bias) for weight, bias in zip(pieces[::2], pieces[1::2], strict=True)]
-        take = iter(layers)
+        take = iter(zip(pieces[::2], pieces[1::2], strict=True))
         row, column, near = self.entities.split(x)
         counts = [each[..., 0] > 0 for each in (row, column)]
         to_columns, to_rows = away(row, column), away(row, row)
-        seen = [
-            nearest(to_columns[..., 2], counts[1], near[..., 1]),
-            nearest(to_rows[..., 2], counts[0], near[..., 0]),
-        ]
         u, t = dense(row, *next(take)), dense(column, *next(take))
-        for _ in range(self.layers):
-            u = u + self._attend(take, u, t, to_columns, seen[0])
-            u = u + self._attend(take, u, u, to_rows, seen[1])
+        of_columns = self._scores(take, to_columns, nearest(to_columns[..., 2], counts[1], near[..., 1]))
+        of_rows = self._scores(take, to_rows, nearest(to_rows[..., 2], counts[0], near[..., 0]))
+        t = norm(t)
+        keys = dense(t, *next(take)).chunk(2 * self.layers, -1)
+        for layer in range(self.layers):
+            u = u + self._attend(take, dense(norm(u), *next(take)), *keys[2 * layer : 2 * layer + 2], of_columns[layer])
+            u = u + self._attend(take, *dense(norm(u), *next(take)).chunk(3, -1), of_rows[layer])
             u = u + dense(dense(norm(u), *next(take)).relu(), *next(take))
         wide = torch.promote_types(theta.dtype, torch.float32)
-        u, t = norm(u), norm(t)
+        u = norm(u)
         if self.pairs:
             own, other, between = dense(u, *next(take)), dense(t, *next(take)), dense_pairs(to_columns, *next(take))
             hidden = (own[..., :, None, :] + other[..., None, :, :] + between).relu()
@@ -94,20 +102,22 @@ class StackedAttention(StackedNet):
         with torch.autocast(x.device.type, enabled=False):
             return affine(hidden.to(wide), *(each.to(wide) for each in next(take)))
 
-    def _attend(self, take, u: Tensor, t: Tensor, between: Tensor, seen: Tensor) -> Tensor:
-        """Return what rows take over from what they attend to; nothing where a row attends to nothing."""
-        bias = dense_pairs(dense_pairs(between, *next(take)).relu(), *next(take)).movedim(-1, 2)  # G N heads U T
-        query = self._split(dense(norm(u), *next(take)))
-        key, value = map(self._split, dense(norm(t), *next(take)).chunk(2, -1))
-        mask = bias + torch.where(seen[:, :, None], 0.0, CLOSED).to(bias.dtype)
-        lead = query.shape[:2]
-        flat = [each.flatten(0, 1) for each in (query, key, value)]
-        result = F.scaled_dot_product_attention(*flat, attn_mask=mask.flatten(0, 1).to(query.dtype))
-        result = result.unflatten(0, lead).transpose(2, 3).flatten(3) * seen.any(-1, keepdim=True)
-        return dense(result, *next(take))
+    def _scores(self, take: Weights, between: Tensor, seen: Bool[Tensor, "G N U T"]) -> list[tuple[Tensor, Tensor]]:
+        """Return for each layer what places add to the scores of attention, and which rows attend to anything."""
+        bias = dense_pairs(dense_pairs(between, *next(take)).relu(), *next(take))
+        bias = bias.masked_fill(~seen[..., None], CLOSED).movedim(-1, 2)  # G N layers*heads U T
+        some = seen.any(-1, keepdim=True)
+        return [(each, some) for each in bias.chunk(self.layers, 2)]
 
-    def _split(self, x: Float[Tensor, "G N U H"]) -> Float[Tensor, "G N heads U D"]:
-        return x.unflatten(-1, (self.heads, -1)).transpose(2, 3)
+    def _attend(
+        self, take: Weights, query: Tensor, key: Tensor, value: Tensor, scores: tuple[Tensor, Tensor]
+    ) -> Float[Tensor, "G N U H"]:
+        """Return what rows take over from what they attend to; nothing where a row attends to nothing."""
+        bias, some = scores
+        query, key, value = (each.unflatten(-1, (self.heads, -1)).transpose(2, 3) for each in (query, key, value))
+        flat = [each.flatten(0, 1) for each in (query, key, value, bias.to(query.dtype))]
+        result = F.scaled_dot_product_attention(*flat[:3], attn_mask=flat[3]).unflatten(0, query.shape[:2])
+        return dense(result.transpose(2, 3).flatten(3) * some, *next(take))
 
 
 def away(row: Float[Tensor, "G N U F"], column: Float[Tensor, "G N T F"]) -> Float[Tensor, "G N U T 5"]:
@@ -122,7 +132,9 @@ def nearest(
 ) -> Bool[Tensor, "G N U T"]:
     """Mark the ``near`` nearest of those that count, for each row."""
     apart = distance.masked_fill(~counts[..., None, :], torch.inf)
-    rank = apart.argsort(dim=-1, stable=True).argsort(dim=-1)
+    first = torch.ones(apart.shape[-1], apart.shape[-1], dtype=torch.bool, device=apart.device).tril(-1)  # of equals
+    mine, other = apart[..., :, None], apart[..., None, :]
+    rank = ((other < mine) | ((other == mine) & first)).sum(-1)  # counting is faster than sorting such short rows
     return (rank < near[..., None, None]) & counts[..., None, :]
 
 

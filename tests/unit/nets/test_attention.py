@@ -59,35 +59,42 @@ def plain(net: StackedAttention, theta: Tensor, x: Tensor) -> list[float]:
         apart = math.sqrt(max(dx * dx + dy * dy, 1e-12))
         return torch.tensor([dx, dy, apart, dx / max(apart, 1e-3), dy / max(apart, 1e-3)], dtype=torch.float64)
 
-    def attend(own: list[Tensor], other: list[Tensor], things: Tensor, most: float) -> list[Tensor]:
-        first, second, ask, offer, give = (layer() for _ in range(5))
-        results = []
-        for i, mine in enumerate(own):
-            order = sorted(range(len(other)), key=lambda j: view(row[i], things[j])[2].item())
+    by_place = [(layer(), layer()) for _ in range(2)]  # for columns, and for rows
+    offers = layer()
+    t = [normed(each) for each in t]
+    wide, size = net.hidden, net.hidden // net.heads
+
+    def attend(
+        asked: list[Tensor], offered: list[tuple[Tensor, Tensor]], things: Tensor, most: float, kind: int
+    ) -> None:
+        give, results = layer(), []
+        for i, query in enumerate(asked):
+            order = sorted(range(len(offered)), key=lambda j: view(row[i], things[j])[2].item())
             seen = [j for j in order if things[j][0] > 0][: int(most)]
-            total = torch.zeros(net.hidden, dtype=torch.float64)
-            size = net.hidden // net.heads
+            total = torch.zeros(wide, dtype=torch.float64)
             for head in range(net.heads):
-                part = slice(head * size, (head + 1) * size)
-                query = ask(normed(mine))[part]
-                score, value = [], []
+                part, score, value = slice(head * size, (head + 1) * size), [], []
                 for j in seen:
-                    key_value = offer(normed(other[j]))
-                    bias = second(first(view(row[i], things[j])).relu())[head]
-                    score.append(query @ key_value[: net.hidden][part] / math.sqrt(size) + bias)
-                    value.append(key_value[net.hidden :][part])
+                    inner, outer = by_place[kind]
+                    bias = outer(inner(view(row[i], things[j])).relu())[number * net.heads + head]
+                    score.append(query[part] @ offered[j][0][part] / math.sqrt(size) + bias)
+                    value.append(offered[j][1][part])
                 if seen:
                     weight = torch.stack(score).softmax(0)
                     total[part] = sum(w * v for w, v in zip(weight, value, strict=True))
-            results.append(mine + give(total))
-        return results
+            results.append(give(total))
+        u[:] = [each + more for each, more in zip(u, results, strict=True)]
 
-    for _ in range(net.layers):
-        u = attend(u, t, column, near[1].item())
-        u = attend(u, u, row, near[0].item())
-        wide, narrow = layer(), layer()
-        u = [each + narrow(wide(normed(each)).relu()) for each in u]
-    u, t = [normed(each) for each in u], [normed(each) for each in t]
+    for number in range(net.layers):
+        ask = layer()
+        parts = [offers(each).split(wide)[2 * number : 2 * number + 2] for each in t]
+        attend([ask(normed(each)) for each in u], parts, column, near[1].item(), 0)
+        all_three = layer()
+        three = [all_three(normed(each)).split(wide) for each in u]
+        attend([each[0] for each in three], [each[1:] for each in three], row, near[0].item(), 1)
+        first, second = layer(), layer()
+        u = [each + second(first(normed(each)).relu()) for each in u]
+    u = [normed(each) for each in u]
     if net.pairs:
         own, other, between, last = (layer() for _ in range(4))
         pairs = [(i, j) for i in range(len(u)) for j in range(len(t))]
