@@ -16,7 +16,7 @@ from uavlab.core.rng import Streams
 from uavlab.core.types import EnvSpec, Scale, features_of, leaves, tree_map
 from uavlab.envs.autoreset import start_worlds
 from uavlab.envs.forms import move
-from uavlab.replay.buffer import Store, Uniform, host_transfer
+from uavlab.replay.buffer import ByStage, Store, Uniform, host_transfer
 from uavlab.replay.n_step import Returns
 from uavlab.replay.prioritized import ByPriority
 from uavlab.runtime.finite_check import require_finite
@@ -95,6 +95,13 @@ def store(config: Settings, rng: Streams, rt: Runtime) -> Store:
     worlds = start_worlds(env, noise)
     example = tree_map(lambda leaf: leaf.unflatten(0, (runs, -1)), blank_row(env, worlds))
     transfer = None if here else host_transfer(example, replay.batch, rt, toggles.placement == "pinned")
+    if config.run.curriculum is not None:
+        if toggles.priorities != "off":
+            raise ConfigError(
+                f"priorities: got {toggles.priorities} with a curriculum, whose batches hold fixed shares of stages; "
+                "expected priorities=off."
+            )
+        return ByStage(example, replay.capacity, transfer)
     if toggles.priorities == "off":
         return Uniform(example, replay.capacity, transfer)
     return ByPriority(example, replay.capacity, replay, toggles.priorities, transfer, config.run.updates)

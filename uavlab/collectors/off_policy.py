@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 import torch
 from annotated_types import Ge, Le
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from uavlab.core.groups import padded_actions
@@ -28,7 +28,7 @@ from uavlab.core.types import (
 from uavlab.envs.autoreset import Pool, Worlds, advance, make_pool, start_worlds
 from uavlab.envs.staged import first_stage, start_noise
 from uavlab.ops.action_sampling import random_moves, without_padding
-from uavlab.replay.buffer import Store
+from uavlab.replay.buffer import ByStage, Store
 from uavlab.replay.n_step import Returns, take_returns
 from uavlab.replay.prefetch import Prefetcher
 from uavlab.replay.prioritized import PriorityConfig
@@ -90,6 +90,7 @@ class OffPolicyCollector(Source):
         self.interval, self.round = toggles.interval, toggles.interval * toggles.ratio
         self.static = toggles.graph == "cycle"  # worlds and pool stay in the memory that a CUDA graph uses
         self.share = first_stage(env, self.runs, rng)
+        self.next_share: Tensor | None = None  # that holds from the next round on
         self.worlds: Worlds = start_worlds(env, self._start_noise("worlds").flatten(0, 1), env.spec.deaths)
         self.pool: Pool = self._refill()
         self.store, self.returns = store, returns
@@ -218,6 +219,23 @@ class OffPolicyCollector(Source):
         """Return the memory of replay: rows by slot, cursor and size."""
         return {**dict(leaves(self.ring.rows)), "cursor": self.ring.cursor, "size": self.ring.size}
 
+    def set_stages(self, share: Float[Tensor, "R S"], former: Float[Tensor, " R"], moved: Bool[Tensor, " R"]) -> None:
+        """Let all new worlds start at the present stage, and batches hold rows of former ones.
+
+        With ``overlap`` new worlds wait for the next round, because the thread may start some now.
+        """
+        if isinstance(self.store, ByStage):
+            self.store.set_former(former, moved)
+            present = share.shape[1] - 1 - (share.flip(1) > 0).to(torch.uint8).argmax(1, keepdim=True)
+            self.next_share = torch.zeros_like(share).scatter(1, present, 1.0)
+        if self.executor is None:
+            self._change_share()
+
+    def _change_share(self) -> None:
+        if self.share is not None and self.next_share is not None:
+            self.share.copy_(self.next_share)
+        self.next_share = None
+
     def observations(self) -> Any:
         """Return the current observations of all agents (R W ...)."""
         return self._split(self.worlds.obs)
@@ -246,6 +264,7 @@ class OffPolicyCollector(Source):
         for rows in self.ready:
             self._add(rows)
         self.ready = []
+        self._change_share()
         self.pending = self.executor.submit(self._collect, self.snapshot(), steps)
 
     def _step_and_store(self, explore: bool) -> None:

@@ -23,8 +23,8 @@ class Stage:
         passes: Scores in a row that pass, with which a run advances.
         patience: Scores in a row without a new best one of the stage, after which it advances anyway; 0 for never.
         rate: Share of the learning rates.
-        mix: Share of new worlds that start at this stage, and share of those that start at the stages before, each of
-            these as often as the others.
+        mix: Share of what a run learns from that is of this stage, and share that is of the stages before: of new
+            worlds, of which former stages have equal parts; with replay of the rows of each batch.
     """
 
     settings: Mapping[str, Any]
@@ -32,7 +32,7 @@ class Stage:
     passes: Annotated[int, Ge(1), Le(1000)] = 5
     patience: Annotated[int, Ge(0), Le(100_000)] = 10
     rate: Annotated[float, Gt(0), Le(100)] = 1.0
-    mix: tuple[Annotated[float, Ge(0), Le(1)], Annotated[float, Ge(0), Le(1)]] = (1.0, 0.0)
+    mix: tuple[Annotated[float, Gt(0), Le(1)], Annotated[float, Ge(0), Le(1)]] = (1.0, 0.0)
 
 
 @dataclass(frozen=True)

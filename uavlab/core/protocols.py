@@ -123,6 +123,18 @@ class Source(Protocol):
         """Use the result of the update on a batch, such as for priorities."""
         return
 
+    def set_stages(self, share: Float[Tensor, "R S"], former: Float[Tensor, " R"], moved: Bool[Tensor, " R"]) -> None:
+        """Let new worlds start at each stage by these shares; the next ones that are started do.
+
+        Args:
+            share: Of new worlds that start at each stage.
+            former: Of batches that should be of stages before the present one; a source without replay has it in
+                ``share`` alone.
+            moved: Runs whose stage has changed.
+        """
+        if self.share is not None:
+            self.share.copy_(share)
+
     def tensors_to_check(self) -> CheckedTensors:
         """Return the tensors of ``state_dict`` that were not checked when they were computed."""
         return {}

@@ -13,6 +13,7 @@ from dataclasses import fields, replace
 from typing import Any, Literal
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor
 
 from uavlab.core.curriculum import (
@@ -223,10 +224,11 @@ class Progression:
     def _completed(self, at: int) -> bool:
         return any(row["seed"] == self.seeds[at] and row["decision"] == "complete" for row in self.log)
 
-    def apply(self, source: Source) -> None:
-        """Let new worlds start as the stage of each seed says."""
-        if source.share is not None:
-            source.share.copy_(torch.tensor([shares(self.plan, stage) for stage in self.stages]))
+    def apply(self, source: Source, moved: Bool[Tensor, " R"]) -> None:
+        """Let new worlds start, and batches be mixed, as the stage of each seed says; ``moved`` seeds just came."""
+        share = torch.tensor([shares(self.plan, stage) for stage in self.stages])
+        former = torch.tensor([self.plan.stages[stage].mix[1] if stage else 0.0 for stage in self.stages])
+        source.set_stages(share, former, moved)
 
     def rates(self) -> list[float]:
         """Return the share of the learning rates of each seed."""

@@ -82,6 +82,7 @@ class Schedules:
         """Start all seeds at the first stage, and at the full rates."""
         self.task, self.progression = config.evaluation, progression(config, seeds)
         self.rates = Rates(config.run.plateau, len(seeds))
+        self.moved = torch.zeros(len(seeds), dtype=torch.bool)  # seeds whose stage changed since ``apply``
 
     @property
     def evaluation(self) -> Any:
@@ -108,6 +109,7 @@ class Schedules:
             values = figures[self.progression.plan.metric].mean(1).tolist()  # host sync
             ahead = self.progression.judge(values, update)
             moved = [stage != now for stage, now in zip(before, self.progression.stages, strict=True)]
+            self.moved = torch.tensor(moved)
         self.rates.judge(scores.tolist(), moved)
         return torch.tensor(ahead)
 
@@ -115,7 +117,8 @@ class Schedules:
         """Let new worlds start, and networks learn, as the stages and rates of the seeds say."""
         shares = torch.tensor([level.rate for level in self.rates.levels])
         if self.progression:
-            self.progression.apply(source)
+            self.progression.apply(source, self.moved)
+            self.moved = torch.zeros_like(self.moved)
             shares = shares * torch.tensor(self.progression.rates())
         if self.progression or self.rates.rules:
             for step in gradient_steps(learner):

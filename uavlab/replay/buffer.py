@@ -138,3 +138,56 @@ class Uniform(Store):
     def choose(self, noise: Int[Tensor, "R N"]) -> tuple[Int[Tensor, "R N"], None]:
         """Return uniformly distributed slots, without weights."""
         return ring.choose(self.ring, noise), None
+
+
+class ByStage(Store):
+    """A store that draws a fixed share of each batch from rows of former stages of a curriculum, both parts uniformly.
+
+    Rows of the present stage are those that were added since it began. Where there are no others, all rows of a batch
+    are of the present stage.
+
+    Attributes:
+        former: Share of a batch that is of former stages (R).
+        since: Rows of each run that were added since its stage began (R), at most the capacity.
+    """
+
+    def __init__(self, example: Transition, capacity: int, transfer: Transfer | None = None) -> None:
+        """Start all runs at their first stage."""
+        super().__init__(example, capacity, transfer)
+        runs, device = example.reward.shape[0], self.ring.cursor.device
+        self.former = torch.zeros(runs, dtype=torch.float64, device=device)
+        self.since = torch.zeros(runs, dtype=torch.int64, device=device)
+
+    def set_former(self, share: Float[Tensor, " R"], moved: Bool[Tensor, " R"]) -> None:
+        """Set the share of former stages; a new stage begins in the runs that ``moved``."""
+        self.former.copy_(share)
+        self.since.masked_fill_(moved.to(self.since.device), 0)
+
+    def add(self, rows: Transition) -> None:
+        """Overwrite the oldest rows by rows of the present stage."""
+        super().add(rows)
+        self.since.add_(rows.reward.shape[1]).clamp_(max=self.ring.capacity)
+
+    def choose(self, noise: Int[Tensor, "R N"]) -> tuple[Int[Tensor, "R N"], None]:
+        """Return slots, of former stages first; their number is the share of the batch, rounded."""
+        noise, ring_ = noise.to(self.since.device), self.ring
+        others = ring_.size - self.since
+        count = (self.former * noise.shape[1]).round()[:, None]
+        from_former = (torch.arange(noise.shape[1], device=noise.device) < count) & (others > 0)[:, None]
+        from_former = from_former | (self.since == 0)[:, None]  # nothing of the present stage yet
+        back_former = self.since[:, None] + noise.remainder(others.clamp_min(1)[:, None])
+        back = torch.where(from_former, back_former, noise.remainder(self.since.clamp_min(1)[:, None]))
+        return (ring_.cursor - 1 - back).remainder(ring_.capacity), None
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return shares and counts of rows."""
+        return {"former": self.former, "since": self.since}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Restore a ``state_dict``."""
+        self.former.copy_(state["former"])
+        self.since.copy_(state["since"])
+
+    def forget(self) -> None:
+        """Begin the present stage anew; called before all rows are dropped."""
+        self.since.zero_()

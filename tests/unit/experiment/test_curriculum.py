@@ -17,6 +17,7 @@ from uavlab.experiment.config import configure
 from uavlab.experiment.curriculum import Progression, parse
 from uavlab.experiment.run import Run
 from uavlab.experiment.schedules import gradient_steps
+from uavlab.replay.buffer import ByStage
 
 ENV = LeaderFollower(obstacle_speed=10.0)
 EASY, HARD = {"obstacle_speed": 0.0, "mark": 0.9}, {"obstacle_speed": 20.0, "mark": 0.8}
@@ -131,7 +132,8 @@ def test_a_seed_that_fails_falls_back_learns_slower_and_recovers(scripted: None,
     assert log[3]["reason"] == "1 scores in a row below 0.6, 0.6 of the stage before"
     (rates,) = {tuple(step.own_rate.view(2, -1)[:, 0].tolist()) for step in gradient_steps(run.learner)}
     assert rates == (0.5, 0.25)
-    assert run.source.share.tolist() == [[0.25, 0.75]] * 2
+    assert run.source.share.tolist() == [[0.0, 1.0]] * 2
+    assert run.source.store.former.tolist() == [0.25, 0.25]
 
 
 def test_stages_are_resumed_exactly(scripted: None, tmp_path: Path) -> None:
@@ -159,7 +161,11 @@ def keep_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(curriculum, "shares", lambda plan, stage: [1.0, 0.0])
 
 
-@pytest.mark.parametrize("broken", [forget_positions, keep_rates, keep_shares])
+def mix_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ByStage, "set_former", lambda self, share, moved: None)
+
+
+@pytest.mark.parametrize("broken", [forget_positions, keep_rates, keep_shares, mix_no_rows])
 def test_what_a_stage_does_not_change_is_noticed(
     scripted: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
