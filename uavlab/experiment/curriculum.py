@@ -136,7 +136,7 @@ def _stage_problems(stages: Sequence[Stage], env: Any, metric: str, rules: Fallb
             problems.append(f"{name} {got} after {earlier}: expected stages in order, from small to large")
     if here.spec != env.spec:
         problems.append(
-            f"its spec differs from that of the task by {differences(env.spec, here.spec)}; expected equal ones: let "
+            f"spec of the task, then of the stage: {differences(env.spec, here.spec)}; expected equal ones: let "
             "stages have as many slots as the largest one"
         )
     return problems

@@ -77,7 +77,10 @@ def test_an_interval_covers_the_ratio_of_means() -> None:
     [
         ([], "transfer: got sizes []; expected whole numbers from 1 on"),
         ([2, 0], "transfer: got sizes [2, 0]; expected whole numbers from 1 on"),
-        ([60], "transfer: side 1000.0 / (2 spacing 50.0), squared < slots"),
+        (
+            [60],
+            "transfer: uavs (60, 60), targets (60, 60) and obstacles (1, 3) with slots (0, 0, 0): more than there are cells",
+        ),
     ],
 )
 def test_sizes_that_cannot_be(run: Path, sizes: list[int], message: str) -> None:

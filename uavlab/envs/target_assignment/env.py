@@ -147,8 +147,8 @@ class Assignment:
                 max(slots[0], uavs[1]) + max(slots[1], targets[1]) + max(slots[2], obstacles[1])
                 <= int(side / (2 * spacing)) ** 2
             ),
-            "side {0} / (2 spacing {1}), squared < slots {2} for uavs {3} and targets {4} + obstacles {5}: each place "
-            "needs a cell of its own",
+            "uavs {3}, targets {4} and obstacles {5} with slots {2}: more than there are cells in side {0} / (2 x "
+            "spacing {1}), squared; lower them, or spacing",
         ),
         (
             ("spacing", "approach", "obstacle_radius"),

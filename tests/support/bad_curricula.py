@@ -1,0 +1,85 @@
+"""The part of the catalogue of bad input on curricula, sizes and the assignment task."""
+
+from tests.support.bad_inputs import Row
+
+Q = "assignment_curriculum"
+TABLE = "curriculum:\n  metric: normalized_score\n"
+EARLY = "{uavs: [4, 6], targets: [3, 4], obstacles: [1, 3], slots: [20, 15, 10]"
+
+
+def stages(id: str, *rows: str, message: str, more: str = "") -> Row:
+    """Return a row with a table of stages that is refused."""
+    text = TABLE + more + "  stages:\n" + "".join(f"    - {row}\n" for row in rows)
+    return Row(id, f"train {Q} --config mine.yaml", f"{Q}: curriculum: {message}.", files={"mine.yaml": text})
+
+
+ROWS = (
+    Row(
+        "size empty",
+        f"train {Q} --set uavs=[0,0]",
+        f"{Q}: uavs (0, 0): expected fewest and most, from 1 on (uavs from --set).",
+    ),
+    Row(
+        "size too many",
+        f"train {Q} --set targets=[60,80]",
+        f"{Q}: uavs (15, 20), targets (60, 80) and obstacles (5, 10) with slots (0, 0, 0): more than there are cells in "
+        "side 1000.0 / (2 x spacing 50.0), squared; lower them, or spacing (targets from --set).",
+    ),
+    Row("size followers", "train leader_follower --set present=[0,2]", "leader_follower: present (0, 2): expected …."),
+    stages(
+        "curriculum order",
+        f"{EARLY}, mark: 0.7}}",
+        "{uavs: [2, 3], slots: [20, 15, 10], mark: 0.7}",
+        message="stage 2: uavs (2, 3) after (4, 6): expected stages in order, from small to large",
+    ),
+    stages(
+        "curriculum mix",
+        f"{EARLY}}}",
+        "{mix: [0.7, 0.2]}",
+        message="stage 2: mix [0.7, 0.2]: expected two shares that sum to 1, of this stage and of those before",
+    ),
+    stages(
+        "curriculum mark",
+        f"{EARLY}, mark: 1.2}}",
+        message="stage 1: mark 1.2: expected a value of normalized_score, from 0 to 1",
+    ),
+    stages(
+        "curriculum fallback",
+        f"{EARLY}, mark: 0.9}}",
+        "{mark: 0.8}",
+        more="  margin: 0.95\n",
+        message="stage 2: mark 0.8: below 0.855, at which a seed falls back after the mark 0.9 of the stage before; "
+        "raise the mark, or lower margin 0.95",
+    ),
+    stages(
+        "curriculum shapes",
+        "{uavs: [2, 3], targets: [1, 2]}",
+        message="stage 1: spec of the task, then of the stage: obs …; expected equal ones: let stages have as many slots "
+        "as the largest one",
+    ),
+    stages(
+        "curriculum word", f"{EARLY}, marks: 0.5}}", message="stage 1: unknown setting 'marks' (did you mean 'mark'?)"
+    ),
+    Row(
+        "curriculum of what",
+        "train leader_follower --config mine.yaml",
+        "leader_follower: curriculum: stage 1: crash_radius: expected settings that initial alone reads: "
+        "obstacle_speed, present, present_obstacles (initial_settings of LeaderFollower).",
+        files={"mine.yaml": "curriculum:\n  metric: completion\n  stages:\n    - {crash_radius: 30.0}\n"},
+    ),
+    Row(
+        "plateau factor",
+        ["train", "leader_follower", "--set", "plateau={factor: 2.0}"],
+        "leader_follower: plateau: factor: input should be less than 1, got 2.0.",
+    ),
+    Row(
+        "alarm without a limit",
+        ["train", "leader_follower", "--set", "alarms=[{figure: q}]"],
+        "leader_follower: alarm 1: got above None and below None; expected one of them.",
+    ),
+    Row(
+        "transfer sizes",
+        "transfer run --sizes few",
+        "--sizes 'few': expected whole numbers with commas, such as 2,4,8.",
+    ),
+)
