@@ -22,8 +22,8 @@ ROWS = (
     Row(
         "size too many",
         f"train {Q} --set targets=[60,80]",
-        f"{Q}: uavs (15, 20), targets (60, 80) and obstacles (5, 10) with slots (0, 0, 0): more than there are cells in "
-        "side 1000.0 / (2 x spacing 50.0), squared; lower them, or spacing (targets from --set).",
+        f"{Q}: uavs (15, 20), targets (60, 80) and obstacles (5, 10) with slots (0, 0, 0): more than there are "
+        "cells in side 1000.0 / (2 x spacing 50.0), squared; lower them, or spacing (targets from --set).",
     ),
     Row("size followers", "train leader_follower --set present=[0,2]", "leader_follower: present (0, 2): expected …."),
     stages(
@@ -54,8 +54,8 @@ ROWS = (
     stages(
         "curriculum shapes",
         "{uavs: [2, 3], targets: [1, 2]}",
-        message="stage 1: spec of the task, then of the stage: obs …; expected equal ones: let stages have as many slots "
-        "as the largest one",
+        message="stage 1: spec of the task, then of the stage: obs …; expected equal ones: let stages have as many "
+        "slots as the largest one",
     ),
     stages(
         "curriculum word", f"{EARLY}, marks: 0.5}}", message="stage 1: unknown setting 'marks' (did you mean 'mark'?)"
