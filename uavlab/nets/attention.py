@@ -87,8 +87,10 @@ class StackedAttention(StackedNet):
         t = norm(t)
         keys = dense(t, *next(take)).chunk(2 * self.layers, -1)
         for layer in range(self.layers):
-            u = u + self._attend(take, dense(norm(u), *next(take)), *keys[2 * layer : 2 * layer + 2], of_columns[layer])
-            u = u + self._attend(take, *dense(norm(u), *next(take)).chunk(3, -1), of_rows[layer])
+            key, value = keys[2 * layer : 2 * layer + 2]
+            u = u + self._attend(take, dense(norm(u), *next(take)), key, value, of_columns[layer])
+            query, key, value = dense(norm(u), *next(take)).chunk(3, -1)
+            u = u + self._attend(take, query, key, value, of_rows[layer])
             u = u + dense(dense(norm(u), *next(take)).relu(), *next(take))
         wide = torch.promote_types(theta.dtype, torch.float32)
         u = norm(u)
@@ -115,8 +117,9 @@ class StackedAttention(StackedNet):
         """Return what rows take over from what they attend to; nothing where a row attends to nothing."""
         bias, some = scores
         query, key, value = (each.unflatten(-1, (self.heads, -1)).transpose(2, 3) for each in (query, key, value))
-        flat = [each.flatten(0, 1) for each in (query, key, value, bias.to(query.dtype))]
-        result = F.scaled_dot_product_attention(*flat[:3], attn_mask=flat[3]).unflatten(0, query.shape[:2])
+        lead = query.shape[:2]
+        query, key, value, bias = (each.flatten(0, 1) for each in (query, key, value, bias.to(query.dtype)))
+        result = F.scaled_dot_product_attention(query, key, value, attn_mask=bias).unflatten(0, lead)
         return dense(result.transpose(2, 3).flatten(3) * some, *next(take))
 
 

@@ -126,7 +126,7 @@ def _network(uavs: int, targets: int, name: str, batch: int, rounds: int, rt: Ru
     theta = net.initial(torch.rand(1, net.count, generator=dice)).to(rt.device).requires_grad_()
     state = env.initial(torch.rand(batch, env.spec.initial_noise, generator=dice).to(rt.device))
     plain = Loss(net, env.observe(state).features.transpose(0, 1))
-    losses = {"plain": plain, "recomputed": recompute_activations(plain)}
+    losses: dict[str, Callable[[Tensor], Tensor]] = {"plain": plain, "recomputed": recompute_activations(plain)}
     calls = {name: (lambda loss=loss: torch.autograd.grad(loss(theta), theta)) for name, loss in losses.items()}
     seconds = time_in_turn(calls, min(rounds, 10), rt.device)
     return {

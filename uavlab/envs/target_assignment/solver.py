@@ -145,7 +145,8 @@ def solve(env: Assignment, start: Start, seconds: float = SECONDS) -> Solution:
         MissingPackageError: OR-Tools is not installed.
     """
     routes, bound = _best_routes(env, start.state, seconds)
-    dice, best, value = random.Random(0), (), -float("inf")
+    best: list[int] = []
+    dice, value = random.Random(0), -math.inf
     for _ in range(ORDERS):
         moves, reached = _fly(env, start.state, _shuffle(routes, dice))
         if reached > value:
