@@ -1,8 +1,9 @@
 """Assignments by a solver of integer programs, to know how far other policies are from the best one.
 
 UAVs fly routes over targets, and share what they give freely; the environment gives as much as it can at each visit.
-So the value of a program bounds that of every sequence of decisions, and the sequence that follows from its routes may
-be worth less: of many orders of its visits the best one is taken, and both numbers are known.
+An episode goes on while a move is legal, which the program ignores. So its value bounds that of every sequence of
+decisions, and the sequence that follows from its routes may be worth less: of many orders of its visits the best one is
+taken, and both numbers are known.
 """
 
 import math
@@ -21,7 +22,7 @@ from uavlab.core.types import tree_map
 from uavlab.envs.target_assignment.env import BLOCKED, KINDS, Assignment, State
 
 SECONDS = 10.0  # that the solver has for a scenario
-ORDERS = 64  # of visits that are tried
+ORDERS = 16  # of visits that are tried
 UNITS, METRES, SHARE, VALUE = 100, 10, 60, 1e9  # integers: of a unit of resources, a metre, a share, a value of 1
 
 
@@ -147,7 +148,7 @@ def solve(env: Assignment, start: Start, seconds: float = SECONDS) -> Solution:
     routes, bound = _best_routes(env, start.state, seconds)
     best: list[int] = []
     dice, value = random.Random(0), -math.inf
-    for _ in range(ORDERS):
+    for _ in range(ORDERS if any(routes) else 1):
         moves, reached = _fly(env, start.state, _shuffle(routes, dice))
         if reached > value:
             best, value = moves, reached
@@ -162,15 +163,32 @@ def value_of(env: Assignment, start: State, end: State) -> float:
 
 
 def _fly(env: Assignment, state: State, visits: Iterable[tuple[int, int]]) -> tuple[list[int], float]:
-    """Return the moves of visits (UAV, target) by their shortest sectors, but for those that are not legal."""
+    """Return the moves of a whole episode, and its value.
+
+    They are visits (UAV, target) by their shortest sectors, but for those that are not legal; then, because an episode
+    ends only where no move is legal, what does the least harm.
+    """
     start, moves = state, []
-    for uav, target in visits:
-        legs = env.legs_of_uavs(state)[0, uav, target].masked_fill(~state.legal[0, uav, target], torch.inf)
-        if legs.isinf().all():
-            continue
-        moves.append((uav * env.columns + target) * env.sectors + int(legs.argmin()))
-        state = env.transition(state, torch.tensor([[moves[-1]]]), legs.new_zeros(1, 0))
+    for pair in visits:
+        if (number := _shortest(env, state).get(pair)) is not None:
+            state = _decide(env, state, number)
+            moves.append(number)
+    while others := list(_shortest(env, state).values()):
+        after = {number: _decide(env, state, number) for number in others}
+        moves.append(max(others, key=lambda number: value_of(env, start, after[number])))
+        state = after[moves[-1]]
     return moves, value_of(env, start, state)
+
+
+def _shortest(env: Assignment, state: State) -> dict[tuple[int, int], int]:
+    """Return the move by the shortest sector of each pair (UAV, target) with a legal one."""
+    legs, sector = env.legs_of_uavs(state)[0].masked_fill(~state.legal[0], torch.inf).min(-1)
+    pairs = legs.isfinite().nonzero().tolist()
+    return {(u, t): (u * env.columns + t) * env.sectors + int(sector[u, t]) for u, t in pairs}
+
+
+def _decide(env: Assignment, state: State, move: int) -> State:
+    return env.transition(state, torch.tensor([[move]]), state.own.new_zeros(1, 0))
 
 
 def _shuffle(routes: Sequence[Sequence[int]], dice: random.Random) -> list[tuple[int, int]]:

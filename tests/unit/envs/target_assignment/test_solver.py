@@ -1,0 +1,75 @@
+"""The solver against all sequences of decisions in small worlds, and its bound against every other policy."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from uavlab.core.types import tree_map
+from uavlab.envs.target_assignment.baselines import greedy
+from uavlab.envs.target_assignment.env import Assignment, State
+from uavlab.envs.target_assignment.solver import Start, solve, solver, value_of
+
+pytest.importorskip("ortools", reason="the extra solver")
+
+SMALL = Assignment(uavs=(2, 3), targets=(1, 2), obstacles=(0, 2), sectors=2)
+
+
+def worlds(env: Assignment, count: int, seed: int = 0) -> State:
+    return env.initial(torch.rand(count, env.spec.initial_noise, generator=torch.Generator().manual_seed(seed)))
+
+
+def world(state: State, number: int) -> State:
+    return tree_map(lambda leaf: leaf[number : number + 1], state)
+
+
+def best_of_all(env: Assignment, start: State, state: State) -> float:
+    """Return the largest value that any whole episode reaches, by the shortest sectors."""
+    legs = env.legs_of_uavs(state).masked_fill(~state.legal, torch.inf)
+    shortest = state.legal & (legs == legs.amin(-1, keepdim=True))
+    after = [
+        env.transition(state, torch.tensor([[move]]), state.own.new_zeros(1, 0))
+        for move in shortest.flatten().nonzero().flatten().tolist()
+    ]
+    return max((best_of_all(env, start, each) for each in after), default=value_of(env, start, state))
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_small_worlds_are_solved(number: int) -> None:
+    start = world(worlds(SMALL, 8), number)
+    solution, best = solve(SMALL, Start(start)), best_of_all(SMALL, start, start)
+    assert solution.bound >= best - 1e-4
+    assert solution.value == pytest.approx(best, abs=2e-3)
+
+
+def test_the_bound_holds_for_a_rule() -> None:
+    env = Assignment()
+    state = start = worlds(env, 12)
+    for _ in range(env.spec.horizon):
+        state = env.transition(state, greedy(env, state, torch.zeros(12, 1)), torch.zeros(12, 0))
+    for number in range(12):
+        solution = solve(env, Start(world(start, number)))
+        value = value_of(env, world(start, number), world(state, number))
+        assert solution.value >= value - 2e-3
+        assert solution.bound >= max(value, solution.value) - 1e-4
+
+
+def test_decisions_of_a_policy_are_those_of_the_solution() -> None:
+    state = start = worlds(SMALL, 3, seed=1)
+    decided: list[list[int]] = [[], [], []]
+    while bool(SMALL.terminated(state).logical_not().any()) and int(state.step[0]) < 6:
+        moves = solver(SMALL, state, torch.zeros(3, 1))
+        for each, move in zip(decided, moves[:, 0].tolist(), strict=True):
+            each.append(move)
+        state = SMALL.transition(state, moves, torch.zeros(3, 0))
+    for number in range(3):
+        plan = solve(SMALL, Start(world(start, number)))
+        assert tuple(decided[number][: len(plan.moves)]) == plan.moves
+        assert bool(SMALL.terminated(world(state, number)))
+        assert value_of(SMALL, world(start, number), world(state, number)) == pytest.approx(plan.value, abs=1e-6)
+
+
+def test_states_of_one_world_are_one_problem() -> None:
+    state = worlds(SMALL, 2)
+    after: Any = SMALL.transition(state, torch.zeros(2, 1, dtype=torch.int64), torch.zeros(2, 0))
+    assert Start(world(state, 0)) == Start(world(after, 0)) != Start(world(state, 1))
