@@ -135,14 +135,15 @@ class TestScored:
 @pytest.mark.parametrize(
     ("count", "title", "method"),
     [
-        (1, "`mapping_quick`, 1 seed, 5 min of training", "over the episodes of the one seed"),
-        (3, "`mapping_quick`, 3 seeds, 5 to 6 min of training", "Student's t over the means of training seeds"),
+        (1, "`mapping_quick` (COMA), 1 seed, 5 min of training", "over the episodes of the one seed"),
+        (3, "`mapping_quick` (COMA), 3 seeds, 5 to 6 min of training", "Student's t over the means of training seeds"),
     ],
 )
 def test_captions_fit_one_seed_and_several(change: Change, count: int, title: str, method: str) -> None:
     row, run = RECORDS["mapping_quick"]["rows"][0], {**RECORDS["mapping_quick"]["trained"][0], "seeds": [0]}
     runs = [{**run, "seconds": 300.0 + 30 * seed} for seed in range(count)]
-    change("mapping_quick", {"rows": [row] * count, "trained": runs})
+    for name in ("mapping_quick", "mapping_mappo"):
+        change(name, {"rows": [row] * count, "trained": runs})
     score, caption = scores.maps()[:2]
     assert f"| {title} | 0." in score
     assert caption.startswith(f"Intervals: {method}. The same seed")

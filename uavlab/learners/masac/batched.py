@@ -43,7 +43,7 @@ class StackedMASAC(MASACBase):
     def data_values(self, critic: Theta, data: Transition) -> Float[Tensor, "R A 2 N"]:
         """Return the values of the actions that were taken."""
         action = data.action.flatten(2)[:, None] if self.central else data.action.transpose(1, 2)
-        return of_agents(self.values(critic, data.obs, action)[..., 0], self.critics)
+        return of_agents(self.values(critic, data.obs, action).squeeze(-1), self.critics)
 
     def policy_values(
         self,
@@ -61,13 +61,14 @@ class StackedMASAC(MASACBase):
         """
         out = evaluate_actors(self.actor_net, actor, obs, self.networks)
         action, log_prob = squash(self.config, out, noise, self.padding)
-        joint = action.flatten(2)[:, None] if self.central else action.transpose(1, 2)
         if own and self.config.critic == "shared":
             joint = actions_of_groups(action, self.critics, weight).flatten(3)
         elif own and self.central:
             each = torch.eye(action.shape[2], dtype=torch.bool, device=action.device)[:, None, :, None]  # A 1 A 1
             joint = torch.where(each, action[:, None], action.detach()[:, None]).flatten(3)
-        q = self.values(critic, obs, joint).amin(2)[..., 0]
+        else:
+            joint = action.flatten(2)[:, None] if self.central else action.transpose(1, 2)
+        q = self.values(critic, obs, joint).squeeze(-1).amin(2)
         return of_agents(q, self.critics), log_prob.transpose(1, 2)
 
     def targets(
