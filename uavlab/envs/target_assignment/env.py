@@ -119,7 +119,6 @@ class Assignment:
         Metric("time", "last", "s", "low", (0.0, math.inf)),
     )
     labels: ClassVar[dict[str, str]] = {
-        "completion": "satisfied targets",
         "normalized_score": "completion x (1 - congestion)",
         "distance": "distance flown by all (m)",
         "time": "time until the last arrival (s)",
