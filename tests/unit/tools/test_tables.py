@@ -147,6 +147,13 @@ def test_captions_fit_one_seed_and_several(change: Change, count: int, title: st
     score, caption = scores.maps()[:2]
     assert f"| {title} | 0." in score
     assert caption.startswith(f"Intervals: {method}. The same seed")
+    assert "minutes do not compare" not in caption
+
+
+def test_minutes_of_other_machines_do_not_compare(change: Change) -> None:
+    run = RECORDS["mapping_mappo"]["trained"][0]
+    change("mapping_mappo", {"trained": [{**run, "machine": {**run["machine"], "cpu": "another"}}]})
+    assert scores.maps()[1].endswith("They trained on different machines, so their minutes do not compare.")
 
 
 def test_ratios_have_their_intervals(change: Change) -> None:
