@@ -11,6 +11,7 @@ Source:
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +23,8 @@ from uavlab.nets.mlp import StackedNet, affine
 
 AWAY = 5  # features of one place as seen from another
 INNER = 16  # hidden units between them and the weights of attention
-CLOSED = -3e4  # score of what a row does not attend to; within the range of float16
+NOTHING = -3e4  # score of attending to nothing; within the range of float16
+PARTS = 6  # linear parts of a layer
 
 Weights = Iterator[tuple[Tensor, Tensor]]
 """Weight and bias of each layer that is still to come."""
@@ -81,64 +83,106 @@ class StackedAttention(StackedNet):
         row, column, near = self.entities.split(x)
         counts = [each[..., 0] > 0 for each in (row, column)]
         to_columns, to_rows = away(row, column), away(row, row)
-        u, t = dense(row, *next(take)), dense(column, *next(take))
-        of_columns = self._scores(take, to_columns, nearest(to_columns[..., 2], counts[1], near[..., 1]))
-        of_rows = self._scores(take, to_rows, nearest(to_rows[..., 2], counts[0], near[..., 0]))
+        u, t = affine(row.flatten(1, 2), *next(take)), affine(column.flatten(1, 2), *next(take))
+        of_columns = self._scores(take, to_columns, nearest(to_columns[:, 2], counts[1], near[..., 1]))
+        of_rows = self._scores(take, to_rows, nearest(to_rows[:, 2], counts[0], near[..., 0]))
         t = norm(t)
-        keys = dense(t, *next(take)).chunk(2 * self.layers, -1)
-        for layer in range(self.layers):
-            key, value = keys[2 * layer : 2 * layer + 2]
-            u = u + self._attend(take, dense(norm(u), *next(take)), key, value, of_columns[layer])
-            query, key, value = dense(norm(u), *next(take)).chunk(3, -1)
-            u = u + self._attend(take, query, key, value, of_rows[layer])
-            u = u + dense(dense(norm(u), *next(take)).relu(), *next(take))
-        wide = torch.promote_types(theta.dtype, torch.float32)
+        keys = affine(t, *next(take)).chunk(2 * self.layers, -1)
+        for number in range(self.layers):
+            places = of_columns[number], of_rows[number]
+            u = self._layer(u, keys[2 * number], keys[2 * number + 1], *places, *islice(take, PARTS))
         u = norm(u)
         if self.pairs:
-            own, other, between = dense(u, *next(take)), dense(t, *next(take)), dense_pairs(to_columns, *next(take))
-            hidden = (own[..., :, None, :] + other[..., None, :, :] + between).relu()
-            with torch.autocast(x.device.type, enabled=False):
-                return dense_pairs(hidden.to(wide), *(each.to(wide) for each in next(take))).flatten(2)
-        pooled = torch.cat([mean_of(each, count) for each, count in zip((u, t), counts, strict=True)], -1)
-        hidden = affine(pooled, *next(take)).relu()
-        with torch.autocast(x.device.type, enabled=False):
-            return affine(hidden.to(wide), *(each.to(wide) for each in next(take)))
+            return self._logits(take, u, t, to_columns)
+        pooled = [mean_of(each.unflatten(1, some.shape[1:]), some) for each, some in zip((u, t), counts, strict=True)]
+        return in_full(affine(torch.cat(pooled, -1), *next(take)).relu(), *next(take))
 
-    def _scores(self, take: Weights, between: Tensor, seen: Bool[Tensor, "G N U T"]) -> list[tuple[Tensor, Tensor]]:
-        """Return for each layer what places add to the scores of attention, and which rows attend to anything."""
-        bias = dense_pairs(dense_pairs(between, *next(take)).relu(), *next(take))
-        bias = bias.masked_fill(~seen[..., None], CLOSED).movedim(-1, 2)  # G N layers*heads U T
-        some = seen.any(-1, keepdim=True)
-        return [(each, some) for each in bias.chunk(self.layers, 2)]
+    def _scores(
+        self, take: Weights, places: Float[Tensor, "G 5 N T U"], seen: Bool[Tensor, "G N T U"]
+    ) -> tuple[Float[Tensor, "G heads N T+1 U"], ...]:
+        """Return for each layer what places add to the scores of attention.
+
+        After all others comes a thing of value 0, to which rows attend that attend to nothing else.
+        """
+        bias = affine_first(affine_first(places.flatten(2), *next(take)).relu(), *next(take)).unflatten(
+            2, seen.shape[1:]
+        )
+        bias = bias.masked_fill(~seen[:, None], -torch.inf)
+        return F.pad(bias, (0, 0, 0, 1), value=NOTHING).chunk(self.layers, 1)
+
+    def _layer(
+        self,
+        u: Float[Tensor, "G rows H"],
+        key: Float[Tensor, "G columns H"],
+        value: Float[Tensor, "G columns H"],
+        of_columns: Float[Tensor, "G heads N K U"],
+        of_rows: Float[Tensor, "G heads N L U"],
+        *parts: tuple[Tensor, Tensor],
+    ) -> Float[Tensor, "G rows H"]:
+        """Let rows attend to columns and to rows, then a dense part change each of them."""
+        ask, give, ask_rows, give_rows, inner, outer = parts
+        u = u + affine(self._attend(affine(norm(u), *ask), key, value, of_columns), *give)
+        u = u + affine(self._attend(*affine(norm(u), *ask_rows).chunk(3, -1), of_rows), *give_rows)
+        return u + affine(affine(norm(u), *inner).relu(), *outer)
 
     def _attend(
-        self, take: Weights, query: Tensor, key: Tensor, value: Tensor, scores: tuple[Tensor, Tensor]
-    ) -> Float[Tensor, "G N U H"]:
-        """Return what rows take over from what they attend to; nothing where a row attends to nothing."""
-        bias, some = scores
-        query, key, value = (each.unflatten(-1, (self.heads, -1)).transpose(2, 3) for each in (query, key, value))
-        lead = query.shape[:2]
-        query, key, value, bias = (each.flatten(0, 1) for each in (query, key, value, bias.to(query.dtype)))
-        result = F.scaled_dot_product_attention(query, key, value, attn_mask=bias).unflatten(0, lead)
-        return dense(result.transpose(2, 3).flatten(3) * some, *next(take))
+        self,
+        query: Float[Tensor, "G rows H"],
+        key: Float[Tensor, "G columns H"],
+        value: Float[Tensor, "G columns H"],
+        bias: Float[Tensor, "G heads N K U"],
+    ) -> Float[Tensor, "G rows H"]:
+        """Return what rows take over from what they attend to.
+
+        The softmax is along T, not the last axis, and so acts on whole vectors of the processor; products of matrices
+        of fewer than 400 multiplications, as of 6 x 4 without the thing of value 0, take ten times longer in torch.
+        """
+        lead = bias.shape[:3]
+        query, key, value = (
+            each.unflatten(1, (lead[2], -1)).unflatten(-1, (self.heads, -1)).permute(0, 3, 1, 2, 4)
+            for each in (query, key, value)
+        )
+        key, value = (F.pad(each, (0, 0, 0, 1)).flatten(0, 2) for each in (key, value))
+        query = query.flatten(0, 2).transpose(1, 2)
+        scale = (self.hidden // self.heads) ** -0.5
+        weight = torch.baddbmm(bias.flatten(0, 2), key, query, alpha=scale).softmax(1)
+        result = torch.bmm(weight.transpose(1, 2).to(value.dtype), value)
+        return result.unflatten(0, lead).permute(0, 2, 3, 1, 4).flatten(3).flatten(1, 2)
+
+    def _logits(
+        self,
+        take: Weights,
+        u: Float[Tensor, "G rows H"],
+        t: Float[Tensor, "G columns H"],
+        places: Float[Tensor, "G 5 N T U"],
+    ) -> Float[Tensor, "G N moves"]:
+        """Return the logits of all pairs and moves."""
+        worlds, columns, rows = places.shape[2:]
+        own = affine(u, *next(take)).unflatten(1, (worlds, 1, rows))
+        other = affine(t, *next(take)).unflatten(1, (worlds, columns, 1))
+        between = affine(places.flatten(2).transpose(1, 2), *next(take)).unflatten(1, (worlds, columns, rows))
+        logits = in_full((own + other + between).relu().flatten(1, 3), *next(take))
+        return logits.unflatten(1, (worlds, columns, rows)).transpose(2, 3).flatten(2)
 
 
-def away(row: Float[Tensor, "G N U F"], column: Float[Tensor, "G N T F"]) -> Float[Tensor, "G N U T 5"]:
+def away(row: Float[Tensor, "G N U F"], column: Float[Tensor, "G N T F"]) -> Float[Tensor, "G 5 N T U"]:
     """Return how each column lies from each row: x, y, distance, and x and y of the direction."""
-    offset = column[..., None, :, 1:3] - row[..., :, None, 1:3]
-    distance = offset.square().sum(-1, keepdim=True).clamp_min(1e-12).sqrt()
-    return torch.cat((offset, distance, offset / distance.clamp_min(1e-3)), -1)
+    start, end = (each[..., 1:3].movedim(-1, 1) for each in (row, column))
+    offset = end[..., None] - start[..., None, :]
+    distance = offset.square().sum(1, keepdim=True).clamp_min(1e-12).sqrt()
+    return torch.cat((offset, distance, offset / distance.clamp_min(1e-3)), 1)
 
 
 def nearest(
-    distance: Float[Tensor, "G N U T"], counts: Bool[Tensor, "G N T"], near: Float[Tensor, "G N"]
-) -> Bool[Tensor, "G N U T"]:
+    distance: Float[Tensor, "G N T U"], counts: Bool[Tensor, "G N T"], near: Float[Tensor, "G N"]
+) -> Bool[Tensor, "G N T U"]:
     """Mark the ``near`` nearest of those that count, for each row."""
-    apart = distance.masked_fill(~counts[..., None, :], torch.inf)
-    first = torch.ones(apart.shape[-1], apart.shape[-1], dtype=torch.bool, device=apart.device).tril(-1)  # of equals
-    mine, other = apart[..., :, None], apart[..., None, :]
-    rank = ((other < mine) | ((other == mine) & first)).sum(-1)  # counting is faster than sorting such short rows
-    return (rank < near[..., None, None]) & counts[..., None, :]
+    apart = distance.masked_fill(~counts[..., None], torch.inf)
+    count = apart.shape[-2]
+    first = torch.ones(count, count, dtype=torch.bool, device=apart.device).tril(-1)[..., None]  # of equals
+    mine, other = apart[..., :, None, :], apart[..., None, :, :]
+    rank = ((other < mine) | ((other == mine) & first)).sum(-2)  # counting is faster than sorting such short rows
+    return (rank < near[..., None, None]) & counts[..., None]
 
 
 def norm(x: Float[Tensor, "*lead H"]) -> Float[Tensor, "*lead H"]:
@@ -152,11 +196,15 @@ def mean_of(x: Float[Tensor, "G N U H"], counts: Bool[Tensor, "G N U"]) -> Float
     return (x * weight).sum(2) / weight.sum(2).clamp_min(1)
 
 
-def dense(x: Float[Tensor, "G N U I"], weight: Float[Tensor, "G I O"], bias: Float[Tensor, "G _ O"]) -> Tensor:
-    """Apply a linear layer of each network to all rows of all inputs."""
-    return affine(x.flatten(1, 2), weight, bias).unflatten(1, x.shape[1:3])
+def affine_first(
+    x: Float[Tensor, "G I N"], weight: Float[Tensor, "G I O"], bias: Float[Tensor, "G 1 O"]
+) -> Float[Tensor, "G O N"]:
+    """Apply a linear layer where features are the first axis of an input."""
+    return torch.baddbmm(bias.transpose(1, 2), weight.transpose(1, 2), x)
 
 
-def dense_pairs(x: Float[Tensor, "G N U T I"], weight: Float[Tensor, "G I O"], bias: Float[Tensor, "G _ O"]) -> Tensor:
-    """Apply a linear layer of each network to all pairs of all inputs."""
-    return affine(x.flatten(1, 3), weight, bias).unflatten(1, x.shape[1:4])
+def in_full(x: Float[Tensor, "G N I"], weight: Float[Tensor, "G I O"], bias: Float[Tensor, "G 1 O"]) -> Tensor:
+    """Apply a linear layer in the precision of parameters, or at least in float32."""
+    wide = torch.promote_types(weight.dtype, torch.float32)
+    with torch.autocast(x.device.type, enabled=False):
+        return affine(*(each.to(wide) for each in (x, weight, bias)))

@@ -166,15 +166,15 @@ def test_what_does_not_count_does_not_matter_to_others() -> None:
 
 
 def test_nearest_by_hand() -> None:
-    distance = torch.tensor([[[[3.0, 1.0, 2.0, 0.5]]]])
+    distance = torch.tensor([[[[3.0], [1.0], [2.0], [0.5]]]])  # of four columns from one row
     counts = torch.tensor([[[True, True, True, False]]])
-    marks = [nearest(distance, counts, torch.tensor([[k]]))[0, 0, 0].tolist() for k in (1.0, 2.0, 4.0)]
+    marks = [nearest(distance, counts, torch.tensor([[k]]))[0, 0, :, 0].tolist() for k in (1.0, 2.0, 4.0)]
     assert marks == [[False, True, False, False], [False, True, True, False], [True, True, True, False]]
 
 
 def test_away_by_hand() -> None:
     row, column = torch.tensor([[[[1.0, 0.1, 0.2]]]]), torch.tensor([[[[1.0, 0.4, 0.6], [0.0, 0.1, 0.2]]]])
-    seen = away(row, column)[0, 0, 0]
+    seen = away(row, column)[0, :, 0, :, 0].T  # of two columns from one row
     torch.testing.assert_close(seen[0], torch.tensor([0.3, 0.4, 0.5, 0.6, 0.8]))
     torch.testing.assert_close(seen[1], torch.tensor([0.0, 0.0, 1e-6, 0.0, 0.0]))
 
