@@ -9,6 +9,7 @@ Source:
     Vaswani et al. 2017, "Attention Is All You Need", in the form with LayerNorm before each part.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -17,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from uavlab.core.types import Entities
 from uavlab.nets.mlp import StackedNet, affine
@@ -25,6 +27,7 @@ AWAY = 5  # features of one place as seen from another
 INNER = 16  # hidden units between them and the weights of attention
 NOTHING = -3e4  # score of attending to nothing; within the range of float16
 PARTS = 6  # linear parts of a layer
+LARGE = 8 * 2**20  # bytes of embeddings; a layer stores twenty times as many for its backward pass
 
 Weights = Iterator[tuple[Tensor, Tensor]]
 """Weight and bias of each layer that is still to come."""
@@ -43,6 +46,8 @@ class StackedAttention(StackedNet):
         heads: Heads of attention.
         layers: Layers of attention.
         pairs: Whether the head is for pairs.
+        recompute: Bytes of the embeddings of rows from which on layers store nothing for the backward pass, but are
+            computed a second time in it.
     """
 
     entities: Entities
@@ -50,6 +55,7 @@ class StackedAttention(StackedNet):
     heads: int
     layers: int
     pairs: bool
+    recompute: float = math.inf
 
     @property
     def weights(self) -> list[tuple[int, ...]]:
@@ -90,7 +96,11 @@ class StackedAttention(StackedNet):
         keys = affine(t, *next(take)).chunk(2 * self.layers, -1)
         for number in range(self.layers):
             places = of_columns[number], of_rows[number]
-            u = self._layer(u, keys[2 * number], keys[2 * number + 1], *places, *islice(take, PARTS))
+            inputs = u, *keys[2 * number : 2 * number + 2], *places, *islice(take, PARTS)
+            if u.nbytes < self.recompute:
+                u = self._layer(*inputs)
+            else:  # nothing is random in a layer
+                u = checkpoint(self._layer, *inputs, use_reentrant=False, preserve_rng_state=False)
         u = norm(u)
         if self.pairs:
             return self._logits(take, u, t, to_columns)
@@ -104,9 +114,8 @@ class StackedAttention(StackedNet):
 
         After all others comes a thing of value 0, to which rows attend that attend to nothing else.
         """
-        bias = affine_first(affine_first(places.flatten(2), *next(take)).relu(), *next(take)).unflatten(
-            2, seen.shape[1:]
-        )
+        inner = affine_first(places.flatten(2), *next(take)).relu()
+        bias = affine_first(inner, *next(take)).unflatten(2, seen.shape[1:])
         bias = bias.masked_fill(~seen[:, None], -torch.inf)
         return F.pad(bias, (0, 0, 0, 1), value=NOTHING).chunk(self.layers, 1)
 

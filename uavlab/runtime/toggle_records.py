@@ -218,9 +218,10 @@ RECORDS = (
     ),
     Toggle(
         name="recompute",
-        kind=Literal["off", "on"],
-        about="Compute activations a second time in the backward pass instead of storing them.",
-        seam="kernel",
+        kind=Literal["off", "on", "layers"],
+        about="Compute activations a second time in the backward pass instead of storing them: those of a whole loss, "
+        "or (`layers`) of one layer of attention after the other, where these are large.",
+        seam="kernel, build",
         equality="rounding",
         claim="saves memory",
         cost="one more forward pass",

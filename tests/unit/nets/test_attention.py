@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from uavlab.core.types import Entities
+from uavlab.nets import attention
 from uavlab.nets.attention import StackedAttention, away, mean_of, nearest
+from uavlab.profiling.batch_size import Budget
 
 THINGS = Entities(rows=4, columns=3, features=5, moves=2)
 NET = StackedAttention(THINGS, hidden=8, heads=2, layers=2, pairs=True)
@@ -190,3 +192,55 @@ def test_gradients_are_finite_at_one_place_and_without_anything_that_counts() ->
 
 def test_mean_of_nothing_is_zero() -> None:
     assert mean_of(torch.ones(1, 1, 3, 2), torch.zeros(1, 1, 3, dtype=torch.bool)).tolist() == [[[0.0, 0.0]]]
+
+
+# ---- activations computed again ----
+
+
+def gradient(net: StackedAttention, batch: int = 64) -> tuple[Tensor, int]:
+    """Return the gradient of some loss, and the most bytes that tensors took."""
+    theta, x = parameters(net).requires_grad_(), inputs(THINGS, batch)
+    with Budget(2**40) as budget:
+        (result,) = torch.autograd.grad(net(theta, x).square().sum(), theta)
+    return result, budget.peak
+
+
+@pytest.mark.parametrize("net", [NET, VALUE], ids=["pairs", "value"])
+def test_layers_that_are_computed_again_have_the_same_gradient_in_less_memory(net: StackedAttention) -> None:
+    deep = replace(net, layers=6)
+    stored, again = gradient(deep), gradient(replace(deep, recompute=0))
+    assert torch.equal(again[0], stored[0])
+    assert again[1] < 0.6 * stored[1]
+
+
+def test_layers_are_computed_again_from_a_size_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    layer = StackedAttention._layer
+    monkeypatch.setattr(StackedAttention, "_layer", lambda self, *rest: calls.append("layer") or layer(self, *rest))
+    size = 64 * THINGS.rows * NET.hidden * 8  # bytes of embeddings
+    for limit, forward_and_backward in ((size, 2), (size + 1, 1), (math.inf, 1)):
+        calls.clear()
+        gradient(replace(NET, recompute=limit))
+        assert len(calls) == NET.layers * forward_and_backward
+
+
+@pytest.mark.parametrize("recompute", [0, math.inf])
+def test_one_graph_holds_the_whole_network(recompute: float) -> None:
+    net = replace(NET, recompute=recompute)
+    theta, x = parameters(net).requires_grad_(), inputs(THINGS)
+    compiled = torch.compile(lambda *args: net(*args), backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(theta, x), net(theta, x), **EXACT)
+    (got,), (expected,) = (torch.autograd.grad(f(theta, x).square().sum(), theta) for f in (compiled, net))
+    torch.testing.assert_close(got, expected, **EXACT)
+
+
+# ---- attending to nothing ----
+
+
+def test_who_sees_nothing_takes_over_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that see nothing are as those whose columns are gone; without a thing of value 0 they are not numbers."""
+    x, theta = inputs(THINGS, near=(0, 0)), parameters(NET)
+    expected = torch.tensor([plain(NET, theta, each) for each in x[0]], dtype=torch.float64)
+    torch.testing.assert_close(NET(theta, x)[0], expected, **EXACT)
+    monkeypatch.setattr(attention, "NOTHING", -math.inf)
+    assert NET(theta, x).isnan().all()

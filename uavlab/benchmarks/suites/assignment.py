@@ -1,8 +1,9 @@
 """Assignment: a decision by its size, beside plain Python, and the time and memory of the network."""
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from itertools import count
 from statistics import fmean
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from uavlab.benchmarks.registry import Record, suite
+from uavlab.benchmarks.registry import Option, Record, suite
 from uavlab.benchmarks.timing import median, ratio, time_in_turn
 from uavlab.envs.autoreset import advance, make_pool, start_worlds
 from uavlab.envs.target_assignment.env import Assignment
@@ -19,6 +20,7 @@ from uavlab.experiment import build
 from uavlab.experiment.config import Device, RunConfig
 from uavlab.nets.attention import StackedAttention
 from uavlab.ops.action_sampling import random_moves
+from uavlab.profiling.batch_size import Budget
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.wrappers import recompute_activations
 
@@ -26,24 +28,35 @@ WORLDS, EPISODES = 256, 50  # at once; by which the length of an episode is meas
 SIZES = ((3, 2), (6, 4), (10, 8), (20, 15))  # UAVs and targets
 NETWORKS = {"small": (128, 4, 2), "large": (256, 8, 4)}  # width, heads, layers
 BATCHES = (32, 128)
+MOST_ROUNDS, ENOUGH_S = 10, 20.0  # of a network at one size
 
 
-@suite("assignment", about="decisions of assignment beside plain Python, and its network by size")
-def assignment_suite(rounds: int, device: Device) -> Record:
-    """Time decisions and gradients by numbers of UAVs and targets.
+@suite(
+    "assignment",
+    about="decisions of assignment beside plain Python, and the time and memory of its networks",
+    options=(Option("batch", "rows of a gradient", (1, 1_000_000)),),
+)
+def assignment_suite(rounds: int, device: Device, batch: Iterable[int] = ()) -> Record:
+    """Time decisions and gradients by numbers of UAVs and targets, gradients by rows of a ``batch``, too.
 
     Returns:
         ``rows`` of decisions: ``uavs``, ``targets``, ``decisions`` (of an episode by random moves), ``us`` (a decision
         with its observation, and its share of the start of a world, of ``WORLDS`` at once), ``python_us`` (the same of
         one world in plain Python) and ``over_batched``, the median of their ratios with its interval. ``networks``: for
-        each size, network and batch ``ms`` (a policy's loss and its gradient) and ``saved_bytes`` (what is stored for
-        the backward pass), and both with activations recomputed.
+        each size, network, batch and setting ``ms`` (a policy's loss and its gradient), ``peak_bytes`` (the most that
+        tensors take at a time) and ``over_plain``, the median of ratios of times with its interval. Settings are those
+        of the toggle ``recompute``, ``plain`` (off), ``whole`` (on) and ``layers`` (whatever their size), and
+        ``nearest``, one neighbour of each kind instead of all.
     """
     rt = build.runtime(RunConfig(device=device))
     with rt.scope():
         rows = [_decisions(*size, rounds, rt) for size in SIZES]
         networks = [
-            _network(*size, name, batch, rounds, rt) for size in SIZES for name in NETWORKS for batch in BATCHES
+            row
+            for size in SIZES
+            for name in NETWORKS
+            for count in tuple(batch) or BATCHES
+            for row in network_rows(size, name, count, rounds, rt)
         ]
     return {"worlds": WORLDS, "rows": rows, "networks": networks}
 
@@ -116,7 +129,9 @@ class Loss:
         return self.net(theta, self.obs).log_softmax(-1)[..., 0].mean()
 
 
-def _network(uavs: int, targets: int, name: str, batch: int, rounds: int, rt: Runtime) -> dict[str, Any]:
+def network_rows(size: tuple[int, int], name: str, batch: int, rounds: int, rt: Runtime) -> list[dict[str, Any]]:
+    """Return a row for each setting of a network; the settings are timed in turn."""
+    uavs, targets = size
     env, (wide, heads, layers) = Assignment(uavs=(uavs, uavs), targets=(targets, targets)), NETWORKS[name]
     entities = env.spec.entities
     if entities is None:
@@ -125,34 +140,34 @@ def _network(uavs: int, targets: int, name: str, batch: int, rounds: int, rt: Ru
     dice = torch.Generator().manual_seed(0)
     theta = net.initial(torch.rand(1, net.count, generator=dice)).to(rt.device).requires_grad_()
     state = env.initial(torch.rand(batch, env.spec.initial_noise, generator=dice).to(rt.device))
-    plain = Loss(net, env.observe(state).features.transpose(0, 1))
-    losses: dict[str, Callable[[Tensor], Tensor]] = {"plain": plain, "recomputed": recompute_activations(plain)}
-    calls = {name: (lambda loss=loss: torch.autograd.grad(loss(theta), theta)) for name, loss in losses.items()}
-    seconds = time_in_turn(calls, min(rounds, 10), rt.device)
-    return {
-        "uavs": uavs,
-        "targets": targets,
-        "network": name,
-        "parameters": net.count,
-        "batch": batch,
-        "ms": round(1e3 * median(seconds["plain"]), 3),
-        "saved_bytes": saved_bytes(plain, theta),
-        "recomputed_over_plain": ratio(seconds["recomputed"], seconds["plain"], "mean"),
-        "recomputed_bytes": saved_bytes(losses["recomputed"], theta),
+    nearest, every = (
+        env.observe(replace(state, near=torch.full_like(state.near, near))).features.transpose(0, 1)
+        for near in (1, max(size))
+    )
+    losses: dict[str, Callable[[Tensor], Tensor]] = {
+        "plain": Loss(net, every),
+        "nearest": Loss(net, nearest),
+        "whole": recompute_activations(Loss(net, every)),
+        "layers": Loss(replace(net, recompute=0), every),
     }
+    calls = {name: (lambda loss=loss: torch.autograd.grad(loss(theta), theta)) for name, loss in losses.items()}
+    peaks = {name: peak_bytes(call) for name, call in calls.items()}
+    seconds = time_in_turn(calls, min(rounds, MOST_ROUNDS), rt.device, warm_up=1, enough_s=ENOUGH_S)
+    head = {"uavs": uavs, "targets": targets, "network": name, "parameters": net.count, "batch": batch}
+    return [
+        {
+            **head,
+            "setting": setting,
+            "ms": round(1e3 * median(each), 3),
+            "peak_bytes": peaks[setting],
+            **ratio(each, seconds["plain"], "over_plain"),
+        }
+        for setting, each in seconds.items()
+    ]
 
 
-def saved_bytes(loss: Callable[[Tensor], Tensor], theta: Tensor) -> int:
-    """Return the bytes that a loss stores for its backward pass, each tensor once, parameters left out."""
-    stored: dict[int, int] = {}
-
-    def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        stored[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        value = loss(theta)
-    stored.pop(theta.untyped_storage().data_ptr(), None)
-    del value
-    return sum(stored.values())
+def peak_bytes(call: Callable[[], Any]) -> int:
+    """Return the most bytes that tensors created by a call take at a time."""
+    with Budget(sys.maxsize) as budget:
+        call()
+    return budget.peak

@@ -34,7 +34,9 @@ from uavlab.core.types import Batch, EnvSpec, Steps, Update, tensors, tree_map
 from uavlab.learners.ppo.acting import act_with_memory, choose_actions, evaluate_actions, make_policy, make_team
 from uavlab.learners.ppo.config import MAPPOConfig
 from uavlab.learners.ppo.moments import Moments, normalise, row_weights, sum_by_network, update_moments
+from uavlab.learners.ppo.networks import EntityTeam
 from uavlab.learners.ppo.recurrent import Memory, RecurrentTeam, Sequences, sequences_of
+from uavlab.nets.attention import LARGE
 from uavlab.ops.minibatches import minibatches
 from uavlab.ops.returns import generalized_advantages
 from uavlab.ops.schedules import linear
@@ -79,6 +81,8 @@ class PPO(Learner):
         """
         self.config, self.spec, self.runs, self.acting = config, spec, len(rng.seeds), rt.toggles.acting
         self.team, self.padding = make_team(config, spec, spec), padded_actions(spec, rng.device)
+        if rt.toggles.recompute == "layers" and isinstance(self.team, EntityTeam):
+            self.team = replace(self.team, recompute=LARGE)
         actor, critic = (rows.flatten(0, 1) for rows in self.team.initial(inputs, rng))
         self.actor, self.critic = rt.grad(actor, config.lr, config.clip), rt.grad(critic, config.critic_lr, config.clip)
         if config.lr_to is not None:

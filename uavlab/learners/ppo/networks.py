@@ -1,5 +1,6 @@
 """Actors and critics of a team for PPO: on vectors a network per agent or group, on maps one for all agents."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,21 +126,26 @@ class EntityTeam(VectorTeam):
         entities: Layout of observations and moves.
         heads: Heads of attention.
         layers: Layers of attention.
+        recompute: See ``StackedAttention``.
     """
 
     entities: Entities
     heads: int
     layers: int
+    recompute: float = math.inf
 
     @property
     def actor_net(self) -> StackedAttention:  # type: ignore[override]
         """The network of an actor."""
-        return StackedAttention(self.entities, self.hidden, self.heads, self.layers, pairs=True)
+        return self._net(pairs=True)
 
     @property
     def critic_net(self) -> StackedAttention:  # type: ignore[override]
         """The network of a critic."""
-        return StackedAttention(self.entities, self.hidden, self.heads, self.layers, pairs=False)
+        return self._net(pairs=False)
+
+    def _net(self, pairs: bool) -> StackedAttention:
+        return StackedAttention(self.entities, self.hidden, self.heads, self.layers, pairs, self.recompute)
 
 
 @dataclass(frozen=True)
