@@ -10,8 +10,9 @@ Source:
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 import torch
@@ -96,11 +97,10 @@ class StackedAttention(StackedNet):
         keys = affine(t, *next(take)).chunk(2 * self.layers, -1)
         for number in range(self.layers):
             places = of_columns[number], of_rows[number]
-            inputs = u, *keys[2 * number : 2 * number + 2], *places, *islice(take, PARTS)
-            if u.nbytes < self.recompute:
-                u = self._layer(*inputs)
-            else:  # nothing is random in a layer
-                u = checkpoint(self._layer, *inputs, use_reentrant=False, preserve_rng_state=False)
+            layer: Callable[..., Tensor] = self._layer
+            if u.nbytes >= self.recompute:  # nothing is random in a layer
+                layer = partial(checkpoint, layer, use_reentrant=False, preserve_rng_state=False)
+            u = layer(u, *keys[2 * number : 2 * number + 2], *places, *islice(take, PARTS))
         u = norm(u)
         if self.pairs:
             return self._logits(take, u, t, to_columns)
@@ -131,7 +131,8 @@ class StackedAttention(StackedNet):
         """Let rows attend to columns and to rows, then a dense part change each of them."""
         ask, give, ask_rows, give_rows, inner, outer = parts
         u = u + affine(self._attend(affine(norm(u), *ask), key, value, of_columns), *give)
-        u = u + affine(self._attend(*affine(norm(u), *ask_rows).chunk(3, -1), of_rows), *give_rows)
+        query, key, value = affine(norm(u), *ask_rows).chunk(3, -1)
+        u = u + affine(self._attend(query, key, value, of_rows), *give_rows)
         return u + affine(affine(norm(u), *inner).relu(), *outer)
 
     def _attend(
@@ -143,8 +144,9 @@ class StackedAttention(StackedNet):
     ) -> Float[Tensor, "G rows H"]:
         """Return what rows take over from what they attend to.
 
-        The softmax is along T, not the last axis, and so acts on whole vectors of the processor; products of matrices
-        of fewer than 400 multiplications, as of 6 x 4 without the thing of value 0, take ten times longer in torch.
+        The softmax is along K, not the last axis, and so acts on whole vectors of the processor. Without the thing of
+        value 0, products for 6 UAVs and 4 targets would have fewer than 400 multiplications; torch does them ten times
+        slower.
         """
         lead = bias.shape[:3]
         query, key, value = (
