@@ -90,7 +90,7 @@ class StackedAttention(StackedNet):
         row, column, near = self.entities.split(x)
         counts = [each[..., 0] > 0 for each in (row, column)]
         to_columns, to_rows = away(row, column), away(row, row)
-        u, t = affine(row.flatten(1, 2), *next(take)), affine(column.flatten(1, 2), *next(take))
+        u, t = (in_full(affine, each.flatten(1, 2), *next(take)) for each in (row, column))
         of_columns = self._scores(take, to_columns, nearest(to_columns[:, 2], counts[1], near[..., 1]))
         of_rows = self._scores(take, to_rows, nearest(to_rows[:, 2], counts[0], near[..., 0]))
         t = norm(t)
@@ -105,7 +105,7 @@ class StackedAttention(StackedNet):
         if self.pairs:
             return self._logits(take, u, t, to_columns)
         pooled = [mean_of(each.unflatten(1, some.shape[1:]), some) for each, some in zip((u, t), counts, strict=True)]
-        return in_full(affine(torch.cat(pooled, -1), *next(take)).relu(), *next(take))
+        return in_full(affine, affine(torch.cat(pooled, -1), *next(take)).relu(), *next(take))
 
     def _scores(
         self, take: Weights, places: Float[Tensor, "G 5 N T U"], seen: Bool[Tensor, "G N T U"]
@@ -114,7 +114,7 @@ class StackedAttention(StackedNet):
 
         After all others comes a thing of value 0, to which rows attend that attend to nothing else.
         """
-        inner = affine_first(places.flatten(2), *next(take)).relu()
+        inner = in_full(affine_first, places.flatten(2), *next(take)).relu()
         bias = affine_first(inner, *next(take)).unflatten(2, seen.shape[1:])
         bias = bias.masked_fill(~seen[:, None], -torch.inf)
         return F.pad(bias, (0, 0, 0, 1), value=NOTHING).chunk(self.layers, 1)
@@ -171,8 +171,8 @@ class StackedAttention(StackedNet):
         worlds, columns, rows = places.shape[2:]
         own = affine(u, *next(take)).unflatten(1, (worlds, 1, rows))
         other = affine(t, *next(take)).unflatten(1, (worlds, columns, 1))
-        between = affine(places.flatten(2).transpose(1, 2), *next(take)).unflatten(1, (worlds, columns, rows))
-        logits = in_full((own + other + between).relu().flatten(1, 3), *next(take))
+        between = in_full(affine, places.flatten(2).transpose(1, 2), *next(take)).unflatten(1, (worlds, columns, rows))
+        logits = in_full(affine, (own + other + between).relu().flatten(1, 3), *next(take))
         return logits.unflatten(1, (worlds, columns, rows)).transpose(2, 3).flatten(2)
 
 
@@ -214,8 +214,8 @@ def affine_first(
     return torch.baddbmm(bias.transpose(1, 2), weight.transpose(1, 2), x)
 
 
-def in_full(x: Float[Tensor, "G N I"], weight: Float[Tensor, "G I O"], bias: Float[Tensor, "G 1 O"]) -> Tensor:
-    """Apply a linear layer in the precision of parameters, or at least in float32."""
+def in_full(layer: Callable[..., Tensor], x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Apply a first or last layer in the precision of parameters, and at least in float32."""
     wide = torch.promote_types(weight.dtype, torch.float32)
     with torch.autocast(x.device.type, enabled=False):
-        return affine(*(each.to(wide) for each in (x, weight, bias)))
+        return layer(*(each.to(wide) for each in (x, weight, bias)))

@@ -14,12 +14,14 @@ from uavlab.collectors.fixed_length import FixedLengthCollector, FixedLengthConf
 from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Scale, Steps, tree_map
+from uavlab.envs.target_assignment.env import Assignment
 from uavlab.learners.ppo import algorithm, networks
 from uavlab.learners.ppo.acting import evaluate_actions, load_policy
 from uavlab.learners.ppo.algorithm import PPO, Samples
 from uavlab.learners.ppo.config import IPPOConfig, MAPPOConfig
 from uavlab.learners.ppo.moments import MEMORY, Moments, row_weights
 from uavlab.nets.assignment import of_agents
+from uavlab.nets.attention import LARGE, StackedAttention
 from uavlab.ops.minibatches import minibatches
 from uavlab.runtime.grad_step import ADAM_EPS
 from uavlab.runtime.runtime import Runtime
@@ -511,3 +513,33 @@ def test_maps_are_learned_from_and_other_teams_are_refused() -> None:
     assert all(value.shape[0] == 1 for value in update.metrics.values())
     with pytest.raises(ConfigError, match="side 6"):
         load_policy(CONFIG, TINY_MISSION.spec, replace(TINY_MISSION, lattice=6).spec, learner.parameters())
+
+
+def assigned(recompute: str) -> dict[str, Tensor]:
+    """Return the state after an update on the assignment task."""
+    env, rng = Assignment(uavs=(3, 3), targets=(2, 2)), Streams([0, 1])
+    rt = Runtime(requested=Toggles(acting="batched", recompute=recompute))
+    inputs = Scale(center=torch.zeros(2, 1, env.spec.obs), spread=torch.ones(2, 1, env.spec.obs))
+    learner = PPO(replace(CONFIG, heads=2), env.spec, inputs, rng, rt)
+    source = FixedLengthCollector(env, learner.policy(env.spec, explore=True), FixedLengthConfig(3, 4, 2), rng, rt)
+    batch = source.next()
+    learner.update(batch, learner.update_noise(rng, 12))
+    return {name: tensor.clone() for name, tensor in learner.state_dict().items()}
+
+
+def test_large_layers_of_attention_are_computed_again_with_equal_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[float] = []
+    layer = StackedAttention._layer
+    monkeypatch.setattr(StackedAttention, "_layer", lambda net, *a: limits.append(net.recompute) or layer(net, *a))
+    states, calls = {}, {}
+    for recompute, large in (("off", LARGE), ("layers", LARGE), ("layers", 0)):
+        monkeypatch.setattr(algorithm, "LARGE", large)
+        states[recompute, large] = assigned(recompute)
+        calls[recompute, large], limits[:] = (len(limits), set(limits)), []
+    (count, never), few, (more, always) = calls.values()
+    assert never == {math.inf}
+    assert few == (count, {math.inf, LARGE})  # policies act without gradients
+    assert (more > count, always) == (True, {math.inf, 0})
+    for state in states.values():
+        for name, tensor in states["off", LARGE].items():
+            assert torch.equal(state[name], tensor), name
