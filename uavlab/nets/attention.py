@@ -128,7 +128,7 @@ class StackedAttention(StackedNet):
         of_rows: Float[Tensor, "G heads N L U"],
         *parts: tuple[Tensor, Tensor],
     ) -> Float[Tensor, "G rows H"]:
-        """Let rows attend to columns and to rows, then a dense part change each of them."""
+        """Return the embeddings of rows after they attend to columns and to rows, and a dense part changes each."""
         ask, give, ask_rows, give_rows, inner, outer = parts
         u = u + affine(self._attend(affine(norm(u), *ask), key, value, of_columns), *give)
         query, key, value = affine(norm(u), *ask_rows).chunk(3, -1)
