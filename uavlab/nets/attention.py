@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from uavlab.core.types import Entities
+from uavlab.core.entities import Entities
 from uavlab.nets.mlp import StackedNet, affine
 
 AWAY = 5  # features of one place as seen from another

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from uavlab.core.types import Entities
+from uavlab.core.entities import Entities
 from uavlab.nets.attention import StackedAttention, away, mean_of, nearest
 
 THINGS = Entities(rows=4, columns=3, features=5, moves=2)

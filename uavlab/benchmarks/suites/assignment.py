@@ -58,7 +58,7 @@ def _decisions(uavs: int, targets: int, rounds: int, rt: Runtime) -> dict[str, A
     }
     seconds = time_in_turn(calls, rounds, rt.device)
     batched = [each / (WORLDS * steps) for each in seconds["batched"]]
-    python = [each / made for each, made in zip(seconds["python"], decisions[-len(batched) :], strict=True)]
+    python = [each / number for each, number in zip(seconds["python"], decisions[-len(batched) :], strict=True)]
     return {
         "uavs": uavs,
         "targets": targets,

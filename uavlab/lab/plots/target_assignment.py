@@ -55,8 +55,8 @@ def _at(state: State) -> np.ndarray:
 def _legs(states: Sequence[State]) -> np.ndarray:
     """Return the legs of all decisions, straight from place to place, with a gap after each."""
     ends = [np.stack((_at(before), _at(after)), 1) for before, after in pairwise(states)]
-    flown = [leg for leg in np.concatenate(ends) if (leg[0] != leg[1]).any()] if ends else []
-    return with_gaps(np.stack(flown)) if flown else np.empty((0, 2))
+    legs = [leg for leg in np.concatenate(ends) if (leg[0] != leg[1]).any()] if ends else []
+    return with_gaps(np.stack(legs)) if legs else np.empty((0, 2))
 
 
 def _places(
@@ -88,8 +88,8 @@ def _title(env: Assignment, states: Sequence[State]) -> dict[str, str]:
     """Describe how many targets have what they need at the end, and what was flown."""
     start, end = states[0], states[-1]
     targets, done = int(env.count_targets(start)[0]), int((env.completion(end) * env.count_targets(end))[0].round())
-    flown, congestion = float((start.left - end.left)[0].sum()), float(env.congestion(end)[0])
+    distance, congestion = float((start.left - end.left)[0].sum()), float(env.congestion(end)[0])
     return {
         "title": f"{done} of {targets} targets satisfied after {len(states) - 1} decisions",
-        "caption": f"All UAVs flew {flown:,.0f} m; mean congestion {congestion:.2f}. Legs are drawn straight.",
+        "caption": f"All UAVs flew {distance:,.0f} m; mean congestion {congestion:.2f}. Legs are drawn straight.",
     }
