@@ -82,4 +82,9 @@ ROWS = (
         "transfer run --sizes few",
         "--sizes 'few': expected whole numbers with commas, such as 2,4,8.",
     ),
+    Row(
+        "transfer preset",
+        "transfer assignment --sizes 2",
+        "'assignment' is a preset, expected a run; train it first: …",
+    ),
 )

@@ -229,7 +229,11 @@ CONFIGURATION = (
 )
 
 COMMAND_LINE = (
-    Row("cli-1 command", "trian", "No such command 'trian'. Did you mean 'train'? See `uavlab --help`."),
+    Row(
+        "cli-1 command",
+        "trian",
+        "No such command 'trian'. (Did you mean one of: 'train', 'transfer'?) See `uavlab --help`.",
+    ),
     Row(
         "cli-1 option",
         f"train {P} --drr-run",

@@ -1,10 +1,15 @@
 """Things of which worlds have different numbers, in slots of a fixed number."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+from annotated_types import Ge, Le
 from jaxtyping import Bool, Float
 from torch import Tensor
+
+Count = Annotated[int, Ge(0), Le(256)]
+"""A number of things in a world."""
 
 
 @dataclass(frozen=True)

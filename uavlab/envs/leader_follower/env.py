@@ -17,7 +17,7 @@ from annotated_types import Ge, Gt, Le
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from uavlab.core.entities import first_slots
+from uavlab.core.entities import Count, first_slots
 from uavlab.core.types import EnvSpec, Metric, Rule, tensors, where_world
 from uavlab.envs.leader_follower.agents import LENGTH, limits, start_agents, start_obstacles, units, whole_numbers
 from uavlab.ops.geometry import constant, distance, nearest_offsets, wrap_angle
@@ -128,8 +128,8 @@ class LeaderFollower:
     first_follower_only: bool = False
     follower_costs: bool = True
     lagged: bool = False
-    present: tuple[int, int] | None = None
-    present_obstacles: tuple[int, int] | None = None
+    present: tuple[Count, Count] | None = None
+    present_obstacles: tuple[Count, Count] | None = None
 
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("completion", "outcome"),

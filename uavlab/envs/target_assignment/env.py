@@ -17,7 +17,7 @@ from annotated_types import Ge, Gt, Le
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from uavlab.core.entities import Entities
+from uavlab.core.entities import Count, Entities
 from uavlab.core.types import ChoiceObs, EnvSpec, Metric, Rule, tensors
 from uavlab.envs.target_assignment.scenarios import draw, noise_count
 
@@ -94,10 +94,10 @@ class Assignment:
         distance_cost: For a distance flown of one side of the map for each target.
     """
 
-    uavs: tuple[int, int] = (4, 6)
-    targets: tuple[int, int] = (3, 4)
-    obstacles: tuple[int, int] = (1, 3)
-    slots: tuple[int, int, int] = (0, 0, 0)
+    uavs: tuple[Count, Count] = (4, 6)
+    targets: tuple[Count, Count] = (3, 4)
+    obstacles: tuple[Count, Count] = (1, 3)
+    slots: tuple[Count, Count, Count] = (0, 0, 0)
     side: Annotated[float, Gt(0), Le(1e6)] = 1000.0
     spacing: Annotated[float, Gt(0), Le(1e6)] = 50.0
     approach: Annotated[float, Gt(0), Le(1e6)] = 20.0
@@ -117,12 +117,12 @@ class Assignment:
         Metric("congestion", "last", better="low", bounds=(0.0, 1.0)),
         Metric("normalized_score", "last", bounds=(0.0, 1.0)),
         Metric("distance", "sum", "m", "low", (0.0, math.inf)),
-        Metric("time", "last", "s", "low", (0.0, math.inf)),
+        Metric("makespan", "last", "s", "low", (0.0, math.inf)),
     )
     labels: ClassVar[dict[str, str]] = {
         "normalized_score": "completion x (1 - congestion)",
         "distance": "distance flown by all (m)",
-        "time": "time until the last arrival (s)",
+        "makespan": "time until the last arrival (s)",
     }
     sizes: ClassVar[tuple[str, ...]] = ("uavs", "targets")
     initial_settings: ClassVar[tuple[str, ...]] = (
@@ -295,7 +295,7 @@ class Assignment:
             "congestion": congestion,
             "normalized_score": completion * (1 - congestion),
             "distance": (state.left - after.left).sum(1),
-            "time": after.time.amax(1),
+            "makespan": after.time.amax(1),
         }
 
     def legs_of_uavs(self, state: State) -> Float[Tensor, "B N M S"]:
