@@ -157,12 +157,8 @@ class World:
         done = sum(1 for rest in self.rest if max(rest) == 0) / self.targets
         crowds = [min(max(self.visits(t) / self.ideal(t) - 1, 0), 1) for t in range(self.targets)]
         crowd = sum(crowds) / self.targets
-        return {
-            "completion": done,
-            "congestion": crowd,
-            "normalized_score": done * (1 - crowd),
-            "makespan": max(self.time),
-        }
+        score = done * (1 - crowd)
+        return {"completion": done, "congestion": crowd, "normalized_score": score, "makespan": max(self.time)}
 
     def ended(self) -> bool:
         """Return whether no move is legal."""
