@@ -14,7 +14,11 @@ from uavlab.lab.plots.flight import add_frames, path_line, select_frames, some_p
 from uavlab.lab.plots.style import blank, color, pale
 
 UAV, SERVED, OBSTACLE, TARGET = 0, 2, 3, 7  # numbers of colours
-SMALLEST, LARGEST = 8.0, 26.0  # sizes of marks of a target that needs nothing, and of the one that needs the most (px)
+SMALLEST, LARGEST = (
+    8.0,
+    26.0,
+)  # sizes of marks of a target that needs next to nothing, and of the one that needs most (px)
+RING = 20.0  # size of the mark of a satisfied target, which a UAV in it does not hide (px)
 
 
 @scene(Assignment)
@@ -39,7 +43,7 @@ def _moving(env: Assignment, states: Sequence[State]) -> list[go.Scatter]:
     size = SMALLEST + (LARGEST - SMALLEST) * need / state.demand[0].sum(-1).max()
     return [
         _places(state, there & open_, env.rows, "target", "circle", size[there & open_].tolist(), TARGET),
-        _places(state, there & ~open_, env.rows, "satisfied", "circle", SMALLEST, SERVED),
+        _places(state, there & ~open_, env.rows, "satisfied", "circle-open", RING, SERVED),
         path_line(some_place(_legs(states)), name="flown", line={"color": color(UAV), "width": 2}, opacity=0.6),
         path_line(
             _at(state), mode="markers", name="UAV", marker={"size": 11, "color": color(UAV), "symbol": "diamond"}
