@@ -14,10 +14,7 @@ from uavlab.lab.plots.flight import add_frames, path_line, select_frames, some_p
 from uavlab.lab.plots.style import blank, color, pale
 
 UAV, SERVED, OBSTACLE, TARGET = 0, 2, 3, 7  # numbers of colours
-SMALLEST, LARGEST = (
-    8.0,
-    26.0,
-)  # sizes of marks of a target that needs next to nothing, and of the one that needs most (px)
+SMALLEST, LARGEST = 8.0, 26.0  # sizes of marks of targets that need next to nothing, and the most (px)
 RING = 20.0  # size of the mark of a satisfied target, which a UAV in it does not hide (px)
 
 
