@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from uavlab.api import cross_play, evaluate, export, load, make, profile, resume, start, train, transfer
     from uavlab.benchmarks.registry import bench, suite
     from uavlab.cli import main
+    from uavlab.core.entities import Entities
     from uavlab.core.errors import (
         ConfigError,
         DivergedError,
@@ -43,19 +44,7 @@ if TYPE_CHECKING:
     from uavlab.core.protocols import Env, Learner, Policy
     from uavlab.core.registry import Resume, scene
     from uavlab.core.rng import Streams
-    from uavlab.core.types import (
-        Batch,
-        ChoiceObs,
-        Entities,
-        EnvSpec,
-        Group,
-        MapObs,
-        Metric,
-        Rollout,
-        Transition,
-        Update,
-        tensors,
-    )
+    from uavlab.core.types import Batch, ChoiceObs, EnvSpec, Group, MapObs, Metric, Rollout, Transition, Update, tensors
     from uavlab.experiment.cross_play import CrossPlay
     from uavlab.experiment.policy import TeamPolicy, TrainedPolicy
     from uavlab.experiment.run import Run

@@ -81,5 +81,11 @@ ROWS = (
         "transfer sizes",
         "transfer run --sizes few",
         "--sizes 'few': expected whole numbers with commas, such as 2,4,8.",
+        run=lambda run: None,
+    ),
+    Row(
+        "transfer preset",
+        "transfer spread --sizes 2",
+        "'spread' is a preset, expected a run; train it first: uavlab train spread.",
     ),
 )

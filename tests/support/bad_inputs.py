@@ -229,7 +229,7 @@ CONFIGURATION = (
 )
 
 COMMAND_LINE = (
-    Row("cli-1 command", "trian", "No such command 'trian'. Did you mean 'train'? See `uavlab --help`."),
+    Row("cli-1 command", "trein", "No such command 'trein'. Did you mean 'train'? See `uavlab --help`."),
     Row(
         "cli-1 option",
         f"train {P} --drr-run",

@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -23,7 +24,7 @@ from uavlab.cli.base import (
     write_record,
 )
 from uavlab.core.errors import ConfigError, UavlabError
-from uavlab.core.text import one_line
+from uavlab.core.text import one_line, quote
 from uavlab.experiment.signals import graceful_stop
 
 
@@ -210,8 +211,8 @@ def transfer(
     from uavlab.core.installation import invocation
     from uavlab.storage.machine import describe
 
-    if not all(part.strip().isdecimal() for part in sizes.split(",")):
-        raise ConfigError(f"--sizes {sizes!r}: expected whole numbers with commas, such as 2,4,8.")
+    if not re.fullmatch(r"\d{1,4}(,\d{1,4})*", sizes, re.ASCII):
+        raise ConfigError(f"--sizes {quote(sizes)}: expected whole numbers with commas, such as 2,4,8.")
     trained = api.load(run, which=which)
     numbers = [int(part) for part in sizes.split(",")]
     table = api.transfer(trained, numbers, policies=plans, episodes=episodes, seed=seed, mean_action=mean_action)

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 
 from uavlab.collectors.fixed_length import FixedLengthCollector, FixedLengthConfig
-from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig, blank_row, random_actions, replay_bytes
+from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig, random_actions
 from uavlab.collectors.on_policy import OnPolicyCollector, RolloutConfig
+from uavlab.collectors.rows import blank_row, replay_bytes
 from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Env, Learner, Policy, RecurrentPolicy
 from uavlab.core.registry import COLLECTORS, CollectorEntry, Settings, Trial

@@ -17,7 +17,6 @@ from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import (
     Batch,
     EnvSpec,
-    LiveTransition,
     Transition,
     Update,
     features_of,
@@ -32,7 +31,7 @@ from uavlab.replay.buffer import ByStage, Store
 from uavlab.replay.n_step import Returns, take_returns
 from uavlab.replay.prefetch import Prefetcher
 from uavlab.replay.prioritized import PriorityConfig
-from uavlab.replay.ring import Ring, row_bytes
+from uavlab.replay.ring import Ring
 from uavlab.replay.segments import cut, paste, plan
 from uavlab.runtime.runtime import Runtime
 
@@ -220,7 +219,7 @@ class OffPolicyCollector(Source):
         return {**dict(leaves(self.ring.rows)), "cursor": self.ring.cursor, "size": self.ring.size}
 
     def set_stages(self, share: Float[Tensor, "R S"], former: Float[Tensor, " R"], moved: Bool[Tensor, " R"]) -> None:
-        """Let all new worlds start at the present stage, and batches hold rows of former ones.
+        """Start all new worlds at the present stage, and fill a part of batches with rows of former ones.
 
         With ``overlap`` new worlds wait for the next round, because the thread may start some now.
         """
@@ -347,24 +346,3 @@ def random_actions(spec: EnvSpec, rng: Streams, name: str, obs: Any) -> Tensor:
         return random_moves(obs, rng.uniform(name, count, spec.agents).flatten(0, 1))
     action = 2 * rng.uniform(name, count, spec.agents, spec.action).flatten(0, 1) - 1
     return without_padding(action, padded_actions(spec, action.device))
-
-
-def blank_row(env: Env, worlds: Worlds) -> Transition:
-    """Return one transition per world, for its shapes and types."""
-    spec, seen = env.spec, features_of(worlds.obs)
-    zero = seen.new_zeros(len(worlds.replaced), spec.agents)
-    row = {
-        "obs": worlds.obs,
-        "action": zero.long() if spec.choices else zero[..., None].expand(-1, -1, spec.action),
-        "reward": zero,
-        "next_obs": worlds.obs,
-        "terminated": zero.bool(),
-        "truncated": zero[:, 0].bool(),
-    }
-    return LiveTransition(**row, live=zero.bool()) if spec.deaths else Transition(**row)
-
-
-def replay_bytes(env: Env, config: ReplayConfig, runs: int) -> int:
-    """Return the size of replay (bytes)."""
-    row = blank_row(env, start_worlds(env, torch.zeros(1, env.spec.initial_noise)))
-    return row_bytes(tree_map(lambda leaf: leaf[None], row)) * config.capacity * runs

@@ -124,7 +124,7 @@ class Source(Protocol):
         return
 
     def set_stages(self, share: Float[Tensor, "R S"], former: Float[Tensor, " R"], moved: Bool[Tensor, " R"]) -> None:
-        """Let new worlds start at each stage by these shares; the next ones that are started do.
+        """Start new worlds at each stage by these shares, from the next ones on.
 
         Args:
             share: Of new worlds that start at each stage.

@@ -225,7 +225,7 @@ class Progression:
         return any(row["seed"] == self.seeds[at] and row["decision"] == "complete" for row in self.log)
 
     def apply(self, source: Source, moved: Bool[Tensor, " R"]) -> None:
-        """Let new worlds start, and batches be mixed, as the stage of each seed says; ``moved`` seeds just came."""
+        """Start new worlds, and mix batches, by the stage of each seed; ``moved`` seeds just came to theirs."""
         share = torch.tensor([shares(self.plan, stage) for stage in self.stages])
         former = torch.tensor([self.plan.stages[stage].mix[1] if stage else 0.0 for stage in self.stages])
         source.set_stages(share, former, moved)

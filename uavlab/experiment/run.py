@@ -35,7 +35,7 @@ from uavlab.experiment.run_dir import (
     write_config,
 )
 from uavlab.experiment.run_state import Progress
-from uavlab.experiment.schedules import Schedules, check_alarms
+from uavlab.experiment.schedules import Schedules
 from uavlab.experiment.signals import defer_interrupt
 from uavlab.storage import checkpoint
 from uavlab.storage.files import reserve_space, write_json, write_last
@@ -73,7 +73,6 @@ class Run:
         self.pauses: list[float] = []  # seconds that each save took
         self.evals_since_best = 0  # evaluations since the best score
         self.symptoms: list[symptoms.Finding] = []  # what ails it
-        self.alarms: list[dict[str, Any]] = []  # that went off
         self.last_bytes, self.score_seconds = 0, 0.0  # bytes of the last save, seconds of the last evaluation
         self.last: Path | None = None  # the last checkpoint
         self.linkable = False  # whether the next checkpoint may link segments of replay from the last one
@@ -233,8 +232,7 @@ class Run:
         self.digest = ""
 
     def _updates(self) -> Generator["Progress", None, None]:
-        began, before = time.monotonic(), self.seconds
-        last = self.config.run.updates or 10**9
+        began, before, last = time.monotonic(), self.seconds, self.config.run.updates or 10**9
         try:
             with self.rt.scope():
                 steps = training(self.source, self.learner, self.rng, self.rt, self.number, last)
@@ -311,9 +309,7 @@ class Run:
         self._update_interrupted = False
         if metrics or score:
             self.recorder.append(self.number, self.seconds, {**(metrics or {}), **(score or {})}, seeds)
-            texts, stop = check_alarms(settings.alarms, self.recorder.rows)
-            self.alarms += [{"update": self.number, "text": text} for text in texts]
-            self.stopping = self.stopping or stop
+            self.stopping |= self.schedules.check_alarms(self.recorder.rows, self.number)
         if score:
             self.symptoms = symptoms.warn(self.recorder.rows, self.config, self.symptoms)
         if saving or self.done:

@@ -118,7 +118,7 @@ def save(run: "Run", folder: Path) -> tuple[Path, int]:
         "best_updates": run.best_team.updates[:, 0].tolist(),
         "rows": run.recorder.digest(),
         "decisions": decisions(run),
-        "alarms": run.alarms,
+        "alarms": run.schedules.alarms,
     }
     linked = (previous, unchanged) if previous is not None and unchanged else None
     path = checkpoint.save(folder, run.number, groups, meta, run.config.run.keep, linked)
@@ -152,7 +152,7 @@ def restore_latest(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool)
     since = [f"update {saved.step}: {why}" for why in reasons]
     run.not_exact_reasons = list(dict.fromkeys([*saved.meta["lifted"], *run.not_exact_reasons, *since]))
     run.last, run.linkable = saved.path, not fresh_replay
-    run.alarms = [*saved.meta.get("alarms", [])]
+    run.schedules.alarms = [*saved.meta.get("alarms", [])]
     if run.schedules.progression:
         run.schedules.progression.log = [*saved.meta.get("decisions", [])]
     run.schedules.apply(run.source, run.learner)
@@ -235,7 +235,7 @@ def status_record(run: "Run", reason: str) -> dict[str, Any]:
         "not_exact": run.not_exact_reasons,
         "symptoms": [asdict(each) for each in run.symptoms],
         **({"decisions": decisions(run)} if run.schedules.progression else {}),
-        **({"alarms": run.alarms} if run.config.run.alarms else {}),
+        **({"alarms": run.schedules.alarms} if run.config.run.alarms else {}),
         "toggles": {**changes(run.rt.requested), "fell_back": run.rt.fell_back},
         "retries": run.rt.retries,
         "saves": run.saves(),

@@ -76,12 +76,15 @@ class Schedules:
         task: The task as policies are evaluated on it.
         progression: Where each seed is in a curriculum; None without.
         rates: Shares of the learning rates.
+        alarms: Those that went off, each with its update and text.
     """
 
     def __init__(self, config: "Config", seeds: Sequence[int]) -> None:
         """Start all seeds at the first stage, and at the full rates."""
         self.task, self.progression = config.evaluation, progression(config, seeds)
         self.rates = Rates(config.run.plateau, len(seeds))
+        self.limits = [Alarm(**table) for table in config.run.alarms or ()]
+        self.alarms: list[dict[str, Any]] = []
         self.moved = torch.zeros(len(seeds), dtype=torch.bool)  # seeds whose stage changed since ``apply``
 
     @property
@@ -114,7 +117,7 @@ class Schedules:
         return torch.tensor(ahead)
 
     def apply(self, source: Source, learner: Any) -> None:
-        """Let new worlds start, and networks learn, as the stages and rates of the seeds say."""
+        """Start new worlds by the stages of the seeds, and set learning rates by their shares."""
         shares = torch.tensor([level.rate for level in self.rates.levels])
         if self.progression:
             self.progression.apply(source, self.moved)
@@ -124,18 +127,15 @@ class Schedules:
             for step in gradient_steps(learner):
                 step.set_rates(shares)
 
-
-def check_alarms(
-    tables: Sequence[Mapping[str, Any]] | None, rows: Sequence[Mapping[str, Any]]
-) -> tuple[list[str], bool]:
-    """Warn of each alarm that goes off with the last row; return what they say, and whether one ends the run."""
-    texts, stop = [], False
-    for alarm in (Alarm(**table) for table in tables or ()):
-        if text := went_off(alarm, rows):
-            texts.append(text)
-            stop = stop or alarm.stop
-            warnings.warn(f"alarm: {text}{'; the run ends' if alarm.stop else ''}", TrainingWarning, stacklevel=3)
-    return texts, stop
+    def check_alarms(self, rows: Sequence[Mapping[str, Any]], update: int) -> bool:
+        """Warn of each alarm that goes off with the last row of the log; return whether one ends the run."""
+        stop = False
+        for alarm in self.limits:
+            if text := went_off(alarm, rows):
+                self.alarms.append({"update": update, "text": text})
+                stop = stop or alarm.stop
+                warnings.warn(f"alarm: {text}{'; the run ends' if alarm.stop else ''}", TrainingWarning, stacklevel=3)
+        return stop
 
 
 def gradient_steps(learner: Any) -> list[GradientStep]:

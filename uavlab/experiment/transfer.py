@@ -19,6 +19,10 @@ FAILED = 0.5  # ratio below which a transfer counts as failed: the published thr
 class Transfer:
     """Scores by size; ``print`` shows them as a table.
 
+    >>> table = ul.transfer(run, [1, 3], episodes=4)
+    >>> table.metric, [row["size"] for row in table.rows]
+    ('completion', [1, 3])
+
     Attributes:
         metric: Name of the figure that is compared.
         home: Its mean, with the ends of its 95 % interval, on the run's own evaluation task.

@@ -117,7 +117,7 @@ class GradientStep:
             return metrics, self._apply(gradients)
 
     def set_rates(self, share: Float[Tensor, " R"]) -> None:
-        """Let each run's networks learn at this share of the learning rate from now on."""
+        """Set the share of the learning rate at which each run's networks learn from now on."""
         count = len(self.parameters[0]) if self.stacked else len(self.owners)
         own = share.to(self.parameters[0]).repeat_interleave(count // len(share))
         self.own_rate = own if self.own_rate is None else self.own_rate.copy_(own)

@@ -26,6 +26,7 @@ COMMANDS = {
     "evaluate": "evaluate run --episodes 1 --json",
     "fly": "fly run --json",
     "cross-play": "cross-play run --episodes 1 --json",
+    "transfer": "transfer run --sizes 1,2 --episodes 1 --json",
     "report": "report run --episodes 1 --json",
     "export": "export run copy --json",
     "predict": "flights predict run run/config.json",

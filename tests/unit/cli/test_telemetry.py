@@ -36,6 +36,7 @@ COMMANDS: tuple[tuple[list[str], str, str], ...] = (
     (["fly", "run", "--out", "flight.png", "--mean-action"], "", FLIES),
     (["report", "run", "--episodes", "7"], "1 run(s); open run/report.html", ""),
     (["cross-play", "run"], "", "cross_play: got 1 player(s) of telemetry; expected at least one, and "),
+    (["transfer", "run", "--sizes", "2"], "", "transfer: Telemetry"),
     (["report", "telemetry"], "", "'telemetry' is a preset, expected a run; "),
     (["fly", "telemetry"], "", "'telemetry' is a preset, expected a run; "),
     (["export", "run", "copy"], "copy", ""),

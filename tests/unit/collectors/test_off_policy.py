@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tests.support.fixtures_config import tiny
 from tests.support.plain_collector import collector
-from uavlab.collectors.off_policy import POOL_STEPS, OffPolicyCollector, ReplayConfig, replay_bytes
+from uavlab.collectors.off_policy import POOL_STEPS, OffPolicyCollector, ReplayConfig
 from uavlab.core.errors import FileError
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Transition, Update, leaves, tree_map
@@ -301,14 +301,6 @@ def test_no_two_worlds_start_alike() -> None:
     source = make(config=replace(CONFIG, worlds=20))
     for state in (source.worlds.state, source.pool.state):
         assert len(state.heading[:, 0].unique()) == len(state.heading)
-
-
-def test_replay_bytes_are_those_allocated() -> None:
-    source = collector(ENV, policy, CONFIG, Streams((3, 8)), Runtime())
-    allocated = source.ring.words.nbytes
-    assert replay_bytes(ENV, CONFIG, runs=2) == allocated
-    # Per row: float32 obs 18, action 4, reward 2, next_obs 18; terminated and truncated, a word of 8 bytes each.
-    assert allocated == 2 * 400 * (42 * 4 + 2 * 8)
 
 
 @pytest.mark.parametrize("forgetful", [False, True])

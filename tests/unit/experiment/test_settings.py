@@ -43,7 +43,7 @@ def open_ended(kind: Any) -> bool:
 
 
 def test_every_number_has_a_smallest_and_a_largest_value() -> None:
-    for environment in ("leader_follower", "mapping", "telemetry"):
+    for environment in ("leader_follower", "mapping", "telemetry", "assignment"):
         settings = [each for part in parts(configure(environment).task.settings) for each in settings_of(part)]
         assert [each.name for each in settings if open_ended(each.kind)] == []
 

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from tests.support.fixtures_config import tiny, train_tiny
 from tests.support.named_rows import RUNS, check, draw, named, rows
-from uavlab.collectors import entries, off_policy
+from uavlab.collectors import entries
+from uavlab.collectors.rows import replay_bytes
 from uavlab.core.errors import ConfigError, FallbackWarning
 from uavlab.core.rng import Streams
 from uavlab.core.types import Transition, Update, leaves, tree_map
@@ -246,7 +247,7 @@ def test_replay_on_the_host_requires_host_memory(monkeypatch: pytest.MonkeyPatch
         entries, "require_memory", lambda needed, what, remedy, device: requests.append((needed, str(device)))
     )
     entries.store(config, Streams([0]), build.runtime(config.run, config.toggles))
-    assert requests == [(off_policy.replay_bytes(config.env, config.source, 1) + 8 * 32, "cpu")]
+    assert requests == [(replay_bytes(config.env, config.source, 1) + 8 * 32, "cpu")]
 
 
 @pytest.mark.gpu

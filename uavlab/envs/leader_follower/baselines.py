@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab.envs.leader_follower.env import FOLLOWER_LIMITS, LEADER_LIMITS, LeaderFollower, State
+from uavlab.envs.leader_follower.agents import FOLLOWER_LIMITS, LEADER_LIMITS
+from uavlab.envs.leader_follower.env import LeaderFollower, State
 from uavlab.ops.geometry import constant, wrap_angle
 
 SIGHT = 120.0  # px of its way that the leader checks for obstacles

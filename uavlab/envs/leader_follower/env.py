@@ -9,7 +9,7 @@ Source:
 
 import math
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Annotated, ClassVar
 
 import torch
@@ -17,7 +17,9 @@ from annotated_types import Ge, Gt, Le
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from uavlab.core.types import EnvSpec, Metric, Rule, first_slots, tensors, where_world
+from uavlab.core.entities import Count, first_slots
+from uavlab.core.types import EnvSpec, Metric, Rule, tensors, where_world
+from uavlab.envs.leader_follower.agents import LENGTH, limits, start_agents, start_obstacles, units, whole_numbers
 from uavlab.ops.geometry import constant, distance, nearest_offsets, wrap_angle
 
 AREA = (50.0, 50.0, 750.0, 650.0)  # px: left, top, right, bottom; positions are clamped here
@@ -25,12 +27,6 @@ BORDER = 50.0  # px: closer to the edge of the area costs `border_cost`
 GOAL_RADIUS = 40.0  # px
 FAR = 5000.0  # px, where obstacles are that are not there
 NEAR_RADIUS = 40.0  # px: an obstacle closer than this is observed and costs `near_cost`
-LENGTH, SPEED, TURN = 1000.0, 30.0, 360 / 57.3  # units of observations: px, px/s, and the published turn in radians
-LEADER_UNITS, FOLLOWER_UNITS = ((LENGTH, LENGTH, SPEED, TURN, LENGTH, LENGTH, last) for last in (1.0, SPEED))
-LEADER_LIMITS, FOLLOWER_LIMITS = (0.3, 0.6, 10.0, 20.0), (0.6, 1.2, 10.0, 40.0)
-"""Largest acceleration (px/s^2), largest turn rate (rad/s), lowest and highest speed (px/s)."""
-LEADER_START, FOLLOWER_START = (300, 500, 10, 100, 50, 10), (400, 500, 20, 100, 50, 10)
-"""Least x, y (px) and speed (px/s) of published starts, then their ranges; starts are integers, both ends included."""
 
 
 @tensors
@@ -132,8 +128,8 @@ class LeaderFollower:
     first_follower_only: bool = False
     follower_costs: bool = True
     lagged: bool = False
-    present: tuple[int, int] | None = None
-    present_obstacles: tuple[int, int] | None = None
+    present: tuple[Count, Count] | None = None
+    present_obstacles: tuple[Count, Count] | None = None
 
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("completion", "outcome"),
@@ -205,8 +201,8 @@ class LeaderFollower:
         worlds, agents = noise.shape[0], self.followers + 1
         unit, goal, obstacle, count = noise.split([4 * agents, 2, 3 * self.obstacles, 2 * self.varied], dim=1)
         unit = unit.view(worlds, agents, 4)
-        start = _whole_numbers(unit[..., :3], (LEADER_START, *[FOLLOWER_START] * self.followers))
-        obstacle, drift = self._obstacles(obstacle.view(worlds, self.obstacles, 3))
+        start = start_agents(unit[..., :3])
+        obstacle, drift = start_obstacles(obstacle.view(worlds, self.obstacles, 3), self.obstacle_speed)
         speed = start[..., 2]
         if self.varied:
             there = first_slots(count[:, 0], self.present or (self.followers,) * 2, self.followers)
@@ -218,7 +214,7 @@ class LeaderFollower:
             speed=speed,
             heading=unit[..., 3] * (2 * math.pi),
             action=noise.new_zeros(worlds, agents, 2),
-            goal=_whole_numbers(goal, (300, 150, 200, 50)),
+            goal=whole_numbers(goal, (300, 150, 200, 50)),
             obstacle=obstacle,
             drift=drift,
             step=torch.zeros(worlds, dtype=torch.int64, device=noise.device),
@@ -240,7 +236,7 @@ class LeaderFollower:
         follower = torch.cat((state.pos[:, 0], state.speed[:, :1]), -1)[:, None].expand(-1, self.followers, -1)
         other = torch.cat((leader, follower), 1)
         obs = torch.cat((state.pos, state.speed[..., None], state.heading[..., None], other), -1)
-        obs = obs / constant((LEADER_UNITS, *[FOLLOWER_UNITS] * self.followers), obs.device, obs.dtype)
+        obs = obs / units(self.followers, obs)
         if self.sight:
             obs = torch.cat((obs, nearest_offsets(state.pos, state.obstacle, self.sight).flatten(2) / LENGTH), -1)
         return obs * self.takes_part(state)[..., None] if self.varied else obs
@@ -289,7 +285,7 @@ class LeaderFollower:
         return self.takes_part(state)[:, 1:].sum(1).clamp_min(1) if self.varied else max(1, self.followers)
 
     def _move(self, state: State, action: Tensor) -> dict[str, Tensor]:
-        gain, low, high = _limits(self.followers + 1, self.dt, state.pos.device, state.pos.dtype)
+        gain, low, high = limits(self.followers + 1, self.dt, state.pos.device, state.pos.dtype)
         change = action * gain
         speed = torch.clamp(state.speed + change[..., 0], low, high)
         if self.varied:
@@ -314,12 +310,6 @@ class LeaderFollower:
         outside = (place < low) | (place > high)
         place, drift = place.clamp(low, high), torch.where(outside, -state.drift, state.drift)
         return (torch.where(state.obstacle < FAR, place, state.obstacle), drift) if self.varied else (place, drift)
-
-    def _obstacles(self, unit: Tensor) -> tuple[Tensor, Tensor]:
-        first = _whole_numbers(unit[:, :1, :2], (350, 400, 0, 50))
-        others = _whole_numbers(unit[:, 1:, :2], (200, 250, 400, 200))
-        angle = unit[..., 2] * (2 * math.pi)
-        return torch.cat((first, others), 1), self.obstacle_speed * torch.stack((angle.cos(), angle.sin()), -1)
 
     def _with_distances(self, **parts: Tensor) -> State:
         pos = parts["pos"]
@@ -356,16 +346,3 @@ PUBLISHED = LeaderFollower(
     followers=4, dt=0.1, lagged=True, trailing=True, first_follower_only=True, follower_costs=False
 )
 """The published test: one leader, four followers, 0.1 s steps, with every quirk that affects results."""
-
-
-def _whole_numbers(unit: Tensor, ranges: tuple) -> Tensor:
-    """Turn uniform numbers into integers; ``ranges`` hold the least ones, then the largest minus the least."""
-    low, width = constant(ranges, unit.device, unit.dtype).chunk(2, -1)
-    return low + (unit * (width + 1)).floor()
-
-
-@lru_cache
-def _limits(agents: int, dt: float, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gains of (acceleration, turn rate) per step, lowest and highest speed, by agent."""
-    rows = torch.tensor([LEADER_LIMITS] + [FOLLOWER_LIMITS] * (agents - 1), device=device, dtype=dtype)
-    return rows[:, :2] * dt, rows[:, 2], rows[:, 3]

@@ -8,7 +8,7 @@ from uavlab.envs.target_assignment.env import Assignment, State
 
 
 def greedy(env: Assignment, state: State, noise: Float[Tensor, "B 1"]) -> Int[Tensor, "B 1"]:
-    """Let each UAV in turn fly to the nearest target that it can give something, by the shortest sector.
+    """Send each UAV in turn to the nearest target that it can give something, by the shortest sector.
 
     It is the turn of the UAV that has served the fewest targets so far, of those that have a legal move.
     """

@@ -17,7 +17,8 @@ from annotated_types import Ge, Gt, Le
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from uavlab.core.types import ChoiceObs, Entities, EnvSpec, Metric, Rule, tensors
+from uavlab.core.entities import Count, Entities
+from uavlab.core.types import ChoiceObs, EnvSpec, Metric, Rule, tensors
 from uavlab.envs.target_assignment.scenarios import draw, noise_count
 
 KINDS = 2  # of resources
@@ -93,10 +94,10 @@ class Assignment:
         distance_cost: For a distance flown of one side of the map for each target.
     """
 
-    uavs: tuple[int, int] = (4, 6)
-    targets: tuple[int, int] = (3, 4)
-    obstacles: tuple[int, int] = (1, 3)
-    slots: tuple[int, int, int] = (0, 0, 0)
+    uavs: tuple[Count, Count] = (4, 6)
+    targets: tuple[Count, Count] = (3, 4)
+    obstacles: tuple[Count, Count] = (1, 3)
+    slots: tuple[Count, Count, Count] = (0, 0, 0)
     side: Annotated[float, Gt(0), Le(1e6)] = 1000.0
     spacing: Annotated[float, Gt(0), Le(1e6)] = 50.0
     approach: Annotated[float, Gt(0), Le(1e6)] = 20.0
@@ -116,12 +117,12 @@ class Assignment:
         Metric("congestion", "last", better="low", bounds=(0.0, 1.0)),
         Metric("normalized_score", "last", bounds=(0.0, 1.0)),
         Metric("distance", "sum", "m", "low", (0.0, math.inf)),
-        Metric("time", "last", "s", "low", (0.0, math.inf)),
+        Metric("makespan", "last", "s", "low", (0.0, math.inf)),
     )
     labels: ClassVar[dict[str, str]] = {
         "normalized_score": "completion x (1 - congestion)",
         "distance": "distance flown by all (m)",
-        "time": "time until the last arrival (s)",
+        "makespan": "time until the last arrival (s)",
     }
     sizes: ClassVar[tuple[str, ...]] = ("uavs", "targets")
     initial_settings: ClassVar[tuple[str, ...]] = (
@@ -214,7 +215,7 @@ class Assignment:
         )
 
     def transition(self, state: State, action: Int[Tensor, "B 1"], noise: Float[Tensor, "B 0"]) -> State:
-        """Let one UAV fly to a target and give; a move that is not legal changes nothing."""
+        """Send one UAV to a target, where it gives; a move that is not legal changes nothing."""
         legal = state.legal.flatten(1).gather(1, action)  # B 1
         pair = action // self.sectors
         uav = self._mark(pair // self.columns, self.rows) & legal
@@ -223,7 +224,7 @@ class Assignment:
         given = (torch.minimum(state.own[:, :, None], state.rest[:, None]) * both[..., None]).sum((1, 2))  # B 2
         leg = self.legs_of_uavs(state).flatten(1).gather(1, action)  # B 1
         leg = torch.where(legal, leg, 0.0)
-        flown = leg * uav
+        distance = leg * uav
         number = self.rows + torch.arange(self.columns, device=action.device)
         return self._with_legal(
             leg=state.leg,
@@ -233,9 +234,9 @@ class Assignment:
             own=state.own - given[:, None] * uav[..., None],
             rest=state.rest - given[:, None] * target[..., None],
             place=torch.where(uav, (number * target).sum(1, keepdim=True), state.place),
-            left=state.left - flown,
+            left=state.left - distance,
             speed=state.speed,
-            time=state.time + flown / state.speed.clamp_min(1e-6),
+            time=state.time + distance / state.speed.clamp_min(1e-6),
             near=state.near,
             served=state.served | both,
             step=state.step + 1,
@@ -278,9 +279,9 @@ class Assignment:
         share = ((state.rest - after.rest) / state.demand.clamp_min(1e-6)).mean(-1).sum(1) / targets
         completed = self.completion(after) - self.completion(state)
         crowd = self.congestion(after) - self.congestion(state)
-        flown = (state.left - after.left).sum(1) / (self.side * targets)
+        distance = (state.left - after.left).sum(1) / (self.side * targets)
         gain = self.contribution_reward * share + self.completion_reward * completed
-        return (gain - self.congestion_cost * crowd - self.distance_cost * flown)[:, None]
+        return (gain - self.congestion_cost * crowd - self.distance_cost * distance)[:, None]
 
     def terminated(self, state: State) -> Bool[Tensor, "B 1"]:
         """Return whether no move is legal."""
@@ -294,7 +295,7 @@ class Assignment:
             "congestion": congestion,
             "normalized_score": completion * (1 - congestion),
             "distance": (state.left - after.left).sum(1),
-            "time": after.time.amax(1),
+            "makespan": after.time.amax(1),
         }
 
     def legs_of_uavs(self, state: State) -> Float[Tensor, "B N M S"]:

@@ -122,13 +122,13 @@ class World:
     def step(self, move: int) -> float:
         """Decide, and return the reward."""
         p, before = self.p, self.figures()
-        share = flown = 0.0
+        share = distance = 0.0
         pair, sector = divmod(move, p.sectors)
         uav, target = divmod(pair, self.slots[1])
         if self.legal(uav, target, sector):
-            flown, given = self.leg(uav, target, sector), self.gives(uav, target)
-            self.left[uav] -= flown
-            self.time[uav] += flown / self.speed[uav]
+            distance, given = self.leg(uav, target, sector), self.gives(uav, target)
+            self.left[uav] -= distance
+            self.time[uav] += distance / self.speed[uav]
             self.at[uav] = self.target_places[target]
             self.served.add((uav, target))
             for kind, amount in enumerate(given):
@@ -141,7 +141,7 @@ class World:
             p.contribution_reward * share / self.targets
             + p.completion_reward * (after["completion"] - before["completion"])
             - p.congestion_cost * (after["congestion"] - before["congestion"])
-            - p.distance_cost * flown / (p.side * self.targets)
+            - p.distance_cost * distance / (p.side * self.targets)
         )
 
     def ideal(self, target: int) -> int:
@@ -157,8 +157,8 @@ class World:
         done = sum(1 for rest in self.rest if max(rest) == 0) / self.targets
         crowds = [min(max(self.visits(t) / self.ideal(t) - 1, 0), 1) for t in range(self.targets)]
         crowd = sum(crowds) / self.targets
-        time = max(self.time)
-        return {"completion": done, "congestion": crowd, "normalized_score": done * (1 - crowd), "time": time}
+        score = done * (1 - crowd)
+        return {"completion": done, "congestion": crowd, "normalized_score": score, "makespan": max(self.time)}
 
     def ended(self) -> bool:
         """Return whether no move is legal."""

@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from uavlab.core.types import first_slots, tensors
+from uavlab.core.entities import first_slots
+from uavlab.core.types import tensors
 from uavlab.ops.geometry import constant
 
 if TYPE_CHECKING:

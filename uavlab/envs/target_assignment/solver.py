@@ -97,7 +97,7 @@ def _satisfied(model: Any, state: State, target: int, routes: dict[int, Route]) 
 
 
 def _limit_gifts(model: Any, state: State, uav: int, route: Route) -> None:
-    """Let a UAV give what it has, and only to targets that it visits."""
+    """Limit what a UAV gives to what it has, and to targets that it visits."""
     for kind in range(KINDS):
         most = _integer(state.own[0, uav, kind], up=True)
         model.add(sum(route.gifts[target, kind] for target in route.visits) <= most)
@@ -128,7 +128,7 @@ class Start:
     """A world before its first decision, equal to every later state of the same world."""
 
     def __init__(self, state: State) -> None:
-        self.key = b"".join(getattr(state, name).cpu().numpy().tobytes() for name in ("pos", "demand", "obstacle"))
+        self.key = tuple(n for name in ("pos", "demand", "obstacle") for n in getattr(state, name).flatten().tolist())
         self.state = state
 
     def __hash__(self) -> int:
@@ -158,8 +158,8 @@ def solve(env: Assignment, start: Start, seconds: float = SECONDS) -> Solution:
 def value_of(env: Assignment, start: State, end: State) -> float:
     """Return the value of a world by ``Assignment.score``."""
     completion, congestion = float(env.completion(end)), float(env.congestion(end))
-    flown = float((start.left - end.left).sum())
-    return env.score["normalized_score"] * completion * (1 - congestion) + env.score["distance"] * flown
+    distance = float((start.left - end.left).sum())
+    return env.score["normalized_score"] * completion * (1 - congestion) + env.score["distance"] * distance
 
 
 def _fly(env: Assignment, state: State, visits: Iterable[tuple[int, int]]) -> tuple[list[int], float]:
@@ -216,9 +216,9 @@ def _best_routes(env: Assignment, state: State, seconds: float) -> tuple[list[li
     for uav, route in routes.items():
         _limit_gifts(model, state, uav, route)
     count = len(targets)
-    kept, product = model.new_int_var(0, SHARE * count, ""), model.new_int_var(0, SHARE * count**2, "")
-    model.add(kept == SHARE * count - sum(crowd))
-    model.add_multiplication_equality(product, [sum(satisfied), kept])
+    clear, product = model.new_int_var(0, SHARE * count, ""), model.new_int_var(0, SHARE * count**2, "")
+    model.add(clear == SHARE * count - sum(crowd))
+    model.add_multiplication_equality(product, [sum(satisfied), clear])
     worth, price = env.score["normalized_score"] * VALUE / (SHARE * count**2), -env.score["distance"] * VALUE / METRES
     model.maximize(round(worth) * product - round(price) * sum(route.length for route in routes.values()))
     program = cp_model.CpSolver()

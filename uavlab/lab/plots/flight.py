@@ -133,5 +133,5 @@ def _changes(trace: Any) -> Any:
     if trace.type == "heatmap":
         return go.Heatmap(z=trace.z)
     text = {} if trace.text is None else {"text": trace.text}
-    angle = {} if trace.marker.angle is None else {"marker": {"angle": trace.marker.angle}}
-    return go.Scatter(x=trace.x, y=trace.y, **text, **angle)
+    by_point = {name: trace.marker[name] for name in ("angle", "size") if np.ndim(trace.marker[name])}
+    return go.Scatter(x=trace.x, y=trace.y, **text, **({"marker": by_point} if by_point else {}))

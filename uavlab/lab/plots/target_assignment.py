@@ -14,7 +14,8 @@ from uavlab.lab.plots.flight import add_frames, path_line, select_frames, some_p
 from uavlab.lab.plots.style import blank, color, pale
 
 UAV, SERVED, OBSTACLE, TARGET = 0, 2, 3, 7  # numbers of colours
-SMALLEST, LARGEST = 8.0, 26.0  # sizes of marks of a target that needs nothing, and of the one that needs the most (px)
+SMALLEST, LARGEST = 8.0, 26.0  # sizes of marks of targets that need next to nothing, and the most (px)
+RING = 20.0  # size of the mark of a satisfied target, which a UAV in it does not hide (px)
 
 
 @scene(Assignment)
@@ -39,7 +40,7 @@ def _moving(env: Assignment, states: Sequence[State]) -> list[go.Scatter]:
     size = SMALLEST + (LARGEST - SMALLEST) * need / state.demand[0].sum(-1).max()
     return [
         _places(state, there & open_, env.rows, "target", "circle", size[there & open_].tolist(), TARGET),
-        _places(state, there & ~open_, env.rows, "satisfied", "circle", SMALLEST, SERVED),
+        _places(state, there & ~open_, env.rows, "satisfied", "circle-open", RING, SERVED),
         path_line(some_place(_legs(states)), name="flown", line={"color": color(UAV), "width": 2}, opacity=0.6),
         path_line(
             _at(state), mode="markers", name="UAV", marker={"size": 11, "color": color(UAV), "symbol": "diamond"}
@@ -55,8 +56,8 @@ def _at(state: State) -> np.ndarray:
 def _legs(states: Sequence[State]) -> np.ndarray:
     """Return the legs of all decisions, straight from place to place, with a gap after each."""
     ends = [np.stack((_at(before), _at(after)), 1) for before, after in pairwise(states)]
-    flown = [leg for leg in np.concatenate(ends) if (leg[0] != leg[1]).any()] if ends else []
-    return with_gaps(np.stack(flown)) if flown else np.empty((0, 2))
+    legs = [leg for leg in np.concatenate(ends) if (leg[0] != leg[1]).any()] if ends else []
+    return with_gaps(np.stack(legs)) if legs else np.empty((0, 2))
 
 
 def _places(
@@ -88,8 +89,8 @@ def _title(env: Assignment, states: Sequence[State]) -> dict[str, str]:
     """Describe how many targets have what they need at the end, and what was flown."""
     start, end = states[0], states[-1]
     targets, done = int(env.count_targets(start)[0]), int((env.completion(end) * env.count_targets(end))[0].round())
-    flown, congestion = float((start.left - end.left)[0].sum()), float(env.congestion(end)[0])
+    distance, congestion = float((start.left - end.left)[0].sum()), float(env.congestion(end)[0])
     return {
         "title": f"{done} of {targets} targets satisfied after {len(states) - 1} decisions",
-        "caption": f"All UAVs flew {flown:,.0f} m; mean congestion {congestion:.2f}. Legs are drawn straight.",
+        "caption": f"All UAVs flew {distance:,.0f} m; mean congestion {congestion:.2f}. Legs are drawn straight.",
     }

@@ -18,7 +18,7 @@ from uavlab.benchmarks.claims.update_interval import (
     measure_intervals,
     paced_blocks,
 )
-from uavlab.envs.leader_follower import env
+from uavlab.envs.leader_follower import slow
 
 UPDATE_MS = 2.0
 
@@ -66,7 +66,7 @@ class TestBlocks:
 
     def test_the_world_takes_the_time_of_a_step(self, monkeypatch: pytest.MonkeyPatch) -> None:
         waits: list[float] = []
-        monkeypatch.setattr(env.time, "sleep", waits.append)
+        monkeypatch.setattr(slow.time, "sleep", waits.append)
         block = paced_blocks(Bench(3, **TINY), {"interval": 10})
         assert waits == []  # not while it is prepared
         block(20.0)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from uavlab.benchmarks.suites import replay as suite
-from uavlab.collectors.off_policy import blank_row
+from uavlab.collectors.rows import blank_row
 from uavlab.core.types import tree_map
 from uavlab.envs.autoreset import start_worlds
 from uavlab.envs.leader_follower.env import LeaderFollower

@@ -46,14 +46,14 @@ def test_a_batch_equals_the_reference(level: str) -> None:
         after = env.transition(state, action, noise[:, :0])
         reward = env.reward(state, action, after)
         figures = env.measure(state, action, after)
-        flown = [sum(twin.left) for twin in twins]
+        before = [sum(twin.left) for twin in twins]
         expected = [twin.step(int(move)) for twin, move in zip(twins, action, strict=True)]
         torch.testing.assert_close(reward[:, 0], torch.tensor(expected, dtype=torch.float64), **EXACT)
         for name, value in twins[0].figures().items():
             each = torch.tensor([twin.figures()[name] for twin in twins], dtype=torch.float64)
             torch.testing.assert_close(figures[name], each, **EXACT)
             assert value == twins[0].figures()[name]
-        ways = [before - sum(twin.left) for before, twin in zip(flown, twins, strict=True)]
+        ways = [start - sum(twin.left) for start, twin in zip(before, twins, strict=True)]
         torch.testing.assert_close(figures["distance"], torch.tensor(ways, dtype=torch.float64), rtol=1e-9, atol=1e-9)
         state, steps = after, steps + 1
     assert 0 < steps <= env.spec.horizon

@@ -52,7 +52,7 @@ class TestScenes:
         with pytest.raises(ConfigError) as refusal:
             flight.animate(object(), [])
         assert str(refusal.value) == (
-            "flight: object has no picture; registered are LeaderFollower, Mapping, Pursuit, Spread; "
+            "flight: object has no picture; registered are LeaderFollower, Mapping, Pursuit, Spread, Assignment; "
             "add one with `@uavlab.scene`."
         )
 

@@ -77,7 +77,7 @@ def test_an_environment_that_observes_maps_is_refused(monkeypatch: pytest.Monkey
     monkeypatch.delitem(SCENES, next(kind for kind in SCENES if kind.__name__ == "Mapping"))
     start, _ = start_missions(TINY_MISSION, 1)
     with pytest.raises(
-        ConfigError, match="Mapping has no picture; registered are LeaderFollower, Pursuit, Spread; add"
+        ConfigError, match="Mapping has no picture; registered are LeaderFollower, Pursuit, Spread, Assignment; add"
     ):
         flight.animate(TINY_MISSION, [start])
 
