@@ -28,7 +28,7 @@ AWAY = 5  # features of one place as seen from another
 INNER = 16  # hidden units between them and the weights of attention
 NOTHING = -3e4  # score of attending to nothing; within the range of float16
 PARTS = 6  # linear parts of a layer
-LARGE = 8 * 2**20  # bytes of embeddings; a layer stores twenty times as many for its backward pass
+LARGE = 8.0 * 2**20  # bytes of embeddings; a layer stores twenty times as many for its backward pass
 
 Weights = Iterator[tuple[Tensor, Tensor]]
 """Weight and bias of each layer that is still to come."""

@@ -148,7 +148,7 @@ def network_rows(size: tuple[int, int], name: str, batch: int, rounds: int, rt: 
         "plain": Loss(net, every),
         "nearest": Loss(net, nearest),
         "whole": recompute_activations(Loss(net, every)),
-        "layers": Loss(replace(net, recompute=0), every),
+        "layers": Loss(replace(net, recompute=0.0), every),
     }
     calls = {name: (lambda loss=loss: torch.autograd.grad(loss(theta), theta)) for name, loss in losses.items()}
     peaks = {name: peak_bytes(call) for name, call in calls.items()}
