@@ -27,6 +27,7 @@ from uavlab.core.types import (
 )
 from uavlab.envs.autoreset import Pool, Worlds, advance, make_pool, start_worlds
 from uavlab.envs.staged import first_stage, start_noise
+from uavlab.envs.tally import read_tally
 from uavlab.ops.action_sampling import random_moves, without_padding
 from uavlab.replay.buffer import ByStage, Store
 from uavlab.replay.n_step import Returns, take_returns
@@ -80,10 +81,11 @@ class OffPolicyCollector(Source):
         store: Store,
         snapshot: Callable[[], Policy],
         returns: Returns | None = None,
+        tally: bool = False,
     ) -> None:
         """Start the worlds of all runs; ``snapshot`` copies the policy in training, for the thread of ``overlap``.
 
-        With ``returns`` the rows of a batch are those of several steps.
+        With ``returns`` the rows of a batch are those of several steps; with ``tally`` worlds keep figures of episodes.
         """
         self.env, self.policy, self.config, self.rng, self.snapshot = env, policy, config, rng, snapshot
         self.runs, toggles = len(rng.seeds), rt.toggles
@@ -91,7 +93,7 @@ class OffPolicyCollector(Source):
         self.static = toggles.graph == "cycle"  # worlds and pool stay in the memory that a CUDA graph uses
         self.share = first_stage(env, self.runs, rng)
         self.next_share: Tensor | None = None  # that holds from the next round on
-        self.worlds: Worlds = start_worlds(env, self._start_noise("worlds").flatten(0, 1), env.spec.deaths)
+        self.worlds: Worlds = start_worlds(env, self._start_noise("worlds").flatten(0, 1), env.spec.deaths, tally)
         self.pool: Pool = self._refill()
         self.store, self.returns = store, returns
         self.steps = 0  # of every world
@@ -160,6 +162,11 @@ class OffPolicyCollector(Source):
         if self.prefetcher is None or self._stored == self.drawn_at:
             return None
         return (index - self.drawn_at).remainder(self.config.capacity) < self._stored - self.drawn_at
+
+    def figures(self) -> dict[str, Float[Tensor, " R"]]:
+        """Return figures of the episodes that ended since the last call, see ``envs.tally`` (host sync)."""
+        self._wait()
+        return {} if self.worlds.tally is None else read_tally(self.env, self.worlds.tally, self.runs)
 
     def tensors_to_check(self) -> CheckedTensors:
         """Return the tensors of worlds and pool; rows were checked before they were stored."""

@@ -299,8 +299,9 @@ class Run:
         saving = self.number % settings.checkpoint_every == 0
         if self.number % settings.log_every == 0 or self.number == 1 or saving:
             self.rt.read(self.number)
-            metrics = {name: value.double().mean().item() for name, value in update.metrics.items()}
-            seeds = {name: x.double().reshape(len(x), -1).mean(1).tolist() for name, x in update.metrics.items()}
+            logged = {**update.metrics, **self.source.figures()}
+            metrics = {name: value.double().mean().item() for name, value in logged.items()}
+            seeds = {name: x.double().reshape(len(x), -1).mean(1).tolist() for name, x in logged.items()}
         if self.number % settings.evaluate_every == 0:
             each = self._validate()
         elif self.done and torch.isinf(self.best_score).any():  # host sync
