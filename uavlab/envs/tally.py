@@ -44,10 +44,8 @@ def add_step(
     common = [mean, torch.ones_like(mean), ends[1].to(mean.dtype)]
     now = torch.stack([*(figures[metric.name] for metric in env.metrics), *common], -1)
     over = [*(metric.over for metric in env.metrics), "sum", "sum", "last"]
-    added, averaged = (
-        constant(tuple(each in kinds for each in over), now.device, torch.bool)
-        for kinds in (("sum", "mean"), ("mean",))
-    )
+    sums, means = (tuple(each in kinds for each in over) for kinds in (("sum", "mean"), ("mean",)))
+    added, averaged = (constant(each, now.device, torch.bool) for each in (sums, means))
     now = torch.where(added, tally.running + now, now)
     whole = torch.where(averaged, now / now[:, -2:-1], now)  # the last but one counts steps
     done = (ends[0] | ends[1])[:, None]

@@ -41,6 +41,8 @@ class StackedAttention(StackedNet):
         heads: Heads of attention.
         layers: Layers of attention.
         pairs: Whether the head is for pairs.
+        positions: Whether attention and the head for pairs see how columns and rows lie from a row; without, places
+            still say which are the nearest, and are among the features of each.
     """
 
     entities: Entities
@@ -48,6 +50,7 @@ class StackedAttention(StackedNet):
     heads: int
     layers: int
     pairs: bool
+    positions: bool = True
 
     @property
     def weights(self) -> list[tuple[int, ...]]:
@@ -81,9 +84,12 @@ class StackedAttention(StackedNet):
         row, column, near = self.entities.split(x)
         counts = [each[..., 0] > 0 for each in (row, column)]
         to_columns, to_rows = away(row, column), away(row, row)
+        near_columns = nearest(to_columns[..., 2], counts[1], near[..., 1])
+        near_rows = nearest(to_rows[..., 2], counts[0], near[..., 0])
+        if not self.positions:
+            to_columns, to_rows = torch.zeros_like(to_columns), torch.zeros_like(to_rows)
         u, t = dense(row, *next(take)), dense(column, *next(take))
-        of_columns = self._scores(take, to_columns, nearest(to_columns[..., 2], counts[1], near[..., 1]))
-        of_rows = self._scores(take, to_rows, nearest(to_rows[..., 2], counts[0], near[..., 0]))
+        of_columns, of_rows = self._scores(take, to_columns, near_columns), self._scores(take, to_rows, near_rows)
         t = norm(t)
         keys = dense(t, *next(take)).chunk(2 * self.layers, -1)
         for layer in range(self.layers):

@@ -125,21 +125,26 @@ class EntityTeam(VectorTeam):
         entities: Layout of observations and moves.
         heads: Heads of attention.
         layers: Layers of attention.
+        positions: Whether they see how entities lie from each other.
     """
 
     entities: Entities
     heads: int
     layers: int
+    positions: bool = True
 
     @property
     def actor_net(self) -> StackedAttention:  # type: ignore[override]
         """The network of an actor."""
-        return StackedAttention(self.entities, self.hidden, self.heads, self.layers, pairs=True)
+        return self._net(pairs=True)
 
     @property
     def critic_net(self) -> StackedAttention:  # type: ignore[override]
         """The network of a critic."""
-        return StackedAttention(self.entities, self.hidden, self.heads, self.layers, pairs=False)
+        return self._net(pairs=False)
+
+    def _net(self, pairs: bool) -> StackedAttention:
+        return StackedAttention(self.entities, self.hidden, self.heads, self.layers, pairs, self.positions)
 
 
 @dataclass(frozen=True)
