@@ -125,7 +125,8 @@ class StackedAttention(StackedNet):
         query, key, value = (each.unflatten(-1, (self.heads, -1)).transpose(2, 3) for each in (query, key, value))
         lead = query.shape[:2]
         query, key, value, bias = (each.flatten(0, 1) for each in (query, key, value, bias.to(query.dtype)))
-        result = F.scaled_dot_product_attention(query, key, value, attn_mask=bias).unflatten(0, lead)
+        with torch.autocast(query.device.type, enabled=False):  # torch.func.grad would mix types
+            result = F.scaled_dot_product_attention(query, key, value, attn_mask=bias).unflatten(0, lead)
         return dense(result.transpose(2, 3).flatten(3) * some, *next(take))
 
 

@@ -206,3 +206,15 @@ def test_gradients_are_finite_at_one_place_and_without_anything_that_counts() ->
 
 def test_mean_of_nothing_is_zero() -> None:
     assert mean_of(torch.ones(1, 1, 3, 2), torch.zeros(1, 1, 3, dtype=torch.bool)).tolist() == [[[0.0, 0.0]]]
+
+
+def test_gradients_of_both_kinds_are_equal_in_lower_precision() -> None:
+    """A compiled update differentiates by ``torch.func``, which refuses attention whose types are cast as it runs."""
+    theta, x = parameters(NET).float(), inputs(THINGS).float()
+
+    def loss(theta: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return NET(theta, x).square().mean()
+
+    (plain,) = torch.autograd.grad(loss(leaf := theta.clone().requires_grad_()), leaf)
+    torch.testing.assert_close(torch.func.grad(loss)(theta), plain)
