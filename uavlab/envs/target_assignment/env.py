@@ -195,9 +195,9 @@ class Assignment:
         )
 
     def initial(self, noise: Float[Tensor, "B K"]) -> State:
-        """Draw new worlds, see ``scenarios.draw``."""
+        """Draw new worlds, see ``scenarios.draw``; no tensors share memory, because a CUDA graph writes over each."""
         drawn = draw(self, noise)
-        start = torch.arange(self.rows, device=noise.device).repeat(len(noise), 1)  # no view: graphs write over it
+        start = torch.arange(self.rows, device=noise.device).repeat(len(noise), 1)
         nobody = torch.zeros(len(noise), self.rows, self.columns, dtype=torch.bool, device=noise.device)
         return self._with_legal(
             leg=self.legs(drawn.pos, drawn.obstacle),
@@ -205,7 +205,7 @@ class Assignment:
             obstacle=drawn.obstacle,
             demand=drawn.demand,
             own=drawn.supply,
-            rest=drawn.demand,
+            rest=drawn.demand.clone(),
             place=start,
             left=drawn.range,
             speed=drawn.speed,

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from uavlab.core.types import leaves
 from uavlab.envs.target_assignment.env import Assignment
 from uavlab.envs.target_assignment.python_reference import World
 
@@ -75,3 +76,12 @@ def test_efficiency_is_satisfied_targets_by_what_was_flown() -> None:
     nothing = torch.zeros(1, 1, dtype=torch.int64)
     assert env.measure(start, nothing, flown)["efficiency"].tolist() == [0.5]
     assert env.measure(start, nothing, start)["efficiency"].tolist() == [0.0]
+
+
+def test_tensors_of_new_worlds_share_no_memory() -> None:
+    """A CUDA graph writes each of them in place."""
+    state = Assignment().initial(noise_of(Assignment(), 5, seed=0))
+    parts = dict(leaves(state))
+    assert len({leaf.untyped_storage().data_ptr() for leaf in parts.values()}) == len(parts)
+    for leaf in parts.values():
+        leaf.copy_(leaf.clone())  # refused where numbers share a place
