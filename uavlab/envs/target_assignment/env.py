@@ -266,14 +266,14 @@ class Assignment:
     def measure(self, state: State, action: Int[Tensor, "B 1"], after: State) -> dict[str, Float[Tensor, " B"]]:
         """Return the figures of ``metrics``, see the class."""
         completion, congestion = self.completion(after), self.congestion(after)
-        flown = (after.time * after.speed).sum(1)  # m in the whole episode
+        way = (after.time * after.speed).sum(1)  # m in the whole episode
         return {
             "completion": completion,
             "congestion": congestion,
             "normalized_score": completion * (1 - congestion),
             "distance": (state.left - after.left).sum(1),
             "time": after.time.amax(1),
-            "efficiency": completion * self.count_targets(after) / (flown / 1000).clamp_min(NEVER),
+            "efficiency": completion * self.count_targets(after) / (way / 1000).clamp_min(NEVER),
             "reward_per_uav": self.reward(state, action, after)[:, 0] / (after.speed > 0).sum(1),
         }
 

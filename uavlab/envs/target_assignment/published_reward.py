@@ -35,9 +35,9 @@ def published_reward(env: "Assignment", state: "State", after: "State") -> Float
     before, now = env.completion(state), env.completion(after)
     reached = sum(worth * ((before < mark) & (now >= mark)) for mark, worth in MILESTONES.items())
     gain = SATISFIED * satisfied + contribution + FIRST * first + reached + PROGRESS * now
-    flown = (state.left - after.left).sum(1) / env.side
+    way = (state.left - after.left).sum(1) / env.side
     late = (after.time - state.time).sum(1) * NOMINAL / env.side
-    share = sum(low + (high - low) * each.clamp_max(1) for (low, high), each in ((DISTANCE, flown), (TIME, late)))
+    share = sum(low + (high - low) * each.clamp_max(1) for (low, high), each in ((DISTANCE, way), (TIME, late)))
     active = (after.own.sum(-1) > 0).sum(1)
     total = gain * (1 - share) - _congestion(env, state, after, given > 0, active) / active.clamp_min(1)
     return torch.where(given.sum(1) > 0, (total + ALL * (now == 1)).clamp(*LIMITS), 0.0)

@@ -45,7 +45,7 @@ class World:
         self.served: set[tuple[int, int]] = set()
         self.legal_moves: dict[int, list[bool]] = {}
         self.legs: dict[tuple[Pair, int, int], float] = {}
-        self.step_count, self.flown = 0, 0.0
+        self.step_count, self.distance = 0, 0.0
 
     def place(self, counts: Sequence[int], numbers: Any) -> None:
         """Choose cells: targets by the first number less a share of the distance to a centre, others by the second."""
@@ -136,7 +136,7 @@ class World:
                 self.own[uav][kind] -= amount
                 self.rest[target][kind] -= amount
                 share += amount / self.demand[target][kind] / len(given)
-            self.flown += flown
+            self.distance += flown
             done = before["completion"], self.figures()["completion"]
             published = self.gain(target, sum(given), done, first) * (1 - self.costs(flown, flown / self.speed[uav]))
             published -= self.crowding(uav, target)
@@ -162,10 +162,10 @@ class World:
                 gain += worth
         return gain
 
-    def costs(self, flown: float, time: float) -> float:
+    def costs(self, way: float, time: float) -> float:
         """Return the share of gains that a flight costs: 3 to 5 % for its way, 2 to 3 % for its time."""
         side = self.p.side
-        return 0.03 + 0.02 * min(flown / side, 1) + 0.02 + 0.01 * min(time / (side / NOMINAL), 1)
+        return 0.03 + 0.02 * min(way / side, 1) + 0.02 + 0.01 * min(time / (side / NOMINAL), 1)
 
     def crowding(self, uav: int, target: int) -> float:
         """Return the published cost of congestion after a UAV has served a target."""
@@ -194,7 +194,7 @@ class World:
             "congestion": crowd,
             "normalized_score": done * (1 - crowd),
             "time": max(self.time),
-            "efficiency": 1000 * done * self.targets / self.flown if self.flown else 0.0,
+            "efficiency": 1000 * done * self.targets / self.distance if self.distance else 0.0,
         }
 
     def ended(self) -> bool:

@@ -72,9 +72,9 @@ def test_efficiency_is_satisfied_targets_by_what_was_flown() -> None:
     start = env.initial(noise_of(env, 1, seed=0))
     rest = start.demand.clone()
     rest[:, :2] = 0.0
-    flown = replace(start, rest=rest, speed=torch.tensor([[20.0, 10.0]]), time=torch.tensor([[150.0, 100.0]]))
+    after = replace(start, rest=rest, speed=torch.tensor([[20.0, 10.0]]), time=torch.tensor([[150.0, 100.0]]))
     nothing = torch.zeros(1, 1, dtype=torch.int64)
-    assert env.measure(start, nothing, flown)["efficiency"].tolist() == [0.5]
+    assert env.measure(start, nothing, after)["efficiency"].tolist() == [0.5]
     assert env.measure(start, nothing, start)["efficiency"].tolist() == [0.0]
 
 
