@@ -37,6 +37,7 @@ def emulators(monkeypatch: pytest.MonkeyPatch) -> list[Emulator]:
         {"runs": 3, "world_steps": 2, "evaluate_every": 7},
         {"priorities": "mean", "critic": "shared", "followers": 2},
         {"lr_to": 0.1, "lr_updates": 9, "n_step": 1, "critic": "own"},
+        {"log_episodes": True, "log_every": 3},
     ],
     ids=str,
 )

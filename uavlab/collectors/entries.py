@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
+from uavlab.collectors.exploration import random_actions
 from uavlab.collectors.fixed_length import FixedLengthCollector, FixedLengthConfig
-from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig, random_actions
+from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig
 from uavlab.collectors.on_policy import OnPolicyCollector, RolloutConfig
 from uavlab.collectors.rows import blank_row, replay_bytes
 from uavlab.core.errors import ConfigError
@@ -34,10 +35,11 @@ def _build_off_policy(
     config: Settings, env: Env, data: Any, learner: Learner, snapshot: Callable[[], Policy], rng: Streams, rt: Runtime
 ) -> OffPolicyCollector:
     policy, steps = learner.policy(env.spec, explore=True), getattr(config.learner, "n_step", 1)
+    tally = config.run.log_episodes
     if isinstance(policy, RecurrentPolicy):
         raise ConfigError("off_policy: got a policy with memory, which replay does not hold; collect by fixed_length.")
     returns = Returns(steps, config.learner.gamma, config.source.worlds) if steps > 1 else None
-    return OffPolicyCollector(env, policy, config.source, rng, rt, store(config, rng, rt), snapshot, returns)
+    return OffPolicyCollector(env, policy, config.source, rng, rt, store(config, rng, rt), snapshot, returns, tally)
 
 
 def _build_on_policy(
@@ -45,14 +47,17 @@ def _build_on_policy(
 ) -> OnPolicyCollector:
     states = 2 * world_bytes(config.env) * config.source.worlds * config.run.runs  # those before and after a step
     require_memory(states, "worlds", "worlds or runs", rt.device)
-    return OnPolicyCollector(env, learner.policy(env.spec, explore=True), config.source, rng, rt)
+    return OnPolicyCollector(
+        env, learner.policy(env.spec, explore=True), config.source, rng, rt, config.run.log_episodes
+    )
 
 
 def _build_fixed_length(
     config: Settings, env: Env, data: Any, learner: Learner, snapshot: Callable[[], Policy], rng: Streams, rt: Runtime
 ) -> FixedLengthCollector:
     require_memory(_fixed_length_bytes(config), "worlds", "worlds, rollout_steps, spares or runs", rt.device)
-    return FixedLengthCollector(env, learner.policy(env.spec, explore=True), config.source, rng, rt)
+    policy = learner.policy(env.spec, explore=True)
+    return FixedLengthCollector(env, policy, config.source, rng, rt, config.run.log_episodes)
 
 
 def _observes_vectors(spec: EnvSpec) -> bool:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar, cast
 
 import torch
 from annotated_types import Ge, Le
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from uavlab.core.protocols import CheckedTensors, Env, Policy, Source, forget, initial_memory, step_policy
@@ -15,6 +15,7 @@ from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import Batch, LiveTransition, Steps, leaves, load_leaves, tree_map
 from uavlab.envs.autoreset import Pool, Worlds, advance, make_pool, start_worlds
 from uavlab.envs.staged import first_stage, start_noise
+from uavlab.envs.tally import read_tally
 from uavlab.runtime.runtime import Runtime
 
 T = TypeVar("T")
@@ -42,12 +43,14 @@ class FixedLengthCollector(Source):
     on from batch to batch, and starts anew in worlds that are replaced.
     """
 
-    def __init__(self, env: Env, policy: Policy, config: FixedLengthConfig, rng: Streams, rt: Runtime) -> None:
-        """Start the worlds of all runs."""
+    def __init__(
+        self, env: Env, policy: Policy, config: FixedLengthConfig, rng: Streams, rt: Runtime, tally: bool = False
+    ) -> None:
+        """Start the worlds of all runs; with ``tally`` they keep figures of the episodes that end."""
         self.env, self.policy, self.config, self.rng, self.runs = env, policy, config, rng, len(rng.seeds)
         self.static = rt.toggles.graph == "cycle"  # worlds and pool stay in the memory that a CUDA graph uses
         self.share = first_stage(env, self.runs, rng)
-        self.worlds: Worlds = start_worlds(env, self._start_noise("worlds").flatten(0, 1), deaths=True)
+        self.worlds: Worlds = start_worlds(env, self._start_noise("worlds").flatten(0, 1), True, tally)
         self.pool: Pool = self._refill()
         self.memory = initial_memory(policy, self.runs, config.worlds)
         self.steps = 0  # of every world
@@ -92,6 +95,10 @@ class FixedLengthCollector(Source):
         """Count the steps and refill the pool here, because the replays of a captured cycle run no Python code."""
         self.steps += self.config.rollout_steps
         self.pool = self._keep_static(self.pool, self._refill())
+
+    def figures(self) -> dict[str, Float[Tensor, " R"]]:
+        """Return figures of the episodes that ended since the last call, see ``envs.tally`` (host sync)."""
+        return {} if self.worlds.tally is None else read_tally(self.env, self.worlds.tally, self.runs)
 
     def tensors_to_check(self) -> CheckedTensors:
         """Return the tensors of worlds, pool and memory."""

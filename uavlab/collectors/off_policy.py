@@ -11,12 +11,11 @@ from annotated_types import Ge, Le
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from uavlab.core.groups import padded_actions
+from uavlab.collectors.exploration import random_actions
 from uavlab.core.protocols import CheckedTensors, Env, Policy, Source
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import (
     Batch,
-    EnvSpec,
     Transition,
     Update,
     features_of,
@@ -26,7 +25,7 @@ from uavlab.core.types import (
 )
 from uavlab.envs.autoreset import Pool, Worlds, advance, make_pool, start_worlds
 from uavlab.envs.staged import first_stage, start_noise
-from uavlab.ops.action_sampling import random_moves, without_padding
+from uavlab.envs.tally import read_tally
 from uavlab.replay.buffer import ByStage, Store
 from uavlab.replay.n_step import Returns, take_returns
 from uavlab.replay.prefetch import Prefetcher
@@ -79,10 +78,11 @@ class OffPolicyCollector(Source):
         store: Store,
         snapshot: Callable[[], Policy],
         returns: Returns | None = None,
+        tally: bool = False,
     ) -> None:
         """Start the worlds of all runs; ``snapshot`` copies the policy in training, for the thread of ``overlap``.
 
-        With ``returns`` the rows of a batch are those of several steps.
+        With ``returns`` the rows of a batch are those of several steps; with ``tally`` worlds keep figures of episodes.
         """
         self.env, self.policy, self.config, self.rng, self.snapshot = env, policy, config, rng, snapshot
         self.runs, toggles = len(rng.seeds), rt.toggles
@@ -90,7 +90,7 @@ class OffPolicyCollector(Source):
         self.static = toggles.graph == "cycle"  # worlds and pool stay in the memory that a CUDA graph uses
         self.share = first_stage(env, self.runs, rng)
         self.next_share: Tensor | None = None  # that holds from the next round on
-        self.worlds: Worlds = start_worlds(env, self._start_noise("worlds").flatten(0, 1), env.spec.deaths)
+        self.worlds: Worlds = start_worlds(env, self._start_noise("worlds").flatten(0, 1), env.spec.deaths, tally)
         self.pool: Pool = self._refill()
         self.store, self.returns = store, returns
         self.steps = 0  # of every world
@@ -159,6 +159,11 @@ class OffPolicyCollector(Source):
         if self.prefetcher is None or self._stored == self.drawn_at:
             return None
         return (index - self.drawn_at).remainder(self.config.capacity) < self._stored - self.drawn_at
+
+    def figures(self) -> dict[str, Float[Tensor, " R"]]:
+        """Return figures of the episodes that ended since the last call, see ``envs.tally`` (host sync)."""
+        self._wait()
+        return {} if self.worlds.tally is None else read_tally(self.env, self.worlds.tally, self.runs)
 
     def tensors_to_check(self) -> CheckedTensors:
         """Return the tensors of worlds and pool; rows were checked before they were stored."""
@@ -337,12 +342,3 @@ class OffPolicyCollector(Source):
 
     def _split(self, tree: T) -> T:
         return tree_map(lambda leaf: leaf.unflatten(0, (self.runs, self.config.worlds)), tree)
-
-
-def random_actions(spec: EnvSpec, rng: Streams, name: str, obs: Any) -> Tensor:
-    """Draw uniformly random actions (B A D), or legal moves (B A), for worlds with observations ``obs`` (B ...)."""
-    count = len(next(leaves(obs))[1]) // len(rng.seeds)
-    if spec.choices:
-        return random_moves(obs, rng.uniform(name, count, spec.agents).flatten(0, 1))
-    action = 2 * rng.uniform(name, count, spec.agents, spec.action).flatten(0, 1) - 1
-    return without_padding(action, padded_actions(spec, action.device))

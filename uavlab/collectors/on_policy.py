@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import torch
 from annotated_types import Ge, Le
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from uavlab.core.protocols import Env, Policy, Source, initial_memory, step_policy
@@ -15,6 +16,7 @@ from uavlab.core.types import Batch, Rollout, leaves, tree_map
 from uavlab.envs.autoreset import live_at_start
 from uavlab.envs.forms import judge, move, require_like
 from uavlab.envs.staged import first_stage, start_noise
+from uavlab.envs.tally import add_step, read_tally, start_tally
 from uavlab.runtime.runtime import Runtime
 
 
@@ -35,13 +37,17 @@ class OnPolicyCollector(Source):
     Worlds that end early are stepped further; agents are marked as not live in steps after the end of their task.
     """
 
-    def __init__(self, env: Env, policy: Policy, config: RolloutConfig, rng: Streams, rt: Runtime) -> None:
-        """Wrap the functions of an episode by the runtime."""
+    def __init__(
+        self, env: Env, policy: Policy, config: RolloutConfig, rng: Streams, rt: Runtime, tally: bool = False
+    ) -> None:
+        """Wrap the functions of an episode by the runtime; with ``tally`` keep figures of the episodes."""
         self.env, self.policy, self.config, self.rng = env, policy, config, rng
         self.runs = len(rng.seeds)
         self.share = first_stage(env, self.runs, rng)
         self.steps = 0  # of every world
         self.form: tuple[Any, Any] | None = None  # types and shapes of the first states and observations
+        blank = torch.zeros(self.runs * config.worlds, 1, dtype=rng.dtype, device=rng.device)
+        self.tally = start_tally(env, blank) if tally else None
         self._start = rt.kernel(start_and_observe, "environment")
         self._step = rt.kernel(step_and_observe, "environment")
         self._act, self._check = rt.time_stage(partial(step_policy, policy), "acting"), rt.check
@@ -74,6 +80,7 @@ class OnPolicyCollector(Source):
         env, spec, lead = self.env, self.env.spec, (self.runs, self.config.worlds)
         state, obs = self.start()
         live = live_at_start(env, state, lead[0] * lead[1], self.rng.device).unflatten(0, lead)
+        going = torch.ones(lead[0] * lead[1], dtype=torch.bool, device=self.rng.device)
         observations, actions, steps, memory = [], [], [], initial_memory(self.policy, *lead)
         for step in range(spec.horizon + 1):
             observations.append(tree_map(lambda leaf: leaf.unflatten(0, lead), obs))
@@ -85,11 +92,13 @@ class OnPolicyCollector(Source):
             if step == spec.horizon:
                 break
             noise = self.rng.uniform("step", self.config.worlds, spec.step_noise).flatten(0, 1)
-            state, obs, *results = self._step(env, state, actions[-1].flatten(0, 1), noise, obs)
+            before, action = state, actions[-1].flatten(0, 1)
+            state, obs, *results = self._step(env, before, action, noise, obs)
             reward, terminated = (leaf.unflatten(0, lead) for leaf in results)
             self._check({"reward": (reward, "R W A")})
             steps.append((reward, live, terminated))
             live = live & ~terminated
+            going = self._count(step, going, (before, action, state), *results)
         rewards, lives, ends = (torch.stack(each, 1) for each in zip(*steps, strict=True))
         data = Rollout(
             obs=tree_map(lambda *leaf: torch.stack(leaf, 1), *observations),
@@ -101,17 +110,36 @@ class OnPolicyCollector(Source):
         index = torch.arange(spec.horizon * self.config.worlds, device=self.rng.device)
         return Batch(data, index.expand(self.runs, -1))
 
+    def _count(
+        self, number: int, going: Bool[Tensor, " B"], step: Any, reward: Tensor, terminated: Tensor
+    ) -> Bool[Tensor, " B"]:
+        """Add a step of worlds, of which some are ``going`` on, to the tally; return which go on after it."""
+        left = going & ~terminated.all(-1)
+        if self.tally is not None:
+            if number == 0:
+                self.tally.running.zero_()  # worlds are stepped after their end
+            ends = torch.stack((going & ~left, left & (number == self.env.spec.horizon - 1)))
+            tally = add_step(self.env, self.tally, step, reward, ends)
+            tree_map(Tensor.copy_, self.tally, tally)  # in place, as a CUDA graph needs it
+        return left
+
+    def figures(self) -> dict[str, Float[Tensor, " R"]]:
+        """Return figures of the episodes that ended since the last call, see ``envs.tally`` (host sync)."""
+        return {} if self.tally is None else read_tally(self.env, self.tally, self.runs)
+
     def after_cycle(self) -> None:
         """Count the steps here, because the replays of a captured cycle run no Python code."""
         self.steps += self.env.spec.horizon
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the count of steps; all else depends on the random streams alone."""
-        return {"steps": torch.tensor(self.steps)}
+        """Return the count of steps and the tally; all else depends on the random streams alone."""
+        return {"steps": torch.tensor(self.steps), **dict(leaves(self.tally, "tally"))}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore a ``state_dict``."""
         self.steps = int(state["steps"])
+        for name, leaf in leaves(self.tally, "tally"):
+            leaf.copy_(state[name])
 
 
 def start_and_observe(env: Env, noise: Tensor) -> tuple[Any, Any]:

@@ -44,6 +44,11 @@ class Entities:
         row, column, near = x.split([self.rows * self.features, self.columns * self.features, 2], -1)
         return row.unflatten(-1, (self.rows, -1)), column.unflatten(-1, (self.columns, -1)), near
 
+    def masks(self, x: Float[Tensor, "*lead O"]) -> tuple[Bool[Tensor, "*lead N"], Bool[Tensor, "*lead M"]]:
+        """Return which rows and which columns count, such as UAVs that are alive and targets that are visible."""
+        row, column, _ = self.split(x)
+        return row[..., 0] > 0, column[..., 0] > 0
+
 
 def first_slots(unit: Float[Tensor, " B"], limits: tuple[int, int], slots: int) -> Bool[Tensor, "B slots"]:
     """Mark the first slots of each world, as many as ``unit`` draws, uniformly within the limits.

@@ -135,6 +135,10 @@ class Source(Protocol):
         if self.share is not None:
             self.share.copy_(share)
 
+    def figures(self) -> dict[str, Float[Tensor, " R"]]:
+        """Return means over the episodes that ended since the last call, by name (host sync); empty without any."""
+        return {}
+
     def tensors_to_check(self) -> CheckedTensors:
         """Return the tensors of ``state_dict`` that were not checked when they were computed."""
         return {}

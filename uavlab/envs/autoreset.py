@@ -9,6 +9,7 @@ from torch import Tensor
 from uavlab.core.protocols import Env
 from uavlab.core.types import LiveTransition, Transition, select, tensors, tree_map
 from uavlab.envs.forms import judge, move, require_like
+from uavlab.envs.tally import Tally, add_step, start_tally
 
 S = TypeVar("S")
 
@@ -20,6 +21,7 @@ class Worlds(Generic[S]):
     state: S
     obs: Any  # Float[Tensor, "B A O"] | ChoiceObs | MapObs
     replaced: Int[Tensor, " B"]
+    tally: Tally | None  # of figures of episodes; None where they are not logged
 
 
 @tensors
@@ -37,14 +39,18 @@ class Pool(Generic[S]):
     obs: Any  # Float[Tensor, "P A O"] | ChoiceObs | MapObs
 
 
-def start_worlds(env: Env[S], noise: Float[Tensor, "B K"], deaths: bool = False) -> Worlds[S]:
-    """Start worlds from uniform noise; with ``deaths`` they keep which agents go on."""
+def start_worlds(env: Env[S], noise: Float[Tensor, "B K"], deaths: bool = False, tally: bool = False) -> Worlds[S]:
+    """Start worlds from uniform noise.
+
+    With ``deaths`` they keep which agents go on, with ``tally`` figures of the episodes that end.
+    """
     state = env.initial(noise)
     replaced = torch.zeros(len(noise), dtype=torch.int64, device=noise.device)
-    obs = env.observe(state)
+    parts = {"state": state, "obs": env.observe(state), "replaced": replaced}
+    parts["tally"] = start_tally(env, noise) if tally else None
     if not deaths:
-        return Worlds(state=state, obs=obs, replaced=replaced)
-    return LiveWorlds(state=state, obs=obs, replaced=replaced, live=live_at_start(env, state, len(noise), noise.device))
+        return Worlds(**parts)
+    return LiveWorlds(**parts, live=live_at_start(env, state, len(noise), noise.device))
 
 
 def may_lack_agents(env: Env[S]) -> bool:
@@ -105,7 +111,11 @@ def advance(
         "state": select(done, spare.state, after),
         "obs": select(done, spare.obs, next_obs),
         "replaced": worlds.replaced + done,
+        "tally": worlds.tally,
     }
+    if worlds.tally is not None:
+        ends = torch.stack((ended, truncated))
+        successors["tally"] = add_step(env, worlds.tally, (worlds.state, action, after), reward, ends)
     if not isinstance(worlds, LiveWorlds):
         return Worlds(**successors), Transition(**row)
     live = worlds.live & ~terminated

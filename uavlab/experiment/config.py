@@ -57,6 +57,8 @@ class RunConfig:
         patience: Successive scores without an improvement after which the run ends; None for no such limit.
         device: ``auto`` uses CUDA if it is available.
         log_every: Updates between reads of metrics from the device.
+        log_episodes: Whether ``episode/`` figures are logged: the environment's metrics over the episodes that ended
+            since they were last logged. Each step in training then costs a call of ``measure``.
         evaluate_every: Updates between scores by which the best policy is selected.
         evaluate_episodes: Episodes per run of each of these scores.
         checkpoint_every: Updates between checkpoints.
@@ -76,6 +78,7 @@ class RunConfig:
     patience: Annotated[Annotated[int, Ge(1), Le(10_000)] | None, Resume.SAME] = None
     device: Annotated[Device, Resume.SAME] = "auto"
     log_every: Annotated[int, Ge(1), Le(10**9), Resume.YES] = 100
+    log_episodes: bool = False
     evaluate_every: Annotated[int, Ge(1), Le(10**9), Resume.YES] = 500
     evaluate_episodes: Annotated[int, Ge(1), Le(100_000), Resume.YES] = 100
     checkpoint_every: Annotated[int, Ge(1), Le(10**9), Resume.YES] = 1_000

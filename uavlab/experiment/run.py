@@ -81,8 +81,7 @@ class Run:
         self._config_stored = True  # whether the folder holds the settings of this object
         self._files_seen = b""  # settings and status in the folder as this object wrote them
         self.best_team, self.best_groups = best_policies(config, self.learner.parameters())
-        self.schedules = Schedules(config, self.rng.seeds)
-        self.schedules.apply(self.source, self.learner)
+        self.schedules = Schedules(config, self.rng.seeds, self.source, self.learner)
         self.folder, self.recorder = folder, Recorder(folder, run_state.about(self))
         if folder is not None:
             with lock_run_dir(folder, new=True):
@@ -286,9 +285,9 @@ class Run:
 
     def saves(self) -> dict[str, float]:
         """Return how often and how long (s) training paused to save, and the bytes of the last save."""
-        count = len(self.pauses)
-        mean, longest = (sum(self.pauses) / count, max(self.pauses)) if count else (0.0, 0.0)
-        return {"count": count, "mean_s": round(mean, 4), "longest_s": round(longest, 4), "last_bytes": self.last_bytes}
+        count, longest = len(self.pauses), max(self.pauses, default=0.0)
+        mean = round(sum(self.pauses) / max(count, 1), 4)
+        return {"count": count, "mean_s": mean, "longest_s": round(longest, 4), "last_bytes": self.last_bytes}
 
     def _after(self, update: Update) -> Progress:
         settings = self.config.run
@@ -297,8 +296,9 @@ class Run:
         saving = self.number % settings.checkpoint_every == 0
         if self.number % settings.log_every == 0 or self.number == 1 or saving:
             self.rt.read(self.number)
-            metrics = {name: value.double().mean().item() for name, value in update.metrics.items()}
-            seeds = {name: x.double().reshape(len(x), -1).mean(1).tolist() for name, x in update.metrics.items()}
+            logged = {**update.metrics, **self.source.figures()}
+            metrics = {name: value.double().mean().item() for name, value in logged.items()}
+            seeds = {name: x.double().reshape(len(x), -1).mean(1).tolist() for name, x in logged.items()}
         if self.number % settings.evaluate_every == 0:
             each = self._validate()
         elif self.done and torch.isinf(self.best_score).any():  # host sync

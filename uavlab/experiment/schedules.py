@@ -79,13 +79,14 @@ class Schedules:
         alarms: Those that went off, each with its update and text.
     """
 
-    def __init__(self, config: "Config", seeds: Sequence[int]) -> None:
-        """Start all seeds at the first stage, and at the full rates."""
+    def __init__(self, config: "Config", seeds: Sequence[int], source: Source, learner: Any) -> None:
+        """Start all seeds at the first stage, and at the full rates; ``source`` and ``learner`` follow them."""
         self.task, self.progression = config.evaluation, progression(config, seeds)
         self.rates = Rates(config.run.plateau, len(seeds))
         self.limits = [Alarm(**table) for table in config.run.alarms or ()]
         self.alarms: list[dict[str, Any]] = []
         self.moved = torch.zeros(len(seeds), dtype=torch.bool)  # seeds whose stage changed since ``apply``
+        self.apply(source, learner)
 
     @property
     def evaluation(self) -> Any:

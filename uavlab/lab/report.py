@@ -108,7 +108,7 @@ def _add_results(page: Page, runs: Sequence[RunFiles]) -> None:
     metrics = [name for name in logged if name not in NO_METRIC and not name.startswith("eval/")]
     if metrics:
         page.add("h3", "What training logged")
-        names = {f"train/{name}": name for name in metrics}  # as in TensorBoard; no metric of an evaluation
+        names = {name if "/" in name else f"train/{name}": name for name in metrics}  # as in TensorBoard
         page.add_figure(views(lambda metric: _logged(logs, names[metric]), metric=list(names)))
     if not (results or scored or metrics):
         page.add("p", "There is no score and no metric.", "note")

@@ -49,6 +49,8 @@ class StackedAttention(StackedNet):
         pairs: Whether the head is for pairs.
         recompute: Bytes of the embeddings of rows from which on layers store nothing for the backward pass, but are
             computed a second time in it.
+        positions: Whether attention and the head for pairs see how columns and rows lie from a row; without, places
+            still say which are the nearest, and are among the features of each.
     """
 
     entities: Entities
@@ -56,6 +58,7 @@ class StackedAttention(StackedNet):
     heads: int
     layers: int
     pairs: bool
+    positions: bool = True
     recompute: float = math.inf
 
     @property
@@ -90,9 +93,12 @@ class StackedAttention(StackedNet):
         row, column, near = self.entities.split(x)
         counts = [each[..., 0] > 0 for each in (row, column)]
         to_columns, to_rows = away(row, column), away(row, row)
+        near_columns = nearest(to_columns[:, 2], counts[1], near[..., 1])
+        near_rows = nearest(to_rows[:, 2], counts[0], near[..., 0])
+        if not self.positions:
+            to_columns, to_rows = torch.zeros_like(to_columns), torch.zeros_like(to_rows)
         u, t = (in_full(affine, each.flatten(1, 2), *next(take)) for each in (row, column))
-        of_columns = self._scores(take, to_columns, nearest(to_columns[:, 2], counts[1], near[..., 1]))
-        of_rows = self._scores(take, to_rows, nearest(to_rows[:, 2], counts[0], near[..., 0]))
+        of_columns, of_rows = self._scores(take, to_columns, near_columns), self._scores(take, to_rows, near_rows)
         t = norm(t)
         keys = affine(t, *next(take)).chunk(2 * self.layers, -1)
         for number in range(self.layers):

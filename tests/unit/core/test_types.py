@@ -9,6 +9,7 @@ from torch import Tensor
 
 from uavlab.core.types import (
     ChoiceObs,
+    Entities,
     EnvSpec,
     MapObs,
     features_of,
@@ -131,3 +132,15 @@ def test_trees_are_frozen_and_compare_by_identity() -> None:
     assert one == one
     assert one != tree()
     assert len({one, tree()}) == 2
+
+
+def test_a_flat_observation_is_a_graph_with_masks() -> None:
+    things, row = Entities(rows=2, columns=1, features=3, moves=2), [1.0, 0.1, 0.2]
+    flat = torch.tensor([*row, 0.0, 0.3, 0.4, 1.0, 0.5, 0.6, 2.0, 1.0])
+    assert things.width == len(flat)
+    rows, columns, near = (each.tolist() for each in things.split(flat))
+    torch.testing.assert_close(torch.tensor(rows), torch.tensor([row, [0.0, 0.3, 0.4]]))
+    torch.testing.assert_close(torch.tensor(columns), torch.tensor([[1.0, 0.5, 0.6]]))
+    assert near == [2.0, 1.0]
+    assert [mask.tolist() for mask in things.masks(flat)] == [[True, False], [True]]
+    assert [tuple(mask.shape) for mask in things.masks(flat.expand(4, 5, -1))] == [(4, 5, 2), (4, 5, 1)]

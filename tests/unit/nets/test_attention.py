@@ -61,6 +61,9 @@ def plain(net: StackedAttention, theta: Tensor, x: Tensor) -> list[float]:
         apart = math.sqrt(max(dx * dx + dy * dy, 1e-12))
         return torch.tensor([dx, dy, apart, dx / max(apart, 1e-3), dy / max(apart, 1e-3)], dtype=torch.float64)
 
+    def offset(a: Tensor, b: Tensor) -> Tensor:
+        return view(a, b) if net.positions else torch.zeros(5, dtype=torch.float64)
+
     by_place = [(layer(), layer()) for _ in range(2)]  # for columns, and for rows
     offers = layer()
     t = [normed(each) for each in t]
@@ -78,7 +81,7 @@ def plain(net: StackedAttention, theta: Tensor, x: Tensor) -> list[float]:
                 part, score, value = slice(head * size, (head + 1) * size), [], []
                 for j in seen:
                     inner, outer = by_place[kind]
-                    bias = outer(inner(view(row[i], things[j])).relu())[number * net.heads + head]
+                    bias = outer(inner(offset(row[i], things[j])).relu())[number * net.heads + head]
                     score.append(query[part] @ offered[j][0][part] / math.sqrt(size) + bias)
                     value.append(offered[j][1][part])
                 if seen:
@@ -100,7 +103,7 @@ def plain(net: StackedAttention, theta: Tensor, x: Tensor) -> list[float]:
     if net.pairs:
         own, other, between, last = (layer() for _ in range(4))
         pairs = [(i, j) for i in range(len(u)) for j in range(len(t))]
-        each = [last((own(u[i]) + other(t[j]) + between(view(row[i], column[j]))).relu()) for i, j in pairs]
+        each = [last((own(u[i]) + other(t[j]) + between(offset(row[i], column[j]))).relu()) for i, j in pairs]
         return torch.cat(each).tolist()
     hidden, last = layer(), layer()
     means = []
@@ -110,12 +113,25 @@ def plain(net: StackedAttention, theta: Tensor, x: Tensor) -> list[float]:
     return last(hidden(torch.cat(means)).relu()).tolist()
 
 
-@pytest.mark.parametrize("net", [NET, VALUE], ids=["pairs", "value"])
+@pytest.mark.parametrize("net", [NET, VALUE, replace(NET, positions=False)], ids=["pairs", "value", "no positions"])
 @pytest.mark.parametrize("near", [(1, 1), (2, 3), (4, 2)])
 def test_a_network_equals_loops(net: StackedAttention, near: tuple[int, int]) -> None:
     theta, x = parameters(net), inputs(THINGS, near=near)
     expected = torch.tensor([plain(net, theta, each) for each in x[0]], dtype=torch.float64)
     torch.testing.assert_close(net(theta, x)[0], expected, **EXACT)
+
+
+@pytest.mark.parametrize("positions", [True, False])
+def test_without_positions_the_way_between_things_does_not_matter(positions: bool) -> None:
+    """All things are seen wherever they are, and embeddings do not read places."""
+    net = replace(NET, positions=positions)
+    theta, x = parameters(net), inputs(THINGS, near=(4, 3))
+    for weight in net.unpack(theta)[:4:2]:
+        weight[:, 1:3] = 0.0  # a view of theta
+    row, column, near = THINGS.split(x.clone())
+    column[..., 1:3] += 0.3
+    moved = torch.cat((row.flatten(2), column.flatten(2), near), -1)
+    assert torch.equal(net(theta, moved), net(theta, x)) is not positions
 
 
 def test_networks_of_a_batch_are_independent() -> None:
@@ -244,3 +260,15 @@ def test_who_sees_nothing_takes_over_nothing(monkeypatch: pytest.MonkeyPatch) ->
     torch.testing.assert_close(NET(theta, x)[0], expected, **EXACT)
     monkeypatch.setattr(attention, "NOTHING", -math.inf)
     assert NET(theta, x).isnan().all()
+
+
+def test_gradients_of_both_kinds_are_equal_in_lower_precision() -> None:
+    """A compiled update differentiates by ``torch.func``, which refuses attention whose types are cast as it runs."""
+    theta, x = parameters(NET).float(), inputs(THINGS).float()
+
+    def loss(theta: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return NET(theta, x).square().mean()
+
+    (plain,) = torch.autograd.grad(loss(leaf := theta.clone().requires_grad_()), leaf)
+    torch.testing.assert_close(torch.func.grad(loss)(theta), plain)

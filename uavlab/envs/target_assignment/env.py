@@ -10,7 +10,7 @@ Source:
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Ge, Gt, Le
@@ -19,12 +19,13 @@ from torch import Tensor
 
 from uavlab.core.entities import Count, Entities
 from uavlab.core.types import ChoiceObs, EnvSpec, Metric, Rule, tensors
+from uavlab.envs.target_assignment.observation import FEATURES, observe
+from uavlab.envs.target_assignment.published_reward import published_reward
 from uavlab.envs.target_assignment.scenarios import draw, noise_count
 
 KINDS = 2  # of resources
-FEATURES = 8  # of a UAV, and of a target
 BLOCKED = 1e9  # m: more than any range
-SPEED = 25.0  # m/s: that of observations
+NEVER = 1e-6  # km: a team that has not flown has no efficiency
 
 
 @tensors
@@ -58,19 +59,9 @@ class Assignment:
     legal if the UAV has a resource that the target needs, reaches it with the range that it has left, and crosses no
     obstacle. The number of decisions is limited: after each, a UAV has used up a resource, or a target needs one less.
 
-    | observation of a UAV |                                  | of a target |                                       |
-    | -------------------- | -------------------------------- | ----------- | ------------------------------------- |
-    | 0                    | 1 if it has a legal move, or 0   | 0           | 1 if it needs something, or 0         |
-    | 1, 2                 | x, y, in sides of the map        | 1, 2        | x, y, in sides of the map             |
-    | 3, 4                 | resources, in ordinary loads     | 3, 4        | needs, in ordinary loads              |
-    | 5                    | range that is left, in sides     | 5, 6        | open share of its demand, by resource |
-    | 6                    | time flown, in sides per 25 m/s  | 7           | UAVs that served it, over ideal       |
-    | 7                    | speed, in 25 m/s                 |             |                                       |
-
-    Rows of UAVs come first, then those of targets, then how many nearest UAVs and nearest targets are neighbours of a
-    UAV; empty slots are zeros. Congestion of a target is the number of UAVs
-    that served it over the ideal one, less 1, within 0 and 1; ideal is its largest demand in ordinary loads, rounded
-    up. The score of an episode is the share of targets that have all they need, times 1 less the mean congestion.
+    Congestion of a target is the number of UAVs that served it over the ideal one, less 1, within 0 and 1; ideal is its
+    largest demand in ordinary loads, rounded up, from 1 to ``ideal_limit``. The score of an episode is the share of
+    targets that have all they need, times 1 less the mean congestion.
 
     End: no move is legal; then all targets are satisfied, or what is left cannot be brought to them.
 
@@ -87,7 +78,10 @@ class Assignment:
         variance: Largest share by which resources differ from their means.
         jitter: Largest change of the numbers of neighbours, drawn for each world; 0 where policies are evaluated.
         clustering: How much targets are drawn to a common centre; 0 is not at all.
+        near: Nearest UAVs, and nearest targets, that are neighbours of a UAV; 0 takes a quarter, from 4 to 16.
         load: Resources that a UAV ordinarily has, by which the ideal number of UAVs of a target is counted.
+        ideal_limit: Most UAVs that are ideal for a target.
+        rewards: ``bounded``, by the four settings that follow, or ``published``, see ``published_reward``.
         contribution_reward: For bringing all of all targets' demands.
         completion_reward: For satisfying all targets.
         congestion_cost: For a mean congestion of 1.
@@ -106,7 +100,10 @@ class Assignment:
     variance: Annotated[float, Ge(0), Le(1)] = 0.4
     clustering: Annotated[float, Ge(0), Le(10)] = 0.5
     jitter: Annotated[int, Ge(0), Le(16)] = 0
+    near: Annotated[int, Ge(0), Le(1000)] = 0
     load: Annotated[float, Gt(0), Le(1e6)] = 50.0
+    ideal_limit: Annotated[int, Ge(1), Le(1000)] = 3
+    rewards: Literal["bounded", "published"] = "bounded"
     contribution_reward: Annotated[float, Ge(0), Le(1e6)] = 1.0
     completion_reward: Annotated[float, Ge(0), Le(1e6)] = 1.0
     congestion_cost: Annotated[float, Ge(0), Le(1e6)] = 0.5
@@ -118,15 +115,19 @@ class Assignment:
         Metric("normalized_score", "last", bounds=(0.0, 1.0)),
         Metric("distance", "sum", "m", "low", (0.0, math.inf)),
         Metric("makespan", "last", "s", "low", (0.0, math.inf)),
+        Metric("efficiency", "last", "1/km", bounds=(0.0, math.inf)),
+        Metric("reward_per_uav", "sum"),
     )
     labels: ClassVar[dict[str, str]] = {
         "normalized_score": "completion x (1 - congestion)",
         "distance": "distance flown by all (m)",
         "makespan": "time until the last arrival (s)",
+        "efficiency": "satisfied targets per km",
+        "reward_per_uav": "return per UAV",
     }
     sizes: ClassVar[tuple[str, ...]] = ("uavs", "targets")
     initial_settings: ClassVar[tuple[str, ...]] = (
-        *("uavs", "targets", "obstacles", "slots", "obstacle_radius", "variance", "clustering", "jitter"),
+        *("uavs", "targets", "obstacles", "slots", "obstacle_radius", "variance", "clustering", "jitter", "near"),
     )
     score: ClassVar[dict[str, float]] = {"normalized_score": 1.0, "distance": -2e-5}
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -195,22 +196,23 @@ class Assignment:
         )
 
     def initial(self, noise: Float[Tensor, "B K"]) -> State:
-        """Draw new worlds, see ``scenarios.draw``."""
+        """Draw new worlds, see ``scenarios.draw``; no tensors share memory, because a CUDA graph writes over each."""
         drawn = draw(self, noise)
-        start = torch.arange(self.rows, device=noise.device).expand(len(noise), -1)
+        start = torch.arange(self.rows, device=noise.device).repeat(len(noise), 1)
+        nobody = torch.zeros(len(noise), self.rows, self.columns, dtype=torch.bool, device=noise.device)
         return self._with_legal(
             leg=self.legs(drawn.pos, drawn.obstacle),
             pos=drawn.pos,
             obstacle=drawn.obstacle,
             demand=drawn.demand,
             own=drawn.supply,
-            rest=drawn.demand,
+            rest=drawn.demand.clone(),
             place=start,
             left=drawn.range,
             speed=drawn.speed,
             time=torch.zeros_like(drawn.speed),
             near=drawn.near,
-            served=torch.zeros_like(drawn.speed, dtype=torch.bool)[..., None].expand(-1, -1, self.columns),
+            served=nobody,
             step=torch.zeros_like(start[:, 0]),
         )
 
@@ -243,38 +245,13 @@ class Assignment:
         )
 
     def observe(self, state: State) -> ChoiceObs:
-        """Return the observation of the team and its legal moves, see the class."""
-        legal, dtype = state.legal, state.own.dtype
-        real = (state.speed > 0).to(dtype)[..., None]
-        at = state.pos.gather(1, state.place[..., None].expand(-1, -1, 2)) / self.side * real
-        active = legal.any((2, 3)).to(dtype)[..., None]
-        uav = torch.cat(
-            (
-                active,
-                at,
-                state.own / self.load,
-                (state.left / self.side)[..., None],
-                (state.time * SPEED / self.side)[..., None],
-                (state.speed / SPEED)[..., None],
-            ),
-            -1,
-        )
-        there = (state.demand.sum(-1, keepdim=True) > 0).to(dtype)
-        target = torch.cat(
-            (
-                (state.rest.sum(-1, keepdim=True) > 0).to(dtype),
-                state.pos[:, self.rows :] / self.side * there,
-                state.rest / self.load,
-                state.rest / state.demand.clamp_min(1e-6),
-                (state.served.sum(1) / self.ideal(state))[..., None].to(dtype),
-            ),
-            -1,
-        )
-        features = torch.cat((uav.flatten(1), target.flatten(1), state.near), -1)[:, None]
-        return ChoiceObs(features, self.with_one(legal.flatten(1))[:, None])
+        """Return the observation of the team and its legal moves, see ``observation``."""
+        return observe(self, state)
 
     def reward(self, state: State, action: Int[Tensor, "B 1"], after: State) -> Float[Tensor, "B 1"]:
         """Return what the decision brought, see the class."""
+        if self.rewards == "published":
+            return published_reward(self, state, after)[:, None]
         targets = self.count_targets(state)
         share = ((state.rest - after.rest) / state.demand.clamp_min(1e-6)).mean(-1).sum(1) / targets
         completed = self.completion(after) - self.completion(state)
@@ -290,12 +267,15 @@ class Assignment:
     def measure(self, state: State, action: Int[Tensor, "B 1"], after: State) -> dict[str, Float[Tensor, " B"]]:
         """Return the figures of ``metrics``, see the class."""
         completion, congestion = self.completion(after), self.congestion(after)
+        way = (after.time * after.speed).sum(1)  # m in the whole episode
         return {
             "completion": completion,
             "congestion": congestion,
             "normalized_score": completion * (1 - congestion),
             "distance": (state.left - after.left).sum(1),
             "makespan": after.time.amax(1),
+            "efficiency": completion * self.count_targets(after) / (way / 1000).clamp_min(NEVER),
+            "reward_per_uav": self.reward(state, action, after)[:, 0] / (after.speed > 0).sum(1),
         }
 
     def legs_of_uavs(self, state: State) -> Float[Tensor, "B N M S"]:
@@ -330,16 +310,11 @@ class Assignment:
 
     def ideal(self, state: State) -> Float[Tensor, "B M"]:
         """Return the number of UAVs that would ideally serve each target."""
-        return (state.demand.amax(-1) / self.load).ceil().clamp_min(1)
+        return (state.demand.amax(-1) / self.load).ceil().clamp(1, self.ideal_limit)
 
     def count_targets(self, state: State) -> Float[Tensor, " B"]:
         """Return the number of targets of each world."""
         return (state.demand.sum(-1) > 0).sum(1).to(state.demand.dtype)
-
-    def with_one(self, legal: Bool[Tensor, "B E"]) -> Bool[Tensor, "B E"]:
-        """Return legal moves with the first one added where there is none: an ended task still has a move."""
-        first = torch.arange(legal.shape[1], device=legal.device) == 0
-        return legal | (first & ~legal.any(1, keepdim=True))
 
     def _with_legal(self, **parts: Tensor) -> State:
         gives = (torch.minimum(parts["own"][:, :, None], parts["rest"][:, None]) > 0).any(-1)

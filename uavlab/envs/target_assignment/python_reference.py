@@ -45,7 +45,7 @@ class World:
         self.served: set[tuple[int, int]] = set()
         self.legal_moves: dict[int, list[bool]] = {}
         self.legs: dict[tuple[Pair, int, int], float] = {}
-        self.step_count = 0
+        self.step_count, self.distance = 0, 0.0
 
     def place(self, counts: Sequence[int], numbers: Any) -> None:
         """Choose cells: targets by the first number less a share of the distance to a centre, others by the second."""
@@ -77,7 +77,7 @@ class World:
         """Return how many of ``count`` things are neighbours."""
         jitter = self.p.jitter
         change = math.floor(number * (2 * jitter + 1)) - jitter
-        return max(1, min(count, max(4, min(16, math.ceil(count / 4))) + change))
+        return max(1, min(count, (self.p.near or max(4, min(16, math.ceil(count / 4)))) + change))
 
     def leg(self, uav: int, target: int, sector: int) -> float:
         """Return the length of a way; inf where an obstacle is in it."""
@@ -122,11 +122,12 @@ class World:
     def step(self, move: int) -> float:
         """Decide, and return the reward."""
         p, before = self.p, self.figures()
-        share = distance = 0.0
+        share = distance = published = 0.0
         pair, sector = divmod(move, p.sectors)
         uav, target = divmod(pair, self.slots[1])
         if self.legal(uav, target, sector):
             distance, given = self.leg(uav, target, sector), self.gives(uav, target)
+            first = self.visits(target) == 0
             self.left[uav] -= distance
             self.time[uav] += distance / self.speed[uav]
             self.at[uav] = self.target_places[target]
@@ -135,8 +136,15 @@ class World:
                 self.own[uav][kind] -= amount
                 self.rest[target][kind] -= amount
                 share += amount / self.demand[target][kind] / len(given)
+            self.distance += distance
+            done = before["completion"], self.figures()["completion"]
+            costs = self.costs(distance, distance / self.speed[uav])
+            published = self.gain(target, sum(given), done, first) * (1 - costs) - self.crowding(uav, target)
+            published = min(max(published + 200 * (done[1] == 1), -10), 300)
         self.step_count += 1
         after = self.figures()
+        if p.rewards == "published":
+            return published
         return (
             p.contribution_reward * share / self.targets
             + p.completion_reward * (after["completion"] - before["completion"])
@@ -144,9 +152,33 @@ class World:
             - p.distance_cost * distance / (p.side * self.targets)
         )
 
+    def gain(self, target: int, given: float, done: Pair, first: bool) -> float:
+        """Return what the published reward counts as gains of a visit."""
+        ratio = given / sum(self.demand[target])
+        gain = 10 + 40 * ratio + 15 * math.sqrt(ratio) + (10 * (ratio - 0.3) if ratio > 0.3 else 0)
+        gain += 100 * (max(self.rest[target]) == 0) + 5 * first + 0.2 * done[1]
+        for mark, worth in ((0.25, 0.5), (0.5, 1), (0.75, 1.5), (0.9, 2)):
+            if done[0] < mark <= done[1]:
+                gain += worth
+        return gain
+
+    def costs(self, way: float, time: float) -> float:
+        """Return the share of gains that a flight costs: 3 to 5 % for its way, 2 to 3 % for its time."""
+        side = self.p.side
+        return 0.03 + 0.02 * min(way / side, 1) + 0.02 + 0.01 * min(time / (side / NOMINAL), 1)
+
+    def crowding(self, uav: int, target: int) -> float:
+        """Return the published cost of congestion after a UAV has served a target."""
+        cost = 2.0 * max(self.visits(target) - self.ideal(target), 0)
+        active = sum(1 for own in self.own if sum(own) > 0)
+        if active > 2 * self.targets:
+            cost += 1.5 * (active / (2 * self.targets) - 1)
+        near = sum(1 for n, at in enumerate(self.at) if n != uav and math.dist(at, self.at[uav]) <= 200)
+        return (cost + 0.5 * max(near - 2, 0)) / max(active, 1)
+
     def ideal(self, target: int) -> int:
         """Return the number of UAVs that would ideally serve a target."""
-        return max(1, math.ceil(max(self.demand[target]) / self.p.load))
+        return min(max(1, math.ceil(max(self.demand[target]) / self.p.load)), self.p.ideal_limit)
 
     def visits(self, target: int) -> int:
         """Return the number of UAVs that served a target."""
@@ -157,8 +189,13 @@ class World:
         done = sum(1 for rest in self.rest if max(rest) == 0) / self.targets
         crowds = [min(max(self.visits(t) / self.ideal(t) - 1, 0), 1) for t in range(self.targets)]
         crowd = sum(crowds) / self.targets
-        score = done * (1 - crowd)
-        return {"completion": done, "congestion": crowd, "normalized_score": score, "makespan": max(self.time)}
+        return {
+            "completion": done,
+            "congestion": crowd,
+            "normalized_score": done * (1 - crowd),
+            "makespan": max(self.time),
+            "efficiency": 1000 * done * self.targets / self.distance if self.distance else 0.0,
+        }
 
     def ended(self) -> bool:
         """Return whether no move is legal."""

@@ -72,17 +72,18 @@ def draw(env: "Assignment", noise: Float[Tensor, "B K"]) -> Scenario:
         demand=demand,
         range=env.side * (RANGE[0] + (RANGE[1] - RANGE[0]) * reach) * here[0],
         speed=(SPEED[0] + (SPEED[1] - SPEED[0]) * speed) * here[0],
-        near=neighbours(torch.stack([each.sum(1) for each in here[:2]], 1), near, env.jitter),
+        near=neighbours(torch.stack([each.sum(1) for each in here[:2]], 1), near, env),
     )
 
 
-def neighbours(count: Int[Tensor, "B 2"], unit: Float[Tensor, "B 2"], jitter: int) -> Float[Tensor, "B 2"]:
+def neighbours(count: Int[Tensor, "B 2"], unit: Float[Tensor, "B 2"], env: "Assignment") -> Float[Tensor, "B 2"]:
     """Return how many of ``count`` things are neighbours: min(count, max(4, ceil(count / 4)), 16), jittered.
 
-    ``unit`` draws a change between -``jitter`` and ``jitter``; the result stays between 1 and ``count``.
+    With ``env.near`` they are as many in place of the formula. ``unit`` draws a change between -``env.jitter`` and
+    ``env.jitter``; the result stays between 1 and ``count``.
     """
-    whole = torch.minimum((count + 3) // 4, torch.full_like(count, 16)).clamp_min(4)
-    change = (unit * (2 * jitter + 1)).floor() - jitter
+    whole = torch.full_like(count, env.near) if env.near else ((count + 3) // 4).clamp(4, 16)
+    change = (unit * (2 * env.jitter + 1)).floor() - env.jitter
     return torch.minimum(whole + change, count.to(unit.dtype)).clamp_min(1)
 
 

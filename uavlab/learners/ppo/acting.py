@@ -74,7 +74,8 @@ def entity_team(config: MAPPOConfig, trained: EnvSpec, spec: EnvSpec, central: b
     if config.hidden % config.heads:
         raise ConfigError(f"hidden: got {config.hidden}; expected a multiple of heads, {config.heads}.")
     one = (0,)
-    return EntityTeam(spec.obs, spec.choices, config.hidden, one, one, central, now, config.heads, config.layers)
+    size = config.hidden, one, one, central, now, config.heads, config.layers
+    return EntityTeam(spec.obs, spec.choices, *size, config.positions)
 
 
 def evaluate_actions(

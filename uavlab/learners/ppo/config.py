@@ -22,6 +22,7 @@ class MAPPOConfig:
         memory: Units of a GRU after the hidden layers of actors and critics, on vectors; 0 for policies without memory.
         layers: Layers of attention where observations list entities; 0 for dense layers.
         heads: Heads of attention; ``hidden`` is a multiple.
+        positions: Whether attention sees how entities lie from each other.
         width: Channels of each convolution, on maps.
         kernels: Side of each convolution's kernel (cells), on maps.
         share: Whether interchangeable agents share one actor; otherwise each agent has its own. On maps all share.
@@ -48,6 +49,7 @@ class MAPPOConfig:
     memory: Annotated[int, Ge(0), Le(4096)] = 0
     layers: Annotated[int, Ge(0), Le(64)] = 2
     heads: Annotated[int, Ge(1), Le(64)] = 4
+    positions: bool = True
     width: Annotated[int, Ge(1), Le(4096)] = 32
     kernels: tuple[Annotated[int, Ge(1), Le(64)], ...] = (5, 4, 4)
     share: bool = True

@@ -128,11 +128,13 @@ class EntityTeam(VectorTeam):
         heads: Heads of attention.
         layers: Layers of attention.
         recompute: See ``StackedAttention``.
+        positions: Whether they see how entities lie from each other.
     """
 
     entities: Entities
     heads: int
     layers: int
+    positions: bool = True
     recompute: float = math.inf
 
     @property
@@ -146,7 +148,9 @@ class EntityTeam(VectorTeam):
         return self._net(pairs=False)
 
     def _net(self, pairs: bool) -> StackedAttention:
-        return StackedAttention(self.entities, self.hidden, self.heads, self.layers, pairs, self.recompute)
+        return StackedAttention(
+            self.entities, self.hidden, self.heads, self.layers, pairs, self.positions, self.recompute
+        )
 
 
 @dataclass(frozen=True)

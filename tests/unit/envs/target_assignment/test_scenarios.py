@@ -68,4 +68,14 @@ def test_clustering_draws_targets_together() -> None:
     ],
 )
 def test_neighbours(count: int, unit: float, jitter: int, number: int) -> None:
-    assert neighbours(torch.tensor([[count, count]]), torch.tensor([[unit, unit]]), jitter).tolist() == [[number] * 2]
+    env = Assignment(jitter=jitter)
+    assert neighbours(torch.tensor([[count, count]]), torch.tensor([[unit, unit]]), env).tolist() == [[number] * 2]
+
+
+@pytest.mark.parametrize(
+    ("near", "jitter", "expected"),
+    [(0, 0, [[4, 3], [5, 16]]), (2, 0, [[2, 2], [2, 2]]), (6, 0, [[6, 3], [6, 6]]), (2, 1, [[1, 3], [3, 1]])],
+)
+def test_fixed_numbers_of_neighbours(near: int, jitter: int, expected: list[list[int]]) -> None:
+    count, unit = torch.tensor([[9, 3], [20, 100]]), torch.tensor([[0.1, 0.9], [0.9, 0.1]])
+    assert neighbours(count, unit, Assignment(near=near, jitter=jitter)).tolist() == expected

@@ -11,6 +11,7 @@ from tests.support.fixtures_mapping import TINY_MISSION
 from tests.support.sighted import Sighted
 from uavlab.core.rng import Streams
 from uavlab.core.types import EnvSpec, MapObs, Scale, tree_map
+from uavlab.envs.target_assignment.env import Assignment
 from uavlab.learners.ppo.acting import make_team
 from uavlab.learners.ppo.config import MAPPOConfig
 from uavlab.learners.ppo.networks import MapTeam, VectorTeam, own_first
@@ -167,3 +168,11 @@ def test_maps_alone_have_the_networks_that_they_had() -> None:
     assert team.actor_net.weights == [(3, 3, 7, 4), (2, 2, 4, 4), (side * side * 4, 8), (8, moves)]
     actor, _ = team.initial(None, Streams([0]))
     assert torch.equal(actor[:, 0], team.actor_net.initial(Streams([0]).uniform("actor", team.actor_net.count)))
+
+
+@pytest.mark.parametrize("positions", [True, False])
+def test_networks_of_entities_see_positions_as_set(positions: bool) -> None:
+    spec = Assignment().spec
+    team = make_team(MAPPOConfig(positions=positions), spec, spec)
+    assert (team.actor_net.positions, team.critic_net.positions) == (positions, positions)
+    assert (team.actor_net.pairs, team.critic_net.pairs) == (True, False)
