@@ -34,6 +34,7 @@ from uavlab.runtime.toggles import TOGGLES, Toggle, Toggles, as_dict, eager, tog
 from uavlab.storage.files import read_regular
 
 Device = Literal["auto", "cpu", "cuda"]
+LogLevel = Literal["warning", "info", "debug"]
 TABLES = ("curriculum", "plateau", "alarms")  # settings that hold other settings
 LARGEST_FILE = 50_000  # bytes of a settings file
 ELSEWHERE = {
@@ -57,6 +58,10 @@ class RunConfig:
         patience: Successive scores without an improvement after which the run ends; None for no such limit.
         device: ``auto`` uses CUDA if it is available.
         log_every: Updates between reads of metrics from the device.
+        log_level: What the progress bar shows of Python's logger ``uavlab``: nothing, saves and moves between stages
+            (``info``), or every row of metrics, too (``debug``).
+        report_every: Updates between reports of what moved, the best score, the rate and alarms beside the progress
+            bar; None for none.
         evaluate_every: Updates between scores by which the best policy is selected.
         evaluate_episodes: Episodes per run of each of these scores.
         checkpoint_every: Updates between checkpoints.
@@ -76,6 +81,8 @@ class RunConfig:
     patience: Annotated[Annotated[int, Ge(1), Le(10_000)] | None, Resume.SAME] = None
     device: Annotated[Device, Resume.SAME] = "auto"
     log_every: Annotated[int, Ge(1), Le(10**9), Resume.YES] = 100
+    log_level: Annotated[LogLevel, Resume.SAME] = "warning"
+    report_every: Annotated[Annotated[int, Ge(1), Le(10**9)] | None, Resume.SAME] = None
     evaluate_every: Annotated[int, Ge(1), Le(10**9), Resume.YES] = 500
     evaluate_episodes: Annotated[int, Ge(1), Le(100_000), Resume.YES] = 100
     checkpoint_every: Annotated[int, Ge(1), Le(10**9), Resume.YES] = 1_000
