@@ -6,6 +6,7 @@ import shlex
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -125,7 +126,8 @@ def write_config(folder: Path, config: Config) -> None:
         read_settings(folder)
     except FileError:
         put_aside(folder / CONFIG)
-    stored = {"preset": config.preset, "environment": presets()[config.preset].env, "values": config.values}
+    stored: dict[str, Any] = {"preset": config.preset, "environment": presets()[config.preset].env}
+    stored |= {"values": config.values, **({"chosen": config.chosen} if config.chosen else {})}
     write_json(folder / CONFIG, {**stored, DIGEST: json_digest(stored)})
 
 
@@ -192,7 +194,7 @@ def _with_changes(folder: Path, stored: Mapping[str, Any], changes: Sequence[Map
             warnings.warn(f"{folder / CONFIG}: {text}", stacklevel=4)
     config = configure(stored["preset"], values, limits, *changes)
     require_resumable(folder, stored["values"], config)
-    return config
+    return replace(config, chosen=stored.get("chosen", {}))
 
 
 def _require_saved(folder: Path, stored: Mapping[str, Any], meta: Mapping[str, Any]) -> None:

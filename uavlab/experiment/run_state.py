@@ -238,6 +238,7 @@ def status_record(run: "Run", reason: str) -> dict[str, Any]:
         "digest": run.digest,
         "not_exact": run.not_exact_reasons,
         "symptoms": [asdict(each) for each in run.symptoms],
+        **({"chosen": run.config.chosen} if run.config.chosen else {}),
         **({"decisions": decisions(run)} if run.schedules.progression else {}),
         **({"alarms": run.alarms} if run.config.run.alarms else {}),
         "toggles": {**changes(run.rt.requested), "fell_back": run.rt.fell_back},
