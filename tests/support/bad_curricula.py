@@ -75,7 +75,7 @@ ROWS = (
     Row(
         "alarm without a limit",
         ["train", "leader_follower", "--set", "alarms=[{figure: q}]"],
-        "leader_follower: alarm 1: got above None and below None; expected one of them.",
+        "leader_follower: alarm 1: got no limit; expected one of above, below, rise, fall.",
     ),
     Row(
         "transfer sizes",

@@ -198,6 +198,12 @@ class Progression:
         """Whether each seed is at the highest stage that it has reached, so that its scores count."""
         return torch.tensor([position.stage == position.reached for position in self.positions])
 
+    @property
+    def since(self) -> list[int]:
+        """The update at which each seed came to its stage."""
+        moves = [row for row in self.log if row["from"] != row["to"]]
+        return [max((row["update"] for row in moves if row["seed"] == seed), default=0) for seed in self.seeds]
+
     def judge(self, scores: Sequence[float], update: int) -> list[bool]:
         """Take the score of each seed at its stage, and decide; return which seeds reached a higher stage than ever."""
         new = []

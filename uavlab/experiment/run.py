@@ -311,7 +311,7 @@ class Run:
         self._update_interrupted = False
         if metrics or score:
             self.recorder.append(self.number, self.seconds, {**(metrics or {}), **(score or {})}, seeds)
-            texts, stop = check_alarms(settings.alarms, self.recorder.rows)
+            texts, stop = check_alarms(settings.alarms, self.recorder.rows, self.schedules.since)
             self.alarms += [{"update": self.number, "text": text} for text in texts]
             self.stopping = self.stopping or stop
         if score:
