@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from uavlab.experiment.run import Run
 
 Row = Mapping[str, Any]
+STALE = 10  # scores without a better one, from which on advice is due
 
 
 def progress_report(run: "Run", since: int) -> str:
@@ -23,6 +24,7 @@ def progress_report(run: "Run", since: int) -> str:
             f"update {run.number}{target}, {run.seconds / 60:.1f} min{rate}",
             *changes(before, after, _names(run)),
             _best(run),
+            *_advice(run),
             *(f"alarm at update {each['update']}: {each['text']}" for each in run.alarms if each["update"] > since),
             *(f"symptom since update {each.update}: {each.symptom}" for each in run.symptoms),
         ]
@@ -58,3 +60,14 @@ def _best(run: "Run") -> str:
     ]
     stale = f", scored {run.evals_since_best} times since" if run.evals_since_best else ""
     return f"best score {', '.join(scored)}{stale}" if scored else "no score yet"
+
+
+def _advice(run: "Run") -> list[str]:
+    """Return what may help a run that has had no better score for long; it may as well have learned all it can."""
+    if run.evals_since_best < STALE:
+        return []
+    settings, hyper = run.config.run, run.config.learner
+    tries = [f"entropy={10 * hyper.entropy:g} to explore more"] if getattr(hyper, "entropy", 0) else []
+    tries += ["plateau={} to refine by smaller steps"] if settings.plateau is None else []
+    tries += ["a curriculum to begin with easier worlds"] if settings.curriculum is None else []
+    return [f"if it has not converged, try {', or '.join(tries)}"] if tries else []

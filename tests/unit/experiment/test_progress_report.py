@@ -4,8 +4,9 @@ import re
 
 import pytest
 
-from tests.support.fixtures_config import tiny, train_run
+from tests.support.fixtures_config import sizes, tiny, train_run
 from uavlab.core.errors import TrainingWarning
+from uavlab.experiment.config import configure
 from uavlab.experiment.progress_report import changes, progress_report
 from uavlab.experiment.run import Run
 
@@ -39,3 +40,17 @@ def test_alarms_of_the_interval() -> None:
         run = train_run(tiny(alarms=[{"figure": "critic_loss", "above": -1.0}], log_every=1))
     assert "; alarm at update 1: critic_loss is" in progress_report(run, 0)
     assert "alarm" not in progress_report(run, 4)
+
+
+def test_advice_after_ten_scores_without_a_better_one() -> None:
+    run = Run(configure("pursuit", sizes("pursuit")))
+    run.evals_since_best = 9
+    assert "try" not in progress_report(run, 0)
+    run.evals_since_best = 10
+    assert progress_report(run, 0).endswith(
+        "; if it has not converged, try entropy=0.1 to explore more, or plateau={} to refine by smaller steps, or a "
+        "curriculum to begin with easier worlds"
+    )
+    run = Run(tiny(plateau={}))  # MASAC finds its temperature itself
+    run.evals_since_best = 10
+    assert progress_report(run, 0).endswith("; if it has not converged, try a curriculum to begin with easier worlds")
