@@ -54,9 +54,9 @@ class Transfer:
         """What to try where a policy fails."""
         sizes, names = ", ".join(map(str, self.failed)), ", ".join(self.rows[0]["settings"])
         return (
-            f"failed, below {FAILED:g} of home: size {sizes}. Train on more sizes ({names}; a curriculum) and on worlds as "
-            "varied as those to act in, and see that observations stay in the range of training; compare with a plan, "
-            "because larger worlds may be harder for any policy."
+            f"failed, below {FAILED:g} of home: size {sizes}. Train on more sizes ({names}; a curriculum) and on "
+            "worlds as varied as those to act in, and see that observations stay in the range of training. Compare "
+            "with a plan, because larger worlds may be harder for any policy."
         )
 
 
