@@ -65,6 +65,10 @@ class Trial:
 class Tuning:
     """Trials in the order of time; ``print`` shows them as a table.
 
+    >>> log = ul.tuning("runs")
+    >>> log.best.runs
+    ('first',)
+
     Attributes:
         folder: Where the runs are.
         trials: From the first to the last.
@@ -137,6 +141,9 @@ def tuning(folder: str | Path) -> Tuning:
 
     Best scores are those by which runs chose their policies, so the best of many is too good; ``uavlab evaluate`` with
     other episodes says how good it is.
+
+    >>> [dict(trial.changes) for trial in ul.tuning("runs").trials]  # a trial with nothing before it
+    [{}]
 
     Raises:
         FileError: The folder holds no run that can be read.
