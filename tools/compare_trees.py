@@ -33,7 +33,11 @@ from uavlab.benchmarks.timing import ratio
 ROOT = Path(__file__).parents[1]
 MEMBERS = ("learner", "best")
 EPISODES = 2
-SMALLER = {"passes": {"worlds": 2}, "flights": {"flights": 12}}
+SMALLER = {
+    "passes": {"worlds": 2},
+    "flights": {"flights": 12},
+    "epochs": {"rollout_steps": 64, "minibatches": 8, "epochs": 5},
+}
 """Smaller settings of presets that have the setting in the key: the same code on less data."""
 TIMES_AND_RATES = re.compile(r"(?:.*_)?(?:ms|s)")
 """Keys of times (ms, s) and rates (per_s) in a row of a bench record."""

@@ -10,6 +10,7 @@
 A run         train (to the end), start (step by step), resume, Run
 Its policies  load (TrainedPolicy), run.policy (TeamPolicy), evaluate (Scores), fly, export (.pt2, .onnx or a folder)
 Its page      report (of one run or several; seeds of equal settings are pooled)
+Its folder    tuning (Tuning): what changed from run to run, what it did to the score, and the best settings as a file
 Measure       bench (suites of benchmarks), profile (where the time of an update goes, and which toggles help)
 Environments  make (by name), env (register a class), Env, EnvSpec, Metric, ChoiceObs, MapObs, tensors, constant
               (numbers on a device), check_env, baseline, scene
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from uavlab.experiment.run import Run
     from uavlab.experiment.scores import Scores
     from uavlab.experiment.transfer import Transfer
+    from uavlab.experiment.tuning import Tuning, tuning
     from uavlab.nets.mlp import StackedMLP
     from uavlab.ops.geometry import constant
     from uavlab.presentation import fly, report
@@ -86,6 +88,7 @@ _NAMES = {
     "experiment.run": ("Run",),
     "experiment.scores": ("Scores",),
     "experiment.transfer": ("Transfer",),
+    "experiment.tuning": ("Tuning", "tuning"),
     "nets.mlp": ("StackedMLP",),
     "ops.geometry": ("constant",),
     "presentation": ("fly", "report"),
@@ -101,10 +104,10 @@ __all__ = [
     "Batch", "ChoiceObs", "ConfigError", "CrossPlay", "DivergedError", "Entities", "Env", "EnvSpec", "FileError",
     "Group", "Learner", "MapObs", "Metric", "MissingPackageError", "Policy", "ResourceError", "Resume", "Rollout",
     "Rows", "Run", "Runtime", "Scores", "StackedMLP", "Streams", "TeamPolicy", "TrainedPolicy", "Transfer",
-    "Transition", "UavlabError", "Update", "__version__", "baseline", "bench", "check_env", "check_learner", "constant",
-    "cross_play", "env", "evaluate", "export", "fly", "join_groups", "learner", "load", "main", "make", "preset",
-    "profile", "report", "resume", "scene", "split_groups", "start", "suite", "team_spec", "tensors", "toggle", "train",
-    "transfer",
+    "Transition", "Tuning", "UavlabError", "Update", "__version__", "baseline", "bench", "check_env", "check_learner",
+    "constant", "cross_play", "env", "evaluate", "export", "fly", "join_groups", "learner", "load", "main", "make",
+    "preset", "profile", "report", "resume", "scene", "split_groups", "start", "suite", "team_spec", "tensors",
+    "toggle", "train", "transfer", "tuning",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # so that type checkers report names that do not exist

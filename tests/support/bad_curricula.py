@@ -1,8 +1,9 @@
-"""The part of the catalogue of bad input on curricula, sizes and the assignment task."""
+"""The part of the catalogue of bad input on curricula, sizes, alarms, the log of a search, and the assignment task."""
 
-from tests.support.bad_inputs import Row
+from tests.support.bad_inputs import P, Row
 
 Q = "assignment_curriculum"
+NO_TEAM = "counts the entities of a team, and there is none; set a number."
 TABLE = "curriculum:\n  metric: normalized_score\n"
 EARLY = "{uavs: [4, 6], targets: [3, 4], obstacles: [1, 3], slots: [20, 15, 10]"
 
@@ -75,7 +76,20 @@ ROWS = (
     Row(
         "alarm without a limit",
         ["train", "leader_follower", "--set", "alarms=[{figure: q}]"],
-        "leader_follower: alarm 1: got above None and below None; expected one of them.",
+        "leader_follower: alarm 1: got no limit; expected one of above, below, rise, fall.",
+    ),
+    Row(
+        "alarm rise",
+        f"train {P} --config mine.yaml",
+        f"{P}: alarm 1: window: input should be greater than or equal to 10, got 5.",
+        files={"mine.yaml": "alarms: [{figure: critic_loss, rise: 5, window: 5}]\n"},
+    ),
+    Row("size auto", "train telemetry --set batch=auto", f"telemetry: batch=auto {NO_TEAM}"),
+    Row("tuning empty", "tuning .", ".: expected a folder of runs, such as runs; got no run in it.", code=3),
+    Row(
+        "tuning suffix",
+        "tuning . --best best.txt",
+        "Invalid value for '--best': 'best.txt' must end in one of .yaml, .yml.",
     ),
     Row(
         "transfer sizes",

@@ -1,4 +1,4 @@
-"""Commands that report: presets, settings, check, doctor, toggles; and that measure: bench, profile, claims."""
+"""Commands that report: presets, settings, check, doctor, toggles, tuning; and that measure: bench, profile, claims."""
 
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,24 @@ def toggles(device: Any) -> Record:
 
     echo(format_toggles(device))
     return {"rows": toggle_rows(device)}
+
+
+@cli.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--best", type=OutputFile(".yaml", ".yml"), help="Also write the best settings to this YAML file.")
+@as_json
+def tuning(folder: Path, best: Path | None) -> Record:
+    """List what changed from run to run of those in FOLDER, in the order of time, and what it did to the score."""
+    from uavlab.experiment.tuning import tuning as read_log
+
+    log = read_log(folder)
+    echo(log)
+    for note in log.notes:
+        echo(one_line(f"warning: {note}"), err=True)
+    if best is not None:
+        log.write_best(best)
+        echo(f"best settings, of {', '.join(log.best.runs)}: {best}")
+    return {"folder": str(folder), "trials": log.rows(), "notes": list(log.notes)}
 
 
 class BenchCommand(click.Command):

@@ -44,7 +44,7 @@ def train(preset: str, out: Path | None, name: str | None, dry_run: bool, **opti
 
     settings = layer(**options)
     config = configure(preset, settings)
-    planned = config.task.plan(config)
+    planned = {**config.task.plan(config), **config.chosen}
     folder = Path("runs") / run_name(f"{preset}-{config.run.seed}" if name is None else name)
     if name and out:
         raise ConfigError("--name and --out both say where the run is kept; give one of them.")

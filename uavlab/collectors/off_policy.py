@@ -47,7 +47,7 @@ class ReplayConfig(PriorityConfig):
     Attributes:
         worlds: Worlds per run (W).
         world_steps: Steps of every world per cycle; there is one update per cycle unless ``ratio`` says otherwise.
-        batch: Rows per run and update (N).
+        batch: Rows per run and update (N); ``auto`` for a number by the entities of the task.
         capacity: Rows that replay holds per run.
         learning_starts: Rows per run collected with random actions before the first update.
     """

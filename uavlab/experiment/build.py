@@ -195,7 +195,7 @@ def assemble(config: "Config", monitor: Monitor | None = None) -> tuple[Runtime,
 
 @contextmanager
 def enough_memory() -> Iterator[None]:
-    """Turn an out-of-memory error into a one-line message that names the settings to lower.
+    """Turn an out-of-memory error into a one-line message that names the settings to change.
 
     Raises:
         ResourceError: An allocation on the CPU or on a GPU failed.
@@ -206,4 +206,7 @@ def enough_memory() -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         what = str(error).splitlines()[0] if str(error) else "allocation refused"
-        raise ResourceError(f"out of memory: {what}; lower capacity, worlds, batch or hidden.") from error
+        raise ResourceError(
+            f"out of memory: {what}; lower capacity, worlds, batch or hidden, or set recompute=on, which stores no "
+            "activations, or placement=host, which moves replay."
+        ) from error

@@ -8,7 +8,7 @@ created, and one error lists all problems.
 import dataclasses
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -29,11 +29,13 @@ from uavlab.experiment.names import require_preset
 from uavlab.experiment.presets import presets
 from uavlab.experiment.schedules import schedule_problems
 from uavlab.experiment.settings import settings_of
+from uavlab.experiment.sizes import AUTO, AUTOMATIC, automatic_sizes
 from uavlab.experiment.validation import strict_model, unknown_names, violations, with_tuples, wrong_values
 from uavlab.runtime.toggles import TOGGLES, Toggle, Toggles, as_dict, eager, toggle_presets
 from uavlab.storage.files import read_regular
 
 Device = Literal["auto", "cpu", "cuda"]
+LogLevel = Literal["warning", "info", "debug"]
 TABLES = ("curriculum", "plateau", "alarms")  # settings that hold other settings
 LARGEST_FILE = 50_000  # bytes of a settings file
 ELSEWHERE = {
@@ -59,6 +61,10 @@ class RunConfig:
         log_every: Updates between reads of metrics from the device.
         log_episodes: Whether ``episode/`` figures are logged: the environment's metrics over the episodes that ended
             since they were last logged. Each step in training then costs a call of ``measure``.
+        log_level: What the progress bar shows of Python's logger ``uavlab``: nothing, saves and moves between stages
+            (``info``), or every row of metrics, too (``debug``).
+        report_every: Updates between reports of what moved, the best score, the rate and alarms beside the progress
+            bar; None for none.
         evaluate_every: Updates between scores by which the best policy is selected.
         evaluate_episodes: Episodes per run of each of these scores.
         checkpoint_every: Updates between checkpoints.
@@ -79,6 +85,8 @@ class RunConfig:
     device: Annotated[Device, Resume.SAME] = "auto"
     log_every: Annotated[int, Ge(1), Le(10**9), Resume.YES] = 100
     log_episodes: bool = False
+    log_level: Annotated[LogLevel, Resume.SAME] = "warning"
+    report_every: Annotated[Annotated[int, Ge(1), Le(10**9)] | None, Resume.SAME] = None
     evaluate_every: Annotated[int, Ge(1), Le(10**9), Resume.YES] = 500
     evaluate_episodes: Annotated[int, Ge(1), Le(100_000), Resume.YES] = 100
     checkpoint_every: Annotated[int, Ge(1), Le(10**9), Resume.YES] = 1_000
@@ -93,7 +101,7 @@ class Config(Settings):
     """Valid settings: ``values`` is the flat namespace, the other fields are the objects built from it.
 
     ``source``, ``learner`` and ``env`` are of the classes that ``task.settings`` names; ``evaluation`` is the
-    environment on which policies are evaluated.
+    environment on which policies are evaluated. ``chosen`` says why sizes that were ``auto`` have their values.
     """
 
     run: RunConfig
@@ -101,6 +109,7 @@ class Config(Settings):
     values: dict[str, Any]
     evaluation: Any
     task: Task
+    chosen: dict[str, str] = field(default_factory=dict, compare=False)
 
 
 RULES: tuple[Rule, ...] = (
@@ -137,12 +146,22 @@ class Layer(dict[str, Any]):
 def configure(preset: str, *layers: Mapping[str, Any]) -> Config:
     """Build valid settings from a preset and layers over it; later layers override earlier ones.
 
-    Layers that set ``minutes`` but not ``updates`` remove the preset's limit on updates.
+    Layers that set ``minutes`` but not ``updates`` remove the preset's limit on updates. Sizes that are ``auto`` are
+    chosen by the other settings (``uavlab.experiment.sizes``).
 
     Raises:
         ConfigError: A preset or key is unknown, a type is wrong, a value is out of range or a constraint is violated.
             The message lists all problems.
     """
+    given = {name: value for layer in layers for name, value in layer.items()}
+    if not (names := [name for name in AUTOMATIC if given.get(name) == AUTO]):
+        return _configure(preset, *layers)
+    sizes = automatic_sizes(_configure(preset, *layers, dict.fromkeys(names, 1)), names)
+    config = _configure(preset, *layers, {name: size for name, (size, _) in sizes.items()})
+    return dataclasses.replace(config, chosen={name: why for name, (_, why) in sizes.items()})
+
+
+def _configure(preset: str, *layers: Mapping[str, Any]) -> Config:
     require_preset(preset)
     chosen = presets()[preset]
     given: dict[str, Any] = {}

@@ -7,6 +7,7 @@ curriculum:
     - {obstacles: 3, mark: 0.8, rate: 0.5, mix: [0.7, 0.3]}
 """
 
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -36,6 +37,7 @@ from uavlab.experiment.settings import settings_of
 from uavlab.experiment.stages import first_difference
 from uavlab.experiment.validation import fields_of, problems_of, strict_model, with_tuples
 
+LOG = logging.getLogger(__name__)
 COUNTS = ("stage", "scores", "passed", "failed", "stale", "fallbacks", "reached")  # of a position
 
 
@@ -196,6 +198,12 @@ class Progression:
         """Whether each seed is at the highest stage that it has reached, so that its scores count."""
         return torch.tensor([position.stage == position.reached for position in self.positions])
 
+    @property
+    def since(self) -> list[int]:
+        """The update at which each seed came to its stage."""
+        moves = [row for row in self.log if row["from"] != row["to"]]
+        return [max((row["update"] for row in moves if row["seed"] == seed), default=0) for seed in self.seeds]
+
     def judge(self, scores: Sequence[float], update: int) -> list[bool]:
         """Take the score of each seed at its stage, and decide; return which seeds reached a higher stage than ever."""
         new = []
@@ -210,15 +218,9 @@ class Progression:
                 or (decision.kind == "complete" and not self._completed(at))
             ):
                 moved = {"from": before.stage + 1, "to": after.stage + 1}
-                self.log.append(
-                    {
-                        "update": update,
-                        "seed": self.seeds[at],
-                        "decision": decision.kind,
-                        **moved,
-                        "reason": decision.reason,
-                    }
-                )
+                row = {"update": update, "seed": self.seeds[at], "decision": decision.kind, **moved}
+                self.log.append({**row, "reason": decision.reason})
+                LOG.info("update %d: seed %d: %s: %s", update, self.seeds[at], decision.kind, decision.reason)
         return new
 
     def _completed(self, at: int) -> bool:

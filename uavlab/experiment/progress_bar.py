@@ -1,5 +1,6 @@
 """Training to the end, with a progress bar."""
 
+import logging
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from tqdm.auto import tqdm
 
 from uavlab.core.errors import ConfigError
 from uavlab.core.text import one_line, quote
+from uavlab.experiment.progress_report import progress_report
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Progress
 
@@ -33,7 +35,8 @@ def watch(run: Run) -> Iterator[Progress]:
     live = sys.stderr.isatty() or "ipykernel" in sys.modules
     seconds = 0.5 if live else 60  # without a terminal or notebook, one line a minute
     bar = tqdm(total=config.run.updates, initial=run.number, unit="update", mininterval=seconds, maxinterval=seconds)
-    with bar, _warnings_on_own_lines(bar):
+    every, since = config.run.report_every, run.number
+    with bar, _warnings_on_own_lines(bar), _log_on_own_lines(bar, config.run.log_level):
         for progress in run:
             bar.update(progress.number - bar.n)
             if progress.metrics:
@@ -43,6 +46,9 @@ def watch(run: Run) -> Iterator[Progress]:
             if progress.score:
                 figures = [f"{name} {progress.score[f'eval/{name}']:.3f}" for name in config.evaluation.score]
                 bar.write(one_line(f"{progress.number:>8}  " + "  ".join(figures)))
+            if every and progress.number % every == 0:
+                bar.write(one_line(progress_report(run, since)))
+                since = progress.number
             yield progress
 
 
@@ -61,3 +67,29 @@ def _warnings_on_own_lines(bar: Any) -> Iterator[None]:
     finally:
         if warnings.showwarning is show_alone:
             warnings.showwarning = show
+
+
+class _Lines(logging.Handler):
+    """Handler that writes records beside a bar."""
+
+    def __init__(self, bar: Any) -> None:
+        super().__init__()
+        self.bar = bar
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record as one line."""
+        self.bar.write(one_line(f"{record.levelname.lower()}: {record.getMessage()}"), file=sys.stderr)
+
+
+@contextmanager
+def _log_on_own_lines(bar: Any, level: str) -> Iterator[None]:
+    """Show what the package logs from a level on, in lines of its own beside a bar."""
+    logger, lines = logging.getLogger("uavlab"), _Lines(bar)
+    before = logger.level
+    logger.setLevel(level.upper())
+    logger.addHandler(lines)
+    try:
+        yield
+    finally:
+        logger.removeHandler(lines)
+        logger.setLevel(before)

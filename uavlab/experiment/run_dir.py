@@ -6,6 +6,7 @@ import shlex
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -125,7 +126,8 @@ def write_config(folder: Path, config: Config) -> None:
         read_settings(folder)
     except FileError:
         put_aside(folder / CONFIG)
-    stored = {"preset": config.preset, "environment": presets()[config.preset].env, "values": config.values}
+    stored: dict[str, Any] = {"preset": config.preset, "environment": presets()[config.preset].env}
+    stored |= {"values": config.values, **({"chosen": config.chosen} if config.chosen else {})}
     write_json(folder / CONFIG, {**stored, DIGEST: json_digest(stored)})
 
 
@@ -192,7 +194,7 @@ def _with_changes(folder: Path, stored: Mapping[str, Any], changes: Sequence[Map
             warnings.warn(f"{folder / CONFIG}: {text}", stacklevel=4)
     config = configure(stored["preset"], values, limits, *changes)
     require_resumable(folder, stored["values"], config)
-    return config
+    return replace(config, chosen=stored.get("chosen", {}))
 
 
 def _require_saved(folder: Path, stored: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
@@ -270,9 +272,9 @@ def advice(error: DivergedError, config: Config, folder: Path | None, last: Path
     good = f"; {last.name} is the last good state" if last else ""
     if error.record["kind"] == "environment":
         return f"The environment made it: see `{program()} check {config.preset}`{good}."
-    known = {name: getattr(config.learner, name, None) for name in ("lr", "critic_lr")}
-    rates = " ".join(f"--set {name}={rate / 2:g}" for name, rate in known.items() if rate)
+    known = {name: getattr(config.learner, name, None) for name in ("lr", "critic_lr", "clip")}
+    lower = " ".join(f"--set {name}={value / 2:g}" for name, value in known.items() if value)
     if last is None:
-        return f"Nothing was saved before; start a new run with lower rates: {rates}."
-    resume = f"{program()} resume {shlex.quote(str(folder))} {rates}"
+        return f"Nothing was saved before; start a new run with lower rates and gradients: {lower}."
+    resume = f"{program()} resume {shlex.quote(str(folder))} {lower}"
     return f"{last.name} is the last good state: `{resume}` goes on from it."

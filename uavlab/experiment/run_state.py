@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -21,6 +22,7 @@ from uavlab.storage.board import About
 if TYPE_CHECKING:
     from uavlab.experiment.run import Run
 
+LOG = logging.getLogger(__name__)
 SEGMENT = "replay-"  # replay is saved in segments, so that unchanged ones are not written again
 WITHOUT_REPLAY = f"(?!{SEGMENT}).*"
 META = {"machine": dict, "device": str, "values": dict, "lifted": list, "forced": bool, "rows": str}  # JSON
@@ -122,7 +124,9 @@ def save(run: "Run", folder: Path) -> tuple[Path, int]:
     }
     linked = (previous, unchanged) if previous is not None and unchanged else None
     path = checkpoint.save(folder, run.number, groups, meta, run.config.run.keep, linked)
-    return path, sum(tensor.nbytes for tensors in groups.values() for tensor in tensors.values())
+    written = sum(tensor.nbytes for tensors in groups.values() for tensor in tensors.values())
+    LOG.info("update %d: saved %s, %.1f MiB", run.number, path, written / 2**20)
+    return path, written
 
 
 def restore_latest(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool) -> None:
@@ -234,6 +238,7 @@ def status_record(run: "Run", reason: str) -> dict[str, Any]:
         "digest": run.digest,
         "not_exact": run.not_exact_reasons,
         "symptoms": [asdict(each) for each in run.symptoms],
+        **({"chosen": run.config.chosen} if run.config.chosen else {}),
         **({"decisions": decisions(run)} if run.schedules.progression else {}),
         **({"alarms": run.schedules.alarms} if run.config.run.alarms else {}),
         "toggles": {**changes(run.rt.requested), "fell_back": run.rt.fell_back},

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from uavlab.core.alarms import Alarm, went_off
+from uavlab.core.alarms import LIMITS, Alarm, went_off
 from uavlab.core.errors import TrainingWarning
 from uavlab.core.plateau import Level, Plateau, follow
 from uavlab.core.protocols import Source, parts
@@ -29,10 +29,10 @@ def schedule_problems(values: Mapping[str, Any]) -> list[str]:
     problems = []
     for name, kind, table in tables:
         problems += [f"{name}: {text}" for text in problems_of(strict_model(fields_of(kind)), table)]
-        if kind is Alarm and (table.get("above") is None) == (table.get("below") is None):
-            problems.append(
-                f"{name}: got above {table.get('above')} and below {table.get('below')}; expected one of them"
-            )
+        given = {limit: table[limit] for limit in LIMITS if table.get(limit) is not None} if kind is Alarm else {}
+        if kind is Alarm and len(given) != 1:
+            got = " and ".join(f"{limit} {value}" for limit, value in given.items()) or "no limit"
+            problems.append(f"{name}: got {got}; expected one of {', '.join(LIMITS)}")
     return problems
 
 
@@ -94,6 +94,11 @@ class Schedules:
         return self.progression.env if self.progression else self.task
 
     @property
+    def since(self) -> list[int]:
+        """The update at which each seed came to its stage; 0 for the first one, and without a curriculum."""
+        return self.progression.since if self.progression else [0] * len(self.rates.levels)
+
+    @property
     def counts(self) -> Bool[Tensor, " R"]:
         """Whether the score of each seed counts for its best policy: at the highest stage that it has reached."""
         every = torch.ones(len(self.rates.levels), dtype=torch.bool)
@@ -132,7 +137,7 @@ class Schedules:
         """Warn of each alarm that goes off with the last row of the log; return whether one ends the run."""
         stop = False
         for alarm in self.limits:
-            if text := went_off(alarm, rows):
+            if text := went_off(alarm, rows, self.since):
                 self.alarms.append({"update": update, "text": text})
                 stop = stop or alarm.stop
                 warnings.warn(f"alarm: {text}{'; the run ends' if alarm.stop else ''}", TrainingWarning, stacklevel=3)

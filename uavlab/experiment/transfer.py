@@ -45,7 +45,23 @@ class Transfer:
         for row in self.rows:
             others = "".join(f"{_cell(row['plans'][plan]):>26}" for plan in plans)
             lines.append(f"{row['size']:6} {_cell(row['score']):>26} {_cell(row['ratio']):>26}{others}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *([self.advice] if self.failed else [])])
+
+    @property
+    def failed(self) -> list[int]:
+        """The sizes whose score is below ``FAILED`` of that at home; none where home is not above 0."""
+        ratios = {row["size"]: row["ratio"] for row in self.rows}
+        return [size for size, each in ratios.items() if each and self.home["mean"] > 0 and each["mean"] < FAILED]
+
+    @property
+    def advice(self) -> str:
+        """What to try where a policy fails."""
+        sizes, names = ", ".join(map(str, self.failed)), ", ".join(self.rows[0]["settings"])
+        return (
+            f"failed, below {FAILED:g} of home: size {sizes}. Train on more sizes ({names}; a curriculum) and on "
+            "worlds as varied as those to act in, and see that observations stay in the range of training. Compare "
+            "with a plan, because larger worlds may be harder for any policy."
+        )
 
 
 def transfer(

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ from uavlab.core.errors import FileError, ResourceError
 from uavlab.storage.board import About, Board
 from uavlab.storage.files import put_aside, read_regular, write_text
 
+LOG = logging.getLogger(__name__)
 MAX_LOG_BYTES, MAX_ROW_LENGTH = 1_000_000_000, 1_000_000  # of the whole file; of one row in characters
 
 
@@ -45,6 +47,8 @@ class Recorder:
         if seeds and any(len(each) > 1 for each in seeds.values()):
             row["each"] = {name: [float(f"{value:.7g}") for value in each] for name, each in seeds.items()}
         self.rows.append(row)
+        if LOG.isEnabledFor(logging.DEBUG):
+            LOG.debug("update %d: %s", number, ", ".join(f"{name} {value:.4g}" for name, value in values.items()))
         if self.folder is None:
             return
         path = self.folder / "metrics.jsonl"

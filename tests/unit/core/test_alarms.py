@@ -1,11 +1,14 @@
-"""Alarms go off once for each time that a figure stays beyond its limit."""
+"""Alarms go off once for each time that a figure stays beyond its limit, which may be relative to the rows before."""
 
 import math
+import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from uavlab.core.alarms import Alarm, went_off
+from uavlab.core import alarms
+from uavlab.core.alarms import Alarm, deviations, went_off
 
 
 def texts(alarm: Alarm, values: list[Any]) -> list[str]:
@@ -46,3 +49,84 @@ def test_the_worst_seed_counts() -> None:
 def test_a_figure_that_is_never_logged() -> None:
     assert texts(Alarm("other", above=1.0), [1.0, 2.0]) == ["", ""]
     assert went_off(Alarm("loss", above=1.0), []) == ""
+
+
+# ---- limits relative to the rows before ----
+
+HEALTHY = [random.Random(update).lognormvariate(0, 0.3) for update in range(60)]  # a loss of about 1
+EXPLODING = [*HEALTHY, *(2.0**power for power in range(1, 12))]
+MONITOR = Alarm("loss", rise=10.0, rows=3)
+
+
+def offs(alarm: Alarm, values: Sequence[Any], since: int = 0) -> list[int]:
+    """Return the numbers of the rows, from 1, with which the alarm goes off."""
+    rows = [{"update": number, "loss": value} for number, value in enumerate(values, 1)]
+    return [number for number in range(1, len(rows) + 1) if went_off(alarm, rows[:number], [since])]
+
+
+def test_deviations_by_hand() -> None:
+    before = [1.0, 2.0, 3.0, 4.0, 100.0]  # median 3, distances 2, 1, 0, 1, 97: median 1
+    assert deviations(5.0, before) == pytest.approx(2 * 0.6745)
+    assert deviations(1.0, [*before, math.nan, math.inf]) == pytest.approx(-2 * 0.6745)
+    assert deviations(2.1, [2.0] * 5) == pytest.approx(0.6745 * 0.1 / 0.02)  # 1 % of the median
+    assert deviations(5.0, [0.0] * 5) == 0.0
+
+
+def test_an_exploding_loss_is_noticed_once() -> None:
+    assert offs(MONITOR, EXPLODING) == [64]  # of 2, 4, 8, 16: the last three are far off
+    rows = [{"update": number, "loss": value} for number, value in enumerate(EXPLODING[:64], 1)]
+    text = went_off(MONITOR, rows)
+    assert text.startswith("loss is 16, ")
+    assert text.endswith(" deviations above the 50 rows before, for 3 rows")
+
+
+def test_a_score_that_falls() -> None:
+    values = [0.8 + 0.01 * (-1) ** n for n in range(20)] + [0.2, 0.2]
+    assert offs(Alarm("loss", fall=5.0), values) == [21]
+    assert offs(Alarm("loss", rise=5.0), values) == []
+
+
+def test_single_rows_that_are_far_off_are_healthy() -> None:
+    spikes = [1000.0 if number % 7 == 0 else value for number, value in enumerate(HEALTHY, 1)]
+    assert offs(MONITOR, spikes) == []
+    assert offs(Alarm("loss", rise=10.0), spikes) != []
+
+
+def test_a_new_stage_starts_anew() -> None:
+    """Figures of another stage are other figures: they are no sign of instability."""
+    stages = [*HEALTHY[:30], *(20 * value for value in HEALTHY[30:])]
+    assert offs(MONITOR, stages, since=30) == []
+    assert offs(MONITOR, stages) == [33]  # without the stage, it would go off
+    assert offs(MONITOR, [*stages, 500.0, 500.0, 500.0], since=30) == [63]  # and is watched within the stage
+
+
+def test_each_seed_has_its_own_rows_and_stage() -> None:
+    rows: list[dict[str, Any]] = [
+        {"update": n, "loss": 1.0, "each": {"loss": [one, 20 * one if n > 30 else one]}}
+        for n, one in enumerate(HEALTHY, 1)
+    ]
+    texts = [went_off(MONITOR, rows[:number], [0, 0]) for number in range(1, 61)]
+    assert [number for number, text in enumerate(texts, 1) if text] == [33]
+    assert "(seed 2 of 2)" in texts[32]
+    assert not any(went_off(MONITOR, rows[:number], [0, 30]) for number in range(1, 61))
+
+
+def test_few_rows_are_not_compared() -> None:
+    assert offs(Alarm("loss", rise=3.0), [*HEALTHY[:9], 1e9]) == []
+    assert offs(Alarm("loss", rise=3.0), [*HEALTHY[:10], 1e9]) == [11]
+
+
+def test_what_is_not_a_number_is_beyond() -> None:
+    assert offs(Alarm("loss", fall=3.0), [*HEALTHY[:20], math.nan]) == [21]
+
+
+def test_rows_that_are_judged_would_hide_what_they_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broken variant of the published check: the recent rows are part of those that they are compared with."""
+    values, alarm = [*HEALTHY[:10], *[50.0] * 12], Alarm("loss", rise=10.0, rows=10)
+    assert offs(alarm, values) == [20]
+
+    def is_moved(alarm: Alarm, values: Sequence[float]) -> bool:
+        return len(values) >= 20 and all(deviations(each, values) > 10 for each in values[-alarm.rows :])
+
+    monkeypatch.setattr(alarms, "_is_moved", is_moved)
+    assert offs(alarm, values) == []

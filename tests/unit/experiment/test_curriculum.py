@@ -13,6 +13,7 @@ from uavlab.core.curriculum import Fallback, Position, Stage
 from uavlab.core.errors import ConfigError
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.experiment import curriculum
+from uavlab.experiment import run as run_module
 from uavlab.experiment.config import configure
 from uavlab.experiment.curriculum import Progression, parse
 from uavlab.experiment.run import Run
@@ -129,6 +130,7 @@ def test_a_seed_that_fails_falls_back_learns_slower_and_recovers(scripted: None,
         *((2, 0, "advance", 1, 2), (2, 1, "advance", 1, 2), (6, 0, "complete", 2, 2)),
         *((6, 1, "fall_back", 2, 1), (8, 1, "advance", 1, 2)),
     ]
+    assert run.schedules.since == [2, 8]  # a stage that is complete is not left
     assert log[3]["reason"] == "1 scores in a row below 0.6, 0.6 of the stage before"
     (rates,) = {tuple(step.own_rate.view(2, -1)[:, 0].tolist()) for step in gradient_steps(run.learner)}
     assert rates == (0.5, 0.25)
@@ -147,6 +149,18 @@ def test_stages_are_resumed_exactly(scripted: None, tmp_path: Path) -> None:
         for _ in resumed.train():
             pass
         assert (resumed.digest, resumed.schedules.progression.log) == (whole.digest, whole.schedules.progression.log)
+
+
+def test_alarms_know_when_each_seed_came_to_its_stage(scripted: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[list[int]] = []
+
+    def check(tables: Any, rows: Any, since: list[int]) -> tuple[list[str], bool]:
+        calls.append(since)
+        return [], False
+
+    monkeypatch.setattr(run_module, "check_alarms", check)
+    train_run(tiny(**SCRIPT))
+    assert (calls[0], [2, 2] in calls, calls[-1]) == ([0, 0], True, [2, 8])
 
 
 def forget_positions(monkeypatch: pytest.MonkeyPatch) -> None:

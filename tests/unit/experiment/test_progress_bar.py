@@ -1,9 +1,12 @@
 """The progress bar passes every update on, prints every score, and is drawn often where a person sees it."""
 
+import logging
 import re
 import sys
+import tempfile
 import warnings
 from contextlib import nullcontext
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -65,3 +68,25 @@ def test_a_warning_has_a_line_of_its_own(capsys: pytest.CaptureFixture[str], mon
     assert warned(capsys)
     monkeypatch.setattr(progress_bar, "_warnings_on_own_lines", nullcontext)
     assert not warned(capsys)
+
+
+@pytest.mark.parametrize(("level", "debug", "info"), [("warning", 0, 0), ("info", 0, 1), ("debug", 3, 1)])
+def test_what_is_logged_at_each_level(capsys: pytest.CaptureFixture[str], level: str, debug: int, info: int) -> None:
+    settings = {"log_level": level, "updates": 4, "evaluate_every": 2, "checkpoint_every": 9}
+    with tempfile.TemporaryDirectory() as folder:
+        list(watch(Run(tiny(**settings), Path(folder))))
+    err = capsys.readouterr().err
+    assert len(re.findall(r"[\r\n]debug: update \d+: .*critic_loss [\d.]+", err)) == debug
+    assert len(re.findall(r"[\r\n]info: update 4: saved .*ckpt-\S+, [\d.]+ MiB\n", err)) == info
+    assert not logging.getLogger("uavlab").handlers  # as before
+
+
+def test_a_report_at_an_interval(capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(tiny(updates=7, evaluate_every=2, report_every=3))
+    list(watch(run))
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("update ")]
+    assert [line.split()[1] for line in lines] == ["3", "6"]
+    assert "eval/completion" in lines[1]
+    silent = Run(tiny(updates=7, evaluate_every=2))
+    list(watch(silent))
+    assert "update " not in capsys.readouterr().out.replace("updates", "")

@@ -244,7 +244,7 @@ class TestEnds:
         assert str(refusal.value) == (
             "training: critic.parameter of run 1, agent 1 is nan at update 3; expected a finite number of at most "
             f"1e+18 in size. ckpt-000000000002 is the last good state: `uavlab resume {folder} --set lr=0.0005 --set "
-            "critic_lr=0.0015` goes on from it."
+            "critic_lr=0.0015 --set clip=0.5` goes on from it."
         )
         record = status(folder)
         assert (record["status"], record["update"], record["reason"]) == ("diverged", 3, str(refusal.value))

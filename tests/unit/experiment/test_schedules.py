@@ -74,10 +74,11 @@ def test_an_alarm_warns_is_recorded_and_may_end_the_run(tmp_path: Path) -> None:
     [
         ({"plateau": {"factor": 1.5}}, "plateau: factor: input should be less than 1, got 1.5"),
         ({"plateau": {"patienc": 1}}, "plateau: unknown setting 'patienc'"),
-        ({"alarms": [{"figure": "x"}]}, "alarm 1: got above None and below None; expected one of them"),
+        ({"alarms": [{"figure": "x"}]}, "alarm 1: got no limit; expected one of above, below, rise, fall"),
+        ({"alarms": [{"figure": "x", "rise": -1.0}]}, "alarm 1: rise: input should be greater than 0, got -1.0"),
         (
             {"alarms": [{"figure": "x", "above": 1.0, "below": 0.0}]},
-            "alarm 1: got above 1.0 and below 0.0",
+            "alarm 1: got above 1.0 and below 0.0; expected one of above, below, rise, fall",
         ),
         ({"alarms": [{"above": 1.0}]}, "alarm 1: figure: field required"),
     ],

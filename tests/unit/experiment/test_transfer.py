@@ -13,7 +13,7 @@ from tests.support.cli_runner import uavlab
 from tests.support.fixtures_config import tiny, train_run
 from uavlab.core.errors import ConfigError
 from uavlab.experiment.config import configure
-from uavlab.experiment.transfer import ratio, resized
+from uavlab.experiment.transfer import Transfer, ratio, resized
 
 SMALL = {"updates": 1, "worlds": 2, "rollout_steps": 3, "hidden": 8, "heads": 2, "layers": 1, "epochs": 1}
 SMALL |= {"minibatches": 1, "evaluate_episodes": 2, "device": "cpu"}
@@ -70,6 +70,30 @@ def test_an_interval_covers_the_ratio_of_means() -> None:
         each = ratio(dice.normal(0.8, 0.3, (1, 100)), dice.normal(1.0, 0.3, (1, 100)))
         inside += each is not None and each["low"] <= 0.8 <= each["high"]
     assert 180 <= inside <= 199
+
+
+def table(home: float, *scores: float) -> Transfer:
+    rows = [
+        {
+            "size": size,
+            "settings": {"uavs": size, "targets": size},
+            "score": dict.fromkeys(("mean", "low", "high"), score),
+            "ratio": ratio(np.array([[score, score]]), np.array([[home, home]])),
+            "plans": {},
+        }
+        for size, score in enumerate(scores, 1)
+    ]
+    return Transfer("normalized_score", dict.fromkeys(("mean", "low", "high"), home), tuple(rows))
+
+
+def test_what_failed_and_what_to_try() -> None:
+    some = table(0.8, 0.9, 0.4, 0.39, 0.0)  # half of 0.8 is enough
+    assert some.failed == [3, 4]
+    last = str(some).splitlines()[-1]
+    assert last.startswith("failed, below 0.5 of home: size 3, 4. Train on more sizes (uavs, targets; a curriculum)")
+    assert "failed" not in str(table(0.8, 0.9, 0.4))
+    assert table(-1.0, -3.0).failed == []  # a ratio of negative scores says nothing
+    assert table(0.0, 0.5).failed == []
 
 
 @pytest.mark.parametrize(

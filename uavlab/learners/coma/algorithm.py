@@ -53,7 +53,7 @@ class COMAConfig:
         clip: Largest gradient norm of actor and of critic.
         passes: Passes of an update over its episodes.
         actor_passes: Number of last passes that also update the actor; the published training uses all.
-        minibatches: Minibatches of each pass, with one gradient step each.
+        minibatches: Minibatches of each pass, with one gradient step each; ``auto`` for a number by the agents.
         target_every: Updates between copies of the critic to the target critic.
         entropy: Weight of the policy's entropy in the actor's loss; 0 in the published training.
         explore_from: Initial share of the uniform distribution in the policy.

@@ -36,7 +36,8 @@ class MAPPOConfig:
         clip_ratio: Range around 1 within which the ratio of probabilities is rewarded.
         target_kl: Distance from the old policy (nats) at which the actor's steps of an update end; 0 for no limit.
         epochs: Passes of an update over its batch.
-        minibatches: Minibatches of each pass, with one gradient step each.
+        minibatches: Minibatches of each pass, with one gradient step each; ``auto`` for a number by the entities of the
+            task.
         entropy: Initial weight of the policy's entropy in the actor's loss.
         entropy_to: Final weight of the entropy.
         entropy_updates: Updates over which the weight changes linearly.

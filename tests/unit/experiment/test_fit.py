@@ -1,0 +1,53 @@
+"""The largest setting that fits is one that was tried by whole updates, and twice as much does not fit."""
+
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from tests.support.fixtures_config import sizes, tiny
+from uavlab.core.errors import ConfigError, ResourceError
+from uavlab.experiment import fit as module
+from uavlab.experiment.config import Config, configure
+from uavlab.experiment.fit import fit
+from uavlab.profiling.batch_size import Budget
+
+BUDGET = 5_000_000  # bytes
+
+
+def peak(config: Config, setting: str, value: int) -> int:
+    """Return the most bytes that two updates with this value hold at a time."""
+    with Budget(10**12) as spent:
+
+        def measure(make_step: Any, *bounds: Any) -> None:
+            step = make_step(value)
+            for _ in range(2):
+                step()
+
+        with mock.patch.object(module, "largest_batch", measure):
+            fit(config, setting, 1, value)
+    return spent.peak
+
+
+@pytest.mark.parametrize(
+    ("config", "setting"),
+    [
+        (tiny(capacity=4000, worlds=4, hidden=16), "batch"),
+        (configure("pursuit", sizes("pursuit"), {"worlds": 4, "rollout_steps": 8}), "worlds"),
+    ],
+    ids=["batch", "worlds"],
+)
+def test_it_is_the_largest_that_fits(config: Config, setting: str) -> None:
+    search = fit(config, setting, 2, 4000, margin=0.0, budget=BUDGET)
+    assert 2 < search.rows < 4000
+    assert search.trials[search.rows]  # it was tried itself
+    assert peak(config, setting, search.rows // 2) < BUDGET < peak(config, setting, 2 * search.rows)
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(ResourceError, match="a step with 8 rows"):
+        fit(tiny(capacity=4000), "batch", 8, 16, margin=0.0, budget=1000)
+    with pytest.raises(ConfigError, match="unknown setting 'bach'"):
+        fit(tiny(), "bach", 8, 16)
+    with pytest.raises(ConfigError, match="batch 128 > capacity 32"):
+        fit(tiny(), "batch", 64, 128)
