@@ -13,7 +13,7 @@ def greedy(env: Assignment, state: State, noise: Float[Tensor, "B 1"]) -> Int[Te
     It is the turn of the UAV that has served the fewest targets so far, of those that have a legal move.
     """
     legal = state.legal
-    length = env.legs_of_uavs(state).masked_fill(~legal, torch.inf).flatten(2)  # B N M*S
+    length = state.way.masked_fill(~legal, torch.inf).flatten(2)  # B N M*S
     able = legal.any((2, 3))
     turn = state.served.sum(2).masked_fill(~able, env.columns + 1).argmin(1, keepdim=True)  # the first of several
     move = length.argmin(2).gather(1, turn)
@@ -22,4 +22,4 @@ def greedy(env: Assignment, state: State, noise: Float[Tensor, "B 1"]) -> Int[Te
 
 def nearest(env: Assignment, state: State, noise: Float[Tensor, "B 1"]) -> Int[Tensor, "B 1"]:
     """Take the shortest legal way of all UAVs to all targets."""
-    return env.legs_of_uavs(state).masked_fill(~state.legal, torch.inf).flatten(1).argmin(1, keepdim=True)
+    return state.way.masked_fill(~state.legal, torch.inf).flatten(1).argmin(1, keepdim=True)

@@ -32,16 +32,19 @@ NEVER = 1e-6  # km: a team that has not flown has no efficiency
 class State:
     """State of a batch of worlds with slots for N UAVs and M targets; a place is a UAV's start or a target."""
 
-    leg: Float[Tensor, "B N+M M S"]  # m, from each place to each target by each sector; BLOCKED past an obstacle
+    leg: Float[Tensor, "B M M S"]  # m, from each target to each target by each sector; BLOCKED past an obstacle
+    way: Float[Tensor, "B N M S"]  # m, the same from each UAV
     pos: Float[Tensor, "B N+M 2"]  # m, of each place
     obstacle: Float[Tensor, "B K 3"]  # m, x, y and radius
     demand: Float[Tensor, "B M 2"]  # of each target at the start
     own: Float[Tensor, "B N 2"]  # resources that each UAV has left
     rest: Float[Tensor, "B M 2"]  # resources that each target still needs
-    place: Int[Tensor, "B N"]  # where each UAV is
+    at: Float[Tensor, "B N 2"]  # m, where each UAV is
     left: Float[Tensor, "B N"]  # m that each UAV can still fly
     speed: Float[Tensor, "B N"]  # m/s; 0 in an empty slot
     time: Float[Tensor, "B N"]  # s that each UAV has flown
+    ideal: Float[Tensor, "B M"]  # number of UAVs that would ideally serve each target
+    targets: Float[Tensor, " B"]  # number of targets
     near: Float[Tensor, "B 2"]  # nearest UAVs and targets that count as a UAV's neighbours
     served: Bool[Tensor, "B N M"]  # which UAVs have given to which targets
     legal: Bool[Tensor, "B N M S"]  # which moves a UAV can make, and would give something
@@ -198,49 +201,54 @@ class Assignment:
     def initial(self, noise: Float[Tensor, "B K"]) -> State:
         """Draw new worlds, see ``scenarios.draw``; no tensors share memory, because a CUDA graph writes over each."""
         drawn = draw(self, noise)
-        start = torch.arange(self.rows, device=noise.device).repeat(len(noise), 1)
+        leg = self.legs(drawn.pos, drawn.obstacle)
         nobody = torch.zeros(len(noise), self.rows, self.columns, dtype=torch.bool, device=noise.device)
         return self._with_legal(
-            leg=self.legs(drawn.pos, drawn.obstacle),
+            leg=leg[:, self.rows :].clone(),
+            way=leg[:, : self.rows].clone(),
             pos=drawn.pos,
             obstacle=drawn.obstacle,
             demand=drawn.demand,
             own=drawn.supply,
             rest=drawn.demand.clone(),
-            place=start,
+            at=drawn.pos[:, : self.rows].clone(),
             left=drawn.range,
             speed=drawn.speed,
             time=torch.zeros_like(drawn.speed),
+            ideal=(drawn.demand.amax(-1) / self.load).ceil().clamp(1, self.ideal_limit),
+            targets=(drawn.demand[..., 0] > 0).sum(1).to(noise.dtype),
             near=drawn.near,
             served=nobody,
-            step=torch.zeros_like(start[:, 0]),
+            step=torch.zeros(len(noise), dtype=torch.int64, device=noise.device),
         )
 
     def transition(self, state: State, action: Int[Tensor, "B 1"], noise: Float[Tensor, "B 0"]) -> State:
         """Send one UAV to a target, where it gives; a move that is not legal changes nothing."""
         legal = state.legal.flatten(1).gather(1, action)  # B 1
         pair = action // self.sectors
+        to = pair % self.columns
         uav = self._mark(pair // self.columns, self.rows) & legal
-        target = self._mark(pair % self.columns, self.columns) & legal
-        both = uav[:, :, None] & target[:, None]
-        given = (torch.minimum(state.own[:, :, None], state.rest[:, None]) * both[..., None]).sum((1, 2))  # B 2
-        leg = self.legs_of_uavs(state).flatten(1).gather(1, action)  # B 1
-        leg = torch.where(legal, leg, 0.0)
-        distance = leg * uav
-        number = self.rows + torch.arange(self.columns, device=action.device)
+        target = self._mark(to, self.columns) & legal
+        mover, served = uav[..., None], target[..., None]
+        given = torch.minimum(_row(state.own, pair // self.columns), _row(state.rest, to)) * legal[..., None]  # B 1 2
+        distance = state.way.flatten(1).gather(1, action) * uav  # of moves that are legal, none is BLOCKED
+        after = _row(state.leg.flatten(2), to)  # B 1 M*S
         return self._with_legal(
             leg=state.leg,
+            way=torch.where(mover, after, state.way.flatten(2)).view_as(state.way),
             pos=state.pos,
             obstacle=state.obstacle,
             demand=state.demand,
-            own=state.own - given[:, None] * uav[..., None],
-            rest=state.rest - given[:, None] * target[..., None],
-            place=torch.where(uav, (number * target).sum(1, keepdim=True), state.place),
+            own=state.own - given * mover,
+            rest=state.rest - given * served,
+            at=torch.where(mover, _row(state.pos, self.rows + to), state.at),
             left=state.left - distance,
             speed=state.speed,
             time=state.time + distance / state.speed.clamp_min(1e-6),
+            ideal=state.ideal,
+            targets=state.targets,
             near=state.near,
-            served=state.served | both,
+            served=state.served | (mover & target[:, None]),
             step=state.step + 1,
         )
 
@@ -252,13 +260,13 @@ class Assignment:
         """Return what the decision brought, see the class."""
         if self.rewards == "published":
             return published_reward(self, state, after)[:, None]
-        targets = self.count_targets(state)
-        share = ((state.rest - after.rest) / state.demand.clamp_min(1e-6)).mean(-1).sum(1) / targets
-        completed = self.completion(after) - self.completion(state)
-        crowd = self.congestion(after) - self.congestion(state)
-        distance = (state.left - after.left).sum(1) / (self.side * targets)
+        share = ((state.rest - after.rest) / state.demand.clamp_min(1e-6)).flatten(1).sum(1) / KINDS
+        completed = self._count_done(after) - self._count_done(state)
+        crowd = self._crowd(after) - self._crowd(state)
+        distance = (state.left - after.left).sum(1) / self.side
         gain = self.contribution_reward * share + self.completion_reward * completed
-        return (gain - self.congestion_cost * crowd - self.distance_cost * distance)[:, None]
+        cost = self.congestion_cost * crowd + self.distance_cost * distance
+        return ((gain - cost) / state.targets)[:, None]
 
     def terminated(self, state: State) -> Bool[Tensor, "B 1"]:
         """Return whether no move is legal."""
@@ -274,56 +282,54 @@ class Assignment:
             "normalized_score": completion * (1 - congestion),
             "distance": (state.left - after.left).sum(1),
             "makespan": after.time.amax(1),
-            "efficiency": completion * self.count_targets(after) / (way / 1000).clamp_min(NEVER),
+            "efficiency": self._count_done(after) / (way / 1000).clamp_min(NEVER),
             "reward_per_uav": self.reward(state, action, after)[:, 0] / (after.speed > 0).sum(1),
         }
 
-    def legs_of_uavs(self, state: State) -> Float[Tensor, "B N M S"]:
-        """Return the length of each UAV's way to each target by each sector (m); BLOCKED past an obstacle."""
-        return _legs_from(state.leg, state.place)
-
     def legs(self, pos: Float[Tensor, "B N+M 2"], obstacle: Float[Tensor, "B K 3"]) -> Float[Tensor, "B N+M M S"]:
         """Return the length of the way from each place to each target by each sector (m); BLOCKED past an obstacle."""
-        turn = 2 * math.pi / self.sectors * torch.arange(self.sectors, device=pos.device, dtype=pos.dtype)
-        x, y = pos.unbind(-1)
-        edge = [each[:, self.rows :, None] + self.approach * part for each, part in ((x, turn.cos()), (y, turn.sin()))]
-        dx, dy = (to[:, None] - start[:, :, None, None] for to, start in zip(edge, (x, y), strict=True))  # B N+M M S
+        x, y = pos.permute(2, 1, 0).contiguous()  # N+M B: worlds come last, which is faster
+        turn = 2 * math.pi / self.sectors * torch.arange(self.sectors, device=pos.device, dtype=pos.dtype)[:, None]
+        edge = [each[self.rows :, None] + self.approach * part for each, part in ((x, turn.cos()), (y, turn.sin()))]
+        dx, dy = (to.flatten(0, 1) - start[:, None] for to, start in zip(edge, (x, y), strict=True))  # N+M M*S B
         square = (dx * dx + dy * dy).clamp_min(1e-6)
-        ox, oy = (obstacle[:, None, :, n] - start[:, :, None] for n, start in enumerate((x, y)))  # B N+M K
         blocked = torch.zeros_like(square, dtype=torch.bool)
-        for k in range(self.blocks):  # one after the other: all at once would fill the caches
-            along = ox[:, :, k, None, None] * dx + oy[:, :, k, None, None] * dy
+        for along_x, along_y, radius in obstacle.permute(1, 2, 0).contiguous():  # all at once would fill the caches
+            ox, oy = (along_x - x)[:, None], (along_y - y)[:, None]
+            along = ox * dx + oy * dy
             part = (along / square).clamp(0, 1)
-            away = (ox * ox + oy * oy)[:, :, k, None, None]
-            gap = away + part * (part * square - 2 * along)  # squared distance of the obstacle from the way
-            blocked |= gap < obstacle[:, k, 2].square()[:, None, None, None]
-        return (square.sqrt() + self.approach).masked_fill(blocked, BLOCKED)
+            gap = (
+                ox * ox + oy * oy + part * (part * square - 2 * along)
+            )  # squared distance of the obstacle from the way
+            blocked |= gap < radius * radius
+        length = (square.sqrt() + self.approach).masked_fill(blocked, BLOCKED)
+        return length.permute(2, 0, 1).reshape(len(pos), -1, self.columns, self.sectors)
 
     def completion(self, state: State) -> Float[Tensor, " B"]:
         """Return the share of targets that have all they need."""
-        done = (state.rest.sum(-1) == 0) & (state.demand.sum(-1) > 0)
-        return done.sum(1) / self.count_targets(state)
+        return self._count_done(state) / state.targets
 
     def congestion(self, state: State) -> Float[Tensor, " B"]:
         """Return the mean congestion of targets, see the class; that of empty slots is 0."""
-        return (state.served.sum(1) / self.ideal(state) - 1).clamp(0, 1).sum(1) / self.count_targets(state)
+        return self._crowd(state) / state.targets
 
-    def ideal(self, state: State) -> Float[Tensor, "B M"]:
-        """Return the number of UAVs that would ideally serve each target."""
-        return (state.demand.amax(-1) / self.load).ceil().clamp(1, self.ideal_limit)
+    def _count_done(self, state: State) -> Float[Tensor, " B"]:
+        """Return the number of targets that have all they need."""
+        return state.targets - (state.rest.amax(-1) > 0).sum(1)
 
-    def count_targets(self, state: State) -> Float[Tensor, " B"]:
-        """Return the number of targets of each world."""
-        return (state.demand.sum(-1) > 0).sum(1).to(state.demand.dtype)
+    def _crowd(self, state: State) -> Float[Tensor, " B"]:
+        """Return the sum of the congestion of all targets."""
+        return (state.served.sum(1) / state.ideal - 1).clamp(0, 1).sum(1)
 
     def _with_legal(self, **parts: Tensor) -> State:
-        gives = (torch.minimum(parts["own"][:, :, None], parts["rest"][:, None]) > 0).any(-1)
-        reached = _legs_from(parts["leg"], parts["place"]) <= parts["left"][..., None, None]
-        return State(**parts, legal=gives[..., None] & reached)
+        own, rest = ((parts[name] > 0).to(parts["left"].dtype) for name in ("own", "rest"))
+        gives = own @ rest.transpose(1, 2) > 0  # B N M
+        reach = torch.where(gives, parts["left"][..., None], -1.0)
+        return State(**parts, legal=parts["way"] <= reach[..., None])
 
     def _mark(self, number: Int[Tensor, "B 1"], slots: int) -> Bool[Tensor, "B slots"]:
         return torch.arange(slots, device=number.device) == number
 
 
-def _legs_from(leg: Float[Tensor, "B N+M M S"], place: Int[Tensor, "B N"]) -> Float[Tensor, "B N M S"]:
-    return leg.gather(1, place[..., None, None].expand(-1, -1, *leg.shape[2:]))
+def _row(table: Float[Tensor, "B R C"], number: Int[Tensor, "B 1"]) -> Float[Tensor, "B 1 C"]:
+    return table.gather(1, number[..., None].expand(-1, -1, table.shape[2]))

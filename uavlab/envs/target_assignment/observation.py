@@ -33,7 +33,7 @@ def observe(env: "Assignment", state: "State") -> ChoiceObs:
     """Return the observation of the team and its legal moves."""
     legal, dtype = state.legal, state.own.dtype
     real = (state.speed > 0).to(dtype)[..., None]
-    at = state.pos.gather(1, state.place[..., None].expand(-1, -1, 2)) / env.side * real
+    at = state.at / env.side * real
     active = legal.any((2, 3)).to(dtype)[..., None]
     uav = torch.cat(
         (
@@ -46,14 +46,14 @@ def observe(env: "Assignment", state: "State") -> ChoiceObs:
         ),
         -1,
     )
-    there = (state.demand.sum(-1, keepdim=True) > 0).to(dtype)
+    there = (state.demand[..., :1] > 0).to(dtype)
     target = torch.cat(
         (
-            (state.rest.sum(-1, keepdim=True) > 0).to(dtype),
+            (state.rest.amax(-1, keepdim=True) > 0).to(dtype),
             state.pos[:, env.rows :] / env.side * there,
             state.rest / env.load,
             state.rest / state.demand.clamp_min(1e-6),
-            (state.served.sum(1) / env.ideal(state))[..., None].to(dtype),
+            (state.served.sum(1) / state.ideal)[..., None].to(dtype),
         ),
         -1,
     )

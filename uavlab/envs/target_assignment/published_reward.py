@@ -3,7 +3,7 @@
 Some of its terms have no counterpart: -75 for a move that does nothing, because such moves are masked; what an approach
 earns, because a UAV that decides arrives; the terms of collaboration and of inefficiency, of which only the ranges are
 known, at most 1.3 and 2 %. Of the costs of distance and time, too, only ranges are known: here they grow in proportion,
-up to a side of the map, and the time in which 25 m/s cover it. An ideal number of UAVs is ``Assignment.ideal``.
+up to a side of the map, and the time in which 25 m/s cover it. An ideal number of UAVs is ``State.ideal``.
 """
 
 from typing import TYPE_CHECKING
@@ -47,10 +47,9 @@ def _congestion(
     env: "Assignment", state: "State", after: "State", here: Bool[Tensor, "B M"], active: Tensor
 ) -> Float[Tensor, " B"]:
     """Return the published cost of congestion at a target that a UAV just served."""
-    beyond = ((after.served.sum(1) - env.ideal(after)).clamp_min(0) * here).sum(1)
-    surplus = (active / (2 * env.count_targets(after)) - 1).clamp_min(0)
+    beyond = ((after.served.sum(1) - after.ideal).clamp_min(0) * here).sum(1)
+    surplus = (active / (2 * after.targets) - 1).clamp_min(0)
     mover = after.left < state.left  # B N
-    at = after.pos.gather(1, after.place[..., None].expand(-1, -1, 2))
-    apart = (at - (at * mover[..., None]).sum(1, keepdim=True)).norm(dim=-1)
+    apart = (after.at - (after.at * mover[..., None]).sum(1, keepdim=True)).norm(dim=-1)
     near = ((apart <= APART) & ~mover & (after.speed > 0)).sum(1)
     return CROWD * beyond + SURPLUS * surplus + NEIGHBOUR * (near - FEW).clamp_min(0)

@@ -46,13 +46,12 @@ class Route:
 
     def __init__(self, model: Any, env: Assignment, state: State, uav: int, targets: Sequence[int]) -> None:
         """Add a route within the UAV's range, by the shortest sectors."""
-        leg = (state.leg[0].amin(-1) * METRES).floor().long()
-        places = [uav, *(env.rows + target for target in targets)]
+        start, leg = ((each.amin(-1) * METRES).floor().long() for each in (state.way[0, uav], state.leg[0]))
         self.numbers, self.arcs = dict(enumerate(targets, 1)), {}
         lengths = []
-        for i, place in enumerate(places):
+        for i, legs in enumerate([start, *leg[targets]]):
             for j, target in enumerate(targets, 1):
-                far = int(leg[place, target])
+                far = int(legs[target])
                 if i != j and far < BLOCKED:
                     self.arcs[i, j] = model.new_bool_var("")
                     lengths.append(far * self.arcs[i, j])
@@ -182,7 +181,7 @@ def _fly(env: Assignment, state: State, visits: Iterable[tuple[int, int]]) -> tu
 
 def _shortest(env: Assignment, state: State) -> dict[tuple[int, int], int]:
     """Return the move by the shortest sector of each pair (UAV, target) with a legal one."""
-    legs, sector = env.legs_of_uavs(state)[0].masked_fill(~state.legal[0], torch.inf).min(-1)
+    legs, sector = state.way[0].masked_fill(~state.legal[0], torch.inf).min(-1)
     pairs = legs.isfinite().nonzero().tolist()
     return {(u, t): (u * env.columns + t) * env.sectors + int(sector[u, t]) for u, t in pairs}
 
@@ -212,7 +211,7 @@ def _best_routes(env: Assignment, state: State, seconds: float) -> tuple[list[li
     for target in targets:
         satisfied.append(_satisfied(model, state, target, routes))
         visits = sum(route.visits[target] for route in routes.values())
-        crowd.append(_congestion(model, int(env.ideal(state)[0, target]), visits))
+        crowd.append(_congestion(model, int(state.ideal[0, target]), visits))
     for uav, route in routes.items():
         _limit_gifts(model, state, uav, route)
     count = len(targets)

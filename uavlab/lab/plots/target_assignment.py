@@ -50,7 +50,7 @@ def _moving(env: Assignment, states: Sequence[State]) -> list[go.Scatter]:
 
 def _at(state: State) -> np.ndarray:
     """Return where each UAV is."""
-    return state.pos[0, state.place[0][state.speed[0] > 0]].cpu().numpy()
+    return state.at[0][state.speed[0] > 0].cpu().numpy()
 
 
 def _legs(states: Sequence[State]) -> np.ndarray:
@@ -88,7 +88,7 @@ def _obstacles(state: State) -> go.Scatter:
 def _title(env: Assignment, states: Sequence[State]) -> dict[str, str]:
     """Describe how many targets have what they need at the end, and what was flown."""
     start, end = states[0], states[-1]
-    targets, done = int(env.count_targets(start)[0]), int((env.completion(end) * env.count_targets(end))[0].round())
+    targets, done = int(start.targets[0]), int((env.completion(end) * end.targets)[0].round())
     distance, congestion = float((start.left - end.left)[0].sum()), float(env.congestion(end)[0])
     return {
         "title": f"{done} of {targets} targets satisfied after {len(states) - 1} decisions",

@@ -14,7 +14,7 @@ WORLDS = 60
 
 def ways(state: State, world: int) -> dict[tuple[int, int, int], float]:
     """Return the length of each legal move of a world."""
-    legs = ENV.legs_of_uavs(state)[world]
+    legs = state.way[world]
     return {(u, t, s): float(legs[u, t, s]) for u, t, s in state.legal[world].nonzero().tolist()}
 
 

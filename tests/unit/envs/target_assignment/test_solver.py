@@ -25,7 +25,7 @@ def world(state: State, number: int) -> State:
 
 def best_of_all(env: Assignment, start: State, state: State) -> float:
     """Return the largest value that any whole episode reaches, by the shortest sectors."""
-    legs = env.legs_of_uavs(state).masked_fill(~state.legal, torch.inf)
+    legs = state.way.masked_fill(~state.legal, torch.inf)
     shortest = state.legal & (legs == legs.amin(-1, keepdim=True))
     after = [
         env.transition(state, torch.tensor([[move]]), state.own.new_zeros(1, 0))

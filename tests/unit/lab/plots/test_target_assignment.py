@@ -50,14 +50,14 @@ def test_legs_join_places_of_uavs_before_and_after_each_decision(figure: go.Figu
     for number, frame in enumerate(figure.frames):
         legs = points(frame.data[LEGS - OPEN])
         assert len(legs) == 2 * number
-    at = states[0].pos[0, states[0].place[0]]
+    at = states[0].at[0]
     first = points(figure.frames[1].data[LEGS - OPEN])
     assert any(np.allclose(first[0], each) for each in at.tolist())
     torch.testing.assert_close(torch.tensor(points(figure.frames[-1].data[UAVS - OPEN])).double(), places(states[-1]))
 
 
 def places(state: State) -> torch.Tensor:
-    return state.pos[0, state.place[0][state.speed[0] > 0]].double()
+    return state.at[0][state.speed[0] > 0].double()
 
 
 def test_marks_are_as_large_as_what_is_needed(figure: go.Figure, states: list[State]) -> None:
@@ -69,7 +69,7 @@ def test_marks_are_as_large_as_what_is_needed(figure: go.Figure, states: list[St
 
 def test_the_title_says_how_it_ended(figure: go.Figure, states: list[State]) -> None:
     end = states[-1]
-    count, done = int(ENV.count_targets(end)[0]), round(float(ENV.completion(end)[0] * ENV.count_targets(end)[0]))
+    count, done = int(end.targets[0]), round(float(ENV.completion(end)[0] * end.targets[0]))
     assert figure.layout.title.text == f"{done} of {count} targets satisfied after {len(states) - 1} decisions"
     way = float((states[0].left - end.left)[0].sum())
     assert figure.layout.title.subtitle.text.startswith(f"All UAVs flew {way:,.0f} m; mean congestion ")
