@@ -56,7 +56,7 @@ def test_a_run_with_graphs_is_the_same_run(
             pass
         ends.append(run.digest)
     assert ends[0] == ends[1]
-    proof("runs with graphs (emulated)", "4 kinds of run x 2 graphs, 14 updates, resumed for 4 more, equal digests")
+    proof("runs with graphs (emulated)", "5 kinds of run x 2 graphs, 14 updates, resumed for 4 more, equal digests")
 
 
 def run_of(env: str, folder: Path | None = None, **changes: Any) -> Run:

@@ -273,8 +273,8 @@ def advice(error: DivergedError, config: Config, folder: Path | None, last: Path
     if error.record["kind"] == "environment":
         return f"The environment made it: see `{program()} check {config.preset}`{good}."
     known = {name: getattr(config.learner, name, None) for name in ("lr", "critic_lr", "clip")}
-    lower = " ".join(f"--set {name}={value / 2:g}" for name, value in known.items() if value)
+    rates = " ".join(f"--set {name}={value / 2:g}" for name, value in known.items() if value)
     if last is None:
-        return f"Nothing was saved before; start a new run with lower rates and gradients: {lower}."
-    resume = f"{program()} resume {shlex.quote(str(folder))} {lower}"
+        return f"Nothing was saved before; start a new run with lower rates and gradients: {rates}."
+    resume = f"{program()} resume {shlex.quote(str(folder))} {rates}"
     return f"{last.name} is the last good state: `{resume}` goes on from it."

@@ -1,6 +1,7 @@
 """The log of a search for settings: what changed from one run of a folder to the next, and what it did to the score."""
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,7 +131,8 @@ class Tuning:
             ResourceError: The file cannot be written.
         """
         best = self.best
-        head = [f"# {program()} train {best.config.preset} --config {path.name}"]
+        preset = best.config.preset
+        head = [f"# {program()} train {preset} --config {shlex.quote(path.name)}"]
         head += [f"# best score {_cell(best.score)}, of {', '.join(best.runs)}"]
         lines = [f"{name}: {json.dumps(value)}" for name, value in own_settings(best.config).items()]
         write_text(path, "\n".join([*map(one_line, head), *lines, ""]))

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.fixtures_config import stop_and_resume, tiny, train_run
+from tests.support.fixtures_config import sizes, stop_and_resume, tiny, train_run
 from uavlab.core.curriculum import Fallback, Position, Stage
 from uavlab.core.errors import ConfigError
 from uavlab.envs.leader_follower.env import LeaderFollower
-from uavlab.experiment import curriculum
-from uavlab.experiment import run as run_module
+from uavlab.experiment import curriculum, schedules
 from uavlab.experiment.config import configure
 from uavlab.experiment.curriculum import Progression, parse
 from uavlab.experiment.run import Run
@@ -154,13 +153,46 @@ def test_stages_are_resumed_exactly(scripted: None, tmp_path: Path) -> None:
 def test_alarms_know_when_each_seed_came_to_its_stage(scripted: None, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[list[int]] = []
 
-    def check(tables: Any, rows: Any, since: list[int]) -> tuple[list[str], bool]:
-        calls.append(since)
-        return [], False
+    def watch(alarm: Any, rows: Any, since: list[int]) -> str:
+        calls.append([*since])
+        return ""
 
-    monkeypatch.setattr(run_module, "check_alarms", check)
-    train_run(tiny(**SCRIPT))
+    monkeypatch.setattr(schedules, "went_off", watch)
+    train_run(tiny(**SCRIPT, alarms=[{"figure": "alpha", "above": 9.0}]))
     assert (calls[0], [2, 2] in calls, calls[-1]) == ([0, 0], True, [2, 8])
+
+
+def by_seed(monkeypatch: pytest.MonkeyPatch, failing: int) -> None:
+    """Let one seed score as ``SCORES`` says, and all others pass always."""
+    judge = Progression.judge
+
+    def scores(self: Progression, scores: Any, update: int) -> list[bool]:
+        return judge(self, [SCORES[update] if seed == failing else 1.0 for seed in self.seeds], update)
+
+    monkeypatch.setattr(Progression, "judge", scores)
+
+
+def rolled(learner: str, **changes: Any) -> Run:
+    own = {"learner": learner, **SCRIPT, **changes}
+    names = configure("leader_follower", {"learner": learner}).values
+    small = {**sizes("leader_follower", learner), **own}
+    return train_run(configure("leader_follower", {name: value for name, value in small.items() if name in names}))
+
+
+@pytest.mark.parametrize("learner", ["masac", "mappo"])
+def test_seeds_of_one_process_advance_and_learn_as_they_do_alone(learner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_seed(monkeypatch, failing=4)
+    together, alone = rolled(learner, seed=3), [rolled(learner, seed=seed, runs=1) for seed in (3, 4)]
+    log = together.schedules.progression.log
+    assert {row["decision"] for row in log} >= {"advance", "fall_back"}
+    for at, run in enumerate(alone):
+        expected = run.learner.parameters()[0]
+        torch.testing.assert_close(together.learner.parameters()[at], expected, rtol=1e-4, atol=1e-6)
+        assert run.schedules.progression.log == [row for row in log if row["seed"] == run.rng.seeds[0]]
+    monkeypatch.undo()
+    by_seed(monkeypatch, failing=3)
+    other = rolled(learner, seed=4, runs=1)
+    assert not torch.allclose(other.learner.parameters()[0], alone[1].learner.parameters()[0], rtol=1e-4, atol=1e-6)
 
 
 def forget_positions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,5 +65,5 @@ def test_crowds_and_ends() -> None:
 
 
 def test_neighbours_by_hand() -> None:
-    alone = world(p=SimpleNamespace(jitter=2))
+    alone = world(p=SimpleNamespace(jitter=2, near=0))
     assert [alone.neighbours(count, unit) for count, unit in ((3, 0.99), (10, 0.0), (20, 0.5))] == [3, 2, 5]
