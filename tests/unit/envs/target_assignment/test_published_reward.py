@@ -21,10 +21,14 @@ def scene() -> State:
     """Four UAVs within 200 m of a target that needs 40 and 60, which two of them serve one after the other."""
     drawn = ENV.initial(noise_of(ENV, 1, seed=0))
     place = torch.tensor([[[0, 0], [100, 0], [150, 0], [0, 150], [100, 100]]], dtype=torch.float64)
+    legs = ENV.legs(place, drawn.obstacle)
     return replace(
         drawn,
         pos=place,
-        leg=ENV.legs(place, drawn.obstacle),
+        at=place[:, :4],
+        way=legs[:, :4],
+        leg=legs[:, 4:],
+        ideal=torch.full((1, 1), 2.0, dtype=torch.float64),
         demand=torch.tensor([[[40.0, 60.0]]], dtype=torch.float64),
         rest=torch.tensor([[[40.0, 60.0]]], dtype=torch.float64),
         own=torch.tensor([[[30.0, 30.0], [10.0, 40.0], [5.0, 5.0], [5.0, 5.0]]], dtype=torch.float64),
