@@ -14,6 +14,7 @@ from torch import Tensor
 from uavlab.arguments import Settings, Task, Trained, config_of, layers, task_config, trained_policy
 from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Env
+from uavlab.core.text import quote
 from uavlab.experiment import policy as policies
 from uavlab.experiment import scores
 from uavlab.experiment.best import Which
@@ -26,7 +27,7 @@ from uavlab.experiment.policy import TrainedPolicy
 from uavlab.experiment.progress_bar import OnLog, finish
 from uavlab.experiment.run import Run
 from uavlab.experiment.scores import Scores
-from uavlab.experiment.transfer import Transfer
+from uavlab.experiment.transfer import Transfer, places_by_size, places_by_stage
 from uavlab.experiment.transfer import transfer as transfer_policy
 from uavlab.registration import name_and_parameters
 from uavlab.testing.environment import check_form
@@ -241,14 +242,15 @@ def cross_play(
 
 def transfer(
     what: Trained,
-    sizes: Sequence[int],
+    sizes: Sequence[int] = (),
     *,
+    stages: str = "",
     policies: Sequence[str] = (),
     episodes: int = 200,
     seed: int = 0,
     mean_action: bool = False,
 ) -> Transfer:
-    """Score a trained policy in teams of other sizes, without training.
+    """Score a trained policy in teams of other sizes, or at each stage of a curriculum, without training.
 
     >>> table = ul.transfer(run, [1, 3], episodes=4)
     >>> [row["settings"] for row in table.rows]
@@ -257,16 +259,22 @@ def transfer(
     Args:
         what: A run or its folder.
         sizes: Of the settings that the environment's ``sizes`` name.
+        stages: In place of sizes, a preset whose curriculum has the stages.
         policies: Names of baselines that are scored, too.
         episodes: Episodes of each size and seed.
         seed: Seed of the episodes.
         mean_action: Use the mean action, or the likeliest move, instead of sampling.
 
     Raises:
-        ConfigError: The environment has no such sizes, or the policy cannot act in such teams.
+        ConfigError: The environment has no such sizes, the preset no such stages, or the policy cannot act there.
         FileError: The folder is no run, or has no intact checkpoint.
     """
-    return transfer_policy(trained_policy("transfer", what), sizes, episodes, seed, mean_action, policies)
+    trained = trained_policy("transfer", what)
+    if stages and sizes:
+        raise ConfigError(f"transfer: got sizes {list(sizes)} and stages {quote(stages)}; expected one of them.")
+    env = trained.config.evaluation
+    places = places_by_stage(env, stages) if stages else places_by_size(env, sizes)
+    return transfer_policy(trained, places, "stage" if stages else "size", episodes, seed, mean_action, policies)
 
 
 def _player(what: Any) -> Any:

@@ -188,7 +188,8 @@ def cross_play(
 
 @cli.command()
 @click.argument("run")
-@click.option("--sizes", required=True, help="Whole numbers, such as 2,4,8,16,32.")
+@click.option("--sizes", default="", help="Whole numbers, such as 2,4,8,16,32.")
+@click.option("--stages", metavar="PRESET", default="", help="In place of sizes, the stages of a preset's curriculum.")
 @click.option("--policy", "plans", multiple=True, help="A baseline that is scored, too; repeatable.")
 @click.option("--episodes", type=click.IntRange(1, 100_000), default=200, show_default=True)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the episodes.")
@@ -199,6 +200,7 @@ def cross_play(
 def transfer(
     run: str,
     sizes: str,
+    stages: str,
     plans: tuple[str, ...],
     episodes: int,
     seed: int,
@@ -206,19 +208,20 @@ def transfer(
     which: Any,
     out: Path | None,
 ) -> Record:
-    """Score the policy of RUN in teams of other sizes, without training."""
+    """Score the policy of RUN in teams of other sizes, or at each stage of a curriculum, without training."""
     from uavlab import api
     from uavlab.core.installation import invocation
     from uavlab.storage.machine import describe
 
-    if not re.fullmatch(r"\d{1,4}(,\d{1,4})*", sizes, re.ASCII):
+    if not stages and not re.fullmatch(r"\d{1,4}(,\d{1,4})*", sizes, re.ASCII):
         raise ConfigError(f"--sizes {quote(sizes)}: expected whole numbers with commas, such as 2,4,8.")
     trained = api.load(run, which=which)
-    numbers = [int(part) for part in sizes.split(",")]
-    table = api.transfer(trained, numbers, policies=plans, episodes=episodes, seed=seed, mean_action=mean_action)
+    numbers = [int(part) for part in sizes.split(",")] if sizes else []
+    options: dict[str, Any] = {"episodes": episodes, "seed": seed, "mean_action": mean_action}
+    table = api.transfer(trained, numbers, stages=stages, policies=plans, **options)
     echo(table)
     record = {"command": invocation(), "machine": describe(trained.rt.device), "episodes": episodes, "seed": seed}
-    record |= {"metric": table.metric, "home": table.home, "rows": list(table.rows)}
+    record |= {"kind": table.kind, "metric": table.metric, "home": table.home, "rows": list(table.rows)}
     if out is not None:
         write_record(out, record)
     return record

@@ -1,56 +1,68 @@
-"""Transfer: how a policy that was trained on teams of one size does in teams of other sizes, without training."""
+"""Transfer: how a policy that was trained on teams of one size does in others, or at each stage of a curriculum.
+
+Nothing is trained.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from uavlab.core import bootstrap
 from uavlab.core.errors import ConfigError
 from uavlab.core.text import one_line
+from uavlab.experiment.config import configure
+from uavlab.experiment.curriculum import progression
 from uavlab.experiment.policy import TrainedPolicy
-from uavlab.experiment.scores import measure, measure_baseline
+from uavlab.experiment.scores import Figures, measure, measure_baseline
 
 FAILED = 0.5  # ratio below which a transfer counts as failed: the published threshold
 
 
 @dataclass(frozen=True, repr=False)
 class Transfer:
-    """Scores by size; ``print`` shows them as a table.
+    """Scores by size or stage; ``print`` shows them as a table.
 
     >>> table = ul.transfer(run, [1, 3], episodes=4)
     >>> table.metric, [row["size"] for row in table.rows]
     ('completion', [1, 3])
 
     Attributes:
+        kind: What a row is: a ``size`` or a ``stage``.
         metric: Name of the figure that is compared.
         home: Its mean, with the ends of its 95 % interval, on the run's own evaluation task.
-        rows: For each ``size`` the ``settings`` that it changes, ``score`` and ``ratio`` to that at home, each with its
-            95 % interval (mean, low, high; a ratio is None where home is 0), and ``plans``, scores of baselines by
-            name.
+        rows: For each size or stage the ``settings`` that it changes, ``score`` and ``ratio`` to that at home, each
+            with its 95 % interval (mean, low, high; a ratio is None where home is 0); ``plans``, scores of baselines by
+            name; and ``over``, for each of them the ratios of figures of the policy to those of the baseline, in the
+            same episodes.
     """
 
+    kind: str
     metric: str
     home: dict[str, float]
     rows: tuple[dict[str, Any], ...]
 
     def __repr__(self) -> str:
-        """Return a line for each size."""
+        """Return a line for each size or stage, then a line for each of them and each baseline."""
         plans = [*self.rows[0]["plans"]]
-        head = f"{'size':>6} {one_line(self.metric):>26} {'ratio to home':>26}" + "".join(
+        head = f"{self.kind:>6} {one_line(self.metric):>26} {'ratio to home':>26}" + "".join(
             f"{one_line(p):>26}" for p in plans
         )
         lines = [head, f"{'home':>6} {_cell(self.home):>26}"]
         for row in self.rows:
             others = "".join(f"{_cell(row['plans'][plan]):>26}" for plan in plans)
-            lines.append(f"{row['size']:6} {_cell(row['score']):>26} {_cell(row['ratio']):>26}{others}")
+            lines.append(f"{row[self.kind]:6} {_cell(row['score']):>26} {_cell(row['ratio']):>26}{others}")
+        for plan in plans:
+            for row in self.rows:
+                ratios = [f"{one_line(name)} {_cell(each)}" for name, each in row["over"][plan].items()]
+                lines.append(f"{row[self.kind]:6} over {one_line(plan)}: {', '.join(ratios)}")
         return "\n".join([*lines, *([self.advice] if self.failed else [])])
 
     @property
     def failed(self) -> list[int]:
-        """The sizes whose score is below ``FAILED`` of that at home; none where home is not above 0."""
-        ratios = {row["size"]: row["ratio"] for row in self.rows}
+        """The sizes or stages whose score is below ``FAILED`` of that at home; none where home is not above 0."""
+        ratios = {row[self.kind]: row["ratio"] for row in self.rows}
         return [size for size, each in ratios.items() if each and self.home["mean"] > 0 and each["mean"] < FAILED]
 
     @property
@@ -58,22 +70,26 @@ class Transfer:
         """What to try where a policy fails."""
         sizes, names = ", ".join(map(str, self.failed)), ", ".join(self.rows[0]["settings"])
         return (
-            f"failed, below {FAILED:g} of home: size {sizes}. Train on more sizes ({names}; a curriculum) and on "
-            "worlds as varied as those to act in, and see that observations stay in the range of training. Compare "
+            f"failed, below {FAILED:g} of home: {self.kind} {sizes}. Train on more sizes ({names}; a curriculum) and "
+            "on worlds as varied as those to act in, and see that observations stay in the range of training. Compare "
             "with a plan, because larger worlds may be harder for any policy."
         )
 
 
-def transfer(
-    trained: TrainedPolicy, sizes: Sequence[int], count: int, seed: int, mean_action: bool, plans: Sequence[str] = ()
-) -> Transfer:
-    """Score a policy in teams of other sizes, ``count`` episodes of each seed at each size.
+class Place(NamedTuple):
+    """A task on which a policy is scored: the number of its size or stage, the settings that differ, and the task."""
+
+    number: int
+    settings: dict[str, Any]
+    env: Any
+
+
+def places_by_size(env: Any, sizes: Sequence[int]) -> list[Place]:
+    """Return a task with teams of each size.
 
     Raises:
-        ConfigError: There is no size, the environment does not say which settings are sizes, a size is out of range,
-            or the policy cannot act in other teams.
+        ConfigError: There is no size, the environment does not say which settings are sizes, or one is out of range.
     """
-    config, env = trained.config, trained.config.evaluation
     names = getattr(env, "sizes", ())
     if not names:
         raise ConfigError(
@@ -82,28 +98,64 @@ def transfer(
         )
     if not sizes or min(sizes) < 1:
         raise ConfigError(f"transfer: got sizes {list(sizes)}; expected whole numbers from 1 on.")
-    metric = next(iter(env.score))
-    home = measure(trained, count, seed, mean_action)[metric].double().cpu().numpy()
+    each = {n: {name: (n, n) if isinstance(getattr(env, name), tuple) else n for name in names} for n in sizes}
+    return [Place(size, settings, resized(env, settings)) for size, settings in each.items()]
+
+
+def places_by_stage(env: Any, preset: str) -> list[Place]:
+    """Return the task of each stage of a preset's curriculum, as policies are evaluated on it.
+
+    Raises:
+        ConfigError: There is no such preset, it has no curriculum, or it is of another environment.
+    """
+    config = configure(preset)
+    steps = progression(config, [0])
+    if steps is None or type(config.env) is not type(env):
+        got = "no curriculum" if steps is None else f"a curriculum of {type(config.env).__name__}"
+        raise ConfigError(f"transfer: {preset} has {got}; expected a preset with one of {type(env).__name__}.")
+    stages = zip(steps.plan.stages, steps.scored, strict=True)
+    return [Place(number, dict(stage.settings), task) for number, (stage, task) in enumerate(stages, 1)]
+
+
+def transfer(
+    trained: TrainedPolicy,
+    places: Sequence[Place],
+    kind: str,
+    count: int,
+    seed: int,
+    mean_action: bool,
+    plans: Sequence[str] = (),
+) -> Transfer:
+    """Score a policy elsewhere, ``count`` episodes of each seed in each place; ``kind`` says what places are.
+
+    Raises:
+        ConfigError: The policy cannot act there, or there is no such baseline.
+    """
+    config = trained.config
+    names = [name for name in config.evaluation.score if name in {m.name for m in config.evaluation.metrics}]
+    home = _numbers(measure(trained, count, seed, mean_action))[names[0]]
     rows = []
-    for size in sizes:
-        settings = {name: (size, size) if isinstance(getattr(env, name), tuple) else size for name in names}
-        other = resized(env, settings)
-        figures = measure(trained, count, seed, mean_action, other)[metric].double().cpu().numpy()
+    for place in places:
+        figures = _numbers(measure(trained, count, seed, mean_action, place.env))
+        others = {plan: _numbers(measure_baseline(config, plan, count, seed, place.env)) for plan in plans}
         rows.append(
             {
-                "size": size,
-                "settings": settings,
-                "score": _ends(_mean(figures)),
-                "ratio": ratio(figures, home),
-                "plans": {
-                    plan: _ends(
-                        _mean(measure_baseline(config, plan, count, seed, other)[metric].double().cpu().numpy())
-                    )
-                    for plan in plans
+                kind: place.number,
+                "settings": place.settings,
+                "score": _ends(_mean(figures[names[0]])),
+                "ratio": ratio(figures[names[0]], home),
+                "plans": {plan: _ends(_mean(each[names[0]])) for plan, each in others.items()},
+                "over": {
+                    plan: {name: ratio(figures[name], each[name], paired=True) for name in names}
+                    for plan, each in others.items()
                 },
             }
         )
-    return Transfer(metric, _ends(_mean(home)), tuple(rows))
+    return Transfer(kind, names[0], _ends(_mean(home)), tuple(rows))
+
+
+def _numbers(figures: Figures) -> dict[str, np.ndarray]:
+    return {name: figure.double().cpu().numpy() for name, figure in figures.items()}
 
 
 def resized(env: Any, settings: dict[str, Any]) -> Any:
@@ -119,20 +171,22 @@ def resized(env: Any, settings: dict[str, Any]) -> Any:
     return replace(env, **settings)
 
 
-def ratio(figures: np.ndarray, home: np.ndarray) -> dict[str, float] | None:
+def ratio(figures: np.ndarray, other: np.ndarray, paired: bool = False) -> dict[str, float] | None:
     """Return the ratio of two means (runs, episodes), with its interval; None where the second one is 0.
 
-    Of several runs the interval is Student's of the ratios of runs; of one run both means are bootstrapped.
+    Of several runs the interval is Student's of the ratios of runs; of one run both means are bootstrapped, over the
+    same episodes where they are ``paired``.
     """
-    if not home.mean(1).all():
+    if not other.mean(1).all():
         return None
-    if len(home) > 1:
-        return _ends(bootstrap.student(figures.mean(1) / home.mean(1)))
+    if len(figures) > 1:
+        return _ends(bootstrap.student(figures.mean(1) / other.mean(1)))
     rng = np.random.default_rng(0)
-    draws = [rng.choice(each[0], (bootstrap.DRAWS, each.shape[1])).mean(1) for each in (figures, home)]
+    first, second = (rng.integers(each.shape[1], size=(bootstrap.DRAWS, each.shape[1])) for each in (figures, other))
+    draws = [figures[0][first].mean(1), other[0][first if paired else second].mean(1)]
     with np.errstate(divide="ignore", invalid="ignore"):
         low, high = np.quantile(draws[0] / draws[1], bootstrap.ENDS)
-    return _ends((float(figures.mean() / home.mean()), float(low), float(high)))
+    return _ends((float(figures.mean() / other.mean()), float(low), float(high)))
 
 
 def _mean(figures: np.ndarray) -> bootstrap.Ends:

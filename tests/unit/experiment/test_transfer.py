@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,6 +39,42 @@ def test_teams_of_each_size_are_scored_by_the_same_weights(run: Path) -> None:
     assert re.search(r"^ +7 .* 0\.\d{3} \[", str(table), re.M)
 
 
+def test_stages_of_a_curriculum_are_those_of_evaluation(run: Path) -> None:
+    table = ul.transfer(run, stages="assignment_curriculum", policies=["greedy"], episodes=8)
+    assert [row["stage"] for row in table.rows] == [1, 2, 3, 4]
+    assert table.rows[1]["settings"]["uavs"] == (4, 6)
+    values = {"uavs": (8, 12), "targets": (5, 8), "obstacles": (3, 6), "slots": (20, 15, 10), "variance": 0.6}
+    env = ul.make("assignment_curriculum", **values, clustering=0.7, jitter=0)
+    mine, greedy = (ul.evaluate(run, policy=plan, env=env, episodes=8) for plan in (None, "greedy"))
+    assert table.rows[2]["score"]["mean"] == pytest.approx(mine["normalized_score"]["mean"])
+    over = table.rows[2]["over"]["greedy"]
+    assert over.keys() == {"normalized_score", "distance"}
+    for name, each in over.items():
+        assert each["mean"] == pytest.approx(mine[name]["mean"] / greedy[name]["mean"])
+        assert each["low"] < each["mean"] < each["high"]
+    assert re.search(r"^ +3 over greedy: normalized_score \d\.\d{3} \[.*, distance ", str(table), re.M)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"stages": "assignment_quick"},
+            "transfer: assignment_quick has no curriculum; expected a preset with",
+        ),
+        ({"stages": "leader_follower_curriculum"}, "transfer: leader_follower_curriculum has a curriculum of LeaderFo"),
+        (
+            {"stages": "assignment_curriculum", "sizes": [2]},
+            "transfer: got sizes [2] and stages 'assignment_curriculum'",
+        ),
+        ({"stages": "few"}, "unknown preset 'few'"),
+    ],
+)
+def test_stages_that_cannot_be(run: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        ul.transfer(run, **options)
+
+
 def test_followers_are_a_size_too() -> None:
     table = ul.transfer(train_run(tiny()), [1, 3], episodes=3)
     assert (table.metric, [row["settings"] for row in table.rows]) == (
@@ -64,12 +101,16 @@ def test_ratios_by_hand() -> None:
     assert ratio(np.ones((1, 3)), np.zeros((1, 3))) is None
 
 
-def test_an_interval_covers_the_ratio_of_means() -> None:
+@pytest.mark.parametrize(("alike", "paired", "covered"), [(0.0, False, True), (1.0, True, True), (1.0, False, False)])
+def test_an_interval_covers_the_ratio_of_means(alike: float, paired: bool, covered: bool) -> None:
+    """Where both scores of an episode are alike, an interval that does not pair them is too wide: it misses nothing."""
     dice, inside = np.random.default_rng(0), 0
     for _ in range(200):
-        each = ratio(dice.normal(0.8, 0.3, (1, 100)), dice.normal(1.0, 0.3, (1, 100)))
+        episode = 1 + alike * dice.normal(0.0, 0.3, (1, 100))
+        both = (mean * episode + dice.normal(0, 0.1, (1, 100)) for mean in (0.8, 1.0))
+        each = ratio(*both, paired=paired)
         inside += each is not None and each["low"] <= 0.8 <= each["high"]
-    assert 180 <= inside <= 199
+    assert (180 <= inside <= 199) == covered
 
 
 def table(home: float, *scores: float) -> Transfer:
@@ -80,10 +121,11 @@ def table(home: float, *scores: float) -> Transfer:
             "score": dict.fromkeys(("mean", "low", "high"), score),
             "ratio": ratio(np.array([[score, score]]), np.array([[home, home]])),
             "plans": {},
+            "over": {},
         }
         for size, score in enumerate(scores, 1)
     ]
-    return Transfer("normalized_score", dict.fromkeys(("mean", "low", "high"), home), tuple(rows))
+    return Transfer("size", "normalized_score", dict.fromkeys(("mean", "low", "high"), home), tuple(rows))
 
 
 def test_what_failed_and_what_to_try() -> None:
