@@ -30,7 +30,8 @@ def transfer_chart(
     ]
     plans = [] if ratios else [*first["rows"][0]["plans"]]
     rows += [{kind: row[kind], "policy": plan, **row["plans"][plan]} for plan in plans for row in first["rows"]]
-    words = {"title": title, "caption": caption}
-    figure = lines(rows, kind, "mean", by="policy", ends=("low", "high"), log_x=kind == "size", **words)
+    figure = lines(
+        rows, kind, "mean", by="policy", ends=("low", "high"), log_x=kind == "size", title=title, caption=caption
+    )
     figure.update_xaxes(title="size of the team" if kind == "size" else kind)
     return figure.update_yaxes(title=f"ratio to home, {label}" if ratios else label)
