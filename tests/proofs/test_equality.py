@@ -40,6 +40,13 @@ def test_shared_critics_are_equal_to_plain(env: str, learner: str, toggle: Toggl
 
 
 @pytest.mark.usefixtures("only_traced")
+@pytest.mark.parametrize("env", ["spread", "assignment"])
+@pytest.mark.parametrize(("toggle", "changes"), cases(usable=True, compiler=True))
+def test_noise_on_weights_is_equal_to_plain(env: str, toggle: Toggle, changes: Changes) -> None:
+    check_equal(env, "mappo", toggle, changes, noisy=True)
+
+
+@pytest.mark.usefixtures("only_traced")
 @pytest.mark.parametrize(("env", "learner"), [("leader_follower", "masac"), ("pursuit", "masac"), ("spread", "mappo")])
 def test_compiled_updates_follow_the_schedule_of_rates(env: str, learner: str) -> None:
     changes: Changes = {"learner": learner, "lr_to": 0.1, "lr_updates": 3}

@@ -41,6 +41,9 @@ def cases() -> list[Any]:
         sets |= {f"{toggle.name}={value}": {**EAGER, toggle.name: value} for value in sorted(values, key=str)}
     rows = [pytest.param("spread", "mappo", {**EAGER, **MEMORY}, id="mappo-memory")]
     rows += [pytest.param("spread", "mappo", {**EAGER, **MEMORY, "graph": "cycle"}, id="mappo-memory-graph=cycle")]
+    noisy = {**EAGER, "noisy": True}
+    rows += [pytest.param("spread", "mappo", noisy, id="mappo-noisy")]
+    rows += [pytest.param("spread", "mappo", {**noisy, "graph": "cycle"}, id="mappo-noisy-graph=cycle")]
     shared = {**EAGER, "critic": "shared"}
     for place in ("device", "host"):
         one_step = {**EAGER, "placement": place, "n_step": 1}

@@ -134,6 +134,11 @@ CONFIGURATION = (
     setting(
         "cfg-14 name", "n_agents=3", "unknown setting 'n_agents' from --set (did you mean 'followers'?)", more=MORE
     ),
+    Row(
+        "cfg-14 learner",
+        f"train {P} --learner masac --set noisy=true",
+        f"{P}: unknown setting 'noisy' from --set.{MORE}",
+    ),
     setting("cfg-15", "world_steps=0", least("world_steps", "1", "0")),
     setting("cfg-15 log", "log_every=0", least("log_every", "1", "0")),
     setting(

@@ -15,11 +15,14 @@ With ``memory``, V and pi_i also depend on a GRU's memory of the episode so far.
 batch and end at its start, where the memory is a number like any other (truncated backpropagation through time), and at
 the start of an episode. Minibatches are of whole worlds.
 
+With ``noisy``, pi_i of a batch and of the update on it has the same noise on its weights (``nets.noisy``).
+
 Source:
     Schulman et al. 2017, "Proximal Policy Optimization Algorithms", eq. 7; central critics and the normalisation of
     returns as in Yu et al. 2022, "The Surprising Effectiveness of PPO in Cooperative Multi-Agent Games".
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -31,17 +34,20 @@ from uavlab.core.groups import padded_actions
 from uavlab.core.protocols import Learner, Policy
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Steps, Update, tensors, tree_map
-from uavlab.learners.ppo.acting import act_with_memory, choose_actions, evaluate_actions, make_policy, make_team
+from uavlab.learners.ppo.acting import Team, act_with_memory, choose_actions, evaluate_actions, make_policy, make_team
 from uavlab.learners.ppo.config import MAPPOConfig
 from uavlab.learners.ppo.moments import Moments, normalise, row_weights, sum_by_network, update_moments
 from uavlab.learners.ppo.networks import EntityTeam
 from uavlab.learners.ppo.recurrent import Memory, RecurrentTeam, Sequences, sequences_of
 from uavlab.nets.attention import LARGE
+from uavlab.nets.noisy import add_noise, append_stds, factorised_noise
 from uavlab.ops.minibatches import minibatches
 from uavlab.ops.returns import generalized_advantages
 from uavlab.ops.schedules import linear
 from uavlab.runtime.grad_step import MOMENTS, GradientStep, Rows
 from uavlab.runtime.runtime import Runtime
+
+Order = Int[Tensor, "R epochs rows"]
 
 
 @tensors
@@ -63,7 +69,8 @@ class Samples:
 class PPO(Learner):
     """A learner over R runs; its state is two matrices with a row for each network, two Adams, moments and a count.
 
-    With memory its state also holds what critics remember of the W worlds before the next batch.
+    With memory its state also holds what critics remember of the W worlds before the next batch, and with ``noisy`` the
+    noise with which the next batch is collected.
     """
 
     def __init__(
@@ -84,6 +91,8 @@ class PPO(Learner):
         if rt.toggles.recompute == "layers" and isinstance(self.team, EntityTeam):
             self.team = replace(self.team, recompute=LARGE)
         actor, critic = (rows.flatten(0, 1) for rows in self.team.initial(inputs, rng))
+        if config.noisy:
+            actor, self.noise = append_stds(actor, *self.team.actor_net.weights[-1]), self._draw_noise(rng)
         self.actor, self.critic = rt.grad(actor, config.lr, config.clip), rt.grad(critic, config.critic_lr, config.clip)
         if config.lr_to is not None:
             self.actor.rate = self.critic.rate = actor.new_ones(())
@@ -91,7 +100,7 @@ class PPO(Learner):
         self.count = torch.zeros((), dtype=torch.int64, device=rng.device)  # updates made
         if isinstance(self.team, RecurrentTeam):
             self.critic_memory = actor.new_zeros(self.runs, worlds, len(self.team.evaluated), config.memory)
-        self._act = rt.kernel(act_with_memory if config.memory else choose_actions, "act")
+        self._act: Callable[..., Any] = rt.kernel(act_with_memory if config.memory else choose_actions, "act")
         self._targets = rt.kernel(self.targets, "targets")
         self._critic_loss = rt.kernel(self.critic_loss, "critic_loss", part=True)
         self._actor_loss = rt.kernel(self.actor_loss, "actor_loss", part=True)
@@ -100,38 +109,50 @@ class PPO(Learner):
     def policy(self, spec: EnvSpec, explore: bool = False) -> Policy:
         """Return the policy in training, for a team of any size; it is stochastic with or without ``explore``.
 
+        With ``noisy``, only the one that explores has noise on its weights.
+
         Raises:
             ConfigError: The team has agents for which no network was trained, or other observations or actions.
         """
         team = make_team(self.config, self.spec, spec)
         padding = padded_actions(spec, self.count.device)
-        return make_policy(self._act, team, self.config, self.actor.parameter, padding, self.acting == "loop")
+        act, theta = self._act, self._mean_actor
+        if self.config.noisy and explore:
+            act, theta = self._act_with_noise, self.actor.parameter
+        return make_policy(act, team, self.config, theta, padding, self.acting == "loop")
 
-    def update_noise(self, rng: Streams, rows: int) -> Int[Tensor, "R epochs rows"]:
-        """Draw the order of rows in each pass, with memory that of worlds."""
+    def parameters(self) -> Float[Tensor, "R K P"]:
+        """Return a copy of the actors' parameters."""
+        return self._mean_actor.clone().unflatten(0, (self.runs, -1))
+
+    def update_noise(self, rng: Streams, rows: int) -> Order | tuple[Order, Tensor]:
+        """Draw the order of rows in each pass, with memory that of worlds; with ``noisy`` the next noise, too."""
         count = self.critic_memory.shape[1] if self.config.memory else rows
-        return rng.uniform("shuffle", self.config.epochs, count).argsort(-1)
+        order = rng.uniform("shuffle", self.config.epochs, count).argsort(-1)
+        return (order, self._draw_noise(rng)) if self.config.noisy else order
 
-    def update(self, batch: Batch, noise: Int[Tensor, "R epochs rows"]) -> Update:
+    def update(self, batch: Batch, noise: Order | tuple[Order, Tensor]) -> Update:
         """Train on T steps of all worlds, ``epochs`` times each."""
         config = self.config
+        order, *following = noise if isinstance(noise, tuple) else (noise,)
+        own = [self.noise] if config.noisy else []  # of this batch
         with torch.no_grad():
             before = Moments(mean=self.mean, square=self.square, weight=self.weight)
             memory = None if batch.memory is None else Memory(actor=batch.memory, critic=self.critic_memory)
-            samples, moments, last = self._targets(
-                self.actor.parameter, self.critic.parameter, before, batch.data, memory
-            )
+            actor = add_noise(self.actor.parameter, self.noise) if config.noisy else self.actor.parameter
+            samples, moments, last = self._targets(actor, self.critic.parameter, before, batch.data, memory)
             for name in ("mean", "square", "weight"):
                 getattr(self, name).copy_(getattr(moments, name))
             if self.actor.rate is not None and config.lr_to is not None:
                 self.actor.rate.copy_(linear(self.count, config.lr_to, config.lr_updates))  # shared with the critics
             progress = (self.count / config.entropy_updates).clamp_max(1).to(samples.target.dtype)
             entropy = config.entropy + (config.entropy_to - config.entropy) * progress
-        going = torch.ones(self.runs, len(set(self.team.networks)), dtype=torch.bool, device=noise.device)
+        going = torch.ones(self.runs, len(set(self.team.networks)), dtype=torch.bool, device=order.device)
         steps = []
-        for part in minibatches(samples, noise, config.minibatches):
+        for part in minibatches(samples, order, config.minibatches):
             old = [] if config.target_kl == 0 else [tensor.clone() for tensor in _state(self.actor)]
-            step = {name: value.clone() for name, value in self._step(part, entropy).items()}  # graphs reuse results
+            result = self._step(part, entropy, *own)
+            step = {name: value.clone() for name, value in result.items()}  # graphs reuse results
             if config.target_kl > 0:
                 going = going & (step["kl"] <= config.target_kl)
             for former, now in zip(old, _state(self.actor), strict=False):  # the count of steps, which all share, stays
@@ -139,9 +160,14 @@ class PPO(Learner):
             steps.append({**step, "step_share": going.to(step["kl"].dtype)})
         if last is not None:
             self.critic_memory.copy_(last)  # now, because minibatches begin with the one before
+        for now, after in zip(own, following, strict=True):
+            now.copy_(after)
         self.count.add_(1)
         metrics = {"return": moments.scale(samples.target.dtype)[0].mean((1, 2))}
         metrics |= {name: torch.stack([step[name] for step in steps]).mean(0) for name in steps[0]}
+        if config.noisy:
+            stds = self.actor.parameter.detach()[:, self.team.actor_net.count :]
+            metrics["noise_std"] = stds.abs().unflatten(0, (self.runs, -1)).mean((1, 2))
         return Update({**metrics, "entropy_weight": entropy.expand(self.runs)})
 
     def targets(
@@ -195,14 +221,14 @@ class PPO(Learner):
         return mean.sum(), {"critic_loss": mean.detach() / len(set(self.team.critics))}
 
     def actor_loss(
-        self, actor: Float[Tensor, "G P"], rows: Samples, beta: Float[Tensor, ""]
+        self, actor: Float[Tensor, "G P"], rows: Samples, beta: Float[Tensor, ""], *noise: Float[Tensor, "G S"]
     ) -> tuple[Tensor, dict[str, Any]]:
         """Sum the means of the clipped objective and of the entropy over actors and runs.
 
         ``kl`` is the mean of rho - 1 - log rho for each actor, an estimate of its distance from the old policy that is
         never negative.
         """
-        out, rows = self.team.act(actor, rows.obs), steps_of(rows)
+        out, rows = self.team.act(add_noise(actor, *noise) if noise else actor, rows.obs), steps_of(rows)
         log_prob, entropy = evaluate_actions(self.config, out, rows.obs, rows.action, self.padding)
         change = (log_prob - rows.log_prob).masked_fill(rows.weight == 0, 0.0)  # no overflow where no row is live
         ratio, clip = change.exp(), self.config.clip_ratio
@@ -217,10 +243,25 @@ class PPO(Learner):
         metrics["kl"] = torch.stack([distance[:, agent] for agent in first], 1)
         return mean.sum(), {"actor_loss": mean.detach() / count, **metrics}
 
-    def _take_steps(self, rows: Samples, beta: Float[Tensor, ""]) -> dict[str, Float[Tensor, " R"]]:
+    @property
+    def _mean_actor(self) -> Float[Tensor, "G P"]:
+        """Parameters of the actors without noise, not a copy."""
+        return self.actor.parameter.detach()[:, : self.team.actor_net.count]
+
+    def _act_with_noise(self, team: Team, config: MAPPOConfig, theta: Float[Tensor, "G P+S"], *inputs: Any) -> Any:
+        return self._act(team, config, add_noise(theta, self.noise), *inputs)
+
+    def _draw_noise(self, rng: Streams) -> Float[Tensor, "G S"]:
+        layer = self.team.actor_net.weights[-1]
+        normal = rng.normal("noisy", len(set(self.team.networks)), sum(layer))
+        return factorised_noise(normal, layer[0]).flatten(0, 1)
+
+    def _take_steps(
+        self, rows: Samples, beta: Float[Tensor, ""], *noise: Float[Tensor, "G S"]
+    ) -> dict[str, Float[Tensor, " R"]]:
         """Take one step of the critics and one of the actors."""
         critics, critic_norm = self.critic(self._critic_loss, self.critic.parameter, Rows(rows, 1))
-        actors, actor_norm = self.actor(self._actor_loss, self.actor.parameter, Rows(rows, 1), beta)
+        actors, actor_norm = self.actor(self._actor_loss, self.actor.parameter, Rows(rows, 1), beta, *noise)
         norms = {"critic_norm": critic_norm, "actor_norm": actor_norm}
         return {**critics, **actors, **{name: norm.view(self.runs, -1).amax(1) for name, norm in norms.items()}}
 

@@ -41,6 +41,9 @@ class MAPPOConfig:
         entropy: Initial weight of the policy's entropy in the actor's loss.
         entropy_to: Final weight of the entropy.
         entropy_updates: Updates over which the weight changes linearly.
+        noisy: Whether an update's rows are collected, and learned from, with noise on the weights of each actor's last
+            layer, drawn once for them; its standard deviations are learned. Scored, saved and exported policies are
+            without it.
         log_std_low: Smallest log standard deviation of the Gaussian before squashing.
         log_std_high: Largest log standard deviation; above about 0 squashed actions crowd at the ends of their range.
     """
@@ -68,6 +71,7 @@ class MAPPOConfig:
     entropy: Annotated[float, Ge(0), Le(10), Resume.YES] = 0.01
     entropy_to: Annotated[float, Ge(0), Le(10), Resume.YES] = 0.0
     entropy_updates: Annotated[int, Ge(1), Le(10**9), Resume.YES] = 1000
+    noisy: bool = False
     log_std_low: Annotated[float, Ge(-20), Le(-0.1)] = -2.5
     log_std_high: Annotated[float, Ge(0), Le(4)] = 0.0
 
