@@ -4,6 +4,7 @@ Both runs of a preset have the same time, seeds and learning rates. Their polici
 seeds are compared in pairs.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -172,7 +173,7 @@ def compare(configs: Mapping[str, Config], folders: Mapping[str, Path]) -> list[
         bounds = score_bounds(stages[-1])
         row["stages"] = [
             {
-                "settings": dict(stage.settings),
+                "settings": json.loads(json.dumps(stage.settings)),
                 "score": None if own is None else figure_of(own, bounds),
                 "difference": None if way == "alone" or own is None or other is None else figure_of(own - other),
             }

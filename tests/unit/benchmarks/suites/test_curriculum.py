@@ -1,7 +1,9 @@
 """Both ways of a preset are scored at the same stages in the same episodes; a study that ended goes on."""
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +25,13 @@ from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_status
 
 NAME = "leader_follower_steps"
-STAGES = [  # a seed advances with its second score, whatever it is; the last stage is not the task of the preset
-    {"obstacle_speed": 0.0, "passes": 1000, "patience": 1},
-    {"obstacle_speed": 20.0, "mix": [0.7, 0.3]},
+STAGES = [  # a seed advances with its first score that is no better than one before; the task itself is neither stage
+    {"present": [1, 1], "passes": 1000, "patience": 1},
+    {"present": [2, 2], "mix": [0.7, 0.3]},
 ]
 TABLE = {"metric": "formation_strict", "margin": 0.0, "stages": STAGES}
-SMALL = {**TINY, "minutes": None, "updates": 8, "checkpoint_every": 4, "runs": 2, "obstacles": 3, "crash_radius": 40.0}
+OWN = {"followers": 2, "present": [1, 2], "curriculum": TABLE}
+SMALL = {**TINY, "minutes": None, "updates": 8, "runs": 2, "lr": 0.05, "evaluate_episodes": 8}
 TIMES = ("minutes", "update_ms", "machine")  # its load
 Record = dict[str, Any]
 
@@ -37,7 +40,7 @@ Record = dict[str, Any]
 def preset() -> Iterator[None]:
     """Register a preset whose curriculum two runs pass within 8 updates."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(PRESETS, NAME, Preset("leader_follower", "Small.", {"obstacle_speed": 10.0, "curriculum": TABLE}))
+        patch.setitem(PRESETS, NAME, Preset("leader_follower", "Small.", OWN))
         yield
 
 
@@ -50,7 +53,7 @@ def study(folder: Path, **changes: Any) -> Record:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Record]]:
     """Run a study without an interruption."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(PRESETS, NAME, Preset("leader_follower", "Small.", {"obstacle_speed": 10.0, "curriculum": TABLE}))
+        patch.setitem(PRESETS, NAME, Preset("leader_follower", "Small.", OWN))
         folder = tmp_path_factory.mktemp("study")
         yield folder, study(folder)
 
@@ -76,8 +79,8 @@ class TestWays:
     def test_ways_differ_by_the_curriculum_and_the_settings_of_the_last_stage(self) -> None:
         staged, alone = both_ways(NAME, SMALL).values()
         different = {name for name, value in staged.values.items() if alone.values[name] != value}
-        assert different == {"curriculum", "obstacle_speed"}
-        assert (alone.run.curriculum, alone.env.obstacle_speed) == (None, 20.0)
+        assert different == {"curriculum", "present"}
+        assert (alone.run.curriculum, alone.env.present) == (None, (2, 2))
         assert (staged.run.checkpoint_every, staged.run.keep) == (2, 3)
 
     @pytest.mark.parametrize("name", ["assignment_curriculum", "leader_follower_curriculum", NAME])
@@ -109,8 +112,8 @@ class TestRows:
         assert [(row["preset"], row["way"]) for row in rows] == [(NAME, "curriculum"), (NAME, "alone")]
         assert list(rows[0]) == list(rows[1])
         for row in rows:
-            assert (row["seeds"], row["seed"], row["updates"], row["failed"], row["episodes"]) == (2, 0, 8, "", 3)
-            assert [stage["settings"] for stage in row["stages"]] == [{"obstacle_speed": 0.0}, {"obstacle_speed": 20.0}]
+            assert (row["seeds"], row["seed"], row["updates"], row["failed"], row["episodes"]) == (2, 0, 8, "", 8)
+            assert [stage["settings"] for stage in row["stages"]] == [{"present": [1, 1]}, {"present": [2, 2]}]
             assert row["last_stage"] == row["stages"][-1]["score"] != row["stages"][0]["score"]
             assert [point["update"] for point in row["validation"]] == [2, 4, 6, 8]
             assert [(point["update"], point["minutes"]) for point in row["curve"]] == [
@@ -141,8 +144,8 @@ class TestRows:
         for row in record["rows"]:
             weights = row["score"]
             for stage in row["stages"]:
-                speed = stage["settings"]["obstacle_speed"]
-                figures = api.evaluate(folder / f"{NAME}-{row['way']}", episodes=3, obstacle_speed=speed)
+                env = replace(configure(NAME, SMALL).evaluation, present=tuple(stage["settings"]["present"]))
+                figures = api.evaluate(folder / f"{NAME}-{row['way']}", episodes=8, env=env)
                 each = [sum(weights[name] * figures[name]["each"][at] for name in weights) for at in range(2)]
                 assert stage["score"]["each"] == pytest.approx(each, rel=1e-4)
                 assert stage["score"]["mean"] == pytest.approx(sum(each) / 2, rel=1e-4)
@@ -170,21 +173,22 @@ class TestRows:
             assert row["curve"][0]["each"] != row["curve"][-1]["each"]
 
     def test_both_ways_have_the_same_episodes(self, whole: tuple[Path, Record]) -> None:
-        """The same policy has the same score in both, and another one with other episodes."""
+        """The same policy has the same scores in both, and others in other episodes."""
         folder, _ = whole
         staged, alone = (load(folder / f"{NAME}-{way}") for way in WAYS)
         env = stages_of(staged.config).scored[-1]
-        alike = type(alone)(alone.config, alone.rt, 8, [8, 8], staged.parameters, staged.score)
-        assert torch.equal(curriculum.score_episodes(alike, env), curriculum.score_episodes(staged, env))
+        alike = replace(alone, parameters=staged.parameters)
+        values = curriculum.score_episodes(staged, env)
+        assert torch.equal(curriculum.score_episodes(alike, env), values)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(curriculum, "SEED", 1)
-            assert not torch.equal(curriculum.score_episodes(alike, env), curriculum.score_episodes(staged, env))
+            assert not torch.equal(curriculum.score_episodes(alike, env), values)
 
     def test_commands_train_the_same_runs(self, whole: tuple[Path, Record]) -> None:
         staged, alone = (row["trained"]["command"] for row in whole[1]["rows"])
         head = f"uavlab train {NAME} --learner masac --runs 2 --updates 8 "
         assert (staged[: len(head)], alone[: len(head)]) == (head, head)
-        assert set(alone.split()) - set(staged.split()) == {"curriculum=null", "obstacle_speed=20.0"}
+        assert set(shlex.split(alone)) - set(shlex.split(staged)) == {"curriculum=null", "present=[2, 2]"}
         assert "curriculum" not in staged
 
     def test_a_run_that_fails_has_a_row(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
