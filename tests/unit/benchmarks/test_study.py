@@ -1,6 +1,7 @@
 """Scores come by the clock; figures have their intervals; a command trains its run again."""
 
 import shlex
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ class TestCommand:
         config = configure("leader_follower", given)
         words = shlex.split(study.command(config))
         assert words[:5] == ["uavlab", "train", "leader_follower", "--learner", "masac"]
-        texts = [word for option, word in zip(words, words[1:], strict=False) if option == "--set"]
+        texts = [word for option, word in pairwise(words) if option == "--set"]
         assert configure("leader_follower", gather(None, texts, {})).values == config.values
         staged = configure("leader_follower_curriculum", {"curriculum": None})
         assert study.command(staged).endswith(" --set curriculum=null")

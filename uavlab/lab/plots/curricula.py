@@ -60,8 +60,9 @@ def comparison(rows: Sequence[Row], *, title: str = "", caption: str = "") -> go
     """
     figure = blank(title, "minutes of training", "score at the last stage", height=560, caption=caption)
     for number, row in enumerate(rows):
-        band = [[point[key] for point in row["curve"]] for key in ("low", "mean", "high")]
-        add_curve(figure, number, WAYS[row["way"]], short(point["minutes"] for point in row["curve"]), band)
+        if curve := row["curve"]:
+            band = [[point[key] for point in curve] for key in ("low", "mean", "high")]
+            add_curve(figure, number, WAYS[row["way"]], short(point["minutes"] for point in curve), band)
         if scored := [point for point in row["validation"] if "stages" in point]:
             _add_stages(figure, number, row, scored)
     if each := [value for row in rows for point in row["curve"] for value in point["each"]]:
