@@ -100,6 +100,7 @@ def _add_decisions(figure: go.Figure, places: Sequence[tuple[float, float, Row]]
                 text=[f"seed {each['seed']}: {each['reason']}" for _, _, each in some],
                 mode="markers",
                 name=name,
+                legendrank=2000,  # after the lines
                 yaxis="y2",
                 marker={"symbol": symbol, "size": 12, "color": color(number)},
             )
