@@ -62,6 +62,12 @@ ROWS = (
         "curriculum word", f"{EARLY}, marks: 0.5}}", message="stage 1: unknown setting 'marks' (did you mean 'mark'?)"
     ),
     Row(
+        "curriculum study",
+        "bench curriculum --presets spread_quick",
+        "bench curriculum: preset 'spread_quick' has no curriculum; expected one of assignment_curriculum, "
+        "leader_follower_curriculum, or a preset of yours with this setting.",
+    ),
+    Row(
         "curriculum of what",
         "train leader_follower --config mine.yaml",
         "leader_follower: curriculum: stage 1: crash_radius: expected settings that initial alone reads: "

@@ -1,5 +1,6 @@
 """Commands that report: presets, settings, check, doctor, toggles, tuning; and that measure: bench, profile, claims."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -106,11 +107,14 @@ class BenchCommand(click.Command):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the parameters of every suite, then the options of single suites."""
         known = _suites()
-        own = {option.name: _click_option(name, option) for name, suite in known.items() for option in suite.options}
+        own: dict[str, dict[str, Any]] = {}
+        for name, suite in known.items():
+            for option in suite.options:
+                own.setdefault(option.name, {})[name] = option
         return [
             click.Argument(["suite"], type=click.Choice(list(known)), metavar="SUITE"),
             *super().get_params(ctx),
-            *own.values(),
+            *map(_click_option, own.values()),
         ]
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -127,10 +131,14 @@ def _suites() -> dict[str, Any]:
     return suites()
 
 
-def _click_option(suite: str, option: Any) -> click.Option:
-    name, about = f"--{option.name}", f"{suite}: {option.about}{'; repeatable' * option.several}."
-    if option.limits is None and option.kind is int:
-        return click.Option([name], is_flag=True, help=f"{suite}: {option.about}.")
+def _click_option(suites: Mapping[str, Any]) -> click.Option:
+    """Return an option, which means something of its own for each of its suites."""
+    option = next(iter(suites.values()))
+    name, flag = f"--{option.name}", option.limits is None and option.kind is int
+    repeatable = "; repeatable" * (option.several and not flag)
+    about = " ".join(f"{suite}: {each.about}{repeatable}." for suite, each in suites.items())
+    if flag:
+        return click.Option([name], is_flag=True, help=about)
     ranges = {int: click.IntRange, float: click.FloatRange}
     kind = click.STRING if option.limits is None else ranges[option.kind](*option.limits)
     return click.Option([name], type=kind, multiple=option.several, help=about)

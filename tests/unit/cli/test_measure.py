@@ -70,6 +70,8 @@ def test_help_lists_every_suite_and_its_own_options(mine: None) -> None:
         assert f"`{name}` ({each.about})" in text
     assert "mine: how deep; repeatable." in text
     assert "ladder: 16 agents too." in text
+    for name in ("curriculum", "learners"):  # an option of several suites has the help of each
+        assert f"{name}: seeds of a " in text
 
 
 def test_the_registry_is_read_by_bench_alone() -> None:

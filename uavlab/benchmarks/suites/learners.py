@@ -9,31 +9,29 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from uavlab.benchmarks.registry import Option, Record, suite
-from uavlab.core.bootstrap import student
-from uavlab.core.errors import DivergedError, ResourceError
-from uavlab.core.protocols import Env
+from uavlab.benchmarks.study import (
+    NOTHING,
+    SEED,
+    Figure,
+    attempt,
+    changes,
+    figure_of,
+    origin,
+    score_bounds,
+    short,
+    times,
+    validation,
+)
 from uavlab.core.registry import ENVIRONMENTS
-from uavlab.core.text import one_line, require_known
-from uavlab.evaluation import COMMON, interval
+from uavlab.core.text import require_known
 from uavlab.experiment import build, scores
 from uavlab.experiment.config import Config, Device, configure
-from uavlab.experiment.estimate import Pace, measure
 from uavlab.experiment.presets import presets
 from uavlab.experiment.run import Run
-from uavlab.experiment.run_dir import CONFIG, read_config, read_status
 
-POINTS = 20  # validation scores during a run, about
-SCORING = 0.2  # share of the time of a run that they may take
-PACED = ("evaluate_every", "checkpoint_every")  # settings that follow from the pace of this machine
-SEED = 0  # of the episodes of final scores
 FOLDER = "runs/learners"
-NOTHING: Mapping[str, Any] = {}
 MEASURED = ("updates", "minutes", "update_ms", "best", "last")
-
-Figure = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -147,11 +145,7 @@ def preset_of(environment: str, learner: str) -> str:
 
 def _row(pair: Pair, config: Config, baselines: Mapping[str, Figure], folder: Path) -> Record:
     """Train a pair and return its row; a run that fails ends its own pair alone."""
-    env, run, failed = config.evaluation, None, ""
-    try:
-        run = train(config, folder)
-    except (DivergedError, ResourceError) as error:
-        failed = one_line(f"{type(error).__name__}: {error}")
+    run, failed = attempt(config, folder)
     measured = dict.fromkeys(MEASURED) if run is None else _figures(run)
     plans = {name: figure for name, figure in baselines.items() if name != "random"}
     plan = max(plans, key=lambda name: plans[name]["mean"], default=None)
@@ -167,103 +161,33 @@ def _row(pair: Pair, config: Config, baselines: Mapping[str, Figure], folder: Pa
         "plan": plan,
         "share": way,
         "failed": failed,
-        "score": dict(env.score),
+        "score": dict(config.evaluation.score),
         "episodes": config.run.evaluate_episodes,
         "plans": plans,
         "validation": [] if run is None else validation(run),
-        "trained": {
-            "command": _command(pair, config if run is None else run.config),
-            "machine": read_status(folder).get("machine"),
-        },
+        "trained": origin(config if run is None else run.config, folder),
     }
-
-
-def train(config: Config, folder: Path) -> Run:
-    """Train a run in a folder to its target, from the newest checkpoint that is there, and return it.
-
-    Raises:
-        ConfigError: The run in the folder has other settings or a later target.
-        DivergedError: A number is not finite.
-        ResourceError: Memory or disk space does not suffice.
-    """
-    new = changes(config, folder)
-    run = Run(_paced(config), folder) if new is None else Run.resume(folder, *([new] if new else []))
-    if not run.done:
-        for _ in run.train():
-            pass
-    return run
-
-
-def changes(config: Config, folder: Path) -> dict[str, Any] | None:
-    """Return the settings in which a study differs from the run in a folder; None if there is no run.
-
-    Raises:
-        ConfigError: The run cannot be resumed with them.
-    """
-    if not (folder / CONFIG).exists():
-        return None
-    stored = read_config(folder).values
-    other = {name: value for name, value in config.values.items() if stored[name] != value and name not in PACED}
-    read_config(folder, other)
-    return other
 
 
 def _folder(folder: str | Path, pair: Pair) -> Path:
     return Path(folder, f"{pair.preset}-{pair.learner}")
 
 
-def _paced(config: Config) -> Config:
-    """Return settings with validation and checkpoints at intervals of the pace here, unless training ends by updates.
-
-    Presets count updates, which take a millisecond or a minute, depending on the learner.
-    """
-    if config.run.minutes is None:
-        return config
-    every = updates_between_scores(measure(config), config.run.minutes)
-    return configure(config.preset, {**config.values, **dict.fromkeys(PACED, every)})
-
-
-def updates_between_scores(pace: Pace, minutes: float) -> int:
-    """Return the updates between validation scores: ``POINTS`` in the time, or fewer that take ``SCORING`` of it."""
-    score_s = pace.score_s or 0.0
-    training_s = max(60 * minutes / POINTS - score_s, score_s * (1 / SCORING - 1))
-    return max(1, round(training_s / pace.update_s))
-
-
 def _figures(run: Run) -> Figure:
     """Return the time of a run, and the scores of its kept policies and of its last ones, in the same episodes."""
-    trained, config = run.trained(), run.config
-    last = replace(trained, parameters=run.learner.parameters(), updates=[run.number] * config.run.runs)
+    kept, config = run.trained(), run.config
+    last = replace(kept, parameters=run.learner.parameters(), updates=[run.number] * config.run.runs)
     count, env = config.run.evaluate_episodes, config.evaluation
-    best, newest = (scores.weigh(env.score, scores.measure(each, count, SEED, False)) for each in (trained, last))
-    return {
-        "updates": run.number,
-        "minutes": round(run.seconds / 60, 3),
-        "update_ms": round(1e3 * run.seconds / run.number, 3),
-        "best": figure_of(best, env),
-        "last": figure_of(newest, env),
-    }
+    best, newest = (scores.weigh(env.score, scores.measure(each, count, SEED, False)) for each in (kept, last))
+    bounds = score_bounds(env)
+    return {**times(run), "best": figure_of(best, bounds), "last": figure_of(newest, bounds)}
 
 
 def score_baselines(config: Config) -> Iterator[tuple[str, Figure]]:
     """Yield the score of random actions and of each registered baseline, in as many episodes as all seeds have."""
     for name in scores.baselines(config):
         figures = scores.measure_baseline(config, name, config.run.runs * config.run.evaluate_episodes, SEED)
-        yield name, figure_of(scores.weigh(config.evaluation.score, figures), config.evaluation)
-
-
-def figure_of(values: Tensor, env: Env[Any]) -> Figure:
-    """Return ``mean``, ``low`` and ``high`` of scores by seed and episode, and the mean of ``each`` seed if several."""
-    figure = vars(interval(values, bounds=score_bounds(env)))
-    each = {"each": [_short(mean) for mean in values.double().mean(1).tolist()]} if len(values) > 1 else {}
-    return {name: _short(value) for name, value in figure.items()} | each
-
-
-def score_bounds(env: Env[Any]) -> tuple[float, float]:
-    """Return the least and the greatest possible score of an episode, from the bounds of its figures."""
-    bounds = {each.name: (0, 1) if each.over == "outcome" else each.bounds for each in (*env.metrics, *COMMON)}
-    ends = [sorted(weight * end for end in bounds[name]) for name, weight in env.score.items() if weight]
-    return sum(low for low, _ in ends), sum(high for _, high in ends)
+        yield name, figure_of(scores.weigh(config.evaluation.score, figures), score_bounds(config.evaluation))
 
 
 def share(figure: Figure, random: Figure, plan: Figure) -> Figure | None:
@@ -274,44 +198,5 @@ def share(figure: Figure, random: Figure, plan: Figure) -> Figure | None:
     start, way = random["mean"], plan["mean"] - random["mean"]
     if not way > 0:
         return None
-    ends = {name: _short((figure[name] - start) / way) for name in ("mean", "low", "high")}
-    return {**ends, "each": [_short((mean - start) / way) for mean in figure.get("each", [figure["mean"]])]}
-
-
-def validation(run: Run) -> list[Figure]:
-    """Return the scores by which a run chose its policies: over time, of each seed, with intervals over the seeds."""
-    env, points = run.config.evaluation, []
-    for row in run.recorder.rows:
-        if all(f"eval/{name}" in row for name in env.score):
-            values = {name: _of_seeds(row, f"eval/{name}") for name in env.score}
-            each = [sum(env.score[name] * values[name][at] for name in values) for at in range(run.config.run.runs)]
-            low, high = score_bounds(env)
-            ends = _over_seeds(each)
-            ends |= {"low": max(ends["low"], low), "high": min(ends["high"], high)}
-            at = {"update": row["update"], "minutes": round(row["seconds"] / 60, 4)}
-            points.append({**at, **ends, "each": [_short(value) for value in each]})
-    return points
-
-
-def _of_seeds(row: Mapping[str, Any], name: str) -> list[float]:
-    return row.get("each", {}).get(name, [row[name]])
-
-
-def _over_seeds(each: Sequence[float]) -> Figure:
-    return {name: _short(value) for name, value in zip(("mean", "low", "high"), student(each), strict=True)}
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.6g}")
-
-
-def _command(pair: Pair, config: Config) -> str:
-    """Return the command that trains the run of a pair again."""
-    plain = configure(pair.preset, {"learner": pair.learner}).values
-    given = {name: value for name, value in config.values.items() if value != plain[name] and name != "device"}
-    options = {name: given.pop(name) for name in ("runs", "updates", "minutes") if given.get(name) is not None}
-    if given.get("updates", 0) is None and "minutes" in options:
-        del given["updates"]  # the option ``--minutes`` alone replaces them
-    words = [f"--{name} {value:g}" if name == "minutes" else f"--{name} {value}" for name, value in options.items()]
-    words += [f"--set {name}={value}" for name, value in given.items()]
-    return " ".join(["uavlab train", pair.preset, f"--learner {pair.learner}", *words])
+    ends = {name: short((figure[name] - start) / way) for name in ("mean", "low", "high")}
+    return {**ends, "each": [short((mean - start) / way) for mean in figure.get("each", [figure["mean"]])]}

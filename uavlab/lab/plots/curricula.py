@@ -6,15 +6,17 @@ from typing import Any
 import plotly.graph_objects as go
 
 from uavlab.core.labels import label_of
-from uavlab.lab.plots.style import blank, color, pen
+from uavlab.lab.plots.style import add_curve, blank, color, pen, short
 
 Row = Mapping[str, Any]
 
 MARKS = {  # of decisions: name, symbol, number of the colour
     "advance": ("promotion", "triangle-up", 2),
     "fall_back": ("fallback", "triangle-down", 3),
-    "complete": ("last stage passed", "star", 1),
+    "complete": ("last stage passed", "star", 5),
 }
+WAYS = {"curriculum": "with the curriculum", "alone": "last stage alone"}
+APART = 0.5  # stages over which seeds at one stage are spread
 
 
 def timeline(
@@ -41,22 +43,74 @@ def timeline(
         figure.add_scatter(
             x=updates, y=[row["eval/stage"] for row in own], mode="lines", yaxis="y2", showlegend=False, **steps
         )
+    _add_decisions(figure, [(each["update"], each["to"], each) for each in decisions])
+    return _with_stages_below(figure, max((int(row["eval/stage"]) for row in scored), default=1))
+
+
+def comparison(rows: Sequence[Row], *, title: str = "", caption: str = "") -> go.Figure:
+    """Draw scores at the last stage by minutes, with a curriculum and without, and under them the stage of each seed.
+
+    Lines are means over the seeds, with their intervals. The vertical axis has room for every seed; an interval of few
+    seeds may leave it. Seeds at one stage are drawn a little apart.
+
+    Args:
+        rows: Those of one preset in the record of ``uavlab bench curriculum``.
+        title: Title.
+        caption: Details under it.
+    """
+    figure = blank(title, "minutes of training", "score at the last stage", height=560, caption=caption)
+    for number, row in enumerate(rows):
+        if curve := row["curve"]:
+            band = [[point[key] for point in curve] for key in ("low", "mean", "high")]
+            add_curve(figure, number, WAYS[row["way"]], short(point["minutes"] for point in curve), band)
+        if scored := [point for point in row["validation"] if "stages" in point]:
+            _add_stages(figure, number, row, scored)
+    if each := [value for row in rows for point in row["curve"] for value in point["each"]]:
+        room = 0.06 * (max(each) - min(each) or 1)
+        figure.update_layout(yaxis_range=short((min(each) - room, max(each) + room)))
+    figure.update_xaxes(rangemode="tozero")
+    return _with_stages_below(figure, max((len(row["stages"]) for row in rows), default=1))
+
+
+def _add_stages(figure: go.Figure, number: int, row: Row, scored: Sequence[Row]) -> None:
+    """Add the stage of each seed in the course of a row, in the colour of this number, with all decisions."""
+    minutes, count = {point["update"]: point["minutes"] for point in scored}, len(scored[0]["stages"])
+    apart = {row["seed"] + at: APART * (at - (count - 1) / 2) / count for at in range(count)}
+    for at, seed in enumerate(apart):
+        figure.add_scatter(
+            x=short([0, *minutes.values()]),
+            y=short(stage + apart[seed] for stage in (1, *(point["stages"][at] for point in scored))),
+            mode="lines",
+            name=f"seed {seed}",
+            line={"color": color(number), "width": 1.5, "shape": "vh"},
+            yaxis="y2",
+            showlegend=False,
+        )
+    places = [(minutes[each["update"]], each["to"] + apart[each["seed"]], each) for each in row["decisions"]]
+    _add_decisions(figure, places)
+
+
+def _add_decisions(figure: go.Figure, places: Sequence[tuple[float, float, Row]]) -> None:
+    """Add marks of decisions at their places, with the reasons."""
     for kind, (name, symbol, number) in MARKS.items():
-        if some := [each for each in decisions if each["decision"] == kind]:
+        if some := [each for each in places if each[2]["decision"] == kind]:
             figure.add_scatter(
-                x=[each["update"] for each in some],
-                y=[each["to"] for each in some],
-                text=[f"seed {each['seed']}: {each['reason']}" for each in some],
+                x=short(x for x, _, _ in some),
+                y=short(y for _, y, _ in some),
+                text=[f"seed {each['seed']}: {each['reason']}" for _, _, each in some],
                 mode="markers",
                 name=name,
+                legendrank=2000,  # after the lines
                 yaxis="y2",
                 marker={"symbol": symbol, "size": 12, "color": color(number)},
             )
-    most = max((row["eval/stage"] for row in scored), default=1)
-    ticks = list(range(1, int(most) + 1))
-    figure.update_layout(
+
+
+def _with_stages_below(figure: go.Figure, most: int) -> go.Figure:
+    """Return a figure with room for stages up to ``most`` under its scores."""
+    ticks = list(range(1, most + 1))
+    return figure.update_layout(
         yaxis={"domain": [0.42, 1]},
         yaxis2={"domain": [0, 0.3], "title": "stage", "tickvals": ticks, "range": [0.5, most + 0.5], "anchor": "x"},
         xaxis={"anchor": "y2"},
     )
-    return figure

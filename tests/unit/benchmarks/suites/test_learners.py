@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from tests.support.registries import entries, registered_outside, replace_entries
 from uavlab import api
+from uavlab.benchmarks import study as studies
 from uavlab.benchmarks.suites import learners
-from uavlab.benchmarks.suites.learners import Pair, learners_suite
+from uavlab.benchmarks.suites.learners import learners_suite
 from uavlab.core.errors import ConfigError, DivergedError
 from uavlab.core.registry import ENVIRONMENTS, LEARNERS
 from uavlab.experiment import policy, scores
@@ -192,22 +192,16 @@ class TestRows:
             **{"worlds": "4", "hidden": "8", "horizon": "6"},
         }
 
-    def test_the_command_of_a_run_by_the_clock(self) -> None:
-        pair = Pair("spread", "masac", "spread")
-        config = configure("spread", {"runs": 5, "minutes": 10.0, "evaluate_every": 30})
-        expected = "uavlab train spread --learner masac --runs 5 --minutes 10 --set evaluate_every=30"
-        assert learners._command(pair, config) == expected
-
     def test_a_run_that_fails_has_a_row(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """The mutant that skips it silently would have one row."""
-        train = learners.train
+        train = studies.train
 
-        def fail(config: Any, folder: Path) -> Run:
+        def fail(config: Any, folder: Path, points: int) -> Run:
             if config.task.learner == "masac":
                 raise DivergedError({"tensor": "loss", "value": 1e30, "expected": "less"}, "Lower rates.")
-            return train(config, folder)
+            return train(config, folder, points)
 
-        monkeypatch.setattr(learners, "train", fail)
+        monkeypatch.setattr(studies, "train", fail)
         failed, other = study(tmp_path)["rows"]
         assert failed["failed"].startswith("DivergedError: training: loss is 1e+30")
         assert list(failed) == list(other)
@@ -270,31 +264,16 @@ def stop_at(number: int, call: Callable[[], Any]) -> None:
 
 
 class TestPace:
-    """Twenty scores in 10 minutes are one every 30 s."""
-
-    @pytest.mark.parametrize(
-        ("update_s", "score_s", "updates"),
-        [
-            (0.1, 2.0, 280),  # 28 s of updates and 2 s of a score
-            (0.1, 10.0, 400),  # a score takes more than a fifth: 40 s of updates for one of 10 s
-            (50.0, 1.0, 1),
-            (1.0, None, 30),
-        ],
-    )
-    def test_scores_come_by_the_clock(self, update_s: float, score_s: float | None, updates: int) -> None:
-        pace = Pace(1, 1.0, "", update_s, 0.0, score_s, "")
-        assert learners.updates_between_scores(pace, 10.0) == updates
-
     def test_a_run_by_the_clock_has_them(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """One that also ends by updates, so that this machine's speed has no part in it."""
-        monkeypatch.setattr(learners, "measure", lambda config: Pace(1, 1.0, "", 0.5, 0.0, 0.5, ""))
+        monkeypatch.setattr(studies, "measure", lambda config: Pace(1, 1.0, "", 0.5, 0.0, 0.5, ""))
         small = {name: value for name, value in SMALL.items() if name not in ("minutes", "runs")} | {"updates": 60}
         options: dict[str, Any] = {"minutes": 5.0, "seeds": 2, "pairs": PAIRS[:1], "folder": tmp_path}
         record = learners_suite(3, "cpu", settings=small, say=lambda line: None, **options)
         values = policy.load(tmp_path / "spread_quick-masac").config.values
         assert (values["evaluate_every"], values["checkpoint_every"]) == (29, 29)  # of 15 s, half a second is a score's
         assert [point["update"] for point in record["rows"][0]["validation"]] == [29, 58]
-        monkeypatch.setattr(learners, "measure", lambda config: Pace(1, 1.0, "", 0.1, 0.0, 0.5, ""))
+        monkeypatch.setattr(studies, "measure", lambda config: Pace(1, 1.0, "", 0.1, 0.0, 0.5, ""))
         again = learners_suite(3, "cpu", settings=small, say=lambda line: None, **options)
         assert again["rows"] == record["rows"]  # another pace would be no other run
 
@@ -313,15 +292,3 @@ class TestFigures:
     @pytest.mark.parametrize("plan", [0.2, 0.1])
     def test_a_plan_that_is_no_better_than_random_is_no_way(self, plan: float) -> None:
         assert learners.share({"mean": 0.45, "low": 0.4, "high": 0.5}, {"mean": 0.2}, {"mean": plan}) is None
-
-    def test_bounds_of_a_score(self) -> None:
-        """Of spread: covered landmarks from 0 to 1, minus a hundredth of collisions, of which there is no most."""
-        low, high = learners.score_bounds(configure("spread").env)
-        assert (low, high) == (float("-inf"), 1.0)
-        assert learners.score_bounds(configure("pursuit").env) == (0.0, 1.0)
-
-    def test_intervals_end_at_the_bounds(self) -> None:
-        values = torch.tensor([[1.0, 1.0], [0.0, 0.5]])
-        figure = learners.figure_of(values, configure("pursuit").env)
-        assert figure == {"mean": 0.625, "low": 0.0, "high": 1.0, "each": [1.0, 0.25]}
-        assert "each" not in learners.figure_of(values[:1], configure("pursuit").env)

@@ -3,7 +3,10 @@
 import math
 from typing import Any
 
-from uavlab.lab.plots.curricula import timeline
+import pytest
+
+from uavlab.lab.plots import style
+from uavlab.lab.plots.curricula import comparison, timeline
 
 ROWS: list[dict[str, Any]] = [
     {"update": update, "seed": seed, "eval/stage": stage, "eval/completion": score}
@@ -44,3 +47,63 @@ def test_a_run_without_scores() -> None:
     figure = timeline([], [], "completion")
     assert len(figure.data) == 0
     assert not math.isnan(figure.layout.yaxis2.range[1])
+
+
+# ---- with a curriculum and on the last stage alone ----
+
+CURVES = {"curriculum": [(0.0, 0.25), (0.5, 1.0)], "alone": [(0.25, 0.25), (0.5, 0.25)]}  # of two seeds, at both times
+AGAIN = {"seed": 4, "decision": "advance", "from": 1, "to": 2, "reason": "1 scores in a row of at least 0.9"}
+
+
+def study_row(way: str, **more: Any) -> dict[str, Any]:
+    """Return a row of two seeds, 4 and 5, and two scores, of which the second seed's are at the first stage."""
+    at = ((10, 1.0), (20, 2.0))
+    curve = [
+        {"update": update, "minutes": minutes, "mean": sum(each) / 2, "low": -9.0, "high": 9.0, "each": list(each)}
+        for (update, minutes), each in zip(at, CURVES[way], strict=True)
+    ]
+    stages: list[dict[str, Any]] = [{"stages": [1, 1]}, {"stages": [2, 1]}] if way == "curriculum" else [{}, {}]
+    points = [
+        {"update": update, "minutes": minutes, **each} for (update, minutes), each in zip(at, stages, strict=True)
+    ]
+    decisions = [{**AGAIN, "update": 10}] if way == "curriculum" else []
+    fields = {"way": way, "seed": 4, "stages": [{}, {}, {}], "decisions": decisions}
+    return {**fields, "validation": points, "curve": curve, **more}
+
+
+BOTH = [study_row("curriculum"), study_row("alone")]
+
+
+def test_means_at_the_last_stage_with_their_intervals() -> None:
+    figure = comparison(BOTH, title="A title", caption="A caption")
+    staged, alone = (trace for trace in figure.data if trace.name in ("with the curriculum", "last stage alone"))
+    assert (list(staged.x), list(staged.y), staged.line.color) == ([1, 2], [0.125, 0.75], style.color(0))
+    assert (list(alone.x), list(alone.y), alone.line.color) == ([1, 2], [0.25, 0.375], style.color(1))
+    areas = [trace for trace in figure.data if trace.fill == "toself"]
+    assert [(list(area.y), area.fillcolor) for area in areas] == [
+        ([9, 9, -9, -9], style.pale(number)) for number in (0, 1)
+    ]
+    assert list(figure.layout.yaxis.range) == pytest.approx([-0.06, 1.06])  # every seed, not every interval
+
+
+def test_stages_of_each_seed_are_below_a_little_apart() -> None:
+    """A seed is at the stage of its next score; the run on the last stage alone has no stages."""
+    figure = comparison(BOTH)
+    first, second = (trace for trace in figure.data if (trace.name or "").startswith("seed"))
+    assert [(trace.name, list(trace.x), trace.line.shape, trace.yaxis) for trace in (first, second)] == [
+        (name, [0, 1, 2], "vh", "y2") for name in ("seed 4", "seed 5")
+    ]
+    assert (list(first.y), list(second.y)) == ([0.875, 0.875, 1.875], [1.125, 1.125, 1.125])
+    assert list(figure.layout.yaxis2.tickvals) == [1, 2, 3]
+
+
+def test_decisions_are_marked_at_their_minutes() -> None:
+    (mark,) = (trace for trace in comparison(BOTH).data if trace.name == "promotion")
+    assert (list(mark.x), list(mark.y)) == ([1], [1.875])
+    assert mark.text[0] == "seed 4: 1 scores in a row of at least 0.9"
+
+
+def test_a_run_that_failed_leaves_its_line_out() -> None:
+    figure = comparison([study_row("curriculum", curve=[], validation=[], decisions=[]), BOTH[1]])
+    assert [trace.name for trace in figure.data if trace.showlegend is not False] == ["last stage alone"]
+    assert len(comparison([]).data) == 0
