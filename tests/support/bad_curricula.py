@@ -85,6 +85,11 @@ ROWS = (
         "leader_follower: alarm 1: got no limit; expected one of above, below, rise, fall.",
     ),
     Row(
+        "alarm date",
+        ["train", "leader_follower", "--set", "alarms=[{figure: q, above: 2024-01-01}]"],
+        "alarms: Object of type date is not JSON serializable; expected texts, …",
+    ),
+    Row(
         "alarm rise",
         f"train {P} --config mine.yaml",
         f"{P}: alarm 1: window: input should be greater than or equal to 10, got 5.",

@@ -6,7 +6,6 @@ created, and one error lists all problems.
 """
 
 import dataclasses
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -30,7 +29,7 @@ from uavlab.experiment.presets import presets
 from uavlab.experiment.schedules import schedule_problems
 from uavlab.experiment.settings import settings_of
 from uavlab.experiment.sizes import AUTO, AUTOMATIC, automatic_sizes
-from uavlab.experiment.validation import strict_model, unknown_names, violations, with_tuples, wrong_values
+from uavlab.experiment.validation import as_stored, strict_model, unknown_names, violations, with_tuples, wrong_values
 from uavlab.runtime.toggles import TOGGLES, Toggle, Toggles, as_dict, eager, toggle_presets
 from uavlab.storage.files import read_regular
 
@@ -182,7 +181,7 @@ def _configure(preset: str, *layers: Mapping[str, Any]) -> Config:
     values = {**{name: field.default for name, field in model.model_fields.items()}, **values}
     problems += violations((*RULES, *getattr(chosen_task.environment.kind, "rules", ())), values, wrong, origins)
     if not problems:
-        values |= {name: json.loads(json.dumps(values[name])) for name in TABLES}  # as a folder of a run holds them
+        values |= {name: as_stored(name, values[name]) for name in TABLES}  # as a folder of a run holds them
         problems = schedule_problems(values) + curriculum_problems(values, chosen_task.environment.kind)
     if problems:
         more = f" All settings: {program()} settings {preset}." if unknown else ""

@@ -1,11 +1,13 @@
 """Checks of settings that people write: names, types, ranges and rules; all problems of a table are collected."""
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
+from uavlab.core.errors import ConfigError
 from uavlab.core.text import quote, suggest
 from uavlab.core.types import Rule
 from uavlab.experiment.settings import settings_of
@@ -29,6 +31,18 @@ def with_tuples(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, 
     """Convert lists to tuples where tuples are expected, because YAML and JSON have only lists."""
     several = {name for name, field in model.model_fields.items() if "tuple[" in str(field.annotation)}
     return {k: tuple(v) if k in several and isinstance(v, list) else v for k, v in values.items()}
+
+
+def as_stored(name: str, value: Any) -> Any:
+    """Return a table as the folder of a run holds it.
+
+    Raises:
+        ConfigError: It holds something that JSON has not, such as a date.
+    """
+    try:
+        return json.loads(json.dumps(value))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{name}: {error}; expected texts, numbers, true or false, lists and tables.") from None
 
 
 def unknown_names(

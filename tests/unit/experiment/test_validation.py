@@ -1,12 +1,14 @@
 """Names, types, ranges and rules of settings; every problem of a table is in the message."""
 
 from dataclasses import dataclass
+from datetime import date
 from typing import Annotated, Any
 
 import pytest
 from annotated_types import Ge, Le
 
-from uavlab.experiment.validation import fields_of, problems_of, strict_model, violations, with_tuples
+from uavlab.core.errors import ConfigError
+from uavlab.experiment.validation import as_stored, fields_of, problems_of, strict_model, violations, with_tuples
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,20 @@ def test_rules_see_other_values_and_leave_out_wrong_ones() -> None:
     values = {"speed": 9.0, "limit": 2.0}
     assert violations([rule], values, {"speed"}, {}) == []
     assert violations([rule], values, set(), {"speed": " in a.yaml"}) == ["speed 9.0 > limit 2.0 (speed in a.yaml)"]
+
+
+@pytest.mark.parametrize("value", [{"mark": date(2024, 1, 1)}, [{1, 2}], {"mark": b"x"}])
+def test_a_table_that_json_cannot_hold_is_refused(value: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^curriculum: Object of type .* is not JSON serializable; expected texts, "):
+        as_stored("curriculum", value)
+
+
+def test_a_table_is_as_it_will_be_read_again() -> None:
+    assert as_stored("curriculum", {"stages": [{"uavs": (1, 2)}]}) == {"stages": [{"uavs": [1, 2]}]}
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(ConfigError, match=r"^alarms: Circular reference"):
+        as_stored("alarms", endless)
 
 
 def test_lists_become_tuples_where_tuples_are_expected() -> None:

@@ -165,8 +165,8 @@ def compare(configs: Mapping[str, Config], folders: Mapping[str, Path]) -> list[
     plan, stages, rows, values = there.plan, there.scored, dict[str, Record](), dict[str, list[Tensor | None]]()
     for way, config in configs.items():
         run, failed = attempt(config, folders[way], points(plan))
-        kept = None if run is None else run.trained()
-        values[way] = [None if kept is None else score_episodes(kept, env) for env in stages]
+        trained = None if run is None else run.trained()
+        values[way] = [None if trained is None else score_episodes(trained, env) for env in stages]
         rows[way] = _row(way, config if run is None else run.config, folders[way], failed)
         rows[way] |= {} if run is None else {**times(run), **course(run, stages[-1], len(stages))}
     for way, row in rows.items():

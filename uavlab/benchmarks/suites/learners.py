@@ -174,11 +174,11 @@ def _folder(folder: str | Path, pair: Pair) -> Path:
 
 
 def _figures(run: Run) -> Figure:
-    """Return the time of a run, and the scores of its kept policies and of its last ones, in the same episodes."""
-    kept, config = run.trained(), run.config
-    last = replace(kept, parameters=run.learner.parameters(), updates=[run.number] * config.run.runs)
+    """Return the time of a run, and the scores of its best policies and of its last ones, in the same episodes."""
+    trained, config = run.trained(), run.config
+    last = replace(trained, parameters=run.learner.parameters(), updates=[run.number] * config.run.runs)
     count, env = config.run.evaluate_episodes, config.evaluation
-    best, newest = (scores.weigh(env.score, scores.measure(each, count, SEED, False)) for each in (kept, last))
+    best, newest = (scores.weigh(env.score, scores.measure(each, count, SEED, False)) for each in (trained, last))
     bounds = score_bounds(env)
     return {**times(run), "best": figure_of(best, bounds), "last": figure_of(newest, bounds)}
 
