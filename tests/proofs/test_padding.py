@@ -11,6 +11,7 @@ import torch
 import uavlab as ul
 from tests.support.fixtures_config import stop_and_resume, train_run
 from tests.support.uneven import NARROW, SHORT, Uneven, registered_uneven
+from tests.unit.envs.leader_follower.test_presence import SLOTS
 from uavlab import evaluation
 from uavlab.core.types import leaves
 from uavlab.experiment import scores
@@ -89,3 +90,7 @@ def test_a_run_goes_on_in_the_bits_of_a_whole_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("learner", ["masac", "mappo", "ippo"])
 def test_the_contract_of_a_learner(learner: str) -> None:
     assert ul.check_learner(learner, Uneven(), {"hidden": 8}, updates=0).numbers > 0
+
+
+def test_worlds_that_lack_agents_keep_the_contract() -> None:
+    assert ul.check_env(SLOTS).steps > 0
