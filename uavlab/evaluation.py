@@ -20,6 +20,7 @@ from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import EnvSpec, Metric, legal_of, tree_map
 from uavlab.envs.autoreset import start_worlds
 from uavlab.envs.forms import judge, move, require_tensor
+from uavlab.envs.presence import mean_reward
 from uavlab.ops.action_sampling import random_moves, without_padding
 
 COMMON = (
@@ -131,7 +132,7 @@ def simulate(
         metrics, ended = dict(env.measure(state, action, after)), terminated.all(-1)
         for metric in env.metrics:
             require_tensor(env, f"measure[{metric.name!r}]", metrics.get(metric.name), live.shape, noise.dtype)
-        metrics["return"] = reward.mean(-1)
+        metrics["return"] = mean_reward(env, state, reward)
         metrics["flight_time"] = torch.ones_like(metrics["return"])
         metrics["timeout"] = (after.step >= spec.horizon).to(metrics["return"].dtype) * ~ended
         yield metrics, live, live & ~ended

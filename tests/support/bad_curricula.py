@@ -26,7 +26,11 @@ ROWS = (
         f"{Q}: uavs (15, 20), targets (60, 80) and obstacles (5, 10) with slots (0, 0, 0): more than there are "
         "cells in side 1000.0 / (2 x spacing 50.0), squared; lower them, or spacing (targets from --set).",
     ),
-    Row("size followers", "train leader_follower --set present=[0,2]", "leader_follower: present (0, 2): expected …."),
+    Row(
+        "size followers",
+        "train leader_follower --set present=[0,2]",
+        "leader_follower: present (0, 2): expected fewest and most of the 1 followers….",
+    ),
     stages(
         "curriculum order",
         f"{EARLY}, mark: 0.7}}",

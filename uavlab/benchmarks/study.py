@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from uavlab.benchmarks.registry import Option
 from uavlab.core.bootstrap import student
 from uavlab.core.errors import DivergedError, ResourceError
 from uavlab.core.protocols import Env
@@ -29,6 +30,18 @@ Figure = dict[str, Any]
 Bounds = tuple[float, float]
 
 NO_BOUNDS: Bounds = (-math.inf, math.inf)
+
+
+def options(trained: str, folder: str, *own: Option) -> list[Option]:
+    """Return the options of a study that trains for some minutes; ``trained`` says what each run is of."""
+    return [
+        Option(
+            "minutes", f"training of a {trained}, all seeds together; default 10", (1e-3, 1e5), float, several=False
+        ),
+        Option("seeds", f"seeds of a {trained}, side by side; default 5", (1, 256), several=False),
+        *own,
+        Option("folder", f"where its runs are kept, and resumed; default {folder}", kind=str, several=False),
+    ]
 
 
 def attempt(config: Config, folder: Path, points: int = POINTS) -> tuple[Run | None, str]:

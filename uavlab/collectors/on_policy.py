@@ -13,8 +13,8 @@ from torch import Tensor
 from uavlab.core.protocols import Env, Policy, Source, initial_memory, step_policy
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import Batch, Rollout, leaves, tree_map
-from uavlab.envs.autoreset import live_at_start
 from uavlab.envs.forms import judge, move, require_like
+from uavlab.envs.presence import live_at_start
 from uavlab.envs.staged import first_stage, start_noise
 from uavlab.envs.tally import add_step, read_tally, start_tally
 from uavlab.runtime.runtime import Runtime

@@ -48,19 +48,23 @@ class Alarm:
 def went_off(alarm: Alarm, rows: Sequence[Row], since: Sequence[int] = ()) -> str:
     """Return why an alarm goes off with the last row; empty if it does not, or already did.
 
-    Of several seeds the worst one counts; a figure that is not a number is beyond every limit. ``since`` holds the
-    update at which each seed came to its stage; ``rise`` and ``fall`` compare with no row up to then.
+    Each of several seeds is judged by its own figures; a figure that is not a number is beyond every limit. ``since``
+    holds the update at which each seed came to its stage; ``rise`` and ``fall`` compare with no row up to then.
     """
     if not rows or alarm.figure not in rows[-1]:
         return ""
-    if alarm.rise is not None or alarm.fall is not None:
-        return _moved(alarm, [row for row in rows if alarm.figure in row], since)
-    values = [_worst(alarm, row) for row in rows if alarm.figure in row]
-    count = next((n for n, value in enumerate(reversed(values)) if not _is_beyond(alarm, value)), len(values))
-    if count != alarm.rows:
-        return ""
-    limit = f"above {alarm.above:g}" if alarm.above is not None else f"below {alarm.below:g}"
-    return f"{alarm.figure} is {values[-1]:.4g}, {limit}{_times(alarm)}"
+    rows = [row for row in rows if alarm.figure in row]
+    relative, seeds = alarm.rise is not None or alarm.fall is not None, len(_each(alarm, rows[-1]))
+    for seed in range(seeds):
+        start = since[seed] if seed < len(since) else 0
+        each = [_each(alarm, row) for row in rows if not relative or row["update"] > start]
+        values = [figures[min(seed, len(figures) - 1)] for figures in each]
+        judge = _is_moved if relative else _is_beyond
+        if judge(alarm, values) and not judge(alarm, values[:-1]):
+            where = f" (seed {seed + 1} of {seeds})" if seeds > 1 else ""
+            times = f", for {alarm.rows} rows" if alarm.rows > 1 else ""
+            return f"{alarm.figure} is {values[-1]:.4g}{where}, {_limit(alarm, values)}{times}"
+    return ""
 
 
 def deviations(value: float, before: Sequence[float]) -> float:
@@ -81,19 +85,6 @@ def deviations(value: float, before: Sequence[float]) -> float:
     return MEDIAN_OF_NORMAL * (value - middle) / spread if spread else 0.0
 
 
-def _moved(alarm: Alarm, rows: Sequence[Row], since: Sequence[int]) -> str:
-    seeds = len(rows[-1].get("each", {}).get(alarm.figure) or [0])
-    for seed in range(seeds):
-        start = since[seed] if seed < len(since) else 0
-        values = [_each(alarm, row)[min(seed, len(_each(alarm, row)) - 1)] for row in rows if row["update"] > start]
-        if _is_moved(alarm, values) and not _is_moved(alarm, values[:-1]):
-            before = values[: -alarm.rows][-alarm.window :]
-            how = f"{abs(deviations(values[-1], before)):.3g} deviations {'above' if alarm.rise else 'below'}"
-            where = f" (seed {seed + 1} of {seeds})" if seeds > 1 else ""
-            return f"{alarm.figure} is {values[-1]:.4g}{where}, {how} the {len(before)} rows before{_times(alarm)}"
-    return ""
-
-
 def _is_moved(alarm: Alarm, values: Sequence[float]) -> bool:
     recent, before = values[-alarm.rows :], values[: -alarm.rows][-alarm.window :]
     if sum(map(math.isfinite, before)) < FEWEST:
@@ -107,16 +98,19 @@ def _each(alarm: Alarm, row: Row) -> Sequence[float]:
     return row.get("each", {}).get(alarm.figure) or [row[alarm.figure]]
 
 
-def _worst(alarm: Alarm, row: Row) -> float:
-    values = _each(alarm, row)
-    if any(math.isnan(value) for value in values):
-        return math.nan
-    return max(values) if alarm.above is not None else min(values)
+def _is_beyond(alarm: Alarm, values: Sequence[float]) -> bool:
+    recent = values[-alarm.rows :]
+    if len(recent) < alarm.rows:
+        return False
+    if alarm.above is not None:
+        return not any(value <= alarm.above for value in recent)
+    return not any(value >= (alarm.below or 0.0) for value in recent)
 
 
-def _is_beyond(alarm: Alarm, value: float) -> bool:
-    return not (value <= alarm.above if alarm.above is not None else value >= (alarm.below or 0.0))
-
-
-def _times(alarm: Alarm) -> str:
-    return f", for {alarm.rows} rows" if alarm.rows > 1 else ""
+def _limit(alarm: Alarm, values: Sequence[float]) -> str:
+    """Return in words what the last value is beyond."""
+    if alarm.above is not None or alarm.below is not None:
+        return f"above {alarm.above:g}" if alarm.above is not None else f"below {alarm.below:g}"
+    before = values[: -alarm.rows][-alarm.window :]
+    how = f"{abs(deviations(values[-1], before)):.3g} deviations {'above' if alarm.rise else 'below'}"
+    return f"{how} the {len(before)} rows before"

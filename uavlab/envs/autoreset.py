@@ -9,6 +9,7 @@ from torch import Tensor
 from uavlab.core.protocols import Env
 from uavlab.core.types import LiveTransition, Transition, select, tensors, tree_map
 from uavlab.envs.forms import judge, move, require_like
+from uavlab.envs.presence import live_at_start, may_lack_agents
 from uavlab.envs.tally import Tally, add_step, start_tally
 
 S = TypeVar("S")
@@ -51,18 +52,6 @@ def start_worlds(env: Env[S], noise: Float[Tensor, "B K"], deaths: bool = False,
     if not deaths:
         return Worlds(**parts)
     return LiveWorlds(**parts, live=live_at_start(env, state, len(noise), noise.device))
-
-
-def may_lack_agents(env: Env[S]) -> bool:
-    """Return whether some agents may take no part in a world (``takes_part`` of the environment)."""
-    return env.spec.deaths and hasattr(env, "takes_part")
-
-
-def live_at_start(env: Env[S], state: S, worlds: int, device: torch.device) -> Bool[Tensor, "B A"]:
-    """Return which agents go on in new worlds: all, or those that ``takes_part`` of the environment names."""
-    if may_lack_agents(env):
-        return env.takes_part(state)  # type: ignore[attr-defined]
-    return torch.ones(worlds, env.spec.agents, dtype=torch.bool, device=device)
 
 
 def make_pool(env: Env[S], noise: Float[Tensor, "depth B K"], worlds: Worlds[S] | None = None) -> Pool[S]:

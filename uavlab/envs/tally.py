@@ -8,6 +8,7 @@ from torch import Tensor
 
 from uavlab.core.protocols import Env
 from uavlab.core.types import tensors
+from uavlab.envs.presence import mean_reward
 from uavlab.ops.geometry import constant
 
 COMMON = ("return", "flight_time", "timeout")  # figures of every environment, as evaluations have them
@@ -40,7 +41,7 @@ def add_step(
         reward: Its rewards.
         ends: Worlds whose episodes end with it because all tasks have ended, and because of the time limit.
     """
-    figures, mean = env.measure(*step), reward.mean(-1)
+    figures, mean = env.measure(*step), mean_reward(env, step[0], reward)
     common = [mean, torch.ones_like(mean), ends[1].to(mean.dtype)]
     now = torch.stack([*(figures[metric.name] for metric in env.metrics), *common], -1)
     over = [*(metric.over for metric in env.metrics), "sum", "sum", "last"]

@@ -35,7 +35,7 @@ from uavlab.core.types import differences
 from uavlab.envs.staged import AtStages, Staged
 from uavlab.experiment.settings import settings_of
 from uavlab.experiment.stages import first_difference
-from uavlab.experiment.validation import fields_of, problems_of, strict_model, with_tuples
+from uavlab.experiment.validation import fields_of, problems_of, strict_model, violations, with_tuples
 
 LOG = logging.getLogger(__name__)
 COUNTS = ("stage", "scores", "passed", "failed", "stale", "fallbacks", "reached")  # of a position
@@ -60,7 +60,13 @@ def curriculum_problems(values: Mapping[str, Any], kind: type[Any]) -> list[str]
     own = {setting.name: values[setting.name] for setting in settings_of(kind)}
     if not hasattr(kind, "initial"):
         return [f"curriculum: {kind.__name__} has no worlds that could start in stages; leave it out"]
-    return _problems(values["curriculum"], kind(**own))[0]
+    problems, stages = _problems(values["curriculum"], kind(**own))
+    changes = {name: values[f"eval_{name}"] for name in own if values[f"eval_{name}"] is not None}
+    for number, stage in enumerate(stages, 1):
+        scored = {**own, **stage.settings, **changes}
+        broken = violations(getattr(kind, "rules", ()), scored, set(), {})
+        problems += [f"curriculum: stage {number}, as policies are evaluated: {text}" for text in broken]
+    return problems
 
 
 def _problems(table: Mapping[str, Any], env: Any) -> tuple[list[str], list[Stage]]:
@@ -134,7 +140,7 @@ def _stage_problems(stages: Sequence[Stage], env: Any, metric: str, rules: Fallb
     for name in getattr(env, "sizes", ()):
         got = getattr(here, name)
         earlier = got if before is None else getattr(replace(env, **before.settings), name)
-        if got < earlier:
+        if got is not None and earlier is not None and got < earlier:
             problems.append(f"{name} {got} after {earlier}: expected stages in order, from small to large")
     if here.spec != env.spec:
         problems.append(
@@ -212,11 +218,7 @@ class Progression:
             self.positions[at], decision = decide(before, score, self.plan.stages, self.plan.fallback)
             after = self.positions[at]
             new.append(after.reached > before.reached)
-            if (
-                decision.kind == "advance"
-                or decision.kind == "fall_back"
-                or (decision.kind == "complete" and not self._completed(at))
-            ):
+            if decision.kind != "stay" and not (decision.kind == "complete" and self._completed(at)):
                 moved = {"from": before.stage + 1, "to": after.stage + 1}
                 row = {"update": update, "seed": self.seeds[at], "decision": decision.kind, **moved}
                 self.log.append({**row, "reason": decision.reason})

@@ -301,8 +301,8 @@ class Run:
             seeds = {name: x.double().reshape(len(x), -1).mean(1).tolist() for name, x in logged.items()}
         if self.number % settings.evaluate_every == 0:
             each = self._validate()
-        elif self.done and torch.isinf(self.best_score).any():  # host sync
-            each, self.forced = self._validate(), True
+        elif self.done and torch.isinf(self.best_score).any() and not self.schedules.begun:  # host sync
+            each, self.forced = self._validate(forced=True), True
         if each:
             score = {f"eval/{name}": sum(values) / len(values) for name, values in each.items()}
             seeds |= {f"eval/{name}": values for name, values in each.items()}
@@ -311,14 +311,15 @@ class Run:
             self.recorder.append(self.number, self.seconds, {**(metrics or {}), **(score or {})}, seeds)
             self.stopping |= self.schedules.check_alarms(self.recorder.rows, self.number)
         if score:
-            self.symptoms = symptoms.warn(self.recorder.rows, self.config, self.symptoms)
+            rows = [row for row in self.recorder.rows if row["update"] > max(self.schedules.since)]
+            self.symptoms = symptoms.warn(rows, self.config, self.symptoms)
         if saving or self.done:
             self.save()
             self._write_status("running")  # keeps the file up to date during the run and after a kill
         return Progress(self.number, settings.updates, self.seconds, metrics, score, each)
 
-    def _validate(self) -> dict[str, list[float]]:
-        """Evaluate the current policy of each seed, and keep its parameters if its score is the best so far."""
+    def _validate(self, forced: bool = False) -> dict[str, list[float]]:
+        """Evaluate the policy of each seed, keep it if it is the best so far, and judge the seed unless ``forced``."""
         began = time.perf_counter()
         check_state(self.source, self.learner, self.rt, self.number)
         env = self.schedules.evaluation
@@ -329,13 +330,12 @@ class Run:
         newest, number = self.learner.parameters(), self.number
         scores, counts = mean_scores(figures, [env.score]), self.schedules.counts.to(self.rt.device)
         better = self.best_team.consider(scores, newest, number, counts)
-        self.evals_since_best = 0 if better else self.evals_since_best + 1  # host sync
         if self.best_groups is not None:
             self.best_groups.consider(mean_scores(figures, ordered_scores(env)), newest, number, counts)
-        ahead = self.schedules.judge(figures, scores[:, 0], number).to(self.rt.device)
-        for best in filter(None, (self.best_team, self.best_groups)):
-            best.forget(ahead)
+        moved = not forced and self.schedules.judge(figures, scores[:, 0], number, (self.best_team, self.best_groups))
         self.schedules.apply(self.source, self.learner)
+        fresh = moved or not counts.all() or better  # below its highest stage a seed has no best one
+        self.evals_since_best = 0 if fresh else self.evals_since_best + 1  # host sync
         self.score_seconds = time.perf_counter() - began
         return {name: value.mean(1).tolist() for name, value in figures.items()}
 

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from uavlab.core.alarms import LIMITS, Alarm, went_off
+from uavlab.core.curriculum import Position
 from uavlab.core.errors import TrainingWarning
 from uavlab.core.plateau import Level, Plateau, follow
 from uavlab.core.protocols import Source, parts
@@ -19,6 +20,7 @@ from uavlab.experiment.validation import fields_of, problems_of, strict_model
 from uavlab.runtime.grad_step import GradientStep
 
 if TYPE_CHECKING:
+    from uavlab.experiment.best import Best
     from uavlab.experiment.config import Config
 
 
@@ -104,12 +106,22 @@ class Schedules:
         every = torch.ones(len(self.rates.levels), dtype=torch.bool)
         return self.progression.counts if self.progression else every
 
-    def judge(
-        self, figures: dict[str, Float[Tensor, "R E"]], scores: Float[Tensor, " R"], update: int
-    ) -> Bool[Tensor, " R"]:
-        """Decide by the figures and scores of all seeds; return which are at a higher stage than ever.
+    @property
+    def begun(self) -> bool:
+        """Whether a curriculum has had a score of any seed."""
+        return self.progression is not None and any(each != Position() for each in self.progression.positions)
 
-        With a curriculum, ``figures`` get the number of the ``stage`` at which each seed was scored, from 1 on.
+    def judge(
+        self,
+        figures: dict[str, Float[Tensor, "R E"]],
+        scores: Float[Tensor, " R"],
+        update: int,
+        bests: Iterable["Best | None"] = (),
+    ) -> bool:
+        """Decide by the figures and scores of all seeds; return whether one changed its stage.
+
+        With a curriculum, ``figures`` get the number of the ``stage`` at which each seed was scored, from 1 on, and
+        ``bests`` forget the scores of seeds that are at a higher stage than ever.
         """
         ahead, moved = [False] * len(scores), [False] * len(scores)
         if self.progression:
@@ -120,7 +132,9 @@ class Schedules:
             moved = [stage != now for stage, now in zip(before, self.progression.stages, strict=True)]
             self.moved = torch.tensor(moved)
         self.rates.judge(scores.tolist(), moved)
-        return torch.tensor(ahead)
+        for best in filter(None, bests):
+            best.forget(torch.tensor(ahead, device=best.score.device))
+        return any(moved)
 
     def apply(self, source: Source, learner: Any) -> None:
         """Start new worlds by the stages of the seeds, and set learning rates by their shares."""

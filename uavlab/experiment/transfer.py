@@ -98,7 +98,8 @@ def places_by_size(env: Any, sizes: Sequence[int]) -> list[Place]:
         )
     if not sizes or min(sizes) < 1:
         raise ConfigError(f"transfer: got sizes {list(sizes)}; expected whole numbers from 1 on.")
-    each = {n: {name: (n, n) if isinstance(getattr(env, name), tuple) else n for name in names} for n in sizes}
+    own = {name: isinstance(getattr(env, name), tuple) for name in names if getattr(env, name) is not None}
+    each = {n: {name: (n, n) if limits else n for name, limits in own.items()} for n in sizes}
     return [Place(size, settings, resized(env, settings)) for size, settings in each.items()]
 
 

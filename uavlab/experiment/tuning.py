@@ -21,11 +21,12 @@ MAX_LISTED = 6  # changes in a line of the table
 
 
 class Entry(NamedTuple):
-    """A run: its folder, its settings, and the scores of each seed in the order of updates."""
+    """A run: its folder, its settings, the scores of each seed in the order of updates, and its highest stage."""
 
     folder: Path
     config: Config
     scores: dict[int, list[float]]
+    stages: dict[int, float]
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,8 @@ class Trial:
         machine: CPU or GPU that trained the first one; empty if not known.
         changes: Settings that differ from those of the trial before, each with the value there and here; None where
             there is no such setting.
-        comparable: Whether policies were scored on the same task as in the trial before.
+        stages: The highest stage of a curriculum that each seed reached; 0 without one.
+        comparable: Whether policies were scored on the same task as in the trial before, and at the same stages.
         effect: How much higher the best score is than in the trial before, with its 95 % interval over pairs of seeds
             (mean, low, high); None where scores do not compare. Without two seeds in common, it has no width.
     """
@@ -50,6 +52,7 @@ class Trial:
     config: Config
     best: Mapping[int, float]
     last: Mapping[int, float]
+    stages: Mapping[int, float]
     updates: int
     machine: str
     changes: Mapping[str, tuple[Any, Any]]
@@ -93,16 +96,20 @@ class Tuning:
 
     @property
     def best(self) -> Trial:
-        """The trial with the best mean score, of those on the task of the last one.
+        """The trial with the best mean score, of those on the task of the last one, at the highest mean stage.
 
         Raises:
             ConfigError: None of them has a score.
         """
         task = self.trials[-1].config.evaluation
-        scored = [(trial.score[0], trial) for trial in self.trials if trial.score and trial.config.evaluation == task]
+        scored = [
+            (sum(trial.stages.values()) / len(trial.stages), trial.score[0], trial)
+            for trial in self.trials
+            if trial.score and trial.config.evaluation == task
+        ]
         if not scored:
             raise ConfigError(f"tuning: {self.folder}: no run on the task of the last one has a score; train on.")
-        return max(scored, key=lambda pair: pair[0])[1]
+        return max(scored, key=lambda each: each[:2])[2]
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the trials as JSON values."""
@@ -114,6 +121,7 @@ class Tuning:
                 "seeds": list(trial.best),
                 "best": list(trial.best.values()),
                 "last": list(trial.last.values()),
+                "stages": list(trial.stages.values()),
                 "score": trial.score and list(trial.score),
                 "effect": trial.effect and list(trial.effect),
                 "comparable": trial.comparable,
@@ -158,7 +166,9 @@ def tuning(folder: str | Path) -> Tuning:
             config, recorder = read_config(path.parent), Recorder(path.parent)
             recorder.read()
             each = scores(recorder.rows, config.evaluation.score, config.run.runs)
-            runs.append(Entry(path.parent, config, dict(enumerate(each, config.run.seed))))
+            stages = highest_stages(recorder.rows, config.run.runs)
+            first = config.run.seed
+            runs.append(Entry(path.parent, config, dict(enumerate(each, first)), dict(enumerate(stages, first))))
         except (ConfigError, FileError) as error:
             notes.append(str(error))
     if not runs:
@@ -196,12 +206,23 @@ def scores(rows: Sequence[Mapping[str, Any]], score: Mapping[str, float], seeds:
     [[0.0, 1.5], [1.0, 1.5]]
     """
     scored = [row for row in rows if all(f"eval/{name}" in row for name in score)]
-    result = []
-    for seed in range(seeds):
-        stages = [_of_seed(row, "eval/stage", seed) if "eval/stage" in row else 0.0 for row in scored]
-        values = [sum(w * _of_seed(row, f"eval/{name}", seed) for name, w in score.items()) for row in scored]
-        result.append([value for value, stage in zip(values, stages, strict=True) if stage == max(stages)])
-    return result
+    return [
+        [
+            sum(w * _of_seed(row, f"eval/{name}", seed) for name, w in score.items())
+            for row in scored
+            if _stage(row, seed) == highest
+        ]
+        for seed, highest in enumerate(highest_stages(scored, seeds))
+    ]
+
+
+def highest_stages(rows: Sequence[Mapping[str, Any]], seeds: int) -> list[float]:
+    """Return the highest stage of a curriculum at which each seed was scored; 0 without a curriculum."""
+    return [max((_stage(row, seed) for row in rows), default=0.0) for seed in range(seeds)]
+
+
+def _stage(row: Mapping[str, Any], seed: int) -> float:
+    return _of_seed(row, "eval/stage", seed) if "eval/stage" in row else 0.0
 
 
 def _of_seed(row: Mapping[str, Any], name: str, seed: int) -> float:
@@ -217,13 +238,17 @@ def _trial(group: Sequence[Entry], before: Trial | None) -> Trial:
     """Return the trial of some runs; of a seed that was trained twice the first run counts."""
     each = {seed: values for run in reversed(group) for seed, values in run.scores.items() if values}
     best, last = ({seed: pick(each[seed]) for seed in sorted(each)} for pick in (max, lambda values: values[-1]))
+    stages = {seed: next(run.stages[seed] for run in group if run.scores.get(seed)) for seed in best}
     first, statuses = group[0].config, [read_status(run.folder) for run in group]
-    comparable = before is None or before.config.evaluation == first.evaluation
+    comparable = before is None or (
+        before.config.evaluation == first.evaluation and len({*before.stages.values(), *stages.values()}) <= 1
+    )
     return Trial(
         runs=tuple(run.folder.name for run in group),
         config=first,
         best=best,
         last=last,
+        stages=stages,
         updates=max((status["update"] for status in statuses if isinstance(status.get("update"), int)), default=0),
         machine=str((statuses[0].get("machine") or {}).get("device", "")),
         changes={} if before is None else changes(before.config, first),

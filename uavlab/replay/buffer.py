@@ -143,8 +143,9 @@ class Uniform(Store):
 class ByStage(Store):
     """A store that draws a fixed share of each batch from rows of former stages of a curriculum, both parts uniformly.
 
-    Rows of the present stage are those that were added since it began. Where there are no others, all rows of a batch
-    are of the present stage.
+    Rows of the present stage are those that were added since it began, also by worlds that had started before; all
+    others count as former ones, after a fallback those of a later stage, too. Where there are no others, all rows of a
+    batch are of the present stage.
 
     Attributes:
         former: Share of a batch that is of former stages (R).

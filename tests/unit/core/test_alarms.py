@@ -38,12 +38,23 @@ def test_a_limit_of_zero_is_a_limit() -> None:
     assert texts(Alarm("loss", above=0.0), [0.1])[0] == "loss is 0.1, above 0"
 
 
-def test_the_worst_seed_counts() -> None:
-    row = {"update": 1, "loss": 1.0, "each": {"loss": [0.5, 1.5]}}
-    assert went_off(Alarm("loss", above=1.2), [row]) == "loss is 1.5, above 1.2"
-    assert went_off(Alarm("loss", below=0.6), [row]) == "loss is 0.5, below 0.6"
-    row["each"] = {"loss": [0.5, math.nan]}
-    assert went_off(Alarm("loss", above=1.2), [row]).startswith("loss is nan")
+def seeds_of(*each: tuple[float, float]) -> list[dict[str, Any]]:
+    return [{"update": n, "loss": sum(pair) / 2, "each": {"loss": list(pair)}} for n, pair in enumerate(each, 1)]
+
+
+def test_any_seed_counts() -> None:
+    rows = seeds_of((0.5, 1.5))
+    assert went_off(Alarm("loss", above=1.2), rows) == "loss is 1.5 (seed 2 of 2), above 1.2"
+    assert went_off(Alarm("loss", below=0.6), rows) == "loss is 0.5 (seed 1 of 2), below 0.6"
+    assert went_off(Alarm("loss", above=1.2), seeds_of((0.5, math.nan))).startswith("loss is nan")
+
+
+def test_each_seed_is_judged_by_its_own_rows() -> None:
+    """Two seeds that are beyond a limit one after the other are not one that stays there, and hide no other."""
+    rows = seeds_of((2.0, 0.0), (0.0, 2.0))
+    assert went_off(Alarm("loss", above=1.0, rows=2), rows) == ""
+    rows = seeds_of((2.0, 0.0), (2.0, 2.0))
+    assert went_off(Alarm("loss", above=1.0), rows) == "loss is 2 (seed 2 of 2), above 1"
 
 
 def test_a_figure_that_is_never_logged() -> None:

@@ -162,6 +162,46 @@ def test_alarms_know_when_each_seed_came_to_its_stage(scripted: None, monkeypatc
     assert (calls[0], [2, 2] in calls, calls[-1]) == ([0, 0], True, [2, 8])
 
 
+def test_a_run_that_ends_between_scores_does_not_judge(scripted: None) -> None:
+    """A seed that was just promoted has no score at its stage; it keeps the newest policy, and no seed moves."""
+    run = train_run(tiny(**{**SCRIPT, "updates": 3}))
+    assert [row["update"] for row in run.recorder.rows if "eval/stage" in row] == [2]
+    assert [position.scores for position in run.schedules.progression.positions] == [0, 0]
+    assert torch.equal(run.trained().parameters, run.learner.parameters())
+    short = train_run(tiny(**{**SCRIPT, "updates": 1}))  # without any score, one is taken, which judges nobody
+    assert [row["update"] for row in short.recorder.rows if "eval/completion" in row] == [1]
+    assert short.schedules.progression.log == []
+
+
+def test_patience_counts_from_the_last_move(scripted: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    stale: list[int] = []
+    score = Run._validate
+
+    def watch(self: Run, *arguments: Any, **options: Any) -> Any:
+        result = score(self, *arguments, **options)
+        stale.append(self.evals_since_best)
+        return result
+
+    monkeypatch.setattr(Run, "_validate", watch)
+    train_run(tiny(**SCRIPT))
+    assert stale[0] == stale[2] == stale[3] == 0  # promoted, fallen back, and below its highest stage
+
+
+def test_rules_hold_at_stages_as_policies_are_evaluated() -> None:
+    own = {"followers": 4, "present": [4, 4], "eval_followers": 2}
+    table = {"metric": "completion", "stages": [{"present": [1, 1]}, {"present": [3, 3]}, {}]}
+    message = r"stage 2, as policies are evaluated: present (3, 3): expected fewest and most of the 2 followers"
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        configure("leader_follower", own, {"curriculum": table})
+
+
+def test_followers_go_from_few_to_many() -> None:
+    env = LeaderFollower(followers=4, present=(4, 4))
+    stages = [{"present": [3, 3]}, {"present": [1, 1]}]
+    with pytest.raises(ConfigError, match=re.escape("stage 2: present (1, 1) after (3, 3): expected stages in order")):
+        parse({"metric": "completion", "stages": stages}, env)
+
+
 def by_seed(monkeypatch: pytest.MonkeyPatch, failing: int) -> None:
     """Let one seed score as ``SCORES`` says, and all others pass always."""
     judge = Progression.judge

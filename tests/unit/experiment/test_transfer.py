@@ -83,6 +83,11 @@ def test_followers_are_a_size_too() -> None:
     )
 
 
+def test_as_many_followers_take_part_as_the_size_says() -> None:
+    table = ul.transfer(train_run(tiny(followers=2, present=[1, 2])), [1, 3], episodes=3)
+    assert [row["settings"] for row in table.rows] == [{"followers": n, "present": (n, n)} for n in (1, 3)]
+
+
 def test_the_command_writes_the_table(run: Path, tmp_path: Path) -> None:
     result = uavlab(
         "transfer", str(run), "--sizes", "2,3", "--episodes", "4", "--out", str(tmp_path / "t.json"), "--json"

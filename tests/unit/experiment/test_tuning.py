@@ -12,6 +12,7 @@ import uavlab as ul
 from tests.support.cli_runner import uavlab
 from tests.support.fixtures_config import TINY
 from uavlab.core.errors import ConfigError, FileError
+from uavlab.experiment import tuning as module
 from uavlab.experiment.config import Config, configure, read_yaml
 from uavlab.experiment.run import Run
 from uavlab.experiment.tuning import Tuning, changes, effect, own_settings, scores, tuning
@@ -103,6 +104,17 @@ def test_the_best_mean_is_the_best(tmp_path: Path) -> None:
 def test_scores_of_a_curriculum_are_those_of_its_highest_stage() -> None:
     rows = [{"eval/a": value, "eval/stage": stage} for value, stage in ((0.9, 1.0), (0.5, 2.0), (0.4, 2.0), (0.8, 1.0))]
     assert scores(rows, {"a": 1.0}, 1) == [[0.5, 0.4]]
+
+
+def test_scores_of_other_stages_are_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_run(tmp_path / "stuck", 1, [[0.95]])
+    write_run(tmp_path / "far", 2, [[0.6]], lr=5e-4)
+    highest = iter(([1.0], [4.0]))
+    monkeypatch.setattr(module, "highest_stages", lambda rows, seeds: next(highest))
+    monkeypatch.setattr(module, "scores", lambda rows, score, seeds: [[row["eval/completion"] for row in rows]])
+    log = tuning(tmp_path)
+    assert [(trial.comparable, trial.effect) for trial in log.trials] == [(True, None), (False, None)]
+    assert log.best.runs == ("far",)
 
 
 @pytest.mark.parametrize(

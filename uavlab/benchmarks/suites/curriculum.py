@@ -21,6 +21,7 @@ from uavlab.benchmarks.study import (
     attempt,
     changes,
     figure_of,
+    options,
     origin,
     over_seeds,
     score_bounds,
@@ -51,12 +52,7 @@ COURSE = ("reached", "decisions", "validation", "curve")
 @suite(
     "curriculum",
     about="presets with a curriculum beside their last stage alone, for hours; goes on where it was ended",
-    options=[
-        Option("minutes", "training of a run, all seeds together; default 10", (1e-3, 1e5), float, several=False),
-        Option("seeds", "seeds of a run, side by side; default 5", (1, 256), several=False),
-        Option("presets", "this preset alone", kind=str),
-        Option("folder", f"where its runs are kept, and resumed; default {FOLDER}", kind=str, several=False),
-    ],
+    options=options("run", FOLDER, Option("presets", "this preset alone", kind=str)),
 )
 def curriculum_suite(
     rounds: int,

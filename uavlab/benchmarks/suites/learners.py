@@ -17,6 +17,7 @@ from uavlab.benchmarks.study import (
     attempt,
     changes,
     figure_of,
+    options,
     origin,
     score_bounds,
     short,
@@ -31,6 +32,7 @@ from uavlab.experiment.presets import presets
 from uavlab.experiment.run import Run
 
 FOLDER = "runs/learners"
+PAIRS = "this ENVIRONMENT:LEARNER alone, or those of an ENVIRONMENT or of a LEARNER"
 MEASURED = ("updates", "minutes", "update_ms", "best", "last")
 
 
@@ -50,12 +52,11 @@ class Pair:
 @suite(
     "learners",
     about="every learner on every environment that it fits, for hours; goes on where it was ended",
-    options=[
-        Option("minutes", "training of a pair, all seeds together; default 10", (1e-3, 1e5), float, several=False),
-        Option("seeds", "seeds of a pair, side by side in one run; default 5", (1, 256), several=False),
+    options=options(
+        "pair",
+        FOLDER,
         Option("pairs", "this ENVIRONMENT:LEARNER alone, or those of an ENVIRONMENT or of a LEARNER", kind=str),
-        Option("folder", f"where its runs are kept, and resumed; default {FOLDER}", kind=str, several=False),
-    ],
+    ),
 )
 def learners_suite(
     rounds: int,

@@ -149,7 +149,7 @@ class LeaderFollower:
         "crash_radius": "crash radius (px)",
         "match_speed": "matched speeds differ by (px/s)",
     }
-    sizes: ClassVar[tuple[str, ...]] = ("followers",)
+    sizes: ClassVar[tuple[str, ...]] = ("followers", "present")
     initial_settings: ClassVar[tuple[str, ...]] = ("obstacle_speed", "present", "present_obstacles")
     score: ClassVar[dict[str, float]] = {"completion": 3.0, "formation_strict": 1.0, "flight_time": -0.0005}
     rules: ClassVar[tuple[Rule, ...]] = (

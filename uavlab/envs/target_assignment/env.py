@@ -79,7 +79,8 @@ class Assignment:
         sectors: Directions from which a target is approached (S).
         obstacle_radius: Largest radius of an obstacle (m).
         variance: Largest share by which resources differ from their means.
-        jitter: Largest change of the numbers of neighbours, drawn for each world; 0 where policies are evaluated.
+        jitter: Largest change of the numbers of neighbours, drawn for each world; the presets evaluate policies without
+            (``eval_jitter``).
         clustering: How much targets are drawn to a common centre; 0 is not at all.
         near: Nearest UAVs, and nearest targets, that are neighbours of a UAV; 0 takes a quarter, from 4 to 16.
         load: Resources that a UAV ordinarily has, by which the ideal number of UAVs of a target is counted.

@@ -127,7 +127,8 @@ class Start:
     """A world before its first decision, equal to every later state of the same world."""
 
     def __init__(self, state: State) -> None:
-        self.key = tuple(n for name in ("pos", "demand", "obstacle") for n in getattr(state, name).flatten().tolist())
+        parts = state.pos, state.demand, state.obstacle, state.speed
+        self.key = tuple(number for part in parts for number in part.flatten().tolist())
         self.state = state
 
     def __hash__(self) -> int:

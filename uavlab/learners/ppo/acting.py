@@ -33,8 +33,8 @@ def make_team(config: MAPPOConfig, trained: EnvSpec, spec: EnvSpec) -> Team:
     """Return the networks of a team with ``spec``, which may differ in size from the one trained.
 
     Raises:
-        ConfigError: The team has agents for which no network was trained, or other observations or actions; or it
-            observes maps, and ``memory`` is set or critics are shared.
+        ConfigError: The team has agents for which no network was trained, or other observations or actions; or
+            ``memory`` is set where it observes maps or attends to entities, or critics of maps are shared.
     """
     central = config.critic != "own"
     if trained.side:
@@ -47,7 +47,11 @@ def make_team(config: MAPPOConfig, trained: EnvSpec, spec: EnvSpec) -> Team:
             )
         require_same_task(trained, spec)
         return MapTeam(spec, config.width, config.kernels, config.hidden, central)
-    if spec.entities and config.layers and not config.memory:
+    if spec.entities and config.layers:
+        if config.memory:
+            raise ConfigError(
+                f"memory: got {config.memory}; attention has none: set memory=0, or layers=0 for a recurrent network."
+            )
         return entity_team(config, trained, spec, central)
     outputs, networks = spec.choices or 2 * spec.action, assign_networks(trained, spec, config.share)
     critics = tuple(range(spec.agents)) if central else networks
