@@ -18,6 +18,7 @@ from uavlab.core.rng import Streams
 from uavlab.core.types import EnvSpec, Scale, features_of, leaves, tree_map
 from uavlab.envs.autoreset import start_worlds
 from uavlab.envs.forms import move
+from uavlab.envs.staged import Staged
 from uavlab.replay.buffer import ByStage, Store, Uniform, host_transfer
 from uavlab.replay.n_step import Returns
 from uavlab.replay.prioritized import ByPriority
@@ -92,7 +93,7 @@ def store(config: Settings, rng: Streams, rt: Runtime) -> Store:
         ResourceError: It does not fit into free memory.
         ConfigError: The capacity is too large for priorities.
     """
-    toggles, replay, env, runs = rt.toggles, config.source, config.env, len(rng.seeds)
+    toggles, replay, env, runs = rt.toggles, config.source, example_env(config), len(rng.seeds)
     here = toggles.placement == "device"
     device = rt.device if here else torch.device("cpu")
     masses = 0 if toggles.priorities == "off" else 8 * replay.capacity * runs
@@ -113,6 +114,11 @@ def store(config: Settings, rng: Streams, rt: Runtime) -> Store:
     return ByPriority(example, replay.capacity, replay, toggles.priorities, transfer, config.run.updates)
 
 
+def example_env(config: Settings) -> Env:
+    """Return an environment whose worlds have all parts that those of a run have."""
+    return config.env if config.run.curriculum is None else Staged(config.env, (config.env,))
+
+
 def world_bytes(env: Env) -> int:
     """Return the bytes of one world's state."""
     state = env.initial(torch.zeros(1, env.spec.initial_noise))
@@ -126,7 +132,7 @@ def _plan_off_policy(config: Settings) -> dict[str, Any]:
     return {
         "world_steps_per_run": steps,
         "agent_steps_per_run": None if steps is None else steps * config.env.spec.agents,
-        "replay_bytes": replay_bytes(config.env, replay, run.runs),
+        "replay_bytes": replay_bytes(example_env(config), replay, run.runs),
     }
 
 

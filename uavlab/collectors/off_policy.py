@@ -223,16 +223,15 @@ class OffPolicyCollector(Source):
         """Return the memory of replay: rows by slot, cursor and size."""
         return {**dict(leaves(self.ring.rows)), "cursor": self.ring.cursor, "size": self.ring.size}
 
-    def set_stages(self, share: Float[Tensor, "R S"], former: Float[Tensor, " R"], moved: Bool[Tensor, " R"]) -> None:
-        """Start all new worlds at the present stage, and fill a part of batches with rows of former ones.
+    def set_stages(self, share: Float[Tensor, "R S"], stage: Int[Tensor, " R"]) -> None:
+        """Start new worlds by these shares, and fill batches by them with rows of the present and of former stages.
 
-        With ``overlap`` new worlds wait for the next round, because the thread may start some now.
+        While the thread of ``overlap`` collects, new worlds wait for the next round.
         """
         if isinstance(self.store, ByStage):
-            self.store.set_former(former, moved)
-            present = share.shape[1] - 1 - (share.flip(1) > 0).to(torch.uint8).argmax(1, keepdim=True)
-            self.next_share = torch.zeros_like(share).scatter(1, present, 1.0)
-        if self.executor is None:
+            self.store.set_stage(stage, 1 - share.gather(1, stage[:, None])[:, 0])
+        self.next_share = share
+        if self.pending is None:
             self._change_share()
 
     def _change_share(self) -> None:

@@ -20,6 +20,7 @@ def blank_row(env: Env, worlds: Worlds) -> Transition:
         "next_obs": worlds.obs,
         "terminated": zero.bool(),
         "truncated": zero[:, 0].bool(),
+        "stage_number": worlds.stage_number,
     }
     return LiveTransition(**row, live=zero.bool()) if spec.deaths else Transition(**row)
 

@@ -24,7 +24,7 @@ class Stage:
         patience: Scores in a row without a new best one of the stage, after which it advances anyway; 0 for never.
         rate: Share of the learning rates.
         mix: Share of what a run learns from that is of this stage, and share that is of the stages before: of new
-            worlds, of which former stages have equal parts; with replay of the rows of each batch.
+            worlds, of which former stages have equal parts; with replay also of the rows of each batch.
     """
 
     settings: Mapping[str, Any]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError
@@ -124,14 +124,12 @@ class Source(Protocol):
         """Use the result of the update on a batch, such as for priorities."""
         return
 
-    def set_stages(self, share: Float[Tensor, "R S"], former: Float[Tensor, " R"], moved: Bool[Tensor, " R"]) -> None:
-        """Start new worlds at each stage by these shares, from the next ones on.
+    def set_stages(self, share: Float[Tensor, "R S"], stage: Int[Tensor, " R"]) -> None:
+        """Start new worlds at each stage by these shares, from the next ones on; a replay fills batches by them, too.
 
         Args:
             share: Of new worlds that start at each stage.
-            former: Of batches that should be of stages before the present one; a source without replay has it in
-                ``share`` alone.
-            moved: Runs whose stage has changed.
+            stage: The present stage of each run, from 0.
         """
         if self.share is not None:
             self.share.copy_(share)

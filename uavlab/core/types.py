@@ -6,7 +6,7 @@ O observation features, D action dimensions. ``*lead`` is B in a world and R N i
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar, dataclass_transform
 
 import torch
@@ -171,6 +171,7 @@ class Transition:
         next_obs: Observations after the action, before any reset.
         terminated: The agent's task ended with this step; its value is not bootstrapped.
         truncated: The time limit ended the episode; values are bootstrapped.
+        stage_number: The stage of a curriculum at which the world started, from 0; None without a curriculum.
     """
 
     obs: Any  # Float[Tensor, "*lead A O"] | ChoiceObs | MapObs
@@ -179,6 +180,7 @@ class Transition:
     next_obs: Any
     terminated: Bool[Tensor, "*lead A"]
     truncated: Bool[Tensor, "*lead"]
+    stage_number: Int[Tensor, "*lead"] | None = field(default=None, kw_only=True)
 
 
 @tensors

@@ -10,6 +10,7 @@ from uavlab.core.protocols import Env
 from uavlab.core.types import LiveTransition, Transition, select, tensors, tree_map
 from uavlab.envs.forms import judge, move, require_like
 from uavlab.envs.presence import live_at_start, may_lack_agents
+from uavlab.envs.staged import stage_numbers
 from uavlab.envs.tally import Tally, add_step, start_tally
 
 S = TypeVar("S")
@@ -22,6 +23,7 @@ class Worlds(Generic[S]):
     state: S
     obs: Any  # Float[Tensor, "B A O"] | ChoiceObs | MapObs
     replaced: Int[Tensor, " B"]
+    stage_number: Int[Tensor, " B"] | None  # of a curriculum, at which each world started; None without one
     tally: Tally | None  # of figures of episodes; None where they are not logged
 
 
@@ -38,6 +40,7 @@ class Pool(Generic[S]):
 
     state: S
     obs: Any  # Float[Tensor, "P A O"] | ChoiceObs | MapObs
+    stage_number: Int[Tensor, " P"] | None
 
 
 def start_worlds(env: Env[S], noise: Float[Tensor, "B K"], deaths: bool = False, tally: bool = False) -> Worlds[S]:
@@ -48,6 +51,7 @@ def start_worlds(env: Env[S], noise: Float[Tensor, "B K"], deaths: bool = False,
     state = env.initial(noise)
     replaced = torch.zeros(len(noise), dtype=torch.int64, device=noise.device)
     parts = {"state": state, "obs": env.observe(state), "replaced": replaced}
+    parts["stage_number"] = stage_numbers(env, noise)
     parts["tally"] = start_tally(env, noise) if tally else None
     if not deaths:
         return Worlds(**parts)
@@ -61,7 +65,7 @@ def make_pool(env: Env[S], noise: Float[Tensor, "depth B K"], worlds: Worlds[S] 
         ConfigError: The new worlds have other types or shapes than ``worlds``, if given.
     """
     state = env.initial(noise.flatten(0, 1))
-    pool = Pool(state=state, obs=env.observe(state))
+    pool = Pool(state=state, obs=env.observe(state), stage_number=stage_numbers(env, noise.flatten(0, 1)))
     if worlds is not None:
         require_like(env, "initial", state, worlds.state, noise.shape[:2].numel())
         require_like(env, "observe", pool.obs, worlds.obs, noise.shape[:2].numel())
@@ -90,6 +94,7 @@ def advance(
         "next_obs": next_obs,
         "terminated": terminated,
         "truncated": truncated,
+        "stage_number": worlds.stage_number,
     }
     done = ended | truncated
     count = len(worlds.replaced)
@@ -100,6 +105,7 @@ def advance(
         "state": select(done, spare.state, after),
         "obs": select(done, spare.obs, next_obs),
         "replaced": worlds.replaced + done,
+        "stage_number": select(done, spare.stage_number, worlds.stage_number),
         "tally": worlds.tally,
     }
     if worlds.tally is not None:

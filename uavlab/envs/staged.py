@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError
@@ -54,9 +54,13 @@ class Staged:
         """The spec of ``env``, with a number more of noise."""
         return replace(self.env.spec, initial_noise=self.env.spec.initial_noise + 1)
 
+    def numbers(self, noise: Float[Tensor, "B K"]) -> Int[Tensor, " B"]:
+        """Return the stage at which each world starts, from 0."""
+        return (noise[:, -1] * len(self.stages)).long().clamp_max(len(self.stages) - 1)
+
     def initial(self, noise: Float[Tensor, "B K"]) -> Any:
         """Create worlds, each of the stage that the last number of its noise says."""
-        number = (noise[:, -1] * len(self.stages)).long().clamp_max(len(self.stages) - 1)
+        number = self.numbers(noise)
         state = self.stages[0].initial(noise[:, :-1])
         for other, stage in enumerate(self.stages[1:], 1):
             state = select(number == other, stage.initial(noise[:, :-1]), state)
@@ -68,15 +72,14 @@ class AtStages(Staged):
     """Worlds of which all of a run start at one stage, to evaluate policies.
 
     Attributes:
-        numbers: The stage of each run (R), from 0.
+        at: The stage of each run (R), from 0.
     """
 
-    numbers: tuple[int, ...]
+    at: tuple[int, ...]
 
-    def initial(self, noise: Float[Tensor, "B K"]) -> Any:
-        """Create worlds, as many for each run; those of the first run come first."""
-        by_run = noise.unflatten(0, (len(self.numbers), -1))
-        return super().initial(choose_stages(by_run, one_hot(self.numbers, len(self.stages), noise)).flatten(0, 1))
+    def numbers(self, noise: Float[Tensor, "B K"]) -> Int[Tensor, " B"]:
+        """Return the stage of each world; there are as many for each run, and those of the first run come first."""
+        return torch.tensor(self.at, device=noise.device).repeat_interleave(len(noise) // len(self.at))
 
 
 def choose_stages(noise: Float[Tensor, "R *lead K"], share: Float[Tensor, "R S"]) -> Float[Tensor, "R *lead K"]:
@@ -88,16 +91,18 @@ def choose_stages(noise: Float[Tensor, "R *lead K"], share: Float[Tensor, "R S"]
     return torch.cat((noise[..., :-1], ((number + 0.5) / count).to(noise.dtype)[..., None]), -1)
 
 
-def one_hot(numbers: Sequence[int], count: int, like: Tensor) -> Float[Tensor, "R S"]:
-    """Return shares of which each run's are all of one stage."""
-    return torch.stack([(torch.arange(count, device=like.device) == number).to(like.dtype) for number in numbers])
+def stage_numbers(env: Any, noise: Float[Tensor, "B K"]) -> Int[Tensor, " B"] | None:
+    """Return the stage at which each world starts; None for an environment without stages."""
+    return env.numbers(noise) if isinstance(env, Staged) else None
 
 
 def first_stage(env: Any, runs: int, rng: Streams) -> Float[Tensor, "R S"] | None:
     """Return the shares with which runs begin, all of the first stage; None for an environment without stages."""
     if not isinstance(env, Staged):
         return None
-    return one_hot([0] * runs, len(env.stages), torch.zeros((), dtype=rng.dtype, device=rng.device))
+    share = torch.zeros(runs, len(env.stages), dtype=rng.dtype, device=rng.device)
+    share[:, 0] = 1.0
+    return share
 
 
 def start_noise(

@@ -329,7 +329,7 @@ def _model(settings: tuple[type[Any], ...], toggles: tuple[Toggle, ...]) -> type
         for setting in settings_of(part):
             own = {setting.name: (setting.kind, setting.default)}
             if part is settings[2]:
-                own[f"eval_{setting.name}"] = (setting.kind | None, None)
+                own[f"eval_{setting.name}"] = (setting.kind | None, getattr(part, "evaluation", {}).get(setting.name))
             if duplicates := fields.keys() & own:
                 raise ConfigError(
                     f"{part.__name__}.{setting.name}: {min(duplicates)!r} is another setting; rename the field."

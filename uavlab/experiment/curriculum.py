@@ -14,7 +14,6 @@ from dataclasses import fields, replace
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Bool
 from torch import Tensor
 
 from uavlab.core.curriculum import (
@@ -228,11 +227,9 @@ class Progression:
     def _completed(self, at: int) -> bool:
         return any(row["seed"] == self.seeds[at] and row["decision"] == "complete" for row in self.log)
 
-    def apply(self, source: Source, moved: Bool[Tensor, " R"]) -> None:
-        """Start new worlds, and mix batches, by the stage of each seed; ``moved`` seeds just came to theirs."""
-        share = torch.tensor([shares(self.plan, stage) for stage in self.stages])
-        former = torch.tensor([self.plan.stages[stage].mix[1] if stage else 0.0 for stage in self.stages])
-        source.set_stages(share, former, moved)
+    def apply(self, source: Source) -> None:
+        """Start new worlds, and mix batches, by the stage of each seed."""
+        source.set_stages(torch.tensor([shares(self.plan, stage) for stage in self.stages]), torch.tensor(self.stages))
 
     def rates(self) -> list[float]:
         """Return the share of the learning rates of each seed."""

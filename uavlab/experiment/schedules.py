@@ -87,7 +87,6 @@ class Schedules:
         self.rates = Rates(config.run.plateau, len(seeds))
         self.limits = [Alarm(**table) for table in config.run.alarms or ()]
         self.alarms: list[dict[str, Any]] = []
-        self.moved = torch.zeros(len(seeds), dtype=torch.bool)  # seeds whose stage changed since ``apply``
         self.apply(source, learner)
 
     @property
@@ -130,7 +129,6 @@ class Schedules:
             values = figures[self.progression.plan.metric].mean(1).tolist()  # host sync
             ahead = self.progression.judge(values, update)
             moved = [stage != now for stage, now in zip(before, self.progression.stages, strict=True)]
-            self.moved = torch.tensor(moved)
         self.rates.judge(scores.tolist(), moved)
         for best in filter(None, bests):
             best.forget(torch.tensor(ahead, device=best.score.device))
@@ -140,8 +138,7 @@ class Schedules:
         """Start new worlds by the stages of the seeds, and set learning rates by their shares."""
         shares = torch.tensor([level.rate for level in self.rates.levels])
         if self.progression:
-            self.progression.apply(source, self.moved)
-            self.moved = torch.zeros_like(self.moved)
+            self.progression.apply(source)
             shares = shares * torch.tensor(self.progression.rates())
         if self.progression or self.rates.rules:
             for step in gradient_steps(learner):
@@ -149,6 +146,7 @@ class Schedules:
 
     def check_alarms(self, rows: Sequence[Mapping[str, Any]], update: int) -> bool:
         """Warn of each alarm that goes off with the last row of the log; return whether one ends the run."""
+        self._check_figures(rows)
         stop = False
         for alarm in self.limits:
             if text := went_off(alarm, rows, self.since):
@@ -156,6 +154,17 @@ class Schedules:
                 stop = stop or alarm.stop
                 warnings.warn(f"alarm: {text}{'; the run ends' if alarm.stop else ''}", TrainingWarning, stacklevel=3)
         return stop
+
+    def _check_figures(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """With the first row that holds scores, warn of alarms whose figure no row holds."""
+        scored = [any(name.startswith("eval/") for name in row) for row in rows]
+        if sum(scored) != 1 or not scored[-1]:
+            return
+        known = {name for row in rows for name in row}
+        for number, alarm in enumerate(self.limits, 1):
+            if alarm.figure not in known:
+                text = f"alarm {number}: no row has {alarm.figure!r} so far; rows have {', '.join(sorted(known))}"
+                warnings.warn(text, TrainingWarning, stacklevel=4)
 
 
 def gradient_steps(learner: Any) -> list[GradientStep]:

@@ -143,13 +143,12 @@ class Uniform(Store):
 class ByStage(Store):
     """A store that draws a fixed share of each batch from rows of former stages of a curriculum, both parts uniformly.
 
-    Rows of the present stage are those that were added since it began, also by worlds that had started before; all
-    others count as former ones, after a fallback those of a later stage, too. Where there are no others, all rows of a
-    batch are of the present stage.
+    The stage of a row is that at which its world started. Where rows of one part are missing, those of the other fill
+    the batch. Rows of a later stage, which a run has after a fallback, are not drawn, unless there are no others.
 
     Attributes:
         former: Share of a batch that is of former stages (R).
-        since: Rows of each run that were added since its stage began (R), at most the capacity.
+        stage: The present stage of each run (R), from 0.
     """
 
     def __init__(self, example: Transition, capacity: int, transfer: Transfer | None = None) -> None:
@@ -157,38 +156,35 @@ class ByStage(Store):
         super().__init__(example, capacity, transfer)
         runs, device = example.reward.shape[0], self.ring.cursor.device
         self.former = torch.zeros(runs, dtype=torch.float64, device=device)
-        self.since = torch.zeros(runs, dtype=torch.int64, device=device)
+        self.stage = torch.zeros(runs, dtype=torch.int64, device=device)
 
-    def set_former(self, share: Float[Tensor, " R"], moved: Bool[Tensor, " R"]) -> None:
-        """Set the share of former stages; a new stage begins in the runs that ``moved``."""
-        self.former.copy_(share)
-        self.since.masked_fill_(moved.to(self.since.device), 0)
-
-    def add(self, rows: Transition) -> None:
-        """Overwrite the oldest rows by rows of the present stage."""
-        super().add(rows)
-        self.since.add_(rows.reward.shape[1]).clamp_(max=self.ring.capacity)
+    def set_stage(self, stage: Int[Tensor, " R"], former: Float[Tensor, " R"]) -> None:
+        """Set the present stage of each run, and the share of former ones."""
+        self.stage.copy_(stage)
+        self.former.copy_(former)
 
     def choose(self, noise: Int[Tensor, "R N"]) -> tuple[Int[Tensor, "R N"], None]:
         """Return slots, of former stages first; their number is the share of the batch, rounded."""
-        noise, ring_ = noise.to(self.since.device), self.ring
-        others = ring_.size - self.since
-        count = (self.former * noise.shape[1]).round()[:, None]
-        from_former = (torch.arange(noise.shape[1], device=noise.device) < count) & (others > 0)[:, None]
-        from_former = from_former | (self.since == 0)[:, None]  # nothing of the present stage yet
-        back_former = self.since[:, None] + noise.remainder(others.clamp_min(1)[:, None])
-        back = torch.where(from_former, back_former, noise.remainder(self.since.clamp_min(1)[:, None]))
-        return (ring_.cursor - 1 - back).remainder(ring_.capacity), None
+        noise, stage, number = noise.to(self.stage.device), self.stage[:, None], self.ring.rows.stage_number
+        written = torch.arange(self.ring.capacity, device=noise.device) < self.ring.size
+        former, present = (number < stage) & written, (number == stage) & written
+        some, any_former = (each.any(1, keepdim=True) for each in (former | present, former))
+        present = torch.where(some, present, written)
+        first = torch.arange(noise.shape[1], device=noise.device) < (self.former * noise.shape[1]).round()[:, None]
+        from_former = (first & any_former) | ~present.any(1, keepdim=True)
+        return torch.where(from_former, draw_marked(former, noise), draw_marked(present, noise)), None
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return shares and counts of rows."""
-        return {"former": self.former, "since": self.since}
+        """Return the stages of all runs, and shares."""
+        return {"former": self.former, "present": self.stage}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Restore a ``state_dict``."""
-        self.former.copy_(state["former"])
-        self.since.copy_(state["since"])
+        self.set_stage(state["present"], state["former"])
 
-    def forget(self) -> None:
-        """Begin the present stage anew; called before all rows are dropped."""
-        self.since.zero_()
+
+def draw_marked(mark: Bool[Tensor, "R C"], noise: Int[Tensor, "R N"]) -> Int[Tensor, "R N"]:
+    """Turn int64 noise into uniformly distributed slots of those that are marked; any slot where none is."""
+    rank = mark.cumsum(1, dtype=torch.int32)
+    number = noise.remainder(rank[:, -1:].clamp_min(1)).int() + 1
+    return torch.searchsorted(rank, number).clamp_max(mark.shape[1] - 1)

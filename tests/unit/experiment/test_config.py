@@ -85,6 +85,17 @@ class TestNames:
         assert (config.env, config.evaluation) == (Windy(wind=1.5), Windy(wind=2))
         assert "wind: input should be greater than or equal to 0, got -1" in refused({"wind": -1}, preset="windy")
 
+    def test_an_environment_says_how_it_is_evaluated(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        @dataclasses.dataclass(frozen=True)
+        class Breezy(LeaderFollower):
+            evaluation: ClassVar[dict[str, float]] = {"breeze": 0.0}
+            breeze: float = 1.0
+
+        monkeypatch.setitem(ENVIRONMENTS, "breezy", Environment(Breezy))
+        for given, evaluated in (({}, 0.0), ({"eval_breeze": 2.0}, 2.0), ({"eval_breeze": None}, 1.0)):
+            config = configure("breezy", given)
+            assert (config.env, config.evaluation) == (Breezy(), Breezy(breeze=evaluated))
+
     def test_an_own_environment_brings_its_own_rules(self, monkeypatch: pytest.MonkeyPatch) -> None:
         @dataclasses.dataclass(frozen=True)
         class Squall(LeaderFollower):

@@ -133,7 +133,7 @@ def test_a_seed_that_fails_falls_back_learns_slower_and_recovers(scripted: None,
     assert log[3]["reason"] == "1 scores in a row below 0.6, 0.6 of the stage before"
     (rates,) = {tuple(step.own_rate.view(2, -1)[:, 0].tolist()) for step in gradient_steps(run.learner)}
     assert rates == (0.5, 0.25)
-    assert run.source.share.tolist() == [[0.0, 1.0]] * 2
+    assert run.source.share.tolist() == [[0.25, 0.75]] * 2
     assert run.source.store.former.tolist() == [0.25, 0.25]
 
 
@@ -248,7 +248,7 @@ def keep_shares(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def mix_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ByStage, "set_former", lambda self, share, moved: None)
+    monkeypatch.setattr(ByStage, "set_stage", lambda self, stage, former: None)
 
 
 @pytest.mark.parametrize("broken", [forget_positions, keep_rates, keep_shares, mix_no_rows])

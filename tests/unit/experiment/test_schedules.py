@@ -69,6 +69,16 @@ def test_an_alarm_warns_is_recorded_and_may_end_the_run(tmp_path: Path) -> None:
     assert resumed.schedules.alarms == stored  # both stayed beyond their limits, so neither goes off again
 
 
+def test_an_alarm_of_a_figure_that_no_row_has_is_warned_of_once() -> None:
+    names = "alpha, critic_loss"  # others of a run are between them
+    with pytest.warns(TrainingWarning) as caught:
+        train_run(tiny(alarms=[{"figure": "critic_los", "above": 9.0}, {"figure": "alpha", "above": 1e9}]))
+    texts = [str(each.message) for each in caught if "no row has" in str(each.message)]
+    assert len(texts) == 1
+    assert texts[0].startswith("alarm 1: no row has 'critic_los' so far; rows have ")
+    assert all(name in texts[0] for name in names.split(", "))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -10,7 +10,7 @@ from tests.support.fixtures_config import stop_and_resume, tiny, train_run
 from uavlab.core.errors import ConfigError
 from uavlab.core.types import Transition
 from uavlab.experiment.run import Run
-from uavlab.replay.buffer import ByStage
+from uavlab.replay.buffer import ByStage, draw_marked
 
 CAPACITY, BATCH = 20, 10
 CURRICULUM: dict[str, Any] = {
@@ -19,15 +19,19 @@ CURRICULUM: dict[str, Any] = {
 }
 
 
-def rows(number: int, count: int = 4, runs: int = 2) -> Transition:
-    """Return rows whose reward is the number of the batch of rows."""
-    reward, end = torch.full((runs, count, 1), float(number)), torch.zeros(runs, count, 1, dtype=torch.bool)
-    seen = torch.zeros(runs, count, 1, 1)
-    return Transition(seen, seen, reward, seen, end, end[..., 0])
+def rows(number: int, stage: list[int] | None = None, count: int = 4) -> Transition:
+    """Return rows whose reward is ``number``, of worlds that started at a ``stage`` in each run."""
+    reward, end = torch.full((2, count, 1), float(number)), torch.zeros(2, count, 1, dtype=torch.bool)
+    seen, at = torch.zeros(2, count, 1, 1), torch.tensor(stage or [0, 0])[:, None].expand(2, count)
+    return Transition(seen, seen, reward, seen, end, end[..., 0], stage_number=at)
 
 
-def store() -> ByStage:
-    return ByStage(rows(0, 1), CAPACITY)
+def store(*stages: list[int], of: type[ByStage] = ByStage) -> ByStage:
+    """Return a replay of rows 0, 1, ... of the stages of both runs."""
+    replay = of(rows(0, count=1), CAPACITY)
+    for number, stage in enumerate(stages):
+        replay.add(rows(number, stage))
+    return replay
 
 
 def draw(replay: ByStage, seed: int = 0) -> Tensor:
@@ -36,23 +40,28 @@ def draw(replay: ByStage, seed: int = 0) -> Tensor:
     return replay.take(replay.choose(noise)[0]).reward[..., 0]
 
 
-def test_shares_are_exact_in_every_batch() -> None:
-    replay = store()
-    replay.add(rows(1))
-    replay.add(rows(2))
-    replay.set_former(torch.tensor([0.3, 0.0]), torch.tensor([True, True]))
-    replay.add(rows(3))
-    for seed in range(20):
-        former = (draw(replay, seed) < 3).sum(1)
-        assert former.tolist() == [3, 0]
+class ByTime(ByStage):
+    """Broken: rows count as of the present stage if they are among the last ones."""
+
+    def choose(self, noise: Tensor) -> tuple[Tensor, None]:
+        late = torch.arange(self.ring.capacity).expand(2, -1) >= self.ring.size - 4
+        self.ring.rows.stage_number.copy_(self.stage[:, None] - 1 + late.long())
+        return super().choose(noise)
+
+
+@pytest.mark.parametrize("of", [ByStage, ByTime])
+def test_shares_are_exact_in_every_batch(of: type[ByStage]) -> None:
+    replay = store([0, 0], [1, 1], [0, 2], of=of)  # a world of the first stage that goes on after a promotion
+    replay.set_stage(torch.tensor([1, 2]), torch.tensor([0.3, 0.0]))
+    right = all(
+        ((each[0] != 1).sum() == 3) and (each[1] == 2).all() for each in (draw(replay, seed) for seed in range(20))
+    )
+    assert right == (of is ByStage)
 
 
 def test_all_rows_of_both_parts_are_drawn_equally_often() -> None:
-    replay = store()
-    for number in range(7):  # the first two are overwritten
-        if number == 4:
-            replay.set_former(torch.tensor([0.5, 0.2]), torch.tensor([True, True]))
-        replay.add(rows(number))
+    replay = store(*[[0, 0]] * 4, *[[1, 2]] * 3)  # the first two are overwritten
+    replay.set_stage(torch.tensor([1, 2]), torch.tensor([0.5, 0.2]))
     each = torch.cat([draw(replay, seed) for seed in range(400)], 1)
     counts = torch.stack([(each == number).double().mean(1) for number in range(7)], 1)
     expected = torch.tensor([[0, 0, 0.25, 0.25, 1 / 6, 1 / 6, 1 / 6], [0, 0, 0.1, 0.1, *[0.8 / 3] * 3]])
@@ -60,33 +69,42 @@ def test_all_rows_of_both_parts_are_drawn_equally_often() -> None:
 
 
 def test_without_rows_of_one_part_the_other_fills_the_batch() -> None:
-    replay = store()
-    replay.add(rows(1))
-    replay.set_former(torch.tensor([0.5, 0.5]), torch.tensor([True, False]))
-    assert draw(replay).unique().tolist() == [1.0]  # nothing of the new stage, nothing of a former one
-    for number in range(2, 9):
-        replay.add(rows(number))
-    assert int(draw(replay).min()) >= 4  # rows of the first stage are overwritten
+    replay = store([0, 1])
+    replay.set_stage(torch.tensor([1, 1]), torch.tensor([0.5, 0.5]))
+    assert draw(replay).unique().tolist() == [0.0]  # nothing of the new stage, nothing of a former one
 
 
-def test_runs_change_their_stages_on_their_own() -> None:
-    replay = store()
-    replay.add(rows(1))
-    replay.set_former(torch.tensor([0.3, 0.3]), torch.tensor([True, False]))
-    replay.add(rows(2))
-    assert replay.since.tolist() == [4, 8]
-    assert (draw(replay)[0] == 1).sum() == 3
+def test_rows_of_a_later_stage_are_not_drawn_after_a_fallback() -> None:
+    replay = store([0, 0], [1, 1], [2, 2])
+    replay.set_stage(torch.tensor([1, 2]), torch.tensor([0.3, 0.3]))
+    first, second = draw(replay)
+    assert sorted(first.unique().tolist()) == [0.0, 1.0]
+    assert (second == 2).sum() == 7
+    replay = store([1, 0])
+    replay.set_stage(torch.tensor([0, 0]), torch.tensor([0.0, 0.0]))
+    assert draw(replay).unique().tolist() == [0.0]  # there are no others
+
+
+def test_slots_that_were_not_written_are_not_drawn() -> None:
+    replay = store([1, 1])
+    replay.ring.rows.reward[:, 4:] = 9.0  # of stage 0, as all blank rows
+    replay.set_stage(torch.tensor([1, 0]), torch.tensor([0.5, 0.0]))
+    assert draw(replay).unique().tolist() == [0.0]
+
+
+def test_marked_slots_by_hand() -> None:
+    mark = torch.tensor([[False, True, False, True], [True, True, True, False], [False] * 4])
+    slots = draw_marked(mark, torch.arange(6).expand(3, 6))
+    assert slots[:2].tolist() == [[1, 3, 1, 3, 1, 3], [0, 1, 2, 0, 1, 2]]
+    assert ((slots[2] >= 0) & (slots[2] < 4)).all()
 
 
 def test_the_state_is_restored() -> None:
-    replay, other = store(), store()
-    for each in (replay, other):
-        each.add(rows(1))
-    replay.set_former(torch.tensor([0.3, 0.1]), torch.tensor([True, False]))
+    replay, other = store([0, 0], [1, 1]), store([0, 0], [1, 1])
+    replay.set_stage(torch.tensor([1, 0]), torch.tensor([0.3, 0.1]))
+    assert not torch.equal(draw(replay), draw(other))
     other.load_state_dict(replay.state_dict())
     assert torch.equal(draw(replay), draw(other))
-    replay.forget()
-    assert replay.since.tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("prefetch", ["off", "on", "overlap"])
@@ -100,7 +118,8 @@ def test_a_run_is_resumed_exactly(tmp_path: Any, prefetch: str) -> None:
     }
     whole = train_run(tiny(**settings), tmp_path / "whole")
     assert whole.source.store.former.tolist() == [pytest.approx(0.3)]
-    assert whole.source.share.tolist() == [[0.0, 1.0]]
+    assert whole.source.share.tolist() == [[pytest.approx(0.3), pytest.approx(0.7)]]
+    assert set(whole.source.ring.rows.stage_number.unique().tolist()) == {0, 1}
     assert stop_and_resume(tiny(**settings), tmp_path / "run").digest == whole.digest
 
 

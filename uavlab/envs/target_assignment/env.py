@@ -79,8 +79,8 @@ class Assignment:
         sectors: Directions from which a target is approached (S).
         obstacle_radius: Largest radius of an obstacle (m).
         variance: Largest share by which resources differ from their means.
-        jitter: Largest change of the numbers of neighbours, drawn for each world; the presets evaluate policies without
-            (``eval_jitter``).
+        jitter: Largest change of the numbers of neighbours, drawn for each world; policies are evaluated without
+            (``eval_jitter`` is 0).
         clustering: How much targets are drawn to a common centre; 0 is not at all.
         near: Nearest UAVs, and nearest targets, that are neighbours of a UAV; 0 takes a quarter, from 4 to 16.
         load: Resources that a UAV ordinarily has, by which the ideal number of UAVs of a target is counted.
@@ -133,6 +133,7 @@ class Assignment:
     initial_settings: ClassVar[tuple[str, ...]] = (
         *("uavs", "targets", "obstacles", "slots", "obstacle_radius", "variance", "clustering", "jitter", "near"),
     )
+    evaluation: ClassVar[dict[str, float]] = {"jitter": 0}
     score: ClassVar[dict[str, float]] = {"normalized_score": 1.0, "distance": -2e-5}
     rules: ClassVar[tuple[Rule, ...]] = (
         (("uavs",), lambda uavs: 1 <= uavs[0] <= uavs[1], "uavs {0}: expected fewest and most, from 1 on"),

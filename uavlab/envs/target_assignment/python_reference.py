@@ -77,7 +77,8 @@ class World:
         """Return how many of ``count`` things are neighbours."""
         jitter = self.p.jitter
         change = math.floor(number * (2 * jitter + 1)) - jitter
-        return max(1, min(count, (self.p.near or max(4, min(16, math.ceil(count / 4)))) + change))
+        whole = self.p.near or max(4, min(16, math.ceil(count / 4)))
+        return max(1, min(count, max(self.p.near, 16), whole + change))
 
     def leg(self, uav: int, target: int, sector: int) -> float:
         """Return the length of a way; inf where an obstacle is in it."""

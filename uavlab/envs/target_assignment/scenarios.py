@@ -23,6 +23,7 @@ DEMAND, LEAST_DEMAND = (40.0, 50.0), 5.0  # of a target
 SPEED = (15.0, 35.0)  # m/s: mean of the published slowest and fastest cruise
 RANGE = (0.8, 1.2)  # sides of the map that a UAV can fly
 RATIO = (0.5, 2.0)  # of all supply to all demand; supply beyond is scaled
+MOST_NEAR = 16  # neighbours, unless ``near`` is more
 RADIUS = 0.4  # smallest radius of an obstacle, relative to the largest
 
 
@@ -80,11 +81,11 @@ def neighbours(count: Int[Tensor, "B 2"], unit: Float[Tensor, "B 2"], env: "Assi
     """Return how many of ``count`` things are neighbours: min(count, max(4, ceil(count / 4)), 16), jittered.
 
     With ``env.near`` they are as many in place of the formula. ``unit`` draws a change between -``env.jitter`` and
-    ``env.jitter``; the result stays between 1 and ``count``.
+    ``env.jitter``; the result stays from 1 to ``count``, and to 16 or ``env.near`` if that is more.
     """
-    whole = torch.full_like(count, env.near) if env.near else ((count + 3) // 4).clamp(4, 16)
+    whole = torch.full_like(count, env.near) if env.near else ((count + 3) // 4).clamp(4, MOST_NEAR)
     change = (unit * (2 * env.jitter + 1)).floor() - env.jitter
-    return torch.minimum(whole + change, count.to(unit.dtype)).clamp_min(1)
+    return torch.minimum((whole + change).clamp_max(max(env.near, MOST_NEAR)), count.to(unit.dtype)).clamp_min(1)
 
 
 def _slots(env: "Assignment") -> tuple[tuple[tuple[int, int], int], ...]:

@@ -61,6 +61,7 @@ def test_clustering_draws_targets_together() -> None:
         (10, 0.5, 0, 4),
         (17, 0.5, 0, 5),  # ceil(17 / 4)
         (100, 0.5, 0, 16),
+        (100, 0.99, 2, 16),  # and of a formula never more than 16
         (10, 0.0, 2, 2),
         (10, 0.99, 2, 6),
         (5, 0.99, 2, 5),
@@ -74,7 +75,13 @@ def test_neighbours(count: int, unit: float, jitter: int, number: int) -> None:
 
 @pytest.mark.parametrize(
     ("near", "jitter", "expected"),
-    [(0, 0, [[4, 3], [5, 16]]), (2, 0, [[2, 2], [2, 2]]), (6, 0, [[6, 3], [6, 6]]), (2, 1, [[1, 3], [3, 1]])],
+    [
+        (0, 0, [[4, 3], [5, 16]]),
+        (2, 0, [[2, 2], [2, 2]]),
+        (6, 0, [[6, 3], [6, 6]]),
+        (2, 1, [[1, 3], [3, 1]]),
+        (20, 2, [[9, 3], [20, 18]]),
+    ],
 )
 def test_fixed_numbers_of_neighbours(near: int, jitter: int, expected: list[list[int]]) -> None:
     count, unit = torch.tensor([[9, 3], [20, 100]]), torch.tensor([[0.1, 0.9], [0.9, 0.1]])
