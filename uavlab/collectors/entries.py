@@ -114,7 +114,7 @@ def store(config: Settings, rng: Streams, rt: Runtime) -> Store:
     return ByPriority(example, replay.capacity, replay, toggles.priorities, transfer, config.run.updates)
 
 
-def example_env(config: Settings) -> Env:
+def example_env(config: Settings) -> Any:
     """Return an environment whose worlds have all parts that those of a run have."""
     return config.env if config.run.curriculum is None else Staged(config.env, (config.env,))
 

@@ -21,7 +21,7 @@ Rule = tuple[tuple[str, ...], Callable[..., bool], str]
 """A condition on several settings: their names, the condition on their values, and a message with ``{0}``, ``{1}``."""
 
 
-@dataclass_transform(frozen_default=True)
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def tensors(cls: type[T]) -> type[T]:
     """Turn a class into a frozen dataclass whose fields are tensors or other ``@tensors`` objects."""
     return dataclass(frozen=True, eq=False)(cls)

@@ -11,6 +11,7 @@ before the copy out of it has completed.
 """
 
 from collections.abc import Mapping
+from typing import cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -157,6 +158,7 @@ class ByStage(Store):
         runs, device = example.reward.shape[0], self.ring.cursor.device
         self.former = torch.zeros(runs, dtype=torch.float64, device=device)
         self.stage = torch.zeros(runs, dtype=torch.int64, device=device)
+        self.number = cast(Tensor, self.ring.rows.stage_number)  # R capacity
 
     def set_stage(self, stage: Int[Tensor, " R"], former: Float[Tensor, " R"]) -> None:
         """Set the present stage of each run, and the share of former ones."""
@@ -165,7 +167,7 @@ class ByStage(Store):
 
     def choose(self, noise: Int[Tensor, "R N"]) -> tuple[Int[Tensor, "R N"], None]:
         """Return slots, of former stages first; their number is the share of the batch, rounded."""
-        noise, stage, number = noise.to(self.stage.device), self.stage[:, None], self.ring.rows.stage_number
+        noise, stage, number = noise.to(self.stage.device), self.stage[:, None], self.number
         written = torch.arange(self.ring.capacity, device=noise.device) < self.ring.size
         former, present = (number < stage) & written, (number == stage) & written
         some, any_former = (each.any(1, keepdim=True) for each in (former | present, former))
