@@ -42,7 +42,7 @@ def test_a_batch_from_replay(followers: int, rows: int) -> None:
 @pytest.mark.parametrize(
     ("preset", "settings", "count", "size"),
     [
-        ("assignment_quick", {}, 32, 64),  # 128 x 16 steps, 6 + 4 entities
+        ("assignment_quick", {}, 128, 64),  # 512 x 16 steps, 6 + 4 entities
         ("assignment_quick", {"worlds": 2, "rollout_steps": 3}, 1, 64),  # less than one minibatch
         ("assignment_quick", {"worlds": 3, "rollout_steps": 32}, 2, 64),  # 96 / 64 = 1.5, to the even number
         ("pursuit", {"worlds": 10_000, "rollout_steps": 1_000}, 1000, 128),  # the most that are allowed
