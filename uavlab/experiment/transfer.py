@@ -34,8 +34,8 @@ class Transfer:
         home: Its mean, with the ends of its 95 % interval, on the run's own evaluation task.
         rows: For each size or stage the ``settings`` that it changes, ``score`` and ``ratio`` to that at home, each
             with its 95 % interval (mean, low, high; a ratio is None where home is 0); ``plans``, scores of baselines by
-            name; and ``over``, for each of them the ratios of figures of the policy to those of the baseline, in the
-            same episodes.
+            name; and ``over``, for each of them the ratios of all figures of the policy to those of the baseline, in
+            the same episodes; those of the score are first.
     """
 
     kind: str
@@ -133,7 +133,9 @@ def transfer(
         ConfigError: The policy cannot act there, or there is no such baseline.
     """
     config = trained.config
-    names = [name for name in config.evaluation.score if name in {m.name for m in config.evaluation.metrics}]
+    known = [metric.name for metric in config.evaluation.metrics]
+    names = [name for name in config.evaluation.score if name in known]
+    names += [name for name in known if name not in names]
     home = _numbers(measure(trained, count, seed, mean_action))[names[0]]
     rows = []
     for place in places:
