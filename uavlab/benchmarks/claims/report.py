@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from uavlab.benchmarks.claims import compiled, gpu, mapping, telemetry, update_interval  # noqa: F401 - they register
+from uavlab.benchmarks.claims import assignment, compiled, gpu, mapping, telemetry, update_interval  # noqa: F401 - they register
 from uavlab.benchmarks.claims.ledger import Claim
 from uavlab.benchmarks.claims.measures import MEASURES, Bench, Estimate, NotTestable
 from uavlab.benchmarks.timing import ENOUGH

@@ -118,7 +118,7 @@ class TestMeasure:
         assert path.read_text() == '{"rows": []}'
 
     def test_what_is_not_built_is_not_measured(self, bench: Bench, tmp_path: Path) -> None:
-        measure(select(["zero-shot"]), tmp_path / "claims.json", bench, lambda line: None)
+        measure(select(["eight-devices"]), tmp_path / "claims.json", bench, lambda line: None)
         assert list(tmp_path.iterdir()) == []
 
 
@@ -236,17 +236,17 @@ class TestRows:
             assert (row["verdict"] == "not built yet") == (row["command"] == "")
 
     def test_tables(self) -> None:
-        two = rows(select(["total", "zero-shot"]), record(total=entry(4.2, 4.1, 4.4), device="H200"))
+        two = rows(select(["total", "eight-devices"]), record(total=entry(4.2, 4.1, 4.4), device="H200"))
         assert list(map(texts, two)) == [
             ("total", "2.30x to 4.00x", "gpu", "4.20x", "exceeds"),
-            ("zero-shot", "at least 0.50x", "any", "-", "not built yet"),  # not measured against "no effect"
+            ("eight-devices", "7.00x to 7.50x", "gpu", "-", "not built yet"),
         ]
         lines = [line.split() for line in format_rows(two).splitlines()]
         assert lines[0] == ["claim", "claimed", "device", "measured", "verdict"]
         assert lines[1] == ["total", "2.30x", "to", "4.00x", "gpu", "4.20x", "exceeds"]
         assert lines[2][:3] + lines[2][-2:] == ["An", "estimate:", "all", "L840,", "L1099)"]
         assert lines[4] == ["uavlab", "claims", "--measure", "total"]
-        assert lines[5] == ["zero-shot", "at", "least", "0.50x", "any", "-", "not", "built", "yet"]
+        assert lines[5] == ["eight-devices", "7.00x", "to", "7.50x", "gpu", "-", "not", "built", "yet"]
         assert " ".join(lines[-1]) == "2 claims: 1 exceeds, 1 not built yet" == count_verdicts(two)
         assert count_verdicts([]) == "no such claims"
 
