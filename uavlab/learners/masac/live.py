@@ -23,15 +23,14 @@ class Weighted(Transition):
 def weigh(data: Transition) -> Transition:
     """Turn marks of live agents, if there are any, into weights; an agent without a live row has no weight.
 
-    Actions of other agents become 0, and their moves -1, which no move is.
+    Where an agent is not live its action becomes 0, or its move -1, whose one-hot vector is zeros.
     """
     if not isinstance(data, LiveTransition):
         return data
     live = data.live.to(data.reward.dtype)
     weight = live / live.mean(1, keepdim=True).clamp_min(1 / live.shape[1])
-    action = (
-        data.action.masked_fill(~data.live, -1) if data.action.dim() == live.dim() else mask_actions(data.action, live)
-    )
+    moves = not data.action.is_floating_point()
+    action = data.action.masked_fill(~data.live, -1) if moves else mask_actions(data.action, live)
     return Weighted(data.obs, action, data.reward, data.next_obs, data.terminated, data.truncated, weight)
 
 
