@@ -13,8 +13,9 @@ Critics that a group shares (``critic=shared``) have one value Q_gk(s, a) for al
 (Q_gk - y_i)^2 over the agents of the group, too. Each agent's actor minimizes the same loss as before, with Q_gk for
 Q_ik.
 
-Means of an agent are over the rows before the end of its task (``live.py``). With ``n_step`` r_i is a sum of discounted
-rewards, and gamma the discount after the last of them.
+Means of an agent are over the rows before the end of its task, and a joint action holds zeros for agents that take no
+part in a row, or whose task ended before it (``live.py``). With ``n_step`` r_i is a sum of discounted rewards, and
+gamma the discount after the last of them.
 
 All losses are computed from the parameters at the start of their phase: all critics, then all actors and temperatures
 against the updated critics. In the actor loss, other agents' actions are samples of their current policies, detached.

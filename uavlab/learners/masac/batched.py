@@ -14,7 +14,7 @@ from torch import Tensor
 
 from uavlab.core.types import Transition
 from uavlab.learners.masac.base import Evaluate, MASACBase, Step, Unpack, evaluate_actors, squash
-from uavlab.learners.masac.live import row_mean, weights
+from uavlab.learners.masac.live import mask_actions, row_mean, weights, weights_ahead
 from uavlab.learners.masac.loop import evaluate
 from uavlab.learners.masac.networks import Theta, list_tensors
 from uavlab.nets.assignment import by_network, of_agents, per_agent
@@ -56,11 +56,12 @@ class StackedMASAC(MASACBase):
     ) -> tuple[Float[Tensor, "R A N"], Float[Tensor, "R A N"]]:
         """Return the smaller value of each agent, and log pi_i, for actions of the current policies.
 
-        With ``own`` the sum of the values of all agents, weighted by ``weight``, has the gradient of agent i's own
-        value for its action.
+        Agents without weight in a row act with zeros. With ``own`` the sum of the values of all agents, weighted by
+        ``weight``, has the gradient of agent i's own value for its action.
         """
         out = evaluate_actors(self.actor_net, actor, obs, self.networks)
         action, log_prob = squash(self.config, out, noise, self.padding)
+        action = mask_actions(action.transpose(1, 2), weight).transpose(1, 2)
         if own and self.config.critic == "shared":
             joint = actions_of_groups(action, self.critics, weight).flatten(3)
         elif own and self.central:
@@ -81,7 +82,7 @@ class StackedMASAC(MASACBase):
         discount: Float[Tensor, "R N"] | None = None,
     ) -> Float[Tensor, "R A N"]:
         """Compute y_i, without the bootstrapped value where an agent's task ended."""
-        q, log_prob = self.policy_values(actor, target, data.next_obs, noise, own=False)
+        q, log_prob = self.policy_values(actor, target, data.next_obs, noise, own=False, weight=weights_ahead(data))
         soft = q - self._log_alpha(log_alpha).exp() * log_prob
         alive = (~data.terminated).to(q.dtype).transpose(1, 2)
         reward = self.reward_factor * data.reward.transpose(1, 2)

@@ -29,6 +29,7 @@ from torch import Tensor
 from uavlab.core.types import ChoiceObs, Transition
 from uavlab.learners.masac.base import MASACBase, evaluate_actors
 from uavlab.learners.masac.batched import MASAC, MASACVmap, StackedMASAC
+from uavlab.learners.masac.live import mask_actions
 from uavlab.learners.masac.loop import RUNGS, Actions, MASACLoop, Network, evaluate, values
 from uavlab.learners.masac.networks import Theta
 from uavlab.ops.action_sampling import sample_categorical
@@ -45,12 +46,19 @@ class StackedChoices(StackedMASAC):
         return (q * move.transpose(1, 2)[:, :, None]).sum(-1)
 
     def policy_values(
-        self, actor: Theta, critic: Theta, obs: ChoiceObs, noise: Float[Tensor, "R N A"], own: bool, weight: Any = None
+        self,
+        actor: Theta,
+        critic: Theta,
+        obs: ChoiceObs,
+        noise: Float[Tensor, "R N A"],
+        own: bool,
+        weight: Float[Tensor, "R A N"] | None = None,
     ) -> tuple[Float[Tensor, "R A N"], Float[Tensor, "R A N"]]:
         """Return the expected smaller value of each agent's moves, and minus the entropy of its policy."""
         logits = evaluate_actors(self.actor_net, actor, obs.features, self.networks)
         chance, log_chance = move_chances(logits, obs.legal)
         move = one_hot(sample_categorical(chance, noise), self.spec.choices, chance.dtype)
+        move = mask_actions(move.transpose(1, 2), weight).transpose(1, 2)
         q = self.values(critic, obs.features, self._others(move)).amin(2)
         expected = (chance.transpose(1, 2) * q).sum(-1)
         return expected, (chance * log_chance).sum(-1).transpose(1, 2)
@@ -110,7 +118,7 @@ def move_chances(
 
 
 def one_hot(move: Int[Tensor, "*lead"], choices: int, dtype: torch.dtype) -> Float[Tensor, "*lead E"]:
-    """Return 1 for a move and 0 for all others, without the host sync of torch's own function."""
+    """Return 1 for a move and 0 for all others (-1: for all), without the host sync of torch's own function."""
     return (move[..., None] == torch.arange(choices, device=move.device)).to(dtype)
 
 

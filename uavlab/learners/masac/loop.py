@@ -21,7 +21,7 @@ from torch import Tensor
 from uavlab.core.rng import Streams
 from uavlab.core.types import EnvSpec, Scale, Transition, features_of, tree_map
 from uavlab.learners.masac.base import MASACBase, MASACConfig, Step, Unpack, squash
-from uavlab.learners.masac.live import row_mean, weights
+from uavlab.learners.masac.live import mask_actions, row_mean, weights, weights_ahead
 from uavlab.learners.masac.networks import Theta
 from uavlab.runtime.grad_step import GradientStep, Rows
 from uavlab.runtime.runtime import Runtime
@@ -94,7 +94,7 @@ class MASACLoop(MASACBase):
     ) -> Float[Tensor, "R A N"]:
         """Compute y_i, without the bootstrapped value where an agent's task ended."""
         goals = []
-        samples = self._sample_actions(actor, data.next_obs, noise)
+        samples = self._sample_actions(actor, data.next_obs, noise, weights_ahead(data))
         for pair, owner, (run, agent, actions) in zip(self.pair, self.owner, samples, strict=True):
             q, log_prob = self._policy_values(target[pair], features_of(data.next_obs)[run], agent, actions)
             soft = q - log_alpha[owner][0].exp() * log_prob
@@ -141,7 +141,7 @@ class MASACLoop(MASACBase):
     ) -> tuple[Tensor, dict[str, Any]]:
         """Sum the means of alpha_i log pi_i - min_k Q_ik over runs and agents."""
         losses, log_probs, live = [], [], weights(data)
-        samples = self._sample_actions(actor, data.obs, noise)
+        samples = self._sample_actions(actor, data.obs, noise, live)
         for pair, owner, (run, agent, actions) in zip(self.pair, self.owner, samples, strict=True):
             q, log_prob = self._policy_values(critic[pair], features_of(data.obs)[run], agent, actions)
             own = None if live is None else live[run, agent]
@@ -160,14 +160,16 @@ class MASACLoop(MASACBase):
         return self.rung.total(self._by_owner(losses), log_alpha), {}
 
     def _sample_actions(
-        self, actor: Networks, obs: Any, noise: Float[Tensor, "R N A ..."]
+        self, actor: Networks, obs: Any, noise: Float[Tensor, "R N A ..."], weight: Float[Tensor, "R A N"] | None
     ) -> Iterator[tuple[int, int, Actions]]:
-        """Yield run, agent and the actions of all agents."""
+        """Yield run, agent and the actions of all agents; those without weight in a row act with zeros."""
         agents = range(self.spec.agents)
 
         def draw(run: int, agent: int) -> tuple[Tensor, ...]:
             own = tree_map(lambda leaf: leaf[run, :, agent], obs)
-            return self._draw(actor[self.owner[run * len(agents) + agent]], own, noise[run, :, agent], agent)
+            net = actor[self.owner[run * len(agents) + agent]]
+            action, *rest = self._draw(net, own, noise[run, :, agent], agent)
+            return mask_actions(action, None if weight is None else weight[run, agent]), *rest
 
         for run in range(self.runs):
             actions = [draw(run, j) for j in agents] if self.rung.once else None

@@ -98,10 +98,10 @@ def test_actions_kept_from_the_phase_before_are_caught() -> None:
     class Stale(MASACLoop):
         previous: list[Any] | None = None
 
-        def _sample_actions(self, actor: Any, obs: Tensor, noise: Tensor) -> Iterator[Any]:
+        def _sample_actions(self, *given: Any) -> Iterator[Any]:
             drawn = self.previous
             with torch.enable_grad():
-                self.previous = list(super()._sample_actions(actor, obs, noise)) if drawn is None else None
+                self.previous = list(super()._sample_actions(*given)) if drawn is None else None
             return iter(drawn or self.previous or [])
 
     assert apart_from_merged(toggled(Stale, update="merged")) > 1e-6

@@ -54,7 +54,7 @@ def rows(rng: Streams, deaths: bool) -> Transition:
         return Transition(*data)
     live = rng.uniform("live", ROWS, AGENTS) < 0.6
     live[:, 0], live[:, 1] = True, torch.tensor([False, True, False, False])
-    return weigh(LiveTransition(*data, live=live))
+    return LiveTransition(*data, live=live)
 
 
 class Slow:
@@ -80,55 +80,64 @@ class Slow:
             result.append((torch.tanh(inner), density.sum(1)))
         return result
 
-    def values(self, critic: Tensor, obs: Tensor, i: int, actions: list[Tensor]) -> Tensor:
-        """Return the values of both critics of an agent's group."""
+    def values(self, critic: Tensor, obs: Tensor, i: int, actions: list[Tensor], idle: Tensor) -> Tensor:
+        """Return the values of both critics of an agent's group; actions of idle agents are 0."""
+        if self.fault != "idle agents act":
+            actions = [torch.where(idle[:, j : j + 1], 0.0, action) for j, action in enumerate(actions)]
         pair = 1 - PAIRS[i] if self.fault == "another group" else PAIRS[i]
         x = torch.cat([obs[0].flatten(1), *actions], 1)
         return torch.stack([self.nets[1](critic[pair, k][None], x[None])[0, :, 0] for k in range(2)])
 
     def targets(self, data: Transition, noise: Tensor) -> Tensor:
-        drawn, y = self.draw(data.next_obs, noise), []
+        drawn, y, idle = self.draw(data.next_obs, noise), [], idle_agents(data) | data.terminated[0]
+        if not isinstance(data, LiveTransition):
+            idle = torch.zeros_like(idle)
         for i in range(AGENTS):
-            q = self.values(self.target, data.next_obs, i, [action for action, _ in drawn]).amin(0)
+            q = self.values(self.target, data.next_obs, i, [action for action, _ in drawn], idle).amin(0)
             soft = q - self.alpha[self.networks[i]] * drawn[i][1]
             goes_on = (~data.terminated[0, :, i]).double()
             y.append(CONFIG.reward_scale * data.reward[0, :, i] + CONFIG.gamma * goes_on * soft)
         return torch.stack(y)[None].detach()
 
     def critic_loss(self, data: Transition, target: Tensor, weight: Tensor) -> Tensor:
-        total, live = torch.zeros((), dtype=torch.float64), weights(data)
+        total, live = torch.zeros((), dtype=torch.float64), weights(weigh(data))
         for i in range(AGENTS):
-            q = self.values(self.critic, data.obs, i, list(data.action[0].unbind(1)))
+            q = self.values(self.critic, data.obs, i, list(data.action[0].unbind(1)), idle_agents(data))
             square = weight[0] * (q - target[0, i]).square()
             share = 1 if self.fault == "sum over agents" else 1 / PAIRS.count(PAIRS[i])
             total = total + share * (square if live is None else square * live[0, i]).mean(1).sum()
         return total
 
     def actor_loss(self, data: Transition, noise: Tensor) -> Tensor:
-        total, live = torch.zeros((), dtype=torch.float64), weights(data)
+        total, live = torch.zeros((), dtype=torch.float64), weights(weigh(data))
         drawn = self.draw(data.obs, noise)
         for i in range(AGENTS):
             also = {"other groups live": {1 - PAIRS[i]}, "whole group live": {PAIRS[i]}}.get(self.fault, ())
             actions = [a if j == i or PAIRS[j] in also else a.detach() for j, (a, _) in enumerate(drawn)]
-            q = self.values(self.critic.detach(), data.obs, i, actions).amin(0)
+            q = self.values(self.critic.detach(), data.obs, i, actions, idle_agents(data)).amin(0)
             loss = self.alpha[self.networks[i]] * drawn[i][1] - q
             total = total + (loss if live is None or self.fault == "all rows" else loss * live[0, i]).mean()
         return total
 
 
+def idle_agents(data: Transition) -> Tensor:
+    return ~data.live[0] if isinstance(data, LiveTransition) else torch.zeros(ROWS, AGENTS, dtype=torch.bool)
+
+
 def errors(fault: str = "", share: bool = True, deaths: bool = False) -> dict[str, float]:
     """Return the distance of each loss, and of its gradient, from the slow twin's with a fault."""
     learner, rng = build(share)
-    slow, data, noise = Slow(learner, fault), rows(rng, deaths), learner.update_noise(rng, ROWS)
+    slow, raw, noise = Slow(learner, fault), rows(rng, deaths), learner.update_noise(rng, ROWS)
+    data = weigh(raw)
     actor, critic, log_alpha = (step.parameter for step in (learner.actor, learner.critic, learner.temperature))
     y = learner.targets(actor.detach(), learner.target, log_alpha.detach(), data, noise.next_action)
     weight = rng.uniform("weight", ROWS)
     pairs = {
-        "targets": (y, slow.targets(data, noise.next_action)),
-        "critic": (learner.critic_loss(critic, data, y, weight)[0], slow.critic_loss(data, y, weight)),
+        "targets": (y, slow.targets(raw, noise.next_action)),
+        "critic": (learner.critic_loss(critic, data, y, weight)[0], slow.critic_loss(raw, y, weight)),
         "actor": (
             learner.actor_loss(actor, critic.detach(), log_alpha.detach(), data, noise.action)[0],
-            slow.actor_loss(data, noise.action),
+            slow.actor_loss(raw, noise.action),
         ),
     }
     apart = {name: (one - other).detach().abs().max().item() for name, (one, other) in pairs.items()}
@@ -164,6 +173,11 @@ def test_each_mistake_is_caught(fault: str, seen: tuple[str, ...]) -> None:
 def test_an_actor_that_learns_from_rows_after_an_end_is_caught() -> None:
     apart = errors("all rows", share=False, deaths=True)
     assert {name for name, error in apart.items() if error > 1e-4} == {"actor", "actor gradient"}, apart
+
+
+def test_actions_of_idle_agents_are_caught() -> None:
+    apart = errors("idle agents act", deaths=True)
+    assert min(apart.values()) > 1e-4, apart
 
 
 def test_gradients_of_actions_by_hand() -> None:
