@@ -15,8 +15,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from uavlab.benchmarks.registry import Option, Record, suite
 from uavlab.benchmarks.timing import median, ratio, time_in_turn
+from uavlab.core.entities import Entities
 from uavlab.envs.autoreset import advance, make_pool, start_worlds
 from uavlab.envs.target_assignment.env import Assignment
+from uavlab.envs.target_assignment.observation import FEATURES
 from uavlab.envs.target_assignment.python_reference import World
 from uavlab.experiment import build
 from uavlab.experiment.config import Device, RunConfig, configure
@@ -204,7 +206,7 @@ def padding_rows() -> list[dict[str, Any]]:
 
 def multiplications(policy: Any, env: Assignment, uavs: int, targets: int) -> int:
     """Return the multiplications of a policy's matrix products for one world with so many slots, by their shapes."""
-    entities = replace(env.spec.entities, rows=uavs, columns=targets)
+    entities = Entities(uavs, targets, FEATURES, env.sectors)
     net = StackedAttention(entities, policy.hidden, policy.heads, policy.layers, pairs=True)
     with FlopCounterMode(display=False) as counter:
         net(torch.zeros(1, net.count), torch.zeros(1, 1, entities.width))
