@@ -26,7 +26,7 @@ from uavlab.envs.target_assignment.scenarios import RULES, draw, noise_count
 KINDS = 2  # of resources
 BLOCKED = 1e9  # m: more than any range
 NEVER = 1e-6  # km: a team that has not flown has no efficiency
-Ratio = Annotated[float, Gt(0), Le(1e3)]
+Ratio = Annotated[float, Gt(0), Le(100)]  # a range stays below BLOCKED
 
 
 @tensors
@@ -80,8 +80,8 @@ class Assignment:
         sectors: Directions from which a target is approached (S).
         obstacle_radius: Largest radius of an obstacle (m).
         variance: Largest share by which resources differ from their means.
-        supply: Least and most of the team's supply, relative to all demand; what is drawn beyond is scaled. Below 1 no
-            team can satisfy all targets.
+        supply: Least and most of all supply, relative to all demand; what is drawn beyond is scaled. Below 1, not all
+            targets can be satisfied.
         reach: Shortest and longest range of a UAV, in sides of the map.
         jitter: Largest change of the numbers of neighbours, drawn for each world; the presets evaluate policies without
             (``eval_jitter``).

@@ -83,6 +83,16 @@ def test_settings_by_which_no_world_can_be_solved_are_refused() -> None:
     assert order == "supply (2.0, 1.0): expected least and most, in order"
 
 
+def test_shares_of_worlds_that_nobody_can_complete() -> None:
+    """As docs/tasks.md says, of 20 000 worlds."""
+    env = Assignment()
+    state = env.initial(torch.rand(20_000, env.spec.initial_noise, generator=torch.Generator().manual_seed(0)))
+    supply, demand = state.own.sum(1), state.demand.sum(1)
+    alone = ((state.demand.sum(2) > 0) & ~state.legal.any(3).any(1)).any(1)
+    shares = [supply.sum(1) < 0.999 * demand.sum(1), (supply < 0.999 * demand).any(1), alone]
+    assert [round(float(each.float().mean()), 4) for each in shares] == pytest.approx([0.007, 0.037, 0.0002], abs=5e-4)
+
+
 def test_clustering_draws_targets_together() -> None:
     def spread(clustering: float) -> float:
         target = scenarios(replace(ENV, clustering=clustering)).pos[:, ENV.rows :]
