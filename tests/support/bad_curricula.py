@@ -27,6 +27,23 @@ ROWS = (
         "cells in side 1000.0 / (2 x spacing 50.0), squared; lower them, or spacing (targets from --set).",
     ),
     Row(
+        "assignment supply",
+        f"train {Q} --set supply=[0.2,0.8]",
+        f"{Q}: supply (0.2, 0.8): less than all demand in every world, so that no team can satisfy all targets; "
+        "expected a most of at least 1 (supply from --set).",
+    ),
+    Row(
+        "assignment reach",
+        f"train {Q} --set reach=[0.01,0.04]",
+        f"{Q}: reach (0.01, 0.04) x side 1000.0: not beyond spacing 50.0, so that no UAV reaches a target in any "
+        "world; raise reach (reach from --set).",
+    ),
+    Row(
+        "assignment order",
+        f"train {Q} --set reach=[1.2,0.8]",
+        f"{Q}: reach (1.2, 0.8): expected shortest and longest, in order (reach from --set).",
+    ),
+    Row(
         "size followers",
         "train leader_follower --set present=[0,2]",
         "leader_follower: present (0, 2): expected fewest and most of the 1 followers….",
@@ -36,6 +53,11 @@ ROWS = (
         f"{EARLY}, mark: 0.7}}",
         "{uavs: [2, 3], slots: [20, 15, 10], mark: 0.7}",
         message="stage 2: uavs (2, 3) after (4, 6): expected stages in order, from small to large",
+    ),
+    stages(
+        "curriculum supply",
+        f"{EARLY}, supply: [0.2, 0.8]}}",
+        message="stage 1: supply (0.2, 0.8): less than all demand …",
     ),
     stages(
         "curriculum mix",

@@ -88,9 +88,14 @@ def evaluate_baseline(
 ) -> Scores:
     """Evaluate a baseline, by its name, or a function of observations (B A O), in the episodes of ``evaluate``.
 
+    A baseline that has figures of its own has them beside those of the environment.
+
     Raises:
         ConfigError: The environment has no such baseline, or its actions do not fit the team.
     """
+    own = config.task.environment.metrics
+    if isinstance(policy, str) and policy in own:
+        env = own[policy](env or config.evaluation)
     figures = measure_baseline(config, policy, count, seed, env)
     return summarize(config, figures, count, next(iter(figures.values())).device, env)
 

@@ -4,20 +4,25 @@ import random
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count, product
 from statistics import fmean
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from uavlab.benchmarks.registry import Option, Record, suite
 from uavlab.benchmarks.timing import median, ratio, time_in_turn
+from uavlab.core.entities import Entities
 from uavlab.envs.autoreset import advance, make_pool, start_worlds
 from uavlab.envs.target_assignment.env import Assignment
+from uavlab.envs.target_assignment.observation import FEATURES
 from uavlab.envs.target_assignment.python_reference import World
 from uavlab.experiment import build
-from uavlab.experiment.config import Device, RunConfig
+from uavlab.experiment.config import Device, RunConfig, configure
+from uavlab.experiment.transfer import places_by_stage
 from uavlab.nets.attention import StackedAttention
 from uavlab.ops.action_sampling import random_moves
 from uavlab.profiling.batch_size import Budget
@@ -29,6 +34,7 @@ SIZES = ((3, 2), (6, 4), (10, 8), (20, 15))  # UAVs and targets
 NETWORKS = {"small": (128, 4, 2), "large": (256, 8, 4)}  # width, heads, layers
 BATCHES = (32, 128)
 MOST_ROUNDS, ENOUGH_S = 10, 20.0  # of a network at one size
+CURRICULUM = "assignment_curriculum"  # the preset of whose stages padding is counted
 
 
 @suite(
@@ -45,8 +51,9 @@ def assignment_suite(rounds: int, device: Device, batch: Iterable[int] = ()) -> 
         one world in plain Python) and ``over_batched``, the median of their ratios with its interval. ``networks``: for
         each size, network, batch and setting ``ms`` (a policy's loss and its gradient), ``peak_bytes`` (the most that
         tensors take at a time) and ``over_plain``, the median of ratios of times with its interval. Settings are those
-        of the toggle ``recompute``, ``plain`` (off), ``whole`` (on) and ``layers`` (whatever their size), and
-        ``nearest``, one neighbour of each kind instead of all.
+        of the toggle ``recompute``, ``plain`` (off), ``whole`` (on) and ``layers`` (whatever their size);
+        ``nearest``, one neighbour of each kind instead of all; and ``torch``, see ``TorchAttention``. ``padding``: for
+        each ``stage`` of ``CURRICULUM`` the ``share`` of the multiplications of its policy that empty slots cost.
     """
     rt = build.runtime(RunConfig(device=device))
     with rt.scope():
@@ -58,7 +65,7 @@ def assignment_suite(rounds: int, device: Device, batch: Iterable[int] = ()) -> 
             for count in tuple(batch) or BATCHES
             for row in network_rows(size, name, count, rounds, rt)
         ]
-    return {"worlds": WORLDS, "rows": rows, "networks": networks}
+    return {"worlds": WORLDS, "rows": rows, "networks": networks, "padding": padding_rows()}
 
 
 def _decisions(uavs: int, targets: int, rounds: int, rt: Runtime) -> dict[str, Any]:
@@ -129,6 +136,21 @@ class Loss:
         return self.net(theta, self.obs).log_softmax(-1)[..., 0].mean()
 
 
+class TorchAttention(StackedAttention):
+    """The same network by PyTorch's product of attention, ``scaled_dot_product_attention``."""
+
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
+        lead = bias.shape[0], bias.shape[2]
+        query, key, value = (
+            each.unflatten(1, (lead[1], -1)).unflatten(-1, (self.heads, -1)).flatten(0, 1).transpose(1, 2)
+            for each in (query, key, value)
+        )
+        key, value = (F.pad(each, (0, 0, 0, 1)) for each in (key, value))
+        places = bias.permute(0, 2, 1, 4, 3).flatten(0, 1).to(query.dtype)
+        result = F.scaled_dot_product_attention(query, key, value, places)
+        return result.transpose(1, 2).flatten(2).unflatten(0, lead).flatten(1, 2)
+
+
 def network_rows(size: tuple[int, int], name: str, batch: int, rounds: int, rt: Runtime) -> list[dict[str, Any]]:
     """Return a row for each setting of a network; the settings are timed in turn."""
     uavs, targets = size
@@ -149,6 +171,7 @@ def network_rows(size: tuple[int, int], name: str, batch: int, rounds: int, rt: 
         "nearest": Loss(net, nearest),
         "whole": recompute_activations(Loss(net, every)),
         "layers": Loss(replace(net, recompute=0.0), every),
+        "torch": Loss(TorchAttention(entities, wide, heads, layers, pairs=True), every),
     }
     calls = {name: (lambda loss=loss: torch.autograd.grad(loss(theta), theta)) for name, loss in losses.items()}
     peaks = {name: peak_bytes(call) for name, call in calls.items()}
@@ -164,6 +187,30 @@ def network_rows(size: tuple[int, int], name: str, batch: int, rounds: int, rt: 
         }
         for setting, each in seconds.items()
     ]
+
+
+def padding_rows() -> list[dict[str, Any]]:
+    """Return the share of multiplications that empty slots cost at each stage of ``CURRICULUM``.
+
+    The others are those of slots for as many UAVs and targets as there are, in the mean over the sizes that are drawn.
+    """
+    policy = configure(CURRICULUM).learner
+    rows = []
+    for place in places_by_stage(Assignment(), CURRICULUM):
+        env, counts = place.env, (range(low, high + 1) for low, high in (place.env.uavs, place.env.targets))
+        needed = fmean(multiplications(policy, env, *size) for size in product(*counts))
+        all_slots = multiplications(policy, env, env.rows, env.columns)
+        rows.append({"stage": place.number, "share": round(1 - needed / all_slots, 3)})
+    return rows
+
+
+def multiplications(policy: Any, env: Assignment, uavs: int, targets: int) -> int:
+    """Return the multiplications of a policy's matrix products for one world with so many slots, by their shapes."""
+    entities = Entities(uavs, targets, FEATURES, env.sectors)
+    net = StackedAttention(entities, policy.hidden, policy.heads, policy.layers, pairs=True)
+    with FlopCounterMode(display=False) as counter:
+        net(torch.zeros(1, net.count), torch.zeros(1, 1, entities.width))
+    return counter.get_total_flops() // 2  # it counts additions, too
 
 
 def peak_bytes(call: Callable[[], Any]) -> int:

@@ -3,9 +3,14 @@
 from uavlab.core.registry import ENVIRONMENTS, Environment
 from uavlab.envs.target_assignment.baselines import greedy, nearest
 from uavlab.envs.target_assignment.env import Assignment
-from uavlab.envs.target_assignment.solver import solver
+from uavlab.envs.target_assignment.solver import Bounded, solver
 
 ENVIRONMENTS.register(
     "assignment",
-    Environment(Assignment, learner="mappo", baselines={"greedy": greedy, "nearest": nearest, "solver": solver}),
+    Environment(
+        Assignment,
+        learner="mappo",
+        baselines={"greedy": greedy, "nearest": nearest, "solver": solver},
+        metrics={"solver": Bounded},
+    ),
 )

@@ -21,11 +21,12 @@ from uavlab.core.entities import Count, Entities
 from uavlab.core.types import ChoiceObs, EnvSpec, Metric, Rule, tensors
 from uavlab.envs.target_assignment.observation import FEATURES, observe
 from uavlab.envs.target_assignment.published_reward import published_reward
-from uavlab.envs.target_assignment.scenarios import draw, noise_count
+from uavlab.envs.target_assignment.scenarios import RULES, draw, noise_count
 
 KINDS = 2  # of resources
 BLOCKED = 1e9  # m: more than any range
 NEVER = 1e-6  # km: a team that has not flown has no efficiency
+Ratio = Annotated[float, Gt(0), Le(100)]  # a range stays below BLOCKED
 
 
 @tensors
@@ -79,6 +80,9 @@ class Assignment:
         sectors: Directions from which a target is approached (S).
         obstacle_radius: Largest radius of an obstacle (m).
         variance: Largest share by which resources differ from their means.
+        supply: Least and most of all supply, relative to all demand; what is drawn beyond is scaled. Below 1, not all
+            targets can be satisfied.
+        reach: Shortest and longest range of a UAV, in sides of the map.
         jitter: Largest change of the numbers of neighbours, drawn for each world; policies are evaluated without
             (``eval_jitter`` is 0).
         clustering: How much targets are drawn to a common centre; 0 is not at all.
@@ -103,6 +107,8 @@ class Assignment:
     obstacle_radius: Annotated[float, Gt(0), Le(1e6)] = 30.0
     variance: Annotated[float, Ge(0), Le(1)] = 0.4
     clustering: Annotated[float, Ge(0), Le(10)] = 0.5
+    supply: tuple[Ratio, Ratio] = (0.5, 2.0)
+    reach: tuple[Ratio, Ratio] = (0.8, 1.2)
     jitter: Annotated[int, Ge(0), Le(16)] = 0
     near: Annotated[int, Ge(0), Le(1000)] = 0
     load: Annotated[float, Gt(0), Le(1e6)] = 50.0
@@ -131,37 +137,12 @@ class Assignment:
     }
     sizes: ClassVar[tuple[str, ...]] = ("uavs", "targets")
     initial_settings: ClassVar[tuple[str, ...]] = (
-        *("uavs", "targets", "obstacles", "slots", "obstacle_radius", "variance", "clustering", "jitter", "near"),
+        *("uavs", "targets", "obstacles", "slots", "obstacle_radius", "variance", "clustering", "supply", "reach"),
+        *("jitter", "near"),
     )
     evaluation: ClassVar[dict[str, float]] = {"jitter": 0}
     score: ClassVar[dict[str, float]] = {"normalized_score": 1.0, "distance": -2e-5}
-    rules: ClassVar[tuple[Rule, ...]] = (
-        (("uavs",), lambda uavs: 1 <= uavs[0] <= uavs[1], "uavs {0}: expected fewest and most, from 1 on"),
-        (
-            ("targets",),
-            lambda targets: 1 <= targets[0] <= targets[1],
-            "targets {0}: expected fewest and most, from 1 on",
-        ),
-        (
-            ("obstacles",),
-            lambda obstacles: 0 <= obstacles[0] <= obstacles[1],
-            "obstacles {0}: expected fewest and most, from 0 on",
-        ),
-        (
-            ("side", "spacing", "slots", "uavs", "targets", "obstacles"),
-            lambda side, spacing, slots, uavs, targets, obstacles: (
-                max(slots[0], uavs[1]) + max(slots[1], targets[1]) + max(slots[2], obstacles[1])
-                <= int(side / (2 * spacing)) ** 2
-            ),
-            "uavs {3}, targets {4} and obstacles {5} with slots {2}: more than there are cells in side {0} / (2 x "
-            "spacing {1}), squared; lower them, or spacing",
-        ),
-        (
-            ("spacing", "approach", "obstacle_radius"),
-            lambda spacing, approach, radius: approach + radius <= spacing,
-            "approach {1} + obstacle_radius {2} > spacing {0}: obstacles must be clear of approaches",
-        ),
-    )
+    rules: ClassVar[tuple[Rule, ...]] = RULES
 
     @property
     def rows(self) -> int:

@@ -33,10 +33,11 @@ class World:
         supply = self.amounts(numbers, self.slots[0], *SUPPLY)[: self.uavs]
         demand = self.amounts(numbers, self.slots[1], *DEMAND)[: self.targets]
         ratio = sum(map(sum, supply)) / sum(map(sum, demand))
-        scale = min(max(ratio, 0.5), 2.0) / ratio
+        scale = min(max(ratio, p.supply[0]), p.supply[1]) / ratio
         self.own = [[scale * amount for amount in each] for each in supply]
         self.demand, self.rest = [list(each) for each in demand], [list(each) for each in demand]
-        self.left = [p.side * (0.8 + 0.4 * next(numbers)) for _ in range(self.slots[0])][: self.uavs]
+        short, long = p.reach
+        self.left = [p.side * (short + (long - short) * next(numbers)) for _ in range(self.slots[0])][: self.uavs]
         self.speed = [15 + 20 * next(numbers) for _ in range(self.slots[0])][: self.uavs]
         sizes = [p.obstacle_radius * (0.4 + 0.6 * next(numbers)) for _ in range(self.blocks)]
         self.obstacles = list(zip(self.obstacle_places, sizes, strict=True))[: counts[2]]

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from uavlab.core.entities import first_slots
-from uavlab.core.types import tensors
+from uavlab.core.types import Rule, tensors
 from uavlab.ops.geometry import constant
 
 if TYPE_CHECKING:
@@ -21,10 +21,47 @@ if TYPE_CHECKING:
 SUPPLY, LEAST_SUPPLY = (50.0, 60.0), 10.0  # of a UAV, by kind of resource, before it varies; and at least
 DEMAND, LEAST_DEMAND = (40.0, 50.0), 5.0  # of a target
 SPEED = (15.0, 35.0)  # m/s: mean of the published slowest and fastest cruise
-RANGE = (0.8, 1.2)  # sides of the map that a UAV can fly
-RATIO = (0.5, 2.0)  # of all supply to all demand; supply beyond is scaled
 MOST_NEAR = 16  # neighbours, unless ``near`` is more
 RADIUS = 0.4  # smallest radius of an obstacle, relative to the largest
+
+
+def _in_order(name: str, least: int, kind: str) -> Rule:
+    """Return the rule that a pair of limits is in order."""
+    return (name,), lambda pair: least <= pair[0] <= pair[1], f"{name} {{0}}: expected {kind}"
+
+
+RULES: tuple[Rule, ...] = (
+    _in_order("uavs", 1, "fewest and most, from 1 on"),
+    _in_order("targets", 1, "fewest and most, from 1 on"),
+    _in_order("obstacles", 0, "fewest and most, from 0 on"),
+    _in_order("supply", 0, "least and most, in order"),
+    _in_order("reach", 0, "shortest and longest, in order"),
+    (
+        ("side", "spacing", "slots", "uavs", "targets", "obstacles"),
+        lambda side, spacing, slots, uavs, targets, obstacles: (
+            max(slots[0], uavs[1]) + max(slots[1], targets[1]) + max(slots[2], obstacles[1])
+            <= int(side / (2 * spacing)) ** 2
+        ),
+        "uavs {3}, targets {4} and obstacles {5} with slots {2}: more than there are cells in side {0} / (2 x "
+        "spacing {1}), squared; lower them, or spacing",
+    ),
+    (
+        ("spacing", "approach", "obstacle_radius"),
+        lambda spacing, approach, radius: approach + radius <= spacing,
+        "approach {1} + obstacle_radius {2} > spacing {0}: obstacles must be clear of approaches",
+    ),
+    (
+        ("supply",),
+        lambda supply: supply[1] >= 1,
+        "supply {0}: less than all demand in every world, so that no team can satisfy all targets; expected a most of "
+        "at least 1",
+    ),
+    (
+        ("reach", "side", "spacing"),
+        lambda reach, side, spacing: reach[1] * side > spacing,
+        "reach {0} x side {1}: not beyond spacing {2}, so that no UAV reaches a target in any world; raise reach",
+    ),
+)
 
 
 @tensors
@@ -69,9 +106,9 @@ def draw(env: "Assignment", noise: Float[Tensor, "B K"]) -> Scenario:
     return Scenario(
         pos=pos[:, : uavs + targets],
         obstacle=torch.cat((pos[:, uavs + targets :], size[..., None]), -1),
-        supply=supply * _scale(supply, demand),
+        supply=supply * _scale(supply, demand, env.supply),
         demand=demand,
-        range=env.side * (RANGE[0] + (RANGE[1] - RANGE[0]) * reach) * here[0],
+        range=env.side * (env.reach[0] + (env.reach[1] - env.reach[0]) * reach) * here[0],
         speed=(SPEED[0] + (SPEED[1] - SPEED[0]) * speed) * here[0],
         near=neighbours(torch.stack([each.sum(1) for each in here[:2]], 1), near, env),
     )
@@ -121,7 +158,9 @@ def _amounts(
     return (middle * (1 + variance * (2 * unit - 1))).clamp_min(least)
 
 
-def _scale(supply: Float[Tensor, "B N 2"], demand: Float[Tensor, "B M 2"]) -> Float[Tensor, "B 1 1"]:
-    """Return the factor that brings all supply into ``RATIO`` of all demand."""
+def _scale(
+    supply: Float[Tensor, "B N 2"], demand: Float[Tensor, "B M 2"], limits: tuple[float, float]
+) -> Float[Tensor, "B 1 1"]:
+    """Return the factor that brings all supply, relative to all demand, into the limits."""
     ratio = supply.sum((1, 2)) / demand.sum((1, 2))
-    return (ratio.clamp(*RATIO) / ratio)[:, None, None]
+    return (ratio.clamp(*limits) / ratio)[:, None, None]

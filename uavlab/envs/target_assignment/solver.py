@@ -3,7 +3,7 @@
 UAVs fly routes over targets, and share what they give freely; the environment gives as much as it can at each visit.
 An episode goes on while a move is legal, which the program ignores. So its value bounds that of every sequence of
 decisions, and the sequence that follows from its routes may be worth less: of many orders of its visits the best one is
-taken, and both numbers are known.
+taken, and both numbers are known: ``uavlab evaluate PRESET --policy solver`` prints them.
 """
 
 import math
@@ -11,19 +11,20 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from uavlab.core.extras import require
-from uavlab.core.types import tree_map
+from uavlab.core.types import Metric, tree_map
 from uavlab.envs.target_assignment.env import BLOCKED, KINDS, Assignment, State
 
 SECONDS = 10.0  # that the solver has for a scenario
 ORDERS = 16  # of visits that are tried
 UNITS, METRES, SHARE, VALUE = 100, 10, 60, 1e9  # integers: of a unit of resources, a metre, a share, a value of 1
+ROUNDING = 1e-4  # of a value: these integers let a bound be this much too high
 
 
 @dataclass(frozen=True)
@@ -115,12 +116,47 @@ def _congestion(model: Any, ideal: int, visits: Any) -> Any:
 
 def solver(env: Assignment, state: State, noise: Float[Tensor, "B 1"]) -> Int[Tensor, "B 1"]:
     """Return the next decision of the solution of each world; it is found at the world's first decision."""
-    moves = []
-    for world in range(len(state.step)):
-        plan = solve(env, Start(tree_map(lambda leaf, n=world: leaf[n : n + 1], state))).moves
-        step = int(state.step[world])
-        moves.append(plan[step] if step < len(plan) else 0)
+    plans = [plan.moves for plan in _plans(env, state)]
+    moves = [plan[step] if step < len(plan) else 0 for plan, step in zip(plans, state.step.tolist(), strict=True)]
     return torch.tensor(moves, device=noise.device)[:, None]
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """A task that also measures how good the solutions of its worlds are, in values by ``Assignment.score``.
+
+    ``bound`` is what no decisions can exceed, ``gap`` how far the solution is below it, and ``optimal`` whether that is
+    no more than ``ROUNDING``: then no decisions are better.
+
+    Attributes:
+        env: The task.
+    """
+
+    env: Assignment
+
+    def __getattr__(self, name: str) -> Any:
+        """Return whatever else the task has."""
+        if name == "env" or name.startswith("__"):  # a copy asks before there is an ``env``
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """Those of the task, and of its solutions."""
+        return (
+            *self.env.metrics,
+            Metric("bound", "last"),
+            Metric("gap", "last", better="low"),
+            Metric("optimal", "outcome"),
+        )
+
+    def measure(self, state: State, action: Int[Tensor, "B 1"], after: State) -> dict[str, Float[Tensor, " B"]]:
+        """Return the figures of ``metrics``."""
+        plans = _plans(cast(Assignment, self), after)  # known since the first decision, for which the task was this one
+        bound, value = (after.left.new_tensor([getattr(plan, name) for plan in plans]) for name in ("bound", "value"))
+        gap = bound - value
+        own = {"bound": bound, "gap": gap, "optimal": (gap <= ROUNDING).to(gap.dtype)}
+        return {**self.env.measure(state, action, after), **own}
 
 
 class Start:
@@ -153,6 +189,11 @@ def solve(env: Assignment, start: Start, seconds: float = SECONDS) -> Solution:
         if reached > value:
             best, value = moves, reached
     return Solution(tuple(best), value, bound)
+
+
+def _plans(env: Assignment, state: State) -> list[Solution]:
+    """Return the solution of each world, which is known but at its first decision."""
+    return [solve(env, Start(tree_map(lambda leaf, n=n: leaf[n : n + 1], state))) for n in range(len(state.step))]
 
 
 def value_of(env: Assignment, start: State, end: State) -> float:

@@ -16,6 +16,7 @@ LABELS = {
     "nearest": "one neighbour",
     "whole": "all activations twice",
     "layers": "those of layers twice",
+    "torch": "attention by PyTorch",
 }
 PANELS = (("ms", "gradient (ms)"), ("peak_bytes", "peak memory (bytes)"), ("over_plain", "time over that of the first"))
 HEIGHT, BELOW = 210, 90  # px of a panel, and for the last axis and the legend

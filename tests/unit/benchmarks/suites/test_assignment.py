@@ -1,11 +1,23 @@
 """Rows of the suite of assignment: what is timed against what, and the peak of memory."""
 
+from itertools import product
+from statistics import fmean
+
 import pytest
 import torch
+from torch import Tensor
 
 from uavlab.benchmarks import timing
 from uavlab.benchmarks.suites import assignment
-from uavlab.benchmarks.suites.assignment import batched_decisions, network_rows, peak_bytes, python_episode
+from uavlab.benchmarks.suites.assignment import (
+    TorchAttention,
+    batched_decisions,
+    multiplications,
+    network_rows,
+    padding_rows,
+    peak_bytes,
+    python_episode,
+)
 from uavlab.envs.target_assignment.env import Assignment
 from uavlab.nets.attention import StackedAttention
 from uavlab.runtime.runtime import Runtime
@@ -31,7 +43,8 @@ def test_each_size_network_and_batch_has_a_row_for_each_setting(monkeypatch: pyt
         assert row["us"] == pytest.approx(1e6 / (4 * row["decisions"]), abs=1e-3)
         assert {"mean", "low", "high"} == set(row["over_batched"])
     networks = record["networks"]
-    settings = ("plain", "nearest", "whole", "layers")
+    assert [row["stage"] for row in record["padding"]] == [1, 2, 3, 4]
+    settings = ("plain", "nearest", "whole", "layers", "torch")
     assert [(row["uavs"], row["batch"], row["setting"]) for row in networks] == [
         (uavs, batch, setting) for uavs in (3, 4) for batch in (5, 7) for setting in settings
     ]
@@ -54,6 +67,61 @@ def test_settings_do_what_they_are_named_after(monkeypatch: pytest.MonkeyPatch) 
     assert rows["layers"]["peak_bytes"] < 0.7 * rows["plain"]["peak_bytes"]
     assert rows["whole"]["peak_bytes"] > rows["layers"]["peak_bytes"]
     assert rows["nearest"]["peak_bytes"] == rows["plain"]["peak_bytes"]
+
+
+class Unscaled(TorchAttention):
+    """A broken variant: scores are not divided by the root of a head's width."""
+
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
+        return super()._attend(query * (self.hidden // self.heads) ** 0.5, key, value, bias)
+
+
+class Emptier(TorchAttention):
+    """A broken variant: what attends to nothing is not among the things to attend to."""
+
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
+        return super()._attend(query, key, value, torch.cat((bias[..., :-1, :], bias[..., -1:, :] + 3e4), -2))
+
+
+@pytest.mark.parametrize(("kind", "equal"), [(TorchAttention, True), (Unscaled, False), (Emptier, False)])
+def test_the_product_of_torch_gives_equal_results(kind: type[StackedAttention], equal: bool) -> None:
+    env, dice = Assignment(uavs=(2, 5), targets=(1, 4)), torch.Generator().manual_seed(0)
+    state = env.initial(torch.rand(8, env.spec.initial_noise, generator=dice))
+    obs = env.observe(state).features.transpose(0, 1).expand(2, -1, -1)
+    results = []
+    for each in (StackedAttention, kind):
+        net = each(env.spec.entities, 16, 4, 2, pairs=True)
+        theta = net.initial(torch.rand(2, net.count, generator=torch.Generator().manual_seed(1))).requires_grad_()
+        logits = net(theta, obs)
+        results.append(torch.cat((logits.flatten(), torch.autograd.grad(logits.square().sum(), theta)[0].flatten())))
+    assert torch.allclose(*results, rtol=1e-5, atol=1e-5) == equal
+
+
+def by_hand(rows: int, columns: int, wide: int, heads: int, layers: int) -> int:
+    """Return the multiplications of the matrix products of a policy for one world of 8 features and 6 sectors."""
+    places = (columns * rows + rows * rows) * (5 * 16 + 16 * heads * layers)
+    first = (rows + columns) * 8 * wide + places + columns * wide * 2 * wide * layers
+    attention = 2 * wide * rows * (columns + 1 + rows + 1)  # scores and sums, each with a thing of value 0
+    layer = attention + rows * wide * 10 * wide  # 2 from and to columns, 4 from and to rows, 2 x 2 dense
+    small = wide // 2
+    return first + layers * layer + (rows + columns) * wide * small + rows * columns * (5 + 6) * small
+
+
+@pytest.mark.parametrize("size", [(2, 1), (3, 2), (20, 15)])
+def test_multiplications(size: tuple[int, int]) -> None:
+    assert multiplications(assignment.configure("assignment_small").learner, Assignment(), *size) == by_hand(
+        *size, 128, 4, 2
+    )
+
+
+def test_padding_is_what_slots_cost_beyond_the_sizes_that_are_drawn() -> None:
+    sizes = [((2, 3), (1, 2)), ((4, 6), (3, 4)), ((8, 12), (5, 8)), ((15, 20), (10, 15))]
+    needed = [fmean(by_hand(n, m, 64, 4, 2) for n, m in product(*(range(a, b + 1) for a, b in each))) for each in sizes]
+    shares = [row["share"] for row in padding_rows()]
+    assert shares == pytest.approx([1 - each / by_hand(20, 15, 64, 4, 2) for each in needed], abs=1e-3)
+    assert sorted(shares, reverse=True) == shares
+    assert shares[0] > 0.8
+    assert 0 < shares[-1] < 0.3
 
 
 def test_a_peak_counts_what_lives_at_a_time() -> None:

@@ -18,9 +18,10 @@ LEVELS = {
     "complex": Assignment(uavs=(6, 10), targets=(8, 15), obstacles=(5, 10), variance=0.6, clustering=0.7),
     "padded": Assignment(uavs=(1, 3), targets=(1, 2), obstacles=(0, 4), slots=(5, 6, 7), sectors=3),
     "fixed": Assignment(uavs=(3, 9), targets=(2, 8), near=2, jitter=1, load=30.0, ideal_limit=1),
+    "scarce": Assignment(uavs=(2, 5), targets=(2, 6), supply=(0.2, 1.0), reach=(0.2, 0.6)),
     "alone": Assignment(uavs=(1, 1), targets=(1, 1), obstacles=(0, 0), sectors=1),
 }
-EPISODES = 40  # of each level: 240 in all
+EPISODES = 40  # of each level: 280 in all
 
 
 def noise_of(env: Assignment, worlds: int, seed: int) -> Tensor:

@@ -1,5 +1,6 @@
 """The solver against all sequences of decisions in small worlds, and its bound against every other policy."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,7 +9,9 @@ import torch
 from uavlab.core.types import tree_map
 from uavlab.envs.target_assignment.baselines import greedy
 from uavlab.envs.target_assignment.env import Assignment, State
-from uavlab.envs.target_assignment.solver import Start, solve, solver, value_of
+from uavlab.envs.target_assignment.solver import ROUNDING, Bounded, Start, solve, solver, value_of
+from uavlab.experiment import scores
+from uavlab.experiment.config import configure
 
 pytest.importorskip("ortools", reason="the extra solver")
 
@@ -73,3 +76,37 @@ def test_states_of_one_world_are_one_problem() -> None:
     state = worlds(SMALL, 2)
     after: Any = SMALL.transition(state, torch.zeros(2, 1, dtype=torch.int64), torch.zeros(2, 0))
     assert Start(world(state, 0)) == Start(world(after, 0)) != Start(world(state, 1))
+
+
+def measured(env: Bounded, plan: Callable[[Any, State, torch.Tensor], torch.Tensor], start: State) -> dict[str, Any]:
+    """Return the figures of the last step of episodes by a plan, with the end of each world."""
+    state, after, action = start, start, torch.zeros(len(start.step), 1, dtype=torch.int64)
+    for _ in range(env.spec.horizon):
+        state, action = after, plan(env, after, torch.zeros(len(start.step), 1))
+        after = env.transition(state, action, torch.zeros(len(start.step), 0))
+    return {"end": after, **env.measure(state, action, after)}
+
+
+def test_a_gap_is_how_far_the_plan_is_below_its_bound() -> None:
+    env, start = Bounded(SMALL), worlds(SMALL, 12)
+    figures = measured(env, solver, start)
+    for number in range(12):
+        value = value_of(SMALL, world(start, number), world(figures["end"], number))
+        bound = solve(SMALL, Start(world(start, number))).bound
+        assert float(figures["bound"][number]) == pytest.approx(bound, abs=1e-6)
+        assert float(figures["gap"][number]) == pytest.approx(bound - value, abs=1e-6)
+        assert bool(figures["optimal"][number]) == (bound - value <= ROUNDING)
+    assert 0 < figures["optimal"].mean() < 1  # both are there
+
+
+def test_worlds_are_solved_once() -> None:
+    before = solve.cache_info().misses
+    measured(Bounded(SMALL), solver, worlds(SMALL, 3, seed=7))
+    assert solve.cache_info().misses == before + 3
+
+
+def test_scores_of_the_solver_have_its_figures_and_those_of_others_have_not() -> None:
+    config = configure("assignment_quick", {"uavs": (2, 2), "targets": (1, 1), "sectors": 2})
+    solved, nearest = (scores.evaluate_baseline(config, name, 2, 0) for name in ("solver", "nearest"))
+    assert {*solved} - {*nearest} == {"bound", "gap", "optimal"}
+    assert solved["bound"]["mean"] <= 1

@@ -26,7 +26,7 @@ def test_a_line_for_each_setting_in_each_panel() -> None:
     assert [(trace.name, trace.yaxis) for trace in figure.data] == [
         (label, axis) for axis in ("y", "y2", "y3") for label in LABELS.values()
     ]
-    time, memory, over = (figure.data[4 * panel + 3] for panel in range(3))  # of layers
+    time, memory, over = (figure.data[len(LABELS) * panel + 3] for panel in range(3))  # of layers
     assert list(time.x) == ["3 x 2", "6 x 4", "20 x 15"]
     assert list(time.y) == [31.0, 32.0, 33.0]
     assert list(memory.y) == [31000.0, 32000.0, 33000.0]
