@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from uavlab.benchmarks.registry import Option, Record, suite
-from uavlab.benchmarks.timing import median, ratio, time_in_turn
+from uavlab.benchmarks.timing import WARM_UP, median, ratio, time_in_turn
 from uavlab.core.entities import Entities
 from uavlab.envs.autoreset import advance, make_pool, start_worlds
 from uavlab.envs.target_assignment.env import Assignment
@@ -48,7 +48,8 @@ def assignment_suite(rounds: int, device: Device, batch: Iterable[int] = ()) -> 
     Returns:
         ``rows`` of decisions: ``uavs``, ``targets``, ``decisions`` (of an episode by random moves), ``us`` (a decision
         with its observation, and its share of the start of a world, of ``WORLDS`` at once), ``python_us`` (the same of
-        one world in plain Python) and ``over_batched``, the median of their ratios with its interval. ``networks``: for
+        one world in plain Python) and ``over_batched``, the median of their ratios with its interval; and the same
+        without the start of worlds, ``alone_us``, ``python_alone_us`` and ``alone_over_batched``. ``networks``: for
         each size, network, batch and setting ``ms`` (a policy's loss and its gradient), ``peak_bytes`` (the most that
         tensors take at a time) and ``over_plain``, the median of ratios of times with its interval. Settings are those
         of the toggle ``recompute``, ``plain`` (off), ``whole`` (on) and ``layers`` (whatever their size);
@@ -70,15 +71,20 @@ def assignment_suite(rounds: int, device: Device, batch: Iterable[int] = ()) -> 
 
 def _decisions(uavs: int, targets: int, rounds: int, rt: Runtime) -> dict[str, Any]:
     env = Assignment(uavs=(uavs, uavs), targets=(targets, targets))
-    seeds, steps = count(EPISODES), round(fmean(python_episode(env, seed) for seed in range(EPISODES)))
-    decisions: list[int] = []
+    seeds, steps = count(EPISODES), round(fmean(python_episode(*python_start(env, s)) for s in range(EPISODES)))
+    started = iter([python_start(env, seed) for seed in range(rounds + WARM_UP)])
+    numbers: dict[str, list[int]] = {"python": [], "python_alone": []}  # of decisions
     calls = {
         "batched": batched_decisions(env, rt, steps),
-        "python": lambda: decisions.append(python_episode(env, next(seeds))),
+        "python": lambda: numbers["python"].append(python_episode(*python_start(env, next(seeds)))),
+        "alone": batched_decisions_alone(env, rt, steps),
+        "python_alone": lambda: numbers["python_alone"].append(python_episode(*next(started))),
     }
     seconds = time_in_turn(calls, rounds, rt.device)
-    batched = [each / (WORLDS * steps) for each in seconds["batched"]]
-    python = [each / number for each, number in zip(seconds["python"], decisions[-len(batched) :], strict=True)]
+    batched, alone = ([each / (WORLDS * steps) for each in seconds[name]] for name in ("batched", "alone"))
+    python, python_alone = (
+        [each / number for each, number in zip(seconds[name], numbers[name][-rounds:], strict=True)] for name in numbers
+    )
     return {
         "uavs": uavs,
         "targets": targets,
@@ -87,6 +93,9 @@ def _decisions(uavs: int, targets: int, rounds: int, rt: Runtime) -> dict[str, A
         "us": round(1e6 * median(batched), 3),
         "python_us": round(1e6 * median(python), 1),
         "over_batched": ratio(python, batched, "mean"),
+        "alone_us": round(1e6 * median(alone), 3),
+        "python_alone_us": round(1e6 * median(python_alone), 1),
+        "alone_over_batched": ratio(python_alone, alone, "mean"),
     }
 
 
@@ -112,11 +121,38 @@ def batched_decisions(env: Assignment, rt: Runtime, steps: int) -> Callable[[], 
     return call
 
 
-def python_episode(env: Assignment, seed: int) -> int:
-    """Run an episode in a new world of plain Python by random moves; return the number of decisions."""
-    dice, decisions = random.Random(seed), 0
+def batched_decisions_alone(env: Assignment, rt: Runtime, steps: int) -> Callable[[], None]:
+    """Return a call that decides ``steps`` times in ``WORLDS`` worlds that have started, always the same ones.
+
+    A decision is a random move, its transition and reward, and what follows: the end, and the observation.
+    """
+    dice = torch.Generator(rt.device).manual_seed(0)
+    worlds = start_worlds(env, torch.rand(WORLDS, env.spec.initial_noise, generator=dice, device=rt.device))
+    nothing = torch.zeros(WORLDS, 0, device=rt.device)
+
+    def call() -> None:
+        state, obs = worlds.state, worlds.obs
+        for _ in range(steps):
+            action = random_moves(obs, torch.rand(WORLDS, 1, generator=dice, device=rt.device))
+            after = env.transition(state, action, nothing)
+            env.reward(state, action, after)
+            env.terminated(after)
+            state, obs = after, env.observe(after)
+
+    return call
+
+
+def python_start(env: Assignment, seed: int) -> tuple[World, random.Random]:
+    """Return a new world of plain Python that was observed, and its dice."""
+    dice = random.Random(seed)
     world = World(env, [dice.random() for _ in range(env.spec.initial_noise)])
     world.observation()
+    return world, dice
+
+
+def python_episode(world: World, dice: random.Random) -> int:
+    """Run the episode of a new world by random moves; return the number of decisions."""
+    decisions = 0
     while not world.ended():
         world.step(dice.choice([number for number, legal in enumerate(world.moves()) if legal]))
         world.observation()

@@ -12,11 +12,13 @@ from uavlab.benchmarks.suites import assignment
 from uavlab.benchmarks.suites.assignment import (
     TorchAttention,
     batched_decisions,
+    batched_decisions_alone,
     multiplications,
     network_rows,
     padding_rows,
     peak_bytes,
     python_episode,
+    python_start,
 )
 from uavlab.envs.target_assignment.env import Assignment
 from uavlab.nets.attention import StackedAttention
@@ -40,8 +42,8 @@ def test_each_size_network_and_batch_has_a_row_for_each_setting(monkeypatch: pyt
     record = assignment.assignment_suite(3, "cpu", batch=[5, 7])
     assert [(row["uavs"], row["targets"], row["threads"]) for row in record["rows"]] == [(3, 2, 1), (4, 2, 1)]
     for row in record["rows"]:
-        assert row["us"] == pytest.approx(1e6 / (4 * row["decisions"]), abs=1e-3)
-        assert {"mean", "low", "high"} == set(row["over_batched"])
+        assert row["us"] == row["alone_us"] == pytest.approx(1e6 / (4 * row["decisions"]), abs=1e-3)
+        assert {"mean", "low", "high"} == set(row["over_batched"]) == set(row["alone_over_batched"])
     networks = record["networks"]
     assert [row["stage"] for row in record["padding"]] == [1, 2, 3, 4]
     settings = ("plain", "nearest", "whole", "layers", "torch")
@@ -136,10 +138,16 @@ def test_a_peak_counts_what_lives_at_a_time() -> None:
 
 def test_decisions_are_as_many_as_the_worlds_and_steps() -> None:
     env = Assignment(uavs=(3, 3), targets=(2, 2))
-    assert 1 <= python_episode(env, 0) <= env.spec.horizon
+    world, dice = python_start(env, 0)
+    assert (world.step_count, world.ended()) == (0, False)
+    assert 1 <= python_episode(world, dice) <= env.spec.horizon
     starts: list[int] = []
     counting = type("Counting", (Assignment,), {"observe": lambda self, s: starts.append(len(s.own)) or env.observe(s)})
     call = batched_decisions(counting(uavs=(3, 3), targets=(2, 2)), Runtime(), steps=5)
     starts.clear()
     call()
     assert starts.count(assignment.WORLDS) >= 5
+    call = batched_decisions_alone(counting(uavs=(3, 3), targets=(2, 2)), Runtime(), steps=5)
+    starts.clear()
+    call()
+    assert starts == [assignment.WORLDS] * 5
