@@ -12,9 +12,6 @@ from uavlab.experiment.config import Config, configure
 from uavlab.experiment.fit import fit
 from uavlab.profiling.batch_size import Budget
 
-BUDGET = 5_000_000  # bytes
-
-
 def peak(config: Config, setting: str, value: int) -> int:
     """Return the most bytes that two updates with this value hold at a time."""
     with Budget(10**12) as spent:
@@ -30,18 +27,19 @@ def peak(config: Config, setting: str, value: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("config", "setting"),
+    ("config", "setting", "most"),
     [
-        (tiny(capacity=4000, worlds=4, hidden=16), "batch"),
-        (configure("pursuit", sizes("pursuit"), {"worlds": 4, "rollout_steps": 8}), "worlds"),
+        (tiny(capacity=1000, worlds=4, hidden=16), "batch", 908),
+        (configure("pursuit", sizes("pursuit"), {"worlds": 4, "rollout_steps": 8}), "worlds", 208),
     ],
     ids=["batch", "worlds"],
 )
-def test_it_is_the_largest_that_fits(config: Config, setting: str) -> None:
-    search = fit(config, setting, 2, 4000, margin=0.0, budget=BUDGET)
-    assert 2 < search.rows < 4000
+def test_it_is_the_largest_that_fits(config: Config, setting: str, most: int) -> None:
+    budget = peak(config, setting, most)
+    search = fit(config, setting, most - 8, most + 8, margin=0.0, budget=budget)
+    assert search.rows == most
     assert search.trials[search.rows]  # it was tried itself
-    assert peak(config, setting, search.rows // 2) < BUDGET < peak(config, setting, 2 * search.rows)
+    assert peak(config, setting, search.rows + 1) > budget
 
 
 def test_what_is_refused() -> None:
