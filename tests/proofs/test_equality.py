@@ -39,6 +39,11 @@ def test_shared_critics_are_equal_to_plain(env: str, learner: str, toggle: Toggl
     check_equal(env, learner, toggle, changes, critic="shared")
 
 
+@pytest.mark.parametrize(("toggle", "changes"), cases(usable=True))
+def test_attention_is_equal_to_plain(toggle: Toggle, changes: Changes) -> None:
+    check_equal("assignment", "mappo", toggle, changes)
+
+
 @pytest.mark.usefixtures("only_traced")
 @pytest.mark.parametrize("env", ["spread", "assignment"])
 @pytest.mark.parametrize(("toggle", "changes"), cases(usable=True, compiler=True))
