@@ -12,6 +12,7 @@ from uavlab.experiment.config import Config, configure
 from uavlab.experiment.fit import fit
 from uavlab.profiling.batch_size import Budget
 
+
 def peak(config: Config, setting: str, value: int) -> int:
     """Return the most bytes that two updates with this value hold at a time."""
     with Budget(10**12) as spent:
