@@ -3,7 +3,7 @@
 A record holds its machine, commit and command; those of claims and proofs hold a commit for each row.
 """
 
-from tools.tables import defaults, headline, peers, scores, speed
+from tools.tables import assignment, defaults, headline, peers, scores, speed
 from tools.tables.records import ROOT, read, table
 
 MARKS = {
@@ -19,6 +19,7 @@ def tables() -> list[str]:
         "Leader and followers": scores.followers(),
         "Informative mapping": [*scores.maps(), *speed.missions()],
         "Telemetry": [*scores.flights(), *speed.loaders()],
+        "Target assignment and curricula": assignment.parts(),
         "Defaults on tasks of others": defaults.parts(),
         "Updates": speed.updates(),
         "Another program": peers.parts(),

@@ -211,6 +211,8 @@ def transfer(
     """Score the policy of RUN in teams of other sizes, or at each stage of a curriculum, without training."""
     from uavlab import api
     from uavlab.core.installation import invocation
+    from uavlab.experiment.names import run_folder
+    from uavlab.storage.files import read_json
     from uavlab.storage.machine import describe
 
     if not stages and not re.fullmatch(r"\d{1,4}(,\d{1,4})*", sizes, re.ASCII):
@@ -222,6 +224,8 @@ def transfer(
     echo(table)
     record = {"command": invocation(), "machine": describe(trained.rt.device), "episodes": episodes, "seed": seed}
     record |= {"kind": table.kind, "metric": table.metric, "home": table.home, "rows": list(table.rows)}
+    status = run_folder(run) / "run.json"
+    record["trained"] = [read_json(status)] if status.exists() else []
     if out is not None:
         write_record(out, record)
     return record

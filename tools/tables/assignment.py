@@ -1,0 +1,128 @@
+"""What teams of `assignment` learn, how policies transfer to other sizes, and what curricula are worth."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tools.tables.records import exists, interval_of, measured, over_seeds, read, scored, table
+
+SEEDS = (0, 1, 2)
+LEFT_OUT = {"near": "4 neighbours, whatever the size", "jitter": "no jitter", "positions": "no relative positions"}
+
+
+def parts() -> list[str]:
+    """Return the tables and how they were made; nothing before the first record is made."""
+    names = [name for name in (f"transfer_{seed}" for seed in SEEDS) if exists(name)]
+    return [*(stages(names) if names else []), *left_out(), *curricula()]
+
+
+def stages(names: Iterable[str]) -> list[str]:
+    """Return the scores of trained policies at each stage, beside those of rules and of a solver."""
+    records = [read(name) for name in names]
+    rows = [
+        {
+            **each[0],
+            "uavs": _sizes(each[0], "uavs"),
+            "targets": _sizes(each[0], "targets"),
+            "score": over_seeds([row["score"] for row in each]),
+            "greedy": over_seeds([row["plans"]["greedy"] for row in each]),
+            "ratio": over_seeds([row["ratio"] for row in each]),
+            **{key: over_seeds([row["over"]["greedy"][key] for row in each]) for key in ("completion", "distance")},
+        }
+        for each in zip(*(record["rows"] for record in records), strict=True)
+    ]
+    minutes = sorted(round(record["trained"][0]["seconds"] / 60) for record in records)
+    return [
+        table(
+            "stage | UAVs | targets | score | greedy | completion over greedy's | way over greedy's | score over home",
+            f"{{stage}} | {{uavs}} | {{targets}} | {interval_of('score', '.3f')} | {{greedy[mean]:.3f}} | "
+            f"{interval_of('completion', '.2f')} | {interval_of('distance', '.2f')} | {interval_of('ratio', '.2f')}",
+            rows,
+        ),
+        f"`assignment_quick`, {len(records)} seeds, trained at stage 2 alone, {minutes[0]} to {minutes[-1]} min of "
+        f"one core; {records[0]['episodes']} unseen scenarios per stage and seed, the likeliest moves, greedy in the "
+        "same scenarios. The score is completion times one minus congestion. Intervals: Student's t over the seeds. "
+        f"{scored(*names)} Records: `figures/records/transfer_*.json`.{_solver()}",
+    ]
+
+
+def _solver() -> str:
+    """Return how far the first policy is from a solver; empty before that is recorded."""
+    if not exists("transfer_solver"):
+        return ""
+    record = read("transfer_solver")
+    over = [
+        "{stage}: {score:.2f} and {way:.2f}".format(
+            stage=row["stage"],
+            score=row["over"]["solver"]["normalized_score"]["mean"],
+            way=row["over"]["solver"]["distance"]["mean"],
+        )
+        for row in record["rows"]
+    ]
+    return (
+        f" Over a solver with 10 s for each of {record['episodes']} scenarios, score and way of the first seed are, "
+        f"by stage, {', '.join(over)}. {measured(record)}."
+    )
+
+
+def left_out() -> list[str]:
+    """Return what transfer is without a part of the design."""
+    known = {name: read(f"transfer_{name}") for name in LEFT_OUT if exists(f"transfer_{name}")}
+    if not known:
+        return []
+    rows = [{"what": "all", "record": read("transfer_0")}]
+    rows += [{"what": LEFT_OUT[name], "record": record} for name, record in known.items()]
+    return [
+        table(
+            "left out, seed 0 | score at stage 2 | score at stage 4 | over home | way over greedy's",
+            f"{{what}} | {{home[mean]:.3f}} | {interval_of('score', '.3f')} | {interval_of('ratio', '.2f')} | "
+            "{way[mean]:.2f}",
+            [
+                {
+                    **row["record"]["rows"][-1],
+                    "what": row["what"],
+                    "home": row["record"]["home"],
+                    "way": row["record"]["rows"][-1]["over"]["greedy"]["distance"],
+                }
+                for row in rows
+            ],
+        ),
+        f"One seed each; intervals are bootstrapped over scenarios. {scored(*(f'transfer_{name}' for name in known))}",
+    ]
+
+
+def curricula() -> list[str]:
+    """Return the study of curricula."""
+    if not exists("bench_curriculum"):
+        return []
+    record = read("bench_curriculum")
+    rows = [
+        {
+            **row,
+            "what": {"curriculum": "in stages", "alone": "on the last stage alone"}[row["way"]],
+            "difference": _signed(row["difference"]),
+            "reached": ", ".join(map(str, row["reached"])),
+        }
+        for row in record["rows"]
+    ]
+    first = record["rows"][0]
+    return [
+        table(
+            "preset | trained | updates | score at the last stage | change by the curriculum | stage reached",
+            f"`{{preset}}` | {{what}} | {{updates}} | {interval_of('last_stage', '.3f')} | {{difference}} | "
+            "{reached}",
+            rows,
+        ),
+        f"{record['minutes']:g} min of training for {record['seeds']} seeds together, in one process; a curriculum "
+        f"that loses is shown as losing. Policies are scored in the same {first['episodes']} episodes of each seed; "
+        f"intervals: Student's t over the seeds. {measured(record)}.",
+    ]
+
+
+def _sizes(row: Mapping[str, Any], name: str) -> str:
+    """Return the numbers of a stage; those of the last one are the preset's own."""
+    last = {"uavs": (15, 20), "targets": (10, 15)}
+    return "{} to {}".format(*row["settings"].get(name, last[name]))
+
+
+def _signed(ends: Mapping[str, float] | None) -> str:
+    return "-" if ends is None else "{mean:+.3f} [{low:+.3f}, {high:+.3f}]".format(**ends)
