@@ -83,7 +83,8 @@ class Landing:
 
 
 SETTINGS: dict[str, Any] = {
-    **{"hidden": 16, "worlds": 64, "rollout_steps": 30, "epochs": 4, "minibatches": 2, "entropy": 0.03},
+    **{"hidden": 16, "worlds": 64, "rollout_steps": 30, "epochs": 4, "minibatches": 2},
+    **{"lr": 3e-3, "critic_lr": 3e-3, "entropy": 0.03},
     **{"evaluate_every": 2, "evaluate_episodes": 50, "log_every": 1000},
 }
 """Settings with which MAPPO learns the task in seconds."""
