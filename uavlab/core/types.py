@@ -28,10 +28,7 @@ def tensors(cls: type[T]) -> type[T]:
 
 
 def tree_map(fn: Callable[..., Any], tree: T, *others: T) -> T:
-    """Apply ``fn`` to each tensor of ``tree`` and the tensors of the same name in ``others``; keep the structure.
-
-    A tensor that a tree may lack is None, and stays None.
-    """
+    """Apply ``fn`` to each tensor of ``tree`` and those of its name in ``others``; what a tree lacks stays None."""
     if tree is None:
         return tree
     if isinstance(tree, Tensor):

@@ -5,8 +5,9 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from uavlab.core.curriculum import Curriculum, Position, learning_rate
 from uavlab.core.labels import label_of
-from uavlab.lab.plots.style import add_curve, blank, color, pen, short
+from uavlab.lab.plots.style import add_curve, blank, color, log_axis, pen, short
 
 Row = Mapping[str, Any]
 
@@ -20,7 +21,13 @@ APART = 0.5  # stages over which seeds at one stage are spread
 
 
 def timeline(
-    rows: Sequence[Row], decisions: Sequence[Row], metric: str, *, title: str = "", caption: str = ""
+    rows: Sequence[Row],
+    decisions: Sequence[Row],
+    metric: str,
+    *,
+    plan: Curriculum | None = None,
+    title: str = "",
+    caption: str = "",
 ) -> go.Figure:
     """Draw the scores of each seed by update, and under them its stage with all decisions.
 
@@ -28,6 +35,7 @@ def timeline(
         rows: As ``Run.rows`` returns them, with ``eval/stage``; rows without a score are left out.
         decisions: As ``decisions`` in a run's ``run.json``.
         metric: Name of the figure by which the run is judged.
+        plan: The curriculum, to draw its share of the learning rates below the stages; None for no such part.
         title: Title.
         caption: Details under it.
     """
@@ -43,8 +51,33 @@ def timeline(
         figure.add_scatter(
             x=updates, y=[row["eval/stage"] for row in own], mode="lines", yaxis="y2", showlegend=False, **steps
         )
+        if plan is not None:
+            shares = short(rates(own, decisions, plan))
+            figure.add_scatter(x=updates, y=shares, mode="lines", yaxis="y3", showlegend=False, **steps)
     _add_decisions(figure, [(each["update"], each["to"], each) for each in decisions])
-    return _with_stages_below(figure, max((int(row["eval/stage"]) for row in scored), default=1))
+    figure = _with_stages_below(figure, max((int(row["eval/stage"]) for row in scored), default=1))
+    return figure if plan is None else _with_rates_below(figure)
+
+
+def rates(rows: Sequence[Row], decisions: Sequence[Row], plan: Curriculum) -> list[float]:
+    """Return the share of the learning rates with which a seed learned before each of its scores.
+
+    Args:
+        rows: Rows of one seed with scores.
+        decisions: As for ``timeline``; those of other seeds have no effect.
+        plan: The curriculum.
+    """
+    falls = [each for each in decisions if each["decision"] == "fall_back"]
+    return [
+        learning_rate(
+            plan,
+            Position(
+                stage=int(row["eval/stage"]) - 1,
+                fallbacks=sum(each["seed"] == row["seed"] and each["update"] < row["update"] for each in falls),
+            ),
+        )
+        for row in rows
+    ]
 
 
 def comparison(rows: Sequence[Row], *, title: str = "", caption: str = "") -> go.Figure:
@@ -113,4 +146,17 @@ def _with_stages_below(figure: go.Figure, most: int) -> go.Figure:
         yaxis={"domain": [0.42, 1]},
         yaxis2={"domain": [0, 0.3], "title": "stage", "tickvals": ticks, "range": [0.5, most + 0.5], "anchor": "x"},
         xaxis={"anchor": "y2"},
+    )
+
+
+def _with_rates_below(figure: go.Figure) -> go.Figure:
+    """Return a figure of scores and stages with room for shares of learning rates under them."""
+    shares = [share for trace in figure.data if trace.yaxis == "y3" for share in trace.y]
+    title = {"text": "share of the<br>learning rates"}
+    return figure.update_layout(
+        height=figure.layout.height + 120,
+        yaxis={"domain": [0.56, 1]},
+        yaxis2={"domain": [0.3, 0.48]},
+        yaxis3={"domain": [0, 0.2], "title": title, "anchor": "x", **log_axis(shares)},
+        xaxis={"anchor": "y3"},
     )

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from uavlab.core.curriculum import Curriculum, Fallback, Stage
 from uavlab.lab.plots import style
-from uavlab.lab.plots.curricula import comparison, timeline
+from uavlab.lab.plots.curricula import comparison, rates, timeline
 
 ROWS: list[dict[str, Any]] = [
     {"update": update, "seed": seed, "eval/stage": stage, "eval/completion": score}
@@ -41,6 +42,26 @@ def test_axes_do_not_overlap() -> None:
     assert layout.yaxis2.domain[1] < layout.yaxis.domain[0]
     assert list(layout.yaxis2.tickvals) == [1, 2]
     assert layout.xaxis.anchor == "y2"
+
+
+PLAN = Curriculum("completion", (Stage({}), Stage({}, rate=8.0)), Fallback(decay=0.25))
+BACK = {"update": 4, "seed": 0, "decision": "fall_back", "from": 2, "to": 1, "reason": "below"}
+
+
+def test_rates_are_those_before_each_score() -> None:
+    """The score at a fallback was learned at the old rate; fallbacks of other seeds count for nothing."""
+    own = [{"update": at, "seed": 0, "eval/stage": stage} for at, stage in ((2, 1), (4, 2), (6, 1), (8, 2))]
+    assert rates(own, [*LOG, BACK], PLAN) == [1.0, 8.0, 0.25, 2.0]
+    assert rates([{**row, "seed": 2} for row in own], [*LOG, BACK], PLAN) == [1.0, 8.0, 1.0, 8.0]
+
+
+def test_rates_are_drawn_below_the_stages() -> None:
+    figure = timeline(ROWS, [*LOG, BACK], "completion", plan=PLAN)
+    layout, shares = figure.layout, [trace for trace in figure.data if trace.yaxis == "y3"]
+    assert [list(trace.y) for trace in shares] == [[1.0, 8.0, 2.0], [1.0, 8.0, 0.25]]
+    assert {trace.line.shape for trace in shares} == {"vh"}
+    assert layout.yaxis3.domain[1] < layout.yaxis2.domain[0] < layout.yaxis2.domain[1] < layout.yaxis.domain[0]
+    assert (layout.yaxis3.type, layout.xaxis.anchor) == ("log", "y3")
 
 
 def test_a_run_without_scores() -> None:
