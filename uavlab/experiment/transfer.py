@@ -175,7 +175,7 @@ def resized(env: Any, settings: dict[str, Any]) -> Any:
 
 
 def ratio(figures: np.ndarray, other: np.ndarray, paired: bool = False) -> dict[str, float] | None:
-    """Return the ratio of two means (runs, episodes), with its interval; None where the second one is 0.
+    """Return the ratio of two means (runs, episodes), with its interval; None where the second one is, or may be, 0.
 
     Of several runs the interval is Student's of the ratios of runs; of one run both means are bootstrapped, over the
     same episodes where they are ``paired``.
@@ -189,7 +189,8 @@ def ratio(figures: np.ndarray, other: np.ndarray, paired: bool = False) -> dict[
     draws = [figures[0][first].mean(1), other[0][first if paired else second].mean(1)]
     with np.errstate(divide="ignore", invalid="ignore"):
         low, high = np.quantile(draws[0] / draws[1], bootstrap.ENDS)
-    return _ends((float(figures.mean() / other.mean()), float(low), float(high)))
+    known = np.isfinite(low) and np.isfinite(high)
+    return _ends((float(figures.mean() / other.mean()), float(low), float(high))) if known else None
 
 
 def _mean(figures: np.ndarray) -> bootstrap.Ends:

@@ -105,6 +105,7 @@ def test_ratios_by_hand() -> None:
     one = ratio(np.array([[1.0, 1.0, 1.0]]), np.array([[2.0, 2.0, 2.0]]))
     assert one == {"mean": 0.5, "low": 0.5, "high": 0.5}
     assert ratio(np.ones((1, 3)), np.zeros((1, 3))) is None
+    assert ratio(np.ones((1, 9)), np.eye(9)[:1]) is None  # many a draw of the episodes has none above 0
 
 
 @pytest.mark.parametrize(("alike", "paired", "covered"), [(0.0, False, True), (1.0, True, True), (1.0, False, False)])
