@@ -122,6 +122,8 @@ def sample_moves(
 
 def random_moves(obs: Any, noise: Float[Tensor, "*lead A"]) -> Int[Tensor, "*lead A"]:
     """Sample each legal move with the same probability."""
+    if getattr(obs, "target_cell", None) is None:
+        return sample_categorical(obs.legal.to(noise.dtype), noise)
     return sample_moves(torch.zeros_like(obs.legal, dtype=noise.dtype), obs, noise)
 
 
