@@ -91,7 +91,7 @@ ROWS = (
         "curriculum study",
         "bench curriculum --presets spread_quick",
         "bench curriculum: preset 'spread_quick' has no curriculum; expected one of assignment_curriculum, "
-        "leader_follower_curriculum, or a preset of yours with this setting.",
+        "assignment_curriculum_quick, leader_follower_curriculum, or a preset of yours with this setting.",
     ),
     Row(
         "curriculum of what",

@@ -20,7 +20,7 @@ from uavlab.replay.ring import Ring, add, allocate, allocate_words, row_bytes, t
 def contents(ring: Ring) -> list[int]:
     """List the names in run 0's slots, after checking that every leaf and run agrees."""
     size = int(ring.size)
-    stored = Transition(**{k: v[:, :size] for k, v in vars(ring.rows).items()})
+    stored = tree_map(lambda leaf: leaf[:, :size], ring.rows)
     names = names_of(stored)
     check(stored, names)
     assert torch.equal(names[1], names[0] + 100_000)

@@ -31,7 +31,7 @@ STAGES = [  # a seed advances with its first score that is no better than one be
 ]
 TABLE = {"metric": "formation_strict", "margin": 0.0, "stages": STAGES}
 OWN = {"followers": 2, "present": [1, 2], "curriculum": TABLE}
-SMALL = {**TINY, "minutes": None, "updates": 8, "runs": 2, "lr": 0.05, "evaluate_episodes": 8}
+SMALL = {**TINY, "minutes": None, "updates": 8, "runs": 2, "lr": 0.1, "evaluate_episodes": 8}
 TIMES = ("minutes", "update_ms", "machine")  # its load
 Record = dict[str, Any]
 
@@ -66,7 +66,8 @@ def without_times(value: Any) -> Any:
 
 class TestWays:
     def test_presets_with_a_curriculum(self) -> None:
-        assert curriculum.choose() == ["assignment_curriculum", "leader_follower_curriculum", NAME]
+        known = ["assignment_curriculum", "assignment_curriculum_quick", "leader_follower_curriculum", NAME]
+        assert curriculum.choose() == known
         assert curriculum.choose([NAME, NAME]) == [NAME]
 
     def test_a_preset_without_one_is_refused_before_training(self, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from tests.support.update_rungs import KINDS, Side, all_numbers, check_rungs_agree, difference
 from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
-from uavlab.core.types import Batch, EnvSpec, LiveTransition, Scale, Transition
+from uavlab.core.types import Batch, EnvSpec, LiveTransition, Scale, Transition, tree_map
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.envs.pursuit.env import Pursuit
 from uavlab.learners.masac.base import MASACConfig
@@ -297,7 +297,7 @@ def test_runs_together_equal_runs_apart(name: str) -> None:
 
 
 def tree_of_run(tree: Any, run: int) -> Any:
-    return replace(tree, **{name: getattr(tree, name)[run : run + 1] for name in tree.__dataclass_fields__})
+    return tree_map(lambda leaf: leaf[run : run + 1], tree)
 
 
 @pytest.mark.parametrize("name", KINDS)
