@@ -5,8 +5,12 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.test_envs import FLYING, VARIANTS, check_registered, check_variant
+from tests.support.fixtures_config import sizes
+from tests.unit.core import test_curriculum as curricula
 from tests.unit.envs import test_twin as twin
 from tests.unit.experiment import test_config as settings
+from tests.unit.experiment import test_fit as fits
+from uavlab.experiment.config import configure
 
 STEPS = {"slow_leader_follower": 40, "mapping": 40}  # of slow worlds
 
@@ -24,6 +28,14 @@ def test_variants_of_leader_follower(name: str) -> None:
 @pytest.mark.parametrize("name", twin.VARIANTS)
 def test_rollouts_equal_the_twin(name: str) -> None:
     twin.compare(twin.VARIANTS[name], seed=1, steps=300)
+
+
+def test_no_stream_of_scores_is_decided_differently() -> None:
+    assert curricula.differences(10_000) == (0, set("safc"))
+
+
+def test_the_largest_number_of_worlds_that_fits() -> None:
+    fits.check_largest(configure("pursuit", sizes("pursuit"), {"worlds": 4, "rollout_steps": 8}), "worlds", 208)
 
 
 def test_mutated_settings_end_in_a_config_or_a_refusal(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from uavlab.core.curriculum import (
 
 FALLBACK = Fallback()
 CONSERVATIVE, AGGRESSIVE = (Stage({}, **ADVANCE[name]) for name in ("conservative", "aggressive"))
-STREAMS = 10_000
+STREAMS = 1000  # ten times as many are a proof
 NAN = math.nan
 
 
