@@ -65,8 +65,8 @@ def test_all_stages_of_a_curriculum_share_what_is_compiled(learner: str, monkeyp
 def test_a_stage_with_an_environment_of_its_own_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     apply = Progression.apply
 
-    def rebuild(self: Progression, source: Any, moved: Any) -> None:
-        apply(self, source, moved)
+    def rebuild(self: Progression, source: Any) -> None:
+        apply(self, source)
         source.env = self.scored[self.stages[0]]
 
     monkeypatch.setattr(Progression, "apply", rebuild)
