@@ -4,8 +4,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tools.tables.records import exists, interval_of, measured, over_seeds, read, scored, table
+from uavlab.envs.target_assignment.solver import SECONDS
+from uavlab.experiment.config import configure
 
 SEEDS = (0, 1, 2)
+STAGES = "assignment_curriculum"
 LEFT_OUT = {"near": "4 neighbours, whatever the size", "jitter": "no jitter", "positions": "no relative positions"}
 
 
@@ -59,8 +62,8 @@ def _solver() -> str:
         for row in record["rows"]
     ]
     return (
-        f" Over a solver with 10 s for each of {record['episodes']} scenarios, score and way of the first seed are, "
-        f"by stage, {', '.join(over)}. {measured(record)}."
+        f" Over a solver with {SECONDS:g} s for each of {record['episodes']} scenarios, score and way of the first "
+        f"seed are, by stage, {', '.join(over)}. {measured(record)}."
     )
 
 
@@ -119,9 +122,8 @@ def curricula() -> list[str]:
 
 
 def _sizes(row: Mapping[str, Any], name: str) -> str:
-    """Return the numbers of a stage; those of the last one are the preset's own."""
-    last = {"uavs": (15, 20), "targets": (10, 15)}
-    return "{} to {}".format(*row["settings"].get(name, last[name]))
+    """Return the fewest and most things of a stage; what it does not set is the preset's own."""
+    return "{} to {}".format(*row["settings"].get(name, getattr(configure(STAGES).env, name)))
 
 
 def _signed(ends: Mapping[str, float] | None) -> str:

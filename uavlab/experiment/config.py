@@ -27,7 +27,7 @@ from uavlab.experiment.curriculum import curriculum_problems
 from uavlab.experiment.names import require_preset
 from uavlab.experiment.presets import presets
 from uavlab.experiment.schedules import schedule_problems
-from uavlab.experiment.settings import settings_of
+from uavlab.experiment.settings import evaluation_of, settings_of
 from uavlab.experiment.sizes import AUTO, AUTOMATIC, automatic_sizes
 from uavlab.experiment.validation import as_stored, strict_model, unknown_names, violations, with_tuples, wrong_values
 from uavlab.runtime.toggles import TOGGLES, Toggle, Toggles, as_dict, eager, toggle_presets
@@ -326,10 +326,11 @@ def _model(settings: tuple[type[Any], ...], toggles: tuple[Toggle, ...]) -> type
     """
     fields: dict[str, Any] = {}
     for part in parts(settings):
+        evaluation = evaluation_of(part)
         for setting in settings_of(part):
             own = {setting.name: (setting.kind, setting.default)}
             if part is settings[2]:
-                own[f"eval_{setting.name}"] = (setting.kind | None, getattr(part, "evaluation", {}).get(setting.name))
+                own[f"eval_{setting.name}"] = (setting.kind | None, evaluation.get(setting.name))
             if duplicates := fields.keys() & own:
                 raise ConfigError(
                     f"{part.__name__}.{setting.name}: {min(duplicates)!r} is another setting; rename the field."

@@ -157,14 +157,17 @@ class Schedules:
 
     def _check_figures(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """With the first row that holds scores, warn of alarms whose figure no row holds."""
-        scored = [any(name.startswith("eval/") for name in row) for row in rows]
-        if sum(scored) != 1 or not scored[-1]:
+        if not self.limits or not _is_scored(rows[-1]) or any(map(_is_scored, rows[:-1])):
             return
         known = {name for row in rows for name in row}
         for number, alarm in enumerate(self.limits, 1):
             if alarm.figure not in known:
                 text = f"alarm {number}: no row has {alarm.figure!r} so far; rows have {', '.join(sorted(known))}"
                 warnings.warn(text, TrainingWarning, stacklevel=4)
+
+
+def _is_scored(row: Mapping[str, Any]) -> bool:
+    return any(name.startswith("eval/") for name in row)
 
 
 def gradient_steps(learner: Any) -> list[GradientStep]:

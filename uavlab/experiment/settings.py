@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from types import NoneType
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
+from uavlab.core.errors import ConfigError
 from uavlab.core.registry import Resume
 from uavlab.runtime.toggles import TOGGLES, Toggles
 
@@ -82,3 +83,18 @@ def _meanings(part: type[Any]) -> dict[str, str]:
 
 def _resume_mark(kind: Any) -> Resume:
     return next((mark for mark in getattr(kind, "__metadata__", ()) if isinstance(mark, Resume)), Resume.NO)
+
+
+def evaluation_of(env: type[Any]) -> dict[str, Any]:
+    """Return the settings of an environment that differ where policies are evaluated, as its class names them.
+
+    Raises:
+        ConfigError: A name is no setting of the environment.
+    """
+    values = getattr(env, "evaluation", {})
+    if unknown := values.keys() - {setting.name for setting in settings_of(env)}:
+        raise ConfigError(
+            f"{env.__name__}.evaluation: {min(unknown)!r} is no setting of this environment; name those that differ "
+            "where policies are evaluated."
+        )
+    return values

@@ -122,9 +122,10 @@ def sample_moves(
 
 def random_moves(obs: Any, noise: Float[Tensor, "*lead A"]) -> Int[Tensor, "*lead A"]:
     """Sample each legal move with the same probability."""
-    if getattr(obs, "target_cell", None) is None:
-        return sample_categorical(obs.legal.to(noise.dtype), noise)
-    return sample_moves(torch.zeros_like(obs.legal, dtype=noise.dtype), obs, noise)
+    cells, legal = getattr(obs, "target_cell", None), obs.legal.to(noise.dtype)
+    if cells is None:
+        return sample_categorical(legal, noise)
+    return sample_in_turn(torch.zeros_like(legal), obs.legal, cells, noise)
 
 
 def open_moves_of(obs: Any, action: Int[Tensor, "*lead A"]) -> Bool[Tensor, "*lead A E"]:

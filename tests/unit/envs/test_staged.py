@@ -2,12 +2,14 @@
 
 import copy
 import pickle
+from dataclasses import replace
 
 import pytest
 import torch
 
 from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
+from uavlab.envs.autoreset import advance, make_pool, start_worlds
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.envs.staged import AtStages, Staged, choose_stages, first_stage, start_noise
 
@@ -26,6 +28,24 @@ def test_the_last_number_chooses_the_stage() -> None:
     assert speeds(STAGED, noise) == [0.0, 10.0, 20.0, 20.0]
     other = STAGES[1].initial(noise[1:2, :-1])
     assert torch.equal(STAGED.initial(noise).drift[1:2], other.drift)
+
+
+def test_worlds_keep_the_stage_at_which_they_started() -> None:
+    """Both worlds start at the first stage; the second one ends, and is replaced by one of the last stage."""
+    noise = torch.zeros(2, STAGED.spec.initial_noise)
+    spare = noise.clone()
+    spare[:, -1] = 0.999
+    worlds, pool = start_worlds(STAGED, noise), make_pool(STAGED, spare[None])
+    step = torch.tensor([0, STAGED.spec.horizon - 1])
+    worlds = replace(worlds, state=replace(worlds.state, step=step))
+    action, still = torch.zeros(2, STAGED.spec.agents, 2), torch.zeros(2, STAGED.spec.step_noise)
+    after, row = advance(STAGED, worlds, action, still, pool)
+    assert row.truncated.tolist() == [False, True]
+    assert row.stage_number is not None
+    assert after.stage_number is not None
+    assert (row.stage_number.tolist(), after.stage_number.tolist()) == ([0, 0], [0, 2])
+    plain, bare = advance(ENV, start_worlds(ENV, noise[:, :-1]), action, still, make_pool(ENV, spare[None, :, :-1]))
+    assert (plain.stage_number, bare.stage_number) == (None, None)
 
 
 def test_shares_are_met() -> None:

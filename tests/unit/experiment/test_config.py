@@ -96,6 +96,15 @@ class TestNames:
             config = configure("breezy", given)
             assert (config.env, config.evaluation) == (Breezy(), Breezy(breeze=evaluated))
 
+    def test_an_evaluation_by_an_unknown_setting_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        @dataclasses.dataclass(frozen=True)
+        class Gusty(LeaderFollower):
+            evaluation: ClassVar[dict[str, float]] = {"gutst": 0.0}
+
+        monkeypatch.setitem(ENVIRONMENTS, "gusty", Environment(Gusty))
+        with pytest.raises(ConfigError, match=r"Gusty\.evaluation: 'gutst' is no setting of this environment"):
+            configure("gusty")
+
     def test_an_own_environment_brings_its_own_rules(self, monkeypatch: pytest.MonkeyPatch) -> None:
         @dataclasses.dataclass(frozen=True)
         class Squall(LeaderFollower):

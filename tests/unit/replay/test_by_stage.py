@@ -123,6 +123,14 @@ def test_a_run_is_resumed_exactly(tmp_path: Any, prefetch: str) -> None:
     assert stop_and_resume(tiny(**settings), tmp_path / "run").digest == whole.digest
 
 
+@pytest.mark.parametrize("prefetch", ["off", "overlap"])
+def test_a_replay_that_is_filled_anew_begins_at_the_present_stage(prefetch: str) -> None:
+    """With ``overlap``, too: no thread collects yet, so nothing has to wait for the next round."""
+    run = Run(tiny(curriculum=CURRICULUM, obstacle_speed=10.0, prefetch=prefetch))
+    run.source.set_stages(torch.tensor([[0.3, 0.7]]), torch.tensor([1]))
+    assert run.source.share.tolist() == [[pytest.approx(0.3), pytest.approx(0.7)]]
+
+
 def test_priorities_are_refused() -> None:
     with pytest.raises(ConfigError, match="priorities: got mean with a curriculum, whose batches hold fixed shares"):
         Run(tiny(curriculum=CURRICULUM, obstacle_speed=10.0, priorities="mean"))

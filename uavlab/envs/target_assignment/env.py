@@ -185,11 +185,10 @@ class Assignment:
         """Draw new worlds, see ``scenarios.draw``; no tensors share memory, because a CUDA graph writes over each."""
         drawn = draw(self, noise)
         leg = self.legs(drawn.pos, drawn.obstacle)
-        to_targets, from_starts = leg[:, self.rows :], leg[:, : self.rows]
         nobody = torch.zeros(len(noise), self.rows, self.columns, dtype=torch.bool, device=noise.device)
         return self._with_legal(
-            leg=to_targets.clone(memory_format=torch.contiguous_format),  # steps are faster
-            way=from_starts.clone(memory_format=torch.contiguous_format),
+            leg=leg[:, self.rows :].clone(),
+            way=leg[:, : self.rows].clone(),
             pos=drawn.pos,
             obstacle=drawn.obstacle,
             demand=drawn.demand,
