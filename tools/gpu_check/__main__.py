@@ -5,7 +5,9 @@
     python -m tools.gpu_check --device cpu             a dry run of this tool; its record is no GPU's
 
 This process imports neither torch nor uavlab: each group runs in processes of its own, so that a crash or a hang ends
-one case, and the next process goes on behind it. Records lie in figures/records, of a dry run in build/gpu_check.
+one case, and the next process goes on behind it. Groups that measure no time run first, side by side and in parts, if
+there are cores and memory for that; the others follow, one after another and alone. Records lie in figures/records, of
+a dry run in build/gpu_check.
 """
 
 import argparse
@@ -18,7 +20,10 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
+from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -28,7 +33,17 @@ Row = dict[str, Any]
 MINUTES = 9.5
 RESTARTS = 8  # of one group's process
 POLL = 0.05  # s
+MEMORY = 4e9  # bytes of the device for each process
 WORKER = (sys.executable, "-m", "tools.gpu_check.worker")
+
+
+def run_parts(name: str, arguments: Sequence[str], seconds: float, parts: int, say: Callable) -> list[Row]:
+    """Run a group's cases in so many parts side by side; return its rows in the order of its cases."""
+    with ThreadPoolExecutor(parts) as pool:
+        calls = [
+            pool.submit(run_group, name, [*arguments, f"{part}/{parts}"], seconds, say=say) for part in range(parts)
+        ]
+    return [row for rows in zip_longest(*(call.result() for call in calls)) for row in rows if row]
 
 
 def run_group(
@@ -38,7 +53,7 @@ def run_group(
 
     Args:
         name: The group.
-        arguments: The device and the folder of records.
+        arguments: The device, the folder of records, and the part of the cases.
         seconds: Time limit of the group, after which the rest is ``not tried``.
         command: The program that runs cases; it gets the group, the arguments, a file of events and a number to skip.
         say: Called with each row.
@@ -144,26 +159,35 @@ def variables() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "KINETO_LOG_LEVEL": "99"}
 
 
-def machine(device: str) -> tuple[Row, str, str]:
-    """Describe the machine in a process of its own; return its facts, its name for files, and the reason for no GPU."""
+def machine(device: str) -> tuple[Row, str, int, str]:
+    """Describe the machine in a process of its own.
+
+    Returns:
+        Its facts, its name for files, how many processes it has room for, and the reason for no GPU.
+    """
     script = (
-        "import json, sys, torch\n"
-        "cuda = sys.argv[1] == 'cpu' or torch.cuda.is_available()\n"
-        "if not cuda: sys.exit('torch.cuda.is_available() is False')\n"
+        "import json, os, sys, torch\n"
+        "dry = sys.argv[1] == 'cpu'\n"
+        "if not (dry or torch.cuda.is_available()): sys.exit('torch.cuda.is_available() is False')\n"
         "from tools.gpu_check import groups\n"
-        "print(json.dumps(groups.machine(sys.argv[1])))\n"
+        "memory = float('inf') if dry else torch.cuda.mem_get_info()[0]\n"
+        "jobs = int(max(1, min(os.cpu_count() - 1, memory // float(sys.argv[2]))))\n"
+        "print(json.dumps([*groups.machine(sys.argv[1]), jobs]))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, device], cwd=ROOT, env=variables(), capture_output=True, text=True
+        [sys.executable, "-c", script, device, str(MEMORY)], cwd=ROOT, env=variables(), capture_output=True, text=True
     )
     if done.returncode:
-        return {"device": "unknown"}, "unknown", (done.stderr.strip().splitlines() or ["no message"])[-1]
+        return {"device": "unknown"}, "unknown", 1, (done.stderr.strip().splitlines() or ["no message"])[-1]
     return *json.loads(done.stdout.splitlines()[-1]), ""
 
 
-def text(row: Row) -> str:
-    """Format a row as a line."""
-    return f"{row['status']:9} {row['name']}: {row['figure'] or row['message']} [{row['seconds']:.1f} s]"
+def plan(names: Sequence[str], jobs: int) -> list[dict[str, int]]:
+    """Return the steps of a check: the groups that run at a time, and the number of parts of each."""
+    together = [name for name in names if not GROUPS[name].timed] if jobs > 1 else []
+    total = sum(GROUPS[name].weight for name in together)
+    first = {name: max(1, round(jobs * GROUPS[name].weight / total)) for name in together}
+    return [step for step in (first, *({name: 1} for name in names if name not in together)) if step]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -172,34 +196,54 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: a dry run of this tool")
     parser.add_argument("--only", action="append", choices=list(GROUPS), help="a group; repeatable")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="of all groups together")
+    parser.add_argument("--jobs", type=int, help="processes side by side; 1: every group alone")
     parser.add_argument("--out", type=Path, help="folder of the records")
     given = parser.parse_args(arguments)
     end, dry = time.monotonic() + 60 * given.minutes, given.device == "cpu"
     folder = (given.out or ROOT / ("build/gpu_check" if dry else "figures/records")).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    facts, slug, reason = machine(given.device)
+    facts, slug, room, reason = machine(given.device)
     path = folder / f"gpu_check_{slug}.json"
-    before = json.loads(path.read_text(encoding="utf-8"))["groups"] if path.exists() else {}
-    record = {"command": COMMAND, "dry_run": dry, "machine": facts, "groups": before}
+    groups = json.loads(path.read_text(encoding="utf-8"))["groups"] if path.exists() else {}
+    record = {"command": COMMAND, "dry_run": dry, "machine": facts, "groups": groups}
     print(f"{facts['device']}{', a dry run: no GPU is tried' * dry}{f', {reason}' * bool(reason)}", flush=True)
-    groups = [name for name in GROUPS if name in (given.only or GROUPS)]
+    left = ["environment"] if reason else [name for name in GROUPS if name in (given.only or GROUPS)]
     counts: Counter[str] = Counter()
-    groups = ["environment"] if reason else groups
-    for number, name in enumerate(groups):
-        share = GROUPS[name].weight / sum(GROUPS[each].weight for each in groups[number:])
-        print(f"\n== {name}: {GROUPS[name].about}", flush=True)
-        rows = run_group(
-            name, [given.device, str(folder)], max(0.0, end - time.monotonic()) * share,
-            say=lambda row: print(text(row), flush=True),
-        )  # fmt: skip
-        counts.update(row["status"] for row in rows)
-        commit = {key: facts.get(key) for key in ("commit", "dirty", "torch", "code")}
-        record["groups"][name] = {"about": GROUPS[name].about, **commit, "cases": rows}
-        if not reason:
-            path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    commit = {key: facts.get(key) for key in ("commit", "dirty", "torch", "code")}
+    for step in plan(left, given.jobs or room):
+        share = sum(GROUPS[name].weight for name in step) / sum(GROUPS[name].weight for name in left)
+        seconds = max(0.0, end - time.monotonic()) * share
+        left = [name for name in left if name not in step]
+        for name, rows in run_step(step, [given.device, str(folder)], seconds):
+            counts.update(row["status"] for row in rows)
+            groups[name] = {"about": GROUPS[name].about, **commit, "cases": rows}
+            record["groups"] = {each: groups[each] for each in GROUPS if each in groups}
+            if not reason:
+                path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(f"\n{', '.join(f'{count} {status}' for status, count in counts.most_common())}; ", end="")
     print(f"no record: {reason}" if reason else f"record: {path}")
     return int(bool(reason) or counts["failed"] > 0)
+
+
+def run_step(step: dict[str, int], arguments: Sequence[str], seconds: float) -> Iterator[tuple[str, list[Row]]]:
+    """Run groups side by side; yield the name and the rows of each when it ends."""
+    with ThreadPoolExecutor(len(step)) as pool:
+        calls = {}
+        for name, parts in step.items():
+            print(f"== {name}: {GROUPS[name].about}", flush=True)
+            say = partial(print_row, name)
+            calls[pool.submit(run_parts, name, arguments, seconds, parts, say)] = name
+        for call in as_completed(calls):
+            yield calls[call], call.result()
+
+
+def print_row(name: str, row: Row) -> None:
+    """Print a row of a group as a line."""
+    print(
+        f"{row['status']:9} {name}: {row['name']}: {row['figure'] or row['message']} [{row['seconds']:.1f} s]\n",
+        end="",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ LONG = {  # suites
     "learning": "trains ten whole runs",
     "runs": "starts twelve processes",
     "learners": "trains for hours",
+    "curriculum": "trains for hours",
 }
 REAL = {"hidden": 256, "batch": 128, "worlds": 64, "capacity": 65536}  # sizes of the cycles that are timed on a GPU
 WARM = 16  # cycles: the first rows of replay, and what graphs record
@@ -36,21 +37,23 @@ class Group:
         cases: (device, folder of records) -> cases.
         weight: Its share of the time.
         about: What its cases show.
+        timed: Its cases measure time, so they run alone.
     """
 
     cases: Callable[[str, Path], Iterator[Case]]
     weight: float
     about: str
+    timed: bool
 
 
 GROUPS: dict[str, Group] = {}
 
 
-def group(weight: float, about: str) -> Callable[[Callable], Callable]:
+def group(weight: float, about: str, timed: bool = False) -> Callable[[Callable], Callable]:
     """Register the decorated function as a group under its name."""
 
     def register(function: Callable) -> Callable:
-        GROUPS[function.__name__] = Group(function, weight, about)
+        GROUPS[function.__name__] = Group(function, weight, about, timed)
         return function
 
     return register
@@ -223,7 +226,7 @@ def folders(device: str, folder: Path) -> Iterator[Case]:
     yield Case("predictions along a log", predicted)
 
 
-@group(5, "waits of the host, kernels and busy time of a cycle")
+@group(5, "waits of the host, kernels and busy time of a cycle", timed=True)
 def waits(device: str, folder: Path) -> Iterator[Case]:
     """Yield every task with each kind of graph."""
     from tests.support import device_checks as checks
@@ -248,7 +251,7 @@ def waits(device: str, folder: Path) -> Iterator[Case]:
             yield Case(label(task, {"graph": graph}), partial(cycle, task, graph))
 
 
-@group(16, "compiled runs, in each mode and precision")
+@group(24, "compiled runs, in each mode and precision")
 def compiled(device: str, folder: Path) -> Iterator[Case]:
     """Yield each learner's first task with every mode of the compiler, then with every precision."""
     from tests.support import device_checks as checks
@@ -259,7 +262,7 @@ def compiled(device: str, folder: Path) -> Iterator[Case]:
     low = [{**mode, "precision": each} for mode in modes for each in TOGGLES["precision"].choices if each != "fp32"]
     for changes in [*modes, *low]:
         for task in first:
-            yield Case(label(task, changes), partial(finite_run, device, task, changes), 90, slow=device == "cpu")
+            yield Case(label(task, changes), partial(finite_run, device, task, changes), 150, slow=True)
 
 
 @group(9, "the tests marked gpu")
@@ -300,10 +303,10 @@ def tests(device: str, folder: Path) -> Iterator[Case]:
 
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         if path.parent.name != "tools" and GPU_TEST.search(path.read_text(encoding="utf-8")):
-            yield Case(str(path.relative_to(ROOT)), partial(run_file, str(path)), seconds=60)
+            yield Case(str(path.relative_to(ROOT)), partial(run_file, str(path)), seconds=150)
 
 
-@group(14, "uavlab bench, a few rounds; the records lie beside this one")
+@group(14, "uavlab bench, a few rounds; the records lie beside this one", timed=True)
 def bench(device: str, folder: Path) -> Iterator[Case]:
     """Yield every registered suite."""
     from uavlab.benchmarks.registry import suites
@@ -325,7 +328,7 @@ def bench(device: str, folder: Path) -> Iterator[Case]:
         yield Case(name, partial(measured, name, suite), 120, slow=device == "cpu")
 
 
-@group(8, "claims about the leader-follower team")
+@group(8, "claims about the leader-follower team", timed=True)
 def claims(device: str, folder: Path) -> Iterator[Case]:
     """Yield every claim about the leader-follower team that has a measure."""
     from uavlab.benchmarks.claims.ledger import select

@@ -96,12 +96,13 @@ def run_cases(cases: Iterable[Case], events: Path, skip: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Run a group: its name, the device, the folder of records, the file of events, and the cases to skip."""
+    """Run a part of a group: its name, the device, the folder of records, part, file of events, and cases to skip."""
     from tools.gpu_check import groups
 
-    name, device, folder, events, skip = arguments
+    name, device, folder, part, events, skip = arguments
+    number, parts = map(int, part.split("/"))
     try:
-        cases = list(groups.GROUPS[name].cases(device, Path(folder)))
+        cases = list(groups.GROUPS[name].cases(device, Path(folder)))[number::parts]
     except Exception as error:
         row, failure = Case(name, lambda: ""), error
         cases = [Case(row.name, lambda: _raise(failure))]

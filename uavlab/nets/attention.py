@@ -104,7 +104,7 @@ class StackedAttention(StackedNet):
         for number in range(self.layers):
             places = of_columns[number], of_rows[number]
             layer: Callable[..., Tensor] = self._layer
-            if u.nbytes >= self.recompute:  # nothing is random in a layer
+            if torch.is_grad_enabled() and u.nbytes >= self.recompute:  # nothing is random in a layer
                 layer = partial(checkpoint, layer, use_reentrant=False, preserve_rng_state=False)
             u = layer(u, *keys[2 * number : 2 * number + 2], *places, *islice(take, PARTS))
         u = norm(u)

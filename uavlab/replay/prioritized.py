@@ -96,10 +96,10 @@ class ByPriority(Store):
     def choose(self, noise: Int[Tensor, "R N"]) -> tuple[Int[Tensor, "R N"], Float[Tensor, "R N"]]:
         """Sample slots by priority; also return their importance weights (host sync if the tree is on the host)."""
         index, mass = sum_tree.sample(self.tree, noise.to(self.largest.device))
-        weight = importance_weights(mass, self.anneal(self.config.priority_beta, 1.0))
+        beta = self.anneal(self.config.priority_beta, 1.0, noise.device)
         self.draws.add_(1)
         self.largest.sub_(self.largest // DECAY)
-        return index, weight.to(noise.device)
+        return index, importance_weights(mass.to(noise.device), beta)
 
     def feedback(self, index: Int[Tensor, "R N"], update: Update, replaced: Bool[Tensor, "R N"] | None = None) -> None:
         """Set the priorities of rows by their TD errors, except for rows ``replaced`` since the draw.
@@ -112,7 +112,7 @@ class ByPriority(Store):
                 "priorities: the learner returned no td_error; expected the error of each row and agent. Set "
                 "priorities=off, or let the learner return it."
             )
-        self.set_priorities(index, joint_priority(update.td_error, self.by).to(index.device), replaced)
+        self.set_priorities(index, joint_priority(update.td_error, self.by), replaced)
 
     def set_priorities(
         self,
@@ -123,26 +123,29 @@ class ByPriority(Store):
         """Set the priorities of rows but those to ``skip``; for a row that occurs several times, the last one is used.
 
         A priority that is negative or not finite, or whose slot holds no row, is ignored and counted in ``refused``.
-        Priorities to the power of alpha are clamped to [2^-20, 2^16], so rows of priority 0 can be drawn.
+        Priorities to the power of alpha are clamped to [2^-20, 2^16], so rows of priority 0 can be drawn. They become
+        masses on their own device: a power of the host differs in its last bits from one of a GPU, and a run would
+        depend on where its replay lies.
 
         Raises:
-            ConfigError: Shapes, types or devices are wrong; nothing is changed.
+            ConfigError: Shapes or types are wrong, or the slots are on another device; nothing is changed.
         """
         self._require_fit(index, priority)
         wild = priority.clamp(0, torch.finfo(priority.dtype).max) != priority  # true for nan
-        bad = wild | (index < 0) | (index >= self.ring.size)
-        alpha = self.anneal(self.config.priority_alpha, self.config.priority_alpha_end)
+        alpha = self.anneal(self.config.priority_alpha, self.config.priority_alpha_end, priority.device)
+        mass = sum_tree.fixed_point(priority.pow(alpha)).masked_fill_(wild, 0).to(index.device)
+        bad = (mass == 0) | (index < 0) | (index >= self.ring.size)
         left_out = bad if skip is None else bad | skip
-        mass = sum_tree.update(self.tree, index, sum_tree.fixed_point(priority.pow(alpha)), left_out)
+        mass = sum_tree.update(self.tree, index, mass, left_out)
         newest = mass.masked_fill(left_out, 0).amax(1)  # entries that are left out have the mass of slot 0
         torch.maximum(self.largest, newest, out=self.largest)
         self.refused.add_(bad.sum(1))
 
-    def anneal(self, first: float, last: float | None) -> Tensor | float:
+    def anneal(self, first: float, last: float | None, device: torch.device) -> Tensor | float:
         """Interpolate an exponent linearly from ``first`` to ``last`` by the number of batches."""
         if last is None or first == last:
             return first
-        return first + (last - first) * (self.draws / self.length).clamp_max(1)
+        return first + (last - first) * (self.draws / self.length).clamp_max(1).to(device)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Copy the masses by slot (R n) and the counters (host sync)."""
@@ -182,11 +185,11 @@ class ByPriority(Store):
         runs, device = self.largest.shape[0], self.largest.device
         fits = index.shape == priority.shape and index.dim() == 2 and index.shape[0] == runs and index.numel() > 0
         types = index.dtype == torch.int64 and priority.dtype in (torch.float32, torch.float64)
-        if not (fits and types and index.device == priority.device == device):
+        if not (fits and types and index.device == device):
             index_, priority_ = (f"{describe_leaf(leaf)} on {leaf.device}" for leaf in (index, priority))
             raise ConfigError(
                 f"Prioritized replay: index is {index_}, priority {priority_}; expected int64 and float32 or float64, "
-                f"both {runs}xN with N at least 1, on {device}. Give each row that was drawn one priority."
+                f"both {runs}xN with N at least 1, slots on {device}. Give each row that was drawn one priority."
             )
 
 

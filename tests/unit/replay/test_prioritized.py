@@ -74,7 +74,7 @@ class TestByHand:
         assert int(fixed.length) == 7
         for replay in stores.values():
             replay.draws.fill_(2)
-        assert float(stores[4].anneal(0.4, 1.0)) == pytest.approx(0.7)
+        assert float(stores[4].anneal(0.4, 1.0, torch.device("cpu"))) == pytest.approx(0.7)
         stores[4].add(rows(named(1)))
         resumed = ByPriority(rows(named(1)), 8, PriorityConfig(), updates=100)  # to a farther target
         resumed.load_state_dict(stores[4].state_dict())
@@ -231,7 +231,7 @@ MUTANTS = [
     (ByPriority, "set_priorities", set_with_alpha_again),
     (ByPriority, "set_priorities", set_forgetting_the_largest),
     (module, "importance_weights", weigh_over_the_whole_ring),
-    (ByPriority, "anneal", lambda replay, first, last: first),
+    (ByPriority, "anneal", lambda replay, first, last, device: first),
 ]
 
 

@@ -164,8 +164,8 @@ def test_a_group_that_cannot_be_imported_is_a_row(tmp_path: Path, monkeypatch: p
     def cases(device: str, folder: Path) -> Any:
         raise ModuleNotFoundError("No module named 'pydantic'", name="pydantic")
 
-    monkeypatch.setitem(groups.GROUPS, "runs", groups.Group(cases, 1, ""))
-    worker.main(["runs", "cpu", str(tmp_path), str(tmp_path / "events"), "0"])
+    monkeypatch.setitem(groups.GROUPS, "runs", groups.Group(cases, 1, "", timed=False))
+    worker.main(["runs", "cpu", str(tmp_path), "0/1", str(tmp_path / "events"), "0"])
     events = [json.loads(line) for line in (tmp_path / "events").read_text().splitlines()]
     assert [next(iter(event)) for event in events] == ["cases", "begin", "end"]
     assert events[-1]["end"]["status"] == "not tried"
@@ -177,7 +177,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def replace(rows: list[dict[str, Any]], reason: str = "") -> None:
         facts = {"device": "NVIDIA H200", "cpu": "x", "torch": "2.11.0", "python": "3.12.3", "commit": "c" * 40}
-        monkeypatch.setattr(tool, "machine", lambda device: ({**facts, "dirty": False}, "nvidia-h200", reason))
+        monkeypatch.setattr(tool, "machine", lambda device: ({**facts, "dirty": False}, "nvidia-h200", 1, reason))
         monkeypatch.setattr(tool, "run_group", lambda name, *_, **__: [{**row, "figure": name} for row in rows])
 
     return replace
@@ -219,6 +219,35 @@ def test_the_time_is_shared_by_weight_and_what_is_left_passes_on(
     assert seconds == pytest.approx([120 * weights[0] / sum(weights), 120], abs=1)
 
 
+def test_groups_without_times_run_first_and_side_by_side() -> None:
+    untimed, timed = ([name for name in tool.GROUPS if tool.GROUPS[name].timed is which] for which in (False, True))
+    assert timed == ["waits", "bench", "claims"]
+    first, *rest = tool.plan(list(tool.GROUPS), 15)
+    assert list(first) == untimed
+    assert min(first.values()) == 1
+    assert abs(sum(first.values()) - 15) <= 2
+    assert max(first, key=lambda name: first[name]) == max(untimed, key=lambda name: tool.GROUPS[name].weight)
+    assert rest == [{name: 1} for name in timed]
+    assert tool.plan(list(tool.GROUPS), 1) == [{name: 1} for name in tool.GROUPS]
+    assert tool.plan(["bench"], 15) == [{"bench": 1}]
+
+
+def test_parts_of_a_group_are_its_cases_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cases(device: str, folder: Path) -> list[Case]:
+        return [Case(str(number), lambda number=number: f"case {number}") for number in range(7)]
+
+    def in_this_process(name: str, given: list[str], *_: Any, **__: Any) -> list[dict[str, Any]]:
+        events = tmp_path / given[-1].replace("/", "of")
+        events.touch()
+        worker.main([name, *given, str(events), "0"])
+        return [json.loads(line)["end"] for line in events.read_text().splitlines() if '"end"' in line]
+
+    monkeypatch.setitem(groups.GROUPS, "runs", groups.Group(cases, 1, "", timed=False))
+    monkeypatch.setattr(tool, "run_group", in_this_process)
+    rows = tool.run_parts("runs", ["cpu", str(tmp_path)], 9, 3, print)
+    assert [row["figure"] for row in rows] == [f"case {number}" for number in range(7)]
+
+
 def test_a_dry_run_of_one_group_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process; tests/proofs has one with processes of its own."""
 
@@ -227,7 +256,7 @@ def test_a_dry_run_of_one_group_says_so(tmp_path: Path, monkeypatch: pytest.Monk
         return [try_case(case) for case in cases if not case.name.startswith("import")]
 
     monkeypatch.setattr(tool, "run_group", in_this_process)
-    monkeypatch.setattr(tool, "machine", lambda device: (*groups.machine(device), ""))
+    monkeypatch.setattr(tool, "machine", lambda device: (*groups.machine(device), 1, ""))
     assert tool.main(["--device", "cpu", "--only", "environment", "--out", str(tmp_path)]) == 0
     path = tmp_path / f"gpu_check_{slug(describe('cpu'))}.json"
     record = json.loads(path.read_text())

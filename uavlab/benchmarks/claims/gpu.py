@@ -1,5 +1,7 @@
 """Measures that only a GPU has: utilisation and device memory."""
 
+import gc
+
 import torch
 
 from uavlab.benchmarks.claims.measures import LOOP, TEAMS, Bench, Estimate, Setting, measure
@@ -27,6 +29,7 @@ def peak_memory(bench: Bench, after: Setting, before: Setting = LOOP, saved: boo
 def memory_mb(bench: Bench, setting: Setting = LOOP, agents: int = 2, preset: str = TEAMS[0]) -> Estimate:
     """Measure the peak device memory of a run's tensors (MB)."""
     bench.need_gpu("device memory")
+    gc.collect()  # what was measured before would be freed during this measurement, and hide as much
     allocated = torch.cuda.memory_allocated(bench.device)
     torch.cuda.reset_peak_memory_stats(bench.device)
     one = build_call(bench.config(setting, agents, preset), "cycle")

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -38,17 +39,22 @@ class TeamOnVectors:
     critics: tuple[int, ...]
     central: bool
 
+    def __post_init__(self) -> None:
+        """Create the networks, because the compiler of torch 2.11 cannot create them in what it compiles."""
+        for name in ("actor_net", "critic_net"):
+            getattr(self, name)
+
     @property
     def evaluated(self) -> tuple[int, ...]:
         """Index of the critic of each evaluation: each critic of the team once, one of single agents for each agent."""
         return tuple(range(len(set(self.critics)))) if self.central else self.critics
 
-    @property
+    @cached_property
     def actor_net(self) -> Any:
         """The network of an actor."""
         raise NotImplementedError
 
-    @property
+    @cached_property
     def critic_net(self) -> Any:
         """The network of a critic."""
         raise NotImplementedError
@@ -89,12 +95,12 @@ class TeamOnVectors:
 class VectorTeam(TeamOnVectors):
     """Networks without memory of a team that observes vectors."""
 
-    @property
+    @cached_property
     def actor_net(self) -> StackedMLP:
         """The network of an actor."""
         return StackedMLP(self.obs, self.hidden, self.outputs)
 
-    @property
+    @cached_property
     def critic_net(self) -> StackedMLP:
         """The network of a critic."""
         return StackedMLP(self.seen, self.hidden, 1)
@@ -137,12 +143,12 @@ class EntityTeam(VectorTeam):
     positions: bool = True
     recompute: float = math.inf
 
-    @property
+    @cached_property
     def actor_net(self) -> StackedAttention:  # type: ignore[override]
         """The network of an actor."""
         return self._net(pairs=True)
 
-    @property
+    @cached_property
     def critic_net(self) -> StackedAttention:  # type: ignore[override]
         """The network of a critic."""
         return self._net(pairs=False)
@@ -173,6 +179,11 @@ class MapTeam:
     hidden: int
     central: bool
 
+    def __post_init__(self) -> None:
+        """Create the networks, because the compiler of torch 2.11 cannot create them in what it compiles."""
+        for name in ("actor_net", "critic_net"):
+            getattr(self, name)
+
     @property
     def networks(self) -> tuple[int, ...]:
         """Index of each agent's actor."""
@@ -183,12 +194,12 @@ class MapTeam:
         """Index of each agent's critic."""
         return self.networks
 
-    @property
+    @cached_property
     def actor_net(self) -> StackedCNN:
         """The network of the actor; its outputs are logits of moves, or means and log standard deviations."""
         return self._net(self.spec.obs, self.spec.choices or 2 * self.spec.action, self.spec.features)
 
-    @property
+    @cached_property
     def critic_net(self) -> StackedCNN:
         """The network of the critic."""
         spec, agents = self.spec, self.spec.agents if self.central else 1

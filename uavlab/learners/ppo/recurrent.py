@@ -6,6 +6,7 @@ shares; networks are rows of one matrix, as without memory, and all agents, worl
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -52,12 +53,12 @@ class RecurrentTeam(TeamOnVectors):
 
     memory: int
 
-    @property
+    @cached_property
     def actor_net(self) -> StackedGRU:
         """The network of an actor."""
         return StackedGRU(self.obs, self.hidden, self.memory, self.outputs)
 
-    @property
+    @cached_property
     def critic_net(self) -> StackedGRU:
         """The network of a critic."""
         return StackedGRU(self.seen, self.hidden, self.memory, 1)
