@@ -10,6 +10,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from uavlab.benchmarks.registry import format_rows
+
+Record = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = ROOT / "figures" / "records"
 PAGE = ROOT / "docs" / "gpu.md"
@@ -25,34 +28,47 @@ STATES = ("ok", "failed", "fell back", "not tried")
 SHOWN = ("failed", "fell back")
 
 
-def read(folder: Path = RECORDS) -> list[dict[str, Any]]:
-    """Read the records of all CUDA devices."""
-    records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("gpu_check_*.json"))]
+def read(folder: Path = RECORDS) -> list[Record]:
+    """Read the records of all CUDA devices, each with those of ``uavlab bench`` beside it."""
+    records = []
+    for path in sorted(folder.glob("gpu_check_*.json")):
+        name = path.stem.removeprefix("gpu_check_")
+        benches = [_read(each) for each in sorted(folder.glob(f"bench_*_{name}.json"))]
+        records.append({**_read(path), "benches": benches})
     return [record for record in records if record["dry_run"] is False]
 
 
-def block(records: Iterable[Mapping[str, Any]]) -> str:
+def _read(path: Path) -> Record:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def block(records: Iterable[Record]) -> str:
     """Return the text between the marks."""
     parts = [part for record in records for part in device(record)] or [NONE]
     return "\n\n".join([BEGIN, *parts, END])
 
 
-def device(record: Mapping[str, Any]) -> list[str]:
-    """Return what one device has run: a table by group, and each case that failed or fell back."""
-    machine, lines = record["machine"], ["| group | shows | ok | failed | fell back | not tried | commit |"]
+def device(record: Record) -> list[str]:
+    """Return what one device has run: a table by group, each case that failed or fell back, and what was measured."""
+    machine, lines = record["machine"], ["| group | shows | ok | failed | fell back | not tried | code |"]
     lines.append("| --- | --- | --- | --- | --- | --- | --- |")
-    cases = []
+    cases, cycles = [], []
     for name, group in record["groups"].items():
         counts = Counter(case["status"] for case in group["cases"])
         numbers = " | ".join(str(counts[state]) for state in STATES)
-        commit = (group["commit"] or "unknown")[:8] + "*" * bool(group["dirty"])
-        lines.append(f"| {name} | {group['about']} | {numbers} | {commit} |")
+        lines.append(f"| {name} | {group['about']} | {numbers} | {group.get('code') or 'unknown'} |")
         cases += [f"| {name} | {row(case)} |" for case in group["cases"] if case["status"] in SHOWN]
+        if name == "waits":
+            cycles = [f"| {case['name']} | {case['figure']} |" for case in group["cases"] if case["figure"]]
     parts = [f"**{machine['device']}**, torch {machine['torch']}, Python {machine['python']}:", "\n".join(lines)]
-    if any(group["dirty"] for group in record["groups"].values()):
-        parts.append("\\* with changes that were not committed.")
+    parts.append("A code is the digest of the package that `uavlab bench` writes into records.")
     if cases:
         parts.append("\n".join(["| group | case | status | message |", "| --- | --- | --- | --- |", *cases]))
+    if cycles:
+        parts.append("\n".join(["| cycle | time and waits |", "| --- | --- |", *cycles]))
+    for bench in record["benches"]:
+        table = "\n".join(line.rstrip() for line in format_rows(bench["rows"]).splitlines())
+        parts.append(f"`uavlab bench {bench['suite']}`, {bench['rounds']} rounds:\n\n```\n{table}\n```")
     return parts
 
 

@@ -60,7 +60,8 @@ class StageEditor(Panel):
         cells = [widgets.Label(head) for head in ("stage", *names)]
         for number, row in enumerate(self.fields, 1):
             cells += [widgets.Label(str(number)), *row.values()]
-        columns = widgets.Layout(grid_template_columns=f"50px repeat({len(names)}, minmax(70px, 150px))")
+        sizes = f"50px repeat({len(names)}, minmax(70px, 150px))"
+        columns = widgets.Layout(grid_template_columns=sizes, overflow="auto")  # a narrow page scrolls it
         super().__init__([widgets.GridBox(cells, layout=columns), self.status], LABEL)
         for row in self.fields:
             for field in row.values():

@@ -15,7 +15,7 @@ from uavlab.benchmarks.timing import ENOUGH
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/measurements.md")
 README, CONTRIBUTING, MEASUREMENTS = ((tables.ROOT / name).read_text(encoding="utf-8") for name in PAGES)
 RECORDS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in parts.RECORDS.glob("*.json")}
-BY_COMMAND = {name: record for name, record in RECORDS.items() if "command" in record}
+BY_COMMAND = {name: record for name, record in RECORDS.items() if "command" in record and "nvidia" not in name}
 
 RUNS = (("seed", 0), ("runs", 1))  # options of training, with their defaults
 

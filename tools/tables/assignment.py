@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tools.tables.records import exists, interval_of, measured, over_seeds, read, scored, table
+from tools.tables.records import exists, interval_of, measured, over_seeds, read, scored, short, table
 from uavlab.envs.target_assignment.solver import SECONDS
 from uavlab.experiment.config import configure
 
@@ -15,7 +15,7 @@ LEFT_OUT = {"near": "4 neighbours, whatever the size", "jitter": "no jitter", "p
 def parts() -> list[str]:
     """Return the tables and how they were made; nothing before the first record is made."""
     names = [name for name in (f"transfer_{seed}" for seed in SEEDS) if exists(name)]
-    return [*(stages(names) if names else []), *left_out(), *curricula()]
+    return [*(stages(names) if names else []), *left_out(), *followers(), *curricula()]
 
 
 def stages(names: Iterable[str]) -> list[str]:
@@ -90,6 +90,31 @@ def left_out() -> list[str]:
             ],
         ),
         f"One seed each; intervals are bootstrapped over scenarios. {scored(*(f'transfer_{name}' for name in known))}",
+    ]
+
+
+def followers() -> list[str]:
+    """Return what a trained pair of leader and follower does as a larger team."""
+    if not exists("transfer_leader_follower"):
+        return []
+    record = read("transfer_leader_follower")
+    rows = [
+        {
+            **row,
+            **{key: row["over"]["steer"][key] for key in ("formation_strict", "path")},
+            "steer": row["plans"]["steer"],
+        }
+        for row in record["rows"]
+    ]
+    return [
+        table(
+            "followers | completion | over home | steer | strict formation over steer's | path over steer's",
+            f"{{size}} | {interval_of('score', '.3f')} | {interval_of('ratio', '.2f')} | {{steer[mean]:.3f}} | "
+            f"{interval_of('formation_strict', '.2f')} | {interval_of('path', '.2f')}",
+            rows,
+        ),
+        f"`{short(record['trained'][0]['command'])}` trains with one follower; none was trained again. "
+        f"{record['episodes']} episodes of each size, the plan `steer` in the same. {measured(record)}.",
     ]
 
 

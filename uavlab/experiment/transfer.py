@@ -106,16 +106,20 @@ def places_by_size(env: Any, sizes: Sequence[int]) -> list[Place]:
 def places_by_stage(env: Any, preset: str) -> list[Place]:
     """Return the task of each stage of a preset's curriculum, as policies are evaluated on it.
 
+    A policy perceives there as it did in training: by the settings of ``env`` that its class names as ``perception``.
+
     Raises:
-        ConfigError: There is no such preset, it has no curriculum, or it is of another environment.
+        ConfigError: There is no such preset, it has no curriculum, it is of another environment, or a stage does not
+            allow these settings.
     """
     config = configure(preset)
     steps = progression(config, [0])
     if steps is None or type(config.env) is not type(env):
         got = "no curriculum" if steps is None else f"a curriculum of {type(config.env).__name__}"
         raise ConfigError(f"transfer: {preset} has {got}; expected a preset with one of {type(env).__name__}.")
+    own = {name: getattr(env, name) for name in getattr(env, "perception", ())}
     stages = zip(steps.plan.stages, steps.scored, strict=True)
-    return [Place(number, dict(stage.settings), task) for number, (stage, task) in enumerate(stages, 1)]
+    return [Place(number, dict(stage.settings), resized(task, own)) for number, (stage, task) in enumerate(stages, 1)]
 
 
 def transfer(
@@ -162,7 +166,7 @@ def _numbers(figures: Figures) -> dict[str, np.ndarray]:
 
 
 def resized(env: Any, settings: dict[str, Any]) -> Any:
-    """Return an environment with other sizes.
+    """Return an environment with other settings.
 
     Raises:
         ConfigError: Its rules do not allow them.

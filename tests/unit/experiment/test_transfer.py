@@ -14,7 +14,7 @@ from tests.support.cli_runner import uavlab
 from tests.support.fixtures_config import tiny, train_run
 from uavlab.core.errors import ConfigError
 from uavlab.experiment.config import configure
-from uavlab.experiment.transfer import Transfer, ratio, resized
+from uavlab.experiment.transfer import Transfer, places_by_stage, ratio, resized
 
 SMALL = {"updates": 1, "worlds": 2, "rollout_steps": 3, "hidden": 8, "heads": 2, "layers": 1, "epochs": 1}
 SMALL |= {"minibatches": 1, "evaluate_episodes": 2, "device": "cpu"}
@@ -54,6 +54,15 @@ def test_stages_of_a_curriculum_are_those_of_evaluation(run: Path) -> None:
         assert each["mean"] == pytest.approx(mine[name]["mean"] / greedy[name]["mean"])
         assert each["low"] < each["mean"] < each["high"]
     assert re.search(r"^ +3 over greedy: normalized_score \d\.\d{3} \[.*, distance ", str(table), re.M)
+
+
+def test_what_a_policy_perceives_goes_with_it() -> None:
+    places = places_by_stage(ul.make("assignment", near=7, variance=0.1), "assignment_curriculum")
+    assert [place.env.near for place in places] == 4 * [7]
+    assert [place.env.uavs for place in places] == [(2, 3), (4, 6), (8, 12), (15, 20)]
+    assert 0.1 not in [place.env.variance for place in places]  # of the task, not of the policy
+    with pytest.raises(ConfigError, match="transfer: sight 5 > obstacles 3"):
+        places_by_stage(ul.make("leader_follower", obstacles=5, sight=5), "leader_follower_curriculum")
 
 
 @pytest.mark.parametrize(

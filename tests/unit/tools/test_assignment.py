@@ -50,6 +50,21 @@ def test_stages_are_means_over_the_seeds(folder: Path) -> None:
     assert "solver" not in method
 
 
+def test_followers_are_shown_beside_the_plan(folder: Path) -> None:
+    over = {name: ends(at) for name, at in (("completion", 0.99), ("formation_strict", 0.9), ("path", 1.1))}
+    row = {"score": ends(0.98), "ratio": ends(1.0), "plans": {"steer": ends(1.0)}, "over": {"steer": over}}
+    how = {"command": "uavlab transfer figures/tour --sizes 1,16", "machine": HERE, "episodes": 200}
+    rows = [{"size": size, **row} for size in (1, 16)]
+    trained = [{"command": "uavlab train p --seed 0 --out runs/p"}]
+    record = {**how, "rows": rows, "trained": trained}
+    (folder / "transfer_leader_follower.json").write_text(json.dumps(record))
+    table, method = assignment.parts()
+    assert table.splitlines()[3] == (
+        "| 16 | 0.980 [0.970, 0.990] | 1.00 [0.99, 1.01] | 1.000 | 0.90 [0.89, 0.91] | 1.10 [1.09, 1.11] |"
+    )
+    assert method.startswith("`uavlab train p --seed S` trains with one follower; none was trained again. 200 episodes")
+
+
 def test_a_solver_and_parts_left_out_are_shown_where_they_are_recorded(folder: Path) -> None:
     for name, seed in (("0", 0), ("near", 1)):
         (folder / f"transfer_{name}.json").write_text(json.dumps(record(seed)))

@@ -176,7 +176,14 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Return a function that replaces the description of the machine, and the groups by one with these rows."""
 
     def replace(rows: list[dict[str, Any]], reason: str = "") -> None:
-        facts = {"device": "NVIDIA H200", "cpu": "x", "torch": "2.11.0", "python": "3.12.3", "commit": "c" * 40}
+        facts = {
+            "device": "NVIDIA H200",
+            "cpu": "x",
+            "torch": "2.11.0",
+            "python": "3.12.3",
+            "commit": "c" * 40,
+            "code": "c0de",
+        }
         monkeypatch.setattr(tool, "machine", lambda device: ({**facts, "dirty": False}, "nvidia-h200", 1, reason))
         monkeypatch.setattr(tool, "run_group", lambda name, *_, **__: [{**row, "figure": name} for row in rows])
 
@@ -338,6 +345,14 @@ def test_the_page_of_a_gpu_counts_its_cases(machine: Callable, tmp_path: Path) -
     text = gpu_page.block(gpu_page.read(tmp_path))
     assert gpu_page.NONE not in text
     assert "**NVIDIA H200**, torch 2.11.0, Python 3.12.3:" in text
-    assert f"| waits | {groups.GROUPS['waits'].about} | 2 | 1 | 1 | 1 | cccccccc |" in text
+    assert f"| waits | {groups.GROUPS['waits'].about} | 2 | 1 | 1 | 1 | c0de |" in text
     assert "| waits | a, b | failed | why \\| &lt;b> |" in text
     assert text.count("| waits | a, b |") == 2
+    assert "| a, b | waits |" in text  # the figure of a cycle
+    assert "uavlab bench" not in text.replace("`uavlab bench` writes", "")
+    bench = {"suite": "env", "rounds": 3, "rows": [{"worlds": 64, "ms": 1.5}]}
+    (tmp_path / "bench_env_nvidia-h200.json").write_text(json.dumps(bench))
+    (tmp_path / "bench_env.json").write_text(json.dumps(bench | {"suite": "other"}))  # of another machine
+    text = gpu_page.block(gpu_page.read(tmp_path))
+    assert "`uavlab bench env`, 3 rounds:\n\n```\nworlds   ms\n    64  1.5\n```" in text
+    assert "other" not in text

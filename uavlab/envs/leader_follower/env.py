@@ -150,6 +150,7 @@ class LeaderFollower:
         "match_speed": "matched speeds differ by (px/s)",
     }
     sizes: ClassVar[tuple[str, ...]] = ("followers", "present")
+    perception: ClassVar[tuple[str, ...]] = ("sight",)
     initial_settings: ClassVar[tuple[str, ...]] = ("obstacle_speed", "present", "present_obstacles")
     score: ClassVar[dict[str, float]] = {"completion": 3.0, "formation_strict": 1.0, "flight_time": -0.0005}
     rules: ClassVar[tuple[Rule, ...]] = (

@@ -136,6 +136,7 @@ class Assignment:
         "reward_per_uav": "return per UAV",
     }
     sizes: ClassVar[tuple[str, ...]] = ("uavs", "targets")
+    perception: ClassVar[tuple[str, ...]] = ("near",)
     initial_settings: ClassVar[tuple[str, ...]] = (
         *("uavs", "targets", "obstacles", "slots", "obstacle_radius", "variance", "clustering", "supply", "reach"),
         *("jitter", "near"),
