@@ -3,7 +3,9 @@
 What is compiled at the first stage of a curriculum serves all stages.
 """
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,6 +14,7 @@ import torch
 
 from tests.contracts.test_equality import check_equal, tasks
 from tests.support.fixtures_config import sizes
+from tests.unit.nets import test_attention as attention
 from uavlab.experiment.config import configure
 from uavlab.experiment.curriculum import Progression
 from uavlab.experiment.run import Run
@@ -28,6 +31,16 @@ STAGES = [  # three smaller ones, then the task itself
 @pytest.mark.parametrize(("env", "learner"), tasks())
 def test_generated_code_equals_plain(env: str, learner: str) -> None:
     check_equal(env, learner, TOGGLES["compile"], {**EAGER, "compile": "default"})
+
+
+@pytest.mark.parametrize("recompute", [0, math.inf])
+def test_one_graph_holds_the_whole_network(recompute: float) -> None:
+    net = replace(attention.NET, recompute=recompute)
+    theta, x = attention.parameters(net).requires_grad_(), attention.inputs(attention.THINGS)
+    compiled = torch.compile(lambda *args: net(*args), backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(theta, x), net(theta, x), **attention.EXACT)
+    (got,), (expected,) = (torch.autograd.grad(f(theta, x).square().sum(), theta) for f in (compiled, net))
+    torch.testing.assert_close(got, expected, **attention.EXACT)
 
 
 def compilations(learner: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:

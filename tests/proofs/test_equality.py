@@ -3,21 +3,40 @@
 Of the compiler, what it traces is compared, which takes seconds.
 """
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
 from tests.contracts.test_equality import (
     MEMORY,
+    OWN_CODE,
     TOLERANCES,
     Changes,
     cases,
+    check_broken,
     check_equal,
     distances,
     reference,
     train,
 )
+from tests.support.changes import BROKEN
 from uavlab.runtime.toggle_records import EAGER
 from uavlab.runtime.toggles import Toggle
+
+
+@pytest.mark.parametrize(("env", "learner"), OWN_CODE)
+@pytest.mark.parametrize(("toggle", "changes"), cases(usable=True))
+def test_code_of_its_own_is_equal_to_plain(env: str, learner: str, toggle: Toggle, changes: Changes) -> None:
+    check_equal(env, learner, toggle, changes)
+
+
+@pytest.mark.parametrize(("env", "learner"), OWN_CODE)
+@pytest.mark.parametrize("mutant", BROKEN)
+def test_a_broken_optimizer_is_not_equal_there_either(
+    env: str, learner: str, mutant: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_broken(env, learner, mutant, monkeypatch)
 
 
 @pytest.mark.usefixtures("only_traced")

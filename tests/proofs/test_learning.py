@@ -1,10 +1,16 @@
-"""The long proof that a fresh team learns its task: `make soak`, or `pytest -m soak tests/proofs/test_learning.py`."""
+"""A memory learns what needs one; `pytest -m soak tests/proofs/test_learning.py`: a fresh team learns its task."""
 
 import pytest
 
+from tests.unit.learners.ppo.test_recurrent import recall
 from uavlab.experiment import scores
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
+
+
+def test_a_memory_learns_what_no_policy_without_one_can() -> None:
+    assert recall(16, 20).min() > 0.9
+    assert recall(0, 20).abs().max() < 0.1
 
 
 @pytest.mark.soak

@@ -240,16 +240,6 @@ def test_layers_are_computed_again_from_a_size_on(monkeypatch: pytest.MonkeyPatc
         assert len(calls) == NET.layers * forward_and_backward
 
 
-@pytest.mark.parametrize("recompute", [0, math.inf])
-def test_one_graph_holds_the_whole_network(recompute: float) -> None:
-    net = replace(NET, recompute=recompute)
-    theta, x = parameters(net).requires_grad_(), inputs(THINGS)
-    compiled = torch.compile(lambda *args: net(*args), backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(compiled(theta, x), net(theta, x), **EXACT)
-    (got,), (expected,) = (torch.autograd.grad(f(theta, x).square().sum(), theta) for f in (compiled, net))
-    torch.testing.assert_close(got, expected, **EXACT)
-
-
 # ---- attending to nothing ----
 
 

@@ -347,8 +347,3 @@ def recall(memory: int, updates: int) -> Tensor:
     for _ in training(source, learner, rng, RT, 0, updates):
         source.after_cycle()
     return episodes(env, learner.policy(env.spec), rng, 200, mean_action=True)["return"].mean(1)
-
-
-def test_a_memory_learns_what_no_policy_without_one_can() -> None:
-    assert recall(16, 20).min() > 0.9
-    assert recall(0, 20).abs().max() < 0.1
