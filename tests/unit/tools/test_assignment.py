@@ -50,6 +50,16 @@ def test_stages_are_means_over_the_seeds(folder: Path) -> None:
     assert "solver" not in method
 
 
+def test_sizes_are_shown_beside_greedy(folder: Path) -> None:
+    rows = [{"size": size, **row} for size, row in zip((2, 32), record(0)["rows"], strict=True)]
+    (folder / "transfer_sizes.json").write_text(json.dumps({**record(0), "rows": rows}))
+    table, method = assignment.parts()
+    assert table.splitlines()[3] == (
+        "| 32 | 0.500 [0.490, 0.510] | 0.400 | 1.00 [0.99, 1.01] | 0.70 [0.69, 0.71] | 0.80 [0.79, 0.81] |"
+    )
+    assert method.startswith("Seed 0 with as many UAVs as targets; 200 scenarios of each size")
+
+
 def test_followers_are_shown_beside_the_plan(folder: Path) -> None:
     over = {name: ends(at) for name, at in (("completion", 0.99), ("formation_strict", 0.9), ("path", 1.1))}
     row = {"score": ends(0.98), "ratio": ends(1.0), "plans": {"steer": ends(1.0)}, "over": {"steer": over}}
