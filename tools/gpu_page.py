@@ -66,10 +66,32 @@ def device(record: Record) -> list[str]:
         parts.append("\n".join(["| group | case | status | message |", "| --- | --- | --- | --- |", *cases]))
     if cycles:
         parts.append("\n".join(["| cycle | time and waits |", "| --- | --- |", *cycles]))
-    for bench in record["benches"]:
-        table = "\n".join(line.rstrip() for line in format_rows(bench["rows"]).splitlines())
-        parts.append(f"`uavlab bench {bench['suite']}`, {bench['rounds']} rounds:\n\n```\n{table}\n```")
-    return parts
+    if left := [line for name, group in record["groups"].items() if (line := untried(name, group["cases"]))]:
+        parts.append("Not tried, with the number of cases:\n\n" + "\n".join(left))
+    return [*parts, *(part for bench in record["benches"] for part in measured(bench))]
+
+
+def untried(group: str, cases: Iterable[Record]) -> str:
+    """Return what was not tried of a group, by kind, as a line of a list; empty if all was."""
+    counts = Counter(kind(group, case["name"]) for case in cases if case["status"] == "not tried")
+    return f"- {group}: " + "; ".join(f"{what} {count}" for what, count in counts.items()) if counts else ""
+
+
+def kind(group: str, name: str) -> str:
+    """Return of a case what several share: environment and learner, or what a group consists of."""
+    if group in ("environment", "claims"):
+        return "packages" if name.startswith("package") else group
+    return ", ".join(part.partition(" ")[0] for part in name.split(", ")[:2])
+
+
+def measured(bench: Record) -> list[str]:
+    """Return a record of ``uavlab bench`` as a table, without columns that compare with another machine."""
+    rows = [{key: value for key, value in row.items() if "original" not in key} for row in bench["rows"]]
+    table = "\n".join(line.rstrip() for line in format_rows(rows).splitlines())
+    how = "`uavlab bench {suite} --rounds {rounds}`".format(**bench)
+    how += ", load {load} before, {cores} cores, code {code}".format(**bench["machine"])
+    fell = [f"{row['setting']}: {', '.join(row['fell_back'])}" for row in rows if row.get("fell_back")]
+    return [f"{how}{'; fell back: ' * bool(fell)}{'; '.join(fell)}:\n\n```\n{table}\n```"]
 
 
 def row(case: Mapping[str, Any]) -> str:

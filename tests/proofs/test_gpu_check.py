@@ -12,7 +12,7 @@ GROUPS = ("updates", "worlds")  # in the order of the tool
 
 def test_a_dry_run_on_the_cpu_finds_no_failure(tmp_path: Path) -> None:
     options = [option for name in GROUPS for option in ("--only", name)]
-    command = [sys.executable, "-m", "tools.gpu_check", "--device", "cpu", "--minutes", "0.75", *options]
+    command = [sys.executable, "-m", "tools.gpu_check", "--device", "cpu", "--minutes", "0.75", "--jobs", "2", *options]
     done = subprocess.run([*command, "--out", str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
     (path,) = tmp_path.glob("gpu_check_*.json")

@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +35,7 @@ MINUTES = 9.5
 RESTARTS = 8  # of one group's process
 POLL = 0.05  # s
 MEMORY = 4e9  # bytes of the device for each process
+STOPPED = threading.Event()  # no group goes on
 WORKER = (sys.executable, "-m", "tools.gpu_check.worker")
 
 
@@ -80,7 +82,7 @@ def run_group(
                 {"name": case, "seconds": 0.0, "figure": "", **rest, "message": rest["message"] + last_line(log)}
             )
             say(rows[-1])
-            if len(rows) >= len(names) or time.monotonic() >= end:
+            if len(rows) >= len(names) or STOPPED.is_set() or time.monotonic() >= end:
                 break
     left = {"status": "not tried", "seconds": 0.0, "figure": "", "message": "no time left, or too many processes died"}
     for each in names[len(rows) :]:
@@ -116,7 +118,7 @@ def watch(
             if code is not None:
                 break
             late = begun is not None and now - since > begun["seconds"]
-            if late or now > end:
+            if late or now > end or STOPPED.is_set():
                 return names, rows, cut(begun, late, now - since) if begun or skip + len(rows) < len(names) else None
             time.sleep(POLL)
     if begun is None and code == 0:
@@ -156,7 +158,8 @@ def last_line(log: Path) -> str:
 def variables() -> dict[str, str]:
     """Return the variables of the processes: this tree first, one thread."""
     path = os.pathsep.join([str(ROOT), str(ROOT / "notebooks"), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "KINETO_LOG_LEVEL": "99"}
+    own = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "KINETO_LOG_LEVEL": "99"}
+    return {"TORCHINDUCTOR_COMPILE_THREADS": "2", **os.environ, **own}  # of each of many processes
 
 
 def machine(device: str) -> tuple[Row, str, int, str]:
@@ -170,8 +173,8 @@ def machine(device: str) -> tuple[Row, str, int, str]:
         "dry = sys.argv[1] == 'cpu'\n"
         "if not (dry or torch.cuda.is_available()): sys.exit('torch.cuda.is_available() is False')\n"
         "from tools.gpu_check import groups\n"
-        "memory = float('inf') if dry else torch.cuda.mem_get_info()[0]\n"
-        "jobs = int(max(1, min(os.cpu_count() - 1, memory // float(sys.argv[2]))))\n"
+        "memory = 1e15 if dry else torch.cuda.mem_get_info()[0]\n"
+        "jobs = max(1, min(len(os.sched_getaffinity(0)) - 1, int(memory // float(sys.argv[2]))))\n"
         "print(json.dumps([*groups.machine(sys.argv[1]), jobs]))\n"
     )
     done = subprocess.run(
@@ -183,11 +186,18 @@ def machine(device: str) -> tuple[Row, str, int, str]:
 
 
 def plan(names: Sequence[str], jobs: int) -> list[dict[str, int]]:
-    """Return the steps of a check: the groups that run at a time, and the number of parts of each."""
-    together = [name for name in names if not GROUPS[name].timed] if jobs > 1 else []
-    total = sum(GROUPS[name].weight for name in together)
-    first = {name: max(1, round(jobs * GROUPS[name].weight / total)) for name in together}
-    return [step for step in (first, *({name: 1} for name in names if name not in together)) if step]
+    """Return the steps of a check: the groups that run at a time, and in how many parts each.
+
+    Groups that measure no time share the processes by their weights, or have all of them in turn if these are few.
+    """
+    untimed = [name for name in names if not GROUPS[name].timed]
+    timed = [{name: 1} for name in names if GROUPS[name].timed]
+    if jobs < len(untimed):
+        return [*({name: jobs} for name in untimed), *timed]
+    parts = dict.fromkeys(untimed, 1)
+    for _ in range(jobs - len(untimed) if untimed else 0):
+        parts[max(untimed, key=lambda name: GROUPS[name].weight / parts[name])] += 1
+    return [*([parts] if parts else []), *timed]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -200,6 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="folder of the records")
     given = parser.parse_args(arguments)
     end, dry = time.monotonic() + 60 * given.minutes, given.device == "cpu"
+    STOPPED.clear()
     folder = (given.out or ROOT / ("build/gpu_check" if dry else "figures/records")).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     facts, slug, room, reason = machine(given.device)
@@ -216,7 +227,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         left = [name for name in left if name not in step]
         for name, rows in run_step(step, [given.device, str(folder)], seconds):
             counts.update(row["status"] for row in rows)
-            groups[name] = {"about": GROUPS[name].about, **commit, "cases": rows}
+            groups[name] = {
+                "about": GROUPS[name].about,
+                **commit,
+                "cases": add_known(rows, groups.get(name, {}), commit),
+            }
             record["groups"] = {each: groups[each] for each in GROUPS if each in groups}
             if not reason:
                 path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
@@ -225,16 +240,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(bool(reason) or counts["failed"] > 0)
 
 
+def add_known(rows: list[Row], before: Row, here: Row) -> list[Row]:
+    """Return rows, those not tried as they were in an earlier check of the same code and torch."""
+    if any(before.get(key) != here[key] or not here[key] for key in ("code", "torch")):
+        return rows
+    known = {row["name"]: row for row in before["cases"]}
+    return [known.get(row["name"], row) if row["status"] == "not tried" else row for row in rows]
+
+
 def run_step(step: dict[str, int], arguments: Sequence[str], seconds: float) -> Iterator[tuple[str, list[Row]]]:
     """Run groups side by side; yield the name and the rows of each when it ends."""
     with ThreadPoolExecutor(len(step)) as pool:
         calls = {}
-        for name, parts in step.items():
-            print(f"== {name}: {GROUPS[name].about}", flush=True)
-            say = partial(print_row, name)
-            calls[pool.submit(run_parts, name, arguments, seconds, parts, say)] = name
-        for call in as_completed(calls):
-            yield calls[call], call.result()
+        try:
+            for name, parts in step.items():
+                print(f"== {name}: {GROUPS[name].about}", flush=True)
+                say = partial(print_row, name)
+                calls[pool.submit(run_parts, name, arguments, seconds, parts, say)] = name
+            for call in as_completed(calls):
+                yield calls[call], call.result()
+        except BaseException:
+            STOPPED.set()  # Ctrl-C reaches this thread alone
+            raise
 
 
 def print_row(name: str, row: Row) -> None:

@@ -262,7 +262,12 @@ def compiled(device: str, folder: Path) -> Iterator[Case]:
     low = [{**mode, "precision": each} for mode in modes for each in TOGGLES["precision"].choices if each != "fp32"]
     for changes in [*modes, *low]:
         for task in first:
-            yield Case(label(task, changes), partial(finite_run, device, task, changes), 150, slow=True)
+            yield Case(label(task, changes), partial(finite_run, device, task, changes), 240, _slow(device, changes))
+
+
+def _slow(device: str, changes: dict[str, Any]) -> bool:
+    """Return whether a compiled run may take minutes on a healthy machine."""
+    return device == "cpu" or changes["compile"] == "max-autotune"
 
 
 @group(9, "the tests marked gpu")

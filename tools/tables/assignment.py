@@ -115,7 +115,8 @@ def left_out() -> list[str]:
             ],
         ),
         "One seed each; intervals are bootstrapped over scenarios. The rule of a quarter gives 4 neighbours up to 16 "
-        f"things, so 4 everywhere differ at stage 4 alone. {scored(*(f'transfer_{name}' for name in known))}",
+        "things, so 4 everywhere train the same policy, and differ at stage 4 alone. "
+        f"{scored(*(f'transfer_{name}' for name in known))}",
     ]
 
 

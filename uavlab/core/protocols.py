@@ -66,8 +66,9 @@ class Env(Protocol[S]):
     ``measure`` returns; ``score`` maps metrics (and flight time, timeout and return) to weights for the selection of a
     policy. The class attribute ``rules``, a tuple of ``uavlab.core.types.Rule``, is optional: conditions on fields and
     ``eval_`` fields. So are ``labels``, names for people (``uavlab.core.labels``); ``sizes``, fields that are sizes of
-    a team, each a number, or fewest and most; and ``initial_settings``, fields that ``initial`` alone reads, which the
-    stages of a curriculum may change.
+    a team, each a number, or fewest and most; ``perception``, fields that a policy takes along where it is scored on
+    another task; and ``initial_settings``, fields that ``initial`` alone reads, which the stages of a curriculum may
+    change.
     """
 
     metrics: ClassVar[Any]  # a type here would refuse the narrower one that checkers infer for a class attribute

@@ -218,9 +218,8 @@ def process_flags(toggles: Toggles, device: torch.device) -> Iterator[None]:
         if device.type == "cuda":
             undo.enter_context(fp32_products("tf32" if toggles.precision == "tf32" else "ieee"))
         if toggles.memory_fraction < 1:
-            number = torch.cuda.current_device() if device.index is None else device.index  # torch 2.11 asks for it
-            torch.cuda.set_per_process_memory_fraction(toggles.memory_fraction, number)
-            undo.callback(torch.cuda.set_per_process_memory_fraction, 1.0, number)
+            torch.cuda.set_per_process_memory_fraction(toggles.memory_fraction, device.index)  # torch 2.11: no device
+            undo.callback(torch.cuda.set_per_process_memory_fraction, 1.0, device.index)
         yield
 
 

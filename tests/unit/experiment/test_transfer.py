@@ -61,6 +61,7 @@ def test_what_a_policy_perceives_goes_with_it() -> None:
     assert [place.env.near for place in places] == 4 * [7]
     assert [place.env.uavs for place in places] == [(2, 3), (4, 6), (8, 12), (15, 20)]
     assert 0.1 not in [place.env.variance for place in places]  # of the task, not of the policy
+    assert "near" not in places[0].settings  # which no stage changes
     with pytest.raises(ConfigError, match="transfer: sight 5 > obstacles 3"):
         places_by_stage(ul.make("leader_follower", obstacles=5, sight=5), "leader_follower_curriculum")
 

@@ -240,6 +240,18 @@ def test_layers_are_computed_again_from_a_size_on(monkeypatch: pytest.MonkeyPatc
         assert len(calls) == NET.layers * forward_and_backward
 
 
+def test_without_gradients_nothing_is_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The size of what is embedded is then not asked for, which exported policies do not know."""
+    monkeypatch.setattr(attention, "checkpoint", lambda layer, *args, **options: calls.append(layer) or layer(*args))
+    calls: list[Any] = []
+    net, x = replace(NET, recompute=0), inputs(THINGS)
+    with torch.no_grad():
+        net(parameters(net), x)
+    assert calls == []
+    net(parameters(net).requires_grad_(), x)
+    assert len(calls) == net.layers
+
+
 # ---- attending to nothing ----
 
 

@@ -145,11 +145,13 @@ def test_what_is_on_already_stays_on() -> None:
 
 
 def test_a_share_of_the_memory_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    shares: list[float] = []
-    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share, device: shares.append(share))
-    with process_flags(Toggles(memory_fraction=0.25), CPU):
-        assert shares == [0.25]
-    assert shares == [0.25, 1.0]
+    shares: list[tuple[float, int | None]] = []
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda *share: shares.append(share))
+    with process_flags(Toggles(memory_fraction=0.25), torch.device("cuda", 1)):
+        assert shares == [(0.25, 1)]
+    assert shares == [(0.25, 1), (1.0, 1)]
+    with process_flags(Toggles(memory_fraction=0.5), torch.device("cuda")):  # torch 2.11 refuses it without a number
+        assert shares[2:] == [(0.5, None)]
     with process_flags(Toggles(), CPU):
         pass
-    assert len(shares) == 2
+    assert len(shares) == 4

@@ -5,6 +5,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ CASES = """
         Case("dies", lambda: os._exit(7)),
         Case("last", lambda: ""),
     ]
-    name, device, events, skip = sys.argv[1:]
+    name, *_, events, skip = sys.argv[1:]
     print("a line of", name, flush=True)
     run_cases(cases, Path(events), int(skip))
 """
@@ -226,17 +227,57 @@ def test_the_time_is_shared_by_weight_and_what_is_left_passes_on(
     assert seconds == pytest.approx([120 * weights[0] / sum(weights), 120], abs=1)
 
 
-def test_groups_without_times_run_first_and_side_by_side() -> None:
-    untimed, timed = ([name for name in tool.GROUPS if tool.GROUPS[name].timed is which] for which in (False, True))
-    assert timed == ["waits", "bench", "claims"]
-    first, *rest = tool.plan(list(tool.GROUPS), 15)
-    assert list(first) == untimed
-    assert min(first.values()) == 1
-    assert abs(sum(first.values()) - 15) <= 2
-    assert max(first, key=lambda name: first[name]) == max(untimed, key=lambda name: tool.GROUPS[name].weight)
-    assert rest == [{name: 1} for name in timed]
-    assert tool.plan(list(tool.GROUPS), 1) == [{name: 1} for name in tool.GROUPS]
+UNTIMED, TIMED = ([name for name in tool.GROUPS if tool.GROUPS[name].timed is which] for which in (False, True))
+
+
+@pytest.mark.parametrize("jobs", [7, 8, 10, 15, 31])
+def test_groups_without_times_run_first_and_side_by_side(jobs: int) -> None:
+    assert TIMED == ["waits", "bench", "claims"]
+    first, *rest = tool.plan(list(tool.GROUPS), jobs)
+    assert list(first) == UNTIMED
+    assert sum(first.values()) == jobs
+    assert min(first.values()) >= 1
+    assert max(first.values()) == first[max(UNTIMED, key=lambda name: tool.GROUPS[name].weight)]
+    assert rest == [{name: 1} for name in TIMED]
+
+
+def test_few_processes_take_one_group_after_the_other() -> None:
+    assert tool.plan(list(tool.GROUPS), 2) == [*({name: 2} for name in UNTIMED), *({name: 1} for name in TIMED)]
+    assert tool.plan(["bench", "runs"], 1) == [{"runs": 1}, {"bench": 1}]
     assert tool.plan(["bench"], 15) == [{"bench": 1}]
+
+
+def test_what_there_was_no_time_for_is_as_it_was(machine: Callable, tmp_path: Path) -> None:
+    def repeat(*rows: dict[str, Any]) -> list[str]:
+        machine(list(rows))
+        tool.main(["--out", str(tmp_path), "--only", "waits"])
+        record = json.loads((tmp_path / "gpu_check_nvidia-h200.json").read_text())
+        return [case["status"] for case in record["groups"]["waits"]["cases"]]
+
+    one, two = {**outcome("ok"), "name": "one"}, {**outcome("not tried"), "name": "two"}
+    assert repeat(one, two) == ["ok", "not tried"]
+    assert repeat(two | {"name": "one"}, one | {"name": "two"}) == ["ok", "ok"]
+    assert repeat(one | {"status": "failed"}, two) == ["failed", "ok"]
+    assert tool.add_known(
+        [two], {"code": "other", "torch": "2", "cases": [one | two]}, {"code": "c", "torch": "2"}
+    ) == [two]
+    assert tool.add_known([two], {"cases": [one | {"name": "two"}]}, {"code": None, "torch": None}) == [two]
+
+
+def test_an_interruption_ends_every_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "cases.py"
+    script.write_text(textwrap.dedent(CASES.replace("seconds=0.3", "seconds=50")))
+    monkeypatch.setattr(tool, "WORKER", (sys.executable, str(script)))
+    monkeypatch.setattr(tool, "run_group", partial(tool.run_group, command=tool.WORKER))
+
+    def interrupt(name: str, row: dict[str, Any]) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tool, "print_row", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        list(tool.run_step({"runs": 1, "tests": 1}, ["cpu", str(tmp_path)], 40))
+    assert tool.STOPPED.is_set()
+    tool.STOPPED.clear()
 
 
 def test_parts_of_a_group_are_its_cases_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,10 +390,14 @@ def test_the_page_of_a_gpu_counts_its_cases(machine: Callable, tmp_path: Path) -
     assert "| waits | a, b | failed | why \\| &lt;b> |" in text
     assert text.count("| waits | a, b |") == 2
     assert "| a, b | waits |" in text  # the figure of a cycle
+    assert "Not tried, with the number of cases:\n\n- waits: a, b 1\n" in text
     assert "uavlab bench" not in text.replace("`uavlab bench` writes", "")
-    bench = {"suite": "env", "rounds": 3, "rows": [{"worlds": 64, "ms": 1.5}]}
+    rows = [{"setting": "plain", "ms": 1.5, "original_ms": 3.0, "fell_back": {"maps": "why"}}]
+    how = {"machine": {"load": 0.5, "cores": 16, "code": "c0de"}, "rounds": 3}
+    bench = {"suite": "env", "rows": rows, **how}
     (tmp_path / "bench_env_nvidia-h200.json").write_text(json.dumps(bench))
     (tmp_path / "bench_env.json").write_text(json.dumps(bench | {"suite": "other"}))  # of another machine
     text = gpu_page.block(gpu_page.read(tmp_path))
-    assert "`uavlab bench env`, 3 rounds:\n\n```\nworlds   ms\n    64  1.5\n```" in text
+    head = "`uavlab bench env --rounds 3`, load 0.5 before, 16 cores, code c0de; fell back: plain: maps:"
+    assert f"{head}\n\n```\nsetting   ms\n  plain  1.5\n```" in text
     assert "other" not in text

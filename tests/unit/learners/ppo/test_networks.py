@@ -11,6 +11,7 @@ from tests.support.fixtures_mapping import TINY_MISSION
 from tests.support.sighted import Sighted
 from uavlab.core.rng import Streams
 from uavlab.core.types import EnvSpec, MapObs, Scale, tree_map
+from uavlab.envs.spread.env import Spread
 from uavlab.envs.target_assignment.env import Assignment
 from uavlab.learners.ppo.acting import make_team
 from uavlab.learners.ppo.config import MAPPOConfig
@@ -176,3 +177,18 @@ def test_networks_of_entities_see_positions_as_set(positions: bool) -> None:
     team = make_team(MAPPOConfig(positions=positions), spec, spec)
     assert (team.actor_net.positions, team.critic_net.positions) == (positions, positions)
     assert (team.actor_net.pairs, team.critic_net.pairs) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("env", "config"),
+    [
+        (Spread(), MAPPOConfig()),
+        (Spread(), MAPPOConfig(memory=4)),
+        (Assignment(), MAPPOConfig(layers=1)),
+        (TINY_MISSION, MAPPOConfig()),
+    ],
+    ids=["vectors", "memory", "entities", "maps"],
+)
+def test_networks_are_created_before_anything_is_compiled(env: Any, config: MAPPOConfig) -> None:
+    """The compiler of torch 2.11 cannot create them in what it compiles."""
+    assert {"actor_net", "critic_net"} <= vars(make_team(config, env.spec, env.spec)).keys()
