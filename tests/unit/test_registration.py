@@ -96,6 +96,7 @@ def own_file(tmp_path: Path) -> Path:
 
 def execute(path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """Execute a file as a module of this name, as ``python FILE``, ``import`` and ``importlib.reload`` do."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # which Python would take for a file of the same second
     spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, name, module)
