@@ -14,7 +14,7 @@ from uavlab.envs.mapping.numpy_reference import HostMapping
 from uavlab.experiment.build import ENVIRONMENTS, EPISODES
 from uavlab.testing import check_env
 
-STEPS = {"slow_leader_follower": 5, "mapping": 12}  # of slow worlds
+STEPS = {"slow_leader_follower": 5, "mapping": 12, "assignment": 20}  # of slow worlds
 SMALLER = {"mapping": TINY_MISSION}
 FLYING = [name for name, entry in ENVIRONMENTS.items() if (entry.evaluation or EPISODES).flies]
 VARIANTS = {

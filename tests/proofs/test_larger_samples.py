@@ -12,7 +12,7 @@ from tests.unit.experiment import test_config as settings
 from tests.unit.experiment import test_fit as fits
 from uavlab.experiment.config import configure
 
-STEPS = {"slow_leader_follower": 40, "mapping": 40}  # of slow worlds
+STEPS = {"slow_leader_follower": 40, "mapping": 40, "assignment": 100}  # of slow worlds
 
 
 @pytest.mark.parametrize("name", FLYING)
