@@ -88,7 +88,7 @@ def measured(bench: Record) -> list[str]:
     """Return a record of ``uavlab bench`` as a table, without columns that compare with another machine."""
     rows = [{key: value for key, value in row.items() if "original" not in key} for row in bench["rows"]]
     table = "\n".join(line.rstrip() for line in format_rows(rows).splitlines())
-    how = "`uavlab bench {suite} --rounds {rounds}`".format(**bench)
+    how = f"Suite {bench['suite']}, {bench['rounds']} rounds: `{bench['command']}`"
     how += ", load {load} before, {cores} cores, code {code}".format(**bench["machine"])
     fell = [f"{row['setting']}: {', '.join(row['fell_back'])}" for row in rows if row.get("fell_back")]
     return [f"{how}{'; fell back: ' * bool(fell)}{'; '.join(fell)}:\n\n```\n{table}\n```"]

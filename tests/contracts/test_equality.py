@@ -44,9 +44,9 @@ MEMORY = {"memory": 6}  # other networks, and sequences in place of rows
 
 
 def tasks(own_code: bool = True) -> list[Any]:
-    """Return every learner with its first environment, and with those where it runs code of its own, unless not asked.
+    """Return every learner with its first environment and, with ``own_code``, those where it runs code of its own.
 
-    Other environments of theirs are for the soak.
+    Other environments are for the soak.
     """
     rows: list[Any] = []
     for learner, entry in LEARNERS.items():

@@ -195,7 +195,7 @@ def plan(names: Sequence[str], jobs: int) -> list[dict[str, int]]:
     if jobs < len(untimed):
         return [*({name: jobs} for name in untimed), *timed]
     parts = dict.fromkeys(untimed, 1)
-    for _ in range(jobs - len(untimed) if untimed else 0):
+    while untimed and sum(parts.values()) < jobs:
         parts[max(untimed, key=lambda name: GROUPS[name].weight / parts[name])] += 1
     return [*([parts] if parts else []), *timed]
 

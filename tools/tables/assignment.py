@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tools.tables.records import exists, interval_of, measured, over_seeds, read, scored, short, table
+from tools.tables.records import exists, interval_of, listed_machines, measured, over_seeds, read, scored, short, table
 from uavlab.envs.target_assignment.solver import SECONDS
 from uavlab.experiment.config import configure
 
@@ -72,14 +72,7 @@ def sizes() -> list[str]:
     if not exists("transfer_sizes"):
         return []
     record = read("transfer_sizes")
-    rows = [
-        {
-            **row,
-            "greedy": row["plans"]["greedy"],
-            **{key: row["over"]["greedy"][key] for key in ("completion", "distance")},
-        }
-        for row in record["rows"]
-    ]
+    rows = _beside(record, "greedy", "completion", "distance")
     return [
         table(
             "UAVs and targets | score | greedy | completion over greedy's | way over greedy's | score over home",
@@ -125,14 +118,7 @@ def followers() -> list[str]:
     if not exists("transfer_leader_follower"):
         return []
     record = read("transfer_leader_follower")
-    rows = [
-        {
-            **row,
-            **{key: row["over"]["steer"][key] for key in ("formation_strict", "path")},
-            "steer": row["plans"]["steer"],
-        }
-        for row in record["rows"]
-    ]
+    rows = _beside(record, "steer", "formation_strict", "path")
     return [
         table(
             "followers | completion | over home | steer | strict formation over steer's | path over steer's",
@@ -159,7 +145,7 @@ def curricula() -> list[str]:
         }
         for row in record["rows"]
     ]
-    first = record["rows"][0]
+    episodes = " or ".join(map(str, sorted({row["episodes"] for row in record["rows"]})))
     return [
         table(
             "preset | trained | updates | score at the last stage | change by the curriculum | stage reached",
@@ -168,8 +154,17 @@ def curricula() -> list[str]:
             rows,
         ),
         f"{record['minutes']:g} min of training for {record['seeds']} seeds together, in one process; a curriculum "
-        f"that loses is shown as losing. Policies are scored in the same {first['episodes']} episodes of each seed; "
-        f"intervals: Student's t over the seeds. {measured(record)}.",
+        f"that loses is shown as losing. Policies are scored in the same {episodes} episodes of each seed; "
+        f"intervals: Student's t over the seeds. `{short(record['command'])}`. Trained on "
+        f"{listed_machines([row['trained']['machine'] for row in record['rows']])}.",
+    ]
+
+
+def _beside(record: Mapping[str, Any], plan: str, *figures: str) -> list[dict[str, Any]]:
+    """Return the rows of a record with the score of a plan, and the ratios of some figures to those of the plan."""
+    return [
+        {**row, plan: row["plans"][plan], **{name: row["over"][plan][name] for name in figures}}
+        for row in record["rows"]
     ]
 
 

@@ -118,9 +118,7 @@ def places_by_stage(env: Any, preset: str) -> list[Place]:
         got = "no curriculum" if steps is None else f"a curriculum of {type(config.env).__name__}"
         raise ConfigError(f"transfer: {preset} has {got}; expected a preset with one of {type(env).__name__}.")
     own = {name: getattr(env, name) for name in getattr(env, "perception", ())}
-    stages = [
-        {**stage.settings, **{name: own[name] for name in own if name in stage.settings}} for stage in steps.plan.stages
-    ]
+    stages = [{name: own.get(name, value) for name, value in stage.settings.items()} for stage in steps.plan.stages]
     tasks = [resized(task, own) for task in steps.scored]
     return [Place(number, *place) for number, place in enumerate(zip(stages, tasks, strict=True), 1)]
 

@@ -97,6 +97,7 @@ def test_a_curriculum_that_loses_is_shown_as_losing(folder: Path) -> None:
             "difference": change,
             "reached": at,
             "episodes": 200,
+            "trained": {"command": "uavlab train p", "machine": {**HERE, "load": score}},
         }
         for way, score, change, at in (("curriculum", 0.6, ends(-0.1), [3, 2]), ("alone", 0.7, None, [3, 3]))
     ]
@@ -108,3 +109,4 @@ def test_a_curriculum_that_loses_is_shown_as_losing(folder: Path) -> None:
         "| `p` | on the last stage alone | 100 | 0.700 [0.690, 0.710] | - | 3, 3 |",
     ]
     assert "10 min of training for 2 seeds together" in method
+    assert method.endswith("Trained on Here, model 1 (load 0.6 to 0.7 before a run).")

@@ -394,10 +394,10 @@ def test_the_page_of_a_gpu_counts_its_cases(machine: Callable, tmp_path: Path) -
     assert "uavlab bench" not in text.replace("`uavlab bench` writes", "")
     rows = [{"setting": "plain", "ms": 1.5, "original_ms": 3.0, "fell_back": {"maps": "why"}}]
     how = {"machine": {"load": 0.5, "cores": 16, "code": "c0de"}, "rounds": 3}
-    bench = {"suite": "env", "rows": rows, **how}
+    bench = {"suite": "env", "rows": rows, "command": "uavlab bench env", **how}
     (tmp_path / "bench_env_nvidia-h200.json").write_text(json.dumps(bench))
     (tmp_path / "bench_env.json").write_text(json.dumps(bench | {"suite": "other"}))  # of another machine
     text = gpu_page.block(gpu_page.read(tmp_path))
-    head = "`uavlab bench env --rounds 3`, load 0.5 before, 16 cores, code c0de; fell back: plain: maps:"
+    head = "Suite env, 3 rounds: `uavlab bench env`, load 0.5 before, 16 cores, code c0de; fell back: plain: maps:"
     assert f"{head}\n\n```\nsetting   ms\n  plain  1.5\n```" in text
     assert "other" not in text

@@ -19,6 +19,12 @@ from uavlab.nets.mlp import StackedMLP
 from uavlab.ops.belief_maps import centre_maps
 
 
+def _create_networks(team: Any) -> None:
+    """Create the networks of a team, because the compiler of torch 2.11 cannot create them in what it compiles."""
+    for name in ("actor_net", "critic_net"):
+        getattr(team, name)
+
+
 @dataclass(frozen=True)
 class TeamOnVectors:
     """Base of the networks of a team that observes vectors, and acts by Gaussians or chooses moves.
@@ -40,9 +46,8 @@ class TeamOnVectors:
     central: bool
 
     def __post_init__(self) -> None:
-        """Create the networks, because the compiler of torch 2.11 cannot create them in what it compiles."""
-        for name in ("actor_net", "critic_net"):
-            getattr(self, name)
+        """Create the networks."""
+        _create_networks(self)
 
     @property
     def evaluated(self) -> tuple[int, ...]:
@@ -180,9 +185,8 @@ class MapTeam:
     central: bool
 
     def __post_init__(self) -> None:
-        """Create the networks, because the compiler of torch 2.11 cannot create them in what it compiles."""
-        for name in ("actor_net", "critic_net"):
-            getattr(self, name)
+        """Create the networks."""
+        _create_networks(self)
 
     @property
     def networks(self) -> tuple[int, ...]:
