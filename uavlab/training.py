@@ -46,7 +46,7 @@ def make_cycle(source: Source, learner: Learner, rng: Streams, rt: Runtime) -> C
 
 
 def training(
-    source: Source, learner: Learner, rng: Streams, rt: Runtime, start: int, updates: int
+    source: Source, learner: Learner, rng: Streams, rt: Runtime, start: int, updates: int = 10**9
 ) -> Iterator[tuple[int, Update]]:
     """Run updates ``start`` + 1 to ``updates``; yield the number and the result of each.
 

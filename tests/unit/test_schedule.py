@@ -316,7 +316,7 @@ def test_a_captured_cycle_steps_in_place(priorities: str) -> None:
 
 def test_a_captured_cycle_that_binds_its_worlds_anew_would_be_noticed() -> None:
     (plain, _), (source, _) = make(), make()
-    source._copy_into_static = lambda old, new: new
+    source.keep_static = lambda old, new: new
     call, _ = captured(source)
     same = [torch.equal(call().data.obs, plain.next().data.obs) for _ in range(30)]
     assert not all(same)

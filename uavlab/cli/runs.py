@@ -319,6 +319,7 @@ def drive(run: Any) -> Record:
     """Train to the end with a progress bar; the first SIGINT or SIGTERM ends it after the update in progress."""
     from uavlab.core.installation import program
     from uavlab.experiment.progress_bar import watch
+    from uavlab.experiment.run_state import saves
 
     for reason in run.not_exact_reasons:
         echo(one_line(f"not bit for bit repeatable: {reason}"))
@@ -329,11 +330,10 @@ def drive(run: Any) -> Record:
             pass
     follow = f"{program()} {'evaluate' if run.done else 'resume'} {shlex.quote(str(run.folder))}"
     echo(f"{run.status}: {run.number} updates in {run.seconds:.0f} s; next: {follow}")
-    saves = run.saves()
-    if saves["count"]:
+    if (saved := saves(run))["count"]:
         echo(
-            f"saved {saves['count']} times: training paused {saves['mean_s']:.3f} s on average, at most "
-            f"{saves['longest_s']:.3f} s; the last save wrote {saves['last_bytes'] / 2**20:.1f} MiB"
+            f"saved {saved['count']} times: training paused {saved['mean_s']:.3f} s on average, at most "
+            f"{saved['longest_s']:.3f} s; the last save wrote {saved['last_bytes'] / 2**20:.1f} MiB"
         )
     scores = [score if math.isfinite(score) else None for score in run.best_score.tolist()]
     record = {"run": str(run.folder), "status": run.status, "updates": run.number, "seconds": run.seconds}

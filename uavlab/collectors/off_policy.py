@@ -12,7 +12,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from uavlab.collectors.exploration import random_actions
-from uavlab.core.protocols import CheckedTensors, Env, Policy, Source
+from uavlab.collectors.world_source import WorldSource
+from uavlab.core.protocols import CheckedTensors, Env, Policy
+from uavlab.core.registry import Resume
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import (
     Batch,
@@ -23,9 +25,7 @@ from uavlab.core.types import (
     load_leaves,
     tree_map,
 )
-from uavlab.envs.autoreset import Pool, Worlds, advance, make_pool, start_worlds
-from uavlab.envs.staged import first_stage, start_noise
-from uavlab.envs.tally import read_tally
+from uavlab.envs.autoreset import Worlds, advance
 from uavlab.replay.buffer import ByStage, Store
 from uavlab.replay.n_step import Returns, take_returns
 from uavlab.replay.prefetch import Prefetcher
@@ -52,14 +52,14 @@ class ReplayConfig(PriorityConfig):
         learning_starts: Rows per run collected with random actions before the first update.
     """
 
-    worlds: Annotated[int, Ge(1), Le(1_000_000)] = 64
-    world_steps: Annotated[int, Ge(1), Le(10_000)] = 1
-    batch: Annotated[int, Ge(1), Le(1_000_000)] = 128
+    worlds: Annotated[int, Ge(1), Le(1_000_000), Resume.YES] = 64
+    world_steps: Annotated[int, Ge(1), Le(10_000), Resume.YES] = 1
+    batch: Annotated[int, Ge(1), Le(1_000_000), Resume.YES] = 128
     capacity: Annotated[int, Ge(1), Le(10**9)] = 100_000
     learning_starts: Annotated[int, Ge(1), Le(10**9)] = 2_048
 
 
-class OffPolicyCollector(Source):
+class OffPolicyCollector(WorldSource):
     """Steps R x W worlds with the learner's policy, stores every transition, and draws batches.
 
     A round is ``interval`` cycles of ``world_steps`` steps, followed by ``interval`` x ``ratio`` updates. With
@@ -84,16 +84,13 @@ class OffPolicyCollector(Source):
 
         With ``returns`` the rows of a batch are those of several steps; with ``tally`` worlds keep figures of episodes.
         """
-        self.env, self.policy, self.config, self.rng, self.snapshot = env, policy, config, rng, snapshot
-        self.runs, toggles = len(rng.seeds), rt.toggles
+        super().__init__(env, config.worlds, POOL_DEPTH, rng, rt, env.spec.deaths, tally)
+        self.policy, self.config, self.snapshot, toggles = policy, config, snapshot, rt.toggles
         self.interval, self.round = toggles.interval, toggles.interval * toggles.ratio
-        self.static = toggles.graph == "cycle"  # worlds and pool stay in the memory that a CUDA graph uses
-        self.share = first_stage(env, self.runs, rng)
         self.next_share: Tensor | None = None  # that holds from the next round on
-        self.worlds: Worlds = start_worlds(env, self._start_noise("worlds").flatten(0, 1), env.spec.deaths, tally)
-        self.pool: Pool = self._refill()
         self.store, self.returns = store, returns
         self.steps = 0  # of every world
+        self.offset = 0  # rows beyond steps x worlds, where the number of worlds was another one before
         self.turn = 0  # updates of this round
         self.drawn_at = self.ahead_at = 0  # rows stored when the present batch, and the prefetched one, were drawn
         self.prefetcher: Prefetcher | None = None
@@ -133,7 +130,7 @@ class OffPolicyCollector(Source):
 
     def before_cycle(self) -> None:
         """Collect ``learning_starts`` rows with random actions before the first cycle."""
-        while self.steps * self.config.worlds < self.config.learning_starts:
+        while self._stored < self.config.learning_starts:
             self._step_and_store(explore=True)
             self.count(1)
 
@@ -146,7 +143,7 @@ class OffPolicyCollector(Source):
         """Count steps of the worlds, and refill the pool every ``POOL_STEPS``."""
         before, self.steps = self.steps, self.steps + steps
         if before // POOL_STEPS < self.steps // POOL_STEPS:
-            self.pool = self._copy_into_static(self.pool, self._refill())
+            self.pool = self.keep_static(self.pool, self.new_pool())
 
     def feedback(self, batch: Batch, update: Update) -> None:
         """Update priorities, after the next batch has been drawn if there is a prefetcher."""
@@ -163,21 +160,19 @@ class OffPolicyCollector(Source):
     def figures(self) -> dict[str, Float[Tensor, " R"]]:
         """Return figures of the episodes that ended since the last call, see ``envs.tally`` (host sync)."""
         self._wait()
-        return {} if self.worlds.tally is None else read_tally(self.env, self.worlds.tally, self.runs)
+        return super().figures()
 
     def tensors_to_check(self) -> CheckedTensors:
         """Return the tensors of worlds and pool; rows were checked before they were stored."""
         self._wait()
-        lead = (self.runs, self.config.worlds)
-        worlds = {f"worlds.{k}": (v.unflatten(0, lead), "R W") for k, v in leaves(self.worlds)}
-        pool = {f"pool.{k}": (v.unflatten(0, (-1, *lead)), "depth R W") for k, v in leaves(self.pool)}
-        return {name: value for name, value in {**worlds, **pool}.items() if value[0].is_floating_point()}
+        return super().tensors_to_check()
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return worlds, pool, counters, priorities, rows not stored yet and the prefetched batch; see ``segments``."""
         self._wait()
-        state = {f"worlds.{k}": v for k, v in leaves(self.worlds)} | {f"pool.{k}": v for k, v in leaves(self.pool)}
+        state = super().state_dict()
         state |= {"steps": torch.tensor(self.steps)} | ({"turn": torch.tensor(self.turn)} if self.round > 1 else {})
+        state |= {"offset": torch.tensor(self.offset)} if self.offset else {}
         state |= {f"store.{k}": v for k, v in self.store.state_dict().items()}
         if self.ready:
             state |= {f"landed.{k}": v for k, v in leaves(tree_map(lambda *rows: torch.stack(rows, 1), *self.ready))}
@@ -186,17 +181,17 @@ class OffPolicyCollector(Source):
         return state
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore a ``state_dict``; ``load_segments`` restores the rows of replay."""
+        """Restore a ``state_dict``, also of other rounds, batches and numbers of worlds; ``load_segments`` follows."""
         self._cancel()
-        self.worlds = self._copy_into_static(self.worlds, load_leaves(self.worlds, state, "worlds"))
-        self.pool = self._copy_into_static(self.pool, load_leaves(self.pool, state, "pool"))
-        self.steps, self.turn = int(state["steps"]), int(state.get("turn", 0))
+        super().load_state_dict(state)
+        self.steps, self.turn = int(state["steps"]), int(state.get("turn", 0)) % self.round
+        self.offset = int(state.get("offset", 0)) + self.steps * (self.worlds_in(state) - self.config.worlds)
         if "landed.reward" in state:
             rows = tree_map(lambda leaf: leaf.to(self.rng.device), load_leaves(self.ring.rows, state, "landed"))
             self.ready = [tree_map(lambda leaf, i=i: leaf[:, i], rows) for i in range(rows.reward.shape[1])]
         self.ring.size.fill_(min(self._stored, self.config.capacity))
         self.store.load_state_dict({k[6:]: v for k, v in state.items() if k.startswith("store.")})
-        if self.prefetcher is not None and "ahead.index" in state:
+        if self.prefetcher is not None and state.get("ahead.index", state["steps"]).shape[-1:] == (self.config.batch,):
             weight = state["ahead.weight"].to(self.rng.device) if "ahead.weight" in state else None
             self.ahead_at = self._stored  # a checkpoint follows the steps of its cycle
             self.prefetcher.hold(Batch(None, state["ahead.index"].to(self.ring.cursor.device), weight))
@@ -210,14 +205,20 @@ class OffPolicyCollector(Source):
     def load_segments(self, segments: Mapping[str, Mapping[str, Tensor]] | None) -> None:
         """Restore the rows; None empties replay, so that ``learning_starts`` rows are collected before the next update.
 
+        Where the state is of another number of worlds, new ones start, and returns of older rows are of one step.
+
         Raises:
             FileError: The segments do not hold exactly the rows that replay held.
         """
         if segments is None:
             self._cancel()
             self.store.forget()
-            self.steps = self.turn = 0
+            self.steps = self.turn = self.offset = 0
         paste(self.ring, segments or {}, self._stored)
+        if self.resized:
+            self.start_anew()
+            for rows in (self.ring.rows, *self.ready):
+                rows.truncated.fill_(True)  # the distance between the rows of a world changes
 
     def rows(self) -> dict[str, Tensor]:
         """Return the memory of replay: rows by slot, cursor and size."""
@@ -239,10 +240,6 @@ class OffPolicyCollector(Source):
             self.share.copy_(self.next_share)
         self.next_share = None
 
-    def observations(self) -> Any:
-        """Return the current observations of all agents (R W ...)."""
-        return self._split(self.worlds.obs)
-
     def world_step(self) -> Callable[[], Any]:
         """Return a function that computes one step of all worlds, the same with each call, and does not store it."""
         action = random_actions(self.env.spec, self.rng, "explore", self.worlds.obs)
@@ -252,28 +249,28 @@ class OffPolicyCollector(Source):
     @property
     def _stored(self) -> int:
         """Number of rows per run that were added to replay."""
-        return (self.steps - len(self.ready)) * self.config.worlds
+        return self.steps * self.config.worlds + self.offset - sum(rows.reward.shape[1] for rows in self.ready)
 
     def _collect_round(self) -> None:
         """Take the steps of a round; with ``overlap`` store those of the last round and start the thread."""
         steps = self.interval * self.config.world_steps
-        if self.executor is None:
-            for _ in range(steps):
-                self._step_and_store(explore=False)
-                if not self.static:
-                    self.count(1)
-            return
         self._wait()
         for rows in self.ready:
             self._add(rows)
         self.ready = []
-        self._change_share()
-        self.pending = self.executor.submit(self._collect, self.snapshot(), steps)
+        if self.executor is not None:
+            self._change_share()
+            self.pending = self.executor.submit(self._collect, self.snapshot(), steps)
+            return
+        for _ in range(steps):
+            self._step_and_store(explore=False)
+            if not self.static:
+                self.count(1)
 
     def _step_and_store(self, explore: bool) -> None:
         worlds, rows = self._step_worlds(None if explore else self.policy)
         self._add(rows)  # before the assignment, because rows share memory with the old worlds
-        self.worlds = self._copy_into_static(self.worlds, worlds)
+        self.worlds = self.keep_static(self.worlds, worlds)
 
     def _collect(self, policy: Policy, steps: int) -> list[Transition]:
         """Take steps in the thread, which alone uses worlds, pool, counter and their random streams until it ends."""
@@ -300,14 +297,14 @@ class OffPolicyCollector(Source):
         spec, count = self.env.spec, self.config.worlds
         obs = self.observations()
         if policy is None:
-            action = self._split(random_actions(spec, self.rng, "explore", self.worlds.obs))
+            action = self.by_run(random_actions(spec, self.rng, "explore", self.worlds.obs))
         else:
             action = self._act(policy, obs, acting_noise(self.rng, "act", count, spec))
         floats = {} if spec.choices else {"action": (action, "R W A D")}
         self._check({"obs": (features_of(obs), "R W A O"), **floats})
         noise = self.rng.uniform("step", count, spec.step_noise).flatten(0, 1)
         worlds, row = self._advance(self.env, self.worlds, action.flatten(0, 1), noise, self.pool)
-        rows = self._split(row)
+        rows = self.by_run(row)
         self._check({"next_obs": (features_of(rows.next_obs), "R W A O"), "reward": (rows.reward, "R W A")})
         return worlds, rows
 
@@ -327,17 +324,3 @@ class OffPolicyCollector(Source):
             return replace(batch, data=self._take(batch.index))
         data, discount = take_returns(self.returns, self.ring, self._take, batch.index)
         return replace(batch, data=data, discount=discount)
-
-    def _copy_into_static(self, old: T, new: T) -> T:
-        """Return ``new``, copied into the memory of ``old`` if a CUDA graph uses it."""
-        return tree_map(Tensor.copy_, old, new) if self.static else new
-
-    def _refill(self) -> Pool:
-        noise = self._start_noise("pool", POOL_DEPTH).transpose(0, 1).flatten(1, 2)
-        return make_pool(self.env, noise, self.worlds)
-
-    def _start_noise(self, name: str, *lead: int) -> Tensor:
-        return start_noise(self.env, self.rng, name, (*lead, self.config.worlds), self.share)
-
-    def _split(self, tree: T) -> T:
-        return tree_map(lambda leaf: leaf.unflatten(0, (self.runs, self.config.worlds)), tree)

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from uavlab.core.protocols import Env, Policy, Source, initial_memory, step_policy
+from uavlab.core.registry import Resume
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import Batch, Rollout, leaves, tree_map
 from uavlab.envs.forms import judge, move, require_like
@@ -28,7 +29,7 @@ class RolloutConfig:
         worlds: Worlds per run (W), each stepped for one episode.
     """
 
-    worlds: Annotated[int, Ge(1), Le(1_000_000)] = 16
+    worlds: Annotated[int, Ge(1), Le(1_000_000), Resume.YES] = 16
 
 
 class OnPolicyCollector(Source):
@@ -136,10 +137,11 @@ class OnPolicyCollector(Source):
         return {"steps": torch.tensor(self.steps), **dict(leaves(self.tally, "tally"))}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore a ``state_dict``."""
+        """Restore a ``state_dict``; figures of episodes start anew where it is of another number of worlds."""
         self.steps = int(state["steps"])
         for name, leaf in leaves(self.tally, "tally"):
-            leaf.copy_(state[name])
+            if leaf.shape == state[name].shape:
+                leaf.copy_(state[name])
 
 
 def start_and_observe(env: Env, noise: Tensor) -> tuple[Any, Any]:

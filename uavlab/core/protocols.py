@@ -105,10 +105,12 @@ class Source(Protocol):
     Attributes:
         host_work: Why ``next`` cannot be part of a CUDA graph; empty if it can.
         share: Of new worlds that start at each stage; None where the environment has no stages.
+        resized: Whether the state loaded last is of another number of worlds, and rows of replay changed with it.
     """
 
     host_work: str = ""
     share: Float[Tensor, "R S"] | None = None
+    resized: bool = False
 
     def next(self) -> Batch:
         """Return the next batch."""

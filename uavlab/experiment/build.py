@@ -183,11 +183,14 @@ def streams(run: "RunConfig", device: torch.device, dtype: torch.dtype = torch.f
 def assemble(config: "Config", monitor: Monitor | None = None) -> tuple[Runtime, Streams, Any, Any]:
     """Build runtime, random streams, learner and source of a training loop; ``monitor`` times its stages.
 
+    Without one, a new monitor does so where the setting ``monitor`` says so.
+
     Raises:
         ConfigError: The settings do not fit this machine.
         ResourceError: Memory does not suffice.
     """
-    rt = replace(runtime(config.run, config.toggles), monitor=monitor)
+    rt = runtime(config.run, config.toggles)
+    rt = replace(rt, monitor=monitor or (Monitor(rt.device) if config.run.monitor else None))
     rng = streams(config.run, rt.device)
     with rt.scope():
         return rt, rng, *config.task.build(config, rng, rt)

@@ -60,6 +60,7 @@ class RunConfig:
         log_every: Updates between reads of metrics from the device.
         log_episodes: Whether ``episode/`` figures are logged: the environment's metrics over the episodes that ended
             since they were last logged. Each step in training then costs a call of ``measure``.
+        monitor: Whether stages are timed, and logged as shares of the time with the memory of the process.
         log_level: What the progress bar shows of Python's logger ``uavlab``: nothing, saves and moves between stages
             (``info``), or every row of metrics, too (``debug``).
         report_every: Updates between reports of what moved, the best score, the rate and alarms beside the progress
@@ -84,6 +85,7 @@ class RunConfig:
     device: Annotated[Device, Resume.SAME] = "auto"
     log_every: Annotated[int, Ge(1), Le(10**9), Resume.YES] = 100
     log_episodes: bool = False
+    monitor: Annotated[bool, Resume.SAME] = False
     log_level: Annotated[LogLevel, Resume.SAME] = "warning"
     report_every: Annotated[Annotated[int, Ge(1), Le(10**9)] | None, Resume.SAME] = None
     evaluate_every: Annotated[int, Ge(1), Le(10**9), Resume.YES] = 500

@@ -5,7 +5,7 @@ TensorBoard's files, ``checkpoints/``, and ``divergence.json`` if a number was n
 """
 
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,23 +18,21 @@ from torch import Tensor
 from uavlab.core.errors import ConfigError, DivergedError, ResourceError, UavlabError
 from uavlab.core.installation import invocation
 from uavlab.core.types import Update
-from uavlab.experiment import build, run_state, symptoms
+from uavlab.experiment import build, change, resume, run_state, symptoms
 from uavlab.experiment.best import Which, best_policies, mean_scores, ordered_scores
 from uavlab.experiment.config import Config
 from uavlab.experiment.export import export
-from uavlab.experiment.names import require_run
+from uavlab.experiment.instruments import Instruments
 from uavlab.experiment.policy import TeamPolicy, TrainedPolicy, choose
 from uavlab.experiment.run_dir import (
     STATUS,
-    advice,
     lock_run_dir,
     read_run_files,
-    read_status,
+    record_divergence,
     require_empty,
-    restore_config,
     write_config,
 )
-from uavlab.experiment.run_state import Progress
+from uavlab.experiment.run_state import Change, Progress
 from uavlab.experiment.schedules import Schedules
 from uavlab.experiment.signals import defer_interrupt
 from uavlab.storage import checkpoint
@@ -76,6 +74,9 @@ class Run:
         self.last_bytes, self.score_seconds = 0, 0.0  # bytes of the last save, seconds of the last evaluation
         self.last: Path | None = None  # the last checkpoint
         self.linkable = False  # whether the next checkpoint may link segments of replay from the last one
+        self.instruments = Instruments()
+        self.changes: list[Change] = []  # of settings between updates
+        self.spare: Run | None = None  # the parts before the last change
         self._update_interrupted = False  # an update or evaluation is in progress, or was interrupted
         self._steps: Callable[[], Generator[Progress, None, None] | None] = lambda: None
         self._config_stored = True  # whether the folder holds the settings of this object
@@ -102,29 +103,7 @@ class Run:
             ConfigError: Another process uses the folder, a change does not fit the saved state or sets no later target,
                 or the run has no replay to fill.
         """
-        require_run(folder)  # before the lock creates a folder
-        with lock_run_dir(folder):
-            config, stored = restore_config(folder, *changes)
-            if fresh_replay and not config.task.collector.replay:
-                raise ConfigError(f"{folder}: a run of {config.preset} keeps no replay; leave out --fresh-replay.")
-            saved = run_state.newest(folder / "checkpoints", fresh_replay)
-            run = cls(config)
-            run.folder, run.recorder = folder, Recorder(folder, run_state.about(run))
-            if saved:
-                run_state.restore_latest(run, saved, fresh_replay)
-            if run.done and any(changes):
-                wanted = {key: value for layer in changes for key, value in layer.items()}
-                raise ConfigError(
-                    f"{folder}: update {run.number} is at its target, so nothing would be trained with {wanted}; set a "
-                    "farther one, updates or minutes, counted from the run's beginning."
-                )
-            if not run.recorder.recover(run.number):
-                run.not_exact_reasons.append(f"update {run.number}: rows of metrics were lost or changed")
-            status, run._config_stored = read_status(folder), stored
-            run.command = str(status.get("command", ""))
-            run.symptoms = symptoms.parse(status.get("symptoms"), run.number)
-            run._files_seen = read_run_files(folder)
-        return run
+        return resume.resume_run(cls, folder, changes, fresh_replay)
 
     def __repr__(self) -> str:
         """Describe the run in a line."""
@@ -231,22 +210,39 @@ class Run:
         self.digest = ""
 
     def _updates(self) -> Generator["Progress", None, None]:
-        began, before, last = time.monotonic(), self.seconds, self.config.run.updates or 10**9
         try:
-            with self.rt.scope():
-                steps = training(self.source, self.learner, self.rng, self.rt, self.number, last)
-                while not (self.stopping or self.done):
-                    with defer_interrupt():
-                        self._update_interrupted = True
-                        self.number, update = next(steps)
-                        self.seconds = before + time.monotonic() - began
-                        progress = self._after(update)
-                    yield progress
+            while not (self.stopping or self.done):
+                rt = self.rt  # another one after a change of settings
+                steps = training(self.source, self.learner, self.rng, rt, self.number)
+                if rt.monitor is not None:
+                    rt.monitor.reset()  # it times this thread
+                with rt.scope():
+                    while rt is self.rt and not (self.stopping or self.done):
+                        began, before = time.monotonic(), self.seconds
+                        with defer_interrupt():
+                            self._update_interrupted = True
+                            if (update := self._update(steps)) is None:
+                                break
+                            self.seconds = before + time.monotonic() - began
+                            progress = self._after(update)
+                            self.seconds = before + time.monotonic() - began  # with scores and saves
+                        yield progress
         except (GeneratorExit, KeyboardInterrupt):
             if not self._update_interrupted:
                 self._end()
             raise
         self._end()
+
+    def _update(self, steps: Iterator[tuple[int, Update]]) -> Update | None:
+        """Make an update; None if it is the first one after a change of settings and fails, so that this is undone."""
+        try:
+            self.number, update = next(steps)
+        except Exception as error:
+            if not change.undo(self, error):
+                raise
+            self._update_interrupted = False
+            return None
+        return update
 
     def _end(self) -> None:
         with defer_interrupt():
@@ -257,14 +253,32 @@ class Run:
     def _fail(self, error: BaseException) -> None:
         """Record an error in the folder; a failure to write must not hide the error itself."""
         if isinstance(error, DivergedError):
-            error.advice = advice(error, self.config, self.folder, self.last)
-            record = {**error.record, "last_good_checkpoint": self.last.name if self.last else None}
-            with suppress(ResourceError):
-                if self.folder:
-                    write_json(self.folder / "divergence.json", record)
+            record_divergence(error, self.config, self.folder, self.last)
         reason = str(error) if isinstance(error, UavlabError) else f"{type(error).__name__}: {error}"
         with suppress(ResourceError):
             self._write_status("diverged" if isinstance(error, DivergedError) else "failed", reason)
+
+    def change(self, by: str = "python", **settings: Any) -> Change | None:
+        """Change settings between two updates, as ``resume`` may, with the same bits; return what changed.
+
+        A change whose first update fails is undone, and the run goes on as it was; see ``changes``.
+
+        Raises:
+            ConfigError: A setting is unknown or out of range, cannot change within a run, or cannot be used here; or an
+                update is in progress. The run is as it was.
+            ResourceError: Memory does not suffice. The run is as it was.
+        """
+        if self._update_interrupted:
+            raise ConfigError("change: an update is in progress; change settings between updates.")
+        with build.enough_memory():
+            return change.change(self, settings, by)
+
+    def store_config(self) -> None:
+        """Write settings and changes, at once while the run trains, else when training begins."""
+        self._config_stored = self.status == "running"
+        if self.folder and self._config_stored:
+            write_config(self.folder, self.config)
+            self._write_status("running")
 
     def save(self) -> None:
         """Write a checkpoint of this update unless it exists; without a folder, do nothing.
@@ -283,12 +297,6 @@ class Run:
         self.linkable = True
         self.pauses.append(time.perf_counter() - began)
 
-    def saves(self) -> dict[str, float]:
-        """Return how often and how long (s) training paused to save, and the bytes of the last save."""
-        count, longest = len(self.pauses), max(self.pauses, default=0.0)
-        mean = round(sum(self.pauses) / max(count, 1), 4)
-        return {"count": count, "mean_s": mean, "longest_s": round(longest, 4), "last_bytes": self.last_bytes}
-
     def _after(self, update: Update) -> Progress:
         settings = self.config.run
         metrics = score = each = None
@@ -298,6 +306,7 @@ class Run:
             self.rt.read(self.number)
             logged = {**update.metrics, **self.source.figures()}
             metrics = {name: value.double().mean().item() for name, value in logged.items()}
+            metrics |= self.instruments.read(self.rt)
             seeds = {name: x.double().reshape(len(x), -1).mean(1).tolist() for name, x in logged.items()}
         if self.number % settings.evaluate_every == 0:
             each = self._validate()

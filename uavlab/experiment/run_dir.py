@@ -145,7 +145,7 @@ def read_config(folder: Path, *changes: Mapping[str, Any]) -> Config:
         hint = f" {_resume(folder)} restores it from the newest checkpoint." if meta else ""
         raise FileError(f"{error}{hint}") from error
     _require_saved(folder, stored, meta)
-    return _with_changes(folder, stored, changes)
+    return with_changes(folder, stored, changes)
 
 
 def restore_config(folder: Path, *changes: Mapping[str, Any]) -> tuple[Config, bool]:
@@ -165,7 +165,7 @@ def restore_config(folder: Path, *changes: Mapping[str, Any]) -> tuple[Config, b
             raise
         text = f"{error} Going on with the settings of the checkpoint; a damaged file will be put aside, not removed."
         warnings.warn(text, stacklevel=3)
-        return _with_changes(folder, check_settings(folder / CONFIG, meta), changes), False
+        return with_changes(folder, check_settings(folder / CONFIG, meta), changes), False
     return read_config(folder, *changes), not any(changes)
 
 
@@ -182,7 +182,12 @@ def newest_meta(folder: Path) -> dict[str, Any]:
     return {}
 
 
-def _with_changes(folder: Path, stored: Mapping[str, Any], changes: Sequence[Mapping[str, Any]]) -> Config:
+def with_changes(folder: Path, stored: Mapping[str, Any], changes: Sequence[Mapping[str, Any]]) -> Config:
+    """Return stored settings with layers of changes over them.
+
+    Raises:
+        ConfigError: The settings are invalid, or a change does not fit the saved state.
+    """
     values = Layer(stored["values"], dict.fromkeys(stored["values"], str(folder / CONFIG)))
     for one, other in (("minutes", "updates"), ("updates", "minutes")):
         if any(one in layer for layer in changes):
@@ -265,6 +270,15 @@ def require_resumable(folder: Path, before: Mapping[str, Any], config: Config) -
             f"{', '.join(allowed)}."
         )
     return [text for text, mark in changes.items() if mark is not Resume.SAME]
+
+
+def record_divergence(error: DivergedError, config: Config, folder: Path | None, last: Path | None) -> None:
+    """Add advice to the error, and write its record into the folder if that is possible."""
+    error.advice = advice(error, config, folder, last)
+    record = {**error.record, "last_good_checkpoint": last.name if last else None}
+    with suppress(ResourceError):
+        if folder:
+            write_json(folder / "divergence.json", record)
 
 
 def advice(error: DivergedError, config: Config, folder: Path | None, last: Path | None) -> str:

@@ -3,18 +3,17 @@
 import hashlib
 import json
 import logging
-import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from uavlab.core.errors import ConfigError, FileError
-from uavlab.experiment.policy import best_updates
-from uavlab.experiment.run_dir import require_resumable
+from uavlab.core.errors import FileError
+from uavlab.core.text import quote
+from uavlab.experiment.instruments import differs
 from uavlab.runtime.toggles import changes
 from uavlab.storage import checkpoint
 from uavlab.storage.board import About
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 SEGMENT = "replay-"  # replay is saved in segments, so that unchanged ones are not written again
-WITHOUT_REPLAY = f"(?!{SEGMENT}).*"
-META = {"machine": dict, "device": str, "values": dict, "lifted": list, "forced": bool, "rows": str}  # JSON
 LATE = (
     "scaler",
     "patience",
@@ -33,6 +30,8 @@ LATE = (
     "plateau",
 )  # missing in checkpoints from before a setting or the task was changed
 RETIRED = ("stage",)  # ignored leaves of worlds and rows in checkpoints of earlier versions; always zero
+RESHAPING = ("batch", "worlds", "interval", "ratio", "prefetch", "loader")  # settings that shape a source's state
+MISFIT = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)  # of a state to restore
 DECISIVE = ("device", "cpu", "cpu_id", "threads", "torch", "uavlab", "code")  # what may change the last bit
 
 
@@ -46,6 +45,28 @@ class Progress:
     metrics: dict[str, float] | None = None  # means over seeds, at updates that are logged
     score: dict[str, float] | None = None  # means over seeds, at updates that are evaluated
     each: dict[str, list[float]] | None = None  # figures of each seed, at updates that are evaluated
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of settings between two updates.
+
+    Attributes:
+        update: The last update before it.
+        settings: Old and new value of each setting that changed, by name.
+        by: Who changed it: ``python``, ``panel``, ``script`` or ``comparison``.
+        undone: Why it was undone; empty if it holds.
+    """
+
+    update: int
+    settings: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    by: str = "python"
+    undone: str = ""
+
+    def __str__(self) -> str:
+        """Return the change as a line of text."""
+        texts = ", ".join(f"{name} {quote(old)} -> {quote(new)}" for name, (old, new) in self.settings.items())
+        return f"update {self.update}: {texts}{f', undone: {self.undone}' if self.undone else ''}"
 
 
 @dataclass(frozen=True)
@@ -121,76 +142,13 @@ def save(run: "Run", folder: Path) -> tuple[Path, int]:
         "rows": run.recorder.digest(),
         "decisions": decisions(run),
         "alarms": run.schedules.alarms,
+        "changes": changes_as_json(run.changes),
     }
     linked = (previous, unchanged) if previous is not None and unchanged else None
     path = checkpoint.save(folder, run.number, groups, meta, run.config.run.keep, linked)
     written = sum(tensor.nbytes for tensors in groups.values() for tensor in tensors.values())
     LOG.info("update %d: saved %s, %.1f MiB", run.number, path, written / 2**20)
     return path, written
-
-
-def restore_latest(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool) -> None:
-    """Restore a newly built run from its newest checkpoint, and record why it cannot be repeated exactly.
-
-    Raises:
-        FileError: The checkpoint does not fit the settings.
-        ConfigError: A changed setting, or the kind of device, does not fit the saved state.
-    """
-    before, here = saved.meta["device"], run.rt.device.type
-    if before != here and run.config.run.device != here:
-        raise ConfigError(
-            f"{saved.path.parents[1]}: trained on {before}, this process runs on {here}; random streams do not carry "
-            f"over. Resume it on {before}, or go on with new streams: --device {here}."
-        )
-    reasons = require_resumable(saved.path, saved.meta["values"], run.config)
-    restore(run, saved, fresh_replay, streams=before == here)
-    if before != here:
-        run.rng.reopen(saved.step)
-        reasons.append(f"{before} -> {here}, new random streams")
-    reasons += machine_differences(saved.meta["machine"], run.machine)
-    reasons += ["replay started anew"] * fresh_replay
-    run.forced = saved.meta["forced"] and run.done
-    reasons += ["it was scored once more, at its former target"] * (saved.meta["forced"] and not run.done)
-    run.recorder.saved_digest = saved.meta["rows"]
-    run.best_team.updates[:, 0] = torch.tensor(best_updates(saved.meta, run.config.run.runs))
-    since = [f"update {saved.step}: {why}" for why in reasons]
-    run.not_exact_reasons = list(dict.fromkeys([*saved.meta["lifted"], *run.not_exact_reasons, *since]))
-    run.last, run.linkable = saved.path, not fresh_replay
-    run.schedules.alarms = [*saved.meta.get("alarms", [])]
-    if run.schedules.progression:
-        run.schedules.progression.log = [*saved.meta.get("decisions", [])]
-    run.schedules.apply(run.source, run.learner)
-
-
-def newest(folder: Path, fresh_replay: bool) -> checkpoint.Checkpoint | None:
-    """Read the newest intact checkpoint of a run in ``folder``; None if it has none yet.
-
-    Raises:
-        FileError: No checkpoint is intact (if replay alone is damaged, the message suggests ``--fresh-replay``), or the
-            newest is an exported copy, or was not written by a run.
-    """
-    if not any(folder.glob("ckpt-*")):
-        return None
-    saved = _newest_intact(folder, fresh_replay)
-    if "learner" not in saved.groups:
-        raise FileError(f"{folder.parent}: an exported copy holds the policy alone; resume the run that it is from.")
-    meta = saved.meta
-    if any(not isinstance(meta.get(name), kind) for name, kind in META.items()) or not all(
-        isinstance(reason, str) for reason in meta["lifted"]
-    ):
-        raise FileError(f"{saved.path}: was not written by a run; it lacks one of {', '.join(META)}.")
-    return saved
-
-
-def _newest_intact(folder: Path, fresh_replay: bool) -> checkpoint.Checkpoint:
-    if fresh_replay:
-        return checkpoint.newest(folder, WITHOUT_REPLAY)
-    try:
-        return checkpoint.newest(folder)
-    except FileError as error:
-        with warnings.catch_warnings(action="ignore"):
-            step = checkpoint.newest(folder, WITHOUT_REPLAY).step  # raises the same error if more is damaged
-        raise FileError(f"{error} At update {step} replay alone is broken: --fresh-replay goes on from it.") from error
 
 
 def restore(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool = False, streams: bool = True) -> None:
@@ -204,20 +162,37 @@ def restore(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool = False
         for group, tensors in saved.groups.items()
     }
     try:
-        for item in items(run):
-            if item.name in LATE and item.name not in groups:
-                continue
-            if item.name != "streams" or streams:
-                item.write(stored := groups[item.name])
-                if item.name != "streams" and (wrong := _kinds(item.read()) ^ _kinds(stored)):
-                    raise RuntimeError("{}: {} of {}".format(*min(wrong)))
-        segments = {name: rows for name, rows in groups.items() if name.startswith(SEGMENT)}
-        run.source.load_segments(None if fresh_replay else segments)
-    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        write_items(run, groups, saved.meta["values"], fresh_replay, streams)
+    except MISFIT as error:
         raise FileError(
             f"{saved.path}: does not fit the settings of its run ({error}); was it written by another version, or its "
             "config.json edited?"
         ) from error
+
+
+def write_items(
+    run: "Run",
+    groups: Mapping[str, Mapping[str, Tensor]],
+    values: Mapping[str, Any],
+    fresh_replay: bool = False,
+    streams: bool = True,
+) -> None:
+    """Write the parts of a state, and replay, into a newly built run; ``values`` are the settings that it is of.
+
+    Raises:
+        An error of ``MISFIT``: The state lacks a tensor, or a tensor has another shape or type.
+    """
+    reshaped = any(values.get(name) != run.config.values.get(name) for name in RESHAPING)
+    for item in items(run):
+        if item.name in LATE and item.name not in groups:
+            continue
+        if item.name != "streams" or streams:
+            item.write(stored := dict(groups[item.name]))
+            checked = item.name != "streams" and not (item.name in ("source", "learner") and reshaped)
+            if checked and (wrong := _kinds(item.read()) ^ _kinds(stored)):
+                raise RuntimeError("{}: {} of {}".format(*min(wrong)))
+    segments = {name: rows for name, rows in groups.items() if name.startswith(SEGMENT)}
+    run.source.load_segments(None if fresh_replay else segments)
 
 
 def _kinds(tensors: Mapping[str, Tensor]) -> set[tuple[str, str, str]]:
@@ -237,13 +212,14 @@ def status_record(run: "Run", reason: str) -> dict[str, Any]:
         "seeds": list(run.rng.seeds),
         "digest": run.digest,
         "not_exact": run.not_exact_reasons,
+        **({"changes": changes_as_json(run.changes)} if run.changes else {}),
         "symptoms": [asdict(each) for each in run.symptoms],
         **({"chosen": run.config.chosen} if run.config.chosen else {}),
         **({"decisions": decisions(run)} if run.schedules.progression else {}),
         **({"alarms": run.schedules.alarms} if run.config.run.alarms else {}),
         "toggles": {**changes(run.rt.requested), "fell_back": run.rt.fell_back},
         "retries": run.rt.retries,
-        "saves": run.saves(),
+        "saves": saves(run),
         "machine": run.machine,
     }
 
@@ -251,6 +227,36 @@ def status_record(run: "Run", reason: str) -> dict[str, Any]:
 def decisions(run: "Run") -> list[dict[str, Any]]:
     """Return the decisions of a run's curriculum."""
     return run.schedules.progression.log if run.schedules.progression else []
+
+
+def changes_as_json(changes: Iterable[Change]) -> list[dict[str, Any]]:
+    """Return changes as JSON values."""
+    return [{**asdict(each), "settings": {k: list(v) for k, v in each.settings.items()}} for each in changes]
+
+
+def saves(run: "Run") -> dict[str, float]:
+    """Return how often and how long (s) training paused to save, and the bytes of the last save."""
+    count, longest = len(run.pauses), max(run.pauses, default=0.0)
+    mean = round(sum(run.pauses) / max(count, 1), 4)
+    return {"count": count, "mean_s": mean, "longest_s": round(longest, 4), "last_bytes": run.last_bytes}
+
+
+def changed_values(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return old and new value of each setting that differs; settings that only one of the two has are left out."""
+    pairs = {name: (_plain(before[name]), _plain(value)) for name, value in after.items() if name in before}
+    return {name: (old, new) for name, (old, new) in pairs.items() if old != new}
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def parse_changes(value: Any) -> list[Change]:
+    """Return the changes that ``changes_as_json`` wrote; what is no such list is empty."""
+    try:
+        return [Change(**{**each, "settings": {k: (a, b) for k, (a, b) in each["settings"].items()}}) for each in value]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return []
 
 
 def about(run: "Run") -> About:
@@ -267,7 +273,7 @@ def digest(run: "Run") -> str:
     parts = {f"{item.name}/{key}": tensor for item in items(run) for key, tensor in item.read().items()}
     parts |= {f"replay/{key}": tensor for key, tensor in run.source.rows().items()}
     sums = {key: _tensor_digest(tensor) for key, tensor in parts.items() if key != "counters/seconds"}
-    rows = [{key: value for key, value in row.items() if key != "seconds"} for row in run.recorder.rows]
+    rows = [{key: value for key, value in row.items() if not differs(key)} for row in run.recorder.rows]
     return hashlib.sha256(json.dumps([sums, rows], sort_keys=True).encode()).hexdigest()
 
 

@@ -30,18 +30,20 @@ class Monitor:
 
     Attributes:
         tracing: Also show stages as ranges in traces of torch.profiler; on a GPU, NVTX ranges always show them.
+        resets: How often it was reset; each time, it begins to time the thread that does so.
     """
 
     def __init__(self, device: torch.device | str) -> None:
         self.tracing = False
-        self._thread = threading.get_ident()
+        self.resets = 0
         self._cuda = torch.device(device).type == "cuda"
         self._stream = torch.cuda.current_stream(device) if self._cuda else None
         self._open: list[_Call] = []  # the innermost call last
         self.reset()
 
     def reset(self) -> None:
-        """Drop all measured times, including those of open calls so far."""
+        """Drop all measured times, including those of open calls so far, and time the present thread."""
+        self._thread, self.resets = threading.get_ident(), self.resets + 1
         self._stages: dict[str, _Stage] = {}
         self._segments: deque[tuple[_Call, Any, Any, bool]] = deque()  # call, start, end, whether the call ended
         self._since = self._began = self._mark()

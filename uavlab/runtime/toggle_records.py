@@ -99,6 +99,7 @@ RECORDS = (
         claim="image operations on the GPU, by bilinear resizing",
         eager="overwritten",
         part="maps",
+        resume=Resume.YES,
     ),
     Toggle(
         name="loader",
@@ -111,6 +112,7 @@ RECORDS = (
         cost="the flights' size in memory",
         eager="device",
         part="logs",
+        resume=Resume.YES,
     ),
     Toggle(
         name="precision",
@@ -162,6 +164,7 @@ RECORDS = (
         equality="exact",
         cost="copies, where replay does not fit the device",
         part="replay",
+        resume=Resume.YES,
         needs=_placement,
     ),
     Toggle(
@@ -173,6 +176,7 @@ RECORDS = (
         claim="+10-30 %",
         cost="a batch misses the newest rows; a second batch in memory",
         part="replay",
+        resume=Resume.YES,
     ),
     Toggle(
         name="priorities",
@@ -194,6 +198,7 @@ RECORDS = (
         claim="utilisation 24 -> 79 % at 10",
         cost="older policies gather the rows",
         part="replay",
+        resume=Resume.YES,
     ),
     Toggle(
         name="ratio",
@@ -204,6 +209,7 @@ RECORDS = (
         equality="algorithm",
         cost="more updates per row",
         part="replay",
+        resume=Resume.YES,
     ),
     Toggle(
         name="micro_batches",

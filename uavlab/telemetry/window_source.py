@@ -14,6 +14,7 @@ from torch import Tensor
 
 from uavlab.core.errors import FileError, ResourceError
 from uavlab.core.protocols import Source
+from uavlab.core.registry import Resume
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Scale, tree_map
 from uavlab.runtime.oom_retry import refusal_reason, require_memory
@@ -108,7 +109,7 @@ class WindowsConfig:
         workers: Processes that read windows one by one (``loader=per_item``); 0 reads them in the main process.
     """
 
-    batch: Annotated[int, Ge(1), Le(1_000_000)] = 256
+    batch: Annotated[int, Ge(1), Le(1_000_000), Resume.YES] = 256
     workers: Annotated[int, Ge(0), Le(256)] = 0
 
 
@@ -163,14 +164,15 @@ class WindowSource(Source):
         return {"flights": self._fingerprint(), "drawn": torch.stack(list(self.pending)) if self.pending else empty}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore a ``state_dict``.
+        """Restore a ``state_dict``; windows that were drawn ahead for another size of batches are dropped.
 
         Raises:
             FileError: The flights changed.
         """
         if not torch.equal(state["flights"].to(self.starts.device), self._fingerprint()):
             raise FileError(DATASET_CHANGED)
-        self.pending = deque(state["drawn"].to(self.starts.device))
+        drawn = state["drawn"].to(self.starts.device)
+        self.pending = deque(drawn if drawn.shape[-1] == self.config.batch else ())
         if self.loader == "per_item":
             self._load = self._timed(self._load_items())
 

@@ -17,8 +17,8 @@ from tests.support.tampered_runs import checkpoint_in, edit_manifest, state, wit
 from uavlab import cli
 from uavlab.cli import base
 from uavlab.core.errors import UavlabError
+from uavlab.experiment.resume import META
 from uavlab.experiment.run import Run
-from uavlab.experiment.run_state import META
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x7f\x9b31m\u202e\r"
 COMMANDS = {

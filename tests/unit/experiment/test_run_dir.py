@@ -294,8 +294,8 @@ class TestEdits:
         with warnings.catch_warnings(action="error"):  # the limit is stored now
             assert policy.load(folder).config.run.evaluate_every == 10**9
         other = shutil.copytree(finished, tmp_path / "other")
-        store(other, worlds=10**9)
-        with pytest.raises(ConfigError, match="worlds: input should be less than or equal to"):
+        store(other, capacity=10**10)
+        with pytest.raises(ConfigError, match="capacity: input should be less than or equal to"):
             policy.load(other)
         with pytest.raises(ConfigError, match="evaluate_every: input should be less than or equal to"):
             Run.resume(finished, {"evaluate_every": 2 * 10**9})  # new input

@@ -415,7 +415,7 @@ def test_recorded_cycles_equal_plain_ones(changes: dict[str, Any], proof: Callab
 
 
 def moves_worlds(source: OffPolicyCollector) -> None:
-    source._copy_into_static = lambda old, new: new
+    source.keep_static = lambda old, new: new
 
 
 def test_worlds_that_move_are_noticed() -> None:

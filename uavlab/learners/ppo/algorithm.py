@@ -125,6 +125,12 @@ class PPO(Learner):
         """Return a copy of the actors' parameters."""
         return self._mean_actor.clone().unflatten(0, (self.runs, -1))
 
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Restore a ``state_dict``; what critics remember of another number of worlds is left out."""
+        if self.config.memory and state["critic_memory"].shape != self.critic_memory.shape:
+            state = {name: tensor for name, tensor in state.items() if name != "critic_memory"}
+        super().load_state_dict(state)
+
     def update_noise(self, rng: Streams, rows: int) -> Order | tuple[Order, Tensor]:
         """Draw the order of rows in each pass, with memory that of worlds; with ``noisy`` the next noise, too."""
         count = self.critic_memory.shape[1] if self.config.memory else rows

@@ -1,0 +1,267 @@
+"""A change of settings between two updates does, to the bit, what a resumed run with this change does."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from uavlab.core.errors import ConfigError, DivergedError
+from uavlab.experiment import change, run_state
+from uavlab.experiment.change import PARTS
+from uavlab.experiment.config import configure
+from uavlab.experiment.run import Run
+from uavlab.experiment.run_dir import read_config, read_status
+
+Settings = dict[str, Any]
+
+OFTEN: Settings = {"updates": 16, "log_every": 4, "evaluate_every": 8, "evaluate_episodes": 1, "checkpoint_every": 100}
+TINY: Settings = {**OFTEN, "hidden": 8, "batch": 8, "worlds": 4, "learning_starts": 32, "capacity": 64, "threads": 1}
+PPO: Settings = {**OFTEN, "learner": "ippo", "hidden": 8, "worlds": 4, "rollout_steps": 4}
+LOGS: Settings = {**OFTEN, "flights": 12, "batch": 8, "evaluate_episodes": 2}
+ROUNDS: Settings = {**TINY, "prefetch": "overlap", "interval": 2, "ratio": 2}
+AT = 6
+
+CASES = [
+    ("leader_follower_quick", TINY, {"precision": "bf16"}),
+    ("leader_follower_quick", TINY, {"worlds": 8}),
+    ("leader_follower_quick", {**TINY, "log_episodes": True}, {"worlds": 3, "batch": 12}),
+    ("leader_follower_quick", {**TINY, "priorities": "mean"}, {"worlds": 5}),
+    ("leader_follower_quick", TINY, {"prefetch": "overlap", "interval": 3}),
+    ("leader_follower_quick", ROUNDS, {"prefetch": "off", "worlds": 2, "ratio": 1}),
+    ("leader_follower_quick", ROUNDS, {"worlds": 6}),
+    ("leader_follower_quick", {**TINY, "prefetch": "on"}, {"batch": 12}),
+    ("leader_follower_quick", {**TINY, "prefetch": "on"}, {"prefetch": "off"}),
+    ("leader_follower_quick", TINY, {"placement": "host", "lr": 1e-4, "adam": "single", "acting": "loop"}),
+    ("leader_follower_quick", TINY, {"plateau": {}, "evaluate_every": 4}),
+    ("spread", PPO, {"worlds": 6, "lr": 1e-4}),
+    ("spread", {**PPO, "memory": 4}, {"worlds": 2}),
+    ("mapping", {**OFTEN, "worlds": 1, "updates": 8}, {"worlds": 2, "maps": "device"}),
+    ("telemetry", LOGS, {"batch": 12, "loader": "per_item"}),
+]
+
+
+def train(run: Run, changes: dict[int, Settings] | None = None, until: int = 10**9) -> Run:
+    """Train a run with changes after some updates, to its target or to an earlier update."""
+    steps = run.train()
+    for progress in steps:
+        if settings := (changes or {}).get(progress.number):
+            run.change(**settings)
+        if progress.number == until:
+            steps.close()
+    return run
+
+
+@pytest.mark.parametrize(("preset", "base", "settings"), CASES)
+def test_a_change_is_a_resumed_run(preset: str, base: Settings, settings: Settings, tmp_path: Path) -> None:
+    config = configure(preset, base)
+    changed = train(Run(config), {AT: settings})
+    train(Run(config, tmp_path / "run"), until=AT)
+    resumed = train(Run.resume(tmp_path / "run", settings))
+    assert changed.digest == resumed.digest
+    assert changed.not_exact_reasons == resumed.not_exact_reasons
+    assert [each.settings for each in changed.changes] == [each.settings for each in resumed.changes]
+    assert changed.digest != train(Run(config)).digest or settings.keys() <= {"placement"}
+
+
+PLATEAU = {"plateau": {"patience": 1}, "evaluate_every": 2, "updates": 30}
+
+
+@pytest.mark.parametrize(
+    ("part", "settings"),
+    [*((part, {"worlds": 8, "batch": 4}) for part in ("learner", "rng", "source", "rt")), ("schedules", PLATEAU)],
+)
+def test_a_part_that_stays_behind_is_noticed(
+    part: str, settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = configure("leader_follower_quick", TINY)
+    right = train(Run(config), {AT: settings}).digest
+    monkeypatch.setattr(change, "PARTS", tuple(name for name in PARTS if name != part))
+    try:
+        wrong = train(Run(config), {AT: settings}).digest
+    except Exception:  # parts of two runs do not fit each other
+        return
+    assert wrong != right
+
+
+SEQUENCES = [({"precision": "bf16"}, TINY), ({"worlds": 8}, TINY), ({"prefetch": "off"}, ROUNDS), ({"batch": 4}, TINY)]
+
+
+@pytest.mark.parametrize(("settings", "base"), SEQUENCES)
+def test_a_change_back_uses_the_parts_of_before(settings: Settings, base: Settings) -> None:
+    config = configure("leader_follower_quick", base)
+    back = {name: config.values[name] for name in settings}
+    flips = {3: settings, 5: back, 8: settings, 9: back, 12: settings}
+    run = Run(config)
+    first = run.rt
+    digest = train(run, flips).digest
+    assert run.spare is not None
+    assert run.spare.rt is first
+    fresh = Run(config)
+    for progress in fresh.train():
+        if progress.number in flips:
+            fresh.spare = None
+            fresh.change(**flips[progress.number])
+    assert fresh.digest == digest
+
+
+REFUSED = [
+    ({"hidden": 16}, "cannot go on with hidden 8 -> 16"),
+    ({"precision": "tf32"}, "precision=tf32: tf32 needs a CUDA device"),
+    ({"graph": "update"}, "graph=update: a CUDA graph needs a CUDA device"),
+    ({"batch": 0}, "batch: input should be greater than or equal to 1"),
+    ({"batch": 65}, "batch 65 > capacity 64"),
+    ({"nope": 1}, "unknown setting 'nope'"),
+    ({"seed": 3}, "cannot go on with seed 0 -> 3"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), REFUSED)
+def test_a_refused_change_leaves_the_run_as_it_was(settings: Settings, message: str) -> None:
+    config = configure("leader_follower_quick", TINY)
+    run = Run(config)
+    for progress in run.train():
+        if progress.number == AT:
+            before = run_state.digest(run)
+            with pytest.raises(ConfigError, match=message):
+                run.change(**settings)
+            assert run_state.digest(run) == before
+    assert run.changes == []
+    assert run.not_exact_reasons == []
+    assert run.digest == train(Run(config)).digest
+
+
+def test_nothing_changes_where_values_are_equal() -> None:
+    run = Run(configure("leader_follower_quick", TINY))
+    parts = [getattr(run, name) for name in PARTS]
+    assert run.change(batch=8, lr=run.config.learner.lr) is None
+    assert run.changes == []
+    assert all(getattr(run, name) is part for name, part in zip(PARTS, parts, strict=True))
+
+
+def test_a_change_within_an_update_is_refused() -> None:
+    run = Run(configure("leader_follower_quick", TINY))
+    update = run.learner.update
+
+    def change_inside(*args: Any) -> Any:
+        run.change(batch=4)
+        return update(*args)
+
+    run.learner.update = change_inside
+    with pytest.raises(ConfigError, match="an update is in progress"):
+        train(run)
+
+
+class TestUndo:
+    ERRORS: tuple[Callable[[], Exception], ...] = (
+        lambda: MemoryError("no room"),
+        lambda: RuntimeError("boom"),
+        lambda: DivergedError({"tensor": "reward", "value": 1e9, "expected": "less", "kind": "learner"}, "Stop."),
+    )
+
+    @pytest.mark.parametrize("make", ERRORS)
+    def test_a_change_whose_first_update_fails_is_undone(self, make: Callable[[], Exception], tmp_path: Path) -> None:
+        config = configure("leader_follower_quick", TINY)
+        run = Run(config, tmp_path / "run")
+        for progress in run.train():
+            if progress.number == AT:
+                run.change(batch=12)
+                self.break_update(run, make())
+        assert run.config.source.batch == 8
+        assert run.not_exact_reasons == []
+        assert run.changes[0].undone
+        assert read_status(tmp_path / "run")["changes"][0]["undone"] == run.changes[0].undone
+        assert read_config(tmp_path / "run").values["batch"] == 8
+        assert run.digest == train(Run(config)).digest
+
+    def test_a_later_failure_ends_the_run(self) -> None:
+        run = Run(configure("leader_follower_quick", TINY))
+        with pytest.raises(RuntimeError, match="boom"):
+            self.train_and_break(run, {AT: {"batch": 12}}, AT + 1)
+        assert run.status == "failed"
+        assert run.config.source.batch == 12
+
+    def test_a_second_failure_in_a_row_ends_the_run(self) -> None:
+        run = Run(configure("leader_follower_quick", TINY))
+        self.break_update(run, RuntimeError("boom"))
+        run.change(batch=12)  # which fails, so that the broken learner of before is back
+        self.break_update(run, RuntimeError("boom"))
+        with pytest.raises(RuntimeError, match="boom"):
+            train(run)
+        assert run.config.source.batch == 8
+
+    def train_and_break(self, run: Run, changes: dict[int, Settings], at: int) -> None:
+        for progress in run.train():
+            if settings := changes.get(progress.number):
+                run.change(**settings)
+            if progress.number == at:
+                self.break_update(run, RuntimeError("boom"))
+
+    @staticmethod
+    def break_update(run: Run, error: Exception) -> None:
+        def fail(*args: Any) -> None:
+            raise error
+
+        run.learner.update = fail
+
+
+class TestRecord:
+    def test_a_change_is_an_event_that_a_resumed_run_knows(self, tmp_path: Path) -> None:
+        folder = tmp_path / "run"
+        run = Run(configure("leader_follower_quick", TINY), folder)
+        for progress in run.train():
+            if progress.number == AT:
+                run.change("panel", batch=12, lr=1e-4)
+                assert read_config(folder).values["batch"] == 12  # before the next checkpoint
+                event = {"update": AT, "settings": {"batch": [8, 12], "lr": [1e-3, 1e-4]}, "by": "panel", "undone": ""}
+                assert read_status(folder)["changes"] == [event]
+        resumed = Run.resume(folder, {"updates": 20})
+        assert resumed.changes[0] == run.changes[0]
+        assert str(resumed.changes[0]).startswith(f"update {AT}: batch 8 -> 12")
+        assert resumed.config.source.batch == 12
+        assert resumed.not_exact_reasons[:2] == run.not_exact_reasons[:2]
+
+    def test_a_kill_after_a_change_resumes_with_it(self, tmp_path: Path) -> None:
+        folder, settings = tmp_path / "run", {**TINY, "checkpoint_every": 4}
+        run = Run(configure("leader_follower_quick", settings), folder)
+        steps = run.train()
+        for progress in steps:
+            if progress.number == AT:
+                run.change(worlds=8)
+            if progress.number == AT + 1:
+                break
+        shutil.copytree(folder, tmp_path / "copy")  # as a kill leaves it
+        resumed = Run.resume(tmp_path / "copy")  # from update 4, with the settings that the run had last
+        assert resumed.number == 4
+        assert resumed.config.source.worlds == 8
+        assert train(resumed).status == "complete"
+        steps.close()
+
+    def test_a_change_before_training_is_stored_when_it_begins(self, tmp_path: Path) -> None:
+        folder = tmp_path / "run"
+        run = Run(configure("leader_follower_quick", TINY), folder)
+        run.change(batch=12)
+        assert read_config(folder).values["batch"] == 8
+        train(run)
+        assert read_config(folder).values["batch"] == 12
+
+    @pytest.mark.parametrize(
+        "value", [None, 3, [3], [{"update": 1}, {}], [{"settings": {"a": 1}, "update": 1}], "text"]
+    )
+    def test_events_that_cannot_be_read_are_left_out(self, value: Any) -> None:
+        assert all(each.update == 1 for each in run_state.parse_changes(value))
+
+
+def test_a_state_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = train(Run(configure("leader_follower_quick", TINY)), until=4)
+    items = run_state.items
+
+    def without_streams(run: Run) -> Any:
+        return items(run)[:-1] if run.number else items(run)
+
+    monkeypatch.setattr(run_state, "items", without_streams)
+    with pytest.raises(ConfigError, match="does not fit"):
+        run.change(batch=12)
+    assert run.config.source.batch == 8
+    assert run.changes == []

@@ -1,0 +1,88 @@
+"""What collectors share whose worlds go on from batch to batch: worlds, new ones in reserve, and their stages."""
+
+from typing import Any, TypeVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+from uavlab.core.protocols import CheckedTensors, Env, Source
+from uavlab.core.rng import Streams
+from uavlab.core.types import leaves, load_leaves, tree_map
+from uavlab.envs.autoreset import Pool, Worlds, make_pool, start_worlds
+from uavlab.envs.staged import first_stage, start_noise
+from uavlab.envs.tally import read_tally
+from uavlab.runtime.runtime import Runtime
+
+T = TypeVar("T")
+
+
+class WorldSource(Source):
+    """R x W worlds, and a pool of new ones that replace those that end.
+
+    Attributes:
+        resized: Whether the state that was loaded last is of another number of worlds, so that new ones have to start.
+    """
+
+    def __init__(self, env: Env, count: int, depth: int, rng: Streams, rt: Runtime, deaths: bool, tally: bool) -> None:
+        """Start ``count`` worlds of each run, with ``depth`` in reserve for each.
+
+        With ``deaths`` they keep which agents go on, with ``tally`` figures of the episodes that end.
+        """
+        self.env, self.rng, self.runs = env, rng, len(rng.seeds)
+        self.count_of_worlds, self.depth, self.kind = count, depth, (deaths, tally)
+        self.static = rt.toggles.graph == "cycle"  # worlds and pool stay in the memory that a CUDA graph uses
+        self.share = first_stage(env, self.runs, rng)
+        self.resized = False
+        self.start_anew()
+
+    def start_anew(self) -> None:
+        """Start all worlds and fill the pool, by the random streams."""
+        noise = self._start_noise("worlds").flatten(0, 1)
+        self.worlds: Worlds = start_worlds(self.env, noise, *self.kind)
+        self.pool: Pool = self.new_pool()
+
+    def new_pool(self) -> Pool:
+        """Return new worlds in reserve."""
+        noise = self._start_noise("pool", self.depth).transpose(0, 1).flatten(1, 2)
+        return make_pool(self.env, noise, self.worlds)
+
+    def observations(self) -> Any:
+        """Return the current observations of all agents (R W ...)."""
+        return self.by_run(self.worlds.obs)
+
+    def figures(self) -> dict[str, Float[Tensor, " R"]]:
+        """Return figures of the episodes that ended since the last call, see ``envs.tally`` (host sync)."""
+        return {} if self.worlds.tally is None else read_tally(self.env, self.worlds.tally, self.runs)
+
+    def tensors_to_check(self) -> CheckedTensors:
+        """Return the tensors of worlds and pool; rows were checked before they were stored."""
+        lead = (self.runs, self.count_of_worlds)
+        worlds = {f"worlds.{k}": (v.unflatten(0, lead), "R W") for k, v in leaves(self.worlds)}
+        pool = {f"pool.{k}": (v.unflatten(0, (-1, *lead)), "depth R W") for k, v in leaves(self.pool)}
+        return {name: value for name, value in {**worlds, **pool}.items() if value[0].is_floating_point()}
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return worlds and pool."""
+        return {f"worlds.{k}": v for k, v in leaves(self.worlds)} | {f"pool.{k}": v for k, v in leaves(self.pool)}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Restore a ``state_dict``; if it is of another number of worlds, these stay as they are, see ``resized``."""
+        self.resized = self.worlds_in(state) != self.count_of_worlds
+        if not self.resized:
+            self.worlds = self.keep_static(self.worlds, load_leaves(self.worlds, state, "worlds"))
+            self.pool = self.keep_static(self.pool, load_leaves(self.pool, state, "pool"))
+
+    def worlds_in(self, state: dict[str, Tensor]) -> int:
+        """Return the number of worlds of each run in a ``state_dict``."""
+        return len(state["worlds.replaced"]) // self.runs
+
+    def keep_static(self, old: T, new: T) -> T:
+        """Return ``new``, copied into the memory of ``old`` if a CUDA graph uses it."""
+        return tree_map(Tensor.copy_, old, new) if self.static else new
+
+    def by_run(self, tree: T) -> T:
+        """Split the axis of all worlds into runs and worlds."""
+        return tree_map(lambda leaf: leaf.unflatten(0, (self.runs, self.count_of_worlds)), tree)
+
+    def _start_noise(self, name: str, *lead: int) -> Float[Tensor, "R ..."]:
+        return start_noise(self.env, self.rng, name, (*lead, self.count_of_worlds), self.share)

@@ -1,0 +1,119 @@
+"""Changes of settings between updates: a run in memory may change what a resumed run may, with the same bits.
+
+A change builds a second run with the other settings, hands the state over, and swaps the parts of the two. The second
+one stays, with the state before the change: a change whose first update fails is undone, and a change back builds and
+compiles nothing anew.
+"""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from uavlab.core.errors import ConfigError, FallbackWarning, UavlabError
+from uavlab.experiment import build, run_state
+from uavlab.experiment.config import Config
+from uavlab.experiment.run_dir import require_resumable, with_changes
+from uavlab.experiment.run_state import Change
+
+if TYPE_CHECKING:
+    from uavlab.experiment.run import Run
+
+PARTS = ("config", "machine", "rt", "rng", "learner", "source", "schedules", "not_exact_reasons")
+WHERE = Path("this run")
+
+
+def change(run: "Run", settings: Mapping[str, Any], by: str) -> Change | None:
+    """Change settings of a run between two updates; return what changed, None if nothing did.
+
+    Raises:
+        ConfigError: A setting is unknown or out of range, cannot change within a run, or cannot be used here. The run
+            is as it was.
+        ResourceError: Memory does not suffice for both runs. The run is as it was.
+    """
+    config = changed_config(run, settings)
+    if not (changed := run_state.changed_values(run.config.values, config.values)):
+        return None
+    event, reasons = Change(run.number, changed, by), require_resumable(WHERE, run.config.values, config)
+    other = _other(run, config)
+    _hand_over(run, other)
+    reasons += run_state.machine_differences(run.machine, other.machine)
+    other.not_exact_reasons = [*run.not_exact_reasons, *(f"update {run.number}: {why}" for why in reasons)]
+    run.linkable = run.linkable and not other.source.resized
+    _swap(run, other)
+    run.changes.append(event)
+    run.store_config()
+    return event
+
+
+def changed_config(run: "Run", settings: Mapping[str, Any]) -> Config:
+    """Return the settings of a run after a change, without changing anything.
+
+    Raises:
+        ConfigError: As ``change``.
+    """
+    stored = {"preset": run.config.preset, "values": run.config.values, "chosen": run.config.chosen}
+    config = with_changes(run.folder or WHERE, stored, (settings,))
+    if (device := build.runtime(config.run).device.type) != run.rt.device.type:
+        raise ConfigError(
+            f"device: the run is on {run.rt.device.type}; end it, and go on with `resume --device {device}`."
+        )
+    return config
+
+
+def undo(run: "Run", error: BaseException) -> bool:
+    """Take back a change after which no update was made; return whether there was one."""
+    if not run.changes or run.spare is None or run.changes[-1].update != run.number or run.changes[-1].undone:
+        return False
+    _swap(run, run.spare)
+    run.spare = None  # its state is that of an update cut in half
+    reason = str(error) if isinstance(error, UavlabError) else f"{type(error).__name__}: {error}"
+    run.changes[-1] = replace(run.changes[-1], undone=reason.splitlines()[0])
+    run.store_config()
+    return True
+
+
+def _other(run: "Run", config: Config) -> "Run":
+    """Return a run with these settings: that of the last change, or a new one.
+
+    Raises:
+        ConfigError: A toggle that changes cannot be used here.
+    """
+    spare, run.spare = run.spare, None
+    if spare is not None and spare.config.values == config.values and config.toggles.graph == "off":
+        return spare
+    del spare  # its memory is needed
+    with warnings.catch_warnings(action="ignore", category=FallbackWarning):
+        other = type(run)(config)
+    for name, reason in other.rt.fell_back.items():
+        if config.values[name] != run.config.values[name]:
+            raise ConfigError(f"{name}={config.values[name]}: {reason}.")
+    return other
+
+
+def _hand_over(run: "Run", other: "Run") -> None:
+    """Copy the state of ``run`` into ``other``.
+
+    Raises:
+        ConfigError: The state does not fit the settings of ``other``.
+    """
+    groups = {item.name: {k: v.detach().clone() for k, v in item.read().items()} for item in run_state.items(run)}
+    groups |= {name: rows for name, rows in run.source.segments(()).items() if rows is not None}
+    try:
+        run_state.write_items(other, groups, run.config.values)
+    except run_state.MISFIT as error:
+        raise ConfigError(f"the state of the run does not fit ({error}); start a new run for that.") from error
+    other.schedules.alarms = run.schedules.alarms
+    if other.schedules.progression and run.schedules.progression:
+        other.schedules.progression.log = run.schedules.progression.log
+    other.schedules.apply(other.source, other.learner)
+    other.rt.retries[:] = run.rt.retries
+
+
+def _swap(run: "Run", other: "Run") -> None:
+    for name in PARTS:
+        mine, its = getattr(run, name), getattr(other, name)
+        setattr(run, name, its)
+        setattr(other, name, mine)
+    run.spare = other

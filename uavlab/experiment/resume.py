@@ -1,0 +1,121 @@
+"""A run that goes on from its newest checkpoint."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from uavlab.core.errors import ConfigError, FileError
+from uavlab.experiment import run_state, symptoms
+from uavlab.experiment.names import require_run
+from uavlab.experiment.policy import best_updates
+from uavlab.experiment.run_dir import lock_run_dir, read_run_files, read_status, require_resumable, restore_config
+from uavlab.experiment.run_state import SEGMENT, Change, changed_values, machine_differences, parse_changes, restore
+from uavlab.storage import checkpoint
+from uavlab.storage.metrics_log import Recorder
+
+if TYPE_CHECKING:
+    from uavlab.experiment.run import Run
+
+WITHOUT_REPLAY = f"(?!{SEGMENT}).*"
+META = {"machine": dict, "device": str, "values": dict, "lifted": list, "forced": bool, "rows": str}  # JSON
+
+
+def resume_run(kind: type["Run"], folder: Path, changes: Sequence[Mapping[str, Any]], fresh_replay: bool) -> "Run":
+    """Return the run in a folder as it was at its newest intact checkpoint, see ``Run.resume``.
+
+    Raises:
+        FileError, ConfigError: As ``Run.resume``.
+    """
+    require_run(folder)  # before the lock creates a folder
+    with lock_run_dir(folder):
+        config, stored = restore_config(folder, *changes)
+        if fresh_replay and not config.task.collector.replay:
+            raise ConfigError(f"{folder}: a run of {config.preset} keeps no replay; leave out --fresh-replay.")
+        saved = newest(folder / "checkpoints", fresh_replay)
+        run = kind(config)
+        run.folder, run.recorder = folder, Recorder(folder, run_state.about(run))
+        if saved:
+            restore_latest(run, saved, fresh_replay)
+        if run.done and any(changes):
+            wanted = {key: value for layer in changes for key, value in layer.items()}
+            raise ConfigError(
+                f"{folder}: update {run.number} is at its target, so nothing would be trained with {wanted}; set a "
+                "farther one, updates or minutes, counted from the run's beginning."
+            )
+        if not run.recorder.recover(run.number):
+            run.not_exact_reasons.append(f"update {run.number}: rows of metrics were lost or changed")
+        status, run._config_stored = read_status(folder), stored
+        run.command = str(status.get("command", ""))
+        run.symptoms = symptoms.parse(status.get("symptoms"), run.number)
+        run._files_seen = read_run_files(folder)
+    return run
+
+
+def restore_latest(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool) -> None:
+    """Restore a newly built run from its newest checkpoint, and record why it cannot be repeated exactly.
+
+    Raises:
+        FileError: The checkpoint does not fit the settings.
+        ConfigError: A changed setting, or the kind of device, does not fit the saved state.
+    """
+    before, here = saved.meta["device"], run.rt.device.type
+    if before != here and run.config.run.device != here:
+        raise ConfigError(
+            f"{saved.path.parents[1]}: trained on {before}, this process runs on {here}; random streams do not carry "
+            f"over. Resume it on {before}, or go on with new streams: --device {here}."
+        )
+    reasons = require_resumable(saved.path, saved.meta["values"], run.config)
+    restore(run, saved, fresh_replay, streams=before == here)
+    if before != here:
+        run.rng.reopen(saved.step)
+        reasons.append(f"{before} -> {here}, new random streams")
+    reasons += machine_differences(saved.meta["machine"], run.machine)
+    reasons += ["replay started anew"] * fresh_replay
+    run.forced = saved.meta["forced"] and run.done
+    reasons += ["it was scored once more, at its former target"] * (saved.meta["forced"] and not run.done)
+    run.recorder.saved_digest = saved.meta["rows"]
+    run.best_team.updates[:, 0] = torch.tensor(best_updates(saved.meta, run.config.run.runs))
+    since = [f"update {saved.step}: {why}" for why in reasons]
+    run.not_exact_reasons = list(dict.fromkeys([*saved.meta["lifted"], *run.not_exact_reasons, *since]))
+    run.last, run.linkable = saved.path, not fresh_replay and not run.source.resized
+    run.changes = parse_changes(saved.meta.get("changes"))
+    if changed := changed_values(saved.meta["values"], run.config.values):
+        run.changes.append(Change(saved.step, changed, "resume"))
+    run.schedules.alarms = [*saved.meta.get("alarms", [])]
+    if run.schedules.progression:
+        run.schedules.progression.log = [*saved.meta.get("decisions", [])]
+    run.schedules.apply(run.source, run.learner)
+
+
+def newest(folder: Path, fresh_replay: bool) -> checkpoint.Checkpoint | None:
+    """Read the newest intact checkpoint of a run in ``folder``; None if it has none yet.
+
+    Raises:
+        FileError: No checkpoint is intact (if replay alone is damaged, the message suggests ``--fresh-replay``), or the
+            newest is an exported copy, or was not written by a run.
+    """
+    if not any(folder.glob("ckpt-*")):
+        return None
+    saved = _newest_intact(folder, fresh_replay)
+    if "learner" not in saved.groups:
+        raise FileError(f"{folder.parent}: an exported copy holds the policy alone; resume the run that it is from.")
+    meta = saved.meta
+    if any(not isinstance(meta.get(name), kind) for name, kind in META.items()) or not all(
+        isinstance(reason, str) for reason in meta["lifted"]
+    ):
+        raise FileError(f"{saved.path}: was not written by a run; it lacks one of {', '.join(META)}.")
+    return saved
+
+
+def _newest_intact(folder: Path, fresh_replay: bool) -> checkpoint.Checkpoint:
+    if fresh_replay:
+        return checkpoint.newest(folder, WITHOUT_REPLAY)
+    try:
+        return checkpoint.newest(folder)
+    except FileError as error:
+        with warnings.catch_warnings(action="ignore"):
+            step = checkpoint.newest(folder, WITHOUT_REPLAY).step  # raises the same error if more is damaged
+        raise FileError(f"{error} At update {step} replay alone is broken: --fresh-replay goes on from it.") from error
