@@ -10,7 +10,7 @@ from uavlab.core.cards import Html, card, folded, notes, table
 from uavlab.core.errors import ConfigError
 from uavlab.core.text import one_line, quote
 from uavlab.core.types import observation_shapes
-from uavlab.experiment.settings import describe_settings
+from uavlab.experiment.settings import format_kind, settings_of
 
 if TYPE_CHECKING:
     from uavlab.experiment.config import Config
@@ -73,18 +73,17 @@ def config_card(config: "Config") -> str:
     """Return the settings that differ from the preset's, then all in a folded table."""
     from uavlab.experiment.config import parts  # late: it imports this module
 
-    known = {row["name"]: row for row in describe_settings(parts(config.task.settings), config.values)}
-    in_evaluation = [name for name, value in config.values.items() if name not in known and value is not None]
-
-    def meaning(name: str) -> str:
-        in_training = known.get(name.removeprefix("eval_"), {"meaning": ""})["meaning"]
-        return known[name]["meaning"] if name in known else f"In evaluation: {in_training}"
-
-    changed = [
-        (name, _text(config.values[name]), _text(usual), meaning(name)) for name, usual in usual_values(config).items()
+    settings, values = [each for part in parts(config.task.settings) for each in settings_of(part)], config.values
+    kinds = {each.name: format_kind(each.kind) for each in settings}  # a toggle registered later has no value
+    abouts = {each.name: each.about for each in settings}
+    abouts |= {f"eval_{name}": f"In evaluation: {about}" for name, about in abouts.items()}
+    usual = usual_values(config)
+    changed = [(name, _text(values[name]), _text(before), abouts.get(name, "")) for name, before in usual.items()]
+    whole = [
+        (name, _text(value), kinds.get(name, ""), abouts.get(name, ""))
+        for name, value in values.items()
+        if name in kinds or value is not None  # None under ``eval_`` is the value of training
     ]
-    whole = [(name, _text(row["value"]), row["kind"], row["meaning"]) for name, row in known.items()]
-    whole += [(name, _text(config.values[name]), "", meaning(name)) for name in in_evaluation]
     return card(
         f"Settings of {config.preset}",
         {**_task(config), "settings": f"{len(whole)}, {len(changed)} of them changed"},

@@ -16,6 +16,7 @@ from uavlab.experiment.config import Config, configure
 from uavlab.experiment.policy import TeamPolicy, TrainedPolicy
 from uavlab.experiment.run import Run
 from uavlab.experiment.symptoms import Finding
+from uavlab.runtime.toggles import TOGGLES
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +159,16 @@ class TestConfig:
         config = dataclasses.replace(tiny(), preset="gone")
         assert repr(config) == "<Config of gone: learner masac>"
         assert facts(cards.config_card(config))["settings"].endswith("0 of them changed")
+
+    def test_toggles_may_come_and_go(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        config = configure("leader_follower", {"hidden": 8})
+        before = tables(cards.config_card(config))
+        late = dataclasses.replace(TOGGLES["compile"], name="late")
+        monkeypatch.setitem(TOGGLES, "late", late)
+        assert tables(cards.config_card(config)) == before
+        later = configure("leader_follower", {"late": "default"})
+        monkeypatch.delitem(TOGGLES, "late")
+        assert ["late", "default", "", ""] in tables(cards.config_card(later))[-1]
 
     def test_a_table_of_settings_is_cut(self) -> None:
         config = configure("leader_follower_curriculum", {"curriculum": None})
