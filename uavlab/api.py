@@ -329,7 +329,7 @@ def profile(
         every: Measure every usable toggle, not the three most promising.
 
     Returns:
-        The record of ``uavlab profile``; ``verdict`` is its conclusion.
+        The record of ``uavlab profile``; ``verdict`` is its conclusion, and ``str`` formats stages and toggles.
 
     Raises:
         ConfigError: The settings are not valid, or do not fit this machine.

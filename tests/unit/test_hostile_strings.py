@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import dataclasses
 import io
 import json
 import warnings
@@ -22,9 +23,12 @@ from tests.support.cli_runner import uavlab
 from tests.support.hostile import HARMLESS, HOSTILE, environment, figure_markup, printable, skeleton
 from tests.support.registries import registered_outside
 from tests.support.tiny_notebook import write_notebook
+from uavlab.benchmarks.profile_run import Profile
 from uavlab.core.text import markup
-from uavlab.core.types import Metric
+from uavlab.core.types import Group, Metric
+from uavlab.experiment.run import Run
 from uavlab.experiment.scores import Scores
+from uavlab.experiment.symptoms import Finding
 from uavlab.lab import films, live_run, page, widgets
 from uavlab.lab.headless import report as notebook_page
 from uavlab.lab.headless.strip_outputs import FIGURE
@@ -33,6 +37,7 @@ from uavlab.lab.plots.charts import Table
 from uavlab.lab.plots.svg import line_chart
 from uavlab.lab.report import write_report
 from uavlab.lab.run_files import Scoring
+from uavlab.runtime.toggles import TOGGLES, Toggles
 from uavlab.storage.board import About, Board
 
 Words = Sequence[str]
@@ -118,7 +123,40 @@ def live_curve(words: Words, folder: Path) -> str:
     return live_run.draw(run) + line_chart({word: [(0, 1)] for word in words}, words[0], words[1], 1)
 
 
-RENDERERS = (report, report_of_seeds, flight_page, executed_notebook, status_lines, live_curve)
+def with_cards(words: Words, folder: Path) -> list[Any]:
+    """Return an object of each kind that has a card, with the words wherever they can stand."""
+    named = dict(zip(words, words, strict=True))
+    run = Run.resume(train(words, folder))
+    run.status, run.digest, run.not_exact_reasons = words[3], words[2], [*words]
+    run.symptoms = [Finding("loss_grows", 1, word) for word in words]
+    run.rt.fell_back.update(named)
+    run.machine = {"device": words[4], "threads": words[5]}
+    config = dataclasses.replace(run.config, chosen=named, values={**run.config.values, "word": words[6]})
+    spec = dataclasses.replace(run.config.env.spec, parts=tuple(Group(word, 1, obs=1) for word in words))
+    row = {"mean": 0.5, "low": 0.0, "high": 1.0}
+    stages = [{"name": word, "mean_ms": 1.0, "p95_ms": 2.0, "share": 0.5} for word in words]
+    gains = {"predicted": 1.0, "measured": 1.0, "low": 1.0, "high": 1.0, "first_call_s": 0.0}
+    profile = Profile(
+        {"preset": words[0], "kind": words[1], "verdict": words[2], "trace": words[3], "machine": run.machine},
+        memory=dict.fromkeys(words, 1),
+        update={"ms": 1.0, "operators": 2},
+        stages=stages,
+        candidates=[{"toggle": word, **gains} for word in words],
+        operators=[{"operator": word, "calls": 1.0, "cpu_ms": 1.0, "share": 1.0} for word in words],
+    )
+    return [
+        *(run, config, run.trained(), dataclasses.replace(run.policy(), spec=spec), profile),
+        dataclasses.replace(config, preset=words[7]),
+        Toggles(**dict(zip(TOGGLES, words, strict=False))),
+        Scores(dict.fromkeys(words, row), named, words[1], words[2]),  # type: ignore[arg-type]
+    ]
+
+
+def cards(words: Words, folder: Path) -> str:
+    return "".join(each._repr_html_() for each in with_cards(words, folder))
+
+
+RENDERERS = (report, report_of_seeds, flight_page, executed_notebook, status_lines, live_curve, cards)
 
 
 def draw(words: Words) -> list[go.Figure]:
@@ -186,6 +224,7 @@ def unescaped(render: Callable[[Words, Path], str], folder: Path) -> bool:
         (widgets, "markup", status_lines),
         ("uavlab.lab.plots.svg", "markup", live_curve),
         (tables, "markup", executed_notebook),
+        ("uavlab.core.cards", "markup", cards),
     ],
 )
 def test_a_renderer_that_does_not_escape_is_caught(
@@ -237,6 +276,10 @@ class TestTerminal:
         rows = {word: {"mean": 0.5, "low": 0.0, "high": 1.0} for word in HOSTILE}
         assert printable(str(Scores(rows, {word: word for word in HOSTILE}, "3 episodes", None)))  # type: ignore[arg-type]
         assert printable(repr(Table(HOSTILE, [HOSTILE])))
+
+    def test_objects(self, tmp_path: Path) -> None:
+        for each in with_cards(HOSTILE, tmp_path):
+            assert printable(repr(each)), type(each)
 
     def test_the_progress_bar(self, tmp_path: Path) -> None:
         ul.env(HOSTILE[1])(environment(HOSTILE))

@@ -1,6 +1,6 @@
 """Profile a run: where its time goes, what bounds it, and which toggles would help, predicted and then measured."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -9,6 +9,8 @@ from typing import Any
 from uavlab.benchmarks.compare import Settings, build_call, compare
 from uavlab.benchmarks.suites import telemetry
 from uavlab.benchmarks.timing import FEWEST, time_call
+from uavlab.core.cards import Html, card, folded, notes, table
+from uavlab.core.text import printable
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
 from uavlab.profiling.roofline import ceilings, find_bottleneck, predict_speedup
@@ -25,9 +27,38 @@ SLOWEST = ("precision", "fp16", "cpu")  # fp16 is emulated there: an update thro
 TRIED = {"compile": ("default",), "scaler": ()}  # other modes warm up for minutes; a scaler alone has no effect
 
 
+class Profile(dict[str, Any]):
+    """The record of a profile; ``str`` formats its stages, its verdict and the toggles that may help."""
+
+    def __repr__(self) -> str:
+        return printable(format_profile(self))
+
+    def _repr_html_(self) -> str:
+        update, machine = self["update"], self["machine"]
+        facts = {
+            "bound by": self["kind"],
+            "update": f"{update['ms']:.3f} ms, {update['operators']:,} operators",
+            **{f"memory, {name}": f"{size / 2**20:,.0f} MiB" for name, size in self["memory"].items()},
+            "device": machine["device"],
+            "threads": machine["threads"],
+            "trace": self["trace"],
+        }
+        texts = [self["verdict"], *(telemetry.format_throughput(self["pipeline"]) if "pipeline" in self else [])]
+        stages = [(row["name"], *_columns(row)) for row in self["stages"]]
+        gains = [(row["toggle"], *_gains(row)) for row in self["candidates"]]
+        return card(
+            f"Profile of {self['preset']}",
+            facts,
+            notes(texts),
+            table(("stage", "ms", "p95 ms", "share"), stages),
+            table(("toggle", "predicted", "measured", "95 % interval", "first call"), gains),
+            folded("Operators", _operators(self["operators"])),
+        )
+
+
 def profile_preset(
     preset: str, *layers: Mapping[str, Any], rounds: int = 20, trace: Path | None = None, every: bool = False
-) -> dict[str, Any]:
+) -> Profile:
     """Profile some cycles of a run, compare an update with this machine's ceilings, and measure toggles that may help.
 
     Amdahl's law predicts the speed-up of a toggle from the parts of a cycle, each timed with and without the toggle;
@@ -74,7 +105,7 @@ def profile_preset(
         }
         for row in rows
     ]
-    return {**record, "candidates": sorted(results, key=lambda row: -row["measured"])}
+    return Profile({**record, "candidates": sorted(results, key=lambda row: -row["measured"])})
 
 
 def candidates(config: Config) -> dict[str, dict[str, Any]]:
@@ -96,17 +127,30 @@ def candidates(config: Config) -> dict[str, dict[str, Any]]:
 def format_profile(record: Mapping[str, Any]) -> str:
     """Format a record of ``profile_preset`` as text."""
     lines = [f"{'stage':14} {'ms':>9} {'p95 ms':>9} {'share':>7}"]
-    lines += [
-        f"{row['name']:14} {row['mean_ms']:9.3f} {row['p95_ms']:9.3f} {row['share']:7.1%}" for row in record["stages"]
-    ]
+    lines += ["{:14} {:>9} {:>9} {:>7}".format(row["name"], *_columns(row)) for row in record["stages"]]
     lines += ["", record["verdict"]]
     lines += telemetry.format_throughput(record["pipeline"]) if "pipeline" in record else []
     lines += ["", f"{'toggle':24} {'predicted':>9} {'measured':>9}  95 % interval   first call"]
-    for row in record["candidates"]:
-        spread = f"{row['low']:.2f} to {row['high']:.2f}"
-        times = f"{row['predicted']:8.2f}x {row['measured']:8.2f}x"
-        lines.append(f"{row['toggle']:24} {times}  {spread:14}  {row['first_call_s']:8.1f} s")
+    lines += ["{:24} {:>9} {:>9}  {:14}  {:>10}".format(row["toggle"], *_gains(row)) for row in record["candidates"]]
     return "\n".join(lines)
+
+
+def _columns(stage: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return mean, 95th percentile and share of a stage as text."""
+    return f"{stage['mean_ms']:.3f}", f"{stage['p95_ms']:.3f}", f"{stage['share']:.1%}"
+
+
+def _gains(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    """Return speed-up as predicted and as measured, its interval, and the time of the first call as text."""
+    interval = f"{row['low']:.2f} to {row['high']:.2f}"
+    return f"{row['predicted']:.2f}x", f"{row['measured']:.2f}x", interval, f"{row['first_call_s']:.1f} s"
+
+
+def _operators(rows: Sequence[Mapping[str, Any]]) -> Html:
+    """Return the table of the profiler, whose columns depend on the device."""
+    formats = {"operator": "", "calls": ".0f", "share": ".1%"}  # other columns are times (ms)
+    cells = [[format(value, formats.get(name, ".3f")) for name, value in row.items()] for row in rows]
+    return table([name.replace("_", " ") for name in rows[0]] if rows else [], cells)
 
 
 def _watch(config: Config, trace: Path | None) -> dict[str, Any]:

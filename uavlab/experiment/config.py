@@ -23,6 +23,7 @@ from uavlab.core.registry import Resume, Settings
 from uavlab.core.text import quote, suggest, yaml_lines, yaml_value
 from uavlab.core.types import Rule
 from uavlab.experiment.build import Task, preset_values, task
+from uavlab.experiment.cards import config_card, config_line
 from uavlab.experiment.curriculum import curriculum_problems
 from uavlab.experiment.names import require_preset
 from uavlab.experiment.presets import presets
@@ -112,6 +113,9 @@ class Config(Settings):
     task: Task
     chosen: dict[str, str] = field(default_factory=dict, compare=False)
 
+    __repr__ = config_line
+    _repr_html_ = config_card
+
 
 RULES: tuple[Rule, ...] = (
     (("batch", "capacity"), lambda b, c: b <= c, "batch {0} > capacity {1}: lower batch or raise capacity"),
@@ -165,8 +169,7 @@ def configure(preset: str, *layers: Mapping[str, Any]) -> Config:
 def _configure(preset: str, *layers: Mapping[str, Any]) -> Config:
     require_preset(preset)
     chosen = presets()[preset]
-    given: dict[str, Any] = {}
-    origins: dict[str, str] = {}
+    given, origins = dict[str, Any](), dict[str, str]()
     for layer in layers:
         given |= layer
         known_origins = getattr(layer, "origins", {})
@@ -176,8 +179,7 @@ def _configure(preset: str, *layers: Mapping[str, Any]) -> Config:
     chosen_task = task(chosen.env, _learner_name({**chosen.values, **given}, origins))
     values = {**eager(), **preset_values(chosen, chosen_task), **given, "learner": chosen_task.learner}
     model = _model(chosen_task.settings, tuple(TOGGLES.values()))
-    unknown = unknown_names(model, values, origins, ELSEWHERE)
-    values = with_tuples(model, values)
+    unknown, values = unknown_names(model, values, origins, ELSEWHERE), with_tuples(model, values)
     problems, wrong = wrong_values(model, values, origins)
     problems = unknown + problems
     values = {**{name: field.default for name, field in model.model_fields.items()}, **values}
@@ -329,14 +331,12 @@ def _model(settings: tuple[type[Any], ...], toggles: tuple[Toggle, ...]) -> type
     fields: dict[str, Any] = {}
     for part in parts(settings):
         evaluation = evaluation_of(part)
-        for setting in settings_of(part):
-            own = {setting.name: (setting.kind, setting.default)}
+        for each in settings_of(part):
+            own = {each.name: (each.kind, each.default)}
             if part is settings[2]:
-                own[f"eval_{setting.name}"] = (setting.kind | None, evaluation.get(setting.name))
-            if duplicates := fields.keys() & own:
-                raise ConfigError(
-                    f"{part.__name__}.{setting.name}: {min(duplicates)!r} is another setting; rename the field."
-                )
+                own[f"eval_{each.name}"] = (each.kind | None, evaluation.get(each.name))
+            if taken := fields.keys() & own:
+                raise ConfigError(f"{part.__name__}.{each.name}: {min(taken)!r} is another setting; rename the field.")
             fields |= own
     return strict_model(fields)
 

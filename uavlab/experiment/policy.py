@@ -19,6 +19,7 @@ from uavlab.core.types import NO_FLOATS, EnvSpec, observation_shapes, observatio
 from uavlab.evaluation import Actor, Planner
 from uavlab.experiment import build
 from uavlab.experiment.best import Which, require_groups
+from uavlab.experiment.cards import team_card, team_line, trained_card, trained_line
 from uavlab.experiment.config import Config, Device
 from uavlab.experiment.run_dir import read_config, require_empty, require_resumable, saved_values, write_config
 from uavlab.runtime.runtime import Runtime
@@ -58,6 +59,9 @@ class TeamPolicy:
     function: Policy
     spec: EnvSpec
     device: torch.device
+
+    __repr__ = team_line
+    _repr_html_ = team_card
 
     def __call__(self, obs: Any, generator: torch.Generator | None = None) -> Tensor:
         """Return the actions of all agents, by a policy without memory.
@@ -162,12 +166,8 @@ class TrainedPolicy:
     score: Float[Tensor, " R"]
     folder: Path | None = None
 
-    def __repr__(self) -> str:
-        """Describe the policies in a line."""
-        seeds = len(self.parameters)
-        return (
-            f"<TrainedPolicy of {self.config.preset}: {seeds} seed(s), updates {list(self.updates)}, in {self.folder}>"
-        )
+    __repr__ = trained_line
+    _repr_html_ = trained_card
 
     def policy(self, env: Env | None = None, run: int = 0) -> TeamPolicy:
         """Return the policy of one seed for ``env``, by default the evaluation task; the team may differ in size.

@@ -20,6 +20,7 @@ from uavlab.core.installation import invocation
 from uavlab.core.types import Update
 from uavlab.experiment import build, change, resume, run_state, symptoms
 from uavlab.experiment.best import Which, best_policies, mean_scores, ordered_scores
+from uavlab.experiment.cards import run_card, run_line
 from uavlab.experiment.config import Config
 from uavlab.experiment.export import export
 from uavlab.experiment.instruments import Instruments
@@ -105,9 +106,8 @@ class Run:
         """
         return resume.resume_run(cls, folder, changes, fresh_replay)
 
-    def __repr__(self) -> str:
-        """Describe the run in a line."""
-        return f"<Run of {self.config.preset}: {self.status}, update {self.number}, in {self.folder or 'memory'}>"
+    __repr__ = run_line
+    _repr_html_ = run_card
 
     @property
     def best(self) -> Float[Tensor, "R K P"]:

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from uavlab.core.cards import card, interval_bar, table
 from uavlab.core.errors import ConfigError
 from uavlab.core.groups import padded_actions
 from uavlab.core.protocols import Env, Policy
@@ -49,6 +50,15 @@ class Scores(dict[str, Any]):
             f"{one_line(self.units[name])}".rstrip()
             for name, row in rows.items()
         )
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (name, f"{mean:.3f}", f"{low:.3f} to {high:.3f}", self.units[name], interval_bar(low, mean, high))
+            for name, row in self.flat().items()
+            for mean, low, high in [(row["mean"], row["low"], row["high"])]
+        ]
+        facts = {"measured on": self.count, "device": self.device}
+        return card("Scores", facts, table(("figure", "mean", "95 % interval", "unit", ""), rows))
 
     def flat(self) -> dict[str, Any]:
         """Return each figure by its name, with its kind before it where there are kinds: ``r2/payload``."""

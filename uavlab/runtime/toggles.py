@@ -11,8 +11,10 @@ from typing import Any, Literal, get_args, get_origin
 
 import torch
 
+from uavlab.core.cards import card, strong, table
 from uavlab.core.errors import ConfigError
 from uavlab.core.registry import Registry, Resume
+from uavlab.core.text import one_line
 from uavlab.storage.machine import cpu_flags
 
 
@@ -44,7 +46,15 @@ class Toggles:
         return hash(tuple(vars(self).items()))
 
     def __repr__(self) -> str:
-        return f"Toggles({', '.join(f'{k}={v!r}' for k, v in changes(self).items())})"
+        return one_line(f"Toggles({', '.join(f'{k}={v!r}' for k, v in changes(self).items())})")
+
+    def _repr_html_(self) -> str:
+        changed, rows = changes(self), []
+        for name, value in as_dict(self).items():
+            mark, toggle = strong if name in changed else str, TOGGLES[name]
+            rows.append((mark(name), mark(value), toggle.default, toggle.equality, toggle.claim))
+        facts = {"toggles": len(rows), "unlike the plain reference": f"{len(changed)}, in bold"}
+        return card("Toggles", facts, table(("toggle", "value", "default", "equality", "claim"), rows))
 
 
 Needs = Callable[[Toggles, torch.device], str | None]

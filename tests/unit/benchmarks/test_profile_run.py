@@ -1,12 +1,14 @@
 """A profile watches, weighs, predicts and measures; its text shows the toggle that measured best first."""
 
+import json
 from typing import Any
 
 import pytest
 
+from tests.support.card_parts import facts, tables, title
 from tests.support.fixtures_config import TINY, tiny
 from uavlab.benchmarks import profile_run
-from uavlab.benchmarks.profile_run import candidates, profile_preset
+from uavlab.benchmarks.profile_run import Profile, candidates, profile_preset
 from uavlab.experiment.config import configure
 
 
@@ -54,3 +56,51 @@ def test_what_is_hopeless_on_a_cpu_is_not_tried() -> None:
     changes = candidates(configure("leader_follower_quick", {"device": "cpu"}))
     assert "precision=bf16" in changes
     assert "precision=fp16" not in changes
+
+
+def record(**changes: Any) -> Profile:
+    """Return a record of a profile with numbers made by hand."""
+    stage = {"name": "acting", "mean_ms": 1.25, "p95_ms": 2.5, "share": 0.375}
+    gain = {"toggle": "adam=fused", "predicted": 1.5, "measured": 1.25, "low": 1.125, "high": 1.5, "first_call_s": 2.0}
+    whole = {
+        **{"preset": "pursuit", "kind": "launch", "verdict": "launch-bound: starting 217 operators 62%"},
+        **{"machine": {"device": "a GPU", "threads": 2}, "memory": {"peak": 3 * 2**20}, "trace": None},
+        **{"update": {"ms": 6.125, "operators": 1217}, "stages": [stage], "candidates": [gain]},
+        "operators": [{"operator": "aten::bmm", "calls": 6.0, "cpu_ms": 0.5, "share": 0.25}],
+    }
+    return Profile(whole | changes)
+
+
+class TestProfile:
+    def test_its_text_has_the_verdict_and_the_tables(self) -> None:
+        assert repr(record()).splitlines() == [
+            "stage                 ms    p95 ms   share",
+            "acting             1.250     2.500   37.5%",
+            "",
+            "launch-bound: starting 217 operators 62%",
+            "",
+            "toggle                   predicted  measured  95 % interval   first call",
+            "adam=fused                   1.50x     1.25x  1.12 to 1.50         2.0 s",
+        ]
+
+    def test_it_is_a_dict(self) -> None:
+        assert json.loads(json.dumps(record())) == record() == dict(record())
+
+    def test_its_card(self) -> None:
+        page = record()._repr_html_()
+        assert title(page) == "Profile of pursuit"
+        assert facts(page) == {
+            **{"bound by": "launch", "update": "6.125 ms, 1,217 operators", "memory, peak": "3 MiB"},
+            **{"device": "a GPU", "threads": "2"},
+        }
+        assert "<p>launch-bound: starting 217 operators 62%</p>" in page
+        stages, gains, operators = tables(page)
+        assert stages == [["stage", "ms", "p95 ms", "share"], ["acting", "1.250", "2.500", "37.5%"]]
+        assert gains[1] == ["adam=fused", "1.50x", "1.25x", "1.12 to 1.50", "2.0 s"]
+        assert operators == [["operator", "calls", "cpu ms", "share"], ["aten::bmm", "6", "0.500", "25.0%"]]
+
+    def test_a_task_of_logs_has_its_throughput(self) -> None:
+        pace = {"loader": 900, "model": 400, "both": 300, "of_model": 0.75, "low": 0.7, "high": 0.8, "intervals": [300]}
+        page = record(pipeline={**pace, "disk_mib_per_s": None}, operators=[])._repr_html_()
+        assert "<p>windows/s: loader alone 900, model alone 400, both 300 (75% of the model" in page
+        assert len(tables(page)) == 2

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.support.card_parts import facts, tables
 from tests.support.fixtures_config import SMALL_MISSION, tiny, train_tiny
 from uavlab.core.errors import ConfigError
 from uavlab.core.types import Metric
@@ -180,3 +181,31 @@ class TestBaseline:
     def test_no_episode(self) -> None:
         with pytest.raises(ConfigError, match=r"^evaluate: got episodes=0; expected at least 1"):
             scores.evaluate_baseline(tiny(), "random", 0, 0)
+
+
+class TestCard:
+    def test_figures_of_one_kind_and_of_several(self) -> None:
+        row = {"mean": 12.5, "low": 10.0, "high": 15.25}
+        units = {"path": "m", "r2/wind": ""}
+        scored = scores.Scores(
+            {"path": row, "r2": {"wind": {"mean": 0.5, "low": 0.25, "high": 0.75}}},
+            units,
+            "7 episodes",
+            torch.device("cpu"),
+        )
+        page = scored._repr_html_()
+        assert facts(page) == {"measured on": "7 episodes", "device": "cpu"}
+        assert tables(page) == [
+            [
+                ["figure", "mean", "95 % interval", "unit", ""],
+                ["path", "12.500", "10.000 to 15.250", "m", ""],
+                ["r2/wind", "0.500", "0.250 to 0.750", "", ""],
+            ]
+        ]
+        assert page.count("<svg") == 2
+
+    def test_a_figure_without_a_number_has_no_bar(self) -> None:
+        row = {"mean": float("nan"), "low": float("nan"), "high": 1.0}
+        page = scores.Scores({"path": row}, {"path": ""}, "", torch.device("cpu"))._repr_html_()
+        assert tables(page)[0][1][:3] == ["path", "nan", "nan to 1.000"]
+        assert "<svg" not in page

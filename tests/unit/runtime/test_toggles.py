@@ -1,10 +1,12 @@
 """The records name every toggle, the defaults are the plain reference, and what cannot be used falls back told."""
 
+import re
 from typing import Any
 
 import pytest
 import torch
 
+from tests.support.card_parts import facts, tables
 from uavlab.core.errors import FallbackWarning
 from uavlab.runtime import toggles as records
 from uavlab.runtime.runtime import Runtime
@@ -77,3 +79,15 @@ def test_the_laptop_has_bf16_where_the_processor_has_instructions_for_it(
     """``bf16`` is that of ARM, for which there is no record."""
     monkeypatch.setattr(records, "cpu_flags", lambda: flags, raising=False)
     assert Toggles(**toggle_presets(CPU)["laptop"]).precision == precision
+
+
+def test_the_card_has_every_toggle_and_marks_what_differs() -> None:
+    page = Toggles(update="vmap", threads=2)._repr_html_()
+    head, *rows = tables(page)[0]
+    assert head == ["toggle", "value", "default", "equality", "claim"]
+    assert [row[0] for row in rows] == list(TOGGLES)
+    by_name = {row[0]: row[1:] for row in rows}
+    assert by_name["update"] == ["vmap", "loop", TOGGLES["update"].equality, TOGGLES["update"].claim]
+    assert by_name["threads"][:2] == ["2", "1"]
+    assert re.findall(r"<b>(.*?)</b>", page)[1:] == ["update", "vmap", "threads", "2"]  # after the heading
+    assert facts(page) == {"toggles": str(len(TOGGLES)), "unlike the plain reference": "2, in bold"}

@@ -1,0 +1,83 @@
+"""Cards: what objects show of themselves at the end of a notebook's cell, as HTML without scripts.
+
+A card takes its colours from the page around it, light or dark, and escapes all text that is not its own.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from uavlab.core.text import markup
+
+WIDTH, HEIGHT, EDGE = 120, 12, 2  # of a bar, and beside it (px)
+RULES = {
+    "": "color: var(--jp-ui-font-color1, currentColor); line-height: 1.5; overflow-wrap: anywhere",
+    " p": "margin: .3em 0",
+    " .facts": "display: flex; flex-wrap: wrap; gap: 0 1.5em",
+    " .name": "opacity: .75",
+    " .scroll": "overflow-x: auto",
+    " table": "color: inherit; border-collapse: collapse; margin: .5em 0; overflow-wrap: normal",
+    " :is(th, td)": "text-align: left; vertical-align: top; padding: .2em .8em; max-width: 45em; "
+    "border: none; border-bottom: 1px solid var(--jp-border-color2, #8888); font-variant-numeric: tabular-nums",
+    " summary": "cursor: pointer",
+}
+STYLE = "\n".join(f"div.uavlab-card{part} {{ {rule} }}" for part, rule in RULES.items())
+
+
+class Html(str):
+    """HTML that this module wrote; any other text is escaped."""
+
+
+def card(title: object, facts: Mapping[str, object], *parts: Html) -> Html:
+    """Return a heading, a line of facts without those that are None or empty, and then the parts."""
+    line = "".join(
+        f"<span><span class='name'>{markup(name)}:</span> {_html(value)}</span>"
+        for name, value in facts.items()
+        if value is not None and value != ""
+    )
+    head = f"<p role='heading' aria-level='4'><b>{markup(title)}</b></p><div class='facts'>{line}</div>"
+    return Html(f"<style>{STYLE}</style><div class='uavlab-card'>{head}{''.join(parts)}</div>")
+
+
+def table(heads: Sequence[object], rows: Iterable[Sequence[object]]) -> Html:
+    """Return a table, which scrolls sideways in a narrow page; without rows it is empty."""
+    head = "".join(f"<th scope='col'>{_html(each)}</th>" for each in heads)
+    body = "\n".join(f"<tr>{''.join(f'<td>{_html(each)}</td>' for each in row)}</tr>" for row in rows)
+    whole = f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
+    return Html(f"<div class='scroll'>{whole}</div>" if body else "")
+
+
+def notes(texts: Iterable[object]) -> Html:
+    """Return a paragraph for each text."""
+    return Html("".join(f"<p>{_html(text)}</p>" for text in texts))
+
+
+def folded(summary: object, *parts: Html) -> Html:
+    """Return parts that show their summary alone until somebody unfolds them."""
+    return Html(f"<details><summary>{markup(summary)}</summary>{''.join(parts)}</details>")
+
+
+def strong(text: object) -> Html:
+    """Return text in bold."""
+    return Html(f"<b>{markup(text)}</b>")
+
+
+def interval_bar(low: float, mean: float, high: float) -> Html:
+    """Return a drawing of an interval and its mean; empty if a number is not finite.
+
+    Its axis begins at 0, or at ``low`` below it, and ends at 1 for shares, otherwise at ``high`` or at 0.
+    """
+    if not math.isfinite(abs(low) + abs(mean) + abs(high)):
+        return Html("")
+    first, last = min(low, 0.0), 1.0 if low >= 0 and high <= 1 else max(high, 0.0)
+    left, middle, right = (EDGE + WIDTH * (x - first) / ((last - first) or 1.0) for x in (low, mean, high))
+    shapes = (
+        f"<rect x='{EDGE}' y='{HEIGHT / 2}' width='{WIDTH}' height='1' opacity='.4'/>"
+        f"<rect x='{left:.1f}' y='{HEIGHT / 4}' width='{right - left:.1f}' height='{HEIGHT / 2}' opacity='.4'/>"
+        f"<rect x='{middle - 1:.1f}' y='0' width='2' height='{HEIGHT}'/>"
+    )
+    size = f"width='{WIDTH + 2 * EDGE}' height='{HEIGHT}'"
+    return Html(f"<svg {size} fill='currentColor' aria-hidden='true'>{shapes}</svg>")
+
+
+def _html(value: object) -> str:
+    return value if isinstance(value, Html) else markup(value)
