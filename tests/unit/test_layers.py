@@ -21,10 +21,11 @@ FLOORS = {
     "telemetry": 6,
     "experiment": 7,
     **dict.fromkeys(("benchmarks", "registration"), 8),
-    **dict.fromkeys(("arguments", "lab", "testing"), 9),
-    **dict.fromkeys(("api", "presentation"), 10),
-    "cli": 11,
-    **dict.fromkeys(("__init__", "__main__"), 12),
+    **dict.fromkeys(("arguments", "live", "testing"), 9),
+    "lab": 10,
+    **dict.fromkeys(("api", "presentation"), 11),
+    "cli": 12,
+    **dict.fromkeys(("__init__", "__main__"), 13),
 }
 HOMES = {
     "plotly": "lab",

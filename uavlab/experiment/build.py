@@ -81,10 +81,8 @@ class Task:
             ResourceError: Memory does not suffice.
             ConfigError: The settings do not fit together.
         """
-        plain, default = Toggles(), eager()  # values of these two sets fall back without a warning
-        for name, reason in self.unserved.items():
-            if getattr(rt.toggles, name) not in (getattr(plain, name), default.get(name)):
-                rt.fall_back(name, reason)
+        for name, reason in without_effect(self, rt.toggles).items():
+            rt.fall_back(name, reason)
         choose = self.environment.implementation
         env = self._staged(config, lambda each: choose(each, rt) if choose else each)
         data = self.collector.data(config, rng, rt)
@@ -136,6 +134,16 @@ def task(environment: str, learner: str | None = None) -> Task:
         evaluation=env.evaluation or EPISODES,
         unserved={**entry.unserved, **missing},
     )
+
+
+def without_effect(task: Task, toggles: Toggles) -> dict[str, str]:
+    """Return the toggles that a task does not serve and that have no usual value (``plain``, ``eager``), with why."""
+    plain, default = Toggles(), eager()
+    return {
+        name: reason
+        for name, reason in task.unserved.items()
+        if getattr(toggles, name) not in (getattr(plain, name), default.get(name))
+    }
 
 
 def preset_values(preset: Preset, chosen: Task) -> dict[str, Any]:

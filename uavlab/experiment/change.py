@@ -5,17 +5,17 @@ one stays, with the state before the change: a change whose first update fails i
 compiles nothing anew.
 """
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uavlab.core.errors import ConfigError, FallbackWarning, UavlabError
+from uavlab.core.errors import ConfigError, UavlabError
 from uavlab.experiment import build, run_state
 from uavlab.experiment.config import Config
 from uavlab.experiment.run_dir import require_resumable, with_changes
 from uavlab.experiment.run_state import Change
+from uavlab.runtime.toggles import resolve
 
 if TYPE_CHECKING:
     from uavlab.experiment.run import Run
@@ -33,6 +33,7 @@ def change(run: "Run", settings: Mapping[str, Any], by: str) -> Change | None:
         ResourceError: Memory does not suffice for both runs. The run is as it was.
     """
     config = changed_config(run, settings)
+    _require_usable(run, config)
     if not (changed := run_state.changed_values(run.config.values, config.values)):
         return None
     event, reasons = Change(run.number, changed, by), require_resumable(WHERE, run.config.values, config)
@@ -62,6 +63,24 @@ def changed_config(run: "Run", settings: Mapping[str, Any]) -> Config:
     return config
 
 
+def refusal(run: "Run", **settings: Any) -> str:
+    """Return why these settings cannot change within a run; empty if they can."""
+    try:
+        _require_usable(run, changed_config(run, settings))
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def _require_usable(run: "Run", config: Config) -> None:
+    """Refuse toggles that change and would fall back, so that nothing is built in vain."""
+    device = run.rt.device
+    reasons = {**build.without_effect(config.task, config.toggles), **resolve(config.toggles, device)[1]}
+    for name, reason in reasons.items():
+        if config.values[name] != run.config.values[name]:
+            raise ConfigError(f"{name}={config.values[name]}: {reason}.")
+
+
 def undo(run: "Run", error: BaseException) -> bool:
     """Take back a change after which no update was made; return whether there was one."""
     if not run.changes or run.spare is None or run.changes[-1].update != run.number or run.changes[-1].undone:
@@ -75,21 +94,12 @@ def undo(run: "Run", error: BaseException) -> bool:
 
 
 def _other(run: "Run", config: Config) -> "Run":
-    """Return a run with these settings: that of the last change, or a new one.
-
-    Raises:
-        ConfigError: A toggle that changes cannot be used here.
-    """
+    """Return a run with these settings: that of the last change, or a new one."""
     spare, run.spare = run.spare, None
     if spare is not None and spare.config.values == config.values and config.toggles.graph == "off":
         return spare
     del spare  # its memory is needed
-    with warnings.catch_warnings(action="ignore", category=FallbackWarning):
-        other = type(run)(config)
-    for name, reason in other.rt.fell_back.items():
-        if config.values[name] != run.config.values[name]:
-            raise ConfigError(f"{name}={config.values[name]}: {reason}.")
-    return other
+    return type(run)(config)
 
 
 def _hand_over(run: "Run", other: "Run") -> None:

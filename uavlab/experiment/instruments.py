@@ -13,7 +13,7 @@ class Instruments:
     def __init__(self) -> None:
         """Start without a reading."""
         self._before: dict[str, float] = {}
-        self._reset = -1
+        self._of = (0, 0)  # the monitor, and how often it had been reset
 
     def read(self, rt: Runtime) -> dict[str, float]:
         """Return shares of the time by stage (``time/NAME``) since the last call, and memory (MiB) (host sync).
@@ -22,8 +22,8 @@ class Instruments:
         """
         if rt.monitor is None:
             return {}
-        if self._reset != rt.monitor.resets:
-            self._before, self._reset = {}, rt.monitor.resets
+        if self._of != (present := (id(rt.monitor), rt.monitor.resets)):
+            self._before, self._of = {}, present
         now = {row["name"]: row["total_ms"] for row in rt.monitor.read()}
         spent = {name: total - self._before.get(name, 0.0) for name, total in now.items()}
         self._before, whole = now, sum(spent.values())

@@ -54,14 +54,16 @@ class Change:
     Attributes:
         update: The last update before it.
         settings: Old and new value of each setting that changed, by name.
-        by: Who changed it: ``python``, ``panel``, ``script`` or ``comparison``.
+        by: Who changed it: ``python``, ``panel``, ``script``, ``comparison``, ``fallback`` or ``resume``.
         undone: Why it was undone; empty if it holds.
+        measured: The speed after it over that before, where that was measured (``uavlab.live.comparison``).
     """
 
     update: int
     settings: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
     by: str = "python"
     undone: str = ""
+    measured: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Return the change as a line of text."""

@@ -43,13 +43,13 @@ def describe(progress: Progress) -> str:
     return f"update {progress.number}{left}; {rate:.0f} updates per second"
 
 
-def draw(run: Run) -> str:
-    """Draw the scores of a run so far as SVG."""
+def draw(run: Run, marks: Sequence[tuple[float, str]] = ()) -> str:
+    """Draw the scores of a run so far as SVG, with marks at some updates."""
     figure = training_curves(run.config.env, run.recorder.rows)
     curves = {html.unescape(trace.name): list(zip(trace.x, trace.y, strict=True)) for trace in figure.data}
     layout = figure.layout
     across, up = (html.unescape(axis.title.text) for axis in (layout.xaxis, layout.yaxis))
-    return line_chart(curves, across, up, run.config.run.updates or 0, layout.yaxis.range)
+    return line_chart(curves, across, up, run.config.run.updates or 0, layout.yaxis.range, marks)
 
 
 def training_curves(env: Any, rows: Sequence[Mapping[str, float]] = (), title: str = "") -> go.Figure:

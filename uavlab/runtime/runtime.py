@@ -90,8 +90,15 @@ class Runtime:
         return self.time_stage(kernel, STAGE[name]) if name in STAGE else kernel
 
     def time_stage(self, fn: F, name: str) -> F:
-        """Count the time of a function as stage ``name``."""
-        return fn if self.monitor is None else self.monitor.scope(name)(fn)
+        """Count the time of a function as stage ``name``, except where it is a part of compiled code."""
+        if self.monitor is None:
+            return fn
+        timed = self.monitor.scope(name)(fn)
+
+        def call(*args: Any) -> Any:
+            return fn(*args) if torch.compiler.is_compiling() else timed(*args)
+
+        return call  # type: ignore[return-value]
 
     def grad(
         self, parameters: Tensor | Sequence[Sequence[Tensor]], lr: float, clip: float | None, stacked: bool = False
@@ -104,7 +111,7 @@ class Runtime:
             clip: Largest gradient norm of a row, or of an owner; None for no clipping.
             stacked: The first axis of the owners' tensors counts independent networks.
         """
-        scope = nullcontext if self.monitor is None else self.monitor.scope
+        scope = nullcontext if self.monitor is None or self.toggles.compile != "off" else self.monitor.scope
         kind: type[GradientStep] = GradientStep
         if isinstance(parameters, Tensor):
             parameters, stacked = [[parameters.detach().clone().requires_grad_()]], True

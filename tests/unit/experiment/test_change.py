@@ -215,7 +215,7 @@ class TestRecord:
                 run.change("panel", batch=12, lr=1e-4)
                 assert read_config(folder).values["batch"] == 12  # before the next checkpoint
                 event = {"update": AT, "settings": {"batch": [8, 12], "lr": [1e-3, 1e-4]}, "by": "panel", "undone": ""}
-                assert read_status(folder)["changes"] == [event]
+                assert read_status(folder)["changes"] == [{**event, "measured": {}}]
         resumed = Run.resume(folder, {"updates": 20})
         assert resumed.changes[0] == run.changes[0]
         assert str(resumed.changes[0]).startswith(f"update {AT}: batch 8 -> 12")

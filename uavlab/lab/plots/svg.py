@@ -18,9 +18,18 @@ Points = Sequence[tuple[float, float]]
 
 
 def line_chart(
-    curves: Mapping[str, Points], x_axis: str, y_axis: str, x_end: float, y_range: tuple[float, float] | None = None
+    curves: Mapping[str, Points],
+    x_axis: str,
+    y_axis: str,
+    x_end: float,
+    y_range: tuple[float, float] | None = None,
+    marks: Sequence[tuple[float, str]] = (),
+    dots: bool = True,
 ) -> str:
-    """Draw curves through points (x, y) from 0 to ``x_end``; without ``y_range``, the axis has room for all points."""
+    """Draw curves through points (x, y) from 0 to ``x_end``; without ``y_range``, the axis has room for all points.
+
+    Each of ``marks`` is a vertical line at x, with a short text on it; ``dots`` are drawn at the points.
+    """
     low, high = y_range or _bounds([y for points in curves.values() for _, y in points if math.isfinite(y)])
     x_end = max([x_end, 1e-9, *(x for points in curves.values() for x, _ in points)])
 
@@ -34,12 +43,15 @@ def line_chart(
         parts += [_line(LEFT, height, WIDTH - RIGHT, height), _text(LEFT - 6, height + 4, f"{y:g}", "end")]
     for x in ticks(0, x_end):
         parts.append(_text(place(x, low)[0], HEIGHT - BOTTOM + 18, f"{x:,g}", "middle"))
+    for x, text in marks:
+        across = place(x, low)[0]
+        parts += [_line(across, TOP, across, HEIGHT - BOTTOM, "5 3"), _text(across + 3, TOP + 11, str(text))]
     for number, (name, points) in enumerate(curves.items()):
         color, places = COLORS[number % len(COLORS)], [place(x, y) for x, y in points if math.isfinite(y)]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
         stroke = f"fill='none' stroke='{color}' stroke-width='2.5' stroke-dasharray='{DASHES[number % len(DASHES)]}'"
         parts.append(f"<polyline points='{path}' {stroke}/>")
-        parts += [f"<circle cx='{x:.1f}' cy='{y:.1f}' r='3.5' fill='{color}'/>" for x, y in places]
+        parts += [] if not dots else [f"<circle cx='{x:.1f}' cy='{y:.1f}' r='3.5' fill='{color}'/>" for x, y in places]
         start = LEFT + 250 + 220 * number
         parts += [f"<path d='M{start - 34} 12h28' {stroke}/>", _text(start, 16, name)]
     label = markup(f"{y_axis} over {x_axis}: " + ", ".join(curves))
@@ -66,5 +78,6 @@ def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
     return f"<text x='{x:.1f}' y='{y:.1f}' text-anchor='{anchor}' style='{INK}'>{markup(text)}</text>"
 
 
-def _line(x0: float, y0: float, x1: float, y1: float) -> str:
-    return f"<line x1='{x0:.1f}' y1='{y0:.1f}' x2='{x1:.1f}' y2='{y1:.1f}' stroke='{GRID}'/>"
+def _line(x0: float, y0: float, x1: float, y1: float, dash: str = "") -> str:
+    stroke = f"stroke='currentColor' stroke-dasharray='{dash}' opacity='.6'" if dash else f"stroke='{GRID}'"
+    return f"<line x1='{x0:.1f}' y1='{y0:.1f}' x2='{x1:.1f}' y2='{y1:.1f}' {stroke}/>"

@@ -1,0 +1,114 @@
+"""A control for each setting that can change while a run trains: what it claims, and why a value cannot be used."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, get_args, get_origin
+
+import ipywidgets as widgets
+
+from uavlab.core.registry import Resume
+from uavlab.core.text import markup
+from uavlab.experiment.change import refusal
+from uavlab.experiment.run import Run
+from uavlab.experiment.settings import Setting, settings_of
+from uavlab.lab.live.pictures import EQUAL
+from uavlab.runtime.toggles import TOGGLES, Toggle, Toggles
+
+Order = Callable[[str, Any], None]
+SIZES = ("batch", "worlds", "world_steps", "lr", "critic_lr", "updates")
+"""Settings beside toggles, as far as a run has them."""
+
+
+def changeable(run: Run) -> list[Setting]:
+    """Return the settings of a run that have a control: all toggles, and sizes and rates that can change."""
+    parts = (type(run.config.source), type(run.config.learner), type(run.config.run))
+    known = {each.name: each for part in parts for each in settings_of(part)}
+    sizes = [known[name] for name in SIZES if name in known and known[name].resume is not Resume.NO]
+    return [*sizes, *settings_of(Toggles)]
+
+
+class Switch:
+    """The control of one setting, and a note under it.
+
+    Attributes:
+        box: Both.
+        control: A dropdown for names, a field for a number.
+    """
+
+    def __init__(self, setting: Setting, run: Run, order: Order) -> None:
+        """Show the value of a run; ``order`` is called with the name and a new value."""
+        self.setting, self.order, self.quiet = setting, order, False
+        self.toggle: Toggle | None = TOGGLES.get(setting.name)
+        self.note = widgets.HTML()
+        value = run.config.values[setting.name]
+        look = {"description": setting.name, "style": {"description_width": "7.5em"}, "layout": {"width": "auto"}}
+        tip = {"tooltip": setting.about, **look}
+        if self.toggle is not None and self.toggle.choices:
+            self.control: Any = widgets.Dropdown(options=list(self.toggle.choices), value=value, **tip)
+        elif _is_whole(setting.kind):
+            self.control = widgets.IntText(value=value or 0, **tip)
+        else:
+            self.control = widgets.FloatText(value=value or 0.0, **tip)
+        self.control.observe(self._chosen, "value")
+        self.box = widgets.VBox([self.control, self.note], layout={"margin": "0 0 8px 0"})
+
+    def show(self, run: Run) -> None:
+        """Show the value of a run as it is now, and which values cannot be used."""
+        value = run.config.values[self.setting.name]
+        reasons = self.reasons(run)
+        self.quiet = True
+        try:
+            if self.toggle is not None and self.toggle.choices:
+                usable = [each for each in self.toggle.choices if each not in reasons]
+                if tuple(self.control.options) != tuple(usable):
+                    self.control.options = usable
+            self.control.disabled = self._stuck(reasons)
+            if value is not None and self.control.value != value:
+                self.control.value = value
+        finally:
+            self.quiet = False
+        self.note.value = self._text(reasons)
+
+    def reasons(self, run: Run) -> dict[Any, str]:
+        """Return why values cannot be chosen now, by value; of a number why it cannot change at all."""
+        value = run.config.values[self.setting.name]
+        others: list[Any]
+        if self.toggle is not None and self.toggle.choices:
+            others = [each for each in self.toggle.choices if each != value]
+        else:
+            others = [value + 1 if isinstance(value, int) else (value or 1e-3) / 2]
+        if reason := run.config.task.unserved.get(self.setting.name):
+            return dict.fromkeys(others, f"no effect: {reason}")
+        each = {other: refusal(run, **{self.setting.name: other}) for other in others}
+        return {other: _short(why) for other, why in each.items() if why}
+
+    def _stuck(self, reasons: Mapping[Any, str]) -> bool:
+        count = len(self.toggle.choices) - 1 if self.toggle is not None and self.toggle.choices else 1
+        return len(reasons) >= count
+
+    def _text(self, reasons: Mapping[Any, str]) -> str:
+        parts = []
+        if self.toggle is not None:
+            claim = "" if self.toggle.claim == "none stated" else f"claimed: {self.toggle.claim}; "
+            parts.append(f"{claim}{EQUAL[self.toggle.equality]}")
+        else:
+            parts.append(self.setting.about.partition(".")[0].partition(";")[0])
+        for why in dict.fromkeys(reasons.values()):
+            values = ", ".join(str(each) for each, other in reasons.items() if other == why)
+            parts.append(why if self._stuck(reasons) and len(set(reasons.values())) == 1 else f"not {values}: {why}")
+        return f"<small style='line-height: 1.3; display: block'>{'<br>'.join(map(markup, parts))}</small>"
+
+    def _chosen(self, change: Mapping[str, Any]) -> None:
+        if not self.quiet:
+            self.order(self.setting.name, change["new"])
+
+
+def _is_whole(kind: Any) -> bool:
+    """Return whether an annotated type, or one of a union, is that of whole numbers."""
+    return kind is int or any(_is_whole(each) for each in get_args(kind) if get_origin(kind) or each is int)
+
+
+def _short(reason: str) -> str:
+    """Return the reason of a refusal without what a control shows already."""
+    if "cannot go on with" in reason:
+        return "it cannot change within a run; start a new one for it"
+    return reason.partition(": ")[2].rstrip(".") or reason

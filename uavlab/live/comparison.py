@@ -1,0 +1,108 @@
+"""The speed of a run after a change of settings over that before, from slices of the run itself.
+
+Where a change leaves the algorithm as it is, the run goes to and fro between both settings, slice by slice, so that a
+busy machine slows both. Else the slices before the change are compared with those after it.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from uavlab.core.bootstrap import student
+from uavlab.experiment.run import Run
+from uavlab.experiment.run_state import Change
+from uavlab.live.history import Sample, rates, work
+from uavlab.runtime.toggles import TOGGLES
+
+PAIRS = 6  # slices of each side
+SLICE = 0.5  # seconds of training in a slice, at least
+NUMERIC = ("exact", "rounding", "single", "precision")  # equality of toggles that leave the algorithm as it is
+INTERLEAVED, ONE_AFTER_THE_OTHER = "interleaved", "before and after"
+
+
+def alternates(names: Sequence[str]) -> bool:
+    """Return whether a run may go to and fro between two values of these settings."""
+    return all(name in TOGGLES and TOGGLES[name].equality in NUMERIC for name in names)
+
+
+class Comparison:
+    """Slices of a run after a change, and before it.
+
+    Attributes:
+        warm_up: Seconds of the first update after the change; None before it.
+        result: What ``outcome`` returned; None until all slices are over.
+    """
+
+    def __init__(self, run: Run, change: Change, samples: Sequence[Sample], pairs: int = PAIRS) -> None:
+        """Begin after a change that has just taken effect; ``samples`` are those before it."""
+        self.change, self.pairs = change, pairs
+        self.old = {name: old for name, (old, _) in change.settings.items()}
+        self.new = {name: new for name, (_, new) in change.settings.items()}
+        self.how = INTERLEAVED if alternates(list(change.settings)) else ONE_AFTER_THE_OTHER
+        self.warm_up: float | None = None
+        self.result: dict[str, Any] | None = None
+        self.after: list[float] = []  # updates per second of each slice
+        self.before = [] if self.how == INTERLEAVED else [rate for _, rate in rates(samples)][-pairs:]
+        self.works = {False: work(run.spare.config if run.spare else run.config), True: work(run.config)}
+        self.now = True  # whether the present slice has the settings after the change
+        self._start()
+
+    def _start(self) -> None:
+        self.updates, self.seconds, self.skipped = 0, 0.0, 0
+
+    def count(self, run: Run, spent: float) -> Mapping[str, Any] | None:
+        """Count an update of ``spent`` seconds; return the settings to change to now, None to go on."""
+        if self.warm_up is None:
+            self.warm_up = spent
+        round_ = run.config.toggles.interval * run.config.toggles.ratio if run.config.task.collector.replay else 1
+        if self.skipped < round_:  # the first updates after a change allocate memory
+            self.skipped += 1
+            return None
+        self.updates, self.seconds = self.updates + 1, self.seconds + spent
+        if self.seconds < SLICE or self.updates % round_:
+            return None
+        (self.after if self.now else self.before).append(self.updates / self.seconds)
+        self._start()
+        if self.how == INTERLEAVED:
+            self.now = not self.now
+        if len(self.after) >= self.pairs and (self.how != INTERLEAVED or len(self.before) >= self.pairs):
+            self.result = self.outcome()
+        return None if self.how != INTERLEAVED else self.new if self.now else self.old
+
+    def outcome(self) -> dict[str, Any]:
+        """Return the ratio of speeds with its interval, and what it was measured on."""
+        ratio = speed_ratio(self.before, self.after, self.how == INTERLEAVED)
+        per_update = {unit: self.works[True][unit] / amount for unit, amount in self.works[False].items() if amount}
+        return {
+            "how": self.how,
+            **ratio,
+            "before": _median(self.before),
+            "after": _median(self.after),
+            "slices": len(self.after),
+            "warm_up_s": round(self.warm_up or 0.0, 3),
+            "per_update": {unit: round(each, 4) for unit, each in per_update.items() if each != 1},
+        }
+
+
+def speed_ratio(before: Sequence[float], after: Sequence[float], paired: bool) -> dict[str, float]:
+    """Return the ratio of two speeds and the ends ``low`` and ``high`` of its 95 % interval; empty without slices.
+
+    Means of logarithms are compared: those of pairs, or of both sides, whose errors are independent.
+
+    Source:
+        Student 1908, "The Probable Error of a Mean".
+    """
+    if not before or not after:
+        return {}
+    logs = [[math.log(rate) for rate in side] for side in (before, after)]
+    if paired:
+        middle, low, high = student([b - a for a, b in zip(*logs, strict=True)])
+    else:
+        (first, *ends), (second, *others) = (student(side) for side in logs)
+        reach = math.hypot(ends[1] - first, others[1] - second)
+        middle, low, high = second - first, second - first - reach, second - first + reach
+    return {"ratio": round(math.exp(middle), 4), "low": round(math.exp(low), 4), "high": round(math.exp(high), 4)}
+
+
+def _median(rates_: Sequence[float]) -> float | None:
+    return round(sorted(rates_)[len(rates_) // 2], 3) if rates_ else None

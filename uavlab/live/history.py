@@ -1,0 +1,82 @@
+"""The speed of a run over time: samples of its updates, stages and memory at a bounded rate."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from uavlab.experiment.config import Config
+from uavlab.experiment.instruments import Instruments
+from uavlab.experiment.run import Run
+from uavlab.experiment.run_state import Progress
+
+EVERY = 0.5  # seconds of training between samples
+MOST = 2400  # samples that are stored; of older ones every second one is dropped
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A reading of a run between two updates.
+
+    Attributes:
+        seconds: Training so far (s), with scores and saves, without pauses and changes.
+        net: The same without scores and saves.
+        update: Updates so far.
+        figures: Shares of the time by stage since the sample before, and memory; see ``Instruments.read``.
+    """
+
+    seconds: float
+    net: float
+    update: int
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+class History:
+    """Samples of a run; the thread that trains it calls ``add`` after each update.
+
+    Attributes:
+        samples: All samples, the oldest first.
+        net: Seconds of training without scores and saves.
+    """
+
+    def __init__(self, run: Run) -> None:
+        """Start with a sample of the run as it is."""
+        self.scores, self.pauses = 0.0, sum(run.pauses)
+        self.instruments = Instruments()
+        self.net, self.before = run.seconds, run.seconds
+        self.samples: deque[Sample] = deque([Sample(run.seconds, self.net, run.number)])
+
+    def add(self, run: Run, progress: Progress) -> float:
+        """Count an update, and take a sample if one is due; return the seconds of the update (without score, save)."""
+        self.scores += run.score_seconds if progress.score else 0.0
+        net = run.seconds - self.scores - (sum(run.pauses) - self.pauses)
+        spent, self.net = net - self.net, net
+        self.sample(run, EVERY)
+        return spent
+
+    def sample(self, run: Run, after: float = 0.1) -> None:
+        """Take a sample if the last one is so many seconds of training ago."""
+        if self.net - self.samples[-1].net >= after:
+            self.samples.append(Sample(run.seconds, self.net, run.number, self.instruments.read(run.rt)))
+            if len(self.samples) > MOST:
+                half = MOST // 2
+                rest = list(self.samples)
+                self.samples = deque([*rest[:half:2], *rest[half:]])
+
+
+def rates(samples: Iterable[Sample]) -> list[tuple[float, float]]:
+    """Return updates per second between successive samples, each with the seconds of training at its end."""
+    return [
+        (after.seconds, (after.update - before.update) / (after.net - before.net))
+        for before, after in pairwise(samples)
+        if after.net > before.net
+    ]
+
+
+def work(config: Config) -> dict[str, float]:
+    """Return what an update stands for: rows that are learned from, and data that are collected, by their units."""
+    amount, unit = config.task.collector.pace(config)
+    toggles, batch = config.toggles, getattr(config.source, "batch", None)
+    collected = amount / toggles.ratio if config.task.collector.replay else amount
+    rows = {"rows": batch * config.run.runs} if batch and config.task.collector.replay else {}
+    return {**rows, unit: collected}
