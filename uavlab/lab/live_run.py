@@ -43,13 +43,15 @@ def describe(progress: Progress) -> str:
     return f"update {progress.number}{left}; {rate:.0f} updates per second"
 
 
-def draw(run: Run, marks: Sequence[tuple[float, str]] = ()) -> str:
-    """Draw the scores of a run so far as SVG, with marks at some updates."""
+def draw(run: Run, marks: Sequence[tuple[float, str]] = (), x_end: float | None = None) -> str:
+    """Draw the scores of a run so far as SVG, with marks at some updates; ``x_end`` None stands for its target."""
     figure = training_curves(run.config.env, run.recorder.rows)
     curves = {html.unescape(trace.name): list(zip(trace.x, trace.y, strict=True)) for trace in figure.data}
     layout = figure.layout
     across, up = (html.unescape(axis.title.text) for axis in (layout.xaxis, layout.yaxis))
-    return line_chart(curves, across, up, run.config.run.updates or 0, layout.yaxis.range, marks)
+    return line_chart(
+        curves, across, up, (run.config.run.updates or 0) if x_end is None else x_end, layout.yaxis.range, marks
+    )
 
 
 def training_curves(env: Any, rows: Sequence[Mapping[str, float]] = (), title: str = "") -> go.Figure:

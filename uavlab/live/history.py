@@ -54,7 +54,7 @@ class History:
         self.sample(run, EVERY)
         return spent
 
-    def sample(self, run: Run, after: float = 0.1) -> None:
+    def sample(self, run: Run, after: float = EVERY / 2) -> None:
         """Take a sample if the last one is so many seconds of training ago."""
         if self.net - self.samples[-1].net >= after:
             self.samples.append(Sample(run.seconds, self.net, run.number, self.instruments.read(run.rt)))

@@ -47,12 +47,15 @@ class LivePanel(Panel):
         )  # fmt: skip
         self.speed, self.stages, self.scores, self.table = (widgets.HTML() for _ in range(4))
         self.switches = {each.name: Switch(each, run, self._order) for each in changeable(run)}
-        grid = widgets.GridBox(
-            [each.box for each in self.switches.values()],
-            layout={"grid_template_columns": COLUMNS, "grid_gap": "0 16px"},
+        free = [each.box for each in self.switches.values() if not each.control.disabled]
+        stuck = [each.box for each in self.switches.values() if each.control.disabled]
+        grid, rest = (
+            widgets.GridBox(boxes, layout={"grid_template_columns": COLUMNS, "grid_gap": "0 16px"})
+            for boxes in (free, stuck)
         )
+        folded = widgets.Accordion([rest], titles=["Settings that cannot change here, and why"])
         row = widgets.HBox([*self.buttons.values(), self.measure], layout={"flex_flow": "row wrap"})
-        super().__init__([row, self.status, self.speed, self.stages, self.scores, self.table, grid], LABEL)
+        super().__init__([row, self.status, self.speed, grid, self.table, self.stages, self.scores, folded], LABEL)
         self.add_class("uavlab-live")
         self._future: Future[Any] | None = None
         self._shown: Any = None  # what the pictures, the switches and the copy were drawn from

@@ -19,6 +19,7 @@ RECENT = 12  # samples whose stages are drawn
 SMALL = 0.01  # shares that are drawn as one
 USERS = ("python", "panel", "script", "resume")  # who changes settings; the rest are slices of comparisons
 HEADS = ("", "update", "change", "speed, times as before", "how", "updates per second", "results")
+OTHER = "other updates"
 EQUAL = {
     "exact": "the same bits",
     "rounding": "equal up to rounding",
@@ -45,10 +46,10 @@ def _row(number: int, change: Change) -> list[str]:
         speed = f"{got['ratio']:.2f} ({got['low']:.2f} to {got['high']:.2f})"
         how = f"{got['how']}, {got['slices']} slices" + (f"; warm-up {got['warm_up_s']:.1f} s" * (got["warm_up_s"] > 1))
         how += "".join(f"; {unit} per update x {each:g}" for unit, each in got["per_update"].items())
-        rate = f"{got['before']:g} → {got['after']:g}"
+        rate = f"{got['before']:.3g} → {got['after']:.3g}"
     if reason := change.undone or got.get("stopped"):
         how = f"undone: {reason}" if change.undone else f"not measured: {reason}"
-    classes = [EQUAL[TOGGLES[name].equality] if name in TOGGLES else "another run" for name in change.settings]
+    classes = [EQUAL[TOGGLES[name].equality] if name in TOGGLES else OTHER for name in change.settings]
     return [str(number), f"{change.update:,}", what, speed, how, rate, "; ".join(dict.fromkeys(classes))]
 
 
@@ -75,7 +76,7 @@ def _seconds(samples: Sequence[Any], update: int) -> float:
 
 def score_chart(run: Run) -> str:
     """Draw the scores of a run, with a numbered mark at every change."""
-    return draw(run, [(each.update, str(number)) for number, each in enumerate(changes_of(run), 1)])
+    return draw(run, [(each.update, str(number)) for number, each in enumerate(changes_of(run), 1)], run.number)
 
 
 def stage_bar(history: History) -> str:

@@ -14,16 +14,17 @@ from uavlab.lab.live.pictures import EQUAL
 from uavlab.runtime.toggles import TOGGLES, Toggle, Toggles
 
 Order = Callable[[str, Any], None]
-SIZES = ("batch", "worlds", "world_steps", "lr", "critic_lr", "updates")
-"""Settings beside toggles, as far as a run has them."""
+FIRST = ("precision", "compile", "batch", "worlds", "acting", "adam", "lr", "critic_lr", "updates")
+"""The order of controls; other toggles follow, and settings that a run lacks are left out."""
 
 
 def changeable(run: Run) -> list[Setting]:
     """Return the settings of a run that have a control: all toggles, and sizes and rates that can change."""
     parts = (type(run.config.source), type(run.config.learner), type(run.config.run))
     known = {each.name: each for part in parts for each in settings_of(part)}
-    sizes = [known[name] for name in SIZES if name in known and known[name].resume is not Resume.NO]
-    return [*sizes, *settings_of(Toggles)]
+    known = {name: each for name, each in known.items() if name in FIRST and each.resume is not Resume.NO}
+    known |= {each.name: each for each in settings_of(Toggles)}
+    return [known[name] for name in dict.fromkeys((*FIRST, *known)) if name in known]
 
 
 class Switch:
@@ -49,6 +50,7 @@ class Switch:
         else:
             self.control = widgets.FloatText(value=value or 0.0, **tip)
         self.control.observe(self._chosen, "value")
+        self.show(run)
         self.box = widgets.VBox([self.control, self.note], layout={"margin": "0 0 8px 0"})
 
     def show(self, run: Run) -> None:

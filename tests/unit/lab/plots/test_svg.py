@@ -10,8 +10,16 @@ from uavlab.lab.plots import svg
 
 
 def circles(text: str) -> list[tuple[float, float]]:
-    ElementTree.fromstring(text)  # well-formed
-    return [(float(x), float(y)) for x, y in re.findall("<circle cx='([^']+)' cy='([^']+)'", text)]
+    return [(float(x), float(y)) for x, y in re.findall("<circle cx='([^']+)' cy='([^']+)'", drawings(text)[0])]
+
+
+def drawings(text: str) -> list[str]:
+    """Return the drawing of a wide page, and that of a narrow one."""
+    root = ElementTree.fromstring(text)  # well-formed
+    wide, narrow = (each for each in root if each.tag.endswith("svg"))
+    return [
+        ElementTree.tostring(each, encoding="unicode").replace("ns0:", "").replace('"', "'") for each in (wide, narrow)
+    ]
 
 
 def test_points_lie_where_they_belong() -> None:
@@ -46,3 +54,20 @@ def test_text_is_never_markup() -> None:
 )
 def test_ticks_are_round(low: float, high: float, expected: list[float]) -> None:
     assert svg.ticks(low, high) == pytest.approx(expected)
+
+
+def test_a_narrow_page_has_a_drawing_with_names_under_each_other() -> None:
+    names = {"completion": [(0, 0.5)], "strict formation": [(0, 0.25)]}
+    wide, narrow = drawings(svg.line_chart(names, "updates", "share", 1, (0.0, 1.0)))
+    lines = [[re.search(f" y='([0-9.]+)'[^>]*>{name}", each) for name in names] for each in (wide, narrow)]
+    assert [[float(match[1]) for match in some if match] for some in lines] == [[16, 16], [32, 48]]
+    assert f"viewBox='0 0 {svg.NARROW} " in narrow
+
+
+def test_marks_stand_where_they_belong_with_their_text() -> None:
+    text = svg.line_chart({"": [(0, 0.0), (10, 1.0)]}, "s", "speed", 10, (0.0, 1.0), [(5, "1<b>")], dots=False)
+    middle = (svg.LEFT + svg.WIDTH - svg.RIGHT) / 2
+    assert circles(text) == []
+    assert f"x1='{middle:.1f}' y1='{svg.TOP:.1f}' x2='{middle:.1f}'" in text
+    assert "1&lt;b&gt;" in text
+    assert "h28" not in text  # a curve without a name has no entry in the legend
