@@ -15,13 +15,24 @@ LEFT, RIGHT, TOP, BOTTOM = 56, 20, 34, 44
 DASHES = ("", "7 5", "2 4", "9 4 2 4")
 INK = "fill: var(--jp-ui-font-color1, currentColor); font: 13px var(--jp-ui-font-family, sans-serif)"
 Points = Sequence[tuple[float, float]]
+Bands = Mapping[str, Sequence[tuple[float, float, float]]]
 
 
 def line_chart(
-    curves: Mapping[str, Points], x_axis: str, y_axis: str, x_end: float, y_range: tuple[float, float] | None = None
+    curves: Mapping[str, Points],
+    x_axis: str,
+    y_axis: str,
+    x_end: float,
+    y_range: tuple[float, float] | None = None,
+    bands: Bands | None = None,
+    named: bool = True,
 ) -> str:
-    """Draw curves through points (x, y) from 0 to ``x_end``; without ``y_range``, the axis has room for all points."""
-    low, high = y_range or _bounds([y for points in curves.values() for _, y in points if math.isfinite(y)])
+    """Draw curves through points (x, y) from 0 to ``x_end``; without ``y_range``, the axis has room for all points.
+
+    ``bands`` hold intervals (x, low, high) of curves by their names, which may leave the axis. The names stand above
+    the plot if they are ``named``, else ``legend`` writes them.
+    """
+    low, high = y_range or bounds([y for points in curves.values() for _, y in points])
     x_end = max([x_end, 1e-9, *(x for points in curves.values() for x, _ in points)])
 
     def place(x: float, y: float) -> tuple[float, float]:
@@ -36,15 +47,27 @@ def line_chart(
         parts.append(_text(place(x, low)[0], HEIGHT - BOTTOM + 18, f"{x:,g}", "middle"))
     for number, (name, points) in enumerate(curves.items()):
         color, places = COLORS[number % len(COLORS)], [place(x, y) for x, y in points if math.isfinite(y)]
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-        stroke = f"fill='none' stroke='{color}' stroke-width='2.5' stroke-dasharray='{DASHES[number % len(DASHES)]}'"
-        parts.append(f"<polyline points='{path}' {stroke}/>")
+        ends = [each for each in (bands or {}).get(name, ()) if all(map(math.isfinite, each))]
+        edge = [(x, bottom) for x, bottom, _ in ends] + [(x, top) for x, _, top in reversed(ends)]
+        area = _path([place(x, min(max(y, low), high)) for x, y in edge])
+        parts += [f"<polygon points='{area}' fill='{color}' fill-opacity='0.18'/>"] if ends else []
+        parts.append(f"<polyline points='{_path(places)}' {_stroke(number)}/>")
         parts += [f"<circle cx='{x:.1f}' cy='{y:.1f}' r='3.5' fill='{color}'/>" for x, y in places]
         start = LEFT + 250 + 220 * number
-        parts += [f"<path d='M{start - 34} 12h28' {stroke}/>", _text(start, 16, name)]
+        parts += [f"<path d='M{start - 34} 12h28' {_stroke(number)}/>", _text(start, 16, name)] if named else []
     label = markup(f"{y_axis} over {x_axis}: " + ", ".join(curves))
     size = f"viewBox='0 0 {WIDTH} {HEIGHT}' style='width: 100%; max-height: 420px'"
     return f"<svg xmlns='http://www.w3.org/2000/svg' role='img' aria-label='{label}' {size}>{''.join(parts)}</svg>"
+
+
+def legend(names: Sequence[str]) -> str:
+    """Return HTML with the line of each curve of a chart before its name; a narrow page has several rows of them."""
+    style = "display: inline-flex; align-items: center; gap: 6px; margin-right: 18px; overflow-wrap: anywhere"
+    line = "<svg width='30' height='12' aria-hidden='true'><path d='M1 6h28' {}/></svg>"
+    return "".join(
+        f"<span style='{style}'>{line.format(_stroke(number))}{markup(name)}</span>"
+        for number, name in enumerate(names)
+    )
 
 
 def ticks(low: float, high: float, most: int = 6) -> list[float]:
@@ -55,11 +78,24 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
     return [round(number * step, 12) for number in range(first, last + 1)]
 
 
-def _bounds(values: Sequence[float]) -> tuple[float, float]:
-    """Return the ends of an axis with room for all values."""
+def bounds(values: Sequence[float]) -> tuple[float, float]:
+    """Return the ends of an axis with room for all values that are finite."""
+    values = [*filter(math.isfinite, values)]
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     room = 0.05 * (high - low) or 0.5
     return low - room, high + room
+
+
+def _stroke(number: int) -> str:
+    """Return the attributes of the line of a curve; lines differ in colour and dash."""
+    look = (
+        f"stroke='{COLORS[number % len(COLORS)]}' stroke-width='2.5' stroke-dasharray='{DASHES[number % len(DASHES)]}'"
+    )
+    return f"fill='none' {look}"
+
+
+def _path(places: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
 
 
 def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
