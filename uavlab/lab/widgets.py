@@ -59,8 +59,9 @@ def scroll_box(content: str, label: str, most: str = "24em") -> str:
     ``label`` is what screen readers call the box. Its tables look like those of the notebook.
     """
     names = f"class='jp-RenderedHTMLCommon' role='region' tabindex='0' aria-label='{markup(label)}'"
-    style = f"overflow: auto; max-height: {most}; max-width: 100%; width: fit-content"
-    return f"<div {names} style='{style}'>{content}</div>"
+    never_wider = "width: 0; min-width: 100%; box-sizing: border-box"  # than the page, whatever it holds
+    style = f"overflow: auto; max-height: {most}; {never_wider}"
+    return f"<div {names} style='{style}'><div style='width: fit-content'>{content}</div></div>"
 
 
 def matches(query: str, texts: Iterable[Any]) -> bool:

@@ -143,17 +143,20 @@ def _progress(files: RunFiles) -> list[str]:
     update, seconds = status.get("update"), status.get("seconds")
     target = f" of {config.run.updates:,}" if config.run.updates else ""
     where = f", update {update:,}{target}" if isinstance(update, int) else ""
-    rate = ""
-    if isinstance(update, int) and isinstance(seconds, int | float) and seconds > 0:
-        rate = f" It makes {update / seconds:.3g} updates per second."
+    rate = files.attempt("rate", partial(_rate, update, seconds)) or ""
     learner = config.task.learner
     head = f"{files.name} trains {config.preset} by {learner}: {status.get('status', 'unknown')}{where}.{rate}"
     each = [one for one in tuning.scores(files.rows, config.evaluation.score, config.run.runs) if one]
     if not each:
-        return [head, "It was not scored yet."]
+        return [head, "An exported copy has no scores of training." if files.exported else "It was not scored yet."]
     last, best = (ends_text(student([pick(one) for one in each])) for pick in (lambda one: one[-1], max))
     over = f", mean over {len(each)} seeds" if len(each) > 1 else ""
     return [head, f"Its last score is {last}, its best {best} ({_formula(config)}{over}; higher is better)."]
+
+
+def _rate(update: Any, seconds: Any) -> str:
+    known = isinstance(update, int) and isinstance(seconds, int | float) and seconds > 0
+    return f" It makes {update / seconds:.3g} updates per second." if known else ""
 
 
 def _formula(config: Config) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from uavlab.core.text import markup
 from uavlab.lab.plots.style import COLORS, GRID
 
-WIDTH, HEIGHT = 900, 300
+WIDTH, NARROW, HEIGHT = 900, 700, 300
 LEFT, RIGHT, TOP, BOTTOM = 56, 20, 34, 44
 DASHES = ("", "7 5", "2 4", "9 4 2 4")
 INK = "fill: var(--jp-ui-font-color1, currentColor); font: 13px var(--jp-ui-font-family, sans-serif)"
@@ -30,19 +30,20 @@ def line_chart(
     """Draw curves through points (x, y) from 0 to ``x_end``; without ``y_range``, the axis has room for all points.
 
     ``bands`` hold intervals (x, low, high) of curves by their names, which may leave the axis. The names stand above
-    the plot if they are ``named``, else ``legend`` writes them.
+    the plot if they are ``named``; else ``legend`` writes them, and words are larger on a narrow page.
     """
+    width = WIDTH if named else NARROW
     low, high = y_range or bounds([y for points in curves.values() for _, y in points])
     x_end = max([x_end, 1e-9, *(x for points in curves.values() for x, _ in points)])
 
     def place(x: float, y: float) -> tuple[float, float]:
         across, up = x / x_end, (y - low) / (high - low)
-        return LEFT + across * (WIDTH - LEFT - RIGHT), HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM)
+        return LEFT + across * (width - LEFT - RIGHT), HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM)
 
     parts = [_text(LEFT, HEIGHT - 8, x_axis), _text(4, 16, y_axis)]
     for y in ticks(low, high):
         height = place(0, y)[1]
-        parts += [_line(LEFT, height, WIDTH - RIGHT, height), _text(LEFT - 6, height + 4, f"{y:g}", "end")]
+        parts += [_line(LEFT, height, width - RIGHT, height), _text(LEFT - 6, height + 4, f"{y:g}", "end")]
     for x in ticks(0, x_end):
         parts.append(_text(place(x, low)[0], HEIGHT - BOTTOM + 18, f"{x:,g}", "middle"))
     for number, (name, points) in enumerate(curves.items()):
@@ -56,7 +57,7 @@ def line_chart(
         start = LEFT + 250 + 220 * number
         parts += [f"<path d='M{start - 34} 12h28' {_stroke(number)}/>", _text(start, 16, name)] if named else []
     label = markup(f"{y_axis} over {x_axis}: " + ", ".join(curves))
-    size = f"viewBox='0 0 {WIDTH} {HEIGHT}' style='width: 100%; max-height: 420px'"
+    size = f"viewBox='0 0 {width} {HEIGHT}' style='width: 100%; max-height: 420px'"
     return f"<svg xmlns='http://www.w3.org/2000/svg' role='img' aria-label='{label}' {size}>{''.join(parts)}</svg>"
 
 

@@ -46,3 +46,31 @@ def test_text_is_never_markup() -> None:
 )
 def test_ticks_are_round(low: float, high: float, expected: list[float]) -> None:
     assert svg.ticks(low, high) == pytest.approx(expected)
+
+
+def test_bands_are_areas_that_end_at_the_axis() -> None:
+    bands = {"a": [(0, 0.25, 0.75), (100, -5.0, 5.0), (50, 0.0, math.nan)], "b": [(0, 0.0, 1.0)]}
+    text = svg.line_chart({"a": [(0, 0.5), (100, 0.5)]}, "x", "y", 100, (0.0, 1.0), bands)
+    circles(text)
+    [area] = re.findall("<polygon points='([^']+)'", text)
+    right, top, bottom = svg.WIDTH - svg.RIGHT, svg.TOP, svg.HEIGHT - svg.BOTTOM
+    quarter, three = bottom - (bottom - top) / 4, top + (bottom - top) / 4
+    edge = [(svg.LEFT, quarter), (right, bottom), (right, top), (svg.LEFT, three)]
+    assert [tuple(map(float, place.split(","))) for place in area.split()] == edge
+
+
+def test_names_stand_in_the_chart_or_in_its_legend() -> None:
+    curves = {"<a>": [(0, 1.0)], "b": [(0, 2.0)]}
+    named, alone = (svg.line_chart(curves, "x", "y", 1, named=named) for named in (True, False))
+    assert (">b</text>" in named, ">b</text>" in alone) == (True, False)
+    assert f"viewBox='0 0 {svg.NARROW} {svg.HEIGHT}'" in alone
+    legend = svg.legend([*curves])
+    assert re.findall("</svg>([^<]*)</span>", legend) == ["&lt;a&gt;", "b"]
+    looks = [re.findall(r"<path d='[^']+' fill='none' ([^/]*)/>", text) for text in (legend, named)]
+    assert looks[0] == looks[1]
+    assert len(set(looks[0])) == 2
+
+
+def test_bounds_have_room_for_what_is_finite() -> None:
+    assert svg.bounds([0.0, 10.0, math.inf, math.nan]) == (-0.5, 10.5)
+    assert svg.bounds([]) == svg.bounds([0.0, 1.0])
