@@ -1,16 +1,15 @@
-"""Rows of the claims ledger: selected, counted by verdict, and drawn as claimed ranges with measured points."""
+"""Rows of the claims ledger, drawn as claimed ranges with measured points."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from uavlab.benchmarks.claims import report
-from uavlab.benchmarks.claims.ledger import Claim
+from uavlab.lab.explore.claims import ALL as ALL
+from uavlab.lab.explore.claims import claim_rows as claim_rows
+from uavlab.lab.explore.claims import select_rows as select_rows
 from uavlab.lab.plots.charts import Row, group_rows, list_downwards
 from uavlab.lab.plots.style import CLAIM, CLAIM_EDGE, DARK, blank, color, log_axis, whiskers
 
-ALL = "all"
 POINTS = {  # colour and symbol of a verdict
     "holds": (color(2), "circle"),
     "exceeds": (color(0), "triangle-right"),
@@ -21,24 +20,6 @@ POINTS = {  # colour and symbol of a verdict
 OTHER = (color(7), "square")
 UNITS = {"ratio": ("times (logarithmic)", 1.0), "fraction": ("share (%)", 100.0)}
 """The units that can be drawn, each with the title of its axis and a factor."""
-
-
-def claim_rows(ledger: Sequence[Claim], record: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """Join claims with the measurements of a record, as ``report.rows`` does, and add the claims' own words.
-
-    The rows also have ``system``, ``technique``, ``setting``, ``metric``, ``claimed_text`` and ``measured_text``.
-    """
-    rows = []
-    for claim, row in zip(ledger, report.rows(ledger, record), strict=True):
-        _, claimed, _, measured, _ = report.texts(row)
-        words = {name: getattr(claim, name) for name in ("system", "technique", "setting", "metric")}
-        rows.append({**row, **words, "claimed_text": claimed, "measured_text": measured})
-    return rows
-
-
-def select_rows(rows: Sequence[Row], system: str = ALL, verdict: str = ALL) -> list[Row]:
-    """Return the rows of a system and with a verdict."""
-    return [row for row in rows if system in (ALL, row["system"]) and verdict in (ALL, row["verdict"])]
 
 
 def ranges(rows: Sequence[Row], unit: str, title: str = "", caption: str = "") -> go.Figure:

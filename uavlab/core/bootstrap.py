@@ -57,6 +57,14 @@ def share(count: int, total: int) -> Ends:
     return count / total, low, high
 
 
+def ends_text(ends: Ends | None, sign: str = "") -> str:
+    """Return ``mean [low, high]``, the mean alone where it has no width, a dash for None; ``sign`` may be ``+``."""
+    if ends is None:
+        return "-"
+    mean, low, high = (f"{end:{sign}.3f}" for end in ends)
+    return mean if low == high else f"{mean} [{low}, {high}]"
+
+
 @lru_cache
 def beta_quantile(a: float, b: float, chance: float) -> float:
     """Return the value below which a beta variate with parameters ``a, b`` of at least 1/2 lies with this chance.

@@ -88,9 +88,9 @@ class Tuning:
         lines = [f"{'':2} {'best score':>26} {'last':>8} {'seeds':>5} {'effect':>28}  runs: changes"]
         for number, trial in enumerate(self.trials, 1):
             last = f"{sum(trial.last.values()) / len(trial.last):.3f}" if trial.last else "-"
-            effect = _cell(trial.effect, "+") if trial.comparable else "another task"
+            effect = bootstrap.ends_text(trial.effect, "+") if trial.comparable else "another task"
             effect, what = (effect, _list(trial.changes)) if number > 1 else ("", trial.config.preset)
-            figures = f"{number:2} {_cell(trial.score):>26} {last:>8} {len(trial.best):5} {effect:>28}"
+            figures = f"{number:2} {bootstrap.ends_text(trial.score):>26} {last:>8} {len(trial.best):5} {effect:>28}"
             lines.append(one_line(f"{figures}  {', '.join(trial.runs)}: {what}"))
         return "\n".join(lines)
 
@@ -141,7 +141,7 @@ class Tuning:
         best = self.best
         preset = best.config.preset
         head = [f"# {program()} train {preset} --config {shlex.quote(path.name)}"]
-        head += [f"# best score {_cell(best.score)}, of {', '.join(best.runs)}"]
+        head += [f"# best score {bootstrap.ends_text(best.score)}, of {', '.join(best.runs)}"]
         lines = [f"{name}: {json.dumps(value)}" for name, value in own_settings(best.config).items()]
         write_text(path, "\n".join([*map(one_line, head), *lines, ""]))
 
@@ -275,13 +275,6 @@ def effect(before: Mapping[int, float], after: Mapping[int, float]) -> bootstrap
         return bootstrap.student([after[seed] - before[seed] for seed in both])
     gain = sum(after.values()) / len(after) - sum(before.values()) / len(before)
     return gain, gain, gain
-
-
-def _cell(ends: bootstrap.Ends | None, sign: str = "") -> str:
-    if ends is None:
-        return "-"
-    mean, low, high = (f"{end:{sign}.3f}" for end in ends)
-    return mean if low == high else f"{mean} [{low}, {high}]"
 
 
 def _list(changed: Mapping[str, tuple[Any, Any]]) -> str:

@@ -50,7 +50,7 @@ def draw(run: Run, marks: Sequence[tuple[float, str]] = (), x_end: float | None 
     layout = figure.layout
     across, up = (html.unescape(axis.title.text) for axis in (layout.xaxis, layout.yaxis))
     return line_chart(
-        curves, across, up, (run.config.run.updates or 0) if x_end is None else x_end, layout.yaxis.range, marks
+        curves, across, up, (run.config.run.updates or 0) if x_end is None else x_end, layout.yaxis.range, marks=marks
     )
 
 

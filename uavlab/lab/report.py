@@ -12,20 +12,18 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.installation import invocation, program
 from uavlab.core.labels import label_of
 from uavlab.core.text import quote
-from uavlab.experiment import symptoms
 from uavlab.experiment.config import parts
 from uavlab.experiment.run_dir import read_config
 from uavlab.experiment.scores import Scores
 from uavlab.experiment.settings import describe_settings
+from uavlab.lab.comparison import differences, name_runs, scores_while_training
 from uavlab.lab.page import Page
-from uavlab.lab.plots.charts import Table, learning_curves, lines
-from uavlab.lab.plots.style import plain, words
+from uavlab.lab.plots.charts import Table, lines
 from uavlab.lab.plots.views import views
 from uavlab.lab.run_files import RunFiles, Scoring
-from uavlab.lab.seeds import NO_METRIC, Group, Log, describe, group_runs, seeds_of, values_of
+from uavlab.lab.seeds import NO_METRIC, Group, Log, describe, group_runs, seeds_of
 from uavlab.storage.files import require_writable
 
-VERSIONS = ("device", "python", "torch", "uavlab", "code")  # of a machine: what is compared
 SCALES = ((120, 1, "s"), (7200, 60, "min"), (math.inf, 3600, "h"))  # of times, by their largest seconds
 
 
@@ -100,17 +98,17 @@ def _add_results(page: Page, runs: Sequence[RunFiles]) -> None:
         page.add_table(_score_table(results, env))
         page.add("p", _describe_scoring(runs[0], [scores for _, scores in results]))
     logs = [log for group in groups for log in group.logs]
-    scored = [log for log in logs if any(key.startswith("eval/") for row in log.rows for key in row)]
-    if scored:
+    curves = scores_while_training(logs, [*env.score])
+    if curves is not None:
         page.add("h3", "Scores while training")
-        page.add_figure(_scores_while_training(scored, env))
+        page.add_figure(curves)
     logged = dict.fromkeys(key for log in logs for row in log.rows for key in row)
     metrics = [name for name in logged if name not in NO_METRIC and not name.startswith("eval/")]
     if metrics:
         page.add("h3", "What training logged")
         names = {name if "/" in name else f"train/{name}": name for name in metrics}  # as in TensorBoard
         page.add_figure(views(lambda metric: _logged(logs, names[metric]), metric=list(names)))
-    if not (results or scored or metrics):
+    if not (results or curves or metrics):
         page.add("p", "There is no score and no metric.", "note")
     if len(runs) > 1:
         page.add("h3", "Settings that differ")
@@ -144,61 +142,28 @@ def _describe_scoring(run: RunFiles, results: Sequence[Scores]) -> str:
     )
 
 
-def _scores_while_training(logs: Sequence[Log], env: Any) -> go.Figure:
-    """Draw each metric of the score over updates and over time, a line for each log."""
-
-    def draw(metric: str, over: str) -> go.Figure:
-        rows = [{"setting": log.name, "curve": _curve(log, metric), "first_update_s": 0.0} for log in logs]
-        return _name_runs(learning_curves(rows, metric, {"updates": "update", "time": "seconds"}[over]), logs)
-
-    return views(draw, metric=list(env.score), over=("updates", "time"))
-
-
-def _curve(log: Log, metric: str) -> list[dict[str, Any]]:
-    """Return the scores of a log by seed, as ``learning_curves`` takes them."""
-    key = f"eval/{metric}"
-    return [{**row, "each": {metric: values_of(row, key)}} for row in log.rows if key in row]
-
-
 def _logged(logs: Sequence[Log], metric: str) -> go.Figure:
     """Draw what training logged under a name; the axis need not begin at zero."""
     rows = [{"run": log.name, **row} for log in logs for row in log.rows if metric in row]
     figure = lines(rows, "update", metric, by="run", x_axis="updates", y_axis=metric.replace("_", " "))
     figure.update_xaxes(tickvals=None, rangemode="tozero")
-    return _name_runs(figure.update_yaxes(rangemode="normal").update_traces(mode="lines"), logs)
-
-
-def _name_runs(figure: go.Figure, logs: Sequence[Log]) -> go.Figure:
-    """Show the names of runs as they are, where figures show labels of names."""
-    names = {words(log.name): plain(log.name) for log in logs}
-    return figure.for_each_trace(lambda trace: trace.update(name=names.get(trace.name, trace.name)))
+    return name_runs(figure.update_yaxes(rangemode="normal").update_traces(mode="lines"), logs)
 
 
 def _add_differences(page: Page, groups: Sequence[Group]) -> None:
     """Add the settings in which runs differ, and the machines, versions and code where these differ."""
-    columns = [[_differing(run) for run in group.runs] for group in groups]
-    rows = []
-    for name in dict.fromkeys(name for column in columns for values in column for name in values):
-        cells = [list(dict.fromkeys(str(values.get(name, "-")) for values in column)) for column in columns]
-        if len({text for cell in cells for text in cell}) > 1:
-            rows.append([name, *map(", ".join, cells)])
-    if rows:
-        page.add_table(Table(["setting", *(group.name for group in groups)], rows))
+    differ = differences(groups)
+    if differ.rows:
+        page.add_table(differ)
     else:
         page.add("p", "These runs have equal settings, machines and versions.")
-
-
-def _differing(run: RunFiles) -> dict[str, Any]:
-    """Return what may differ between runs."""
-    machine = {f"machine: {key}": run.machine.get(key) for key in VERSIONS}
-    return {"preset": run.config.preset, **run.config.values, **machine}
 
 
 def _add_run(page: Page, run: RunFiles) -> None:
     """Add what concerns one run alone."""
     picture = run.flight  # first, because it may add a note
     page.add("h2", run.name)
-    for note in (*_remarks(run.status), *run.notes):
+    for note in (*run.remarks, *run.notes):
         page.add("p", note, "note")
     if run.trained is not None:
         count, size = run.trained.parameters.shape[1:]
@@ -226,17 +191,6 @@ def _add_settings(page: Page, run: RunFiles) -> None:
     columns = {"name": "setting", "value": "value", "kind": "range", "meaning": "meaning"}
     texts = [[str(row[key]) for key in columns] for row in rows]  # raw names, as one types them
     page.add_table(Table(list(columns.values()), texts), f"All {len(rows)} settings")
-
-
-def _remarks(status: Mapping[str, Any]) -> list[str]:
-    """Return what ``run.json`` says beyond the overview."""
-    toggles, reasons = status.get("toggles"), status.get("not_exact")
-    fell_back = toggles.get("fell_back") if isinstance(toggles, dict) else None
-    remarks = [f"It ended because: {status['reason']}"] if status.get("reason") else []
-    remarks += [f"Not bit for bit repeatable: {reason}" for reason in reasons] if isinstance(reasons, list) else []
-    remarks += [f"Symptom at update {each.update:,}: {each.text}." for each in symptoms.parse(status.get("symptoms"))]
-    pairs = fell_back.items() if isinstance(fell_back, dict) else ()
-    return remarks + [f"The toggle {name} fell back: {reason}" for name, reason in pairs]
 
 
 def _commands(run: RunFiles) -> list[str]:

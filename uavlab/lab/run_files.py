@@ -1,6 +1,10 @@
-"""What a folder holds of a run, read part by part: a part that is missing or damaged leaves a note, not an error."""
+"""What a folder holds of a run, read part by part: a part that is missing or damaged leaves a note, not an error.
 
-from collections.abc import Callable, Mapping
+A run of this process has the same parts, as they are now.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -10,10 +14,12 @@ import plotly.graph_objects as go
 
 from uavlab.core.errors import ConfigError, UavlabError
 from uavlab.core.text import quote
-from uavlab.experiment import policy, scores
+from uavlab.experiment import policy, run_state, scores, symptoms
 from uavlab.experiment.config import Config, Device
+from uavlab.experiment.names import run_folder
 from uavlab.experiment.policy import TrainedPolicy
-from uavlab.experiment.run_dir import STATUS, newest_meta
+from uavlab.experiment.run import Run
+from uavlab.experiment.run_dir import STATUS, newest_meta, read_config
 from uavlab.experiment.scores import Figures, Scores
 from uavlab.lab.plots import flight
 from uavlab.storage.files import read_json
@@ -118,6 +124,30 @@ class RunFiles:
         return states and self.attempt("picture", lambda: flight.animate(self.config.evaluation, states))
 
     @property
+    def symptoms(self) -> list[str]:
+        """Return what ails it, each with the setting to try where one is known."""
+        return [f"Symptom at update {e.update:,}: {e.text}." for e in symptoms.parse(self.status.get("symptoms"))]
+
+    @property
+    def fell_back(self) -> list[str]:
+        """Return the toggles that fell back, and why."""
+        toggles = self.status.get("toggles")
+        reasons = toggles.get("fell_back") if isinstance(toggles, dict) else None
+        return [f"The toggle {n} fell back: {r}" for n, r in reasons.items()] if isinstance(reasons, dict) else []
+
+    @property
+    def not_exact(self) -> list[str]:
+        """Return why it cannot be repeated bit for bit."""
+        reasons = self.status.get("not_exact")
+        return [f"Not bit for bit repeatable: {reason}" for reason in reasons] if isinstance(reasons, list) else []
+
+    @property
+    def remarks(self) -> list[str]:
+        """Return what a reader should know besides its status: why it ended, and the three lists above."""
+        ended = [f"It ended because: {self.status['reason']}"] if self.status.get("reason") else []
+        return [*ended, *self.not_exact, *self.symptoms, *self.fell_back]
+
+    @property
     def flies(self) -> bool:
         """Return whether it trains a team that flies."""
         return self.config.task.evaluation.flies
@@ -136,3 +166,70 @@ class RunFiles:
         except Exception as error:  # of any kind: environments, learners and pictures may be a user's own
             self.notes.append(f"No {what}: {type(error).__name__}: {error}")
         return None
+
+
+@dataclass
+class RunParts(RunFiles):
+    """The parts of a run of this process; nothing is read from its folder, and it may have none.
+
+    Attributes:
+        run: The run.
+    """
+
+    run: Any = None
+
+    @cached_property
+    def status(self) -> dict[str, Any]:
+        """Return what ``run.json`` would hold now."""
+        return run_state.status_record(self.run, "")
+
+    @cached_property
+    def exported(self) -> bool:
+        """Return that this is no copy."""
+        return False
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the rows of metrics so far."""
+        return [*self.run.recorder.rows]
+
+    @cached_property
+    def trained(self) -> TrainedPolicy | None:
+        """Return the best policy of each seed so far."""
+        return self.run.trained()
+
+
+def open_run(what: Run | str | Path) -> RunFiles:
+    """Return the parts of a run of this process, or of a folder.
+
+    Raises:
+        FileError: The folder is no run, or its settings are damaged.
+        ConfigError: It is neither a run nor a folder, or its environment is not registered here.
+    """
+    if isinstance(what, Run):
+        name = f"{what.config.preset} in memory" if what.folder is None else what.folder.resolve().name
+        return RunParts(what.folder or Path(), name, what.config, run=what)
+    folder = run_folder(what)
+    return RunFiles(folder, folder.resolve().name, read_config(folder))
+
+
+def open_runs(runs: Sequence[Run | str | Path]) -> tuple[list[RunFiles], list[str]]:
+    """Return the parts of several runs, each once and under a name of its own, and why others are left out.
+
+    Runs of one name are told apart by their folders, those in memory by numbers.
+    """
+    opened: dict[Any, RunFiles] = {}
+    notes = []
+    for what in runs:
+        try:
+            each = open_run(what)
+        except UavlabError as error:
+            notes.append(str(error))
+            continue
+        own = getattr(each, "run", None)
+        opened[own if own and own.folder is None else each.folder.resolve()] = each
+    count = Counter(each.name for each in opened.values())
+    for number, each in enumerate(opened.values(), 1):
+        if count[each.name] > 1:
+            each.name = f"{each.name} {number}" if each.folder == Path() else str(each.folder)
+    return [*opened.values()], notes

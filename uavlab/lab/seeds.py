@@ -134,9 +134,12 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def describe(groups: Sequence[Group]) -> list[str]:
-    """Return for each group of several runs what is pooled, and for runs that share a seed why they are not."""
-    together = [_describe(group) for group in groups if len(group.runs) > 1]
+def describe(groups: Sequence[Group], scored: bool = True) -> list[str]:
+    """Return for each group of several runs what is pooled, and for runs that share a seed why they are not.
+
+    Without ``scored``, policies are not evaluated, and nothing is said of those without a score.
+    """
+    together = [_describe(group, scored) for group in groups if len(group.runs) > 1]
     kinds = alike([run for group in groups for run in group.runs])
     apart = [", ".join(names) for some in kinds if (names := sharing(some))]
     return together + [
@@ -146,12 +149,12 @@ def describe(groups: Sequence[Group]) -> list[str]:
     ]
 
 
-def _describe(group: Group) -> str:
+def _describe(group: Group, scored: bool) -> str:
     names = ", ".join(run.name for run in group.runs)
     seeds = ", ".join(str(seed) for run in group.runs for seed in seeds_of(run))
     what = f"{group.name}: the runs {names} differ by their seed alone."
     texts = [f"{what} Seeds {seeds} are pooled like seeds of one run."]
-    if without := [run.name for run in group.runs if run.figures is None]:
+    if scored and (without := [run.name for run in group.runs if run.figures is None]):
         texts.append(f"The scores lack {', '.join(without)}, without a policy that could be scored.")
     if len(group.logs) > 1:
         texts.append("They were logged at different updates, so each has a line of its own.")

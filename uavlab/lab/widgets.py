@@ -48,6 +48,28 @@ def write_status(status: widgets.HTML, text: str) -> None:
     status.value = f"<span role='status'>{markup(text)}</span>"
 
 
+def paragraphs(texts: Iterable[Any]) -> str:
+    """Return texts as paragraphs of HTML, which show them as they are."""
+    return "".join(f"<p style='line-height: 1.4; margin: 0 0 .4em'>{markup(text)}</p>" for text in texts)
+
+
+def scroll_box(content: str, label: str, most: str = "24em") -> str:
+    """Return HTML in a box that scrolls when it is wider than the page or higher than ``most``, by keys, too.
+
+    ``label`` is what screen readers call the box. Its tables look like those of the notebook.
+    """
+    names = f"class='jp-RenderedHTMLCommon' role='region' tabindex='0' aria-label='{markup(label)}'"
+    never_wider = "width: 0; min-width: 100%; box-sizing: border-box"  # than the page, whatever it holds
+    style = f"overflow: auto; max-height: {most}; {never_wider}"
+    return f"<div {names} style='{style}'><div style='width: fit-content'>{content}</div></div>"
+
+
+def matches(query: str, texts: Iterable[Any]) -> bool:
+    """Return whether every word of a query occurs in the texts, in capitals or not."""
+    whole = "\n".join(map(str, texts)).lower()
+    return all(word in whole for word in query.lower().split())
+
+
 class Stop(Panel):
     """A Stop button with a status line, for `stoppable`."""
 

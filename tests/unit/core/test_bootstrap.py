@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from uavlab.core import bootstrap
-from uavlab.core.bootstrap import DRAWS, ENDS, beta_quantile, interval, nested_bands, share, student
+from uavlab.core.bootstrap import DRAWS, ENDS, beta_quantile, ends_text, interval, nested_bands, share, student
 
 
 def nested_interval(table: np.ndarray) -> tuple[float, float, float]:
@@ -122,3 +122,16 @@ class TestShare:
             math.exp(choose + k * math.log(low) + (total - k) * math.log1p(-low)) for k, choose in enumerate(logs)
         )
         assert 1 - less == pytest.approx(0.025, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("ends", "sign", "expected"),
+    [
+        ((1.0, 0.5, 1.5), "", "1.000 [0.500, 1.500]"),
+        ((1.0, -0.5, 1.5), "+", "+1.000 [-0.500, +1.500]"),
+        ((2.0, 2.0, 2.0), "", "2.000"),
+        (None, "", "-"),
+    ],
+)
+def test_ends_as_text(ends: tuple[float, float, float] | None, sign: str, expected: str) -> None:
+    assert ends_text(ends, sign) == expected

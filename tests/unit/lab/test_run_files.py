@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from uavlab.core.errors import ConfigError
+from tests.support.fixtures_config import tiny, train_tiny
+from uavlab.core.errors import ConfigError, FileError
+from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_config
-from uavlab.lab.run_files import RunFiles, Scoring
+from uavlab.lab.run_files import RunFiles, Scoring, open_run, open_runs
 
 
 @pytest.fixture
@@ -64,3 +66,50 @@ def test_an_error_of_any_kind_is_a_note(run: RunFiles, monkeypatch: pytest.Monke
 def test_scoring_that_does_not_work_is_refused(scoring: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Scoring(**scoring)
+
+
+class TestOpen:
+    def test_a_run_of_this_process_has_the_parts_of_its_folder(self, tmp_path: Path) -> None:
+        run = train_tiny(tmp_path / "own")
+        here, there = open_run(run), open_run(tmp_path / "own")
+        assert here.status == there.status
+        assert (here.rows, here.name, here.exported) == (there.rows, "own", False)
+        assert here.trained is not None
+        assert there.trained is not None
+        assert here.trained.parameters.equal(there.trained.parameters)
+
+    def test_a_run_in_memory_is_what_it_is_now(self) -> None:
+        run = Run(tiny(updates=2))
+        for _ in run:
+            assert (open_run(run).status["update"], open_run(run).rows) == (run.number, run.recorder.rows)
+        assert open_run(run).name == "leader_follower in memory"
+
+    def test_each_once_with_a_name_of_its_own(self, finished: Path, tmp_path: Path) -> None:
+        again = shutil.copytree(finished, tmp_path / "finished")
+        memory = [Run(tiny()), Run(tiny())]
+        runs, notes = open_runs([finished, again, str(finished), *memory, memory[0], tmp_path, "pursuit", again / ".."])
+        assert [run.name for run in runs] == [
+            *(str(finished), str(again)),
+            *("leader_follower in memory 3", "leader_follower in memory 4"),
+        ]
+        assert ["missing" in note or "is a preset" in note for note in notes] == [True, True, True]
+
+    def test_what_is_no_run_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(FileError, match="missing"):
+            open_run(tmp_path)
+        with pytest.raises(ConfigError, match="expected the folder of a run"):
+            open_run(3)  # type: ignore[arg-type]
+
+
+def test_remarks_are_what_run_json_says(run: RunFiles) -> None:
+    symptoms = [{"symptom": "loss_grows", "update": 3, "text": "it grows"}, {"symptom": "unknown"}]
+    vars(run)["status"] = {
+        "symptoms": symptoms,
+        "toggles": {"fell_back": {"a": "b"}},
+        "not_exact": ["x"],
+        "reason": "y",
+    }
+    assert run.symptoms == ["Symptom at update 3: it grows."]
+    assert run.fell_back == ["The toggle a fell back: b"]
+    assert run.not_exact == ["Not bit for bit repeatable: x"]
+    assert run.remarks == ["It ended because: y", *run.not_exact, *run.symptoms, *run.fell_back]

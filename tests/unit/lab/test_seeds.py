@@ -140,6 +140,19 @@ def test_why_runs_are_not_pooled() -> None:
     assert describe(group_runs([run("a", seed=0)])) == []
 
 
+def test_without_scores_no_policy_is_evaluated() -> None:
+    runs = [run("a", seed=0), run("b", seed=1)]
+    for each in runs:
+        vars(each).pop("figures")
+        vars(each)["trained"] = None
+    groups = group_runs(runs)
+    assert "The scores lack a, b" in describe(groups)[0]
+    assert "scores lack" not in describe(groups, scored=False)[0]
+    vars(runs[0]).pop("figures")
+    describe(groups, scored=False)
+    assert "figures" not in vars(runs[0])
+
+
 class TestBrokenVariants:
     def test_means_of_runs_instead_of_seeds_are_caught(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def mean(figures: Any) -> Any:

@@ -7,7 +7,7 @@ import ipywidgets as widgets
 import pytest
 
 from uavlab.lab.headless.strip_outputs import WIDGET
-from uavlab.lab.widgets import Panel, Stop, guard, stoppable
+from uavlab.lab.widgets import Panel, Stop, guard, matches, paragraphs, scroll_box, stoppable
 
 
 class TestPanel:
@@ -44,6 +44,27 @@ class TestGuard:
 
         with pytest.raises(KeyboardInterrupt):
             guard(widgets.HTML())(interrupted)()
+
+
+class TestHtml:
+    def test_a_box_scrolls_by_keys_and_has_a_name(self) -> None:
+        box = scroll_box("<table></table>", "<runs>", "10em")
+        assert "<table></table>" in box
+        assert "tabindex='0'" in box
+        assert "aria-label='&lt;runs&gt;'" in box
+        assert "overflow: auto; max-height: 10em" in box
+
+    def test_paragraphs_are_text(self) -> None:
+        page = paragraphs(["<b>", 5])
+        assert page.count("<p ") == 2
+        assert ">&lt;b&gt;</p>" in page
+        assert ">5</p>" in page
+
+    @pytest.mark.parametrize(
+        ("query", "expected"), [("", True), ("a B", True), ("ab", False), ("b c 4", True), ("a d", False)]
+    )
+    def test_every_word_must_occur(self, query: str, expected: bool) -> None:
+        assert matches(query, ["A", "bc", 4]) is expected
 
 
 class Steps:

@@ -66,7 +66,7 @@ def speed_chart(run: Run, history: History) -> str:
         thin.append(points[-1])
     marks = [(_seconds(samples, each.update), str(number)) for number, each in enumerate(changes_of(run), 1)]
     high = 1.1 * max((rate for _, rate in points), default=1.0)
-    return line_chart({"": thin}, "seconds of training", "updates per second", 0, (0.0, high), marks, dots=False)
+    return line_chart({"": thin}, "seconds of training", "updates per second", 0, (0.0, high), marks=marks, dots=False)
 
 
 def _seconds(samples: Sequence[Any], update: int) -> float:

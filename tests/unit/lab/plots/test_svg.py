@@ -15,11 +15,8 @@ def circles(text: str) -> list[tuple[float, float]]:
 
 def drawings(text: str) -> list[str]:
     """Return the drawing of a wide page, and that of a narrow one."""
-    root = ElementTree.fromstring(text)  # well-formed
-    wide, narrow = (each for each in root if each.tag.endswith("svg"))
-    return [
-        ElementTree.tostring(each, encoding="unicode").replace("ns0:", "").replace('"', "'") for each in (wide, narrow)
-    ]
+    assert ElementTree.fromstring(text) is not None  # well-formed
+    return re.findall(r"<svg [^>]* class='(?:wide|narrow)'.*?</svg>", text, re.DOTALL)
 
 
 def test_points_lie_where_they_belong() -> None:
@@ -56,18 +53,41 @@ def test_ticks_are_round(low: float, high: float, expected: list[float]) -> None
     assert svg.ticks(low, high) == pytest.approx(expected)
 
 
-def test_a_narrow_page_has_a_drawing_with_names_under_each_other() -> None:
-    names = {"completion": [(0, 0.5)], "strict formation": [(0, 0.25)]}
-    wide, narrow = drawings(svg.line_chart(names, "updates", "share", 1, (0.0, 1.0)))
-    lines = [[re.search(f" y='([0-9.]+)'[^>]*>{name}", each) for name in names] for each in (wide, narrow)]
-    assert [[float(match[1]) for match in some if match] for some in lines] == [[16, 16], [32, 48]]
-    assert f"viewBox='0 0 {svg.NARROW} " in narrow
+def test_bands_are_areas_that_end_at_the_axis() -> None:
+    bands = {"a": [(0, 0.25, 0.75), (100, -5.0, 5.0), (50, 0.0, math.nan)], "b": [(0, 0.0, 1.0)]}
+    text = svg.line_chart({"a": [(0, 0.5), (100, 0.5)]}, "x", "y", 100, (0.0, 1.0), bands)
+    circles(text)
+    [area] = re.findall("<polygon points='([^']+)'", drawings(text)[0])
+    right, top, bottom = svg.WIDTH - svg.RIGHT, svg.TOP, svg.HEIGHT - svg.BOTTOM
+    quarter, three = bottom - (bottom - top) / 4, top + (bottom - top) / 4
+    edge = [(svg.LEFT, quarter), (right, bottom), (right, top), (svg.LEFT, three)]
+    assert [tuple(map(float, place.split(","))) for place in area.split()] == edge
+
+
+def test_names_stand_in_a_legend_with_the_look_of_their_curves() -> None:
+    text = svg.line_chart({"<a>": [(0, 1.0)], "": [(0, 1.5)], "b": [(0, 2.0)]}, "x", "y", 1)
+    wide, narrow = drawings(text)
+    assert f"viewBox='0 0 {svg.WIDTH} {svg.HEIGHT}'" in wide
+    assert f"viewBox='0 0 {svg.NARROW} {svg.HEIGHT}'" in narrow
+    assert re.findall("</svg>([^<]*)</span>", text) == ["&lt;a&gt;", "b"]
+    in_legend, *in_drawings = [
+        re.findall(rf"<{tag} (?:d|points)='[^']+' fill='none' ([^/]*)/>", each)
+        for tag, each in (("path", text), ("polyline", wide), ("polyline", narrow))
+    ]
+    assert in_drawings[0] == in_drawings[1]
+    assert in_legend == in_drawings[0][::2]
+    assert len(set(in_legend)) == 2
 
 
 def test_marks_stand_where_they_belong_with_their_text() -> None:
-    text = svg.line_chart({"": [(0, 0.0), (10, 1.0)]}, "s", "speed", 10, (0.0, 1.0), [(5, "1<b>")], dots=False)
+    text = svg.line_chart({"": [(0, 0.0), (10, 1.0)]}, "s", "speed", 10, (0.0, 1.0), marks=[(5, "1<b>")], dots=False)
     middle = (svg.LEFT + svg.WIDTH - svg.RIGHT) / 2
     assert circles(text) == []
-    assert f"x1='{middle:.1f}' y1='{svg.TOP:.1f}' x2='{middle:.1f}'" in text
+    assert f"x1='{middle:.1f}' y1='{svg.TOP:.1f}' x2='{middle:.1f}'" in drawings(text)[0]
     assert "1&lt;b&gt;" in text
-    assert "h28" not in text  # a curve without a name has no entry in the legend
+    assert "</span>" not in text  # a curve without a name has no entry in the legend
+
+
+def test_bounds_have_room_for_what_is_finite() -> None:
+    assert svg.bounds([0.0, 10.0, math.inf, math.nan]) == (-0.5, 10.5)
+    assert svg.bounds([]) == svg.bounds([0.0, 1.0])

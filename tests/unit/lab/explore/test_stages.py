@@ -3,8 +3,8 @@
 import pytest
 
 from uavlab.core.errors import ConfigError
+from uavlab.lab.explore.stages import COLUMN, GAP, NUMBER, StageEditor, names_of, preset_stages, summary
 from uavlab_notebooks.landing import CURRICULUM, Landing
-from uavlab_notebooks.stage_editor import StageEditor, names_of, preset_stages, summary
 
 
 @pytest.mark.parametrize("preset", ["leader_follower_curriculum", "assignment_curriculum"])
@@ -44,3 +44,25 @@ def test_the_summary_has_a_row_for_each_stage() -> None:
     assert table.heads[:2] == ["stage", "present"]
     assert table.rows[2][1] == "-"
     assert names_of({"stages": [{"a": 1}, {"b": 2, "a": 3}]}) == ["a", "b"]
+
+
+def test_a_narrow_page_scrolls_all_columns() -> None:
+    """The grid is as wide as its columns at their narrowest, inside a box that scrolls; it was cut before."""
+    editor = StageEditor(*preset_stages("assignment_curriculum"))
+    box, _ = editor.children
+    [grid] = box.children
+    columns = len(editor.fields[0])
+    assert box.layout.overflow == "auto"
+    assert grid.layout.overflow is None
+    assert grid.layout.grid_template_columns == f"{NUMBER}px repeat({columns}, minmax({COLUMN}px, 150px))"
+    assert grid.layout.min_width == f"{NUMBER + columns * (COLUMN + GAP)}px"
+
+
+def test_each_field_says_what_it_is() -> None:
+    editor = StageEditor(Landing(), CURRICULUM)
+    assert editor.fields[1]["far"].tooltip.startswith("stage 2: ")
+
+
+def test_a_preset_without_stages_is_refused() -> None:
+    with pytest.raises(ConfigError, match="has no curriculum"):
+        preset_stages("leader_follower_quick")

@@ -6,19 +6,27 @@ from typing import Any
 import ipywidgets as widgets
 
 from uavlab.core.curriculum import Curriculum
+from uavlab.core.errors import ConfigError
 from uavlab.core.labels import label_of
-from uavlab.core.text import yaml_value
+from uavlab.core.text import markup, one_line, yaml_value
 from uavlab.experiment.config import configure
 from uavlab.experiment.curriculum import parse
 from uavlab.lab.plots import charts
 from uavlab.lab.widgets import Panel, guard, write_status
 
+NUMBER, COLUMN, GAP = 50, 80, 4  # widths of the column of numbers, of others at least, and between them (px)
 LABEL = "the table of stages: change it, then run the next cell"
 
 
 def preset_stages(name: str) -> tuple[Any, Mapping[str, Any]]:
-    """Return the environment of a preset and its curriculum as a table."""
+    """Return the environment of a preset and its curriculum as a table.
+
+    Raises:
+        ConfigError: There is no such preset, or it has no curriculum.
+    """
     config = configure(name)
+    if config.run.curriculum is None:
+        raise ConfigError(f"{name}: has no curriculum; choose a preset with stages, such as assignment_curriculum.")
     return config.env, config.run.curriculum
 
 
@@ -53,16 +61,26 @@ class StageEditor(Panel):
         self.env, self.rules = env, {name: value for name, value in table.items() if name != "stages"}
         names, wide = names_of(table), widgets.Layout(width="auto")
         self.fields = [
-            {name: widgets.Text(text(stage[name]) if name in stage else "", layout=wide) for name in names}
-            for stage in table["stages"]
+            {
+                name: widgets.Text(
+                    text(stage[name]) if name in stage else "",
+                    tooltip=one_line(f"stage {number}: {label_of(name)}"),
+                    layout=wide,
+                )
+                for name in names
+            }
+            for number, stage in enumerate(table["stages"], 1)
         ]
         self.status = widgets.HTML()
-        cells = [widgets.Label(head) for head in ("stage", *names)]
+        cells: list[Any] = [widgets.HTML(markup(head)) for head in ("stage", *names)]
         for number, row in enumerate(self.fields, 1):
             cells += [widgets.Label(str(number)), *row.values()]
-        sizes = f"50px repeat({len(names)}, minmax(70px, 150px))"
-        columns = widgets.Layout(grid_template_columns=sizes, overflow="auto")  # a narrow page scrolls it
-        super().__init__([widgets.GridBox(cells, layout=columns), self.status], LABEL)
+        columns = f"{NUMBER}px repeat({len(names)}, minmax({COLUMN}px, 150px))"
+        least = f"{NUMBER + (COLUMN + GAP) * len(names)}px"  # or the page would squeeze the columns, and cut the last
+        grid = widgets.GridBox(
+            cells, layout=widgets.Layout(grid_template_columns=columns, grid_gap=f"0 {GAP}px", min_width=least)
+        )
+        super().__init__([widgets.Box([grid], layout=widgets.Layout(overflow="auto")), self.status], LABEL)
         for row in self.fields:
             for field in row.values():
                 field.observe(guard(self.status)(self._check), "value")
