@@ -90,6 +90,11 @@ class MissingPackageError(UavlabError, ImportError):
     exit_code = 2
 
 
+def reason_of(error: BaseException) -> str:
+    """Return the message of an error, with its type if it is none of this package."""
+    return str(error) if isinstance(error, UavlabError) else f"{type(error).__name__}: {error}"
+
+
 class FallbackWarning(UserWarning):
     """An optimization is not available here; the run uses the plain reference and records the reason."""
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uavlab.core.errors import ConfigError, UavlabError
+from uavlab.core.errors import ConfigError, reason_of
 from uavlab.experiment import build, run_state
 from uavlab.experiment.config import Config
 from uavlab.experiment.run_dir import require_resumable, with_changes
@@ -87,8 +87,7 @@ def undo(run: "Run", error: BaseException) -> bool:
         return False
     _swap(run, run.spare)
     run.spare = None  # its state is that of an update cut in half
-    reason = str(error) if isinstance(error, UavlabError) else f"{type(error).__name__}: {error}"
-    run.changes[-1] = replace(run.changes[-1], undone=reason.splitlines()[0])
+    run.changes[-1] = replace(run.changes[-1], undone=reason_of(error).splitlines()[0])
     run.store_config()
     return True
 

@@ -59,13 +59,11 @@ class RunConfig:
         patience: Successive scores without an improvement after which the run ends; None for no such limit.
         device: ``auto`` uses CUDA if it is available.
         log_every: Updates between reads of metrics from the device.
-        log_episodes: Whether ``episode/`` figures are logged: the environment's metrics over the episodes that ended
-            since they were last logged. Each step in training then costs a call of ``measure``.
-        monitor: Whether stages are timed, and logged as shares of the time with the memory of the process.
+        log_episodes: Whether ``episode/`` metrics of episodes since the last row are logged; it measures each step.
+        monitor: Whether shares of the time by stage, and memory, are logged.
         log_level: What the progress bar shows of Python's logger ``uavlab``: nothing, saves and moves between stages
             (``info``), or every row of metrics, too (``debug``).
-        report_every: Updates between reports of what moved, the best score, the rate and alarms beside the progress
-            bar; None for none.
+        report_every: Updates between reports of moves, best score, rate and alarms beside the bar; None for none.
         evaluate_every: Updates between scores by which the best policy is selected.
         evaluate_episodes: Episodes per run of each of these scores.
         checkpoint_every: Updates between checkpoints.

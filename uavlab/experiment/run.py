@@ -15,11 +15,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab.core.errors import ConfigError, DivergedError, ResourceError, UavlabError
+from uavlab.core.errors import ConfigError, DivergedError, ResourceError, reason_of
 from uavlab.core.installation import invocation
 from uavlab.core.types import Update
 from uavlab.experiment import build, change, resume, run_state, symptoms
-from uavlab.experiment.best import Which, best_policies, mean_scores, ordered_scores
+from uavlab.experiment.best import Which, best_policies, validate
 from uavlab.experiment.cards import run_card, run_line
 from uavlab.experiment.config import Config
 from uavlab.experiment.export import export
@@ -254,9 +254,8 @@ class Run:
         """Record an error in the folder; a failure to write must not hide the error itself."""
         if isinstance(error, DivergedError):
             record_divergence(error, self.config, self.folder, self.last)
-        reason = str(error) if isinstance(error, UavlabError) else f"{type(error).__name__}: {error}"
         with suppress(ResourceError):
-            self._write_status("diverged" if isinstance(error, DivergedError) else "failed", reason)
+            self._write_status("diverged" if isinstance(error, DivergedError) else "failed", reason_of(error))
 
     def change(self, by: str = "python", **settings: Any) -> Change | None:
         """Change settings between two updates, as ``resume`` may, with the same bits; return what changed.
@@ -309,9 +308,9 @@ class Run:
             metrics |= self.instruments.read(self.rt)
             seeds = {name: x.double().reshape(len(x), -1).mean(1).tolist() for name, x in logged.items()}
         if self.number % settings.evaluate_every == 0:
-            each = self._validate()
+            each = validate(self)
         elif self.done and torch.isinf(self.best_score).any() and not self.schedules.begun:  # host sync
-            each, self.forced = self._validate(forced=True), True
+            each, self.forced = validate(self, forced=True), True
         if each:
             score = {f"eval/{name}": sum(values) / len(values) for name, values in each.items()}
             seeds |= {f"eval/{name}": values for name, values in each.items()}
@@ -326,27 +325,6 @@ class Run:
             self.save()
             self._write_status("running")  # keeps the file up to date during the run and after a kill
         return Progress(self.number, settings.updates, self.seconds, metrics, score, each)
-
-    def _validate(self, forced: bool = False) -> dict[str, list[float]]:
-        """Evaluate the policy of each seed, keep it if it is the best so far, and judge the seed unless ``forced``."""
-        began = time.perf_counter()
-        check_state(self.source, self.learner, self.rt, self.number)
-        env = self.schedules.evaluation
-        policy = self.learner.policy(env.spec)
-        figures = self.config.task.evaluation.figures(
-            self.config, env, policy, self.rng, self.config.run.evaluate_episodes, False, build.VALIDATION
-        )
-        newest, number = self.learner.parameters(), self.number
-        scores, counts = mean_scores(figures, [env.score]), self.schedules.counts.to(self.rt.device)
-        better = self.best_team.consider(scores, newest, number, counts)
-        if self.best_groups is not None:
-            self.best_groups.consider(mean_scores(figures, ordered_scores(env)), newest, number, counts)
-        moved = not forced and self.schedules.judge(figures, scores[:, 0], number, (self.best_team, self.best_groups))
-        self.schedules.apply(self.source, self.learner)
-        fresh = moved or not counts.all() or better  # below its highest stage a seed has no best one
-        self.evals_since_best = 0 if fresh else self.evals_since_best + 1  # host sync
-        self.score_seconds = time.perf_counter() - began
-        return {name: value.mean(1).tolist() for name, value in figures.items()}
 
     def _write_status(self, status: str, reason: str = "") -> None:
         self.status = status

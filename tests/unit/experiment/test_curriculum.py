@@ -13,6 +13,7 @@ from uavlab.core.curriculum import Fallback, Position, Stage
 from uavlab.core.errors import ConfigError
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.experiment import curriculum, schedules
+from uavlab.experiment import run as module
 from uavlab.experiment.config import configure
 from uavlab.experiment.curriculum import Progression, parse
 from uavlab.experiment.run import Run
@@ -175,14 +176,14 @@ def test_a_run_that_ends_between_scores_does_not_judge(scripted: None) -> None:
 
 def test_patience_counts_from_the_last_move(scripted: None, monkeypatch: pytest.MonkeyPatch) -> None:
     stale: list[int] = []
-    score = Run._validate
+    score = module.validate
 
     def watch(self: Run, *arguments: Any, **options: Any) -> Any:
         result = score(self, *arguments, **options)
         stale.append(self.evals_since_best)
         return result
 
-    monkeypatch.setattr(Run, "_validate", watch)
+    monkeypatch.setattr(module, "validate", watch)
     train_run(tiny(**SCRIPT))
     assert stale[0] == stale[2] == stale[3] == 0  # promoted, fallen back, and below its highest stage
 
