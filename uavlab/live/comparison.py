@@ -5,7 +5,7 @@ busy machine slows both. Else the slices before the change are compared with tho
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from uavlab.core.bootstrap import student
@@ -102,6 +102,22 @@ def speed_ratio(before: Sequence[float], after: Sequence[float], paired: bool) -
         reach = math.hypot(ends[1] - first, others[1] - second)
         middle, low, high = second - first, second - first - reach, second - first + reach
     return {"ratio": round(math.exp(middle), 4), "low": round(math.exp(low), 4), "high": round(math.exp(high), 4)}
+
+
+def measured_rows(changes: Iterable[Change]) -> list[dict[str, Any]]:
+    """Return a row for each change whose speed was measured: ``setting``, ``over_first``, ``low``, ``high``, ``how``.
+
+    ``over_first`` is the speed after the change over that before.
+    """
+    return [
+        {
+            "setting": ", ".join(f"{name}={new}" for name, (_, new) in each.settings.items()),
+            "over_first": each.measured["ratio"],
+            **{key: each.measured[key] for key in ("low", "high", "how")},
+        }
+        for each in changes
+        if "ratio" in each.measured
+    ]
 
 
 def _median(rates_: Sequence[float]) -> float | None:

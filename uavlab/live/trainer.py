@@ -15,6 +15,7 @@ from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Change, Progress
 from uavlab.live.comparison import Comparison
 from uavlab.live.history import History
+from uavlab.live.script import Script, parse_script
 
 State = Literal["ready", "training", "paused", "stopping", "complete", "failed"]
 PATIENCE = 4.0  # seconds for which the end of the process waits for a checkpoint; a notebook's server kills after 5
@@ -42,6 +43,7 @@ class Trainer:
         self.fresh: Change | None = None
         self.error: BaseException | None = None
         self.last: Progress | None = None
+        self._script: list[tuple[int, dict[str, Any]]] | None = None  # changes to come; None without a script
         self._orders: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -78,6 +80,17 @@ class Trainer:
         if updates < 1:
             raise ConfigError(f"step: got updates={updates}; expected at least 1.")
         self._go(updates)
+
+    def play(self, script: Script) -> None:
+        """Train with the changes of a script, and stop when the last one is measured.
+
+        A change waits until the one before it is measured, so it may take effect after a later update than it says.
+
+        Raises:
+            ConfigError: The script is none, or the run is at its target.
+        """
+        self._script = parse_script(script)
+        self.start()
 
     def pause(self) -> None:
         """Pause after the update in progress; the folder stays locked."""
@@ -152,6 +165,7 @@ class Trainer:
             for progress in self.run.train():
                 self.last = progress
                 self._measure(self.history.add(self.run, progress))
+                self._go_on_with_script()
                 self._attend()
         except BaseException as error:  # of any kind: the thread's own is shown nowhere else
             self.error = error
@@ -160,6 +174,15 @@ class Trainer:
                 self._end_comparison("training ended")
                 self._obey()
                 self._running = False
+
+    def _go_on_with_script(self) -> None:
+        if self._script is None or self.comparison is not None:
+            return
+        if not self._script:
+            self._script = None
+            self.run.stop()
+        elif self.run.number >= self._script[0][0]:
+            self._change(self._script.pop(0)[1], "script", measure=True)
 
     def _attend(self) -> None:
         """Obey the orders that wait, and sleep while the run is paused."""

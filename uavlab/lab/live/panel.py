@@ -15,7 +15,9 @@ from uavlab.experiment.names import run_folder
 from uavlab.experiment.run import Run
 from uavlab.lab.live import pictures
 from uavlab.lab.live.switches import Switch, changeable
+from uavlab.lab.plots.tables import Table
 from uavlab.lab.widgets import ALERT, Panel, guard, write_status
+from uavlab.live.script import Script
 from uavlab.live.trainer import TRAINERS, Trainer, trainer_of
 
 EVERY = 1.0  # seconds between messages to the page
@@ -126,11 +128,25 @@ class LivePanel(Panel):
             return
         self._task = loop.create_task(_follow(ref(self)))
 
+    async def play(self, script: Script) -> Table:
+        """Train with the changes of a script, see ``Trainer.play``; return what each did.
+
+        Raises:
+            UavlabError: The script is none, a change is refused, or training failed.
+        """
+        self.trainer.play(script)
+        while self.trainer.alive:
+            await asyncio.sleep(0.1)
+        self.trainer.join()
+        self.tick()
+        return pictures.change_table(self.trainer.run)
+
     def tick(self) -> None:
         """Follow the run; called at a bounded rate."""
         self.refresh()
         self._ticks += 1
-        if self._handle is not None and self._ticks % LAST_EVERY == 0 and self._shown != self._copied:
+        due = self._ticks % LAST_EVERY == 0 or not self.trainer.alive
+        if self._handle is not None and due and self._shown != self._copied:
             self._copied = self._shown
             self._handle.update(HTML(HIDDEN + pictures.whole(self.trainer)))
 
