@@ -70,6 +70,7 @@ def compare(
     rounds: int = 30,
     enough_s: float = math.inf,
     over: Sequence[str] = (),
+    at_once: int = 1,
 ) -> list[Row]:
     """Time one piece of a run under each of ``settings``, which override ``layers``, in turn in this process.
 
@@ -81,6 +82,7 @@ def compare(
         rounds: Interleaved repetitions.
         enough_s: Time limit (s), after which only the fewest rounds are run.
         over: Names of further references.
+        at_once: Calls of one setting in a row; a single one finds the caches as the others left them.
 
     Returns:
         A row for each setting, in order, as ``compare_calls`` returns them.
@@ -89,7 +91,7 @@ def compare(
         ConfigError: Settings that are not valid.
     """
     configs = {name: configure(preset, *layers, setting) for name, setting in settings.items()}
-    return compare_calls(prepare(configs, call), rounds, enough_s, over)
+    return compare_calls(prepare(configs, call), rounds, enough_s, over, at_once)
 
 
 def prepare(configs: Mapping[str, Config], piece: str) -> dict[str, Call]:
@@ -108,9 +110,9 @@ def prepare(configs: Mapping[str, Config], piece: str) -> dict[str, Call]:
 
 
 def compare_calls(
-    calls: Mapping[str, Call], rounds: int, enough_s: float = math.inf, over: Sequence[str] = ()
+    calls: Mapping[str, Call], rounds: int, enough_s: float = math.inf, over: Sequence[str] = (), at_once: int = 1
 ) -> list[Row]:
-    """Time prepared calls in turn.
+    """Time prepared calls in turn, ``at_once`` of each in a row.
 
     Returns:
         A row for each: ``setting``, ``ms`` (median), ``over_first`` and ``over_below`` (how many times faster than the
@@ -119,11 +121,12 @@ def compare_calls(
         that reach the device), ``first_call_s`` and ``fell_back`` (toggles that are not in effect, and why).
     """
     names, device = list(calls), next(iter(calls.values())).rt.device
-    seconds = time_in_turn({name: one.call for name, one in calls.items()}, rounds, device, enough_s=enough_s)
+    blocks = {name: _repeat(one.call, at_once) for name, one in calls.items()}
+    seconds = time_in_turn(blocks, rounds, device, enough_s=enough_s)
     return [
         {
             "setting": name,
-            "ms": round(1e3 * median(seconds[name]), 3),
+            "ms": round(1e3 * median(seconds[name]) / at_once, 3),
             **ratio(seconds[names[0]], seconds[name], "over_first"),
             "over_below": ratio(seconds[below], seconds[name])["median"],
             **{f"over_{other}": ratio(seconds[other], seconds[name])["median"] for other in over},
@@ -134,6 +137,14 @@ def compare_calls(
         }
         for name, below in zip(names, [names[0], *names], strict=False)
     ]
+
+
+def _repeat(call: Callable[[], Any], times: int) -> Callable[[], None]:
+    def block() -> None:
+        for _ in range(times):
+            call()
+
+    return block
 
 
 def learning(

@@ -13,7 +13,7 @@ from weakref import WeakSet
 from uavlab.core.errors import ConfigError, UavlabError
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Change, Progress
-from uavlab.live.comparison import Comparison
+from uavlab.live.comparison import PAIRS, Comparison
 from uavlab.live.history import History
 from uavlab.live.script import Script, parse_script
 
@@ -36,9 +36,9 @@ class Trainer:
         error: What ended training; None if nothing did.
     """
 
-    def __init__(self, run: Run) -> None:
-        """Take over a run that nobody else trains."""
-        self.run, self.history = run, History(run)
+    def __init__(self, run: Run, pairs: int = PAIRS) -> None:
+        """Take over a run that nobody else trains; comparisons have so many slices of each side."""
+        self.run, self.history, self.pairs = run, History(run), pairs
         self.comparison: Comparison | None = None
         self.fresh: Change | None = None
         self.error: BaseException | None = None
@@ -209,7 +209,7 @@ class Trainer:
         change = self.run.change(by, **settings)
         self.fresh = change if self.alive else None
         if change and measure and self.alive:
-            self.comparison = Comparison(self.run, change, samples)
+            self.comparison = Comparison(self.run, change, samples, self.pairs)
         return change
 
     def _measure(self, spent: float) -> None:

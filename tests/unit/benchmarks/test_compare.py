@@ -6,9 +6,11 @@ import pytest
 
 from tests.support.fixtures_config import TINY, sizes
 from uavlab.benchmarks import compare as module
-from uavlab.benchmarks.compare import build_call, compare, learning
+from uavlab.benchmarks.compare import Call, build_call, compare, compare_calls, learning
+from uavlab.benchmarks.timing import WARM_UP
 from uavlab.core.errors import ConfigError
 from uavlab.experiment.config import configure, toggle_layer
+from uavlab.runtime.runtime import Runtime
 
 SETTINGS: dict[str, Any] = {"plain": toggle_layer("plain"), "eager": {}}
 COLUMNS = {"setting", "ms", "over_first", "low", "high", "over_below", "rounds", "ops", "first_call_s", "fell_back"}
@@ -34,6 +36,15 @@ def test_ratios_are_of_the_row_above_and_of_the_first(monkeypatch: pytest.Monkey
         (4000, 2, 2),
         (1000, 8, 4),
     ]
+
+
+def test_blocks_of_calls_are_timed_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    calls = {name: Call(lambda name=name: order.append(name), Runtime()) for name in ("a", "b")}
+    monkeypatch.setattr(module, "count_operators", lambda call: 0)
+    rows = compare_calls(calls, 3, at_once=2)
+    assert order == ["a", "a", "b", "b"] * (3 + WARM_UP)
+    assert [row["rounds"] for row in rows] == [3, 3]
 
 
 def test_a_cycle_steps_and_learns() -> None:

@@ -1,0 +1,56 @@
+"""Changes within a run beside timings of the same settings: what is measured, and when both agree."""
+
+from typing import Any
+
+import pytest
+
+from uavlab.benchmarks.suites import live
+from uavlab.live import comparison
+
+ACTING = ({"acting": "loop"}, {"acting": "batched"})
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "SLICE", 0.01)
+    monkeypatch.setattr(live, "WARM", 3)
+    monkeypatch.setattr(live, "CHANGES", (ACTING,))
+    monkeypatch.setattr(live, "ALONE", {**live.ALONE, "hidden": 8, "batch": 8, "worlds": 4, "learning_starts": 16})
+
+
+def test_a_change_is_measured_in_a_run() -> None:
+    measured = live.change_in_a_run(*ACTING, 3, "cpu")
+    assert measured["how"] == "interleaved"
+    assert measured["slices"] == 3
+    assert measured["low"] <= measured["ratio"] <= measured["high"]
+
+
+@pytest.mark.parametrize(("low", "high", "agree"), [(1.1, 1.3, True), (1.25, 1.4, False), (0.5, 1.0, True)])
+def test_intervals_agree_where_they_share_a_value(
+    low: float, high: float, agree: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+
+    def timed(before: Any, after: Any, rounds: int, device: str, at_once: int) -> dict[str, float]:
+        calls.append(at_once)
+        return {"mean": (low + high) / 2, "low": low, "high": high}
+
+    monkeypatch.setattr(live, "timed_in_turn", timed)
+    measured = {"ratio": 1.1, "low": 1.0, "high": 1.2, "warm_up_s": 2.0}
+    monkeypatch.setattr(live, "change_in_a_run", lambda *arguments: measured)
+    [row] = live.live_suite(5, "cpu")["rows"]
+    assert (row["before"], row["after"], row["agree"]) == ("acting=loop", "acting=batched", agree)
+    assert (row["live"], row["warm_up_s"]) == ({"mean": 1.1, "low": 1.0, "high": 1.2}, 2.0)
+    assert calls == [live.BLOCK, 1]
+
+
+def test_cycles_are_timed_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+
+    def compare(preset: str, settings: Any, *layers: Any, **options: Any) -> list[dict[str, Any]]:
+        asked.update(options, settings=settings)
+        return [{}, {"over_first": 2.0, "low": 1.5, "high": 2.5}]
+
+    monkeypatch.setattr(live, "compare", compare)
+    assert live.timed_in_turn(*ACTING, 7, "cpu", 50) == {"mean": 2.0, "low": 1.5, "high": 2.5}
+    assert asked == {"call": "cycle", "rounds": 7, "at_once": 50, "settings": {"before": ACTING[0], "after": ACTING[1]}}
