@@ -30,7 +30,7 @@ LATE = (
     "plateau",
 )  # missing in checkpoints from before a setting or the task was changed
 RETIRED = ("stage",)  # ignored leaves of worlds and rows in checkpoints of earlier versions; always zero
-RESHAPING = ("batch", "worlds", "interval", "ratio", "prefetch", "loader")  # settings that shape a source's state
+RESHAPING = ("batch", "worlds", "interval", "ratio", "prefetch", "loader", "update", "priorities")  # shape a state
 MISFIT = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)  # of a state to restore
 DECISIVE = ("device", "cpu", "cpu_id", "threads", "torch", "uavlab", "code")  # what may change the last bit
 

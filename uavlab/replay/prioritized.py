@@ -155,9 +155,14 @@ class ByPriority(Store):
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Load masses and counters, before or after the rows (host sync).
 
+        An empty state is that of uniform replay: all of its rows get the largest priority, as new ones do.
+
         Raises:
             FileError: The state does not fit this replay, which is unchanged.
         """
+        if not state:
+            sum_tree.fill(self.tree, self.largest[:, None].expand(-1, int(self.ring.size)))
+            return
         state = {"length": self.length, **state}  # missing in checkpoints from before it followed the run
         expected = {"mass": sum_tree.masses(self.tree), **self._counters()}
         wrong = [name for name, here in expected.items() if name not in state or not _like(state[name], here)]

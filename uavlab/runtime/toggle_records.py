@@ -58,6 +58,7 @@ RECORDS = (
         cost="none: the same numbers from less work",
         eager="batched",
         part="team",
+        resume=Resume.YES,
     ),
     Toggle(
         name="optimizers",
@@ -67,6 +68,7 @@ RECORDS = (
         equality="exact",
         claim="fewer optimizer calls",
         eager="one",
+        resume=Resume.YES,
     ),
     Toggle(
         name="adam",
@@ -187,6 +189,7 @@ RECORDS = (
         claim="fewer samples",
         cost="0.5 ms per update on one core; two more settings",
         part="replay",
+        resume=Resume.YES,
     ),
     Toggle(
         name="interval",
@@ -240,6 +243,7 @@ RECORDS = (
         about="Largest share of the device's memory that this process may take.",
         seam="scope",
         equality="exact",
+        resume=Resume.SAME,
         needs=lambda toggles, device: _cuda("it", device),
     ),
     Toggle(

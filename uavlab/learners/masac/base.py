@@ -40,6 +40,7 @@ from uavlab.core.protocols import CheckedTensors, Policy
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import Batch, ChoiceObs, EnvSpec, Scale, Update, features_of, tree_map
 from uavlab.learners.masac.config import MASACConfig
+from uavlab.learners.masac.forms import convert, from_rows, number_of, to_rows
 from uavlab.learners.masac.live import row_mean, weigh, weights
 from uavlab.learners.masac.networks import (
     Theta,
@@ -230,7 +231,7 @@ class MASACBase(ABC):
         if update is None:
             tables = {} if self.rewards is None else {"rewards.square": self.rewards.square}
             for name, part in self._parts().items():
-                state, count = part.state_dict(), self.pairs if name == "critic" else self.count
+                state, count = part.state_dict(), self._count(name)
                 for key in ("parameter", *MOMENTS[1:]):
                     tensors = [tensor for own, tensor in state.items() if own.split(".")[-1] == key]
                     tables[f"{name}.{key}"] = self._table(tensors, count)
@@ -247,11 +248,21 @@ class MASACBase(ABC):
         return state | self._other_state()
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore a ``state_dict``."""
+        """Restore a ``state_dict``, also one of networks in another form."""
         for name, part in self._parts().items():
-            part.load_state_dict({k.removeprefix(f"{name}."): v for k, v in state.items() if k.startswith(f"{name}.")})
+            own = {k.removeprefix(f"{name}."): v for k, v in state.items() if k.startswith(f"{name}.")}
+            part.load_state_dict(convert(own, part.state_dict(), self.runs * self._count(name)))
+        targets = {k.removeprefix("target."): v for k, v in state.items() if k.partition(".")[0] == "target"}
+        rows = to_rows([targets[name] for name in sorted(targets, key=number_of)], self.runs * self.pairs)
+        for old, new in zip(list_tensors(self.target), from_rows(rows, list_tensors(self.target)), strict=True):
+            old.copy_(new)
         for name, tensor in self._other_state().items():
-            tensor.copy_(state[name])
+            if name.partition(".")[0] != "target":
+                tensor.copy_(state[name])
+
+    def _count(self, part: str) -> int:
+        """Return the number of networks, or of pairs of them, of a run."""
+        return self.pairs if part == "critic" else self.count
 
     def _parts(self) -> dict[str, Step]:
         return {"actor": self.actor, "critic": self.critic, "temperature": self.temperature}

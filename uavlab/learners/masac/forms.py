@@ -1,0 +1,61 @@
+"""The state of networks in another form: rows of one matrix, layers stacked over networks, or tensors of each network.
+
+All forms hold the same numbers, so a run may go on in another one.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+KINDS = ("parameter", "exp_avg", "exp_avg_sq")  # of tensors that have a number for each parameter
+STACKED = 3  # axes of a stacked layer at least; one of a single network has at most two
+
+
+def to_rows(tensors: Sequence[Tensor], count: int) -> Float[Tensor, "count P"]:
+    """Return the tensors of ``count`` networks, or pairs of them, as a row for each."""
+    if len(tensors) > 1 and tensors[0].dim() >= STACKED:
+        return torch.cat([layer.flatten(-2) for layer in tensors], -1).reshape(count, -1)
+    return torch.cat([tensor.flatten() for tensor in tensors]).reshape(count, -1)
+
+
+def from_rows(rows: Float[Tensor, "count P"], like: Sequence[Tensor]) -> list[Tensor]:
+    """Return rows in the form of the tensors ``like``."""
+    sizes = [tensor.numel() for tensor in like]
+    places = torch.arange(sum(sizes), device=rows.device).split(sizes)
+    order = to_rows([place.view(tensor.shape) for place, tensor in zip(places, like, strict=True)], len(rows))
+    flat = rows.new_empty(sum(sizes))
+    flat[order.flatten()] = rows.flatten()
+    return [part.view(tensor.shape) for part, tensor in zip(flat.split(sizes), like, strict=True)]
+
+
+def convert(state: Mapping[str, Tensor], like: Mapping[str, Tensor], count: int) -> dict[str, Tensor]:
+    """Return the state of a gradient step in the form of another one of as many networks.
+
+    Forms with a step count for each tensor take the largest one, from which others may differ where a loss scale
+    skipped steps of single networks.
+
+    Raises:
+        RuntimeError: The networks are of other sizes.
+    """
+    if {name: tensor.shape for name, tensor in state.items()} == {name: tensor.shape for name, tensor in like.items()}:
+        return dict(state)
+    steps = torch.stack([tensor.reshape(()) for name, tensor in state.items() if name.split(".")[-1] == "step"]).max()
+    result = {name: steps.clone() for name in like if name.split(".")[-1] == "step"}
+    for kind in KINDS:
+        names = named(like, kind)
+        rows = to_rows([state[name] for name in named(state, kind)], count)
+        result |= dict(zip(names, from_rows(rows, [like[name] for name in names]), strict=True))
+    return result
+
+
+def named(state: Mapping[str, Tensor], kind: str) -> list[str]:
+    """Return the names of one kind of tensors, in the order of their numbers."""
+    return sorted((name for name in state if name.split(".")[-1] == kind), key=number_of)
+
+
+def number_of(name: str) -> int:
+    """Return the number before a name, 0 where there is none."""
+    first = name.partition(".")[0]
+    return int(first) if first.isdigit() else 0
