@@ -210,6 +210,7 @@ class Run:
         self.digest = ""
 
     def _updates(self) -> Generator["Progress", None, None]:
+        late = 0.0  # seconds of scores and saves, which count from the next update on: a checkpoint cannot hold its own
         try:
             while not (self.stopping or self.done):
                 rt = self.rt  # another one after a change of settings
@@ -218,14 +219,14 @@ class Run:
                     rt.monitor.reset()  # it times this thread
                 with rt.scope():
                     while rt is self.rt and not (self.stopping or self.done):
-                        began, before = time.monotonic(), self.seconds
+                        began, before = time.monotonic(), self.seconds + late
                         with defer_interrupt():
                             self._update_interrupted = True
                             if (update := self._update(steps)) is None:
                                 break
                             self.seconds = before + time.monotonic() - began
                             progress = self._after(update)
-                            self.seconds = before + time.monotonic() - began  # with scores and saves
+                            late = before + time.monotonic() - began - self.seconds
                         yield progress
         except (GeneratorExit, KeyboardInterrupt):
             if not self._update_interrupted:

@@ -228,7 +228,7 @@ class TestEnds:
         ticks = iter(range(0, 10_000, 25))  # each look at the clock comes 25 s after the last
         monkeypatch.setattr(module.time, "monotonic", lambda: float(next(ticks)))
         run = train_tiny(updates=None, minutes=2.0)
-        assert (run.status, run.number, run.seconds) == ("complete", 3, 150.0)
+        assert (run.status, run.number, run.seconds) == ("complete", 3, 125.0)
 
     def test_numbers_that_are_not_finite(self, tmp_path: Path) -> None:
         folder = tmp_path / "run"
