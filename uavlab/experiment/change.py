@@ -6,11 +6,12 @@ compiles nothing anew.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uavlab.core.errors import ConfigError, reason_of
+from uavlab.core.errors import ConfigError, ResourceError, reason_of
 from uavlab.experiment import build, run_state
 from uavlab.experiment.config import Config
 from uavlab.experiment.run_dir import require_resumable, with_changes
@@ -30,7 +31,7 @@ def change(run: "Run", settings: Mapping[str, Any], by: str) -> Change | None:
     Raises:
         ConfigError: A setting is unknown or out of range, cannot change within a run, or cannot be used here. The run
             is as it was.
-        ResourceError: Memory does not suffice for both runs. The run is as it was.
+        ResourceError: Memory does not suffice for both runs, or the folder cannot be written. The run is as it was.
     """
     config = changed_config(run, settings)
     _require_usable(run, config)
@@ -44,7 +45,14 @@ def change(run: "Run", settings: Mapping[str, Any], by: str) -> Change | None:
     run.linkable = run.linkable and not other.source.resized
     _swap(run, other)
     run.changes.append(event)
-    run.store_config()
+    try:
+        run.store_config()
+    except ResourceError:  # such as a full disk
+        _swap(run, other)
+        run.changes.pop()
+        with suppress(ResourceError):
+            run.store_config()
+        raise
     return event
 
 
@@ -63,7 +71,7 @@ def changed_config(run: "Run", settings: Mapping[str, Any]) -> Config:
     return config
 
 
-def refusal(run: "Run", **settings: Any) -> str:
+def refusal(run: "Run", /, **settings: Any) -> str:
     """Return why these settings cannot change within a run; empty if they can."""
     try:
         _require_usable(run, changed_config(run, settings))
@@ -73,11 +81,11 @@ def refusal(run: "Run", **settings: Any) -> str:
 
 
 def _require_usable(run: "Run", config: Config) -> None:
-    """Refuse toggles that change and would fall back, so that nothing is built in vain."""
+    """Refuse what makes a toggle fall back, so that nothing is built in vain and no other toggle is lost."""
     device = run.rt.device
     reasons = {**build.without_effect(config.task, config.toggles), **resolve(config.toggles, device)[1]}
     for name, reason in reasons.items():
-        if config.values[name] != run.config.values[name]:
+        if config.values[name] != run.config.values[name] or name not in run.rt.fell_back:
             raise ConfigError(f"{name}={config.values[name]}: {reason}.")
 
 

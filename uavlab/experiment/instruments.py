@@ -1,7 +1,7 @@
 """What a run measures of itself while it trains: the share of its time in each stage, and its memory."""
 
 from uavlab.runtime.runtime import Runtime
-from uavlab.runtime.stage_timer import memory
+from uavlab.runtime.stage_timer import Monitor, memory
 
 TIMED = ("seconds", "time/", "memory/")  # beginnings of names in rows of metrics that differ between equal runs
 MIB = 2**20
@@ -13,7 +13,7 @@ class Instruments:
     def __init__(self) -> None:
         """Start without a reading."""
         self._before: dict[str, float] = {}
-        self._of = (0, 0)  # the monitor, and how often it had been reset
+        self._of: tuple[Monitor | None, int] = (None, 0)  # the monitor, and how often it had been reset
 
     def read(self, rt: Runtime) -> dict[str, float]:
         """Return shares of the time by stage (``time/NAME``) since the last call, and memory (MiB) (host sync).
@@ -22,7 +22,7 @@ class Instruments:
         """
         if rt.monitor is None:
             return {}
-        if self._of != (present := (id(rt.monitor), rt.monitor.resets)):
+        if self._of != (present := (rt.monitor, rt.monitor.resets)):
             self._before, self._of = {}, present
         now = {row["name"]: row["total_ms"] for row in rt.monitor.read()}
         spent = {name: total - self._before.get(name, 0.0) for name, total in now.items()}

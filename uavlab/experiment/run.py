@@ -192,15 +192,22 @@ class Run:
                 self.stopping = False
                 self.recorder.close()
 
-    def _begin(self) -> None:
+    @property
+    def lost(self) -> str:
+        """Why training cannot go on from memory between two updates; empty if it can."""
         if self._update_interrupted:
-            raise ConfigError(
+            return (
                 "training: an update was cut in half, so there is no state to go on from in memory; go on from the "
                 "last checkpoint with Run.resume(folder)."
             )
+        if self.folder and read_run_files(self.folder) != self._files_seen:
+            return f"{self.folder}: another process went on with this run; continue with Run.resume."
+        return ""
+
+    def _begin(self) -> None:
+        if reason := self.lost:
+            raise ConfigError(reason)
         if self.folder:
-            if read_run_files(self.folder) != self._files_seen:
-                raise ConfigError(f"{self.folder}: another process went on with this run; continue with Run.resume.")
             if not self._config_stored:
                 write_config(self.folder, self.config)
                 self._files_seen = read_run_files(self.folder)
@@ -258,7 +265,7 @@ class Run:
         with suppress(ResourceError):
             self._write_status("diverged" if isinstance(error, DivergedError) else "failed", reason_of(error))
 
-    def change(self, by: str = "python", **settings: Any) -> Change | None:
+    def change(self, by: str = "python", /, **settings: Any) -> Change | None:
         """Change settings between two updates, as ``resume`` may, with the same bits; return what changed.
 
         A change whose first update fails is undone, and the run goes on as it was; see ``changes``.
@@ -275,10 +282,11 @@ class Run:
 
     def store_config(self) -> None:
         """Write settings and changes, at once while the run trains, else when training begins."""
-        self._config_stored = self.status == "running"
-        if self.folder and self._config_stored:
+        self._config_stored = False
+        if self.folder and self.status == "running":
             write_config(self.folder, self.config)
             self._write_status("running")
+            self._config_stored = True
 
     def save(self) -> None:
         """Write a checkpoint of this update unless it exists; without a folder, do nothing.

@@ -255,10 +255,14 @@ def _plain(value: Any) -> Any:
 
 def parse_changes(value: Any) -> list[Change]:
     """Return the changes that ``changes_as_json`` wrote; what is no such list is empty."""
+    kinds = {"update": int, "by": str, "undone": str, "measured": dict}
     try:
-        return [Change(**{**each, "settings": {k: (a, b) for k, (a, b) in each["settings"].items()}}) for each in value]
+        changes = [
+            Change(**{**each, "settings": {k: (a, b) for k, (a, b) in each["settings"].items()}}) for each in value
+        ]
     except (AttributeError, KeyError, TypeError, ValueError):
         return []
+    return [each for each in changes if all(type(getattr(each, name)) is kind for name, kind in kinds.items())]
 
 
 def about(run: "Run") -> About:

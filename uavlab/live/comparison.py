@@ -29,13 +29,15 @@ class Comparison:
     """Slices of a run after a change, and before it.
 
     Attributes:
+        place: Of the change in ``run.changes``.
+        now: Whether the present slice has the settings after the change.
         warm_up: Seconds of the first update after the change; None before it.
         result: What ``outcome`` returned; None until all slices are over.
     """
 
     def __init__(self, run: Run, change: Change, samples: Sequence[Sample], pairs: int = PAIRS) -> None:
         """Begin after a change that has just taken effect; ``samples`` are those before it."""
-        self.change, self.pairs = change, pairs
+        self.place, self.pairs = len(run.changes) - 1, pairs
         self.old = {name: old for name, (old, _) in change.settings.items()}
         self.new = {name: new for name, (_, new) in change.settings.items()}
         self.how = INTERLEAVED if alternates(list(change.settings)) else ONE_AFTER_THE_OTHER
@@ -44,7 +46,7 @@ class Comparison:
         self.after: list[float] = []  # updates per second of each slice
         self.before = [] if self.how == INTERLEAVED else [rate for _, rate in rates(samples)][-pairs:]
         self.works = {False: work(run.spare.config if run.spare else run.config), True: work(run.config)}
-        self.now = True  # whether the present slice has the settings after the change
+        self.now = True
         self._start()
 
     def _start(self) -> None:
@@ -69,13 +71,18 @@ class Comparison:
             self.result = self.outcome()
         return None if self.how != INTERLEAVED else self.new if self.now else self.old
 
+    def holds(self, run: Run) -> bool:
+        """Return whether a run has the settings of the present slice; it has not where a change was undone."""
+        wanted = self.new if self.now else self.old
+        return self.how != INTERLEAVED or all(run.config.values[name] == value for name, value in wanted.items())
+
     def outcome(self) -> dict[str, Any]:
         """Return the ratio of speeds with its interval, and what it was measured on."""
         ratio = speed_ratio(self.before, self.after, self.how == INTERLEAVED)
         per_update = {unit: self.works[True][unit] / amount for unit, amount in self.works[False].items() if amount}
         return {
             "how": self.how,
-            **ratio,
+            **(ratio or {"stopped": f"{len(self.before)} slices before it, and an interval needs 2"}),
             "before": _median(self.before),
             "after": _median(self.after),
             "slices": len(self.after),
@@ -85,14 +92,15 @@ class Comparison:
 
 
 def speed_ratio(before: Sequence[float], after: Sequence[float], paired: bool) -> dict[str, float]:
-    """Return the ratio of two speeds and the ends ``low`` and ``high`` of its 95 % interval; empty without slices.
+    """Return the ratio of two speeds and the ends ``low`` and ``high`` of its 95 % interval.
 
-    Means of logarithms are compared: those of pairs, or of both sides, whose errors are independent.
+    It is empty where a side has less than two slices, which have no interval. Means of logarithms are compared: those
+    of pairs, or of both sides, whose errors are independent.
 
     Source:
         Student 1908, "The Probable Error of a Mean".
     """
-    if not before or not after:
+    if min(len(before), len(after)) < 2:
         return {}
     logs = [[math.log(rate) for rate in side] for side in (before, after)]
     if paired:

@@ -32,7 +32,7 @@ class Sample:
 
 
 class History:
-    """Samples of a run; the thread that trains it calls ``add`` after each update.
+    """Samples of a run; the thread that trains it calls ``add`` after each update, and ``skip`` before the next one.
 
     Attributes:
         samples: All samples, the oldest first.
@@ -41,18 +41,25 @@ class History:
 
     def __init__(self, run: Run) -> None:
         """Start with a sample of the run as it is."""
-        self.scores, self.pauses = 0.0, sum(run.pauses)
-        self.instruments = Instruments()
-        self.net, self.before = run.seconds, run.seconds
+        self.instruments, self.net = Instruments(), run.seconds
         self.samples: deque[Sample] = deque([Sample(run.seconds, self.net, run.number)])
+        self._number, self._seconds, self._saves = run.number, run.seconds, len(run.pauses)  # before the next update
 
     def add(self, run: Run, progress: Progress) -> float:
         """Count an update, and take a sample if one is due; return the seconds of the update (without score, save)."""
-        self.scores += run.score_seconds if progress.score else 0.0
-        net = run.seconds - self.scores - (sum(run.pauses) - self.pauses)
-        spent, self.net = net - self.net, net
+        beside = (run.score_seconds if progress.score else 0.0) + sum(run.pauses[self._saves :])
+        spent = run.seconds - self._seconds - beside
+        self.net, self._number = self.net + spent, run.number
+        self.skip(run)
         self.sample(run, EVERY)
         return spent
+
+    def skip(self, run: Run) -> None:
+        """Leave out what the run saved since its last update; if it was trained elsewhere, begin a new history."""
+        self._seconds, self._saves = run.seconds, len(run.pauses)
+        if run.number != self._number:
+            self._number = run.number
+            self.samples = deque([Sample(run.seconds, self.net, run.number)])
 
     def sample(self, run: Run, after: float = EVERY / 2) -> None:
         """Take a sample if the last one is so many seconds of training ago."""

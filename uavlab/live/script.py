@@ -43,7 +43,7 @@ def parse_script(value: Any) -> list[tuple[int, dict[str, Any]]]:
     for number, each in enumerate(value if isinstance(value, list | tuple) else [value], 1):
         if not (isinstance(each, list | tuple) and len(each) == 2 and type(each[0]) is int and each[0] >= 0):
             raise ConfigError(f"script, entry {number}: got {quote(each)}; expected [update, {{setting: value}}].")
-        if not isinstance(each[1], Mapping):
-            raise ConfigError(f"script, entry {number}: got {quote(each[1])}; expected a mapping of settings.")
+        if not isinstance(each[1], Mapping) or not all(isinstance(name, str) for name in each[1]):
+            raise ConfigError(f"script, entry {number}: got {quote(each[1])}; expected a mapping of names to values.")
         entries.append((each[0], dict(each[1])))
     return sorted(entries, key=lambda entry: entry[0])

@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakSet
 
-from uavlab.core.errors import ConfigError, UavlabError
+from uavlab.core.errors import ConfigError, UavlabError, reason_of
+from uavlab.experiment.change import refusal
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Change, Progress
 from uavlab.live.comparison import PAIRS, Comparison
@@ -21,6 +23,7 @@ State = Literal["ready", "training", "paused", "stopping", "complete", "failed"]
 PATIENCE = 4.0  # seconds for which the end of the process waits for a checkpoint; a notebook's server kills after 5
 
 TRAINERS: "WeakSet[Trainer]" = WeakSet()
+LOCK = threading.RLock()  # of this set
 
 
 class Trainer:
@@ -32,7 +35,7 @@ class Trainer:
         run: The run.
         history: Its speed so far.
         comparison: The slices that are being measured; None if there are none.
-        fresh: A change after which no update was made yet, which may take long where code is compiled.
+        fresh: Places in ``run.changes`` of those after which no update was made yet: it may take long to compile.
         error: What ended training; None if nothing did.
     """
 
@@ -40,7 +43,7 @@ class Trainer:
         """Take over a run that nobody else trains; comparisons have so many slices of each side."""
         self.run, self.history, self.pairs = run, History(run), pairs
         self.comparison: Comparison | None = None
-        self.fresh: Change | None = None
+        self.fresh: tuple[int, ...] = ()
         self.error: BaseException | None = None
         self.last: Progress | None = None
         self._script: list[tuple[int, dict[str, Any]]] | None = None  # changes to come; None without a script
@@ -48,8 +51,10 @@ class Trainer:
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
         self._running = False  # whether the thread takes orders
+        self._ending = False  # whether it was asked to stop
         self._left: int | None = None  # updates until it pauses; None trains on
-        TRAINERS.add(self)
+        with LOCK:
+            TRAINERS.add(self)
 
     @property
     def alive(self) -> bool:
@@ -60,11 +65,18 @@ class Trainer:
     def state(self) -> State:
         """Return what the run is doing."""
         if self.alive:
-            return "stopping" if self.run.stopping else "paused" if self._left == 0 else "training"
+            stopping = self._ending or self.run.stopping
+            return "stopping" if stopping else "paused" if self._left == 0 else "training"
         return "failed" if self.error is not None else "complete" if self.run.done else "ready"
 
+    @property
+    def values(self) -> dict[str, Any]:
+        """Return the settings of the run as they were chosen, while a comparison goes to and fro, too."""
+        comparison = self.comparison
+        return {**self.run.config.values, **(comparison.new if comparison else {})}
+
     def start(self) -> None:
-        """Train to the target, or go on after a pause.
+        """Train to the target, or go on after a pause; a run that is stopping goes on once it has stopped.
 
         Raises:
             ConfigError: The run is at its target.
@@ -85,12 +97,12 @@ class Trainer:
         """Train with the changes of a script, and stop when the last one is measured.
 
         A change waits until the one before it is measured, so it may take effect after a later update than it says.
+        Whatever ends training ends the script.
 
         Raises:
             ConfigError: The script is none, or the run is at its target.
         """
-        self._script = parse_script(script)
-        self.start()
+        self._go(None, parse_script(script))
 
     def pause(self) -> None:
         """Pause after the update in progress; the folder stays locked."""
@@ -101,9 +113,9 @@ class Trainer:
     def stop(self, wait: float | None = None) -> None:
         """End training after the update in progress and save a checkpoint; wait at most so many seconds for the end."""
         with self._wake:
-            if self.alive:
-                self.run.stop()
-                self._wake.notify_all()
+            if self.alive and not self._ending:
+                self._ending = True
+                self.order(self.run.stop)
         if wait is not None:
             self.join(wait)
 
@@ -113,7 +125,7 @@ class Trainer:
         Raises:
             UavlabError: Training failed.
         """
-        if self._thread is not None and self._thread is not threading.current_thread():
+        if self._thread is not None and not self._within:
             self._thread.join(wait)
         if not self.alive and self.error is not None:
             raise self.error
@@ -144,132 +156,180 @@ class Trainer:
             if not self.alive:
                 self._obey()
             self._wake.notify_all()
+        if self._within:  # a job that gives orders would wait for itself
+            self._obey()
         return future
 
-    def _go(self, updates: int | None) -> None:
+    @property
+    def _within(self) -> bool:
+        return threading.current_thread() is self._thread
+
+    def _go(self, updates: int | None, script: list[tuple[int, dict[str, Any]]] | None = None) -> None:
+        while self.state == "stopping" and self._thread is not None and not self._within:
+            self._thread.join()
         with self._wake:
             if self.run.done and not self.alive:
                 raise ConfigError(
                     f"the run is at its target, update {self.run.number}; set a farther one, such as updates="
                     f"{2 * max(1, self.run.number)}."
                 )
-            self._left = updates
+            self._left, self._script = updates, self._script if script is None else script
             if not self.alive:
-                self.error, self._running = None, True
+                self.error = None
                 self._thread = threading.Thread(target=self._train, name=f"train {self.run.config.preset}", daemon=True)
                 self._thread.start()
+                self._running = True
             self._wake.notify_all()
 
     def _train(self) -> None:
         try:
+            self.history.skip(self.run)
             for progress in self.run.train():
                 self.last = progress
                 self._measure(self.history.add(self.run, progress))
                 self._go_on_with_script()
                 self._attend()
+                self.history.skip(self.run)
         except BaseException as error:  # of any kind: the thread's own is shown nowhere else
             self.error = error
         finally:
             with self._wake:
-                self._end_comparison("training ended")
-                self._obey()
-                self._running = False
+                try:
+                    self._end_comparison("training ended")
+                finally:
+                    self._running = self._ending = self.run.stopping = False
+                    self._script = None
+                    self._obey()
 
     def _go_on_with_script(self) -> None:
-        if self._script is None or self.comparison is not None:
+        script = self._script
+        if script is None or self.comparison is not None:
             return
-        if not self._script:
-            self._script = None
+        if not script:
             self.run.stop()
-        elif self.run.number >= self._script[0][0]:
-            self._change(self._script.pop(0)[1], "script", measure=True)
+        elif self.run.number >= script[0][0]:
+            self._change(script.pop(0)[1], "script", measure=True)
 
     def _attend(self) -> None:
         """Obey the orders that wait, and sleep while the run is paused."""
         with self._wake:
             if self._left:
                 self._left -= 1
+        while True:
             self._obey()
-            while self._left == 0 and not (self.run.stopping or self.run.done):
-                self._wake.wait()
-                self._obey()
+            with self._wake:
+                if self._left != 0 or self.run.stopping or self.run.done:
+                    break
+                if not self._orders:
+                    self._wake.wait()
+        if self.run.stopping or self.run.done:  # before the checkpoint, which has the settings after the change then
+            self._end_comparison("training ended")
 
     def _obey(self) -> None:
-        while self._orders:
-            job, future = self._orders.popleft()
-            try:
-                future.set_result(job())
-            except Exception as error:
-                future.set_exception(error)
+        """Run the jobs that wait, one after the other, while others may come."""
+        while True:
+            with self._wake:
+                if not self._orders:
+                    return
+                job, future = self._orders.popleft()
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(job())
+                except BaseException as error:  # of any kind: whoever waits for the result must get it
+                    future.set_exception(error)
 
     def _change(self, settings: Mapping[str, Any], by: str, measure: bool) -> Change | None:
+        if reason := refusal(self.run, **settings):
+            raise ConfigError(reason)
         self._end_comparison("another change")
         self.history.sample(self.run)
-        samples = list(self.history.samples)
+        since = self.run.changes[-1].update if self.run.changes else -1
+        samples = [each for each in self.history.samples if each.update > since]  # the first update may compile
         change = self.run.change(by, **settings)
-        self.fresh = change if self.alive else None
+        if change:
+            self.fresh += (len(self.run.changes) - 1,)
         if change and measure and self.alive:
             self.comparison = Comparison(self.run, change, samples, self.pairs)
         return change
 
     def _measure(self, spent: float) -> None:
         """Count an update for the comparison in progress, and go to and fro between its settings."""
-        if self.fresh is not None:
-            self._see_whether_it_works(self.fresh)
+        self._see_what_works()
         if (comparison := self.comparison) is None:
             return
         wanted = comparison.count(self.run, spent)
-        try:
-            if wanted is not None:
-                self.history.sample(self.run)
+        if wanted is not None:
+            self.history.sample(self.run)
+            try:
                 self.run.change("comparison", **wanted)
-        except UavlabError as error:
-            self._note(comparison.change, {"stopped": str(error)})
+            except Exception as error:  # of any kind: training goes on
+                self.comparison = None
+                self._note(comparison.place, {"stopped": reason_of(error)})
+        if self.comparison and comparison.result is not None:
             self.comparison = None
-        if comparison.result is not None:
-            self._note(comparison.change, comparison.result)
-            self.comparison = None
+            self._note(comparison.place, comparison.result)
 
-    def _see_whether_it_works(self, change: Change) -> None:
-        """After the first update, end a change that was undone, and change back toggles that fell back."""
-        self.fresh = None
-        reasons = [f"{name} fell back: {why}" for name, why in self.run.rt.fell_back.items() if name in change.settings]
-        if not reasons and any(each is change for each in self.run.changes):
-            return
-        self.comparison = None
-        if reasons:
-            self._note(change, {"stopped": "; ".join(reasons)})
-            with suppress(UavlabError):
-                self.run.change("fallback", **{name: old for name, (old, _) in change.settings.items()})
+    def _see_what_works(self) -> None:
+        """End the comparison where a change was undone, and change back toggles that fell back."""
+        comparison, changes = self.comparison, self.run.changes
+        watched, self.fresh = self.fresh, ()
+        for place in dict.fromkeys((*watched, *([comparison.place] if comparison and comparison.now else ()))):
+            settings, undone = changes[place].settings, changes[place].undone
+            reasons = [f"{name} fell back: {why}" for name, why in self.run.rt.fell_back.items() if name in settings]
+            if (undone or reasons) and comparison and comparison.place == place:
+                self.comparison = None
+            if reasons and not undone:
+                self._note(place, {"stopped": "; ".join(reasons)})
+                with suppress(UavlabError):
+                    self.run.change("fallback", **{name: old for name, (old, _) in settings.items()})
+        if self.comparison and not self.comparison.holds(self.run):
+            self._end_comparison("a slice was undone")
 
     def _end_comparison(self, why: str) -> None:
         """Leave the slices of a comparison that is not over, with the settings after its change."""
         comparison, self.comparison = self.comparison, None
         if comparison is not None:
-            self._note(comparison.change, {"stopped": why})
+            self._note(comparison.place, {"stopped": why})
             with suppress(UavlabError):
                 self.run.change("comparison", **comparison.new)
 
-    def _note(self, change: Change, measured: Mapping[str, Any]) -> None:
+    def _note(self, place: int, measured: Mapping[str, Any]) -> None:
         """Add what was measured to the record of a change."""
-        at = next((i for i, each in enumerate(self.run.changes) if each is change), None)
-        if at is not None:
-            self.run.changes[at] = replace(change, measured=measured)
-            self.run.store_config()
+        self.run.changes[place] = replace(self.run.changes[place], measured=measured)
+        self.run.store_config()
 
 
 def trainer_of(run: Run) -> Trainer:
     """Return the trainer of a run: the one that it has, so that there is never a second thread, or a new one."""
-    for trainer in TRAINERS:
-        if trainer.run is run or (trainer.alive and run.folder and trainer.run.folder == run.folder):
-            return trainer
-    return Trainer(run)
+    with LOCK:
+        present = [each for each in _trainers(run.folder) if each.alive]
+        present += [each for each in TRAINERS if each.run is run]
+        return present[0] if present else Trainer(run)
+
+
+def trainer_in(folder: Path) -> Trainer:
+    """Return the trainer of the run in a folder: one that can go on, or one of the run as its newest checkpoint has it.
+
+    Raises:
+        FileError: The folder is no run.
+        ConfigError: Another process trains the run.
+    """
+    with LOCK:
+        present = [each for each in _trainers(folder) if each.alive or not each.run.lost]
+        return min(present, key=lambda each: not each.alive) if present else trainer_of(Run.resume(folder))
+
+
+def _trainers(folder: Path | None) -> list[Trainer]:
+    """Return the trainers of all runs in a folder."""
+    where = folder and folder.resolve()
+    return [each for each in TRAINERS if where and each.run.folder and each.run.folder.resolve() == where]
 
 
 @atexit.register
 def stop_all() -> None:
     """Stop every training thread, so that each saves a checkpoint before the process ends."""
-    alive = [trainer for trainer in TRAINERS if trainer.alive]
+    with LOCK:
+        alive = [trainer for trainer in TRAINERS if trainer.alive]
     for trainer in alive:
         trainer.stop()
     for trainer in alive:

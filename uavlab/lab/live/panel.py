@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from weakref import ref
@@ -10,6 +11,7 @@ from weakref import ref
 import ipywidgets as widgets
 from IPython.display import HTML, display
 
+from uavlab.core.errors import UavlabError
 from uavlab.core.text import markup
 from uavlab.experiment.names import run_folder
 from uavlab.experiment.run import Run
@@ -18,7 +20,7 @@ from uavlab.lab.live.switches import Switch, changeable
 from uavlab.lab.plots.tables import Table
 from uavlab.lab.widgets import ALERT, Panel, guard, write_status
 from uavlab.live.script import Script
-from uavlab.live.trainer import TRAINERS, Trainer, trainer_of
+from uavlab.live.trainer import Trainer, trainer_in, trainer_of
 
 EVERY = 1.0  # seconds between messages to the page
 LAST_EVERY = 10  # of them until the copy for a page without a kernel is drawn again
@@ -48,7 +50,7 @@ class LivePanel(Panel):
             tooltip="Go to and fro between the settings of before and after, for some seconds",
         )  # fmt: skip
         self.speed, self.stages, self.scores, self.table = (widgets.HTML() for _ in range(4))
-        self.switches = {each.name: Switch(each, run, self._order) for each in changeable(run)}
+        self.switches = {each.name: Switch(each, run, trainer.values, self._order) for each in changeable(run)}
         free = [each.box for each in self.switches.values() if not each.control.disabled]
         stuck = [each.box for each in self.switches.values() if each.control.disabled]
         grid, rest = (
@@ -59,7 +61,7 @@ class LivePanel(Panel):
         row = widgets.HBox([*self.buttons.values(), self.measure], layout={"flex_flow": "row wrap"})
         super().__init__([row, self.status, self.speed, grid, self.table, self.stages, self.scores, folded], LABEL)
         self.add_class("uavlab-live")
-        self._future: Future[Any] | None = None
+        self._futures: list[Future[Any]] = []  # of orders that wait
         self._shown: Any = None  # what the pictures, the switches and the copy were drawn from
         self._known: Any = None
         self._copied: Any = None
@@ -75,19 +77,19 @@ class LivePanel(Panel):
     def _act(self, act: Callable[[Trainer], Any]) -> None:
         with guard(self.status):
             if isinstance(future := act(self.trainer), Future):
-                self._future = future
+                self._futures.append(future)
         self.refresh()
 
     def _order(self, name: str, value: Any) -> None:
         measure, self.status.value = self.measure.value, ""
-        self._future = self.trainer.order(lambda: self.trainer._change({name: value}, "panel", measure))
+        self._futures.append(self.trainer.order(lambda: self.trainer._change({name: value}, "panel", measure)))
         self.refresh()
 
     def refresh(self) -> None:
         """Show the run as it is now."""
         trainer = self.trainer
         self._answer()
-        if self._future is None and not self.status.value.startswith(ALERT):
+        if not self._futures and not self.status.value.startswith(ALERT):
             write_status(self.status, pictures.status_line(trainer))
         alive, state = trainer.alive, trainer.state
         self.buttons["Start"].disabled = state in ("training", "stopping") or (not alive and trainer.run.done)
@@ -95,27 +97,28 @@ class LivePanel(Panel):
         self.buttons["Pause"].disabled = state != "training"
         self.buttons["Stop"].disabled = not alive or state == "stopping"
         self.buttons["Save"].disabled = trainer.run.folder is None
-        changes = [(each.update, each.undone, each.measured) for each in trainer.run.changes]
         if (now := (len(trainer.history.samples), trainer.history.net, len(trainer.run.recorder.rows))) != self._shown:
             self._shown = now
             self.speed.value = pictures.speed_chart(trainer.run, trainer.history)
             self.stages.value = pictures.stage_bar(trainer.history)
             self.scores.value = pictures.score_chart(trainer.run)
-        if (known := (changes, trainer.run.config.values)) != self._known:
+        changes = [(each.update, each.undone, each.measured) for each in pictures.changes_of(trainer.run)]
+        if (known := (changes, trainer.values)) != self._known:
             self._known = known
             table = pictures.change_table(trainer.run)
             self.table.value = f"<div style='overflow-x: auto'>{table._repr_html_()}</div>" if table.rows else ""
-            if self._future is None:
+            if not self._futures:
                 for switch in self.switches.values():
-                    switch.show(trainer.run)
+                    switch.show(trainer.run, trainer.values)
 
     def _answer(self) -> None:
-        """Show what came of the last order: a refusal, or the failure of training."""
-        error: BaseException | None = self.trainer.error if not self.trainer.alive else None
-        if self._future is not None and self._future.done():
-            error, self._future, self._known = self._future.exception() or error, None, None
-            self.status.value = ""
-        if error is not None:
+        """Show what came of orders: a refusal, or the failure of training."""
+        done = [each for each in self._futures if each.done()]
+        self._futures = [each for each in self._futures if each not in done]
+        if done:
+            self._known = None
+        errors = [self.trainer.error if not self.trainer.alive else None, *(each.exception() for each in done)]
+        for error in filter(None, errors):
             self.status.value = f"{ALERT}{markup(type(error).__name__)}: {markup(error)}</b>"
 
     def show(self) -> None:
@@ -146,8 +149,9 @@ class LivePanel(Panel):
         self.refresh()
         self._ticks += 1
         due = self._ticks % LAST_EVERY == 0 or not self.trainer.alive
-        if self._handle is not None and due and self._shown != self._copied:
-            self._copied = self._shown
+        present = self._shown, self._known, self.trainer.state
+        if self._handle is not None and due and present != self._copied:
+            self._copied = present
             self._handle.update(HTML(HIDDEN + pictures.whole(self.trainer)))
 
 
@@ -169,13 +173,10 @@ def panel(run: Run | str | Path) -> LivePanel:
         FileError: The folder is no run.
         ConfigError: Another process trains the run.
     """
-    if not isinstance(run, Run):
-        folder = run_folder(run)
-        present = [each.run for each in TRAINERS if each.run.folder and each.run.folder.resolve() == folder.resolve()]
-        run = present[0] if present else Run.resume(folder)
-    trainer = trainer_of(run)
-    if run.rt.monitor is None:
-        trainer.order(lambda: run.change("monitor", monitor=True)).result()
+    trainer = trainer_of(run) if isinstance(run, Run) else trainer_in(run_folder(run))
+    if trainer.run.rt.monitor is None:
+        with suppress(UavlabError):  # such as memory that does not suffice: without it, stages are not shown
+            trainer.order(lambda: trainer.run.change("monitor", monitor=True)).result()
     shown = LivePanel(trainer)
     shown.show()
     return shown

@@ -40,21 +40,27 @@ def change_table(run: Run) -> Table:
 
 
 def _row(number: int, change: Change) -> list[str]:
-    got, what = change.measured, ", ".join(f"{k} {_value(a)} → {_value(b)}" for k, (a, b) in change.settings.items())
-    speed = how = rate = "-"
-    if "ratio" in got:
-        speed = f"{got['ratio']:.2f} ({got['low']:.2f} to {got['high']:.2f})"
-        how = f"{got['how']}, {got['slices']} slices" + (f"; warm-up {got['warm_up_s']:.1f} s" * (got["warm_up_s"] > 1))
-        how += "".join(f"; {unit} per update x {each:g}" for unit, each in got["per_update"].items())
-        rate = f"{got['before']:.3g} → {got['after']:.3g}"
-    if reason := change.undone or got.get("stopped"):
+    what = ", ".join(f"{name} {_value(old)} → {_value(new)}" for name, (old, new) in change.settings.items())
+    speed, how, rate = _measured(change.measured)
+    if reason := change.undone or change.measured.get("stopped"):
         how = f"undone: {reason}" if change.undone else f"not measured: {reason}"
     classes = [EQUAL[TOGGLES[name].equality] if name in TOGGLES else OTHER for name in change.settings]
     return [str(number), f"{change.update:,}", what, speed, how, rate, "; ".join(dict.fromkeys(classes))]
 
 
+def _measured(got: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return speed, how it was measured, and rates; dashes where nothing was, or a damaged file says something else."""
+    try:
+        how = f"{got['how']}, {got['slices']} slices" + (f"; warm-up {got['warm_up_s']:.1f} s" * (got["warm_up_s"] > 1))
+        how += "".join(f"; {unit} per update x {each:g}" for unit, each in got["per_update"].items())
+        speed = f"{got['ratio']:.2f} ({got['low']:.2f} to {got['high']:.2f})"
+        return speed, how, f"{got['before']:.3g} → {got['after']:.3g}"
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return "-", "-", "-"
+
+
 def _value(value: Any) -> str:
-    return value if isinstance(value, str) else f"{value:g}" if isinstance(value, int | float) else quote(value)
+    return value if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else quote(value)
 
 
 def speed_chart(run: Run, history: History) -> str:
@@ -64,7 +70,11 @@ def speed_chart(run: Run, history: History) -> str:
     thin = points[:: -(-len(points) // POINTS)] if points else []
     if points and thin[-1] != points[-1]:
         thin.append(points[-1])
-    marks = [(_seconds(samples, each.update), str(number)) for number, each in enumerate(changes_of(run), 1)]
+    marks = [
+        (_seconds(samples, each.update), str(number))
+        for number, each in enumerate(changes_of(run), 1)
+        if each.update >= samples[0].update
+    ]
     high = 1.1 * max((rate for _, rate in points), default=1.0)
     return line_chart({"": thin}, "seconds of training", "updates per second", 0, (0.0, high), marks=marks, dots=False)
 
@@ -115,14 +125,14 @@ def status_line(trainer: Trainer) -> str:
     parts = [f"{trainer.state}, update {run.number:,}" + (f" of {target:,}" if target else "")]
     if trainer.alive and rate:
         parts.append(f"{rate[-1][1]:.3g} updates per second")
-    if trainer.fresh is not None:
-        compiles = "compile" in trainer.fresh.settings and run.config.toggles.compile != "off"
+    fresh, comparison = trainer.fresh, trainer.comparison  # the thread may end them meanwhile
+    if trainer.alive and fresh:
+        compiles = any("compile" in run.changes[place].settings for place in fresh)
+        compiles &= run.config.toggles.compile != "off"
         parts.append("compiling, which takes half a minute or more" if compiles else "changing")
-    elif trainer.comparison is not None:
-        done = len(trainer.comparison.after)
-        parts.append(
-            f"measuring the last change, slice {min(done + 1, trainer.comparison.pairs)} of {trainer.comparison.pairs}"
-        )
+    elif comparison is not None:
+        slice_ = min(len(comparison.after) + 1, comparison.pairs)
+        parts.append(f"measuring the last change, slice {slice_} of {comparison.pairs}")
     return "; ".join(parts)
 
 

@@ -1,6 +1,6 @@
 """A control for each setting that can change while a run trains: what it claims, and why a value cannot be used."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args, get_origin
 
 import ipywidgets as widgets
@@ -35,59 +35,63 @@ class Switch:
         control: A dropdown for names, a field for a number.
     """
 
-    def __init__(self, setting: Setting, run: Run, order: Order) -> None:
-        """Show the value of a run; ``order`` is called with the name and a new value."""
+    def __init__(self, setting: Setting, run: Run, values: Mapping[str, Any], order: Order) -> None:
+        """Show the value of a run among ``values``; ``order`` is called with the name and a new value."""
         self.setting, self.order, self.quiet = setting, order, False
         self.toggle: Toggle | None = TOGGLES.get(setting.name)
         self.note = widgets.HTML()
-        value = run.config.values[setting.name]
+        value = values[setting.name]
         look = {"description": setting.name, "style": {"description_width": "7.5em"}, "layout": {"width": "auto"}}
         tip = {"tooltip": setting.about, **look}
-        if self.toggle is not None and self.toggle.choices:
-            self.control: Any = widgets.Dropdown(options=list(self.toggle.choices), value=value, **tip)
+        self.choices = self.toggle.choices if self.toggle is not None else ()
+        if self.choices:
+            self.control: Any = widgets.Dropdown(options=list(self.choices), value=value, **tip)
         elif _is_whole(setting.kind):
             self.control = widgets.IntText(value=value or 0, **tip)
         else:
             self.control = widgets.FloatText(value=value or 0.0, **tip)
         self.control.observe(self._chosen, "value")
-        self.show(run)
+        self.show(run, values)
         self.box = widgets.VBox([self.control, self.note], layout={"margin": "0 0 8px 0"})
 
-    def show(self, run: Run) -> None:
-        """Show the value of a run as it is now, and which values cannot be used."""
-        value = run.config.values[self.setting.name]
-        reasons = self.reasons(run)
+    def show(self, run: Run, values: Mapping[str, Any]) -> None:
+        """Show the value of a run among ``values``, those that were chosen, and which values cannot be used."""
+        value = values[self.setting.name]
+        others = self.others(value)
+        reasons = self.reasons(run, others)
+        stuck = len(reasons) == len(others)
         self.quiet = True
         try:
-            if self.toggle is not None and self.toggle.choices:
-                usable = [each for each in self.toggle.choices if each not in reasons]
+            if self.choices:
+                usable = [each for each in self.choices if each not in reasons]
                 if tuple(self.control.options) != tuple(usable):
                     self.control.options = usable
-            self.control.disabled = self._stuck(reasons)
+            self.control.disabled = stuck
             if value is not None and self.control.value != value:
                 self.control.value = value
         finally:
             self.quiet = False
-        self.note.value = self._text(reasons)
+        self.note.value = self._text(reasons, stuck)
 
-    def reasons(self, run: Run) -> dict[Any, str]:
-        """Return why values cannot be chosen now, by value; of a number why it cannot change at all."""
-        value = run.config.values[self.setting.name]
-        others: list[Any]
-        if self.toggle is not None and self.toggle.choices:
-            others = [each for each in self.toggle.choices if each != value]
-        else:
-            others = [value + 1 if isinstance(value, int) else (value or 1e-3) / 2]
+    def others(self, value: Any) -> list[Any]:
+        """Return the other values of a name; of a number one or two others, to see whether it can change."""
+        if self.choices:
+            return [each for each in self.choices if each != value]
+        whole, number = _is_whole(self.setting.kind), value or 0
+        return sorted({number + 1, max(1, number // 2)} - {number}) if whole else [(number or 1e-3) / 2]
+
+    def reasons(self, run: Run, others: Sequence[Any]) -> dict[Any, str]:
+        """Return why values cannot be chosen now, by value; of a number, only where it cannot change at all."""
         if reason := run.config.task.unserved.get(self.setting.name):
             return dict.fromkeys(others, f"no effect: {reason}")
+        if self.setting.resume is Resume.NO:
+            return dict.fromkeys(others, "it cannot change within a run; start a new one for it")
         each = {other: refusal(run, **{self.setting.name: other}) for other in others}
+        if not self.choices and not all(each.values()):
+            return {}
         return {other: _short(why) for other, why in each.items() if why}
 
-    def _stuck(self, reasons: Mapping[Any, str]) -> bool:
-        count = len(self.toggle.choices) - 1 if self.toggle is not None and self.toggle.choices else 1
-        return len(reasons) >= count
-
-    def _text(self, reasons: Mapping[Any, str]) -> str:
+    def _text(self, reasons: Mapping[Any, str], stuck: bool) -> str:
         parts = []
         if self.toggle is not None:
             claim = "" if self.toggle.claim == "none stated" else f"claimed: {self.toggle.claim}; "
@@ -96,7 +100,7 @@ class Switch:
             parts.append(self.setting.about.partition(".")[0].partition(";")[0])
         for why in dict.fromkeys(reasons.values()):
             values = ", ".join(str(each) for each, other in reasons.items() if other == why)
-            parts.append(why if self._stuck(reasons) and len(set(reasons.values())) == 1 else f"not {values}: {why}")
+            parts.append(why if stuck and len(set(reasons.values())) == 1 else f"not {values}: {why}")
         return f"<small style='line-height: 1.3; display: block'>{'<br>'.join(map(markup, parts))}</small>"
 
     def _chosen(self, change: Mapping[str, Any]) -> None:
@@ -111,6 +115,4 @@ def _is_whole(kind: Any) -> bool:
 
 def _short(reason: str) -> str:
     """Return the reason of a refusal without what a control shows already."""
-    if "cannot go on with" in reason:
-        return "it cannot change within a run; start a new one for it"
     return reason.partition(": ")[2].rstrip(".") or reason
