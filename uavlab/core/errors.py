@@ -91,8 +91,9 @@ class MissingPackageError(UavlabError, ImportError):
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the message of an error, with its type if it is none of this package."""
-    return str(error) if isinstance(error, UavlabError) else f"{type(error).__name__}: {error}"
+    """Return the message of an error, with its type if it is none of this package or says nothing."""
+    text = str(error)
+    return text if isinstance(error, UavlabError) and text.strip() else f"{type(error).__name__}: {text}"
 
 
 class FallbackWarning(UserWarning):

@@ -95,7 +95,7 @@ def undo(run: "Run", error: BaseException) -> bool:
         return False
     _swap(run, run.spare)
     run.spare = None  # its state is that of an update cut in half
-    run.changes[-1] = replace(run.changes[-1], undone=reason_of(error).splitlines()[0])
+    run.changes[-1] = replace(run.changes[-1], undone=reason_of(error).strip().splitlines()[0])
     run.store_config()
     return True
 

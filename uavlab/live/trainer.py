@@ -197,9 +197,9 @@ class Trainer:
                 try:
                     self._end_comparison("training ended")
                 finally:
-                    self._running = self._ending = self.run.stopping = False
-                    self._script = None
+                    self._running, self._script = False, None
                     self._obey()
+                    self._ending = self.run.stopping = False
 
     def _go_on_with_script(self) -> None:
         script = self._script
@@ -226,10 +226,10 @@ class Trainer:
             self._end_comparison("training ended")
 
     def _obey(self) -> None:
-        """Run the jobs that wait, one after the other, while others may come."""
+        """Run the jobs that wait, one after the other, while others may come; one of them may start a new thread."""
         while True:
             with self._wake:
-                if not self._orders:
+                if not self._orders or (self.alive and not self._within):
                     return
                 job, future = self._orders.popleft()
             if future.set_running_or_notify_cancel():
