@@ -82,7 +82,7 @@ class Comparison:
         per_update = {unit: self.works[True][unit] / amount for unit, amount in self.works[False].items() if amount}
         return {
             "how": self.how,
-            **(ratio or {"stopped": f"{len(self.before)} slices before it, and an interval needs 2"}),
+            **(ratio or {"stopped": "too few slices before it"}),
             "before": _median(self.before),
             "after": _median(self.after),
             "slices": len(self.after),
