@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from uavlab.core.errors import ConfigError, DivergedError, FileError, ResourceError, UavlabError
+from uavlab.core.errors import ConfigError, DivergedError, FileError, ResourceError, UavlabError, reason_of
 
 
 def test_exit_codes() -> None:
@@ -38,3 +38,18 @@ def test_a_divergence_learns_on_its_way_up() -> None:
     assert str(error) == "training: q is nan at update 9; expected less. Go home."
     again = pickle.loads(pickle.dumps(error))  # as worker processes hand it over
     assert (str(again), again.record) == (str(error), error.record)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ConfigError("lr: got 0."), "lr: got 0."),
+        (DivergedError(dict(RECORD), "Rest."), "training: q is nan; expected less. Rest."),
+        (ValueError("lr"), "ValueError: lr"),
+        (MemoryError(), "MemoryError: "),
+        (ConfigError(), "ConfigError: "),  # nothing would read as no reason
+        (ConfigError(" \n"), "ConfigError:  \n"),
+    ],
+)
+def test_a_reason_names_the_kind_of_what_is_not_ours(error: Exception, reason: str) -> None:
+    assert reason_of(error) == reason

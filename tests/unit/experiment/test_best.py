@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,8 +11,9 @@ import torch
 
 import uavlab as ul
 from uavlab.core.errors import ConfigError
+from uavlab.experiment import best as module
 from uavlab.experiment import build
-from uavlab.experiment.best import Best, group_owners, mean_scores
+from uavlab.experiment.best import Best, group_owners, mean_scores, validate
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
 from uavlab.learners.ppo import LEARNERS
@@ -34,6 +36,25 @@ def test_networks_follow_the_scores_of_their_owners() -> None:
 def test_scores_are_weighted_means() -> None:
     figures = {"a": torch.tensor([[1.0, 3.0]]), "b": torch.tensor([[4.0, 6.0]])}
     assert mean_scores(figures, [{"a": 1.0, "b": -0.5}, {"b": 2.0}]).tolist() == [[-0.5, 10.0]]
+
+
+def test_a_validation_chooses_counts_and_says_how_long_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(configure("pursuit", TINY))
+    ticks = iter((10.0, 12.5, 20.0, 21.0, 30.0, 30.5))
+    monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+    weights, stale = run.schedules.evaluation.score, 0
+    best = torch.full((2,), -torch.inf)
+    for seconds in (2.5, 1.0):
+        figures = validate(run)
+        score = torch.tensor([sum(w * figures[name][seed] for name, w in weights.items()) for seed in range(2)])
+        stale = 0 if (score > best).any() else stale + 1
+        best = torch.maximum(best, score)
+        torch.testing.assert_close(run.best_score, best)
+        assert (run.evals_since_best, run.score_seconds) == (stale, seconds)
+    judged: list[Any] = []
+    monkeypatch.setattr(run.schedules, "judge", lambda *given: judged.append(given))
+    validate(run, forced=True)
+    assert judged == []
 
 
 def test_each_group_of_pursuit_has_a_network() -> None:

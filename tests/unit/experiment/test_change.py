@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
-from uavlab.core.errors import ConfigError, DivergedError
+from uavlab.core.errors import ConfigError, DivergedError, FallbackWarning, ResourceError
 from uavlab.experiment import change, run_state
+from uavlab.experiment import run as run_module
 from uavlab.experiment.change import PARTS
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_config, read_status
+from uavlab.experiment.run_state import Change
 
 Settings = dict[str, Any]
 
@@ -118,6 +120,7 @@ REFUSED = [
     ({"batch": 65}, "batch 65 > capacity 64"),
     ({"nope": 1}, "unknown setting 'nope'"),
     ({"seed": 3}, "cannot go on with seed 0 -> 3"),
+    ({"by": "me"}, "unknown setting 'by'"),
 ]
 
 
@@ -134,6 +137,44 @@ def test_a_refused_change_leaves_the_run_as_it_was(settings: Settings, message: 
     assert run.changes == []
     assert run.not_exact_reasons == []
     assert run.digest == train(Run(config)).digest
+
+
+def test_a_change_that_would_lose_another_toggle_is_refused() -> None:
+    run = Run(configure("leader_follower_quick", {**TINY, "compile": "default"}))
+    with pytest.raises(ConfigError, match="compile=default: a compiled update takes its batch whole"):
+        run.change(micro_batches=2)
+    assert (run.config.toggles.micro_batches, run.changes) == (1, [])
+    assert change.refusal(run, micro_batches=2).startswith("compile=default: ")
+    assert change.refusal(run, micro_batches=2, compile="off") == ""
+
+
+def test_a_toggle_that_fell_back_before_does_not_refuse_others() -> None:
+    with pytest.warns(FallbackWarning, match="compile=default fell back"):
+        run = Run(configure("leader_follower_quick", {**TINY, "compile": "default", "micro_batches": 2}))
+    with pytest.warns(FallbackWarning, match="compile=default fell back"):
+        assert run.change(worlds=5) is not None
+
+
+def test_a_change_that_cannot_be_stored_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(configure("leader_follower_quick", TINY), tmp_path / "run")
+
+    def full(*given: Any) -> None:
+        raise ResourceError("no space")
+
+    for progress in run.train():
+        if progress.number == AT:
+            parts = [getattr(run, name) for name in PARTS]
+            for file in ("write_config", "write_json"):  # settings, and the record after them
+                with monkeypatch.context() as patch:
+                    patch.setattr(run_module, file, full)
+                    with pytest.raises(ResourceError, match="no space"):
+                        run.change(batch=12)
+                assert [getattr(run, name) for name in PARTS] == parts
+                assert run.changes == []
+            run.store_config()  # after room was made
+    assert run.digest == train(Run(configure("leader_follower_quick", TINY))).digest
+    assert read_config(tmp_path / "run").source.batch == 8
+    assert run.lost == ""
 
 
 def test_nothing_changes_where_values_are_equal() -> None:
@@ -160,6 +201,7 @@ def test_a_change_within_an_update_is_refused() -> None:
 class TestUndo:
     ERRORS: tuple[Callable[[], Exception], ...] = (
         lambda: MemoryError("no room"),
+        lambda: ConfigError(),
         lambda: RuntimeError("boom"),
         lambda: DivergedError({"tensor": "reward", "value": 1e9, "expected": "less", "kind": "learner"}, "Stop."),
     )
@@ -210,6 +252,9 @@ class TestUndo:
         run.learner.update = fail
 
 
+EVENT: Settings = {"update": 3, "settings": {"lr": [1, 2]}, "by": "panel", "undone": "", "measured": {"ratio": 1.5}}
+
+
 class TestRecord:
     def test_a_change_is_an_event_that_a_resumed_run_knows(self, tmp_path: Path) -> None:
         folder = tmp_path / "run"
@@ -251,10 +296,19 @@ class TestRecord:
         assert read_config(folder).values["batch"] == 12
 
     @pytest.mark.parametrize(
-        "value", [None, 3, [3], [{"update": 1}, {}], [{"settings": {"a": 1}, "update": 1}], "text"]
+        "value",
+        [
+            *(None, 3, [3], [{"update": 1}, {}], [{"settings": {"a": 1}, "update": 1}], "text"),
+            *([{**EVENT, **part}] for part in ({"update": "1"}, {"update": True}, {"by": 3}, {"undone": None})),
+            *([{**EVENT, **part}] for part in ({"measured": []}, {"measured": None}, {"settings": {"lr": [1, 2, 3]}})),
+            [{**EVENT, "more": 1}],
+        ],
     )
     def test_events_that_cannot_be_read_are_left_out(self, value: Any) -> None:
-        assert all(each.update == 1 for each in run_state.parse_changes(value))
+        assert run_state.parse_changes(value) == []
+
+    def test_others_are_read(self) -> None:
+        assert run_state.parse_changes([EVENT, {**EVENT, "by": 1}]) == [Change(**EVENT | {"settings": {"lr": (1, 2)}})]
 
 
 def test_a_state_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ class TestRatio:
         assert speed_ratio(slower, [2 * rate for rate in slower], paired=False)["low"] < 1
 
     def test_of_two_sides(self) -> None:
-        """Each side has the logarithms m - 1/2 and m + 1/2: a variance of 1/2, so a reach of t / 2, both t / sqrt(2)."""
+        """Each side has the logarithms m - 1/2 and m + 1/2: a variance of 1/2, a reach of t / 2; both t / sqrt(2)."""
         before, after = [E**-0.5, E**0.5], [E**0.5, E**1.5]
         reach = T1 / 2 * math.sqrt(2)
         got = speed_ratio(before, after, paired=False)

@@ -4,15 +4,18 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.exc import TorchDynamoException
 
 from tests.support.fake_device import fake_device
 from uavlab.core.errors import DivergedError, FallbackWarning
 from uavlab.runtime.grad_step import GradientStep
 from uavlab.runtime.runtime import Runtime, process_flags
+from uavlab.runtime.stage_timer import Monitor
 from uavlab.runtime.toggles import Toggles
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -155,3 +158,49 @@ def test_a_share_of_the_memory_is_given_back(monkeypatch: pytest.MonkeyPatch) ->
     with process_flags(Toggles(), CPU):
         pass
     assert len(shares) == 4
+
+
+def timed(*args: Any) -> list[tuple[str, int]]:
+    """Return stages and calls of a runtime's kernel ``act``, called in a compiled function and outside of it."""
+    rt = Runtime(monitor=Monitor("cpu"))
+    kernel = rt.time_stage(lambda x: x + 1, "acting")
+    whole = torch.compile(lambda x: kernel(x) * 2, fullgraph=True, backend="eager")
+    assert whole(torch.ones(1)).item() == 4
+    assert kernel(torch.ones(1)).item() == 2
+    assert rt.monitor is not None
+    return [(row["name"], row["calls"]) for row in rt.monitor.read()]
+
+
+class TestStages:
+    def test_without_a_monitor_the_function_is_itself(self) -> None:
+        def fn() -> None:
+            pass
+
+        assert Runtime().time_stage(fn, "acting") is fn
+
+    def test_a_part_of_compiled_code_is_not_timed(self) -> None:
+        assert timed() == [("acting", 1)]
+
+    def test_timing_within_compiled_code_is_caught(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Runtime, "time_stage", lambda rt, fn, name: rt.monitor.scope(name)(fn))
+        with pytest.raises(TorchDynamoException):
+            timed()
+
+    @pytest.mark.parametrize(
+        ("mode", "stages"), [("off", ["backward", "forward", "optimizer", "update"]), ("default", ["update"])]
+    )
+    def test_a_gradient_step_in_compiled_code_is_one_stage(
+        self, mode: str, stages: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+        parameters = []
+        for monitor in (None, Monitor("cpu")):
+            rt = Runtime(requested=Toggles(update="batched", compile=mode), monitor=monitor)
+            step = rt.grad(torch.ones(2, 3), 0.25, 7.0)
+            loss = rt.kernel(lambda theta, x: ((theta * x).sum(), {}), "actor_loss", part=True)
+            whole = rt.update(lambda x, step=step, loss=loss: step(loss, step.parameter, x), "learner")
+            whole(torch.ones(2, 3))
+            parameters.append(step.parameter.detach().clone())
+        assert monitor is not None
+        assert sorted(row["name"] for row in monitor.read()) == stages
+        assert torch.equal(*parameters)

@@ -82,6 +82,37 @@ def test_stages_of_other_threads_are_theirs(clock: Clock) -> None:
     assert [(row["name"], row["total_ms"]) for row in watch.read()] == [("forward", 6000.0)]
 
 
+def test_a_reset_begins_to_time_its_own_thread(clock: Clock) -> None:
+    watch = Monitor("cpu")
+    assert watch.resets == 1
+
+    def beside() -> None:
+        watch.reset()
+        with watch.scope("environment"):
+            clock.passes(5)
+
+    with watch.scope("forward"):
+        clock.passes(1)
+    thread = threading.Thread(target=beside)
+    thread.start()
+    thread.join()
+    with watch.scope("forward"):  # no longer its thread
+        clock.passes(1)
+    assert [(row["name"], row["total_ms"]) for row in watch.read()] == [("environment", 5000.0)]
+    watch.reset()
+    with watch.scope("forward"):
+        clock.passes(1)
+    assert [(row["name"], row["total_ms"]) for row in watch.read()] == [("forward", 1000.0)]
+    assert watch.resets == 3
+
+
+def test_a_monitor_of_all_threads_is_caught(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage_timer.threading, "get_ident", lambda: 1)
+    for test in (test_stages_of_other_threads_are_theirs, test_a_reset_begins_to_time_its_own_thread):
+        with pytest.raises(AssertionError):
+            test(clock)
+
+
 def update(watch: Monitor, clock: Clock) -> None:
     """10 s: 1 s outside, 2 s forward, 4 s backward with 1 s of the optimizer within, 1 s forward, 2 s outside."""
     clock.passes(1)
