@@ -32,7 +32,7 @@ class Sample:
 
 
 class History:
-    """Samples of a run; the thread that trains it calls ``add`` after each update, and ``skip`` before the next one.
+    """Samples of a run; the thread that trains it calls ``begin`` once, ``add`` after each update, ``skip`` before one.
 
     Attributes:
         samples: All samples, the oldest first.
@@ -43,23 +43,28 @@ class History:
         """Start with a sample of the run as it is."""
         self.instruments, self.net = Instruments(), run.seconds
         self.samples: deque[Sample] = deque([Sample(run.seconds, self.net, run.number)])
-        self._number, self._seconds, self._saves = run.number, run.seconds, len(run.pauses)  # before the next update
+        self._number = run.number
+        self.begin(run)
+
+    def begin(self, run: Run) -> None:
+        """Begin training; if the run was trained elsewhere since its last update here, begin a new history."""
+        if run.number != self._number:
+            self.samples = deque([Sample(run.seconds, self.net, run.number)])
+        self._number, self._seconds, self._saves = run.number, run.seconds, len(run.pauses)
+        self._late = 0.0  # seconds of score and saves after the last update, which ``Run`` counts with the next one
 
     def add(self, run: Run, progress: Progress) -> float:
         """Count an update, and take a sample if one is due; return the seconds of the update (without score, save)."""
-        beside = (run.score_seconds if progress.score else 0.0) + sum(run.pauses[self._saves :])
-        spent = run.seconds - self._seconds - beside
-        self.net, self._number = self.net + spent, run.number
+        spent = run.seconds - self._seconds - self._late
+        self._late = (run.score_seconds if progress.score else 0.0) + sum(run.pauses[self._saves :])
+        self.net, self._number, self._seconds = self.net + spent, run.number, run.seconds
         self.skip(run)
         self.sample(run, EVERY)
         return spent
 
     def skip(self, run: Run) -> None:
-        """Leave out what the run saved since its last update; if it was trained elsewhere, begin a new history."""
-        self._seconds, self._saves = run.seconds, len(run.pauses)
-        if run.number != self._number:
-            self._number = run.number
-            self.samples = deque([Sample(run.seconds, self.net, run.number)])
+        """Leave out saves between updates, which ``Run`` does not count."""
+        self._saves = len(run.pauses)
 
     def sample(self, run: Run, after: float = EVERY / 2) -> None:
         """Take a sample if the last one is so many seconds of training ago."""

@@ -183,7 +183,7 @@ class Trainer:
 
     def _train(self) -> None:
         try:
-            self.history.skip(self.run)
+            self.history.begin(self.run)
             for progress in self.run.train():
                 self.last = progress
                 self._measure(self.history.add(self.run, progress))

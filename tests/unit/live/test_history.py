@@ -20,14 +20,18 @@ class FakeRun(SimpleNamespace):
     """A run whose updates take what a test says."""
 
     def __init__(self, number: int = 0, seconds: float = 0.0) -> None:
-        super().__init__(number=number, seconds=seconds, score_seconds=0.0, pauses=[], rt=Runtime())
+        super().__init__(number=number, seconds=seconds, late=0.0, score_seconds=0.0, pauses=[], rt=Runtime())
 
     def update(self, seconds: float, score: float = 0.0, save: float = 0.0) -> Progress:
-        """Make an update of some seconds, with a score and a save after it, as ``Run`` counts them."""
-        self.number, self.seconds = self.number + 1, self.seconds + seconds + score + save
+        """Make an update of some seconds, with a score and a save after it, which count with the next update."""
+        self.number, self.seconds, self.late = self.number + 1, self.seconds + self.late + seconds, score + save
         self.score_seconds = score or self.score_seconds
         self.pauses += [save] if save else []
         return Progress(self.number, None, self.seconds, score={"eval/x": 1.0} if score else None)
+
+    def begin(self) -> None:
+        """Train once more: a score and a save at the end of the training before do not count."""
+        self.late = 0.0
 
     def save(self, seconds: float) -> None:
         """Save between two updates, which ``Run`` does not count as training."""
@@ -48,29 +52,45 @@ def spend(kind: type[History]) -> list[float]:
     each.skip(run)
     spent.append(each.add(run, run.update(0.25)))  # the score of before is counted once
     spent.append(each.add(run, run.update(0.25, score=1.0, save=1.0)))
+    run.save(3.0)
+    run.begin()
+    each.begin(run)
+    spent.append(each.add(run, run.update(0.25)))
     return [round(seconds, 9) for seconds in spent]
 
 
 class Careless(History):
-    """A broken history: a save between updates shortens the next update."""
+    """A broken history: a save between updates shortens another update."""
 
-    def skip(self, run: Any) -> None:
-        self._seconds = run.seconds
+    def add(self, run: Any, progress: Progress) -> float:
+        spent = super().add(run, progress)
+        self.skip = lambda run: None  # type: ignore[method-assign]
+        return spent
+
+
+class Late(History):
+    """A broken history: a score at the end of training shortens the first update of the next one."""
+
+    def begin(self, run: Any) -> None:
+        self._late = getattr(self, "_late", 0.0)
+        self._seconds, self._saves = run.seconds, len(run.pauses)
 
 
 class TestSpent:
     def test_scores_and_saves_are_left_out_wherever_they_are(self) -> None:
-        assert spend(History) == [0.25] * 5
+        assert spend(History) == [0.25] * 6
 
-    def test_counting_a_save_twice_is_caught(self) -> None:
-        assert spend(Careless) != [0.25] * 5
+    @pytest.mark.parametrize("broken", [Careless, Late])
+    def test_counting_what_the_run_does_not_is_caught(self, broken: type[History]) -> None:
+        assert spend(broken) != [0.25] * 6
 
     def test_net_seconds_are_their_sum(self) -> None:
         run: Any = FakeRun(number=10, seconds=100.0)
         each = History(run)
         for score in (0.0, 3.0):
             each.add(run, run.update(0.5, score))
-        assert (each.net, run.seconds) == (101.0, 104.0)
+        each.add(run, run.update(0.5))
+        assert (each.net, run.seconds) == (101.5, 104.5)
 
     def test_a_real_run_counts_as_the_fake_one(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         """Its updates take 0.25 s, its scores 8 s, its saves 4 s by a clock of the test."""
@@ -101,7 +121,7 @@ class TestSpent:
                 each.skip(run)
         assert spent == [0.25] * 6
         assert run.pauses == [4.0, 4.0, 4.0, 4.0]  # after updates 1 and 2 by hand, 3 and 6
-        assert (each.net, run.seconds) == (1.5, 1.5 + 3 * 8.0 + 2 * 4.0)
+        assert (each.net, run.seconds) == (1.5, 1.5 + 2 * 8.0 + 4.0)  # without the score and the save after update 6
 
 
 class TestSamples:
@@ -111,7 +131,8 @@ class TestSamples:
         for _ in range(5):
             each.add(run, run.update(0.2))
         each.add(run, run.update(0.6, score=9.0))
-        assert readings(each) == [(10.0, 10.0, 5), (10.6, 10.6, 8), (20.6, 11.6, 11)]
+        each.add(run, run.update(0.6))
+        assert readings(each) == [(10.0, 10.0, 5), (10.6, 10.6, 8), (11.6, 11.6, 11), (21.2, 12.2, 12)]
 
     def test_one_before_a_change_needs_half_the_distance(self) -> None:
         run: Any = FakeRun()
@@ -146,7 +167,7 @@ class TestSamples:
         each.add(run, run.update(1.0))
         for _ in range(100):
             run.update(0.01)  # in a loop of somebody else
-        each.skip(run)
+        each.begin(run)
         assert readings(each) == [(2.0, 1.0, 101)]
         assert each.add(run, run.update(1.0)) == 1.0
         assert rates(each.samples) == [(pytest.approx(3.0), 1.0)]
