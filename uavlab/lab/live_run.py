@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 from IPython.display import HTML, display
 
 from uavlab.core.labels import label_of
+from uavlab.core.types import Metric
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Progress
 from uavlab.lab.headless.strip_outputs import FIGURE
@@ -59,16 +60,18 @@ def training_curves(env: Any, rows: Sequence[Mapping[str, float]] = (), title: s
 
     Each of ``rows`` with the key ``eval/NAME`` is a point of the metric NAME.
     """
-    metrics = [metric for metric in env.metrics if metric.name in env.score]
+    known = [metric for metric in getattr(env, "metrics", ()) if metric.name in env.score]
+    metrics = known or [Metric(name, "") for name in env.score]
     shares = all(metric.over in PARTS and not metric.unit for metric in metrics)
     units = ", ".join(dict.fromkeys(metric.unit or label_of(metric.name, env) for metric in metrics))
     figure = blank(title, "updates", "share of episodes or steps" if shares else units)
     for number, metric in enumerate(metrics):
         scored = [row for row in rows if f"eval/{metric.name}" in row]
+        part = metric.unit or PARTS.get(metric.over, metric.over)
         figure.add_scatter(
             x=[row["update"] for row in scored],
             y=[row[f"eval/{metric.name}"] for row in scored],
-            name=plain(f"{label_of(metric.name, env)} ({metric.unit or PARTS.get(metric.over, metric.over)})"),
+            name=plain(label_of(metric.name, env) + (f" ({part})" if part else "")),
             mode="lines+markers",
             **pen(number),
         )

@@ -15,6 +15,7 @@ from uavlab.lab import live_run
 from uavlab.lab.headless.strip_outputs import FIGURE
 from uavlab.lab.live_run import describe, training_curves
 from uavlab.lab.widgets import Stop
+from uavlab.telemetry.task import Telemetry
 
 
 class Screen:
@@ -95,6 +96,11 @@ class TestTrainingCurves:
 
     def test_before_the_first_score(self) -> None:
         assert [list(trace.x) for trace in training_curves(LeaderFollower()).data] == [[], []]
+
+    def test_an_environment_may_only_name_its_score(self) -> None:
+        figure = training_curves(Telemetry(), [{"update": 3, "eval/mean_r2": -0.5}])
+        assert [(trace.name, list(trace.x), list(trace.y)) for trace in figure.data] == [("mean R²", [3], [-0.5])]
+        assert (figure.layout.yaxis.title.text, figure.layout.yaxis.range) == ("mean R²", None)
 
     def test_another_environment_has_its_own_metric_and_unit(self) -> None:
         [line] = training_curves(TINY_MISSION, [{"update": 3, "eval/entropy": 0.5, "eval/f1": 0.9}]).data

@@ -1,5 +1,6 @@
 """A control for each setting that can change while a run trains: what it claims, and why a value cannot be used."""
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args, get_origin
 
@@ -35,15 +36,15 @@ class Switch:
         control: A dropdown for names, a field for a number.
     """
 
-    def __init__(self, setting: Setting, run: Run, values: Mapping[str, Any], order: Order) -> None:
-        """Show the value of a run among ``values``; ``order`` is called with the name and a new value."""
-        self.setting, self.order, self.quiet = setting, order, False
+    def __init__(self, setting: Setting, run: Run, order: Order) -> None:
+        """Show the value of a run; ``order`` is called with the name and a new value."""
+        self.setting, self.order, self.quiet = setting, order, 0  # the thread that shows a value
         self.toggle: Toggle | None = TOGGLES.get(setting.name)
         self.note = widgets.HTML()
-        value = values[setting.name]
+        self.choices = self.toggle.choices if self.toggle is not None else ()
+        value = run.config.values[setting.name]
         look = {"description": setting.name, "style": {"description_width": "7.5em"}, "layout": {"width": "auto"}}
         tip = {"tooltip": setting.about, **look}
-        self.choices = self.toggle.choices if self.toggle is not None else ()
         if self.choices:
             self.control: Any = widgets.Dropdown(options=list(self.choices), value=value, **tip)
         elif _is_whole(setting.kind):
@@ -51,16 +52,16 @@ class Switch:
         else:
             self.control = widgets.FloatText(value=value or 0.0, **tip)
         self.control.observe(self._chosen, "value")
-        self.show(run, values)
+        self.show(run)
         self.box = widgets.VBox([self.control, self.note], layout={"margin": "0 0 8px 0"})
 
-    def show(self, run: Run, values: Mapping[str, Any]) -> None:
-        """Show the value of a run among ``values``, those that were chosen, and which values cannot be used."""
-        value = values[self.setting.name]
+    def show(self, run: Run, values: Mapping[str, Any] | None = None) -> None:
+        """Show the value of a run as it is now, or that among ``values``, and which values cannot be used."""
+        value = (values or run.config.values)[self.setting.name]
         others = self.others(value)
         reasons = self.reasons(run, others)
         stuck = len(reasons) == len(others)
-        self.quiet = True
+        self.quiet = threading.get_ident()
         try:
             if self.choices:
                 usable = [each for each in self.choices if each not in reasons]
@@ -70,7 +71,7 @@ class Switch:
             if value is not None and self.control.value != value:
                 self.control.value = value
         finally:
-            self.quiet = False
+            self.quiet = 0
         self.note.value = self._text(reasons, stuck)
 
     def others(self, value: Any) -> list[Any]:
@@ -104,7 +105,7 @@ class Switch:
         return f"<small style='line-height: 1.3; display: block'>{'<br>'.join(map(markup, parts))}</small>"
 
     def _chosen(self, change: Mapping[str, Any]) -> None:
-        if not self.quiet:
+        if self.quiet != threading.get_ident():
             self.order(self.setting.name, change["new"])
 
 
