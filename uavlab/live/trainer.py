@@ -11,6 +11,7 @@ from typing import Any, Literal
 from weakref import WeakSet
 
 from uavlab.core.errors import ConfigError, UavlabError
+from uavlab.experiment.change import changed_config
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Change, Progress
 from uavlab.live.comparison import Comparison
@@ -60,6 +61,12 @@ class Trainer:
         if self.alive:
             return "stopping" if self.run.stopping else "paused" if self._left == 0 else "training"
         return "failed" if self.error is not None else "complete" if self.run.done else "ready"
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Return the settings of the run; while a comparison goes to and fro, those after its change."""
+        comparison = self.comparison
+        return {**self.run.config.values, **(comparison.new if comparison else {})}
 
     def start(self) -> None:
         """Train to the target, or go on after a pause.
@@ -180,6 +187,7 @@ class Trainer:
                 future.set_exception(error)
 
     def _change(self, settings: Mapping[str, Any], by: str, measure: bool) -> Change | None:
+        changed_config(self.run, settings)  # a change that is refused ends no comparison
         self._end_comparison("another change")
         self.history.sample(self.run)
         samples = list(self.history.samples)

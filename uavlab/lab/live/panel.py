@@ -1,11 +1,13 @@
 """The panel of a run: start, pause, step, stop, save, and switches that change it while it trains."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from weakref import ref
+from weakref import WeakSet, ref
 
 import ipywidgets as widgets
 from IPython.display import HTML, display
@@ -21,10 +23,13 @@ from uavlab.live.trainer import TRAINERS, Trainer, trainer_of
 EVERY = 1.0  # seconds between messages to the page
 LAST_EVERY = 10  # of them until the copy for a page without a kernel is drawn again
 LABEL = "the panel of a live run: run this cell to switch settings while it trains"
-HIDDEN = """<style>
-.jp-OutputArea-child:has(.uavlab-live) ~ .jp-OutputArea-child:has(.uavlab-last) { display: none }
+ALIVE = ".jp-OutputArea-child:has(.uavlab-live:not(.jupyter-widgets-disconnected))"
+HIDDEN = f"""<style>
+{ALIVE} ~ .jp-OutputArea-child:has(.uavlab-last), .jp-OutputArea-child:has(.jupyter-widgets):not({ALIVE}):has(
++ .jp-OutputArea-child .uavlab-last) {{ display: none }}
 </style>"""
-"""Where the panel is alive, the copy below it is superfluous."""
+"""Where the panel is alive, the copy below it is superfluous; where it is not, the panel is."""
+PANELS: "WeakSet[LivePanel]" = WeakSet()
 COLUMNS = "repeat(auto-fill, minmax(230px, 1fr))"
 
 
@@ -39,7 +44,7 @@ class LivePanel(Panel):
     def __init__(self, trainer: Trainer) -> None:
         """Show a run; nothing in it changes until somebody clicks."""
         self.trainer, run = trainer, trainer.run
-        self.status = widgets.HTML()
+        self.status, self.alert = widgets.HTML(), widgets.HTML()
         self.buttons = {name: self._button(name, *about) for name, about in BUTTONS.items()}
         self.measure = widgets.Checkbox(
             value=True, indent=False, description="measure each change", layout={"width": "auto"},
@@ -55,14 +60,18 @@ class LivePanel(Panel):
         )
         folded = widgets.Accordion([rest], titles=["Settings that cannot change here, and why"])
         row = widgets.HBox([*self.buttons.values(), self.measure], layout={"flex_flow": "row wrap"})
-        super().__init__([row, self.status, self.speed, grid, self.table, self.stages, self.scores, folded], LABEL)
+        rows = [row, self.status, self.alert, self.speed, grid, self.table, self.stages, self.scores, folded]
+        super().__init__(rows, LABEL)
         self.add_class("uavlab-live")
-        self._future: Future[Any] | None = None
+        self._lock = threading.RLock()  # JupyterLab runs callbacks in a thread of their own
+        self._futures: list[Future[Any]] = []
         self._shown: Any = None  # what the pictures, the switches and the copy were drawn from
         self._known: Any = None
-        self._copied: Any = None
+        self._copied, self._state = "", self.trainer.state
         self._ticks = 0
         self._handle: Any = None
+        self._task: asyncio.Task[None] | None = None
+        PANELS.add(self)
         self.refresh()
 
     def _button(self, name: str, tooltip: str, act: Callable[[Trainer], Any]) -> widgets.Button:
@@ -71,68 +80,113 @@ class LivePanel(Panel):
         return button
 
     def _act(self, act: Callable[[Trainer], Any]) -> None:
-        with guard(self.status):
-            if isinstance(future := act(self.trainer), Future):
-                self._future = future
-        self.refresh()
+        with self._lock:
+            with guard(self.alert):
+                if isinstance(future := act(self.trainer), Future):
+                    self._futures.append(future)
+            self.refresh()
 
     def _order(self, name: str, value: Any) -> None:
-        measure, self.status.value = self.measure.value, ""
-        self._future = self.trainer.order(lambda: self.trainer._change({name: value}, "panel", measure))
-        self.refresh()
+        with self._lock:
+            measure, self.alert.value = self.measure.value, ""
+            self._futures.append(self.trainer.order(lambda: self.trainer._change({name: value}, "panel", measure)))
+            self.refresh()
 
     def refresh(self) -> None:
         """Show the run as it is now."""
-        trainer = self.trainer
-        self._answer()
-        if self._future is None and not self.status.value.startswith(ALERT):
-            write_status(self.status, pictures.status_line(trainer))
-        alive, state = trainer.alive, trainer.state
-        self.buttons["Start"].disabled = state in ("training", "stopping") or (not alive and trainer.run.done)
-        self.buttons["Step"].disabled = self.buttons["Start"].disabled
-        self.buttons["Pause"].disabled = state != "training"
-        self.buttons["Stop"].disabled = not alive or state == "stopping"
-        self.buttons["Save"].disabled = trainer.run.folder is None
-        changes = [(each.update, each.undone, each.measured) for each in trainer.run.changes]
-        if (now := (len(trainer.history.samples), trainer.history.net, len(trainer.run.recorder.rows))) != self._shown:
-            self._shown = now
-            self.speed.value = pictures.speed_chart(trainer.run, trainer.history)
-            self.stages.value = pictures.stage_bar(trainer.history)
-            self.scores.value = pictures.score_chart(trainer.run)
-        if (known := (changes, trainer.run.config.values)) != self._known:
-            self._known = known
-            table = pictures.change_table(trainer.run)
-            self.table.value = f"<div style='overflow-x: auto'>{table._repr_html_()}</div>" if table.rows else ""
-            if self._future is None:
-                for switch in self.switches.values():
-                    switch.show(trainer.run)
+        with self._lock:
+            self._answer()
+            write_status(self.status, pictures.status_line(self.trainer))
+            self._show_buttons()
+            self._show_pictures()
+            self._show_changes()
 
     def _answer(self) -> None:
-        """Show what came of the last order: a refusal, or the failure of training."""
-        error: BaseException | None = self.trainer.error if not self.trainer.alive else None
-        if self._future is not None and self._future.done():
-            error, self._future, self._known = self._future.exception() or error, None, None
-            self.status.value = ""
-        if error is not None:
-            self.status.value = f"{ALERT}{markup(type(error).__name__)}: {markup(error)}</b>"
+        """Show what came of the last orders: a refusal, or the failure of training."""
+        done = [each for each in self._futures if each.done()]
+        errors = [self.trainer.error if not self.trainer.alive else None, *(each.exception() for each in done)]
+        if done:
+            self._futures = [each for each in self._futures if each not in done]
+            self._known = None
+        if refused := [each for each in errors if each is not None]:
+            self.alert.value = alert(refused[-1])
+
+    def _show_buttons(self) -> None:
+        trainer, buttons = self.trainer, self.buttons
+        alive, state = trainer.alive, trainer.state
+        buttons["Start"].disabled = state in ("training", "stopping") or (not alive and trainer.run.done)
+        buttons["Step"].disabled = buttons["Start"].disabled
+        buttons["Pause"].disabled = state != "training"
+        buttons["Stop"].disabled = not alive or state == "stopping"
+        buttons["Save"].disabled = trainer.run.folder is None
+
+    def _show_pictures(self) -> None:
+        run, history = self.trainer.run, self.trainer.history
+        if (now := (len(history.samples), history.net, len(run.recorder.rows))) != self._shown:
+            self._shown = now
+            self.speed.value = pictures.speed_chart(run, history)
+            self.stages.value = pictures.stage_bar(history)
+            self.scores.value = pictures.score_chart(run)
+
+    def _show_changes(self) -> None:
+        run, values = self.trainer.run, self.trainer.values
+        changes = [(each.update, each.undone, each.measured) for each in pictures.changes_of(run)]
+        if (known := (changes, values)) == self._known:
+            return
+        self._known = known
+        table = pictures.change_table(run)
+        self.table.value = f"<div style='overflow-x: auto'>{table._repr_html_()}</div>" if table.rows else ""
+        if not self._futures:
+            for switch in self.switches.values():
+                switch.show(run, values)
 
     def show(self) -> None:
         """Display the panel, and under it a copy for pages without a kernel; both follow the run."""
         display(self)
         self._handle = display(HTML(HIDDEN + pictures.whole(self.trainer)), display_id=True)
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:  # no notebook: the panel shows the run as it is
-            return
-        self._task = loop.create_task(_follow(ref(self)))
+        self.follow()
+
+    def follow(self) -> None:
+        """Follow the run from now on; without a notebook, the panel shows the run as it is."""
+        with suppress(RuntimeError):  # no loop runs
+            self._task = asyncio.get_running_loop().create_task(_follow(ref(self)))
+
+    def rest(self) -> None:
+        """Show the run as it is now, and follow it no longer."""
+        if self._task is not None:
+            self._task.cancel()
 
     def tick(self) -> None:
         """Follow the run; called at a bounded rate."""
-        self.refresh()
-        self._ticks += 1
-        if self._handle is not None and self._ticks % LAST_EVERY == 0 and self._shown != self._copied:
-            self._copied = self._shown
-            self._handle.update(HTML(HIDDEN + pictures.whole(self.trainer)))
+        try:
+            self.refresh()
+            self._ticks += 1
+            state, self._state = self._state, self.trainer.state
+            due = self._ticks % LAST_EVERY == 0 or state != self._state
+            if due and self._handle is not None and (copy := pictures.whole(self.trainer)) != self._copied:
+                self._copied = copy
+                self._handle.update(HTML(HIDDEN + copy))
+        except Exception as error:  # of any kind: else the panel stands still, and nothing says why
+            self.alert.value = alert(error)
+
+    def end(self) -> None:
+        """Follow the run no longer, and close all widgets."""
+        self.rest()
+        PANELS.discard(self)
+        close(self)
+
+
+def alert(error: BaseException) -> str:
+    """Return an error as HTML that screen readers announce."""
+    return f"{ALERT}{markup(type(error).__name__)}: {markup(error)}</b>"
+
+
+def close(widget: widgets.Widget) -> None:
+    """Close a widget and all that it holds, which ipywidgets stores otherwise until the kernel ends."""
+    for part in (*getattr(widget, "children", ()), *(getattr(widget, name, None) for name in ("layout", "style"))):
+        if part is not None:
+            close(part)
+    widget.close()
 
 
 async def _follow(panel: "ref[LivePanel]") -> None:
@@ -143,7 +197,7 @@ async def _follow(panel: "ref[LivePanel]") -> None:
 
 
 def panel(run: Run | str | Path) -> LivePanel:
-    """Show the panel of a run in a notebook, and return it.
+    """Show the panel of a run in a notebook, and return it; it takes the place of an earlier panel of the run.
 
     Args:
         run: A run, which may train already, or the folder of one: after a restart of the kernel its training goes on
@@ -160,6 +214,8 @@ def panel(run: Run | str | Path) -> LivePanel:
     trainer = trainer_of(run)
     if run.rt.monitor is None:
         trainer.order(lambda: run.change("monitor", monitor=True)).result()
+    for each in [each for each in PANELS if each.trainer is trainer]:
+        each.end()
     shown = LivePanel(trainer)
     shown.show()
     return shown

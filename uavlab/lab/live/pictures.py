@@ -66,7 +66,7 @@ def speed_chart(run: Run, history: History) -> str:
         thin.append(points[-1])
     marks = [(_seconds(samples, each.update), str(number)) for number, each in enumerate(changes_of(run), 1)]
     high = 1.1 * max((rate for _, rate in points), default=1.0)
-    return line_chart({"": thin}, "seconds of training", "updates per second", 0, (0.0, high), marks=marks, dots=False)
+    return line_chart({"": thin}, "seconds of training", "updates per second", 1, (0.0, high), marks=marks, dots=False)
 
 
 def _seconds(samples: Sequence[Any], update: int) -> float:
@@ -76,7 +76,7 @@ def _seconds(samples: Sequence[Any], update: int) -> float:
 
 def score_chart(run: Run) -> str:
     """Draw the scores of a run, with a numbered mark at every change."""
-    return draw(run, [(each.update, str(number)) for number, each in enumerate(changes_of(run), 1)], run.number)
+    return draw(run, [(each.update, str(number)) for number, each in enumerate(changes_of(run), 1)], run.number or 1)
 
 
 def stage_bar(history: History) -> str:
@@ -127,7 +127,7 @@ def status_line(trainer: Trainer) -> str:
 
 
 def whole(trainer: Trainer) -> str:
-    """Return all that a panel shows of a run, for a page without a kernel."""
+    """Return all that a panel shows of a run, for a page without a kernel; JupyterLab takes no dollar for a formula."""
     run = trainer.run
     table = change_table(run)
     changes = (
@@ -135,4 +135,4 @@ def whole(trainer: Trainer) -> str:
     )
     name = markup(f"{run.config.preset}, {run.folder or 'in memory'}: {status_line(trainer)}")
     charts = speed_chart(run, trainer.history) + stage_bar(trainer.history) + score_chart(run)
-    return f"<div class='uavlab-last'><p>{name}</p>{charts}{changes}</div>"
+    return f"<div class='uavlab-last mathjax_ignore'><p>{name}</p>{charts}{changes}</div>"

@@ -1,5 +1,6 @@
 """A control for each setting that can change while a run trains: what it claims, and why a value cannot be used."""
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, get_args, get_origin
 
@@ -37,7 +38,7 @@ class Switch:
 
     def __init__(self, setting: Setting, run: Run, order: Order) -> None:
         """Show the value of a run; ``order`` is called with the name and a new value."""
-        self.setting, self.order, self.quiet = setting, order, False
+        self.setting, self.order, self.quiet = setting, order, 0  # the thread that shows a value
         self.toggle: Toggle | None = TOGGLES.get(setting.name)
         self.note = widgets.HTML()
         value = run.config.values[setting.name]
@@ -53,11 +54,11 @@ class Switch:
         self.show(run)
         self.box = widgets.VBox([self.control, self.note], layout={"margin": "0 0 8px 0"})
 
-    def show(self, run: Run) -> None:
-        """Show the value of a run as it is now, and which values cannot be used."""
-        value = run.config.values[self.setting.name]
+    def show(self, run: Run, values: Mapping[str, Any] | None = None) -> None:
+        """Show the value of a run as it is now, or that among ``values``, and which values cannot be used."""
+        value = (values or run.config.values)[self.setting.name]
         reasons = self.reasons(run)
-        self.quiet = True
+        self.quiet = threading.get_ident()
         try:
             if self.toggle is not None and self.toggle.choices:
                 usable = [each for each in self.toggle.choices if each not in reasons]
@@ -67,7 +68,7 @@ class Switch:
             if value is not None and self.control.value != value:
                 self.control.value = value
         finally:
-            self.quiet = False
+            self.quiet = 0
         self.note.value = self._text(reasons)
 
     def reasons(self, run: Run) -> dict[Any, str]:
@@ -100,7 +101,7 @@ class Switch:
         return f"<small style='line-height: 1.3; display: block'>{'<br>'.join(map(markup, parts))}</small>"
 
     def _chosen(self, change: Mapping[str, Any]) -> None:
-        if not self.quiet:
+        if self.quiet != threading.get_ident():
             self.order(self.setting.name, change["new"])
 
 
