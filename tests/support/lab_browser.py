@@ -103,16 +103,23 @@ def busy_cores(cores: int = 2) -> Iterator[None]:
 
 @dataclass
 class Watched:
-    """A page with its errors and its requests."""
+    """A page with its errors, its requests and its dialogs, which are accepted."""
 
     page: Any
     errors: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
+    dialogs: list[str] = field(default_factory=list)  # other than that of a page that is left with unsaved changes
 
     def outside(self, inside: str) -> list[str]:
         """List the requests that went elsewhere than to ``inside``."""
         allowed = (inside, inside.replace("http", "ws"), "data:", "blob:")
         return [url for url in self.requests if not url.startswith(allowed)]
+
+    def accept(self, dialog: Any) -> None:
+        """Note a dialog, and go on."""
+        if dialog.type != "beforeunload":
+            self.dialogs.append(dialog.message)
+        dialog.accept()
 
 
 @contextmanager
@@ -131,6 +138,7 @@ def browsing() -> Iterator[Watched]:
         page.on("console", lambda m: watched.errors.append(m.text) if m.type == "error" else None)
         page.on("pageerror", lambda e: watched.errors.append(str(e)))
         page.on("request", lambda r: watched.requests.append(r.url))
+        page.on("dialog", watched.accept)
         try:
             yield watched
         finally:
@@ -169,6 +177,22 @@ class OpenNotebook:
         self.cell(cell_id)
         self.page.evaluate("() => window.jupyterapp.commands.execute('notebook:run-cell')")
         self._idle()
+
+    def save(self) -> None:
+        """Save the notebook."""
+        self.page.evaluate(f"() => {CURRENT}.context.save()")
+
+    def restart_kernel(self) -> None:
+        """Restart the kernel by the menu, and wait until the new one is idle."""
+        self.page.evaluate("() => { window.jupyterapp.commands.execute('kernelmenu:restart'); }")
+        self.page.locator(".jp-Dialog .jp-mod-accept").click()
+        self.page.wait_for_selector(".jp-Dialog", state="detached")
+        self.page.evaluate(f"async () => {{ await {CURRENT}.sessionContext.session.kernel.info; }}")
+        self._idle()
+
+    def end_kernel(self) -> None:
+        """End the kernel."""
+        self.page.evaluate(f"() => {CURRENT}.sessionContext.shutdown()")
 
     def cell(self, cell_id: str) -> Any:
         """Scroll to a cell and return its locator; the page knows positions, the model knows ids."""

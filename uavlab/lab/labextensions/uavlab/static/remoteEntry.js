@@ -1,7 +1,9 @@
-// An extension of JupyterLab: plotly figures follow the width of the page.
+// An extension of JupyterLab: plotly figures follow the width of the page, and lists of widgets have their keys.
 //
 // JupyterLab lays out only cells that are in view, and tells the others of one of several fast changes of the page.
 // A browser reports the size of an element when it is laid out, so a figure is drawn anew when it comes into view.
+//
+// JupyterLab takes the keys of a list for its own: arrows go to another cell, letters cut, copy or delete cells.
 
 function* within(widget) {
   yield widget;
@@ -21,6 +23,9 @@ function activate(app) {
       for (const figure of [node, ...node.querySelectorAll('.jp-RenderedPlotly')])
         if (figure.matches('.jp-RenderedPlotly')) sizes.observe(figure);
   }).observe(document.body, {childList: true, subtree: true});
+  document.addEventListener('focusin', ({target}) => {
+    if (target.matches('.jupyter-widgets select')) target.setAttribute('data-lm-suppress-shortcuts', 'true');
+  });
 }
 
 const plugin = {id: 'uavlab:figures', autoStart: true, activate};
