@@ -17,6 +17,7 @@ from uavlab.experiment.config import Config
 from uavlab.experiment.run_dir import require_resumable, with_changes
 from uavlab.experiment.run_state import Change
 from uavlab.runtime.toggles import resolve
+from uavlab.training import training
 
 if TYPE_CHECKING:
     from uavlab.experiment.run import Run
@@ -69,6 +70,31 @@ def changed_config(run: "Run", settings: Mapping[str, Any]) -> Config:
             f"device: the run is on {run.rt.device.type}; end it, and go on with `resume --device {device}`."
         )
     return config
+
+
+def begins_to_compile(run: "Run", settings: Mapping[str, Any]) -> bool:
+    """Return whether a change of these settings makes a run compile that did not."""
+    return run.config.toggles.compile == "off" and settings.get("compile", "off") != "off"
+
+
+def prepare(run: "Run", settings: Mapping[str, Any]) -> "Run":
+    """Return a run with other settings that has made an update, so that a change to it compiles nothing (``spare``).
+
+    This may run in another thread while ``run`` trains without compiled code.
+
+    Raises:
+        ConfigError, ResourceError: As ``change``, or a toggle that changes falls back.
+    """
+    config = changed_config(run, settings)
+    _require_usable(run, config)
+    with build.enough_memory():
+        other = type(run)(config)
+        with other.rt.scope():
+            next(training(other.source, other.learner, other.rng, other.rt, 0))
+    for name, reason in other.rt.fell_back.items():
+        if name in settings:
+            raise ConfigError(f"{name}={settings[name]} fell back: {reason}")
+    return other
 
 
 def refusal(run: "Run", /, **settings: Any) -> str:

@@ -2,17 +2,17 @@
 
 import atexit
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakSet
 
 from uavlab.core.errors import ConfigError, UavlabError, reason_of
-from uavlab.experiment.change import refusal
+from uavlab.experiment.change import begins_to_compile, prepare, refusal
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Change, Progress
 from uavlab.live.comparison import PAIRS, Comparison
@@ -36,6 +36,7 @@ class Trainer:
         history: Its speed so far.
         comparison: The slices that are being measured; None if there are none.
         fresh: Places in ``run.changes`` of those after which no update was made yet: it may take long to compile.
+        preparing: Whether code is compiled for a change, while training goes on.
         error: What ended training; None if nothing did.
     """
 
@@ -44,6 +45,8 @@ class Trainer:
         self.run, self.history, self.pairs = run, History(run), pairs
         self.comparison: Comparison | None = None
         self.fresh: tuple[int, ...] = ()
+        self.preparing = False
+        self._asked: Future[Any] | None = None  # the change of the script that is not made yet
         self.error: BaseException | None = None
         self.last: Progress | None = None
         self._script: list[tuple[int, dict[str, Any]]] | None = None  # changes to come; None without a script
@@ -146,7 +149,30 @@ class Trainer:
         Raises:
             ConfigError, ResourceError: As ``Run.change``; the run goes on as it was.
         """
-        return self.order(lambda: self._change(settings, by, measure)).result()
+        return self.ask(settings, by, measure).result()
+
+    def ask(self, settings: Mapping[str, Any], by: str, measure: bool = True) -> "Future[Change | None]":
+        """Order a change; where a run begins to compile, another thread does so first, and training goes on meanwhile.
+
+        The future result is what ``change`` returns or raises.
+        """
+        if not self.alive or self.preparing or not begins_to_compile(self.run, settings):
+            return self.order(lambda: self._change(settings, by, measure))
+        future: Future[Change | None] = Future()
+        self.preparing = True
+        threading.Thread(target=self._prepare, args=(settings, by, measure, future), daemon=True).start()
+        return future
+
+    def _prepare(self, settings: Mapping[str, Any], by: str, measure: bool, future: "Future[Change | None]") -> None:
+        began = time.monotonic()
+        try:
+            prepared = prepare(self.run, settings), time.monotonic() - began
+            self.preparing = False
+            future.set_result(self.order(lambda: self._change(settings, by, measure, prepared)).result())
+        except BaseException as error:  # of any kind: whoever waits for the result must get it
+            future.set_exception(error)
+        finally:
+            self.preparing = False
 
     def order(self, job: Callable[[], Any]) -> "Future[Any]":
         """Run a job after the update in progress, or now if there is no thread; return its future result."""
@@ -197,18 +223,21 @@ class Trainer:
                 try:
                     self._end_comparison("training ended")
                 finally:
-                    self._running, self._script = False, None
+                    self._running, self._script, self._asked = False, None, None
                     self._obey()
                     self._ending = self.run.stopping = False
 
     def _go_on_with_script(self) -> None:
-        script = self._script
-        if script is None or self.comparison is not None:
+        script, asked = self._script, self._asked
+        if script is None or self.comparison is not None or (asked and not asked.done()):
             return
+        if asked:
+            self._asked = None
+            asked.result()  # raises why the change was refused
         if not script:
             self.run.stop()
         elif self.run.number >= script[0][0]:
-            self._change(script.pop(0)[1], "script", measure=True)
+            self._asked = self.ask(script.pop(0)[1], "script")
 
     def _attend(self) -> None:
         """Obey the orders that wait, and sleep while the run is paused."""
@@ -238,18 +267,24 @@ class Trainer:
                 except BaseException as error:  # of any kind: whoever waits for the result must get it
                     future.set_exception(error)
 
-    def _change(self, settings: Mapping[str, Any], by: str, measure: bool) -> Change | None:
+    def _change(
+        self, settings: Mapping[str, Any], by: str, measure: bool, prepared: tuple[Run, float] | None = None
+    ) -> Change | None:
+        """Change settings; ``prepared`` is a run with them that has compiled its code, and how long that took (s)."""
         if reason := refusal(self.run, **settings):
             raise ConfigError(reason)
         self._end_comparison("another change")
         self.history.sample(self.run)
         since = self.run.changes[-1].update if self.run.changes else -1
         samples = [each for each in self.history.samples if each.update > since]  # the first update may compile
+        if prepared:
+            self.run.spare = prepared[0]
         change = self.run.change(by, **settings)
         if change:
             self.fresh += (len(self.run.changes) - 1,)
         if change and measure and self.alive:
             self.comparison = Comparison(self.run, change, samples, self.pairs)
+            self.comparison.warm_up = prepared and prepared[1]
         return change
 
     def _measure(self, spent: float) -> None:
@@ -297,32 +332,6 @@ class Trainer:
         """Add what was measured to the record of a change."""
         self.run.changes[place] = replace(self.run.changes[place], measured=measured)
         self.run.store_config()
-
-
-def trainer_of(run: Run) -> Trainer:
-    """Return the trainer of a run: the one that it has, so that there is never a second thread, or a new one."""
-    with LOCK:
-        present = [each for each in _trainers(run.folder) if each.alive]
-        present += [each for each in TRAINERS if each.run is run]
-        return present[0] if present else Trainer(run)
-
-
-def trainer_in(folder: Path) -> Trainer:
-    """Return the trainer of the run in a folder: one that can go on, or one of the run as its newest checkpoint has it.
-
-    Raises:
-        FileError: The folder is no run.
-        ConfigError: Another process trains the run.
-    """
-    with LOCK:
-        present = [each for each in _trainers(folder) if each.alive or not each.run.lost]
-        return min(present, key=lambda each: not each.alive) if present else trainer_of(Run.resume(folder))
-
-
-def _trainers(folder: Path | None) -> list[Trainer]:
-    """Return the trainers of all runs in a folder."""
-    where = folder and folder.resolve()
-    return [each for each in TRAINERS if where and each.run.folder and each.run.folder.resolve() == where]
 
 
 @atexit.register

@@ -15,8 +15,9 @@ from uavlab.core.errors import ConfigError
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_status
 from uavlab.live import trainer
+from uavlab.live.attach import trainer_in, trainer_of
 from uavlab.live.history import History
-from uavlab.live.trainer import Trainer, stop_all, trainer_in, trainer_of
+from uavlab.live.trainer import Trainer, stop_all
 
 SHORT = 0.05  # s; for what must not happen meanwhile
 RACES = 200

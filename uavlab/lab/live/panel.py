@@ -20,8 +20,9 @@ from uavlab.lab.live import pictures
 from uavlab.lab.live.switches import Switch, changeable
 from uavlab.lab.plots.tables import Table
 from uavlab.lab.widgets import ALERT, Panel, guard, write_status
+from uavlab.live.attach import trainer_in, trainer_of
 from uavlab.live.script import Script
-from uavlab.live.trainer import Trainer, trainer_in, trainer_of
+from uavlab.live.trainer import Trainer
 
 EVERY = 1.0  # seconds between messages to the page
 LAST_EVERY = 10  # of them until the copy for a page without a kernel is drawn again
@@ -92,7 +93,7 @@ class LivePanel(Panel):
     def _order(self, name: str, value: Any) -> None:
         with self._lock:
             measure, self.alert.value = self.measure.value, ""
-            self._futures.append(self.trainer.order(lambda: self.trainer._change({name: value}, "panel", measure)))
+            self._futures.append(self.trainer.ask({name: value}, "panel", measure))
             self.refresh()
 
     def refresh(self) -> None:

@@ -126,6 +126,8 @@ def status_line(trainer: Trainer) -> str:
     if trainer.alive and rate:
         parts.append(f"{rate[-1][1]:.3g} updates per second")
     fresh, comparison = trainer.fresh, trainer.comparison  # the thread may end them meanwhile
+    if trainer.preparing:
+        parts.append("compiling for a change, half a minute or more; training goes on")
     if trainer.alive and fresh:
         compiles = any("compile" in run.changes[place].settings for place in fresh)
         compiles &= run.config.toggles.compile != "off"
