@@ -31,7 +31,7 @@ THREADS = "print(*(each.name for each in threading.enumerate() if each.name.star
 GO_ON = """from uavlab.lab import panel
 shown = panel("run")"""
 ONE_THREAD = "train leader_follower_quick"
-NOT_FOUND = "widget model not found"  # what JupyterLab logs for a widget of a kernel that ended
+ABSENT = "widget model not found"  # what JupyterLab logs for a widget of a kernel that ended
 HOSTILE_PANEL = """import ipywidgets
 from IPython.display import HTML, display
 from tests.support import hostile_panel
@@ -193,7 +193,7 @@ def test_training_outlives_the_page_and_its_state_the_kernel(
     assert copy.locator(".wide polyline").first.get_attribute("points") == last["curve"]
     assert "model not found" not in cell.inner_text()
     notebook.end_kernel()
-    lab.requires_peace(NOT_FOUND)
+    lab.requires_peace(ABSENT)
     proof(
         "a restart of a kernel that trains, on busy cores", f"a checkpoint of the last update, {seconds:.1f} s in all"
     )
@@ -227,7 +227,7 @@ def test_failures_and_strings_show_as_text(lab: Lab) -> None:
     assert page.evaluate("window.intruder") is None
     assert [url for url in lab.watched.requests if url.endswith("/x")] == []  # an image of theirs
     assert lab.watched.errors[errors:] == []
-    lab.requires_peace(NOT_FOUND)
+    lab.requires_peace(ABSENT)
 
     notebook.run("cell-3")  # a picture that escapes nothing
     page.wait_for_function("window.intruder === 1")

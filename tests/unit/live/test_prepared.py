@@ -50,10 +50,10 @@ def test_training_goes_on_while_code_is_compiled(monkeypatch: pytest.MonkeyPatch
     assert each.preparing
     assert each.run.changes == []
     gate.open.set()
-    made = future.result(PATIENCE)
-    assert made is not None
-    assert (made.settings, made.by) == ({"worlds": (2, 3)}, "panel")
-    assert made.update > begun + 20
+    result = future.result(PATIENCE)
+    assert result is not None
+    assert (result.settings, result.by) == ({"worlds": (2, 3)}, "panel")
+    assert result.update > begun + 20
     assert not each.preparing
     wait_until(lambda: each.comparison is None)
     each.stop(PATIENCE)
