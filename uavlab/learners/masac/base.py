@@ -252,13 +252,14 @@ class MASACBase(ABC):
         for name, part in self._parts().items():
             own = {k.removeprefix(f"{name}."): v for k, v in state.items() if k.startswith(f"{name}.")}
             part.load_state_dict(convert(own, part.state_dict(), self.runs * self._count(name)))
-        targets = {k.removeprefix("target."): v for k, v in state.items() if k.partition(".")[0] == "target"}
-        rows = to_rows([targets[name] for name in sorted(targets, key=number_of)], self.runs * self.pairs)
-        for old, new in zip(list_tensors(self.target), from_rows(rows, list_tensors(self.target)), strict=True):
-            old.copy_(new)
-        for name, tensor in self._other_state().items():
-            if name.partition(".")[0] != "target":
-                tensor.copy_(state[name])
+        own, targets = self._other_state(), [name for name in state if name.partition(".")[0] == "target"]
+        likes = list_tensors(self.target)
+        if targets and [state[name].dim() for name in targets] != [each.dim() for each in likes]:
+            targets.sort(key=lambda name: number_of(name.removeprefix("target.")))
+            parts = from_rows(to_rows([state[name] for name in targets], self.runs * self.pairs), likes)
+            state = {**state, **dict(zip((name for name in own if "target" in name), parts, strict=True))}
+        for name, tensor in own.items():
+            tensor.copy_(state[name])
 
     def _count(self, part: str) -> int:
         """Return the number of networks, or of pairs of them, of a run."""

@@ -39,7 +39,7 @@ def convert(state: Mapping[str, Tensor], like: Mapping[str, Tensor], count: int)
     Raises:
         RuntimeError: The networks are of other sizes.
     """
-    if {name: tensor.shape for name, tensor in state.items()} == {name: tensor.shape for name, tensor in like.items()}:
+    if _axes(state) == _axes(like):
         return dict(state)
     steps = torch.stack([tensor.reshape(()) for name, tensor in state.items() if name.split(".")[-1] == "step"]).max()
     result = {name: steps.clone() for name in like if name.split(".")[-1] == "step"}
@@ -48,6 +48,11 @@ def convert(state: Mapping[str, Tensor], like: Mapping[str, Tensor], count: int)
         rows = to_rows([state[name] for name in named(state, kind)], count)
         result |= dict(zip(names, from_rows(rows, [like[name] for name in names]), strict=True))
     return result
+
+
+def _axes(state: Mapping[str, Tensor]) -> list[int]:
+    """Return how many axes each parameter has: forms differ by this list."""
+    return [state[name].dim() for name in named(state, KINDS[0])]
 
 
 def named(state: Mapping[str, Tensor], kind: str) -> list[str]:

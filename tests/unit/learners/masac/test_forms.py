@@ -67,7 +67,7 @@ def test_numbers_of_names_are_in_order() -> None:
 
 def test_networks_of_other_sizes_are_refused() -> None:
     with pytest.raises(RuntimeError):
-        forms.convert(state_of([ROWS], 1.0), state_of([torch.zeros(2, 8)], 0.0), 2)
+        forms.convert(state_of([ROWS], 1.0), state_of([torch.zeros(2, 2)] * 4, 0.0), 2)
 
 
 def train(update: str, change: dict[str, str] | None = None, **settings: object) -> Run:
