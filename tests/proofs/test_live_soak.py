@@ -23,6 +23,7 @@ MINUTES = float(os.environ.get("UAVLAB_PANEL_MINUTES", "30"))  # of the last tes
 WARM_UP = 1 / 3  # of its samples: buffers fill, and the curve gets its points
 PAIRS, SLICE = 12, 5.0  # slices of each side, and their length (s)
 MIB = 2**20
+MOST_GROWTH = {"kernel": 30, "heap": 6, "nodes": 300}  # in all; a checkpoint takes memory once
 SETUP = """import asyncio, json, os, time
 from pathlib import Path
 import uavlab as ul
@@ -91,12 +92,13 @@ def test_a_panel_costs_little(tmp_path_factory: pytest.TempPathFactory, proof: C
     proof("speed with a panel that follows", figure)
 
 
-def read_memory(root: Path, devtools: Any) -> dict[str, float]:
-    """Return the memory of kernel and page (MiB), and the page's nodes."""
+def read_memory(root: Path, devtools: Any, page: Any) -> dict[str, float]:
+    """Return the memory of kernel and page (MiB), and the page's nodes without the dots of scores, which get more."""
+    dots = page.locator("circle").count()
     devtools.send("HeapProfiler.collectGarbage")
-    page = {each["name"]: each["value"] for each in devtools.send("Performance.getMetrics")["metrics"]}
+    now = {each["name"]: each["value"] for each in devtools.send("Performance.getMetrics")["metrics"]}
     kernel = psutil.Process(int((root / "pid").read_text())).memory_info().rss
-    return {"kernel": kernel / MIB, "heap": page["JSHeapUsedSize"] / MIB, "nodes": page["Nodes"]}
+    return {"kernel": kernel / MIB, "heap": now["JSHeapUsedSize"] / MIB, "nodes": now["Nodes"] - dots}
 
 
 def slope(values: Sequence[float]) -> float:
@@ -110,16 +112,15 @@ def test_a_panel_leaves_nothing_behind(
 ) -> None:
     samples = []
     with training(tmp_path_factory, busy=False) as (root, watched, live):
-        devtools = watched.page.context.new_cdp_session(watched.page)
+        page = watched.page
+        devtools = page.context.new_cdp_session(page)
         devtools.send("Performance.enable")
-        for _ in range(round(MINUTES) + 1):
-            samples.append(read_memory(root, devtools))
+        for _ in range(round(MINUTES)):
+            page.wait_for_timeout(60_000)
+            samples.append(read_memory(root, devtools, page))
             print(samples[-1], live.shown()["update"], flush=True)
-            watched.page.wait_for_timeout(60_000)
         live.goes_on()
     growth = {name: slope([each[name] for each in samples]) for name in samples[0]}
     figures = [f"kernel {growth['kernel']:+.2f} MiB", f"page {growth['heap']:+.3f} MiB, {growth['nodes']:+.1f} nodes"]
     proof(f"growth per minute in {MINUTES:.0f} min of a panel", ", ".join(figures))
-    assert growth["kernel"] < 1, samples
-    assert growth["heap"] < 0.2, samples
-    assert growth["nodes"] < 20, samples
+    assert {name: each for name, each in growth.items() if each * len(samples) > MOST_GROWTH[name]} == {}, samples

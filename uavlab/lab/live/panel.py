@@ -19,7 +19,7 @@ from uavlab.experiment.run import Run
 from uavlab.lab.live import pictures
 from uavlab.lab.live.switches import Switch, changeable
 from uavlab.lab.plots.tables import Table
-from uavlab.lab.widgets import ALERT, Panel, guard, write_status
+from uavlab.lab.widgets import ALERT, Panel, guard, scroll_box, write_status
 from uavlab.live.attach import trainer_in, trainer_of
 from uavlab.live.script import Script
 from uavlab.live.trainer import Trainer
@@ -70,6 +70,7 @@ class LivePanel(Panel):
         self._lock = threading.RLock()  # JupyterLab runs callbacks in a thread of their own
         self._futures: list[Future[Any]] = []
         self._shown: Any = None  # what the pictures, the switches and the copy were drawn from
+        self._scored: Any = None
         self._known: Any = None
         self._copied, self._state = "", self.trainer.state
         self._ticks = 0
@@ -84,17 +85,20 @@ class LivePanel(Panel):
         return button
 
     def _act(self, act: Callable[[Trainer], Any]) -> None:
-        with self._lock:
-            with guard(self.alert):
-                if isinstance(future := act(self.trainer), Future):
-                    self._futures.append(future)
-            self.refresh()
+        with guard(self.alert):
+            future = act(self.trainer)
+            if isinstance(future, Future):
+                self._expect(future)
+        self.refresh()
 
     def _order(self, name: str, value: Any) -> None:
+        measure, self.alert.value = self.measure.value, ""
+        self._expect(self.trainer.ask({name: value}, "panel", measure))
+        self.refresh()
+
+    def _expect(self, future: Future[Any]) -> None:
         with self._lock:
-            measure, self.alert.value = self.measure.value, ""
-            self._futures.append(self.trainer.ask({name: value}, "panel", measure))
-            self.refresh()
+            self._futures.append(future)
 
     def refresh(self) -> None:
         """Show the run as it is now."""
@@ -126,10 +130,13 @@ class LivePanel(Panel):
 
     def _show_pictures(self) -> None:
         run, history = self.trainer.run, self.trainer.history
-        if (now := (len(history.samples), history.net, len(run.recorder.rows))) != self._shown:
-            self._shown = now
+        marks = len(pictures.changes_of(run))
+        if (shown := (len(history.samples), history.net, marks)) != self._shown:
+            self._shown = shown
             self.speed.value = pictures.speed_chart(run, history)
             self.stages.value = pictures.stage_bar(history)
+        if (scored := (last_score(run), marks)) != self._scored:  # to draw them takes ten times as long
+            self._scored = scored
             self.scores.value = pictures.score_chart(run)
 
     def _show_changes(self) -> None:
@@ -139,7 +146,7 @@ class LivePanel(Panel):
             return
         self._known = known
         table = pictures.change_table(run)
-        self.table.value = f"<div style='overflow-x: auto'>{table._repr_html_()}</div>" if table.rows else ""
+        self.table.value = scroll_box(table._repr_html_(), "changes") if table.rows else ""
         if not self._futures:
             for switch in self.switches.values():
                 switch.show(run, values)
@@ -191,6 +198,12 @@ class LivePanel(Panel):
         self.rest()
         PANELS.discard(self)
         close(self)
+
+
+def last_score(run: Run) -> int:
+    """Return the update of the newest score; 0 before the first."""
+    scored = (row["update"] for row in reversed(run.recorder.rows) if any(name.startswith("eval/") for name in row))
+    return next(scored, 0)
 
 
 def alert(error: BaseException) -> str:
