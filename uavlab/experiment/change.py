@@ -5,7 +5,7 @@ one stays, with the state before the change: a change whose first update fails i
 compiles nothing anew.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,13 +16,18 @@ from uavlab.experiment import build, run_state
 from uavlab.experiment.config import Config
 from uavlab.experiment.run_dir import require_resumable, with_changes
 from uavlab.experiment.run_state import Change
-from uavlab.runtime.toggles import resolve
+from uavlab.runtime.toggles import TOGGLES, resolve
 from uavlab.training import training
 
 if TYPE_CHECKING:
     from uavlab.experiment.run import Run
 
-PARTS = ("config", "machine", "rt", "rng", "learner", "source", "schedules", "not_exact_reasons")
+PARTS = (
+    *("config", "machine", "rt", "rng", "learner", "source", "schedules"),
+    *("not_exact_reasons", "forced", "evals_since_best"),
+)
+NUMERIC = ("exact", "rounding", "single", "precision")  # equality of toggles that leave the algorithm as it is
+COMPARISON = "comparison"  # who changes settings to and fro
 WHERE = Path("this run")
 
 
@@ -41,11 +46,18 @@ def change(run: "Run", settings: Mapping[str, Any], by: str) -> Change | None:
     event, reasons = Change(run.number, changed, by), require_resumable(WHERE, run.config.values, config)
     other = _other(run, config)
     _hand_over(run, other)
+    other.evals_since_best = 0 if run.config.run.patience is None else run.evals_since_best
+    other.forced = run.forced and other.done
     reasons += run_state.machine_differences(run.machine, other.machine)
-    other.not_exact_reasons = [*run.not_exact_reasons, *(f"update {run.number}: {why}" for why in reasons)]
+    reasons += ["it was scored once more, at its former target"] * (run.forced and not other.done)
+    since = [f"update {run.number}: {why}" for why in reasons if by != COMPARISON]  # that of its change stands already
+    timed = [run_state.TIMED] * (config.run.minutes is not None)
+    other.not_exact_reasons = list(dict.fromkeys([*run.not_exact_reasons, *timed, *since]))
     run.linkable = run.linkable and not other.source.resized
     _swap(run, other)
     run.changes.append(event)
+    if by == COMPARISON:  # the folder has the settings that were chosen
+        return event
     try:
         run.store_config()
     except ResourceError:  # such as a full disk
@@ -70,6 +82,11 @@ def changed_config(run: "Run", settings: Mapping[str, Any]) -> Config:
             f"device: the run is on {run.rt.device.type}; end it, and go on with `resume --device {device}`."
         )
     return config
+
+
+def alternates(names: Iterable[str]) -> bool:
+    """Return whether a run may go to and fro between two values of these settings."""
+    return all(name in TOGGLES and TOGGLES[name].equality in NUMERIC for name in names)
 
 
 def begins_to_compile(run: "Run", settings: Mapping[str, Any]) -> bool:
@@ -122,14 +139,18 @@ def undo(run: "Run", error: BaseException) -> bool:
     _swap(run, run.spare)
     run.spare = None  # its state is that of an update cut in half
     run.changes[-1] = replace(run.changes[-1], undone=reason_of(error).strip().splitlines()[0])
-    run.store_config()
+    with suppress(ResourceError):  # else the run, which goes on, would be lost
+        run.store_config()
     return True
 
 
 def _other(run: "Run", config: Config) -> "Run":
     """Return a run with these settings: that of the last change, or a new one."""
     spare, run.spare = run.spare, None
-    if spare is not None and spare.config.values == config.values and config.toggles.graph == "off":
+    changed = run_state.changed_values(run.config.values, config.values)
+    complete = alternates(changed) and "loader" not in changed  # nothing of its own that the state lacks stays in it
+    usable = complete and config.toggles.graph == "off"
+    if spare is not None and spare.config.values == config.values and usable:
         return spare
     del spare  # its memory is needed
     return type(run)(config)

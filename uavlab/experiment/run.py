@@ -33,7 +33,7 @@ from uavlab.experiment.run_dir import (
     require_empty,
     write_config,
 )
-from uavlab.experiment.run_state import Change, Progress
+from uavlab.experiment.run_state import TIMED, Change, Progress
 from uavlab.experiment.schedules import Schedules
 from uavlab.experiment.signals import defer_interrupt
 from uavlab.storage import checkpoint
@@ -41,8 +41,6 @@ from uavlab.storage.files import reserve_space, write_json, write_last
 from uavlab.storage.machine import describe
 from uavlab.storage.metrics_log import Recorder
 from uavlab.training import check_state, training
-
-TIMED = "minutes: how many updates fit into them depends on the machine"
 
 
 class Run:
@@ -277,7 +275,7 @@ class Run:
         """
         if self._update_interrupted:
             raise ConfigError("change: an update is in progress; change settings between updates.")
-        with build.enough_memory():
+        with defer_interrupt(), build.enough_memory():
             return change.change(self, settings, by)
 
     def store_config(self) -> None:

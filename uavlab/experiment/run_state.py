@@ -29,6 +29,7 @@ LATE = (
     "best_by_group",
     "plateau",
 )  # missing in checkpoints from before a setting or the task was changed
+TIMED = "minutes: how many updates fit into them depends on the machine"
 RETIRED = ("stage",)  # ignored leaves of worlds and rows in checkpoints of earlier versions; always zero
 RESHAPING = ("batch", "worlds", "interval", "ratio", "prefetch", "loader", "update", "priorities")  # shape a state
 MISFIT = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)  # of a state to restore
@@ -179,7 +180,9 @@ def write_items(
     fresh_replay: bool = False,
     streams: bool = True,
 ) -> None:
-    """Write the parts of a state, and replay, into a newly built run; ``values`` are the settings that it is of.
+    """Write the parts of a state, and replay, into another run; ``values`` are the settings that it is of.
+
+    That run must be newly built unless all its parts are in the state.
 
     Raises:
         An error of ``MISFIT``: The state lacks a tensor, or a tensor has another shape or type.

@@ -9,20 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from uavlab.core.bootstrap import student
+from uavlab.experiment.change import alternates
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Change
 from uavlab.live.history import Sample, rates, work
-from uavlab.runtime.toggles import TOGGLES
 
 PAIRS = 6  # slices of each side
 SLICE = 0.5  # seconds of training in a slice, at least
-NUMERIC = ("exact", "rounding", "single", "precision")  # equality of toggles that leave the algorithm as it is
 INTERLEAVED, ONE_AFTER_THE_OTHER = "interleaved", "before and after"
-
-
-def alternates(names: Sequence[str]) -> bool:
-    """Return whether a run may go to and fro between two values of these settings."""
-    return all(name in TOGGLES and TOGGLES[name].equality in NUMERIC for name in names)
 
 
 class Comparison:

@@ -159,6 +159,7 @@ class Trainer:
         if not self.alive or self.preparing or not begins_to_compile(self.run, settings):
             return self.order(lambda: self._change(settings, by, measure))
         future: Future[Change | None] = Future()
+        future.set_running_or_notify_cancel()
         self.preparing = True
         threading.Thread(target=self._prepare, args=(settings, by, measure, future), daemon=True).start()
         return future
@@ -334,7 +335,6 @@ class Trainer:
         self.run.store_config()
 
 
-@atexit.register
 def stop_all() -> None:
     """Stop every training thread, so that each saves a checkpoint before the process ends."""
     with LOCK:
@@ -344,3 +344,7 @@ def stop_all() -> None:
     for trainer in alive:
         with suppress(BaseException):
             trainer.join(PATIENCE)
+
+
+# Before executors shut down, which batches that are drawn ahead need; they are imported, so this is called first.
+getattr(threading, "_register_atexit", atexit.register)(stop_all)

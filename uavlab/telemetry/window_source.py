@@ -148,7 +148,9 @@ class WindowSource(Source):
         return self.starts[self.pending[-1].flatten()]
 
     def _gather(self) -> dataset.Windows:
-        return self.sets.training.gather(self.draw(), *self.task.shape)
+        if not self.pending:
+            self.draw()
+        return self.sets.training.gather(self.starts[self.pending[0].flatten()], *self.task.shape)
 
     def _load_items(self) -> Callable[[], dataset.Windows]:
         again = list(self.pending)

@@ -91,11 +91,22 @@ def test_a_part_that_stays_behind_is_noticed(
     assert wrong != right
 
 
-SEQUENCES = [({"precision": "bf16"}, TINY), ({"worlds": 8}, TINY), ({"prefetch": "off"}, ROUNDS), ({"batch": 4}, TINY)]
+REUSED = [({"precision": "bf16"}, TINY), ({"adam": "single", "acting": "loop"}, ROUNDS), ({"update": "vmap"}, TINY)]
+BUILT = [
+    ({"worlds": 8}, TINY),
+    ({"prefetch": "off"}, ROUNDS),
+    ({"priorities": "mean"}, TINY),
+    ({"priorities": "off"}, {**TINY, "priorities": "max"}),
+    ({"plateau": None}, {**TINY, "plateau": {"patience": 1}, "evaluate_every": 2}),
+]
 
 
-@pytest.mark.parametrize(("settings", "base"), SEQUENCES)
-def test_a_change_back_uses_the_parts_of_before(settings: Settings, base: Settings) -> None:
+@pytest.mark.parametrize(
+    ("settings", "base", "reused"), [*((*each, True) for each in REUSED), *((*each, False) for each in BUILT)]
+)
+def test_a_change_back_uses_the_parts_of_before_where_they_hold_nothing_else(
+    settings: Settings, base: Settings, reused: bool, tmp_path: Path
+) -> None:
     config = configure("leader_follower_quick", base)
     back = {name: config.values[name] for name in settings}
     flips = {3: settings, 5: back, 8: settings, 9: back, 12: settings}
@@ -103,13 +114,47 @@ def test_a_change_back_uses_the_parts_of_before(settings: Settings, base: Settin
     first = run.rt
     digest = train(run, flips).digest
     assert run.spare is not None
-    assert run.spare.rt is first
-    fresh = Run(config)
-    for progress in fresh.train():
-        if progress.number in flips:
-            fresh.spare = None
-            fresh.change(**flips[progress.number])
-    assert fresh.digest == digest
+    assert (run.spare.rt is first) is reused
+    train(Run(config, tmp_path / "run"), until=3)
+    for update, after in zip(flips, [*flips, 10**9][1:], strict=False):
+        resumed = train(Run.resume(tmp_path / "run", flips[update]), until=after)
+    assert resumed.digest == digest
+
+
+def test_parts_with_a_state_of_their_own_would_be_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(change, "alternates", lambda names: True)
+    with pytest.raises(AssertionError):
+        test_a_change_back_uses_the_parts_of_before_where_they_hold_nothing_else(*BUILT[2], True, tmp_path)
+
+
+def test_patience_counts_from_the_change_that_sets_it(tmp_path: Path) -> None:
+    config = configure("leader_follower_quick", {**TINY, "evaluate_every": 2, "updates": 40})
+    run = train(Run(config), {12: {"patience": 4}})
+    train(Run(config, tmp_path / "run"), until=12)
+    resumed = train(Run.resume(tmp_path / "run", {"patience": 4}))
+    assert run.number == resumed.number > 12 + 2
+
+
+def test_a_complete_run_that_goes_on_says_that_it_was_scored() -> None:
+    run = train(Run(configure("leader_follower_quick", {**TINY, "updates": 5})))
+    assert run.forced
+    run.change(updates=8)
+    assert not run.forced
+    assert run.not_exact_reasons == ["update 5: it was scored once more, at its former target"]
+    run.change(minutes=5.0)
+    assert run.not_exact_reasons[-1] == run_state.TIMED
+
+
+def test_going_to_and_fro_stores_nothing_and_adds_no_reason(tmp_path: Path) -> None:
+    run = Run(configure("leader_follower_quick", TINY), tmp_path / "run")
+    for progress in run.train():
+        if progress.number in (4, 6, 8):
+            run.change(
+                "python" if progress.number == 4 else "comparison", precision=("bf16", "fp32")[progress.number % 4 // 2]
+            )
+            assert read_config(tmp_path / "run").values["precision"] == "bf16"
+    assert run.not_exact_reasons == ["update 4: precision fp32 -> bf16"]
+    assert [each.by for each in run.changes] == ["python", "comparison", "comparison"]
 
 
 REFUSED = [
