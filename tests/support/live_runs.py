@@ -14,7 +14,7 @@ from uavlab.experiment.config import Config, configure
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Change
 from uavlab.live.script import follow, script_of
-from uavlab.live.trainer import Trainer
+from uavlab.live.trainer import Trainer, stop_all
 
 PATIENCE = 30.0  # s, for a loaded machine; a quiet one needs a fraction of a second
 QUICK: dict[str, Any] = {
@@ -93,5 +93,7 @@ def watch_threads() -> Iterator[list[str]]:
         yield errors
     for thread in training_threads():
         thread.join(PATIENCE / 10)
-    assert training_threads() == []
+    left = training_threads()
+    stop_all()  # so that the next test sees its own threads alone
+    assert left == []
     assert errors == []

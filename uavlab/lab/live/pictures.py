@@ -75,7 +75,7 @@ def speed_chart(run: Run, history: History) -> str:
         for number, each in enumerate(changes_of(run), 1)
         if each.update >= samples[0].update
     ]
-    high = 1.1 * max((rate for _, rate in points), default=1.0)
+    high = 1.1 * max((rate for _, rate in points), default=0.0) or 1.0
     return line_chart({"": thin}, "seconds of training", "updates per second", 1, (0.0, high), marks=marks, dots=False)
 
 
