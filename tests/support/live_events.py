@@ -18,7 +18,8 @@ from uavlab.experiment.config import Config
 from uavlab.experiment.run import Run
 from uavlab.lab.live.panel import LivePanel, panel
 from uavlab.lab.live.switches import Switch
-from uavlab.live.trainer import Trainer, trainer_in, trainer_of
+from uavlab.live.attach import trainer_in, trainer_of
+from uavlab.live.trainer import Trainer
 
 EVENTS = 8
 NUMBERS = (-1, 0, 1, 2, 3, 5, 10**30, 1e-4, 0.5, float("nan"), float("inf"))

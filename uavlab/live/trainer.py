@@ -12,7 +12,7 @@ from typing import Any, Literal
 from weakref import WeakSet
 
 from uavlab.core.errors import ConfigError, UavlabError, reason_of
-from uavlab.experiment.change import begins_to_compile, prepare, refusal
+from uavlab.experiment.change import COMPARISON, begins_to_compile, prepare, refusal
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Change, Progress
 from uavlab.live.comparison import PAIRS, Comparison
@@ -297,7 +297,7 @@ class Trainer:
         if wanted is not None:
             self.history.sample(self.run)
             try:
-                self.run.change("comparison", **wanted)
+                self.run.change(COMPARISON, **wanted)
             except Exception as error:  # of any kind: training goes on
                 self.comparison = None
                 self._note(comparison.place, {"stopped": reason_of(error)})
@@ -325,9 +325,9 @@ class Trainer:
         """Leave the slices of a comparison that is not over, with the settings after its change."""
         comparison, self.comparison = self.comparison, None
         if comparison is not None:
-            self._note(comparison.place, {"stopped": why})
             with suppress(UavlabError):
-                self.run.change("comparison", **comparison.new)
+                self.run.change(COMPARISON, **comparison.new)
+            self._note(comparison.place, {"stopped": why})  # the folder gets the present settings, too
 
     def _note(self, place: int, measured: Mapping[str, Any]) -> None:
         """Add what was measured to the record of a change."""

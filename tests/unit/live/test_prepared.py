@@ -17,9 +17,9 @@ from uavlab.live.trainer import Trainer
 
 @pytest.fixture(autouse=True)
 def quick_slices(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Slices of one update, and ``worlds`` in place of code that takes long to compile."""
+    """Slices of one update, and other settings in place of code that takes long to compile."""
     monkeypatch.setattr(comparison, "SLICE", 1e-9)
-    monkeypatch.setattr(trainer, "begins_to_compile", lambda run, settings: "worlds" in settings)
+    monkeypatch.setattr(trainer, "begins_to_compile", lambda run, settings: bool({"precision", "worlds"} & {*settings}))
     with registered_outside(), watch_threads():
         yield
 
@@ -44,7 +44,7 @@ class Gate:
 def test_training_goes_on_while_code_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     gate, each = Gate(monkeypatch), Trainer(Run(drift(updates=10**6)))
     each.start()
-    future = each.ask({"worlds": 3}, "panel")
+    future = each.ask({"precision": "bf16"}, "panel")
     begun = each.run.number
     wait_until(lambda: each.run.number > begun + 20)
     assert each.preparing
@@ -52,12 +52,12 @@ def test_training_goes_on_while_code_is_compiled(monkeypatch: pytest.MonkeyPatch
     gate.open.set()
     result = future.result(PATIENCE)
     assert result is not None
-    assert (result.settings, result.by) == ({"worlds": (2, 3)}, "panel")
+    assert (result.settings, result.by) == ({"precision": ("fp32", "bf16")}, "panel")
     assert result.update > begun + 20
     assert not each.preparing
     wait_until(lambda: each.comparison is None)
     each.stop(PATIENCE)
-    assert each.run.config.source.worlds == 3
+    assert each.run.config.toggles.precision == "bf16"
 
 
 def test_it_ends_in_the_bits_of_a_script(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ def test_a_prepared_run_is_used_and_not_built_again(monkeypatch: pytest.MonkeyPa
     gate, each = Gate(monkeypatch), Trainer(Run(drift()))
     gate.open.set()
     step(each, 4)
-    future = each.ask({"worlds": 3}, "panel", measure=False)
+    future = each.ask({"precision": "bf16"}, "panel", measure=False)
     future.result(PATIENCE)
     assert each.run.spare is gate.runs[0]
     each.stop(PATIENCE)
@@ -85,13 +85,13 @@ def test_a_prepared_run_is_used_and_not_built_again(monkeypatch: pytest.MonkeyPa
 
 def test_what_is_refused_while_compiling_leaves_the_run_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(run: Run, settings: Any) -> Run:
-        raise ConfigError("worlds=3 fell back: no compiler")
+        raise ConfigError("precision=bf16 fell back: no compiler")
 
     monkeypatch.setattr(trainer, "prepare", refuse)
     each = Trainer(Run(drift()))
     step(each, 4)
     with pytest.raises(ConfigError, match="no compiler"):
-        each.change(worlds=3)
+        each.change(precision="bf16")
     assert (each.preparing, each.state, each.run.changes) == (False, "paused", [])
     finish(each)
     assert each.run.digest == trained(drift()).digest
@@ -101,12 +101,12 @@ def test_another_change_meanwhile_holds_too(monkeypatch: pytest.MonkeyPatch) -> 
     """The prepared run is of other settings then, so it is not used."""
     gate, each = Gate(monkeypatch), Trainer(Run(drift()))
     step(each, 4)
-    future = each.ask({"worlds": 3}, "panel", measure=False)
+    future = each.ask({"precision": "bf16"}, "panel", measure=False)
     assert gate.ready.wait(PATIENCE)
     each.change(measure=False, lr=1e-4)
     gate.open.set()
     future.result(PATIENCE)
-    assert (each.run.config.source.worlds, each.run.config.learner.lr) == (3, 1e-4)
+    assert (each.run.config.toggles.precision, each.run.config.learner.lr) == ("bf16", 1e-4)
     assert each.run.spare is not gate.runs[0]
     finish(each)
     assert each.run.digest == followed(drift(), each.run.changes).digest
@@ -115,26 +115,26 @@ def test_another_change_meanwhile_holds_too(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_stop_meanwhile_ends_training_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     gate, each = Gate(monkeypatch), Trainer(Run(drift()))
     step(each, 4)
-    future = each.ask({"worlds": 3}, "panel")
+    future = each.ask({"precision": "bf16"}, "panel")
     each.stop(PATIENCE)
     assert not each.alive
     gate.open.set()
     future.result(PATIENCE)
-    assert each.run.config.source.worlds == 3  # from the next start on
+    assert each.run.config.toggles.precision == "bf16"  # from the next start on
     finish(each)
     assert each.run.digest == followed(drift(), each.run.changes).digest
 
 
 def test_a_script_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     gate, each = Gate(monkeypatch), Trainer(Run(drift(updates=10**6)), pairs=2)
-    each.play([(3, {"worlds": 3}), (3, {"precision": "bf16"})])
+    each.play([(3, {"precision": "bf16"}), (3, {"worlds": 3})])
     wait_until(lambda: each.run.number > 30)
     assert each.run.changes == []
     gate.open.set()
     each.join(PATIENCE)
     assert not each.alive
     chosen = [list(entry.settings) for entry in each.run.changes if entry.by == "script"]
-    assert chosen == [["worlds"], ["precision"]]
+    assert chosen == [["precision"], ["worlds"]]
     assert all(entry.measured for entry in each.run.changes if entry.by == "script")
 
 

@@ -14,7 +14,7 @@ from tests.support.registries import registered_outside
 from uavlab.core.errors import ConfigError
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_status
-from uavlab.live import trainer
+from uavlab.live import attach
 from uavlab.live.attach import trainer_in, trainer_of
 from uavlab.live.history import History
 from uavlab.live.trainer import Trainer, stop_all
@@ -427,7 +427,7 @@ class TestTrainerOf:
 
         monkeypatch.setattr(Trainer, "__init__", slow)
         if broken:
-            monkeypatch.setattr(trainer, "LOCK", threading.Semaphore(100))
+            monkeypatch.setattr(attach, "LOCK", threading.Semaphore(100))
 
         def ask() -> None:
             barrier.wait(PATIENCE)

@@ -23,7 +23,8 @@ from uavlab.lab.live import panel as module
 from uavlab.lab.live import pictures
 from uavlab.lab.live.panel import LAST_EVERY, LivePanel, panel
 from uavlab.live import comparison
-from uavlab.live.trainer import Trainer, trainer_of
+from uavlab.live.attach import trainer_of
+from uavlab.live.trainer import Trainer
 
 ALERT = "<b role='alert'>"
 

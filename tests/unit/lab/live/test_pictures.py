@@ -191,7 +191,7 @@ class TestStatus:
 
         run = Run(drift())
         run.changes.append(Change(0, {"compile": ("default", "off")}))
-        about: Any = {"run": run, "state": "training", "alive": True, "history": History(run)}
+        about: Any = {"run": run, "state": "training", "alive": True, "history": History(run), "preparing": False}
         assert status_line(Ending(**about, fresh=(0,), comparison=None)).endswith("changing")  # type: ignore[arg-type]
         measured = SimpleNamespace(after=[1.0, 2.0], pairs=6)
         line = status_line(Ending(**about, fresh=(), comparison=measured))  # type: ignore[arg-type]
