@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 def schedule_problems(values: Mapping[str, Any]) -> list[str]:
     """Return what is wrong with the settings ``plateau`` and ``alarms`` among valid settings of a run."""
-    tables: list[tuple[str, type[Any], Mapping[str, Any]]] = [("plateau", Plateau, values["plateau"] or {})]
+    tables: list[tuple[str, type[Any], Mapping[str, Any]]]
+    tables = [("plateau", Plateau, values["plateau"])] if values["plateau"] else []
     tables += [(f"alarm {number}", Alarm, table) for number, table in enumerate(values["alarms"] or [], 1)]
     problems = []
     for name, kind, table in tables:

@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from types import NoneType
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -30,11 +31,17 @@ def settings_of(part: type[Any]) -> list[Setting]:
     """Return the settings that a part declares: a dataclass's fields, or all registered toggles."""
     if part is Toggles:
         return [Setting(name, t.kind, t.default, t.about, t.resume) for name, t in TOGGLES.items()]
+    return [*_declared(part)]  # type: ignore[arg-type]  # mypy knows no hash of classes
+
+
+@lru_cache
+def _declared(part: type[Any]) -> tuple[Setting, ...]:
+    """Return the settings of a dataclass; a panel of a live run asks for them hundreds of times at each change."""
     hints, abouts = get_type_hints(part, include_extras=True), _meanings(part)
-    return [
+    return tuple(
         Setting(f.name, hints[f.name], f.default, abouts.get(f.name, ""), _resume_mark(hints[f.name]))
         for f in dataclasses.fields(part)
-    ]
+    )
 
 
 def format_kind(kind: Any) -> str:
