@@ -53,7 +53,7 @@ def test_threads_that_ask_at_once_get_one(broken: bool, monkeypatch: pytest.Monk
 
     def slow(self: Trainer, run: Run) -> None:
         time.sleep(SHORT)
-        create(run)
+        create(self, run)
 
     monkeypatch.setattr(Trainer, "__init__", slow)
     if broken:
