@@ -19,7 +19,16 @@ from uavlab.experiment.run_state import Change
 Settings = dict[str, Any]
 
 OFTEN: Settings = {"updates": 16, "log_every": 4, "evaluate_every": 8, "evaluate_episodes": 1, "checkpoint_every": 100}
-TINY: Settings = {**OFTEN, "hidden": 8, "batch": 8, "worlds": 4, "learning_starts": 32, "capacity": 64, "threads": 1}
+TINY: Settings = {
+    **OFTEN,
+    "horizon": 30,
+    "hidden": 8,
+    "batch": 8,
+    "worlds": 4,
+    "learning_starts": 32,
+    "capacity": 64,
+    "threads": 1,
+}
 PPO: Settings = {**OFTEN, "learner": "ippo", "hidden": 8, "worlds": 4, "rollout_steps": 4}
 LOGS: Settings = {**OFTEN, "flights": 12, "batch": 8, "evaluate_episodes": 2}
 ROUNDS: Settings = {**TINY, "prefetch": "overlap", "interval": 2, "ratio": 2}
@@ -28,20 +37,22 @@ AT = 6
 CASES = [
     ("leader_follower_quick", TINY, {"precision": "bf16"}),
     ("leader_follower_quick", TINY, {"worlds": 8}),
+    ("leader_follower_quick", TINY, {"prefetch": "overlap", "interval": 3}),
+    ("leader_follower_quick", TINY, {"priorities": "mean"}),
+    ("leader_follower_quick", TINY, {"update": "vmap"}),
+    ("spread", PPO, {"worlds": 6, "lr": 1e-4}),
+]
+MORE_CASES = [  # of a proof
     ("leader_follower_quick", {**TINY, "log_episodes": True}, {"worlds": 3, "batch": 12}),
     ("leader_follower_quick", {**TINY, "priorities": "mean"}, {"worlds": 5}),
-    ("leader_follower_quick", TINY, {"prefetch": "overlap", "interval": 3}),
     ("leader_follower_quick", ROUNDS, {"prefetch": "off", "worlds": 2, "ratio": 1}),
     ("leader_follower_quick", ROUNDS, {"worlds": 6}),
     ("leader_follower_quick", {**TINY, "prefetch": "on"}, {"batch": 12}),
     ("leader_follower_quick", {**TINY, "prefetch": "on"}, {"prefetch": "off"}),
     ("leader_follower_quick", TINY, {"placement": "host", "lr": 1e-4, "adam": "single", "acting": "loop"}),
     ("leader_follower_quick", TINY, {"plateau": {}, "evaluate_every": 4}),
-    ("leader_follower_quick", TINY, {"priorities": "mean"}),
     ("leader_follower_quick", {**TINY, "priorities": "max"}, {"priorities": "off", "worlds": 3}),
     ("leader_follower_quick", {**TINY, "update": "loop"}, {"update": "batched", "optimizers": "many"}),
-    ("leader_follower_quick", TINY, {"update": "vmap"}),
-    ("spread", PPO, {"worlds": 6, "lr": 1e-4}),
     ("spread", {**PPO, "memory": 4}, {"worlds": 2}),
     ("mapping", {**OFTEN, "worlds": 1, "updates": 8}, {"worlds": 2, "maps": "device"}),
     ("telemetry", LOGS, {"batch": 12, "loader": "per_item"}),
@@ -61,6 +72,11 @@ def train(run: Run, changes: dict[int, Settings] | None = None, until: int = 10*
 
 @pytest.mark.parametrize(("preset", "base", "settings"), CASES)
 def test_a_change_is_a_resumed_run(preset: str, base: Settings, settings: Settings, tmp_path: Path) -> None:
+    require_equal_bits(preset, base, settings, tmp_path)
+
+
+def require_equal_bits(preset: str, base: Settings, settings: Settings, tmp_path: Path) -> None:
+    """Fail if a run that is changed differs from one that is saved, ended and resumed with the change."""
     config = configure(preset, base)
     changed = train(Run(config), {AT: settings})
     train(Run(config, tmp_path / "run"), until=AT)

@@ -145,13 +145,11 @@ def broken_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestFallback:
-    @pytest.mark.parametrize("ready", [False, True])
-    def test_a_change_that_fell_back_is_changed_back(self, ready: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_change_that_fell_back_is_changed_back(self, monkeypatch: pytest.MonkeyPatch) -> None:
         broken_compiler(monkeypatch)
         each = Trainer(Run(drift()))
         step(each, 3)
-        if ready:
-            each.stop(PATIENCE)
+        each.stop(PATIENCE)
         each.change(compile="default")
         each.change(measure=False, worlds=3)  # before the next update
         with pytest.warns(FallbackWarning, match="compile=default fell back"):
@@ -161,6 +159,21 @@ class TestFallback:
         assert (back.by, back.settings) == ("fallback", {"compile": ("default", "off")})
         assert (each.run.config.toggles.compile, each.run.config.source.worlds) == ("off", 3)
         assert each.run.digest == followed(drift(), [each.run.changes[1]]).digest
+
+    def test_code_that_cannot_be_compiled_is_refused_while_training_goes_on(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        broken_compiler(monkeypatch)
+        each = Trainer(Run(drift()))
+        step(each, 3)
+        with (
+            pytest.warns(FallbackWarning, match="compile=default fell back"),
+            pytest.raises(ConfigError, match="compile=default fell back: environment: Unsupported"),
+        ):
+            each.change(compile="default")
+        assert (each.state, each.run.changes) == ("paused", [])
+        finish(each)
+        assert each.run.digest == trained(drift()).digest
 
     def test_one_that_falls_back_later_ends_its_comparison(self) -> None:
         each = Trainer(Run(drift()))

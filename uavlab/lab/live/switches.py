@@ -15,7 +15,7 @@ from uavlab.lab.live.pictures import EQUAL
 from uavlab.runtime.toggles import TOGGLES, Toggle, Toggles
 
 Order = Callable[[str, Any], None]
-FIRST = ("precision", "compile", "batch", "worlds", "acting", "adam", "lr", "critic_lr", "updates")
+FIRST = ("precision", "compile", "update", "batch", "worlds", "acting", "adam", "lr", "critic_lr", "updates")
 """The order of controls; other toggles follow, and settings that a run lacks are left out."""
 
 
