@@ -21,12 +21,12 @@ from uavlab.live import comparison, history
 
 FEW, ALL = 80, 200  # sequences
 ENDING = """
-import atexit, sys
+import sys
 from pathlib import Path
 from tests.support.live_runs import drift, step
 from tests.support.registries import registered_outside
 from uavlab.experiment.run import Run
-from uavlab.live.trainer import Trainer, stop_all
+from uavlab.live.trainer import Trainer
 
 with registered_outside():
     for name in ("paused", "training"):
@@ -71,5 +71,5 @@ def test_the_end_of_the_process_saves_each_run(tmp_path: Path, proof: Callable[[
         for _ in paused.train():
             pass
         assert paused.digest == trained(drift(evaluate_every=10**6)).digest
-    assert end(tmp_path / "broken", "atexit.unregister(stop_all)") == [("running", False)] * 2
+    assert end(tmp_path / "broken", "import uavlab.live.trainer as it; it.TRAINERS.clear()") == [("running", False)] * 2
     proof("end of a process with live runs", "2 of 2 saved; without it 0 of 2")
