@@ -1,49 +1,17 @@
 """A run goes on from its newest checkpoint, and no bit of its result changes."""
 
-import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from tests.support.fixtures_config import tiny, train_tiny
+from tests.unit.experiment.test_run import everything, rows, status, steps, timeless, until
 from uavlab import api
 from uavlab.core.errors import FileError
 from uavlab.core.rng import Streams
 from uavlab.experiment.run import Run
-
-
-def status(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "run.json").read_text())
-
-
-def rows(folder: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-
-
-def timeless(listed: list[dict[str, float]]) -> list[dict[str, float]]:
-    return [{key: value for key, value in row.items() if key != "seconds"} for row in listed]
-
-
-def steps(folder: Path) -> list[int]:
-    return sorted(int(path.name.removeprefix("ckpt-")) for path in (folder / "checkpoints").iterdir())
-
-
-def everything(run: Run) -> dict[str, Tensor]:
-    """All tensors on which the rest of a run and its result depend."""
-    parts = {"learner": run.learner, "source": run.source, "streams": run.rng}
-    state = {f"{name}.{key}": value for name, part in parts.items() for key, value in part.state_dict().items()}
-    return {**state, "best": run.best, "best_score": run.best_score}
-
-
-def until(run: Run, number: int) -> None:
-    """Train up to an update and stop there as the command line does."""
-    for progress in run.train():
-        if progress.number == number:
-            run.stop()
 
 
 @pytest.mark.parametrize("runs", [1, 2])
