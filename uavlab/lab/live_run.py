@@ -14,7 +14,7 @@ from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Progress
 from uavlab.lab.headless.strip_outputs import FIGURE
 from uavlab.lab.plots.style import blank, pen, plain
-from uavlab.lab.plots.svg import line_chart
+from uavlab.lab.plots.svg import line_chart, thin
 from uavlab.lab.widgets import Stop, stoppable, write_status
 
 PARTS = {"last": "of episodes", "outcome": "of episodes", "mean": "of steps"}  # shares, in metrics without unit
@@ -47,7 +47,7 @@ def describe(progress: Progress) -> str:
 def draw(run: Run, marks: Sequence[tuple[float, str]] = (), x_end: float | None = None) -> str:
     """Draw the scores of a run so far as SVG, with marks at some updates; ``x_end`` None stands for its target."""
     figure = training_curves(run.config.env, run.recorder.rows)
-    curves = {html.unescape(trace.name): list(zip(trace.x, trace.y, strict=True)) for trace in figure.data}
+    curves = {html.unescape(trace.name): thin(list(zip(trace.x, trace.y, strict=True))) for trace in figure.data}
     layout = figure.layout
     across, up = (html.unescape(axis.title.text) for axis in (layout.xaxis, layout.yaxis))
     return line_chart(

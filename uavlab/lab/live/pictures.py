@@ -8,13 +8,12 @@ from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Change
 from uavlab.lab.live_run import draw
 from uavlab.lab.plots.style import COLORS
-from uavlab.lab.plots.svg import line_chart
+from uavlab.lab.plots.svg import line_chart, thin
 from uavlab.lab.plots.tables import Table
 from uavlab.live.history import History, rates
 from uavlab.live.trainer import Trainer
 from uavlab.runtime.toggles import TOGGLES
 
-POINTS = 240  # of the curve of speed, at most
 RECENT = 12  # samples whose stages are drawn
 SMALL = 0.01  # shares that are drawn as one
 USERS = ("python", "panel", "script", "resume")  # who changes settings; the rest are slices of comparisons
@@ -67,16 +66,15 @@ def speed_chart(run: Run, history: History) -> str:
     """Draw updates per second over the seconds of training, with a numbered mark at every change."""
     samples = list(history.samples)
     points = rates(samples)
-    thin = points[:: -(-len(points) // POINTS)] if points else []
-    if points and thin[-1] != points[-1]:
-        thin.append(points[-1])
     marks = [
         (_seconds(samples, each.update), str(number))
         for number, each in enumerate(changes_of(run), 1)
         if each.update >= samples[0].update
     ]
     high = 1.1 * max((rate for _, rate in points), default=0.0) or 1.0
-    return line_chart({"": thin}, "seconds of training", "updates per second", 1, (0.0, high), marks=marks, dots=False)
+    return line_chart(
+        {"": thin(points)}, "seconds of training", "updates per second", 1, (0.0, high), marks=marks, dots=False
+    )
 
 
 def _seconds(samples: Sequence[Any], update: int) -> float:

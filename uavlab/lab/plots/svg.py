@@ -11,6 +11,7 @@ from uavlab.core.text import markup
 from uavlab.lab.plots.style import COLORS, GRID
 
 WIDTH, NARROW, HEIGHT = 900, 480, 300
+MOST = 240  # points of a curve, so that a picture of a long run stays small
 LEFT, RIGHT, TOP, BOTTOM = 56, 20, 34, 44
 DASHES = ("", "7 5", "2 4", "9 4 2 4")
 STYLE = """<style>
@@ -95,6 +96,12 @@ def legend(names: Sequence[str]) -> str:
         for number, name in enumerate(names)
         if name
     )
+
+
+def thin(points: Points, most: int = MOST) -> Points:
+    """Return at most about ``most`` points, evenly spaced, and the last one."""
+    step = -(-len(points) // most) or 1
+    return [*points[::step], *(points[-1:] if (len(points) - 1) % step else ())]
 
 
 def ticks(low: float, high: float, most: int = 6) -> list[float]:

@@ -19,7 +19,8 @@ from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Change, parse_changes
 from uavlab.lab.live import pictures
-from uavlab.lab.live.pictures import POINTS, change_table, score_chart, speed_chart, stage_bar, status_line, whole
+from uavlab.lab.live.pictures import change_table, score_chart, speed_chart, stage_bar, status_line, whole
+from uavlab.lab.plots.svg import MOST
 from uavlab.live.history import History, Sample
 from uavlab.live.trainer import Trainer
 
@@ -113,10 +114,10 @@ class TestSpeed:
         assert [float(x) for x in places] == pytest.approx([56 + 3 * scale, 56 + 7 * scale, 56 + 8 * scale], abs=0.06)
 
     def test_a_long_curve_is_thinned_and_ends_with_the_last_point(self) -> None:
-        samples = [Sample(n, n, n) for n in range(5 * POINTS)]
+        samples = [Sample(n, n, n) for n in range(5 * MOST)]
         svg = speed_chart(run_of(), history_of(*samples))
         curve = re.findall(r"<polyline points='([^']*)'", svg)[0].split()
-        assert POINTS / 2 < len(curve) <= POINTS + 1
+        assert MOST / 2 < len(curve) <= MOST + 1
         assert float(curve[-1].split(",")[0]) == 900 - 20
 
     @pytest.mark.parametrize("count", [1, 2])

@@ -91,3 +91,10 @@ def test_marks_stand_where_they_belong_with_their_text() -> None:
 def test_bounds_have_room_for_what_is_finite() -> None:
     assert svg.bounds([0.0, 10.0, math.inf, math.nan]) == (-0.5, 10.5)
     assert svg.bounds([]) == svg.bounds([0.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("count", "places"), [(0, []), (1, [0]), (4, [0, 1, 2, 3]), (9, [0, 3, 6, 8]), (10, [0, 3, 6, 9])]
+)
+def test_curves_of_many_points_are_thinned_to_some_and_the_last(count: int, places: list[int]) -> None:
+    assert svg.thin([(x, 0.0) for x in range(count)], 4) == [(x, 0.0) for x in places]
