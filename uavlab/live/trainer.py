@@ -14,7 +14,7 @@ from weakref import WeakSet
 from uavlab.core.errors import ConfigError, UavlabError, reason_of
 from uavlab.experiment.change import COMPARISON, begins_to_compile, prepare, refusal
 from uavlab.experiment.run import Run
-from uavlab.experiment.run_state import Change, Progress
+from uavlab.experiment.run_state import Change
 from uavlab.live.comparison import PAIRS, Comparison
 from uavlab.live.history import History
 from uavlab.live.script import Script, parse_script
@@ -48,7 +48,6 @@ class Trainer:
         self.preparing = False
         self._asked: Future[Any] | None = None  # the change of the script that is not made yet
         self.error: BaseException | None = None
-        self.last: Progress | None = None
         self._script: list[tuple[int, dict[str, Any]]] | None = None  # changes to come; None without a script
         self._orders: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._wake = threading.Condition()
@@ -149,6 +148,8 @@ class Trainer:
         Raises:
             ConfigError, ResourceError: As ``Run.change``; the run goes on as it was.
         """
+        if self._within:  # a job would wait for itself
+            return self._change(settings, by, measure)
         return self.ask(settings, by, measure).result()
 
     def ask(self, settings: Mapping[str, Any], by: str, measure: bool = True) -> "Future[Change | None]":
@@ -212,7 +213,6 @@ class Trainer:
         try:
             self.history.begin(self.run)
             for progress in self.run.train():
-                self.last = progress
                 self._measure(self.history.add(self.run, progress))
                 self._go_on_with_script()
                 self._attend()

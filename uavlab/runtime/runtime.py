@@ -111,7 +111,7 @@ class Runtime:
             clip: Largest gradient norm of a row, or of an owner; None for no clipping.
             stacked: The first axis of the owners' tensors counts independent networks.
         """
-        scope = nullcontext if self.monitor is None or self.toggles.compile != "off" else self.monitor.scope
+        scope = nullcontext if self.monitor is None else self.monitor.scope
         kind: type[GradientStep] = GradientStep
         if isinstance(parameters, Tensor):
             parameters, stacked = [[parameters.detach().clone().requires_grad_()]], True

@@ -1,5 +1,6 @@
 """A run that somebody watches has the bits of one without; one that was changed has those of its script."""
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -52,6 +53,7 @@ def watched(config: Config) -> Run:
     each.start()
     while each.alive:
         panel.tick()
+        time.sleep(0.02)  # else the thread waits for the interpreter after each of its operators
     each.join()
     return each.run
 

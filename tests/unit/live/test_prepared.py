@@ -125,6 +125,15 @@ def test_a_stop_meanwhile_ends_training_at_once(monkeypatch: pytest.MonkeyPatch)
     assert each.run.digest == followed(drift(), each.run.changes).digest
 
 
+def test_a_job_does_not_wait_for_itself() -> None:
+    each = Trainer(Run(drift()))
+    step(each, 4)
+    change = each.order(lambda: each.change(measure=False, precision="bf16")).result(PATIENCE)
+    assert change is not None
+    assert each.run.config.toggles.precision == "bf16"
+    each.stop(PATIENCE)
+
+
 def test_a_script_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     gate, each = Gate(monkeypatch), Trainer(Run(drift(updates=10**6)), pairs=2)
     each.play([(3, {"precision": "bf16"}), (3, {"worlds": 3})])

@@ -13,7 +13,7 @@ from tests.support.registries import registered_outside
 from uavlab.core.errors import ConfigError, FallbackWarning
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_config
-from uavlab.live import comparison
+from uavlab.live import comparison, history
 from uavlab.live.trainer import Trainer
 
 
@@ -97,6 +97,32 @@ class TestChange:
         assert read_config(tmp_path / "run").toggles.precision == "bf16"
         assert Run.resume(tmp_path / "run").config.toggles.precision == "bf16"
         assert each.run.changes[0].measured == {"stopped": "training ended"}
+
+    def test_the_slices_before_are_of_the_settings_before(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Each update is a sample: 3 before the first change, 4 after it, the first of which may have compiled."""
+        monkeypatch.setattr(history, "EVERY", 1e-9)
+        each = Trainer(Run(drift()))
+        step(each, 3)
+        each.change(worlds=3)
+        assert each.comparison is not None
+        assert len(each.comparison.before) == 3
+        step(each, 4)
+        each.change(worlds=4)
+        assert len(each.comparison.before) == 3
+        each.change(worlds=5)
+        assert each.comparison.before == []
+        each.stop(PATIENCE)
+
+    def test_a_save_that_was_ordered_is_no_time_of_training(self) -> None:
+        each = Trainer(Run(drift(evaluate_every=10**6)))
+        step(each, 3)
+        each.order(lambda: each.run.pauses.append(1e6)).result(PATIENCE)  # the seconds of a save
+        step(each, 3)
+        each.stop(PATIENCE)
+        each.order(lambda: each.run.pauses.append(1e6)).result(PATIENCE)
+        step(each, 3)
+        each.stop(PATIENCE)
+        assert each.history.net == pytest.approx(each.run.seconds)
 
     def test_before_training_it_is_not_measured(self) -> None:
         each = Trainer(Run(drift()))

@@ -186,21 +186,30 @@ class TestStages:
         with pytest.raises(TorchDynamoException):
             timed()
 
-    @pytest.mark.parametrize(
-        ("mode", "stages"), [("off", ["backward", "forward", "optimizer", "update"]), ("default", ["update"])]
-    )
+    @pytest.mark.parametrize(("mode", "backend"), [("off", "eager"), ("default", "eager"), ("default", "none")])
     def test_a_gradient_step_in_compiled_code_is_one_stage(
-        self, mode: str, stages: list[str], monkeypatch: pytest.MonkeyPatch
+        self, mode: str, backend: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+        """Where it is not compiled, or cannot be, it has stages of its own; a monitor changes no bit."""
+        monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=BACKENDS[backend]))
         parameters = []
         for monitor in (None, Monitor("cpu")):
             rt = Runtime(requested=Toggles(update="batched", compile=mode), monitor=monitor)
             step = rt.grad(torch.ones(2, 3), 0.25, 7.0)
             loss = rt.kernel(lambda theta, x: ((theta * x).sum(), {}), "actor_loss", part=True)
             whole = rt.update(lambda x, step=step, loss=loss: step(loss, step.parameter, x), "learner")
-            whole(torch.ones(2, 3))
+            with warnings.catch_warnings(action="ignore", category=FallbackWarning):
+                whole(torch.ones(2, 3))
+            assert ("compile" in rt.fell_back) is (backend == "none")
             parameters.append(step.parameter.detach().clone())
         assert monitor is not None
-        assert sorted(row["name"] for row in monitor.read()) == stages
+        own = [] if (mode, backend) == ("default", "eager") else ["backward", "forward", "optimizer"]
+        assert sorted(row["name"] for row in monitor.read()) == [*own, "update"]
         assert torch.equal(*parameters)
+
+
+def refuse(graph: Any, inputs: Any) -> None:
+    raise RuntimeError("no compiler")
+
+
+BACKENDS: dict[str, Any] = {"eager": "eager", "none": refuse}

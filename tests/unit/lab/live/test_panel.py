@@ -1,6 +1,7 @@
 """The panel of a live run: what its buttons and controls do, what it says of refusals, and how often it speaks."""
 
 import asyncio
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -202,6 +203,20 @@ class TestControls:
         each.tick()
         assert "worlds: input should be" in each.alert.value
         assert (each.switches["worlds"].control.value, each.switches["lr"].control.value) == (2, 0.5)
+        each.trainer.stop(PATIENCE)
+
+    def test_an_order_that_waits_is_not_forgotten_when_another_is_answered(self) -> None:
+        each, release = shown(), threading.Event()
+        step(each.trainer, 1)
+        each.switches["lr"].control.value = 0.5
+        wait_until(lambda: each.trainer.run.config.learner.lr == 0.5)
+        each.trainer.order(lambda: release.wait(PATIENCE))
+        each.switches["worlds"].control.value = 0
+        each.tick()
+        release.set()
+        each.trainer.order(lambda: None).result(PATIENCE)
+        each.tick()
+        assert "worlds: input should be" in each.alert.value
         each.trainer.stop(PATIENCE)
 
     def test_they_show_what_was_chosen_while_a_comparison_goes_to_and_fro(self) -> None:

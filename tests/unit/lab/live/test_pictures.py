@@ -169,7 +169,7 @@ class TestStatus:
         each = Trainer(Run(drift()))
         step(each, 1)
         for settings, text in (({"precision": "bf16"}, "changing"), ({"compile": "default"}, "compiling, which takes")):
-            each.change(measure=False, **settings)
+            each.order(lambda settings=settings: each.change(measure=False, **settings)).result(PATIENCE)
             assert f"; {text}" in status_line(each)
         each.change(measure=False, compile="off")  # before it was compiled
         assert status_line(each) == "paused, update 1 of 40; changing"

@@ -114,7 +114,9 @@ class TestNumbers:
     @pytest.mark.parametrize("batch", [1, 16, 32])
     def test_one_at_its_limit_can_change(self, batch: int) -> None:
         """The capacity is 32."""
-        assert not switch(small(batch=batch), "batch").control.disabled
+        each = switch(small(batch=batch), "batch")
+        assert not each.control.disabled
+        assert "not" not in each.note.value
 
     def test_a_target_by_minutes_has_no_number_yet(self) -> None:
         each = switch(small(updates=None, minutes=1.0), "updates")
