@@ -25,6 +25,7 @@ FIGURE = "application/vnd.plotly.v1+json"
 PICTURE = "image/svg+xml"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 FOLDED = "hide-input"
+COPY = "uavlab-last"  # the state of a live panel as HTML with drawings, which pages without styles show as loose text
 PAPERMILL_TAGS = {"injected-parameters", "papermill-error-cell-tag"}
 HOME = re.compile(r"(?<![\w+/.])(/home/\w|/Users/\w|/root/|[A-Z]:\\+Users\\)")  # base64 text does not match
 
@@ -62,6 +63,7 @@ def strip(path: Path) -> tuple[int, int]:
             continue
         if cell.execution_count is not None:
             cell.execution_count = count = count + 1
+        cell.outputs = [each for each in cell.outputs if COPY not in str(each.get("data", {}).get("text/html", ""))]
         for output in cell.outputs:
             if output.output_type == "execute_result":
                 output.execution_count = cell.execution_count

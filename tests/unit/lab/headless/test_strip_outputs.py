@@ -133,3 +133,14 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     for check in (strip, find_faults):
         with pytest.raises(FileError, match="is not a readable notebook"):
             check(tmp_path / "x.ipynb")
+
+
+def test_the_copy_of_a_live_panel_is_left_out(tmp_path: Path) -> None:
+    nb = nbformat.v4.new_notebook()
+    shown = [{"text/plain": "the panel"}, {"text/html": "<p class='uavlab-last'>"}, {"text/html": "<p>table</p>"}]
+    outputs = [nbformat.v4.new_output("display_data", each) for each in shown]
+    nb.cells = [nbformat.v4.new_code_cell("panel(run)", outputs=outputs, execution_count=1)]
+    path = tmp_path / "live.ipynb"
+    nbformat.write(nb, path)
+    strip(path)
+    assert [dict(each.data) for each in nbformat.read(path, 4).cells[0].outputs] == [shown[0], shown[2]]
