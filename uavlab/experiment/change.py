@@ -1,20 +1,19 @@
 """Changes of settings between updates: a run in memory may change what a resumed run may, with the same bits.
 
 A change builds a second run with the other settings, hands the state over, and swaps the parts of the two. The second
-one stays, with the state before the change: a change whose first update fails is undone, and a change back builds and
-compiles nothing anew.
+one stays, with the state before the change, to which it goes back if the first update fails. A change back of toggles
+that leave the algorithm as it is (``alternates``) builds and compiles nothing anew.
 """
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uavlab.core.errors import ConfigError, ResourceError, reason_of
 from uavlab.experiment import build, run_state
 from uavlab.experiment.config import Config
-from uavlab.experiment.run_dir import require_resumable, with_changes
+from uavlab.experiment.run_dir import IN_MEMORY, changed_values, require_resumable, with_changes
 from uavlab.experiment.run_state import Change
 from uavlab.runtime.toggles import TOGGLES, resolve
 from uavlab.training import training
@@ -28,7 +27,6 @@ PARTS = (
 )
 NUMERIC = ("exact", "rounding", "single", "precision")  # equality of toggles that leave the algorithm as it is
 COMPARISON = "comparison"  # who changes settings to and fro
-WHERE = Path("this run")
 
 
 def change(run: "Run", settings: Mapping[str, Any], by: str) -> Change | None:
@@ -41,9 +39,9 @@ def change(run: "Run", settings: Mapping[str, Any], by: str) -> Change | None:
     """
     config = changed_config(run, settings)
     _require_usable(run, config)
-    if not (changed := run_state.changed_values(run.config.values, config.values)):
+    if not (changed := changed_values(run.config.values, config.values)):
         return None
-    event, reasons = Change(run.number, changed, by), require_resumable(WHERE, run.config.values, config)
+    event, reasons = Change(run.number, changed, by), require_resumable(IN_MEMORY, run.config.values, config)
     other = _other(run, config)
     _hand_over(run, other)
     other.evals_since_best = 0 if run.config.run.patience is None else run.evals_since_best
@@ -76,7 +74,7 @@ def changed_config(run: "Run", settings: Mapping[str, Any]) -> Config:
         ConfigError: As ``change``.
     """
     stored = {"preset": run.config.preset, "values": run.config.values, "chosen": run.config.chosen}
-    config = with_changes(run.folder or WHERE, stored, (settings,))
+    config = with_changes(run.folder, stored, (settings,))
     if (device := build.runtime(config.run).device.type) != run.rt.device.type:
         raise ConfigError(
             f"device: the run is on {run.rt.device.type}; end it, and go on with `resume --device {device}`."
@@ -90,8 +88,11 @@ def alternates(names: Iterable[str]) -> bool:
 
 
 def begins_to_compile(run: "Run", settings: Mapping[str, Any]) -> bool:
-    """Return whether a change of these settings makes a run compile that did not."""
-    return run.config.toggles.compile == "off" and settings.get("compile", "off") != "off"
+    """Return whether a change makes a run compile that did not, and does nothing else.
+
+    Other settings may belong to the process, so a run with them cannot be prepared beside one that trains.
+    """
+    return run.config.toggles.compile == "off" and settings.keys() == {"compile"} and settings["compile"] != "off"
 
 
 def prepare(run: "Run", settings: Mapping[str, Any]) -> "Run":
@@ -147,7 +148,7 @@ def undo(run: "Run", error: BaseException) -> bool:
 def _other(run: "Run", config: Config) -> "Run":
     """Return a run with these settings: that of the last change, or a new one."""
     spare, run.spare = run.spare, None
-    changed = run_state.changed_values(run.config.values, config.values)
+    changed = changed_values(run.config.values, config.values)
     complete = alternates(changed) and "loader" not in changed  # nothing of its own that the state lacks stays in it
     usable = complete and config.toggles.graph == "off"
     if spare is not None and spare.config.values == config.values and usable:

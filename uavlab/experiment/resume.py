@@ -11,8 +11,15 @@ from uavlab.core.errors import ConfigError, FileError
 from uavlab.experiment import run_state, symptoms
 from uavlab.experiment.names import require_run
 from uavlab.experiment.policy import best_updates
-from uavlab.experiment.run_dir import lock_run_dir, read_run_files, read_status, require_resumable, restore_config
-from uavlab.experiment.run_state import SEGMENT, Change, changed_values, machine_differences, parse_changes, restore
+from uavlab.experiment.run_dir import (
+    changed_values,
+    lock_run_dir,
+    read_run_files,
+    read_status,
+    require_resumable,
+    restore_config,
+)
+from uavlab.experiment.run_state import SEGMENT, Change, machine_differences, parse_changes, restore
 from uavlab.storage import checkpoint
 from uavlab.storage.metrics_log import Recorder
 

@@ -191,7 +191,7 @@ class Run:
                 self.recorder.close()
 
     @property
-    def lost(self) -> str:
+    def obstacle(self) -> str:
         """Why training cannot go on from memory between two updates; empty if it can."""
         if self._update_interrupted:
             return (
@@ -203,7 +203,7 @@ class Run:
         return ""
 
     def _begin(self) -> None:
-        if reason := self.lost:
+        if reason := self.obstacle:
             raise ConfigError(reason)
         if self.folder:
             if not self._config_stored:

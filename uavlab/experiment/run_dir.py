@@ -25,6 +25,7 @@ from uavlab.storage import checkpoint
 from uavlab.storage.files import MAX_JSON_BYTES, json_digest, put_aside, read_json, read_regular, write_json
 
 CONFIG, STATUS, LOCK = "config.json", "run.json", ".lock"
+IN_MEMORY = Path("this run")  # in messages
 NO_GROUP = "(?!)"  # of a checkpoint: its manifest alone
 MAX_LISTED = 5  # changed settings in one message
 MOST_FOLDERS = 200  # within each other
@@ -182,13 +183,14 @@ def newest_meta(folder: Path) -> dict[str, Any]:
     return {}
 
 
-def with_changes(folder: Path, stored: Mapping[str, Any], changes: Sequence[Mapping[str, Any]]) -> Config:
-    """Return stored settings with layers of changes over them.
+def with_changes(folder: Path | None, stored: Mapping[str, Any], changes: Sequence[Mapping[str, Any]]) -> Config:
+    """Return stored settings, those of a run in memory without a folder, with layers of changes over them.
 
     Raises:
         ConfigError: The settings are invalid, or a change does not fit the saved state.
     """
-    values = Layer(stored["values"], dict.fromkeys(stored["values"], str(folder / CONFIG)))
+    where = IN_MEMORY if folder is None else folder / CONFIG
+    values = Layer(stored["values"], dict.fromkeys(stored["values"], str(where)))
     for one, other in (("minutes", "updates"), ("updates", "minutes")):
         if any(one in layer for layer in changes):
             values[other] = None  # a new target takes the place of the old one
@@ -196,9 +198,9 @@ def with_changes(folder: Path, stored: Mapping[str, Any], changes: Sequence[Mapp
     for name, limit in limits.items():
         if not any(name in layer for layer in changes):
             text = f"{name} {quote(values[name])} is beyond its limit; going on with {limit}."
-            warnings.warn(f"{folder / CONFIG}: {text}", stacklevel=4)
+            warnings.warn(f"{where}: {text}", stacklevel=4)
     config = configure(stored["preset"], values, limits, *changes)
-    require_resumable(folder, stored["values"], config)
+    require_resumable(folder or IN_MEMORY, stored["values"], config)
     return replace(config, chosen=stored.get("chosen", {}))
 
 
@@ -242,9 +244,14 @@ def _known(preset: str, values: Mapping[str, Any]) -> Config:
 
 def _changes(before: Mapping[str, Any], config: Config) -> dict[str, Resume]:
     """Return the changed settings, as ``lr 0.001 -> 0.0005``, and whether a resumed run may change them."""
-    resume = _resume_marks(config)
-    pairs = {name: (_json(before[name]), _json(value)) for name, value in config.values.items() if name in before}
-    return {f"{name} {a} -> {b}": resume.get(name, Resume.NO) for name, (a, b) in pairs.items() if a != b}
+    resume, changed = _resume_marks(config), changed_values(before, config.values)
+    return {f"{name} {a} -> {b}": resume.get(name, Resume.NO) for name, (a, b) in changed.items()}
+
+
+def changed_values(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return old and new value of each setting that differs; settings that only one of the two has are left out."""
+    pairs = {name: (_json(before[name]), _json(value)) for name, value in after.items() if name in before}
+    return {name: (old, new) for name, (old, new) in pairs.items() if old != new}
 
 
 def _resume_marks(config: Config) -> dict[str, Resume]:

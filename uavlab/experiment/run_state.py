@@ -55,7 +55,8 @@ class Change:
     Attributes:
         update: The last update before it.
         settings: Old and new value of each setting that changed, by name.
-        by: Who changed it: ``python``, ``panel``, ``script``, ``comparison``, ``fallback`` or ``resume``.
+        by: Who changed it: ``python``, ``panel``, ``script``, ``comparison``, ``fallback``, ``monitor``
+            (the panel) or ``resume``.
         undone: Why it was undone; empty if it holds.
         measured: The speed after it over that before, where that was measured (``uavlab.live.comparison``).
     """
@@ -244,16 +245,6 @@ def saves(run: "Run") -> dict[str, float]:
     count, longest = len(run.pauses), max(run.pauses, default=0.0)
     mean = round(sum(run.pauses) / max(count, 1), 4)
     return {"count": count, "mean_s": mean, "longest_s": round(longest, 4), "last_bytes": run.last_bytes}
-
-
-def changed_values(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return old and new value of each setting that differs; settings that only one of the two has are left out."""
-    pairs = {name: (_plain(before[name]), _plain(value)) for name, value in after.items() if name in before}
-    return {name: (old, new) for name, (old, new) in pairs.items() if old != new}
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def parse_changes(value: Any) -> list[Change]:

@@ -22,7 +22,7 @@ def trainer_in(folder: Path) -> Trainer:
         ConfigError: Another process trains the run.
     """
     with LOCK:
-        present = [each for each in _trainers(folder) if each.alive or not each.run.lost]
+        present = [each for each in _trainers(folder) if each.alive or not each.run.obstacle]
         return min(present, key=lambda each: not each.alive) if present else trainer_of(Run.resume(folder))
 
 

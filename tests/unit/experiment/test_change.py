@@ -178,7 +178,7 @@ REFUSED = [
     ({"precision": "tf32"}, "precision=tf32: tf32 needs a CUDA device"),
     ({"graph": "update"}, "graph=update: a CUDA graph needs a CUDA device"),
     ({"batch": 0}, "batch: input should be greater than or equal to 1"),
-    ({"batch": 65}, "batch 65 > capacity 64"),
+    ({"batch": 65}, r"batch 65 > capacity 64.*\(capacity from this run\)"),
     ({"nope": 1}, "unknown setting 'nope'"),
     ({"seed": 3}, "cannot go on with seed 0 -> 3"),
     ({"by": "me"}, "unknown setting 'by'"),
@@ -235,7 +235,7 @@ def test_a_change_that_cannot_be_stored_is_none(tmp_path: Path, monkeypatch: pyt
             run.store_config()  # after room was made
     assert run.digest == train(Run(configure("leader_follower_quick", TINY))).digest
     assert read_config(tmp_path / "run").source.batch == 8
-    assert run.lost == ""
+    assert run.obstacle == ""
 
 
 def test_nothing_changes_where_values_are_equal() -> None:

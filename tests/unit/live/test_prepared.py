@@ -159,6 +159,7 @@ def test_a_refused_change_of_a_script_is_its_error(monkeypatch: pytest.MonkeyPat
     [
         ("off", {"compile": "default"}, True),
         ("off", {"precision": "bf16"}, False),
+        ("off", {"compile": "default", "threads": 2}, False),
         ("default", {"compile": "off"}, False),
     ],
 )
